@@ -1,0 +1,39 @@
+"""Format `files`: one file per sample, `<class>/<name>.jpg`; labels stand in the index."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from storage.format import Dataset, DatasetError, Format, IndexRow, Lane, Sample, dealt, index_row, inside
+
+
+def write(folder: Path, samples: Iterable[Sample]) -> Iterator[IndexRow]:
+    """Write each sample's image as a file of its own."""
+    for sample in samples:
+        name = f"{sample.key}.jpg"
+        path = inside(folder, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(sample.fields["image"])
+        yield index_row(sample, name)
+
+
+def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
+    """The lane's samples, each read whole with one open and one read."""
+    for row in dealt(len(dataset.index), lane):
+        entry = dataset.index[row]
+        path = inside(dataset.folder, bytes(entry["file"]).decode())
+        try:
+            with open(path, "rb", buffering=0) as file:
+                image = file.readall()
+        except OSError as error:
+            raise DatasetError(f"{path}: {error.strerror}") from error
+        fields = {"image": image, "label": str(entry["label"]).encode()}
+        yield Sample(bytes(entry["key"]).decode(), fields, int(row), str(path))
+
+
+def problem(dataset: Dataset, lanes: int) -> str | None:
+    """Fewer samples than readers cannot be shared."""
+    count = dataset.manifest.num_samples
+    return None if count >= lanes else f"{count} samples < {lanes} readers (ranks x workers)"
+
+
+FILES = Format("files", frozenset({"image"}), write, read, problem, file_per_sample=True)

@@ -1,0 +1,305 @@
+"""The protocol every format fulfils, and the manifest and index written beside every dataset.
+
+A dataset is a folder with `manifest.json` (what it holds), `index.npy` (one row per sample: key, file, stored bytes,
+content digest, label) and the data files of its format. The manifest is written last and the folder is renamed into
+place, so an interrupted write leaves nothing that passes for a dataset.
+"""
+
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+MANIFEST = "manifest.json"
+INDEX = "index.npy"
+SCHEMA_VERSION = 1
+
+Index = npt.NDArray[np.void]
+
+
+class DatasetError(ValueError):
+    """Something about a dataset that its user can mend: said in one line."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One sample as it is stored: encoded fields by name, such as {"image": JPEG bytes, "label": b"12"}."""
+
+    key: str
+    fields: Mapping[str, bytes]
+    index: int = -1
+    """Row of the dataset's index; -1 before it is stored."""
+    source: str = ""
+    """The file it came from, for error messages."""
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of all encoded fields."""
+        return sum(map(len, self.fields.values()))
+
+
+class FieldInfo(BaseModel):
+    """One field of a sample; shape is null where it varies."""
+
+    model_config = ConfigDict(extra="ignore")
+    name: str
+    dtype: str
+    shape: list[int] | None = None
+
+
+class FileInfo(BaseModel):
+    """One data file, its size and the digest (blake2b, 128 bits) of its content."""
+
+    model_config = ConfigDict(extra="ignore")
+    path: str
+    bytes: int
+    digest: str
+    num_samples: int | None = None
+
+
+class Manifest(BaseModel):
+    """What a dataset holds and how it was made. Fields are only ever added."""
+
+    model_config = ConfigDict(extra="ignore")
+    schema_version: int = SCHEMA_VERSION
+    workload: str
+    variant: str
+    kind: str
+    format: str
+    num_samples: int
+    num_classes: int | None = None
+    stored_bytes: int
+    fields: list[FieldInfo]
+    files: list[FileInfo] = Field(description="data files; file-per-sample formats list theirs in the index instead")
+    dataset_id: str = Field(description="digest over the sorted sample keys and content digests: equal in every format")
+    created: dict[str, str | int | float | None]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """An opened dataset: its folder, manifest and index (memory-mapped)."""
+
+    folder: Path
+    manifest: Manifest
+    index: Index
+
+    def key(self, row: int) -> str:
+        """The key of the sample at `row`."""
+        return bytes(self.index["key"][row]).decode()
+
+    def data_files(self) -> list[Path]:
+        """Every file that holds samples."""
+        if self.manifest.files:
+            return [self.folder / info.path for info in self.manifest.files]
+        return [self.folder / bytes(name).decode() for name in self.index["file"]]
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One reader's share of an epoch: reader `index` of `count`. Lanes of one epoch partition its samples."""
+
+    index: int
+    count: int
+    epoch: int
+    seed: int
+    shuffle: bool
+    shuffle_buffer: int
+
+
+@dataclass(frozen=True)
+class Format:
+    """How samples are stored and read: a format is one of these.
+
+    `write(folder, samples, **options)` stores samples below folder and yields one `IndexRow` each.
+    `read(dataset, lane)` yields the samples of one lane of one epoch.
+    `problem(dataset, lanes)` says why that many readers cannot share the dataset, or None.
+    `file_per_sample`: the index lists the data files; else the manifest does.
+    """
+
+    name: str
+    kinds: frozenset[str]
+    write: Callable[..., Iterator["IndexRow"]]
+    read: Callable[[Dataset, Lane], Iterator[Sample]]
+    problem: Callable[[Dataset, int], str | None]
+    file_per_sample: bool
+
+
+@dataclass(frozen=True)
+class IndexRow:
+    """Where a sample was stored and what it contained."""
+
+    key: str
+    file: str
+    bytes: int
+    digest: str
+    label: int
+
+
+def content_digest(sample: Sample) -> str:
+    """Digest (blake2b, 128 bits, hex) of a sample's fields, names and lengths included."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name in sorted(sample.fields):
+        digest.update(f"{name}:{len(sample.fields[name])}:".encode())
+        digest.update(sample.fields[name])
+    return digest.hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """Digest (blake2b, 128 bits, hex) of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def dataset_id(rows: Iterable[tuple[str, str]]) -> str:
+    """Digest over sorted (key, content digest) pairs: the same for the same samples in every format."""
+    digest = hashlib.blake2b(digest_size=16)
+    for key, content in sorted(rows):
+        digest.update(f"{key}\t{content}\n".encode())
+    return digest.hexdigest()
+
+
+def index_row(sample: Sample, file: str) -> IndexRow:
+    """The index row of a sample that was stored in `file`."""
+    label = int(sample.fields.get("label", b"-1"))
+    return IndexRow(sample.key, file, sample.stored_bytes, content_digest(sample), label)
+
+
+def _index_array(rows: list[IndexRow]) -> Index:
+    """Rows as a structured array with strings as wide as needed, so that it can be memory-mapped."""
+    texts = [(row.key.encode(), row.file.encode(), row.digest.encode()) for row in rows]
+    width = [max((len(text[column]) for text in texts), default=1) for column in range(3)]
+    dtype = np.dtype(
+        [
+            ("key", f"S{width[0]}"),
+            ("file", f"S{width[1]}"),
+            ("digest", f"S{width[2]}"),
+            ("bytes", "<i8"),
+            ("label", "<i8"),
+        ]
+    )
+    return np.array([(*text, row.bytes, row.label) for text, row in zip(texts, rows, strict=True)], dtype=dtype)
+
+
+def fsync_path(path: Path) -> None:
+    """Flush a file or folder to its disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def new_dataset(folder: Path, needed_bytes: int) -> Iterator[Path]:
+    """A temporary folder that becomes `folder` when the block ends well, and vanishes when it does not.
+
+    Raises:
+        DatasetError: the target exists, or its disk has not `needed_bytes` free.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise DatasetError(f"{folder}: exists already; give a new folder or remove it first")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder.parent).free
+        if needed_bytes > free:
+            raise DatasetError(f"{folder}: needs {needed_bytes / 1e9:.2f} GB, its disk has {free / 1e9:.2f} GB free")
+        partial = folder.with_name(f".{folder.name}.partial-{secrets.token_hex(4)}")
+        partial.mkdir()
+    except OSError as error:
+        raise DatasetError(f"{folder}: {error.strerror}") from error
+    try:
+        yield partial
+        if folder.exists():
+            folder.rmdir()
+        partial.rename(folder)
+        fsync_path(folder.parent)
+    except OSError as error:
+        raise DatasetError(f"{folder}: {error.strerror or error}; nothing was kept") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def write_manifest(folder: Path, rows: list[IndexRow], manifest: Manifest) -> None:
+    """Write index and manifest, flushed to disk, the manifest last."""
+    np.save(folder / INDEX, _index_array(rows), allow_pickle=False)
+    for info in manifest.files:
+        fsync_path(folder / info.path)
+    fsync_path(folder / INDEX)
+    (folder / MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n")
+    fsync_path(folder / MANIFEST)
+
+
+def is_dataset(folder: Path) -> bool:
+    """Whether `folder` holds a finished dataset."""
+    return (folder / MANIFEST).is_file()
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a dataset.
+
+    Raises:
+        DatasetError: no such folder, no manifest in it, or one that cannot be read.
+    """
+    path = folder / MANIFEST
+    try:
+        manifest = Manifest.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        what = "no manifest.json in it" if folder.is_dir() else "no such folder"
+        raise DatasetError(f"{folder}: not a dataset: {what}; make one with: benchsuite data generate|convert") from None
+    except OSError as error:
+        raise DatasetError(f"{path}: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise DatasetError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    if manifest.schema_version > SCHEMA_VERSION:
+        raise DatasetError(f"{path}: schema_version {manifest.schema_version}; this version reads up to {SCHEMA_VERSION}")
+    return manifest
+
+
+def open_dataset(folder: Path) -> Dataset:
+    """Open a dataset: its manifest, and its index memory-mapped.
+
+    Raises:
+        DatasetError: not a dataset, or index and manifest disagree.
+    """
+    manifest = read_manifest(folder)
+    try:
+        index = np.load(folder / INDEX, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DatasetError(f"{folder / INDEX}: cannot be read: {error}") from error
+    if index.dtype.names != ("key", "file", "digest", "bytes", "label"):
+        raise DatasetError(f"{folder / INDEX}: not an index of samples")
+    if len(index) != manifest.num_samples:
+        raise DatasetError(f"{folder}: the manifest says {manifest.num_samples} samples, the index {len(index)}")
+    return Dataset(folder, manifest, index)
+
+
+def inside(folder: Path, name: str) -> Path:
+    """`folder/name`, refusing names that lead out of folder."""
+    if name.startswith("/") or ".." in Path(name).parts:
+        raise DatasetError(f"{folder}: {name!r} leads out of the dataset")
+    return folder / name
+
+
+def order(count: int, lane: Lane) -> npt.NDArray[np.int64]:
+    """The order of `count` items (samples or shards) in the lane's epoch: a function of seed and epoch alone."""
+    if not lane.shuffle:
+        return np.arange(count, dtype=np.int64)
+    return np.random.Generator(np.random.Philox([lane.seed, lane.epoch])).permutation(count)
+
+
+def dealt(count: int, lane: Lane) -> npt.NDArray[np.int64]:
+    """The items of this lane: the epoch's order dealt like cards, so lanes differ by at most one item."""
+    return order(count, lane)[lane.index :: lane.count]
+
+
+EXTENSIONS: Mapping[str, str] = {"image": "jpg", "label": "cls"}
+"""How fields are named as file extensions, as is customary for tar shards."""

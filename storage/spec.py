@@ -1,0 +1,32 @@
+"""What can be asked of storage: the data axes of a trial (no heavy imports)."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Source = Literal["storage", "memory", "synthetic"]
+Cache = Literal["cold", "warm"]
+
+
+class DataSpec(BaseModel):
+    """Where samples come from and how they are brought to the model."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    root: str | None = Field(None, description="a dataset, or a folder with one dataset per format: <root>/<format>/")
+    format: str = Field("files", description="how samples are stored: a name of storage.FORMATS")
+    loader: str = Field("torch", description="who turns them into batches: a name of storage.LOADERS")
+    source: Source = Field("storage", description="the real pipeline, one real batch again and again, or made on device")
+    cache: Cache = Field("cold", description="page cache of the dataset before the first read: evicted or read in")
+    staging: Literal["none"] = Field("none", description="copy to a node-local folder first")
+    staging_dir: None = Field(None, description="where staged copies go")
+    num_workers: int = Field(2, ge=0, le=256, description="loader processes per rank; 0 reads in the training process")
+    prefetch_factor: int = Field(2, ge=1, le=64, description="batches each worker keeps ready")
+    pin_memory: bool = Field(True, description="page-locked batches; without effect on cpu")
+    shuffle: bool = Field(True, description="a new order every epoch, the same for the same seed")
+    shuffle_buffer: int = Field(100, ge=1, description="samples a sequential format mixes per worker")
+
+    @property
+    def queue_batches(self) -> int:
+        """Batches that a full prefetch queue holds."""
+        return self.num_workers * self.prefetch_factor

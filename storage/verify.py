@@ -1,0 +1,76 @@
+"""Check a dataset against its manifest: counts, checksums, fields."""
+
+from pathlib import Path
+
+from storage.convert import in_order
+from storage.format import (
+    Dataset,
+    DatasetError,
+    content_digest,
+    dataset_id,
+    file_digest,
+    inside,
+    open_dataset,
+)
+
+
+def verify_dataset(folder: Path) -> Dataset:
+    """Read every byte of a dataset and compare it with manifest and index.
+
+    Raises:
+        DatasetError: the first thing found wrong, with file and sample.
+    """
+    dataset = open_dataset(folder)
+    _check_files(dataset)
+    _check_samples(dataset)
+    return dataset
+
+
+def _check_files(dataset: Dataset) -> None:
+    for info in dataset.manifest.files:
+        path = inside(dataset.folder, info.path)
+        if not path.is_file():
+            raise DatasetError(f"{path}: missing; the manifest names it")
+        size = path.stat().st_size
+        if size != info.bytes:
+            raise DatasetError(f"{path}: {size} bytes, the manifest says {info.bytes}")
+        if file_digest(path) != info.digest:
+            raise DatasetError(f"{path}: its checksum is not the manifest's")
+
+
+def _check_samples(dataset: Dataset) -> None:
+    expected_fields = {field.name for field in dataset.manifest.fields}
+    rows: list[tuple[str, str]] = []
+    stored_bytes = 0
+    for sample in in_order(dataset):
+        entry = dataset.index[sample.index]
+        if set(sample.fields) != expected_fields:
+            raise DatasetError(f"{sample.source}: sample {sample.key!r} has fields {sorted(sample.fields)}")
+        digest = content_digest(sample)
+        if digest != bytes(entry["digest"]).decode():
+            raise DatasetError(f"{sample.source}: sample {sample.key!r}: its checksum is not the index's")
+        rows.append((sample.key, digest))
+        stored_bytes += sample.stored_bytes
+    manifest = dataset.manifest
+    if len(rows) != manifest.num_samples:
+        raise DatasetError(f"{dataset.folder}: {len(rows)} samples found, the manifest says {manifest.num_samples}")
+    if stored_bytes != manifest.stored_bytes:
+        raise DatasetError(f"{dataset.folder}: {stored_bytes} bytes stored, the manifest says {manifest.stored_bytes}")
+    if dataset_id(rows) != manifest.dataset_id:
+        raise DatasetError(f"{dataset.folder}: the samples' dataset_id is not the manifest's {manifest.dataset_id}")
+
+
+def same_samples(first: Dataset, second: Dataset) -> None:
+    """Check that two verified datasets hold the same samples, whatever their formats.
+
+    Raises:
+        DatasetError: they differ; names the first key that does.
+    """
+    if first.manifest.dataset_id == second.manifest.dataset_id:
+        return
+    pairs = [
+        {bytes(row["key"]).decode(): bytes(row["digest"]).decode() for row in dataset.index}
+        for dataset in (first, second)
+    ]
+    key = next(key for key in sorted({*pairs[0], *pairs[1]}) if pairs[0].get(key) != pairs[1].get(key))
+    raise DatasetError(f"{first.folder} and {second.folder} differ, first at sample {key!r}")

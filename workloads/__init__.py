@@ -1,0 +1,37 @@
+"""What is trained, and how it is spread over ranks. Knows nothing of files.
+
+A registry maps a name to "module:ATTR". Third parties add to WORKLOADS through the entry point group
+`benchsuite.workloads`.
+"""
+
+import pkgutil
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from typing import Any
+
+WORKLOADS: Mapping[str, str] = {
+    "resnet50": "workloads.resnet50:WORKLOAD",
+}
+MODES: Mapping[str, str] = {
+    "none": "workloads.parallel.apply:alone",
+    "ddp": "workloads.parallel.apply:ddp",
+}
+WORKLOADS_NOT_YET = ("unet3d", "bert", "gpt_neox")
+MODES_NOT_YET = ("zero1", "zero2", "fsdp", "hsdp", "tp", "pp", "cp", "ep", "tp_pp", "3d")
+
+
+def names(registry: Mapping[str, str], group: str = "") -> list[str]:
+    """The names of a registry, with those that installed packages add through the entry point `group`."""
+    extra = {entry.name for entry in entry_points(group=group)} if group else set()
+    return sorted({*registry, *extra})
+
+
+def load(registry: Mapping[str, str], name: str, group: str = "") -> Any:
+    """The object registered as `name`.
+
+    Raises:
+        KeyError: no such name.
+    """
+    if name in registry:
+        return pkgutil.resolve_name(registry[name])
+    return next(entry.load() for entry in entry_points(group=group) if entry.name == name)
