@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from storage.format import Dataset, DatasetError, Format, IndexRow, Lane, Sample, dealt, index_row, inside
+from storage.format import Dataset, DatasetError, Format, IndexRow, Lane, Manifest, Sample, dealt, index_row, inside
 
 
 def write(folder: Path, samples: Iterable[Sample]) -> Iterator[IndexRow]:
@@ -30,10 +30,15 @@ def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
         yield Sample(bytes(entry["key"]).decode(), fields, int(row), str(path))
 
 
-def problem(dataset: Dataset, lanes: int) -> str | None:
-    """Fewer samples than readers cannot be shared."""
-    count = dataset.manifest.num_samples
+def problem(manifest: Manifest, lanes: int) -> str | None:
+    """Each reader needs a sample."""
+    count = manifest.num_samples
     return None if count >= lanes else f"{count} samples < {lanes} readers (ranks x workers)"
 
 
-FILES = Format("files", frozenset({"image"}), write, read, problem, file_per_sample=True)
+def smallest_lane(manifest: Manifest, lanes: int) -> int:
+    """Samples are dealt one by one."""
+    return manifest.num_samples // lanes
+
+
+FILES = Format("files", frozenset({"image"}), write, read, problem, smallest_lane, file_per_sample=True)

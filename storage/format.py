@@ -120,7 +120,8 @@ class Format:
 
     `write(folder, samples, **options)` stores samples below folder and yields one `IndexRow` each.
     `read(dataset, lane)` yields the samples of one lane of one epoch.
-    `problem(dataset, lanes)` says why that many readers cannot share the dataset, or None.
+    `problem(manifest, lanes)` says why that many readers cannot share the dataset, or None.
+    `smallest_lane(manifest, lanes)` is the least number of samples that one of them gets in an epoch.
     `file_per_sample`: the index lists the data files; else the manifest does.
     """
 
@@ -128,7 +129,8 @@ class Format:
     kinds: frozenset[str]
     write: Callable[..., Iterator["IndexRow"]]
     read: Callable[[Dataset, Lane], Iterator[Sample]]
-    problem: Callable[[Dataset, int], str | None]
+    problem: Callable[[Manifest, int], str | None]
+    smallest_lane: Callable[[Manifest, int], int]
     file_per_sample: bool
 
 

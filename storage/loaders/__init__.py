@@ -13,21 +13,15 @@ Batch = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class LoaderStats:
-    """What the readers of one rank have done since the loader was built."""
+class ReaderCounts:
+    """What the readers of one rank have done since the loader was built, batches still queued included."""
 
     samples: int
-    """Samples decoded, delivered or still queued."""
     stored_bytes: int
-    """Their bytes as stored."""
     read_s: float
     """Seconds in reading, summed over readers."""
     decode_s: float
     """Seconds in decoding and augmenting, summed over readers."""
-    storage_bytes: int | None
-    """Bytes that the kernel fetched from storage for the readers; None where it cannot be read."""
-    cpu_s: float
-    """CPU seconds of the reader processes; 0 where the training process itself reads."""
 
 
 class LoaderProtocol(Protocol):
@@ -38,6 +32,11 @@ class LoaderProtocol(Protocol):
 
     def __next__(self) -> Batch: ...
 
-    def stats(self) -> LoaderStats: ...
+    def counts(self) -> ReaderCounts:
+        """What the readers have done; cheap enough to call between two steps."""
 
-    def close(self) -> None: ...
+    def storage_bytes(self) -> int | None:
+        """Bytes the kernel has fetched from storage for the readers; None where that cannot be read."""
+
+    def close(self) -> None:
+        """Stop the readers."""

@@ -21,7 +21,7 @@ from storage import FORMATS, load
 from storage.format import Dataset, DatasetError, Format, Lane
 from storage.iostat import process_io
 from storage.kinds import Kind, sample_rng
-from storage.loaders import Batch, LoaderStats
+from storage.loaders import Batch, ReaderCounts
 from storage.spec import DataSpec
 
 _COUNTERS = 4  # samples, stored bytes, read seconds, decode seconds
@@ -98,7 +98,7 @@ class TorchLoader:
         seed: int,
     ) -> None:
         batches = _Batches(dataset, spec, kind, params, batch_size, rank, world_size, seed)
-        trouble = batches.format.problem(dataset, world_size * batches.readers)
+        trouble = batches.format.problem(dataset.manifest, world_size * batches.readers)
         if trouble:
             raise DatasetError(f"{dataset.folder}: {trouble}")
         self.queue_batches = spec.queue_batches
@@ -118,15 +118,16 @@ class TorchLoader:
     def __next__(self) -> Batch:
         return next(self._iterator)
 
-    def stats(self) -> LoaderStats:
+    def counts(self) -> ReaderCounts:
         """What the readers have done so far."""
         samples, stored, read_s, decode_s = self._counters.sum(axis=0)
+        return ReaderCounts(int(samples), int(stored), float(read_s), float(decode_s))
+
+    def storage_bytes(self) -> int | None:
+        """What the kernel has fetched for the workers, or for this process where it reads itself."""
         pids = [worker.pid for worker in self._workers] or [os.getpid()]
-        counters = [process_io(pid) for pid in pids]
-        known = [counter.storage_bytes for counter in counters if counter is not None]
-        storage_bytes = sum(known) if len(known) == len(pids) else None
-        cpu_s = sum(sum(worker.cpu_times()[:2]) for worker in self._workers)
-        return LoaderStats(int(samples), int(stored), float(read_s), float(decode_s), storage_bytes, cpu_s)
+        known = [counter.storage_bytes for counter in map(process_io, pids) if counter is not None]
+        return sum(known) if len(known) == len(pids) else None
 
     def close(self) -> None:
         """Stop the workers."""

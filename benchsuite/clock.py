@@ -1,0 +1,129 @@
+"""The step clock: when each part of a step ended, on the host or on a CUDA device's timeline.
+
+Marks are consecutive, so the parts of a step add up to it: each lasts from the mark before it, and the first from the
+last mark of the step before.
+"""
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+PARTS = ("load", "h2d", "forward", "backward", "exchange", "update")
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Seconds per part of each counted step; parts a mode does not tell apart are absent."""
+
+    parts: dict[str, list[float]]
+    start_s: float
+    """Host clock (CLOCK_MONOTONIC) when the first step began."""
+    end_s: float
+    """Host clock when the last step had ended on the device."""
+    run_queue_s: float | None
+    """Seconds the training thread was runnable but not running."""
+
+
+class Clock(Protocol):
+    """What a block of steps is timed with."""
+
+    def start(self) -> None:
+        """Begin a block: the next step starts now."""
+
+    def mark(self, part: str) -> None:
+        """Note the end of a part of the current step."""
+
+    def stop(self) -> StepTimes:
+        """End the block, waiting for the device, and return the times of its steps."""
+
+
+def run_queue_s() -> float | None:
+    """Seconds this thread has waited for a core (second field of schedstat, in ns); None where not kept."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return None
+
+
+def _parts(marks: list[tuple[str, float]], start: float) -> dict[str, list[float]]:
+    """Durations by part from consecutive (part, end) marks."""
+    parts: dict[str, list[float]] = {}
+    for part, end in marks:
+        parts.setdefault(part, []).append(end - start)
+        start = end
+    return parts
+
+
+@dataclass
+class HostClock:
+    """Marks by time.perf_counter: for devices that compute synchronously."""
+
+    _marks: list[tuple[str, float]] = field(default_factory=list)
+    _start: float = 0.0
+    _queued: float | None = None
+
+    def start(self) -> None:
+        self._marks = []
+        self._queued = run_queue_s()
+        self._start = time.perf_counter()
+
+    def mark(self, part: str) -> None:
+        self._marks.append((part, time.perf_counter()))
+
+    def stop(self) -> StepTimes:
+        return StepTimes(
+            _parts(self._marks, self._start),
+            self._start,
+            self._marks[-1][1] if self._marks else self._start,
+            _waited(self._queued),
+        )
+
+
+@dataclass
+class CudaClock:
+    """Marks by CUDA events on the current stream, read when the block has ended.
+
+    An event recorded after a host-side wait completes on the device no earlier than the wait ended, so the interval
+    before it is the part of the wait that the device saw: exposed time, not time hidden behind queued work.
+    """
+
+    _events: list[tuple[str, torch.cuda.Event]] = field(default_factory=list)
+    _first: torch.cuda.Event | None = None
+    _start: float = 0.0
+    _queued: float | None = None
+
+    def start(self) -> None:
+        self._events = []
+        torch.cuda.synchronize()
+        self._queued = run_queue_s()
+        self._start = time.perf_counter()
+        self._first = _recorded_event()
+
+    def mark(self, part: str) -> None:
+        self._events.append((part, _recorded_event()))
+
+    def stop(self) -> StepTimes:
+        torch.cuda.synchronize()
+        end = time.perf_counter()
+        assert self._first is not None
+        marks = [(part, self._first.elapsed_time(event) / 1e3) for part, event in self._events]
+        return StepTimes(_parts(marks, 0.0), self._start, end, _waited(self._queued))
+
+
+def _recorded_event() -> torch.cuda.Event:
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def _waited(before: float | None) -> float | None:
+    after = run_queue_s()
+    return after - before if before is not None and after is not None else None
+
+
+def clock_for(device: torch.device) -> Clock:
+    """The clock of a device."""
+    return CudaClock() if device.type == "cuda" else HostClock()

@@ -1,0 +1,276 @@
+"""Sweep file -> points to run, and points skipped with the reason why."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import storage
+import workloads
+from benchsuite.blocks import reader_samples
+from benchsuite.errors import UserError, dotted_keys, nearest, refuse
+from benchsuite.machine import Machine
+from benchsuite.spec import SweepSpec, TrialSpec, parse_sweep, parse_trial, point_id
+from storage.format import Format, Manifest, is_dataset, read_manifest
+from workloads.workload import Workload
+
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A resolved spec, its id, its dataset, and the values that vary in its sweep."""
+
+    spec: TrialSpec
+    point_id: str
+    dataset: Path | None
+    manifest: Manifest | None
+    varied: Mapping[str, Any]
+
+    @property
+    def label(self) -> str:
+        """The varied values in words, or the workload where nothing varies."""
+        return " ".join(_word(key, value) for key, value in self.varied.items()) or self.spec.workload
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A point that cannot run, and why."""
+
+    point: Point
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a sweep file asks for on this machine."""
+
+    sweep: SweepSpec
+    points: list[Point]
+    skipped: list[Skipped]
+    duplicates: int
+
+
+def _word(key: str, value: Any) -> str:
+    name = key.rpartition(".")[2]
+    short = {"world_size": "ranks", "num_workers": "workers", "batch_size": "batch"}.get(name, "")
+    return f"{value} {short}" if short else str(value)
+
+
+def read_yaml(path: Path) -> Values:
+    """A YAML mapping.
+
+    Raises:
+        UserError: missing, unreadable, or not a mapping.
+    """
+    try:
+        value = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: holds {type(value).__name__}, not keys and values")
+    return value
+
+
+def override(value: Values, overrides: list[str]) -> Values:
+    """Apply `key=value` overrides to a sweep: a list becomes an axis of the grid, anything else a base value.
+
+    Raises:
+        UserError: no `=` in it, or the value is not YAML.
+    """
+    sweep = {**value, "base": dict(value.get("base") or {}), "grid": dict(value.get("grid") or {})}
+    for text in overrides:
+        key, equals, raw = text.partition("=")
+        if not equals:
+            raise UserError(f"-o {text!r}: give key=value, such as -o measure.steps=10")
+        try:
+            parsed = yaml.safe_load(raw)
+        except yaml.YAMLError:
+            raise UserError(f"-o {text!r}: {raw!r} is not a YAML value") from None
+        sweep["grid"].pop(key, None)
+        if isinstance(parsed, list):
+            sweep["grid"][key] = parsed
+        else:
+            _set(sweep["base"], key, parsed)
+    return sweep
+
+
+def _set(target: Values, key: str, value: Any) -> None:
+    """Set a dotted key in nested mappings."""
+    head, _, rest = key.partition(".")
+    if not rest:
+        target[head] = value
+        return
+    inner = target.get(head)
+    target[head] = dict(inner) if isinstance(inner, Mapping) else {}
+    _set(target[head], rest, value)
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> Values:
+    flat: Values = {}
+    for key, item in value.items():
+        flat |= _flat(item, f"{prefix}{key}.") if isinstance(item, Mapping) else {prefix + key: item}
+    return flat
+
+
+def _check_keys(sweep: SweepSpec) -> None:
+    """Axes and filters must name fields of a trial, and zipped lists must be equally long."""
+    known = dotted_keys(TrialSpec)
+    filters = [*sweep.exclude, *sweep.include]
+    for key in itertools.chain(sweep.grid, sweep.zip, *filters):
+        if key not in known:
+            raise UserError(f"unknown key {key!r}; allowed: {', '.join(known)}{nearest(key, known)}")
+    lengths = {key: len(values) for key, values in sweep.zip.items()}
+    if len(set(lengths.values())) > 1:
+        raise UserError(f"zip: lists differ in length: {lengths}")
+    empty = [key for key, values in {**sweep.grid, **sweep.zip}.items() if not values]
+    if empty:
+        raise UserError(f"{empty[0]!r}: no values to vary over")
+    if sweep.scaling:
+        fixed = "batch_size" if sweep.scaling == "weak" else "global_batch_size"
+        if fixed not in {*sweep.base, *sweep.grid, *sweep.zip}:
+            raise UserError(f"scaling: {sweep.scaling} keeps {fixed} fixed: give it")
+
+
+def _combinations(sweep: SweepSpec) -> Iterator[Values]:
+    """The varied values of each point, in the order of the file."""
+    zipped = [dict(zip(sweep.zip, row, strict=True)) for row in zip(*sweep.zip.values(), strict=True)] or [{}]
+    for values in itertools.product(*sweep.grid.values()):
+        for together in zipped:
+            yield dict(zip(sweep.grid, values, strict=True)) | together
+    yield from sweep.include
+
+
+def load_sweep(path: Path, overrides: list[str]) -> SweepSpec:
+    """Read a sweep file and apply overrides.
+
+    Raises:
+        UserError: one line about the first problem.
+    """
+    value = override(read_yaml(path), overrides)
+    sweep = parse_sweep({"name": path.stem, **value})
+    _check_keys(sweep)
+    return sweep
+
+
+def expand(sweep: SweepSpec, machine: Machine) -> Plan:
+    """Every point of a sweep, resolved for this machine, with what is skipped and why.
+
+    Raises:
+        UserError: a key or value that no machine would accept.
+    """
+    asked = []
+    for varied in _combinations(sweep):
+        nested: Values = {}
+        for key, value in {**_flat(sweep.base), **varied}.items():
+            _set(nested, key, value)
+        asked.append((varied, parse_trial(nested)))
+    largest = max(spec.ranks for _, spec in asked)
+    points: dict[str, Point] = {}
+    skipped: dict[str, Skipped] = {}
+    for varied, spec in asked:
+        point = resolve(spec, machine, largest, varied)
+        reason = _excluded(spec, sweep) or why_illegal(point, machine)
+        if reason:
+            skipped.setdefault(point.point_id, Skipped(point, reason))
+        else:
+            points.setdefault(point.point_id, point)
+    duplicates = len(asked) - len(points) - len(skipped)
+    return Plan(sweep, list(points.values()), list(skipped.values()), duplicates)
+
+
+def _excluded(spec: TrialSpec, sweep: SweepSpec) -> str | None:
+    flat = _flat(spec.model_dump())
+    for entry in sweep.exclude:
+        if all(flat.get(key) == value for key, value in entry.items()):
+            return "excluded by the file"
+    return None
+
+
+def resolve(spec: TrialSpec, machine: Machine, largest_world_size: int, varied: Mapping[str, Any]) -> Point:
+    """Fill in what a spec leaves to the machine, and drop data settings that its source does not use."""
+    data = spec.data.model_dump()
+    unused = {"storage": (), "memory": ("cache", "num_workers", "prefetch_factor", "shuffle_buffer")}
+    defaults = {name: field.default for name, field in type(spec.data).model_fields.items()}
+    keys = unused.get(spec.data.source, [key for key in data if key != "source"])
+    data |= {key: defaults[key] for key in keys}
+    if data["root"] is not None:
+        data["root"] = str(Path(data["root"]).expanduser().absolute())
+    device = spec.device if spec.device != "auto" else ("cuda" if machine.cuda_devices else "cpu")
+    resolved = spec.model_copy(
+        update={
+            "data": type(spec.data).model_validate(data),
+            "device": device,
+            "world_size": spec.ranks,
+            "threads_per_rank": spec.threads_per_rank or max(1, machine.cores // largest_world_size),
+        }
+    )
+    dataset, manifest = _find_dataset(resolved)
+    return Point(resolved, point_id(resolved, manifest and manifest.dataset_id), dataset, manifest, varied)
+
+
+def _find_dataset(spec: TrialSpec) -> tuple[Path | None, Manifest | None]:
+    """The dataset a spec reads: its root, or the folder of its format below."""
+    if spec.data.root is None:
+        return None, None
+    root = Path(spec.data.root)
+    folder = root if is_dataset(root) else root / spec.data.format
+    return folder, read_manifest(folder) if is_dataset(folder) else None
+
+
+def why_illegal(point: Point, machine: Machine) -> str | None:
+    """Why a point cannot run on this machine with this dataset, with the arithmetic; None where it can."""
+    spec = point.spec
+    workload: Workload = workloads.load(workloads.WORKLOADS, spec.workload, "benchsuite.workloads")
+    if spec.variant not in workload.variants:
+        raise refuse(f"variant of {spec.workload}", spec.variant, workload.variants)
+    if spec.parallelism == "none" and spec.ranks != 1:
+        return f"parallelism none has 1 rank, world_size is {spec.ranks}"
+    if spec.device == "cuda" and spec.ranks > machine.cuda_devices:
+        return f"{spec.ranks} ranks > {machine.cuda_devices} CUDA devices that torch can use here"
+    if spec.global_batch_size is not None and spec.global_batch_size % spec.ranks:
+        return f"global_batch_size {spec.global_batch_size} is not a multiple of {spec.ranks} ranks"
+    return None if spec.data.source == "synthetic" else _dataset_problem(point, workload)
+
+
+def _dataset_problem(point: Point, workload: Workload) -> str | None:
+    spec, manifest = point.spec, point.manifest
+    if point.dataset is None:
+        raise UserError(f"data.root is missing: source {spec.data.source} reads a dataset")
+    if manifest is None:
+        return _missing_dataset(Path(str(spec.data.root)), point.dataset)
+    if manifest.format != spec.data.format:
+        return f"{point.dataset} holds format {manifest.format}, not {spec.data.format}"
+    if manifest.kind != workload.kind:
+        return f"{point.dataset} holds {manifest.kind} samples, {spec.workload} takes {workload.kind}"
+    classes = workload.variants[spec.variant].num_classes
+    if (manifest.num_classes or 0) > classes:
+        return f"{point.dataset} has {manifest.num_classes} classes, {spec.workload} {spec.variant} tells {classes} apart"
+    form: Format = storage.load(storage.FORMATS, spec.data.format, "benchsuite.formats")
+    readers = max(1, spec.data.num_workers) if spec.data.source == "storage" else 1
+    lanes = spec.ranks * readers
+    return form.problem(manifest, lanes) or _too_few_for_cold(spec, form.smallest_lane(manifest, lanes), lanes)
+
+
+def _missing_dataset(root: Path, folder: Path) -> str:
+    if not root.is_dir():
+        raise UserError(f"data.root {root}: no such folder; make a dataset with: benchsuite data generate|convert")
+    found = [name for name in storage.FORMATS if is_dataset(root / name)]
+    return f"{folder}: no dataset there; {root} has {', '.join(found) or 'none'}"
+
+
+def _too_few_for_cold(spec: TrialSpec, share: int, lanes: int) -> str | None:
+    if spec.data.source != "storage" or spec.data.cache != "cold":
+        return None
+    batches, samples = reader_samples(spec)
+    if samples <= share:
+        return None
+    return (
+        f"cold: each of {lanes} readers takes {batches} batches x {spec.rank_batch} = {samples} samples, its share of "
+        f"the dataset is {share}: the rest would come from cache; fewer steps, a smaller batch or a larger dataset"
+    )

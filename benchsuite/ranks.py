@@ -1,0 +1,158 @@
+"""What passes between a launcher and the ranks of a trial: who a rank is, how far it is, what it found."""
+
+import json
+import mmap
+import os
+import struct
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+PHASES = ("start", "evict", "load", "build", "warmup", "measure", "done")
+_PROGRESS = struct.Struct("<qqqd")  # phase, steps done, steps in all, AU so far
+
+
+@dataclass(frozen=True)
+class RankIdentity:
+    """One rank of a trial, and where it leaves its results."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    folder: Path
+    launched_s: float
+    """CLOCK_MONOTONIC when the launcher began with this trial."""
+    master_port: int = 0
+    listen_fd: int | None = None
+    """A bound socket for rank 0's rendezvous store."""
+
+    @property
+    def result_path(self) -> Path:
+        return self.folder / f"rank-{self.rank}.json"
+
+    @property
+    def log_path(self) -> Path:
+        return self.folder / f"rank-{self.rank}.log"
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block of steps of one rank: its times, and what its readers did meanwhile."""
+
+    kind: str
+    """`ceiling` (input in memory), `loader` (the real pipeline), or `plain` (the only kind of other sources)."""
+    start_s: float
+    end_s: float
+    parts: dict[str, list[float]]
+    """Seconds per counted step, by part."""
+    run_queue_s: float | None = None
+    consumed_samples: int = 0
+    consumed_bytes: int = 0
+    """Stored bytes of the samples consumed."""
+    produced_samples: int = 0
+    """Samples that the readers finished within the block."""
+    produced_bytes: int = 0
+    storage_bytes: int | None = None
+    read_s: float = 0.0
+    decode_s: float = 0.0
+    queue_full: bool = True
+    """For ceiling blocks: the readers had filled the queue and rested."""
+
+    @property
+    def num_steps(self) -> int:
+        return len(next(iter(self.parts.values()), []))
+
+    def step_s(self) -> list[float]:
+        """Seconds of each step: the sum of its parts."""
+        return [sum(parts) for parts in zip(*self.parts.values(), strict=True)]
+
+
+@dataclass(frozen=True)
+class RankResult:
+    """What one rank found, or why it failed; written as JSON by rename."""
+
+    rank: int
+    status: str
+    reason: str | None = None
+    phase: str = "start"
+    blocks: list[Block] = field(default_factory=list)
+    peak_memory_bytes: int | None = None
+    host_memory_bytes: int | None = None
+    first_batch_s: float | None = None
+    startup_s: float | None = None
+    first_step_s: float | None = None
+    steps_s: float | None = None
+    """Seconds in all steps, uncounted ones included."""
+    decoded_sample_bytes: int | None = None
+    cache_resident_before: float | None = None
+    cache_note: str | None = None
+    final_loss: float | None = None
+    device_name: str | None = None
+
+    def write(self, path: Path) -> None:
+        """Write by rename, so that a reader sees the whole or nothing."""
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(asdict(self)))
+        partial.rename(path)
+
+
+def read_result(path: Path) -> RankResult | None:
+    """A rank's result, or None where it left none."""
+    try:
+        value: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    value["blocks"] = [Block(**block) for block in value["blocks"]]
+    return RankResult(**value)
+
+
+class Heartbeat:
+    """How far a rank is, in a small mapped file that its launcher may read at any time."""
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        self.path = folder / f"progress-{rank}"
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        os.ftruncate(descriptor, _PROGRESS.size)
+        self._map = mmap.mmap(descriptor, _PROGRESS.size)
+        os.close(descriptor)
+        self._phase, self._step, self._total, self._au = 0, 0, 0, -1.0
+
+    def phase(self, name: str) -> None:
+        """Note the phase reached."""
+        self._phase = PHASES.index(name)
+        self._write()
+
+    def total(self, steps: int) -> None:
+        """Note how many steps there are in all."""
+        self._total = steps
+
+    def step(self) -> None:
+        """Note one step done."""
+        self._step += 1
+        self._write()
+
+    def au(self, value: float) -> None:
+        """Note the utilization so far."""
+        self._au = value
+
+    def _write(self) -> None:
+        _PROGRESS.pack_into(self._map, 0, self._phase, self._step, self._total, self._au)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A heartbeat as its reader sees it."""
+
+    phase: str
+    step: int
+    total: int
+    au: float | None
+
+
+def read_progress(folder: Path, rank: int) -> Progress | None:
+    """How far a rank is; None before it has started."""
+    try:
+        phase, step, total, au = _PROGRESS.unpack((folder / f"progress-{rank}").read_bytes())
+    except (OSError, struct.error):
+        return None
+    return Progress(PHASES[phase], step, total, au if au >= 0 else None)

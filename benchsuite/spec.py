@@ -1,0 +1,185 @@
+"""TrialSpec and SweepSpec: the vocabulary of the grid, its validation, and stable ids (no torch)."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+import storage
+import workloads
+from benchsuite.errors import UserError, one_line, refuse
+from storage.spec import DataSpec
+from workloads.spec import PRECISIONS_NOT_YET, Precision
+
+NOT_YET: Mapping[str, tuple[str, ...]] = {
+    "precision": PRECISIONS_NOT_YET,
+    "data.cache": ("direct",),
+    "data.staging": ("copy", "lazy"),
+    "optimizer": ("momentum", "adamw", "adafactor"),
+}
+WITHOUT_IDENTITY = {"measure": {"repeats", "timeout_s"}}
+"""Fields that do not change what is measured, left out of ids."""
+
+
+class MeasureSpec(BaseModel):
+    """How much is measured."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    steps: int = Field(30, ge=2, description="counted steps with the loader's input, over two blocks")
+    warmup_steps: int = Field(5, ge=1, description="uncounted steps before the first block")
+    epochs: None = Field(None, description="whole epochs instead of steps (not yet)")
+    repeats: int = Field(3, ge=1, description="trials per point, each a new process")
+    timeout_s: float = Field(900, gt=0, description="a trial that takes longer is killed with its whole process tree")
+    seed: int = Field(0, ge=0, description="of weights, order and augmentation")
+
+
+class TrialSpec(BaseModel):
+    """One point of the grid. `grid.resolve` fills what is left to the machine."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    workload: str = Field(description="a name of workloads.WORKLOADS")
+    variant: str = Field("reference", description="tiny (seconds on one CPU core) ... reference")
+    data: DataSpec = Field(default_factory=DataSpec)
+    device: str = Field("auto", description="auto | cpu | cuda")
+    precision: Precision = Field("fp32", description="of forward and backward; bf16 is autocast")
+    parallelism: str = Field("none", description="none | ddp")
+    world_size: int | None = Field(None, ge=1, description="ranks; default 1")
+    nodes: None = Field(None, description="with ranks_per_node instead of world_size (not yet)")
+    ranks_per_node: None = None
+    batch_size: int | None = Field(None, ge=1, description="samples per data-parallel rank and step")
+    global_batch_size: int | None = Field(None, ge=1, description="samples of all ranks per step, instead of batch_size")
+    threads_per_rank: int | None = Field(None, ge=1, description="default: cores / largest world size, at least 1")
+    optimizer: Literal["sgd"] = "sgd"
+    grad_accum: Literal[1] = 1
+    activation_checkpointing: Literal["none"] = "none"
+    compile: Literal[False] = False
+    channels_last: Literal[False] = False
+    bucket_cap_mb: None = None
+    comm_hook: None = None
+    measure: MeasureSpec = Field(default_factory=MeasureSpec)
+
+    @field_validator("parallelism", mode="before")
+    @classmethod
+    def _no_degrees_yet(cls, value: object) -> object:
+        if isinstance(value, Mapping):
+            raise ValueError(f"parallelism {dict(value)}: degrees are not yet supported; allowed: none, ddp")
+        return value
+
+    @model_validator(mode="after")
+    def _one_batch_size(self) -> "TrialSpec":
+        if (self.batch_size is None) == (self.global_batch_size is None):
+            raise ValueError("give batch_size or global_batch_size, and not both")
+        return self
+
+    @model_validator(mode="after")
+    def _known_names(self) -> "TrialSpec":
+        check_names(self)
+        return self
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return self.world_size or 1
+
+    @property
+    def rank_batch(self) -> int:
+        """Samples per rank and step."""
+        return self.batch_size if self.batch_size is not None else (self.global_batch_size or 0) // self.ranks
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of all ranks per step."""
+        return self.rank_batch * self.ranks
+
+
+class SweepSpec(BaseModel):
+    """A sweep file: a base trial and how to vary it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    question: str | None = Field(None, description="heads the report")
+    base: dict[str, Any] = Field(description="any field of a trial")
+    grid: dict[str, list[Any]] = Field(default_factory=dict, description="Cartesian product over dotted keys")
+    zip: dict[str, list[Any]] = Field(default_factory=dict, description="keys that vary together")
+    exclude: list[dict[str, Any]] = Field(default_factory=list, description="points that match one of these are dropped")
+    include: list[dict[str, Any]] = Field(default_factory=list, description="points added to the grid")
+    scaling: Literal["weak", "strong"] | None = Field(
+        None, description="weak: batch_size fixed per rank | strong: global_batch_size fixed"
+    )
+
+
+def check_names(spec: TrialSpec) -> None:
+    """Refuse names that no registry has.
+
+    Raises:
+        UserError: with what was given, what is allowed and the nearest match.
+    """
+    workload_names = workloads.names(workloads.WORKLOADS, "benchsuite.workloads")
+    if spec.workload not in workload_names:
+        raise refuse("workload", spec.workload, workload_names, workloads.WORKLOADS_NOT_YET)
+    if spec.parallelism not in workloads.MODES:
+        raise refuse("parallelism", spec.parallelism, workloads.MODES, workloads.MODES_NOT_YET)
+    formats = storage.names(storage.FORMATS, "benchsuite.formats")
+    if spec.data.format not in formats:
+        raise refuse("data.format", spec.data.format, formats, storage.FORMATS_NOT_YET)
+    if spec.data.loader not in storage.LOADERS:
+        raise refuse("data.loader", spec.data.loader, storage.LOADERS, storage.LOADERS_NOT_YET)
+    if spec.device.startswith("emulated:"):
+        raise UserError(f"device {spec.device!r}: not yet supported; allowed: auto, cpu, cuda")
+    if spec.device not in ("auto", "cpu", "cuda"):
+        raise refuse("device", spec.device, ("auto", "cpu", "cuda"))
+
+
+def parse_trial(value: Mapping[str, Any]) -> TrialSpec:
+    """A TrialSpec from nested plain values.
+
+    Raises:
+        UserError: one line about the first problem.
+    """
+    try:
+        return TrialSpec.model_validate(dict(value))
+    except ValidationError as error:
+        raise one_line(error, TrialSpec, NOT_YET) from None
+
+
+def parse_sweep(value: Mapping[str, Any]) -> SweepSpec:
+    """A SweepSpec from nested plain values.
+
+    Raises:
+        UserError: one line about the first problem.
+    """
+    try:
+        return SweepSpec.model_validate(dict(value))
+    except ValidationError as error:
+        raise one_line(error, SweepSpec, {}) from None
+
+
+def point_id(spec: TrialSpec, dataset_id: str | None) -> str:
+    """Digest of a resolved spec's non-default fields and the dataset's id, so that new fields change no id."""
+    fields = spec.model_dump(exclude_defaults=True, exclude=WITHOUT_IDENTITY)
+    if not fields.get("measure"):
+        fields.pop("measure", None)
+    canonical = json.dumps({"spec": fields, "dataset_id": dataset_id}, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+def trial_id(point: str, session: str, repeat: int) -> str:
+    """A trial is point x session x repeat."""
+    return f"{point}.{session}.{repeat}"
+
+
+def check_session(session: str) -> str:
+    """Session names become parts of ids and paths.
+
+    Raises:
+        UserError: it has other characters.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.:-]*", session):
+        raise UserError(f"session {session!r}: allowed: letters, digits and _ . : -")
+    return session

@@ -1,0 +1,185 @@
+"""What one rank does: evict, load, build, warm up, measure. Read this first."""
+
+import os
+import resource
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import psutil
+import torch
+import torch.distributed as dist
+
+import storage
+import workloads
+from benchsuite.blocks import CEILING_BLOCKS, LOADER_BLOCKS, SETTLING_STEPS, layout
+from benchsuite.clock import clock_for
+from benchsuite.measure import Feed, Stepper, interleaved_blocks, plain_block
+from benchsuite.ranks import Block, Heartbeat, RankIdentity, RankResult
+from benchsuite.spec import TrialSpec
+from storage import pagecache
+from storage.format import Dataset, open_dataset
+from storage.loaders import Batch
+from workloads.parallel.apply import prepare
+from workloads.precision import use_full_float32
+from workloads.workload import Workload
+
+
+def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity) -> RankResult:
+    """Run one rank of a trial on the dataset in `folder` and return what it measured."""
+    heart = Heartbeat(me.folder, me.rank)
+    device = _settle(spec, me)
+    rendezvous = _rendezvous(me, spec.measure.timeout_s)
+    dataset = open_dataset(folder) if folder is not None and spec.data.source != "synthetic" else None
+
+    heart.phase("evict")
+    resident = _prepare_cache(spec, dataset, me, rendezvous)
+
+    heart.phase("load")
+    built_s = time.perf_counter()
+    workload: Workload = workloads.load(workloads.WORKLOADS, spec.workload, "benchsuite.workloads")
+    feed = _open_feed(spec, workload, dataset, me, device) if dataset else None
+    _join(rendezvous, me, device, spec.measure.timeout_s)
+
+    heart.phase("build")
+    torch.manual_seed(spec.measure.seed)
+    variant = workload.variants[spec.variant]
+    model = workload.build(variant).to(device)
+    training = prepare(workload, model, spec.parallelism, spec.precision, device)
+    batch = feed() if feed else workload.synthetic(variant, spec.rank_batch, device)
+    first_batch_s = time.perf_counter() - built_s if feed else None
+
+    heart.phase("warmup")
+    stepper = Stepper(training, clock_for(device), heart)
+    heart.total(_total_steps(spec))
+    first_step_s = time.perf_counter()
+    stepper.run(lambda: batch, spec.measure.warmup_steps)
+
+    heart.phase("measure")
+    blocks = _measure(spec, stepper, feed, batch)
+    heart.phase("done")
+    return RankResult(
+        me.rank,
+        "ok",
+        phase="done",
+        blocks=blocks,
+        peak_memory_bytes=_peak_memory(device),
+        host_memory_bytes=_host_memory(),
+        first_batch_s=first_batch_s,
+        startup_s=first_step_s - me.launched_s,
+        first_step_s=first_step_s,
+        steps_s=stepper.steps_s,
+        decoded_sample_bytes=sum(value.nbytes for value in batch.values()) // spec.rank_batch,
+        cache_resident_before=resident,
+        final_loss=stepper.loss,
+        device_name=torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+    )
+
+
+def _settle(spec: TrialSpec, me: RankIdentity) -> torch.device:
+    """Threads, precision, and this rank's device."""
+    torch.set_num_threads(spec.threads_per_rank or 1)
+    use_full_float32()
+    if spec.device != "cuda":
+        return torch.device("cpu")
+    device = torch.device("cuda", me.local_rank)
+    torch.cuda.set_device(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    return device
+
+
+def _rendezvous(me: RankIdentity, timeout_s: float) -> dist.TCPStore | None:
+    """The key-value store where ranks meet; the launcher has bound its port."""
+    if me.world_size == 1:
+        return None
+    return dist.TCPStore(
+        "127.0.0.1",
+        me.master_port,
+        me.world_size,
+        is_master=me.rank == 0,
+        timeout=timedelta(seconds=timeout_s),
+        wait_for_workers=False,
+        master_listen_fd=me.listen_fd if me.rank == 0 else None,
+    )
+
+
+def _prepare_cache(
+    spec: TrialSpec, dataset: Dataset | None, me: RankIdentity, rendezvous: dist.TCPStore | None
+) -> float | None:
+    """Bring the page cache to the state asked for, once per node, before any rank reads; its measured residency."""
+    if dataset is None or spec.data.source != "storage":
+        return None
+    resident = None
+    if me.local_rank == 0:
+        files = dataset.data_files()
+        (pagecache.evict if spec.data.cache == "cold" else pagecache.warm)(files)
+        resident = pagecache.residency(files).fraction
+    if rendezvous is not None:
+        if me.local_rank == 0:
+            rendezvous.set("cache", "ready")
+        rendezvous.wait(["cache"])
+    return resident
+
+
+def _open_feed(spec: TrialSpec, workload: Workload, dataset: Dataset, me: RankIdentity, device: torch.device) -> Feed:
+    """The rank's loader. Its workers fork here, before the process group's sockets and threads exist."""
+    changes: dict[str, object] = {"pin_memory": spec.data.pin_memory and device.type == "cuda"}
+    if spec.data.source == "memory":
+        changes["num_workers"] = 0
+    loader = storage.load(storage.LOADERS, spec.data.loader)(
+        dataset,
+        spec.data.model_copy(update=changes),
+        storage.load(storage.KINDS, workload.kind),
+        workload.variants[spec.variant].sample,
+        spec.rank_batch,
+        me.rank,
+        me.world_size,
+        spec.measure.seed,
+    )
+    return Feed(loader, dataset, spec.rank_batch)
+
+
+def _join(rendezvous: dist.TCPStore | None, me: RankIdentity, device: torch.device, timeout_s: float) -> None:
+    """Form the process group: NCCL between CUDA devices, gloo between CPUs."""
+    if rendezvous is None:
+        return
+    cuda = device.type == "cuda"
+    dist.init_process_group(
+        "nccl" if cuda else "gloo",
+        store=dist.PrefixStore("ranks", rendezvous),
+        rank=me.rank,
+        world_size=me.world_size,
+        timeout=timedelta(seconds=timeout_s),
+        device_id=device if cuda else None,
+    )
+
+
+def _total_steps(spec: TrialSpec) -> int:
+    plan, warmup = layout(spec), spec.measure.warmup_steps
+    if spec.data.source != "storage":
+        return warmup + SETTLING_STEPS + spec.measure.steps
+    ceiling = CEILING_BLOCKS * (SETTLING_STEPS + plan.ceiling_steps)
+    return warmup + ceiling + LOADER_BLOCKS * (plan.drained_steps + plan.loader_steps)
+
+
+def _measure(spec: TrialSpec, stepper: Stepper, feed: Feed | None, batch: Batch) -> list[Block]:
+    """Interleaved blocks where there is a pipeline to compare with memory; else one plain block."""
+    if feed is None or spec.data.source == "memory":
+        return [plain_block(stepper, batch, spec.measure.steps)]
+    return interleaved_blocks(stepper, feed, batch, layout(spec))
+
+
+def _peak_memory(device: torch.device) -> int:
+    """Bytes allocated on the device at most; this process's peak resident set on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _host_memory() -> int | None:
+    """Proportional set size of this rank and its workers: shared pages are split among their users."""
+    me = psutil.Process(os.getpid())
+    try:
+        return sum(int(process.memory_full_info().pss) for process in [me, *me.children(recursive=True)])
+    except psutil.Error:
+        return None

@@ -1,0 +1,97 @@
+"""TrialRecord: one row per trial, and the raw samples behind it. Versioned JSON; fields are only ever added.
+
+schema_version history:
+  1  first version
+"""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA_VERSION = 1
+
+Status = Literal["ok", "oom", "timeout", "failed", "skipped", "interrupted"]
+Verdict = Literal["storage", "client", "compute", "communication", "mixed", "none"]
+
+
+class Figures(BaseModel):
+    """What was measured; null where it was not, or cannot be. Means are per step of the slowest rank."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    samples_per_s: float | None = Field(None, description="all ranks, over the counted windows, queue drain taken out")
+    tokens_per_s: float | None = None
+    au: float | None = Field(None, description="step time with its input in memory / step time; never clipped")
+    au_mlperf: float | None = None
+    input_stall_fraction: float | None = Field(None, description="share of the step spent waiting for input")
+    cpu_contention_fraction: float | None = Field(None, description="share of the step runnable but not running")
+    io_bytes_per_s: float | None = Field(None, description="stored bytes of the samples consumed, all ranks")
+    decoded_bytes_per_s: float | None = Field(None, description="bytes of the tensors consumed, all ranks")
+    storage_bytes_per_s: float | None = Field(None, description="bytes that came from storage, by process counters")
+    cache_hit_fraction: float | None = Field(None, description="max(0, 1 - storage bytes / bytes read)")
+    read_amplification: float | None = Field(None, description="storage bytes / bytes read, where above 1")
+    cache_resident_before: float | None = Field(None, description="share of the dataset in the page cache at the start")
+    load_s: float | None = None
+    h2d_s: float | None = None
+    forward_s: float | None = None
+    backward_s: float | None = None
+    exchange_s: float | None = Field(None, description="communication not hidden behind computation")
+    exchange_min_s: float | None = Field(None, description="per step the least over ranks: the wire without stragglers")
+    bubble_s: float | None = None
+    update_s: float | None = None
+    step_s_mean: float | None = None
+    step_s_p50: float | None = None
+    step_s_p95: float | None = None
+    step_s_p99: float | None = None
+    ceiling_step_s: float | None = Field(None, description="mean step with its input in memory, interleaved blocks")
+    mfu: float | None = None
+    hfu: float | None = None
+    tflops_per_device: float | None = None
+    peak_memory_bytes: int | None = Field(None, description="device memory of the largest rank; its RSS on cpu")
+    host_memory_bytes: int | None = Field(None, description="proportional set size of all ranks and their workers")
+    energy_j: float | None = None
+    gpu_busy_fraction: float | None = None
+    stage_s: float | None = None
+    first_batch_s: float | None = Field(None, description="loader built to first batch, slowest rank")
+    startup_s: float | None = Field(None, description="launch to first step, slowest rank")
+    read_s_per_sample: float | None = Field(None, description="seconds a reader spends reading one sample")
+    decode_s_per_sample: float | None = Field(None, description="seconds a reader spends decoding one sample")
+    reader_busy_fraction: float | None = Field(None, description="share of the time that readers read or decode")
+    final_loss: float | None = None
+    bottleneck: Verdict | None = None
+    bottleneck_evidence: str | None = None
+    overhead_fraction: float | None = None
+    loader_only_samples_per_s: float | None = None
+    storage_ceiling_bytes_per_s: float | None = None
+    strong_efficiency: float | None = None
+    weak_efficiency: float | None = None
+
+
+class TrialRecord(BaseModel):
+    """One attempt at a trial: what was asked, where it ran, what came of it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    schema_version: int = SCHEMA_VERSION
+    kind: Literal["trial", "probe", "comm", "checkpoint"] = "trial"
+    record_id: str = Field(description="unique per attempt; doubles are dropped by it")
+    trial_id: str = Field(description="point x session x repeat")
+    point_id: str = Field(description="digest of the resolved spec and the dataset's id")
+    session: str
+    repeat: int
+    sweep: str
+    question: str | None = None
+    status: Status
+    reason: str | None = None
+    caveats: list[str] = Field(default_factory=list, description="why a figure must not be trusted blindly")
+    caveat_details: list[str] = Field(default_factory=list, description="the same, with the arithmetic")
+    label: str = Field("", description="the point in words: what varies in its sweep")
+    started_at: str
+    finished_at: str
+    wall_s: float | None = Field(None, description="launch to record, all included")
+    phase: str | None = Field(None, description="the last phase reached")
+    spec: dict[str, Any]
+    dataset: dict[str, Any] | None = None
+    env: dict[str, Any]
+    figures: Figures = Field(default_factory=Figures)
+    samples_file: str | None = Field(None, description="the sidecar in the store that holds the raw samples")
