@@ -1,0 +1,43 @@
+"""The verdict: what holds a trial back, from its own figures, with the evidence in one sentence of numbers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+HELD_BACK_AU = 0.95
+"""From this utilization on the input keeps up: AU tops out near it on CPU machines."""
+MAIN_SHARE = 0.65
+"""A cause with this share of the readers' time is the cause; between the two it is mixed."""
+COMMUNICATION_SHARE = 0.20
+"""Exposed exchange above this share of the step is what holds the job back."""
+
+
+def verdict(figures: Mapping[str, Any]) -> tuple[str, str] | None:
+    """(bottleneck, evidence) of a trial with the real pipeline; None where it had none.
+
+    Input first: while the model waits for data nothing else matters. Readers that mostly wait for reads are held by
+    storage, readers that mostly decode by the client. Otherwise exposed communication, or the computation itself.
+    """
+    au, step = figures.get("au"), figures.get("step_s_mean")
+    if au is None or not step:
+        return None
+    if au < HELD_BACK_AU and (figures.get("input_stall_fraction") or 0) + (
+        figures.get("cpu_contention_fraction") or 0
+    ) > (1 - au) / 2:
+        return _input_verdict(figures, au)
+    exchange = (figures.get("exchange_s") or 0.0) / step
+    if exchange > COMMUNICATION_SHARE:
+        return "communication", f"AU {au:.2f}; exposed exchange is {exchange:.0%} of the step"
+    return "compute", f"AU {au:.2f}: input keeps up; load is {figures['load_s'] / step:.0%} of the step"
+
+
+def _input_verdict(figures: Mapping[str, Any], au: float) -> tuple[str, str]:
+    read, decode = figures.get("read_s_per_sample") or 0.0, figures.get("decode_s_per_sample") or 0.0
+    stall, contention = figures["input_stall_fraction"], figures.get("cpu_contention_fraction") or 0.0
+    evidence = (
+        f"AU {au:.2f}; {stall:.0%} of the step waits for input, {contention:.0%} for a core; "
+        f"a reader reads {read * 1e3:.2f} ms and decodes {decode * 1e3:.2f} ms a sample"
+    )
+    share = read / (read + decode) if read + decode else 0.0
+    if share >= MAIN_SHARE:
+        return "storage", evidence
+    return ("client", evidence) if share <= 1 - MAIN_SHARE else ("mixed", evidence)

@@ -1,0 +1,100 @@
+"""Facts about host, devices, libraries, file system, scheduler and commit, gathered without importing torch."""
+
+import os
+import platform
+import socket
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+import benchsuite
+from benchsuite.machine import this_machine
+
+LIBRARIES = ("torch", "numpy", "simplejpeg", "webdataset")
+SCHEDULER_VARIABLES = ("SLURM_JOB_ID", "SLURM_JOB_PARTITION", "SLURM_JOB_NODELIST", "PBS_JOBID", "PBS_QUEUE")
+
+
+def environment() -> dict[str, Any]:
+    """Facts that a figure depends on. A fact that cannot be had is None."""
+    machine = this_machine()
+    return {
+        "benchsuite": benchsuite.__version__,
+        "commit": _commit(),
+        "host": socket.gethostname(),
+        "os": platform.platform(),
+        "python": platform.python_version(),
+        "cpu": _cpu_model(),
+        "cores": machine.cores,
+        "memory_bytes": psutil.virtual_memory().total,
+        "load_average": os.getloadavg()[0],
+        "devices": devices(),
+        "libraries": {name: _version(name) for name in LIBRARIES},
+        "scheduler": {name: os.environ[name] for name in SCHEDULER_VARIABLES if name in os.environ},
+    }
+
+
+def file_system(path: Path) -> dict[str, Any]:
+    """Type, mount point and free bytes of the file system that holds a path (or its nearest existing parent)."""
+    real = path.resolve()
+    while not real.exists():
+        real = real.parent
+    mounts = [part for part in psutil.disk_partitions(all=True) if real.is_relative_to(part.mountpoint)]
+    mount = max(mounts, key=lambda part: len(part.mountpoint), default=None)
+    return {
+        "file_system": mount.fstype if mount else None,
+        "mount": mount.mountpoint if mount else None,
+        "free_bytes": psutil.disk_usage(str(real)).free,
+    }
+
+
+def devices() -> list[dict[str, Any]]:
+    """Name, memory and driver of each NVIDIA device; empty where there is none."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(pynvml.nvmlDeviceGetCount())]
+        return [
+            {
+                "name": str(pynvml.nvmlDeviceGetName(handle)),
+                "memory_bytes": int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+                "driver": str(pynvml.nvmlSystemGetDriverVersion()),
+            }
+            for handle in handles
+        ]
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu_model() -> str | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return None
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
+
+
+def _commit() -> str | None:
+    """Commit of the source tree that this package runs from; None for an installed package."""
+    folder = Path(benchsuite.__file__).parent
+    if not (folder.parent / ".git").exists():
+        return None
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return result.stdout.strip()

@@ -1,0 +1,68 @@
+"""Why a trial failed: exceptions and exits turned into a status and a plain reason."""
+
+import signal
+from pathlib import Path
+
+import torch
+
+from benchsuite.ranks import RankResult
+
+_OUT_OF_MEMORY = ("out of memory", "DefaultCPUAllocator: can't allocate memory", "Cannot allocate memory")
+_PEER = ("closed by peer", "Connection reset", "NCCL communicator was aborted", "Broken pipe", "recvValue failed")
+
+
+def reason_of(error: BaseException) -> str:
+    """An exception in one line; those that loader workers pass on arrive with a traceback before them."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[0] if lines else ""
+    if text.startswith("Caught "):
+        kind, _, message = lines[-1].partition(": ")
+        return message if kind.endswith("DatasetError") else lines[-1]
+    kind = type(error).__name__
+    return text if kind in ("DatasetError", "TrialError", "UserError") else f"{kind}: {text}".rstrip(": ")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that memory ran out, on the host or on a device."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError | OSError) and any(words in str(error) for words in _OUT_OF_MEMORY)
+
+
+def failed_result(rank: int, error: BaseException) -> RankResult:
+    """The result of a rank that ended with an exception."""
+    status = "oom" if is_out_of_memory(error) else "failed"
+    return RankResult(rank, status, reason=reason_of(error))
+
+
+def is_peer_failure(reason: str | None) -> bool:
+    """Whether a rank only noticed that another one was gone."""
+    return reason is not None and any(words in reason for words in _PEER)
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL for 9."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def last_line(log: Path) -> str | None:
+    """The last line that a rank wrote."""
+    try:
+        lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    except OSError:
+        return None
+    return lines[-1] if lines else None
+
+
+def hanging_at(log: Path) -> str | None:
+    """The innermost frame of the main thread in faulthandler's dump, after a time-out."""
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    heads = [number for number, line in enumerate(lines) if line.startswith(("Current thread", "Thread 0x"))]
+    frames = [lines[number + 1].strip() for number in heads if number + 1 < len(lines)]
+    return frames[-1] if frames else None

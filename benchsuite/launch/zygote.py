@@ -1,0 +1,225 @@
+"""The zygote: a single-threaded process that has torch imported, forks the ranks of a trial and watches them.
+
+It touches no CUDA and runs no tensor operation: a fork taken after either hangs or fails in its children. Requests
+and replies are JSON lines on stdin and stdout; when stdin closes, everything is killed and the zygote ends.
+"""
+
+import ctypes
+import faulthandler
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+import psutil
+import torch
+import torch.distributed
+import torch.utils.data
+import webdataset.tariterators  # noqa: F401  (imported once here instead of in every reader)
+
+from benchsuite.failure import failed_result
+from benchsuite.ranks import RankIdentity
+from benchsuite.spec import TrialSpec
+from benchsuite.trial import run_rank
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+PEERS_GRACE_S = 0.2
+"""After a rank has failed, how long the others may take to fail of themselves and say why."""
+STACKS_GRACE_S = 0.3
+"""After a time-out, how long ranks may take to write where they hang."""
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def oom_kills() -> int:
+    """How many processes the kernel has killed for memory since it started; 0 where it does not say."""
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+
+
+class Control:
+    """The pipe to the launcher: requests in, replies out."""
+
+    def __init__(self) -> None:
+        self.inbox = os.dup(0)
+        self.outbox = os.dup(1)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.dup2(2, 1)
+        self._buffer = b""
+
+    def receive(self) -> dict[str, Any] | None:
+        """The next request; None when the launcher is gone."""
+        while b"\n" not in self._buffer:
+            chunk = os.read(self.inbox, 65536)
+            if not chunk:
+                return None
+            self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        value: dict[str, Any] = json.loads(line)
+        return value
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Reply; a launcher that is gone is noticed by the next receive."""
+        try:
+            os.write(self.outbox, json.dumps(message).encode() + b"\n")
+        except BrokenPipeError:
+            return
+
+    def close_in_child(self) -> None:
+        """Ranks must not hold the pipe open."""
+        os.close(self.inbox)
+        os.close(self.outbox)
+
+
+def rank_main(request: dict[str, Any], me: RankIdentity, control: Control) -> NoReturn:
+    """A forked rank: run, leave the result, and exit without unwinding (torch's groups may hang in destructors)."""
+    control.close_in_child()
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    log = os.open(me.log_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    os.environ |= {"RANK": str(me.rank), "WORLD_SIZE": str(me.world_size), "LOCAL_RANK": str(me.local_rank)}
+    code = 1
+    try:
+        spec = TrialSpec.model_validate_json(request["spec"])
+        dataset = Path(request["dataset"]) if request["dataset"] else None
+        run_rank(spec, dataset, me).write(me.result_path)
+        if torch.distributed.is_initialized():
+            torch.distributed.barrier()
+        code = 0
+    except BaseException as error:
+        failed_result(me.rank, error).write(me.result_path)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def fork_ranks(request: dict[str, Any], control: Control) -> list[int]:
+    """Fork every rank into one process group; their pids."""
+    world_size = int(request["world_size"])
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    listener.set_inheritable(True)
+    pids: list[int] = []
+    for rank in range(world_size):
+        me = RankIdentity(
+            rank, world_size, rank, Path(request["folder"]), request["launched_s"], port, listener.fileno()
+        )
+        pid = os.fork()
+        if pid == 0:
+            os.setpgid(0, pids[0] if pids else 0)
+            rank_main(request, me, control)
+        pids.append(pid)
+        try:
+            os.setpgid(pid, pids[0])
+        except OSError:
+            pass  # the child has done it already, or has ended
+    listener.close()
+    return pids
+
+
+def peek_exit(pid: int) -> tuple[int | None, int | None] | None:
+    """Exit code or signal of an ended child, left unreaped; None while it runs."""
+    info = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if info is None:
+        return None
+    return (info.si_status, None) if info.si_code == os.CLD_EXITED else (None, info.si_status)
+
+
+def watch(pids: list[int], deadline_s: float, control: Control) -> tuple[dict[int, Any], str | None]:
+    """Wait for the ranks: how each ended of itself, and why the wait ended early (`timeout`, `cancel`, `gone`)."""
+    poller = select.poll()
+    poller.register(control.inbox, select.POLLIN | select.POLLHUP)
+    descriptors = {os.pidfd_open(pid): rank for rank, pid in enumerate(pids)}
+    for descriptor in descriptors:
+        poller.register(descriptor, select.POLLIN)
+    exits: dict[int, Any] = {}
+    early: str | None = None
+    grace_ends = float("inf")
+    while len(exits) < len(pids):
+        left = min(deadline_s, grace_ends) - time.monotonic()
+        if left <= 0:
+            early = None if grace_ends < deadline_s else "timeout"
+            break
+        for descriptor, _ in poller.poll(left * 1000):
+            if descriptor == control.inbox:
+                early = "gone" if control.receive() is None else "cancel"
+                break
+            rank = descriptors[descriptor]
+            poller.unregister(descriptor)
+            exits[rank] = peek_exit(pids[rank])
+            if exits[rank] != (0, None):
+                grace_ends = min(grace_ends, time.monotonic() + PEERS_GRACE_S)
+        if early:
+            break
+    for descriptor in descriptors:
+        os.close(descriptor)
+    return exits, early
+
+
+def end_all(pids: list[int], dump_stacks: bool) -> None:
+    """Kill the ranks' process group and every other descendant, and reap them all."""
+    if dump_stacks:
+        for pid in pids:
+            _signal(os.kill, pid, signal.SIGUSR1)
+        time.sleep(STACKS_GRACE_S)
+    _signal(os.killpg, pids[0], signal.SIGKILL)
+    for process in psutil.Process().children(recursive=True):
+        _signal(os.kill, process.pid, signal.SIGKILL)
+    while True:
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def _signal(send: Any, target: int, number: int) -> None:
+    try:
+        send(target, number)
+    except ProcessLookupError:
+        return
+
+
+def run_trial(request: dict[str, Any], control: Control) -> bool:
+    """Fork, watch, clean up and reply; False when the launcher is gone."""
+    kills = oom_kills()
+    deadline = time.monotonic() + float(request["timeout_s"])
+    pids = fork_ranks(request, control)
+    exits, early = watch(pids, deadline, control)
+    end_all(pids, dump_stacks=early == "timeout")
+    ended = [{"rank": rank, "code": code, "signal": number} for rank, (code, number) in exits.items()]
+    control.send(
+        {
+            "exits": ended,
+            "timed_out": early == "timeout",
+            "interrupted": early in ("cancel", "gone"),
+            "out_of_memory": oom_kills() > kills,
+        }
+    )
+    return early != "gone"
+
+
+def main() -> None:
+    """Serve requests until the launcher closes the pipe."""
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    control = Control()
+    torch.set_num_threads(1)
+    control.send({"ready": True})
+    while (request := control.receive()) is not None:
+        if "spec" in request and not run_trial(request, control):
+            return
+
+
+if __name__ == "__main__":
+    main()

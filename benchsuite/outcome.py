@@ -1,0 +1,150 @@
+"""From what the ranks of a trial left behind to its record."""
+
+import os
+import time
+import uuid
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchsuite.diagnose import verdict
+from benchsuite.failure import hanging_at, is_peer_failure, last_line, signal_name
+from benchsuite.grid import Point
+from benchsuite.launch import Outcome
+from benchsuite.metrics import caveats, figures
+from benchsuite.ranks import RankResult, read_progress, read_result
+from benchsuite.spec import trial_id
+from results.record import Figures, Status, TrialRecord
+from storage.pagecache import CLIENT_CACHE_VISIBLE
+
+_RANKED = ("oom", "signal", "failed", "exit", "peer")
+"""Causes of a trial's failure, most telling first: survivors of another rank's end report that end."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt at a trial: which, where and since when."""
+
+    point: Point
+    session: str
+    repeat: int
+    sweep: str
+    question: str | None
+    env: dict[str, Any]
+    cores: int
+    started_at: str = field(default_factory=lambda: now())
+    started_s: float = field(default_factory=time.perf_counter)
+
+    def record(self, status: Status, **fields: Any) -> TrialRecord:
+        """A record of this attempt."""
+        point = self.point
+        manifest = point.manifest
+        dataset = None
+        if manifest is not None:
+            dataset = manifest.model_dump(
+                include={"dataset_id", "format", "kind", "num_samples", "stored_bytes", "variant"}
+            )
+        return TrialRecord(
+            record_id=uuid.uuid4().hex,
+            trial_id=trial_id(point.point_id, self.session, self.repeat),
+            point_id=point.point_id,
+            session=self.session,
+            repeat=self.repeat,
+            sweep=self.sweep,
+            question=self.question,
+            status=status,
+            label=point.label,
+            started_at=self.started_at,
+            finished_at=now(),
+            wall_s=time.perf_counter() - self.started_s,
+            spec=point.spec.model_dump(),
+            dataset=dataset,
+            env=self.env,
+            **fields,
+        )
+
+
+def now() -> str:
+    """UTC, to the microsecond, so that records sort by it."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def conclude(attempt: Attempt, outcome: Outcome, folder: Path) -> tuple[TrialRecord, dict[str, Any] | None]:
+    """The record of an attempt whose processes have ended, and its raw samples."""
+    ranks = attempt.point.spec.ranks
+    results = [read_result(folder / f"rank-{rank}.json") for rank in range(ranks)]
+    done = [result for result in results if result is not None and result.status == "ok"]
+    clean = len(outcome.exits) == ranks and all(ended.code == 0 for ended in outcome.exits)
+    if clean and len(done) == ranks:
+        return measured(attempt, done)
+    status, reason = failure(outcome, results, folder)
+    progress = read_progress(folder, 0)
+    record = attempt.record(status, reason=reason, phase=progress.phase if progress else "start")
+    return record, None
+
+
+def measured(attempt: Attempt, results: list[RankResult]) -> tuple[TrialRecord, dict[str, Any]]:
+    """The record of an attempt whose ranks all finished."""
+    spec = attempt.point.spec
+    values = figures(spec, results)
+    judged = verdict(values)
+    if judged is not None:
+        values["bottleneck"], values["bottleneck_evidence"] = judged
+    visible = attempt.env.get("data", {}).get("file_system") in CLIENT_CACHE_VISIBLE
+    found = caveats(spec, results, attempt.cores, visible)
+    record = attempt.record(
+        "ok",
+        phase="done",
+        figures=Figures.model_validate(values),
+        caveats=list(dict.fromkeys(name for name, _ in found)),
+        caveat_details=[f"{name}: {why}" for name, why in found],
+    )
+    return record, {"ranks": [asdict(result) for result in results]}
+
+
+def failure(outcome: Outcome, results: list[RankResult | None], folder: Path) -> tuple[Status, str]:
+    """Status and reason of an attempt that did not finish: the most telling cause of all ranks."""
+    where = _where(folder)
+    if outcome.interrupted:
+        return "interrupted", f"interrupted {where}"
+    if outcome.launcher_error is not None:
+        return "failed", outcome.launcher_error
+    if outcome.timed_out:
+        stack = hanging_at(folder / "rank-0.log")
+        return "timeout", f"killed at its time limit {where}" + (f", at {stack}" if stack else "")
+    causes: list[tuple[int, str]] = []
+    for ended in outcome.exits:
+        result = results[ended.rank]
+        place = f"rank {ended.rank}, {_where(folder, ended.rank)}"
+        if ended.signal is not None:
+            kind = "oom" if outcome.out_of_memory else "signal"
+            causes.append((_RANKED.index(kind), f"{place}: killed by {signal_name(ended.signal)}"))
+        elif result is not None and result.status != "ok":
+            kind = "peer" if is_peer_failure(result.reason) else result.status
+            causes.append((_RANKED.index(kind), f"{place}: {result.reason}"))
+        elif ended.code:
+            said = last_line(folder / f"rank-{ended.rank}.log")
+            causes.append((_RANKED.index("exit"), f"{place}: exit status {ended.code}" + (f": {said}" if said else "")))
+    if not causes:
+        return "failed", f"ended without a result {where}"
+    rank, reason = min(causes)
+    memory = _RANKED[rank] == "oom" or (outcome.out_of_memory and "killed by signal" in reason)
+    return ("oom", f"{reason} (out of memory)" if "memory" not in reason else reason) if memory else ("failed", reason)
+
+
+def _where(folder: Path, rank: int = 0) -> str:
+    progress = read_progress(folder, rank)
+    if progress is None:
+        return "before it started"
+    steps = f", step {progress.step} of {progress.total}" if progress.total else ""
+    return f"in phase {progress.phase}{steps}"
+
+
+def work_folder(store: Path, trial: str) -> Path:
+    """A new folder for one attempt: STORE/work/<trial>/<attempt>/."""
+    parent = store / "work" / trial
+    parent.mkdir(parents=True, exist_ok=True)
+    folder = parent / f"{os.getpid()}-{uuid.uuid4().hex[:6]}"
+    folder.mkdir()
+    return folder

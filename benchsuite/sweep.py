@@ -1,0 +1,187 @@
+"""Run a plan: skip what is done, launch what is not, append every result to the store."""
+
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn, Protocol
+
+from benchsuite.environment import environment, file_system
+from benchsuite.errors import UserError
+from benchsuite.grid import Plan, Point
+from benchsuite.launch import Launcher, Outcome
+from benchsuite.machine import this_machine
+from benchsuite.outcome import Attempt, conclude, work_folder
+from benchsuite.ranks import Progress
+from benchsuite.spec import trial_id
+from results.record import TrialRecord
+from results.store import ResultsStore, StoreError
+
+FINISHED = frozenset({"ok", "failed", "oom", "timeout"})
+"""Trials with these are not run again in their session, unless asked by `retry`."""
+
+
+class Terminated(BaseException):
+    """SIGTERM arrived: stop early, to be requeued."""
+
+
+class Watcher(Protocol):
+    """Who shows a sweep's progress."""
+
+    def started(self, attempt: Attempt, number: int, total: int) -> None: ...
+
+    def progress(self, progress: Progress) -> None: ...
+
+    def finished(self, record: TrialRecord) -> None: ...
+
+
+@dataclass(frozen=True)
+class Todo:
+    """One trial to run."""
+
+    point: Point
+    repeat: int
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a session has of a plan: trials to run, and how those that ran have ended."""
+
+    todo: list[Todo]
+    finished: dict[str, int]
+
+    @property
+    def num_failed(self) -> int:
+        return sum(count for status, count in self.finished.items() if status != "ok")
+
+
+def status(plan: Plan, store: ResultsStore, session: str, retry: frozenset[str] = frozenset()) -> Status:
+    """Which trials of a plan its session still lacks, repeats interleaved over the points."""
+    known: dict[str, str] = {}
+    if (store.path / "segments").is_dir():
+        known = {record.trial_id: record.status for record in store.latest()}
+    todo: list[Todo] = []
+    finished: dict[str, int] = {}
+    repeats = max((point.spec.measure.repeats for point in plan.points), default=0)
+    for repeat in range(repeats):
+        for point in (point for point in plan.points if repeat < point.spec.measure.repeats):
+            before = known.get(trial_id(point.point_id, session, repeat))
+            if before in FINISHED and before not in retry:
+                finished[before] = finished.get(before, 0) + 1
+            else:
+                todo.append(Todo(point, repeat))
+    return Status(todo, finished)
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Turn SIGTERM into an exception, so that a trial in flight is ended and recorded."""
+
+    def stop(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def run(
+    plan: Plan,
+    todo: list[Todo],
+    store: ResultsStore,
+    launcher: Launcher,
+    session: str,
+    watcher: Watcher,
+) -> list[TrialRecord]:
+    """Run trials one after another and append a record of each.
+
+    A trial in flight when the sweep is interrupted becomes an `interrupted` record, and the interrupt is passed on.
+    """
+    record_skipped(plan, store, session)
+    records = []
+    with terminable():
+        for number, item in enumerate(todo):
+            attempt = _attempt(plan, item, session)
+            watcher.started(attempt, number, len(todo))
+            record = run_one(attempt, store, launcher, watcher.progress)
+            watcher.finished(record)
+            records.append(record)
+    return records
+
+
+def run_one(
+    attempt: Attempt, store: ResultsStore, launcher: Launcher, on_progress: Callable[[Progress], None]
+) -> TrialRecord:
+    """Launch one attempt and append its record; its work folder stays only when it failed."""
+    point = attempt.point
+    trial = trial_id(point.point_id, attempt.session, attempt.repeat)
+    try:
+        folder = work_folder(store.path, trial)
+    except OSError as error:
+        raise StoreError(f"store {store.path}: cannot be written: {error.strerror}") from error
+    try:
+        outcome = launcher.run(point.spec, point.dataset, folder, on_progress)
+    except (KeyboardInterrupt, Terminated):
+        record, _ = conclude(attempt, Outcome(interrupted=True), folder)
+        store.append(record)
+        raise
+    record, samples = conclude(attempt, outcome, folder)
+    record = store.append(record, samples)
+    if record.status == "ok":
+        shutil.rmtree(folder, ignore_errors=True)
+        _remove_empty(folder.parent)
+    return record
+
+
+def _remove_empty(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except OSError:
+        return
+
+
+def _attempt(plan: Plan, item: Todo, session: str) -> Attempt:
+    return Attempt(
+        item.point,
+        session,
+        item.repeat,
+        plan.sweep.name,
+        plan.sweep.question,
+        _environment(item.point.dataset),
+        this_machine().cores,
+    )
+
+
+def _environment(dataset: Path | None) -> dict[str, Any]:
+    """The facts of this machine, gathered anew for the load of the moment."""
+    facts = environment()
+    return {**facts, "data": file_system(dataset)} if dataset else facts
+
+
+def record_skipped(plan: Plan, store: ResultsStore, session: str) -> None:
+    """Let the store know once per session which points were skipped, and why, so that reports show them."""
+    known: dict[str, str | None] = {}
+    if (store.path / "segments").is_dir():
+        known = {record.trial_id: record.reason for record in store.latest() if record.status == "skipped"}
+    for skipped in plan.skipped:
+        if known.get(trial_id(skipped.point.point_id, session, 0)) == skipped.reason:
+            continue
+        attempt = replace(_attempt(plan, Todo(skipped.point, 0), session))
+        store.append(attempt.record("skipped", reason=skipped.reason))
+
+
+def elapsed(start: float) -> float:
+    """Seconds since `start`, of time.monotonic."""
+    return time.monotonic() - start
+
+
+def nothing_runs(plan: Plan) -> UserError:
+    """The error for a plan whose every point is skipped."""
+    reasons = "; ".join(dict.fromkeys(f"{skipped.point.label}: {skipped.reason}" for skipped in plan.skipped))
+    return UserError(f"{plan.sweep.name}: nothing can run: {reasons}")
