@@ -20,9 +20,10 @@ def verdict(figures: Mapping[str, Any]) -> tuple[str, str] | None:
     au, step = figures.get("au"), figures.get("step_s_mean")
     if au is None or not step:
         return None
-    if au < HELD_BACK_AU and (figures.get("input_stall_fraction") or 0) + (
-        figures.get("cpu_contention_fraction") or 0
-    ) > (1 - au) / 2:
+    if (
+        au < HELD_BACK_AU
+        and (figures.get("input_stall_fraction") or 0) + (figures.get("cpu_contention_fraction") or 0) > (1 - au) / 2
+    ):
         return _input_verdict(figures, au)
     exchange = (figures.get("exchange_s") or 0.0) / step
     if exchange > COMMUNICATION_SHARE:

@@ -4,6 +4,7 @@ import os
 import platform
 import socket
 import subprocess
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,12 @@ SCHEDULER_VARIABLES = ("SLURM_JOB_ID", "SLURM_JOB_PARTITION", "SLURM_JOB_NODELIS
 
 
 def environment() -> dict[str, Any]:
-    """Facts that a figure depends on. A fact that cannot be had is None."""
+    """Facts that a figure depends on, and the load of the moment. A fact that cannot be had is None."""
+    return {**_lasting_facts(), "load_average": os.getloadavg()[0]}
+
+
+@cache
+def _lasting_facts() -> dict[str, Any]:
     machine = this_machine()
     return {
         "benchsuite": benchsuite.__version__,
@@ -29,7 +35,6 @@ def environment() -> dict[str, Any]:
         "cpu": _cpu_model(),
         "cores": machine.cores,
         "memory_bytes": psutil.virtual_memory().total,
-        "load_average": os.getloadavg()[0],
         "devices": devices(),
         "libraries": {name: _version(name) for name in LIBRARIES},
         "scheduler": {name: os.environ[name] for name in SCHEDULER_VARIABLES if name in os.environ},

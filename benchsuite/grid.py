@@ -56,24 +56,38 @@ class Plan:
 
 def _word(key: str, value: Any) -> str:
     name = key.rpartition(".")[2]
-    short = {"world_size": "ranks", "num_workers": "workers", "batch_size": "batch"}.get(name, "")
-    return f"{value} {short}" if short else str(value)
+    unit = {"world_size": "rank", "num_workers": "worker"}.get(name)
+    if unit is None:
+        return f"{name} {value}" if isinstance(value, int | float) else str(value)
+    return f"{value} {unit}" if value == 1 else f"{value} {unit}s"
 
 
 def read_yaml(path: Path) -> Values:
-    """A YAML mapping.
+    """A file's YAML mapping.
 
     Raises:
         UserError: missing, unreadable, or not a mapping.
     """
     try:
-        value = yaml.safe_load(path.read_text())
+        return parse_yaml(path.read_text(), str(path))
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not YAML: {error}") from error
+
+
+def parse_yaml(text: str, name: str) -> Values:
+    """A YAML mapping.
+
+    Raises:
+        UserError: not YAML, or not a mapping; naming `name`.
+    """
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UserError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(value, dict):
-        raise UserError(f"{path}: holds {type(value).__name__}, not keys and values")
+        raise UserError(f"{name}: holds {type(value).__name__}, not keys and values")
     return value
 
 
@@ -211,7 +225,7 @@ def resolve(spec: TrialSpec, machine: Machine, largest_world_size: int, varied: 
         }
     )
     dataset, manifest = _find_dataset(resolved)
-    return Point(resolved, point_id(resolved, manifest and manifest.dataset_id), dataset, manifest, varied)
+    return Point(resolved, point_id(resolved, manifest.dataset_id if manifest else None), dataset, manifest, varied)
 
 
 def _find_dataset(spec: TrialSpec) -> tuple[Path | None, Manifest | None]:
@@ -250,7 +264,9 @@ def _dataset_problem(point: Point, workload: Workload) -> str | None:
         return f"{point.dataset} holds {manifest.kind} samples, {spec.workload} takes {workload.kind}"
     classes = workload.variants[spec.variant].num_classes
     if (manifest.num_classes or 0) > classes:
-        return f"{point.dataset} has {manifest.num_classes} classes, {spec.workload} {spec.variant} tells {classes} apart"
+        return (
+            f"{point.dataset} has {manifest.num_classes} classes, {spec.workload} {spec.variant} tells {classes} apart"
+        )
     form: Format = storage.load(storage.FORMATS, spec.data.format, "benchsuite.formats")
     readers = max(1, spec.data.num_workers) if spec.data.source == "storage" else 1
     lanes = spec.ranks * readers

@@ -57,8 +57,18 @@ def run(spec: TrialSpec | Mapping[str, Any]) -> TrialRecord:
         me = RankIdentity(0, 1, 0, Path(name), time.perf_counter())
         code = 0
         try:
-            result = run_rank(point.spec, point.dataset, me)
+            result = run_rank(point.spec, point.dataset, me, [])
         except Exception as error:
             result, code = failed_result(0, error), 1
         result.write(me.result_path)
         return conclude(attempt, Outcome([RankExit(0, code)]), Path(name))[0]
+
+
+def run_forked(point: Point) -> TrialRecord:
+    """Run a trial's ranks as processes of their own, outside of any store."""
+    from benchsuite.launch.local import LocalLauncher
+
+    attempt = new_attempt(point)
+    with tempfile.TemporaryDirectory(prefix="benchsuite-") as name, LocalLauncher() as launcher:
+        outcome = launcher.run(point.spec, point.dataset, Path(name), lambda progress: None)
+        return conclude(attempt, outcome, Path(name))[0]

@@ -68,7 +68,7 @@ class Feed:
 
     def __call__(self) -> Batch:
         """The next batch, without the fields that only the harness needs."""
-        batch = next(self.loader)  # type: ignore[call-overload]
+        batch = next(self.loader)
         self.consumed_batches += 1
         rows = batch.pop("index")
         batch.pop("epoch")

@@ -168,9 +168,7 @@ def figures(spec: TrialSpec, results: Sequence[RankResult]) -> dict[str, Any]:
     }
 
 
-def caveats(
-    spec: TrialSpec, results: Sequence[RankResult], cores: int, cache_visible: bool
-) -> list[tuple[str, str]]:
+def caveats(spec: TrialSpec, results: Sequence[RankResult], cores: int, cache_visible: bool) -> list[tuple[str, str]]:
     """Why figures must not be trusted blindly: (name, the arithmetic)."""
     found: list[tuple[str, str]] = []
     threads = spec.ranks * (spec.threads_per_rank or 1)
@@ -184,7 +182,9 @@ def caveats(
 def _cache_caveats(spec: TrialSpec, results: Sequence[RankResult], visible: bool) -> list[tuple[str, str]]:
     resident = next((r.cache_resident_before for r in results if r.cache_resident_before is not None), None)
     if resident is None or not visible:
-        why = "its file system's cache cannot be seen from here" if not visible else "the kernel hides it from this user"
+        why = (
+            "its file system's cache cannot be seen from here" if not visible else "the kernel hides it from this user"
+        )
         return [("cache_unverified", f"{spec.data.cache} asked for, residency unknown: {why}")]
     if spec.data.cache == "cold" and resident > MAX_COLD_RESIDENT:
         return [("not_cold", f"{resident:.0%} of the dataset stayed in the page cache")]
@@ -198,8 +198,11 @@ def _steadiness_caveats(spec: TrialSpec, results: Sequence[RankResult]) -> list[
     steps, needed = layout(spec).loader_steps, steady_steps(spec)
     if spec.measure.steps < needed:
         found.append(
-            (name, f"{steps} steps a block cover the queue of {spec.data.queue_batches} batches fewer than "
-             f"{STEADY_TURNS} times: measure.steps {needed} would")
+            (
+                name,
+                f"{steps} steps a block cover the queue of {spec.data.queue_batches} batches fewer than "
+                f"{STEADY_TURNS} times: measure.steps {needed} would",
+            )
         )
     loader = windows(results, "loader")
     lost = max(1 - window.sustained / window.consumed for window in loader)

@@ -52,7 +52,9 @@ class TrialSpec(BaseModel):
     nodes: None = Field(None, description="with ranks_per_node instead of world_size (not yet)")
     ranks_per_node: None = None
     batch_size: int | None = Field(None, ge=1, description="samples per data-parallel rank and step")
-    global_batch_size: int | None = Field(None, ge=1, description="samples of all ranks per step, instead of batch_size")
+    global_batch_size: int | None = Field(
+        None, ge=1, description="samples of all ranks per step, instead of batch_size"
+    )
     threads_per_rank: int | None = Field(None, ge=1, description="default: cores / largest world size, at least 1")
     optimizer: Literal["sgd"] = "sgd"
     grad_accum: Literal[1] = 1
@@ -107,7 +109,9 @@ class SweepSpec(BaseModel):
     base: dict[str, Any] = Field(description="any field of a trial")
     grid: dict[str, list[Any]] = Field(default_factory=dict, description="Cartesian product over dotted keys")
     zip: dict[str, list[Any]] = Field(default_factory=dict, description="keys that vary together")
-    exclude: list[dict[str, Any]] = Field(default_factory=list, description="points that match one of these are dropped")
+    exclude: list[dict[str, Any]] = Field(
+        default_factory=list, description="points that match one of these are dropped"
+    )
     include: list[dict[str, Any]] = Field(default_factory=list, description="points added to the grid")
     scaling: Literal["weak", "strong"] | None = Field(
         None, description="weak: batch_size fixed per rank | strong: global_batch_size fixed"

@@ -2,10 +2,9 @@
 
 import shutil
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, Protocol
@@ -172,13 +171,8 @@ def record_skipped(plan: Plan, store: ResultsStore, session: str) -> None:
     for skipped in plan.skipped:
         if known.get(trial_id(skipped.point.point_id, session, 0)) == skipped.reason:
             continue
-        attempt = replace(_attempt(plan, Todo(skipped.point, 0), session))
+        attempt = _attempt(plan, Todo(skipped.point, 0), session)
         store.append(attempt.record("skipped", reason=skipped.reason))
-
-
-def elapsed(start: float) -> float:
-    """Seconds since `start`, of time.monotonic."""
-    return time.monotonic() - start
 
 
 def nothing_runs(plan: Plan) -> UserError:

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 import storage
 import workloads
@@ -25,8 +26,11 @@ from workloads.precision import use_full_float32
 from workloads.workload import Workload
 
 
-def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity) -> RankResult:
-    """Run one rank of a trial on the dataset in `folder` and return what it measured."""
+def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[object]) -> RankResult:
+    """Run one rank of a trial on the dataset in `folder` and return what it measured.
+
+    What must not be destroyed before the process ends is put into `keep`: dropping a DDP model can hang.
+    """
     heart = Heartbeat(me.folder, me.rank)
     device = _settle(spec, me)
     rendezvous = _rendezvous(me, spec.measure.timeout_s)
@@ -39,6 +43,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity) -> RankResu
     built_s = time.perf_counter()
     workload: Workload = workloads.load(workloads.WORKLOADS, spec.workload, "benchsuite.workloads")
     feed = _open_feed(spec, workload, dataset, me, device) if dataset else None
+    keep.append(feed)
     _join(rendezvous, me, device, spec.measure.timeout_s)
 
     heart.phase("build")
@@ -46,6 +51,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity) -> RankResu
     variant = workload.variants[spec.variant]
     model = workload.build(variant).to(device)
     training = prepare(workload, model, spec.parallelism, spec.precision, device)
+    keep.append(training)
     batch = feed() if feed else workload.synthetic(variant, spec.rank_batch, device)
     first_batch_s = time.perf_counter() - built_s if feed else None
 
@@ -88,11 +94,11 @@ def _settle(spec: TrialSpec, me: RankIdentity) -> torch.device:
     return device
 
 
-def _rendezvous(me: RankIdentity, timeout_s: float) -> dist.TCPStore | None:
+def _rendezvous(me: RankIdentity, timeout_s: float) -> TCPStore | None:
     """The key-value store where ranks meet; the launcher has bound its port."""
     if me.world_size == 1:
         return None
-    return dist.TCPStore(
+    return TCPStore(
         "127.0.0.1",
         me.master_port,
         me.world_size,
@@ -104,7 +110,7 @@ def _rendezvous(me: RankIdentity, timeout_s: float) -> dist.TCPStore | None:
 
 
 def _prepare_cache(
-    spec: TrialSpec, dataset: Dataset | None, me: RankIdentity, rendezvous: dist.TCPStore | None
+    spec: TrialSpec, dataset: Dataset | None, me: RankIdentity, rendezvous: TCPStore | None
 ) -> float | None:
     """Bring the page cache to the state asked for, once per node, before any rank reads; its measured residency."""
     if dataset is None or spec.data.source != "storage":
@@ -139,14 +145,14 @@ def _open_feed(spec: TrialSpec, workload: Workload, dataset: Dataset, me: RankId
     return Feed(loader, dataset, spec.rank_batch)
 
 
-def _join(rendezvous: dist.TCPStore | None, me: RankIdentity, device: torch.device, timeout_s: float) -> None:
+def _join(rendezvous: TCPStore | None, me: RankIdentity, device: torch.device, timeout_s: float) -> None:
     """Form the process group: NCCL between CUDA devices, gloo between CPUs."""
     if rendezvous is None:
         return
     cuda = device.type == "cuda"
     dist.init_process_group(
         "nccl" if cuda else "gloo",
-        store=dist.PrefixStore("ranks", rendezvous),
+        store=PrefixStore("ranks", rendezvous),
         rank=me.rank,
         world_size=me.world_size,
         timeout=timedelta(seconds=timeout_s),

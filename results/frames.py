@@ -40,9 +40,7 @@ def trial_frame(records: list[TrialRecord]) -> pd.DataFrame:
     frame = pd.DataFrame([row(record) for record in records])
     missing = [name for name in columns if name not in frame and name not in ("figures", "spec", "dataset", "env")]
     frame = frame.reindex(columns=[*frame.columns, *missing])
-    numeric = [
-        name for name, field in Figures.model_fields.items() if field.annotation in (float | None, int | None)
-    ]
+    numeric = [name for name, field in Figures.model_fields.items() if field.annotation in (float | None, int | None)]
     frame[numeric] = frame[numeric].astype("float64")
     return frame
 
@@ -73,6 +71,7 @@ def by_point(trials: pd.DataFrame, figures: list[str]) -> pd.DataFrame:
         ok = group[group["status"] == "ok"]
         first = (ok if len(ok) else group).iloc[0]
         entry = first.drop(labels=["trial_id", "record_id", "repeat", "caveats", "caveat_details"]).to_dict()
+        entry["bottleneck"] = next(iter(ok["bottleneck"].dropna().mode()), None)
         entry["repeats"], entry["repeats_failed"] = len(ok), len(group) - len(ok)
         entry["caveats"] = sorted({name for names in group["caveats"] for name in names})
         for name in figures:

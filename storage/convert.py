@@ -102,7 +102,8 @@ def _store(
     needed_bytes: int,
     folder: Path,
     format_name: str,
-    manifest: dict[str, str],
+    workload: str,
+    variant: str,
     created: dict[str, str | int | float | None],
     options: dict[str, int],
     progress: Progress,
@@ -119,7 +120,9 @@ def _store(
         for row in rows:
             stored[row.file] += 1
         result = Manifest(
-            **manifest,
+            workload=workload,
+            variant=variant,
+            kind="image",
             format=format_name,
             num_samples=len(rows),
             num_classes=max(row.label for row in rows) + 1,
@@ -165,8 +168,7 @@ def convert_dataset(
         paths = _jpeg_paths(source)
         count, size, samples = len(paths), sum(path.stat().st_size for path in paths), _folder_samples(source, paths)
     created: dict[str, str | int | float | None] = {"how": "convert", "when": _now(), "source": str(source.absolute())}
-    manifest = {"workload": workload, "variant": variant, "kind": "image"}
-    return _store(samples, count, size, target, format_name, manifest, created, options or {}, progress)
+    return _store(samples, count, size, target, format_name, workload, variant, created, options or {}, progress)
 
 
 def generate_dataset(
@@ -188,9 +190,10 @@ def generate_dataset(
     num_classes = max(2, min(generate.NUM_CLASSES, num_samples // 32))
     make = partial(generate.image_sample, seed, num_classes=num_classes)
     created: dict[str, str | int | float | None] = {"how": "generate", "when": _now(), "seed": seed}
-    manifest = {"workload": workload, "variant": variant, "kind": "image"}
     size = num_samples * generate.MEAN_BYTES
     processes = num_processes or len(os.sched_getaffinity(0))
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         samples = pool.map(make, range(num_samples), chunksize=4)
-        return _store(samples, num_samples, size, target, format_name, manifest, created, options or {}, progress)
+        return _store(
+            samples, num_samples, size, target, format_name, workload, variant, created, options or {}, progress
+        )

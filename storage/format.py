@@ -255,14 +255,18 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = Manifest.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         what = "no manifest.json in it" if folder.is_dir() else "no such folder"
-        raise DatasetError(f"{folder}: not a dataset: {what}; make one with: benchsuite data generate|convert") from None
+        raise DatasetError(
+            f"{folder}: not a dataset: {what}; make one with: benchsuite data generate|convert"
+        ) from None
     except OSError as error:
         raise DatasetError(f"{path}: {error.strerror}") from error
     except ValidationError as error:
         first = error.errors()[0]
         raise DatasetError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
     if manifest.schema_version > SCHEMA_VERSION:
-        raise DatasetError(f"{path}: schema_version {manifest.schema_version}; this version reads up to {SCHEMA_VERSION}")
+        raise DatasetError(
+            f"{path}: schema_version {manifest.schema_version}; this version reads up to {SCHEMA_VERSION}"
+        )
     return manifest
 
 

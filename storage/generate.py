@@ -31,7 +31,8 @@ def _field(rng: np.random.Generator, height: int, width: int, exponents: list[fl
     spectrum = noise * np.exp(-np.asarray(exponents, dtype=np.float32)[:, None, None] * log_f)
     spectrum[:, 0, 0] = 0
     pixels: npt.NDArray[np.float32] = np.fft.irfft2(spectrum, s=(height, width)).astype(np.float32)
-    return pixels / pixels.std(axis=(1, 2), keepdims=True)
+    pixels /= pixels.std(axis=(1, 2), keepdims=True)
+    return pixels
 
 
 def photograph(seed: int, index: int) -> bytes:

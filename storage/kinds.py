@@ -68,58 +68,6 @@ def decode_jpeg(sample: Sample) -> Tensor:
         raise DatasetError(f"{sample.source}: sample {sample.key!r}: not a whole JPEG: {error}") from error
 
 
-_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of sample: its fields as stored, and `decode(sample, params, rng)` to tensors ready for the model."""
-
-    name: str
-    fields: tuple[FieldInfo, ...]
-    decode: Callable[[Sample, Mapping[str, int], random.Random], dict[str, Tensor]]
-
-
-def sample_rng(seed: int, epoch: int, key: str) -> random.Random:
-    """The random numbers that augment one sample in one epoch, whatever the format, rank or worker."""
-    return random.Random(f"{seed}:{epoch}:{key}")
-
-
-def random_crop(
-    width: int,
-    height: int,
-    rng: random.Random,
-    scale: tuple[float, float] = (0.08, 1.0),
-    ratio: tuple[float, float] = (3 / 4, 4 / 3),
-) -> tuple[int, int, int, int]:
-    """Left, top, width, height in pixels of a random resized crop.
-
-    Area and aspect ratio are drawn as in Szegedy et al., "Going deeper with convolutions" (2015), with ten tries and
-    a centre crop after them, as ImageNet training does.
-    """
-    for _ in range(10):
-        area = width * height * rng.uniform(*scale)
-        aspect = math.exp(rng.uniform(math.log(ratio[0]), math.log(ratio[1])))
-        w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
-        if 0 < w <= width and 0 < h <= height:
-            return rng.randint(0, width - w), rng.randint(0, height - h), w, h
-    w, h = min(width, round(height * ratio[1])), min(height, round(width / ratio[0]))
-    return (width - w) // 2, (height - h) // 2, w, h
-
-
-def decode_jpeg(sample: Sample) -> Tensor:
-    """The pixels of a sample's JPEG: uint8, (height, width, 3).
-
-    Raises:
-        DatasetError: the bytes are not a whole JPEG.
-    """
-    try:
-        return torch.from_numpy(simplejpeg.decode_jpeg(sample.fields["image"], "RGB"))
-    except ValueError as error:
-        raise DatasetError(f"{sample.source}: sample {sample.key!r}: not a whole JPEG: {error}") from error
-
-
 _MEAN = torch.tensor(IMAGENET_MEAN).mul(255).view(3, 1, 1)
 _INVERSE_STD = torch.tensor(IMAGENET_STD).mul(255).reciprocal().view(3, 1, 1)
 

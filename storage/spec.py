@@ -16,7 +16,9 @@ class DataSpec(BaseModel):
     root: str | None = Field(None, description="a dataset, or a folder with one dataset per format: <root>/<format>/")
     format: str = Field("files", description="how samples are stored: a name of storage.FORMATS")
     loader: str = Field("torch", description="who turns them into batches: a name of storage.LOADERS")
-    source: Source = Field("storage", description="the real pipeline, one real batch again and again, or made on device")
+    source: Source = Field(
+        "storage", description="the real pipeline, one real batch again and again, or made on device"
+    )
     cache: Cache = Field("cold", description="page cache of the dataset before the first read: evicted or read in")
     staging: Literal["none"] = Field("none", description="copy to a node-local folder first")
     staging_dir: None = Field(None, description="where staged copies go")

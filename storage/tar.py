@@ -9,14 +9,24 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from storage.format import EXTENSIONS, Dataset, DatasetError, Format, IndexRow, Lane, Manifest, Sample, dealt, index_row, inside
+from storage.format import (
+    EXTENSIONS,
+    Dataset,
+    DatasetError,
+    Format,
+    IndexRow,
+    Lane,
+    Manifest,
+    Sample,
+    dealt,
+    index_row,
+    inside,
+)
 
 DEFAULT_SHARD_SAMPLES = 128
 
 
-def write(
-    folder: Path, samples: Iterable[Sample], shard_samples: int = DEFAULT_SHARD_SAMPLES
-) -> Iterator[IndexRow]:
+def write(folder: Path, samples: Iterable[Sample], shard_samples: int = DEFAULT_SHARD_SAMPLES) -> Iterator[IndexRow]:
     """Write shards of `shard_samples` samples each (the last may be shorter)."""
     from webdataset import TarWriter
 
@@ -36,6 +46,8 @@ def write(
 
 def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
     """The lane's samples: its shards in the epoch's order, then mixed in a buffer of `shuffle_buffer` samples."""
+    from webdataset.filters import _shuffle
+
     shards = dataset.manifest.files
     first_rows = _first_rows(dataset)
     samples = (
@@ -90,7 +102,9 @@ def problem(manifest: Manifest, lanes: int) -> str | None:
     shards = len(manifest.files)
     if shards >= lanes:
         return None
-    return f"{shards} shards < {lanes} readers (ranks x workers): fewer workers, or convert with --shard-samples smaller"
+    return (
+        f"{shards} shards < {lanes} readers (ranks x workers): fewer workers, or convert with --shard-samples smaller"
+    )
 
 
 def smallest_lane(manifest: Manifest, lanes: int) -> int:
@@ -99,6 +113,4 @@ def smallest_lane(manifest: Manifest, lanes: int) -> int:
     return sum(sizes[: len(sizes) // lanes])
 
 
-WEBDATASET = Format(
-    "webdataset", frozenset({"image"}), write, read, problem, smallest_lane, file_per_sample=False
-)
+WEBDATASET = Format("webdataset", frozenset({"image"}), write, read, problem, smallest_lane, file_per_sample=False)

@@ -13,6 +13,8 @@ import signal
 import socket
 import sys
 import time
+import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -89,20 +91,19 @@ def rank_main(request: dict[str, Any], me: RankIdentity, control: Control) -> No
     os.dup2(log, 2)
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     os.environ |= {"RANK": str(me.rank), "WORLD_SIZE": str(me.world_size), "LOCAL_RANK": str(me.local_rank)}
-    code = 1
+    keep: list[object] = []
     try:
         spec = TrialSpec.model_validate_json(request["spec"])
         dataset = Path(request["dataset"]) if request["dataset"] else None
-        run_rank(spec, dataset, me).write(me.result_path)
+        run_rank(spec, dataset, me, keep).write(me.result_path)
         if torch.distributed.is_initialized():
             torch.distributed.barrier()
-        code = 0
-    except BaseException as error:
+        os._exit(0)
+    except BaseException as error:  # the traceback keeps what must not be destroyed
+        traceback.print_exception(error)
         failed_result(me.rank, error).write(me.result_path)
-    finally:
-        sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)
+        os._exit(1)
 
 
 def fork_ranks(request: dict[str, Any], control: Control) -> list[int]:
@@ -121,10 +122,8 @@ def fork_ranks(request: dict[str, Any], control: Control) -> list[int]:
             os.setpgid(0, pids[0] if pids else 0)
             rank_main(request, me, control)
         pids.append(pid)
-        try:
+        with suppress(OSError):  # the child has done it already, or has ended
             os.setpgid(pid, pids[0])
-        except OSError:
-            pass  # the child has done it already, or has ended
     listener.close()
     return pids
 

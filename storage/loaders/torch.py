@@ -68,9 +68,7 @@ class _Batches(IterableDataset[Batch]):
         lane = self.rank * self.readers + worker
         for epoch in count():
             spec = self.spec
-            share = Lane(
-                lane, self.world_size * self.readers, epoch, self.seed, spec.shuffle, spec.shuffle_buffer
-            )
+            share = Lane(lane, self.world_size * self.readers, epoch, self.seed, spec.shuffle, spec.shuffle_buffer)
             started = time.perf_counter()
             for sample in self.format.read(self.dataset, share):
                 read = time.perf_counter()

@@ -62,11 +62,9 @@ def _mark_backward_end(loss: Tensor, clock: StepClock) -> None:
     """
 
     def queue(_gradient: Tensor) -> None:
-        torch.autograd.Variable._execution_engine.queue_callback(  # type: ignore[attr-defined]
-            lambda: clock.mark("backward")
-        )
+        torch.autograd.Variable._execution_engine.queue_callback(lambda: clock.mark("backward"))
 
-    loss.register_hook(queue)
+    loss.register_hook(queue)  # type: ignore[no-untyped-call]
 
 
 def prepare(workload: Workload, model: nn.Module, mode: str, precision: Precision, device: torch.device) -> Training:

@@ -1,0 +1,281 @@
+"""The verbs. Imports no torch, and little else until a verb needs it."""
+
+import json
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    name="benchsuite",
+    help="What holds a training job back: storage, the input pipeline, compute or the interconnect?",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+data_app = typer.Typer(help="Make, convert and check datasets.", no_args_is_help=True, rich_markup_mode=None)
+results_app = typer.Typer(help="Look into a results store.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(data_app, name="data")
+app.add_typer(results_app, name="results")
+
+OK, CRASH, USAGE, SOME_FAILED, NOTHING_RAN, REQUEUE, INTERRUPTED = 0, 1, 2, 3, 4, 75, 130
+
+
+class TableFormat(StrEnum):
+    """How a table is printed."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+    md = "md"
+
+
+class SchemaName(StrEnum):
+    """What has a JSON Schema."""
+
+    trial = "trial"
+    sweep = "sweep"
+    record = "record"
+    manifest = "manifest"
+
+
+Store = Annotated[
+    Path,
+    typer.Option("--store", envvar="BENCHSUITE_STORE", help="Results store.", show_default=True),
+]
+DEFAULT_STORE = Path("benchsuite-store")
+Format = Annotated[TableFormat, typer.Option("--format", help="table, json, csv or md.")]
+Overrides = Annotated[list[str] | None, typer.Option("-o", "--override", metavar="KEY=VALUE", help="Set a field.")]
+Session = Annotated[str, typer.Option("--session", help="Measuring campaign; a new one measures anew.")]
+Retry = Annotated[str, typer.Option("--retry", help="Run again what ended so: failed,oom,timeout.")]
+DataFormat = Annotated[str, typer.Option("--format", help="files or webdataset.")]
+Workload = Annotated[str, typer.Option("--workload", help="Workload the samples are for.")]
+Variant = Annotated[str, typer.Option("--variant", help="Variant of the workload.")]
+ShardSamples = Annotated[int | None, typer.Option("--shard-samples", min=1, help="Samples per tar shard.")]
+
+
+@app.command()
+def sweep(
+    file: Annotated[Path, typer.Argument(help="A sweep file (YAML).")],
+    session: Session = "default",
+    store: Store = DEFAULT_STORE,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print every trial and what is skipped; run none.")
+    ] = False,
+    overrides: Overrides = None,
+    launcher: Annotated[str, typer.Option("--launcher", help="auto or local.")] = "auto",
+    retry: Retry = "",
+) -> None:
+    """Run the grid of a sweep file; what its session has already is not run again."""
+    from benchsuite import runner
+
+    raise typer.Exit(runner.sweep(file, session, store, dry_run, overrides or [], launcher, retry))
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option("--folder", help="Where the demo's dataset goes.")] = Path("benchsuite-demo"),
+    store: Store = DEFAULT_STORE,
+    session: Session = "default",
+    samples: Annotated[int, typer.Option("--samples", min=256, help="Photographs to make.")] = 1024,
+) -> None:
+    """Make a small dataset, run a real sweep on it and print the report."""
+    from benchsuite import runner
+
+    raise typer.Exit(runner.demo(folder, store, session, samples))
+
+
+@app.command()
+def trial(
+    spec: Annotated[Path, typer.Argument(help="A trial (YAML): what stands under `base` in a sweep.")],
+    validate: Annotated[bool, typer.Option("--validate", help="Only say whether it can run here.")] = False,
+    overrides: Overrides = None,
+    format: Annotated[TableFormat, typer.Option("--format", help="json prints the record.")] = TableFormat.table,
+) -> None:
+    """Run one trial and print it; one rank runs in this process, so that a debugger can follow it."""
+    from benchsuite import runner
+
+    raise typer.Exit(runner.trial(spec, validate, overrides or [], format))
+
+
+@app.command("list")
+def list_(
+    what: Annotated[
+        str, typer.Argument(help="workloads, formats, loaders, parallelism, launchers, devices, sweeps.")
+    ] = "",
+    format: Format = TableFormat.table,
+) -> None:
+    """What there is to choose from."""
+    from benchsuite import inventory
+
+    found = inventory.everything() if not what else {what: inventory.some(what)}
+    if format is TableFormat.json:
+        typer.echo(json.dumps(found, indent=1))
+        return
+    for name, values in found.items():
+        typer.echo(f"{name}: {', '.join(values) or '-'}")
+
+
+@app.command()
+def doctor(
+    paths: Annotated[list[Path] | None, typer.Argument(help="Folders that will hold data or results.")] = None,
+    format: Annotated[TableFormat, typer.Option("--format", help="table or json.")] = TableFormat.table,
+) -> None:
+    """Check this machine and paths: what can run here, what cannot, and what to do about it."""
+    from benchsuite import doctor as examination
+
+    findings = examination.examine(paths or [Path()])
+    if format is TableFormat.json:
+        typer.echo(json.dumps([vars(finding) for finding in findings], indent=1))
+    else:
+        for finding in findings:
+            typer.echo(f"{finding.level:<5} {finding.text}")
+    raise typer.Exit(NOTHING_RAN if any(finding.level == "fail" for finding in findings) else OK)
+
+
+@app.command()
+def schema(what: Annotated[SchemaName, typer.Argument(help="trial, sweep, record or manifest.")]) -> None:
+    """Print a JSON Schema."""
+    from benchsuite import inventory
+
+    typer.echo(inventory.json_schema(what.value))
+
+
+@app.command()
+def report(
+    store: Store = DEFAULT_STORE,
+    format: Annotated[TableFormat, typer.Option("--format", help="table, md or json.")] = TableFormat.table,
+) -> None:
+    """What the results say: a sentence, a table, and what the numbers rest on."""
+    from benchsuite import show
+
+    show.report(store, format)
+
+
+@results_app.command("show")
+def results_show(
+    store: Store = DEFAULT_STORE,
+    format: Format = TableFormat.table,
+    by: Annotated[str, typer.Option("--by", help="trial, or point (median over repeats).")] = "trial",
+) -> None:
+    """One row per trial."""
+    from benchsuite import show
+
+    show.results(store, format, by)
+
+
+@results_app.command("query")
+def results_query(
+    query: Annotated[str, typer.Argument(help="SQL over the table `trials`.")],
+    store: Store = DEFAULT_STORE,
+    format: Format = TableFormat.table,
+) -> None:
+    """Run SQL (DuckDB) over the trials."""
+    from benchsuite import show
+
+    show.query(store, query, format)
+
+
+@data_app.command("generate")
+def data_generate(
+    target: Annotated[Path, typer.Argument(help="The new dataset's folder.")],
+    workload: Workload = "resnet50",
+    variant: Variant = "reference",
+    format: DataFormat = "files",
+    samples: Annotated[int, typer.Option("--samples", min=1, help="How many.")] = 1024,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="The same samples for the same seed.")] = 0,
+    shard_samples: ShardSamples = None,
+) -> None:
+    """Make a dataset of photographs that cost what ImageNet's cost."""
+    from benchsuite import datasets
+
+    datasets.generate(target, workload, variant, format, samples, seed, shard_samples)
+
+
+@data_app.command("convert")
+def data_convert(
+    source: Annotated[Path, typer.Argument(help="A folder of JPEGs (flat, or one folder per class), or a dataset.")],
+    target: Annotated[Path, typer.Argument(help="The new dataset's folder.")],
+    workload: Workload = "resnet50",
+    variant: Variant = "reference",
+    format: DataFormat = "files",
+    shard_samples: ShardSamples = None,
+) -> None:
+    """Convert into a format; the samples' bytes are stored as they came."""
+    from benchsuite import datasets
+
+    datasets.convert(source, target, workload, variant, format, shard_samples)
+
+
+@data_app.command("verify")
+def data_verify(
+    first: Annotated[Path, typer.Argument(help="A dataset.")],
+    second: Annotated[Path | None, typer.Argument(help="Another that should hold the same samples.")] = None,
+) -> None:
+    """Check a dataset against its manifest, byte by byte; or that two hold the same samples."""
+    from benchsuite import datasets
+
+    datasets.verify(first, second)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from benchsuite import __version__
+
+        typer.echo(f"benchsuite {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    """What holds a training job back: storage, the input pipeline, compute or the interconnect?"""
+
+
+def _fail(message: str, code: int) -> int:
+    typer.echo(f"error: {' '.join(message.split())}", err=True)
+    return code
+
+
+def run_command(arguments: list[str]) -> int:
+    """Run the command line and return its exit code; a user's mistake prints one line."""
+    import click
+
+    try:
+        result: Any = app(arguments, standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        typer.echo(error.format_message())
+        return USAGE
+    except click.ClickException as error:
+        return _fail(error.format_message(), USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        return _fail("interrupted; what was finished is kept", INTERRUPTED)
+    except Exception as error:
+        if not _is_users_mistake(error):
+            raise
+        return _fail(str(error), USAGE)
+    return result if isinstance(result, int) else OK
+
+
+def _is_users_mistake(error: Exception) -> bool:
+    """The user-facing error classes of the packages; anything else is a crash of ours."""
+    from benchsuite.errors import UserError
+    from results.store import StoreError
+    from storage.format import DatasetError
+
+    return isinstance(error, UserError | StoreError | DatasetError)
+
+
+def main() -> None:
+    """Entry point of the `benchsuite` command."""
+    try:
+        code = run_command(sys.argv[1:])
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = OK
+    sys.exit(code)

@@ -1,0 +1,104 @@
+"""What can run on this machine and on these paths, what cannot, and what to do about it."""
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+import storage
+import workloads
+from benchsuite.environment import devices, environment, file_system
+from benchsuite.machine import this_machine
+from storage import pagecache
+
+LOW_FREE_BYTES = 5e9
+LOW_SHM_BYTES = 1e9
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`ok`, `warn` or `fail`, and what was found."""
+
+    level: str
+    text: str
+
+
+def examine(paths: list[Path]) -> list[Finding]:
+    """Libraries, devices, cores, shared memory, and each path."""
+    findings = [_libraries(), _devices(), _cores(), _shared_memory()]
+    for path in paths:
+        findings += _path(path)
+    launchable = "cpu" + (", cuda" if this_machine().cuda_devices else "")
+    findings.append(
+        Finding(
+            "ok",
+            f"can run: workloads {' '.join(workloads.WORKLOADS)}; formats {' '.join(storage.FORMATS)}; "
+            f"loaders {' '.join(storage.LOADERS)}; modes {' '.join(workloads.MODES)}; devices {launchable}",
+        )
+    )
+    return findings
+
+
+def _libraries() -> Finding:
+    found = environment()["libraries"]
+    missing = [name for name, version in found.items() if version is None]
+    if missing:
+        return Finding("fail", f"{', '.join(missing)} missing -> pip install {' '.join(missing)}")
+    return Finding("ok", " · ".join(f"{name} {version}" for name, version in found.items()))
+
+
+def _devices() -> Finding:
+    present, usable = devices(), this_machine().cuda_devices
+    if not present:
+        return Finding("ok", "no NVIDIA device: trials run on cpu")
+    names = f"{len(present)} x {present[0]['name']}, driver {present[0]['driver']}"
+    if usable < len(present):
+        return Finding("warn", f"{names}: {usable} usable -> install a CUDA build of torch, see CUDA_VISIBLE_DEVICES")
+    return Finding("ok", names)
+
+
+def _cores() -> Finding:
+    cores, load = this_machine().cores, os.getloadavg()[0]
+    text = f"{cores} cores, {psutil.virtual_memory().total / 1e9:.0f} GB memory, load {load:.1f}"
+    if load > cores / 2:
+        return Finding("warn", f"{text} -> other work on these cores will show in every figure")
+    return Finding("ok", text)
+
+
+def _shared_memory() -> Finding:
+    free = shutil.disk_usage("/dev/shm").free if Path("/dev/shm").is_dir() else 0
+    text = f"/dev/shm {free / 1e9:.1f} GB free"
+    if free < LOW_SHM_BYTES:
+        return Finding("warn", f"{text}: loader workers pass batches through it -> enlarge it or use num_workers 0")
+    return Finding("ok", text)
+
+
+def _path(path: Path) -> list[Finding]:
+    if not path.is_dir():
+        return [Finding("fail", f"{path}: no such folder -> mkdir -p {path}")]
+    facts = file_system(path)
+    name = f"{path} {facts['file_system']} on {facts['mount']}"
+    free = facts["free_bytes"]
+    space = Finding("warn" if free < LOW_FREE_BYTES else "ok", f"{name}, {free / 1e9:.1f} GB free")
+    return [space, _cache(path, str(facts["file_system"]))]
+
+
+def _cache(path: Path, kind: str) -> Finding:
+    """Whether a file here can be evicted, and be seen to be."""
+    if kind not in pagecache.CLIENT_CACHE_VISIBLE:
+        return Finding("warn", f"{path}: the client cannot see the cache of {kind}: cold will be cache_unverified")
+    try:
+        with tempfile.NamedTemporaryFile(dir=path) as file:
+            file.write(os.urandom(1 << 20))
+            file.flush()
+            pagecache.evict([Path(file.name)])
+            left = pagecache.residency([Path(file.name)]).fraction
+    except OSError as error:
+        return Finding("fail", f"{path}: cannot be written: {error.strerror} -> choose a folder you own")
+    if left is None or left > 0:
+        return Finding("warn", f"{path}: eviction left {left if left is None else f'{left:.0%}'} in the page cache")
+    server = ", a server's cannot be seen" if kind in ("nfs", "nfs4", "lustre") else ""
+    return Finding("ok", f"{path}: cold cache can be brought about and verified on the client{server}")

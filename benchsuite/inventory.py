@@ -1,0 +1,55 @@
+"""What there is to choose from, and the JSON Schemas of what users write and read."""
+
+import json
+from collections.abc import Mapping
+
+from pydantic import BaseModel
+
+import storage
+import workloads
+from benchsuite.errors import refuse
+from benchsuite.launch import LAUNCHERS
+from benchsuite.machine import this_machine
+from benchsuite.spec import SweepSpec, TrialSpec
+from results.record import TrialRecord
+from storage.format import Manifest
+
+SCHEMAS: Mapping[str, type[BaseModel]] = {
+    "trial": TrialSpec,
+    "sweep": SweepSpec,
+    "record": TrialRecord,
+    "manifest": Manifest,
+}
+
+
+def everything() -> dict[str, list[str]]:
+    """Every axis with its values; only what a test runs and checks stands here."""
+    from importlib.resources import files
+
+    sweeps = files("benchsuite") / "sweeps"
+    return {
+        "workloads": workloads.names(workloads.WORKLOADS, "benchsuite.workloads"),
+        "formats": storage.names(storage.FORMATS, "benchsuite.formats"),
+        "loaders": storage.names(storage.LOADERS),
+        "parallelism": list(workloads.MODES),
+        "launchers": list(LAUNCHERS),
+        "devices": ["cpu", *(f"cuda:{number}" for number in range(this_machine().cuda_devices))],
+        "sweeps": sorted(entry.name for entry in sweeps.iterdir() if entry.name.endswith(".yaml")),
+    }
+
+
+def some(what: str) -> list[str]:
+    """One axis's values.
+
+    Raises:
+        UserError: no such axis.
+    """
+    found = everything()
+    if what not in found:
+        raise refuse("list", what, found)
+    return found[what]
+
+
+def json_schema(what: str) -> str:
+    """A JSON Schema, with sorted keys."""
+    return json.dumps(SCHEMAS[what].model_json_schema(), indent=1, sort_keys=True)

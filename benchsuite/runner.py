@@ -1,0 +1,181 @@
+"""The verbs that run trials: sweep, demo, trial."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import typer
+
+from benchsuite import datasets, grid
+from benchsuite import sweep as sweeping
+from benchsuite.cli import (
+    INTERRUPTED,
+    NOTHING_RAN,
+    OK,
+    REQUEUE,
+    SOME_FAILED,
+    TableFormat,
+)
+from benchsuite.errors import UserError, refuse
+from benchsuite.launch import LAUNCHERS, LAUNCHERS_NOT_YET
+from benchsuite.launch.local import LocalLauncher
+from benchsuite.machine import this_machine
+from benchsuite.progress import SweepDisplay, finished_line
+from benchsuite.show import sweep_table
+from benchsuite.spec import check_session, parse_sweep, trial_id
+from results.record import TrialRecord
+from results.report.tables import COLUMNS, as_table
+from results.store import ResultsStore
+from storage.format import is_dataset
+
+DEMO_SHARD_SAMPLES = 64
+
+
+def sweep(
+    file: Path, session: str, store_path: Path, dry_run: bool, overrides: list[str], launcher: str, retry: str
+) -> int:
+    """Run a sweep file; the exit code."""
+    check_session(session)
+    statuses = _retry_statuses(retry)
+    if launcher not in ("auto", *LAUNCHERS):
+        raise refuse("--launcher", launcher, ("auto", *LAUNCHERS), LAUNCHERS_NOT_YET)
+    plan = grid.expand(grid.load_sweep(file, overrides), this_machine())
+    store = ResultsStore(store_path)
+    if dry_run:
+        return _print_plan(plan, store, session)
+    store.check_writable()
+    return _run(plan, store, session, statuses)
+
+
+def _retry_statuses(text: str) -> frozenset[str]:
+    allowed = ("failed", "oom", "timeout")
+    statuses = [word.strip() for word in text.split(",") if word.strip()]
+    for word in statuses:
+        if word not in allowed:
+            raise refuse("--retry", word, allowed)
+    return frozenset(statuses)
+
+
+def _print_plan(plan: grid.Plan, store: ResultsStore, session: str) -> int:
+    """Every trial with its id, what is done already, what is skipped and why."""
+    state = sweeping.status(plan, store, session)
+    waiting = {trial_id(item.point.point_id, session, item.repeat) for item in state.todo}
+    for point in plan.points:
+        for repeat in range(point.spec.measure.repeats):
+            name = trial_id(point.point_id, session, repeat)
+            typer.echo(f"{'run ' if name in waiting else 'done'}  {name}  {point.label}")
+    for skipped in plan.skipped:
+        typer.echo(f"skip  {skipped.point.point_id}  {skipped.point.label}: {skipped.reason}")
+    typer.echo(_summary(plan, state), err=True)
+    return OK if plan.points else NOTHING_RAN
+
+
+def _summary(plan: grid.Plan, state: sweeping.Status) -> str:
+    done = sum(state.finished.values())
+    parts = [f"{plan.sweep.name} · {len(plan.points)} points · {done} of {done + len(state.todo)} trials done"]
+    if plan.skipped:
+        parts.append(f"{len(plan.skipped)} points skipped")
+    if plan.duplicates:
+        parts.append(f"{plan.duplicates} duplicate points merged")
+    return " · ".join(parts)
+
+
+def _run(plan: grid.Plan, store: ResultsStore, session: str, retry: frozenset[str]) -> int:
+    state = sweeping.status(plan, store, session, retry)
+    with SweepDisplay() as display:
+        display.say(f"{_summary(plan, state)} · session {session} · store {store.path}")
+        for skipped in plan.skipped:
+            display.say(f"skipped {skipped.point.label}: {skipped.reason}")
+        if not plan.points:
+            sweeping.record_skipped(plan, store, session)
+            display.say(f"error: {sweeping.nothing_runs(plan)}")
+            return NOTHING_RAN
+        if not state.todo:
+            display.say(_nothing_left(state, session))
+            return SOME_FAILED if state.num_failed else OK
+        try:
+            with LocalLauncher() as launcher, _one_interrupt():
+                records = sweeping.run(plan, state.todo, store, launcher, session, display)
+        except (KeyboardInterrupt, sweeping.Terminated) as stop:
+            display.say("stopped early: the trial in flight was dropped, the rest is kept; the same command goes on")
+            return INTERRUPTED if isinstance(stop, KeyboardInterrupt) else REQUEUE
+    sweep_table(store, plan.sweep.name, session)
+    typer.echo(f"written: {store.path.absolute()} (segments/*.jsonl) · next: benchsuite report --store {store.path}")
+    return _exit_code(records, state)
+
+
+def _nothing_left(state: sweeping.Status, session: str) -> str:
+    text = f"nothing left to do: all {sum(state.finished.values())} trials of session {session!r} are in the store"
+    if state.num_failed:
+        text += f", {state.num_failed} of them failed (--retry failed,oom,timeout runs those again)"
+    return f"{text}; --session NAME measures anew"
+
+
+def _exit_code(records: list[TrialRecord], state: sweeping.Status) -> int:
+    ok = sum(record.status == "ok" for record in records) + state.finished.get("ok", 0)
+    if not ok:
+        return NOTHING_RAN
+    failed = any(record.status != "ok" for record in records) or state.num_failed
+    return SOME_FAILED if failed else OK
+
+
+@contextmanager
+def _one_interrupt() -> Iterator[None]:
+    """Raise KeyboardInterrupt once: further Ctrl-C while the trial is being ended would lose its cleaning up."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def demo(folder: Path, store_path: Path, session: str, samples: int) -> int:
+    """Make the demo's datasets where they are missing, and run its sweep."""
+    check_session(session)
+    store = ResultsStore(store_path)
+    store.check_writable()
+    if not is_dataset(folder / "files"):
+        datasets.generate(folder / "files", "resnet50", "tiny", "files", samples, 0, None)
+    if not is_dataset(folder / "webdataset"):
+        datasets.convert(folder / "files", folder / "webdataset", "resnet50", "tiny", "webdataset", DEMO_SHARD_SAMPLES)
+    resource = files("benchsuite") / "sweeps" / "demo.yaml"
+    value: dict[str, Any] = grid.override(grid.parse_yaml(resource.read_text(), "demo.yaml"), [f"data.root={folder}"])
+    plan = grid.expand(parse_sweep(value), this_machine())
+    return _run(plan, store, session, frozenset())
+
+
+def trial(spec: Path, validate: bool, overrides: list[str], format: TableFormat) -> int:
+    """Run one trial outside of any store; several ranks are forked, one runs in this process."""
+    from benchsuite import inprocess
+
+    value = grid.override({"base": grid.read_yaml(spec)}, overrides)
+    if value["grid"]:
+        raise UserError(f"-o {next(iter(value['grid']))}: a trial has one value, not a list")
+    point = inprocess.plan_trial(value["base"])
+    if validate:
+        typer.echo(f"ok: {point.point_id} can run here: {point.spec.model_dump_json(exclude_defaults=True)}")
+        return OK
+    record = inprocess.run(point.spec) if point.spec.ranks == 1 else inprocess.run_forked(point)
+    if format is TableFormat.json:
+        typer.echo(record.model_dump_json(indent=1))
+    else:
+        from benchsuite.show import console
+        from results.frames import trial_frame
+        from results.report.tables import rows
+
+        console().print(as_table(rows(trial_frame([record])), COLUMNS))
+        typer.echo(finished_line(record), err=True)
+    return OK if record.status == "ok" else SOME_FAILED

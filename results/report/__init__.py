@@ -1,0 +1,1 @@
+"""What is said about results: a sentence first, a table second, a file third."""

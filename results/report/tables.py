@@ -1,0 +1,156 @@
+"""Tables of results: which columns, how their values are printed, and as what."""
+
+import csv
+import io
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+Row = Mapping[str, Any]
+PARTS = ("load_s", "h2d_s", "forward_s", "backward_s", "exchange_s", "update_s")
+ABSENT = "-"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its heading and how a row's cell is printed."""
+
+    heading: str
+    cell: Callable[[Row], str]
+    right: bool = True
+
+
+def is_missing(value: Any) -> bool:
+    """None and NaN are missing; zero is not."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def number(row: Row, name: str, scale: float = 1.0, digits: int = 2) -> str:
+    """A figure times scale; with its range where the row has one."""
+    value: Any = row.get(name)
+    if is_missing(value):
+        return ABSENT
+    text = f"{value * scale:.{digits}f}"
+    low: Any = row.get(f"{name}_min")
+    high: Any = row.get(f"{name}_max")
+    if is_missing(low) or is_missing(high) or row.get("repeats", 1) < 2:
+        return text
+    return f"{text} ({low * scale:.{digits}f}..{high * scale:.{digits}f})"
+
+
+def step_parts(row: Row) -> str:
+    """The parts of a step in ms, as a sum."""
+    parts: list[Any] = [row.get(name) for name in PARTS]
+    if all(is_missing(part) for part in parts):
+        return ABSENT
+    return " + ".join(ABSENT if is_missing(part) else f"{part * 1e3:.1f}" for part in parts)
+
+
+def from_storage(row: Row) -> str:
+    """Share of the bytes read that came from storage."""
+    hit: Any = row.get("cache_hit_fraction")
+    return ABSENT if is_missing(hit) else f"{1 - hit:.0%}"
+
+
+def outcome(row: Row) -> str:
+    """The verdict of an ok row, the status of any other; failed repeats are counted."""
+    if row["status"] != "ok":
+        return str(row["status"])
+    failed = row.get("repeats_failed", 0)
+    verdict = ABSENT if is_missing(row.get("bottleneck")) else str(row["bottleneck"])
+    return verdict + (f" ({failed} failed)" if failed else "")
+
+
+def troubles(trials: Sequence[Row]) -> list[str]:
+    """A line for each way in which points did not run, with how often."""
+    found = Counter(
+        (str(row["label"]), str(row["status"]), str(row["reason"])) for row in trials if row["status"] != "ok"
+    )
+    return [
+        f"{label} · {status}: {reason}" + (f" (x {count})" if count > 1 else "")
+        for (label, status, reason), count in found.items()
+    ]
+
+
+def caveats(row: Row) -> str:
+    """The names of the caveats."""
+    names = [*row.get("caveats", []), *(["unstable"] if row.get("unstable") else [])]
+    return " ".join(names)
+
+
+COLUMNS = (
+    Column("point", lambda row: str(row["label"]), right=False),
+    Column("AU", lambda row: number(row, "au")),
+    Column("samples/s", lambda row: number(row, "samples_per_s", digits=0)),
+    Column("MB/s", lambda row: number({**row, "repeats": 1}, "io_bytes_per_s", 1e-6, 1)),
+    Column("from storage", from_storage),
+    Column("ms/step", lambda row: number({**row, "repeats": 1}, "step_s_mean", 1e3, 1)),
+    Column("= load + h2d + fwd + bwd + exch + upd", step_parts, right=False),
+    Column("verdict", outcome, right=False),
+    Column("caveats", caveats, right=False),
+)
+TRIAL_COLUMNS = (
+    Column("trial", lambda row: str(row["trial_id"]), right=False),
+    Column("status", lambda row: str(row["status"]), right=False),
+    *COLUMNS,
+)
+
+
+def rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """A frame's rows with null for what is missing."""
+    return [
+        {str(key): None if is_missing(value) else value for key, value in row.items()}
+        for row in frame.astype(object).to_dict(orient="records")
+    ]
+
+
+def as_markdown(found: Sequence[Row], columns: Sequence[Column]) -> str:
+    """A pipe table."""
+    lines = [
+        "| " + " | ".join(column.heading for column in columns) + " |",
+        "|" + "|".join("---:" if column.right else "---" for column in columns) + "|",
+    ]
+    for row in found:
+        cells = [column.cell(row).replace("|", "\\|").replace("\n", " ") for column in columns]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def as_json(found: Sequence[Row]) -> str:
+    """A JSON array of flat objects."""
+    return json.dumps(list(found), indent=1, default=str)
+
+
+def as_csv(found: Sequence[Row]) -> str:
+    """CSV of every field; nested ones as JSON."""
+    names = list(dict.fromkeys(name for row in found for name in row))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, names, lineterminator="\n")
+    writer.writeheader()
+    for row in found:
+        writer.writerow({k: json.dumps(v) if isinstance(v, list | dict) else v for k, v in row.items()})
+    return out.getvalue().rstrip("\n")
+
+
+def as_table(found: Sequence[Row], columns: Sequence[Column]) -> Table:
+    """A table for terminals; columns that say nothing are left out."""
+    cells = [[column.cell(row) for row in found] for column in columns]
+    shown = [
+        (column, values)
+        for column, values in zip(columns, cells, strict=True)
+        if any(value not in ("", ABSENT) for value in values)
+    ]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column, _ in shown:
+        table.add_column(column.heading, justify="right" if column.right else "left", no_wrap=True)
+    for values in zip(*(values for _, values in shown), strict=True):
+        table.add_row(*map(Text, values))
+    return table

@@ -1,0 +1,43 @@
+"""Fixtures that several packages' tests share: one small dataset, in every format."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from storage.convert import convert_dataset, generate_dataset
+
+NUM_SAMPLES = 96
+SHARD_SAMPLES = 8
+"""12 shards, so that 2 ranks x 2 workers each get three."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Forked children hang in threaded tensor operations once their parent has run one."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def dataset_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one dataset per format, holding the same samples."""
+    root = tmp_path_factory.mktemp("data")
+    generate_dataset(root / "files", "resnet50", "tiny", "files", NUM_SAMPLES, seed=3)
+    convert_dataset(
+        root / "files", root / "webdataset", "resnet50", "tiny", "webdataset", {"shard_samples": SHARD_SAMPLES}
+    )
+    return root
+
+
+@pytest.fixture
+def run_cli(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run the command line in this process: exit code, stdout, stderr."""
+    from benchsuite.cli import run_command
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        code = run_command([str(argument) for argument in arguments])
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return run
