@@ -16,6 +16,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings={"max_content_width": 110},
 )
 data_app = typer.Typer(help="Make, convert and check datasets.", no_args_is_help=True, rich_markup_mode=None)
 results_app = typer.Typer(help="Look into a results store.", no_args_is_help=True, rich_markup_mode=None)
@@ -237,6 +238,29 @@ def _options(
     """What holds a training job back: storage, the input pipeline, compute or the interconnect?"""
 
 
+# typer carries click inside and exports of its exceptions only the leaves.
+_ClickError: Any = typer.BadParameter.__mro__[2]
+
+
+def _usage_error(error: Any) -> int:
+    """An unknown verb, option or choice in one line, with the nearest match."""
+    from benchsuite.errors import nearest
+
+    message = str(error.format_message()).replace("Value error, ", "").rstrip(".")
+    if type(error).__name__ == "NoArgsIsHelpError":
+        typer.echo(message)
+        return USAGE
+    option = getattr(error, "option_name", None)
+    if option and error.ctx:
+        options = [name for parameter in error.ctx.command.params for name in parameter.opts if name.startswith("-")]
+        message += f"; allowed: {', '.join(options)}{nearest(option, options)}"
+    given, one_of, choices = message.rpartition(" is not one of ")
+    if one_of:
+        words = [word.strip("' ") for word in choices.split(",")]
+        message = f"{given} is not allowed; allowed: {', '.join(words)}{nearest(given.rpartition(' ')[2], words)}"
+    return _fail(message, USAGE)
+
+
 def _fail(message: str, code: int) -> int:
     typer.echo(f"error: {' '.join(message.split())}", err=True)
     return code
@@ -244,16 +268,11 @@ def _fail(message: str, code: int) -> int:
 
 def run_command(arguments: list[str]) -> int:
     """Run the command line and return its exit code; a user's mistake prints one line."""
-    import click
-
     try:
         result: Any = app(arguments, standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        typer.echo(error.format_message())
-        return USAGE
-    except click.ClickException as error:
-        return _fail(error.format_message(), USAGE)
-    except (click.Abort, KeyboardInterrupt):
+    except _ClickError as error:
+        return _usage_error(error)
+    except (typer.Abort, KeyboardInterrupt):
         return _fail("interrupted; what was finished is kept", INTERRUPTED)
     except Exception as error:
         if not _is_users_mistake(error):

@@ -44,6 +44,8 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
     workload: Workload = workloads.load(workloads.WORKLOADS, spec.workload, "benchsuite.workloads")
     feed = _open_feed(spec, workload, dataset, me, device) if dataset else None
     keep.append(feed)
+    batch = feed() if feed else None
+    first_batch_s = time.perf_counter() - built_s if feed else None
     _join(rendezvous, me, device, spec.measure.timeout_s)
 
     heart.phase("build")
@@ -52,8 +54,8 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
     model = workload.build(variant).to(device)
     training = prepare(workload, model, spec.parallelism, spec.precision, device)
     keep.append(training)
-    batch = feed() if feed else workload.synthetic(variant, spec.rank_batch, device)
-    first_batch_s = time.perf_counter() - built_s if feed else None
+    if batch is None:
+        batch = workload.synthetic(variant, spec.rank_batch, device)
 
     heart.phase("warmup")
     stepper = Stepper(training, clock_for(device), heart)

@@ -24,10 +24,13 @@ import torch.distributed
 import torch.utils.data
 import webdataset.tariterators  # noqa: F401  (imported once here instead of in every reader)
 
+import storage
+import workloads
 from benchsuite.failure import failed_result
 from benchsuite.ranks import RankIdentity
 from benchsuite.spec import TrialSpec
 from benchsuite.trial import run_rank
+from storage.format import DatasetError
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -209,11 +212,24 @@ def run_trial(request: dict[str, Any], control: Control) -> bool:
     return early != "gone"
 
 
+def preload() -> None:
+    """Import what every rank would import for itself; what is not installed is left to the trials that ask for it."""
+    import torch._dynamo  # noqa: F401  (optimizers import it on first use)
+
+    for registry in (storage.FORMATS, storage.LOADERS, storage.KINDS):
+        for name in registry:
+            with suppress(DatasetError):
+                storage.load(registry, name)
+    for name in workloads.WORKLOADS:
+        workloads.load(workloads.WORKLOADS, name)
+
+
 def main() -> None:
     """Serve requests until the launcher closes the pipe."""
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
     control = Control()
     torch.set_num_threads(1)
+    preload()
     control.send({"ready": True})
     while (request := control.receive()) is not None:
         if "spec" in request and not run_trial(request, control):

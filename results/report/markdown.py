@@ -18,7 +18,7 @@ def report(store: ResultsStore) -> str:
                 [
                     f"## {question}",
                     answer(of_sweep),
-                    "Median over repeats (range):",
+                    "Median over repeats ± the distance to the farthest:",
                     as_markdown(of_sweep, COLUMNS),
                     "\n".join([trust(its_trials), *(f"- {line}" for line in troubles(its_trials))]),
                     "Every trial:",

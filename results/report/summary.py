@@ -45,7 +45,7 @@ def _within(value: Any, low: float, high: float) -> bool:
 
 
 LEGEND = (
-    "AU = step time with its input in memory / step time, both of the same trial · MB/s = stored bytes of the samples "
-    "consumed\nms/step = mean of the slowest rank = load + copy to device + forward + backward + exposed exchange + "
-    "update"
+    "± = farthest repeat · AU = step time with its input in memory / step time, both of the same trial\n"
+    "MB/s = stored bytes of the samples consumed · ms/step = mean of the slowest rank = load + copy to device + "
+    "forward + backward + exposed exchange + update"
 )

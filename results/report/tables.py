@@ -34,7 +34,7 @@ def is_missing(value: Any) -> bool:
 
 
 def number(row: Row, name: str, scale: float = 1.0, digits: int = 2) -> str:
-    """A figure times scale; with its range where the row has one."""
+    """A figure times scale; where the row has a range, with the larger distance to its ends."""
     value: Any = row.get(name)
     if is_missing(value):
         return ABSENT
@@ -43,7 +43,7 @@ def number(row: Row, name: str, scale: float = 1.0, digits: int = 2) -> str:
     high: Any = row.get(f"{name}_max")
     if is_missing(low) or is_missing(high) or row.get("repeats", 1) < 2:
         return text
-    return f"{text} ({low * scale:.{digits}f}..{high * scale:.{digits}f})"
+    return f"{text} ±{max(high - value, value - low) * scale:.{digits}f}"
 
 
 def step_parts(row: Row) -> str:
@@ -51,7 +51,7 @@ def step_parts(row: Row) -> str:
     parts: list[Any] = [row.get(name) for name in PARTS]
     if all(is_missing(part) for part in parts):
         return ABSENT
-    return " + ".join(ABSENT if is_missing(part) else f"{part * 1e3:.1f}" for part in parts)
+    return "+".join(ABSENT if is_missing(part) else f"{part * 1e3:.1f}" for part in parts)
 
 
 def from_storage(row: Row) -> str:
@@ -93,7 +93,7 @@ COLUMNS = (
     Column("MB/s", lambda row: number({**row, "repeats": 1}, "io_bytes_per_s", 1e-6, 1)),
     Column("from storage", from_storage),
     Column("ms/step", lambda row: number({**row, "repeats": 1}, "step_s_mean", 1e3, 1)),
-    Column("= load + h2d + fwd + bwd + exch + upd", step_parts, right=False),
+    Column("= load+h2d+fwd+bwd+exch+upd", step_parts, right=False),
     Column("verdict", outcome, right=False),
     Column("caveats", caveats, right=False),
 )

@@ -1,0 +1,77 @@
+"""Run every benchmark and print each claim with its goal; IMAGENET_SAMPLE=DIR adds a comparison with real photographs."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from bench import photographs, startup, steps
+from storage.convert import generate_dataset
+
+MAX_STEP_RATIO = 1.02
+MAX_TRIAL_COST_S = 0.5
+MAX_HELP_S = 0.3
+MAX_DECODE_DIFFERENCE = 0.15
+
+
+def goal(met: bool, text: str) -> str:
+    """A goal and whether it was met."""
+    return f"   goal: {text}: {'met' if met else 'MISSED'}"
+
+
+def spread(values: list[float]) -> str:
+    """Median, least and most."""
+    return f"median {np.median(values):.3f} s ({min(values):.3f}..{max(values):.3f}, n={len(values)})"
+
+
+def main() -> None:
+    """Print every figure, side by side with what it is compared to."""
+    with tempfile.TemporaryDirectory(prefix="benchsuite-bench-") as name:
+        folder = Path(name)
+        generate_dataset(folder / "files", "resnet50", "tiny", "files", 256)
+        print_steps(folder)
+        print_startup(folder)
+    print_photographs()
+
+
+def print_steps(folder: Path) -> None:
+    """(a)"""
+    ratios, direct_us, step_ms = steps.measure(folder / "files")
+    print(f"(a) step time of a trial over the shortest plain PyTorch loop (plain step {step_ms:.1f} ms, 1 thread)")
+    for name, ratio in ratios.items():
+        print(f"    {name}: {ratio}")
+        if name.startswith("trial"):
+            print(goal(ratio.low <= MAX_STEP_RATIO, f"lower bound <= {MAX_STEP_RATIO}"))
+    print(f"    direct cost of clock, counters and heartbeat: {direct_us:.1f} us a step")
+
+
+def print_startup(folder: Path) -> None:
+    """(b) and (c)"""
+    print("(b) a 2-rank tiny trial beyond its own steps, the sweep under way")
+    for source, costs in startup.trial_costs(folder, folder).items():
+        print(f"    source {source}: {spread(costs)}")
+        print(goal(float(np.median(costs)) <= MAX_TRIAL_COST_S, f"<= {MAX_TRIAL_COST_S} s"))
+    print(f"    torchrun, 2 ranks, gloo group, one barrier: {spread(startup.torchrun_starts(folder))}")
+    times = startup.help_times()
+    print(f"(c) benchsuite --help: {spread(times)}")
+    print(goal(float(np.median(times)) <= MAX_HELP_S, f"<= {MAX_HELP_S} s"))
+
+
+def print_photographs() -> None:
+    """(d)"""
+    sample = os.environ.get("IMAGENET_SAMPLE")
+    if not sample:
+        print("(d) generated against real photographs: not run; give a folder of ImageNet JPEGs as IMAGENET_SAMPLE=DIR")
+        return
+    found = photographs.compare(Path(sample))
+    print(
+        f"(d) generated photographs: mean {found['generated_mean_bytes'] / 1e3:.0f} KB, decode "
+        f"{found['generated_ms_per_mp']:.2f} ms/MP; real: {found['real_mean_bytes'] / 1e3:.0f} KB, "
+        f"{found['real_ms_per_mp']:.2f} ms/MP; ratio {found['decode_ratio']:.3f}"
+    )
+    print(goal(abs(found["decode_ratio"] - 1) <= MAX_DECODE_DIFFERENCE, f"within {MAX_DECODE_DIFFERENCE:.0%}"))
+
+
+if __name__ == "__main__":
+    main()

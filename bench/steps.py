@@ -1,0 +1,126 @@
+"""(a) The step time of a trial over that of the shortest plain PyTorch loop doing the same work."""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, Dataset
+
+from bench.pairs import Ratio, interleaved
+from benchsuite.clock import HostClock
+from benchsuite.measure import Feed, Stepper
+from benchsuite.ranks import Heartbeat
+from storage.format import Sample, open_dataset
+from storage.kinds import IMAGE, decode_image, sample_rng
+from storage.loaders import Batch
+from storage.loaders.torch import TorchLoader
+from storage.spec import DataSpec
+from workloads.parallel.apply import StepClock, Training, prepare
+from workloads.resnet50 import WORKLOAD
+
+BATCH = 8
+STEPS = 4
+"""Steps per block; a pair is one block of each."""
+PAIRS = 100
+DIRECT_STEPS = 20_000
+VARIANT = WORKLOAD.variants["tiny"]
+
+
+class PlainImages(Dataset[tuple[Tensor, Tensor]]):
+    """The shortest dataset of the same JPEGs: one read, the same decoding."""
+
+    def __init__(self, folder: Path) -> None:
+        self.dataset = open_dataset(folder)
+
+    def __len__(self) -> int:
+        return len(self.dataset.index)
+
+    def __getitem__(self, row: int) -> tuple[Tensor, Tensor]:
+        entry = self.dataset.index[row]
+        image = (self.dataset.folder / entry["file"].decode()).read_bytes()
+        key = entry["key"].decode()
+        sample = Sample(key, {"image": image, "label": str(entry["label"]).encode()})
+        decoded = decode_image(sample, VARIANT.sample, sample_rng(0, 0, key))
+        return decoded["image"], decoded["label"]
+
+
+def endless(loader: DataLoader[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Epoch after epoch."""
+    while True:
+        yield from loader
+
+
+def plain_loop(model: torch.nn.Module, next_batch: Callable[[], tuple[Tensor, Tensor]]) -> Callable[[], float]:
+    """A block of the shortest loop; returns its seconds."""
+    optimizer = WORKLOAD.optimizer(model.parameters())
+
+    def run() -> float:
+        start = time.perf_counter()
+        for _ in range(STEPS):
+            images, labels = next_batch()
+            cross_entropy(model(images), labels).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return time.perf_counter() - start
+
+    return run
+
+
+def harness(training: Training, folder: Path, next_batch: Callable[[], Batch]) -> Callable[[], float]:
+    """A block of the trial's loop; returns its seconds."""
+    stepper = Stepper(training, HostClock(), Heartbeat(folder, 0))
+
+    def run() -> float:
+        start = time.perf_counter()
+        stepper.run(next_batch, STEPS)
+        return time.perf_counter() - start
+
+    return run
+
+
+def direct_cost_us(folder: Path) -> float:
+    """Microseconds a step costs the harness when the step itself does nothing but mark its parts."""
+    zero = torch.zeros(())
+    batch: Batch = {}
+
+    def step(_batch: Batch, clock: StepClock) -> Tensor:
+        for part in ("h2d", "forward", "backward", "exchange", "update"):
+            clock.mark(part)
+        return zero
+
+    stepper = Stepper(Training(step, dict), HostClock(), Heartbeat(folder, 0))
+    start = time.perf_counter()
+    stepper.run(lambda: batch, DIRECT_STEPS)
+    return (time.perf_counter() - start) / DIRECT_STEPS * 1e6
+
+
+def measure(files: Path) -> tuple[dict[str, Ratio], float, float]:
+    """Ratios by name, the direct cost in microseconds, and the plain step in milliseconds."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = WORKLOAD.build(VARIANT)
+    device = torch.device("cpu")
+    training = prepare(WORKLOAD, model, "none", "fp32", device)
+    batch = WORKLOAD.synthetic(VARIANT, BATCH, device)
+    pair = (batch["image"], batch["label"])
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        plain, other = plain_loop(model, lambda: pair), plain_loop(model, lambda: pair)
+        ours = harness(training, folder, lambda: batch)
+        dataset = open_dataset(files)
+        loader = TorchLoader(dataset, DataSpec(num_workers=0, pin_memory=False), IMAGE, VARIANT.sample, BATCH, 0, 1, 0)
+        images = endless(DataLoader(PlainImages(files), BATCH, shuffle=True, drop_last=True))
+        plain_files = plain_loop(model, lambda: next(images))
+        our_files = harness(training, folder, Feed(loader, dataset, BATCH))
+        for warm_up in (plain, other, ours, plain_files, our_files):
+            warm_up()
+        ratios = {
+            "trial / plain loop, batch in memory": interleaved(ours, plain, PAIRS),
+            "null run: plain / plain": interleaved(other, plain, PAIRS),
+            "trial / plain loop, reading JPEG files in the same process": interleaved(our_files, plain_files, PAIRS),
+        }
+        return ratios, direct_cost_us(folder), plain() / STEPS * 1e3

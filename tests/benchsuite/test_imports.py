@@ -1,0 +1,105 @@
+"""Imports point one way, heavy ones stay out, and files and functions stay short."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("storage", "workloads", "results", "benchsuite")
+MAX_FUNCTION_LINES = 60
+MAX_FILE_LINES = 400
+
+
+def sources(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The module of every import in a file, those inside functions and under TYPE_CHECKING included."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import"
+            yield str(node.module)
+
+
+def heads(package: str) -> dict[str, set[str]]:
+    """Top-level packages that each file of a package imports."""
+    return {str(path.relative_to(ROOT)): {name.split(".")[0] for name in imported(path)} for path in sources(package)}
+
+
+def in_new_process(code: str) -> str:
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_the_packages_are_where_this_test_looks():
+    assert all(len(sources(package)) > 3 for package in PACKAGES)
+
+
+@pytest.mark.parametrize("package", ["storage", "workloads", "results"])
+def test_imports_nothing_of_ours_outside_itself(package: str):
+    others = set(PACKAGES) - {package}
+    found = {path: names & others for path, names in heads(package).items() if names & others}
+    assert found == {}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_test_is_imported(package: str):
+    assert [path for path, names in heads(package).items() if "tests" in names] == []
+
+
+def test_results_imports_no_torch():
+    assert [path for path, names in heads("results").items() if "torch" in names] == []
+
+
+@pytest.mark.parametrize(
+    "modules",
+    [
+        "benchsuite.cli",
+        "benchsuite.spec, benchsuite.errors, benchsuite.inventory, storage.spec, workloads.spec",
+        "benchsuite.show, results.store, results.frames, results.report.markdown",
+    ],
+)
+def test_leaves_torch_out(modules: str):
+    assert in_new_process(f"import sys, {modules}; print('torch' in sys.modules)") == "False\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["sweep", "--help"], ["list"], ["schema", "trial"]])
+def test_command_leaves_torch_out(arguments: list[str]):
+    code = f"""
+import sys
+from benchsuite.cli import run_command
+assert run_command({arguments!r}) == 0
+print("torch" in sys.modules)
+"""
+    assert in_new_process(code).splitlines()[-1] == "False"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_function_is_long(package: str):
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}"
+        for path in sources(package)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno + 1 > MAX_FUNCTION_LINES
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_file_is_long(package: str):
+    lines = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in sources(package)}
+    assert {path: count for path, count in lines.items() if count > MAX_FILE_LINES} == {}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_module_says_its_purpose(package: str):
+    assert [str(path) for path in sources(package) if not ast.get_docstring(ast.parse(path.read_text()))] == []

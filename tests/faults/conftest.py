@@ -1,0 +1,97 @@
+"""Sweeps as real processes, with the plugin of faulty workloads, and proof that nothing of them is left."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+PLUGIN = Path(__file__).parent / "plugin"
+COMMAND = [sys.executable, "-c", "from benchsuite.cli import main; main()"]
+
+
+class Bench:
+    """Runs the command line as its own process and finds its descendants by a mark in their environment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.store = folder, folder / "store"
+        self.mark = uuid.uuid4().hex
+        self.env = {**os.environ, "PYTHONPATH": str(PLUGIN), "BENCHSUITE_TEST_MARK": self.mark}
+
+    def write(self, sweep: dict[str, Any], name: str = "sweep.yaml") -> Path:
+        path = self.folder / name
+        path.write_text(yaml.safe_dump(sweep))
+        return path
+
+    def start(self, *arguments: object) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*COMMAND, *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.env,
+            cwd=self.folder,
+        )
+
+    def run(self, *arguments: object) -> tuple[int, str, str]:
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=240)
+        return process.returncode, out, err
+
+    def sweep(self, path: Path, *arguments: object) -> tuple[int, str, str]:
+        return self.run("sweep", path, "--store", self.store, *arguments)
+
+    def records(self) -> list[dict[str, Any]]:
+        found = []
+        for segment in sorted((self.store / "segments").glob("*.jsonl")):
+            if not segment.name.endswith(".samples.jsonl"):
+                found += [json.loads(line) for line in segment.read_text().splitlines()]
+        return found
+
+    def processes(self) -> list[psutil.Process]:
+        """Every running process that carries the mark, zombies aside."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get("BENCHSUITE_TEST_MARK") == self.mark:
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return [process for process in found if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+
+    def wait_gone(self, seconds: float = 20) -> list[psutil.Process]:
+        """Wait for every marked process to end; those that have not."""
+        deadline = time.monotonic() + seconds
+        while (left := self.processes()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return left
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    for process in made.processes():
+        process.send_signal(signal.SIGKILL)
+
+
+@pytest.fixture
+def wait_until() -> Callable[[Callable[[], bool]], None]:
+    """Wait for a condition; fail the test when it does not come."""
+
+    def wait(condition: Callable[[], bool], seconds: float = 60) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, "the condition did not come"
+            time.sleep(0.02)
+
+    return wait

@@ -1,0 +1,99 @@
+"""Damaged datasets fail their trial with file and sample named, and the sweep goes on; planning errors are one line."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.faults.conftest import Bench
+
+
+def damaged_sweep(root: Path) -> dict[str, object]:
+    return {
+        "name": "damaged",
+        "base": {
+            "workload": "resnet50",
+            "variant": "tiny",
+            "data": {"root": str(root), "cache": "warm", "shuffle": False},
+            "batch_size": 8,
+            "device": "cpu",
+            "measure": {"steps": 8, "warmup_steps": 1, "repeats": 1},
+        },
+        "grid": {"data.format": ["files", "webdataset"], "data.num_workers": [0, 1]},
+    }
+
+
+@pytest.fixture
+def copy(dataset_root: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(dataset_root, tmp_path / "data"))
+
+
+def test_corrupt_jpeg_and_tar_are_failed_trials_that_name_them(bench: Bench, copy: Path) -> None:
+    row = np.load(copy / "files" / "index.npy")[3]
+    image = copy / "files" / row["file"].decode()
+    image.write_bytes(image.read_bytes()[:500])
+    tar = copy / "webdataset" / "shard-000000.tar"
+    tar.write_bytes(tar.read_bytes()[: tar.stat().st_size // 2 + 100])
+    code, out, err = bench.sweep(bench.write(damaged_sweep(copy)))
+    assert code == 4, err
+    assert "Traceback" not in out + err
+    records = bench.records()
+    assert len(records) == 4
+    for record in records:
+        assert record["status"] == "failed"
+        if record["spec"]["data"]["format"] == "files":
+            assert str(image) in record["reason"] and "not a whole JPEG" in record["reason"]
+            assert row["key"].decode() in record["reason"]
+        else:
+            assert str(tar) in record["reason"]
+            assert "corrupt tar" in record["reason"]
+
+
+def test_a_missing_file_is_a_failed_trial_that_names_it(bench: Bench, copy: Path) -> None:
+    row = np.load(copy / "files" / "index.npy")[5]
+    (copy / "files" / row["file"].decode()).unlink()
+    shutil.rmtree(copy / "webdataset")
+    code, _, err = bench.sweep(bench.write(damaged_sweep(copy)))
+    assert code == 4, err
+    by_status = {record["status"] for record in bench.records()}
+    assert by_status == {"failed", "skipped"}
+    for record in bench.records():
+        expected = row["file"].decode() if record["status"] == "failed" else "webdataset: no dataset there"
+        assert expected in record["reason"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"root": "/nowhere/at/all"}, ["/nowhere/at/all", "no such folder"]),
+        ({"rout": "x"}, ["unknown key 'data.rout'", "nearest: data.root"]),
+        ({"cache": "cool"}, ["data.cache 'cool'", "cold, warm", "nearest: cold"]),
+        ({"format": "webdatset"}, ["data.format 'webdatset'", "files, webdataset", "nearest: webdataset"]),
+    ],
+)
+def test_mistakes_are_one_line(bench: Bench, dataset_root: Path, change: dict[str, str], words: list[str]) -> None:
+    sweep = damaged_sweep(dataset_root)
+    sweep["grid"] = {}
+    sweep["base"]["data"].update(change)  # type: ignore[index]
+    code, out, err = bench.sweep(bench.write(sweep))
+    assert code == 2
+    assert out == "" and len(err.splitlines()) == 1 and err.startswith("error: ")
+    assert all(word in err for word in words), err
+
+
+def test_a_manifest_that_lies_is_found(bench: Bench, copy: Path) -> None:
+    path = copy / "files" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps(manifest | {"num_samples": 95}))
+    code, _, err = bench.run("data", "verify", copy / "files")
+    assert code == 2 and len(err.splitlines()) == 1
+    assert "the manifest says 95 samples, the index 96" in err
+
+
+def test_an_unwritable_store_is_one_line(bench: Bench, dataset_root: Path) -> None:
+    bench.store.write_text("a file where the store should be")
+    code, _, err = bench.sweep(bench.write(damaged_sweep(dataset_root)))
+    assert code == 2 and len(err.splitlines()) == 1
+    assert f"store {bench.store}: cannot be written" in err

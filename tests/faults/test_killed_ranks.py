@@ -1,0 +1,136 @@
+"""A rank or a loader worker that is killed or stopped from outside: the cause is named, nothing is left behind."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchsuite.inprocess import new_attempt, plan_trial
+from benchsuite.launch.local import LocalLauncher
+from benchsuite.outcome import conclude
+from benchsuite.ranks import read_progress
+from results.record import TrialRecord
+
+ENDLESS = 100_000
+
+
+@pytest.fixture(scope="module")
+def launcher() -> Iterator[LocalLauncher]:
+    with LocalLauncher() as started:
+        yield started
+
+
+def descendants(launcher: LocalLauncher) -> list[psutil.Process]:
+    assert launcher._zygote is not None
+    return psutil.Process(launcher._zygote.pid).children(recursive=True)
+
+
+def ranks(launcher: LocalLauncher) -> list[psutil.Process]:
+    assert launcher._zygote is not None
+    return psutil.Process(launcher._zygote.pid).children()
+
+
+def run_and_hurt(
+    launcher: LocalLauncher, root: Path, folder: Path, hurt: Callable[[], None], timeout_s: float = 60
+) -> TrialRecord:
+    """Start an endless 2-rank trial and hurt it once both ranks take steps."""
+    point = plan_trial(
+        {
+            "workload": "resnet50",
+            "variant": "tiny",
+            "data": {"root": str(root), "cache": "warm", "num_workers": 1},
+            "parallelism": "ddp",
+            "world_size": 2,
+            "batch_size": 2,
+            "device": "cpu",
+            "measure": {"steps": ENDLESS, "warmup_steps": ENDLESS, "timeout_s": timeout_s},
+        }
+    )
+
+    def wait_and_hurt() -> None:
+        while not all((p := read_progress(folder, rank)) and p.step > 3 for rank in (0, 1)):
+            time.sleep(0.02)
+        hurt()
+
+    threading.Thread(target=wait_and_hurt, daemon=True).start()
+    attempt = new_attempt(point)
+    outcome = launcher.run(point.spec, point.dataset, folder, lambda progress: None)
+    record, samples = conclude(attempt, outcome, folder)
+    assert samples is None
+    assert descendants(launcher) == []
+    return record
+
+
+def test_a_killed_rank_is_named(launcher: LocalLauncher, dataset_root: Path, tmp_path: Path) -> None:
+    record = run_and_hurt(launcher, dataset_root, tmp_path, lambda: ranks(launcher)[1].kill())
+    assert record.status == "failed"
+    assert record.reason is not None and record.reason.startswith("rank 1, in phase warmup, step ")
+    assert record.reason.endswith("killed by SIGKILL")
+
+
+def test_a_killed_loader_worker_is_named(launcher: LocalLauncher, dataset_root: Path, tmp_path: Path) -> None:
+    def kill_worker() -> None:
+        workers = [process for rank in ranks(launcher) for process in rank.children()]
+        assert len(workers) == 2
+        workers[0].kill()
+
+    record = run_and_hurt(launcher, dataset_root, tmp_path, kill_worker)
+    assert record.status == "failed"
+    assert record.reason is not None and "killed by signal: Killed" in record.reason
+
+
+def test_a_stopped_rank_is_caught_by_the_time_limit(
+    launcher: LocalLauncher, dataset_root: Path, tmp_path: Path
+) -> None:
+    def stop() -> None:
+        os.kill(ranks(launcher)[1].pid, signal.SIGSTOP)
+
+    record = run_and_hurt(launcher, dataset_root, tmp_path, stop, timeout_s=8)
+    assert record.status == "timeout"
+    assert record.reason is not None and record.reason.startswith("killed at its time limit in phase warmup, step ")
+
+
+def test_a_killed_zygote_is_a_failed_trial_and_the_next_one_runs(dataset_root: Path, tmp_path: Path) -> None:
+    (tmp_path / "first").mkdir()
+    (tmp_path / "second").mkdir()
+    with LocalLauncher() as own:
+        own.start()
+        own._ensure_ready()
+        zygote = psutil.Process(own._zygote.pid)  # type: ignore[union-attr]
+        below: list[psutil.Process] = []
+
+        def kill_zygote() -> None:
+            below.extend(zygote.children(recursive=True))
+            zygote.kill()
+
+        point = plan_trial(
+            {
+                "workload": "resnet50",
+                "variant": "tiny",
+                "data": {"root": str(dataset_root), "cache": "warm", "num_workers": 1},
+                "batch_size": 2,
+                "device": "cpu",
+                "measure": {"steps": ENDLESS},
+            }
+        )
+
+        def wait_and_kill() -> None:
+            while not ((p := read_progress(tmp_path / "first", 0)) and p.step > 3):
+                time.sleep(0.02)
+            kill_zygote()
+
+        threading.Thread(target=wait_and_kill, daemon=True).start()
+        outcome = own.run(point.spec, point.dataset, tmp_path / "first", lambda progress: None)
+        record, _ = conclude(new_attempt(point), outcome, tmp_path / "first")
+        assert record.status == "failed"
+        assert record.reason is not None and "the process that forks ranks ended" in record.reason
+        assert len(below) == 2
+        assert psutil.wait_procs(below, timeout=10)[1] == []
+        short = point.spec.model_copy(update={"measure": point.spec.measure.model_copy(update={"steps": 4})})
+        outcome = own.run(short, point.dataset, tmp_path / "second", lambda progress: None)
+        assert [ended.code for ended in outcome.exits] == [0]

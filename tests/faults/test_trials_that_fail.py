@@ -1,0 +1,60 @@
+"""A trial that raises, exits, hangs, is killed or runs out of memory is a record, and the sweep goes on."""
+
+import pytest
+
+from tests.faults.conftest import Bench
+
+SYNTHETIC = {
+    "workload": "faulty",
+    "variant": "sound",
+    "data": {"source": "synthetic"},
+    "batch_size": 2,
+    "device": "cpu",
+    "measure": {"steps": 6, "warmup_steps": 4, "repeats": 1, "timeout_s": 8},
+}
+
+EXPECTED = {
+    "raises": ("failed", "ArithmeticError: the model has had enough"),
+    "exits": ("failed", "exit status 7: leaving without a word of why"),
+    "hangs": ("timeout", "faulty.py"),
+    "allocates": ("oom", "can't allocate memory"),
+    "is_killed": ("failed", "killed by SIGSEGV"),
+    "nan": ("failed", "loss is nan"),
+    "sound": ("ok", None),
+}
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_every_fault_is_a_record_and_the_sweep_goes_on(bench: Bench, ranks: int) -> None:
+    mode = "none" if ranks == 1 else "ddp"
+    base = SYNTHETIC | {"parallelism": mode, "world_size": ranks}
+    path = bench.write({"name": "faults", "base": base, "grid": {"variant": list(EXPECTED)}})
+    code, out, err = bench.sweep(path)
+    assert code == 3, err
+    assert "Traceback" not in out + err
+    records = {record["spec"]["variant"]: record for record in bench.records()}
+    assert set(records) == set(EXPECTED)
+    for variant, (status, reason) in EXPECTED.items():
+        record = records[variant]
+        assert record["status"] == status, record
+        if reason is None:
+            assert record["figures"]["samples_per_s"] > 0
+        else:
+            assert reason in record["reason"], record["reason"]
+            assert record["phase"] in ("measure", "warmup")
+            assert record["figures"]["samples_per_s"] is None
+        if status == "failed":
+            assert record["reason"].startswith("rank ")
+    assert bench.wait_gone() == []
+    rerun, _, err = bench.sweep(path)
+    assert rerun == 3
+    assert "nothing left to do" in err and "--retry" in err
+    assert len(bench.records()) == len(EXPECTED)
+    retried, _, _ = bench.sweep(path, "--retry", "oom")
+    assert retried == 3
+    assert [r["spec"]["variant"] for r in bench.records()].count("allocates") == 2
+
+
+def test_nothing_that_runs_is_exit_code_4(bench: Bench) -> None:
+    path = bench.write({"name": "none", "base": SYNTHETIC | {"variant": "raises"}})
+    assert bench.sweep(path)[0] == 4

@@ -1,0 +1,86 @@
+"""As an unprivileged user on someone else's dataset, cold is evicted but reported unverified, not certified."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchsuite.inprocess import run
+from results.record import TrialRecord
+from storage import pagecache
+from storage.format import open_dataset
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def foreign_dataset(dataset_root: Path) -> Iterator[Path]:
+    """A dataset that root owns and everyone may read."""
+    folder = Path(tempfile.mkdtemp(prefix="benchsuite-foreign-", dir="/var/tmp"))
+    shutil.copytree(dataset_root / "files", folder / "files")
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def run_as_nobody(spec: dict[str, object]) -> TrialRecord:
+    """Run a trial in a forked child that has given up root; its record through a pipe."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            os.write(writing, run(spec).model_dump_json().encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        text = pipe.read()
+    os.waitpid(pid, 0)
+    return TrialRecord.model_validate_json(text)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give it up: root's files must be someone else's")
+def test_cold_is_evicted_but_not_certified(foreign_dataset: Path) -> None:
+    spec: dict[str, object] = {
+        "workload": "resnet50",
+        "variant": "tiny",
+        "data": {"root": str(foreign_dataset), "cache": "cold", "num_workers": 0},
+        "batch_size": 4,
+        "device": "cpu",
+        "measure": {"steps": 4, "warmup_steps": 1},
+    }
+    run({**spec, "data": {**spec["data"], "cache": "warm"}})  # type: ignore[dict-item]
+    files = open_dataset(foreign_dataset / "files").data_files()
+    assert pagecache.residency(files).fraction == 1.0
+    record = run_as_nobody(spec)
+    assert record.status == "ok", record.reason
+    assert record.figures.cache_resident_before is None
+    assert "cache_unverified" in record.caveats
+    assert any("hides it from this user" in detail for detail in record.caveat_details)
+    fraction = pagecache.residency(files).fraction
+    assert fraction is not None and fraction < 0.9, "nothing was evicted"
+
+
+def test_the_owner_is_certified(dataset_root: Path) -> None:
+    record = run(
+        {
+            "workload": "resnet50",
+            "variant": "tiny",
+            "data": {"root": str(dataset_root), "cache": "cold", "num_workers": 0},
+            "batch_size": 4,
+            "device": "cpu",
+            "measure": {"steps": 4, "warmup_steps": 1},
+        }
+    )
+    assert record.status == "ok", record.reason
+    if record.env["data"]["file_system"] == "tmpfs":
+        pytest.skip("tmpfs has no storage below it: nothing can be evicted")
+    assert record.figures.cache_resident_before == 0.0
+    assert "cache_unverified" not in record.caveats

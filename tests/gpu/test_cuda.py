@@ -1,0 +1,81 @@
+"""The CUDA paths: events on the device's timeline, pinned memory, non-blocking copies, NCCL, one device per rank."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchsuite.clock import CudaClock
+from benchsuite.inprocess import plan_trial, run, run_forked
+from results.record import TrialRecord
+
+PARTS = ("load_s", "h2d_s", "forward_s", "backward_s", "exchange_s", "update_s")
+
+
+def spec_of(root: Path, **changes: object) -> dict[str, object]:
+    return {
+        "workload": "resnet50",
+        "variant": "tiny",
+        "data": {"root": str(root), "cache": "warm", "num_workers": 2},
+        "device": "cuda",
+        "batch_size": 8,
+        "measure": {"steps": 24, "warmup_steps": 5, "timeout_s": 120},
+        **changes,
+    }
+
+
+def check(record: TrialRecord) -> None:
+    assert record.status == "ok", record.reason
+    figures = record.figures.model_dump()
+    parts = [figures[name] for name in PARTS if figures[name] is not None]
+    assert sum(parts) == pytest.approx(figures["step_s_mean"], rel=1e-6)
+    assert figures["forward_s"] > 0 and figures["backward_s"] > 0
+    assert figures["peak_memory_bytes"] > 1e6
+    assert figures["final_loss"] > 0
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("source", ["storage", "memory", "synthetic"])
+def test_a_trial_on_the_device(dataset_root: Path, source: str, precision: str) -> None:
+    data = {"root": str(dataset_root), "cache": "warm", "num_workers": 2, "source": source}
+    record = run_forked(plan_trial(spec_of(dataset_root, data=data, precision=precision)))
+    check(record)
+    assert (record.figures.au is not None) == (source == "storage")
+
+
+def test_ddp_over_nccl_with_every_device(dataset_root: Path) -> None:
+    ranks = min(torch.cuda.device_count(), 2)
+    data = {"root": str(dataset_root), "cache": "warm", "num_workers": 1}
+    record = run_forked(plan_trial(spec_of(dataset_root, data=data, parallelism="ddp", world_size=ranks)))
+    if ranks == 1:
+        assert record.status == "ok", record.reason
+        return
+    check(record)
+    assert record.figures.exchange_s is not None
+
+
+def test_in_this_process(dataset_root: Path) -> None:
+    check(run(spec_of(dataset_root)))
+
+
+def test_out_of_device_memory_is_oom(dataset_root: Path) -> None:
+    record = run_forked(plan_trial(spec_of(dataset_root, data={"source": "synthetic"}, batch_size=10**8)))
+    assert record.status == "oom"
+    assert record.reason is not None and "out of memory" in record.reason
+
+
+def test_the_clock_sees_what_the_device_does() -> None:
+    clock = CudaClock()
+    matrix = torch.randn(4096, 4096, device="cuda")
+    for _ in range(3):
+        matrix @ matrix
+    clock.start()
+    for _ in range(4):
+        clock.mark("load")
+        matrix @ matrix
+        clock.mark("forward")
+    times = clock.stop()
+    device_s = sum(map(sum, times.parts.values()))
+    assert len(times.parts["forward"]) == 4
+    assert 0 < device_s <= (times.end_s - times.start_s) * 1.01
+    assert sum(times.parts["forward"]) > 10 * sum(times.parts["load"])

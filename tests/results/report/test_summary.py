@@ -1,0 +1,72 @@
+"""The sentences around a table."""
+
+from typing import Any
+
+import pytest
+
+from results.report.summary import answer, trust
+
+
+def point(label: str, au: float | None, bottleneck: str | None = "storage", rate: float = 100.0) -> dict[str, Any]:
+    return {"label": label, "status": "ok", "au": au, "bottleneck": bottleneck, "samples_per_s": rate}
+
+
+def trial(status: str = "ok", caveats: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
+    return {"status": status, "caveats": list(caveats), **more}
+
+
+def cold(resident: float | None, **more: Any) -> dict[str, Any]:
+    asked = {"spec.data.cache": "cold", "spec.data.source": "storage", "cache_resident_before": resident}
+    return trial(**(asked | more))
+
+
+def test_answer_names_verdicts_best_and_worst():
+    points = [point("files", 0.5), point("tar", 0.9, "client"), point("lmdb", 0.7)]
+    assert answer(points) == (
+        "Held back by storage in 2, client in 1 of 3 points. Best AU 0.90 (tar), worst 0.50 (files)."
+    )
+
+
+def test_answer_of_one_point_has_no_worst():
+    assert answer([point("files", 0.5)]) == "Held back by storage in 1 of 1 points. Best AU 0.50 (files)."
+
+
+def test_answer_leaves_out_what_failed_and_what_has_no_au():
+    points = [point("files", 0.5), point("memory", None, None), {"label": "tar", "status": "failed", "au": 0.1}]
+    assert answer(points) == "Held back by storage in 1 of 1 points. Best AU 0.50 (files)."
+
+
+def test_answer_without_a_pipeline_names_the_fastest():
+    points = [point("one", None, None, 50.0), point("two", float("nan"), None, 123.4)]
+    assert answer(points) == "Fastest is two: 123 samples/s. No point read from storage."
+
+
+@pytest.mark.parametrize("points", [[], [{"label": "tar", "status": "failed", "au": None}]])
+def test_answer_without_results(points: list[dict[str, Any]]):
+    assert answer(points) == "No point has a result."
+
+
+def test_trust_counts_trials_caveats_and_skips():
+    trials = [trial(caveats=("not_steady",)), trial(caveats=("not_steady", "oversubscribed")), trial("oom")]
+    assert trust([*trials, trial("skipped")]) == (
+        "trust: 2 of 3 trials ok · not_steady in 2 · oversubscribed in 1 · 1 skipped"
+    )
+
+
+def test_trust_says_how_often_the_cache_state_was_verified():
+    trials = [cold(0.0), cold(0.01), cold(0.02), cold(None), cold(0.0, status="failed")]
+    assert trust(trials) == "trust: 4 of 5 trials ok · cold verified by mincore in 2 of 4"
+
+
+def test_trust_verifies_warm_at_the_other_end():
+    warm = [cold(resident, **{"spec.data.cache": "warm"}) for resident in (1.0, 0.99, 0.9, None)]
+    assert trust(warm) == "trust: 4 of 4 trials ok · warm verified by mincore in 2 of 4"
+
+
+def test_trust_asks_no_cache_state_of_other_sources():
+    assert trust([cold(None, **{"spec.data.source": "memory"})]) == "trust: 1 of 1 trials ok"
+
+
+@pytest.mark.xfail(strict=True, reason="summary.trust: where the cache cannot be seen, mincore verifies nothing")
+def test_trust_believes_no_residency_of_a_hidden_cache():
+    assert "verified by mincore in 0 of 1" in trust([cold(0.0, caveats=("cache_unverified",))])

@@ -1,0 +1,49 @@
+"""The registries: what is there, what is said about what is not, and what importing costs."""
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+
+import storage
+from storage import FORMATS, FORMATS_NOT_YET, KINDS, LOADERS, LOADERS_NOT_YET, load, names
+from storage.format import DatasetError
+
+
+@pytest.mark.parametrize("registry", [FORMATS, LOADERS, KINDS])
+def test_every_name_loads(registry: storage.Registry) -> None:
+    for name in registry:
+        assert load(registry, name) is not None
+
+
+def test_what_is_not_there_yet_is_not_registered() -> None:
+    assert not {*FORMATS, *LOADERS} & {*FORMATS_NOT_YET, *LOADERS_NOT_YET}
+
+
+def test_an_unknown_name_lists_those_allowed() -> None:
+    with pytest.raises(DatasetError, match=r"'fils'.*files, webdataset"):
+        load(FORMATS, "fils")
+
+
+def test_a_missing_library_comes_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "storage.nowhere", None)
+    with pytest.raises(DatasetError, match="pip install nowhere"):
+        load({"new": ("storage.nowhere:NEW", "pip install nowhere")}, "new")
+
+
+def test_third_parties_add_through_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = EntryPoint("zarr", "storage.files:FILES", "benchsuite.formats")
+    monkeypatch.setattr(storage, "entry_points", lambda group: [entry] if group == "benchsuite.formats" else [])
+    assert names(FORMATS, "benchsuite.formats") == ["files", "webdataset", "zarr"]
+    assert load(FORMATS, "zarr", "benchsuite.formats").name == "files"
+    assert names(FORMATS) == ["files", "webdataset"]
+
+
+def test_planning_imports_neither_torch_nor_webdataset() -> None:
+    code = (
+        "import sys; from storage import FORMATS, load; import storage.spec;"
+        "[load(FORMATS, name) for name in FORMATS];"
+        "assert not {'torch', 'webdataset'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,286 @@
+"""Every kind of damage to a dataset is found, and said in one line that names the file."""
+
+import json
+import os
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from storage import FORMATS
+from storage.convert import convert_dataset
+from storage.format import INDEX, MANIFEST, Dataset, DatasetError
+from storage.verify import same_samples, verify_dataset
+from tests.storage.samples import contents, jpeg
+
+every_format = pytest.mark.parametrize("name", sorted(FORMATS))
+
+
+def complaint(folder: Path) -> str:
+    with pytest.raises(DatasetError) as raised:
+        verify_dataset(folder)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def flip(path: Path, offset: int, mask: int = 0xFF) -> None:
+    content = bytearray(path.read_bytes())
+    content[offset] ^= mask
+    path.write_bytes(content)
+
+
+def edit_manifest(folder: Path, **changes: object) -> None:
+    manifest = json.loads((folder / MANIFEST).read_text())
+    (folder / MANIFEST).write_text(json.dumps({**manifest, **changes}))
+
+
+def edit_index(folder: Path, column: str, row: int, value: object) -> None:
+    index = np.load(folder / INDEX)
+    index[column][row] = value
+    np.save(folder / INDEX, index)
+
+
+@every_format
+def test_a_whole_dataset_passes(small: Callable[[str], Dataset], name: str) -> None:
+    dataset = small(name)
+    assert contents(verify_dataset(dataset.folder)) == contents(dataset)
+
+
+@every_format
+def test_a_generated_dataset_passes(dataset_root: Path, name: str) -> None:
+    assert verify_dataset(dataset_root / name).manifest.num_samples == 96
+
+
+@every_format
+def test_a_moved_dataset_passes(small: Callable[[str], Dataset], name: str) -> None:
+    folder = small(name).folder
+    folder.rename(folder.with_name("elsewhere"))
+    verify_dataset(folder.with_name("elsewhere"))
+
+
+class TestFiles:
+    def test_a_flipped_byte(self, small: Callable[[str], Dataset]) -> None:
+        dataset = small("files")
+        path = dataset.data_files()[4]
+        flip(path, path.stat().st_size // 2)
+        key = dataset.key(4)
+        assert complaint(dataset.folder) == f"{path}: sample {key!r}: its checksum is not the index's"
+
+    def test_a_missing_file(self, small: Callable[[str], Dataset]) -> None:
+        dataset = small("files")
+        dataset.data_files()[4].unlink()
+        assert complaint(dataset.folder) == f"{dataset.data_files()[4]}: No such file or directory"
+
+    def test_a_file_cut_short(self, small: Callable[[str], Dataset]) -> None:
+        dataset = small("files")
+        os.truncate(dataset.data_files()[0], 100)
+        assert str(dataset.data_files()[0]) in complaint(dataset.folder)
+
+    def test_two_files_swapped(self, small: Callable[[str], Dataset]) -> None:
+        first, second, *_ = small("files").data_files()
+        content = first.read_bytes()
+        first.write_bytes(second.read_bytes())
+        second.write_bytes(content)
+        assert str(first) in complaint(first.parents[1])
+
+    def test_a_folder_in_place_of_a_file(self, small: Callable[[str], Dataset]) -> None:
+        dataset = small("files")
+        path = dataset.data_files()[3]
+        path.unlink()
+        path.mkdir()
+        assert str(path) in complaint(dataset.folder)
+
+
+class TestTar:
+    def test_a_flipped_byte_in_an_image(self, small: Callable[[str], Dataset]) -> None:
+        path = small("webdataset").data_files()[1]
+        with tarfile.open(path) as tar:
+            member = next(info for info in tar if info.name.endswith(".jpg"))
+        flip(path, member.offset_data + 100)
+        assert complaint(path.parent) == f"{path}: its checksum is not the manifest's"
+
+    def test_a_flipped_byte_in_the_padding(self, small: Callable[[str], Dataset]) -> None:
+        path = small("webdataset").data_files()[1]
+        flip(path, path.stat().st_size - 1)
+        assert complaint(path.parent) == f"{path}: its checksum is not the manifest's"
+
+    def test_cut_at_a_block_boundary(self, small: Callable[[str], Dataset]) -> None:
+        path = small("webdataset").data_files()[1]
+        with tarfile.open(path) as tar:
+            boundary = tar.getmembers()[2].offset
+        size = path.stat().st_size
+        os.truncate(path, boundary)
+        assert complaint(path.parent) == f"{path}: {boundary} bytes, the manifest says {size}"
+
+    def test_a_missing_shard(self, small: Callable[[str], Dataset]) -> None:
+        path = small("webdataset").data_files()[2]
+        path.unlink()
+        assert complaint(path.parent) == f"{path}: missing; the manifest names it"
+
+    def test_a_shard_the_manifest_does_not_name(self, small: Callable[[str], Dataset]) -> None:
+        folder = small("webdataset").folder
+        files = json.loads((folder / MANIFEST).read_text())["files"]
+        edit_manifest(folder, files=files[:2])
+        assert str(folder) in complaint(folder)
+        edit_manifest(folder, files=[files[1], files[0], files[2]])
+        assert "is not the one that the index names" in complaint(folder)
+        edit_manifest(folder, files=[*files, files[0]])
+        assert str(folder) in complaint(folder)
+
+    def test_a_shard_outside_the_folder(self, small: Callable[[str], Dataset]) -> None:
+        folder = small("webdataset").folder
+        files = json.loads((folder / MANIFEST).read_text())["files"]
+        (folder / files[0]["path"]).rename(folder.parent / "moved.tar")
+        edit_manifest(folder, files=[{**files[0], "path": "../moved.tar"}, *files[1:]])
+        assert complaint(folder) == f"{folder}: '../moved.tar' leads out of the dataset"
+
+    def test_keys_that_are_not_those_of_the_index(self, small: Callable[[str], Dataset], tmp_path: Path) -> None:
+        """Shard and manifest agree, and are another dataset's."""
+        ours = small("webdataset")
+        (tmp_path / "others").mkdir()
+        for number in range(6):
+            (tmp_path / "others" / f"{number}.jpg").write_bytes(jpeg(number))
+        convert_dataset(
+            tmp_path / "others", tmp_path / "theirs", "resnet50", "tiny", "webdataset", {"shard_samples": 2}
+        )
+        (ours.folder / INDEX).write_bytes((tmp_path / "theirs" / INDEX).read_bytes())
+        path = ours.data_files()[0]
+        assert complaint(ours.folder) == f"{path}: member 'cat/a' is not the one that the index names"
+
+
+class TestManifest:
+    @every_format
+    @pytest.mark.parametrize("count", [5, 7, 0, -6])
+    def test_another_number_of_samples(self, small: Callable[[str], Dataset], name: str, count: int) -> None:
+        folder = small(name).folder
+        edit_manifest(folder, num_samples=count)
+        assert complaint(folder) == f"{folder}: the manifest says {count} samples, the index 6"
+
+    @every_format
+    def test_another_dataset_id(self, small: Callable[[str], Dataset], name: str) -> None:
+        folder = small(name).folder
+        edit_manifest(folder, dataset_id="0" * 32)
+        assert complaint(folder) == f"{folder}: the samples' dataset_id is not the manifest's {'0' * 32}"
+
+    @every_format
+    def test_another_number_of_bytes(self, small: Callable[[str], Dataset], name: str) -> None:
+        dataset = small(name)
+        edit_manifest(dataset.folder, stored_bytes=1)
+        assert complaint(dataset.folder).endswith(f"{dataset.manifest.stored_bytes} bytes stored, the manifest says 1")
+
+    @every_format
+    def test_other_fields(self, small: Callable[[str], Dataset], name: str) -> None:
+        folder = small(name).folder
+        edit_manifest(folder, fields=[{"name": "image", "dtype": "jpeg"}])
+        assert "has fields ['image', 'label']" in complaint(folder)
+
+    @every_format
+    def test_too_few_classes(self, small: Callable[[str], Dataset], name: str) -> None:
+        folder = small(name).folder
+        edit_manifest(folder, num_classes=1)
+        assert str(folder) in complaint(folder)
+
+    @every_format
+    def test_another_format(self, small: Callable[[str], Dataset], name: str) -> None:
+        folder = small(name).folder
+        edit_manifest(folder, format="webdataset" if name == "files" else "files")
+        assert str(folder) in complaint(folder)
+
+    @every_format
+    def test_a_format_that_does_not_exist(self, small: Callable[[str], Dataset], name: str) -> None:
+        folder = small(name).folder
+        edit_manifest(folder, format="parquet")
+        assert "'parquet'" in complaint(folder)
+
+    @every_format
+    @pytest.mark.parametrize("mask", [0x01, 0xFF])
+    def test_a_flipped_byte_never_ends_in_a_traceback(
+        self, small: Callable[[str], Dataset], name: str, mask: int
+    ) -> None:
+        """Some flips (time stamps) rightly do not matter."""
+        path = small(name).folder / MANIFEST
+        whole = path.read_bytes()
+        found = 0
+        for offset in range(0, len(whole), 2):
+            flip(path, offset, mask)
+            try:
+                verify_dataset(path.parent)
+            except DatasetError as error:
+                found += 1
+                assert "\n" not in str(error), offset
+            path.write_bytes(whole)
+        assert found > len(whole) // 8
+
+
+class TestIndex:
+    @every_format
+    def test_another_label(self, small: Callable[[str], Dataset], name: str) -> None:
+        folder = small(name).folder
+        edit_index(folder, "label", 2, 9)
+        assert str(folder) in complaint(folder)
+
+    @every_format
+    def test_another_key(self, small: Callable[[str], Dataset], name: str) -> None:
+        folder = small(name).folder
+        edit_index(folder, "key", 2, b"cat/x")
+        assert str(folder) in complaint(folder)
+
+    @every_format
+    def test_another_digest(self, small: Callable[[str], Dataset], name: str) -> None:
+        folder = small(name).folder
+        edit_index(folder, "digest", 2, b"0" * 32)
+        assert "its checksum is not the index's" in complaint(folder)
+
+    @every_format
+    def test_other_stored_bytes(self, small: Callable[[str], Dataset], name: str) -> None:
+        folder = small(name).folder
+        edit_index(folder, "bytes", 2, 1)
+        assert str(folder) in complaint(folder)
+
+    @every_format
+    def test_another_file(self, small: Callable[[str], Dataset], name: str) -> None:
+        dataset = small(name)
+        edit_index(dataset.folder, "file", 2, dataset.index["file"][0])
+        assert str(dataset.folder) in complaint(dataset.folder)
+
+    @every_format
+    @pytest.mark.parametrize("mask", [0x01, 0xFF])
+    def test_a_flipped_byte_is_always_found(self, small: Callable[[str], Dataset], name: str, mask: int) -> None:
+        """All of the header and of two rows; only a flip in the header's padding may pass."""
+        dataset = small(name)
+        path = dataset.folder / INDEX
+        whole = path.read_bytes()
+        header = len(whole) - dataset.index.nbytes
+        row = dataset.index.itemsize
+        for offset in [*range(header + row), *range(len(whole) - row, len(whole))]:
+            flip(path, offset, mask)
+            if offset >= header:
+                assert str(dataset.folder) in complaint(dataset.folder), offset
+            else:
+                try:
+                    verify_dataset(dataset.folder)
+                except DatasetError as error:
+                    assert str(dataset.folder) in str(error), offset
+            path.write_bytes(whole)
+
+
+class TestSameSamples:
+    def test_in_two_formats(self, small: Callable[[str], Dataset]) -> None:
+        same_samples(verify_dataset(small("files").folder), verify_dataset(small("webdataset").folder))
+
+    def test_the_first_difference_is_named(self, small: Callable[[str], Dataset], class_folder: Path) -> None:
+        first = small("files")
+        (class_folder / "dog" / "a.jpg").write_bytes(jpeg(77))
+        second = small("webdataset")
+        with pytest.raises(DatasetError, match=f"{first.folder} and {second.folder} differ, first at sample 'dog/a'"):
+            same_samples(first, second)
+
+    def test_a_sample_that_only_one_has_is_named(self, small: Callable[[str], Dataset], class_folder: Path) -> None:
+        first = small("files")
+        (class_folder / "cat" / "aa.jpg").write_bytes(jpeg(77))
+        second = small("webdataset")
+        for pair in ((first, second), (second, first)):
+            with pytest.raises(DatasetError, match="first at sample 'cat/aa'"):
+                same_samples(*pair)

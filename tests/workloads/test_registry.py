@@ -1,0 +1,43 @@
+"""The registries of workloads and modes, and what asking for a workload costs."""
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+
+import workloads
+from workloads import MODES, MODES_NOT_YET, WORKLOADS, WORKLOADS_NOT_YET, load, names
+from workloads.workload import Workload
+
+
+def test_every_name_loads() -> None:
+    for name in WORKLOADS:
+        workload = load(WORKLOADS, name)
+        assert isinstance(workload, Workload) and workload.name == name
+        assert {"tiny", "reference"} <= set(workload.variants)
+    assert all(callable(load(MODES, name)) for name in MODES)
+
+
+def test_what_is_not_there_yet_is_not_registered() -> None:
+    assert not {*WORKLOADS, *MODES} & {*WORKLOADS_NOT_YET, *MODES_NOT_YET}
+
+
+def test_an_unknown_name_is_a_key_error() -> None:
+    with pytest.raises(KeyError, match="resnet51"):
+        load(WORKLOADS, "resnet51")
+    with pytest.raises(KeyError, match="resnet51"):
+        load(WORKLOADS, "resnet51", "benchsuite.workloads")
+
+
+def test_third_parties_add_through_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = EntryPoint("mine", "workloads.resnet50:WORKLOAD", "benchsuite.workloads")
+    monkeypatch.setattr(workloads, "entry_points", lambda group: [entry] if group == "benchsuite.workloads" else [])
+    assert names(WORKLOADS, "benchsuite.workloads") == ["mine", "resnet50"]
+    assert load(WORKLOADS, "mine", "benchsuite.workloads").name == "resnet50"
+    assert names(WORKLOADS) == ["resnet50"]
+
+
+def test_planning_imports_no_torch() -> None:
+    code = "import sys, workloads, workloads.spec; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
