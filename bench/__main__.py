@@ -1,4 +1,4 @@
-"""Run every benchmark and print each claim with its goal; IMAGENET_SAMPLE=DIR adds a comparison with real photographs."""
+"""Run every benchmark and print each claim with its goal; IMAGENET_SAMPLE=DIR adds real photographs to compare with."""
 
 import os
 import tempfile

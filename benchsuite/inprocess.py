@@ -50,8 +50,11 @@ def run(spec: TrialSpec | Mapping[str, Any]) -> TrialRecord:
     point = plan_trial(spec)
     if point.spec.ranks > 1:
         raise UserError(f"world_size {point.spec.ranks}: run() is one process; use `benchsuite trial` or `sweep`")
+    import torch
+
     from benchsuite.trial import run_rank
 
+    threads = torch.get_num_threads()
     attempt = new_attempt(point)
     with tempfile.TemporaryDirectory(prefix="benchsuite-") as name:
         me = RankIdentity(0, 1, 0, Path(name), time.perf_counter())
@@ -60,6 +63,7 @@ def run(spec: TrialSpec | Mapping[str, Any]) -> TrialRecord:
             result = run_rank(point.spec, point.dataset, me, [])
         except Exception as error:
             result, code = failed_result(0, error), 1
+        torch.set_num_threads(threads)
         result.write(me.result_path)
         return conclude(attempt, Outcome([RankExit(0, code)]), Path(name))[0]
 
