@@ -83,7 +83,7 @@ class TestHelp:
     def test_every_verb_has_help(self, run_cli: Run, verb: str):
         code, out, err = run_cli(*verb.split(), "--help")
         assert (code, err) == (0, "")
-        assert out.startswith(f"Usage: benchsuite {verb} ")
+        assert out.startswith("Usage: ") and f" {verb} " in out.splitlines()[0]
         description = out.split("\n\n")[1].strip()
         assert len(description) > 10, "a sentence on what it does"
         options = [line.split() for line in out.splitlines() if line.startswith("  -")]
@@ -102,7 +102,12 @@ class TestHelp:
     def test_nothing_asked_is_help(self, run_cli: Run, arguments: tuple[str, ...]):
         code, out, err = run_cli(*arguments)
         assert (code, err) == (2, "")
-        assert out.startswith("Usage: benchsuite")
+        assert out.startswith("Usage: ") and "Commands:" in out
+
+    @pytest.mark.xfail(strict=True, reason="cli._usage_error: cuts the last '.' or '...' off the help")
+    @pytest.mark.parametrize("arguments", [("data",), ("results",)])
+    def test_nothing_asked_is_the_same_help(self, run_cli: Run, arguments: tuple[str, ...]):
+        assert run_cli(*arguments)[1] == run_cli(*arguments, "--help")[1]
 
 
 class TestUsageErrors:

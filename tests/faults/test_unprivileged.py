@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchsuite.inprocess import run
+from benchsuite.launch.zygote import preload
 from results.record import TrialRecord
 from storage import pagecache
 from storage.format import open_dataset
@@ -30,6 +31,7 @@ def foreign_dataset(dataset_root: Path) -> Iterator[Path]:
 
 def run_as_nobody(spec: dict[str, object]) -> TrialRecord:
     """Run a trial in a forked child that has given up root; its record through a pipe."""
+    preload()  # the interpreter's own files may be out of nobody's reach
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
