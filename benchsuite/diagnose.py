@@ -14,16 +14,14 @@ COMMUNICATION_SHARE = 0.20
 def verdict(figures: Mapping[str, Any]) -> tuple[str, str] | None:
     """(bottleneck, evidence) of a trial with the real pipeline; None where it had none.
 
-    Input first: while the model waits for data nothing else matters. Readers that mostly wait for reads are held by
-    storage, readers that mostly decode by the client. Otherwise exposed communication, or the computation itself.
+    Input first: what separates a step from its ceiling is the input pipeline. Where the model waits for it, readers
+    that mostly read are held by storage, readers that mostly decode by the client; where it does not wait, readers
+    take cores from the computation, which is the client too. Otherwise exposed communication, or the computation.
     """
     au, step = figures.get("au"), figures.get("step_s_mean")
     if au is None or not step:
         return None
-    if (
-        au < HELD_BACK_AU
-        and (figures.get("input_stall_fraction") or 0) + (figures.get("cpu_contention_fraction") or 0) > (1 - au) / 2
-    ):
+    if au < HELD_BACK_AU:
         return _input_verdict(figures, au)
     exchange = (figures.get("exchange_s") or 0.0) / step
     if exchange > COMMUNICATION_SHARE:
@@ -38,6 +36,8 @@ def _input_verdict(figures: Mapping[str, Any], au: float) -> tuple[str, str]:
         f"AU {au:.2f}; {stall:.0%} of the step waits for input, {contention:.0%} for a core; "
         f"a reader reads {read * 1e3:.2f} ms and decodes {decode * 1e3:.2f} ms a sample"
     )
+    if stall < (1 - au) / 2:
+        return "client", f"{evidence}; readers take cores from the computation"
     share = read / (read + decode) if read + decode else 0.0
     if share >= MAIN_SHARE:
         return "storage", evidence

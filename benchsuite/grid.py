@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ class Point:
     dataset: Path | None
     manifest: Manifest | None
     varied: Mapping[str, Any]
+    order: int = 0
+    """Position in the sweep."""
 
     @property
     def label(self) -> str:
@@ -187,8 +189,8 @@ def expand(sweep: SweepSpec, machine: Machine) -> Plan:
     largest = max(spec.ranks for _, spec in asked)
     points: dict[str, Point] = {}
     skipped: dict[str, Skipped] = {}
-    for varied, spec in asked:
-        point = resolve(spec, machine, largest, varied)
+    for order, (varied, spec) in enumerate(asked):
+        point = replace(resolve(spec, machine, largest, varied), order=order)
         reason = _excluded(spec, sweep) or why_illegal(point, machine)
         if reason:
             skipped.setdefault(point.point_id, Skipped(point, reason))
@@ -270,7 +272,7 @@ def _dataset_problem(point: Point, workload: Workload) -> str | None:
     form: Format = storage.load(storage.FORMATS, spec.data.format, "benchsuite.formats")
     readers = max(1, spec.data.num_workers) if spec.data.source == "storage" else 1
     lanes = spec.ranks * readers
-    return form.problem(manifest, lanes) or _too_few_for_cold(spec, form.smallest_lane(manifest, lanes), lanes)
+    return form.problem(manifest, lanes) or _too_few_for_cold(spec, form, form.smallest_lane(manifest, lanes), lanes)
 
 
 def _missing_dataset(root: Path, folder: Path) -> str:
@@ -280,13 +282,16 @@ def _missing_dataset(root: Path, folder: Path) -> str:
     return f"{folder}: no dataset there; {root} has {', '.join(found) or 'none'}"
 
 
-def _too_few_for_cold(spec: TrialSpec, share: int, lanes: int) -> str | None:
+def _too_few_for_cold(spec: TrialSpec, form: Format, share: int, lanes: int) -> str | None:
+    """A cold trial must still read from storage in its last counted step."""
     if spec.data.source != "storage" or spec.data.cache != "cold":
         return None
     batches, samples = reader_samples(spec)
-    if samples <= share:
+    buffered = spec.data.shuffle_buffer if form.sequential and spec.data.shuffle else 0
+    if samples + buffered <= share:
         return None
+    plus = f" and holds {buffered} more (data.shuffle_buffer)" if buffered else ""
     return (
-        f"cold: each of {lanes} readers takes {batches} batches x {spec.rank_batch} = {samples} samples, its share of "
-        f"the dataset is {share}: the rest would come from cache; fewer steps, a smaller batch or a larger dataset"
+        f"cold: each of {lanes} readers takes {batches} batches x {spec.rank_batch} = {samples} samples{plus}, its "
+        f"share of the dataset is {share}: the rest would come from memory; fewer steps, a smaller batch or more data"
     )

@@ -16,7 +16,9 @@ from benchsuite.spec import TrialSpec
 MAX_QUEUE_LOSS = 0.10
 """A loader block whose queue lost more than this share of what it delivered is not steady."""
 MAX_BLOCK_SPREAD = 0.20
-"""Loader blocks whose rates differ by more than this share of their mean are not steady."""
+"""Loader blocks, or ceiling blocks, whose rates differ by more than this share of their mean are not steady."""
+MAX_FOREIGN_SHARE = 0.15
+"""Other processes may use this share of the cores before figures are flagged."""
 MAX_COLD_RESIDENT = 0.01
 MIN_WARM_RESIDENT = 0.99
 
@@ -168,12 +170,20 @@ def figures(spec: TrialSpec, results: Sequence[RankResult]) -> dict[str, Any]:
     }
 
 
-def caveats(spec: TrialSpec, results: Sequence[RankResult], cores: int, cache_visible: bool) -> list[tuple[str, str]]:
+def caveats(
+    spec: TrialSpec,
+    results: Sequence[RankResult],
+    cores: int,
+    cache_visible: bool,
+    foreign_cores: float | None = None,
+) -> list[tuple[str, str]]:
     """Why figures must not be trusted blindly: (name, the arithmetic)."""
     found: list[tuple[str, str]] = []
     threads = spec.ranks * (spec.threads_per_rank or 1)
     if spec.device == "cpu" and threads > cores:
         found.append(("oversubscribed", f"{spec.ranks} ranks x {spec.threads_per_rank} threads > {cores} cores"))
+    if foreign_cores is not None and foreign_cores > MAX_FOREIGN_SHARE * cores:
+        found.append(("foreign_load", f"other processes kept {foreign_cores:.1f} of {cores} cores busy"))
     if spec.data.source == "storage":
         found += _cache_caveats(spec, results, cache_visible) + _steadiness_caveats(spec, results)
     return found
@@ -208,10 +218,11 @@ def _steadiness_caveats(spec: TrialSpec, results: Sequence[RankResult]) -> list[
     lost = max(1 - window.sustained / window.consumed for window in loader)
     if lost > MAX_QUEUE_LOSS:
         found.append((name, f"the queue lost {lost:.0%} of what a block delivered"))
-    rates = [window.samples_per_s for window in loader]
-    spread = (max(rates) - min(rates)) / float(np.mean(rates))
-    if spread > MAX_BLOCK_SPREAD:
-        found.append((name, f"loader blocks differ by {spread:.0%}"))
+    for kind in ("loader", "ceiling"):
+        rates = [window.samples_per_s for window in windows(results, kind)]
+        spread = (max(rates) - min(rates)) / float(np.mean(rates))
+        if spread > MAX_BLOCK_SPREAD:
+            found.append((name, f"{kind} blocks differ by {spread:.0%}"))
     if not all(block.queue_full for window in windows(results, "ceiling") for block in window.blocks):
         found.append((name, "readers still filled the queue during a ceiling block"))
     return found

@@ -55,6 +55,7 @@ class Attempt:
             question=self.question,
             status=status,
             label=point.label,
+            order=point.order,
             started_at=self.started_at,
             finished_at=now(),
             wall_s=time.perf_counter() - self.started_s,
@@ -77,22 +78,24 @@ def conclude(attempt: Attempt, outcome: Outcome, folder: Path) -> tuple[TrialRec
     done = [result for result in results if result is not None and result.status == "ok"]
     clean = len(outcome.exits) == ranks and all(ended.code == 0 for ended in outcome.exits)
     if clean and len(done) == ranks:
-        return measured(attempt, done)
+        return measured(attempt, done, outcome.foreign_cores)
     status, reason = failure(outcome, results, folder)
     progress = read_progress(folder, 0)
     record = attempt.record(status, reason=reason, phase=progress.phase if progress else "start")
     return record, None
 
 
-def measured(attempt: Attempt, results: list[RankResult]) -> tuple[TrialRecord, dict[str, Any]]:
+def measured(
+    attempt: Attempt, results: list[RankResult], foreign_cores: float | None
+) -> tuple[TrialRecord, dict[str, Any]]:
     """The record of an attempt whose ranks all finished."""
     spec = attempt.point.spec
-    values = figures(spec, results)
+    values = figures(spec, results) | {"foreign_cpu_cores": foreign_cores}
     judged = verdict(values)
     if judged is not None:
         values["bottleneck"], values["bottleneck_evidence"] = judged
     visible = attempt.env.get("data", {}).get("file_system") in CLIENT_CACHE_VISIBLE
-    found = caveats(spec, results, attempt.cores, visible)
+    found = caveats(spec, results, attempt.cores, visible, foreign_cores)
     record = attempt.record(
         "ok",
         phase="done",

@@ -29,7 +29,7 @@ from benchsuite.progress import SweepDisplay, finished_line
 from benchsuite.show import sweep_table
 from benchsuite.spec import check_session, parse_sweep, trial_id
 from results.record import TrialRecord
-from results.report.tables import COLUMNS, as_table
+from results.report.tables import COLUMNS, as_table, points_in_words
 from results.store import ResultsStore
 from storage.format import is_dataset
 
@@ -85,12 +85,20 @@ def _summary(plan: grid.Plan, state: sweeping.Status) -> str:
     return " · ".join(parts)
 
 
+def _skipped_lines(plan: grid.Plan) -> list[str]:
+    """A line for each reason to skip, with the points it struck."""
+    reasons: dict[str, list[str]] = {}
+    for skipped in plan.skipped:
+        reasons.setdefault(skipped.reason, []).append(skipped.point.label)
+    return [f"skipped {points_in_words(labels)}: {reason}" for reason, labels in reasons.items()]
+
+
 def _run(plan: grid.Plan, store: ResultsStore, session: str, retry: frozenset[str]) -> int:
     state = sweeping.status(plan, store, session, retry)
     with SweepDisplay() as display:
         display.say(f"{_summary(plan, state)} · session {session} · store {store.path}")
-        for skipped in plan.skipped:
-            display.say(f"skipped {skipped.point.label}: {skipped.reason}")
+        for line in _skipped_lines(plan):
+            display.say(line)
         if not plan.points:
             sweeping.record_skipped(plan, store, session)
             display.say(f"error: {sweeping.nothing_runs(plan)}")

@@ -60,9 +60,9 @@ def median_interval(values: list[float]) -> tuple[float | None, float | None]:
 
 
 def by_point(trials: pd.DataFrame, figures: list[str]) -> pd.DataFrame:
-    """Median over the ok repeats of each point and session; `<figure>_min` and `_max` give their range,
-    `<figure>_low` and `_high` its 95 % interval from six repeats on.
+    """Median over the ok repeats of each point and session, in the order of the sweep.
 
+    `<figure>_min` and `_max` give their range, `<figure>_low` and `_high` its 95 % interval from six repeats on.
     `repeats` counts the ok ones and `repeats_failed` the others. `unstable` flags points whose throughput spreads by
     more than UNSTABLE_SPREAD of its median.
     """
@@ -83,4 +83,4 @@ def by_point(trials: pd.DataFrame, figures: list[str]) -> pd.DataFrame:
         spread = (entry["samples_per_s_max"] - entry["samples_per_s_min"]) / rate if rate else 0.0
         entry["unstable"] = bool(spread > UNSTABLE_SPREAD)
         rows.append(entry)
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).sort_values("order", kind="stable").reset_index(drop=True)

@@ -57,6 +57,7 @@ class Figures(BaseModel):
     read_s_per_sample: float | None = Field(None, description="seconds a reader spends reading one sample")
     decode_s_per_sample: float | None = Field(None, description="seconds a reader spends decoding one sample")
     reader_busy_fraction: float | None = Field(None, description="share of the time that readers read or decode")
+    foreign_cpu_cores: float | None = Field(None, description="cores that other processes kept busy meanwhile")
     final_loss: float | None = None
     bottleneck: Verdict | None = None
     bottleneck_evidence: str | None = None
@@ -86,6 +87,7 @@ class TrialRecord(BaseModel):
     caveats: list[str] = Field(default_factory=list, description="why a figure must not be trusted blindly")
     caveat_details: list[str] = Field(default_factory=list, description="the same, with the arithmetic")
     label: str = Field("", description="the point in words: what varies in its sweep")
+    order: int = Field(0, description="position of the point in its sweep")
     started_at: str
     finished_at: str
     wall_s: float | None = Field(None, description="launch to record, all included")

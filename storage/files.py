@@ -41,4 +41,6 @@ def smallest_lane(manifest: Manifest, lanes: int) -> int:
     return manifest.num_samples // lanes
 
 
-FILES = Format("files", frozenset({"image"}), write, read, problem, smallest_lane, file_per_sample=True)
+FILES = Format(
+    "files", frozenset({"image"}), write, read, problem, smallest_lane, file_per_sample=True, sequential=False
+)

@@ -123,6 +123,7 @@ class Format:
     `problem(manifest, lanes)` says why that many readers cannot share the dataset, or None.
     `smallest_lane(manifest, lanes)` is the least number of samples that one of them gets in an epoch.
     `file_per_sample`: the index lists the data files; else the manifest does.
+    `sequential`: samples come in stored order and are mixed in a shuffle buffer.
     """
 
     name: str
@@ -132,6 +133,7 @@ class Format:
     problem: Callable[[Manifest, int], str | None]
     smallest_lane: Callable[[Manifest, int], int]
     file_per_sample: bool
+    sequential: bool
 
 
 @dataclass(frozen=True)

@@ -113,4 +113,6 @@ def smallest_lane(manifest: Manifest, lanes: int) -> int:
     return sum(sizes[: len(sizes) // lanes])
 
 
-WEBDATASET = Format("webdataset", frozenset({"image"}), write, read, problem, smallest_lane, file_per_sample=False)
+WEBDATASET = Format(
+    "webdataset", frozenset({"image"}), write, read, problem, smallest_lane, file_per_sample=False, sequential=True
+)

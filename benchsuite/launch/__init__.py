@@ -38,6 +38,8 @@ class Outcome:
     out_of_memory: bool = False
     """The kernel killed a process for memory meanwhile."""
     launcher_error: str | None = None
+    foreign_cores: float | None = None
+    """Cores that other processes kept busy meanwhile; None where the launcher cannot tell."""
 
 
 class Launcher(Protocol):

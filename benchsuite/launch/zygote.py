@@ -8,6 +8,7 @@ import ctypes
 import faulthandler
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -15,6 +16,7 @@ import sys
 import time
 import traceback
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -48,6 +50,29 @@ def oom_kills() -> int:
     except OSError:
         return 0
     return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+
+
+@dataclass(frozen=True)
+class CpuUse:
+    """CPU seconds of everyone on the cores this process may use, and of this process's ended children."""
+
+    everyone_s: float
+    children_s: float
+    at_s: float
+
+    @classmethod
+    def now(cls) -> "CpuUse":
+        """Read the counters."""
+        per_core = psutil.cpu_times(percpu=True)
+        mine = [per_core[core] for core in os.sched_getaffinity(0) if core < len(per_core)]
+        busy = sum(sum(core) - core.idle - getattr(core, "iowait", 0.0) - core.guest for core in mine)
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return cls(busy, children.ru_utime + children.ru_stime, time.monotonic())
+
+    def foreign_cores(self, later: "CpuUse") -> float:
+        """Cores that others kept busy between two readings."""
+        others = (later.everyone_s - self.everyone_s) - (later.children_s - self.children_s)
+        return max(0.0, others / (later.at_s - self.at_s))
 
 
 class Control:
@@ -195,7 +220,7 @@ def _signal(send: Any, target: int, number: int) -> None:
 
 def run_trial(request: dict[str, Any], control: Control) -> bool:
     """Fork, watch, clean up and reply; False when the launcher is gone."""
-    kills = oom_kills()
+    kills, before = oom_kills(), CpuUse.now()
     deadline = time.monotonic() + float(request["timeout_s"])
     pids = fork_ranks(request, control)
     exits, early = watch(pids, deadline, control)
@@ -207,6 +232,7 @@ def run_trial(request: dict[str, Any], control: Control) -> bool:
             "timed_out": early == "timeout",
             "interrupted": early in ("cancel", "gone"),
             "out_of_memory": oom_kills() > kills,
+            "foreign_cores": before.foreign_cores(CpuUse.now()),
         }
     )
     return early != "gone"

@@ -17,6 +17,7 @@ from rich.text import Text
 Row = Mapping[str, Any]
 PARTS = ("load_s", "h2d_s", "forward_s", "backward_s", "exchange_s", "update_s")
 ABSENT = "-"
+MAX_LABELS = 4
 
 
 @dataclass(frozen=True)
@@ -70,14 +71,20 @@ def outcome(row: Row) -> str:
 
 
 def troubles(trials: Sequence[Row]) -> list[str]:
-    """A line for each way in which points did not run, with how often."""
-    found = Counter(
-        (str(row["label"]), str(row["status"]), str(row["reason"])) for row in trials if row["status"] != "ok"
-    )
-    return [
-        f"{label} · {status}: {reason}" + (f" (x {count})" if count > 1 else "")
-        for (label, status, reason), count in found.items()
-    ]
+    """A line for each way in which points did not run, with the points it struck."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in trials:
+        if row["status"] != "ok":
+            found.setdefault((str(row["status"]), str(row["reason"])), []).append(str(row["label"]))
+    return [f"{status}: {points_in_words(labels)}: {reason}" for (status, reason), labels in found.items()]
+
+
+def points_in_words(labels: Sequence[str]) -> str:
+    """Labels with how often each occurs; many are cut short."""
+    counts = Counter(labels)
+    words = [label if count == 1 else f"{label} x {count}" for label, count in counts.items()]
+    more = f" and {len(words) - MAX_LABELS} more" if len(words) > MAX_LABELS else ""
+    return ", ".join(words[:MAX_LABELS]) + more
 
 
 def caveats(row: Row) -> str:
