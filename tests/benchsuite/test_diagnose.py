@@ -82,13 +82,14 @@ def test_figures_that_nobody_measured_are_no_crash():
     assert name(cpu_contention_fraction=None, read_s_per_sample=None, decode_s_per_sample=None) == "client"
 
 
-@pytest.mark.xfail(strict=True, reason="diagnose.verdict: AU 0.50 with little waiting is said to be 'input keeps up'")
-def test_low_utilization_is_not_said_to_keep_up():
+def test_readers_that_take_cores_from_the_computation_are_the_client():
+    """Half of the step is lost, and little of it in waiting: whatever the readers do, it is not storage that holds."""
     found = verdict(HELD | {"input_stall_fraction": 0.1, "load_s": 0.008})
-    assert found is not None and "keeps up" not in found[1]
+    assert found is not None
+    assert found[0] == "client" and "keeps up" not in found[1]
 
 
-@pytest.mark.xfail(strict=True, reason="diagnose.verdict: waiting for a starved rank is taken for communication")
+@pytest.mark.xfail(strict=True, reason="diagnose.verdict: judges the slowest rank, not the one that starves")
 def test_waiting_for_a_starved_rank_is_not_communication():
     """Rank 0 waits 40 ms for its input, rank 1 as long for rank 0 (and 0.1 ms more, so it counts as the slowest)."""
     starved, waiting = {**CEILING, "load": 0.04, "exchange": 0.001}, {**CEILING, "load": 0.0, "exchange": 0.0411}

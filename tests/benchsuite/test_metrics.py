@@ -264,6 +264,20 @@ def test_oversubscribed_shows_its_arithmetic():
 
 
 @pytest.mark.parametrize(
+    ("foreign", "found"),
+    [(None, []), (0.0, []), (0.3, []), (0.31, ["foreign_load"]), (1.9, ["foreign_load"])],
+)
+def test_foreign_load_above_a_share_of_the_cores(foreign: float | None, found: list[str]):
+    assert names(caveats(made_spec(), [made_result()], 2, True, foreign)) == found
+
+
+def test_foreign_load_shows_its_arithmetic():
+    assert caveats(made_spec(), [made_result()], 2, True, 1.25) == [
+        ("foreign_load", "other processes kept 1.2 of 2 cores busy")
+    ]
+
+
+@pytest.mark.parametrize(
     ("cache", "resident", "visible", "found"),
     [
         ("cold", 0.0, True, []),
@@ -321,6 +335,15 @@ def test_not_steady_when_blocks_differ():
     (why,) = unsteady(made_spec(), made_result(blocks=blocks))
     assert "differ by 22%" in why, "80 ms against 100 ms a step"
     blocks[3] = made_block("loader", 30.0, {**CEILING, "load": 0.05})
+    assert unsteady(made_spec(), made_result(blocks=blocks)) == []
+
+
+def test_not_steady_when_ceiling_blocks_differ():
+    blocks = list(made_result().blocks)
+    blocks[4] = made_block("ceiling", 40.0, {"forward": 0.056})
+    (why,) = unsteady(made_spec(), made_result(blocks=blocks))
+    assert "ceiling blocks differ by 32%" in why, "two of 40 ms and one of 56 ms a step"
+    blocks[4] = made_block("ceiling", 40.0, {"forward": 0.044})
     assert unsteady(made_spec(), made_result(blocks=blocks)) == []
 
 

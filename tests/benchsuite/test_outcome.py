@@ -17,7 +17,7 @@ PEER = "RuntimeError: [gloo] Connection closed by peer"
 
 
 def made_attempt(spec: Any = None, **changes: Any) -> Attempt:
-    point = Point(spec or made_spec(), "0123456789ab", None, None, {"data.format": "files"})
+    point = Point(spec or made_spec(), "0123456789ab", None, None, {"data.format": "files"}, order=7)
     env = {"host": "here", "data": {"file_system": "ext4"}}
     return Attempt(
         **(
@@ -128,9 +128,7 @@ def test_conclude_measures_when_every_rank_is_ok(tmp_path: Path):
     spec = made_spec(world_size=2, parallelism="ddp")
     for rank in range(2):
         made_result(rank).write(tmp_path / f"rank-{rank}.json")
-    record, samples = conclude(
-        made_attempt(spec), Outcome([RankExit(0, 0), RankExit(1, 0)]), tmp_path
-    )
+    record, samples = conclude(made_attempt(spec), Outcome([RankExit(0, 0), RankExit(1, 0)]), tmp_path)
     assert (record.status, record.phase, record.reason) == ("ok", "done", None)
     assert record.figures.au == pytest.approx(0.5)
     assert samples is not None
@@ -157,7 +155,7 @@ def test_conclude_fails_when_a_rank_left_nothing(tmp_path: Path):
 
 
 def test_measured_has_verdict_and_caveats():
-    record, _ = measured(made_attempt(), [made_result(cache_resident_before=0.5)])
+    record, _ = measured(made_attempt(), [made_result(cache_resident_before=0.5)], None)
     assert record.figures.bottleneck == "client"
     assert record.figures.bottleneck_evidence is not None and "AU 0.50" in record.figures.bottleneck_evidence
     assert record.caveats == ["not_cold"]
@@ -166,7 +164,14 @@ def test_measured_has_verdict_and_caveats():
 
 def test_measured_doubts_a_cache_it_cannot_see():
     attempt = made_attempt(env={"data": {"file_system": "gpfs"}})
-    assert measured(attempt, [made_result()])[0].caveats == ["cache_unverified"]
+    assert measured(attempt, [made_result()], None)[0].caveats == ["cache_unverified"]
+
+
+def test_measured_notes_what_others_did_meanwhile():
+    record, _ = measured(made_attempt(), [made_result()], 0.75)
+    assert record.figures.foreign_cpu_cores == 0.75
+    assert record.caveats == ["foreign_load"]
+    assert measured(made_attempt(), [made_result()], None)[0].figures.foreign_cpu_cores is None
 
 
 def test_a_record_says_whose_it_is():
@@ -174,6 +179,7 @@ def test_a_record_says_whose_it_is():
     assert (record.trial_id, record.point_id) == ("0123456789ab.s.1", "0123456789ab")
     assert (record.sweep, record.question, record.label, record.repeat) == ("w", "Why?", "files", 1)
     assert record.spec["measure"]["steps"] == 8
+    assert record.order == 7
     assert record.started_at <= record.finished_at
     assert made_attempt().record("skipped").record_id != record.record_id
 

@@ -1,6 +1,9 @@
 """Photographs that cost what ImageNet's cost (decode time is measured by a benchmark, not here)."""
 
+import hashlib
 import os
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -41,6 +44,24 @@ def spectral_slope(pixels: npt.NDArray[np.float64]) -> float:
 def test_a_photograph_is_a_function_of_seed_and_index() -> None:
     assert photograph(7, 3) == photograph(7, 3)
     assert len({photograph(seed, index) for seed in range(3) for index in range(3)}) == 9
+
+
+def test_a_photograph_does_not_depend_on_the_processor() -> None:
+    """Rounding that differs with the vector instructions at hand would give a seed another dataset on another host."""
+    code = (
+        "import hashlib; from storage.generate import photograph;"
+        "print(hashlib.sha256(b''.join(photograph(0, index) for index in range(6))).hexdigest())"
+    )
+    unvectorised = {"NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL AVX512_SPR AVX2 FMA3 AVX512F AVX512_SKX"}
+    other = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        env={**os.environ, **unvectorised},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    here = hashlib.sha256(b"".join(photograph(0, index) for index in range(6))).hexdigest()
+    assert other.stdout.strip() == here
 
 
 def test_they_are_as_large_as_those_of_imagenet(photographs: list[bytes]) -> None:

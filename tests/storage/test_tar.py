@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from storage.convert import convert_dataset, in_order
-from storage.format import Dataset, DatasetError, open_dataset
+from storage.format import Dataset, DatasetError, Lane, open_dataset
+from storage.tar import read
 from tests.storage.conformance import FormatConformance
 from tests.storage.samples import jpeg
 
@@ -49,9 +50,22 @@ class TestTar(FormatConformance):
     def test_the_unluckiest_reader_gets_the_fewest_and_shortest_shards(self, form, dataset: Dataset) -> None:
         assert form.smallest_lane(dataset.manifest, 4) == 2 + 3
 
-    def test_a_buffer_of_one_keeps_samples_of_a_shard_together(self, form, dataset: Dataset) -> None:
-        from storage.format import Lane
+    def test_samples_of_a_shard_are_mixed_anew_in_every_epoch_for_every_seed(self, form, tmp_path: Path) -> None:
+        flat = tmp_path / "flat"
+        flat.mkdir()
+        for number in range(20):
+            (flat / f"{number:04d}.jpg").write_bytes(jpeg(number))
+        convert_dataset(flat, tmp_path / "one", "resnet50", "tiny", self.name)
+        dataset = open_dataset(tmp_path / "one")
+        assert len(dataset.manifest.files) == 1
+        orders = {
+            tuple(sample.index for sample in form.read(dataset, Lane(0, 1, epoch, seed, True, 100)))
+            for epoch in range(3)
+            for seed in range(3)
+        }
+        assert len(orders) == 9
 
+    def test_a_buffer_of_one_keeps_samples_of_a_shard_together(self, form, dataset: Dataset) -> None:
         rows = [sample.index for sample in form.read(dataset, Lane(0, 1, 0, 0, True, 1))]
         assert rows != sorted(rows)
         blocks = sorted(rows, key=lambda row: rows.index(row - row % 3))
@@ -169,9 +183,6 @@ def test_a_manifest_that_counts_a_shard_wrong_is_refused(small: Callable[[str], 
 
 def test_a_manifest_that_counts_the_shards_before_too_high_is_refused(small: Callable[[str], Dataset]) -> None:
     """A reader of the last shard alone must not run off the end of the index."""
-    from storage.format import Lane
-    from storage.tar import read
-
     dataset = small("webdataset")
     dataset.manifest.files[0].num_samples = 100
     with pytest.raises(DatasetError, match="shard-000002"):

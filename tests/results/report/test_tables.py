@@ -107,9 +107,15 @@ def test_caveats_name_instability_too():
 
 def test_troubles_count_what_is_alike():
     failed = {"label": "files", "status": "failed", "reason": "disk on fire"}
-    found = troubles([POINT, failed, {"label": "tar", "status": "skipped", "reason": "no shards"}, failed])
-    assert found == ["files · failed: disk on fire (x 2)", "tar · skipped: no shards"]
+    skipped = {"label": "tar", "status": "skipped", "reason": "no shards"}
+    found = troubles([POINT, failed, skipped, failed, failed | {"label": "lmdb"}])
+    assert found == ["failed: files x 2, lmdb: disk on fire", "skipped: tar: no shards"]
     assert troubles([POINT]) == []
+
+
+def test_troubles_of_many_points_are_cut_short():
+    points = [{"label": f"point {number}", "status": "skipped", "reason": "no shards"} for number in range(6)]
+    assert troubles(points) == ["skipped: point 0, point 1, point 2, point 3 and 2 more: no shards"]
 
 
 def test_markdown_escapes_pipes_and_line_ends():

@@ -1,0 +1,49 @@
+"""What this machine offers: cores it may use, and devices that torch can use, without touching CUDA."""
+
+import os
+
+import pynvml
+import pytest
+
+from benchsuite import machine
+from benchsuite.machine import this_machine
+
+
+@pytest.fixture
+def four_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVML that sees four devices, a torch that has CUDA, and nothing hidden."""
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 4)
+    monkeypatch.setattr(machine, "version", lambda _package: "2.13.0+cu126")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def test_cores_are_those_this_process_may_use():
+    assert this_machine().cores == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.usefixtures("four_devices")
+@pytest.mark.parametrize(
+    ("visible", "count"),
+    [(None, 4), ("0,1", 2), ("0", 1), ("", 0), ("-1", 0), ("0,1,2,3,4,5", 4), ("GPU-8f0a,GPU-11", 2)],
+)
+def test_devices_are_those_not_hidden(monkeypatch: pytest.MonkeyPatch, visible: str | None, count: int):
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert this_machine().cuda_devices == count
+
+
+@pytest.mark.usefixtures("four_devices")
+def test_a_cpu_build_of_torch_uses_no_device(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(machine, "version", lambda _package: "2.13.0+cpu")
+    assert this_machine().cuda_devices == 0
+
+
+@pytest.mark.usefixtures("four_devices")
+def test_no_driver_is_no_device(monkeypatch: pytest.MonkeyPatch):
+    def missing() -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", missing)
+    assert this_machine().cuda_devices == 0
