@@ -1,7 +1,6 @@
 """The verbs. Imports no torch, and little else until a verb needs it."""
 
 import json
-import os
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -33,6 +32,13 @@ class TableFormat(StrEnum):
     json = "json"
     csv = "csv"
     md = "md"
+
+
+class PlainFormat(StrEnum):
+    """How what is not a table is printed."""
+
+    table = "table"
+    json = "json"
 
 
 class SchemaName(StrEnum):
@@ -95,7 +101,7 @@ def trial(
     spec: Annotated[Path, typer.Argument(help="A trial (YAML): what stands under `base` in a sweep.")],
     validate: Annotated[bool, typer.Option("--validate", help="Only say whether it can run here.")] = False,
     overrides: Overrides = None,
-    format: Annotated[TableFormat, typer.Option("--format", help="json prints the record.")] = TableFormat.table,
+    format: Annotated[PlainFormat, typer.Option("--format", help="json prints the record.")] = PlainFormat.table,
 ) -> None:
     """Run one trial and print it; one rank runs in this process, so that a debugger can follow it."""
     from benchsuite import runner
@@ -108,13 +114,13 @@ def list_(
     what: Annotated[
         str, typer.Argument(help="workloads, formats, loaders, parallelism, launchers, devices, sweeps.")
     ] = "",
-    format: Format = TableFormat.table,
+    format: Annotated[PlainFormat, typer.Option("--format", help="table or json.")] = PlainFormat.table,
 ) -> None:
     """What there is to choose from."""
     from benchsuite import inventory
 
     found = inventory.everything() if not what else {what: inventory.some(what)}
-    if format is TableFormat.json:
+    if format is PlainFormat.json:
         typer.echo(json.dumps(found, indent=1))
         return
     for name, values in found.items():
@@ -124,13 +130,13 @@ def list_(
 @app.command()
 def doctor(
     paths: Annotated[list[Path] | None, typer.Argument(help="Folders that will hold data or results.")] = None,
-    format: Annotated[TableFormat, typer.Option("--format", help="table or json.")] = TableFormat.table,
+    format: Annotated[PlainFormat, typer.Option("--format", help="table or json.")] = PlainFormat.table,
 ) -> None:
     """Check this machine and paths: what can run here, what cannot, and what to do about it."""
     from benchsuite import doctor as examination
 
     findings = examination.examine(paths or [Path()])
-    if format is TableFormat.json:
+    if format is PlainFormat.json:
         typer.echo(json.dumps([vars(finding) for finding in findings], indent=1))
     else:
         for finding in findings:
@@ -246,14 +252,18 @@ def _usage_error(error: Any) -> int:
     """An unknown verb, option or choice in one line, with the nearest match."""
     from benchsuite.errors import nearest
 
-    message = str(error.format_message()).replace("Value error, ", "").rstrip(".")
+    message = str(error.format_message())
     if type(error).__name__ == "NoArgsIsHelpError":
         typer.echo(message)
         return USAGE
+    message = message.replace("Value error, ", "").rstrip(".")
     option = getattr(error, "option_name", None)
     if option and error.ctx:
         options = [name for parameter in error.ctx.command.params for name in parameter.opts if name.startswith("-")]
         message += f"; allowed: {', '.join(options)}{nearest(option, options)}"
+    verbs = getattr(error.ctx.command, "commands", {}) if error.ctx else {}
+    if message.startswith("No such command") and verbs:
+        message += f"; allowed: {', '.join(verbs)}"
     given, one_of, choices = message.rpartition(" is not one of ")
     if one_of:
         words = [word.strip("' ") for word in choices.split(",")]
@@ -292,9 +302,4 @@ def _is_users_mistake(error: Exception) -> bool:
 
 def main() -> None:
     """Entry point of the `benchsuite` command."""
-    try:
-        code = run_command(sys.argv[1:])
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = OK
-    sys.exit(code)
+    sys.exit(run_command(sys.argv[1:]))

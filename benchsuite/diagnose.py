@@ -23,9 +23,9 @@ def verdict(figures: Mapping[str, Any]) -> tuple[str, str] | None:
         return None
     if au < HELD_BACK_AU:
         return _input_verdict(figures, au)
-    exchange = (figures.get("exchange_s") or 0.0) / step
+    exchange = (figures.get("exchange_min_s") or 0.0) / step
     if exchange > COMMUNICATION_SHARE:
-        return "communication", f"AU {au:.2f}; exposed exchange is {exchange:.0%} of the step"
+        return "communication", f"AU {au:.2f}; exposed exchange is {exchange:.0%} of the step, stragglers aside"
     return "compute", f"AU {au:.2f}: input keeps up; load is {figures['load_s'] / step:.0%} of the step"
 
 

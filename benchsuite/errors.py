@@ -17,6 +17,16 @@ def nearest(given: str, allowed: Iterable[str]) -> str:
     return f"; nearest: {close[0]}" if close else ""
 
 
+def nearest_key(given: str, known: list[str]) -> str:
+    """A hint naming the closest dotted key: the same last part elsewhere, or a close one on the same level."""
+    parent, _, last = given.rpartition(".")
+    elsewhere = [name for name in known if name.rpartition(".")[2] == last and name != given]
+    if elsewhere:
+        return f"; nearest: {elsewhere[0]}"
+    level = [name for name in known if name.rpartition(".")[0] == parent]
+    return nearest(given, level) or nearest(given, known)
+
+
 def refuse(what: str, given: object, allowed: Iterable[str], not_yet: Iterable[str] = ()) -> UserError:
     """The error for a value that is not allowed."""
     words = list(allowed)
@@ -40,14 +50,14 @@ def one_line(error: ValidationError, model: type[BaseModel], not_yet: Mapping[st
 
     `not_yet` maps dotted keys to values that later versions will accept.
     """
-    first = error.errors()[0]
+    errors = error.errors()
+    first = next((found for found in errors if found["type"] == "extra_forbidden"), errors[0])
     key = ".".join(str(part) for part in first["loc"])
     given: Any = first["input"]
     if first["type"] == "extra_forbidden":
         known = dotted_keys(model)
         level = [name for name in known if name.rpartition(".")[0] == key.rpartition(".")[0]]
-        hint = nearest(key, level) or nearest(key.rpartition(".")[2], known)
-        return UserError(f"unknown key {key!r}; allowed here: {', '.join(level)}{hint}")
+        return UserError(f"unknown key {key!r}; allowed here: {', '.join(level)}{nearest_key(key, known)}")
     if first["type"] == "missing":
         return UserError(f"{key!r} is missing")
     if isinstance(given, str) and given in tuple(not_yet.get(key, ())):

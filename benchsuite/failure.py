@@ -1,5 +1,6 @@
 """Why a trial failed: exceptions and exits turned into a status and a plain reason."""
 
+import re
 import signal
 from pathlib import Path
 
@@ -11,13 +12,18 @@ _OUT_OF_MEMORY = ("out of memory", "DefaultCPUAllocator: can't allocate memory",
 _PEER = ("closed by peer", "Connection reset", "NCCL communicator was aborted", "Broken pipe", "recvValue failed")
 
 
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)\b(:|$)")
+"""The line of a traceback that names the exception."""
+
+
 def reason_of(error: BaseException) -> str:
     """An exception in one line; those that loader workers pass on arrive with a traceback before them."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[0] if lines else ""
     if text.startswith("Caught "):
-        kind, _, message = lines[-1].partition(": ")
-        return message if kind.endswith("DatasetError") else lines[-1]
+        raised = [line for line in str(error).splitlines() if _RAISED.match(line)]
+        kind, _, message = (raised[-1] if raised else lines[-1]).partition(": ")
+        return message if kind.endswith("DatasetError") else f"{kind}: {message}".rstrip(": ")
     kind = type(error).__name__
     return text if kind in ("DatasetError", "TrialError", "UserError") else f"{kind}: {text}".rstrip(": ")
 

@@ -1,7 +1,7 @@
 """Sweep file -> points to run, and points skipped with the reason why."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import yaml
 import storage
 import workloads
 from benchsuite.blocks import reader_samples
-from benchsuite.errors import UserError, dotted_keys, nearest, refuse
+from benchsuite.errors import UserError, dotted_keys, nearest_key, refuse
 from benchsuite.machine import Machine
 from benchsuite.spec import SweepSpec, TrialSpec, parse_sweep, parse_trial, point_id
 from storage.format import Format, Manifest, is_dataset, read_manifest
@@ -64,6 +64,18 @@ def _word(key: str, value: Any) -> str:
     return f"{value} {unit}" if value == 1 else f"{value} {unit}s"
 
 
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader, which would let the second of two equal keys win in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        doubled = [key for key in keys if keys.count(key) > 1]
+        if doubled:
+            line = node.start_mark.line + 1
+            raise yaml.YAMLError(f"key {doubled[0]!r} stands twice in the mapping that starts at line {line}")
+        return super().construct_mapping(node, deep)
+
+
 def read_yaml(path: Path) -> Values:
     """A file's YAML mapping.
 
@@ -85,7 +97,7 @@ def parse_yaml(text: str, name: str) -> Values:
         UserError: not YAML, or not a mapping; naming `name`.
     """
     try:
-        value = yaml.safe_load(text)
+        value = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         raise UserError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(value, dict):
@@ -99,7 +111,7 @@ def override(value: Values, overrides: list[str]) -> Values:
     Raises:
         UserError: no `=` in it, or the value is not YAML.
     """
-    sweep = {**value, "base": dict(value.get("base") or {}), "grid": dict(value.get("grid") or {})}
+    sweep = {**value, **{key: _mapping(value, key) for key in ("base", "grid", "zip")}}
     for text in overrides:
         key, equals, raw = text.partition("=")
         if not equals:
@@ -109,11 +121,21 @@ def override(value: Values, overrides: list[str]) -> Values:
         except yaml.YAMLError:
             raise UserError(f"-o {text!r}: {raw!r} is not a YAML value") from None
         sweep["grid"].pop(key, None)
-        if isinstance(parsed, list):
-            sweep["grid"][key] = parsed
-        else:
+        together = sweep["zip"].pop(key, None)
+        if not isinstance(parsed, list):
             _set(sweep["base"], key, parsed)
+        elif together is not None:
+            sweep["zip"][key] = parsed
+        else:
+            sweep["grid"][key] = parsed
     return sweep
+
+
+def _mapping(value: Values, key: str) -> Values:
+    inner = value.get(key) or {}
+    if not isinstance(inner, Mapping):
+        raise UserError(f"{key!r} holds {inner!r}, not keys and values")
+    return dict(inner)
 
 
 def _set(target: Values, key: str, value: Any) -> None:
@@ -130,17 +152,22 @@ def _set(target: Values, key: str, value: Any) -> None:
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Values:
     flat: Values = {}
     for key, item in value.items():
-        flat |= _flat(item, f"{prefix}{key}.") if isinstance(item, Mapping) else {prefix + key: item}
+        flat |= _flat(item, f"{prefix}{key}.") if isinstance(item, Mapping) else {f"{prefix}{key}": item}
     return flat
 
 
 def _check_keys(sweep: SweepSpec) -> None:
     """Axes and filters must name fields of a trial, and zipped lists must be equally long."""
     known = dotted_keys(TrialSpec)
-    filters = [*sweep.exclude, *sweep.include]
+    filters = [_flat(entry) for entry in (*sweep.exclude, *sweep.include)]
     for key in itertools.chain(sweep.grid, sweep.zip, *filters):
         if key not in known:
-            raise UserError(f"unknown key {key!r}; allowed: {', '.join(known)}{nearest(key, known)}")
+            raise UserError(f"unknown key {key!r}; allowed: {', '.join(known)}{nearest_key(key, known)}")
+    if {} in filters:
+        raise UserError("exclude, include: an entry is empty; name at least one key")
+    both = sorted({*sweep.grid} & {*sweep.zip})
+    if both:
+        raise UserError(f"{both[0]!r} stands in grid and in zip; keep one")
     lengths = {key: len(values) for key, values in sweep.zip.items()}
     if len(set(lengths.values())) > 1:
         raise UserError(f"zip: lists differ in length: {lengths}")
@@ -186,12 +213,12 @@ def expand(sweep: SweepSpec, machine: Machine) -> Plan:
         for key, value in {**_flat(sweep.base), **varied}.items():
             _set(nested, key, value)
         asked.append((varied, parse_trial(nested)))
-    largest = max(spec.ranks for _, spec in asked)
+    largest = max((spec.ranks for _, spec in asked), default=1)
     points: dict[str, Point] = {}
     skipped: dict[str, Skipped] = {}
     for order, (varied, spec) in enumerate(asked):
         point = replace(resolve(spec, machine, largest, varied), order=order)
-        reason = _excluded(spec, sweep) or why_illegal(point, machine)
+        reason = _excluded(point.spec, sweep) or why_illegal(point, machine)
         if reason:
             skipped.setdefault(point.point_id, Skipped(point, reason))
         else:
@@ -202,7 +229,7 @@ def expand(sweep: SweepSpec, machine: Machine) -> Plan:
 
 def _excluded(spec: TrialSpec, sweep: SweepSpec) -> str | None:
     flat = _flat(spec.model_dump())
-    for entry in sweep.exclude:
+    for entry in map(_flat, sweep.exclude):
         if all(flat.get(key) == value for key, value in entry.items()):
             return "excluded by the file"
     return None

@@ -52,7 +52,7 @@ def _window(blocks: tuple[Block, ...]) -> Window:
         return Window(seconds, consumed, consumed, blocks)
     # The slowest rank's pipeline sets the pace of all ranks in step.
     share = min(block.produced_samples / block.consumed_samples for block in blocks)
-    return Window(seconds, consumed, int(consumed * min(1.0, share)), blocks)
+    return Window(seconds, consumed, round(consumed * min(1.0, share)), blocks)
 
 
 def slowest_rank(results: Sequence[RankResult], kind: str) -> int:
@@ -90,6 +90,15 @@ def utilization(results: Sequence[RankResult], global_batch: int) -> float:
     loader = windows(results, "loader")
     rate = sum(window.sustained for window in loader) / sum(window.seconds for window in loader)
     return ceiling_step_s(results) * rate / global_batch
+
+
+def input_stall_fraction(results: Sequence[RankResult]) -> float:
+    """Share of its steps that the hungriest rank waits for input; the others wait for that rank in the exchange."""
+    blocks = [[block for block in result.blocks if block.kind == "loader"] for result in results]
+    return max(
+        sum(sum(block.parts["load"]) for block in of_rank) / sum(sum(block.step_s()) for block in of_rank)
+        for of_rank in blocks
+    )
 
 
 def exchange_min_s(results: Sequence[RankResult], kind: str) -> float | None:
@@ -156,7 +165,7 @@ def figures(spec: TrialSpec, results: Sequence[RankResult]) -> dict[str, Any]:
     return {
         "samples_per_s": rate,
         "decoded_bytes_per_s": rate * decoded if decoded else None,
-        "input_stall_fraction": parts["load_s"] / steps["step_s_mean"] if kind == "loader" else None,
+        "input_stall_fraction": input_stall_fraction(results) if kind == "loader" else None,
         "cpu_contention_fraction": sum(queued) / total if len(queued) == len(blocks) else None,
         **parts,
         **steps,

@@ -1,6 +1,7 @@
 """From what the ranks of a trial left behind to its record."""
 
 import os
+import signal
 import time
 import uuid
 from dataclasses import asdict, dataclass, field
@@ -121,10 +122,12 @@ def failure(outcome: Outcome, results: list[RankResult | None], folder: Path) ->
         result = results[ended.rank]
         place = f"rank {ended.rank}, {_where(folder, ended.rank)}"
         if ended.signal is not None:
-            kind = "oom" if outcome.out_of_memory else "signal"
+            kind = "oom" if outcome.out_of_memory and ended.signal == signal.SIGKILL else "signal"
             causes.append((_RANKED.index(kind), f"{place}: killed by {signal_name(ended.signal)}"))
         elif result is not None and result.status != "ok":
             kind = "peer" if is_peer_failure(result.reason) else result.status
+            if outcome.out_of_memory and result.reason is not None and "killed by signal: Killed" in result.reason:
+                kind = "oom"
             causes.append((_RANKED.index(kind), f"{place}: {result.reason}"))
         elif ended.code:
             said = last_line(folder / f"rank-{ended.rank}.log")
@@ -132,8 +135,9 @@ def failure(outcome: Outcome, results: list[RankResult | None], folder: Path) ->
     if not causes:
         return "failed", f"ended without a result {where}"
     rank, reason = min(causes)
-    memory = _RANKED[rank] == "oom" or (outcome.out_of_memory and "killed by signal" in reason)
-    return ("oom", f"{reason} (out of memory)" if "memory" not in reason else reason) if memory else ("failed", reason)
+    if _RANKED[rank] != "oom":
+        return "failed", reason
+    return "oom", reason if "memory" in reason else f"{reason} (out of memory)"
 
 
 def _where(folder: Path, rank: int = 0) -> str:

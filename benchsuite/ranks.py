@@ -116,6 +116,7 @@ class Heartbeat:
         self._map = mmap.mmap(descriptor, _PROGRESS.size)
         os.close(descriptor)
         self._phase, self._step, self._total, self._au = 0, 0, 0, -1.0
+        self._write()
 
     def phase(self, name: str) -> None:
         """Note the phase reached."""

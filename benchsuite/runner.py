@@ -19,16 +19,17 @@ from benchsuite.cli import (
     OK,
     REQUEUE,
     SOME_FAILED,
-    TableFormat,
+    PlainFormat,
 )
 from benchsuite.errors import UserError, refuse
 from benchsuite.launch import LAUNCHERS, LAUNCHERS_NOT_YET
 from benchsuite.launch.local import LocalLauncher
 from benchsuite.machine import this_machine
 from benchsuite.progress import SweepDisplay, finished_line
-from benchsuite.show import sweep_table
+from benchsuite.show import section_table
 from benchsuite.spec import check_session, parse_sweep, trial_id
 from results.record import TrialRecord
+from results.report.sections import section_of
 from results.report.tables import COLUMNS, as_table, points_in_words
 from results.store import ResultsStore
 from storage.format import is_dataset
@@ -112,7 +113,8 @@ def _run(plan: grid.Plan, store: ResultsStore, session: str, retry: frozenset[st
         except (KeyboardInterrupt, sweeping.Terminated) as stop:
             display.say("stopped early: the trial in flight was dropped, the rest is kept; the same command goes on")
             return INTERRUPTED if isinstance(stop, KeyboardInterrupt) else REQUEUE
-    sweep_table(store, plan.sweep.name, session)
+    asked = {point.point_id for point in plan.points} | {skipped.point.point_id for skipped in plan.skipped}
+    section_table(section_of(store, asked, session))
     typer.echo(f"written: {store.path.absolute()} (segments/*.jsonl) · next: benchsuite report --store {store.path}")
     return _exit_code(records, state)
 
@@ -165,11 +167,14 @@ def demo(folder: Path, store_path: Path, session: str, samples: int) -> int:
     return _run(plan, store, session, frozenset())
 
 
-def trial(spec: Path, validate: bool, overrides: list[str], format: TableFormat) -> int:
+def trial(spec: Path, validate: bool, overrides: list[str], format: PlainFormat) -> int:
     """Run one trial outside of any store; several ranks are forked, one runs in this process."""
     from benchsuite import inprocess
 
-    value = grid.override({"base": grid.read_yaml(spec)}, overrides)
+    given = grid.read_yaml(spec)
+    if "base" in given:
+        raise UserError(f"{spec}: a sweep file; use `benchsuite sweep`, or give what stands under `base`")
+    value = grid.override({"base": given}, overrides)
     if value["grid"]:
         raise UserError(f"-o {next(iter(value['grid']))}: a trial has one value, not a list")
     point = inprocess.plan_trial(value["base"])
@@ -177,7 +182,7 @@ def trial(spec: Path, validate: bool, overrides: list[str], format: TableFormat)
         typer.echo(f"ok: {point.point_id} can run here: {point.spec.model_dump_json(exclude_defaults=True)}")
         return OK
     record = inprocess.run(point.spec) if point.spec.ranks == 1 else inprocess.run_forked(point)
-    if format is TableFormat.json:
+    if format is PlainFormat.json:
         typer.echo(record.model_dump_json(indent=1))
     else:
         from benchsuite.show import console

@@ -1,5 +1,6 @@
 """Print what a store holds."""
 
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -8,8 +9,11 @@ from rich.console import Console
 
 from benchsuite.cli import TableFormat
 from benchsuite.errors import refuse
+from results.report.markdown import report as markdown
+from results.report.sections import Section, sections
 from results.report.summary import LEGEND, answer, trust
 from results.report.tables import (
+    ABSENT,
     COLUMNS,
     TRIAL_COLUMNS,
     Column,
@@ -18,6 +22,7 @@ from results.report.tables import (
     as_json,
     as_markdown,
     as_table,
+    is_missing,
     rows,
     troubles,
 )
@@ -57,36 +62,39 @@ def results(store: Path, format: TableFormat, by: str) -> None:
 def query(store: Path, text: str, format: TableFormat) -> None:
     """The rows of a query."""
     frame: pd.DataFrame = ResultsStore(store).sql(text)
-    columns = tuple(Column(name, lambda row, name=name: str(row[name])) for name in frame.columns)  # type: ignore[misc]
+    columns = tuple(Column(name, partial(_cell, name)) for name in frame.columns)
     _print([*rows(frame)], columns, format)
+
+
+def _cell(name: str, row: Row) -> str:
+    return ABSENT if is_missing(row[name]) else str(row[name])
 
 
 def report(store: Path, format: TableFormat) -> None:
     """The report on everything in a store."""
-    from results.report.markdown import report as as_report
-
     opened = ResultsStore(store)
     if format is TableFormat.md:
-        typer.echo(as_report(opened))
+        typer.echo(markdown(opened))
     elif format in (TableFormat.json, TableFormat.csv):
         _print([*rows(opened.frame())], TRIAL_COLUMNS, format)
     else:
-        for sweep in dict.fromkeys(record.sweep for record in opened.records()):
-            sweep_table(opened, sweep)
+        for section in sections(opened):
+            section_table(section)
+    _warn_of_damage(opened)
 
 
-def sweep_table(store: ResultsStore, sweep: str, session: str | None = None) -> None:
-    """One sweep's question, answer and table of points."""
+def _warn_of_damage(store: ResultsStore) -> None:
+    if store.num_unreadable:
+        typer.echo(f"warning: {store.num_unreadable} lines of {store.path} could not be read", err=True)
+
+
+def section_table(section: Section) -> None:
+    """A question, its answer, its points, and what the numbers rest on."""
     out = console()
-    points = [row for row in rows(store.frame(by="point")) if row["sweep"] == sweep]
-    trials = [row for row in rows(store.frame()) if row["sweep"] == sweep]
-    if session is not None:
-        points, trials = ([row for row in found if row["session"] == session] for found in (points, trials))
-    question = next((row["question"] for row in trials if row["question"]), sweep)
-    out.print(question, style="bold", markup=False)
-    out.print(f"-> {answer(points)}", markup=False)
-    out.print(as_table(points, COLUMNS))
-    for line in troubles(trials):
+    out.print(section.title, style="bold", markup=False)
+    out.print(f"-> {answer(section.points)}", markup=False)
+    out.print(as_table(section.points, COLUMNS))
+    for line in troubles(section.trials):
         out.print(line, markup=False)
-    out.print(trust(trials), markup=False)
+    out.print(trust(section.trials), markup=False)
     out.print(LEGEND, style="dim", markup=False)

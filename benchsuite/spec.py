@@ -20,6 +20,7 @@ NOT_YET: Mapping[str, tuple[str, ...]] = {
     "data.staging": ("copy", "lazy"),
     "optimizer": ("momentum", "adamw", "adafactor"),
 }
+MAX_TIMEOUT_S = 1e6
 WITHOUT_IDENTITY = {"measure": {"repeats", "timeout_s"}}
 """Fields that do not change what is measured, left out of ids."""
 
@@ -33,7 +34,13 @@ class MeasureSpec(BaseModel):
     warmup_steps: int = Field(5, ge=1, description="uncounted steps before the first block")
     epochs: None = Field(None, description="whole epochs instead of steps (not yet)")
     repeats: int = Field(3, ge=1, description="trials per point, each a new process")
-    timeout_s: float = Field(900, gt=0, description="a trial that takes longer is killed with its whole process tree")
+    timeout_s: float = Field(
+        900,
+        gt=0,
+        le=MAX_TIMEOUT_S,
+        allow_inf_nan=False,
+        description="a trial that takes longer is killed with its whole process tree",
+    )
     seed: int = Field(0, ge=0, description="of weights, order and augmentation")
 
 

@@ -165,11 +165,12 @@ def _environment(dataset: Path | None) -> dict[str, Any]:
 
 def record_skipped(plan: Plan, store: ResultsStore, session: str) -> None:
     """Let the store know once per session which points were skipped, and why, so that reports show them."""
-    known: dict[str, str | None] = {}
+    known: dict[str, TrialRecord] = {}
     if (store.path / "segments").is_dir():
-        known = {record.trial_id: record.reason for record in store.latest() if record.status == "skipped"}
+        known = {record.trial_id: record for record in store.latest()}
     for skipped in plan.skipped:
-        if known.get(trial_id(skipped.point.point_id, session, 0)) == skipped.reason:
+        before = known.get(trial_id(skipped.point.point_id, session, 0))
+        if before is not None and (before.status in FINISHED or before.reason == skipped.reason):
             continue
         attempt = _attempt(plan, Todo(skipped.point, 0), session)
         store.append(attempt.record("skipped", reason=skipped.reason))

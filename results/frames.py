@@ -9,6 +9,19 @@ from scipy.stats import binom
 from results.record import Figures, TrialRecord
 
 MIN_REPEATS_FOR_INTERVAL = 6
+FAILED = ("failed", "oom", "timeout")
+OF_ONE_REPEAT = (
+    "load_s",
+    "h2d_s",
+    "forward_s",
+    "backward_s",
+    "exchange_s",
+    "bubble_s",
+    "update_s",
+    "step_s_mean",
+    "bottleneck",
+    "bottleneck_evidence",
+)
 UNSTABLE_SPREAD = 0.10
 """Repeats whose throughput spreads by more than this share of its median are flagged `unstable`."""
 
@@ -63,22 +76,26 @@ def by_point(trials: pd.DataFrame, figures: list[str]) -> pd.DataFrame:
     """Median over the ok repeats of each point and session, in the order of the sweep.
 
     `<figure>_min` and `_max` give their range, `<figure>_low` and `_high` its 95 % interval from six repeats on.
-    `repeats` counts the ok ones and `repeats_failed` the others. `unstable` flags points whose throughput spreads by
-    more than UNSTABLE_SPREAD of its median.
+    The step, its parts and the verdict are those of the repeat with the median step (of two the faster), so that the
+    parts add up. `repeats` counts the ok repeats and `repeats_failed` the failed ones. `unstable` flags points whose
+    throughput spreads by more than UNSTABLE_SPREAD of its median.
     """
+    if trials.empty:
+        return trials
     rows = []
     for _, group in trials.groupby(["session", "point_id"], sort=False):
         ok = group[group["status"] == "ok"]
         first = (ok if len(ok) else group).iloc[0]
         entry = first.drop(labels=["trial_id", "record_id", "repeat", "caveats", "caveat_details"]).to_dict()
-        entry["bottleneck"] = next(iter(ok["bottleneck"].dropna().mode()), None)
-        entry["repeats"], entry["repeats_failed"] = len(ok), len(group) - len(ok)
+        entry["repeats"], entry["repeats_failed"] = len(ok), int(group["status"].isin(FAILED).sum())
         entry["caveats"] = sorted({name for names in group["caveats"] for name in names})
         for name in figures:
             if pd.api.types.is_numeric_dtype(trials[name]):
                 entry[name] = ok[name].median()
                 entry[f"{name}_min"], entry[f"{name}_max"] = ok[name].min(), ok[name].max()
                 entry[f"{name}_low"], entry[f"{name}_high"] = median_interval(ok[name].dropna().tolist())
+        if len(ok):
+            entry |= ok.sort_values("step_s_mean").iloc[(len(ok) - 1) // 2][list(OF_ONE_REPEAT)].to_dict()
         rate = entry["samples_per_s"]
         spread = (entry["samples_per_s_max"] - entry["samples_per_s_min"]) / rate if rate else 0.0
         entry["unstable"] = bool(spread > UNSTABLE_SPREAD)

@@ -54,6 +54,8 @@ class ResultsStore:
         self.path = Path(path)
         self._segment: _Segment | None = None
         self._samples: _Segment | None = None
+        self.num_unreadable = 0
+        """Lines that the last reading passed over: torn, damaged, or of a kind this version does not know."""
 
     def check_writable(self) -> None:
         """Make the store's folder and a probe file in it.
@@ -97,14 +99,14 @@ class ResultsStore:
         safe = re.sub(r"[^A-Za-z0-9_.-]", "_", sweep)
         return f"{safe}-{utc}-{host}-{os.getpid()}-{secrets.token_hex(3)}"
 
-    @staticmethod
-    def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    def _lines(self, path: Path) -> Iterator[dict[str, Any]]:
         """The whole JSON objects of a segment; torn or damaged lines are passed over."""
         with path.open("rb") as file:
             for line in file:
                 try:
                     value = json.loads(line)
                 except ValueError:
+                    self.num_unreadable += 1
                     continue
                 if isinstance(value, dict):
                     yield value
@@ -118,6 +120,7 @@ class ResultsStore:
         if not (self.path / "segments").is_dir():
             raise StoreError(f"store {self.path}: no results there; name one with --store or BENCHSUITE_STORE")
         found: dict[str, TrialRecord] = {}
+        self.num_unreadable = 0
         try:
             segments = sorted((self.path / "segments").glob("*.jsonl"))
             for path in (path for path in segments if not path.name.endswith(SAMPLES)):
@@ -132,7 +135,7 @@ class ResultsStore:
             try:
                 yield TrialRecord.model_validate(value)
             except ValidationError:
-                continue
+                self.num_unreadable += 1
 
     def latest(self) -> list[TrialRecord]:
         """The last record of each trial, in the order in which trials were first seen."""
@@ -145,8 +148,10 @@ class ResultsStore:
         """The raw samples of a record, or None where it has none."""
         if record.samples_file is None:
             return None
-        lines = self._lines(self.path / "segments" / record.samples_file)
-        return next((line for line in lines if line.get("record_id") == record.record_id), None)
+        path = self.path / "segments" / record.samples_file
+        if not path.is_file():
+            return None
+        return next((line for line in self._lines(path) if line.get("record_id") == record.record_id), None)
 
     def frame(self, by: Literal["trial", "point"] = "trial") -> "pd.DataFrame":
         """One row per trial (its last attempt), or per point and session with the median and range over repeats."""
@@ -164,8 +169,13 @@ class ResultsStore:
         import duckdb
 
         connection = duckdb.connect(":memory:", config={"enable_external_access": "false"})
-        connection.register("trials", self.frame())
+        frame = self.frame()
+        connection.execute(f"SET pandas_analyze_sample = {max(len(frame), 1)}")
+        connection.register("trials", frame)
         try:
-            return connection.execute(query).df()
+            found = connection.execute(query)
         except duckdb.Error as error:
             raise StoreError(f"query: {str(error).splitlines()[0]}") from error
+        if found is None or found.description is None:
+            raise StoreError(f"query {query!r}: nothing to run; such as: select label, au from trials")
+        return found.df()

@@ -1,7 +1,9 @@
 """Make datasets: generated, or converted from a folder of JPEGs or from another dataset."""
 
+import ctypes
 import os
 import re
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -34,6 +36,7 @@ from storage.format import (
 IMAGE_FIELDS = [FieldInfo(name="image", dtype="jpeg"), FieldInfo(name="label", dtype="int64", shape=[])]
 JPEG_SUFFIXES = {".jpg", ".jpeg"}
 JPEG_END = b"\xff\xd9"
+_PR_SET_PDEATHSIG = 1
 Progress = Callable[[int, int], None]
 """Called with samples done and samples in all."""
 
@@ -45,8 +48,11 @@ def in_order(dataset: Dataset) -> Iterator[Sample]:
 
 
 def sample_key(relative: Path) -> str:
-    """A sample's key from its file's path: without suffix, and with no dot, which tar readers take for a suffix."""
-    return re.sub(r"[.\s]", "_", str(relative.with_suffix("")))
+    """A sample's key from its file's path: without suffix, and with nothing that tar readers see a meaning in.
+
+    They take a dot for the start of a suffix, and skip what lies in a folder named `__so__`.
+    """
+    return re.sub(r"^__([^/]*)__/", r"_\1_/", re.sub(r"[.\s]", "_", str(relative.with_suffix(""))))
 
 
 def _jpeg_paths(source: Path) -> list[Path]:
@@ -56,13 +62,16 @@ def _jpeg_paths(source: Path) -> list[Path]:
     except OSError as error:
         raise DatasetError(f"{source}: {error.strerror}") from error
     flat = [path for path in inner if path.suffix.lower() in JPEG_SUFFIXES]
-    paths = flat or [
+    nested = [
         path
         for folder in inner
         if folder.is_dir()
         for path in sorted(folder.rglob("*"))
         if path.suffix.lower() in JPEG_SUFFIXES
     ]
+    if flat and nested:
+        raise DatasetError(f"{source}: JPEGs both flat ({flat[0].name}) and in folders ({nested[0].parent.name}/)")
+    paths = flat or nested
     if not paths:
         raise DatasetError(f"{source}: no .jpg or .jpeg files, neither flat nor in one folder per class")
     return paths
@@ -75,6 +84,8 @@ def _folder_samples(source: Path, paths: list[Path]) -> Iterator[Sample]:
     seen: set[str] = set()
     for path, part in zip(paths, parts, strict=True):
         key = sample_key(path.relative_to(source))
+        if not key.isascii() and key != key.encode(errors="replace").decode():
+            raise DatasetError(f"{os.fsencode(path)!r}: the file's name is not UTF-8; rename it")
         if key in seen:
             raise DatasetError(f"{path}: another file has the same key {key!r}; rename one of them")
         seen.add(key)
@@ -85,6 +96,13 @@ def _folder_samples(source: Path, paths: list[Path]) -> Iterator[Sample]:
         _check_jpeg(image, path)
         label = classes[part[0]] if len(part) > 1 else 0
         yield Sample(key, {"image": image, "label": str(label).encode()}, source=str(path))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise DatasetError(f"{path}: {error.strerror}") from error
 
 
 def _check_jpeg(image: bytes, path: Path) -> None:
@@ -116,6 +134,8 @@ def _store(
         for row in form.write(partial_folder, samples, **options):
             rows.append(row)
             progress(len(rows), count)
+        if not rows:
+            raise DatasetError(f"{folder}: no samples to store")
         stored = {row.file: 0 for row in rows}
         for row in rows:
             stored[row.file] += 1
@@ -166,7 +186,7 @@ def convert_dataset(
         count, size, samples = dataset.manifest.num_samples, dataset.manifest.stored_bytes, in_order(dataset)
     else:
         paths = _jpeg_paths(source)
-        count, size, samples = len(paths), sum(path.stat().st_size for path in paths), _folder_samples(source, paths)
+        count, size, samples = len(paths), sum(map(_size, paths)), _folder_samples(source, paths)
     created: dict[str, str | int | float | None] = {"how": "convert", "when": _now(), "source": str(source.absolute())}
     return _store(samples, count, size, target, format_name, workload, variant, created, options or {}, progress)
 
@@ -192,8 +212,17 @@ def generate_dataset(
     created: dict[str, str | int | float | None] = {"how": "generate", "when": _now(), "seed": seed}
     size = num_samples * generate.MEAN_BYTES
     processes = num_processes or len(os.sched_getaffinity(0))
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_end_with_parent) as pool:
         samples = pool.map(make, range(num_samples), chunksize=4)
-        return _store(
-            samples, num_samples, size, target, format_name, workload, variant, created, options or {}, progress
-        )
+        try:
+            return _store(
+                samples, num_samples, size, target, format_name, workload, variant, created, options or {}, progress
+            )
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _end_with_parent() -> None:
+    """Have the kernel end this worker when its parent is killed, which the pool would not notice."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

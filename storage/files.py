@@ -3,7 +3,19 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from storage.format import Dataset, DatasetError, Format, IndexRow, Lane, Manifest, Sample, dealt, index_row, inside
+from storage.format import (
+    Dataset,
+    DatasetError,
+    Format,
+    IndexRow,
+    Lane,
+    Manifest,
+    Sample,
+    dealt,
+    index_row,
+    inside,
+    text,
+)
 
 
 def write(folder: Path, samples: Iterable[Sample]) -> Iterator[IndexRow]:
@@ -20,14 +32,14 @@ def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
     """The lane's samples, each read whole with one open and one read."""
     for row in dealt(len(dataset.index), lane):
         entry = dataset.index[row]
-        path = inside(dataset.folder, bytes(entry["file"]).decode())
+        path = inside(dataset.folder, text(entry["file"]))
         try:
             with open(path, "rb", buffering=0) as file:
                 image = file.readall()
         except OSError as error:
             raise DatasetError(f"{path}: {error.strerror}") from error
         fields = {"image": image, "label": str(entry["label"]).encode()}
-        yield Sample(bytes(entry["key"]).decode(), fields, int(row), str(path))
+        yield Sample(text(entry["key"]), fields, int(row), str(path))
 
 
 def problem(manifest: Manifest, lanes: int) -> str | None:

@@ -5,6 +5,7 @@ content digest, label) and the data files of its format. The manifest is written
 place, so an interrupted write leaves nothing that passes for a dataset.
 """
 
+import ctypes
 import hashlib
 import os
 import secrets
@@ -23,6 +24,8 @@ INDEX = "index.npy"
 SCHEMA_VERSION = 1
 
 Index = npt.NDArray[np.void]
+COLUMNS = {"key": "S", "file": "S", "digest": "S", "bytes": "i", "label": "i"}
+"""Columns of the index, and their kinds of dtype."""
 
 
 class DatasetError(ValueError):
@@ -93,13 +96,13 @@ class Dataset:
 
     def key(self, row: int) -> str:
         """The key of the sample at `row`."""
-        return bytes(self.index["key"][row]).decode()
+        return text(self.index["key"][row])
 
     def data_files(self) -> list[Path]:
         """Every file that holds samples."""
         if self.manifest.files:
-            return [self.folder / info.path for info in self.manifest.files]
-        return [self.folder / bytes(name).decode() for name in self.index["file"]]
+            return [inside(self.folder, info.path) for info in self.manifest.files]
+        return [inside(self.folder, text(name)) for name in self.index["file"]]
 
 
 @dataclass(frozen=True)
@@ -176,6 +179,16 @@ def index_row(sample: Sample, file: str) -> IndexRow:
     return IndexRow(sample.key, file, sample.stored_bytes, content_digest(sample), label)
 
 
+def _flush_file_system(folder: Path) -> None:
+    """Flush everything written to the file system of `folder`: one call for any number of files."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(descriptor):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    finally:
+        os.close(descriptor)
+
+
 def _index_array(rows: list[IndexRow]) -> Index:
     """Rows as a structured array with strings as wide as needed, so that it can be memory-mapped."""
     texts = [(row.key.encode(), row.file.encode(), row.digest.encode()) for row in rows]
@@ -208,6 +221,7 @@ def new_dataset(folder: Path, needed_bytes: int) -> Iterator[Path]:
     Raises:
         DatasetError: the target exists, or its disk has not `needed_bytes` free.
     """
+    folder = Path(os.path.abspath(folder))
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DatasetError(f"{folder}: exists already; give a new folder or remove it first")
     try:
@@ -234,9 +248,7 @@ def new_dataset(folder: Path, needed_bytes: int) -> Iterator[Path]:
 def write_manifest(folder: Path, rows: list[IndexRow], manifest: Manifest) -> None:
     """Write index and manifest, flushed to disk, the manifest last."""
     np.save(folder / INDEX, _index_array(rows), allow_pickle=False)
-    for info in manifest.files:
-        fsync_path(folder / info.path)
-    fsync_path(folder / INDEX)
+    _flush_file_system(folder)
     (folder / MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n")
     fsync_path(folder / MANIFEST)
 
@@ -281,18 +293,28 @@ def open_dataset(folder: Path) -> Dataset:
     manifest = read_manifest(folder)
     try:
         index = np.load(folder / INDEX, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DatasetError(f"{folder / INDEX}: cannot be read: {error}") from error
-    if index.dtype.names != ("key", "file", "digest", "bytes", "label"):
+    except Exception as error:  # a damaged header makes numpy raise nearly anything, over several lines
+        reason = str(error).partition("\n")[0]
+        raise DatasetError(f"{folder / INDEX}: cannot be read: {reason}") from error
+    if not isinstance(index, np.ndarray) or index.ndim != 1 or _columns(index) != COLUMNS:
         raise DatasetError(f"{folder / INDEX}: not an index of samples")
     if len(index) != manifest.num_samples:
         raise DatasetError(f"{folder}: the manifest says {manifest.num_samples} samples, the index {len(index)}")
     return Dataset(folder, manifest, index)
 
 
+def _columns(index: npt.NDArray[np.void]) -> dict[str, str]:
+    return {name: index.dtype[name].kind for name in index.dtype.names or ()}
+
+
+def text(value: bytes) -> str:
+    """A text of the index; what damage made unreadable matches no key and no file, and is reported as that."""
+    return bytes(value).decode(errors="replace")
+
+
 def inside(folder: Path, name: str) -> Path:
-    """`folder/name`, refusing names that lead out of folder."""
-    if name.startswith("/") or ".." in Path(name).parts:
+    """`folder/name`, refusing names that lead out of folder or are none."""
+    if name.startswith("/") or "\0" in name or ".." in Path(name).parts:
         raise DatasetError(f"{folder}: {name!r} leads out of the dataset")
     return folder / name
 

@@ -22,13 +22,17 @@ NUM_CLASSES = 1000
 
 
 def _field(rng: np.random.Generator, height: int, width: int, exponents: list[float]) -> npt.NDArray[np.float32]:
-    """Random fields (num_fields, height, width) of unit variance with spectra 1/f^exponent."""
-    fy = np.fft.fftfreq(height).astype(np.float32)[:, None]
-    fx = np.fft.rfftfreq(width).astype(np.float32)[None, :]
-    log_f = 0.5 * np.log(np.maximum(fy * fy + fx * fx, np.float32((0.5 / max(height, width)) ** 2)))
+    """Random fields (num_fields, height, width) of unit variance with spectra 1/f^exponent.
+
+    The exponential is taken in double precision: rounded in single, it differs between processors, and so would the
+    photographs of a seed.
+    """
+    fy = np.fft.fftfreq(height)[:, None]
+    fx = np.fft.rfftfreq(width)[None, :]
+    log_f = 0.5 * np.log(np.maximum(fy * fy + fx * fx, (0.5 / max(height, width)) ** 2))
     shape = (len(exponents), *log_f.shape)
     noise = rng.standard_normal(shape, dtype=np.float32) + 1j * rng.standard_normal(shape, dtype=np.float32)
-    spectrum = noise * np.exp(-np.asarray(exponents, dtype=np.float32)[:, None, None] * log_f)
+    spectrum = noise * np.exp(-np.asarray(exponents)[:, None, None] * log_f).astype(np.float32)
     spectrum[:, 0, 0] = 0
     pixels: npt.NDArray[np.float32] = np.fft.irfft2(spectrum, s=(height, width)).astype(np.float32)
     pixels /= pixels.std(axis=(1, 2), keepdims=True)

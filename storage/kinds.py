@@ -86,7 +86,11 @@ def decode_image(sample: Sample, params: Mapping[str, int], rng: random.Random) 
     if rng.random() < 0.5:
         image = image.flip(-1)
     normalised = image.float().sub_(_MEAN).mul_(_INVERSE_STD)
-    return {"image": normalised, "label": torch.tensor(int(sample.fields["label"]))}
+    try:
+        label = int(sample.fields["label"])
+    except ValueError as error:
+        raise DatasetError(f"{sample.source}: sample {sample.key!r}: label is no number: {error}") from error
+    return {"image": normalised, "label": torch.tensor(label)}
 
 
 IMAGE = Kind(

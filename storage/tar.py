@@ -6,7 +6,7 @@ The library imports torch, so it is imported where it is used: planning a sweep 
 import random
 import tarfile
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 
 from storage.format import (
@@ -30,8 +30,10 @@ def write(folder: Path, samples: Iterable[Sample], shard_samples: int = DEFAULT_
     """Write shards of `shard_samples` samples each (the last may be shorter)."""
     from webdataset import TarWriter
 
+    if shard_samples < 1:
+        raise DatasetError(f"shard_samples must be at least 1. Found: {shard_samples}")
     source = iter(samples)
-    for number in range(10**6):
+    for number in count():
         batch = islice(source, shard_samples)
         first = next(batch, None)
         if first is None:
@@ -77,11 +79,13 @@ def _read_shard(dataset: Dataset, number: int, first_rows: list[int]) -> Iterato
     try:
         with path.open("rb") as stream:
             for raw in group_by_keys(tar_file_expander([{"url": str(path), "stream": stream}])):
-                if row == end or raw["__key__"] != dataset.key(row):
+                if row >= min(end, len(dataset.index)) or raw["__key__"] != dataset.key(row):
                     raise DatasetError(f"{path}: member {raw['__key__']!r} is not the one that the index names")
                 yield _sample(raw, row, path)
                 row += 1
-    except (tarfile.TarError, EOFError) as error:
+    except DatasetError:
+        raise
+    except (tarfile.TarError, EOFError, ValueError) as error:
         raise DatasetError(f"{path}: corrupt tar: {str(error.args[0]).partition(' @ ')[0]}") from error
     except OSError as error:
         raise DatasetError(f"{path}: {error.strerror or error.args[0]}") from error

@@ -11,6 +11,7 @@ from storage.format import (
     file_digest,
     inside,
     open_dataset,
+    text,
 )
 
 
@@ -39,6 +40,7 @@ def _check_files(dataset: Dataset) -> None:
 
 
 def _check_samples(dataset: Dataset) -> None:
+    manifest = dataset.manifest
     expected_fields = {field.name for field in dataset.manifest.fields}
     rows: list[tuple[str, str]] = []
     stored_bytes = 0
@@ -47,11 +49,17 @@ def _check_samples(dataset: Dataset) -> None:
         if set(sample.fields) != expected_fields:
             raise DatasetError(f"{sample.source}: sample {sample.key!r} has fields {sorted(sample.fields)}")
         digest = content_digest(sample)
-        if digest != bytes(entry["digest"]).decode():
+        if digest != text(entry["digest"]):
             raise DatasetError(f"{sample.source}: sample {sample.key!r}: its checksum is not the index's")
+        stored = (text(entry["key"]), str(dataset.folder / text(entry["file"])), entry["bytes"], entry["label"])
+        if stored != (sample.key, sample.source, sample.stored_bytes, int(sample.fields["label"])):
+            raise DatasetError(f"{sample.source}: sample {sample.key!r}: key, file, bytes or label is not the index's")
+        if manifest.num_classes is not None and not 0 <= entry["label"] < manifest.num_classes:
+            raise DatasetError(
+                f"{sample.source}: sample {sample.key!r}: label {entry['label']} of {manifest.num_classes}"
+            )
         rows.append((sample.key, digest))
         stored_bytes += sample.stored_bytes
-    manifest = dataset.manifest
     if len(rows) != manifest.num_samples:
         raise DatasetError(f"{dataset.folder}: {len(rows)} samples found, the manifest says {manifest.num_samples}")
     if stored_bytes != manifest.stored_bytes:

@@ -34,4 +34,7 @@ def load(registry: Mapping[str, str], name: str, group: str = "") -> Any:
     """
     if name in registry:
         return pkgutil.resolve_name(registry[name])
-    return next(entry.load() for entry in entry_points(group=group) if entry.name == name)
+    for entry in entry_points(group=group) if group else ():
+        if entry.name == name:
+            return entry.load()
+    raise KeyError(f"no {name!r} here; allowed: {', '.join(names(registry, group))}")

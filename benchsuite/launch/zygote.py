@@ -65,7 +65,7 @@ class CpuUse:
         """Read the counters."""
         per_core = psutil.cpu_times(percpu=True)
         mine = [per_core[core] for core in os.sched_getaffinity(0) if core < len(per_core)]
-        busy = sum(sum(core) - core.idle - getattr(core, "iowait", 0.0) - core.guest for core in mine)
+        busy = sum(sum(core) - core.idle - getattr(core, "iowait", 0.0) - core.guest - core.guest_nice for core in mine)
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
         return cls(busy, children.ru_utime + children.ru_stime, time.monotonic())
 

@@ -31,7 +31,11 @@ def trust(trials: Sequence[Row]) -> str:
     parts = [f"{len(ok)} of {sum(row['status'] != 'skipped' for row in trials)} trials ok"]
     for state, low, high in (("cold", 0.0, 0.01), ("warm", 0.99, 1.0)):
         asked = [row for row in ok if row.get("spec.data.cache") == state and row.get("spec.data.source") == "storage"]
-        seen = [row for row in asked if _within(row.get("cache_resident_before"), low, high)]
+        seen = [
+            row
+            for row in asked
+            if _within(row.get("cache_resident_before"), low, high) and "cache_unverified" not in row["caveats"]
+        ]
         if asked:
             parts.append(f"{state} verified by mincore in {len(seen)} of {len(asked)}")
     found = Counter(name for row in ok for name in row["caveats"])

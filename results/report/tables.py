@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from rich import box
 from rich.table import Table
@@ -30,8 +31,8 @@ class Column:
 
 
 def is_missing(value: Any) -> bool:
-    """None and NaN are missing; zero is not."""
-    return value is None or (isinstance(value, float) and math.isnan(value))
+    """None, NaN and NaT are missing; zero is not."""
+    return value is None or value is pd.NaT or (isinstance(value, float) and math.isnan(value))
 
 
 def number(row: Row, name: str, scale: float = 1.0, digits: int = 2) -> str:
@@ -114,21 +115,32 @@ TRIAL_COLUMNS = (
 def rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """A frame's rows with null for what is missing."""
     return [
-        {str(key): None if is_missing(value) else value for key, value in row.items()}
+        {str(key): _plain(value) for key, value in row.items()}
         for row in frame.astype(object).to_dict(orient="records")
     ]
+
+
+def _plain(value: Any) -> Any:
+    """None for what is missing, lists for arrays."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return None if is_missing(value) else value
 
 
 def as_markdown(found: Sequence[Row], columns: Sequence[Column]) -> str:
     """A pipe table."""
     lines = [
-        "| " + " | ".join(column.heading for column in columns) + " |",
+        "| " + " | ".join(_cell(column.heading) for column in columns) + " |",
         "|" + "|".join("---:" if column.right else "---" for column in columns) + "|",
     ]
     for row in found:
-        cells = [column.cell(row).replace("|", "\\|").replace("\n", " ") for column in columns]
+        cells = [_cell(column.cell(row)) for column in columns]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def as_json(found: Sequence[Row]) -> str:

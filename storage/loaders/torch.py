@@ -107,7 +107,7 @@ class TorchLoader:
             batch_size=None,
             num_workers=spec.num_workers,
             prefetch_factor=spec.prefetch_factor if spec.num_workers else None,
-            pin_memory=spec.pin_memory,
+            pin_memory=spec.pin_memory and torch.accelerator.is_available(),
             multiprocessing_context="fork" if spec.num_workers else None,
         )
         self._iterator: Iterator[Batch] = iter(loader)
@@ -129,5 +129,7 @@ class TorchLoader:
 
     def close(self) -> None:
         """Stop the workers."""
+        if self._workers:
+            self._iterator._shutdown_workers()  # type: ignore[attr-defined]  # an exception may keep the iterator alive
         self._iterator = iter(())
         self._workers = []

@@ -56,14 +56,14 @@ def test_evidence_has_the_numbers():
 
 
 def test_exposed_exchange_is_communication():
-    found = verdict(KEEPS_UP | {"exchange_s": 0.03})
+    found = verdict(KEEPS_UP | {"exchange_s": 0.04, "exchange_min_s": 0.03})
     assert found is not None
     assert found[0] == "communication" and "30%" in found[1]
 
 
 @pytest.mark.parametrize("exchange", [None, 0.0, 0.019])
 def test_otherwise_the_computation(exchange: float | None):
-    found = verdict(KEEPS_UP | {"exchange_s": exchange})
+    found = verdict(KEEPS_UP | {"exchange_s": 0.05, "exchange_min_s": exchange})
     assert found is not None
     assert found[0] == "compute" and "AU 0.98" in found[1]
 
@@ -89,7 +89,6 @@ def test_readers_that_take_cores_from_the_computation_are_the_client():
     assert found[0] == "client" and "keeps up" not in found[1]
 
 
-@pytest.mark.xfail(strict=True, reason="diagnose.verdict: judges the slowest rank, not the one that starves")
 def test_waiting_for_a_starved_rank_is_not_communication():
     """Rank 0 waits 40 ms for its input, rank 1 as long for rank 0 (and 0.1 ms more, so it counts as the slowest)."""
     starved, waiting = {**CEILING, "load": 0.04, "exchange": 0.001}, {**CEILING, "load": 0.0, "exchange": 0.0411}

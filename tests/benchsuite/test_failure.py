@@ -66,9 +66,6 @@ def test_reason_of_what_a_worker_passed_on(error: BaseException, reason: str):
     assert reason_of(passed_on(error)) == reason
 
 
-@pytest.mark.xfail(
-    strict=True, reason="failure.reason_of: of a message of several lines it tells the last, without kind"
-)
 def test_reason_of_a_long_message_that_a_worker_passed_on():
     error = RuntimeError("shape mismatch in sample 3\n  expected (3, 64, 64)\n  got (1, 64, 64)")
     assert reason_of(passed_on(error)) == reason_of(error) == "RuntimeError: shape mismatch in sample 3"

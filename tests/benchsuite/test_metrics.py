@@ -139,7 +139,6 @@ def test_the_rank_whose_queue_lost_most_sets_the_pace():
     assert [(window.consumed, window.sustained) for window in found] == [(32, 16), (32, 16)]
 
 
-@pytest.mark.xfail(strict=True, reason="metrics._window: int(44 * (30 / 44)) is 29")
 def test_sustained_samples_are_not_rounded_down():
     (window, _) = windows([with_loader(consumed_samples=44, produced_samples=30)], "loader")
     assert window.sustained == 30

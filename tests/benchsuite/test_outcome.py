@@ -77,9 +77,6 @@ def test_memory_that_ran_out_elsewhere_is_not_blamed_on_an_exception(tmp_path: P
     assert (status, "memory" in reason) == ("failed", False)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="outcome.failure: any signal is oom when the kernel killed any process meanwhile"
-)
 def test_memory_that_ran_out_elsewhere_is_not_blamed_on_a_crash(tmp_path: Path):
     assert told(tmp_path, [RankExit(0, signal=11)], [None], out_of_memory=True)[0] == "failed"
 

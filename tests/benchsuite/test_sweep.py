@@ -162,7 +162,6 @@ def test_skipped_points_are_recorded_once_per_session_and_reason(store: ResultsS
     assert store.records()[0].reason == "parallelism none has 1 rank, world_size is 2"
 
 
-@pytest.mark.xfail(strict=True, reason="sweep.record_skipped: its record takes the id of repeat 0 and hides its result")
 def test_excluding_a_point_later_hides_no_result(store: ResultsStore):
     run(made_plan(), store, Rehearsal())
     run(made_plan(exclude=[{"batch_size": 2}]), store, Rehearsal())

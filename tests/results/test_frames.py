@@ -58,7 +58,6 @@ def test_columns_are_there_without_any_record(tmp_path: Path):
     assert {str(frame[name].dtype) for name in FIGURES} == {"float64"}
 
 
-@pytest.mark.xfail(strict=True, raises=KeyError, reason="frames.by_point: sorts a frame without rows by 'order'")
 def test_no_points_without_any_record(tmp_path: Path):
     store = ResultsStore(tmp_path)
     store.check_writable()
@@ -182,7 +181,6 @@ def test_bottleneck_is_the_commonest(tmp_path: Path):
     assert by_point(tmp_path, records)["bottleneck"].tolist() == ["storage"]
 
 
-@pytest.mark.xfail(strict=True, reason="frames.by_point: evidence is the first repeat's, whatever the verdict is")
 def test_evidence_belongs_to_the_verdict(tmp_path: Path):
     verdicts = ["compute", "storage", "storage"]
     records = [
@@ -192,7 +190,6 @@ def test_evidence_belongs_to_the_verdict(tmp_path: Path):
     assert by_point(tmp_path, records)["bottleneck_evidence"].tolist() == ["why storage"]
 
 
-@pytest.mark.xfail(strict=True, reason="frames.by_point: each part is a median of its own, so they do not add up")
 def test_parts_of_a_point_add_up_to_its_step(tmp_path: Path):
     halves = [(0.010, 0.030), (0.030, 0.011), (0.020, 0.022)]
     records = [

@@ -87,7 +87,6 @@ def test_raw_samples_are_found_by_record(tmp_path: Path):
     assert reader.records() == [one, two, none, three]
 
 
-@pytest.mark.xfail(strict=True, raises=FileNotFoundError, reason="store.samples: a lost sidecar is a traceback")
 def test_lost_raw_samples_are_none(tmp_path: Path):
     store = ResultsStore(tmp_path)
     record = store.append(made_record(0), {"raw": [1]})

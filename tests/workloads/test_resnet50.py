@@ -185,9 +185,9 @@ def test_loss_is_the_mean_cross_entropy() -> None:
         assert WORKLOAD.loss(model, batch).item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_optimizer_is_that_of_the_reference() -> None:
+def test_optimizer_is_that_of_the_reference_but_for_its_rate() -> None:
     (group,) = WORKLOAD.optimizer([nn.Parameter(torch.zeros(1))]).param_groups
-    assert (group["lr"], group["momentum"], group["weight_decay"], group["nesterov"]) == (0.1, 0.9, 1e-4, False)
+    assert (group["lr"], group["momentum"], group["weight_decay"], group["nesterov"]) == (0.01, 0.9, 1e-4, False)
 
 
 @pytest.mark.parametrize("variant", [TINY, REFERENCE], ids=["tiny", "reference"])

@@ -67,6 +67,5 @@ def test_trust_asks_no_cache_state_of_other_sources():
     assert trust([cold(None, **{"spec.data.source": "memory"})]) == "trust: 1 of 1 trials ok"
 
 
-@pytest.mark.xfail(strict=True, reason="summary.trust: where the cache cannot be seen, mincore verifies nothing")
 def test_trust_believes_no_residency_of_a_hidden_cache():
     assert "verified by mincore in 0 of 1" in trust([cold(0.0, caveats=("cache_unverified",))])

@@ -128,7 +128,6 @@ def test_markdown_escapes_pipes_and_line_ends():
     assert cells(lines[1])[0] == "---" and cells(lines[1])[1] == "---:"
 
 
-@pytest.mark.xfail(strict=True, reason="tables.as_markdown: headings are not escaped (results query 'as \"a|b\"')")
 def test_markdown_escapes_headings():
     lines = as_markdown([{"a|b": 1}], [Column("a|b", lambda row: str(row["a|b"]))]).split("\n")
     assert {len(cells(line)) for line in lines} == {1}
@@ -168,7 +167,6 @@ def test_rows_have_null_for_what_is_missing():
         pd.Series([1, None], dtype="Int32"),
         pytest.param(
             pd.Series([pd.Timestamp("2026-01-01"), pd.NaT]),
-            marks=pytest.mark.xfail(strict=True, reason="tables.is_missing: a query's null timestamp prints as 'NaT'"),
         ),
     ],
 )
@@ -177,7 +175,6 @@ def test_rows_have_null_for_the_nulls_of_a_query(column: "pd.Series[Any]"):
     assert found[1] == {"value": None}
 
 
-@pytest.mark.xfail(strict=True, reason="tables.rows: lists come from DuckDB as arrays, which print as \"['a' 'b']\"")
 def test_lists_of_a_query_are_lists():
     frame = pd.DataFrame({"caveats": [np.array(["a", "b"], dtype=object)]})
     assert json.loads(as_json(rows(frame))) == [{"caveats": ["a", "b"]}]

@@ -1,0 +1,45 @@
+"""What a report is made of: a section per sweep and session, with its points and trials."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from results.report.tables import Row, rows
+from results.store import ResultsStore
+
+
+@dataclass(frozen=True)
+class Section:
+    """One sweep in one session."""
+
+    title: str
+    points: Sequence[Row]
+    trials: Sequence[Row]
+
+
+def sections(store: ResultsStore) -> list[Section]:
+    """Every sweep and session of a store, in the order in which they were first seen."""
+    points, trials = rows(store.frame(by="point")), rows(store.frame())
+    keys = list(dict.fromkeys((row["sweep"], row["session"]) for row in trials))
+    several = {sweep for sweep, session in keys if any(other == sweep and s != session for other, s in keys)}
+    return [
+        _section(
+            [row for row in points if (row["sweep"], row["session"]) == key],
+            [row for row in trials if (row["sweep"], row["session"]) == key],
+            f" (session {key[1]})" if key[0] in several else "",
+        )
+        for key in keys
+    ]
+
+
+def section_of(store: ResultsStore, point_ids: Collection[str], session: str) -> Section:
+    """The points of one plan in one session, whichever sweep measured them."""
+    points, trials = (
+        [row for row in rows(frame) if row["point_id"] in point_ids and row["session"] == session]
+        for frame in (store.frame(by="point"), store.frame())
+    )
+    return _section(points, trials, "")
+
+
+def _section(points: Sequence[Row], trials: Sequence[Row], suffix: str) -> Section:
+    question = next((str(row["question"]) for row in trials if row["question"]), str(trials[0]["sweep"]))
+    return Section(question + suffix, points, trials)
