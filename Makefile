@@ -29,6 +29,7 @@ $(VENV)/bin/python:
 
 # torch comes first and from its pin: a looser request may pull another build of it.
 $(VENV)/installed: $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo 'installing into $(VENV) (a minute or two)'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	touch $@

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -36,12 +37,20 @@ def _check(workload: str, variant: str, format: str, shard_samples: int | None) 
 
 @contextmanager
 def _bar(title: str) -> Iterator[making.Progress]:
-    """A progress bar; without a terminal, nothing moves."""
-    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    """A progress bar; without a terminal, a line for each quarter."""
     console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    if not console.is_terminal:
+        yield partial(_say_quarters, title)
+        return
+    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress:
         task = progress.add_task(title)
         yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def _say_quarters(title: str, done: int, total: int) -> None:
+    if done * 4 // total > (done - 1) * 4 // total:
+        typer.echo(f"{title}: {done}/{total}", err=True)
 
 
 def _say(target: Path, manifest: Manifest) -> None:

@@ -10,7 +10,7 @@ from results.record import Figures, TrialRecord
 
 MIN_REPEATS_FOR_INTERVAL = 6
 FAILED = ("failed", "oom", "timeout")
-OF_ONE_REPEAT = (
+STEP = (
     "load_s",
     "h2d_s",
     "forward_s",
@@ -19,9 +19,8 @@ OF_ONE_REPEAT = (
     "bubble_s",
     "update_s",
     "step_s_mean",
-    "bottleneck",
-    "bottleneck_evidence",
 )
+VERDICT = ("bottleneck", "bottleneck_evidence")
 UNSTABLE_SPREAD = 0.10
 """Repeats whose throughput spreads by more than this share of its median are flagged `unstable`."""
 
@@ -72,13 +71,19 @@ def median_interval(values: list[float]) -> tuple[float | None, float | None]:
     return ordered[max(skipped, 0)], ordered[-1 - max(skipped, 0)]
 
 
+def middle(repeats: pd.DataFrame, name: str) -> "pd.Series[Any]":
+    """The repeat with the median of a figure; of two the lower."""
+    return repeats.sort_values(name).iloc[(max(int(repeats[name].count()), 1) - 1) // 2]
+
+
 def by_point(trials: pd.DataFrame, figures: list[str]) -> pd.DataFrame:
     """Median over the ok repeats of each point and session, in the order of the sweep.
 
     `<figure>_min` and `_max` give their range, `<figure>_low` and `_high` its 95 % interval from six repeats on.
-    The step, its parts and the verdict are those of the repeat with the median step (of two the faster), so that the
-    parts add up. `repeats` counts the ok repeats and `repeats_failed` the failed ones. `unstable` flags points whose
-    throughput spreads by more than UNSTABLE_SPREAD of its median.
+    The step and its parts are those of the repeat with the median step (of two the faster), so that the parts add up;
+    the verdict and its evidence are those of the repeat with the median AU. `repeats` counts the ok repeats and
+    `repeats_failed` the failed ones. `unstable` flags points whose throughput spreads by more than UNSTABLE_SPREAD of
+    its median.
     """
     if trials.empty:
         return trials
@@ -95,7 +100,7 @@ def by_point(trials: pd.DataFrame, figures: list[str]) -> pd.DataFrame:
                 entry[f"{name}_min"], entry[f"{name}_max"] = ok[name].min(), ok[name].max()
                 entry[f"{name}_low"], entry[f"{name}_high"] = median_interval(ok[name].dropna().tolist())
         if len(ok):
-            entry |= ok.sort_values("step_s_mean").iloc[(len(ok) - 1) // 2][list(OF_ONE_REPEAT)].to_dict()
+            entry |= middle(ok, "step_s_mean")[list(STEP)].to_dict() | middle(ok, "au")[list(VERDICT)].to_dict()
         rate = entry["samples_per_s"]
         spread = (entry["samples_per_s_max"] - entry["samples_per_s_min"]) / rate if rate else 0.0
         entry["unstable"] = bool(spread > UNSTABLE_SPREAD)

@@ -175,19 +175,14 @@ def test_unstable_is_a_spread_above_a_tenth_of_the_median(tmp_path: Path, rates:
     assert by_point(tmp_path, repeats_of(rates))["unstable"].tolist() == [unstable]
 
 
-def test_bottleneck_is_the_commonest(tmp_path: Path):
-    verdicts = ["compute", "storage", "storage"]
-    records = [made_record(n, figures={"samples_per_s": 1, "bottleneck": name}) for n, name in enumerate(verdicts)]
-    assert by_point(tmp_path, records)["bottleneck"].tolist() == ["storage"]
-
-
-def test_evidence_belongs_to_the_verdict(tmp_path: Path):
-    verdicts = ["compute", "storage", "storage"]
+def test_verdict_and_evidence_are_those_of_the_median_utilization(tmp_path: Path):
+    found = [(0.97, "compute"), (0.80, "storage"), (0.60, "client")]
     records = [
-        made_record(n, figures={"samples_per_s": 1, "bottleneck": name, "bottleneck_evidence": f"why {name}"})
-        for n, name in enumerate(verdicts)
+        made_record(n, figures={"au": au, "samples_per_s": 1, "bottleneck": name, "bottleneck_evidence": f"why {name}"})
+        for n, (au, name) in enumerate(found)
     ]
-    assert by_point(tmp_path, records)["bottleneck_evidence"].tolist() == ["why storage"]
+    (point,) = by_point(tmp_path, records).to_dict(orient="records")
+    assert (point["bottleneck"], point["bottleneck_evidence"]) == ("storage", "why storage")
 
 
 def test_parts_of_a_point_add_up_to_its_step(tmp_path: Path):
