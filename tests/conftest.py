@@ -41,3 +41,16 @@ def run_cli(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, 
         return code, out, err
 
     return run
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what each test file took."""
+    seconds: dict[str, float] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                file = report.nodeid.partition("::")[0]
+                seconds[file] = seconds.get(file, 0.0) + report.duration
+    terminalreporter.section("seconds per file")
+    for file, total in sorted(seconds.items(), key=lambda item: -item[1]):
+        terminalreporter.write_line(f"{total:7.1f}  {file}")
