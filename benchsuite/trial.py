@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore, TCPStore
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 import storage
 import workloads

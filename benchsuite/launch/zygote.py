@@ -13,6 +13,7 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 import time
 import traceback
 from contextlib import suppress
@@ -40,6 +41,8 @@ PEERS_GRACE_S = 0.2
 """After a rank has failed, how long the others may take to fail of themselves and say why."""
 STACKS_GRACE_S = 0.3
 """After a time-out, how long ranks may take to write where they hang."""
+MAX_TEMPORARY_LENGTH = 50
+"""Unix sockets have names of at most 107 bytes, and loader workers add 50 to the temporary folder's."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -118,6 +121,7 @@ def rank_main(request: dict[str, Any], me: RankIdentity, control: Control) -> No
     os.dup2(log, 1)
     os.dup2(log, 2)
     faulthandler.register(signal.SIGUSR1, all_threads=True)
+    os.environ["TMPDIR"] = tempfile.tempdir = request["scratch"]
     os.environ |= {"RANK": str(me.rank), "WORLD_SIZE": str(me.world_size), "LOCAL_RANK": str(me.local_rank)}
     keep: list[object] = []
     try:
@@ -218,13 +222,22 @@ def _signal(send: Any, target: int, number: int) -> None:
         return
 
 
+def short_temporary() -> str | None:
+    """Where scratch folders go: /tmp where TMPDIR is so long that a worker's socket below it would get no name."""
+    return "/tmp" if len(tempfile.gettempdir()) > MAX_TEMPORARY_LENGTH else None
+
+
 def run_trial(request: dict[str, Any], control: Control) -> bool:
     """Fork, watch, clean up and reply; False when the launcher is gone."""
     kills, before = oom_kills(), CpuUse.now()
     deadline = time.monotonic() + float(request["timeout_s"])
-    pids = fork_ranks(request, control)
-    exits, early = watch(pids, deadline, control)
-    end_all(pids, dump_stacks=early == "timeout")
+    # Ranks leave without cleaning up, so what they and their workers put into TMPDIR is removed here.
+    with tempfile.TemporaryDirectory(
+        prefix="benchsuite-", dir=short_temporary(), ignore_cleanup_errors=True
+    ) as scratch:
+        pids = fork_ranks({**request, "scratch": scratch}, control)
+        exits, early = watch(pids, deadline, control)
+        end_all(pids, dump_stacks=early == "timeout")
     ended = [{"rank": rank, "code": code, "signal": number} for rank, (code, number) in exits.items()]
     control.send(
         {

@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -25,7 +27,13 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.folder, self.store = folder, folder / "store"
         self.mark = uuid.uuid4().hex
-        self.env = {**os.environ, "PYTHONPATH": str(PLUGIN), "BENCHSUITE_TEST_MARK": self.mark}
+        self.temporary = Path(tempfile.mkdtemp(prefix="bs-"))
+        self.env = {
+            **os.environ,
+            "TMPDIR": str(self.temporary),
+            "PYTHONPATH": str(PLUGIN),
+            "BENCHSUITE_TEST_MARK": self.mark,
+        }
 
     def write(self, sweep: dict[str, Any], name: str = "sweep.yaml") -> Path:
         path = self.folder / name
@@ -57,6 +65,10 @@ class Bench:
                 found += [json.loads(line) for line in segment.read_text().splitlines()]
         return found
 
+    def leftovers(self) -> list[Path]:
+        """What is left in the temporary folder, torch's own cache aside."""
+        return [path for path in self.temporary.iterdir() if not path.name.startswith("torchinductor")]
+
     def processes(self) -> list[psutil.Process]:
         """Every running process that carries the mark, zombies aside."""
         found = []
@@ -82,6 +94,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     yield made
     for process in made.processes():
         process.send_signal(signal.SIGKILL)
+    shutil.rmtree(made.temporary)
 
 
 @pytest.fixture

@@ -42,6 +42,7 @@ def test_at_most_the_trial_in_flight_is_lost(
     assert process.returncode == EXIT_CODES[number], err
     assert "Traceback" not in out + err
     assert bench.wait_gone() == []
+    assert bench.leftovers() == []
     before = bench.records()
     done = [record["trial_id"] for record in before if record["status"] == "ok"]
     assert done
@@ -59,6 +60,7 @@ def test_a_session_resumes_and_a_new_one_measures_anew(bench: Bench, dataset_roo
     path = bench.write(sweep_of(dataset_root))
     assert bench.sweep(path, "-o", "measure.repeats=1")[0] == 0
     assert len(bench.records()) == 2
+    assert bench.leftovers() == []
     code, out, err = bench.sweep(path, "-o", "measure.repeats=1")
     assert code == 0 and out == "" and "nothing left to do: all 2 trials" in err
     assert len(bench.records()) == 2

@@ -46,6 +46,7 @@ def test_every_fault_is_a_record_and_the_sweep_goes_on(bench: Bench, ranks: int)
         if status == "failed":
             assert record["reason"].startswith("rank ")
     assert bench.wait_gone() == []
+    assert bench.leftovers() == []
     rerun, _, err = bench.sweep(path)
     assert rerun == 3
     assert "nothing left to do" in err and "--retry" in err
