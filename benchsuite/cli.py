@@ -2,11 +2,12 @@
 
 import json
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from benchsuite.options import INTERRUPTED, NOTHING_RAN, OK, USAGE, PlainFormat, SchemaName, TableFormat
 
 app = typer.Typer(
     name="benchsuite",
@@ -21,34 +22,6 @@ data_app = typer.Typer(help="Make, convert and check datasets.", no_args_is_help
 results_app = typer.Typer(help="Look into a results store.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(data_app, name="data")
 app.add_typer(results_app, name="results")
-
-OK, CRASH, USAGE, SOME_FAILED, NOTHING_RAN, REQUEUE, INTERRUPTED = 0, 1, 2, 3, 4, 75, 130
-
-
-class TableFormat(StrEnum):
-    """How a table is printed."""
-
-    table = "table"
-    json = "json"
-    csv = "csv"
-    md = "md"
-
-
-class PlainFormat(StrEnum):
-    """How what is not a table is printed."""
-
-    table = "table"
-    json = "json"
-
-
-class SchemaName(StrEnum):
-    """What has a JSON Schema."""
-
-    trial = "trial"
-    sweep = "sweep"
-    record = "record"
-    manifest = "manifest"
-
 
 Store = Annotated[
     Path,

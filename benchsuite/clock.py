@@ -6,6 +6,7 @@ last mark of the step before.
 
 import time
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
@@ -48,12 +49,11 @@ def run_queue_s() -> float | None:
         return None
 
 
-def _parts(marks: list[tuple[str, float]], start: float) -> dict[str, list[float]]:
-    """Durations by part from consecutive (part, end) marks."""
+def _parts(names: list[str], seconds: list[float]) -> dict[str, list[float]]:
+    """Durations by part, from those of consecutive marks."""
     parts: dict[str, list[float]] = {}
-    for part, end in marks:
-        parts.setdefault(part, []).append(end - start)
-        start = end
+    for name, duration in zip(names, seconds, strict=True):
+        parts.setdefault(name, []).append(duration)
     return parts
 
 
@@ -74,11 +74,10 @@ class HostClock:
         self._marks.append((part, time.perf_counter()))
 
     def stop(self) -> StepTimes:
+        ends = [self._start, *(end for _, end in self._marks)]
+        seconds = [end - start for start, end in pairwise(ends)]
         return StepTimes(
-            _parts(self._marks, self._start),
-            self._start,
-            self._marks[-1][1] if self._marks else self._start,
-            _waited(self._queued),
+            _parts([name for name, _ in self._marks], seconds), self._start, ends[-1], _waited(self._queued)
         )
 
 
@@ -109,8 +108,10 @@ class CudaClock:
         torch.cuda.synchronize()
         end = time.perf_counter()
         assert self._first is not None
-        marks = [(part, self._first.elapsed_time(event) / 1e3) for part, event in self._events]
-        return StepTimes(_parts(marks, 0.0), self._start, end, _waited(self._queued))
+        # Event by event: a float32 of milliseconds since the block's start would lose microseconds after a minute.
+        events = [self._first, *(event for _, event in self._events)]
+        seconds = [before.elapsed_time(after) / 1e3 for before, after in pairwise(events)]
+        return StepTimes(_parts([name for name, _ in self._events], seconds), self._start, end, _waited(self._queued))
 
 
 def _recorded_event() -> torch.cuda.Event:

@@ -20,9 +20,10 @@ from workloads.workload import Workload
 
 def _check(workload: str, variant: str, format: str, shard_samples: int | None) -> dict[str, int]:
     """Refuse unknown names; the options of the format."""
-    if workload not in workloads.WORKLOADS:
-        raise refuse("--workload", workload, workloads.WORKLOADS, workloads.WORKLOADS_NOT_YET)
-    known: Workload = workloads.load(workloads.WORKLOADS, workload)
+    named = workloads.names(workloads.WORKLOADS, "benchsuite.workloads")
+    if workload not in named:
+        raise refuse("--workload", workload, named, workloads.WORKLOADS_NOT_YET)
+    known: Workload = workloads.load(workloads.WORKLOADS, workload, "benchsuite.workloads")
     if variant not in known.variants:
         raise refuse("--variant", variant, known.variants)
     formats = storage.names(storage.FORMATS, "benchsuite.formats")
@@ -61,6 +62,14 @@ def _say(target: Path, manifest: Manifest) -> None:
     )
 
 
+def _advise(manifest: Manifest) -> None:
+    """What a user had better know of a new dataset."""
+    if manifest.files:
+        typer.echo(f"note: {len(manifest.files)} shards feed at most as many readers (ranks x workers)", err=True)
+    if manifest.num_classes == 1:
+        typer.echo("note: all samples are of class 0, so the loss falls to 0; a folder per class labels them", err=True)
+
+
 def generate(
     target: Path, workload: str, variant: str, format: str, samples: int, seed: int, shard_samples: int | None
 ) -> None:
@@ -69,6 +78,7 @@ def generate(
     with _bar(f"generating {target}") as progress:
         manifest = making.generate_dataset(target, workload, variant, format, samples, seed, options, progress)
     _say(target, manifest)
+    _advise(manifest)
 
 
 def convert(source: Path, target: Path, workload: str, variant: str, format: str, shard_samples: int | None) -> None:
@@ -77,6 +87,7 @@ def convert(source: Path, target: Path, workload: str, variant: str, format: str
     with _bar(f"converting {source}") as progress:
         manifest = making.convert_dataset(source, target, workload, variant, format, options, progress)
     _say(target, manifest)
+    _advise(manifest)
 
 
 def verify(first: Path, second: Path | None) -> None:

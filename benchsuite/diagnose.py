@@ -12,21 +12,22 @@ COMMUNICATION_SHARE = 0.20
 
 
 def verdict(figures: Mapping[str, Any]) -> tuple[str, str] | None:
-    """(bottleneck, evidence) of a trial with the real pipeline; None where it had none.
+    """(bottleneck, evidence) of a trial; None where it has no steps.
 
     Input first: what separates a step from its ceiling is the input pipeline. Where the model waits for it, readers
     that mostly read are held by storage, readers that mostly decode by the client; where it does not wait, readers
     take cores from the computation, which is the client too. Otherwise exposed communication, or the computation.
     """
     au, step = figures.get("au"), figures.get("step_s_mean")
-    if au is None or not step:
+    if not step:
         return None
-    if au < HELD_BACK_AU:
+    if au is not None and au < HELD_BACK_AU:
         return _input_verdict(figures, au)
+    source = "input in memory" if au is None else f"AU {au:.2f}: input keeps up"
     exchange = (figures.get("exchange_min_s") or 0.0) / step
     if exchange > COMMUNICATION_SHARE:
-        return "communication", f"AU {au:.2f}; exposed exchange is {exchange:.0%} of the step, stragglers aside"
-    return "compute", f"AU {au:.2f}: input keeps up; load is {figures['load_s'] / step:.0%} of the step"
+        return "communication", f"{source}; exposed exchange is {exchange:.0%} of the step, stragglers aside"
+    return "compute", f"{source}; load is {figures['load_s'] / step:.0%} of the step, exposed exchange {exchange:.0%}"
 
 
 def _input_verdict(figures: Mapping[str, Any], au: float) -> tuple[str, str]:
@@ -39,6 +40,9 @@ def _input_verdict(figures: Mapping[str, Any], au: float) -> tuple[str, str]:
     if stall < (1 - au) / 2:
         return "client", f"{evidence}; readers take cores from the computation"
     share = read / (read + decode) if read + decode else 0.0
+    cached = figures.get("cache_hit_fraction") or 0.0
+    if cached > MAIN_SHARE:
+        return "client", f"{evidence}; {cached:.0%} of the bytes came from memory"
     if share >= MAIN_SHARE:
         return "storage", evidence
     return ("client", evidence) if share <= 1 - MAIN_SHARE else ("mixed", evidence)

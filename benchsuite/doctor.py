@@ -77,8 +77,13 @@ def _shared_memory() -> Finding:
 
 
 def _path(path: Path) -> list[Finding]:
-    if not path.is_dir():
-        return [Finding("fail", f"{path}: no such folder -> mkdir -p {path}")]
+    try:
+        if path.is_file():
+            return [Finding("fail", f"{path}: a file -> name a folder")]
+        if not path.is_dir():
+            return [Finding("fail", f"{path}: no such folder -> mkdir -p {path}")]
+    except OSError as error:
+        return [Finding("fail", f"{path}: {error.strerror} -> choose a folder you may read")]
     facts = file_system(path)
     name = f"{path} {facts['file_system']} on {facts['mount']}"
     free = facts["free_bytes"]

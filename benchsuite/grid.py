@@ -35,7 +35,8 @@ class Point:
     @property
     def label(self) -> str:
         """The varied values in words, or the workload where nothing varies."""
-        return " ".join(_word(key, value) for key, value in self.varied.items()) or self.spec.workload
+        words = [_word(key, value) for key, value in self.varied.items()]
+        return " ".join(filter(None, words)) or self.spec.workload
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ class Plan:
 
 def _word(key: str, value: Any) -> str:
     name = key.rpartition(".")[2]
+    if key == "parallelism" and value == "none":
+        return ""
     unit = {"world_size": "rank", "num_workers": "worker"}.get(name)
     if unit is None:
         return f"{name} {value}" if isinstance(value, int | float) else str(value)
@@ -99,7 +102,10 @@ def parse_yaml(text: str, name: str) -> Values:
     try:
         value = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
-        raise UserError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
+        reason = " ".join(str(error).split()).replace(' in "<unicode string>",', "")
+        raise UserError(f"{name}: not YAML: {reason}") from error
+    if value is None:
+        raise UserError(f"{name}: is empty")
     if not isinstance(value, dict):
         raise UserError(f"{name}: holds {type(value).__name__}, not keys and values")
     return value
@@ -216,7 +222,9 @@ def expand(sweep: SweepSpec, machine: Machine) -> Plan:
     largest = max((spec.ranks for _, spec in asked), default=1)
     points: dict[str, Point] = {}
     skipped: dict[str, Skipped] = {}
-    for order, (varied, spec) in enumerate(asked):
+    keys = list(dict.fromkeys([*sweep.grid, *sweep.zip, *(key for entry in sweep.include for key in entry)]))
+    for order, (unsorted, spec) in enumerate(asked):
+        varied = {key: unsorted[key] for key in keys if key in unsorted}
         point = replace(resolve(spec, machine, largest, varied), order=order)
         reason = _excluded(point.spec, sweep) or why_illegal(point, machine)
         if reason:
@@ -317,8 +325,10 @@ def _too_few_for_cold(spec: TrialSpec, form: Format, share: int, lanes: int) -> 
     buffered = spec.data.shuffle_buffer if form.sequential and spec.data.shuffle else 0
     if samples + buffered <= share:
         return None
+    or_buffer = ", a smaller data.shuffle_buffer" if buffered else ""
     plus = f" and holds {buffered} more (data.shuffle_buffer)" if buffered else ""
     return (
         f"cold: each of {lanes} readers takes {batches} batches x {spec.rank_batch} = {samples} samples{plus}, its "
-        f"share of the dataset is {share}: the rest would come from memory; fewer steps, a smaller batch or more data"
+        f"share of the dataset is {share}: the rest would come from memory; fewer steps, a smaller batch{or_buffer} or "
+        f"more data"
     )

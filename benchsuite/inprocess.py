@@ -2,17 +2,20 @@
 
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchsuite.environment import environment, file_system
+import torch
+
 from benchsuite.errors import UserError
 from benchsuite.failure import failed_result
 from benchsuite.grid import Point, resolve, why_illegal
-from benchsuite.launch import Outcome, RankExit
+from benchsuite.launch import Outcome, RankExit, load_launcher
 from benchsuite.machine import this_machine
-from benchsuite.outcome import Attempt, conclude
+from benchsuite.measure import Feed
+from benchsuite.outcome import conclude, new_attempt
 from benchsuite.ranks import RankIdentity
 from benchsuite.spec import TrialSpec, parse_trial
 from results.record import TrialRecord
@@ -33,46 +36,61 @@ def plan_trial(spec: TrialSpec | Mapping[str, Any]) -> Point:
     return point
 
 
-def new_attempt(point: Point) -> Attempt:
-    """An attempt outside of any sweep."""
-    env = environment()
-    if point.dataset:
-        env["data"] = file_system(point.dataset)
-    return Attempt(point, "default", 0, "trial", None, env, this_machine().cores)
-
-
 def run(spec: TrialSpec | Mapping[str, Any]) -> TrialRecord:
     """Run a one-rank trial in this process and return its record; a failing trial is a record with its reason.
+
+    Here measure.timeout_s does not apply: nothing watches this process.
 
     Raises:
         UserError: the spec is not valid, cannot run here, or needs more than one process.
     """
-    point = plan_trial(spec)
-    if point.spec.ranks > 1:
-        raise UserError(f"world_size {point.spec.ranks}: run() is one process; use `benchsuite trial` or `sweep`")
-    import torch
+    return run_point(plan_trial(spec))
 
+
+def fits_one_process(point: Point) -> bool:
+    """Whether a trial has one rank and forms no process group, which could not be left again."""
+    return point.spec.parallelism == "none"
+
+
+def run_point(point: Point) -> TrialRecord:
+    """Run a resolved one-rank trial in this process."""
+    if not fits_one_process(point):
+        asked = f"parallelism {point.spec.parallelism}, world_size {point.spec.ranks}"
+        raise UserError(f"{asked}: run() is one process without a group; use `benchsuite trial` or `sweep`")
     from benchsuite.trial import run_rank
 
-    threads = torch.get_num_threads()
-    attempt = new_attempt(point)
-    with tempfile.TemporaryDirectory(prefix="benchsuite-") as name:
+    attempt = new_attempt(point, "default", 0, "trial", None)
+    keep: list[object] = []
+    with tempfile.TemporaryDirectory(prefix="benchsuite-") as name, _torch_settings_kept():
         me = RankIdentity(0, 1, 0, Path(name), time.perf_counter())
         code = 0
         try:
-            result = run_rank(point.spec, point.dataset, me, [])
+            result = run_rank(point.spec, point.dataset, me, keep)
         except Exception as error:
             result, code = failed_result(0, error), 1
-        torch.set_num_threads(threads)
+        for kept in keep:
+            if isinstance(kept, Feed):
+                kept.loader.close()
         result.write(me.result_path)
         return conclude(attempt, Outcome([RankExit(0, code)]), Path(name))[0]
 
 
+@contextmanager
+def _torch_settings_kept() -> Iterator[None]:
+    """Give the caller's threads, TF32 settings and random state back."""
+    threads = torch.get_num_threads()
+    tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = tf32
+
+
 def run_forked(point: Point) -> TrialRecord:
     """Run a trial's ranks as processes of their own, outside of any store."""
-    from benchsuite.launch.local import LocalLauncher
-
-    attempt = new_attempt(point)
-    with tempfile.TemporaryDirectory(prefix="benchsuite-") as name, LocalLauncher() as launcher:
+    attempt = new_attempt(point, "default", 0, "trial", None)
+    with tempfile.TemporaryDirectory(prefix="benchsuite-") as name, load_launcher("auto") as launcher:
         outcome = launcher.run(point.spec, point.dataset, Path(name), lambda progress: None)
         return conclude(attempt, outcome, Path(name))[0]

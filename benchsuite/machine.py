@@ -1,8 +1,10 @@
 """What this machine offers a trial: cores and devices, found without touching CUDA."""
 
+import math
 import os
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -15,7 +17,22 @@ class Machine:
 
 def this_machine() -> Machine:
     """The machine this process runs on."""
-    return Machine(len(os.sched_getaffinity(0)), _cuda_devices())
+    cores = len(os.sched_getaffinity(0))
+    quota = cpu_quota()
+    return Machine(min(cores, max(1, math.ceil(quota))) if quota else cores, _cuda_devices())
+
+
+def cpu_quota(root: Path = Path("/sys/fs/cgroup")) -> float | None:
+    """Cores that the control group allows, as containers see it (cpu.max, or v1's cpu.cfs_*); None without limit."""
+    try:
+        if (root / "cpu.max").is_file():
+            quota, period = (root / "cpu.max").read_text().split()
+        else:
+            quota = (root / "cpu" / "cpu.cfs_quota_us").read_text().strip()
+            period = (root / "cpu" / "cpu.cfs_period_us").read_text().strip()
+    except (OSError, ValueError):
+        return None
+    return None if quota in ("max", "-1") else int(quota) / int(period)
 
 
 def _cuda_devices() -> int:

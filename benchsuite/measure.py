@@ -2,10 +2,9 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 import torch.distributed as dist
 
 from benchsuite.blocks import LOADER_BLOCKS, SETTLING_STEPS, Layout
@@ -64,17 +63,15 @@ class Feed:
     dataset: Dataset
     batch_size: int
     consumed_batches: int = 0
-    rows: list[torch.Tensor] | None = None
+    rows: list[int] = field(default_factory=list)
+    """Index rows of the samples taken since the list was last cleared."""
 
     def __call__(self) -> Batch:
-        """The next batch, without the fields that only the harness needs."""
-        batch = next(self.loader)
+        """The next batch."""
+        delivered = next(self.loader)
         self.consumed_batches += 1
-        rows = batch.pop("index")
-        batch.pop("epoch")
-        if self.rows is not None:
-            self.rows.append(rows)
-        return batch
+        self.rows += delivered.rows
+        return delivered.batch
 
     def wait_full(self) -> bool:
         """Wait until the readers have filled the queue and rest; False when they have not in time."""
@@ -114,13 +111,12 @@ def loader_block(stepper: Stepper, feed: Feed, drained: int, steps: int) -> Bloc
     """Steps on the loader's batches: the first `drained` ones only empty the queue."""
     barrier()
     stepper.run(feed, drained)
-    feed.rows = []
+    feed.rows.clear()
     storage_before = feed.loader.storage_bytes()
     before = feed.loader.counts()
     times = stepper.run(feed, steps)
     after = feed.loader.counts()
     storage_after = feed.loader.storage_bytes()
-    rows, feed.rows = torch.cat(feed.rows).numpy(), None
     known = storage_before is not None and storage_after is not None
     return Block(
         "loader",
@@ -128,8 +124,8 @@ def loader_block(stepper: Stepper, feed: Feed, drained: int, steps: int) -> Bloc
         times.end_s,
         times.parts,
         times.run_queue_s,
-        consumed_samples=len(rows),
-        consumed_bytes=int(feed.dataset.index["bytes"][rows].sum()),
+        consumed_samples=len(feed.rows),
+        consumed_bytes=int(feed.dataset.index["bytes"][feed.rows].sum()),
         produced_samples=after.samples - before.samples,
         produced_bytes=after.stored_bytes - before.stored_bytes,
         storage_bytes=storage_after - storage_before if known else None,  # type: ignore[operator]

@@ -3,7 +3,7 @@
 Ranks' clocks are compared directly: all ranks of a trial share one host's monotonic clock.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,9 @@ MAX_BLOCK_SPREAD = 0.20
 """Loader blocks, or ceiling blocks, whose rates differ by more than this share of their mean are not steady."""
 MAX_FOREIGN_SHARE = 0.15
 """Other processes may use this share of the cores before figures are flagged."""
+MIN_COLD_SHARE = 0.75
+MAX_WARM_SHARE = 0.05
+"""Shares of the bytes read that must come from storage when cold, and may when warm."""
 MAX_COLD_RESIDENT = 0.01
 MIN_WARM_RESIDENT = 0.99
 
@@ -145,12 +148,14 @@ def loader_figures(spec: TrialSpec, results: Sequence[RankResult]) -> dict[str, 
         "cache_resident_before": next(
             (result.cache_resident_before for result in results if result.cache_resident_before is not None), None
         ),
-        **storage_figures(loader),
     }
 
 
-def figures(spec: TrialSpec, results: Sequence[RankResult]) -> dict[str, Any]:
-    """Every figure of an ok trial that its raw samples give; what they do not give is absent."""
+def figures(spec: TrialSpec, results: Sequence[RankResult], reads_counted: bool = True) -> dict[str, Any]:
+    """Every figure of an ok trial that its raw samples give; what they do not give is absent.
+
+    `reads_counted`: the dataset's file system adds its reads to the counters of processes.
+    """
     kind = "loader" if spec.data.source == "storage" else "plain"
     counted = windows(results, kind)
     blocks = [block for block in results[slowest_rank(results, kind)].blocks if block.kind == kind]
@@ -176,6 +181,7 @@ def figures(spec: TrialSpec, results: Sequence[RankResult]) -> dict[str, Any]:
         "startup_s": max((r.startup_s for r in results if r.startup_s is not None), default=None),
         "final_loss": float(np.mean([r.final_loss for r in results if r.final_loss is not None])),
         **(loader_figures(spec, results) if kind == "loader" else {}),
+        **(storage_figures(windows(results, kind)) if kind == "loader" and reads_counted else {}),
     }
 
 
@@ -196,6 +202,21 @@ def caveats(
     if spec.data.source == "storage":
         found += _cache_caveats(spec, results, cache_visible) + _steadiness_caveats(spec, results)
     return found
+
+
+def counter_caveats(spec: TrialSpec, values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Residency and the kernel's counters must tell the same story."""
+    resident, rate = values.get("cache_resident_before"), values.get("storage_bytes_per_s")
+    if resident is None or rate is None:
+        return []
+    share = 1.0 - values["cache_hit_fraction"]
+    if spec.data.cache == "cold" and resident <= MAX_COLD_RESIDENT and share < MIN_COLD_SHARE:
+        return [
+            ("counters_disagree", f"cold, yet the counters saw only {share:.0%} of the bytes read come from storage")
+        ]
+    if spec.data.cache == "warm" and resident >= MIN_WARM_RESIDENT and share > MAX_WARM_SHARE:
+        return [("counters_disagree", f"warm, but counters saw {share:.0%} of the bytes read come from storage")]
+    return []
 
 
 def _cache_caveats(spec: TrialSpec, results: Sequence[RankResult], visible: bool) -> list[tuple[str, str]]:
@@ -229,7 +250,7 @@ def _steadiness_caveats(spec: TrialSpec, results: Sequence[RankResult]) -> list[
         found.append((name, f"the queue lost {lost:.0%} of what a block delivered"))
     for kind in ("loader", "ceiling"):
         rates = [window.samples_per_s for window in windows(results, kind)]
-        spread = (max(rates) - min(rates)) / float(np.mean(rates))
+        spread = (max(rates) - min(rates)) / float(np.mean(rates)) if max(rates) > 0 else 1.0
         if spread > MAX_BLOCK_SPREAD:
             found.append((name, f"{kind} blocks differ by {spread:.0%}"))
     if not all(block.queue_full for window in windows(results, "ceiling") for block in window.blocks):

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from benchsuite.diagnose import verdict
+from benchsuite.environment import environment, file_system
 from benchsuite.failure import hanging_at, is_peer_failure, last_line, signal_name
 from benchsuite.grid import Point
 from benchsuite.launch import Outcome
-from benchsuite.metrics import caveats, figures
+from benchsuite.metrics import caveats, counter_caveats, figures
 from benchsuite.ranks import RankResult, read_progress, read_result
 from benchsuite.spec import trial_id
 from results.record import Figures, Status, TrialRecord
+from storage.iostat import READS_COUNTED
 from storage.pagecache import CLIENT_CACHE_VISIBLE
 
 _RANKED = ("oom", "signal", "failed", "exit", "peer")
@@ -33,9 +35,9 @@ class Attempt:
     sweep: str
     question: str | None
     env: dict[str, Any]
-    cores: int
+    started_s: float
+    """time.perf_counter() when the harness turned to it."""
     started_at: str = field(default_factory=lambda: now())
-    started_s: float = field(default_factory=time.perf_counter)
 
     def record(self, status: Status, **fields: Any) -> TrialRecord:
         """A record of this attempt."""
@@ -67,6 +69,15 @@ class Attempt:
         )
 
 
+def new_attempt(point: Point, session: str, repeat: int, sweep: str, question: str | None) -> Attempt:
+    """An attempt that begins now, with the facts of this machine at this moment."""
+    started_s = time.perf_counter()
+    env = environment()
+    if point.dataset is not None:
+        env["data"] = file_system(point.dataset)
+    return Attempt(point, session, repeat, sweep, question, env, started_s)
+
+
 def now() -> str:
     """UTC, to the microsecond, so that records sort by it."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
@@ -79,7 +90,11 @@ def conclude(attempt: Attempt, outcome: Outcome, folder: Path) -> tuple[TrialRec
     done = [result for result in results if result is not None and result.status == "ok"]
     clean = len(outcome.exits) == ranks and all(ended.code == 0 for ended in outcome.exits)
     if clean and len(done) == ranks:
-        return measured(attempt, done, outcome.foreign_cores)
+        try:
+            return measured(attempt, done, outcome.foreign_cores)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            reason = f"the samples give no figures: {type(error).__name__}: {error}"
+            return attempt.record("failed", reason=reason, phase="done"), _samples(done)
     status, reason = failure(outcome, results, folder)
     progress = read_progress(folder, 0)
     record = attempt.record(status, reason=reason, phase=progress.phase if progress else "start")
@@ -91,12 +106,13 @@ def measured(
 ) -> tuple[TrialRecord, dict[str, Any]]:
     """The record of an attempt whose ranks all finished."""
     spec = attempt.point.spec
-    values = figures(spec, results) | {"foreign_cpu_cores": foreign_cores}
+    kind = attempt.env.get("data", {}).get("file_system")
+    values = figures(spec, results, kind in READS_COUNTED) | {"foreign_cpu_cores": foreign_cores}
     judged = verdict(values)
     if judged is not None:
         values["bottleneck"], values["bottleneck_evidence"] = judged
-    visible = attempt.env.get("data", {}).get("file_system") in CLIENT_CACHE_VISIBLE
-    found = caveats(spec, results, attempt.cores, visible, foreign_cores)
+    found = caveats(spec, results, attempt.env["cores"], kind in CLIENT_CACHE_VISIBLE, foreign_cores)
+    found += counter_caveats(spec, values)
     record = attempt.record(
         "ok",
         phase="done",
@@ -104,7 +120,11 @@ def measured(
         caveats=list(dict.fromkeys(name for name, _ in found)),
         caveat_details=[f"{name}: {why}" for name, why in found],
     )
-    return record, {"ranks": [asdict(result) for result in results]}
+    return record, _samples(results)
+
+
+def _samples(results: list[RankResult]) -> dict[str, Any]:
+    return {"ranks": [asdict(result) for result in results]}
 
 
 def failure(outcome: Outcome, results: list[RankResult | None], folder: Path) -> tuple[Status, str]:

@@ -85,7 +85,6 @@ class RankResult:
     """Seconds in all steps, uncounted ones included."""
     decoded_sample_bytes: int | None = None
     cache_resident_before: float | None = None
-    cache_note: str | None = None
     final_loss: float | None = None
     device_name: str | None = None
 
@@ -112,7 +111,7 @@ class Heartbeat:
     def __init__(self, folder: Path, rank: int) -> None:
         self.path = folder / f"progress-{rank}"
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
-        os.ftruncate(descriptor, _PROGRESS.size)
+        os.posix_fallocate(descriptor, 0, _PROGRESS.size)  # a full disk is an error here, not a SIGBUS later
         self._map = mmap.mmap(descriptor, _PROGRESS.size)
         os.close(descriptor)
         self._phase, self._step, self._total, self._au = 0, 0, 0, -1.0

@@ -1,6 +1,7 @@
 """The verbs that run trials: sweep, demo, trial."""
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,10 @@ import typer
 
 from benchsuite import datasets, grid
 from benchsuite import sweep as sweeping
-from benchsuite.cli import (
+from benchsuite.errors import UserError, refuse
+from benchsuite.launch import Launcher, load_launcher
+from benchsuite.machine import this_machine
+from benchsuite.options import (
     INTERRUPTED,
     NOTHING_RAN,
     OK,
@@ -21,10 +25,6 @@ from benchsuite.cli import (
     SOME_FAILED,
     PlainFormat,
 )
-from benchsuite.errors import UserError, refuse
-from benchsuite.launch import LAUNCHERS, LAUNCHERS_NOT_YET
-from benchsuite.launch.local import LocalLauncher
-from benchsuite.machine import this_machine
 from benchsuite.progress import SweepDisplay, finished_line
 from benchsuite.show import section_table
 from benchsuite.spec import check_session, parse_sweep, trial_id
@@ -43,14 +43,15 @@ def sweep(
     """Run a sweep file; the exit code."""
     check_session(session)
     statuses = _retry_statuses(retry)
-    if launcher not in ("auto", *LAUNCHERS):
-        raise refuse("--launcher", launcher, ("auto", *LAUNCHERS), LAUNCHERS_NOT_YET)
-    plan = grid.expand(grid.load_sweep(file, overrides), this_machine())
+    chosen = load_launcher(launcher)
+    bundled = Path(str(files("benchsuite"))) / "sweeps" / file.name
+    known = bundled if not file.exists() and file.parent == Path() and bundled.is_file() else file
+    plan = grid.expand(grid.load_sweep(known, overrides), this_machine())
     store = ResultsStore(store_path)
     if dry_run:
         return _print_plan(plan, store, session)
     store.check_writable()
-    return _run(plan, store, session, statuses)
+    return _run(plan, store, session, statuses, chosen)
 
 
 def _retry_statuses(text: str) -> frozenset[str]:
@@ -94,7 +95,14 @@ def _skipped_lines(plan: grid.Plan) -> list[str]:
     return [f"skipped {points_in_words(labels)}: {reason}" for reason, labels in reasons.items()]
 
 
-def _run(plan: grid.Plan, store: ResultsStore, session: str, retry: frozenset[str]) -> int:
+def _run(
+    plan: grid.Plan,
+    store: ResultsStore,
+    session: str,
+    retry: frozenset[str],
+    chosen: Launcher,
+    show: bool = False,
+) -> int:
     state = sweeping.status(plan, store, session, retry)
     with SweepDisplay() as display:
         display.say(f"{_summary(plan, state)} · session {session} · store {store.path}")
@@ -106,32 +114,36 @@ def _run(plan: grid.Plan, store: ResultsStore, session: str, retry: frozenset[st
             return NOTHING_RAN
         if not state.todo:
             display.say(_nothing_left(state, session))
-            return SOME_FAILED if state.num_failed else OK
+            if show:
+                _show(plan, store, session)
+            return _exit_code([], state)
         try:
-            with LocalLauncher() as launcher, _one_interrupt():
+            with chosen as launcher, _one_interrupt():
                 records = sweeping.run(plan, state.todo, store, launcher, session, display)
         except (KeyboardInterrupt, sweeping.Terminated) as stop:
             display.say("stopped early: the trial in flight was dropped, the rest is kept; the same command goes on")
             return INTERRUPTED if isinstance(stop, KeyboardInterrupt) else REQUEUE
+    _show(plan, store, session)
+    return _exit_code(records, state)
+
+
+def _show(plan: grid.Plan, store: ResultsStore, session: str) -> None:
+    """The table of a plan's points, and where everything was written."""
     asked = {point.point_id for point in plan.points} | {skipped.point.point_id for skipped in plan.skipped}
     section_table(section_of(store, asked, session))
-    typer.echo(f"written: {store.path.absolute()} (segments/*.jsonl) · next: benchsuite report --store {store.path}")
-    return _exit_code(records, state)
+    command = sys.argv[0] if Path(sys.argv[0]).name == "benchsuite" else "benchsuite"
+    typer.echo(f"written: {store.path.absolute()} (segments/*.jsonl) · next: {command} report --store {store.path}")
 
 
 def _nothing_left(state: sweeping.Status, session: str) -> str:
     text = f"nothing left to do: all {sum(state.finished.values())} trials of session {session!r} are in the store"
     if state.num_failed:
         text += f", {state.num_failed} of them failed (--retry failed,oom,timeout runs those again)"
-    return f"{text}; --session NAME measures anew"
+    return f"{text}; --session NAME measures anew, `benchsuite report` shows them"
 
 
 def _exit_code(records: list[TrialRecord], state: sweeping.Status) -> int:
-    ok = sum(record.status == "ok" for record in records) + state.finished.get("ok", 0)
-    if not ok:
-        return NOTHING_RAN
-    failed = any(record.status != "ok" for record in records) or state.num_failed
-    return SOME_FAILED if failed else OK
+    return SOME_FAILED if state.num_failed or any(record.status != "ok" for record in records) else OK
 
 
 @contextmanager
@@ -162,9 +174,10 @@ def demo(folder: Path, store_path: Path, session: str, samples: int) -> int:
     if not is_dataset(folder / "webdataset"):
         datasets.convert(folder / "files", folder / "webdataset", "resnet50", "tiny", "webdataset", DEMO_SHARD_SAMPLES)
     resource = files("benchsuite") / "sweeps" / "demo.yaml"
-    value: dict[str, Any] = grid.override(grid.parse_yaml(resource.read_text(), "demo.yaml"), [f"data.root={folder}"])
+    value: dict[str, Any] = grid.parse_yaml(resource.read_text(), "demo.yaml")
+    value["base"]["data"]["root"] = str(folder)
     plan = grid.expand(parse_sweep(value), this_machine())
-    return _run(plan, store, session, frozenset())
+    return _run(plan, store, session, frozenset(), load_launcher("auto"), show=True)
 
 
 def trial(spec: Path, validate: bool, overrides: list[str], format: PlainFormat) -> int:
@@ -181,7 +194,7 @@ def trial(spec: Path, validate: bool, overrides: list[str], format: PlainFormat)
     if validate:
         typer.echo(f"ok: {point.point_id} can run here: {point.spec.model_dump_json(exclude_defaults=True)}")
         return OK
-    record = inprocess.run(point.spec) if point.spec.ranks == 1 else inprocess.run_forked(point)
+    record = inprocess.run_point(point) if inprocess.fits_one_process(point) else inprocess.run_forked(point)
     if format is PlainFormat.json:
         typer.echo(record.model_dump_json(indent=1))
     else:

@@ -1,20 +1,24 @@
 """Print what a store holds."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import pandas as pd
 import typer
 from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
 
-from benchsuite.cli import TableFormat
 from benchsuite.errors import refuse
+from benchsuite.options import TableFormat
 from results.report.markdown import report as markdown
 from results.report.sections import Section, sections
-from results.report.summary import LEGEND, answer, trust
+from results.report.summary import LEGEND, answer, remedies, trust
 from results.report.tables import (
     ABSENT,
     COLUMNS,
+    POINT_COLUMNS,
     TRIAL_COLUMNS,
     Column,
     Row,
@@ -28,14 +32,27 @@ from results.report.tables import (
 )
 from results.store import ResultsStore
 
-MIN_WIDTH = 150
-"""Tables are not squeezed into less where output is not a terminal."""
+UNLIMITED_WIDTH = 2000
+"""Nothing is cut or wrapped where output is not a terminal."""
+DROPPED_FIRST = ("= load+h2d+fwd+bwd+exch+upd", "caveats", "from storage", "MB/s", "samples/s", "ms/step", "trial")
+"""Columns that a narrow terminal does without, in this order."""
 
 
 def console() -> Console:
     """Standard output, wide where it is not a terminal."""
     out = Console(highlight=False)
-    return out if out.is_terminal else Console(highlight=False, width=MIN_WIDTH)
+    return out if out.is_terminal else Console(highlight=False, width=UNLIMITED_WIDTH)
+
+
+def fitting_table(found: Sequence[Row], columns: Sequence[Column], out: Console) -> Table:
+    """The table with as many columns as the terminal has room for."""
+    table = as_table(found, columns)
+    for heading in DROPPED_FIRST:
+        if Measurement.get(out, out.options.update(width=UNLIMITED_WIDTH), table).maximum <= out.width:
+            break
+        columns = [column for column in columns if column.heading != heading]
+        table = as_table(found, columns)
+    return table
 
 
 def _print(found: list[Row], columns: tuple[Column, ...], format: TableFormat) -> None:
@@ -46,7 +63,8 @@ def _print(found: list[Row], columns: tuple[Column, ...], format: TableFormat) -
     elif format is TableFormat.md:
         typer.echo(as_markdown(found, columns))
     else:
-        console().print(as_table(found, columns))
+        out = console()
+        out.print(fitting_table(found, columns, out))
 
 
 def results(store: Path, format: TableFormat, by: str) -> None:
@@ -54,7 +72,7 @@ def results(store: Path, format: TableFormat, by: str) -> None:
     if by == "trial":
         _print([*rows(ResultsStore(store).frame())], TRIAL_COLUMNS, format)
     elif by == "point":
-        _print([*rows(ResultsStore(store).frame(by="point"))], COLUMNS, format)
+        _print([*rows(ResultsStore(store).frame(by="point"))], POINT_COLUMNS, format)
     else:
         raise refuse("--by", by, ("trial", "point"))
 
@@ -93,8 +111,10 @@ def section_table(section: Section) -> None:
     out = console()
     out.print(section.title, style="bold", markup=False)
     out.print(f"-> {answer(section.points)}", markup=False)
-    out.print(as_table(section.points, COLUMNS))
+    out.print(fitting_table(section.points, COLUMNS, out))
     for line in troubles(section.trials):
         out.print(line, markup=False)
     out.print(trust(section.trials), markup=False)
+    for line in remedies(section.trials):
+        out.print(f"  {line}", markup=False)
     out.print(LEGEND, style="dim", markup=False)

@@ -132,6 +132,9 @@ def check_names(spec: TrialSpec) -> None:
         UserError: with what was given, what is allowed and the nearest match.
     """
     workload_names = workloads.names(workloads.WORKLOADS, "benchsuite.workloads")
+    if ":" in spec.workload:
+        known = ", ".join(workload_names)
+        raise UserError(f"workload {spec.workload!r}: files are not yet supported; allowed: {known}")
     if spec.workload not in workload_names:
         raise refuse("workload", spec.workload, workload_names, workloads.WORKLOADS_NOT_YET)
     if spec.parallelism not in workloads.MODES:

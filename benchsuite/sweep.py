@@ -3,18 +3,16 @@
 import shutil
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
-from benchsuite.environment import environment, file_system
 from benchsuite.errors import UserError
 from benchsuite.grid import Plan, Point
 from benchsuite.launch import Launcher, Outcome
-from benchsuite.machine import this_machine
-from benchsuite.outcome import Attempt, conclude, work_folder
+from benchsuite.outcome import Attempt, conclude, new_attempt, work_folder
 from benchsuite.ranks import Progress
 from benchsuite.spec import trial_id
 from results.record import TrialRecord
@@ -60,9 +58,7 @@ class Status:
 
 def status(plan: Plan, store: ResultsStore, session: str, retry: frozenset[str] = frozenset()) -> Status:
     """Which trials of a plan its session still lacks, repeats interleaved over the points."""
-    known: dict[str, str] = {}
-    if (store.path / "segments").is_dir():
-        known = {record.trial_id: record.status for record in store.latest()}
+    known = {record.trial_id: record.status for record in store.latest()} if store.exists() else {}
     todo: list[Todo] = []
     finished: dict[str, int] = {}
     repeats = max((point.spec.measure.repeats for point in plan.points), default=0)
@@ -129,45 +125,29 @@ def run_one(
     except (KeyboardInterrupt, Terminated):
         record, _ = conclude(attempt, Outcome(interrupted=True), folder)
         store.append(record)
+        _remove(folder)
         raise
     record, samples = conclude(attempt, outcome, folder)
     record = store.append(record, samples)
     if record.status == "ok":
-        shutil.rmtree(folder, ignore_errors=True)
-        _remove_empty(folder.parent)
+        _remove(folder)
     return record
 
 
-def _remove_empty(folder: Path) -> None:
-    try:
-        folder.rmdir()
-    except OSError:
-        return
+def _remove(folder: Path) -> None:
+    """Remove an attempt's work folder, and its trial's where that was the last."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):
+        folder.parent.rmdir()
 
 
 def _attempt(plan: Plan, item: Todo, session: str) -> Attempt:
-    return Attempt(
-        item.point,
-        session,
-        item.repeat,
-        plan.sweep.name,
-        plan.sweep.question,
-        _environment(item.point.dataset),
-        this_machine().cores,
-    )
-
-
-def _environment(dataset: Path | None) -> dict[str, Any]:
-    """The facts of this machine, gathered anew for the load of the moment."""
-    facts = environment()
-    return {**facts, "data": file_system(dataset)} if dataset else facts
+    return new_attempt(item.point, session, item.repeat, plan.sweep.name, plan.sweep.question)
 
 
 def record_skipped(plan: Plan, store: ResultsStore, session: str) -> None:
     """Let the store know once per session which points were skipped, and why, so that reports show them."""
-    known: dict[str, TrialRecord] = {}
-    if (store.path / "segments").is_dir():
-        known = {record.trial_id: record for record in store.latest()}
+    known = {record.trial_id: record for record in store.latest()} if store.exists() else {}
     for skipped in plan.skipped:
         before = known.get(trial_id(skipped.point.point_id, session, 0))
         if before is not None and (before.status in FINISHED or before.reason == skipped.reason):

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import torch
 import torch.distributed as dist
-from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+from torch.distributed import HashStore, PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 import storage
 import workloads
@@ -46,7 +46,8 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
     keep.append(feed)
     batch = feed() if feed else None
     first_batch_s = time.perf_counter() - built_s if feed else None
-    _join(rendezvous, me, device, spec.measure.timeout_s)
+    if spec.parallelism != "none":
+        _join(rendezvous, me, device, spec.measure.timeout_s)
 
     heart.phase("build")
     torch.manual_seed(spec.measure.seed)
@@ -96,10 +97,10 @@ def _settle(spec: TrialSpec, me: RankIdentity) -> torch.device:
     return device
 
 
-def _rendezvous(me: RankIdentity, timeout_s: float) -> TCPStore | None:
-    """The key-value store where ranks meet; the launcher has bound its port."""
+def _rendezvous(me: RankIdentity, timeout_s: float) -> Store:
+    """The key-value store where ranks meet; the launcher has bound its port. One rank needs no socket."""
     if me.world_size == 1:
-        return None
+        return HashStore()
     return TCPStore(
         "127.0.0.1",
         me.master_port,
@@ -111,9 +112,7 @@ def _rendezvous(me: RankIdentity, timeout_s: float) -> TCPStore | None:
     )
 
 
-def _prepare_cache(
-    spec: TrialSpec, dataset: Dataset | None, me: RankIdentity, rendezvous: TCPStore | None
-) -> float | None:
+def _prepare_cache(spec: TrialSpec, dataset: Dataset | None, me: RankIdentity, rendezvous: Store) -> float | None:
     """Bring the page cache to the state asked for, once per node, before any rank reads; its measured residency."""
     if dataset is None or spec.data.source != "storage":
         return None
@@ -122,15 +121,13 @@ def _prepare_cache(
         files = dataset.data_files()
         (pagecache.evict if spec.data.cache == "cold" else pagecache.warm)(files)
         resident = pagecache.residency(files).fraction
-    if rendezvous is not None:
-        if me.local_rank == 0:
-            rendezvous.set("cache", "ready")
-        rendezvous.wait(["cache"])
+        rendezvous.set("cache", "ready")
+    rendezvous.wait(["cache"])
     return resident
 
 
 def _open_feed(spec: TrialSpec, workload: Workload, dataset: Dataset, me: RankIdentity, device: torch.device) -> Feed:
-    """The rank's loader. Its workers fork here, before the process group's sockets and threads exist."""
+    """The rank's loader. Its workers fork here, before the process group, whose sockets they would inherit."""
     changes: dict[str, object] = {"pin_memory": spec.data.pin_memory and device.type == "cuda"}
     if spec.data.source == "memory":
         changes["num_workers"] = 0
@@ -147,10 +144,8 @@ def _open_feed(spec: TrialSpec, workload: Workload, dataset: Dataset, me: RankId
     return Feed(loader, dataset, spec.rank_batch)
 
 
-def _join(rendezvous: TCPStore | None, me: RankIdentity, device: torch.device, timeout_s: float) -> None:
+def _join(rendezvous: Store, me: RankIdentity, device: torch.device, timeout_s: float) -> None:
     """Form the process group: NCCL between CUDA devices, gloo between CPUs."""
-    if rendezvous is None:
-        return
     cuda = device.type == "cuda"
     dist.init_process_group(
         "nccl" if cuda else "gloo",

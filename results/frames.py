@@ -1,6 +1,8 @@
 """Records as DataFrames: one row per trial, or per point."""
 
+import math
 from collections.abc import Mapping
+from statistics import median
 from typing import Any
 
 import pandas as pd
@@ -8,6 +10,7 @@ from scipy.stats import binom
 
 from results.record import Figures, TrialRecord
 
+Row = dict[str, Any]
 MIN_REPEATS_FOR_INTERVAL = 6
 FAILED = ("failed", "oom", "timeout")
 STEP = (
@@ -20,6 +23,7 @@ STEP = (
     "update_s",
     "step_s_mean",
 )
+OF_A_TRIAL = ("trial_id", "record_id", "repeat", "caveats", "caveat_details")
 VERDICT = ("bottleneck", "bottleneck_evidence")
 UNSTABLE_SPREAD = 0.10
 """Repeats whose throughput spreads by more than this share of its median are flagged `unstable`."""
@@ -34,7 +38,7 @@ def flatten(prefix: str, value: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def row(record: TrialRecord) -> dict[str, Any]:
+def row(record: TrialRecord) -> Row:
     """One flat row: identity and status, figures, then spec.*, dataset.* and env.*."""
     own = record.model_dump(exclude={"figures", "spec", "dataset", "env"})
     return {
@@ -71,9 +75,10 @@ def median_interval(values: list[float]) -> tuple[float | None, float | None]:
     return ordered[max(skipped, 0)], ordered[-1 - max(skipped, 0)]
 
 
-def middle(repeats: pd.DataFrame, name: str) -> "pd.Series[Any]":
-    """The repeat with the median of a figure; of two the lower."""
-    return repeats.sort_values(name).iloc[(max(int(repeats[name].count()), 1) - 1) // 2]
+def middle(repeats: list[Row], name: str) -> Row:
+    """The repeat with the median of a figure; of two the lower. Repeats that lack it come last."""
+    known = sorted((row for row in repeats if _known(row[name])), key=lambda row: float(row[name]))
+    return known[(len(known) - 1) // 2] if known else repeats[0]
 
 
 def by_point(trials: pd.DataFrame, figures: list[str]) -> pd.DataFrame:
@@ -87,22 +92,32 @@ def by_point(trials: pd.DataFrame, figures: list[str]) -> pd.DataFrame:
     """
     if trials.empty:
         return trials
-    rows = []
-    for _, group in trials.groupby(["session", "point_id"], sort=False):
-        ok = group[group["status"] == "ok"]
-        first = (ok if len(ok) else group).iloc[0]
-        entry = first.drop(labels=["trial_id", "record_id", "repeat", "caveats", "caveat_details"]).to_dict()
-        entry["repeats"], entry["repeats_failed"] = len(ok), int(group["status"].isin(FAILED).sum())
-        entry["caveats"] = sorted({name for names in group["caveats"] for name in names})
-        for name in figures:
-            if pd.api.types.is_numeric_dtype(trials[name]):
-                entry[name] = ok[name].median()
-                entry[f"{name}_min"], entry[f"{name}_max"] = ok[name].min(), ok[name].max()
-                entry[f"{name}_low"], entry[f"{name}_high"] = median_interval(ok[name].dropna().tolist())
-        if len(ok):
-            entry |= middle(ok, "step_s_mean")[list(STEP)].to_dict() | middle(ok, "au")[list(VERDICT)].to_dict()
-        rate = entry["samples_per_s"]
-        spread = (entry["samples_per_s_max"] - entry["samples_per_s_min"]) / rate if rate else 0.0
-        entry["unstable"] = bool(spread > UNSTABLE_SPREAD)
-        rows.append(entry)
-    return pd.DataFrame(rows).sort_values("order", kind="stable").reset_index(drop=True)
+    numeric = [name for name in figures if pd.api.types.is_numeric_dtype(trials[name])]
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for entry in trials.to_dict(orient="records"):
+        groups.setdefault((entry["session"], entry["point_id"]), []).append({str(k): v for k, v in entry.items()})
+    points = pd.DataFrame([_point(repeats, numeric) for repeats in groups.values()])
+    return points.sort_values("order", kind="stable").reset_index(drop=True)
+
+
+def _point(repeats: list[Row], numeric: list[str]) -> Row:
+    """One point's row from those of its repeats."""
+    ok = [row for row in repeats if row["status"] == "ok"]
+    point = {name: value for name, value in (ok or repeats)[0].items() if name not in OF_A_TRIAL}
+    for name in numeric:
+        values = sorted(float(row[name]) for row in ok if _known(row[name]))
+        point[name] = median(values) if values else math.nan
+        point[f"{name}_min"], point[f"{name}_max"] = (values[0], values[-1]) if values else (math.nan, math.nan)
+        point[f"{name}_low"], point[f"{name}_high"] = median_interval(values)
+    if ok:
+        step, judged = middle(ok, "step_s_mean"), middle(ok, "au")
+        point |= {name: step[name] for name in STEP} | {name: judged[name] for name in VERDICT}
+    point["repeats"], point["repeats_failed"] = len(ok), sum(row["status"] in FAILED for row in repeats)
+    point["caveats"] = sorted({name for row in repeats for name in row["caveats"]})
+    rate, low, high = (point[name] for name in ("samples_per_s", "samples_per_s_min", "samples_per_s_max"))
+    point["unstable"] = _known(rate) and high - low > UNSTABLE_SPREAD * rate
+    return point
+
+
+def _known(value: Any) -> bool:
+    return value is not None and not (isinstance(value, float) and math.isnan(value))

@@ -19,13 +19,17 @@ class Figures(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    samples_per_s: float | None = Field(None, description="all ranks, over the counted windows, queue drain taken out")
+    samples_per_s: float | None = Field(
+        None, description="all ranks, over the counted windows, less what the queues lost"
+    )
     tokens_per_s: float | None = None
     au: float | None = Field(None, description="step time with its input in memory / step time; never clipped")
     au_mlperf: float | None = None
     input_stall_fraction: float | None = Field(None, description="share of the step spent waiting for input")
     cpu_contention_fraction: float | None = Field(None, description="share of the step runnable but not running")
-    io_bytes_per_s: float | None = Field(None, description="stored bytes of the samples consumed, all ranks")
+    io_bytes_per_s: float | None = Field(
+        None, description="stored bytes consumed, all ranks, at the rate of samples_per_s"
+    )
     decoded_bytes_per_s: float | None = Field(None, description="bytes of the tensors consumed, all ranks")
     storage_bytes_per_s: float | None = Field(None, description="bytes that came from storage, by process counters")
     cache_hit_fraction: float | None = Field(None, description="max(0, 1 - storage bytes / bytes read)")
@@ -53,7 +57,7 @@ class Figures(BaseModel):
     gpu_busy_fraction: float | None = None
     stage_s: float | None = None
     first_batch_s: float | None = Field(None, description="loader built to first batch, slowest rank")
-    startup_s: float | None = Field(None, description="launch to first step, slowest rank")
+    startup_s: float | None = Field(None, description="launch to first step, slowest rank; launcher running already")
     read_s_per_sample: float | None = Field(None, description="seconds a reader spends reading one sample")
     decode_s_per_sample: float | None = Field(None, description="seconds a reader spends decoding one sample")
     reader_busy_fraction: float | None = Field(None, description="share of the time that readers read or decode")
@@ -90,7 +94,7 @@ class TrialRecord(BaseModel):
     order: int = Field(0, description="position of the point in its sweep")
     started_at: str
     finished_at: str
-    wall_s: float | None = Field(None, description="launch to record, all included")
+    wall_s: float | None = Field(None, description="from turning to the trial to its record, not yet written")
     phase: str | None = Field(None, description="the last phase reached")
     spec: dict[str, Any]
     dataset: dict[str, Any] | None = None

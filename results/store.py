@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
@@ -20,6 +20,14 @@ from results.record import Figures, TrialRecord
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+def _fsync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 SAMPLES = ".samples.jsonl"
@@ -40,6 +48,7 @@ class _Segment:
         if self._file is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("ab", buffering=0)
+            _fsync_folder(self.path.parent)
         data = line.encode() + b"\n"
         written = self._file.write(data)
         if written != len(data):
@@ -56,6 +65,17 @@ class ResultsStore:
         self._samples: _Segment | None = None
         self.num_unreadable = 0
         """Lines that the last reading passed over: torn, damaged, or of a kind this version does not know."""
+
+    def exists(self) -> bool:
+        """Whether anything was ever stored here.
+
+        Raises:
+            StoreError: this user may not look.
+        """
+        try:
+            return (self.path / "segments").is_dir()
+        except OSError as error:
+            raise StoreError(f"store {self.path}: cannot be read: {error.strerror}") from error
 
     def check_writable(self) -> None:
         """Make the store's folder and a probe file in it.
@@ -117,7 +137,7 @@ class ResultsStore:
         Raises:
             StoreError: no such store, or one that cannot be read.
         """
-        if not (self.path / "segments").is_dir():
+        if not self.exists():
             raise StoreError(f"store {self.path}: no results there; name one with --store or BENCHSUITE_STORE")
         found: dict[str, TrialRecord] = {}
         self.num_unreadable = 0
@@ -148,16 +168,20 @@ class ResultsStore:
         """The raw samples of a record, or None where it has none."""
         if record.samples_file is None:
             return None
-        path = self.path / "segments" / record.samples_file
+        path = self.path / "segments" / Path(record.samples_file).name
         if not path.is_file():
             return None
         return next((line for line in self._lines(path) if line.get("record_id") == record.record_id), None)
 
-    def frame(self, by: Literal["trial", "point"] = "trial") -> "pd.DataFrame":
+    def frame(
+        self, by: Literal["trial", "point"] = "trial", where: Callable[[TrialRecord], bool] = lambda record: True
+    ) -> "pd.DataFrame":
         """One row per trial (its last attempt), or per point and session with the median and range over repeats."""
         from results.frames import by_point, trial_frame
 
-        trials = trial_frame(self.latest())
+        trials = trial_frame([record for record in self.latest() if where(record)])
+        if by not in ("trial", "point"):
+            raise StoreError(f"frame: by {by!r} is unknown; allowed: trial, point")
         return trials if by == "trial" else by_point(trials, list(Figures.model_fields))
 
     def sql(self, query: str) -> "pd.DataFrame":

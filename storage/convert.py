@@ -16,9 +16,9 @@ import simplejpeg
 
 from storage import FORMATS, generate, load
 from storage.format import (
+    IMAGE_FIELDS,
     Dataset,
     DatasetError,
-    FieldInfo,
     FileInfo,
     Format,
     IndexRow,
@@ -33,7 +33,6 @@ from storage.format import (
     write_manifest,
 )
 
-IMAGE_FIELDS = [FieldInfo(name="image", dtype="jpeg"), FieldInfo(name="label", dtype="int64", shape=[])]
 JPEG_SUFFIXES = {".jpg", ".jpeg"}
 JPEG_END = b"\xff\xd9"
 _PR_SET_PDEATHSIG = 1
@@ -147,7 +146,7 @@ def _store(
             num_samples=len(rows),
             num_classes=max(row.label for row in rows) + 1,
             stored_bytes=sum(row.bytes for row in rows),
-            fields=IMAGE_FIELDS,
+            fields=list(IMAGE_FIELDS),
             files=[] if form.file_per_sample else [_file_info(partial_folder, *item) for item in stored.items()],
             dataset_id=dataset_id((row.key, row.digest) for row in rows),
             created={**created, "conversion_s": round(time.perf_counter() - started, 3), "num_files": len(stored)},

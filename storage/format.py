@@ -58,6 +58,9 @@ class FieldInfo(BaseModel):
     shape: list[int] | None = None
 
 
+IMAGE_FIELDS = (FieldInfo(name="image", dtype="jpeg"), FieldInfo(name="label", dtype="int64", shape=[]))
+
+
 class FileInfo(BaseModel):
     """One data file, its size and the digest (blake2b, 128 bits) of its content."""
 
@@ -254,8 +257,15 @@ def write_manifest(folder: Path, rows: list[IndexRow], manifest: Manifest) -> No
 
 
 def is_dataset(folder: Path) -> bool:
-    """Whether `folder` holds a finished dataset."""
-    return (folder / MANIFEST).is_file()
+    """Whether `folder` holds a finished dataset.
+
+    Raises:
+        DatasetError: this user may not look.
+    """
+    try:
+        return (folder / MANIFEST).is_file()
+    except OSError as error:
+        raise DatasetError(f"{folder}: {error.strerror}") from error
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -276,7 +286,8 @@ def read_manifest(folder: Path) -> Manifest:
         raise DatasetError(f"{path}: {error.strerror}") from error
     except ValidationError as error:
         first = error.errors()[0]
-        raise DatasetError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        where = ".".join(map(str, first["loc"]))
+        raise DatasetError(": ".join(filter(None, [str(path), where, first["msg"]]))) from error
     if manifest.schema_version > SCHEMA_VERSION:
         raise DatasetError(
             f"{path}: schema_version {manifest.schema_version}; this version reads up to {SCHEMA_VERSION}"

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+READS_COUNTED = frozenset({"ext4", "xfs", "btrfs", "overlay", "f2fs", "nfs", "nfs4"})
+"""File systems whose reads from storage the kernel adds to a process's counters; others would show as zero."""
+
 
 @dataclass(frozen=True)
 class ProcessIO:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from storage.format import DatasetError, FieldInfo, Sample
+from storage.format import IMAGE_FIELDS, DatasetError, FieldInfo, Sample
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -93,8 +93,4 @@ def decode_image(sample: Sample, params: Mapping[str, int], rng: random.Random) 
     return {"image": normalised, "label": torch.tensor(label)}
 
 
-IMAGE = Kind(
-    "image",
-    (FieldInfo(name="image", dtype="jpeg"), FieldInfo(name="label", dtype="int64", shape=[])),
-    decode_image,
-)
+IMAGE = Kind("image", IMAGE_FIELDS, decode_image)

@@ -15,8 +15,11 @@ _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 _MAP_FAILED = ctypes.c_void_p(-1).value
-CLIENT_CACHE_VISIBLE = frozenset({"ext4", "xfs", "btrfs", "tmpfs", "overlay", "f2fs", "zfs", "nfs", "nfs4", "lustre"})
-"""File systems whose client cache is the kernel's page cache, so that mincore tells the truth about the client."""
+CLIENT_CACHE_VISIBLE = frozenset({"ext4", "xfs", "btrfs", "tmpfs", "overlay", "f2fs", "nfs", "nfs4", "lustre"})
+"""File systems whose client cache is the kernel's page cache, so that mincore tells the truth about the client.
+
+ZFS keeps a cache of its own; GPFS, DAOS and FUSE may.
+"""
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,15 @@ A launcher is built without arguments, is a context manager, and has the method 
 LAUNCHERS through the entry point group `benchsuite.launchers`.
 """
 
+import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from benchsuite.errors import refuse
 from benchsuite.ranks import Progress
 from benchsuite.spec import TrialSpec
 
@@ -40,6 +43,23 @@ class Outcome:
     launcher_error: str | None = None
     foreign_cores: float | None = None
     """Cores that other processes kept busy meanwhile; None where the launcher cannot tell."""
+
+
+def load_launcher(name: str) -> "Launcher":
+    """A launcher by name; `auto` is the local one.
+
+    Raises:
+        UserError: no such launcher.
+    """
+    name = "local" if name == "auto" else name
+    if name in LAUNCHERS:
+        made: Launcher = pkgutil.resolve_name(LAUNCHERS[name])()
+        return made
+    found = {entry.name: entry for entry in entry_points(group="benchsuite.launchers")}
+    if name not in found:
+        raise refuse("--launcher", name, ("auto", *LAUNCHERS, *found), LAUNCHERS_NOT_YET)
+    added: Launcher = found[name].load()()
+    return added
 
 
 class Launcher(Protocol):

@@ -61,7 +61,7 @@ class LocalLauncher:
         """Run a trial's ranks; an interrupt ends them all before it is passed on."""
         try:
             self._ensure_ready()
-            self._send(
+            sent = self._send(
                 {
                     "spec": spec.model_dump_json(),
                     "dataset": str(dataset) if dataset else None,
@@ -71,9 +71,10 @@ class LocalLauncher:
                     "launched_s": time.perf_counter(),
                 }
             )
-            reply = self._await_reply(spec, folder, on_progress)
-        except BrokenPipeError:
-            reply = None
+            reply = self._await_reply(spec, folder, on_progress) if sent else None
+        except TimeoutError:
+            self.close()
+            return Outcome(timed_out=True)
         except BaseException:
             self.close()
             raise
@@ -85,20 +86,32 @@ class LocalLauncher:
         return Outcome(exits=exits, **reply)
 
     def _ensure_ready(self) -> None:
+        if self._zygote is not None and self._zygote.poll() is not None:
+            self.close()
         if self._zygote is None:
             self.start()
         if not self._ready and self._receive(time.monotonic() + START_TIMEOUT_S) is None:
             raise UserError(f"ranks cannot be started: {self._last_words()}")
         self._ready = True
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any]) -> bool:
+        """Send a request; False when the zygote is gone."""
         assert self._zygote is not None and self._zygote.stdin is not None
-        self._zygote.stdin.write(json.dumps(message).encode() + b"\n")
-        self._zygote.stdin.flush()
+        try:
+            self._zygote.stdin.write(json.dumps(message).encode() + b"\n")
+            self._zygote.stdin.flush()
+        except BrokenPipeError:
+            return False
+        return True
 
     def _await_reply(
         self, spec: TrialSpec, folder: Path, on_progress: Callable[[Progress], None]
     ) -> dict[str, Any] | None:
+        """The zygote's reply; None when it has ended.
+
+        Raises:
+            TimeoutError: it has not ended the trial in time.
+        """
         deadline = time.monotonic() + spec.measure.timeout_s + CLEANUP_GRACE_S
         while time.monotonic() < deadline:
             reply = self._receive(time.monotonic() + REFRESH_S)
@@ -110,7 +123,7 @@ class LocalLauncher:
             progress = read_progress(folder, 0)
             if progress is not None:
                 on_progress(progress)
-        return None
+        raise TimeoutError
 
     def _receive(self, deadline: float) -> dict[str, Any] | None:
         """The next reply, or None when there is none by the deadline or the zygote has closed its pipe."""

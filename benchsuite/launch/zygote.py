@@ -1,6 +1,6 @@
-"""The zygote: a single-threaded process that has torch imported, forks the ranks of a trial and watches them.
+"""The zygote: a process that has torch imported, forks the ranks of a trial and watches them.
 
-It touches no CUDA and runs no tensor operation: a fork taken after either hangs or fails in its children. Requests
+It touches no CUDA and starts no thread pool: a fork taken after either hangs or fails in its children. Requests
 and replies are JSON lines on stdin and stdout; when stdin closes, everything is killed and the zygote ends.
 """
 
@@ -37,8 +37,12 @@ from storage.format import DatasetError
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+IGNORED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Schedulers signal every process of a job: the zygote leaves it to the sweep to end the trial."""
 PEERS_GRACE_S = 0.2
 """After a rank has failed, how long the others may take to fail of themselves and say why."""
+MAX_POLL_S = 3600.0
+REAP_PAUSE_S = 0.002
 STACKS_GRACE_S = 0.3
 """After a time-out, how long ranks may take to write where they hang."""
 MAX_TEMPORARY_LENGTH = 50
@@ -113,18 +117,11 @@ class Control:
         os.close(self.outbox)
 
 
-def rank_main(request: dict[str, Any], me: RankIdentity, control: Control) -> NoReturn:
+def rank_main(request: dict[str, Any], me: RankIdentity, control: Control, zygote: int) -> NoReturn:
     """A forked rank: run, leave the result, and exit without unwinding (torch's groups may hang in destructors)."""
-    control.close_in_child()
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    log = os.open(me.log_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
-    os.environ["TMPDIR"] = tempfile.tempdir = request["scratch"]
-    os.environ |= {"RANK": str(me.rank), "WORLD_SIZE": str(me.world_size), "LOCAL_RANK": str(me.local_rank)}
     keep: list[object] = []
     try:
+        _become_rank(request, me, control, zygote)
         spec = TrialSpec.model_validate_json(request["spec"])
         dataset = Path(request["dataset"]) if request["dataset"] else None
         run_rank(spec, dataset, me, keep).write(me.result_path)
@@ -132,10 +129,28 @@ def rank_main(request: dict[str, Any], me: RankIdentity, control: Control) -> No
             torch.distributed.barrier()
         os._exit(0)
     except BaseException as error:  # the traceback keeps what must not be destroyed
-        traceback.print_exception(error)
-        failed_result(me.rank, error).write(me.result_path)
-        sys.stderr.flush()
+        try:
+            failed_result(me.rank, error).write(me.result_path)
+            traceback.print_exception(error)
+            sys.stderr.flush()
+        finally:
+            os._exit(1)
+
+
+def _become_rank(request: dict[str, Any], me: RankIdentity, control: Control, zygote: int) -> None:
+    """What a fresh fork of the zygote does first: signals, descriptors, log, environment."""
+    for number in IGNORED_SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    control.close_in_child()
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != zygote:
         os._exit(1)
+    log = os.open(me.log_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    os.environ["TMPDIR"] = tempfile.tempdir = request["scratch"]
+    os.environ |= {"RANK": str(me.rank), "WORLD_SIZE": str(me.world_size), "LOCAL_RANK": str(me.local_rank)}
 
 
 def fork_ranks(request: dict[str, Any], control: Control) -> list[int]:
@@ -145,6 +160,7 @@ def fork_ranks(request: dict[str, Any], control: Control) -> list[int]:
     port = listener.getsockname()[1]
     listener.set_inheritable(True)
     pids: list[int] = []
+    zygote = os.getpid()
     for rank in range(world_size):
         me = RankIdentity(
             rank, world_size, rank, Path(request["folder"]), request["launched_s"], port, listener.fileno()
@@ -152,7 +168,7 @@ def fork_ranks(request: dict[str, Any], control: Control) -> list[int]:
         pid = os.fork()
         if pid == 0:
             os.setpgid(0, pids[0] if pids else 0)
-            rank_main(request, me, control)
+            rank_main(request, me, control, zygote)
         pids.append(pid)
         with suppress(OSError):  # the child has done it already, or has ended
             os.setpgid(pid, pids[0])
@@ -169,7 +185,7 @@ def peek_exit(pid: int) -> tuple[int | None, int | None] | None:
 
 
 def watch(pids: list[int], deadline_s: float, control: Control) -> tuple[dict[int, Any], str | None]:
-    """Wait for the ranks: how each ended of itself, and why the wait ended early (`timeout`, `cancel`, `gone`)."""
+    """Wait for the ranks: how each ended of itself, and why the wait ended early (`timeout`, or `gone` launcher)."""
     poller = select.poll()
     poller.register(control.inbox, select.POLLIN | select.POLLHUP)
     descriptors = {os.pidfd_open(pid): rank for rank, pid in enumerate(pids)}
@@ -183,9 +199,9 @@ def watch(pids: list[int], deadline_s: float, control: Control) -> tuple[dict[in
         if left <= 0:
             early = None if grace_ends < deadline_s else "timeout"
             break
-        for descriptor, _ in poller.poll(left * 1000):
+        for descriptor, _ in poller.poll(min(left, MAX_POLL_S) * 1000):
             if descriptor == control.inbox:
-                early = "gone" if control.receive() is None else "cancel"
+                early = "gone"
                 break
             rank = descriptors[descriptor]
             poller.unregister(descriptor)
@@ -205,14 +221,16 @@ def end_all(pids: list[int], dump_stacks: bool) -> None:
         for pid in pids:
             _signal(os.kill, pid, signal.SIGUSR1)
         time.sleep(STACKS_GRACE_S)
-    _signal(os.killpg, pids[0], signal.SIGKILL)
-    for process in psutil.Process().children(recursive=True):
-        _signal(os.kill, process.pid, signal.SIGKILL)
     while True:
+        _signal(os.killpg, pids[0], signal.SIGKILL)
+        for process in psutil.Process().children(recursive=True):
+            _signal(os.kill, process.pid, signal.SIGKILL)
         try:
-            os.waitpid(-1, 0)
+            while os.waitpid(-1, os.WNOHANG) != (0, 0):
+                pass
         except ChildProcessError:
             return
+        time.sleep(REAP_PAUSE_S)
 
 
 def _signal(send: Any, target: int, number: int) -> None:
@@ -243,7 +261,7 @@ def run_trial(request: dict[str, Any], control: Control) -> bool:
         {
             "exits": ended,
             "timed_out": early == "timeout",
-            "interrupted": early in ("cancel", "gone"),
+            "interrupted": early == "gone",
             "out_of_memory": oom_kills() > kills,
             "foreign_cores": before.foreign_cores(CpuUse.now()),
         }
@@ -265,13 +283,16 @@ def preload() -> None:
 
 def main() -> None:
     """Serve requests until the launcher closes the pipe."""
+    for number in IGNORED_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
     control = Control()
     torch.set_num_threads(1)
     preload()
+    assert not torch.cuda.is_initialized(), "a fork taken now could not use CUDA"  # type: ignore[no-untyped-call]
     control.send({"ready": True})
     while (request := control.receive()) is not None:
-        if "spec" in request and not run_trial(request, control):
+        if not run_trial(request, control):
             return
 
 

@@ -1,8 +1,8 @@
 """The report as Markdown: question, answer, points, trials, what the numbers rest on."""
 
 from results.report.sections import Section, sections
-from results.report.summary import LEGEND, answer, trust
-from results.report.tables import COLUMNS, TRIAL_COLUMNS, as_markdown, troubles
+from results.report.summary import LEGEND, answer, remedies, trust
+from results.report.tables import COLUMNS, TRIAL_COLUMNS, as_markdown, inline, troubles
 from results.store import ResultsStore
 
 
@@ -15,11 +15,16 @@ def report(store: ResultsStore) -> str:
 def _markdown(section: Section) -> str:
     return "\n\n".join(
         [
-            f"## {section.title}",
-            answer(section.points),
+            f"## {inline(section.title)}",
+            inline(answer(section.points)),
             "Median over repeats ± the distance to the farthest:",
             as_markdown(section.points, COLUMNS),
-            "\n".join([trust(section.trials), *(f"- {line}" for line in troubles(section.trials))]),
+            "\n".join(
+                [
+                    trust(section.trials),
+                    *(f"- {inline(line)}" for line in (*troubles(section.trials), *remedies(section.trials))),
+                ]
+            ),
             "Every trial:",
             as_markdown(section.trials, TRIAL_COLUMNS),
         ]

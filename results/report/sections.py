@@ -3,6 +3,8 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from results.frames import by_point
+from results.record import Figures
 from results.report.tables import Row, rows
 from results.store import ResultsStore
 
@@ -18,7 +20,8 @@ class Section:
 
 def sections(store: ResultsStore) -> list[Section]:
     """Every sweep and session of a store, in the order in which they were first seen."""
-    points, trials = rows(store.frame(by="point")), rows(store.frame())
+    frame = store.frame()
+    points, trials = rows(by_point(frame, list(Figures.model_fields))), rows(frame)
     keys = list(dict.fromkeys((row["sweep"], row["session"]) for row in trials))
     several = {sweep for sweep, session in keys if any(other == sweep and s != session for other, s in keys)}
     return [
@@ -33,11 +36,8 @@ def sections(store: ResultsStore) -> list[Section]:
 
 def section_of(store: ResultsStore, point_ids: Collection[str], session: str) -> Section:
     """The points of one plan in one session, whichever sweep measured them."""
-    points, trials = (
-        [row for row in rows(frame) if row["point_id"] in point_ids and row["session"] == session]
-        for frame in (store.frame(by="point"), store.frame())
-    )
-    return _section(points, trials, "")
+    frame = store.frame(where=lambda record: record.point_id in point_ids and record.session == session)
+    return _section(rows(by_point(frame, list(Figures.model_fields))), rows(frame), "")
 
 
 def _section(points: Sequence[Row], trials: Sequence[Row], suffix: str) -> Section:

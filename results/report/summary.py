@@ -6,6 +6,10 @@ from typing import Any
 
 from results.report.tables import Row, is_missing
 
+UNVERIFIED = frozenset({"cache_unverified", "counters_disagree"})
+DOUBTFUL = frozenset({"not_steady", "foreign_load", "counters_disagree"})
+"""Caveats with which a point is not named best or worst while there are others."""
+
 
 def answer(points: Sequence[Row]) -> str:
     """What the points say, in one or two sentences."""
@@ -16,13 +20,15 @@ def answer(points: Sequence[Row]) -> str:
     if not measured:
         best = max(ok, key=lambda row: row["samples_per_s"])
         return f"Fastest is {best['label']}: {best['samples_per_s']:.0f} samples/s. No point read from storage."
-    best, worst = (pick(measured, key=lambda row: row["au"]) for pick in (max, min))
+    trusted = [row for row in measured if not DOUBTFUL & {*row["caveats"]} and not row.get("unstable")] or measured
+    best, worst = (pick(trusted, key=lambda row: row["au"]) for pick in (max, min))
     verdicts = Counter(str(row["bottleneck"]) for row in measured)
     held = ", ".join(f"{name} in {count}" for name, count in verdicts.most_common())
     text = f"Held back by {held} of {len(measured)} points. Best AU {best['au']:.2f} ({best['label']})"
     if len(measured) > 1:
         text += f", worst {worst['au']:.2f} ({worst['label']})"
-    return f"{text}."
+    why = worst.get("bottleneck_evidence")
+    return f"{text}." if not why else f"{text}: {why}."
 
 
 def trust(trials: Sequence[Row]) -> str:
@@ -34,7 +40,7 @@ def trust(trials: Sequence[Row]) -> str:
         seen = [
             row
             for row in asked
-            if _within(row.get("cache_resident_before"), low, high) and "cache_unverified" not in row["caveats"]
+            if _within(row.get("cache_resident_before"), low, high) and not UNVERIFIED & {*row["caveats"]}
         ]
         if asked:
             parts.append(f"{state} verified by mincore in {len(seen)} of {len(asked)}")
@@ -44,12 +50,23 @@ def trust(trials: Sequence[Row]) -> str:
     return "trust: " + " · ".join([*parts, *([f"{skipped} skipped"] if skipped else [])])
 
 
+def remedies(trials: Sequence[Row]) -> list[str]:
+    """The caveats with their arithmetic and what would help, the commonest first."""
+    found = Counter(str(detail) for row in trials if row["status"] == "ok" for detail in row["caveat_details"])
+    lines = [f"{detail}" + (f" (in {count} trials)" if count > 1 else "") for detail, count in found.most_common()]
+    more = [f"and {len(lines) - MAX_REMEDIES} more caveats: see caveat_details"] if len(lines) > MAX_REMEDIES else []
+    return lines[:MAX_REMEDIES] + more
+
+
 def _within(value: Any, low: float, high: float) -> bool:
     return not is_missing(value) and low <= value <= high
 
 
+MAX_REMEDIES = 5
 LEGEND = (
     "± = farthest repeat · AU = step time with its input in memory / step time, both of the same trial\n"
     "MB/s = stored bytes of the samples consumed · ms/step = mean of the slowest rank = load + copy to device + "
-    "forward + backward + exposed exchange + update"
+    "forward + backward + exposed exchange + update\n"
+    "verdict: storage (reading) | client (decoding, or readers that take cores from the computation) | compute | "
+    "communication"
 )

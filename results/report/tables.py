@@ -105,6 +105,11 @@ COLUMNS = (
     Column("verdict", outcome, right=False),
     Column("caveats", caveats, right=False),
 )
+POINT_COLUMNS = (
+    Column("sweep", lambda row: str(row["sweep"]), right=False),
+    Column("session", lambda row: str(row["session"]), right=False),
+    *COLUMNS,
+)
 TRIAL_COLUMNS = (
     Column("trial", lambda row: str(row["trial_id"]), right=False),
     Column("status", lambda row: str(row["status"]), right=False),
@@ -139,8 +144,13 @@ def as_markdown(found: Sequence[Row], columns: Sequence[Column]) -> str:
     return "\n".join(lines)
 
 
+def inline(text: str) -> str:
+    """A text as Markdown prints it: on one line, and without HTML."""
+    return " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
+
+
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    return inline(text).replace("|", "\\|")
 
 
 def as_json(found: Sequence[Row]) -> str:

@@ -5,7 +5,7 @@ and methods of `LoaderProtocol`.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -24,13 +24,21 @@ class ReaderCounts:
     """Seconds in decoding and augmenting, summed over readers."""
 
 
+class Delivered(NamedTuple):
+    """A batch, and which samples it holds: their rows in the dataset's index and the epochs they belong to."""
+
+    batch: Batch
+    rows: list[int]
+    epochs: list[int]
+
+
 class LoaderProtocol(Protocol):
-    """An endless stream of batches; sample indices and epochs come along as `index` and `epoch`."""
+    """An endless stream of batches."""
 
     queue_batches: int
     """Batches that the prefetch queue holds when full."""
 
-    def __next__(self) -> Batch: ...
+    def __next__(self) -> Delivered: ...
 
     def counts(self) -> ReaderCounts:
         """What the readers have done; cheap enough to call between two steps."""

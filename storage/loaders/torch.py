@@ -9,7 +9,7 @@ import mmap
 import os
 import time
 from collections.abc import Iterator, Mapping
-from itertools import count
+from itertools import count, islice
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from storage import FORMATS, load
 from storage.format import Dataset, DatasetError, Format, Lane
 from storage.iostat import process_io
 from storage.kinds import Kind, sample_rng
-from storage.loaders import Batch, ReaderCounts
+from storage.loaders import Batch, Delivered, ReaderCounts
 from storage.spec import DataSpec
 
 _COUNTERS = 4  # samples, stored bytes, read seconds, decode seconds
@@ -32,7 +32,7 @@ def _shared_counters(rows: int) -> npt.NDArray[np.float64]:
     return np.frombuffer(mmap.mmap(-1, rows * _COUNTERS * 8), dtype=np.float64).reshape(rows, _COUNTERS)
 
 
-class _Batches(IterableDataset[Batch]):
+class _Batches(IterableDataset[Delivered]):
     """The endless stream of one rank's batches, split over workers."""
 
     def __init__(
@@ -52,17 +52,15 @@ class _Batches(IterableDataset[Batch]):
         self.readers = max(1, spec.num_workers)
         self.counters = _shared_counters(self.readers)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Delivered]:
         info = get_worker_info()
-        worker = info.id if info else 0
-        pending: list[Batch] = []
-        for sample in self._samples(worker):
-            pending.append(sample)
-            if len(pending) == self.batch_size:
-                yield default_collate(pending)
-                pending = []
+        samples = self._samples(info.id if info else 0)
+        while True:
+            pending = list(islice(samples, self.batch_size))
+            decoded, rows, epochs = zip(*pending, strict=True)
+            yield Delivered(default_collate(list(decoded)), list(rows), list(epochs))
 
-    def _samples(self, worker: int) -> Iterator[Batch]:
+    def _samples(self, worker: int) -> Iterator[tuple[Batch, int, int]]:
         """Decoded samples of this worker's lane, epoch after epoch, with what they cost counted."""
         counters = self.counters[worker]
         lane = self.rank * self.readers + worker
@@ -75,9 +73,7 @@ class _Batches(IterableDataset[Batch]):
                 decoded = self.kind.decode(sample, self.params, sample_rng(self.seed, epoch, sample.key))
                 done = time.perf_counter()
                 counters += (1, sample.stored_bytes, read - started, done - read)
-                decoded["index"] = torch.tensor(sample.index)
-                decoded["epoch"] = torch.tensor(epoch)
-                yield decoded
+                yield decoded, sample.index, epoch
                 started = time.perf_counter()
 
 
@@ -102,7 +98,7 @@ class TorchLoader:
         self.queue_batches = spec.queue_batches
         self._counters = batches.counters
         before = {child.pid for child in psutil.Process().children()}
-        loader: DataLoader[Batch] = DataLoader(
+        loader: DataLoader[Delivered] = DataLoader(
             batches,
             batch_size=None,
             num_workers=spec.num_workers,
@@ -110,10 +106,10 @@ class TorchLoader:
             pin_memory=spec.pin_memory and torch.accelerator.is_available(),
             multiprocessing_context="fork" if spec.num_workers else None,
         )
-        self._iterator: Iterator[Batch] = iter(loader)
+        self._iterator: Iterator[Delivered] = iter(loader)
         self._workers = [child for child in psutil.Process().children() if child.pid not in before]
 
-    def __next__(self) -> Batch:
+    def __next__(self) -> Delivered:
         return next(self._iterator)
 
     def counts(self) -> ReaderCounts:

@@ -72,10 +72,24 @@ def test_input_comes_before_communication():
     assert name(exchange_s=0.03) == "storage"
 
 
-@pytest.mark.parametrize("missing", [{"au": None}, {"step_s_mean": None}, {"step_s_mean": 0.0}])
-def test_no_verdict_without_a_pipeline(missing: dict[str, Any]):
+@pytest.mark.parametrize("missing", [{"step_s_mean": None}, {"step_s_mean": 0.0}])
+def test_no_verdict_without_steps(missing: dict[str, Any]):
     assert verdict(HELD | missing) is None
     assert verdict({}) is None
+
+
+def test_without_a_pipeline_it_is_computation_or_communication():
+    alone = {"au": None, "step_s_mean": 0.1, "load_s": 0.0}
+    assert verdict(alone) == ("compute", "input in memory; load is 0% of the step, exposed exchange 0%")
+    assert verdict({**alone, "exchange_min_s": 0.03}) == (
+        "communication",
+        "input in memory; exposed exchange is 30% of the step, stragglers aside",
+    )
+
+
+def test_bytes_that_came_from_memory_do_not_blame_the_storage():
+    assert name(read_s_per_sample=0.01, decode_s_per_sample=0.001, cache_hit_fraction=0.0) == "storage"
+    assert name(read_s_per_sample=0.01, decode_s_per_sample=0.001, cache_hit_fraction=1.0) == "client"
 
 
 def test_figures_that_nobody_measured_are_no_crash():

@@ -194,7 +194,7 @@ class TestFiles:
             ("a: b: c", ["x.yaml", "not YAML"]),
             ("\tkey: 1", ["x.yaml", "not YAML"]),
             ("- 1\n- 2", ["x.yaml", "list"]),
-            ("", ["x.yaml", "NoneType"]),
+            ("", ["x.yaml", "is empty"]),
             ("just words", ["x.yaml", "str"]),
         ],
     )

@@ -1,12 +1,13 @@
 """What this machine offers: cores it may use, and devices that torch can use, without touching CUDA."""
 
 import os
+from pathlib import Path
 
 import pynvml
 import pytest
 
 from benchsuite import machine
-from benchsuite.machine import this_machine
+from benchsuite.machine import cpu_quota, this_machine
 
 
 @pytest.fixture
@@ -47,3 +48,21 @@ def test_no_driver_is_no_device(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(pynvml, "nvmlInit", missing)
     assert this_machine().cuda_devices == 0
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({"cpu.max": "150000 100000\n"}, 1.5),
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 4.0),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+        ({}, None),
+        ({"cpu.max": "what\n"}, None),
+    ],
+)
+def test_cores_that_a_control_group_allows(tmp_path: Path, files: dict[str, str], cores: float | None):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert cpu_quota(tmp_path) == cores

@@ -1,5 +1,6 @@
 """From what ranks left behind to a record: which cause is told."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,15 @@ def made_attempt(spec: Any = None, **changes: Any) -> Attempt:
     env = {"host": "here", "data": {"file_system": "ext4"}}
     return Attempt(
         **(
-            {"point": point, "session": "s", "repeat": 1, "sweep": "w", "question": "Why?", "env": env, "cores": 2}
+            {
+                "point": point,
+                "session": "s",
+                "repeat": 1,
+                "sweep": "w",
+                "question": "Why?",
+                "env": env | {"cores": 2},
+                "started_s": 0.0,
+            }
             | changes
         )
     )
@@ -160,8 +169,19 @@ def test_measured_has_verdict_and_caveats():
 
 
 def test_measured_doubts_a_cache_it_cannot_see():
-    attempt = made_attempt(env={"data": {"file_system": "gpfs"}})
+    attempt = made_attempt(env={"cores": 2, "data": {"file_system": "gpfs"}})
     assert measured(attempt, [made_result()], None)[0].caveats == ["cache_unverified"]
+    figures = measured(attempt, [made_result()], None)[0].figures
+    assert figures.storage_bytes_per_s is None and figures.cache_hit_fraction is None, "its reads are not counted"
+
+
+def test_samples_that_give_no_figures_are_a_failed_record_that_keeps_them(tmp_path: Path):
+    odd = replace(made_result(), blocks=[])
+    odd.write(tmp_path / "rank-0.json")
+    record, samples = conclude(made_attempt(), Outcome([RankExit(0, 0)]), tmp_path)
+    assert record.status == "failed"
+    assert record.reason is not None and record.reason.startswith("the samples give no figures: ")
+    assert samples is not None and samples["ranks"][0]["rank"] == 0
 
 
 def test_measured_notes_what_others_did_meanwhile():

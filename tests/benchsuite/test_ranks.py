@@ -9,7 +9,7 @@ from tests.benchsuite.made import made_result
 
 
 def test_a_result_is_read_as_it_was_written(tmp_path: Path):
-    result = made_result(1, device_name="H200", cache_note="µ")
+    result = made_result(1, device_name="µ200")
     result.write(tmp_path / "rank-1.json")
     assert read_result(tmp_path / "rank-1.json") == result
 

@@ -56,6 +56,8 @@ def test_every_fault_is_a_record_and_the_sweep_goes_on(bench: Bench, ranks: int)
     assert [r["spec"]["variant"] for r in bench.records()].count("allocates") == 2
 
 
-def test_nothing_that_runs_is_exit_code_4(bench: Bench) -> None:
+def test_exit_codes_of_nothing_but_failures_and_of_nothing_that_can_run(bench: Bench) -> None:
     path = bench.write({"name": "none", "base": SYNTHETIC | {"variant": "raises"}})
-    assert bench.sweep(path)[0] == 4
+    assert bench.sweep(path)[0] == 3
+    assert bench.sweep(path)[0] == 3, "and again, with nothing left to do"
+    assert bench.sweep(path, "-o", "world_size=2", "-o", "parallelism=none")[0] == 4

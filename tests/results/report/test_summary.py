@@ -4,11 +4,28 @@ from typing import Any
 
 import pytest
 
-from results.report.summary import answer, trust
+from results.report.summary import answer, remedies, trust
 
 
 def point(label: str, au: float | None, bottleneck: str | None = "storage", rate: float = 100.0) -> dict[str, Any]:
-    return {"label": label, "status": "ok", "au": au, "bottleneck": bottleneck, "samples_per_s": rate}
+    found = {"label": label, "status": "ok", "au": au, "bottleneck": bottleneck, "samples_per_s": rate}
+    return found | {"caveats": []}
+
+
+def test_a_doubtful_point_is_neither_best_nor_worst():
+    points = [point("files", 0.5), point("tar", 0.7), point("odd", 1.36) | {"caveats": ["not_steady"]}]
+    assert "Best AU 0.70 (tar), worst 0.50 (files)" in answer(points)
+    assert "Best AU 1.36 (odd)" in answer(points[2:])
+
+
+def test_the_worst_point_comes_with_its_evidence():
+    points = [point("files", 0.5) | {"bottleneck_evidence": "12 % of this"}, point("tar", 0.7)]
+    assert answer(points).endswith("worst 0.50 (files): 12 % of this.")
+
+
+def test_remedies_are_the_commonest_details():
+    trials = [trial(caveat_details=["a: b"]), trial(caveat_details=["c: d", "a: b"]), trial("failed")]
+    assert remedies(trials) == ["a: b (in 2 trials)", "c: d"]
 
 
 def trial(status: str = "ok", caveats: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from storage.format import Dataset, DatasetError, Lane, Sample, open_dataset
 from storage.generate import image_sample
 from storage.iostat import ProcessIO
 from storage.kinds import IMAGE, sample_rng
-from storage.loaders import Batch
+from storage.loaders import Delivered as DeliveredBatch
 from storage.loaders.torch import TorchLoader
 from storage.pagecache import evict, warm
 from storage.spec import DataSpec
@@ -51,8 +51,8 @@ def loaders(
             loader.close()
 
 
-def rows(batch: Batch) -> list[tuple[int, int]]:
-    return list(zip(batch["epoch"].tolist(), batch["index"].tolist(), strict=True))
+def rows(batch: DeliveredBatch) -> list[tuple[int, int]]:
+    return list(zip(batch.epochs, batch.rows, strict=True))
 
 
 def deliver(dataset: Dataset, ranks: int, workers: int) -> Delivered:
@@ -64,8 +64,10 @@ def deliver(dataset: Dataset, ranks: int, workers: int) -> Delivered:
         for turn in range(4 * EPOCHS * size // (ranks * BATCH)):
             for loader in built:
                 batch = next(loader)
-                assert batch["image"].shape == (BATCH, 3, 32, 32), turn
-                for row, image, label in zip(rows(batch), batch["image"], batch["label"].tolist(), strict=True):
+                assert batch.batch["image"].shape == (BATCH, 3, 32, 32), turn
+                for row, image, label in zip(
+                    rows(batch), batch.batch["image"], batch.batch["label"].tolist(), strict=True
+                ):
                     assert row not in delivered, f"(epoch, index) {row} came twice"
                     seen[row[0]] += 1
                     delivered[row] = (image.clone(), label)

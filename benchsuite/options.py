@@ -1,0 +1,30 @@
+"""Exit codes, and the choices of options."""
+
+from enum import StrEnum
+
+OK, CRASH, USAGE, SOME_FAILED, NOTHING_RAN, REQUEUE, INTERRUPTED = 0, 1, 2, 3, 4, 75, 130
+
+
+class TableFormat(StrEnum):
+    """How a table is printed."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+    md = "md"
+
+
+class PlainFormat(StrEnum):
+    """How what is not a table is printed."""
+
+    table = "table"
+    json = "json"
+
+
+class SchemaName(StrEnum):
+    """What has a JSON Schema."""
+
+    trial = "trial"
+    sweep = "sweep"
+    record = "record"
+    manifest = "manifest"

@@ -1,0 +1,20 @@
+"""A third party's launcher, found by its entry point: the local one, which leaves a note of what it ran."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from benchsuite.launch import Outcome
+from benchsuite.launch.local import LocalLauncher
+from benchsuite.ranks import Progress
+from benchsuite.spec import TrialSpec
+
+
+class NotingLauncher(LocalLauncher):
+    """Writes the variant of each trial into the current folder."""
+
+    def run(
+        self, spec: TrialSpec, dataset: Path | None, folder: Path, on_progress: Callable[[Progress], None]
+    ) -> Outcome:
+        with Path("launched.txt").open("a") as note:
+            note.write(f"{spec.variant}\n")
+        return super().run(spec, dataset, folder, on_progress)

@@ -1,0 +1,119 @@
+"""The product as its user meets it: the demo, every axis in one sweep, a launcher of someone else's."""
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from results.store import ResultsStore
+from tests.faults.conftest import Bench
+
+PARTS = ("load_s", "h2d_s", "forward_s", "backward_s", "exchange_s", "update_s")
+
+
+def check_figures(record: dict[str, Any]) -> None:
+    """What holds for every ok record, whatever was asked."""
+    figures, spec = record["figures"], record["spec"]
+    parts = [figures[name] for name in PARTS if figures[name] is not None]
+    assert sum(parts) == pytest.approx(figures["step_s_mean"], rel=1e-9)
+    assert (figures["exchange_s"] is None) == (spec["parallelism"] == "none")
+    assert figures["step_s_p50"] <= figures["step_s_p95"] <= figures["step_s_p99"]
+    assert figures["final_loss"] >= 0 and figures["peak_memory_bytes"] > 1e7 and figures["host_memory_bytes"] > 1e7
+    assert figures["startup_s"] > 0
+    if spec["data"]["source"] != "storage":
+        assert figures["au"] is None and figures["io_bytes_per_s"] is None and figures["storage_bytes_per_s"] is None
+        return
+    assert figures["au"] > 0 and figures["first_batch_s"] > 0
+    mean_sample = figures["io_bytes_per_s"] / figures["samples_per_s"]
+    assert mean_sample == pytest.approx(record["dataset"]["stored_bytes"] / record["dataset"]["num_samples"], rel=0.5)
+    if record["env"]["data"]["file_system"] == "ext4":
+        hit = figures["cache_hit_fraction"]
+        assert hit < 0.25 if spec["data"]["cache"] == "cold" else hit > 0.95
+
+
+def test_every_axis(bench: Bench, dataset_root: Path) -> None:
+    base = {
+        "workload": "resnet50",
+        "variant": "tiny",
+        "data": {"root": str(dataset_root), "cache": "warm", "num_workers": 0, "shuffle_buffer": 4},
+        "batch_size": 1,
+        "device": "cpu",
+        "parallelism": "ddp",
+        "measure": {"steps": 4, "warmup_steps": 1, "repeats": 1},
+    }
+    include = [
+        {"parallelism": "none", "precision": "bf16", "data.format": "webdataset", "data.cache": "cold"},
+        {"world_size": 1, "data.num_workers": 2, "data.cache": "cold"},
+        {"world_size": 2, "precision": "bf16", "data.cache": "cold"},
+        {"world_size": 2, "data.format": "webdataset", "data.num_workers": 1},
+        {"world_size": 4, "data.format": "webdataset"},
+        {"world_size": 4, "data.source": "memory", "precision": "bf16"},
+        {"world_size": 2, "data.source": "memory"},
+        {"world_size": 2, "data.source": "synthetic"},
+    ]
+    sweep = {"name": "axes", "base": base, "grid": {"variant": ["tiny"], "world_size": [1]}, "include": include}
+    code, _, err = bench.sweep(bench.write(sweep))
+    assert code == 0, err
+    records = bench.records()
+    assert len(records) == 1 + len(include), "nothing was skipped"
+    for record in records:
+        assert record["status"] == "ok", record["reason"]
+        check_figures(record)
+        ranks = record["spec"]["world_size"]
+        assert ("oversubscribed" in record["caveats"]) == (ranks > record["env"]["cores"])
+    store = ResultsStore(bench.store)
+    samples = store.samples(next(r for r in store.records() if r.spec["world_size"] == 4))
+    assert samples is not None and [rank["rank"] for rank in samples["ranks"]] == [0, 1, 2, 3]
+
+
+def test_the_demo(bench: Bench) -> None:
+    code, out, err = bench.run("demo", "--folder", "2026", "--store", bench.store, "--samples", "1024")
+    assert code == 0, err
+    assert "Traceback" not in out + err
+    records = bench.records()
+    assert len(records) == 18 and {record["status"] for record in records} == {"ok"}
+    for record in records:
+        check_figures(record)
+    assert len({record["dataset"]["dataset_id"] for record in records}) == 1
+    assert "What holds a small ResNet-50 back" in out and "AU" in out and str(bench.store) in out
+    assert "ETA" in err and "[18/18]" in err
+    again, out, err = bench.run("demo", "--folder", "2026", "--store", bench.store)
+    assert again == 0 and "nothing left to do" in err and "What holds a small ResNet-50 back" in out
+    code, out, _ = bench.run("report", "--store", bench.store, "--format", "json")
+    assert code == 0 and len(json.loads(out)) == 18
+
+
+SYNTHETIC = {
+    "workload": "faulty",
+    "variant": "sound",
+    "data": {"source": "synthetic"},
+    "batch_size": 2,
+    "device": "cpu",
+    "measure": {"steps": 4, "warmup_steps": 1, "repeats": 1},
+}
+
+
+def test_a_launcher_of_someone_else(bench: Bench) -> None:
+    code, _, err = bench.sweep(bench.write({"name": "other", "base": SYNTHETIC}), "--launcher", "noting")
+    assert code == 0, err
+    assert (bench.folder / "launched.txt").read_text() == "sound\n"
+
+
+def test_a_scheduler_that_signals_every_process(bench: Bench, wait_until: Callable[[Callable[[], bool]], None]) -> None:
+    """Slurm and PBS send SIGTERM to all processes of a step: the trial in flight is no failure."""
+    measure = {"steps": 100_000, "warmup_steps": 1, "repeats": 1}
+    process = bench.start(
+        "sweep", bench.write({"name": "all", "base": SYNTHETIC | {"measure": measure}}), "--store", bench.store
+    )
+    wait_until(lambda: any((bench.store / "work").glob("*/*/progress-0")))
+    below = psutil.Process(process.pid).children()
+    for each in (*below, psutil.Process(process.pid)):
+        each.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 75, err
+    assert [record["status"] for record in bench.records()] == ["interrupted"]
+    assert bench.wait_gone() == []
