@@ -14,6 +14,7 @@ from bench.pairs import Ratio, interleaved
 from benchsuite.clock import HostClock
 from benchsuite.measure import Feed, Stepper
 from benchsuite.ranks import Heartbeat
+from storage.format import Dataset as StoredDataset
 from storage.format import Sample, open_dataset
 from storage.kinds import IMAGE, decode_image, sample_rng
 from storage.loaders import Batch
@@ -33,8 +34,8 @@ VARIANT = WORKLOAD.variants["tiny"]
 class PlainImages(Dataset[tuple[Tensor, Tensor]]):
     """The shortest dataset of the same JPEGs: one read, the same decoding."""
 
-    def __init__(self, folder: Path) -> None:
-        self.dataset = open_dataset(folder)
+    def __init__(self, dataset: StoredDataset) -> None:
+        self.dataset = dataset
 
     def __len__(self) -> int:
         return len(self.dataset.index)
@@ -82,6 +83,26 @@ def harness(training: Training, folder: Path, next_batch: Callable[[], Batch]) -
     return run
 
 
+def file_loops(
+    training: Training, model: torch.nn.Module, folder: Path, dataset: StoredDataset, workers: int
+) -> tuple[Callable[[], float], Callable[[], float]]:
+    """Blocks of the trial's loop and of the plain one, on the same JPEG files with as many workers."""
+    spec = DataSpec(num_workers=workers, pin_memory=False)
+    loader = TorchLoader(dataset, spec, IMAGE, VARIANT.sample, BATCH, 0, 1, 0)
+    images = endless(
+        DataLoader(
+            PlainImages(dataset),
+            BATCH,
+            shuffle=True,
+            drop_last=True,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            prefetch_factor=spec.prefetch_factor if workers else None,
+        )
+    )
+    return harness(training, folder, Feed(loader, dataset, BATCH)), plain_loop(model, lambda: next(images))
+
+
 def direct_cost_us(folder: Path) -> float:
     """Microseconds a step costs the harness when the step itself does nothing but mark its parts."""
     zero = torch.zeros(())
@@ -112,15 +133,13 @@ def measure(files: Path) -> tuple[dict[str, Ratio], float, float]:
         plain, other = plain_loop(model, lambda: pair), plain_loop(model, lambda: pair)
         ours = harness(training, folder, lambda: batch)
         dataset = open_dataset(files)
-        loader = TorchLoader(dataset, DataSpec(num_workers=0, pin_memory=False), IMAGE, VARIANT.sample, BATCH, 0, 1, 0)
-        images = endless(DataLoader(PlainImages(files), BATCH, shuffle=True, drop_last=True))
-        plain_files = plain_loop(model, lambda: next(images))
-        our_files = harness(training, folder, Feed(loader, dataset, BATCH))
-        for warm_up in (plain, other, ours, plain_files, our_files):
+        pairs = {workers: file_loops(training, model, folder, dataset, workers) for workers in (0, 1)}
+        for warm_up in (plain, other, ours, *pairs[0], *pairs[1]):
             warm_up()
         ratios = {
             "trial / plain loop, batch in memory": interleaved(ours, plain, PAIRS),
             "null run: plain / plain": interleaved(other, plain, PAIRS),
-            "trial / plain loop, reading JPEG files in the same process": interleaved(our_files, plain_files, PAIRS),
+            "trial / plain loop, reading JPEG files in the same process": interleaved(*pairs[0], PAIRS),
+            "trial / plain loop, JPEG files through one worker each": interleaved(*pairs[1], PAIRS),
         }
         return ratios, direct_cost_us(folder), plain() / STEPS * 1e3

@@ -1,0 +1,68 @@
+"""The documents tell the truth: verbs, files and fields they name exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from benchsuite.cli import run_command
+from benchsuite.grid import _check_keys
+from benchsuite.spec import parse_sweep, parse_trial
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+DOCUMENTS = ("README.md", "CONTRIBUTING.md", "BENCHMARKS.md", "CHANGELOG.md")
+
+
+def verbs() -> list[tuple[str, ...]]:
+    """The verbs of every `benchsuite ...` command in the documents."""
+    found = set()
+    for name in DOCUMENTS:
+        for words in re.findall(r"(?:`|^)benchsuite ((?:data |results )?[a-z]+)", (ROOT / name).read_text(), re.M):
+            found.add(tuple(words.split()))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("verb", verbs(), ids=" ".join)
+def test_verbs_exist(verb: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command([*verb, "--help"]) == 0
+    assert verb[-1] in capsys.readouterr().out
+
+
+def test_every_verb_is_in_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
+    run_command(["--help"])
+    listed = re.findall(r"^  ([a-z]+) ", capsys.readouterr().out.partition("Commands:")[2], re.M)
+    assert len(listed) >= 9
+    for verb in listed:
+        assert re.search(rf"benchsuite {verb}\b|`{verb}`", README), f"{verb} is not in the README"
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_files_that_are_named_exist(name: str) -> None:
+    text = (ROOT / name).read_text()
+    for path in re.findall(r"\b(?:benchsuite|storage|workloads|results|bench|tests)/[A-Za-z0-9_/.]*[A-Za-z0-9_]", text):
+        assert (ROOT / path).exists(), f"{name} names {path}"
+    for path in re.findall(r"\b[A-Z]+\.md\b", text):
+        assert (ROOT / path).exists(), f"{name} names {path}"
+
+
+def test_the_sweep_in_the_readme_is_one() -> None:
+    (block,) = re.findall(r"```yaml\n(.*?)```", README, re.S)
+    sweep = parse_sweep(yaml.safe_load(block))
+    _check_keys(sweep)
+    assert parse_trial(sweep.base).global_batch == 64
+
+
+def test_the_exit_codes_in_the_readme() -> None:
+    from benchsuite import options
+
+    for code in (
+        options.OK,
+        options.USAGE,
+        options.SOME_FAILED,
+        options.NOTHING_RAN,
+        options.REQUEUE,
+        options.INTERRUPTED,
+    ):
+        assert re.search(rf"\b{code}\b", README)
