@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchsuite.inprocess import new_attempt, plan_trial
+from benchsuite.inprocess import plan_trial
 from benchsuite.launch.local import LocalLauncher
-from benchsuite.outcome import conclude
+from benchsuite.outcome import conclude, new_attempt
 from benchsuite.ranks import read_progress
 from results.record import TrialRecord
 
@@ -58,7 +58,7 @@ def run_and_hurt(
         hurt()
 
     threading.Thread(target=wait_and_hurt, daemon=True).start()
-    attempt = new_attempt(point)
+    attempt = new_attempt(point, "default", 0, "killed", None)
     outcome = launcher.run(point.spec, point.dataset, folder, lambda progress: None)
     record, samples = conclude(attempt, outcome, folder)
     assert samples is None
@@ -126,7 +126,7 @@ def test_a_killed_zygote_is_a_failed_trial_and_the_next_one_runs(dataset_root: P
 
         threading.Thread(target=wait_and_kill, daemon=True).start()
         outcome = own.run(point.spec, point.dataset, tmp_path / "first", lambda progress: None)
-        record, _ = conclude(new_attempt(point), outcome, tmp_path / "first")
+        record, _ = conclude(new_attempt(point, "default", 0, "killed", None), outcome, tmp_path / "first")
         assert record.status == "failed"
         assert record.reason is not None and "the process that forks ranks ended" in record.reason
         assert len(below) == 2
