@@ -17,7 +17,7 @@ lint: $(VENV)/installed-dev
 	$(BIN)/mypy
 
 bench: $(VENV)/installed
-	$(BIN)/python -m bench
+	IMAGENET_SAMPLE='$(IMAGENET_SAMPLE)' $(BIN)/python -m bench
 
 # Uses the interpreter that is there (PYTHON=...) and installs nothing.
 gpu-test:
