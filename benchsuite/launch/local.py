@@ -22,6 +22,7 @@ START_TIMEOUT_S = 120.0
 CLEANUP_GRACE_S = 30.0
 """How long after a trial's time-out the zygote may take to end its processes."""
 REFRESH_S = 0.2
+PACKAGE_ROOT = Path(__file__).parents[2]
 
 
 class LocalLauncher:
@@ -44,7 +45,9 @@ class LocalLauncher:
     def start(self) -> None:
         """Start the zygote without waiting for it."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the zygote)
-        environment = {"GOMP_SPINCOUNT": "1000", **os.environ, "PYTHONUNBUFFERED": "1"}
+        # The package need not be installed: the zygote finds it where this process did, not in the current folder.
+        path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(PACKAGE_ROOT)]))
+        environment = {"GOMP_SPINCOUNT": "1000", **os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": path}
         self._zygote = subprocess.Popen(
             [sys.executable, "-P", "-m", "benchsuite.launch.zygote"],
             stdin=subprocess.PIPE,
