@@ -32,7 +32,7 @@ Format = Annotated[TableFormat, typer.Option("--format", help="table, json, csv 
 Overrides = Annotated[list[str] | None, typer.Option("-o", "--override", metavar="KEY=VALUE", help="Set a field.")]
 Session = Annotated[str, typer.Option("--session", help="Measuring campaign; a new one measures anew.")]
 Retry = Annotated[str, typer.Option("--retry", help="Run again what ended so: failed,oom,timeout.")]
-DataFormat = Annotated[str, typer.Option("--format", help="files or webdataset.")]
+DataFormat = Annotated[str, typer.Option("--format", help="How samples are stored: `benchsuite list formats`.")]
 Workload = Annotated[str, typer.Option("--workload", help="Workload the samples are for.")]
 Variant = Annotated[str, typer.Option("--variant", help="Variant of the workload.")]
 ShardSamples = Annotated[int | None, typer.Option("--shard-samples", min=1, help="Samples per tar shard.")]
@@ -128,7 +128,7 @@ def schema(what: Annotated[SchemaName, typer.Argument(help="trial, sweep, record
 @app.command()
 def report(
     store: Store = DEFAULT_STORE,
-    format: Annotated[TableFormat, typer.Option("--format", help="table, md or json.")] = TableFormat.table,
+    format: Annotated[TableFormat, typer.Option("--format", help="table, md, csv or json.")] = TableFormat.table,
 ) -> None:
     """What the results say: a sentence, a table, and what the numbers rest on."""
     from benchsuite import show
@@ -269,8 +269,9 @@ def _is_users_mistake(error: Exception) -> bool:
     from benchsuite.errors import UserError
     from results.store import StoreError
     from storage.format import DatasetError
+    from workloads import WorkloadError
 
-    return isinstance(error, UserError | StoreError | DatasetError)
+    return isinstance(error, UserError | StoreError | DatasetError | WorkloadError)
 
 
 def main() -> None:

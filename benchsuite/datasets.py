@@ -64,8 +64,8 @@ def _say(target: Path, manifest: Manifest) -> None:
 
 def _advise(manifest: Manifest) -> None:
     """What a user had better know of a new dataset."""
-    if manifest.files:
-        typer.echo(f"note: {len(manifest.files)} shards feed at most as many readers (ranks x workers)", err=True)
+    if manifest.format == "webdataset":
+        typer.echo(f"note: {len(manifest.files)} shard(s) feed at most as many readers (ranks x workers)", err=True)
     if manifest.num_classes == 1:
         typer.echo("note: all samples are of class 0, so the loss falls to 0; a folder per class labels them", err=True)
 

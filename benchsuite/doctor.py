@@ -35,7 +35,8 @@ def examine(paths: list[Path]) -> list[Finding]:
     findings.append(
         Finding(
             "ok",
-            f"can run: workloads {' '.join(workloads.WORKLOADS)}; formats {' '.join(storage.FORMATS)}; "
+            f"can run: workloads {' '.join(workloads.names(workloads.WORKLOADS, 'benchsuite.workloads'))}; "
+            f"formats {' '.join(storage.names(storage.FORMATS, 'benchsuite.formats'))}; "
             f"loaders {' '.join(storage.LOADERS)}; modes {' '.join(workloads.MODES)}; devices {launchable}",
         )
     )

@@ -2,6 +2,7 @@
 
 import re
 import signal
+import traceback
 from pathlib import Path
 
 import torch
@@ -25,7 +26,16 @@ def reason_of(error: BaseException) -> str:
         kind, _, message = (raised[-1] if raised else lines[-1]).partition(": ")
         return message if kind.endswith("DatasetError") else f"{kind}: {message}".rstrip(": ")
     kind = type(error).__name__
-    return text if kind in ("DatasetError", "TrialError", "UserError") else f"{kind}: {text}".rstrip(": ")
+    if is_plain(error):
+        return text
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno} in {frames[-1].name})" if frames else ""
+    return f"{kind}: {text}".rstrip(": ") + where
+
+
+def is_plain(error: BaseException) -> bool:
+    """Whether an exception is a sentence for users, which needs no place in the code."""
+    return type(error).__name__ in ("DatasetError", "TrialError", "UserError", "WorkloadError")
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -2,6 +2,7 @@
 
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 
 from benchsuite.errors import UserError
-from benchsuite.failure import failed_result
+from benchsuite.failure import failed_result, is_plain
 from benchsuite.grid import Point, resolve, why_illegal
 from benchsuite.launch import Outcome, RankExit, load_launcher
 from benchsuite.machine import this_machine
@@ -67,6 +68,8 @@ def run_point(point: Point) -> TrialRecord:
         try:
             result = run_rank(point.spec, point.dataset, me, keep)
         except Exception as error:
+            if not is_plain(error):
+                traceback.print_exception(error)
             result, code = failed_result(0, error), 1
         for kept in keep:
             if isinstance(kept, Feed):

@@ -31,7 +31,8 @@ def finished_line(record: TrialRecord) -> str:
     """A finished trial in one line."""
     took = clock(record.wall_s or 0)
     if record.status != "ok":
-        return f"{record.label} · {record.status}: {record.reason} · {took}"
+        log = f" · log: {record.work_folder}" if record.work_folder else ""
+        return f"{record.label} · {record.status}: {record.reason}{log} · {took}"
     figures = record.figures
     au = "" if figures.au is None else f"AU {figures.au:.2f}"
     hit = figures.cache_hit_fraction

@@ -129,8 +129,11 @@ def _run(
 
 def _show(plan: grid.Plan, store: ResultsStore, session: str) -> None:
     """The table of a plan's points, and where everything was written."""
-    asked = {point.point_id for point in plan.points} | {skipped.point.point_id for skipped in plan.skipped}
-    section_table(section_of(store, asked, session))
+    points = [*plan.points, *(skipped.point for skipped in plan.skipped)]
+    asked = {
+        trial_id(point.point_id, session, repeat) for point in points for repeat in range(point.spec.measure.repeats)
+    }
+    section_table(section_of(store, asked, {point.point_id: point.label for point in points}))
     command = sys.argv[0] if Path(sys.argv[0]).name == "benchsuite" else "benchsuite"
     typer.echo(f"written: {store.path.absolute()} (segments/*.jsonl) · next: {command} report --store {store.path}")
 

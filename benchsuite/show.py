@@ -52,6 +52,7 @@ def fitting_table(found: Sequence[Row], columns: Sequence[Column], out: Console)
             break
         columns = [column for column in columns if column.heading != heading]
         table = as_table(found, columns)
+        table.caption = "columns left out for want of room: a wider terminal, or --format md, shows them"
     return table
 
 

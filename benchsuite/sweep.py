@@ -128,6 +128,8 @@ def run_one(
         _remove(folder)
         raise
     record, samples = conclude(attempt, outcome, folder)
+    if record.status != "ok":
+        record = record.model_copy(update={"work_folder": str(folder.relative_to(store.path))})
     record = store.append(record, samples)
     if record.status == "ok":
         _remove(folder)

@@ -96,6 +96,7 @@ class TrialRecord(BaseModel):
     finished_at: str
     wall_s: float | None = Field(None, description="from turning to the trial to its record, not yet written")
     phase: str | None = Field(None, description="the last phase reached")
+    work_folder: str | None = Field(None, description="where the logs of a failed attempt lie, within the store")
     spec: dict[str, Any]
     dataset: dict[str, Any] | None = None
     env: dict[str, Any]

@@ -42,7 +42,12 @@ def load(registry: Registry, name: str, group: str = "") -> Any:
     if name not in registry:
         for entry in entry_points(group=group) if group else ():
             if entry.name == name:
-                return entry.load()
+                try:
+                    return entry.load()
+                except Exception as error:
+                    raise DatasetError(
+                        f"entry point {entry.name} = {entry.value}: cannot be loaded: {error}"
+                    ) from error
         raise DatasetError(f"no {name!r} here; allowed: {', '.join(names(registry, group))}")
     target, hint = registry[name]
     try:

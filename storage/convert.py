@@ -147,7 +147,7 @@ def _store(
             num_classes=max(row.label for row in rows) + 1,
             stored_bytes=sum(row.bytes for row in rows),
             fields=list(IMAGE_FIELDS),
-            files=[] if form.file_per_sample else [_file_info(partial_folder, *item) for item in stored.items()],
+            files=_files(partial_folder, {} if form.file_per_sample else stored, {*stored}),
             dataset_id=dataset_id((row.key, row.digest) for row in rows),
             created={**created, "conversion_s": round(time.perf_counter() - started, 3), "num_files": len(stored)},
         )
@@ -155,7 +155,16 @@ def _store(
     return result
 
 
-def _file_info(folder: Path, name: str, num_samples: int) -> FileInfo:
+def _files(folder: Path, listed: dict[str, int], sampled: set[str]) -> list[FileInfo]:
+    """What the manifest lists: files of samples that the index does not stand for, and whatever lies beside them."""
+    beside = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    return [
+        *(_file_info(folder, name, count) for name, count in listed.items()),
+        *(_file_info(folder, name, None) for name in beside if name not in sampled),
+    ]
+
+
+def _file_info(folder: Path, name: str, num_samples: int | None) -> FileInfo:
     path = folder / name
     return FileInfo(path=name, bytes=path.stat().st_size, digest=file_digest(path), num_samples=num_samples)
 

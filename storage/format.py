@@ -84,7 +84,7 @@ class Manifest(BaseModel):
     num_classes: int | None = None
     stored_bytes: int
     fields: list[FieldInfo]
-    files: list[FileInfo] = Field(description="data files; file-per-sample formats list theirs in the index instead")
+    files: list[FileInfo] = Field(description="data files; where each sample is a file, the index lists those")
     dataset_id: str = Field(description="digest over the sorted sample keys and content digests: equal in every format")
     created: dict[str, str | int | float | None]
 
@@ -102,10 +102,11 @@ class Dataset:
         return text(self.index["key"][row])
 
     def data_files(self) -> list[Path]:
-        """Every file that holds samples."""
-        if self.manifest.files:
-            return [inside(self.folder, info.path) for info in self.manifest.files]
-        return [inside(self.folder, text(name)) for name in self.index["file"]]
+        """Every file that holds samples or is needed to read them."""
+        names = [info.path for info in self.manifest.files]
+        if all(info.num_samples is None for info in self.manifest.files):
+            names += map(text, self.index["file"])
+        return [inside(self.folder, name) for name in names]
 
 
 @dataclass(frozen=True)

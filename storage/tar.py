@@ -13,6 +13,7 @@ from storage.format import (
     EXTENSIONS,
     Dataset,
     DatasetError,
+    FileInfo,
     Format,
     IndexRow,
     Lane,
@@ -50,7 +51,7 @@ def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
     """The lane's samples: its shards in the epoch's order, then mixed in a buffer of `shuffle_buffer` samples."""
     from webdataset.filters import _shuffle
 
-    shards = dataset.manifest.files
+    shards = _shards(dataset.manifest)
     first_rows = _first_rows(dataset)
     samples = (
         sample for number in dealt(len(shards), lane) for sample in _read_shard(dataset, int(number), first_rows)
@@ -62,10 +63,14 @@ def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
     return mixed
 
 
+def _shards(manifest: Manifest) -> list[FileInfo]:
+    return [info for info in manifest.files if info.num_samples is not None or info.path.endswith(".tar")]
+
+
 def _first_rows(dataset: Dataset) -> list[int]:
     """The index row of each shard's first sample: rows stand in the order of writing."""
     rows = [0]
-    for info in dataset.manifest.files:
+    for info in _shards(dataset.manifest):
         rows.append(rows[-1] + (info.num_samples or 0))
     return rows
 
@@ -74,7 +79,7 @@ def _read_shard(dataset: Dataset, number: int, first_rows: list[int]) -> Iterato
     """The samples of one shard, refusing a shard whose content is not what the index says."""
     from webdataset.tariterators import group_by_keys, tar_file_expander
 
-    path = inside(dataset.folder, dataset.manifest.files[number].path)
+    path = inside(dataset.folder, _shards(dataset.manifest)[number].path)
     row, end = first_rows[number], first_rows[number + 1]
     try:
         with path.open("rb") as stream:
@@ -103,7 +108,7 @@ def _sample(raw: dict[str, bytes], row: int, path: Path) -> Sample:
 
 def problem(manifest: Manifest, lanes: int) -> str | None:
     """Each reader needs a shard of its own."""
-    shards = len(manifest.files)
+    shards = len(_shards(manifest))
     if shards >= lanes:
         return None
     return (
@@ -113,7 +118,7 @@ def problem(manifest: Manifest, lanes: int) -> str | None:
 
 def smallest_lane(manifest: Manifest, lanes: int) -> int:
     """Shards are dealt whole; the unluckiest reader gets the fewest and the shortest."""
-    sizes = sorted(info.num_samples or 0 for info in manifest.files)
+    sizes = sorted(info.num_samples or 0 for info in _shards(manifest))
     return sum(sizes[: len(sizes) // lanes])
 
 

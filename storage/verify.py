@@ -1,11 +1,13 @@
 """Check a dataset against its manifest: counts, checksums, fields."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from storage.convert import in_order
 from storage.format import (
     Dataset,
     DatasetError,
+    Sample,
     content_digest,
     dataset_id,
     file_digest,
@@ -39,12 +41,26 @@ def _check_files(dataset: Dataset) -> None:
             raise DatasetError(f"{path}: its checksum is not the manifest's")
 
 
+def _readable(dataset: Dataset) -> Iterator[Sample]:
+    """The samples in order; whatever a format stumbles over is the dataset's damage."""
+    count = 0
+    try:
+        for sample in in_order(dataset):
+            yield sample
+            count += 1
+    except DatasetError:
+        raise
+    except (ArithmeticError, LookupError, OSError, TypeError, ValueError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise DatasetError(f"{dataset.folder}: cannot be read after {count} samples: {what}") from error
+
+
 def _check_samples(dataset: Dataset) -> None:
     manifest = dataset.manifest
     expected_fields = {field.name for field in dataset.manifest.fields}
     rows: list[tuple[str, str]] = []
     stored_bytes = 0
-    for sample in in_order(dataset):
+    for sample in _readable(dataset):
         entry = dataset.index[sample.index]
         if set(sample.fields) != expected_fields:
             raise DatasetError(f"{sample.source}: sample {sample.key!r} has fields {sorted(sample.fields)}")

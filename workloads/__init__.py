@@ -9,6 +9,11 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
+
+class WorkloadError(ValueError):
+    """Something about a workload that its user can mend: said in one line."""
+
+
 WORKLOADS: Mapping[str, str] = {
     "resnet50": "workloads.resnet50:WORKLOAD",
 }
@@ -31,10 +36,14 @@ def load(registry: Mapping[str, str], name: str, group: str = "") -> Any:
 
     Raises:
         KeyError: no such name.
+        WorkloadError: a third party's workload that cannot be imported.
     """
     if name in registry:
         return pkgutil.resolve_name(registry[name])
     for entry in entry_points(group=group) if group else ():
         if entry.name == name:
-            return entry.load()
+            try:
+                return entry.load()
+            except Exception as error:
+                raise WorkloadError(f"entry point {entry.name} = {entry.value}: cannot be loaded: {error}") from error
     raise KeyError(f"no {name!r} here; allowed: {', '.join(names(registry, group))}")

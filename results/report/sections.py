@@ -1,6 +1,6 @@
 """What a report is made of: a section per sweep and session, with its points and trials."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from results.frames import by_point
@@ -34,9 +34,10 @@ def sections(store: ResultsStore) -> list[Section]:
     ]
 
 
-def section_of(store: ResultsStore, point_ids: Collection[str], session: str) -> Section:
-    """The points of one plan in one session, whichever sweep measured them."""
-    frame = store.frame(where=lambda record: record.point_id in point_ids and record.session == session)
+def section_of(store: ResultsStore, trial_ids: Collection[str], labels: Mapping[str, str]) -> Section:
+    """The trials of one plan, whichever sweep measured them, with the labels (by point id) that this plan gives."""
+    frame = store.frame(where=lambda record: record.trial_id in trial_ids)
+    frame["label"] = [labels[point] for point in frame["point_id"]]
     return _section(rows(by_point(frame, list(Figures.model_fields))), rows(frame), "")
 
 

@@ -54,7 +54,11 @@ def remedies(trials: Sequence[Row]) -> list[str]:
     """The caveats with their arithmetic and what would help, the commonest first."""
     found = Counter(str(detail) for row in trials if row["status"] == "ok" for detail in row["caveat_details"])
     lines = [f"{detail}" + (f" (in {count} trials)" if count > 1 else "") for detail, count in found.most_common()]
-    more = [f"and {len(lines) - MAX_REMEDIES} more caveats: see caveat_details"] if len(lines) > MAX_REMEDIES else []
+    more = (
+        [f"and {len(lines) - MAX_REMEDIES} more caveats: see caveat_details in `results show --format json`"]
+        if len(lines) > MAX_REMEDIES
+        else []
+    )
     return lines[:MAX_REMEDIES] + more
 
 
@@ -67,6 +71,7 @@ LEGEND = (
     "± = farthest repeat · AU = step time with its input in memory / step time, both of the same trial\n"
     "MB/s = stored bytes of the samples consumed · ms/step = mean of the slowest rank = load + copy to device + "
     "forward + backward + exposed exchange + update\n"
+    "AU and samples/s leave out what the prefetch queue lost meanwhile; ms/step is as it was\n"
     "verdict: storage (reading) | client (decoding, or readers that take cores from the computation) | compute | "
     "communication"
 )

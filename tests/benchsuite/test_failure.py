@@ -68,7 +68,19 @@ def test_reason_of_what_a_worker_passed_on(error: BaseException, reason: str):
 
 def test_reason_of_a_long_message_that_a_worker_passed_on():
     error = RuntimeError("shape mismatch in sample 3\n  expected (3, 64, 64)\n  got (1, 64, 64)")
-    assert reason_of(passed_on(error)) == reason_of(error) == "RuntimeError: shape mismatch in sample 3"
+    reason = "RuntimeError: shape mismatch in sample 3"
+    assert reason_of(error) == reason
+    assert reason_of(passed_on(error)) == reason
+
+
+def test_reason_of_a_raised_error_says_where():
+    def forward() -> None:
+        raise ArithmeticError("too much")
+
+    with pytest.raises(ArithmeticError) as caught:
+        forward()
+    line = forward.__code__.co_firstlineno + 1
+    assert reason_of(caught.value) == f"ArithmeticError: too much (test_failure.py:{line} in forward)"
 
 
 def test_a_worker_out_of_memory_is_out_of_memory():

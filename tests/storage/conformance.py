@@ -39,7 +39,7 @@ class FormatConformance:
 
     @pytest.fixture
     def form(self) -> Format:
-        return load(FORMATS, self.name)
+        return load(FORMATS, self.name, "benchsuite.formats")
 
     @pytest.fixture
     def dataset(self, tmp_path: Path) -> Dataset:

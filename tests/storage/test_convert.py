@@ -1,12 +1,13 @@
 """Datasets made from folders of JPEGs and from one another, and what is refused."""
 
+import dataclasses
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,9 +16,9 @@ import psutil
 import pytest
 import simplejpeg
 
-from storage import FORMATS, generate
+from storage import FORMATS, files, generate
 from storage.convert import convert_dataset, generate_dataset, sample_key
-from storage.format import Dataset, DatasetError, Sample, is_dataset, open_dataset, read_manifest
+from storage.format import Dataset, DatasetError, IndexRow, Sample, is_dataset, open_dataset, read_manifest
 from storage.verify import same_samples, verify_dataset
 from tests.storage.samples import contents, jpeg
 
@@ -355,3 +356,23 @@ class TestGenerated:
         with pytest.raises(DatasetError):
             generate_dataset(tmp_path / "set", "resnet50", "tiny", "files", 0, num_processes=1)
         assert not (tmp_path / "set").exists()
+
+
+def test_files_beside_those_of_the_samples_are_listed_and_checked(
+    dataset_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(folder: Path, samples: Iterable[Sample]) -> Iterator[IndexRow]:
+        yield from files.FILES.write(folder, samples)
+        (folder / "side.bin").write_bytes(b"what a format needs to find its samples")
+
+    with monkeypatch.context() as patched:
+        patched.setitem(FORMATS, "files", ("tests.storage.test_convert:BESIDE", ""))
+        patched.setitem(globals(), "BESIDE", dataclasses.replace(files.FILES, write=write))
+        manifest = convert_dataset(dataset_root / "webdataset", tmp_path / "set", "resnet50", "tiny", "files")
+    assert [info.path for info in manifest.files] == ["side.bin"]
+    dataset = verify_dataset(tmp_path / "set")
+    assert dataset.folder / "side.bin" in dataset.data_files()
+    assert len(dataset.data_files()) == 1 + len(dataset.index)
+    (tmp_path / "set" / "side.bin").write_bytes(b"something else that is just as long...")
+    with pytest.raises(DatasetError, match=r"side\.bin"):
+        verify_dataset(tmp_path / "set")

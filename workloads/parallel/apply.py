@@ -3,6 +3,7 @@
 A mode is a function `(model, device) -> Spread`.
 """
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -52,7 +53,10 @@ def ddp(model: nn.Module, device: torch.device) -> Spread:
     Buffers are not broadcast: that would sit in the forward pass and be taken for computation.
     """
     ids = [device] if device.type == "cuda" else None
-    return Spread(DistributedDataParallel(model, device_ids=ids, broadcast_buffers=False), exchanges=True)
+    with warnings.catch_warnings():
+        # torch 2.13 prefers another name for it, which torch 2.11 does not know.
+        warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
+        return Spread(DistributedDataParallel(model, device_ids=ids, broadcast_buffers=False), exchanges=True)
 
 
 def _mark_backward_end(loss: Tensor, clock: StepClock) -> None:
