@@ -28,7 +28,7 @@ BATCH = 4
 SAMPLE_S = 0.008
 SPIN_S = 0.0003
 """sleep() is up to 0.2 ms late: the last part of a wait is spun."""
-TOLERANCE = 0.06
+TOLERANCE = 0.08
 
 
 def wait(seconds: float) -> None:
