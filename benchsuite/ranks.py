@@ -80,7 +80,6 @@ class RankResult:
     host_memory_bytes: int | None = None
     first_batch_s: float | None = None
     startup_s: float | None = None
-    first_step_s: float | None = None
     steps_s: float | None = None
     """Seconds in all steps, uncounted ones included."""
     decoded_sample_bytes: int | None = None

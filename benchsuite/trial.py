@@ -61,7 +61,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
     heart.phase("warmup")
     stepper = Stepper(training, clock_for(device), heart)
     heart.total(_total_steps(spec))
-    first_step_s = time.perf_counter()
+    startup_s = time.perf_counter() - me.launched_s
     stepper.run(lambda: batch, spec.measure.warmup_steps)
 
     heart.phase("measure")
@@ -75,8 +75,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
         peak_memory_bytes=_peak_memory(device),
         host_memory_bytes=_host_memory(),
         first_batch_s=first_batch_s,
-        startup_s=first_step_s - me.launched_s,
-        first_step_s=first_step_s,
+        startup_s=startup_s,
         steps_s=stepper.steps_s,
         decoded_sample_bytes=sum(value.nbytes for value in batch.values()) // spec.rank_batch,
         cache_resident_before=resident,

@@ -171,7 +171,7 @@ def test_hanging_at_is_the_innermost_frame_of_the_main_thread(tmp_path: Path):
         "\n"
         "Current thread 0x00007f02 (most recent call first):\n"
         '  File "/lib/socket.py", line 10 in recv\n'
-        '  File "/work/trial.py", line 20 in run\n'
+        '  File "/code/trial.py", line 20 in run\n'
     )
     assert hanging_at(tmp_path / "rank-0.log") == 'File "/lib/socket.py", line 10 in recv'
 
