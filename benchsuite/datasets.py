@@ -50,7 +50,7 @@ def _bar(title: str) -> Iterator[making.Progress]:
 
 
 def _say_quarters(title: str, done: int, total: int) -> None:
-    if done * 4 // total > (done - 1) * 4 // total:
+    if total and done * 4 // total > (done - 1) * 4 // total:
         typer.echo(f"{title}: {done}/{total}", err=True)
 
 

@@ -44,7 +44,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
     workload: Workload = workloads.load(workloads.WORKLOADS, spec.workload, "benchsuite.workloads")
     feed = _open_feed(spec, workload, dataset, me, device) if dataset else None
     keep.append(feed)
-    batch = feed() if feed else None
+    batch = {name: value.clone() for name, value in feed().items()} if feed else None
     first_batch_s = time.perf_counter() - built_s if feed else None
     if spec.parallelism != "none":
         _join(rendezvous, me, device, spec.measure.timeout_s)

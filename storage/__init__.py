@@ -12,17 +12,26 @@ from typing import Any
 Registry = Mapping[str, tuple[str, str]]
 
 FORMATS: Registry = {
-    "files": ("storage.files:FILES", "pip install simplejpeg"),
+    "files": ("storage.files:FILES", "pip install numpy"),
     "webdataset": ("storage.tar:WEBDATASET", "pip install webdataset"),
+    "hdf5": ("storage.hdf5:HDF5", "pip install h5py"),
+    "lmdb": ("storage.lmdb:LMDB", "pip install lmdb"),
+    "tfrecord": ("storage.tfrecord:TFRECORD", "pip install crc32c protobuf"),
+    "tokens": ("storage.tokens:TOKENS", "pip install numpy"),
 }
 LOADERS: Registry = {
     "torch": ("storage.loaders.torch:TorchLoader", "pip install torch"),
+    "threads": ("storage.loaders.threads:ThreadsLoader", "pip install torch"),
+    "dali": ("storage.loaders.dali:DaliLoader", "pip install 'benchsuite[dali]'"),
 }
 KINDS: Registry = {
     "image": ("storage.kinds:IMAGE", "pip install simplejpeg"),
+    "volume": ("storage.kinds:VOLUME", "pip install torch"),
+    "mlm": ("storage.kinds:MLM", "pip install torch"),
+    "tokens": ("storage.kinds:TOKENS", "pip install torch"),
 }
-FORMATS_NOT_YET = ("hdf5", "lmdb", "tfrecord", "tokens")
-LOADERS_NOT_YET = ("threads", "dali")
+FORMATS_NOT_YET: tuple[str, ...] = ()
+LOADERS_NOT_YET: tuple[str, ...] = ()
 
 
 def names(registry: Registry, group: str = "") -> list[str]:

@@ -1,30 +1,24 @@
-"""Make datasets: generated, or converted from a folder of JPEGs or from another dataset."""
+"""Make datasets: generated, or converted from another dataset or from what users have."""
 
-import ctypes
 import os
-import re
-import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 
-import simplejpeg
+import numpy as np
 
 from storage import FORMATS, generate, load
+from storage.fields import field_infos
 from storage.format import (
-    IMAGE_FIELDS,
     Dataset,
-    DatasetError,
     FileInfo,
     Format,
     IndexRow,
     Lane,
     Manifest,
-    Sample,
+    Options,
     dataset_id,
     file_digest,
     is_dataset,
@@ -32,12 +26,15 @@ from storage.format import (
     open_dataset,
     write_manifest,
 )
+from storage.parallel import Make, in_parallel
+from storage.sample import DatasetError, Sample
+from storage.sequences import mlm_bytes, mlm_sample, token_bytes, token_sample
+from storage.sources import Source, open_source
+from storage.volumes import volume_bytes, volume_sample, volume_shape
 
-JPEG_SUFFIXES = {".jpg", ".jpeg"}
-JPEG_END = b"\xff\xd9"
-_PR_SET_PDEATHSIG = 1
 Progress = Callable[[int, int], None]
-"""Called with samples done and samples in all."""
+"""Called with samples done and samples in all; 0 where that is not known."""
+Created = dict[str, str | int | float | None]
 
 
 def in_order(dataset: Dataset) -> Iterator[Sample]:
@@ -46,113 +43,101 @@ def in_order(dataset: Dataset) -> Iterator[Sample]:
     return form.read(dataset, Lane(0, 1, 0, 0, False, 1))
 
 
-def sample_key(relative: Path) -> str:
-    """A sample's key from its file's path: without suffix, and with nothing that tar readers see a meaning in.
+def check_options(form: Format, kind: str, options: Options) -> None:
+    """Refuse what a format cannot store, and options it does not know.
 
-    They take a dot for the start of a suffix, and skip what lies in a folder named `__so__`.
+    Raises:
+        DatasetError: with what was given and what is allowed.
     """
-    return re.sub(r"^__([^/]*)__/", r"_\1_/", re.sub(r"[.\s]", "_", str(relative.with_suffix(""))))
-
-
-def _jpeg_paths(source: Path) -> list[Path]:
-    """JPEG files of a folder, flat or one folder per class, in sorted order."""
-    try:
-        inner = sorted(entry for entry in source.iterdir() if not entry.name.startswith("."))
-    except OSError as error:
-        raise DatasetError(f"{source}: {error.strerror}") from error
-    flat = [path for path in inner if path.suffix.lower() in JPEG_SUFFIXES]
-    nested = [
-        path
-        for folder in inner
-        if folder.is_dir()
-        for path in sorted(folder.rglob("*"))
-        if path.suffix.lower() in JPEG_SUFFIXES
-    ]
-    if flat and nested:
-        raise DatasetError(f"{source}: JPEGs both flat ({flat[0].name}) and in folders ({nested[0].parent.name}/)")
-    paths = flat or nested
-    if not paths:
-        raise DatasetError(f"{source}: no .jpg or .jpeg files, neither flat nor in one folder per class")
-    return paths
-
-
-def _folder_samples(source: Path, paths: list[Path]) -> Iterator[Sample]:
-    """Samples of a folder of JPEGs as they came; a class per top folder, class 0 where it is flat."""
-    parts = [path.relative_to(source).parts for path in paths]
-    classes = {name: number for number, name in enumerate(sorted({part[0] for part in parts if len(part) > 1}))}
-    seen: set[str] = set()
-    for path, part in zip(paths, parts, strict=True):
-        key = sample_key(path.relative_to(source))
-        if not key.isascii() and key != key.encode(errors="replace").decode():
-            raise DatasetError(f"{os.fsencode(path)!r}: the file's name is not UTF-8; rename it")
-        if key in seen:
-            raise DatasetError(f"{path}: another file has the same key {key!r}; rename one of them")
-        seen.add(key)
-        try:
-            image = path.read_bytes()
-        except OSError as error:
-            raise DatasetError(f"{path}: {error.strerror}") from error
-        _check_jpeg(image, path)
-        label = classes[part[0]] if len(part) > 1 else 0
-        yield Sample(key, {"image": image, "label": str(label).encode()}, source=str(path))
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError as error:
-        raise DatasetError(f"{path}: {error.strerror}") from error
-
-
-def _check_jpeg(image: bytes, path: Path) -> None:
-    try:
-        simplejpeg.decode_jpeg_header(image)
-        if not image.rstrip(b"\0").endswith(JPEG_END):
-            simplejpeg.decode_jpeg(image, "RGB")
-    except ValueError as error:
-        raise DatasetError(f"{path}: not a whole JPEG: {error}") from error
+    if kind not in form.kinds:
+        raise DatasetError(f"format {form.name} stores {' and '.join(sorted(form.kinds))} samples, not {kind}")
+    for name, value in options.items():
+        if name not in form.options:
+            known = ", ".join(form.options) or "none"
+            raise DatasetError(f"format {form.name} has no option {name!r}; allowed: {known}")
+        allowed = form.options[name]
+        if isinstance(allowed, tuple) and value not in allowed:
+            raise DatasetError(f"option {name} of format {form.name}: {value!r}; allowed: {', '.join(allowed)}")
+        if allowed is int and not isinstance(value, int):
+            raise DatasetError(f"option {name} of format {form.name}: {value!r} is not a whole number")
 
 
 def _store(
-    samples: Iterable[Sample],
-    count: int,
-    needed_bytes: int,
+    source: Source,
+    kind: str,
     folder: Path,
     format_name: str,
     workload: str,
     variant: str,
-    created: dict[str, str | int | float | None],
-    options: dict[str, int],
+    created: Created,
+    options: Options,
     progress: Progress,
 ) -> Manifest:
     """Write samples into a new dataset and return its manifest."""
     form: Format = load(FORMATS, format_name, "benchsuite.formats")
+    check_options(form, kind, options)
     started = time.perf_counter()
+    seen = _Seen(kind, source.samples)
     rows: list[IndexRow] = []
-    with new_dataset(folder, needed_bytes) as partial_folder:
-        for row in form.write(partial_folder, samples, **options):
+    with new_dataset(folder, int(source.size_bytes * form.space_factor)) as partial_folder:
+        for row in form.write(partial_folder, seen, **options):
             rows.append(row)
-            progress(len(rows), count)
+            progress(len(rows), source.count or 0)
         if not rows:
             raise DatasetError(f"{folder}: no samples to store")
+        _refuse_doubles(rows)
         stored = {row.file: 0 for row in rows}
         for row in rows:
             stored[row.file] += 1
+        files = _files(partial_folder, {} if form.file_per_sample else stored, {*stored})
         result = Manifest(
             workload=workload,
             variant=variant,
-            kind="image",
+            kind=kind,
             format=format_name,
             num_samples=len(rows),
-            num_classes=max(row.label for row in rows) + 1,
+            num_classes=max(row.label for row in rows) + 1 if kind == "image" else None,
+            params={**source.params, **seen.params},
+            options=dict(options),
             stored_bytes=sum(row.bytes for row in rows),
-            fields=list(IMAGE_FIELDS),
-            files=_files(partial_folder, {} if form.file_per_sample else stored, {*stored}),
+            fields=field_infos(kind, seen.first, varies=kind == "volume"),
+            files=files,
             dataset_id=dataset_id((row.key, row.digest) for row in rows),
-            created={**created, "conversion_s": round(time.perf_counter() - started, 3), "num_files": len(stored)},
+            created={
+                **created,
+                **source.notes,
+                "conversion_s": round(time.perf_counter() - started, 3),
+                "num_files": len(stored),
+                "num_bytes": _num_bytes(partial_folder),
+            },
         )
         write_manifest(partial_folder, rows, result)
     return result
+
+
+class _Seen:
+    """Samples on their way into a dataset, and what the manifest has to say of them all."""
+
+    def __init__(self, kind: str, samples: Iterable[Sample]) -> None:
+        self._kind, self._samples = kind, samples
+        self.first = Sample("", {})
+        self.params: dict[str, int] = {}
+
+    def __iter__(self) -> Iterator[Sample]:
+        for sample in self._samples:
+            self.first = self.first if self.first.key else Sample(sample.key, sample.fields)
+            image = sample.fields.get("image")
+            if self._kind == "volume" and isinstance(image, np.ndarray):
+                self.params["min_extent"] = min(self.params.get("min_extent", 1 << 30), *image.shape[1:])
+            yield sample
+
+
+def _refuse_doubles(rows: list[IndexRow]) -> None:
+    keys: set[str] = set()
+    for row in rows:
+        if row.key in keys:
+            raise DatasetError(f"two samples have the key {row.key!r}")
+        keys.add(row.key)
 
 
 def _files(folder: Path, listed: dict[str, int], sampled: set[str]) -> list[FileInfo]:
@@ -169,6 +154,11 @@ def _file_info(folder: Path, name: str, num_samples: int | None) -> FileInfo:
     return FileInfo(path=name, bytes=path.stat().st_size, digest=file_digest(path), num_samples=num_samples)
 
 
+def _num_bytes(folder: Path) -> int:
+    """Bytes of all files of a dataset as stored."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
@@ -179,24 +169,36 @@ def convert_dataset(
     workload: str,
     variant: str,
     format_name: str,
-    options: dict[str, int] | None = None,
+    options: Options | None = None,
     progress: Progress = lambda done, total: None,
+    *,
+    kind: str = "image",
+    params: Mapping[str, int] | None = None,
+    tokenizer: str | None = None,
 ) -> Manifest:
-    """Convert a dataset, or a folder of JPEGs (flat, or one folder per class), into `format_name`.
-
-    Sample bytes are stored as they came.
+    """Convert a dataset, or what `storage.sources` can read, into `format_name`. Samples are stored as they came.
 
     Raises:
-        DatasetError: unreadable source, existing target, disk too small, a file that is not a JPEG.
+        DatasetError: unreadable source, samples of another kind, existing target, disk too small, damaged samples.
     """
     if is_dataset(source):
-        dataset = open_dataset(source)
-        count, size, samples = dataset.manifest.num_samples, dataset.manifest.stored_bytes, in_order(dataset)
+        opened = _dataset_source(open_dataset(source), kind, params or {})
     else:
-        paths = _jpeg_paths(source)
-        count, size, samples = len(paths), sum(map(_size, paths)), _folder_samples(source, paths)
-    created: dict[str, str | int | float | None] = {"how": "convert", "when": _now(), "source": str(source.absolute())}
-    return _store(samples, count, size, target, format_name, workload, variant, created, options or {}, progress)
+        opened = open_source(source, kind, params or {}, tokenizer)
+    created: Created = {"how": "convert", "when": _now(), "source": str(source.absolute())}
+    return _store(opened, kind, target, format_name, workload, variant, created, options or {}, progress)
+
+
+def _dataset_source(dataset: Dataset, kind: str, params: Mapping[str, int]) -> Source:
+    """A dataset's samples; refused where they are of another kind or length than asked for."""
+    manifest = dataset.manifest
+    if manifest.kind != kind:
+        raise DatasetError(f"{dataset.folder}: holds {manifest.kind} samples, not {kind}")
+    for name in ("seq_len", "max_predictions"):
+        if name in manifest.params and manifest.params[name] != params.get(name, manifest.params[name]):
+            raise DatasetError(f"{dataset.folder}: {name} is {manifest.params[name]}, the variant's {params[name]}")
+    size = sum(info.bytes for info in manifest.files) if manifest.kind == "tokens" else manifest.stored_bytes
+    return Source(manifest.num_samples, size, in_order(dataset), dict(manifest.params))
 
 
 def generate_dataset(
@@ -206,31 +208,42 @@ def generate_dataset(
     format_name: str,
     num_samples: int,
     seed: int = 0,
-    options: dict[str, int] | None = None,
+    options: Options | None = None,
     progress: Progress = lambda done, total: None,
     num_processes: int | None = None,
+    *,
+    kind: str = "image",
+    params: Mapping[str, int] | None = None,
+    encoding: str = "jpeg",
 ) -> Manifest:
-    """Make a dataset of photographs, in parallel over processes; the same samples for the same seed.
+    """Make a dataset in parallel over processes; the same samples for the same seed.
 
     Raises:
         DatasetError: existing target, or disk too small.
     """
-    num_classes = max(2, min(generate.NUM_CLASSES, num_samples // 32))
-    make = partial(generate.image_sample, seed, num_classes=num_classes)
-    created: dict[str, str | int | float | None] = {"how": "generate", "when": _now(), "seed": seed}
-    size = num_samples * generate.MEAN_BYTES
+    params = params or {}
+    make, size = _recipe(kind, num_samples, seed, params, encoding)
+    created: Created = {"how": "generate", "when": _now(), "seed": seed}
     processes = num_processes or len(os.sched_getaffinity(0))
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_end_with_parent) as pool:
-        samples = pool.map(make, range(num_samples), chunksize=4)
-        try:
-            return _store(
-                samples, num_samples, size, target, format_name, workload, variant, created, options or {}, progress
-            )
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    samples = in_parallel(make, num_samples, processes)
+    kept = {name: params[name] for name in ("seq_len", "max_predictions", "vocab_size") if name in params}
+    try:
+        source = Source(num_samples, size, samples, kept)
+        return _store(source, kind, target, format_name, workload, variant, created, options or {}, progress)
+    finally:
+        samples.close()
 
 
-def _end_with_parent() -> None:
-    """Have the kernel end this worker when its parent is killed, which the pool would not notice."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def _recipe(kind: str, count: int, seed: int, params: Mapping[str, int], encoding: str) -> tuple[Make, int]:
+    """How samples of a kind are made, and the bytes of `count` of them."""
+    if kind == "image":
+        num_classes = max(2, min(generate.NUM_CLASSES, count // 32))
+        mean_bytes = generate.MEAN_BYTES if encoding == "jpeg" else generate.MEAN_PNG_BYTES
+        make = partial(generate.photograph_sample, seed=seed, num_classes=num_classes, encoding=encoding)
+        return make, count * mean_bytes
+    if kind == "volume":
+        size = sum(volume_bytes(volume_shape(seed, index, params)) for index in range(count))
+        return partial(volume_sample, seed=seed, params=dict(params)), size
+    if kind == "mlm":
+        return partial(mlm_sample, seed=seed, params=dict(params)), count * mlm_bytes(params)
+    return partial(token_sample, seed=seed, params=dict(params)), count * token_bytes(params)

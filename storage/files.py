@@ -1,58 +1,141 @@
-"""Format `files`: one file per sample, `<class>/<name>.jpg`; labels stand in the index."""
+"""Format `files`: a file per sample; labels of images stand in the index.
 
-from collections.abc import Iterable, Iterator
+Images are `<class>/<name>.jpg|png`; volumes a pair `<key>_x.npy` and `<key>_y.npy`, as MLPerf's UNet3D reads them, or
+one `<key>.npz` (option `array`); sequences one `<key>.npy`, structured where a sample has several fields.
+"""
+
+import io
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+import numpy as np
+
+from storage import npy
+from storage.fields import KIND_FIELDS, RECORD_KINDS, array, encoded, image_extension, record, unpack
 from storage.format import (
     Dataset,
-    DatasetError,
     Format,
     IndexRow,
     Lane,
-    Manifest,
-    Sample,
+    by_sample_problem,
+    by_sample_smallest_lane,
     dealt,
     index_row,
     inside,
     text,
 )
+from storage.sample import Allocate, Array, DatasetError, Sample, Value, read_whole
+
+VOLUME_SUFFIXES: Mapping[str, str] = {"image": "x", "label": "y"}
+"""How the arrays of a volume are named in files."""
+_LOCAL_HEADER_BYTES = 30
 
 
-def write(folder: Path, samples: Iterable[Sample]) -> Iterator[IndexRow]:
-    """Write each sample's image as a file of its own."""
+def write(folder: Path, samples: Iterable[Sample], array: str = "npy") -> Iterator[IndexRow]:
+    """Write each sample as a file of its own, or as a pair of .npy files."""
     for sample in samples:
-        name = f"{sample.key}.jpg"
-        path = inside(folder, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(sample.fields["image"])
-        yield index_row(sample, name)
+        first = ""
+        for name, parts in _contents(sample, array):
+            path = inside(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as file:
+                for part in parts:
+                    file.write(part)
+            first = first or name
+        yield index_row(sample, first)
+
+
+def _contents(sample: Sample, container: str) -> Iterator[tuple[str, list[bytes | memoryview]]]:
+    """The files of a sample: name, and the parts of its content."""
+    if "image" in sample.fields and not isinstance(sample.fields["image"], np.ndarray):
+        image = encoded(sample, "image")
+        yield f"{sample.key}.{image_extension(image)}", [image]
+    elif "image" not in sample.fields:
+        yield f"{sample.key}.npy", [npy.dumps(record(sample))]
+    elif container == "npz":
+        yield f"{sample.key}.npz", [_npz(sample)]
+    else:
+        for field, suffix in VOLUME_SUFFIXES.items():
+            value = np.ascontiguousarray(array(sample, field))
+            yield f"{sample.key}_{suffix}.npy", [npy.header(value), value.data.cast("B")]
+
+
+def _npz(sample: Sample) -> bytes:
+    stream = io.BytesIO()
+    np.savez(stream, x=array(sample, "image"), y=array(sample, "label"))
+    return stream.getvalue()
 
 
 def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
-    """The lane's samples, each read whole with one open and one read."""
+    """The lane's samples, each file read whole with one open and one read."""
     for row in dealt(len(dataset.index), lane):
         entry = dataset.index[row]
         path = inside(dataset.folder, text(entry["file"]))
-        try:
-            with open(path, "rb", buffering=0) as file:
-                image = file.readall()
-        except OSError as error:
-            raise DatasetError(f"{path}: {error.strerror}") from error
-        fields = {"image": image, "label": str(entry["label"]).encode()}
+        fields = _read_fields(dataset.manifest.kind, path, lane.allocate)
+        if dataset.manifest.kind == "image":
+            fields["label"] = str(entry["label"]).encode()
         yield Sample(text(entry["key"]), fields, int(row), str(path))
 
 
-def problem(manifest: Manifest, lanes: int) -> str | None:
-    """Each reader needs a sample."""
-    count = manifest.num_samples
-    return None if count >= lanes else f"{count} samples < {lanes} readers (ranks x workers)"
+def _read_fields(kind: str, path: Path, allocate: Allocate) -> dict[str, Value]:
+    if kind == "image":
+        return {"image": read_whole(path, "image", allocate).data}
+    if kind in RECORD_KINDS:
+        packed = npy.view(read_whole(path, "record", allocate), str(path))
+        try:
+            return dict(unpack(packed, KIND_FIELDS[kind]))
+        except ValueError as error:
+            raise DatasetError(f"{path}: {error}") from error
+    if path.suffix == ".npz":
+        return dict(read_npz(path, allocate))
+    return {
+        field: npy.view(read_whole(pair, field, allocate), str(pair))
+        for field, suffix in VOLUME_SUFFIXES.items()
+        for pair in [path.with_name(f"{path.name.removesuffix('_x.npy')}_{suffix}.npy")]
+    }
 
 
-def smallest_lane(manifest: Manifest, lanes: int) -> int:
-    """Samples are dealt one by one."""
-    return manifest.num_samples // lanes
+def read_npz(path: Path, allocate: Allocate) -> dict[str, Array]:
+    """The arrays x and y of a .npz file, by field; checksums are verified.
+
+    Members that are not compressed are seen in the file's own memory, without a copy.
+
+    Raises:
+        DatasetError: not a .npz file, damaged, or without x and y.
+    """
+    content = read_whole(path, "npz", allocate)
+    members: dict[str, Array] = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for field, suffix in VOLUME_SUFFIXES.items():
+                info = archive.getinfo(f"{suffix}.npy")
+                if info.compress_type != zipfile.ZIP_STORED:
+                    members[field] = npy.view(archive.read(info), f"{path}: {suffix}.npy")
+                    continue
+                local = content[info.header_offset : info.header_offset + _LOCAL_HEADER_BYTES].tobytes()
+                names_bytes = int.from_bytes(local[26:28], "little") + int.from_bytes(local[28:30], "little")
+                start = info.header_offset + _LOCAL_HEADER_BYTES + names_bytes
+                member = content[start : start + info.file_size]
+                if zlib.crc32(member.data) != info.CRC:
+                    raise DatasetError(f"{path}: {suffix}.npy: its CRC is not the archive's")
+                members[field] = npy.view(member, f"{path}: {suffix}.npy")
+    except KeyError as error:
+        raise DatasetError(f"{path}: {error.args[0]!s}") from error
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError) as error:
+        raise DatasetError(f"{path}: not a whole .npz file: {error}") from error
+    return members
 
 
 FILES = Format(
-    "files", frozenset({"image"}), write, read, problem, smallest_lane, file_per_sample=True, sequential=False
+    "files",
+    frozenset(KIND_FIELDS),
+    write,
+    read,
+    by_sample_problem,
+    by_sample_smallest_lane,
+    file_per_sample=True,
+    sequential=False,
+    options={"array": ("npy", "npz")},
 )

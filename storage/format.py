@@ -12,12 +12,19 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from blake3 import blake3
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from storage.sample import Allocate as Allocate
+from storage.sample import DatasetError as DatasetError
+from storage.sample import Sample as Sample
+from storage.sample import content_digest as content_digest
+from storage.sample import fresh as fresh
 
 MANIFEST = "manifest.json"
 INDEX = "index.npy"
@@ -26,27 +33,6 @@ SCHEMA_VERSION = 1
 Index = npt.NDArray[np.void]
 COLUMNS = {"key": "S", "file": "S", "digest": "S", "bytes": "i", "label": "i"}
 """Columns of the index, and their kinds of dtype."""
-
-
-class DatasetError(ValueError):
-    """Something about a dataset that its user can mend: said in one line."""
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One sample as it is stored: encoded fields by name, such as {"image": JPEG bytes, "label": b"12"}."""
-
-    key: str
-    fields: Mapping[str, bytes]
-    index: int = -1
-    """Row of the dataset's index; -1 before it is stored."""
-    source: str = ""
-    """The file it came from, for error messages."""
-
-    @property
-    def stored_bytes(self) -> int:
-        """Bytes of all encoded fields."""
-        return sum(map(len, self.fields.values()))
 
 
 class FieldInfo(BaseModel):
@@ -58,11 +44,8 @@ class FieldInfo(BaseModel):
     shape: list[int] | None = None
 
 
-IMAGE_FIELDS = (FieldInfo(name="image", dtype="jpeg"), FieldInfo(name="label", dtype="int64", shape=[]))
-
-
 class FileInfo(BaseModel):
-    """One data file, its size and the digest (blake2b, 128 bits) of its content."""
+    """One data file, its size and the digest of its content: "blake3:" and hex, or hex alone for blake2b-128."""
 
     model_config = ConfigDict(extra="ignore")
     path: str
@@ -82,6 +65,8 @@ class Manifest(BaseModel):
     format: str
     num_samples: int
     num_classes: int | None = None
+    params: dict[str, int] = Field({}, description="what the samples were made for, such as seq_len")
+    options: dict[str, int | str] = Field({}, description="how the format was told to store them")
     stored_bytes: int
     fields: list[FieldInfo]
     files: list[FileInfo] = Field(description="data files; where each sample is a file, the index lists those")
@@ -119,6 +104,11 @@ class Lane:
     seed: int
     shuffle: bool
     shuffle_buffer: int
+    allocate: Allocate = fresh
+    """Where a format reads to. Recycled memory makes a sample valid until the next one is drawn."""
+
+
+Options = Mapping[str, int | str]
 
 
 @dataclass(frozen=True)
@@ -131,6 +121,8 @@ class Format:
     `smallest_lane(manifest, lanes)` is the least number of samples that one of them gets in an epoch.
     `file_per_sample`: the index lists the data files; else the manifest does.
     `sequential`: samples come in stored order and are mixed in a shuffle buffer.
+    `options`: what `write` can be told: a name, and its allowed words or int.
+    `space_factor`: disk space that writing needs, as a multiple of the samples' bytes.
     """
 
     name: str
@@ -141,6 +133,8 @@ class Format:
     smallest_lane: Callable[[Manifest, int], int]
     file_per_sample: bool
     sequential: bool
+    options: Mapping[str, tuple[str, ...] | type[int]] = field(default_factory=dict)
+    space_factor: float = 1.05
 
 
 @dataclass(frozen=True)
@@ -154,17 +148,10 @@ class IndexRow:
     label: int
 
 
-def content_digest(sample: Sample) -> str:
-    """Digest (blake2b, 128 bits, hex) of a sample's fields, names and lengths included."""
-    digest = hashlib.blake2b(digest_size=16)
-    for name in sorted(sample.fields):
-        digest.update(f"{name}:{len(sample.fields[name])}:".encode())
-        digest.update(sample.fields[name])
-    return digest.hexdigest()
-
-
-def file_digest(path: Path) -> str:
-    """Digest (blake2b, 128 bits, hex) of a file's content."""
+def file_digest(path: Path, like: str = "blake3:") -> str:
+    """Digest of a file's content: BLAKE3, or blake2b (128 bits, hex) where `like` is one of those."""
+    if like.startswith("blake3:"):
+        return f"blake3:{blake3(max_threads=blake3.AUTO).update_mmap(path).hexdigest(16)}"
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
@@ -179,8 +166,13 @@ def dataset_id(rows: Iterable[tuple[str, str]]) -> str:
 
 def index_row(sample: Sample, file: str) -> IndexRow:
     """The index row of a sample that was stored in `file`."""
-    label = int(sample.fields.get("label", b"-1"))
-    return IndexRow(sample.key, file, sample.stored_bytes, content_digest(sample), label)
+    return IndexRow(sample.key, file, sample.stored_bytes, content_digest(sample), class_label(sample))
+
+
+def class_label(sample: Sample) -> int:
+    """The class of a sample whose label is a number; -1 for others."""
+    label = sample.fields.get("label", b"-1")
+    return -1 if isinstance(label, np.ndarray) else int(bytes(label))
 
 
 def _flush_file_system(folder: Path) -> None:
@@ -343,5 +335,29 @@ def dealt(count: int, lane: Lane) -> npt.NDArray[np.int64]:
     return order(count, lane)[lane.index :: lane.count]
 
 
-EXTENSIONS: Mapping[str, str] = {"image": "jpg", "label": "cls"}
-"""How fields are named as file extensions, as is customary for tar shards."""
+def data_file(dataset: Dataset, name: str) -> Path:
+    """A data file that the manifest lists, refused where its size is not the manifest's.
+
+    Raises:
+        DatasetError: it is missing, or cut short.
+    """
+    path = inside(dataset.folder, name)
+    said = next((info.bytes for info in dataset.manifest.files if info.path == name), None)
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise DatasetError(f"{path}: {error.strerror}") from error
+    if said is not None and size != said:
+        raise DatasetError(f"{path}: {size} bytes, the manifest says {said}: truncated or changed")
+    return path
+
+
+def by_sample_problem(manifest: Manifest, lanes: int) -> str | None:
+    """For formats with random access: each reader needs a sample."""
+    count = manifest.num_samples
+    return None if count >= lanes else f"{count} samples < {lanes} readers (ranks x workers)"
+
+
+def by_sample_smallest_lane(manifest: Manifest, lanes: int) -> int:
+    """For formats with random access: samples are dealt one by one."""
+    return manifest.num_samples // lanes

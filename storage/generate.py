@@ -5,11 +5,13 @@ between the statistics of natural images and the response properties of cortical
 the exponent, contrast, size and chroma subsampling were fitted to a sample of ImageNet.
 """
 
+import io
+
 import numpy as np
 import numpy.typing as npt
 import simplejpeg
 
-from storage.format import Sample
+from storage.sample import Allocate, Sample
 
 SIZES: tuple[tuple[int, int], ...] = (
     *[(500, 375)] * 12, *[(375, 500)] * 4, *[(500, 333)] * 4, *[(333, 500)] * 3, (400, 300), (600, 450), (500, 325),
@@ -18,6 +20,7 @@ SIZES: tuple[tuple[int, int], ...] = (
 """Width and height in pixels, as often as they occur; photographs of ImageNet average 0.19 megapixels."""
 QUALITY = 95
 MEAN_BYTES = 110_000
+MEAN_PNG_BYTES = 400_000
 NUM_CLASSES = 1000
 
 
@@ -59,3 +62,15 @@ def image_sample(seed: int, index: int, num_classes: int) -> Sample:
     label = int(np.random.Generator(np.random.Philox([seed, index, 1])).integers(num_classes))
     fields = {"image": photograph(seed, index), "label": str(label).encode()}
     return Sample(f"class{label:04d}/{index:08d}", fields)
+
+
+def photograph_sample(index: int, allocate: Allocate, seed: int, num_classes: int, encoding: str) -> Sample:
+    """`image_sample`, as a JPEG or as a PNG of the same pixels."""
+    sample = image_sample(seed, index, num_classes)
+    if encoding == "jpeg":
+        return sample
+    from PIL import Image
+
+    stream = io.BytesIO()
+    Image.fromarray(simplejpeg.decode_jpeg(sample.fields["image"])).save(stream, "PNG", compress_level=1)
+    return Sample(sample.key, {**sample.fields, "image": stream.getvalue()})

@@ -8,6 +8,7 @@ from storage.format import (
     Dataset,
     DatasetError,
     Sample,
+    class_label,
     content_digest,
     dataset_id,
     file_digest,
@@ -68,7 +69,7 @@ def _check_samples(dataset: Dataset) -> None:
         if digest != text(entry["digest"]):
             raise DatasetError(f"{sample.source}: sample {sample.key!r}: its checksum is not the index's")
         stored = (text(entry["key"]), str(dataset.folder / text(entry["file"])), entry["bytes"], entry["label"])
-        if stored != (sample.key, sample.source, sample.stored_bytes, int(sample.fields["label"])):
+        if stored != (sample.key, sample.source, sample.stored_bytes, class_label(sample)):
             raise DatasetError(f"{sample.source}: sample {sample.key!r}: key, file, bytes or label is not the index's")
         if manifest.num_classes is not None and not 0 <= entry["label"] < manifest.num_classes:
             raise DatasetError(

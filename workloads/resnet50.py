@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from workloads.samples import SAMPLES
 from workloads.spec import Variant
 from workloads.workload import Batch, Workload
 
@@ -104,10 +105,10 @@ def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
 
 WORKLOAD = Workload(
     name="resnet50",
-    kind="image",
+    kind=SAMPLES["resnet50"].kind,
     variants={
-        "tiny": Variant({"layers": (3, 4, 6, 3), "width": 16}, {"image_size": 64}, 1000),
-        "reference": Variant({"layers": (3, 4, 6, 3), "width": 64}, {"image_size": 224}, 1000),
+        "tiny": Variant({"layers": (3, 4, 6, 3), "width": 16}, SAMPLES["resnet50"].variants["tiny"], 1000),
+        "reference": Variant({"layers": (3, 4, 6, 3), "width": 64}, SAMPLES["resnet50"].variants["reference"], 1000),
     },
     build=build,
     loss=loss,

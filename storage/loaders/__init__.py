@@ -33,7 +33,12 @@ class Delivered(NamedTuple):
 
 
 class LoaderProtocol(Protocol):
-    """An endless stream of batches."""
+    """An endless stream of batches.
+
+    A batch's memory is used again: it holds until the next batch is asked for, and who needs it longer
+    takes a copy. Copies to a CUDA device that are queued
+    by then on the current stream are waited for.
+    """
 
     queue_batches: int
     """Batches that the prefetch queue holds when full."""

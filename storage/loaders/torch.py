@@ -1,80 +1,70 @@
 """Loader `torch`: PyTorch's DataLoader with worker processes, or reading in the training process without any.
 
-The stream never ends and drops nothing: each of ranks x workers readers goes through its lane of an epoch and on into
-the next, so batches may straddle epochs, every epoch holds each sample exactly once over all readers, and all ranks
-take equally many steps.
+Workers decode into batches that lie in memory shared with the training process and are used again and again: only the
+number of a batch travels through the DataLoader's queue. Its sampler hands out the batches that are free, so no more
+than (workers x prefetch + 2) exist.
 """
 
-import mmap
 import os
-import time
+from collections import deque
 from collections.abc import Iterator, Mapping
-from itertools import count, islice
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import psutil
 import torch
-from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
+from torch import Tensor
+from torch.utils.data import DataLoader, Sampler, get_worker_info
+from torch.utils.data import Dataset as TorchDataset
 
-from storage import FORMATS, load
-from storage.format import Dataset, DatasetError, Format, Lane
+from storage.format import Dataset
 from storage.iostat import process_io
-from storage.kinds import Kind, sample_rng
-from storage.loaders import Batch, Delivered, ReaderCounts
+from storage.kinds import Kind
+from storage.loaders import Delivered, ReaderCounts
+from storage.loaders.reader import (
+    Reader,
+    Reading,
+    Slot,
+    copied_event,
+    counted,
+    private_slots,
+    shared_counters,
+    shared_slots,
+)
 from storage.spec import DataSpec
 
-_COUNTERS = 4  # samples, stored bytes, read seconds, decode seconds
+Ready = tuple[int, list[int], list[int]]
+"""Number of a filled slot, rows of the index, epochs."""
 
 
-def _shared_counters(rows: int) -> npt.NDArray[np.float64]:
-    """Counters that forked workers write and the training process reads."""
-    return np.frombuffer(mmap.mmap(-1, rows * _COUNTERS * 8), dtype=np.float64).reshape(rows, _COUNTERS)
+class _Batches(TorchDataset[Ready]):
+    """Item `slot` is that slot filled with the next samples of the asking worker."""
+
+    def __init__(self, reading: Reading, slots: list[Slot], counters: npt.NDArray[np.float64]) -> None:
+        self._reading, self._slots, self._counters = reading, slots, counters
+        self._reader: Reader | None = None
+
+    def __getitem__(self, slot: int) -> Ready:
+        if self._reader is None:
+            info = get_worker_info()
+            number = info.id if info else 0
+            self._reader = Reader(self._reading, number, self._counters[number])
+        return (slot, *self._reader.fill(self._slots[slot]))
 
 
-class _Batches(IterableDataset[Delivered]):
-    """The endless stream of one rank's batches, split over workers."""
+class _FreeSlots(Sampler[int]):
+    """Hands out free slots, the longest free first; waits until nothing on the device still reads from one."""
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        spec: DataSpec,
-        kind: Kind,
-        params: Mapping[str, int],
-        batch_size: int,
-        rank: int,
-        world_size: int,
-        seed: int,
-    ) -> None:
-        self.dataset, self.spec, self.kind, self.params = dataset, spec, kind, params
-        self.batch_size, self.rank, self.world_size, self.seed = batch_size, rank, world_size, seed
-        self.format: Format = load(FORMATS, dataset.manifest.format, "benchsuite.formats")
-        self.readers = max(1, spec.num_workers)
-        self.counters = _shared_counters(self.readers)
+    def __init__(self, number: int) -> None:
+        self.free: deque[tuple[int, Any]] = deque((slot, None) for slot in range(number))
 
-    def __iter__(self) -> Iterator[Delivered]:
-        info = get_worker_info()
-        samples = self._samples(info.id if info else 0)
+    def __iter__(self) -> Iterator[int]:
         while True:
-            pending = list(islice(samples, self.batch_size))
-            decoded, rows, epochs = zip(*pending, strict=True)
-            yield Delivered(default_collate(list(decoded)), list(rows), list(epochs))
-
-    def _samples(self, worker: int) -> Iterator[tuple[Batch, int, int]]:
-        """Decoded samples of this worker's lane, epoch after epoch, with what they cost counted."""
-        counters = self.counters[worker]
-        lane = self.rank * self.readers + worker
-        for epoch in count():
-            spec = self.spec
-            share = Lane(lane, self.world_size * self.readers, epoch, self.seed, spec.shuffle, spec.shuffle_buffer)
-            started = time.perf_counter()
-            for sample in self.format.read(self.dataset, share):
-                read = time.perf_counter()
-                decoded = self.kind.decode(sample, self.params, sample_rng(self.seed, epoch, sample.key))
-                done = time.perf_counter()
-                counters += (1, sample.stored_bytes, read - started, done - read)
-                yield decoded, sample.index, epoch
-                started = time.perf_counter()
+            slot, copied = self.free.popleft()
+            if copied is not None:
+                copied.synchronize()
+            yield slot
 
 
 class TorchLoader:
@@ -91,31 +81,46 @@ class TorchLoader:
         world_size: int,
         seed: int,
     ) -> None:
-        batches = _Batches(dataset, spec, kind, params, batch_size, rank, world_size, seed)
-        trouble = batches.format.problem(dataset.manifest, world_size * batches.readers)
-        if trouble:
-            raise DatasetError(f"{dataset.folder}: {trouble}")
+        reading = Reading(dataset, spec, kind, params, batch_size, rank, world_size, seed)
+        pin_memory = spec.pin_memory and torch.cuda.is_available()
         self.queue_batches = spec.queue_batches
-        self._counters = batches.counters
+        self._counters = shared_counters(reading.readers)
+        self._pinned: Tensor | None = None
+        memory = None
+        if spec.num_workers:
+            self._slots, memory = shared_slots(kind, params, batch_size, reading.num_slots)
+        else:
+            self._slots = private_slots(kind, params, batch_size, reading.num_slots, pin_memory)
+        self._free = _FreeSlots(len(self._slots))
+        self._held: int | None = None
         before = {child.pid for child in psutil.Process().children()}
-        loader: DataLoader[Delivered] = DataLoader(
+        self._iterator = self._start(_Batches(reading, self._slots, self._counters), spec)
+        self._workers = [child for child in psutil.Process().children() if child.pid not in before]
+        if memory is not None and pin_memory and _page_lock(memory):
+            self._pinned = memory
+
+    def _start(self, batches: _Batches, spec: DataSpec) -> Iterator[Ready]:
+        loader: DataLoader[Ready] = DataLoader(
             batches,
             batch_size=None,
+            sampler=self._free,
             num_workers=spec.num_workers,
             prefetch_factor=spec.prefetch_factor if spec.num_workers else None,
-            pin_memory=spec.pin_memory and torch.accelerator.is_available(),
+            persistent_workers=spec.num_workers > 0,
+            collate_fn=_as_it_is,
             multiprocessing_context="fork" if spec.num_workers else None,
         )
-        self._iterator: Iterator[Delivered] = iter(loader)
-        self._workers = [child for child in psutil.Process().children() if child.pid not in before]
+        return iter(loader)
 
     def __next__(self) -> Delivered:
-        return next(self._iterator)
+        if self._held is not None:
+            self._free.free.append((self._held, copied_event()))
+        self._held, rows, epochs = next(self._iterator)
+        return Delivered(self._slots[self._held].batch, rows, epochs)
 
     def counts(self) -> ReaderCounts:
         """What the readers have done so far."""
-        samples, stored, read_s, decode_s = self._counters.sum(axis=0)
-        return ReaderCounts(int(samples), int(stored), float(read_s), float(decode_s))
+        return counted(self._counters)
 
     def storage_bytes(self) -> int | None:
         """What the kernel has fetched for the workers, or for this process where it reads itself."""
@@ -127,5 +132,18 @@ class TorchLoader:
         """Stop the workers."""
         if self._workers:
             self._iterator._shutdown_workers()  # type: ignore[attr-defined]  # an exception may keep the iterator alive
+        if self._pinned is not None:
+            torch.cuda.cudart().cudaHostUnregister(self._pinned.data_ptr())  # type: ignore[no-untyped-call]
+            self._pinned = None
         self._iterator = iter(())
         self._workers = []
+
+
+def _as_it_is(ready: Any) -> Any:
+    return ready
+
+
+def _page_lock(memory: Tensor) -> bool:
+    """Page-lock shared memory in place, so that copies to the device need no staging; False where CUDA refuses."""
+    result = torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.nbytes, 0)  # type: ignore[no-untyped-call]
+    return int(result) == 0

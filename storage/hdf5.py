@@ -1,0 +1,231 @@
+"""Format `hdf5`, by h5py: one file, or many of `file_samples` samples each.
+
+Encoded images lie in one blob of bytes with offsets; sequences in one dataset per field, a row per sample; volumes in a
+group per sample with a dataset per field. All are contiguous, so that a read is one read of the file, unless
+`chunk_bytes` or `compression` ask for chunks.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from storage.fields import KIND_FIELDS, array, encoded
+from storage.format import (
+    Dataset,
+    Format,
+    IndexRow,
+    Lane,
+    by_sample_problem,
+    by_sample_smallest_lane,
+    data_file,
+    dealt,
+    index_row,
+    text,
+)
+from storage.sample import Allocate, Array, DatasetError, Sample, Value
+from storage.shards import batched
+
+SPOOL_BYTES = 8 << 20
+
+
+def write(
+    folder: Path,
+    samples: Iterable[Sample],
+    file_samples: int = 0,
+    chunk_bytes: int = 0,
+    compression: str = "none",
+) -> Iterator[IndexRow]:
+    """Write `samples.h5`, or `samples-000000.h5` and so on with `file_samples` in each (0: all in one)."""
+    if min(file_samples, chunk_bytes) < 0:
+        raise DatasetError("file_samples and chunk_bytes must not be negative")
+    layout = partial(_layout, chunk_bytes=chunk_bytes, compression=compression)
+    source = iter(samples)
+    runs = batched(source, file_samples) if file_samples else iter([source])
+    for number, run in enumerate(runs):
+        first = next(run, None)
+        if first is None:
+            return
+        name = f"samples-{number:06d}.h5" if file_samples else "samples.h5"
+        yield from _write_file(folder / name, chain([first], run), first, layout)
+
+
+def _layout(values: Array, chunk_bytes: int, compression: str) -> dict[str, Any]:
+    """How h5py is told to store an array: contiguous unless chunks or compression are asked for."""
+    if not (chunk_bytes or compression != "none") or not values.ndim or not values.size:
+        return {}
+    chunks: Any = True
+    if chunk_bytes:
+        rows = max(1, chunk_bytes // max(values[..., :1, :, :].nbytes if values.ndim > 2 else values[:1].nbytes, 1))
+        axis = max(0, values.ndim - 3)
+        chunks = tuple(
+            1 if number < axis else min(rows, size) if number == axis else size
+            for number, size in enumerate(values.shape)
+        )
+    return {"chunks": chunks, "compression": None if compression == "none" else compression}
+
+
+def _write_file(path: Path, samples: Iterator[Sample], first: Sample, layout: Any) -> Iterator[IndexRow]:
+    import h5py
+
+    with h5py.File(path, "w") as file:
+        if isinstance(first.fields.get("image"), np.ndarray):
+            for sample in samples:
+                _write_volume(file, sample, layout)
+                yield index_row(sample, path.name)
+        else:
+            with _spools(path, first) as spools:
+                counts: dict[str, list[int]] = {name: [] for name in spools}
+                for sample in samples:
+                    for name, spool in spools.items():
+                        content = _row_bytes(sample, name)
+                        spool.write(content)
+                        counts[name].append(len(content))
+                    yield index_row(sample, path.name)
+                for name, spool in spools.items():
+                    _store_spool(file, name, spool, counts[name], first, layout)
+
+
+def _write_volume(file: Any, sample: Sample, layout: Any) -> None:
+    """A group named by the sample's key with a dataset per field."""
+    if f"{sample.key}/image" in file:
+        raise DatasetError(f"sample {sample.key!r} comes twice")
+    group = file.create_group(sample.key)
+    for name in KIND_FIELDS["volume"]:
+        values = np.ascontiguousarray(array(sample, name))
+        stored = group.create_dataset(name, values.shape, values.dtype, **layout(values))
+        stored.write_direct(values)
+
+
+def _row_bytes(sample: Sample, name: str) -> bytes | memoryview:
+    """What one sample adds to a field's dataset."""
+    if name == "image":
+        return encoded(sample, name)
+    if name == "label":
+        return np.int64(int(bytes(encoded(sample, name)))).tobytes()
+    return np.ascontiguousarray(array(sample, name)).tobytes()
+
+
+@contextmanager
+def _spools(path: Path, first: Sample) -> Iterator[dict[str, Any]]:
+    """A file per field beside the target: the number of samples, and so the size of a dataset, is known at the end."""
+    paths = {name: path.with_name(f".{path.name}.{name}.spool") for name in first.fields}
+    try:
+        yield {name: spool.open("w+b") for name, spool in paths.items()}
+    finally:
+        for spool in paths.values():
+            spool.unlink(missing_ok=True)
+
+
+def _store_spool(file: Any, name: str, spool: Any, counts: list[int], first: Sample, layout: Any) -> None:
+    """One dataset from a field's spool: a blob with offsets for images, else a row per sample."""
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    if name == "image":
+        shape, dtype = (sum(counts),), np.dtype("u1")
+        file.create_dataset("image_offsets", data=np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]))
+    elif name == "label":
+        shape, dtype = (len(counts),), np.dtype("i8")
+    else:
+        values = array(first, name)
+        shape, dtype = (len(counts), *values.shape), values.dtype
+        if set(counts) != {values.nbytes}:
+            raise DatasetError(f"field {name!r}: samples of {min(counts)} and {max(counts)} bytes; all must be equal")
+    spool.flush()
+    rows = np.memmap(spool, dtype, "r", shape=shape)
+    stored = file.create_dataset(name, shape, dtype, **layout(rows))
+    step = max(1, SPOOL_BYTES // max(rows[:1].nbytes, 1))
+    for start in range(0, shape[0], step):
+        stored[start : start + step] = rows[start : start + step]
+    spool.close()
+
+
+class _File:
+    """An open HDF5 file and where its first sample stands in the index."""
+
+    def __init__(self, dataset: Dataset, name: str, first_row: int) -> None:
+        import h5py
+
+        self.path, self.first_row, self.kind = data_file(dataset, name), first_row, dataset.manifest.kind
+        try:
+            self.file = h5py.File(self.path, "r", rdcc_nbytes=1 << 20)
+            if self.kind != "volume":
+                names = KIND_FIELDS[self.kind]
+                self.fields = {name: self.file[name] for name in names}
+                self.offsets = self.file["image_offsets"][:] if self.kind == "image" else None
+        except (OSError, KeyError, RuntimeError) as error:
+            raise DatasetError(f"{self.path}: not a whole HDF5 file: {_reason(error)}") from error
+
+    def read(self, key: str, row: int, allocate: Allocate) -> tuple[dict[str, Value], int | None]:
+        """The fields of a sample, and the bytes it occupies where it is compressed."""
+        try:
+            if self.kind == "volume":
+                return self._volume(self.file[key], allocate)
+            at = row - self.first_row
+            if self.kind == "image":
+                return self._image(at, allocate), None
+            return {name: np.asarray(stored[at]) for name, stored in self.fields.items()}, None
+        except (OSError, KeyError, RuntimeError, IndexError, TypeError, ValueError) as error:
+            raise DatasetError(f"{self.path}: sample {key!r}: {_reason(error)}") from error
+
+    def _volume(self, group: Any, allocate: Allocate) -> tuple[dict[str, Value], int | None]:
+        fields: dict[str, Value] = {}
+        compressed = 0
+        for name in KIND_FIELDS["volume"]:
+            stored = group[name]
+            values = allocate(name, stored.nbytes)[: stored.nbytes].view(stored.dtype).reshape(stored.shape)
+            stored.read_direct(values)
+            fields[name] = values
+            compressed += stored.id.get_storage_size() if stored.compression else 0
+        return fields, compressed or None
+
+    def _image(self, at: int, allocate: Allocate) -> dict[str, Value]:
+        assert self.offsets is not None
+        start, end = int(self.offsets[at]), int(self.offsets[at + 1])
+        blob = self.fields["image"]
+        if not 0 <= start <= end <= blob.shape[0]:
+            raise ValueError(f"image_offsets {start}..{end} are outside the {blob.shape[0]} bytes stored")
+        content = allocate("image", end - start)[: end - start]
+        blob.read_direct(content, np.s_[start:end])
+        return {"image": content.data, "label": str(int(self.fields["label"][at])).encode()}
+
+
+def _reason(error: Exception) -> str:
+    return str(error.args[0] if error.args else error).partition("\n")[0]
+
+
+def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
+    """The lane's samples, each read into the lane's memory; files are opened when they are first needed."""
+    index = dataset.index
+    opened: dict[bytes, _File] = {}
+    firsts: Mapping[bytes, int] = dict(zip(*np.unique(index["file"], return_index=True), strict=True))
+    try:
+        for row in map(int, dealt(len(index), lane)):
+            name = bytes(index["file"][row])
+            if name not in opened:
+                opened[name] = _File(dataset, text(name), int(firsts[np.bytes_(name)]))
+            key = text(index["key"][row])
+            fields, compressed = opened[name].read(key, row, lane.allocate)
+            path = str(opened[name].path)
+            yield Sample(key, fields, row, path, compressed_bytes=compressed)
+    finally:
+        for file in opened.values():
+            file.file.close()
+
+
+HDF5 = Format(
+    "hdf5",
+    frozenset(KIND_FIELDS),
+    write,
+    read,
+    by_sample_problem,
+    by_sample_smallest_lane,
+    file_per_sample=False,
+    sequential=False,
+    options={"file_samples": int, "chunk_bytes": int, "compression": ("none", "gzip", "lzf")},
+    space_factor=2.1,
+)

@@ -1,0 +1,165 @@
+"""What loaders share: one reader's endless stream of samples, and the memory of batches, used again and again.
+
+The stream never ends and drops nothing: each of ranks x workers readers goes through its lane of an epoch and on into
+the next, so batches may straddle epochs, every epoch holds each sample exactly once over all readers, and all ranks
+take equally many steps.
+"""
+
+import mmap
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from storage import FORMATS, load
+from storage.format import Dataset, Format, Lane
+from storage.kinds import Kind, empty_batch, sample_rng
+from storage.loaders import Batch, ReaderCounts
+from storage.sample import DatasetError, Sample
+from storage.spec import DataSpec
+
+NUM_COUNTERS = 4  # samples, stored bytes, read seconds, decode seconds
+_ALIGNMENT = 64
+Filled = tuple[list[int], list[int]]
+"""Rows of the index and epochs of the samples that were put into a slot."""
+
+
+class Recycled:
+    """Memory for what is read, the same for every sample: it grows to the largest one."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, npt.NDArray[np.uint8]] = {}
+
+    def __call__(self, name: str, num_bytes: int) -> npt.NDArray[np.uint8]:
+        """At least `num_bytes`, whose content is lost at the next call with this name."""
+        buffer = self._buffers.get(name)
+        if buffer is None or len(buffer) < num_bytes:
+            self._buffers.pop(name, None)
+            buffer = self._buffers[name] = np.empty(num_bytes + num_bytes // 8, np.uint8)
+        return buffer
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Memory of one batch, and of each sample in it."""
+
+    batch: Batch
+    rows: Sequence[Mapping[str, Tensor]]
+
+
+def slot_of(batch: Batch, batch_size: int) -> Slot:
+    """A batch's memory, with its rows."""
+    return Slot(batch, [{name: tensor[row] for name, tensor in batch.items()} for row in range(batch_size)])
+
+
+def private_slots(kind: Kind, params: Mapping[str, int], batch_size: int, number: int, pin_memory: bool) -> list[Slot]:
+    """Slots in this process's memory, page-locked where asked."""
+    return [slot_of(empty_batch(kind, params, batch_size, pin_memory), batch_size) for _ in range(number)]
+
+
+def shared_slots(kind: Kind, params: Mapping[str, int], batch_size: int, number: int) -> tuple[list[Slot], Tensor]:
+    """Slots that processes forked later write and this one reads, and all their memory as one tensor of bytes."""
+    tensors = kind.tensors(params)
+    sizes = {name: batch_size * prod(shape) * dtype.itemsize for name, (dtype, shape) in tensors.items()}
+    padded = {name: -(-size // _ALIGNMENT) * _ALIGNMENT for name, size in sizes.items()}
+    memory = torch.frombuffer(mmap.mmap(-1, number * sum(padded.values())), dtype=torch.uint8)
+    slots, start = [], 0
+    for _ in range(number):
+        batch = {}
+        for name, (dtype, shape) in tensors.items():
+            batch[name] = memory[start : start + sizes[name]].view(dtype).view(batch_size, *shape)
+            start += padded[name]
+        slots.append(slot_of(batch, batch_size))
+    return slots, memory
+
+
+def shared_counters(readers: int) -> npt.NDArray[np.float64]:
+    """Counters that forked workers write and the training process reads."""
+    return np.frombuffer(mmap.mmap(-1, readers * NUM_COUNTERS * 8), dtype=np.float64).reshape(readers, NUM_COUNTERS)
+
+
+def counted(counters: npt.NDArray[np.float64]) -> ReaderCounts:
+    """What all readers have done."""
+    samples, stored, read_s, decode_s = counters.sum(axis=0)
+    return ReaderCounts(int(samples), int(stored), float(read_s), float(decode_s))
+
+
+@dataclass
+class Reading:
+    """What every reader of a loader is told."""
+
+    dataset: Dataset
+    spec: DataSpec
+    kind: Kind
+    params: Mapping[str, int]
+    batch_size: int
+    rank: int
+    world_size: int
+    seed: int
+    format: Format = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.format = load(FORMATS, self.dataset.manifest.format, "benchsuite.formats")
+        trouble = self.format.problem(self.dataset.manifest, self.world_size * self.readers)
+        if trouble:
+            raise DatasetError(f"{self.dataset.folder}: {trouble}")
+
+    @property
+    def readers(self) -> int:
+        """Readers of one rank."""
+        return max(1, self.spec.num_workers)
+
+    @property
+    def num_slots(self) -> int:
+        """Batches in memory at most: those queued, the one being used, and the one before it."""
+        return self.spec.queue_batches + 2
+
+
+class Reader:
+    """One reader: decodes the samples of its lane, epoch after epoch, into the rows of batches."""
+
+    def __init__(self, reading: Reading, number: int, counters: npt.NDArray[np.float64]) -> None:
+        self._reading, self._counters = reading, counters
+        self._lane = reading.rank * reading.readers + number
+        self._allocate = Recycled()
+        self._samples = self._stream()
+
+    def fill(self, slot: Slot) -> Filled:
+        """Decode the next samples into a slot."""
+        rows, epochs = [], []
+        reading = self._reading
+        for row in slot.rows:
+            started = time.perf_counter()
+            sample, epoch = next(self._samples)
+            read = time.perf_counter()
+            reading.kind.decode(sample, reading.params, sample_rng(reading.seed, epoch, sample.key), row)
+            done = time.perf_counter()
+            self._counters += (1, sample.stored_bytes, read - started, done - read)
+            rows.append(sample.index)
+            epochs.append(epoch)
+        return rows, epochs
+
+    def _stream(self) -> Iterator[tuple[Sample, int]]:
+        for epoch in count():
+            for sample in self._reading.format.read(self._reading.dataset, self._share(epoch)):
+                yield sample, epoch
+
+    def _share(self, epoch: int) -> Lane:
+        reading, spec = self._reading, self._reading.spec
+        lanes = reading.world_size * reading.readers
+        return Lane(self._lane, lanes, epoch, reading.seed, spec.shuffle, spec.shuffle_buffer, self._allocate)
+
+
+def copied_event() -> "torch.cuda.Event | None":
+    """An event after all copies queued so far on the current CUDA stream; None where there is no CUDA."""
+    if not torch.cuda.is_available():
+        return None
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record()
+    return event

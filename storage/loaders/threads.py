@@ -1,0 +1,141 @@
+"""Loader `threads`: a thread per reader in the training process.
+
+Reading (preadv, h5py) and decoding (libjpeg-turbo, torch, numpy's copies) release Python's lock, so threads run beside
+each other; batches are decoded straight into the memory that the training step gets, page-locked where there is CUDA,
+and used again once the step is done with it. h5py lets one thread at a time into the library.
+"""
+
+import os
+import queue
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from storage.format import Dataset
+from storage.iostat import process_io
+from storage.kinds import Kind
+from storage.loaders import Delivered, ReaderCounts
+from storage.loaders.reader import (
+    NUM_COUNTERS,
+    Filled,
+    Reader,
+    Reading,
+    copied_event,
+    counted,
+    private_slots,
+)
+from storage.spec import DataSpec
+
+CLOSE_TIMEOUT_S = 5.0
+
+
+class _Line:
+    """One reader's thread and its queue of filled batches."""
+
+    def __init__(self, reader: Reader, prefetch: int) -> None:
+        self.reader = reader
+        self.credits = threading.Semaphore(prefetch)
+        self.filled: queue.SimpleQueue[tuple[int, Filled] | BaseException] = queue.SimpleQueue()
+
+
+class ThreadsLoader:
+    """An endless stream of this rank's batches; building it starts the threads."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        spec: DataSpec,
+        kind: Kind,
+        params: Mapping[str, int],
+        batch_size: int,
+        rank: int,
+        world_size: int,
+        seed: int,
+    ) -> None:
+        reading = Reading(dataset, spec, kind, params, batch_size, rank, world_size, seed)
+        pin_memory = spec.pin_memory and torch.cuda.is_available()
+        self.queue_batches = spec.queue_batches
+        self._counters = np.zeros((reading.readers, NUM_COUNTERS))
+        self._slots = private_slots(kind, params, batch_size, reading.num_slots, pin_memory)
+        self._free: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+        for number in range(len(self._slots)):
+            self._free.put((number, None))
+        readers = [Reader(reading, number, self._counters[number]) for number in range(reading.readers)]
+        self._lines = [_Line(reader, spec.prefetch_factor) for reader in readers]
+        self._turn, self._held, self._closed = 0, -1, False
+        self._threads = self._start() if spec.num_workers else []
+
+    def _start(self) -> list[threading.Thread]:
+        """Start the threads, each computing with one core; the training's own number of threads stays."""
+        training_threads = torch.get_num_threads()
+        ready = threading.Barrier(len(self._lines) + 1)
+        threads = [
+            threading.Thread(target=self._run, args=(line, ready), daemon=True, name=f"reader-{number}")
+            for number, line in enumerate(self._lines)
+        ]
+        for thread in threads:
+            thread.start()
+        ready.wait()
+        torch.set_num_threads(training_threads)
+        return threads
+
+    def _run(self, line: _Line, ready: threading.Barrier) -> None:
+        torch.set_num_threads(1)
+        ready.wait()
+        try:
+            while not self._closed:
+                line.credits.acquire()
+                slot = self._free_slot()
+                if self._closed:
+                    return
+                line.filled.put((slot, line.reader.fill(self._slots[slot])))
+        except BaseException as error:
+            line.filled.put(error)
+
+    def _free_slot(self) -> int:
+        """The longest free slot, once nothing on the device still reads from it."""
+        slot, copied = self._free.get()
+        if copied is not None:
+            copied.synchronize()
+        return slot
+
+    def __next__(self) -> Delivered:
+        if self._closed:
+            raise StopIteration
+        if self._held >= 0:
+            self._free.put((self._held, copied_event()))
+        line = self._lines[self._turn]
+        self._turn = (self._turn + 1) % len(self._lines)
+        if self._threads:
+            item = line.filled.get()
+            if isinstance(item, BaseException):
+                line.filled.put(item)
+                raise item
+            line.credits.release()
+        else:
+            slot = self._free_slot()
+            item = slot, line.reader.fill(self._slots[slot])
+        self._held, (rows, epochs) = item
+        return Delivered(self._slots[self._held].batch, rows, epochs)
+
+    def counts(self) -> ReaderCounts:
+        """What the readers have done so far."""
+        return counted(self._counters)
+
+    def storage_bytes(self) -> int | None:
+        """What the kernel has fetched for this process."""
+        counter = process_io(os.getpid())
+        return counter.storage_bytes if counter else None
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._closed = True
+        for line in self._lines:
+            line.credits.release()
+            self._free.put((0, None))
+        for thread in self._threads:
+            thread.join(CLOSE_TIMEOUT_S)
+        self._threads = []

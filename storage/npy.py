@@ -1,0 +1,53 @@
+"""NumPy's .npy files as bytes: a header to write before an array, and a view of an array that was read (no pickle)."""
+
+import io
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib import format as npy
+
+from storage.sample import Array, DatasetError
+
+MAX_HEADER_BYTES = 4096
+_MAGIC = b"\x93NUMPY"
+
+
+def header(array: Array) -> bytes:
+    """What stands before an array's bytes in a .npy file; its length is a multiple of 64."""
+    stream = io.BytesIO()
+    npy.write_array_header_1_0(stream, npy.header_data_from_array_1_0(np.ascontiguousarray(array).reshape(array.shape)))
+    return stream.getvalue()
+
+
+def dumps(array: Array) -> bytes:
+    """A .npy file's content."""
+    return header(array) + np.ascontiguousarray(array).tobytes()
+
+
+def view(content: bytes | memoryview | npt.NDArray[np.uint8], where: str) -> Array:
+    """The array of a .npy file's content, sharing its memory.
+
+    Raises:
+        DatasetError: not a .npy file, one that holds pickled objects, or one that is cut short.
+    """
+    stream = io.BytesIO(bytes(content[:MAX_HEADER_BYTES]))
+    try:
+        read = npy.read_array_header_1_0 if npy.read_magic(stream) == (1, 0) else npy.read_array_header_2_0
+        shape, fortran, dtype = read(stream)
+    except (ValueError, SyntaxError) as error:
+        raise DatasetError(f"{where}: not a .npy array: {str(error).partition(chr(10))[0]}") from error
+    if dtype.hasobject:
+        raise DatasetError(f"{where}: holds pickled objects, which are never loaded; save plain arrays")
+    count = int(np.prod(shape, dtype=np.int64))
+    start = stream.tell()
+    if start + count * dtype.itemsize > len(content):
+        raise DatasetError(
+            f"{where}: {len(content)} bytes, its array needs {start + count * dtype.itemsize}: truncated"
+        )
+    flat = np.frombuffer(content, dtype, count, start)
+    return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def is_npy(content: bytes | memoryview) -> bool:
+    """Whether bytes begin as a .npy file does."""
+    return bytes(content[:6]) == _MAGIC

@@ -1,0 +1,66 @@
+"""What formats of sequential shards share: shards are dealt whole, and samples mixed in a buffer."""
+
+import random
+from collections.abc import Iterable, Iterator
+
+from storage.format import Dataset, FileInfo, Lane, Manifest
+from storage.sample import Sample
+
+MAX_BUFFER_BYTES = 1 << 29
+"""A shuffle buffer holds no more than that, so that volumes do not fill the memory."""
+
+
+def shards(manifest: Manifest) -> list[FileInfo]:
+    """The files that hold samples; an index may lie beside them."""
+    return [info for info in manifest.files if info.num_samples is not None]
+
+
+def first_rows(dataset: Dataset) -> list[int]:
+    """The index row of each shard's first sample, and the number of samples: rows stand in the order of writing."""
+    rows = [0]
+    for info in shards(dataset.manifest):
+        rows.append(rows[-1] + (info.num_samples or 0))
+    return rows
+
+
+def mixed(samples: Iterator[Sample], manifest: Manifest, lane: Lane) -> Iterator[Sample]:
+    """Samples mixed in a buffer of `shuffle_buffer`; as they come where the lane does not shuffle."""
+    from webdataset.filters import _shuffle
+
+    if not lane.shuffle:
+        return samples
+    mean_bytes = manifest.stored_bytes // max(manifest.num_samples, 1)
+    size = max(1, min(lane.shuffle_buffer, MAX_BUFFER_BYTES // max(mean_bytes, 1)))
+    rng = random.Random(f"{lane.seed}:{lane.epoch}:{lane.index}:{lane.count}")
+    result: Iterator[Sample] = _shuffle(samples, size, size, rng)
+    return result
+
+
+def problem(manifest: Manifest, lanes: int) -> str | None:
+    """Each reader needs a shard of its own."""
+    count = len(shards(manifest))
+    if count >= lanes:
+        return None
+    return f"{count} shards < {lanes} readers (ranks x workers): fewer workers, or convert with --shard-samples smaller"
+
+
+def smallest_lane(manifest: Manifest, lanes: int) -> int:
+    """Shards are dealt whole; the unluckiest reader gets the fewest and the shortest."""
+    sizes = sorted(info.num_samples or 0 for info in shards(manifest))
+    return sum(sizes[: len(sizes) // lanes])
+
+
+def batched(samples: Iterable[Sample], size: int) -> Iterator[Iterator[Sample]]:
+    """Runs of `size` samples, drawn as they are used; the last may be shorter."""
+    source = iter(samples)
+    for first in source:
+        yield _run(first, source, size)
+
+
+def _run(first: Sample, source: Iterator[Sample], size: int) -> Iterator[Sample]:
+    yield first
+    for _ in range(size - 1):
+        sample = next(source, None)
+        if sample is None:
+            return
+        yield sample
