@@ -7,6 +7,7 @@ group `benchsuite.formats`.
 import pkgutil
 from collections.abc import Mapping
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import Any
 
 Registry = Mapping[str, tuple[str, str]]
@@ -30,6 +31,10 @@ KINDS: Registry = {
     "mlm": ("storage.kinds:MLM", "pip install torch"),
     "tokens": ("storage.kinds:TOKENS", "pip install torch"),
 }
+LOADER_LIMITS: Mapping[str, tuple[str, frozenset[str]]] = {
+    "dali": ("nvidia.dali", frozenset({"image", "volume"})),
+}
+"""Loaders that need a module of their own, or do not take every kind of sample."""
 FORMATS_NOT_YET: tuple[str, ...] = ()
 LOADERS_NOT_YET: tuple[str, ...] = ()
 
@@ -38,6 +43,20 @@ def names(registry: Registry, group: str = "") -> list[str]:
     """The names of a registry, with those that installed packages add through the entry point `group`."""
     extra = {entry.name for entry in entry_points(group=group)} if group else set()
     return sorted({*registry, *extra})
+
+
+def loader_problem(loader: str, kind: str) -> str | None:
+    """Why a loader cannot deliver samples of this kind here, or None."""
+    if loader not in LOADER_LIMITS:
+        return None
+    module, kinds = LOADER_LIMITS[loader]
+    if kind not in kinds:
+        return f"loader {loader} decodes {' and '.join(sorted(kinds))} samples, not {kind}"
+    try:
+        present = find_spec(module) is not None
+    except ModuleNotFoundError:
+        present = False
+    return None if present else f"loader {loader} needs {module}, which is not installed: {LOADERS[loader][1]}"
 
 
 def load(registry: Registry, name: str, group: str = "") -> Any:
