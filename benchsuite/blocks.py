@@ -47,5 +47,5 @@ def steady_steps(spec: TrialSpec) -> int:
 def reader_samples(spec: TrialSpec) -> tuple[int, int]:
     """Batches and samples that the busiest reader of a rank decodes in a trial, prefetched ones included."""
     batches = layout(spec).loader_batches + spec.data.queue_batches
-    per_reader = math.ceil(batches / max(spec.data.num_workers, 1))
+    per_reader = math.ceil(batches / spec.data.readers)
     return per_reader, per_reader * spec.rank_batch

@@ -7,7 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from benchsuite.options import INTERRUPTED, NOTHING_RAN, OK, USAGE, PlainFormat, SchemaName, TableFormat
+from benchsuite.options import (
+    INTERRUPTED,
+    NOTHING_RAN,
+    OK,
+    USAGE,
+    ImageEncoding,
+    PlainFormat,
+    SchemaName,
+    TableFormat,
+)
 
 app = typer.Typer(
     name="benchsuite",
@@ -35,7 +44,17 @@ Retry = Annotated[str, typer.Option("--retry", help="Run again what ended so: fa
 DataFormat = Annotated[str, typer.Option("--format", help="How samples are stored: `benchsuite list formats`.")]
 Workload = Annotated[str, typer.Option("--workload", help="Workload the samples are for.")]
 Variant = Annotated[str, typer.Option("--variant", help="Variant of the workload.")]
-ShardSamples = Annotated[int | None, typer.Option("--shard-samples", min=1, help="Samples per tar shard.")]
+ShardSamples = Annotated[int | None, typer.Option("--shard-samples", min=1, help="Samples per shard.")]
+FormatOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-o",
+        "--option",
+        metavar="NAME=VALUE",
+        help="How the format stores: files: array=npy|npz; webdataset, tfrecord: shard_samples=N; "
+        "hdf5: file_samples=N, chunk_bytes=N, compression=none|gzip|lzf.",
+    ),
+]
 
 
 @app.command()
@@ -169,26 +188,40 @@ def data_generate(
     samples: Annotated[int, typer.Option("--samples", min=1, help="How many.")] = 1024,
     seed: Annotated[int, typer.Option("--seed", min=0, help="The same samples for the same seed.")] = 0,
     shard_samples: ShardSamples = None,
+    options: FormatOptions = None,
+    encoding: Annotated[ImageEncoding, typer.Option("--encoding", help="Of images: jpeg or png.")] = ImageEncoding.jpeg,
 ) -> None:
-    """Make a dataset of photographs that cost what ImageNet's cost."""
+    """Make samples that cost what real ones cost: photographs, CT volumes, BERT sequences, token streams."""
     from benchsuite import datasets
 
-    datasets.generate(target, workload, variant, format, samples, seed, shard_samples)
+    asked = datasets.asked(workload, variant, format, shard_samples, options or [])
+    datasets.generate(target, asked, samples, seed, encoding)
 
 
 @data_app.command("convert")
 def data_convert(
-    source: Annotated[Path, typer.Argument(help="A folder of JPEGs (flat, or one folder per class), or a dataset.")],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="A dataset, or what you have: images flat or in a folder per class, tars, .npy pairs, NIfTI, "
+            "HDF5, LMDB, TFRecord, .bin/.idx, text."
+        ),
+    ],
     target: Annotated[Path, typer.Argument(help="The new dataset's folder.")],
     workload: Workload = "resnet50",
     variant: Variant = "reference",
     format: DataFormat = "files",
     shard_samples: ShardSamples = None,
+    options: FormatOptions = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option("--tokenizer", help="A tokenizer.json for text; default: its bytes.")
+    ] = None,
 ) -> None:
-    """Convert into a format; the samples' bytes are stored as they came."""
+    """Convert into a format; the samples' content is stored as it came."""
     from benchsuite import datasets
 
-    datasets.convert(source, target, workload, variant, format, shard_samples)
+    asked = datasets.asked(workload, variant, format, shard_samples, options or [])
+    datasets.convert(source, target, asked, tokenizer)
 
 
 @data_app.command("verify")

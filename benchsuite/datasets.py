@@ -1,7 +1,8 @@
 """The verbs that make and check datasets, with a progress bar on standard error."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -13,27 +14,71 @@ import storage
 import workloads
 from benchsuite.errors import UserError, refuse
 from storage import convert as making
-from storage.format import Manifest
+from storage.format import Format, Manifest
 from storage.verify import same_samples, verify_dataset
+from workloads.samples import SAMPLES
 from workloads.workload import Workload
 
 
-def _check(workload: str, variant: str, format: str, shard_samples: int | None) -> dict[str, int]:
-    """Refuse unknown names; the options of the format."""
-    named = workloads.names(workloads.WORKLOADS, "benchsuite.workloads")
+@dataclass(frozen=True)
+class Asked:
+    """What kind of dataset is wanted, for which workload, and how it is to be stored."""
+
+    workload: str
+    variant: str
+    format: str
+    kind: str
+    params: Mapping[str, int]
+    options: dict[str, int | str]
+
+
+def asked(workload: str, variant: str, format: str, shard_samples: int | None, options: list[str]) -> Asked:
+    """What the options of a verb ask for.
+
+    Raises:
+        UserError: a name that is unknown, a format that does not store such samples, an option that it does not have.
+    """
+    named = sorted({*SAMPLES, *workloads.names(workloads.WORKLOADS, "benchsuite.workloads")})
     if workload not in named:
-        raise refuse("--workload", workload, named, workloads.WORKLOADS_NOT_YET)
-    known: Workload = workloads.load(workloads.WORKLOADS, workload, "benchsuite.workloads")
-    if variant not in known.variants:
-        raise refuse("--variant", variant, known.variants)
+        raise refuse("--workload", workload, named)
+    kind, variants = _samples_of(workload)
+    if variant not in variants:
+        raise refuse("--variant", variant, variants)
     formats = storage.names(storage.FORMATS, "benchsuite.formats")
     if format not in formats:
         raise refuse("--format", format, formats, storage.FORMATS_NOT_YET)
-    if shard_samples is None:
-        return {}
-    if format != "webdataset":
-        raise UserError(f"--shard-samples: format {format} has no shards; it is for webdataset")
-    return {"shard_samples": shard_samples}
+    form: Format = storage.load(storage.FORMATS, format, "benchsuite.formats")
+    given = _options(form, options)
+    if shard_samples is not None:
+        if "shard_samples" not in form.options:
+            raise UserError(f"--shard-samples: format {format} has no shards; it is for webdataset and tfrecord")
+        given["shard_samples"] = shard_samples
+    making.check_options(form, kind, given)
+    return Asked(workload, variant, format, kind, variants[variant], given)
+
+
+def _samples_of(workload: str) -> tuple[str, Mapping[str, Mapping[str, int]]]:
+    """The kind of a workload's samples, and their parameters by variant."""
+    if workload in SAMPLES:
+        return SAMPLES[workload].kind, SAMPLES[workload].variants
+    known: Workload = workloads.load(workloads.WORKLOADS, workload, "benchsuite.workloads")
+    return known.kind, {name: variant.sample for name, variant in known.variants.items()}
+
+
+def _options(form: Format, options: list[str]) -> dict[str, int | str]:
+    """`name=value` texts as the types that the format wants."""
+    given: dict[str, int | str] = {}
+    for text in options:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UserError(f"-o {text!r}: write NAME=VALUE")
+        if name not in form.options:
+            raise refuse(f"option of format {form.name}", name, form.options)
+        try:
+            given[name] = int(value) if form.options[name] is int else value
+        except ValueError:
+            raise UserError(f"-o {text!r}: {name} is a whole number") from None
+    return given
 
 
 @contextmanager
@@ -46,7 +91,7 @@ def _bar(title: str) -> Iterator[making.Progress]:
     columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task(title)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+        yield lambda done, total: progress.update(task, completed=done, total=total or None)
 
 
 def _say_quarters(title: str, done: int, total: int) -> None:
@@ -64,28 +109,53 @@ def _say(target: Path, manifest: Manifest) -> None:
 
 def _advise(manifest: Manifest) -> None:
     """What a user had better know of a new dataset."""
-    if manifest.format == "webdataset":
-        typer.echo(f"note: {len(manifest.files)} shard(s) feed at most as many readers (ranks x workers)", err=True)
+    shards = [info for info in manifest.files if info.num_samples is not None]
+    if manifest.format in ("webdataset", "tfrecord"):
+        typer.echo(f"note: {len(shards)} shard(s) feed at most as many readers (ranks x workers)", err=True)
     if manifest.num_classes == 1:
         typer.echo("note: all samples are of class 0, so the loss falls to 0; a folder per class labels them", err=True)
+    dropped = manifest.created.get("dropped_tokens")
+    if dropped:
+        typer.echo(f"note: the last {dropped} tokens fill no sequence and are left out", err=True)
 
 
-def generate(
-    target: Path, workload: str, variant: str, format: str, samples: int, seed: int, shard_samples: int | None
-) -> None:
-    """Make a dataset of photographs."""
-    options = _check(workload, variant, format, shard_samples)
+def generate(target: Path, asked: Asked, samples: int, seed: int, encoding: str) -> None:
+    """Make a dataset."""
+    if encoding != "jpeg" and asked.kind != "image":
+        raise UserError(f"--encoding is for images; {asked.workload} takes {asked.kind} samples")
     with _bar(f"generating {target}") as progress:
-        manifest = making.generate_dataset(target, workload, variant, format, samples, seed, options, progress)
+        manifest = making.generate_dataset(
+            target,
+            asked.workload,
+            asked.variant,
+            asked.format,
+            samples,
+            seed,
+            asked.options,
+            progress,
+            kind=asked.kind,
+            params=asked.params,
+            encoding=encoding,
+        )
     _say(target, manifest)
     _advise(manifest)
 
 
-def convert(source: Path, target: Path, workload: str, variant: str, format: str, shard_samples: int | None) -> None:
-    """Convert a folder of JPEGs or a dataset."""
-    options = _check(workload, variant, format, shard_samples)
+def convert(source: Path, target: Path, asked: Asked, tokenizer: Path | None) -> None:
+    """Convert a dataset, or what a user has."""
     with _bar(f"converting {source}") as progress:
-        manifest = making.convert_dataset(source, target, workload, variant, format, options, progress)
+        manifest = making.convert_dataset(
+            source,
+            target,
+            asked.workload,
+            asked.variant,
+            asked.format,
+            asked.options,
+            progress,
+            kind=asked.kind,
+            params=asked.params,
+            tokenizer=str(tokenizer) if tokenizer else None,
+        )
     _say(target, manifest)
     _advise(manifest)
 

@@ -1,7 +1,6 @@
 """What can run on this machine and on these paths, what cannot, and what to do about it."""
 
 import os
-import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,6 @@ from benchsuite.machine import this_machine
 from storage import pagecache
 
 LOW_FREE_BYTES = 5e9
-LOW_SHM_BYTES = 1e9
 
 
 @dataclass(frozen=True)
@@ -27,8 +25,8 @@ class Finding:
 
 
 def examine(paths: list[Path]) -> list[Finding]:
-    """Libraries, devices, cores, shared memory, and each path."""
-    findings = [_libraries(), _devices(), _cores(), _shared_memory()]
+    """Libraries, devices, cores, and each path."""
+    findings = [_libraries(), _devices(), _cores()]
     for path in paths:
         findings += _path(path)
     launchable = "cpu" + (", cuda" if this_machine().cuda_devices else "")
@@ -66,14 +64,6 @@ def _cores() -> Finding:
     text = f"{cores} cores, {psutil.virtual_memory().total / 1e9:.0f} GB memory, load {load:.1f}"
     if load > cores / 2:
         return Finding("warn", f"{text} -> other work on these cores will show in every figure")
-    return Finding("ok", text)
-
-
-def _shared_memory() -> Finding:
-    free = shutil.disk_usage("/dev/shm").free if Path("/dev/shm").is_dir() else 0
-    text = f"/dev/shm {free / 1e9:.1f} GB free"
-    if free < LOW_SHM_BYTES:
-        return Finding("warn", f"{text}: loader workers pass batches through it -> enlarge it or use num_workers 0")
     return Finding("ok", text)
 
 

@@ -293,21 +293,41 @@ def _dataset_problem(point: Point, workload: Workload) -> str | None:
     spec, manifest = point.spec, point.manifest
     if point.dataset is None:
         raise UserError(f"data.root is missing: source {spec.data.source} reads a dataset")
+    form: Format = storage.load(storage.FORMATS, spec.data.format, "benchsuite.formats")
+    if workload.kind not in form.kinds:
+        stores = " and ".join(sorted(form.kinds))
+        return f"format {form.name} stores {stores} samples, {spec.workload} takes {workload.kind}"
     if manifest is None:
         return _missing_dataset(Path(str(spec.data.root)), point.dataset)
     if manifest.format != spec.data.format:
         return f"{point.dataset} holds format {manifest.format}, not {spec.data.format}"
     if manifest.kind != workload.kind:
         return f"{point.dataset} holds {manifest.kind} samples, {spec.workload} takes {workload.kind}"
-    classes = workload.variants[spec.variant].num_classes
-    if (manifest.num_classes or 0) > classes:
-        return (
-            f"{point.dataset} has {manifest.num_classes} classes, {spec.workload} {spec.variant} tells {classes} apart"
-        )
-    form: Format = storage.load(storage.FORMATS, spec.data.format, "benchsuite.formats")
-    readers = max(1, spec.data.num_workers) if spec.data.source == "storage" else 1
-    lanes = spec.ranks * readers
+    unfit = _unfit_samples(point, manifest, workload) or storage.loader_problem(spec.data.loader, manifest.kind)
+    if unfit:
+        return unfit
+    lanes = spec.ranks * (spec.data.readers if spec.data.source == "storage" else 1)
     return form.problem(manifest, lanes) or _too_few_for_cold(spec, form, form.smallest_lane(manifest, lanes), lanes)
+
+
+def _unfit_samples(point: Point, manifest: Manifest, workload: Workload) -> str | None:
+    """Why samples of the right kind do not fit the variant: classes, lengths, extents."""
+    variant = workload.variants[point.spec.variant]
+    who = f"{point.spec.workload} {point.spec.variant}"
+    if (manifest.num_classes or 0) > variant.num_classes:
+        return f"{point.dataset} has {manifest.num_classes} classes, {who} tells {variant.num_classes} apart"
+    for name in ("seq_len", "max_predictions"):
+        if name in variant.sample and manifest.params.get(name) != variant.sample[name]:
+            return f"{point.dataset} has {name} {manifest.params.get(name)}, {who} takes {variant.sample[name]}"
+    if manifest.params.get("vocab_size", 0) > variant.sample.get("vocab_size", 1 << 62):
+        return (
+            f"{point.dataset} has a vocabulary of {manifest.params['vocab_size']}, {who} knows "
+            f"{variant.sample['vocab_size']}"
+        )
+    patch = variant.sample.get("patch_size", 0)
+    if manifest.params.get("min_extent", patch) < patch:
+        return f"{point.dataset} has volumes of {manifest.params['min_extent']} voxels across, {who} cuts {patch}"
+    return None
 
 
 def _missing_dataset(root: Path, folder: Path) -> str:

@@ -14,6 +14,13 @@ class TableFormat(StrEnum):
     md = "md"
 
 
+class ImageEncoding(StrEnum):
+    """How generated images are encoded."""
+
+    jpeg = "jpeg"
+    png = "png"
+
+
 class PlainFormat(StrEnum):
     """How what is not a table is printed."""
 

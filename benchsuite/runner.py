@@ -173,9 +173,10 @@ def demo(folder: Path, store_path: Path, session: str, samples: int) -> int:
     store = ResultsStore(store_path)
     store.check_writable()
     if not is_dataset(folder / "files"):
-        datasets.generate(folder / "files", "resnet50", "tiny", "files", samples, 0, None)
+        datasets.generate(folder / "files", datasets.asked("resnet50", "tiny", "files", None, []), samples, 0, "jpeg")
     if not is_dataset(folder / "webdataset"):
-        datasets.convert(folder / "files", folder / "webdataset", "resnet50", "tiny", "webdataset", DEMO_SHARD_SAMPLES)
+        sharded = datasets.asked("resnet50", "tiny", "webdataset", DEMO_SHARD_SAMPLES, [])
+        datasets.convert(folder / "files", folder / "webdataset", sharded, None)
     resource = files("benchsuite") / "sweeps" / "demo.yaml"
     value: dict[str, Any] = grid.parse_yaml(resource.read_text(), "demo.yaml")
     value["base"]["data"]["root"] = str(folder)

@@ -44,7 +44,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
     workload: Workload = workloads.load(workloads.WORKLOADS, spec.workload, "benchsuite.workloads")
     feed = _open_feed(spec, workload, dataset, me, device) if dataset else None
     keep.append(feed)
-    batch = {name: value.clone() for name, value in feed().items()} if feed else None
+    batch = _kept(feed(), spec.data.pin_memory and device.type == "cuda") if feed else None
     first_batch_s = time.perf_counter() - built_s if feed else None
     if spec.parallelism != "none":
         _join(rendezvous, me, device, spec.measure.timeout_s)
@@ -141,6 +141,12 @@ def _open_feed(spec: TrialSpec, workload: Workload, dataset: Dataset, me: RankId
         spec.measure.seed,
     )
     return Feed(loader, dataset, spec.rank_batch)
+
+
+def _kept(batch: Batch, pin_memory: bool) -> Batch:
+    """A copy of a batch, whose memory the loader will use again."""
+    copies = {name: value.clone() for name, value in batch.items()}
+    return {name: value.pin_memory() if pin_memory and not value.is_cuda else value for name, value in copies.items()}
 
 
 def _join(rendezvous: Store, me: RankIdentity, device: torch.device, timeout_s: float) -> None:

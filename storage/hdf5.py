@@ -7,6 +7,7 @@ group per sample with a dataset per field. All are contiguous, so that a read is
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -75,8 +76,7 @@ def _write_file(path: Path, samples: Iterator[Sample], first: Sample, layout: An
     with h5py.File(path, "w") as file:
         if isinstance(first.fields.get("image"), np.ndarray):
             for sample in samples:
-                _write_volume(file, sample, layout)
-                yield index_row(sample, path.name)
+                yield index_row(_write_volume(file, sample, layout), path.name)
         else:
             with _spools(path, first) as spools:
                 counts: dict[str, list[int]] = {name: [] for name in spools}
@@ -90,8 +90,8 @@ def _write_file(path: Path, samples: Iterator[Sample], first: Sample, layout: An
                     _store_spool(file, name, spool, counts[name], first, layout)
 
 
-def _write_volume(file: Any, sample: Sample, layout: Any) -> None:
-    """A group named by the sample's key with a dataset per field."""
+def _write_volume(file: Any, sample: Sample, layout: Any) -> Sample:
+    """A group named by the sample's key with a dataset per field; the sample with what it occupies."""
     if f"{sample.key}/image" in file:
         raise DatasetError(f"sample {sample.key!r} comes twice")
     group = file.create_group(sample.key)
@@ -99,6 +99,15 @@ def _write_volume(file: Any, sample: Sample, layout: Any) -> None:
         values = np.ascontiguousarray(array(sample, name))
         stored = group.create_dataset(name, values.shape, values.dtype, **layout(values))
         stored.write_direct(values)
+    return replace(sample, compressed_bytes=_compressed_bytes(file, group))
+
+
+def _compressed_bytes(file: Any, group: Any) -> int | None:
+    """What a sample's datasets occupy where they are compressed; None where they are not."""
+    stored = [group[name] for name in KIND_FIELDS["volume"] if group[name].compression]
+    if stored:
+        file.flush()
+    return sum(dataset.id.get_storage_size() for dataset in stored) or None
 
 
 def _row_bytes(sample: Sample, name: str) -> bytes | memoryview:
@@ -174,14 +183,12 @@ class _File:
 
     def _volume(self, group: Any, allocate: Allocate) -> tuple[dict[str, Value], int | None]:
         fields: dict[str, Value] = {}
-        compressed = 0
         for name in KIND_FIELDS["volume"]:
             stored = group[name]
             values = allocate(name, stored.nbytes)[: stored.nbytes].view(stored.dtype).reshape(stored.shape)
             stored.read_direct(values)
             fields[name] = values
-            compressed += stored.id.get_storage_size() if stored.compression else 0
-        return fields, compressed or None
+        return fields, _compressed_bytes(self.file, group)
 
     def _image(self, at: int, allocate: Allocate) -> dict[str, Value]:
         assert self.offsets is not None

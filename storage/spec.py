@@ -22,13 +22,18 @@ class DataSpec(BaseModel):
     cache: Cache = Field("cold", description="page cache of the dataset before the first read: evicted or read in")
     staging: Literal["none"] = Field("none", description="copy to a node-local folder first")
     staging_dir: None = Field(None, description="where staged copies go")
-    num_workers: int = Field(2, ge=0, le=256, description="loader processes per rank; 0 reads in the training process")
+    num_workers: int = Field(2, ge=0, le=256, description="loader processes or threads per rank; 0 reads in line")
     prefetch_factor: int = Field(2, ge=1, le=64, description="batches each worker keeps ready")
     pin_memory: bool = Field(True, description="page-locked batches; without effect on cpu")
     shuffle: bool = Field(True, description="a new order every epoch, the same for the same seed")
     shuffle_buffer: int = Field(100, ge=1, description="samples a sequential format mixes per worker")
 
     @property
+    def readers(self) -> int:
+        """Readers of one rank that share an epoch with those of the others; DALI's threads are one reader."""
+        return 1 if self.loader == "dali" else max(1, self.num_workers)
+
+    @property
     def queue_batches(self) -> int:
         """Batches that a full prefetch queue holds."""
-        return self.num_workers * self.prefetch_factor
+        return self.prefetch_factor * (1 if self.loader == "dali" else self.num_workers)

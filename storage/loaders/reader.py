@@ -113,7 +113,7 @@ class Reading:
     @property
     def readers(self) -> int:
         """Readers of one rank."""
-        return max(1, self.spec.num_workers)
+        return self.spec.readers
 
     @property
     def num_slots(self) -> int:
