@@ -16,8 +16,8 @@ lint: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/installed
-	IMAGENET_SAMPLE='$(IMAGENET_SAMPLE)' $(BIN)/python -m bench
+bench: $(VENV)/installed-dev
+	IMAGENET_SAMPLE='$(IMAGENET_SAMPLE)' $(BIN)/python -m bench $(SECTIONS)
 
 # Uses the interpreter that is there (PYTHON=...) and installs nothing.
 gpu-test:

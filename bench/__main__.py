@@ -1,18 +1,24 @@
-"""Run every benchmark and print each claim with its goal; IMAGENET_SAMPLE=DIR adds real photographs to compare with."""
+"""Run the benchmarks and print each claim with its goal: all of them, or the sections named as arguments.
+
+IMAGENET_SAMPLE=DIR adds real photographs to compare with. `--write` puts the tables of `loaders` into BENCHMARKS.md.
+"""
 
 import os
+import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from bench import photographs, startup, steps
+from bench import loaders, photographs, startup, steps, writing
 from storage.convert import generate_dataset
 
 MAX_STEP_RATIO = 1.02
 MAX_TRIAL_COST_S = 0.5
 MAX_HELP_S = 0.3
 MAX_DECODE_DIFFERENCE = 0.15
+MIN_WRITE_RATIO = 0.5
 
 
 def goal(met: bool, text: str) -> str:
@@ -25,19 +31,33 @@ def spread(values: list[float]) -> str:
     return f"median {np.median(values):.3f} s ({min(values):.3f}..{max(values):.3f}, n={len(values)})"
 
 
-def main() -> None:
+def main(arguments: list[str]) -> None:
     """Print every figure, side by side with what it is compared to."""
-    with tempfile.TemporaryDirectory(prefix="benchsuite-bench-") as name:
-        folder = Path(name)
-        generate_dataset(folder / "files", "resnet50", "tiny", "files", 256)
-        print_steps(folder)
-        print_startup(folder)
-    print_photographs()
+    sections: dict[str, Callable[[Path], None]] = {
+        "steps": print_steps,
+        "startup": print_startup,
+        "photographs": print_photographs,
+        "generation": print_generation,
+        "loaders": print_loaders,
+    }
+    asked = [name for name in arguments if not name.startswith("-")]
+    unknown = [name for name in asked if name not in sections]
+    if unknown:
+        sys.exit(f"error: no section {unknown[0]!r}; allowed: {', '.join(sections)}")
+    for name in asked or sections:
+        with tempfile.TemporaryDirectory(prefix="benchsuite-bench-") as folder:
+            sections[name](Path(folder))
+
+
+def photographs_in(folder: Path) -> Path:
+    """A small dataset of files."""
+    generate_dataset(folder / "files", "resnet50", "tiny", "files", 256)
+    return folder / "files"
 
 
 def print_steps(folder: Path) -> None:
     """(a)"""
-    ratios, direct_us, step_ms = steps.measure(folder / "files")
+    ratios, direct_us, step_ms = steps.measure(photographs_in(folder))
     print(f"(a) step time of a trial over the shortest plain PyTorch loop (plain step {step_ms:.1f} ms, 1 thread)")
     for name, ratio in ratios.items():
         print(f"    {name}: {ratio}")
@@ -48,6 +68,7 @@ def print_steps(folder: Path) -> None:
 
 def print_startup(folder: Path) -> None:
     """(b) and (c)"""
+    photographs_in(folder)
     print("(b) a 2-rank tiny trial beyond its own steps, the sweep under way")
     for source, costs in startup.trial_costs(folder, folder).items():
         print(f"    source {source}: {spread(costs)}")
@@ -58,7 +79,7 @@ def print_startup(folder: Path) -> None:
     print(goal(float(np.median(times)) <= MAX_HELP_S, f"<= {MAX_HELP_S} s"))
 
 
-def print_photographs() -> None:
+def print_photographs(folder: Path) -> None:
     """(d)"""
     sample = os.environ.get("IMAGENET_SAMPLE")
     if not sample:
@@ -73,5 +94,21 @@ def print_photographs() -> None:
     print(goal(abs(found["decode_ratio"] - 1) <= MAX_DECODE_DIFFERENCE, f"within {MAX_DECODE_DIFFERENCE:.0%}"))
 
 
+def print_generation(folder: Path) -> None:
+    """(e)"""
+    print("(e) writing volumes beside the disk's own streaming speed, both flushed to the disk")
+    for name, ratio in writing.measure(folder).items():
+        print(f"    {name}: {ratio.ours / 1e6:,.0f} MB/s, disk {ratio.disk / 1e6:,.0f} MB/s, ratio {ratio.ratio:.2f}")
+        print(goal(ratio.ratio >= MIN_WRITE_RATIO, f">= {MIN_WRITE_RATIO}"))
+
+
+def print_loaders(folder: Path) -> None:
+    """(f)"""
+    text = loaders.report(folder, workers=2)
+    print(text)
+    if "--write" in sys.argv:
+        loaders.write_into(Path("BENCHMARKS.md"), text)
+
+
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -76,7 +76,12 @@ def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
         fields = _read_fields(dataset.manifest.kind, path, lane.allocate)
         if dataset.manifest.kind == "image":
             fields["label"] = str(entry["label"]).encode()
-        yield Sample(text(entry["key"]), fields, int(row), str(path))
+        sample = Sample(text(entry["key"]), fields, int(row), str(path))
+        if sample.stored_bytes != entry["bytes"]:
+            raise DatasetError(
+                f"{path}: {sample.stored_bytes} bytes, the index says {entry['bytes']}: truncated or changed"
+            )
+        yield sample
 
 
 def _read_fields(kind: str, path: Path, allocate: Allocate) -> dict[str, Value]:
@@ -123,7 +128,7 @@ def read_npz(path: Path, allocate: Allocate) -> dict[str, Array]:
                 members[field] = npy.view(member, f"{path}: {suffix}.npy")
     except KeyError as error:
         raise DatasetError(f"{path}: {error.args[0]!s}") from error
-    except (zipfile.BadZipFile, zlib.error, OSError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError) as error:
         raise DatasetError(f"{path}: not a whole .npz file: {error}") from error
     return members
 

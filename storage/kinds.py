@@ -188,7 +188,7 @@ def draw_patch(sample: Sample, size: int, rng: random.Random) -> Patch:
                 break
     flips = tuple(rng.random() < 1 / 3 for _ in range(3))
     brightness = 1 + (rng.uniform(-0.3, 0.3) if rng.random() < 0.1 else 0)
-    noise_seed = rng.getrandbits(64) if rng.random() < 0.1 else None
+    noise_seed = rng.getrandbits(63) if rng.random() < 0.1 else None
     return Patch((corner[0], corner[1], corner[2]), (flips[0], flips[1], flips[2]), brightness, noise_seed)
 
 
@@ -197,15 +197,17 @@ def decode_volume(sample: Sample, params: Params, rng: random.Random, row: Row) 
     size = params["patch_size"]
     patch = draw_patch(sample, size, rng)
     window = (slice(None), *(slice(start, start + size) for start in patch.corner))
-    flip = (slice(None), *(slice(None, None, -1 if flipped else 1) for flipped in patch.flips))
-    image = row["image"].numpy()
-    image[...] = array(sample, "image")[window][flip]
-    row["label"].numpy()[...] = array(sample, "label")[window][flip]
+    flip = (slice(None), *(slice(None, None, -1 if flipped else 1) for flipped in patch.flips[:2]))
+    for name, tensor in row.items():
+        tensor.numpy()[...] = array(sample, name)[window][flip]
+        if patch.flips[2]:
+            tensor.copy_(tensor.flip(-1))
     if patch.brightness != 1:
-        image *= np.float32(patch.brightness)
+        row["image"].mul_(patch.brightness)
     if patch.noise_seed is not None:
-        noise = np.random.Generator(np.random.SFC64(patch.noise_seed))
-        image += noise.uniform(0, 0.1) * noise.standard_normal(image.shape, dtype=np.float32)
+        generator = torch.Generator().manual_seed(patch.noise_seed)
+        deviation = 0.1 * float(torch.rand((), generator=generator))
+        row["image"].add_(torch.randn(row["image"].shape, generator=generator), alpha=deviation)
 
 
 def mlm_tensors(params: Params) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:

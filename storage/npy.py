@@ -34,7 +34,7 @@ def view(content: bytes | memoryview | npt.NDArray[np.uint8], where: str) -> Arr
     try:
         read = npy.read_array_header_1_0 if npy.read_magic(stream) == (1, 0) else npy.read_array_header_2_0
         shape, fortran, dtype = read(stream)
-    except (ValueError, SyntaxError) as error:
+    except Exception as error:  # a damaged header makes numpy raise nearly anything
         raise DatasetError(f"{where}: not a .npy array: {str(error).partition(chr(10))[0]}") from error
     if dtype.hasobject:
         raise DatasetError(f"{where}: holds pickled objects, which are never loaded; save plain arrays")

@@ -88,6 +88,8 @@ def fields_of(kind: str, raw: dict[str, bytes], path: Path) -> dict[str, Value]:
     if kind in RECORD_KINDS and "npy" in members:
         try:
             return dict(unpack(npy.view(members["npy"], where), KIND_FIELDS[kind]))
+        except DatasetError:
+            raise
         except ValueError as error:
             raise DatasetError(f"{where}: {error}") from error
     for extension, value in members.items():

@@ -38,7 +38,7 @@ def _check_files(dataset: Dataset) -> None:
         size = path.stat().st_size
         if size != info.bytes:
             raise DatasetError(f"{path}: {size} bytes, the manifest says {info.bytes}")
-        if file_digest(path) != info.digest:
+        if file_digest(path, info.digest) != info.digest:
             raise DatasetError(f"{path}: its checksum is not the manifest's")
 
 

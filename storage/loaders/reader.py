@@ -7,7 +7,7 @@ take equally many steps.
 
 import mmap
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from math import prod
@@ -145,7 +145,11 @@ class Reader:
             epochs.append(epoch)
         return rows, epochs
 
-    def _stream(self) -> Iterator[tuple[Sample, int]]:
+    def close(self) -> None:
+        """Close the files that are open."""
+        self._samples.close()
+
+    def _stream(self) -> Generator[tuple[Sample, int]]:
         for epoch in count():
             for sample in self._reading.format.read(self._reading.dataset, self._share(epoch)):
                 yield sample, epoch

@@ -66,6 +66,7 @@ class ThreadsLoader:
         readers = [Reader(reading, number, self._counters[number]) for number in range(reading.readers)]
         self._lines = [_Line(reader, spec.prefetch_factor) for reader in readers]
         self._turn, self._held, self._closed = 0, -1, False
+        self._failure: BaseException | None = None
         self._threads = self._start() if spec.num_workers else []
 
     def _start(self) -> list[threading.Thread]:
@@ -83,6 +84,7 @@ class ThreadsLoader:
         return threads
 
     def _run(self, line: _Line, ready: threading.Barrier) -> None:
+        torch.get_num_threads()  # else torch's first use in this thread takes over the training's number
         torch.set_num_threads(1)
         ready.wait()
         try:
@@ -105,6 +107,8 @@ class ThreadsLoader:
     def __next__(self) -> Delivered:
         if self._closed:
             raise StopIteration
+        if self._failure is not None:
+            raise self._failure
         if self._held >= 0:
             self._free.put((self._held, copied_event()))
         line = self._lines[self._turn]
@@ -112,12 +116,16 @@ class ThreadsLoader:
         if self._threads:
             item = line.filled.get()
             if isinstance(item, BaseException):
-                line.filled.put(item)
+                self._failure = item
                 raise item
             line.credits.release()
         else:
             slot = self._free_slot()
-            item = slot, line.reader.fill(self._slots[slot])
+            try:
+                item = slot, line.reader.fill(self._slots[slot])
+            except Exception as error:
+                self._failure = error
+                raise
         self._held, (rows, epochs) = item
         return Delivered(self._slots[self._held].batch, rows, epochs)
 
@@ -138,4 +146,7 @@ class ThreadsLoader:
             self._free.put((0, None))
         for thread in self._threads:
             thread.join(CLOSE_TIMEOUT_S)
+        if not any(thread.is_alive() for thread in self._threads):
+            for line in self._lines:
+                line.reader.close()
         self._threads = []

@@ -32,6 +32,7 @@ from storage.loaders.reader import (
     shared_counters,
     shared_slots,
 )
+from storage.sample import DatasetError
 from storage.spec import DataSpec
 
 Ready = tuple[int, list[int], list[int]]
@@ -51,6 +52,11 @@ class _Batches(TorchDataset[Ready]):
             number = info.id if info else 0
             self._reader = Reader(self._reading, number, self._counters[number])
         return (slot, *self._reader.fill(self._slots[slot]))
+
+    def close(self) -> None:
+        """Close what this process has open."""
+        if self._reader is not None:
+            self._reader.close()
 
 
 class _FreeSlots(Sampler[int]):
@@ -93,8 +99,10 @@ class TorchLoader:
             self._slots = private_slots(kind, params, batch_size, reading.num_slots, pin_memory)
         self._free = _FreeSlots(len(self._slots))
         self._held: int | None = None
+        self._failure: DatasetError | None = None
         before = {child.pid for child in psutil.Process().children()}
-        self._iterator = self._start(_Batches(reading, self._slots, self._counters), spec)
+        self._batches = _Batches(reading, self._slots, self._counters)
+        self._iterator = self._start(self._batches, spec)
         self._workers = [child for child in psutil.Process().children() if child.pid not in before]
         if memory is not None and pin_memory and _page_lock(memory):
             self._pinned = memory
@@ -113,9 +121,15 @@ class TorchLoader:
         return iter(loader)
 
     def __next__(self) -> Delivered:
+        if self._failure is not None:
+            raise self._failure
         if self._held is not None:
             self._free.free.append((self._held, copied_event()))
-        self._held, rows, epochs = next(self._iterator)
+        try:
+            self._held, rows, epochs = next(self._iterator)
+        except DatasetError as error:
+            self._failure = error
+            raise
         return Delivered(self._slots[self._held].batch, rows, epochs)
 
     def counts(self) -> ReaderCounts:
@@ -135,7 +149,8 @@ class TorchLoader:
         if self._pinned is not None:
             torch.cuda.cudart().cudaHostUnregister(self._pinned.data_ptr())  # type: ignore[no-untyped-call]
             self._pinned = None
-        self._iterator = iter(())
+        self._batches.close()
+        self._iterator, self._failure = iter(()), None
         self._workers = []
 
 

@@ -1,0 +1,256 @@
+"""Every format x loader beside the raw limit and beside the plainest use of its library, warm and cold, in one run.
+
+Contenders take turns for several rounds, since machines drift; a cell is the median over rounds of the rate, and ratios
+are medians of ratios within a round. A rate counts from the first batch delivered to the last one, so that starting
+workers is not in it; cold stops where the first epoch does.
+"""
+
+import gc
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from bench import plain, raw
+from storage import KINDS, LOADERS, load
+from storage.convert import convert_dataset, generate_dataset, in_order
+from storage.format import Dataset, open_dataset
+from storage.kinds import Kind
+from storage.loaders import LoaderProtocol
+from storage.pagecache import evict, warm
+from storage.spec import DataSpec
+from workloads.samples import SAMPLES
+
+FORMATS = ("files", "hdf5", "lmdb", "webdataset", "tfrecord")
+ROUNDS = 5
+WARM_S = 1.0
+PREFETCH = 2
+Batches = Iterator[plain.Counted]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is loaded: a dataset in every format, and how."""
+
+    title: str
+    datasets: dict[str, Dataset]
+    kind: Kind
+    params: dict[str, int]
+    batch: int
+    workers: int
+
+
+@dataclass
+class Cell:
+    """Rates of one contender over rounds, bytes per second, and of what it is compared to in the same rounds."""
+
+    rates: list[float] = field(default_factory=list)
+    raw: list[float] = field(default_factory=list)
+    plain: list[float] = field(default_factory=list)
+
+    def ratio(self, others: list[float]) -> float | None:
+        """Median of ratios within rounds."""
+        return float(np.median(np.divide(self.rates, others))) if others else None
+
+
+Table = dict[tuple[str, str, bool], Cell]
+"""By format, loader, and whether cold."""
+
+
+def make_volumes(folder: Path, samples: int) -> dict[str, Dataset]:
+    """Volumes of UNet3D's reference size in every format, and as .npz."""
+    spec = SAMPLES["unet3d"]
+    params = spec.variants["reference"]
+    made = partial(_make, folder, "unet3d", spec.kind, params, samples)
+    return {name: made(name, {}) for name in FORMATS} | {"files npz": made("files npz", {"array": "npz"})}
+
+
+def make_images(folder: Path, samples: int) -> dict[str, Dataset]:
+    """Photographs like ImageNet's in every format."""
+    spec = SAMPLES["resnet50"]
+    return {
+        name: _make(folder, "resnet50", spec.kind, spec.variants["reference"], samples, name, {}) for name in FORMATS
+    }
+
+
+def _make(
+    folder: Path, workload: str, kind: str, params: object, samples: int, name: str, options: dict[str, int | str]
+) -> Dataset:
+    target, form = folder / name.replace(" ", "-"), name.partition(" ")[0]
+    if form in ("webdataset", "tfrecord"):
+        options = {"shard_samples": max(1, samples // 8)}
+    known = {"kind": kind, "params": params}
+    if not (folder / "files").exists():
+        generate_dataset(target, workload, "reference", form, samples, 0, options, **known)  # type: ignore[arg-type]
+    else:
+        convert_dataset(folder / "files", target, workload, "reference", form, options, **known)  # type: ignore[arg-type]
+    return open_dataset(target)
+
+
+def ours(scene: Scene, name: str, loader: str) -> tuple[Batches, Callable[[], None]]:
+    """One of our loaders' batches, and how to stop it."""
+    spec = DataSpec(
+        format=name.partition(" ")[0],
+        loader=loader,
+        num_workers=scene.workers,
+        prefetch_factor=PREFETCH,
+        pin_memory=False,
+    )
+    built: LoaderProtocol = load(LOADERS, loader)(
+        scene.datasets[name], spec, scene.kind, scene.params, scene.batch, 0, 1, 0
+    )
+
+    def batches() -> Batches:
+        while True:
+            delivered = next(built)
+            yield delivered.batch, delivered.rows
+
+    return batches(), built.close
+
+
+def by_hand(scene: Scene, name: str, loader: str) -> tuple[Batches, Callable[[], None]] | None:
+    """The plainest use of the same library; None where there is none."""
+    dataset = scene.datasets[name]
+    if loader == "torch":
+        made = plain.torch_batches(dataset, scene.kind, scene.params, scene.batch, scene.workers)
+    elif loader == "threads":
+        if plain.getter(dataset) is None:
+            return None
+        made = plain.thread_batches(dataset, scene.kind, scene.params, scene.batch, scene.workers)
+    elif dataset.manifest.kind == "image" and dataset.manifest.format in ("files", "webdataset", "tfrecord"):
+        made = plain.dali_batches(dataset, scene.params, scene.batch, scene.workers)
+    else:
+        return None
+    return made, made.close  # type: ignore[attr-defined]
+
+
+def rate(started: tuple[Batches, Callable[[], None]], dataset: Dataset, cold: bool, queued: int) -> float:
+    """Bytes of samples, as stored, per second between the first and the last batch counted."""
+    batches, close = started
+    sizes = dataset.index["bytes"]
+    try:
+        for _ in range(1 if cold else queued):
+            _, rows = next(batches)
+        left = dataset.manifest.num_samples - len(rows)
+        done, start = 0, time.perf_counter()
+        while left >= len(rows) if cold else time.perf_counter() - start < WARM_S:
+            _, rows = next(batches)
+            done += int(sizes[rows].sum())
+            left -= len(rows)
+        return done / (time.perf_counter() - start)
+    finally:
+        close()
+
+
+def measure(scene: Scene, loaders: tuple[str, ...], rounds: int = ROUNDS) -> Table:
+    """All cells of a scene."""
+    table: Table = {}
+    for name, dataset in scene.datasets.items():
+        files = dataset.data_files()
+        for cold in (False, True):
+            bring = evict if cold else warm
+            for _ in range(rounds):
+                bring(files)
+                limit = raw.read_rate(dataset, scene.workers, cold)
+                for loader in loaders:
+                    _take_turns(table.setdefault((name, loader, cold), Cell()), scene, name, loader, cold, limit)
+        evict(files)
+    return table
+
+
+def _take_turns(cell: Cell, scene: Scene, name: str, loader: str, cold: bool, limit: float) -> None:
+    dataset = scene.datasets[name]
+    files = dataset.data_files()
+    queued = scene.workers * PREFETCH + 2
+    cell.raw.append(limit)
+    gc.collect()
+    if cold:
+        evict(files)
+    cell.rates.append(rate(ours(scene, name, loader), dataset, cold, queued))
+    if cold:
+        evict(files)
+    gc.collect()
+    other = by_hand(scene, name, loader)
+    if other is not None:
+        cell.plain.append(rate(other, dataset, cold, queued))
+
+
+def decoder_limits(scene: Scene, rounds: int = ROUNDS) -> tuple[float, float]:
+    """Bytes per second of the JPEG library alone, and of decoding and augmenting, on bytes in memory."""
+    samples = list(in_order(scene.datasets["files"]))
+    work = partial(raw.decode_and_augment, kind=scene.kind, params=scene.params)
+    pairs = [
+        (raw.decode_rate(samples, raw.decode_only, scene.workers), raw.decode_rate(samples, work, scene.workers))
+        for _ in range(rounds)
+    ]
+    alone, augmented = np.median(pairs, axis=0)
+    return float(alone), float(augmented)
+
+
+def table_lines(scene: Scene, table: Table, limit: str, augmented: float | None) -> list[str]:
+    """The cells of a scene as a Markdown table."""
+    lines = [
+        f"**{scene.title}**",
+        "",
+        f"| format | cache | {limit} MB/s | loader | samples/s | MB/s | / limit | / plain use |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for (name, loader, cold), cell in table.items():
+        manifest = scene.datasets[name].manifest
+        speed = float(np.median(cell.rates))
+        limits = cell.raw if augmented is None else [augmented] * len(cell.rates)
+        by_hand_ratio = cell.ratio(cell.plain)
+        lines.append(
+            f"| {name} | {'cold' if cold else 'warm'} | {np.median(cell.raw) / 1e6:,.0f} | {loader} | "
+            f"{speed * manifest.num_samples / manifest.stored_bytes:,.1f} | {speed / 1e6:,.0f} | "
+            f"{cell.ratio(limits):.2f} | {'-' if by_hand_ratio is None else f'{by_hand_ratio:.2f}'} |"
+        )
+    return lines
+
+
+def volume_scene(folder: Path, samples: int, workers: int) -> Scene:
+    """UNet3D at its reference size."""
+    spec = SAMPLES["unet3d"]
+    datasets = make_volumes(folder, samples)
+    title = f"UNet3D volumes, {samples} samples of {datasets['files'].manifest.stored_bytes / samples / 1e6:.0f} MB"
+    return Scene(title, datasets, load(KINDS, spec.kind), dict(spec.variants["reference"]), 2, workers)
+
+
+def image_scene(folder: Path, samples: int, workers: int) -> Scene:
+    """ResNet-50 at its reference size."""
+    spec = SAMPLES["resnet50"]
+    datasets = make_images(folder, samples)
+    title = (
+        f"ImageNet-like JPEGs, {samples} samples of {datasets['files'].manifest.stored_bytes / samples / 1e3:.0f} KB"
+    )
+    return Scene(title, datasets, load(KINDS, spec.kind), dict(spec.variants["reference"]), 16, workers)
+
+
+VOLUMES, IMAGES = 24, 1600
+BEGIN, END = "<!-- loaders: begin -->", "<!-- loaders: end -->"
+
+
+def report(folder: Path, workers: int) -> str:
+    """Both scenes' tables as Markdown."""
+    volumes = volume_scene(folder / "volumes", VOLUMES, workers)
+    lines = table_lines(volumes, measure(volumes, tuple(LOADERS)), "preadv", None)
+    shutil.rmtree(folder / "volumes")
+    images = image_scene(folder / "images", IMAGES, workers)
+    alone, augmented = decoder_limits(images)
+    lines += [
+        "",
+        f"The JPEG library alone: {alone / 1e6:,.0f} MB/s; with augmentation: {augmented / 1e6:,.0f} MB/s.",
+        "",
+    ]
+    return "\n".join(lines + table_lines(images, measure(images, tuple(LOADERS)), "preadv", augmented))
+
+
+def write_into(path: Path, text: str) -> None:
+    """Replace what stands between the markers."""
+    before, _, rest = path.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    path.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")

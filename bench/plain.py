@@ -1,0 +1,199 @@
+"""The plainest use of each library by hand: what a tutorial would write, with the same decoding and augmentation."""
+
+import io
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, default_collate, get_worker_info
+from torch.utils.data import Dataset as TorchDataset
+
+from storage.format import Dataset, text
+from storage.kinds import Kind, decode_one, sample_rng
+from storage.sample import Sample, Value
+
+Counted = tuple[dict[str, Any], list[int]]
+"""A batch, and the rows of the index in it."""
+Get = Callable[[int], dict[str, Value]]
+
+
+def getter(dataset: Dataset) -> Get | None:
+    """Reads the fields of a row with the format's library; None where the format is read in sequence."""
+    image = dataset.manifest.kind == "image"
+    keys = [text(key) for key in dataset.index["key"]]
+    labels = [str(label).encode() for label in dataset.index["label"]]
+    files = [dataset.folder / text(name) for name in dataset.index["file"]]
+    opened: dict[str, Any] = {}
+
+    def from_files(row: int) -> dict[str, Value]:
+        path = files[row]
+        if image:
+            return {"image": path.read_bytes(), "label": labels[row]}
+        if path.suffix == ".npz":
+            with np.load(path) as arrays:
+                return {"image": arrays["x"], "label": arrays["y"]}
+        return {"image": np.load(path), "label": np.load(str(path).replace("_x.npy", "_y.npy"))}
+
+    def from_hdf5(row: int) -> dict[str, Value]:
+        import h5py
+
+        file = opened.setdefault("file", None) or h5py.File(files[0])
+        opened["file"] = file
+        if not image:
+            group = file[keys[row]]
+            return {"image": group["image"][...], "label": group["label"][...]}
+        offsets = opened.setdefault("offsets", file["image_offsets"][...])
+        return {"image": file["image"][offsets[row] : offsets[row + 1]].tobytes(), "label": labels[row]}
+
+    def from_lmdb(row: int) -> dict[str, Value]:
+        import lmdb
+
+        if "environment" not in opened:
+            opened["environment"] = lmdb.open(str(files[0]), subdir=False, readonly=True, lock=False, readahead=False)
+        with opened["environment"].begin() as transaction:
+            content = transaction.get(f"{row:010d}/image".encode())
+            if image:
+                return {"image": content, "label": labels[row]}
+            label = transaction.get(f"{row:010d}/label".encode())
+            return {"image": np.load(io.BytesIO(content)), "label": np.load(io.BytesIO(label))}
+
+    return {"files": from_files, "hdf5": from_hdf5, "lmdb": from_lmdb}.get(dataset.manifest.format)
+
+
+class _Map(TorchDataset[tuple[dict[str, Any], int]]):
+    """A map-style dataset: read a row, decode it, return tensors."""
+
+    def __init__(self, dataset: Dataset, kind: Kind, params: Mapping[str, int]) -> None:
+        self._dataset, self._kind, self._params = dataset, kind, params
+        self._get: Get | None = None
+
+    def __len__(self) -> int:
+        return self._dataset.manifest.num_samples
+
+    def __getitem__(self, row: int) -> tuple[dict[str, Any], int]:
+        self._get = self._get or getter(self._dataset)
+        assert self._get is not None
+        key = self._dataset.key(row)
+        sample = Sample(key, self._get(row))
+        return decode_one(self._kind, sample, self._params, sample_rng(0, 0, key)), row
+
+
+class _Stream(IterableDataset[tuple[dict[str, Any], int]]):
+    """Shards in sequence, split over workers, by webdataset or by the package tfrecord."""
+
+    def __init__(self, dataset: Dataset, kind: Kind, params: Mapping[str, int]) -> None:
+        self._dataset, self._kind, self._params = dataset, kind, params
+
+    def __iter__(self) -> Iterator[tuple[dict[str, Any], int]]:
+        info = get_worker_info()
+        rows = {self._dataset.key(row): row for row in range(self._dataset.manifest.num_samples)}
+        shards = [str(self._dataset.folder / file.path) for file in self._dataset.manifest.files if file.num_samples]
+        read = _tar_samples if self._dataset.manifest.format == "webdataset" else _tfrecord_samples
+        for epoch in itertools.count():
+            mine = shards[info.id :: info.num_workers] if info else shards
+            for sample in read(mine, self._dataset.manifest.kind):
+                rng = sample_rng(0, epoch, sample.key)
+                yield decode_one(self._kind, sample, self._params, rng), rows[sample.key]
+
+
+def _tar_samples(shards: list[str], kind: str) -> Iterator[Sample]:
+    import webdataset as wds
+
+    for raw in wds.WebDataset(shards, shardshuffle=False, workersplitter=None, nodesplitter=None):
+        if kind == "image":
+            yield Sample(raw["__key__"], {"image": raw["jpg"], "label": raw["cls"]})
+        else:
+            arrays: dict[str, Value] = {name: np.load(io.BytesIO(raw[f"{name}.npy"])) for name in ("image", "label")}
+            yield Sample(raw["__key__"], arrays)
+
+
+def _tfrecord_samples(shards: list[str], kind: str) -> Iterator[Sample]:
+    from tfrecord.reader import tfrecord_loader
+
+    for shard in shards:
+        for raw in tfrecord_loader(shard, None):
+            key = raw["key"].decode() if isinstance(raw["key"], bytes) else bytes(raw["key"]).decode()
+            if kind == "image":
+                label = str(int(raw["image/class/label"][0])).encode()
+                yield Sample(key, {"image": bytes(raw["image/encoded"]), "label": label})
+            else:
+                image = np.frombuffer(raw["X"], np.float32).reshape(raw["X_shape"])
+                yield Sample(key, {"image": image, "label": np.frombuffer(raw["Y"], np.uint8).reshape(raw["Y_shape"])})
+
+
+def torch_batches(
+    dataset: Dataset, kind: Kind, params: Mapping[str, int], batch: int, workers: int
+) -> Iterator[Counted]:
+    """DataLoader over a map-style dataset, or over a stream of shards."""
+    common: dict[str, Any] = {"batch_size": batch, "num_workers": workers}
+    if getter(dataset) is None:
+        loader = DataLoader(_Stream(dataset, kind, params), **common)
+    else:
+        source = _Map(dataset, kind, params)
+        loader = DataLoader(source, sampler=RandomSampler(source, num_samples=1 << 30, replacement=False), **common)
+    for tensors, rows in loader:
+        yield tensors, rows.tolist()
+
+
+def thread_batches(
+    dataset: Dataset, kind: Kind, params: Mapping[str, int], batch: int, workers: int
+) -> Iterator[Counted]:
+    """A thread pool's map over rows, and default_collate."""
+    source = _Map(dataset, kind, params)
+    rng = np.random.default_rng(0)
+
+    def one(row: int) -> tuple[dict[str, Any], int]:
+        torch.set_num_threads(1)
+        return source[row]
+
+    with ThreadPoolExecutor(workers) as pool:
+        pending: list[Any] = []
+        rows = (int(row) for _ in itertools.count() for row in rng.permutation(len(source)))
+        while True:
+            while len(pending) < batch * 2 * workers:
+                pending.append(pool.submit(one, next(rows)))
+            ready = [future.result() for future in pending[:batch]]
+            del pending[:batch]
+            tensors, numbers = default_collate(ready)
+            yield tensors, numbers.tolist()
+
+
+def dali_batches(dataset: Dataset, params: Mapping[str, int], batch: int, threads: int) -> Iterator[Counted]:
+    """DALI's own readers and random crop for JPEGs in files, tars and TFRecord, as its examples show."""
+    from nvidia.dali import fn, pipeline_def, types
+    from nvidia.dali import tfrecord as tfrec
+    from nvidia.dali.plugin.pytorch import DALIGenericIterator
+
+    shards = [str(dataset.folder / file.path) for file in dataset.manifest.files if file.num_samples]
+    paths = [str(path) for path in dataset.data_files()] if not shards else []
+
+    @pipeline_def(batch_size=batch, num_threads=threads, device_id=None)
+    def pipe() -> Any:
+        if paths:
+            jpegs, labels = fn.readers.file(files=paths, labels=list(range(len(paths))), random_shuffle=True, name="r")
+        elif dataset.manifest.format == "webdataset":
+            jpegs, labels = fn.readers.webdataset(
+                paths=shards, ext=["jpg", "cls"], missing_component_behavior="error", name="r"
+            )
+        else:
+            features = {
+                "image/encoded": tfrec.FixedLenFeature((), tfrec.string, ""),
+                "image/class/label": tfrec.FixedLenFeature([1], tfrec.int64, -1),
+            }
+            read = fn.readers.tfrecord(
+                path=shards, index_path=[f"{path}.idx" for path in shards], features=features, name="r"
+            )
+            jpegs, labels = read["image/encoded"], read["image/class/label"]
+        images = fn.decoders.image_random_crop(jpegs, device="cpu", output_type=types.RGB)
+        size = params["image_size"]
+        images = fn.resize(images, resize_x=size, resize_y=size)
+        mean, std = [0.485 * 255, 0.456 * 255, 0.406 * 255], [0.229 * 255, 0.224 * 255, 0.225 * 255]
+        mirror = fn.random.coin_flip()
+        return fn.crop_mirror_normalize(images, mean=mean, std=std, mirror=mirror, output_layout="CHW"), labels
+
+    mean_row = list(range(batch))
+    for ready in DALIGenericIterator([pipe()], ["image", "label"], auto_reset=True):
+        yield ready[0], mean_row

@@ -1,0 +1,64 @@
+"""(e) Generating volumes beside the disk's own streaming speed: turns in one run, both flushed to the disk."""
+
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from storage.convert import generate_dataset
+from workloads.samples import SAMPLES
+
+SAMPLES_WRITTEN = 16
+ROUNDS = 3
+BLOCK_BYTES = 8 << 20
+FORMATS = ("files", "hdf5", "lmdb", "webdataset", "tfrecord")
+
+
+@dataclass(frozen=True)
+class Written:
+    """Bytes per second of a generated dataset and of plain writes, and the median of their ratios over rounds."""
+
+    ours: float
+    disk: float
+    ratio: float
+
+
+def disk_rate(path: Path, num_bytes: int) -> float:
+    """Bytes per second of writing one buffer again and again and flushing it."""
+    block = np.random.default_rng(0).bytes(BLOCK_BYTES)
+    start = time.perf_counter()
+    with path.open("wb", buffering=0) as file:
+        for _ in range(num_bytes // BLOCK_BYTES):
+            file.write(block)
+        os.fsync(file.fileno())
+    seconds = time.perf_counter() - start
+    path.unlink()
+    return num_bytes // BLOCK_BYTES * BLOCK_BYTES / seconds
+
+
+def generate_rate(folder: Path, name: str) -> tuple[float, int]:
+    """Bytes per second of a generated dataset of reference volumes, start of processes included, and its bytes."""
+    spec = SAMPLES["unet3d"]
+    start = time.perf_counter()
+    made = generate_dataset(
+        folder, "unet3d", "reference", name, SAMPLES_WRITTEN, kind=spec.kind, params=spec.variants["reference"]
+    )
+    seconds = time.perf_counter() - start
+    shutil.rmtree(folder)
+    return made.stored_bytes / seconds, made.stored_bytes
+
+
+def measure(folder: Path) -> dict[str, Written]:
+    """Each format's rate, beside the disk's."""
+    found = {}
+    for name in FORMATS:
+        rounds = []
+        for _ in range(ROUNDS):
+            ours, size = generate_rate(folder / name, name)
+            rounds.append((ours, disk_rate(folder / "plain", size)))
+        ours, disk = np.median(rounds, axis=0)
+        found[name] = Written(float(ours), float(disk), float(np.median([a / b for a, b in rounds])))
+    return found

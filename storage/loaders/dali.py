@@ -1,0 +1,158 @@
+"""Loader `dali`: NVIDIA's library decodes and augments, on the GPU where there is one.
+
+A rank is one reader: data.num_workers is the number of DALI's threads (at least 1), data.prefetch_factor the number of
+batches it keeps ready; with 0 workers nothing is decoded ahead. Which sample is cut and flipped how is that of
+`storage.kinds`, so pixels differ from other loaders' by the interpolation alone (on a GPU also by its decoder's).
+
+Images as files, in tar shards or TFRecords are read by DALI itself, the rest as its format reads it. DALI's readers mix
+no samples in an order that can be known: a sharded format's shards are shuffled, the samples in each come as they are
+stored, and data.shuffle_buffer is not applied. They verify no checksums: that an image ends where it must, its size or
+key and its class are compared with the index, but libjpeg-turbo decodes past damage within the compressed data.
+
+A thread keeps the pipelines going, so that reading and drawing random numbers are not the training step's time.
+"""
+
+import os
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from storage import LOADERS, loader_problem
+from storage.format import Dataset
+from storage.iostat import process_io
+from storage.kinds import Kind
+from storage.loaders import Delivered, ReaderCounts
+from storage.loaders.dali_pipeline import Pipeline
+from storage.loaders.reader import Reading, copied_event
+from storage.sample import DatasetError
+from storage.spec import DataSpec
+
+CLOSE_TIMEOUT_S = 5.0
+
+
+class DaliLoader:
+    """An endless stream of this rank's batches; building it starts decoding."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        spec: DataSpec,
+        kind: Kind,
+        params: Mapping[str, int],
+        batch_size: int,
+        rank: int,
+        world_size: int,
+        seed: int,
+    ) -> None:
+        trouble = loader_problem("dali", kind.name)
+        if trouble:
+            raise DatasetError(trouble)
+        one_reader = spec.model_copy(update={"num_workers": 1})
+        reading = Reading(dataset, one_reader, kind, params, batch_size, rank, world_size, seed)
+        self.queue_batches = spec.prefetch_factor if spec.num_workers else 0
+        self._index_bytes = dataset.index["bytes"]
+        self._counts = ReaderCounts(0, 0, 0.0, 0.0)
+        try:
+            self._pipeline = Pipeline(reading, max(1, spec.num_workers), max(1, self.queue_batches))
+        except ImportError as error:
+            raise DatasetError(f"loader dali: {error}: {LOADERS['dali'][1]}") from error
+        self._held: Delivered | None = None
+        self._used: deque[tuple[Delivered, Any]] = deque()
+        self._closed = False
+        self._failure: BaseException | None = None
+        self._credits = threading.Semaphore(1)  # the first use of a pipeline starts as many batches as it is deep
+        self._ready: queue.SimpleQueue[Delivered | BaseException] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="dali") if spec.num_workers else None
+        if self._thread:
+            self._thread.start()
+
+    def _run(self) -> None:
+        """Keep as many batches in flight or ready as were asked for."""
+        try:
+            while not self._closed:
+                while self._credits.acquire(blocking=not self._pipeline.in_flight):
+                    if self._closed:
+                        return
+                    self._schedule()
+                self._ready.put(self._take())
+        except BaseException as error:
+            self._ready.put(error)
+
+    def _schedule(self) -> None:
+        started = time.perf_counter()
+        self._pipeline.schedule()
+        self._count(read_s=time.perf_counter() - started)
+
+    def _take(self) -> Delivered:
+        started = time.perf_counter()
+        delivered = self._pipeline.take()
+        stored = int(self._index_bytes[delivered.rows].sum())
+        self._count(len(delivered.rows), stored, decode_s=time.perf_counter() - started)
+        return delivered
+
+    def _count(self, samples: int = 0, stored_bytes: int = 0, read_s: float = 0.0, decode_s: float = 0.0) -> None:
+        done = self._counts
+        self._counts = ReaderCounts(
+            done.samples + samples, done.stored_bytes + stored_bytes, done.read_s + read_s, done.decode_s + decode_s
+        )
+
+    def __next__(self) -> Delivered:
+        if self._closed:
+            raise StopIteration
+        if self._failure is not None:
+            raise self._failure
+        self._let_go()
+        try:
+            self._held = self._next()
+        except Exception as error:
+            self._failure = error
+            raise
+        return self._held
+
+    def _next(self) -> Delivered:
+        if not self._thread:
+            self._schedule()
+            return self._take()
+        self._credits.release()
+        item = self._ready.get()
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    def _let_go(self) -> None:
+        """Free the last batch; on a device once the work queued there by now is done."""
+        event = copied_event()
+        if self._held is not None and event is not None:
+            self._used.append((self._held, event))
+        self._held = None
+        while self._used and self._used[0][1].query():
+            self._used.popleft()
+
+    def counts(self) -> ReaderCounts:
+        """What has been decoded so far.
+
+        `read_s` is the time that the thread spent waiting for what it feeds to the decoding pipeline, `decode_s` the
+        time that it then waited for batches: DALI overlaps both, and does not tell what its threads did.
+        """
+        return self._counts
+
+    def storage_bytes(self) -> int | None:
+        """What the kernel has fetched for this process."""
+        counter = process_io(os.getpid())
+        return counter.storage_bytes if counter else None
+
+    def close(self) -> None:
+        """Stop the thread and free the pipelines."""
+        if self._closed:
+            return
+        self._closed = True
+        self._credits.release()
+        if self._thread:
+            self._thread.join(CLOSE_TIMEOUT_S)
+        if self._thread is None or not self._thread.is_alive():
+            self._pipeline.close()
+        self._held = None
+        self._used.clear()

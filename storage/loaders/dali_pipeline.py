@@ -1,0 +1,250 @@
+"""DALI's pipelines: from encoded images or cut volumes to batches, with the augmentation of `storage.kinds`.
+
+A feed draws what the pipeline needs for a batch, random numbers included; a graph is what DALI computes from it.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import cycle, islice
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import simplejpeg
+import torch
+from torch.utils.dlpack import from_dlpack
+
+from storage.fields import array, image_extension
+from storage.format import text
+from storage.kinds import IMAGENET_MEAN, IMAGENET_STD, decode_pixels, draw_patch, random_crop, sample_rng
+from storage.loaders import Batch, Delivered
+from storage.loaders.dali_source import Encoded, dali, encoded_images, reason, samples, source_of
+from storage.loaders.reader import Reading, Recycled
+from storage.sample import DatasetError, Sample
+
+ENDS = {"jpg": b"\xff\xd9", "png": b"IEND\xaeB`\x82"}
+"""What a whole image ends with."""
+
+
+class Fed(NamedTuple):
+    """What was fed for one batch: the input arrays, which must outlive it, rows, epochs and classes of images."""
+
+    inputs: Sequence[Any]
+    rows: list[int]
+    epochs: list[int]
+    labels: list[int]
+
+
+class Feed(Protocol):
+    """Draws a batch's inputs."""
+
+    def draw(self) -> Fed: ...
+
+    def blame(self, fed: Fed) -> None:
+        """Raise what is wrong with one of these samples, if that can be found."""
+
+    def close(self) -> None: ...
+
+
+class ImageFeed:
+    """Encoded images, the windows to cut from them and whether to flip them."""
+
+    def __init__(self, reading: Reading, threads: int) -> None:
+        self._reading = reading
+        self._images = encoded_images(reading, threads)
+        self._index = reading.dataset.index.view(np.ndarray)
+
+    def draw(self) -> Fed:
+        """The next images."""
+        images = list(islice(self._images, self._reading.batch_size))
+        windows = np.empty((len(images), 4), np.int32)
+        flips = np.empty(len(images), np.int32)
+        for number, image in enumerate(images):
+            if image.label != self._index["label"][image.row]:
+                raise DatasetError(
+                    f"{source_of(self._reading, image.row)}: sample {self._key(image.row)!r} (row {image.row}): class "
+                    f"{image.label} stands where the index has {self._index['label'][image.row]}"
+                )
+            rng = sample_rng(self._reading.seed, image.epoch, self._key(image.row))
+            windows[number] = random_crop(*self._size(image), rng)
+            flips[number] = rng.random() < 0.5
+        inputs = [image.content for image in images], windows, flips
+        rows, epochs = [image.row for image in images], [image.epoch for image in images]
+        return Fed(inputs, rows, epochs, [image.label for image in images])
+
+    def blame(self, fed: Fed) -> None:
+        """Decode each image, strictly."""
+        for content, row in zip(fed.inputs[0], fed.rows, strict=True):
+            decode_pixels(self._sample(content, row))
+
+    def close(self) -> None:
+        """Close the files that are open."""
+        self._images.close()  # type: ignore[attr-defined]
+
+    def _key(self, row: int) -> str:
+        return text(self._index["key"][row])
+
+    def _sample(self, content: Any, row: int) -> Sample:
+        return Sample(self._key(row), {"image": content.data}, row, source_of(self._reading, row))
+
+    def _size(self, image: Encoded) -> tuple[int, int]:
+        """Width and height, by the header. What lacks its end, which DALI tolerates, is decoded strictly first."""
+        extension = image_extension(image.content)
+        if bytes(image.content[-len(ENDS[extension]) :]) != ENDS[extension]:
+            decode_pixels(self._sample(image.content, image.row))
+        if extension == "png":
+            width, height = np.frombuffer(image.content[16:24], ">u4")
+            return int(width), int(height)
+        try:
+            height, width = simplejpeg.decode_jpeg_header(image.content)[:2]
+        except ValueError as error:
+            sample = self._sample(image.content, image.row)
+            raise DatasetError(f"{sample.source}: sample {sample.key!r}: not a whole JPEG: {error}") from error
+        return width, height
+
+
+def image_graph(reading: Reading, feed: Callable[[], Sequence[Any]], gpu: bool) -> list[Any]:
+    """Decode the window, resize, flip and normalise."""
+    fn, types = dali("fn"), dali("types")
+    size = reading.params["image_size"]
+    content, window, flip = fn.external_source(
+        source=feed, num_outputs=3, dtype=[types.UINT8, types.INT32, types.INT32], ndim=[1, 1, 0], no_copy=True
+    )
+    pixels = fn.decoders.image_slice(
+        content,
+        window[0:2],
+        window[2:4],
+        axis_names="WH",
+        output_type=types.RGB,
+        adjust_orientation=False,
+        device="mixed" if gpu else "cpu",
+    )
+    pixels = fn.resize(pixels, size=[size, size], interp_type=types.INTERP_TRIANGULAR, antialias=True)
+    image = fn.crop_mirror_normalize(
+        pixels,
+        dtype=types.FLOAT,
+        output_layout="CHW",
+        mirror=flip,
+        mean=[255 * mean for mean in IMAGENET_MEAN],
+        std=[255 * deviation for deviation in IMAGENET_STD],
+    )
+    return [image]
+
+
+class VolumeFeed:
+    """Patches of volumes, and how to augment them.
+
+    A patch is cut as soon as its volume is read: whole volumes of a few batches would fill the memory.
+    """
+
+    def __init__(self, reading: Reading, num_slots: int) -> None:
+        self._reading = reading
+        self._samples = samples(reading, Recycled())
+        self._slots = cycle([self._slot() for _ in range(num_slots)])
+
+    def _slot(self) -> tuple[Any, ...]:
+        """Memory for a batch's image, label, flips, brightness and noise."""
+        number, size = self._reading.batch_size, self._reading.params["patch_size"]
+        shape = (number, 1, size, size, size)
+        return (
+            np.empty(shape, np.float32),
+            np.empty(shape, np.uint8),
+            np.empty((number, 3), np.int32),
+            np.empty(number, np.float32),
+            np.empty(shape, np.float32),
+        )
+
+    def draw(self) -> Fed:
+        """The next volumes."""
+        reading, inputs = self._reading, next(self._slots)
+        size = reading.params["patch_size"]
+        images, labels, flips, brightness, noises = inputs
+        rows, epochs = [], []
+        for number, (sample, epoch) in enumerate(islice(self._samples, reading.batch_size)):
+            patch = draw_patch(sample, size, sample_rng(reading.seed, epoch, sample.key))
+            window = (slice(None), *(slice(start, start + size) for start in patch.corner))
+            images[number] = array(sample, "image")[window]
+            labels[number] = array(sample, "label")[window]
+            flips[number], brightness[number], noises[number] = patch.flips, patch.brightness, 0
+            if patch.noise_seed is not None:
+                rng = np.random.Generator(np.random.SFC64(patch.noise_seed))
+                noises[number] = rng.uniform(0, 0.1) * rng.standard_normal(noises[number].shape, dtype=np.float32)
+            rows.append(sample.index)
+            epochs.append(epoch)
+        return Fed(inputs, rows, epochs, [])
+
+    def blame(self, fed: Fed) -> None:
+        """Nothing in a patch can be wrong."""
+
+    def close(self) -> None:
+        """Close the files that are open."""
+        self._samples.close()  # type: ignore[attr-defined]
+
+
+def volume_graph(reading: Reading, feed: Callable[[], Sequence[Any]], gpu: bool) -> list[Any]:
+    """Flip image and label; change the image's brightness and add noise."""
+    fn, types = dali("fn"), dali("types")
+    image, label, flips, brightness, noise = fn.external_source(
+        source=feed,
+        num_outputs=5,
+        dtype=[types.FLOAT, types.UINT8, types.INT32, types.FLOAT, types.FLOAT],
+        ndim=[4, 4, 1, 0, 4],
+        layout=["CDHW", "CDHW", "", "", "CDHW"],
+        no_copy=True,
+    )
+    if gpu:
+        image, label, noise = image.gpu(), label.gpu(), noise.gpu()
+    turned = {"depthwise": flips[0], "vertical": flips[1], "horizontal": flips[2]}
+    return [fn.flip(image, **turned) * brightness + noise, fn.flip(label, **turned)]
+
+
+class Pipeline:
+    """A pipeline of DALI's that decodes, and what was fed to it."""
+
+    def __init__(self, reading: Reading, threads: int, depth: int) -> None:
+        device = torch.cuda.current_device() if torch.cuda.is_available() else None
+        images = reading.kind.name == "image"
+        self._reading = reading
+        self._feed: Feed = ImageFeed(reading, threads) if images else VolumeFeed(reading, depth + 1)
+        self._fed: deque[Fed] = deque()
+        self._pipe: Any = dali("pipeline").Pipeline(reading.batch_size, threads, device, prefetch_queue_depth=depth)
+        graph = image_graph if images else volume_graph
+        with self._pipe:
+            self._pipe.set_outputs(*graph(reading, self._draw, device is not None))
+        self._pipe.build()
+
+    @property
+    def in_flight(self) -> int:
+        """Batches that were scheduled and not taken."""
+        return len(self._fed)
+
+    def schedule(self) -> None:
+        """Start decoding the next batch; the first time as many as the pipeline is deep."""
+        self._pipe.schedule_run()
+
+    def take(self) -> Delivered:
+        """Wait for the oldest batch in flight.
+
+        Raises:
+            DatasetError: DALI cannot decode it.
+        """
+        try:
+            tensors = [from_dlpack(output.as_tensor()) for output in self._pipe.outputs()]
+        except RuntimeError as error:
+            for fed in self._fed:
+                self._feed.blame(fed)
+            raise DatasetError(f"{self._reading.dataset.folder}: DALI: {reason(error)}") from error
+        fed = self._fed.popleft()
+        batch: Batch = {"image": tensors[0]}
+        label = torch.from_numpy(np.array(fed.labels, np.int64)) if fed.labels else tensors[1]
+        batch["label"] = label.to(tensors[0].device)
+        return Delivered(batch, fed.rows, fed.epochs)
+
+    def close(self) -> None:
+        """Free the pipeline."""
+        self._pipe = None
+        self._fed.clear()
+        self._feed.close()
+
+    def _draw(self) -> Sequence[Any]:
+        self._fed.append(self._feed.draw())
+        return self._fed[-1].inputs

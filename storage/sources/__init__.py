@@ -1,0 +1,66 @@
+"""What users have: folders of images, tars, .npy pairs, NIfTI, HDF5, LMDB, TFRecord, .bin/.idx, text.
+
+Readers are rows of a table by sample kind. Whatever they find is read in a fixed order and one sample at a time;
+nothing is unpickled or unpacked to disk, and a sample with a missing part is an error, never left out.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from storage.sample import DatasetError
+from storage.sources import hdf5, images, lmdbs, sequences, tars, texts, tfrecords, volumes
+from storage.sources.source import Reader, Request, Source, entries, nothing, sample_key
+
+__all__ = ["READERS", "Source", "open_source", "sample_key"]
+
+_TEXT, _TFRECORD = ".txt files", ".tfrecord files"
+READERS: Mapping[str, tuple[Reader, ...]] = {
+    "image": (
+        Reader(".jpg/.jpeg/.png files", images.find_images, images.open_images),
+        Reader(".tar files", tars.find_tars, tars.open_tar_images),
+        Reader(".h5/.hdf5 files", hdf5.find_hdf5, hdf5.open_images),
+        Reader("data.mdb", lmdbs.find_lmdb, lmdbs.open_images),
+        Reader(_TFRECORD, tfrecords.find_tfrecords, tfrecords.open_images),
+    ),
+    "volume": (
+        Reader("pairs *_x.npy/*_y.npy or *_image.npy/*_label.npy", volumes.find_npy_pairs, volumes.open_npy_pairs),
+        Reader(".npz files", volumes.find_npz, volumes.open_npz),
+        Reader("imaging.nii.gz/segmentation.nii.gz", volumes.find_kits, volumes.open_kits),
+        Reader("imagesTr/labelsTr", volumes.find_decathlon, volumes.open_decathlon),
+        Reader(".tar files", tars.find_tars, tars.open_tar_volumes),
+        Reader(".h5/.hdf5 files", hdf5.find_hdf5, hdf5.open_volumes),
+        Reader("data.mdb", lmdbs.find_lmdb, lmdbs.open_volumes),
+        Reader(_TFRECORD, tfrecords.find_tfrecords, tfrecords.open_volumes),
+    ),
+    "mlm": (
+        Reader(".h5/.hdf5 files", hdf5.find_hdf5, hdf5.open_mlm),
+        Reader(_TFRECORD, tfrecords.find_tfrecords, tfrecords.open_mlm),
+        Reader(_TEXT, texts.find_texts, texts.open_mlm, is_last_resort=True),
+    ),
+    "tokens": (
+        Reader(".bin/.idx pair", sequences.find_bin, sequences.open_bin),
+        Reader("a .npy file", sequences.find_npy, sequences.open_npy),
+        Reader(_TEXT, texts.find_texts, texts.open_tokens, is_last_resort=True),
+    ),
+}
+
+
+def open_source(path: Path, kind: str, params: Mapping[str, int], tokenizer: str | None = None) -> Source:
+    """The samples of this kind in a file or folder.
+
+    Raises:
+        DatasetError: nothing there that could be read as such samples, several things that could, or damage.
+    """
+    if kind not in READERS:
+        raise DatasetError(f"no sample kind {kind!r}; allowed: {', '.join(READERS)}")
+    path = sequences.pair_path(path) if kind == "tokens" else path
+    inside = entries(path)
+    fitting = [(reader, found) for reader in READERS[kind] if (found := reader.find(path, inside))]
+    if not fitting:
+        raise nothing(path, kind, ", ".join(reader.looked_for for reader in READERS[kind]))
+    chosen = [pair for pair in fitting if not pair[0].is_last_resort] or fitting
+    if len(chosen) > 1:
+        what = " and ".join(f"{reader.looked_for} ({found[0].name})" for reader, found in chosen)
+        raise DatasetError(f"{path}: holds {what}; which is the data? Give one file, or a folder with one sort")
+    reader, found = chosen[0]
+    return reader.open(found, Request(path, kind, params, tokenizer))

@@ -1,0 +1,167 @@
+"""Token sequences that users have: streams cut into windows (.bin/.idx, .npy), and checks of BERT's samples."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from storage import npy
+from storage.fields import MLM_FIELDS
+from storage.sample import Array, DatasetError, Sample
+from storage.sequences import token_dtype
+from storage.sources.source import Request, Source, file_size, told, with_suffixes
+from storage.tokens import TokenIndex, open_stream, read_index
+
+MLM_SHAPES: Mapping[str, str] = dict(
+    zip(MLM_FIELDS, ("seq_len", "seq_len", "max_predictions", "max_predictions", ""), strict=True)
+)
+"""BERT's fields, and the parameter that says how long each is; nothing for single numbers."""
+_MLM_DTYPES = {"segment_ids": np.int8, "next_sentence_label": np.int8}
+_MLM_LIMITS = {"input_ids": "vocab_size", "masked_lm_ids": "vocab_size", "masked_lm_positions": "seq_len"}
+STORED_DTYPES = (np.dtype(np.uint16), np.dtype(np.int32))
+"""What Megatron-LM stores ids as; others are changed to one of these."""
+PIECE_TOKENS = 1 << 20
+
+
+def mlm_sample(key: str, raw: Mapping[str, Array], params: Mapping[str, int], where: str, source: Path) -> Sample:
+    """A pre-training sample of BERT from integers of any width.
+
+    Raises:
+        DatasetError: a field has another length than asked for, or a number that it cannot have.
+    """
+    fields: dict[str, Array] = {}
+    for name, length in MLM_SHAPES.items():
+        values = np.asarray(raw[name])
+        needed = params[length] if length else 1
+        if values.size != needed:
+            raise DatasetError(f"{where}: {name} has {values.size} values, {length or 'needed'}: {needed}")
+        if values.dtype.kind not in "iu":
+            raise DatasetError(f"{where}: {name} holds {values.dtype}; needed: integers")
+        limit = params[_MLM_LIMITS[name]] if name in _MLM_LIMITS else 2
+        low, high = int(values.min()), int(values.max())
+        if low < 0 or high >= limit:
+            what = f"{_MLM_LIMITS[name]} {limit}" if name in _MLM_LIMITS else "0 or 1"
+            raise DatasetError(f"{where}: {name} holds {low if low < 0 else high}, needed: {what}")
+        shape = (needed,) if length else ()
+        fields[name] = values.reshape(shape).astype(_MLM_DTYPES.get(name, np.int32))
+    return Sample(key, fields, source=str(source))
+
+
+def windows(
+    pieces: Iterable[Array], params: Mapping[str, int], path: Path, notes: dict[str, str | int | float | None]
+) -> Iterator[Sample]:
+    """Windows of a stream of token ids: window i is tokens i S .. i S + S, so that neighbours share one.
+
+    Ids keep their type where Megatron-LM stores that. What fills no window at the end is counted in
+    `notes["dropped_tokens"]`.
+
+    Raises:
+        DatasetError: an id that the vocabulary does not have, or a stream too short for one window.
+    """
+    length, number = params["seq_len"], 0
+    rest: Array = np.empty(0, token_dtype(params["vocab_size"]))
+    for piece in pieces:
+        stream = np.concatenate([rest, piece]) if len(rest) else piece
+        count = max(0, (len(stream) - 1) // length)
+        for start in range(0, count * length, length):
+            window = stream[start : start + length + 1]
+            where = f"{path}: window {number} (from token {number * length})"
+            yield Sample(f"{number:08d}", {"tokens": _checked(window, params, where)}, source=str(path))
+            number += 1
+        rest = np.array(stream[count * length :])
+    if not number:
+        raise DatasetError(f"{path}: {len(rest)} tokens, a window needs {length + 1} (seq_len {length} + 1)")
+    notes["dropped_tokens"] = len(rest) - 1
+
+
+def _checked(window: Array, params: Mapping[str, int], where: str) -> Array:
+    low, high, vocab_size = int(window.min()), int(window.max()), params["vocab_size"]
+    if low < 0 or high >= vocab_size:
+        raise DatasetError(f"{where}: token id {low if low < 0 else high}, vocab_size is {vocab_size}")
+    dtype = window.dtype if window.dtype in STORED_DTYPES else token_dtype(vocab_size)
+    return np.array(window, dtype)
+
+
+def pair_path(path: Path) -> Path:
+    """The .bin file where a prefix or an .idx file is given; other paths as they are."""
+    if path.suffix == ".idx":
+        return path.with_suffix(".bin")
+    prefixed = path.with_name(f"{path.name}.bin")
+    return prefixed if not path.exists() and prefixed.exists() else path
+
+
+def find_bin(path: Path, inside: list[Path]) -> list[Path]:
+    """The .bin files.
+
+    Raises:
+        DatasetError: there are several, or the .idx of one is missing.
+    """
+    found = with_suffixes(inside, ".bin")
+    for bin_path in found:
+        if not bin_path.with_suffix(".idx").is_file():
+            raise DatasetError(f"{bin_path}: its index {bin_path.with_suffix('.idx').name} is missing")
+    return _one(found, path)
+
+
+def _one(found: list[Path], path: Path) -> list[Path]:
+    if len(found) > 1:
+        raise DatasetError(f"{path}: {len(found)} files {found[0].name}, {found[1].name} and so on; give one of them")
+    return found
+
+
+def open_bin(paths: list[Path], request: Request) -> Source:
+    """Windows of Megatron-LM's .bin/.idx pair, memory-mapped.
+
+    Raises:
+        DatasetError: the pair is damaged, or its files do not belong together.
+    """
+    (path,) = paths
+    index_path = path.with_suffix(".idx")
+    index = read_index(index_path)
+    count = int(index.lengths.sum(dtype=np.int64))
+    if (index.lengths < 0).any() or not np.array_equal(index.places, _places(index)):
+        raise DatasetError(f"{index_path}: its sequences do not lie one after another")
+    if file_size(path) > count * index.dtype.itemsize:
+        raise DatasetError(
+            f"{path}: {file_size(path)} bytes, its .idx names only {count * index.dtype.itemsize}: not a pair"
+        )
+    return _open_stream(open_stream(path, index), path, request)
+
+
+def _places(index: TokenIndex) -> Array:
+    ends = np.cumsum(index.lengths, dtype=np.int64) * index.dtype.itemsize
+    return np.concatenate([[0], ends])[: len(ends)]
+
+
+def find_npy(path: Path, inside: list[Path]) -> list[Path]:
+    """The one .npy file.
+
+    Raises:
+        DatasetError: there are several.
+    """
+    return _one(with_suffixes(inside, ".npy"), path)
+
+
+def open_npy(paths: list[Path], request: Request) -> Source:
+    """Windows of the token ids in a .npy file of one axis, memory-mapped.
+
+    Raises:
+        DatasetError: it is damaged, or holds anything else.
+    """
+    (path,) = paths
+    with told(path, OSError):
+        content: Any = np.memmap(path, np.uint8, "r") if file_size(path) else b""
+    stream = npy.view(content, str(path))
+    if stream.ndim != 1 or stream.dtype.kind not in "iu":
+        raise DatasetError(f"{path}: {stream.dtype} of shape {stream.shape}; needed: integers of one axis")
+    return _open_stream(stream, path, request)
+
+
+def _open_stream(stream: Array, path: Path, request: Request) -> Source:
+    length = request.params["seq_len"]
+    pieces = (stream[start : start + PIECE_TOKENS] for start in range(0, len(stream), PIECE_TOKENS))
+    notes: dict[str, str | int | float | None] = {}
+    count = max(0, (len(stream) - 1) // length)
+    size = count * (length + 1) * stream.dtype.itemsize
+    return Source(count, size, windows(pieces, request.params, path, notes), request.kept_params, notes)

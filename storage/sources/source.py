@@ -1,0 +1,189 @@
+"""What every reader of users' data shares: samples on their way, their keys, and how trouble is told."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path, PurePosixPath
+
+from storage.sample import DatasetError, Sample
+
+MAX_LISTED = 20_000
+"""Files looked at to say what a folder holds instead of data."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Samples on their way into a dataset."""
+
+    count: int | None
+    """How many there are; None where only reading tells."""
+    size_bytes: int
+    """What they will take on disk, about."""
+    samples: Iterator[Sample]
+    """In a fixed order; arrays hold until the next one is drawn."""
+    params: dict[str, int] = field(default_factory=dict)
+    """What the samples are made for: seq_len, max_predictions, vocab_size."""
+    notes: dict[str, str | int | float | None] = field(default_factory=dict)
+    """For the manifest: where they come from, and what was left out; whole once all samples are drawn."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for: samples of a kind, made for these parameters."""
+
+    path: Path
+    kind: str
+    params: Mapping[str, int]
+    tokenizer: str | None = None
+
+    @property
+    def kept_params(self) -> dict[str, int]:
+        """The parameters that sequences are made for, as the manifest keeps them."""
+        return {name: self.params[name] for name in ("seq_len", "max_predictions", "vocab_size") if name in self.params}
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One way in which data may lie: how to find its files, and how to open them."""
+
+    looked_for: str
+    find: Callable[[Path, list[Path]], list[Path]]
+    """The data files, given a path and what lies in it (the path itself where it is a file); may refuse."""
+    open: Callable[[list[Path], Request], Source]
+    is_last_resort: bool = False
+    """Used only where nothing else fits: a README may lie beside anything."""
+
+
+class Keys:
+    """The keys given out so far, so that no two samples get the same."""
+
+    def __init__(self, what: str = "sample") -> None:
+        self._seen: set[str] = set()
+        self._what = what
+
+    def take(self, key: str, where: object) -> str:
+        """The key itself.
+
+        Raises:
+            DatasetError: another sample has it, or it cannot be written as UTF-8.
+        """
+        if not key or (not key.isascii() and key != key.encode(errors="replace").decode()):
+            raise DatasetError(f"{where}: {key!r} cannot be a sample's key: empty or not UTF-8")
+        if key in self._seen:
+            raise DatasetError(f"{where}: another {self._what} has the same key {key!r}; rename one of them")
+        self._seen.add(key)
+        return key
+
+
+def sample_key(relative: Path) -> str:
+    """A sample's key from its file's path: without suffix, and with nothing that tar readers see a meaning in.
+
+    They take a dot for the start of a suffix, and skip what lies in a folder named `__so__`.
+    """
+    return clean_key(str(relative.with_suffix("")))
+
+
+def clean_key(name: str) -> str:
+    """A sample's key from a name without suffix; it leads nowhere outside a folder."""
+    parts = [part for part in name.split("/") if part]
+    return re.sub(r"^__([^/]*)__/", r"_\1_/", re.sub(r"[.\s\0]", "_", "/".join(parts)))
+
+
+def name_key(name: str) -> str:
+    """A sample's key from a file's name that stands in a container."""
+    path = PurePosixPath(name)
+    return clean_key(str(path.with_suffix("")) if path.name else name)
+
+
+def class_numbers(names: Iterable[str]) -> dict[str, int]:
+    """Numbers for the classes that the first components of names stand for, in sorted order."""
+    return {name: number for number, name in enumerate(sorted({first_folder(name) for name in names} - {""}))}
+
+
+def first_folder(name: str) -> str:
+    """The first component of a name that has several; else nothing."""
+    head, slash, _ = name.partition("/")
+    return head if slash else ""
+
+
+def reason(error: BaseException) -> str:
+    """What an error says, in one line."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    said = str(error.args[0] if error.args else "").strip().partition("\n")[0]
+    return said or type(error).__name__
+
+
+@contextmanager
+def told(where: object, *errors: type[BaseException]) -> Iterator[None]:
+    """Turn errors of a library into one that names the place. Not to be held across a `yield`."""
+    try:
+        yield
+    except DatasetError:
+        raise
+    except errors as error:
+        raise DatasetError(f"{where}: {reason(error)}") from error
+
+
+def entries(path: Path) -> list[Path]:
+    """What lies in a folder, hidden files left out, in sorted order; a file itself.
+
+    Raises:
+        DatasetError: it is missing or may not be read.
+    """
+    with told(path, OSError):
+        if path.is_dir():
+            return sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
+        path.stat()
+    return [path]
+
+
+def files_below(path: Path, suffixes: Iterable[str]) -> list[Path]:
+    """Files with one of these suffixes in a folder and all folders below, none of them hidden, in sorted order.
+
+    Raises:
+        DatasetError: a folder may not be read.
+    """
+    wanted = tuple(suffixes)
+    with told(path, OSError):
+        return sorted(
+            found
+            for found in path.rglob("*")
+            if found.name.lower().endswith(wanted)
+            and not any(part.startswith(".") for part in found.relative_to(path).parts)
+        )
+
+
+def with_suffixes(found: Iterable[Path], *suffixes: str) -> list[Path]:
+    """Those of the paths whose name ends so and that are no folders."""
+    return [path for path in found if path.name.lower().endswith(suffixes) and not path.is_dir()]
+
+
+def file_size(path: Path) -> int:
+    """Bytes of a file.
+
+    Raises:
+        DatasetError: it is missing.
+    """
+    with told(path, OSError):
+        return path.stat().st_size
+
+
+def total_size(paths: Iterable[Path]) -> int:
+    """Bytes of files.
+
+    Raises:
+        DatasetError: one is missing.
+    """
+    return sum(map(file_size, paths))
+
+
+def nothing(path: Path, kind: str, looked_for: str) -> DatasetError:
+    """The error for a file or folder in which nothing fits: what was looked for, and what is there."""
+    files = (found for found in path.rglob("*") if found.is_file()) if path.is_dir() else iter([path])
+    counts = Counter(found.suffix or "no suffix" for found in islice(files, MAX_LISTED))
+    found = ", ".join(f"{suffix} ({count})" for suffix, count in counts.most_common(5)) or "no files"
+    return DatasetError(f"{path}: no {kind} data: looked for {looked_for}; found {found}")

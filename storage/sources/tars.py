@@ -1,0 +1,213 @@
+"""Tar files in webdataset's layout: a sample's members follow one another and share the name before the first dot.
+
+Nothing is unpacked to disk. Only regular files are read; links, devices and names that lead out are refused.
+"""
+
+import json
+import tarfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from storage import npy
+from storage.sample import DatasetError, Sample
+from storage.sources.images import image_sample
+from storage.sources.source import (
+    Keys,
+    Request,
+    Source,
+    class_numbers,
+    clean_key,
+    first_folder,
+    nothing,
+    told,
+    total_size,
+    with_suffixes,
+)
+from storage.sources.volumes import volume_sample
+
+IMAGE_EXTENSIONS = ("jpg", "jpeg", "png")
+PAIRS = (("image.npy", "label.npy"), ("x.npy", "y.npy"))
+_BLOCK_BYTES, _TAIL_BYTES = 512, 1 << 20
+_ERRORS = (tarfile.TarError, OSError, EOFError, ValueError, OverflowError)
+
+
+@dataclass(frozen=True)
+class _Member:
+    key: str
+    extension: str
+    read: Callable[[], bytes]
+
+
+def find_tars(path: Path, inside: list[Path]) -> list[Path]:
+    """The .tar files."""
+    return with_suffixes(inside, ".tar")
+
+
+def _members(path: Path) -> Iterator[_Member]:
+    """The regular files of a tar, by what their names say; hidden ones are passed over."""
+    with ExitStack() as stack:
+        with told(path, *_ERRORS):
+            archive: Any = stack.enter_context(tarfile.open(path, "r:"))
+        while True:
+            with told(path, *_ERRORS):
+                info = archive.next()
+            if info is None:
+                break
+            archive.members = []  # else it keeps one object per member
+            name = _checked_name(path, info)
+            folder, slash, base = name.rpartition("/")
+            stem, _, extension = base.partition(".")
+            if stem and info.isreg():
+                yield _Member(folder + slash + stem, extension.lower(), partial(_content, path, archive, info))
+        _check_end(path, archive)
+
+
+def _checked_name(path: Path, info: tarfile.TarInfo) -> str:
+    name = PurePosixPath(info.name)
+    if name.is_absolute() or ".." in name.parts or "\0" in info.name:
+        raise DatasetError(f"{path}: member {info.name!r} leads out of a folder; such tars are not read")
+    if not info.isreg() and not info.isdir():
+        raise DatasetError(f"{path}: member {info.name!r} is a link or a device; only regular files are read")
+    return str(name)
+
+
+def _content(path: Path, archive: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
+    with told(f"{path}: member {info.name!r}", *_ERRORS):
+        file = archive.extractfile(info)
+        return file.read() if file else b""
+
+
+def _check_end(path: Path, archive: tarfile.TarFile) -> None:
+    """The library takes a damaged or missing header for the end; the end is a block of zeros."""
+    file: Any = archive.fileobj
+    with told(path, OSError):
+        file.seek(archive.offset)
+        tail = file.read(_TAIL_BYTES)
+    if len(tail) < _BLOCK_BYTES:
+        raise DatasetError(f"{path}: ends at byte {archive.offset + len(tail)} without an end mark: truncated")
+    if any(tail[:_BLOCK_BYTES]):
+        raise DatasetError(f"{path}: damaged header at byte {archive.offset}")
+    if any(tail):
+        raise DatasetError(f"{path}: goes on after its end mark (tars strung together?); unpack and pack it again")
+
+
+def _groups(path: Path, kind: str, contents: bool) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """The samples of a tar: name and members by extension; other files, as notes, are passed over."""
+    for key, run in groupby(_members(path), lambda member: member.key):
+        found: dict[str, bytes] = {}
+        for member in run:
+            if member.extension in found:
+                raise DatasetError(f"{path}: sample {key!r} has two members .{member.extension}")
+            if member.extension in _WANTED[kind]:
+                found[member.extension] = member.read() if contents else b""
+            elif kind == "image" and member.extension.rpartition(".")[2] in IMAGE_EXTENSIONS:
+                found[member.extension] = b""
+        if _is_sample(path, kind, key, found):
+            yield key, found
+
+
+_WANTED = {"image": {*IMAGE_EXTENSIONS, "cls", "json"}, "volume": {name for pair in PAIRS for name in pair}}
+
+
+def _is_sample(path: Path, kind: str, key: str, found: dict[str, bytes]) -> bool:
+    """Whether these members are a sample, rather than none; half a sample is refused."""
+    if kind == "volume":
+        pair = next((pair for pair in PAIRS if any(name in found for name in pair)), None)
+        lacking = [name for name in pair or () if name not in found]
+        if lacking:
+            raise DatasetError(f"{path}: sample {key!r} lacks .{lacking[0]}")
+        return pair is not None
+    images = [extension for extension in IMAGE_EXTENSIONS if extension in found]
+    dotted = next((name for name in found if name not in _WANTED["image"]), None)
+    if len(images) > 1:
+        raise DatasetError(f"{path}: sample {key!r} has two images: .{' and .'.join(images)}")
+    if not images and dotted:
+        raise DatasetError(
+            f"{path}: {key}.{dotted}: its name has more than one dot; it must have one, before jpg or png"
+        )
+    if not images and "cls" in found:
+        raise DatasetError(f"{path}: sample {key!r} has a .cls and no image")
+    return bool(images)
+
+
+@dataclass(frozen=True)
+class _Labels:
+    """Where classes come from: .cls members, or `label` in .json members, or folders."""
+
+    has_cls: bool
+    folders: dict[str, int]
+
+    def of(self, key: str, found: dict[str, bytes], where: str) -> tuple[int, str]:
+        """The class of a sample, and where it comes from."""
+        if self.has_cls:
+            with told(f"{where}: .cls", ValueError):
+                return int(found["cls"]), ".cls"
+        if "json" in found:
+            with told(f"{where}: .json", ValueError):
+                facts = json.loads(found["json"])
+            label = facts.get("label") if isinstance(facts, dict) else None
+            if isinstance(label, int) and not isinstance(label, bool):
+                return label, ".json"
+        return self.folders.get(first_folder(key), 0), "its folder"
+
+
+def open_tar_images(paths: list[Path], request: Request) -> Source:
+    """Images of tar shards; a class by .cls, else by `label` of a .json, else by the first folder, else 0.
+
+    Raises:
+        DatasetError: damaged shards, half samples, or classes of which only some samples have one.
+    """
+    count, with_cls, without = 0, 0, ""
+    names: set[str] = set()
+    for path in paths:
+        for key, found in _groups(path, "image", contents=False):
+            count, with_cls = count + 1, with_cls + ("cls" in found)
+            without = without or ("" if "cls" in found else f"{path}: sample {key!r}")
+            names.add(f"{first_folder(key)}/")
+    if with_cls and without:
+        raise DatasetError(f"{without} lacks .cls, which others have")
+    if not count:
+        raise nothing(request.path, "image", f".{', .'.join(IMAGE_EXTENSIONS)} members in .tar")
+    labels = _Labels(with_cls > 0, class_numbers(names))
+    return Source(count, total_size(paths), _image_samples(paths, labels))
+
+
+def _image_samples(paths: list[Path], labels: _Labels) -> Iterator[Sample]:
+    keys, first_origin = Keys(), ""
+    for path in paths:
+        for name, found in _groups(path, "image", contents=True):
+            where = f"{path}: sample {name!r}"
+            label, origin = labels.of(name, found, where)
+            first_origin = first_origin or origin
+            if origin != first_origin:
+                raise DatasetError(f"{where}: its class comes from {origin}, those before from {first_origin}")
+            image = next(found[extension] for extension in IMAGE_EXTENSIONS if extension in found)
+            key = keys.take(clean_key(name), where)
+            yield image_sample(key, image, label, where, path)
+
+
+def open_tar_volumes(paths: list[Path], request: Request) -> Source:
+    """Volumes of tar shards: members image.npy and label.npy, or x.npy and y.npy.
+
+    Raises:
+        DatasetError: damaged shards or half samples.
+    """
+    count = sum(1 for path in paths for _ in _groups(path, "volume", contents=False))
+    if not count:
+        raise nothing(request.path, "volume", "members .image.npy with .label.npy, or .x.npy with .y.npy, in .tar")
+    return Source(count, total_size(paths), _volume_samples(paths))
+
+
+def _volume_samples(paths: list[Path]) -> Iterator[Sample]:
+    keys = Keys()
+    for path in paths:
+        for name, found in _groups(path, "volume", contents=True):
+            where = f"{path}: sample {name!r}"
+            image, label = next(pair for pair in PAIRS if pair[0] in found)
+            arrays = [npy.view(found[member], f"{where}: .{member}") for member in (image, label)]
+            yield volume_sample(keys.take(clean_key(name), where), arrays[0], arrays[1], where, path)

@@ -1,0 +1,155 @@
+"""TFRecord files that users have: ImageNet's features, those of NVIDIA's UNet3D, and BERT's pre-training samples."""
+
+import re
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from storage.sample import Array, DatasetError, Sample
+from storage.sources.images import image_sample
+from storage.sources.sequences import MLM_SHAPES, mlm_sample
+from storage.sources.source import Keys, Request, Source, file_size, name_key, nothing, told, total_size
+from storage.sources.volumes import volume_sample
+from storage.tfrecord import IMAGE, LABEL, VOLUME, _example, masked_crc, records
+
+KEYS = ("key", "image/filename")
+_HEAD, _TAIL_BYTES = struct.Struct("<QI"), 4
+_INDEX_SUFFIXES = (".idx", ".index")
+_SHARD = re.compile(r"-of-\d+")
+_OTHERS = re.compile(r"\.(tar|h5|hdf5|mdb|lmdb|txt|npy|npz|nii|bin|jpe?g|png|parquet|json|csv|zip|safetensors)(\.|$)")
+
+
+def find_tfrecords(path: Path, inside: list[Path]) -> list[Path]:
+    """Files with .tfrecord in their name, or `-of-` and a number as in `train-00000-of-01024`; not their indices."""
+    return [found for found in inside if _is_tfrecord(found.name.lower()) and not found.is_dir()]
+
+
+def _is_tfrecord(name: str) -> bool:
+    if name.endswith(_INDEX_SUFFIXES):
+        return False
+    return ".tfrecord" in name or (_SHARD.search(name) is not None and not _OTHERS.search(name))
+
+
+def _open(paths: list[Path], request: Request, make: Callable[[str, "_Features", Request], Sample]) -> Source:
+    """Samples of files, counted by stepping from record to record."""
+    count = sum(map(_num_records, paths))
+    if not count:
+        raise nothing(request.path, request.kind, "records in the TFRecord files")
+    return Source(count, total_size(paths), _samples(paths, request, make), request.kept_params)
+
+
+def _num_records(path: Path) -> int:
+    """Records of a file.
+
+    Raises:
+        DatasetError: it is not a TFRecord file, or ends inside a record.
+    """
+    size, place, count = file_size(path), 0, 0
+    with told(path, OSError), path.open("rb") as file:
+        while place < size:
+            file.seek(place)
+            head = file.read(_HEAD.size)
+            if count == 0 and head[:2] == b"\x1f\x8b":
+                raise DatasetError(f"{path}: compressed by gzip as a whole; unpack it first")
+            if len(head) == _HEAD.size and masked_crc(head[:8]) != _HEAD.unpack(head)[1]:
+                raise DatasetError(f"{path}: record {count}: the CRC of its length is wrong: damaged, or no TFRecord")
+            place += _HEAD.size + int.from_bytes(head[:8], "little") + _TAIL_BYTES
+            if len(head) < _HEAD.size or place > size:
+                raise DatasetError(f"{path}: record {count}: the file ends inside it: truncated")
+            count += 1
+    return count
+
+
+class _Features:
+    """The features of one record."""
+
+    def __init__(self, payload: Any, where: str, path: Path) -> None:
+        from google.protobuf.message import DecodeError
+
+        self.where, self.path = where, path
+        example = _example()()
+        try:
+            example.ParseFromString(memoryview(payload))
+        except DecodeError as error:
+            raise DatasetError(f"{where}: not a tf.train.Example: {error}") from error
+        self._features = example.features.feature
+
+    def has(self, name: str) -> bool:
+        """Whether there is a feature of this name."""
+        return name in self._features
+
+    def values(self, name: str, kind: str) -> Any:
+        """The values of a feature: those of its list `bytes`, `int64` or `float`.
+
+        Raises:
+            DatasetError: there is no such feature, it is of another type, or it is empty.
+        """
+        if name not in self._features:
+            raise DatasetError(f"{self.where}: no feature {name}; found {', '.join(sorted(self._features)) or 'none'}")
+        values = getattr(self._features[name], f"{kind}_list").value
+        if not values:
+            raise DatasetError(f"{self.where}: feature {name} holds no {kind} values")
+        return values
+
+    def key(self) -> str:
+        """The sample's name; empty where no feature gives one."""
+        for name in KEYS:
+            if self.has(name):
+                with told(f"{self.where}: {name}", ValueError):
+                    return str(bytes(self.values(name, "bytes")[0]).decode())
+        return ""
+
+
+def _samples(
+    paths: list[Path], request: Request, make: Callable[[str, _Features, Request], Sample]
+) -> Iterator[Sample]:
+    keys, row = Keys("record"), 0
+    for path in paths:
+        with told(path, OSError):
+            file = path.open("rb")
+        with file:
+            for number, payload in enumerate(records(file, path)):
+                features = _Features(payload, f"{path}: record {number}", path)
+                key = keys.take(name_key(features.key()) or f"{row:08d}", features.where)
+                yield make(key, features, request)
+                row += 1
+
+
+def open_images(paths: list[Path], request: Request) -> Source:
+    """Images with ImageNet's features; the class as it is stored."""
+    return _open(paths, request, _image)
+
+
+def _image(key: str, features: _Features, request: Request) -> Sample:
+    label = int(features.values(LABEL, "int64")[0])
+    return image_sample(key, features.values(IMAGE, "bytes")[0], label, features.where, features.path)
+
+
+def open_volumes(paths: list[Path], request: Request) -> Source:
+    """Volumes with the features X, X_shape, Y, Y_shape: float32 and uint8."""
+    return _open(paths, request, _volume)
+
+
+def _volume(key: str, features: _Features, request: Request) -> Sample:
+    arrays: list[Array] = []
+    for name, dtype in VOLUME.values():
+        content, shape = features.values(name, "bytes")[0], features.values(f"{name}_shape", "int64")
+        with told(f"{features.where}: {name} of shape {tuple(shape)}", ValueError):
+            arrays.append(np.frombuffer(content, np.dtype(dtype)).reshape(tuple(shape)))
+    return volume_sample(key, arrays[0], arrays[1], features.where, features.path)
+
+
+def open_mlm(paths: list[Path], request: Request) -> Source:
+    """BERT's pre-training samples, with the features of Google's, NVIDIA's and MLPerf's tools."""
+    return _open(paths, request, _mlm)
+
+
+def _mlm(key: str, features: _Features, request: Request) -> Sample:
+    raw = {}
+    for name in MLM_SHAPES:
+        stored = "next_sentence_labels" if name == "next_sentence_label" and features.has(f"{name}s") else name
+        raw[name] = np.array(features.values(stored, "int64"), np.int64)
+    return mlm_sample(key, raw, request.params, features.where, features.path)

@@ -1,0 +1,235 @@
+"""Volumes that users have as files: pairs of .npy, .npz, and NIfTI as KiTS19 and the Medical Decathlon lay it out."""
+
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from storage import npy
+from storage.files import read_npz
+from storage.sample import Array, DatasetError, Sample, fresh, read_whole
+from storage.sources.source import (
+    Keys,
+    Request,
+    Source,
+    clean_key,
+    entries,
+    file_size,
+    files_below,
+    reason,
+    sample_key,
+    told,
+    total_size,
+    with_suffixes,
+)
+
+PAIR_SUFFIXES = (("_x.npy", "_y.npy"), ("_image.npy", "_label.npy"))
+NIFTI_SUFFIXES = (".nii.gz", ".nii")
+BYTES_PER_VOXEL = 5
+MAX_LABEL = 255
+
+
+def volume_sample(key: str, image: Array, label: Array, where: str, source: Path) -> Sample:
+    """A volume as it is stored: image float32, label uint8, both (1, D, H, W).
+
+    Arrays of three axes get the channel axis; the order and direction of axes stay as stored, nothing is resampled.
+
+    Raises:
+        DatasetError: image and label differ in shape, have several channels, or hold what these types cannot.
+    """
+    if image.shape != label.shape:
+        raise DatasetError(
+            f"{where}: the image has shape {image.shape}, its label {label.shape}; they must be the same"
+        )
+    shape = image.shape if image.ndim == 4 else (1, *image.shape)
+    if len(shape) != 4 or shape[0] != 1 or not image.size:
+        raise DatasetError(f"{where}: shape {image.shape}; needed: (D, H, W) or (1, D, H, W), one channel, not empty")
+    if image.dtype.kind not in "biuf":
+        raise DatasetError(f"{where}: the image holds {image.dtype}; needed: real numbers")
+    if label.dtype.kind not in "biuf":
+        raise DatasetError(f"{where}: the label holds {label.dtype}; needed: whole numbers")
+    fields = {"image": np.ascontiguousarray(image, np.float32).reshape(shape), "label": _labels(label, where)}
+    return Sample(key, {**fields, "label": fields["label"].reshape(shape)}, source=str(source))
+
+
+def _labels(label: Array, where: str) -> Array:
+    low, high = label.min(), label.max()
+    if not (low >= 0 and high <= MAX_LABEL):
+        raise DatasetError(f"{where}: label values from {low} to {high}; needed: whole numbers from 0 to {MAX_LABEL}")
+    labels = np.ascontiguousarray(label, np.uint8)
+    if label.dtype.kind == "f" and not np.array_equal(labels, label):
+        raise DatasetError(f"{where}: label values that are no whole numbers")
+    return labels
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A volume's two files; a .npz is both."""
+
+    key: str
+    image: Path
+    label: Path
+
+
+def _open_pairs(pairs: list[_Pair], size: int, load: Callable[[_Pair], tuple[Array, Array]]) -> Source:
+    def samples() -> Iterator[Sample]:
+        keys = Keys("volume")
+        for pair in pairs:
+            image, label = load(pair)
+            where = str(pair.image) if pair.image == pair.label else f"{pair.image} with {pair.label.name}"
+            yield volume_sample(keys.take(pair.key, pair.image), image, label, where, pair.image)
+
+    return Source(len(pairs), size, samples())
+
+
+def _root(path: Path) -> Path:
+    return path if path.is_dir() else path.parent
+
+
+def find_npy_pairs(path: Path, inside: list[Path]) -> list[Path]:
+    """Files named as images or labels of pairs, in a folder and those below."""
+    return files_below(path, [name for pair in PAIR_SUFFIXES for name in pair]) if path.is_dir() else []
+
+
+def open_npy_pairs(paths: list[Path], request: Request) -> Source:
+    """Pairs `<key>_x.npy` and `<key>_y.npy`, or `<key>_image.npy` and `<key>_label.npy`.
+
+    Raises:
+        DatasetError: a file has no partner.
+    """
+    present, pairs = set(paths), []
+    for path in paths:
+        mine, image, label = next(
+            (suffix, *pair) for pair in PAIR_SUFFIXES for suffix in pair if path.name.lower().endswith(suffix)
+        )
+        stem = path.name[: -len(mine)]
+        other = path.with_name(stem + (label if mine == image else image))
+        if other not in present:
+            raise DatasetError(f"{path}: its partner {other.name} is missing")
+        if mine == image:
+            key = clean_key(str(path.relative_to(request.path).with_name(stem or "_")))
+            pairs.append(_Pair(key, path, other))
+    return _open_pairs(pairs, total_size(paths), _load_npy)
+
+
+def _load_npy(pair: _Pair) -> tuple[Array, Array]:
+    image, label = (npy.view(read_whole(path, "", fresh), str(path)) for path in (pair.image, pair.label))
+    return image, label
+
+
+def find_npz(path: Path, inside: list[Path]) -> list[Path]:
+    """The .npz files of a folder and those below."""
+    return files_below(path, [".npz"]) if path.is_dir() else with_suffixes(inside, ".npz")
+
+
+def open_npz(paths: list[Path], request: Request) -> Source:
+    """Volumes in .npz files with arrays x and y."""
+    root = _root(request.path)
+    pairs = [_Pair(sample_key(path.relative_to(root)), path, path) for path in paths]
+    return _open_pairs(pairs, total_size(paths), _load_npz)
+
+
+def _load_npz(pair: _Pair) -> tuple[Array, Array]:
+    with told(pair.image, RuntimeError, NotImplementedError, ValueError, IndexError):
+        arrays = read_npz(pair.image, fresh)
+    return arrays["image"], arrays["label"]
+
+
+def _nifti_stem(path: Path) -> str:
+    return re.sub(r"\.nii(\.gz)?$", "", path.name, flags=re.IGNORECASE)
+
+
+def _is_nifti(path: Path) -> bool:
+    return path.name.lower().endswith(NIFTI_SUFFIXES)
+
+
+def find_kits(path: Path, inside: list[Path]) -> list[Path]:
+    """Images and labels of KiTS19's layout: `imaging.nii.gz` and `segmentation.nii.gz` in a folder per case."""
+    if not path.is_dir():
+        return []
+    wanted = [name + suffix for name in ("imaging", "segmentation") for suffix in NIFTI_SUFFIXES]
+    return [found for found in files_below(path, NIFTI_SUFFIXES) if found.name.lower() in wanted]
+
+
+def open_kits(paths: list[Path], request: Request) -> Source:
+    """Cases of KiTS19's layout, named by their folders. Axes stay as stored.
+
+    Raises:
+        DatasetError: a case has an image and no label, or a label and no image.
+    """
+    pairs = []
+    for folder in sorted({path.parent for path in paths}):
+        images, labels = (
+            [path for path in paths if path.parent == folder and _nifti_stem(path).lower() == name]
+            for name in ("imaging", "segmentation")
+        )
+        if len(images) != 1 or len(labels) != 1:
+            one = (images or labels)[0]
+            raise DatasetError(f"{one}: needed beside it: one {'segmentation' if images else 'imaging'}.nii.gz")
+        relative = folder.relative_to(request.path)
+        pairs.append(_Pair(clean_key(str(relative) if relative.parts else folder.name), images[0], labels[0]))
+    return _open_nifti(pairs)
+
+
+def find_decathlon(path: Path, inside: list[Path]) -> list[Path]:
+    """Images and labels of the Medical Decathlon's and nnU-Net's layout: folders imagesTr and labelsTr."""
+    folders = [folder for folder in inside if folder.name in ("imagesTr", "labelsTr") and folder.is_dir()]
+    return [found for folder in folders for found in entries(folder) if _is_nifti(found)]
+
+
+def open_decathlon(paths: list[Path], request: Request) -> Source:
+    """Cases `imagesTr/<case>.nii.gz` or `<case>_0000.nii.gz` with `labelsTr/<case>.nii.gz`. Axes stay as stored.
+
+    Raises:
+        DatasetError: an image or a label has no partner, or a case has several channels.
+    """
+    labels = {_nifti_stem(path): path for path in paths if path.parent.name == "labelsTr"}
+    pairs, left = [], set(labels)
+    for image in (path for path in paths if path.parent.name == "imagesTr"):
+        stem = _nifti_stem(image)
+        case = stem if stem in labels else re.sub(r"_\d{4}$", "", stem)
+        if case not in labels:
+            raise DatasetError(f"{image}: its label labelsTr/{case}.nii.gz is missing")
+        if case not in left:
+            raise DatasetError(f"{image}: another channel of case {case}; volumes of one channel are read")
+        left.discard(case)
+        pairs.append(_Pair(clean_key(case), image, labels[case]))
+    if left:
+        raise DatasetError(f"{labels[min(left)]}: its image is missing in imagesTr")
+    return _open_nifti(pairs)
+
+
+def _open_nifti(pairs: list[_Pair]) -> Source:
+    size = sum(_num_voxels(pair.image) for pair in pairs) * BYTES_PER_VOXEL
+    return _open_pairs(pairs, size, _load_nifti)
+
+
+def _nifti(path: Path) -> Any:
+    """An image of which only the header is read."""
+    import nibabel
+    from nibabel.filebasedimages import ImageFileError
+
+    file_size(path)
+    try:
+        return nibabel.load(path, mmap=False)
+    except (ImageFileError, OSError, EOFError, ValueError, zlib.error) as error:
+        raise DatasetError(f"{path}: not a whole NIfTI file: {reason(error)}") from error
+
+
+def _num_voxels(path: Path) -> int:
+    return int(np.prod(_nifti(path).shape, dtype=np.int64))
+
+
+def _load_nifti(pair: _Pair) -> tuple[Array, Array]:
+    arrays = []
+    for path in (pair.image, pair.label):
+        opened = _nifti(path)
+        try:
+            arrays.append(np.asanyarray(opened.dataobj))
+        except (OSError, EOFError, ValueError, zlib.error) as error:
+            raise DatasetError(f"{path}: not a whole NIfTI file: {reason(error)}") from error
+    return arrays[0], arrays[1]
