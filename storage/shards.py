@@ -2,10 +2,12 @@
 
 import random
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 from storage.format import Dataset, FileInfo, Lane, Manifest
 from storage.sample import Sample
 
+T = TypeVar("T")
 MAX_BUFFER_BYTES = 1 << 29
 """A shuffle buffer holds no more than that, so that volumes do not fill the memory."""
 
@@ -23,7 +25,7 @@ def first_rows(dataset: Dataset) -> list[int]:
     return rows
 
 
-def mixed(samples: Iterator[Sample], manifest: Manifest, lane: Lane) -> Iterator[Sample]:
+def mixed(samples: Iterator[T], manifest: Manifest, lane: Lane) -> Iterator[T]:
     """Samples mixed in a buffer of `shuffle_buffer`; as they come where the lane does not shuffle."""
     from webdataset.filters import _shuffle
 
@@ -32,7 +34,7 @@ def mixed(samples: Iterator[Sample], manifest: Manifest, lane: Lane) -> Iterator
     mean_bytes = manifest.stored_bytes // max(manifest.num_samples, 1)
     size = max(1, min(lane.shuffle_buffer, MAX_BUFFER_BYTES // max(mean_bytes, 1)))
     rng = random.Random(f"{lane.seed}:{lane.epoch}:{lane.index}:{lane.count}")
-    result: Iterator[Sample] = _shuffle(samples, size, size, rng)
+    result: Iterator[T] = _shuffle(samples, size, size, rng)
     return result
 
 

@@ -1,32 +1,32 @@
 """Format `tfrecord`: shards of `tf.train.Example` records with masked CRC-32C checksums, without TensorFlow.
 
-Features are named as is customary, so that others' readers work: `image/encoded` and `image/class/label` (ImageNet),
-`X`, `X_shape`, `Y`, `Y_shape` (NVIDIA's UNet3D), BERT's pre-training features, `tokens`; and `key`. Beside each shard
-lies an index with the place and size of every record, in the text form that DALI reads.
+Beside each shard lies an index with the place and size of every record, in the text form that DALI reads.
 
 The record: length (uint64), its CRC (uint32), the Example, its CRC (uint32), little-endian; a CRC is masked by rotation
 and a constant (tensorflow.org, "TFRecord and tf.train.Example").
 """
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 
-from storage.fields import KIND_FIELDS, array, encoded
+from storage.examples import IMAGE as IMAGE
+from storage.examples import LABEL as LABEL
+from storage.examples import VOLUME as VOLUME
+from storage.examples import _example as _example
+from storage.examples import decode, encode
+from storage.fields import KIND_FIELDS
 from storage.format import Dataset, Format, IndexRow, Lane, data_file, dealt, index_row
-from storage.sample import Allocate, DatasetError, Sample, Value, fresh
+from storage.sample import Allocate, DatasetError, Sample, fresh
 from storage.shards import batched, first_rows, mixed, problem, shards, smallest_lane
 
 DEFAULT_SHARD_SAMPLES = 128
 SUFFIX = ".tfrecord"
-IMAGE, LABEL = "image/encoded", "image/class/label"
-VOLUME: Mapping[str, tuple[str, str]] = {"image": ("X", "<f4"), "label": ("Y", "|u1")}
-DTYPES: Mapping[str, str] = {"segment_ids": "int8", "next_sentence_label": "int8"}
-"""Integers of Examples are 64 bits wide; where no manifest says more, fields are of these types, others int32."""
+BUFFER_BYTES = 1 << 18
 _HEADER, _CRC = struct.Struct("<QI"), struct.Struct("<I")
 _MASK = 0xA282EAD8
 
@@ -37,103 +37,6 @@ def masked_crc(content: Any) -> int:
 
     crc = crc32c(content)
     return (((crc >> 15) | (crc << 17)) + _MASK) & 0xFFFFFFFF
-
-
-@cache
-def _example() -> Callable[[], Any]:
-    """The message class tf.train.Example (tensorflow/core/example/example.proto), made at run time."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    proto = descriptor_pb2.FileDescriptorProto(name="benchsuite_example.proto", package="benchsuite", syntax="proto3")
-
-    def message(name: str, *fields: tuple[str, int, int, str | None]) -> Any:
-        made = proto.message_type.add(name=name)
-        for number, (field, label, kind, type_name) in enumerate(fields, 1):
-            made.field.add(name=field, number=number, label=label, type=kind, type_name=type_name)
-        return made
-
-    message("BytesList", ("value", 3, 12, None))
-    message("FloatList", ("value", 3, 2, None))
-    message("Int64List", ("value", 3, 3, None))
-    lists = [
-        (name, 1, 11, f".benchsuite.{kind}")
-        for name, kind in (("bytes_list", "BytesList"), ("float_list", "FloatList"), ("int64_list", "Int64List"))
-    ]
-    feature = message("Feature", *lists)
-    feature.oneof_decl.add(name="kind")
-    for field in feature.field:
-        field.oneof_index = 0
-    features = message("Features", ("feature", 3, 11, ".benchsuite.Features.FeatureEntry"))
-    entry = features.nested_type.add(name="FeatureEntry")
-    entry.options.map_entry = True
-    entry.field.add(name="key", number=1, label=1, type=9)
-    entry.field.add(name="value", number=2, label=1, type=11, type_name=".benchsuite.Feature")
-    message("Example", ("features", 1, 11, ".benchsuite.Features"))
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(proto)
-    found: Callable[[], Any] = message_factory.GetMessageClass(pool.FindMessageTypeByName("benchsuite.Example"))
-    return found
-
-
-def encode(sample: Sample) -> bytes:
-    """A sample as a serialised Example."""
-    example = _example()()
-    feature = example.features.feature
-    feature["key"].bytes_list.value.append(sample.key.encode())
-    if "image" not in sample.fields:
-        for name in sample.fields:
-            feature[name].int64_list.value.extend(array(sample, name).reshape(-1).tolist())
-    elif isinstance(sample.fields["image"], np.ndarray):
-        for field, (name, dtype) in VOLUME.items():
-            values = array(sample, field).astype(np.dtype(dtype), copy=False)
-            feature[name].bytes_list.value.append(values.tobytes())
-            feature[f"{name}_shape"].int64_list.value.extend(values.shape)
-    else:
-        feature[IMAGE].bytes_list.value.append(bytes(encoded(sample, "image")))
-        feature[LABEL].int64_list.value.append(int(bytes(encoded(sample, "label"))))
-    return bytes(example.SerializeToString(deterministic=True))
-
-
-def decode(kind: str, payload: Any, where: str, dtypes: Mapping[str, str] = DTYPES) -> tuple[str, dict[str, Value]]:
-    """Key and fields of a sample of this kind, from a serialised Example.
-
-    Raises:
-        DatasetError: not an Example, or a feature is missing or of another type.
-    """
-    from google.protobuf.message import DecodeError
-
-    example = _example()()
-    try:
-        example.ParseFromString(memoryview(payload))
-    except DecodeError as error:
-        raise DatasetError(f"{where}: not a tf.train.Example: {error}") from error
-    feature = example.features.feature
-    key = feature["key"].bytes_list.value[0].decode(errors="replace") if "key" in feature else ""
-    try:
-        return key, _fields(kind, feature, dtypes)
-    except (IndexError, ValueError) as error:
-        raise DatasetError(f"{where}: features {sorted(feature)} are not those of {kind} samples: {error}") from error
-
-
-def _fields(kind: str, feature: Any, dtypes: Mapping[str, str]) -> dict[str, Value]:
-    if kind == "image":
-        label = str(feature[LABEL].int64_list.value[0]).encode()
-        return {"image": feature[IMAGE].bytes_list.value[0], "label": label}
-    if kind == "volume":
-        return {
-            field: np.frombuffer(feature[name].bytes_list.value[0], np.dtype(dtype)).reshape(
-                feature[f"{name}_shape"].int64_list.value
-            )
-            for field, (name, dtype) in VOLUME.items()
-        }
-    fields: dict[str, Value] = {}
-    for name in KIND_FIELDS[kind]:
-        values = feature[name].int64_list.value
-        if not len(values):
-            raise ValueError(f"no {name}")
-        flat = np.array(values, dtype=dtypes.get(name, "int32"))
-        fields[name] = flat.reshape(()) if name == "next_sentence_label" else flat
-    return fields
 
 
 def write(folder: Path, samples: Iterable[Sample], shard_samples: int = DEFAULT_SHARD_SAMPLES) -> Iterator[IndexRow]:
@@ -176,24 +79,51 @@ def records(file: BinaryIO, path: Path, allocate: Allocate = fresh) -> Iterator[
         number += 1
 
 
+class _Memory:
+    """Memory of records that are not yet consumed, used again once they are: a shuffle buffer holds many at a time."""
+
+    def __init__(self, again: bool) -> None:
+        self.again = again
+        self._free: list[npt.NDArray[np.uint8]] = []
+        self.last = np.empty(0, np.uint8)
+
+    def __call__(self, name: str, num_bytes: int) -> npt.NDArray[np.uint8]:
+        """At least `num_bytes`; also as `last`."""
+        found = self._free.pop() if self._free else self.last[:0]
+        self.last = found if len(found) >= num_bytes else np.empty(num_bytes + num_bytes // 8, np.uint8)
+        return self.last
+
+    def release(self, memory: npt.NDArray[np.uint8]) -> None:
+        """Nobody looks at a record any more."""
+        if self.again:
+            self._free.append(memory)
+
+
 def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
     """The lane's samples: its shards in the epoch's order, then mixed in a buffer of `shuffle_buffer` samples."""
     rows = first_rows(dataset)
     numbers = dealt(len(shards(dataset.manifest)), lane)
-    samples = (sample for number in numbers for sample in _read_shard(dataset, int(number), rows, lane.allocate))
-    return mixed(samples, dataset.manifest, lane)
+    memory = _Memory(again=lane.allocate is not fresh)
+    records_of = (record for number in numbers for record in _read_shard(dataset, int(number), rows, memory))
+    for sample, record in mixed(records_of, dataset.manifest, lane):
+        yield sample
+        memory.release(record)
 
 
-def _read_shard(dataset: Dataset, number: int, rows: list[int], allocate: Allocate) -> Iterator[Sample]:
+def _read_shard(
+    dataset: Dataset, number: int, rows: list[int], memory: _Memory
+) -> Iterator[tuple[Sample, npt.NDArray[np.uint8]]]:
+    """The samples of one shard and the memory of their records, refusing what is not in the index."""
     path = data_file(dataset, shards(dataset.manifest)[number].path)
     row, end = rows[number], rows[number + 1]
     dtypes = {info.name: info.dtype for info in dataset.manifest.fields}
-    with path.open("rb") as file:
-        for payload in records(file, path, allocate):
-            key, fields = decode(dataset.manifest.kind, payload, f"{path}: record {row - rows[number]}", dtypes)
+    with path.open("rb", buffering=BUFFER_BYTES) as file:
+        for payload in records(file, path, memory):
+            where = f"{path}: record {row - rows[number]}"
+            key, fields = decode(dataset.manifest.kind, payload, where, dtypes)
             if row >= end or key != dataset.key(row):
-                raise DatasetError(f"{path}: record {row - rows[number]}: {key!r} is not the one that the index names")
-            yield Sample(key, fields, row, str(path))
+                raise DatasetError(f"{where}: {key!r} is not the one that the index names")
+            yield Sample(key, fields, row, str(path)), memory.last
             row += 1
     if row != end:
         raise DatasetError(f"{path}: {end - row} samples short of the {end - rows[number]} in the index")

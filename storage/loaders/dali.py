@@ -18,7 +18,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from storage import LOADERS, loader_problem
 from storage.format import Dataset
@@ -50,6 +53,7 @@ class DaliLoader:
         trouble = loader_problem("dali", kind.name)
         if trouble:
             raise DatasetError(trouble)
+        dataset = replace(dataset, index=np.asarray(dataset.index))  # single rows of a memory map are slow to get
         one_reader = spec.model_copy(update={"num_workers": 1})
         reading = Reading(dataset, one_reader, kind, params, batch_size, rank, world_size, seed)
         self.queue_batches = spec.prefetch_factor if spec.num_workers else 0

@@ -51,7 +51,7 @@ class ImageFeed:
     def __init__(self, reading: Reading, threads: int) -> None:
         self._reading = reading
         self._images = encoded_images(reading, threads)
-        self._index = reading.dataset.index.view(np.ndarray)
+        self._index = reading.dataset.index
 
     def draw(self) -> Fed:
         """The next images."""

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from storage.examples import IMAGE, LABEL, VOLUME, Feature, features
 from storage.sample import Array, DatasetError, Sample
 from storage.sources.images import image_sample
 from storage.sources.sequences import MLM_SHAPES, mlm_sample
 from storage.sources.source import Keys, Request, Source, file_size, name_key, nothing, told, total_size
 from storage.sources.volumes import volume_sample
-from storage.tfrecord import IMAGE, LABEL, VOLUME, _example, masked_crc, records
+from storage.tfrecord import masked_crc, records
 
 KEYS = ("key", "image/filename")
 _HEAD, _TAIL_BYTES = struct.Struct("<QI"), 4
@@ -67,39 +68,49 @@ class _Features:
     """The features of one record."""
 
     def __init__(self, payload: Any, where: str, path: Path) -> None:
-        from google.protobuf.message import DecodeError
-
         self.where, self.path = where, path
-        example = _example()()
-        try:
-            example.ParseFromString(memoryview(payload))
-        except DecodeError as error:
-            raise DatasetError(f"{where}: not a tf.train.Example: {error}") from error
-        self._features = example.features.feature
+        with told(f"{where}: not a tf.train.Example", IndexError, ValueError):
+            self._features = features(memoryview(payload).cast("B"))
 
     def has(self, name: str) -> bool:
         """Whether there is a feature of this name."""
         return name in self._features
 
-    def values(self, name: str, kind: str) -> Any:
-        """The values of a feature: those of its list `bytes`, `int64` or `float`.
+    def bytes(self, name: str) -> memoryview:
+        """The bytes that a feature holds.
 
         Raises:
-            DatasetError: there is no such feature, it is of another type, or it is empty.
+            DatasetError: there is no such feature, or it holds something else.
         """
+        values = self._values(name)
+        if not isinstance(values, list):
+            raise DatasetError(f"{self.where}: feature {name} holds no bytes")
+        return values[0]
+
+    def integers(self, name: str) -> Array:
+        """The integers that a feature holds.
+
+        Raises:
+            DatasetError: there is no such feature, or it holds something else.
+        """
+        values = self._values(name)
+        if isinstance(values, list):
+            raise DatasetError(f"{self.where}: feature {name} holds no integers")
+        return values
+
+    def _values(self, name: str) -> Feature:
         if name not in self._features:
             raise DatasetError(f"{self.where}: no feature {name}; found {', '.join(sorted(self._features)) or 'none'}")
-        values = getattr(self._features[name], f"{kind}_list").value
-        if not values:
-            raise DatasetError(f"{self.where}: feature {name} holds no {kind} values")
-        return values
+        if not len(self._features[name]):
+            raise DatasetError(f"{self.where}: feature {name} is empty")
+        return self._features[name]
 
     def key(self) -> str:
         """The sample's name; empty where no feature gives one."""
         for name in KEYS:
             if self.has(name):
                 with told(f"{self.where}: {name}", ValueError):
-                    return str(bytes(self.values(name, "bytes")[0]).decode())
+                    return str(self.bytes(name), "utf-8")
         return ""
 
 
@@ -112,9 +123,9 @@ def _samples(
             file = path.open("rb")
         with file:
             for number, payload in enumerate(records(file, path)):
-                features = _Features(payload, f"{path}: record {number}", path)
-                key = keys.take(name_key(features.key()) or f"{row:08d}", features.where)
-                yield make(key, features, request)
+                found = _Features(payload, f"{path}: record {number}", path)
+                key = keys.take(name_key(found.key()) or f"{row:08d}", found.where)
+                yield make(key, found, request)
                 row += 1
 
 
@@ -123,9 +134,9 @@ def open_images(paths: list[Path], request: Request) -> Source:
     return _open(paths, request, _image)
 
 
-def _image(key: str, features: _Features, request: Request) -> Sample:
-    label = int(features.values(LABEL, "int64")[0])
-    return image_sample(key, features.values(IMAGE, "bytes")[0], label, features.where, features.path)
+def _image(key: str, found: _Features, request: Request) -> Sample:
+    image, label = bytes(found.bytes(IMAGE)), int(found.integers(LABEL)[0])
+    return image_sample(key, image, label, found.where, found.path)
 
 
 def open_volumes(paths: list[Path], request: Request) -> Source:
@@ -133,13 +144,13 @@ def open_volumes(paths: list[Path], request: Request) -> Source:
     return _open(paths, request, _volume)
 
 
-def _volume(key: str, features: _Features, request: Request) -> Sample:
+def _volume(key: str, found: _Features, request: Request) -> Sample:
     arrays: list[Array] = []
     for name, dtype in VOLUME.values():
-        content, shape = features.values(name, "bytes")[0], features.values(f"{name}_shape", "int64")
-        with told(f"{features.where}: {name} of shape {tuple(shape)}", ValueError):
+        content, shape = found.bytes(name), found.integers(f"{name}_shape").tolist()
+        with told(f"{found.where}: {name} of shape {tuple(shape)}", ValueError):
             arrays.append(np.frombuffer(content, np.dtype(dtype)).reshape(tuple(shape)))
-    return volume_sample(key, arrays[0], arrays[1], features.where, features.path)
+    return volume_sample(key, arrays[0], arrays[1], found.where, found.path)
 
 
 def open_mlm(paths: list[Path], request: Request) -> Source:
@@ -147,9 +158,9 @@ def open_mlm(paths: list[Path], request: Request) -> Source:
     return _open(paths, request, _mlm)
 
 
-def _mlm(key: str, features: _Features, request: Request) -> Sample:
+def _mlm(key: str, found: _Features, request: Request) -> Sample:
     raw = {}
     for name in MLM_SHAPES:
-        stored = "next_sentence_labels" if name == "next_sentence_label" and features.has(f"{name}s") else name
-        raw[name] = np.array(features.values(stored, "int64"), np.int64)
-    return mlm_sample(key, raw, request.params, features.where, features.path)
+        stored = "next_sentence_labels" if name == "next_sentence_label" and found.has(f"{name}s") else name
+        raw[name] = found.integers(stored)
+    return mlm_sample(key, raw, request.params, found.where, found.path)
