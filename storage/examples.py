@@ -117,6 +117,8 @@ def _parts(content: memoryview) -> Iterator[tuple[int, int, memoryview]]:
 def _numbers(packed: memoryview) -> npt.NDArray[np.int64]:
     """Packed varints, all at once."""
     content = np.frombuffer(packed, np.uint8)
+    if len(content) and content[-1] >= 128:
+        raise ValueError("a number is cut short")
     starts = np.concatenate([[0], np.flatnonzero(content < 128)[:-1] + 1]) if len(content) else np.zeros(0, int)
     lengths = np.diff(np.append(starts, len(content)))
     shifts = 7 * (np.arange(len(content)) - np.repeat(starts, lengths)).astype(np.uint64)

@@ -79,7 +79,8 @@ def unpack(packed: Array, names: tuple[str, ...]) -> dict[str, Array]:
 def field_infos(kind: str, sample: Sample, varies: bool) -> list[FieldInfo]:
     """What the manifest says of a kind's fields, from one of its samples."""
     if kind == "image":
-        return [FieldInfo(name="image", dtype="jpeg"), FieldInfo(name="label", dtype="int64", shape=[])]
+        coding = {"jpg": "jpeg"}.get(image_extension(encoded(sample, "image")), "png")
+        return [FieldInfo(name="image", dtype=coding), FieldInfo(name="label", dtype="int64", shape=[])]
     return [
         FieldInfo(name=name, dtype=value.dtype.name, shape=None if varies else list(value.shape))
         for name, value in sample.fields.items()

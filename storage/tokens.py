@@ -100,7 +100,7 @@ def open_stream(bin_path: Path, index: TokenIndex) -> Array:
         size = bin_path.stat().st_size
     except OSError as error:
         raise DatasetError(f"{bin_path}: {error.strerror}") from error
-    if size < needed * index.dtype.itemsize:
+    if size % index.dtype.itemsize or size < needed * index.dtype.itemsize:
         raise DatasetError(f"{bin_path}: {size} bytes, its .idx promises {needed * index.dtype.itemsize}: truncated")
     return np.memmap(bin_path, index.dtype, "r") if size else np.empty(0, index.dtype)
 

@@ -3,6 +3,7 @@
 import re
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -208,16 +209,27 @@ def _open_nifti(pairs: list[_Pair]) -> Source:
     return _open_pairs(pairs, size, _load_nifti)
 
 
+@contextmanager
+def _whole_nifti(path: Path) -> Iterator[None]:
+    """Name the file where nibabel stumbles over it."""
+    from nibabel.filebasedimages import ImageFileError
+    from nibabel.spatialimages import HeaderDataError, HeaderTypeError
+    from nibabel.wrapstruct import WrapStructError
+
+    damage = (ImageFileError, HeaderDataError, HeaderTypeError, WrapStructError)
+    try:
+        yield
+    except (*damage, OSError, EOFError, ValueError, OverflowError, MemoryError, zlib.error) as error:
+        raise DatasetError(f"{path}: not a whole NIfTI file: {reason(error)}") from error
+
+
 def _nifti(path: Path) -> Any:
     """An image of which only the header is read."""
     import nibabel
-    from nibabel.filebasedimages import ImageFileError
 
     file_size(path)
-    try:
+    with _whole_nifti(path):
         return nibabel.load(path, mmap=False)
-    except (ImageFileError, OSError, EOFError, ValueError, zlib.error) as error:
-        raise DatasetError(f"{path}: not a whole NIfTI file: {reason(error)}") from error
 
 
 def _num_voxels(path: Path) -> int:
@@ -228,8 +240,6 @@ def _load_nifti(pair: _Pair) -> tuple[Array, Array]:
     arrays = []
     for path in (pair.image, pair.label):
         opened = _nifti(path)
-        try:
+        with _whole_nifti(path):
             arrays.append(np.asanyarray(opened.dataobj))
-        except (OSError, EOFError, ValueError, zlib.error) as error:
-            raise DatasetError(f"{path}: not a whole NIfTI file: {reason(error)}") from error
     return arrays[0], arrays[1]

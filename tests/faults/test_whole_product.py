@@ -3,13 +3,16 @@
 import json
 import signal
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+import benchsuite
 from results.store import ResultsStore
+from storage import LOADERS
 from tests.faults.conftest import Bench
 
 PARTS = ("load_s", "h2d_s", "forward_s", "backward_s", "exchange_s", "update_s")
@@ -68,6 +71,35 @@ def test_every_axis(bench: Bench, dataset_root: Path) -> None:
     store = ResultsStore(bench.store)
     samples = store.samples(next(r for r in store.records() if r.spec["world_size"] == 4))
     assert samples is not None and [rank["rank"] for rank in samples["ranks"]] == [0, 1, 2, 3]
+
+
+def test_every_format_with_every_loader(bench: Bench, dataset_root: Path) -> None:
+    """The example sweep, made small."""
+    small = ["variant=tiny", "batch_size=4", "precision=fp32", "data.num_workers=1", "data.cache=warm"]
+    steps = ["threads_per_rank=1", "measure.steps=8", "measure.warmup_steps=1", "measure.repeats=1"]
+    overrides = [word for text in [f"data.root={dataset_root}", *small, *steps] for word in ("-o", text)]
+    code, _, err = bench.sweep(Path(benchsuite.__file__).parent / "sweeps" / "formats.yaml", *overrides)
+    assert code == 0, err
+    records = bench.records()
+    done = {(record["spec"]["data"]["format"], record["spec"]["data"]["loader"]) for record in records}
+    assert done == set(product(["files", "webdataset", "hdf5", "lmdb", "tfrecord"], LOADERS))
+    for record in records:
+        assert record["status"] == "ok", record["reason"]
+        check_figures(record)
+    assert len({record["dataset"]["dataset_id"] for record in records}) == 1
+
+
+def test_what_cannot_be_read_is_skipped_with_its_reason(bench: Bench, dataset_root: Path) -> None:
+    base = {
+        "workload": "resnet50",
+        "variant": "tiny",
+        "data": {"root": str(dataset_root)},
+        "batch_size": 2,
+        "measure": {"steps": 4, "warmup_steps": 1, "repeats": 1},
+    }
+    code, out, err = bench.sweep(bench.write({"name": "x", "base": base, "grid": {"data.format": ["tokens"]}}))
+    assert code == 4, err
+    assert "format tokens stores tokens samples, resnet50 takes image" in out + err
 
 
 def test_the_demo(bench: Bench) -> None:

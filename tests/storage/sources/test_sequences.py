@@ -1,0 +1,218 @@
+"""Windows of .bin/.idx pairs and .npy files, and BERT's samples in HDF5 and TFRecord."""
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from tfrecord.writer import TFRecordWriter
+
+from tests.storage.sources.made import arrays, converted, refusal
+
+LENGTH, PREDICTIONS, VOCABULARY = 128, 20, 512
+CODES = {"u1": 1, "i1": 2, "i2": 3, "i4": 4, "i8": 5, "u2": 8}
+
+
+def ids(count: int, end: int = VOCABULARY) -> np.ndarray:
+    return np.random.default_rng(count).integers(0, end, count)
+
+
+def pair(prefix: Path, tokens: np.ndarray, dtype: str = "u2", documents: int = 3) -> Path:
+    """A pair as Megatron-LM's indexed dataset lays it out, packed by hand."""
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    lengths = [len(part) for part in np.array_split(tokens, documents)]
+    places = [sum(lengths[:number]) * np.dtype(dtype).itemsize for number in range(documents)]
+    head = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, CODES[dtype], documents, documents + 1)
+    body = struct.pack(f"<{documents}i", *lengths) + struct.pack(f"<{documents}q", *places)
+    prefix.with_name(f"{prefix.name}.idx").write_bytes(head + body + struct.pack("<4q", *range(documents + 1)))
+    prefix.with_name(f"{prefix.name}.bin").write_bytes(tokens.astype(f"<{dtype}").tobytes())
+    return prefix
+
+
+def check_windows(source: Path, tokens: np.ndarray, dtype: Any, form: str = "files") -> None:
+    result = [fields["tokens"] for fields in arrays(source, "gpt_neox", form).values()]
+    assert len(result) == (len(tokens) - 1) // LENGTH
+    for number, window in enumerate(result):
+        assert window.dtype == dtype
+        assert window.tolist() == tokens[number * LENGTH : (number + 1) * LENGTH + 1].tolist()
+
+
+class TestPairs:
+    @pytest.mark.parametrize("name", ["text_document", "text_document.bin", "text_document.idx", "."])
+    @pytest.mark.parametrize("form", ["files", "tokens", "hdf5"])
+    def test_content(self, tmp_path: Path, name: str, form: str) -> None:
+        tokens = ids(1000)
+        pair(tmp_path / "in" / "text_document", tokens)
+        (tmp_path / "in" / "README.txt").write_text("not what is wanted")
+        check_windows(tmp_path / "in" / name, tokens, np.uint16, form)
+
+    @pytest.mark.parametrize(
+        ("dtype", "stored", "end"),
+        [("u2", "u2", 512), ("i4", "i4", 512), ("i8", "u2", 512), ("i2", "u2", 512), ("u1", "u2", 256)],
+    )
+    def test_types(self, tmp_path: Path, dtype: str, stored: str, end: int) -> None:
+        tokens = ids(400, end)
+        check_windows(pair(tmp_path / "a", tokens, dtype), tokens, stored)
+
+    @pytest.mark.parametrize(("count", "dropped"), [(129, 0), (130, 1), (256, 127), (257, 0), (1000, 103)])
+    def test_what_fills_no_window_is_counted(self, tmp_path: Path, count: int, dropped: int) -> None:
+        manifest = converted(pair(tmp_path / "a", ids(count)), "gpt_neox").manifest
+        assert manifest.created["dropped_tokens"] == dropped
+        assert manifest.num_samples == (count - 1) // LENGTH
+        assert manifest.params == {"seq_len": LENGTH, "vocab_size": VOCABULARY}
+
+    def test_an_id_beyond_the_vocabulary(self, tmp_path: Path) -> None:
+        tokens = ids(1000)
+        tokens[300] = 512
+        source = pair(tmp_path / "a", tokens)
+        expected = f"{source}.bin: window 2 (from token 256): token id 512, vocab_size is 512"
+        assert refusal(source, "gpt_neox") == expected
+        tokens[300] = -1
+        assert "window 2 (from token 256): token id -1" in refusal(pair(source, tokens, "i4"), "gpt_neox")
+
+    def test_too_short(self, tmp_path: Path) -> None:
+        assert "128 tokens, a window needs 129" in refusal(pair(tmp_path / "a", ids(128)), "gpt_neox")
+
+    def test_cut_and_mixed_up(self, tmp_path: Path) -> None:
+        source = pair(tmp_path / "a", ids(1000))
+        bin_path, idx_path = tmp_path / "a.bin", tmp_path / "a.idx"
+        whole_bin, whole_idx = bin_path.read_bytes(), idx_path.read_bytes()
+        for size in (0, 20, len(whole_idx) - 1):
+            idx_path.write_bytes(whole_idx[:size])
+            assert refusal(source, "gpt_neox").startswith(f"{idx_path}: ")
+        idx_path.write_bytes(whole_idx[:54] + b"\xff" + whole_idx[55:])
+        assert "do not lie one after another" in refusal(source, "gpt_neox")
+        idx_path.write_bytes(whole_idx)
+        bin_path.write_bytes(whole_bin[:-1])
+        assert "truncated" in refusal(source, "gpt_neox")
+        bin_path.write_bytes(whole_bin + b"\0\0")
+        assert "not a pair" in refusal(source, "gpt_neox")
+
+    def test_which_of_several(self, tmp_path: Path) -> None:
+        pair(tmp_path / "in" / "a", ids(200))
+        pair(tmp_path / "in" / "b", ids(200))
+        message = refusal(tmp_path / "in", "gpt_neox")
+        assert message == f"{tmp_path / 'in'}: 2 files a.bin, b.bin and so on; give one of them"
+
+    def test_a_missing_partner(self, tmp_path: Path) -> None:
+        source = pair(tmp_path / "a", ids(200))
+        (tmp_path / "a.idx").unlink()
+        assert refusal(source, "gpt_neox") == f"{source}.bin: its index a.idx is missing"
+        pair(source, ids(200))
+        (tmp_path / "a.bin").unlink()
+        assert refusal(tmp_path / "a.idx", "gpt_neox").startswith(f"{source}.bin: ")
+
+
+class TestNpy:
+    @pytest.mark.parametrize(("dtype", "stored"), [("u2", "u2"), ("<i4", "i4"), (">i4", "u2"), ("i8", "u2")])
+    def test_content(self, tmp_path: Path, dtype: str, stored: str) -> None:
+        tokens = ids(700)
+        (tmp_path / "in").mkdir()
+        np.save(tmp_path / "in" / "tokens.npy", tokens.astype(dtype))
+        check_windows(tmp_path / "in" / "tokens.npy", tokens, stored)
+        check_windows(tmp_path / "in", tokens, stored)
+
+    @pytest.mark.parametrize("values", [np.zeros(300), np.zeros((2, 300), int)])
+    def test_refused(self, tmp_path: Path, values: np.ndarray) -> None:
+        np.save(tmp_path / "a.npy", values)
+        assert refusal(tmp_path / "a.npy", "gpt_neox").endswith("; needed: integers of one axis")
+
+    def test_cut(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "a.npy", ids(700))
+        content = (tmp_path / "a.npy").read_bytes()
+        for size in (0, 50, len(content) - 1):
+            (tmp_path / "a.npy").write_bytes(content[:size])
+            assert refusal(tmp_path / "a.npy", "gpt_neox").startswith(f"{tmp_path / 'a.npy'}: ")
+
+
+def bert(count: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(count)
+    return {
+        "input_ids": rng.integers(0, VOCABULARY, (count, LENGTH)),
+        "input_mask": np.ones((count, LENGTH), int),
+        "segment_ids": rng.integers(0, 2, (count, LENGTH)),
+        "masked_lm_positions": rng.integers(0, LENGTH, (count, PREDICTIONS)),
+        "masked_lm_ids": rng.integers(0, VOCABULARY, (count, PREDICTIONS)),
+        "next_sentence_labels": rng.integers(0, 2, count),
+    }
+
+
+def check_bert(source: Path, rows: dict[str, np.ndarray], form: str = "files") -> None:
+    result = list(arrays(source, "bert", form).values())
+    assert len(result) == len(rows["input_ids"])
+    dtypes = {"segment_ids": np.int8, "next_sentence_label": np.int8}
+    for number, fields in enumerate(result):
+        assert set(fields) == {*rows} - {"input_mask", "next_sentence_labels"} | {"next_sentence_label"}
+        for name, values in fields.items():
+            expected = rows["next_sentence_labels" if name == "next_sentence_label" else name][number]
+            assert values.dtype == dtypes.get(name, np.int32)
+            assert values.tolist() == expected.tolist()
+
+
+def bert_h5(path: Path, rows: dict[str, np.ndarray]) -> Path:
+    with h5py.File(path, "w") as file:
+        for name, values in rows.items():
+            file.create_dataset(name, data=values.astype("i4"), compression="gzip")
+    return path
+
+
+def bert_records(path: Path, rows: dict[str, np.ndarray]) -> Path:
+    writer = TFRecordWriter(str(path))
+    for number in range(len(rows["input_ids"])):
+        features: dict[str, Any] = {name: (np.atleast_1d(values[number]), "int") for name, values in rows.items()}
+        writer.write(features | {"masked_lm_weights": (np.ones(PREDICTIONS), "float")})
+    writer.close()
+    return path
+
+
+BERT_WRITERS: list[tuple[str, Callable[[Path, dict[str, np.ndarray]], Path]]] = [
+    ("a.hdf5", bert_h5),
+    ("part-00000-of-00001", bert_records),
+]
+every_writer = pytest.mark.parametrize(("name", "write"), BERT_WRITERS)
+
+
+class TestBert:
+    @every_writer
+    @pytest.mark.parametrize("form", ["files", "webdataset", "hdf5", "lmdb", "tfrecord"])
+    def test_content(self, tmp_path: Path, name: str, write: Callable[..., Path], form: str) -> None:
+        check_bert(write(tmp_path / name, bert(5)), bert(5), form)
+
+    def test_blocks_and_files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("storage.sources.hdf5.BLOCK_ROWS", 2)
+        (tmp_path / "in").mkdir()
+        rows = bert(7)
+        bert_h5(tmp_path / "in" / "0.hdf5", {name: values[:5] for name, values in rows.items()})
+        bert_h5(tmp_path / "in" / "1.hdf5", {name: values[5:] for name, values in rows.items()})
+        check_bert(tmp_path / "in", rows)
+
+    @every_writer
+    @pytest.mark.parametrize(
+        ("changed", "words"),
+        [
+            ({"input_ids": np.zeros((3, 512), int)}, "input_ids"),
+            ({"masked_lm_ids": np.zeros((3, 80), int)}, "masked_lm_ids"),
+            ({"input_ids": np.full((3, LENGTH), 512)}, "0: input_ids holds 512, needed: vocab_size 512"),
+            ({"masked_lm_ids": np.full((3, PREDICTIONS), -1)}, "0: masked_lm_ids holds -1"),
+            ({"masked_lm_positions": np.full((3, PREDICTIONS), 128)}, "0: masked_lm_positions holds 128"),
+            ({"segment_ids": np.full((3, LENGTH), 2)}, "0: segment_ids holds 2, needed: 0 or 1"),
+            ({"next_sentence_labels": np.full(3, 7)}, "0: next_sentence_label holds 7, needed: 0 or 1"),
+            ({"segment_ids": None}, "segment_ids"),
+        ],
+    )
+    def test_refused(
+        self, tmp_path: Path, name: str, write: Callable[..., Path], changed: dict[str, Any], words: str
+    ) -> None:
+        rows = {field: values for field, values in (bert(3) | changed).items() if values is not None}
+        source = write(tmp_path / name, rows)
+        message = refusal(source, "bert")
+        assert message.startswith(f"{source}: ")
+        assert words in message
+
+    def test_another_length_says_which(self, tmp_path: Path) -> None:
+        source = bert_h5(tmp_path / "a.h5", bert(3) | {"input_ids": np.zeros((3, 512), int)})
+        expected = f"{source}: input_ids has shape (3, 512), needed: (3, 128) for seq_len 128"
+        assert refusal(source, "bert") == expected

@@ -1,0 +1,215 @@
+"""Images in HDF5, LMDB and TFRecord."""
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import lmdb
+import numpy as np
+import pytest
+from tfrecord.writer import TFRecordWriter
+
+from storage.convert import convert_dataset
+from tests.storage.samples import jpeg
+from tests.storage.sources.made import images, png, refusal
+
+IMAGES = [jpeg(0), png(1), jpeg(2)]
+
+
+def vlen(file: h5py.File, name: str = "images", contents: list[bytes] = IMAGES) -> None:
+    stored = file.create_dataset(name, len(contents), h5py.vlen_dtype(np.uint8))
+    for row, content in enumerate(contents):
+        stored[row] = np.frombuffer(content, np.uint8)
+
+
+def h5(path: Path, fill: Callable[[h5py.File], Any]) -> Path:
+    with h5py.File(path, "w") as file:
+        fill(file)
+    return path
+
+
+class TestHdf5:
+    @pytest.mark.parametrize(("name", "label"), [("images", "labels"), ("image", "label"), ("data", "label")])
+    def test_byte_strings_of_any_length(self, tmp_path: Path, name: str, label: str) -> None:
+        def fill(file: h5py.File) -> None:
+            vlen(file, name)
+            file[label] = np.array([5, 0, 2])
+
+        expected = dict(zip(["00000000", "00000001", "00000002"], zip(IMAGES, [5, 0, 2], strict=True), strict=True))
+        assert images(h5(tmp_path / "a.h5", fill)) == expected
+
+    def test_opaque_bytes(self, tmp_path: Path) -> None:
+        width = max(map(len, IMAGES))
+
+        def fill(file: h5py.File) -> None:
+            file["images"] = np.array([np.void(content.ljust(width, b"\0")) for content in IMAGES])
+            file["labels"] = np.array([[1], [2], [3]], np.uint8)
+
+        assert [*images(h5(tmp_path / "a.hdf5", fill)).values()] == list(zip(IMAGES, [1, 2, 3], strict=True))
+
+    def test_files_of_a_folder_are_numbered_on(self, tmp_path: Path) -> None:
+        (tmp_path / "in").mkdir()
+        for number in range(2):
+
+            def fill(file: h5py.File, number: int = number) -> None:
+                vlen(file, contents=[jpeg(number)])
+                file["labels"] = np.array([number])
+
+            h5(tmp_path / "in" / f"{number}.h5", fill)
+        assert images(tmp_path / "in") == {"00000000": (jpeg(0), 0), "00000001": (jpeg(1), 1)}
+
+    def test_what_this_project_writes(self, tmp_path: Path, class_folder: Path) -> None:
+        convert_dataset(class_folder, tmp_path / "own", "resnet50", "tiny", "hdf5", {})
+        expected = [(jpeg(n), n // 3) for n in (0, 1, 2, 3, 5, 4)]
+        assert [*images(tmp_path / "own" / "samples.h5").values()] == expected
+
+    @pytest.mark.parametrize(
+        ("fill", "words"),
+        [
+            (lambda file: file.update(images=np.zeros((2, 8, 8, 3), "u1"), labels=[0, 1]), "encoded ones (JPEG, PNG)"),
+            (lambda file: file.update(images=np.zeros((2, 8), "u1"), labels=[0, 1]), "encoded ones (JPEG, PNG)"),
+            (vlen, "no dataset labels or label beside /images"),
+            (lambda file: (vlen(file), file.update(labels=[0, 1])), "/labels: 2 values of int64 for 3 images"),
+            (lambda file: (vlen(file), file.update(labels=[0.5, 1, 2])), "values of float64"),
+            (lambda file: (vlen(file), file.update(labels=[0, -1, 2])), "sample 1: label -1"),
+            (
+                lambda file: (vlen(file, contents=[jpeg(0), jpeg(1)[:-9]]), file.update(labels=[0, 1])),
+                "sample 1: not a whole JPEG",
+            ),
+            (lambda file: (vlen(file, contents=[b""]), file.update(labels=[0])), "sample 0: neither a JPEG nor a PNG"),
+            (lambda file: file.update(other=[1]), "no image data: looked for a dataset images, image, data"),
+            (lambda file: file.update(images=h5py.ExternalLink("b.h5", "/images")), "images is a link"),
+        ],
+    )
+    def test_refused(self, tmp_path: Path, fill: Callable[[h5py.File], Any], words: str) -> None:
+        source = h5(tmp_path / "a.h5", fill)
+        message = refusal(source, "resnet50")
+        assert message.startswith(f"{source}: ")
+        assert words in message
+
+    @pytest.mark.parametrize("size", [0, 7, 500, -1])
+    def test_cut(self, tmp_path: Path, size: int) -> None:
+        source = h5(tmp_path / "a.h5", lambda file: (vlen(file), file.update(labels=[0, 1, 2])))
+        source.write_bytes(source.read_bytes()[:size])
+        assert refusal(source, "resnet50").startswith(f"{source}: not a whole HDF5 file: ")
+
+
+def mdb(folder: Path, entries: dict[str, bytes]) -> Path:
+    with lmdb.open(str(folder), map_size=1 << 24) as environment, environment.begin(write=True) as transaction:
+        for key, value in entries.items():
+            transaction.put(key.encode(), value)
+    return folder
+
+
+class TestLmdb:
+    def test_keys_name_the_classes(self, tmp_path: Path) -> None:
+        entries = {"dog/b.jpg": jpeg(1), "cat/a.v1.png": png(0), "__len__": pickle.dumps(2)}
+        source = mdb(tmp_path / "in", entries)
+        expected = {"cat/a_v1": (png(0), 0), "dog/b": (jpeg(1), 1)}
+        assert images(source) == expected
+        assert images(source / "data.mdb") == expected
+
+    def test_flat_keys(self, tmp_path: Path) -> None:
+        assert images(mdb(tmp_path / "in", {"00": jpeg(0), "01": jpeg(1)})) == {"00": (jpeg(0), 0), "01": (jpeg(1), 0)}
+
+    @pytest.mark.parametrize("form", ["files", "lmdb"])
+    def test_what_this_project_writes(self, tmp_path: Path, class_folder: Path, form: str) -> None:
+        convert_dataset(class_folder, tmp_path / "own", "resnet50", "tiny", "lmdb", {})
+        expected = [(jpeg(n), n // 3) for n in (0, 1, 2, 3, 5, 4)]
+        assert [*images(tmp_path / "own" / "data.mdb", form).values()] == expected
+
+    @pytest.mark.parametrize(
+        ("entries", "words"),
+        [
+            ({"0": jpeg(0), "1": pickle.dumps(jpeg(1))}, "entry '1': a pickle, which is never loaded"),
+            ({"0": b"\x08\x03\x10\x80\x02\x18\x80\x02\x22\x03abc\x28\x05"}, "entry '0': looks like a Datum"),
+            ({"0": b"\x28\x05\x38\x01"}, "entry '0': looks like a Datum"),
+            ({"image-1": jpeg(0), "label-1": b"cat"}, "entry 'label-1': neither a JPEG nor a PNG"),
+            ({"0": jpeg(0)[:-9]}, "entry '0': not a whole JPEG"),
+            ({"a.jpg": jpeg(0), "a.png": png(0)}, "entry 'a.png': another entry has the same key 'a'"),
+            ({"0000000000/image": jpeg(0)}, "entry '0000000000' lacks /label"),
+            ({"0000000000/image": jpeg(0), "0000000000/label": b"cat"}, "entry '0000000000': label: invalid"),
+            ({"0000000000/image": jpeg(0), "0000000000/label": b"1", "x": b""}, "entry 'x': not `<row>/<field>`"),
+            ({}, "no image data: looked for entries"),
+        ],
+    )
+    def test_refused(self, tmp_path: Path, entries: dict[str, bytes], words: str) -> None:
+        source = mdb(tmp_path / "in", entries)
+        message = refusal(source, "resnet50")
+        assert str(source) in message
+        assert words in message
+
+    @pytest.mark.parametrize("size", [0, 100, 8192])
+    def test_cut(self, tmp_path: Path, size: int) -> None:
+        source = mdb(tmp_path / "in", {f"{n}": jpeg(n) for n in range(20)}) / "data.mdb"
+        source.write_bytes(source.read_bytes()[:size])
+        assert refusal(source.parent, "resnet50").startswith(f"{source}: ")
+
+
+def record(image: bytes, label: int, **more: tuple[Any, str]) -> dict[str, tuple[Any, str]]:
+    return {"image/encoded": (image, "byte"), "image/class/label": (label, "int"), **more}
+
+
+def tfrecord(path: Path, records: list[dict[str, tuple[Any, str]]]) -> Path:
+    writer = TFRecordWriter(str(path))
+    for features in records:
+        writer.write(features)
+    writer.close()
+    return path
+
+
+class TestTfrecord:
+    def test_names_and_numbers(self, tmp_path: Path) -> None:
+        (tmp_path / "in").mkdir()
+        named = record(jpeg(0), 1000, **{"image/filename": (b"n01440764_18.JPEG", "byte")})
+        tfrecord(tmp_path / "in" / "train-00000-of-00002", [named, record(png(1), 1)])
+        tfrecord(tmp_path / "in" / "train-00001-of-00002", [record(jpeg(2), 2, key=(b"mine", "byte"))])
+        (tmp_path / "in" / "train-00000-of-00002.idx").write_text("0 99\n")
+        expected = {"n01440764_18": (jpeg(0), 1000), "00000001": (png(1), 1), "mine": (jpeg(2), 2)}
+        assert images(tmp_path / "in") == expected
+
+    def test_what_this_project_writes(self, tmp_path: Path, class_folder: Path) -> None:
+        convert_dataset(class_folder, tmp_path / "own", "resnet50", "tiny", "tfrecord", {})
+        (tmp_path / "own" / "manifest.json").unlink()
+        result = images(tmp_path / "own")
+        assert result["dog/deep/er"] == (jpeg(5), 1)
+        assert len(result) == 6
+
+    @pytest.mark.parametrize(
+        ("features", "words"),
+        [
+            ({"x": (1, "int")}, "record 1: no feature image/encoded; found x"),
+            ({"image/encoded": (jpeg(0), "byte")}, "record 1: no feature image/class/label"),
+            (record(jpeg(0), 0) | {"image/class/label": (b"cat", "byte")}, "image/class/label holds no integers"),
+            (record(jpeg(0)[:-9], 0), "record 1: not a whole JPEG"),
+            (record(jpeg(0), 0, key=(b"\xff", "byte")), "record 1: key: "),
+            (record(jpeg(0), 0, key=(b"same", "byte")), "record 1: another record has the same key 'same'"),
+        ],
+    )
+    def test_refused(self, tmp_path: Path, features: dict[str, Any], words: str) -> None:
+        first = record(jpeg(0), 0, key=(b"same", "byte"))
+        source = tfrecord(tmp_path / "a.tfrecords", [first, features])
+        message = refusal(source, "resnet50")
+        assert message.startswith(f"{source}: record 1: ")
+        assert words in message
+
+    def test_cut_and_damaged(self, tmp_path: Path) -> None:
+        content = tfrecord(tmp_path / "a.tfrecord", [record(jpeg(n), n) for n in range(3)]).read_bytes()
+        size = len(content) // 3
+        cases = {
+            content[:5]: "record 0: the file ends inside it",
+            content[: size + 20]: "record 1: the file ends inside it",
+            content[:-1]: "record 2: the file ends inside it",
+            b"\x1f\x8b" + content: "compressed by gzip",
+            b"some other file that is longer than a header": "record 0: the CRC of its length is wrong",
+            content[:40] + b"\0" + content[41:]: "record 0: its CRC is wrong",
+            b"": "no image data: looked for records",
+        }
+        for number, (damaged, words) in enumerate(cases.items()):
+            source = tmp_path / f"{number}.tfrecord"
+            source.write_bytes(damaged)
+            message = refusal(source, "resnet50")
+            assert words in message
+            assert str(source) in message

@@ -1,0 +1,171 @@
+"""Text as bytes and by a tokenizer, in windows and packed for BERT."""
+
+import json
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from storage.sequences import CLS, FIRST_ID, MASK, PAD, SEP
+from tests.storage.sources.made import arrays, converted, refusal
+
+LENGTH = 128
+
+
+def prose(seed: int, lines: int = 60) -> str:
+    rng = np.random.default_rng(seed)
+    words = ["to", "be", "or", "not", "née", "that", "is", "question", "whether", "'tis", "nobler"]
+    return "\n".join(" ".join(rng.choice(words, rng.integers(1, 14))) for _ in range(lines)) + "\n"
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    (tmp_path / "in" / "b.txt").write_text(prose(1))
+    (tmp_path / "in" / "a.txt").write_text(prose(2))
+    (tmp_path / "in" / "deep" / "c.txt").write_text(prose(3))
+    (tmp_path / "in" / ".hidden.txt").write_text("not read")
+    return tmp_path / "in"
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> str:
+    """A tokenizer of words; ids from 200 on, and 999 for one of them."""
+    words = ["to", "be", "or", "not", "née", "that", "is", "question", "whether", "'", "tis", "nobler", "[UNK]"]
+    vocabulary = {word: number + 200 for number, word in enumerate(words)} | {"rare": 999}
+    facts = {
+        "version": "1.0",
+        "added_tokens": [],
+        "pre_tokenizer": {"type": "Whitespace"},
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "[UNK]"},
+    }
+    (tmp_path / "words.json").write_text(json.dumps(facts))
+    return str(tmp_path / "words.json")
+
+
+def stream(source: Path, tokenizer: str | None = None) -> list[int]:
+    """The windows put together again."""
+    result = [fields["tokens"] for fields in arrays(source, "gpt_neox", "files", tokenizer).values()]
+    assert all(window.dtype == np.uint16 and len(window) == LENGTH + 1 for window in result)
+    assert all(before[-1] == after[0] for before, after in pairwise(result))
+    return [int(value) for window in result for value in window[:-1]] + [int(result[-1][-1])]
+
+
+class TestTokens:
+    @pytest.mark.parametrize("piece_bytes", [1, 100, 1 << 20])
+    def test_bytes(self, texts: Path, monkeypatch: pytest.MonkeyPatch, piece_bytes: int) -> None:
+        monkeypatch.setattr("storage.sources.texts.PIECE_BYTES", piece_bytes)
+        whole = b"".join(path.read_bytes() + b"\0" for path in [texts / "a.txt", texts / "b.txt", texts / "deep/c.txt"])
+        result = stream(texts)
+        assert bytes(result) == whole[: len(result)]
+        assert 0 <= len(whole) - len(result) < LENGTH
+
+    def test_dropped_tokens_are_counted(self, texts: Path) -> None:
+        manifest = converted(texts, "gpt_neox", "tokens").manifest
+        total = sum(path.stat().st_size + 1 for path in texts.rglob("[abc].txt"))
+        assert manifest.created["dropped_tokens"] == total - 1 - manifest.num_samples * LENGTH
+        assert manifest.created["tokenizer"] == "bytes"
+
+    @pytest.mark.parametrize("piece_bytes", [1, 1 << 20])
+    def test_a_tokenizer(self, texts: Path, tokenizer: str, monkeypatch: pytest.MonkeyPatch, piece_bytes: int) -> None:
+        monkeypatch.setattr("storage.sources.texts.PIECE_BYTES", piece_bytes)
+        vocabulary = json.loads(Path(tokenizer).read_text())["model"]["vocab"]
+        expected: list[int] = []
+        for path in [texts / "a.txt", texts / "b.txt", texts / "deep/c.txt"]:
+            expected += [vocabulary[word] for word in path.read_text().replace("'tis", "' tis").split()] + [0]
+        result = stream(texts, tokenizer)
+        assert result == expected[: len(result)]
+        assert 0 <= len(expected) - len(result) < LENGTH
+
+    def test_one_file(self, texts: Path) -> None:
+        content = (texts / "a.txt").read_bytes()
+        result = stream(texts / "a.txt")
+        assert bytes(result) == content[: len(result)]
+
+    def test_too_short(self, tmp_path: Path) -> None:
+        (tmp_path / "a.txt").write_text("few words")
+        assert refusal(tmp_path / "a.txt", "gpt_neox").startswith(
+            f"{tmp_path / 'a.txt'}: 10 tokens, a window needs 129"
+        )
+
+
+def unmasked(fields: dict[str, np.ndarray]) -> tuple[list[int], list[int]]:
+    """First and second part of a sample, with the masked tokens put back."""
+    ids = fields["input_ids"].copy()
+    count = int(np.count_nonzero(fields["masked_lm_ids"]))
+    assert count > 0
+    ids[fields["masked_lm_positions"][:count]] = fields["masked_lm_ids"][:count]
+    assert ids[0] == CLS
+    ends = np.flatnonzero(ids == SEP)
+    assert len(ends) == 2
+    assert (ids[ends[1] + 1 :] == PAD).all()
+    assert np.flatnonzero(fields["segment_ids"]).tolist() == list(range(ends[0] + 1, ends[1] + 1))
+    return ids[1 : ends[0]].tolist(), ids[ends[0] + 1 : ends[1]].tolist()
+
+
+class TestBert:
+    def test_every_line_is_there_once_in_order(self, texts: Path) -> None:
+        result = list(arrays(texts, "bert").values())
+        seen = b""
+        randoms = 0
+        for fields in result:
+            first, second = unmasked(fields)
+            is_random = int(fields["next_sentence_label"])
+            randoms += is_random
+            seen += bytes(value - FIRST_ID for value in (first if is_random else first + second))
+        paths = [texts / "a.txt", texts / "b.txt", texts / "deep/c.txt"]
+        assert seen == b"".join(path.read_bytes().replace(b"\n", b"") for path in paths)
+        assert 0.2 < randoms / len(result) < 0.7
+
+    def test_masks(self, texts: Path) -> None:
+        result = arrays(texts, "bert").values()
+        masked = sum(int((fields["input_ids"] == MASK).sum()) for fields in result)
+        chosen = sum(int(np.count_nonzero(fields["masked_lm_ids"])) for fields in result)
+        assert 0.6 < masked / chosen < 0.95
+
+    def test_the_same_each_time(self, texts: Path) -> None:
+        assert converted(texts, "bert").manifest.dataset_id == converted(texts, "bert", "hdf5").manifest.dataset_id
+
+    def test_long_lines_and_short_ones(self, tmp_path: Path) -> None:
+        (tmp_path / "a.txt").write_bytes(b"x" * 1000 + b"\r\n\n   \ny\n")
+        parts = [unmasked(fields) for fields in arrays(tmp_path / "a.txt", "bert").values()]
+        assert {value - FIRST_ID for first, second in parts for value in first + second} <= {ord("x"), ord("y")}
+        assert all(len(first) + len(second) <= LENGTH - 3 for first, second in parts)
+
+    def test_a_tokenizer(self, texts: Path, tokenizer: str) -> None:
+        result = arrays(texts, "bert", "files", tokenizer)
+        ids = {value for fields in result.values() for part in unmasked(fields) for value in part}
+        assert ids <= set(range(200, 212))
+
+    def test_no_text(self, tmp_path: Path) -> None:
+        (tmp_path / "a.txt").write_text("\n \n")
+        assert refusal(tmp_path / "a.txt", "bert") == f"{tmp_path / 'a.txt'}: no text in it: every line is empty"
+
+
+@pytest.mark.parametrize("workload", ["bert", "gpt_neox"])
+class TestTokenizersThatDoNotFit:
+    def test_a_vocabulary_too_large(self, texts: Path, tokenizer: str, workload: str) -> None:
+        (texts / "a.txt").write_text(prose(2) + "rare words\n")
+        message = refusal(texts, workload, tokenizer)
+        assert message.startswith(f"{texts / 'a.txt'}: ")
+        assert message.endswith("token id 999, vocab_size is 512")
+
+    def test_text_that_is_not_utf8(self, texts: Path, tokenizer: str, workload: str) -> None:
+        (texts / "b.txt").write_bytes(b"caf\xe9\n" * 100)
+        message = refusal(texts, workload, tokenizer)
+        assert message.startswith(f"{texts / 'b.txt'}: ")
+        assert "not UTF-8" in message
+
+    @pytest.mark.parametrize("content", [None, "", "{}", "words"])
+    def test_no_tokenizer(self, texts: Path, tmp_path: Path, workload: str, content: str | None) -> None:
+        path = tmp_path / "broken.json"
+        if content is not None:
+            path.write_text(content)
+        assert refusal(texts, workload, str(path)).startswith(f"{path}: ")
+
+    def test_not_installed(self, texts: Path, tokenizer: str, workload: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "tokenizers", None)
+        expected = "tokenizers is not installed: pip install 'benchsuite[text]'"
+        assert refusal(texts, workload, tokenizer) == expected

@@ -1,0 +1,300 @@
+"""Volumes: pairs of .npy, .npz, NIfTI, tars, HDF5, LMDB and TFRecord."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import nibabel
+import numpy as np
+import pytest
+from tfrecord.writer import TFRecordWriter
+
+from storage.convert import convert_dataset
+from tests.storage.sources.made import arrays, npy, refusal, same_volume, tar, volume
+
+FORMS = ["files", "webdataset", "hdf5", "lmdb", "tfrecord"]
+SMALL = (4, 5, 6)
+
+
+def save(folder: Path, **values: np.ndarray) -> Path:
+    for name, array in values.items():
+        path = folder / f"{name.replace('__', '/')}.npy"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, array)
+    return folder
+
+
+class TestNpyPairs:
+    @pytest.mark.parametrize("form", FORMS)
+    @pytest.mark.parametrize("suffixes", [("x", "y"), ("image", "label")])
+    def test_content(self, tmp_path: Path, form: str, suffixes: tuple[str, str]) -> None:
+        volumes = {name: volume(seed) for seed, name in enumerate(["case_0", "deep/case_1"])}
+        for name, pair in volumes.items():
+            for suffix, values in zip(suffixes, pair, strict=True):
+                save(tmp_path / "in", **{f"{name.replace('/', '__')}_{suffix}": values})
+        save(tmp_path / "in", mean_of_all=np.zeros(3))
+        result = arrays(tmp_path / "in", "unet3d", form)
+        assert set(result) == set(volumes)
+        assert all(same_volume(result[name], *pair) for name, pair in volumes.items())
+
+    @pytest.mark.parametrize("label", [np.bool_, np.int8, np.float64, ">i4"])
+    def test_types_and_orders(self, tmp_path: Path, label: Any) -> None:
+        image, labels = volume(3, SMALL)
+        labels = labels % 2
+        save(tmp_path / "in", a_x=np.asfortranarray(image.astype(">f8"))[None], a_y=labels.astype(label)[None])
+        assert same_volume(arrays(tmp_path / "in", "unet3d")["a"], image, labels)
+
+    @pytest.mark.parametrize(
+        ("image", "label", "words"),
+        [
+            (np.zeros(SMALL), np.zeros((4, 5, 7)), "the image has shape (4, 5, 6), its label (4, 5, 7)"),
+            (np.zeros((2, *SMALL)), np.zeros((2, *SMALL)), "shape (2, 4, 5, 6); needed"),
+            (np.zeros((5, 6)), np.zeros((5, 6)), "shape (5, 6); needed"),
+            (np.zeros((0, 5, 6)), np.zeros((0, 5, 6)), "shape (0, 5, 6); needed"),
+            (np.zeros(SMALL), np.full(SMALL, 256), "label values from 256 to 256"),
+            (np.zeros(SMALL), np.full(SMALL, -1), "label values from -1 to -1"),
+            (np.zeros(SMALL), np.full(SMALL, 0.5), "label values that are no whole numbers"),
+            (np.zeros(SMALL), np.full(SMALL, np.nan), "label values from nan to nan"),
+            (np.zeros(SMALL, complex), np.zeros(SMALL), "the image holds complex128"),
+            (np.zeros(SMALL), np.full(SMALL, "x"), "the label holds <U1"),
+        ],
+    )
+    def test_refused(self, tmp_path: Path, image: np.ndarray, label: np.ndarray, words: str) -> None:
+        source = save(tmp_path / "in", a_x=image, a_y=label)
+        message = refusal(source, "unet3d")
+        assert message.startswith(f"{source / 'a_x.npy'} with a_y.npy: ")
+        assert words in message
+
+    @pytest.mark.parametrize(("lone", "other"), [("a_x", "a_y"), ("a_label", "a_image")])
+    def test_a_missing_partner(self, tmp_path: Path, lone: str, other: str) -> None:
+        source = save(tmp_path / "in", **{lone: np.zeros(SMALL)})
+        assert refusal(source, "unet3d") == f"{source / lone}.npy: its partner {other}.npy is missing"
+
+    def test_pickles_are_not_loaded(self, tmp_path: Path) -> None:
+        source = save(tmp_path / "in", a_y=np.zeros(SMALL))
+        np.save(source / "a_x.npy", np.array([{}], object), allow_pickle=True)
+        assert refusal(source, "unet3d").startswith(f"{source / 'a_x.npy'}: holds pickled objects")
+
+    def test_cut(self, tmp_path: Path) -> None:
+        source = save(tmp_path / "in", a_x=np.zeros(SMALL), a_y=np.zeros(SMALL))
+        (source / "a_y.npy").write_bytes(npy(np.zeros(SMALL))[:-1])
+        message = refusal(source, "unet3d")
+        assert message.startswith(f"{source / 'a_y.npy'}: ")
+        assert "truncated" in message
+
+    def test_nothing_that_fits(self, tmp_path: Path) -> None:
+        message = refusal(save(tmp_path / "in", a=np.zeros(3), b=np.zeros(3)), "unet3d")
+        assert "no volume data: looked for pairs *_x.npy/*_y.npy" in message
+        assert message.endswith("found .npy (2)")
+
+
+class TestNpz:
+    @pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
+    def test_content(self, tmp_path: Path, write: Callable[..., None]) -> None:
+        (tmp_path / "in").mkdir()
+        for seed in range(2):
+            write(tmp_path / "in" / f"{seed}.npz", x=volume(seed)[0], y=volume(seed)[1])
+        result = arrays(tmp_path / "in", "unet3d")
+        assert all(same_volume(result[str(seed)], *volume(seed)) for seed in range(2))
+        assert same_volume(arrays(tmp_path / "in" / "1.npz", "unet3d")["1"], *volume(1))
+
+    def test_refused(self, tmp_path: Path) -> None:
+        source = tmp_path / "a.npz"
+        np.savez(source, x=np.zeros(SMALL))
+        assert refusal(source, "unet3d").startswith(f"{source}: ")
+        np.savez(source, x=np.zeros(SMALL), y=np.zeros(SMALL))
+        source.write_bytes(source.read_bytes()[:-30])
+        assert refusal(source, "unet3d").startswith(f"{source}: not a whole .npz file")
+
+
+def nifti(path: Path, values: np.ndarray, slope: float | None = None) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image = nibabel.Nifti1Image(values, np.diag([2.0, 0.8, 0.8, 1]))
+    if slope is not None:
+        image.header.set_slope_inter(slope, 0)
+    nibabel.save(image, path)
+    return path
+
+
+class TestNifti:
+    @pytest.mark.parametrize("suffix", [".nii.gz", ".nii"])
+    def test_kits(self, tmp_path: Path, suffix: str) -> None:
+        for case in range(2):
+            image, label = volume(case)
+            nifti(tmp_path / "in" / f"case_{case:05d}" / f"imaging{suffix}", image)
+            nifti(tmp_path / "in" / f"case_{case:05d}" / f"segmentation{suffix}", label)
+        result = arrays(tmp_path / "in", "unet3d")
+        assert list(result) == ["case_00000", "case_00001"]
+        assert all(same_volume(result[f"case_{case:05d}"], *volume(case)) for case in range(2))
+        (tmp_path / "one").mkdir()
+        (tmp_path / "in" / "case_00001").rename(tmp_path / "one" / "case_00001")
+        assert same_volume(arrays(tmp_path / "one" / "case_00001", "unet3d")["case_00001"], *volume(1))
+
+    @pytest.mark.parametrize("channel", ["", "_0000"])
+    def test_decathlon(self, tmp_path: Path, channel: str) -> None:
+        for case, suffix in (("liver_1", ".nii.gz"), ("liver_22", ".nii")):
+            image, label = volume(len(case))
+            nifti(tmp_path / "in" / "imagesTr" / f"{case}{channel}{suffix}", image)
+            nifti(tmp_path / "in" / "labelsTr" / f"{case}.nii.gz", label.astype(np.float32))
+        (tmp_path / "in" / "imagesTr" / "._liver_1.nii.gz").write_bytes(b"left by another system")
+        (tmp_path / "in" / "dataset.json").write_text("{}")
+        result = arrays(tmp_path / "in", "unet3d", "hdf5")
+        assert set(result) == {"liver_1", "liver_22"}
+        assert all(same_volume(result[case], *volume(len(case))) for case in result)
+
+    def test_intensities_are_scaled_as_the_header_says(self, tmp_path: Path) -> None:
+        values, _ = volume(0, SMALL)
+        nifti(tmp_path / "in" / "a" / "imaging.nii.gz", values, slope=0.5)
+        nifti(tmp_path / "in" / "a" / "segmentation.nii.gz", np.zeros(SMALL, np.uint8))
+        assert same_volume(arrays(tmp_path / "in", "unet3d")["a"], values * 0.5, np.zeros(SMALL))
+
+    def test_a_missing_partner(self, tmp_path: Path) -> None:
+        lone = nifti(tmp_path / "kits" / "case_00210" / "imaging.nii.gz", volume(0, SMALL)[0])
+        assert refusal(tmp_path / "kits", "unet3d").startswith(f"{lone}: needed beside it: one segmentation")
+        lone = nifti(tmp_path / "image" / "imagesTr" / "a.nii.gz", volume(0, SMALL)[0])
+        assert refusal(tmp_path / "image", "unet3d") == f"{lone}: its label labelsTr/a.nii.gz is missing"
+        lone = nifti(tmp_path / "label" / "labelsTr" / "a.nii.gz", volume(0, SMALL)[1])
+        assert refusal(tmp_path / "label", "unet3d") == f"{lone}: its image is missing in imagesTr"
+
+    def test_several_channels(self, tmp_path: Path) -> None:
+        for channel in range(2):
+            path = nifti(tmp_path / "in" / "imagesTr" / f"a_000{channel}.nii.gz", volume(0, SMALL)[0])
+        nifti(tmp_path / "in" / "labelsTr" / "a.nii.gz", volume(0, SMALL)[1])
+        assert refusal(tmp_path / "in", "unet3d").startswith(f"{path}: another channel of case a")
+
+    @pytest.mark.parametrize("suffix", [".nii.gz", ".nii"])
+    @pytest.mark.parametrize("share", [0, 0.1, 0.7])
+    @pytest.mark.parametrize("name", ["imaging", "segmentation"])
+    def test_cut(self, tmp_path: Path, suffix: str, share: float, name: str) -> None:
+        for part, values in zip(("imaging", "segmentation"), volume(0), strict=True):
+            nifti(tmp_path / "in" / "a" / f"{part}{suffix}", values)
+        path = tmp_path / "in" / "a" / f"{name}{suffix}"
+        content = path.read_bytes()
+        path.write_bytes(content[: int(share * len(content))])
+        assert refusal(tmp_path / "in", "unet3d").startswith(f"{path}: not a whole NIfTI file: ")
+
+    @pytest.mark.parametrize("place", [40, 70, 108])
+    def test_a_damaged_header(self, tmp_path: Path, place: int) -> None:
+        for part, values in zip(("imaging", "segmentation"), volume(0, SMALL), strict=True):
+            path = nifti(tmp_path / "in" / "a" / f"{part}.nii", values)
+        content = bytearray(path.read_bytes())
+        content[place : place + 4] = b"\x7f\x7f\x7f\x7f"
+        path.write_bytes(content)
+        assert str(path.parent) in refusal(tmp_path / "in", "unet3d")
+
+
+class TestTars:
+    @pytest.mark.parametrize("names", [("image.npy", "label.npy"), ("x.npy", "y.npy")])
+    def test_content(self, tmp_path: Path, names: tuple[str, str]) -> None:
+        members = [
+            (f"case_{seed}.{name}", npy(values))
+            for seed in range(2)
+            for name, values in zip(names, volume(seed), strict=True)
+        ]
+        result = arrays(tar(tmp_path / "a.tar", [*members, ("case_0.json", b"{}")]), "unet3d")
+        assert all(same_volume(result[f"case_{seed}"], *volume(seed)) for seed in range(2))
+        assert len(result) == 2
+
+    @pytest.mark.parametrize(
+        ("members", "words"),
+        [
+            ([("a.image.npy", b"")], "sample 'a' lacks .label.npy"),
+            ([("a.y.npy", b"")], "sample 'a' lacks .x.npy"),
+            ([("a.x.npy", npy(np.zeros(SMALL))[:-1]), ("a.y.npy", npy(np.zeros(SMALL)))], "sample 'a': .x.npy: "),
+            ([("a.x.npy", b"text"), ("a.y.npy", b"text")], "sample 'a': .x.npy: not a .npy array"),
+            ([("a.jpg", b"")], "no volume data"),
+        ],
+    )
+    def test_refused(self, tmp_path: Path, members: list[tuple[str, bytes]], words: str) -> None:
+        source = tar(tmp_path / "a.tar", members)
+        message = refusal(source, "unet3d")
+        assert message.startswith(f"{source}: ")
+        assert words in message
+
+
+class TestHdf5:
+    def test_groups_at_any_depth(self, tmp_path: Path) -> None:
+        (tmp_path / "in").mkdir()
+        names = {"a": ("image", "label"), "deep/b.1": ("x", "y"), "deep/c": ("image", "label")}
+        with h5py.File(tmp_path / "in" / "1.h5", "w") as file:
+            file["notes"] = [1, 2]
+            for seed, (group, parts) in enumerate(names.items()):
+                for part, values in zip(parts, volume(seed), strict=True):
+                    file.create_dataset(f"{group}/{part}", data=values, compression="gzip")
+        with h5py.File(tmp_path / "in" / "root.h5", "w") as file:
+            file["image"], file["label"] = volume(9)
+        result = arrays(tmp_path / "in", "unet3d")
+        assert set(result) == {"a", "deep/b_1", "deep/c", "root"}
+        assert all(same_volume(result[key], *volume(n)) for n, key in enumerate(["a", "deep/b_1", "deep/c"]))
+        assert same_volume(result["root"], *volume(9))
+
+    @pytest.mark.parametrize(
+        ("content", "words"),
+        [
+            ({"a/image": np.zeros(SMALL)}, "group '/a': label is missing"),
+            ({"a/y": np.zeros(SMALL)}, "group '/a': x is missing"),
+            ({"a/x": np.zeros(SMALL), "a/y": np.zeros((3, 3, 3))}, "group 'a': the image has shape"),
+            ({"a": np.zeros(SMALL)}, "no volume data: looked for HDF5 groups"),
+            ({"a/x": h5py.ExternalLink("b.h5", "/x"), "a/y": np.zeros(SMALL)}, "/a: x is a link"),
+            (
+                {name: np.zeros(SMALL) for name in ("a.b/x", "a.b/y", "a_b/x", "a_b/y")},
+                "another sample has the same key 'a_b'",
+            ),
+        ],
+    )
+    def test_refused(self, tmp_path: Path, content: dict[str, Any], words: str) -> None:
+        source = tmp_path / "a.h5"
+        with h5py.File(source, "w") as file:
+            for name, values in content.items():
+                file[name] = values
+        message = refusal(source, "unet3d")
+        assert message.startswith(f"{source}: ")
+        assert words in message
+
+
+@pytest.mark.parametrize(("form", "name"), [("hdf5", "samples.h5"), ("lmdb", "data.mdb"), ("webdataset", ".")])
+def test_what_this_project_writes(tmp_path: Path, form: str, name: str) -> None:
+    save(tmp_path / "in", a_x=volume(0)[0], a_y=volume(0)[1], b_x=volume(1)[0], b_y=volume(1)[1])
+    convert_dataset(tmp_path / "in", tmp_path / "own", "unet3d", "tiny", form, {}, kind="volume", params={})
+    (tmp_path / "own" / "manifest.json").unlink()
+    result = list(arrays(tmp_path / "own" / name, "unet3d").values())
+    assert len(result) == 2
+    assert all(same_volume(result[seed], *volume(seed)) for seed in range(2))
+
+
+class TestTfrecord:
+    def write(self, path: Path, seed: int, **more: Any) -> Path:
+        image, label = volume(seed)
+        features: dict[str, Any] = {
+            "X": (image.astype("<f4").tobytes(), "byte"),
+            "X_shape": ((1, *image.shape), "int"),
+            "Y": (label.astype("u1").tobytes(), "byte"),
+            "Y_shape": ((1, *label.shape), "int"),
+        }
+        writer = TFRecordWriter(str(path))
+        writer.write({name: value for name, value in (features | more).items() if value})
+        writer.close()
+        return path
+
+    def test_content(self, tmp_path: Path) -> None:
+        (tmp_path / "in").mkdir()
+        for seed in range(2):
+            self.write(tmp_path / "in" / f"case_{seed}.tfrecord", seed)
+        result = arrays(tmp_path / "in", "unet3d")
+        assert all(same_volume(result[f"{seed:08d}"], *volume(seed)) for seed in range(2))
+
+    @pytest.mark.parametrize(
+        ("more", "words"),
+        [
+            ({"Y": None}, "no feature Y; found X, X_shape, Y_shape"),
+            ({"X_shape": None}, "no feature X_shape"),
+            ({"X_shape": ((1, 2, 3), "int")}, "X of shape (1, 2, 3): cannot reshape"),
+            ({"X": (b"abc", "byte")}, "X of shape (1, 33, 34, 35): buffer size"),
+        ],
+    )
+    def test_refused(self, tmp_path: Path, more: dict[str, Any], words: str) -> None:
+        source = self.write(tmp_path / "a.tfrecord", 0, **more)
+        message = refusal(source, "unet3d")
+        assert message.startswith(f"{source}: record 0: ")
+        assert words in message
