@@ -52,7 +52,7 @@ def getter(dataset: Dataset) -> Get | None:
         import lmdb
 
         if "environment" not in opened:
-            opened["environment"] = lmdb.open(str(files[0]), subdir=False, readonly=True, lock=False, readahead=False)
+            opened["environment"] = lmdb.open(str(files[0]), subdir=False, readonly=True, lock=False)
         with opened["environment"].begin() as transaction:
             content = transaction.get(f"{row:010d}/image".encode())
             if image:

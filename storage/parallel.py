@@ -39,7 +39,9 @@ def in_parallel(make: Make, count: int, processes: int) -> Generator[Sample]:
     slots = list(free)
     pending: deque[tuple[Future[Sample], int]] = deque()
     indices = iter(range(count))
-    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_end_with_parent)
+    pool = ProcessPoolExecutor(
+        processes, mp_context=get_context("spawn"), initializer=_end_with_parent, initargs=(os.getpid(),)
+    )
     try:
         while True:
             while len(free) > 1 and (index := next(indices, None)) is not None:
@@ -114,6 +116,8 @@ def _mapping(slot: int) -> mmap.mmap:
     return mapped
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(parent: int) -> None:
     """Have the kernel end this worker when its parent is killed, which the pool would not notice."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it was killed while this worker started
+        os._exit(1)

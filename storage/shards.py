@@ -4,12 +4,38 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from storage.format import Dataset, FileInfo, Lane, Manifest
 from storage.sample import Sample
 
 T = TypeVar("T")
 MAX_BUFFER_BYTES = 1 << 29
 """A shuffle buffer holds no more than that, so that volumes do not fill the memory."""
+
+
+class Pool:
+    """Memory of samples that are not yet consumed, used again once they are: a shuffle buffer holds many at a time."""
+
+    def __init__(self, again: bool) -> None:
+        self._again = again
+        self._free: list[npt.NDArray[np.uint8]] = []
+
+    def __call__(self, name: str, num_bytes: int) -> npt.NDArray[np.uint8]:
+        """At least `num_bytes`: the smallest free memory that holds them, or new memory."""
+        fitting = [memory for memory in self._free if len(memory) >= num_bytes]
+        found = min(fitting, key=len) if fitting else np.empty(num_bytes + num_bytes // 8, np.uint8)
+        if fitting:
+            self._free = [memory for memory in self._free if memory is not found]
+        elif self._free:
+            self._free.pop()
+        return found
+
+    def release(self, used: list[npt.NDArray[np.uint8]]) -> None:
+        """Nobody looks any more at these, of which each is a slice of what was given out."""
+        if self._again:
+            self._free += [memory.base for memory in used if memory.base is not None]
 
 
 def shards(manifest: Manifest) -> list[FileInfo]:

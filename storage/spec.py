@@ -36,4 +36,4 @@ class DataSpec(BaseModel):
     @property
     def queue_batches(self) -> int:
         """Batches that a full prefetch queue holds."""
-        return self.prefetch_factor * (1 if self.loader == "dali" else self.num_workers)
+        return self.prefetch_factor * (min(1, self.num_workers) if self.loader == "dali" else self.num_workers)

@@ -22,7 +22,7 @@ from storage.examples import decode, encode
 from storage.fields import KIND_FIELDS
 from storage.format import Dataset, Format, IndexRow, Lane, data_file, dealt, index_row
 from storage.sample import Allocate, DatasetError, Sample, fresh
-from storage.shards import batched, first_rows, mixed, problem, shards, smallest_lane
+from storage.shards import Pool, batched, first_rows, mixed, problem, shards, smallest_lane
 
 DEFAULT_SHARD_SAMPLES = 128
 SUFFIX = ".tfrecord"
@@ -79,39 +79,19 @@ def records(file: BinaryIO, path: Path, allocate: Allocate = fresh) -> Iterator[
         number += 1
 
 
-class _Memory:
-    """Memory of records that are not yet consumed, used again once they are: a shuffle buffer holds many at a time."""
-
-    def __init__(self, again: bool) -> None:
-        self.again = again
-        self._free: list[npt.NDArray[np.uint8]] = []
-        self.last = np.empty(0, np.uint8)
-
-    def __call__(self, name: str, num_bytes: int) -> npt.NDArray[np.uint8]:
-        """At least `num_bytes`; also as `last`."""
-        found = self._free.pop() if self._free else self.last[:0]
-        self.last = found if len(found) >= num_bytes else np.empty(num_bytes + num_bytes // 8, np.uint8)
-        return self.last
-
-    def release(self, memory: npt.NDArray[np.uint8]) -> None:
-        """Nobody looks at a record any more."""
-        if self.again:
-            self._free.append(memory)
-
-
 def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
     """The lane's samples: its shards in the epoch's order, then mixed in a buffer of `shuffle_buffer` samples."""
     rows = first_rows(dataset)
     numbers = dealt(len(shards(dataset.manifest)), lane)
-    memory = _Memory(again=lane.allocate is not fresh)
+    memory = Pool(again=lane.allocate is not fresh)
     records_of = (record for number in numbers for record in _read_shard(dataset, int(number), rows, memory))
     for sample, record in mixed(records_of, dataset.manifest, lane):
         yield sample
-        memory.release(record)
+        memory.release([record])
 
 
 def _read_shard(
-    dataset: Dataset, number: int, rows: list[int], memory: _Memory
+    dataset: Dataset, number: int, rows: list[int], memory: Pool
 ) -> Iterator[tuple[Sample, npt.NDArray[np.uint8]]]:
     """The samples of one shard and the memory of their records, refusing what is not in the index."""
     path = data_file(dataset, shards(dataset.manifest)[number].path)
@@ -123,7 +103,7 @@ def _read_shard(
             key, fields = decode(dataset.manifest.kind, payload, where, dtypes)
             if row >= end or key != dataset.key(row):
                 raise DatasetError(f"{where}: {key!r} is not the one that the index names")
-            yield Sample(key, fields, row, str(path)), memory.last
+            yield Sample(key, fields, row, str(path)), payload
             row += 1
     if row != end:
         raise DatasetError(f"{path}: {end - row} samples short of the {end - rows[number]} in the index")

@@ -2,7 +2,8 @@
 
 A rank is one reader: data.num_workers is the number of DALI's threads (at least 1), data.prefetch_factor the number of
 batches it keeps ready; with 0 workers nothing is decoded ahead. Which sample is cut and flipped how is that of
-`storage.kinds`, so pixels differ from other loaders' by the interpolation alone (on a GPU also by its decoder's).
+`storage.kinds`, so pixels differ from other loaders' by the interpolation alone (on a GPU also by its decoder's). Of
+volumes, whose patches are cut as they are read, DALI flips the axes.
 
 Images as files, in tar shards or TFRecords are read by DALI itself, the rest as its format reads it. DALI's readers mix
 no samples in an order that can be known: a sharded format's shards are shuffled, the samples in each come as they are

@@ -15,7 +15,16 @@ from torch.utils.dlpack import from_dlpack
 
 from storage.fields import array, image_extension
 from storage.format import text
-from storage.kinds import IMAGENET_MEAN, IMAGENET_STD, decode_pixels, draw_patch, random_crop, sample_rng
+from storage.kinds import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    Patch,
+    decode_pixels,
+    draw_patch,
+    empty_batch,
+    random_crop,
+    sample_rng,
+)
 from storage.loaders import Batch, Delivered
 from storage.loaders.dali_source import Encoded, dali, encoded_images, reason, samples, source_of
 from storage.loaders.reader import Reading, Recycled
@@ -131,7 +140,7 @@ def image_graph(reading: Reading, feed: Callable[[], Sequence[Any]], gpu: bool) 
 
 
 class VolumeFeed:
-    """Patches of volumes, and how to augment them.
+    """Patches of volumes, and along which axes to flip them.
 
     A patch is cut as soon as its volume is read: whole volumes of a few batches would fill the memory.
     """
@@ -141,36 +150,23 @@ class VolumeFeed:
         self._samples = samples(reading, Recycled())
         self._slots = cycle([self._slot() for _ in range(num_slots)])
 
-    def _slot(self) -> tuple[Any, ...]:
-        """Memory for a batch's image, label, flips, brightness and noise."""
-        number, size = self._reading.batch_size, self._reading.params["patch_size"]
-        shape = (number, 1, size, size, size)
-        return (
-            np.empty(shape, np.float32),
-            np.empty(shape, np.uint8),
-            np.empty((number, 3), np.int32),
-            np.empty(number, np.float32),
-            np.empty(shape, np.float32),
-        )
+    def _slot(self) -> tuple[dict[str, torch.Tensor], Any]:
+        """Memory for a batch's tensors and flips."""
+        reading = self._reading
+        flips = np.empty((reading.batch_size, 3), np.int32)
+        return empty_batch(reading.kind, reading.params, reading.batch_size), flips
 
     def draw(self) -> Fed:
         """The next volumes."""
-        reading, inputs = self._reading, next(self._slots)
-        size = reading.params["patch_size"]
-        images, labels, flips, brightness, noises = inputs
+        reading, (batch, flips) = self._reading, next(self._slots)
         rows, epochs = [], []
         for number, (sample, epoch) in enumerate(islice(self._samples, reading.batch_size)):
-            patch = draw_patch(sample, size, sample_rng(reading.seed, epoch, sample.key))
-            window = (slice(None), *(slice(start, start + size) for start in patch.corner))
-            images[number] = array(sample, "image")[window]
-            labels[number] = array(sample, "label")[window]
-            flips[number], brightness[number], noises[number] = patch.flips, patch.brightness, 0
-            if patch.noise_seed is not None:
-                rng = np.random.Generator(np.random.SFC64(patch.noise_seed))
-                noises[number] = rng.uniform(0, 0.1) * rng.standard_normal(noises[number].shape, dtype=np.float32)
+            patch = draw_patch(sample, reading.params["patch_size"], sample_rng(reading.seed, epoch, sample.key))
+            cut_patch(sample, patch, {name: tensor[number] for name, tensor in batch.items()})
+            flips[number] = patch.flips
             rows.append(sample.index)
             epochs.append(epoch)
-        return Fed(inputs, rows, epochs, [])
+        return Fed([batch["image"].numpy(), batch["label"].numpy(), flips], rows, epochs, [])
 
     def blame(self, fed: Fed) -> None:
         """Nothing in a patch can be wrong."""
@@ -180,21 +176,34 @@ class VolumeFeed:
         self._samples.close()  # type: ignore[attr-defined]
 
 
+def cut_patch(sample: Sample, patch: Patch, row: Batch) -> None:
+    """Fill the tensors with a patch that is yet to be flipped; its noise is turned so that flipping sets it right."""
+    corner, size = patch.corner, row["image"].shape[-1]
+    window = (slice(None), *(slice(start, start + size) for start in corner))
+    for name, tensor in row.items():
+        tensor.numpy()[...] = array(sample, name)[window]
+    if patch.brightness != 1:
+        row["image"].mul_(patch.brightness)
+    if patch.noise_seed is not None:
+        generator = torch.Generator().manual_seed(patch.noise_seed)
+        deviation = 0.1 * float(torch.rand((), generator=generator))
+        noise = torch.randn(row["image"].shape, generator=generator)
+        row["image"].add_(noise.flip([axis for axis, flipped in enumerate(patch.flips, 1) if flipped]), alpha=deviation)
+
+
 def volume_graph(reading: Reading, feed: Callable[[], Sequence[Any]], gpu: bool) -> list[Any]:
-    """Flip image and label; change the image's brightness and add noise."""
+    """Flip image and label."""
     fn, types = dali("fn"), dali("types")
-    image, label, flips, brightness, noise = fn.external_source(
+    image, label, flips = fn.external_source(
         source=feed,
-        num_outputs=5,
-        dtype=[types.FLOAT, types.UINT8, types.INT32, types.FLOAT, types.FLOAT],
-        ndim=[4, 4, 1, 0, 4],
-        layout=["CDHW", "CDHW", "", "", "CDHW"],
+        num_outputs=3,
+        dtype=[types.FLOAT, types.UINT8, types.INT32],
+        ndim=[4, 4, 1],
+        layout=["CDHW", "CDHW", ""],
         no_copy=True,
     )
-    if gpu:
-        image, label, noise = image.gpu(), label.gpu(), noise.gpu()
     turned = {"depthwise": flips[0], "vertical": flips[1], "horizontal": flips[2]}
-    return [fn.flip(image, **turned) * brightness + noise, fn.flip(label, **turned)]
+    return [fn.flip(field.gpu() if gpu else field, **turned) for field in (image, label)]
 
 
 class Pipeline:

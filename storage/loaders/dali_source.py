@@ -26,7 +26,6 @@ from storage.loaders.reader import Reading
 from storage.sample import Allocate, DatasetError, Sample, fresh
 from storage.shards import first_rows, shards
 
-NOMM = not os.environ.get("MM")
 LIST_SAMPLES = 2048
 LIST_SHARDS = 64
 """A list of shards ends with the one that reaches either."""
@@ -81,11 +80,12 @@ def source_of(reading: Reading, row: int) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """The line of DALI's message that says what went wrong."""
+    """What DALI's message says went wrong, in one line without the places in its source."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if "encountered:" in lines[:-1]:
-        return lines[lines.index("encountered:") + 1]
-    return lines[0] if lines else type(error).__name__
+        lines = lines[lines.index("encountered:") + 1 :]
+    ends = [number for number, line in enumerate(lines) if line.startswith(("C++ context", "Current pipeline"))]
+    return " ".join(lines[: ends[0] if ends else 1]) or type(error).__name__
 
 
 def _by_format(reading: Reading) -> Iterator[Encoded]:
@@ -138,7 +138,7 @@ def _files_pipeline(paths: Callable[[], list[Bytes]], batch_size: int, threads: 
     pipe = dali("pipeline").Pipeline(batch_size, threads, None, prefetch_queue_depth=1)
     with pipe:
         names = fn.external_source(source=paths, dtype=types.UINT8, ndim=1)
-        pipe.set_outputs(fn.io.file.read(names, dont_use_mmap=NOMM))
+        pipe.set_outputs(fn.io.file.read(names, dont_use_mmap=True))
     return pipe
 
 
@@ -168,7 +168,7 @@ def _tar_outputs(paths: list[str]) -> Sequence[Any]:
     indices = [f"{path}.idx" for path in paths]
     known = {"index_paths": indices} if all(map(os.path.exists, indices)) else {}
     found: Sequence[Any] = dali("fn").readers.webdataset(
-        paths=paths, ext=["jpg;jpeg;png", "cls"], missing_component_behavior="error", dont_use_mmap=NOMM, **known
+        paths=paths, ext=["jpg;jpeg;png", "cls"], missing_component_behavior="error", dont_use_mmap=True, **known
     )
     return found
 
@@ -187,7 +187,7 @@ def _record_outputs(paths: list[str]) -> Sequence[Any]:
         "key": tfrecord.FixedLenFeature([], tfrecord.string, ""),
     }
     indices = [f"{path}.idx" for path in paths]
-    found = dali("fn").readers.tfrecord(path=paths, index_path=indices, features=features, dont_use_mmap=NOMM)
+    found = dali("fn").readers.tfrecord(path=paths, index_path=indices, features=features, dont_use_mmap=True)
     return [found[name] for name in features]
 
 
@@ -218,8 +218,14 @@ def _from_shards(reading: Reading, reader: ShardReader) -> Iterator[Encoded]:
                 for place, *values in zip(places[number * size : (number + 1) * size], *outputs, strict=False):
                     yield reader.sample(reading, place, [np.asarray(value) for value in values])
         except RuntimeError as error:
-            named = paths[0] if len(paths) == 1 else f"{paths[0]} or one of the {len(paths) - 1} shards read after it"
-            raise DatasetError(f"{named}: DALI: {reason(error)}") from error
+            raise DatasetError(f"{_named(paths, str(error))}: DALI: {reason(error)}") from error
+
+
+def _named(paths: list[str], message: str) -> str:
+    """Which of these shards a message is about."""
+    different = sorted(set(paths))
+    named = [path for path in different if path in message] or different
+    return named[0] if len(named) == 1 else f"one of {', '.join(named)}"
 
 
 def _lists(reading: Reading) -> Iterator[list[tuple[int, int]]]:
@@ -253,10 +259,7 @@ def _shards_pipeline(reader: ShardReader, paths: list[str], batch_size: int, num
         pipe.set_outputs(*reader.outputs(paths))
     (meta,) = pipe.reader_meta().values()
     if meta["epoch_size"] != num_samples:
-        raise DatasetError(
-            f"{paths[0]} and {len(paths) - 1} more shards: {meta['epoch_size']} samples in them, "
-            f"the index says {num_samples}"
-        )
+        raise DatasetError(f"{_named(paths, '')}: {meta['epoch_size']} samples in them, the index says {num_samples}")
     return pipe
 
 
