@@ -6,11 +6,22 @@ from pathlib import Path
 import pytest
 import torch
 
+from storage import FORMATS, load
 from storage.convert import convert_dataset, generate_dataset
 
 NUM_SAMPLES = 96
 SHARD_SAMPLES = 8
 """12 shards, so that 2 ranks x 2 workers each get three."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the full matrix out, unless an expression of markers is given (`-m full`)."""
+    if config.option.markexpr:
+        return
+    full = [item for item in items if item.get_closest_marker("full")]
+    if full:
+        config.hook.pytest_deselected(items=full)
+        items[:] = [item for item in items if item not in set(full)]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -21,12 +32,14 @@ def one_thread() -> None:
 
 @pytest.fixture(scope="session")
 def dataset_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with one dataset per format, holding the same samples."""
+    """A folder with one dataset of images per format that stores them, holding the same samples."""
     root = tmp_path_factory.mktemp("data")
     generate_dataset(root / "files", "resnet50", "tiny", "files", NUM_SAMPLES, seed=3)
-    convert_dataset(
-        root / "files", root / "webdataset", "resnet50", "tiny", "webdataset", {"shard_samples": SHARD_SAMPLES}
-    )
+    for name in sorted(FORMATS):
+        form = load(FORMATS, name)
+        if "image" in form.kinds and name != "files":
+            options = {"shard_samples": SHARD_SAMPLES} if form.sequential else {}
+            convert_dataset(root / "files", root / name, "resnet50", "tiny", name, options)
     return root
 
 

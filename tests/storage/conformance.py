@@ -1,4 +1,4 @@
-"""What every format must do: a format's test class inherits this suite and states its name."""
+"""What every format must do, for every kind it stores: a format's test class inherits this and states its name."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -17,13 +17,17 @@ from storage.format import (
     IndexRow,
     Lane,
     Sample,
+    class_label,
     content_digest,
     dataset_id,
-    open_dataset,
 )
+from storage.loaders.reader import Recycled
 from storage.verify import verify_dataset
-from tests.storage.samples import contents, jpeg, some_samples
+from tests.storage.conftest import Made
+from tests.storage.damage import DamageConformance
+from tests.storage.samples import contents, digests, facts, jpeg, small_shards, some_samples, store
 
+COUNT = 26
 LANES = [1, 2, 3, 4]
 
 
@@ -31,139 +35,197 @@ def lane(index: int = 0, count: int = 1, epoch: int = 0, seed: int = 0, shuffle:
     return Lane(index, count, epoch, seed, shuffle, buffer)
 
 
-class FormatConformance:
-    """Inherit and set `name`; `options` make small shards where the format has shards."""
+class FormatConformance(DamageConformance):
+    """Inherit and set `name`, and `options` and `kinds` where it is one way of storing among several."""
 
     name: ClassVar[str]
-    options: ClassVar[dict[str, int]] = {}
+    options: ClassVar[dict[str, int | str]] = {}
+    kinds: ClassVar[tuple[str, ...]] = ()
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        if "kind" in metafunc.fixturenames:
+            metafunc.parametrize("kind", self.kinds or sorted(load(FORMATS, self.name).kinds))
 
     @pytest.fixture
     def form(self) -> Format:
         return load(FORMATS, self.name, "benchsuite.formats")
 
     @pytest.fixture
-    def dataset(self, tmp_path: Path) -> Dataset:
-        """26 samples in a flat folder, converted."""
-        for number in range(26):
-            path = tmp_path / "flat" / f"{number:04d}.jpg"
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(jpeg(number))
-        convert_dataset(tmp_path / "flat", tmp_path / "set", "resnet50", "tiny", self.name, self.options)
-        return open_dataset(tmp_path / "set")
+    def made_dataset(self, made: Made, kind: str) -> Dataset:
+        """26 samples; nobody may change them."""
+        return made(self.name, kind, {**small_shards(self.name, 3), **self.options}, COUNT)
+
+    @pytest.fixture
+    def dataset(self, mine: Made, kind: str) -> Dataset:
+        """Six samples to damage."""
+        return mine(self.name, kind, {**small_shards(self.name), **self.options})
 
     def keys(self, form: Format, dataset: Dataset, share: Lane) -> list[str]:
         return [sample.key for sample in form.read(dataset, share)]
 
     def test_it_is_registered_under_its_own_name(self, form: Format) -> None:
         assert form.name == self.name
-        assert "image" in form.kinds
+        assert set(form.kinds) <= {"image", "volume", "mlm", "tokens"}
 
-    def test_index_rows_say_what_was_stored(self, form: Format, tmp_path: Path) -> None:
-        samples = some_samples(7)
+    def test_what_was_written_is_read(self, made_dataset: Dataset, kind: str) -> None:
+        """Identical bytes; identical dtypes, shapes and values."""
+        for stored, sample in zip(in_order(made_dataset), some_samples(COUNT, kind), strict=True):
+            assert facts(stored) == facts(sample)
+
+    def test_recycled_memory_holds_the_same(self, form: Format, made_dataset: Dataset, kind: str) -> None:
+        """Each sample is looked at before the next one is drawn."""
+        written = {sample.key: facts(sample) for sample in some_samples(COUNT, kind)}
+        allocate = Recycled()
+        for epoch in range(2):
+            share = Lane(0, 1, epoch, 0, True, 5, allocate)
+            read = {sample.key: facts(sample) for sample in form.read(made_dataset, share)}
+            assert read == written
+
+    def test_index_rows_say_what_was_stored(self, form: Format, tmp_path: Path, kind: str) -> None:
+        samples = some_samples(7, kind)
         rows = list(form.write(tmp_path, iter(samples), **self.options))
-        assert [(row.key, row.bytes, row.digest, row.label) for row in rows] == [
-            (sample.key, sample.stored_bytes, content_digest(sample), number % 3)
-            for number, sample in enumerate(samples)
+        assert [(row.key, row.digest, row.label) for row in rows] == [
+            (sample.key, content_digest(sample), class_label(sample)) for sample in samples
         ]
         assert all((tmp_path / row.file).is_file() for row in rows)
+        if "compression" not in self.options:
+            assert [row.bytes for row in rows] == [sample.stored_bytes for sample in samples]
 
-    def test_rows_come_while_writing(self, form: Format, tmp_path: Path) -> None:
+    def test_rows_come_while_writing(self, form: Format, tmp_path: Path, kind: str) -> None:
         """Progress shows at once, and a long dataset is not held in memory before the first sample is on disk."""
         taken: list[Sample] = []
 
         def source():
-            for sample in some_samples(9):
+            for sample in some_samples(9, kind):
                 taken.append(sample)
                 yield sample
 
-        first = next(iter(form.write(tmp_path, source(), **self.options)))
-        assert isinstance(first, IndexRow)
+        rows = form.write(tmp_path, source(), **{**small_shards(self.name), **self.options})
+        assert isinstance(next(iter(rows)), IndexRow)
         assert len(taken) < 9
+        rows.close()
 
-    def test_bytes_come_back_as_they_were(self, dataset: Dataset) -> None:
-        assert contents(dataset) == {f"{number:04d}": (jpeg(number), 0) for number in range(26)}
-
-    def test_unshuffled_order_is_that_of_the_index(self, form: Format, dataset: Dataset) -> None:
-        samples = list(in_order(dataset))
-        assert [sample.index for sample in samples] == list(range(26))
-        assert [sample.key for sample in samples] == [dataset.key(row) for row in range(26)]
-        first, second = (
-            [sample.index for sample in form.read(dataset, lane(epoch=epoch, shuffle=False))] for epoch in (0, 1)
-        )
-        assert first == second
+    def test_unshuffled_order_is_that_of_the_index(self, form: Format, made_dataset: Dataset) -> None:
+        samples = [(sample.index, sample.key) for sample in in_order(made_dataset)]
+        assert samples == [(row, made_dataset.key(row)) for row in range(COUNT)]
+        first, second = (self.keys(form, made_dataset, lane(epoch=epoch, shuffle=False)) for epoch in (0, 1))
+        assert first == second == [key for _, key in samples]
 
     @pytest.mark.parametrize("shuffle", [False, True])
     @pytest.mark.parametrize("count", LANES)
-    def test_lanes_partition_every_epoch(self, form: Format, dataset: Dataset, count: int, shuffle: bool) -> None:
+    def test_lanes_partition_every_epoch(
+        self, form: Format, made_dataset: Dataset, kind: str, count: int, shuffle: bool
+    ) -> None:
+        written = Counter(sample.key for sample in some_samples(COUNT, kind))
+        if form.problem(made_dataset.manifest, count):
+            pytest.skip(f"{self.options} give fewer shards than readers")
         for epoch in range(3):
             shares = [
-                self.keys(form, dataset, lane(index, count, epoch, shuffle=shuffle, buffer=100))
+                self.keys(form, made_dataset, lane(index, count, epoch, shuffle=shuffle, buffer=100))
                 for index in range(count)
             ]
-            assert Counter(key for share in shares for key in share) == Counter(contents(dataset).keys())
+            assert Counter(key for share in shares for key in share) == written
 
     @pytest.mark.parametrize("count", LANES)
-    def test_the_smallest_lane_is_never_smaller_than_said(self, form: Format, dataset: Dataset, count: int) -> None:
-        said = form.smallest_lane(dataset.manifest, count)
+    def test_the_smallest_lane_is_never_smaller_than_said(
+        self, form: Format, made_dataset: Dataset, count: int
+    ) -> None:
+        said = form.smallest_lane(made_dataset.manifest, count)
         sizes = [
-            len(self.keys(form, dataset, lane(index, count, epoch))) for epoch in range(4) for index in range(count)
+            len(self.keys(form, made_dataset, lane(index, count, epoch)))
+            for epoch in range(4)
+            for index in range(count)
         ]
         assert 0 < said <= min(sizes)
-        assert count > 1 or said == 26
+        assert count > 1 or said == COUNT
 
-    def test_the_order_is_a_function_of_seed_and_epoch(self, form: Format, dataset: Dataset) -> None:
+    def test_the_order_is_a_function_of_seed_and_epoch(self, form: Format, made_dataset: Dataset) -> None:
         def order(epoch: int, seed: int) -> list[str]:
-            return self.keys(form, dataset, lane(0, 2, epoch, seed))
+            return self.keys(form, made_dataset, lane(0, 2, epoch, seed))
 
         assert order(0, 5) == order(0, 5)
         assert order(0, 5) != order(1, 5)
         assert order(0, 5) != order(0, 6)
         assert order(1, 5) == order(1, 5)
 
-    def test_shuffling_moves_samples_far(self, form: Format, dataset: Dataset) -> None:
+    def test_shuffling_moves_samples_far(self, form: Format, made_dataset: Dataset) -> None:
         """A buffer as large as the dataset: neighbours in the index are rarely neighbours in the epoch."""
-        rows = [sample.index for sample in form.read(dataset, lane(buffer=100))]
-        assert sorted(rows) == list(range(26))
+        rows = [sample.index for sample in form.read(made_dataset, lane(buffer=100))]
+        assert sorted(rows) == list(range(COUNT))
         assert sum(after == before + 1 for before, after in pairwise(rows)) < 6
 
-    def test_too_many_readers_are_refused_with_the_arithmetic(self, form: Format, dataset: Dataset) -> None:
-        units = len(dataset.manifest.files) or dataset.manifest.num_samples
-        assert form.problem(dataset.manifest, units) is None
-        trouble = form.problem(dataset.manifest, units + 1)
+    def test_too_many_readers_are_refused_with_the_arithmetic(self, form: Format, made_dataset: Dataset) -> None:
+        manifest = made_dataset.manifest
+        units = sum(info.num_samples is not None for info in manifest.files) if form.sequential else COUNT
+        assert form.problem(manifest, units) is None
+        trouble = form.problem(manifest, units + 1)
         assert trouble is not None
         assert str(units) in trouble and str(units + 1) in trouble
 
-    def test_data_files_are_all_there_is_besides_manifest_and_index(self, dataset: Dataset) -> None:
-        listed = {path.relative_to(dataset.folder) for path in dataset.data_files()}
-        found = {path.relative_to(dataset.folder) for path in dataset.folder.rglob("*") if path.is_file()}
-        assert found - listed == {Path("manifest.json"), Path("index.npy")}
-        assert listed < found
+    def test_data_files_are_all_there_is_besides_manifest_and_index(self, made_dataset: Dataset) -> None:
+        folder = made_dataset.folder
+        listed = [path.relative_to(folder) for path in made_dataset.data_files()]
+        found = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
+        assert found - set(listed) == {Path("manifest.json"), Path("index.npy")}
+        assert set(listed) < found
+        assert len(set(listed)) == len(listed)
 
-    def test_samples_name_the_file_they_came_from(self, dataset: Dataset) -> None:
-        files = {str(path) for path in dataset.data_files()}
-        assert {sample.source for sample in in_order(dataset)} == files
+    def test_listed_files_have_sizes_and_digests(self, form: Format, made_dataset: Dataset) -> None:
+        for info in made_dataset.manifest.files:
+            assert (made_dataset.folder / info.path).stat().st_size == info.bytes
+            assert info.digest.startswith("blake3:")
+        assert bool(made_dataset.manifest.files) or form.file_per_sample
 
-    def test_a_missing_file_is_named(self, dataset: Dataset) -> None:
-        victim = dataset.data_files()[-1]
-        victim.unlink()
-        with pytest.raises(DatasetError, match=victim.name):
-            list(in_order(dataset))
+    def test_samples_name_the_file_they_came_from(self, made_dataset: Dataset) -> None:
+        files = {str(path) for path in made_dataset.data_files()}
+        sources = {sample.source for sample in in_order(made_dataset)}
+        named = {str(made_dataset.folder / bytes(name).decode()) for name in made_dataset.index["file"]}
+        assert sources == named
+        assert sources <= files
 
-    def test_names_that_lead_out_of_the_dataset_are_refused(self, dataset: Dataset) -> None:
-        """A dataset from elsewhere must not make us read, evict or warm files outside its folder."""
-        outside = dataset.folder.parent / "out"
-        outside.write_bytes(b"secret")
-        if dataset.manifest.files:
-            dataset.manifest.files[0].path = "../out"
-            crafted = dataset
-        else:
-            index = dataset.index.copy()
-            index["file"][0] = b"../out"
-            crafted = Dataset(dataset.folder, dataset.manifest, index)
-        with pytest.raises(DatasetError, match=r"\.\./out"):
-            list(in_order(crafted))
-        with pytest.raises(DatasetError, match=r"\.\./out"):
-            crafted.data_files()
+    def test_the_id_is_that_of_its_samples(self, made_dataset: Dataset, kind: str) -> None:
+        """So it is the same in every format and with every option."""
+        manifest = made_dataset.manifest
+        assert manifest.dataset_id == dataset_id(digests(some_samples(COUNT, kind)).items())
+        assert manifest.num_samples == COUNT
+        assert manifest.stored_bytes == sum(sample.stored_bytes for sample in in_order(made_dataset))
+
+    def test_fields_are_described(self, made_dataset: Dataset, kind: str) -> None:
+        described = {info.name: (info.dtype, info.shape) for info in made_dataset.manifest.fields}
+        if kind == "image":
+            assert described == {"image": ("jpeg", None), "label": ("int64", [])}
+            return
+        fields = some_samples(1, kind)[0].fields
+        assert described == {
+            name: (value.dtype.name, None if kind == "volume" else list(value.shape)) for name, value in fields.items()
+        }
+
+    def test_two_samples_of_one_key_are_refused(self, form: Format, tmp_path: Path, kind: str) -> None:
+        first = some_samples(1, kind)
+        if kind == "tokens" and self.name == "tokens":
+            pytest.skip("the same window twice does not chain, which is refused before")
+        with pytest.raises(DatasetError, match=r"two samples have the key|comes twice"):
+            store(first * 2, kind, tmp_path / "set", self.name, self.options)
+        assert not (tmp_path / "set").exists()
+
+
+ODD_NAMES = [
+    "__background__/0",
+    "__meta__",
+    "x/__meta__/y",
+    "_/_",
+    "-dash/--x",
+    "l" * 120 + "/" + "k" * 200,
+    "tab\tbell\a",
+    "quote'\"$`",
+    "naïve/日本",
+]
+
+
+class ImageConformance:
+    """For formats that store images: what files may be called."""
+
+    name: ClassVar[str]
 
     def test_what_file_names_may_hold(self, class_folder: Path, small: Callable[[str], Dataset]) -> None:
         dataset = small(self.name)
@@ -174,30 +236,17 @@ class FormatConformance:
             key: int(key.startswith("dog")) for key in contents(dataset)
         }
 
-    @pytest.mark.parametrize(
-        "name",
-        [
-            "__background__/0",
-            "__meta__",
-            "x/__meta__/y",
-            "_/_",
-            "-dash/--x",
-            "l" * 120 + "/" + "k" * 200,
-            "tab\tbell\a",
-            "quote'\"$`",
-            "naïve/日本",
-        ],
-    )
-    def test_a_folder_that_converts_can_be_read(self, tmp_path: Path, name: str) -> None:
-        path = tmp_path / "odd" / f"{name}.jpg"
-        path.parent.mkdir(parents=True)
-        path.write_bytes(jpeg(1))
-        convert_dataset(tmp_path / "odd", tmp_path / "set", "resnet50", "tiny", self.name, self.options)
-        dataset = verify_dataset(tmp_path / "set")
-        assert [image for image, _ in contents(dataset).values()] == [jpeg(1)]
-
-    def test_the_id_is_that_of_its_samples(self, dataset: Dataset) -> None:
-        rows = [(sample.key, content_digest(sample)) for sample in in_order(dataset)]
-        assert dataset.manifest.dataset_id == dataset_id(rows)
-        assert dataset.manifest.num_samples == 26
-        assert dataset.manifest.stored_bytes == sum(sample.stored_bytes for sample in in_order(dataset))
+    def test_folders_that_convert_can_be_read(self, tmp_path: Path) -> None:
+        for number, name in enumerate(ODD_NAMES):
+            path = tmp_path / "odd" / "class" / f"{name}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(jpeg(number))
+            flat = tmp_path / f"odd-{number}" / f"{name}.jpg"
+            flat.parent.mkdir(parents=True)
+            flat.write_bytes(jpeg(number))
+            convert_dataset(tmp_path / f"odd-{number}", tmp_path / f"set-{number}", "resnet50", "tiny", self.name)
+            dataset = verify_dataset(tmp_path / f"set-{number}")
+            assert [image for image, _ in contents(dataset).values()] == [jpeg(number)], name
+        convert_dataset(tmp_path / "odd", tmp_path / "set", "resnet50", "tiny", self.name, small_shards(self.name))
+        images = [image for image, _ in contents(verify_dataset(tmp_path / "set")).values()]
+        assert sorted(images) == sorted(jpeg(number) for number in range(len(ODD_NAMES)))

@@ -1,5 +1,6 @@
-"""Fixtures of the storage tests: a folder of tiny JPEGs, and small datasets made from it."""
+"""Fixtures of the storage tests: a folder of tiny JPEGs, and small datasets of every kind and format."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,11 +8,14 @@ import pytest
 
 from storage.convert import convert_dataset
 from storage.format import Dataset, open_dataset
-from tests.storage.samples import jpeg
+from tests.storage.samples import jpeg, small_shards, some_samples, store
 
-pytest.register_assert_rewrite("tests.storage.conformance")
+pytest.register_assert_rewrite("tests.storage.conformance", "tests.storage.damage")
+pytest.register_assert_rewrite("tests.storage.loaders.conformance", "tests.storage.loaders.memory")
 
 FEW = 6
+Made = Callable[..., Dataset]
+"""made(format, kind, options, count): a dataset shared by all tests; nobody may change it."""
 
 
 @pytest.fixture
@@ -27,11 +31,39 @@ def class_folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def small(tmp_path: Path, class_folder: Path) -> Callable[[str], Dataset]:
-    """Make a dataset of six samples in a format; tar shards hold two each."""
+    """Make a dataset of six images in a format; shards hold two each."""
 
     def make(name: str) -> Dataset:
-        options = {"shard_samples": 2} if name == "webdataset" else {}
-        convert_dataset(class_folder, tmp_path / name, "resnet50", "tiny", name, options)
+        convert_dataset(class_folder, tmp_path / name, "resnet50", "tiny", name, small_shards(name))
         return open_dataset(tmp_path / name)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Datasets made once for all tests."""
+    root = tmp_path_factory.mktemp("made")
+    found: dict[object, Dataset] = {}
+
+    def make(name: str, kind: str, options: dict[str, int | str] | None = None, count: int = 26) -> Dataset:
+        options = small_shards(name, 3) if options is None else options
+        wanted = (name, kind, tuple(sorted(options.items())), count)
+        if wanted not in found:
+            found[wanted] = store(some_samples(count, kind), kind, root / str(len(found)), name, options)
+        return found[wanted]
+
+    return make
+
+
+@pytest.fixture
+def mine(made: Made, tmp_path: Path) -> Made:
+    """Copies of such datasets, for tests that damage them."""
+
+    def copy(name: str, kind: str, options: dict[str, int | str] | None = None, count: int = FEW) -> Dataset:
+        options = small_shards(name) if options is None else options
+        target = tmp_path / f"{name}-{kind}"
+        shutil.copytree(made(name, kind, options, count).folder, target)
+        return open_dataset(target)
+
+    return copy

@@ -1,13 +1,41 @@
-"""What the storage tests are made of: tiny JPEGs, and facts about the disk under a path."""
+"""What the storage tests are made of: small samples of every kind, datasets of them, and what they hold."""
 
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import psutil
 import simplejpeg
 
-from storage.convert import in_order
-from storage.format import Dataset, Sample
+from storage import FORMATS, load
+from storage.convert import _store, in_order
+from storage.format import Dataset, Sample, content_digest, open_dataset
+from storage.sample import fresh
+from storage.sequences import mlm_sample, token_sample
+from storage.sources import Source
+from storage.volumes import volume_sample
+
+VOLUME_PARAMS = {"patch_size": 8, "mean_bytes": 20_000, "stdev_bytes": 5_000}
+MLM_PARAMS = {"seq_len": 32, "max_predictions": 5, "vocab_size": 600}
+TOKEN_PARAMS = {"seq_len": 24, "vocab_size": 600}
+PARAMS: Mapping[str, Mapping[str, int]] = {
+    "image": {"image_size": 16},
+    "volume": VOLUME_PARAMS,
+    "mlm": MLM_PARAMS,
+    "tokens": TOKEN_PARAMS,
+}
+"""What the samples of each kind are made for."""
+WORKLOADS = {"image": "resnet50", "volume": "unet3d", "mlm": "bert", "tokens": "gpt_neox"}
+SHARDED = ("webdataset", "tfrecord")
+IMAGE_FORMATS = sorted(name for name in FORMATS if "image" in load(FORMATS, name).kinds)
+STORED = [(name, kind) for name in sorted(FORMATS) for kind in sorted(load(FORMATS, name).kinds)]
+"""Every format with every kind that it stores."""
+
+
+def small_shards(name: str, samples: int = 2) -> dict[str, int]:
+    """The option that makes a format's shards hold so many samples, where it has shards."""
+    return {"shard_samples": samples} if name in SHARDED else {}
 
 
 def jpeg(seed: int, height: int = 24, width: int = 32) -> bytes:
@@ -16,17 +44,67 @@ def jpeg(seed: int, height: int = 24, width: int = 32) -> bytes:
     return bytes(simplejpeg.encode_jpeg(np.kron(blocks, np.ones((8, 8, 1), dtype=np.uint8)), quality=90))
 
 
-def some_samples(count: int) -> list[Sample]:
-    """Samples before they are stored."""
-    return [
-        Sample(f"class{number % 3}/{number:04d}", {"image": jpeg(number), "label": str(number % 3).encode()})
-        for number in range(count)
-    ]
+def some_samples(count: int, kind: str = "image") -> list[Sample]:
+    """Samples before they are stored, in memory of their own."""
+    return [_sample(kind, number) for number in range(count)]
+
+
+@cache
+def _sample(kind: str, number: int) -> Sample:
+    if kind == "volume":
+        return volume_sample(number, fresh, 0, VOLUME_PARAMS)
+    if kind == "mlm":
+        return mlm_sample(number, fresh, 0, MLM_PARAMS)
+    if kind == "tokens":
+        return token_sample(number, fresh, 0, TOKEN_PARAMS)
+    fields = {"image": jpeg(number), "label": str(number % 3).encode()}
+    return Sample(f"class{number % 3}/{number:04d}", fields)
+
+
+def store(
+    samples: list[Sample], kind: str, folder: Path, name: str, options: Mapping[str, int | str] | None = None
+) -> Dataset:
+    """A dataset of given samples."""
+    size = sum(sample.stored_bytes for sample in samples)
+    known = {name: value for name, value in PARAMS[kind].items() if name in ("seq_len", "max_predictions")}
+    source = Source(len(samples), size, iter(samples), known)
+    created = {"how": "convert", "when": "now"}
+    _store(source, kind, folder, name, WORKLOADS[kind], "tiny", created, options or {}, lambda done, total: None)
+    return open_dataset(folder)
 
 
 def contents(dataset: Dataset) -> dict[str, tuple[bytes, int]]:
     """Image bytes and label of every sample, by key."""
-    return {sample.key: (sample.fields["image"], int(sample.fields["label"])) for sample in in_order(dataset)}
+    return {
+        sample.key: (bytes(sample.fields["image"]), int(bytes(sample.fields["label"]))) for sample in in_order(dataset)
+    }
+
+
+def facts(sample: Sample) -> tuple[object, ...]:
+    """All that a sample holds, as values that compare: names, dtypes, shapes and bytes of its fields."""
+    return (
+        sample.key,
+        *sorted(
+            (name, value.dtype.str, value.shape, value.tobytes())
+            if isinstance(value, np.ndarray)
+            else (name, "bytes", (), bytes(value))
+            for name, value in sample.fields.items()
+        ),
+    )
+
+
+def digests(samples: list[Sample]) -> dict[str, str]:
+    """Content digests by key."""
+    return {sample.key: content_digest(sample) for sample in samples}
+
+
+def flip(path: Path, offset: int, mask: int = 0xFF) -> None:
+    """Change bits of one byte of a file."""
+    with path.open("r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ mask]))
 
 
 def file_system(path: Path) -> str:

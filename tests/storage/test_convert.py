@@ -6,28 +6,26 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
-import psutil
 import pytest
 import simplejpeg
 
-from storage import FORMATS, files, generate
-from storage.convert import convert_dataset, generate_dataset, sample_key
-from storage.format import Dataset, DatasetError, IndexRow, Sample, is_dataset, open_dataset, read_manifest
+from storage import FORMATS, files
+from storage.convert import convert_dataset, generate_dataset
+from storage.format import Dataset, DatasetError, IndexRow, Sample, is_dataset, open_dataset
+from storage.sources import sample_key
 from storage.verify import same_samples, verify_dataset
-from tests.storage.samples import contents, jpeg
+from tests.storage.conftest import Made
+from tests.storage.samples import IMAGE_FORMATS, PARAMS, STORED, contents, jpeg, small_shards, some_samples
 
-every_format = pytest.mark.parametrize("name", sorted(FORMATS))
+every_format = pytest.mark.parametrize("name", IMAGE_FORMATS)
 
 
 def to(name: str, source: Path, target: Path) -> Dataset:
-    options = {"shard_samples": 2} if name == "webdataset" else {}
-    convert_dataset(source, target, "resnet50", "tiny", name, options)
+    convert_dataset(source, target, "resnet50", "tiny", name, small_shards(name))
     return open_dataset(target)
 
 
@@ -133,19 +131,14 @@ def test_grey_and_cmyk_files_are_kept_as_they_are(tmp_path: Path) -> None:
     assert contents(dataset)["cmyk"][0] == cmyk
 
 
-class TestSourcesThatAreRefused:
-    def test_an_empty_folder(self, tmp_path: Path) -> None:
-        (tmp_path / "empty" / "class").mkdir(parents=True)
-        (tmp_path / "empty" / "class" / "x.png").touch()
-        assert refusal(tmp_path / "empty", tmp_path / "set").startswith(f"{tmp_path / 'empty'}: no .jpg or .jpeg files")
+def test_a_damaged_dataset_is_refused_as_a_source(tmp_path: Path, small: Callable[[str], Dataset]) -> None:
+    dataset = small("files")
+    victim = dataset.data_files()[2]
+    victim.unlink()
+    assert refusal(dataset.folder, tmp_path / "set", "webdataset").startswith(f"{victim}: ")
 
-    def test_no_folder(self, tmp_path: Path) -> None:
-        assert refusal(tmp_path / "none", tmp_path / "set") == f"{tmp_path / 'none'}: No such file or directory"
 
-    def test_a_file(self, tmp_path: Path) -> None:
-        (tmp_path / "file.tar").touch()
-        assert refusal(tmp_path / "file.tar", tmp_path / "set") == f"{tmp_path / 'file.tar'}: Not a directory"
-
+class TestFoldersThatAreRefused:
     def test_a_folder_named_like_a_jpeg(self, tmp_path: Path) -> None:
         folder = flat_folder(tmp_path / "flat")
         (folder / "z.jpg").mkdir()
@@ -161,19 +154,45 @@ class TestSourcesThatAreRefused:
         Path(os.fsdecode(os.fsencode(folder) + b"/\xff.jpg")).write_bytes(jpeg(1))
         assert str(folder) in refusal(folder, tmp_path / "set")
 
-    def test_a_folder_both_flat_and_in_classes(self, tmp_path: Path, class_folder: Path) -> None:
+    def test_one_both_flat_and_in_classes(self, tmp_path: Path, class_folder: Path) -> None:
         """One stray JPEG beside the class folders must not silently become the whole dataset."""
         (class_folder / "stray.jpg").write_bytes(jpeg(9))
         assert str(class_folder) in refusal(class_folder, tmp_path / "set")
 
-    def test_a_damaged_dataset(self, tmp_path: Path, small: Callable[[str], Dataset]) -> None:
-        dataset = small("files")
-        victim = dataset.data_files()[2]
-        victim.unlink()
-        assert refusal(dataset.folder, tmp_path / "set", "webdataset").startswith(f"{victim}: ")
 
+class TestRefusals:
     def test_a_format_that_is_not_there(self, tmp_path: Path, class_folder: Path) -> None:
         assert "'hdf6'" in refusal(class_folder, tmp_path / "set", "hdf6")
+
+    @pytest.mark.parametrize(
+        ("name", "options", "words"),
+        [
+            ("files", {"shard_samples": 3}, "format files has no option 'shard_samples'; allowed: array"),
+            ("files", {"array": "npx"}, "option array of format files: 'npx'; allowed: npy, npz"),
+            ("hdf5", {"compression": "zip"}, "'zip'; allowed: none, gzip, lzf"),
+            ("webdataset", {"shard_samples": "many"}, "'many' is not a whole number"),
+            ("lmdb", {"pages": 3}, "allowed: none"),
+        ],
+    )
+    def test_options_that_a_format_does_not_know(
+        self, tmp_path: Path, class_folder: Path, name: str, options: dict[str, int | str], words: str
+    ) -> None:
+        with pytest.raises(DatasetError) as raised:
+            convert_dataset(class_folder, tmp_path / "set", "resnet50", "tiny", name, options)
+        assert words in str(raised.value)
+        assert not (tmp_path / "set").exists()
+
+    def test_samples_of_another_kind(self, tmp_path: Path, made: Made) -> None:
+        with pytest.raises(DatasetError, match="holds mlm samples, not volume"):
+            convert_dataset(made("files", "mlm").folder, tmp_path / "set", "unet3d", "tiny", "lmdb", kind="volume")
+
+    @pytest.mark.parametrize("changed", [{"seq_len": 16}, {"max_predictions": 4}])
+    def test_sequences_of_another_length(self, tmp_path: Path, made: Made, changed: dict[str, int]) -> None:
+        params = {**PARAMS["mlm"], **changed}
+        with pytest.raises(DatasetError, match=f"{next(iter(changed))} is"):
+            convert_dataset(
+                made("files", "mlm").folder, tmp_path / "set", "bert", "tiny", "lmdb", kind="mlm", params=params
+            )
 
 
 @every_format
@@ -198,19 +217,40 @@ def test_a_disk_too_small_is_refused_before_anything_is_written(
         generate_dataset(tmp_path / "set", "resnet50", "tiny", "files", 10, num_processes=1)
 
 
-@pytest.mark.parametrize(("first", "second"), [("files", "webdataset"), ("webdataset", "files")])
-def test_there_and_back(tmp_path: Path, class_folder: Path, first: str, second: str) -> None:
-    sets = [to(first, class_folder, tmp_path / "1")]
-    sets.append(to(second, tmp_path / "1", tmp_path / "2"))
-    sets.append(to(first, tmp_path / "2", tmp_path / "3"))
+@pytest.mark.parametrize(("name", "kind"), [pair for pair in STORED if pair[0] != "files"])
+def test_there_and_back(tmp_path: Path, made: Made, name: str, kind: str) -> None:
+    sets = [made("files", kind)]
+    for target, form in (("there", name), ("back", "files")):
+        convert_dataset(
+            sets[-1].folder, tmp_path / target, "any", "tiny", form, small_shards(form), kind=kind, params=PARAMS[kind]
+        )
+        sets.append(verify_dataset(tmp_path / target))
     assert len({dataset.manifest.dataset_id for dataset in sets}) == 1
-    assert contents(sets[0]) == contents(sets[1]) == contents(sets[2])
-    for dataset in sets:
-        verify_dataset(dataset.folder)
+    for dataset in sets[1:]:
         same_samples(sets[0], dataset)
-        assert dataset.index["label"].tolist() == sets[0].index["label"].tolist()
-        assert dataset.index["key"].tolist() == sets[0].index["key"].tolist()
+        for column in ("key", "digest", "label", "bytes"):
+            assert dataset.index[column].tolist() == sets[0].index[column].tolist()
         assert dataset.manifest.stored_bytes == sets[0].manifest.stored_bytes
+        assert dataset.manifest.params == sets[0].manifest.params
+    assert [info.digest for info in sets[2].manifest.files] == [info.digest for info in sets[0].manifest.files]
+
+
+@pytest.mark.parametrize("kind", sorted(PARAMS))
+def test_all_formats_of_one_dataset_verify_against_each_other(made: Made, kind: str) -> None:
+    sets = [verify_dataset(made(name, kind).folder) for name, stored in STORED if stored == kind]
+    assert len(sets) >= 5
+    for first in sets:
+        for second in sets:
+            same_samples(first, second)
+    other = verify_dataset(made("files", kind, None, 6).folder)
+    with pytest.raises(DatasetError, match="differ, first at sample"):
+        same_samples(sets[0], other)
+
+
+def test_the_smallest_extent_of_volumes_is_noted(made: Made) -> None:
+    """So that a patch that does not fit is refused before a sweep starts."""
+    smallest = min(min(sample.fields["image"].shape[1:]) for sample in some_samples(26, "volume"))
+    assert made("hdf5", "volume").manifest.params["min_extent"] == smallest
 
 
 def test_progress_counts_up_to_all(tmp_path: Path, class_folder: Path) -> None:
@@ -269,8 +309,7 @@ class TestInterruption:
                     print("five", flush=True)
                     time.sleep(600)
 
-            options = {"shard_samples": 2} if sys.argv[3] == "webdataset" else {}
-            convert_dataset(Path(sys.argv[1]), Path(sys.argv[2]), "resnet50", "tiny", sys.argv[3], options, wait)
+            convert_dataset(Path(sys.argv[1]), Path(sys.argv[2]), "resnet50", "tiny", sys.argv[3], progress=wait)
         """
         target = tmp_path / "out" / "set"
         with subprocess.Popen(
@@ -286,76 +325,6 @@ class TestInterruption:
             open_dataset(target)
         to(name, class_folder, target)
         assert len(contents(verify_dataset(target))) == 6
-
-
-def slow_sample(log: str, seed: int, index: int, num_classes: int) -> Sample:
-    """Stands for a photograph; notes that it was made."""
-    with open(log, "a") as file:
-        file.write(f"{index}\n")
-    time.sleep(0.002)
-    return Sample(f"{index:08d}", {"image": jpeg(index % 10), "label": b"0"})
-
-
-def test_an_interrupted_generation_does_not_make_the_rest_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ctrl-C or a full disk at sample 1 of a million must not wait for the other 999,999."""
-    log = tmp_path / "log"
-    monkeypatch.setattr(generate, "image_sample", partial(slow_sample, str(log)))
-
-    def stop(done: int, total: int) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        generate_dataset(tmp_path / "set", "resnet50", "tiny", "files", 3000, progress=stop, num_processes=1)
-    assert len(log.read_text().splitlines()) < 1500
-
-
-def test_a_killed_generation_leaves_no_processes(tmp_path: Path) -> None:
-    code = """if True:
-        import sys
-        from pathlib import Path
-        from storage.convert import generate_dataset
-
-        if __name__ == "__main__":
-            progress = lambda done, total: print("one", flush=True)
-            generate_dataset(Path(sys.argv[1]), "resnet50", "tiny", "files", 2000, progress=progress, num_processes=2)
-    """
-    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "set")], stdout=subprocess.PIPE) as parent:
-        assert parent.stdout is not None and parent.stdout.readline() == b"one\n"
-        workers = psutil.Process(parent.pid).children(recursive=True)
-        parent.kill()
-    _, left = psutil.wait_procs(workers, timeout=10)
-    for worker in left:
-        worker.kill()
-    assert len(workers) >= 2
-    assert left == []
-    assert not (tmp_path / "set").exists()
-
-
-class TestGenerated:
-    def test_it_does_not_depend_on_processes_or_format_but_on_the_seed(self, tmp_path: Path) -> None:
-        def made(name: str, form: str, seed: int, processes: int) -> Dataset:
-            generate_dataset(tmp_path / name, "resnet50", "tiny", form, 6, seed, num_processes=processes)
-            return verify_dataset(tmp_path / name)
-
-        one, two, other = made("1", "files", 4, 1), made("2", "webdataset", 4, 2), made("3", "files", 5, 2)
-        assert contents(one) == contents(two)
-        assert one.manifest.dataset_id == two.manifest.dataset_id != other.manifest.dataset_id
-        expected = [generate.image_sample(4, index, 2) for index in range(6)]
-        assert contents(one) == {
-            sample.key: (sample.fields["image"], int(sample.fields["label"])) for sample in expected
-        }
-
-    def test_the_manifest_says_how(self, dataset_root: Path) -> None:
-        manifest = read_manifest(dataset_root / "files")
-        assert (manifest.created["how"], manifest.created["seed"]) == ("generate", 3)
-        assert verify_dataset(dataset_root / "webdataset").manifest.dataset_id == manifest.dataset_id
-
-    def test_no_samples_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(DatasetError):
-            generate_dataset(tmp_path / "set", "resnet50", "tiny", "files", 0, num_processes=1)
-        assert not (tmp_path / "set").exists()
 
 
 def test_files_beside_those_of_the_samples_are_listed_and_checked(

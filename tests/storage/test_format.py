@@ -1,5 +1,6 @@
 """Digests, orders, manifests and the folder that appears only when it is whole."""
 
+import hashlib
 import os
 import shutil
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from blake3 import blake3
 
 from storage.format import (
     INDEX,
@@ -17,6 +19,7 @@ from storage.format import (
     Lane,
     Sample,
     content_digest,
+    data_file,
     dataset_id,
     dealt,
     file_digest,
@@ -28,6 +31,8 @@ from storage.format import (
     order,
     read_manifest,
 )
+from storage.loaders.reader import Recycled
+from storage.sample import fresh, read_at, read_whole
 
 
 def one_line(call: Callable[[], object]) -> str:
@@ -75,6 +80,35 @@ class TestDigests:
         (tmp_path / "one").write_bytes(b"x" * 100_000)
         (tmp_path / "two").write_bytes(b"x" * 99_999 + b"y")
         assert file_digest(tmp_path / "one") != file_digest(tmp_path / "two")
+        assert file_digest(tmp_path / "one") == f"blake3:{blake3(b'x' * 100_000).hexdigest(16)}"
+        old = hashlib.blake2b(b"x" * 100_000, digest_size=16).hexdigest()
+        assert file_digest(tmp_path / "one", like=old) == old
+
+    def test_of_an_empty_file(self, tmp_path: Path) -> None:
+        (tmp_path / "empty").touch()
+        assert file_digest(tmp_path / "empty") == f"blake3:{blake3(b'').hexdigest(16)}"
+
+    def test_of_an_array_depends_on_name_dtype_shape_and_values(self) -> None:
+        zeros = np.zeros((2, 3), np.float32)
+        others = [
+            {"image": zeros},
+            {"label": zeros},
+            {"image": zeros.astype(np.int32)},
+            {"image": zeros.reshape(3, 2)},
+            {"image": zeros + 1},
+            {"image": zeros.tobytes()},
+            {"image": zeros[0]},
+            {"image": np.zeros((), np.float32)},
+        ]
+        assert len({content_digest(Sample("k", some)) for some in others}) == len(others)
+
+    def test_of_an_array_does_not_depend_on_how_it_lies_in_memory(self) -> None:
+        values = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+        lying = [values, np.asfortranarray(values), np.repeat(values, 2, axis=1)[:, ::2]]
+        assert len({content_digest(Sample("k", {"image": some})) for some in lying}) == 1
+
+    def test_that_is_known_is_not_computed_again(self) -> None:
+        assert content_digest(Sample("k", {"image": b"x"}, digest="known")) == "known"
 
     def test_index_row_counts_all_fields(self) -> None:
         row = index_row(Sample("k", {"image": b"12345", "label": b"17"}), "there")
@@ -98,6 +132,52 @@ class TestOrder:
         shares = [dealt(23, Lane(index, count, 1, 0, True, 1)).tolist() for index in range(count)]
         assert sorted(row for share in shares for row in share) == list(range(23))
         assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+class TestDataFile:
+    def test_one_of_another_size_is_told_with_both(self, small: Callable[[str], Dataset]) -> None:
+        dataset = small("webdataset")
+        path = dataset.data_files()[0]
+        size = path.stat().st_size
+        assert data_file(dataset, path.name) == path
+        os.truncate(path, 100)
+        message = one_line(lambda: data_file(dataset, path.name))
+        assert message == f"{path}: 100 bytes, the manifest says {size}: truncated or changed"
+
+    def test_a_missing_one_is_named(self, small: Callable[[str], Dataset]) -> None:
+        dataset = small("webdataset")
+        assert one_line(lambda: data_file(dataset, "gone")) == f"{dataset.folder / 'gone'}: No such file or directory"
+
+
+class TestReadWhole:
+    def test_fills_memory_that_is_used_again(self, tmp_path: Path) -> None:
+        memory = Recycled()
+        for content in (b"first content", b"second", b"", b"the third and longest content of all"):
+            (tmp_path / "file").write_bytes(content)
+            assert read_whole(tmp_path / "file", "x", memory).tobytes() == content
+
+    def test_recycled_memory_grows_and_stays(self) -> None:
+        memory = Recycled()
+        first = memory("a", 1000)
+        assert memory("a", 900) is first and memory("a", 10) is first
+        assert memory("b", 900) is not first
+        assert len(memory("a", 5000)) >= 5000
+
+    def test_fresh_memory_is_that_of_one_sample(self) -> None:
+        assert fresh("a", 10) is not fresh("a", 10)
+
+    def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
+        message = one_line(lambda: read_whole(tmp_path / "gone", "x", fresh))
+        assert message == f"{tmp_path / 'gone'}: No such file or directory"
+
+    def test_a_folder_is_named(self, tmp_path: Path) -> None:
+        assert str(tmp_path) in one_line(lambda: read_whole(tmp_path, "x", fresh))
+
+    def test_one_that_ends_too_early_is_told(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_bytes(b"1234567")
+        with (tmp_path / "file").open("rb") as file:
+            message = one_line(lambda: read_at(file.fileno(), 3, fresh("x", 10), tmp_path / "file"))
+        assert message == f"{tmp_path / 'file'}: ends at byte 7, 6 bytes short: truncated"
 
 
 class TestInside:

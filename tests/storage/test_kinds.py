@@ -1,79 +1,17 @@
-"""Decoding and augmentation: pixels against independent computations, and what chance may do."""
+"""Random numbers, the registry's kinds, and sequences: widened, never reshaped."""
 
 import random
-from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pytest
-import simplejpeg
 import torch
 
+from storage import KINDS, load
 from storage.format import DatasetError, Sample
-from storage.generate import image_sample
-from storage.kinds import IMAGE, decode_image, decode_jpeg, random_crop, sample_rng
-from tests.storage.samples import jpeg
+from storage.kinds import MLM, TOKENS, decode_one, empty_batch, sample_rng
+from tests.storage.samples import MLM_PARAMS, PARAMS, TOKEN_PARAMS, some_samples
 
-Pixels = npt.NDArray[np.float64]
-IMAGENET = [(0.485, 0.229), (0.456, 0.224), (0.406, 0.225)]
-"""Mean and standard deviation of red, green and blue in ImageNet, as every published recipe has them."""
-MEAN, STD = np.array(IMAGENET).T[:, :, None, None]
-
-
-def image(content: bytes, label: bytes = b"3") -> Sample:
-    return Sample("the/key", {"image": content, "label": label}, source="/the/file.jpg")
-
-
-def encoded(pixels: npt.NDArray[np.uint8], colorspace: str, subsampling: str = "444") -> bytes:
-    return bytes(simplejpeg.encode_jpeg(pixels, quality=100, colorspace=colorspace, colorsubsampling=subsampling))
-
-
-def patches(channels: int) -> npt.NDArray[np.uint8]:
-    """Sixteen patches of one colour each, which a JPEG keeps nearly as they are."""
-    colours = np.random.default_rng(1).integers(0, 256, (4, 4, channels), dtype=np.uint8)
-    return np.kron(colours, np.ones((16, 16, 1), dtype=np.uint8))
-
-
-class TestDecodeJpeg:
-    def test_colours(self) -> None:
-        decoded = decode_jpeg(image(encoded(patches(3), "RGB")))
-        assert decoded.dtype == torch.uint8
-        assert np.abs(decoded.numpy().astype(int) - patches(3)).max() <= 3
-
-    def test_grey_becomes_three_equal_channels(self) -> None:
-        decoded = decode_jpeg(image(encoded(patches(1), "GRAY", "Gray"))).numpy().astype(int)
-        assert np.abs(decoded - np.repeat(patches(1), 3, axis=2)).max() <= 3
-
-    def test_cmyk_is_the_inverted_one_of_adobe(self) -> None:
-        source = patches(4).astype(int)
-        content = encoded(patches(4), "CMYK")
-        assert simplejpeg.decode_jpeg_header(content)[2] in ("CMYK", "YCCK")
-        expected = source[..., :3] * source[..., 3:] / 255
-        decoded = decode_jpeg(image(content))
-        assert decoded.shape == (64, 64, 3) and decoded.dtype == torch.uint8
-        assert np.abs(decoded.numpy() - expected).max() <= 5
-
-    @pytest.mark.parametrize("colorspace", ["RGB", "CMYK"])
-    def test_one_that_is_cut_off_is_named(self, colorspace: str) -> None:
-        content = encoded(patches(4 if colorspace == "CMYK" else 3), colorspace)
-        for length in (0, 20, len(content) // 2, len(content) - 2):
-            with pytest.raises(DatasetError) as raised:
-                decode_jpeg(image(content[:length]))
-            assert str(raised.value).startswith("/the/file.jpg: sample 'the/key': not a whole JPEG: ")
-            assert "\n" not in str(raised.value)
-
-    def test_a_damaged_one_is_named_or_decoded_but_never_ends_in_a_traceback(self) -> None:
-        whole = jpeg(3)
-        named = 0
-        for offset in range(0, len(whole), 3):
-            damaged = bytearray(whole)
-            damaged[offset] ^= 0xFF
-            try:
-                decode_jpeg(image(bytes(damaged)))
-            except DatasetError as error:
-                named += 1
-                assert "/the/file.jpg" in str(error)
-        assert named > 50
+RNG = random.Random(0)
 
 
 class TestRandomNumbers:
@@ -92,115 +30,79 @@ class TestRandomNumbers:
         assert sample_rng(1, 1, "1:a").random() != sample_rng(1, 11, "a").random()
 
 
-class TestRandomCrop:
-    @pytest.mark.parametrize(
-        ("width", "height"), [(500, 375), (375, 500), (64, 64), (1, 1), (2, 1), (1, 1000), (1000, 1), (3000, 20)]
-    )
-    def test_stays_inside(self, width: int, height: int) -> None:
-        rng = random.Random(0)
-        for _ in range(500):
-            left, top, w, h = random_crop(width, height, rng)
-            assert w >= 1 and h >= 1
-            assert left >= 0 and top >= 0
-            assert left + w <= width and top + h <= height
+class TestEveryKind:
+    @pytest.mark.parametrize("name", KINDS)
+    def test_fills_tensors_as_it_says(self, name: str) -> None:
+        kind = load(KINDS, name)
+        decoded = decode_one(kind, some_samples(1, name)[0], PARAMS[name], RNG)
+        said = kind.tensors(PARAMS[name])
+        assert kind.name == name
+        assert {key: (tensor.dtype, tuple(tensor.shape)) for key, tensor in decoded.items()} == said
 
-    def test_covers_the_ranges_of_area_and_shape(self) -> None:
-        rng = random.Random(1)
-        crops = [random_crop(800, 800, rng) for _ in range(4000)]
-        areas = [w * h / 640_000 for *_, w, h in crops]
-        shapes = [w / h for *_, w, h in crops]
-        assert 0.079 < min(areas) < 0.09 and 0.97 < max(areas) <= 1
-        assert 0.745 < min(shapes) < 0.77 and 1.30 < max(shapes) < 1.345
-        assert np.mean(np.log(shapes)) == pytest.approx(0, abs=0.02)
+    @pytest.mark.parametrize("name", KINDS)
+    def test_fills_every_element_of_its_row_and_no_other_row(self, name: str) -> None:
+        kind, sample = load(KINDS, name), some_samples(1, name)[0]
+        batches = [empty_batch(kind, PARAMS[name], 3) for _ in range(2)]
+        for batch, before in zip(batches, (77, 99), strict=True):
+            for tensor in batch.values():
+                tensor.fill_(before)
+            kind.decode(sample, PARAMS[name], random.Random(4), {key: tensor[1] for key, tensor in batch.items()})
+        for key, tensor in batches[0].items():
+            assert torch.equal(tensor[1], batches[1][key][1])
+            assert torch.all(tensor[0] == 77) and torch.all(tensor[2] == 77)
+            assert torch.all(batches[1][key][0] == 99)
 
-    def test_reaches_every_edge(self) -> None:
-        rng = random.Random(2)
-        crops = [random_crop(40, 30, rng) for _ in range(2000)]
-        assert min(left for left, *_ in crops) == 0 == min(top for _, top, *_ in crops)
-        assert max(left + w for left, _, w, _ in crops) == 40
-        assert max(top + h for _, top, _, h in crops) == 30
-        assert len({left for left, *_ in crops}) > 20
+    @pytest.mark.parametrize("name", KINDS)
+    def test_an_empty_batch_is_what_a_batch_of_samples_needs(self, name: str) -> None:
+        kind = load(KINDS, name)
+        for key, tensor in empty_batch(kind, PARAMS[name], 5).items():
+            dtype, shape = kind.tensors(PARAMS[name])[key]
+            assert (tensor.dtype, tuple(tensor.shape)) == (dtype, (5, *shape))
+            assert tensor.is_contiguous()
 
-    def test_area_is_drawn_evenly(self) -> None:
-        """Where every draw fits, a quarter of the crops falls into each quarter of the range of areas."""
-        rng = random.Random(3)
-        areas = [w * h / 1e6 for *_, w, h in (random_crop(1000, 1000, rng, (0.1, 0.5)) for _ in range(4000))]
-        counts, _ = np.histogram(areas, bins=4, range=(0.1, 0.5))
-        assert np.abs(counts / 4000 - 0.25).max() < 0.03
+    @pytest.mark.parametrize("name", ["volume", "mlm", "tokens"])
+    def test_a_sample_of_another_kind_is_named(self, name: str) -> None:
+        sample = Sample("the/key", {"image": b"jpeg", "label": b"0"}, source="/the/file")
+        with pytest.raises(DatasetError, match=r"/the/file: sample 'the/key': no array"):
+            decode_one(load(KINDS, name), sample, PARAMS[name], RNG)
 
-    @pytest.mark.parametrize(
-        ("width", "height", "expected"),
-        [(1000, 30, (480, 0, 40, 30)), (30, 1000, (0, 480, 30, 40)), (110, 100, (0, 0, 110, 100))],
-    )
-    def test_takes_the_centre_when_nothing_fits(
-        self, width: int, height: int, expected: tuple[int, int, int, int]
-    ) -> None:
-        assert random_crop(width, height, random.Random(0), scale=(4, 5)) == expected
+    def test_an_array_where_an_image_belongs_is_named(self) -> None:
+        volume = some_samples(1, "volume")[0]
+        sample = Sample("the/key", volume.fields, source="/the/file")
+        with pytest.raises(DatasetError, match=r"/the/file: sample 'the/key': no encoded 'image'"):
+            decode_one(load(KINDS, "image"), sample, PARAMS["image"], RNG)
 
 
-def resized(pixels: Pixels, size: int) -> Pixels:
-    """Bilinear with antialiasing, computed anew: a triangle as wide as the reduction, one axis after the other."""
-    for axis in (0, 1):
-        length = pixels.shape[axis]
-        scale = length / size
-        centre = (np.arange(size) + 0.5) * scale - 0.5
-        weights = np.maximum(0, 1 - np.abs(np.arange(length) - centre[:, None]) / max(scale, 1))
-        weights /= weights.sum(axis=1, keepdims=True)
-        pixels = np.moveaxis(np.tensordot(weights, pixels, axes=(1, axis)), 0, axis)
-    return pixels
+class TestSequences:
+    def test_bert_samples_are_widened(self) -> None:
+        for sample in some_samples(20, "mlm"):
+            decoded = decode_one(MLM, sample, MLM_PARAMS, RNG)
+            assert list(decoded) == list(sample.fields)
+            for name, values in sample.fields.items():
+                assert decoded[name].dtype == torch.int64
+                assert decoded[name].tolist() == values.tolist()
 
+    def test_windows_are_widened(self) -> None:
+        for sample in some_samples(20, "tokens"):
+            decoded = decode_one(TOKENS, sample, TOKEN_PARAMS, RNG)
+            assert decoded["tokens"].dtype == torch.int64
+            assert decoded["tokens"].tolist() == sample.fields["tokens"].tolist()
 
-class TestDecodeImage:
-    @pytest.mark.parametrize("size", [64, 224, 600])
-    def test_is_crop_resize_flip_normalise(self, size: int) -> None:
-        for index in range(4):
-            sample = image_sample(0, index, 10)
-            produced = decode_image(sample, {"image_size": size}, sample_rng(1, 2, sample.key))
-            rng = sample_rng(1, 2, sample.key)
-            pixels = simplejpeg.decode_jpeg(sample.fields["image"], "RGB").astype(np.float64)
-            left, top, width, height = random_crop(pixels.shape[1], pixels.shape[0], rng)
-            expected = resized(pixels[top : top + height, left : left + width], size)
-            if rng.random() < 0.5:
-                expected = expected[:, ::-1]
-            expected = (expected.transpose(2, 0, 1) / 255 - MEAN) / STD
-            assert produced["image"].shape == (3, size, size) and produced["image"].dtype == torch.float32
-            assert np.abs(produced["image"].numpy() - expected).max() < 1.1 / 255 / 0.224
-            assert np.abs(produced["image"].numpy() - expected).mean() < 0.6 / 255 / 0.224
+    def test_ids_beyond_the_signed_range_stay_positive(self) -> None:
+        sample = Sample("k", {"tokens": np.array([65535, 40000, 1], np.uint16)})
+        assert decode_one(TOKENS, sample, {"seq_len": 2}, RNG)["tokens"].tolist() == [65535, 40000, 1]
 
-    @pytest.mark.parametrize("colour", [(0, 0, 0), (255, 255, 255), (124, 116, 104)])
-    def test_normalises_each_channel_by_its_own_statistics(self, colour: tuple[int, int, int]) -> None:
-        content = encoded(np.full((40, 40, 3), colour, dtype=np.uint8), "RGB")
-        stored = simplejpeg.decode_jpeg(content, "RGB")[0, 0]
-        produced = decode_image(image(content), {"image_size": 8}, random.Random(0))["image"].numpy()
-        for channel, (mean, std) in enumerate(IMAGENET):
-            assert np.allclose(produced[channel], (stored[channel] / 255 - mean) / std, atol=1e-5)
+    @pytest.mark.parametrize("seq_len", [TOKEN_PARAMS["seq_len"] - 1, TOKEN_PARAMS["seq_len"] + 1, 0])
+    def test_windows_of_another_length_are_refused(self, seq_len: int) -> None:
+        with pytest.raises(DatasetError, match=rf"tokens has shape \(25,\), needed: \({seq_len + 1},\)"):
+            decode_one(TOKENS, some_samples(1, "tokens")[0], {"seq_len": seq_len}, RNG)
 
-    def test_mirrors_half_of_them(self) -> None:
-        ramp = np.tile(np.linspace(0, 255, 64).astype(np.uint8)[None, :, None], (64, 1, 3))
-        content = encoded(ramp, "RGB")
-        mirrored = 0
-        for number in range(400):
-            produced = decode_image(image(content), {"image_size": 8}, random.Random(number))["image"]
-            mirrored += bool(produced[0, 0, 0] > produced[0, 0, -1])
-        assert mirrored / 400 == pytest.approx(0.5, abs=0.1)
+    @pytest.mark.parametrize("changed", [{"seq_len": 31}, {"max_predictions": 6}])
+    def test_bert_samples_of_another_length_are_refused(self, changed: dict[str, int]) -> None:
+        with pytest.raises(DatasetError, match=r"has shape .*, needed: "):
+            decode_one(MLM, some_samples(1, "mlm")[0], {**MLM_PARAMS, **changed}, RNG)
 
-    @pytest.mark.parametrize(
-        "content", [encoded(patches(1), "GRAY", "Gray"), encoded(patches(4), "CMYK"), jpeg(1, 8, 8)]
-    )
-    def test_takes_whatever_imagenet_holds(self, content: bytes) -> None:
-        produced = decode_image(image(content), {"image_size": 32}, random.Random(0))["image"]
-        assert produced.shape == (3, 32, 32)
-        assert torch.isfinite(produced).all()
-
-    def test_label(self) -> None:
-        label = decode_image(image(jpeg(0), b"17"), {"image_size": 8}, random.Random(0))["label"]
-        assert label.item() == 17 and label.dtype == torch.int64
-
-    def test_a_label_that_is_no_number_is_named(self) -> None:
-        with pytest.raises(DatasetError, match=r"/the/file.jpg: sample 'the/key'"):
-            decode_image(image(jpeg(0), b"seventeen"), {"image_size": 8}, random.Random(0))
-
-    def test_the_kind_names_its_fields(self) -> None:
-        assert [field.name for field in IMAGE.fields] == ["image", "label"]
-        decode: Callable[..., dict[str, torch.Tensor]] = IMAGE.decode
-        assert list(decode(image(jpeg(0)), {"image_size": 8}, random.Random(0))) == ["image", "label"]
+    def test_a_scalar_is_not_broadcast(self) -> None:
+        sample = Sample("k", {"tokens": np.array(7, np.uint16)})
+        with pytest.raises(DatasetError, match="has shape"):
+            decode_one(TOKENS, sample, {"seq_len": 4}, RNG)

@@ -1,0 +1,47 @@
+"""Fixtures of the loaders' tests."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from storage.format import Dataset
+from storage.loaders import LoaderProtocol
+from storage.sample import fresh
+from storage.volumes import volume_sample
+from tests.storage.samples import store
+
+VOLUME_BYTES = 8_000_000
+PATCH = 64
+
+
+@pytest.fixture
+def settled() -> Callable[[LoaderProtocol, int], None]:
+    """Wait until a loader's readers have read so many samples; they must not go on."""
+
+    def wait(loader: LoaderProtocol, samples: int) -> None:
+        for _ in range(2000):
+            if loader.counts().samples >= samples:
+                break
+            time.sleep(0.01)
+        time.sleep(0.05)
+        assert loader.counts().samples == samples
+
+    return wait
+
+
+@pytest.fixture(scope="session")
+def large_volumes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Dataset]:
+    """Datasets of four volumes of known size, made once in each format that is asked for."""
+    root = tmp_path_factory.mktemp("large")
+    params = {"patch_size": PATCH, "mean_bytes": VOLUME_BYTES, "stdev_bytes": 1}
+    made: dict[str, Dataset] = {}
+
+    def make(form: str) -> Dataset:
+        if form not in made:
+            samples = [volume_sample(number, fresh, 0, params) for number in range(4)]
+            options = {"shard_samples": 1} if form in ("webdataset", "tfrecord") else {}
+            made[form] = store(samples, "volume", root / form, form, options)
+        return made[form]
+
+    return make

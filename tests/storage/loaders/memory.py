@@ -1,0 +1,113 @@
+"""What every loader must do with memory: batches are used again, hold until the next, and are few."""
+
+import gc
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from storage import LOADERS, load
+from storage.convert import in_order
+from storage.format import Dataset
+from storage.kinds import VOLUME
+from storage.loaders import LoaderProtocol
+from storage.spec import DataSpec
+from tests.storage.conftest import Made
+from tests.storage.loaders.conftest import PATCH, VOLUME_BYTES
+
+BATCH = 2
+BATCH_BYTES = BATCH * PATCH**3 * 5
+SLACK_BYTES = 12 << 20
+"""What an interpreter may do besides: allocator caches, imports on first use, page tables, h5py's chunk cache."""
+SAMPLES_HELD = {"files": 1, "hdf5": 1, "lmdb": 1, "tfrecord": 3, "webdataset": 4}
+"""Samples in a reader's memory: those of shards are parsed, wait in the buffer that mixes them, and are decoded."""
+
+
+class MemoryConformance:
+    """Beside `LoaderConformance`, whose `loaders` it uses."""
+
+    name: ClassVar[str]
+
+    def one_loader(self, dataset: Dataset, workers: int, prefetch: int) -> AbstractContextManager[list[LoaderProtocol]]:
+        building = partial(self.loaders, dataset, 1, workers)  # type: ignore[attr-defined]
+        return building(prefetch_factor=prefetch)
+
+    @pytest.mark.parametrize(("workers", "prefetch"), [(0, 1), (0, 3), (1, 1), (1, 4), (2, 1), (2, 3)])
+    @pytest.mark.parametrize("kind", ["image", "mlm"])
+    def test_batches_in_memory_are_no_more_than_queued_and_two(
+        self, made: Made, kind: str, workers: int, prefetch: int
+    ) -> None:
+        seen: dict[str, set[int]] = {}
+        with self.one_loader(made("files", kind), workers, prefetch) as (loader,):
+            for _ in range(60):
+                for name, tensor in next(loader).batch.items():
+                    seen.setdefault(name, set()).add(tensor.data_ptr())
+        for places in seen.values():
+            assert len(places) <= workers * prefetch + 2
+
+    @pytest.mark.parametrize("workers", [0, 1, 2])
+    @pytest.mark.parametrize("form", ["files", "lmdb", "webdataset"])
+    def test_a_batch_is_intact_until_the_next_is_asked_for(self, made: Made, form: str, workers: int) -> None:
+        """Readers run ahead meanwhile, as far as the queue lets them."""
+        with self.one_loader(made(form, "volume"), workers, 2) as (loader,):
+            for _ in range(12):
+                batch = next(loader).batch
+                before = {name: tensor.clone() for name, tensor in batch.items()}
+                time.sleep(0.01)
+                assert all(torch.equal(tensor, before[name]) for name, tensor in batch.items())
+
+    def test_rows_of_a_batch_are_of_the_samples_it_names(self, made: Made) -> None:
+        """Also when the same memory is filled for the tenth time."""
+        dataset = made("files", "tokens")
+        with self.one_loader(dataset, 2, 1) as (loader,):
+            for _ in range(40):
+                delivered = next(loader)
+                for at, row in enumerate(delivered.rows):
+                    tokens = np.load(dataset.data_files()[row])
+                    assert delivered.batch["tokens"][at].tolist() == tokens.tolist()
+
+    @pytest.mark.parametrize("workers", [0, 2])
+    @pytest.mark.parametrize("form", ["files", "hdf5", "lmdb", "tfrecord", "webdataset"])
+    def test_memory_stays_within_what_is_said(
+        self, large_volumes: Callable[[str], Dataset], form: str, workers: int
+    ) -> None:
+        """Resident: the batches, and for each reader the samples it holds; and no growth."""
+        dataset = large_volumes(form)
+        params = {"patch_size": PATCH}
+        prefetch, readers = 2, max(1, workers)
+        buffers = 1.125 * VOLUME_BYTES * SAMPLES_HELD[form]
+        spec = DataSpec(num_workers=workers, prefetch_factor=prefetch, pin_memory=False, shuffle_buffer=1)
+        pytest.importorskip("webdataset")  # imported by readers, else, and counted as theirs
+        list(in_order(dataset))
+        gc.collect()
+        before = resident_bytes()
+        loader = load(LOADERS, self.name)(dataset, spec, VOLUME, params, BATCH, 0, 1, 0)
+        try:
+            after = []
+            for number in range(60):
+                assert next(loader).batch["image"].shape == (BATCH, 1, PATCH, PATCH, PATCH)
+                if number in (20, 59):
+                    after.append(resident_bytes())
+        finally:
+            loader.close()
+        bound = (workers * prefetch + 2) * BATCH_BYTES + readers * buffers + SLACK_BYTES * (1 + workers)
+        assert after[0] - before <= bound
+        assert after[1] - after[0] <= SLACK_BYTES
+
+
+def resident_bytes() -> int:
+    """Memory of this process and its children: shared pages divided by those who share them, files' pages left out."""
+    total = 0
+    for process in [psutil.Process(), *psutil.Process().children()]:
+        for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name in ("Pss_Anon", "Pss_Shmem"):
+                total += int(value.split()[0]) << 10
+    return total

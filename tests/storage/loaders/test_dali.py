@@ -1,0 +1,425 @@
+"""Loader `dali`: the other loaders' samples, each exactly once an epoch; pixels differ by the interpolation alone."""
+
+import io
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from storage.convert import convert_dataset, generate_dataset, in_order
+from storage.format import Dataset, DatasetError, open_dataset
+from storage.kinds import IMAGE, MLM, VOLUME, Kind, decode_one, sample_rng
+from storage.loaders import dali_source
+from storage.loaders.dali import DaliLoader
+from storage.spec import DataSpec
+from tests.storage.samples import jpeg
+
+if find_spec("nvidia") is None or find_spec("nvidia.dali") is None:
+    pytest.skip("nvidia.dali is not installed", allow_module_level=True)
+
+FORMATS = ("files", "hdf5", "lmdb", "tfrecord", "webdataset")
+KINDS = {"image": IMAGE, "volume": VOLUME}
+PARAMS = {"image": {"image_size": 32}, "volume": {"patch_size": 16, "mean_bytes": 60_000, "stdev_bytes": 10_000}}
+NUM_SAMPLES = {"image": 48, "volume": 20}
+SHARD_SAMPLES = {"image": 6, "volume": 2}
+BATCH = 5
+"""Divides nothing, so batches straddle epochs."""
+SEED = 5
+EPOCHS = 2
+MAX_MEAN_DIFFERENCE, MIN_CORRELATION = (0.05, 0.99) if torch.cuda.is_available() else (0.01, 0.999)
+"""Of normalised pixels, whose standard deviation is about 1, within an image; 0.005 is the most that was seen without a
+GPU, whose decoder enlarges colours otherwise."""
+
+Made = dict[tuple[str, str], Dataset]
+Delivered = dict[tuple[int, int], dict[str, Tensor]]
+"""A sample's tensors by (epoch, row of the index)."""
+every_format = pytest.mark.parametrize("name", FORMATS)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """A dataset of each kind in each format; nobody may change it."""
+    root, datasets = tmp_path_factory.mktemp("dali"), {}
+    for kind, workload in (("image", "resnet50"), ("volume", "unet3d")):
+        first = root / kind / "files"
+        generate_dataset(
+            first, workload, "tiny", "files", NUM_SAMPLES[kind], seed=3, kind=kind, params=PARAMS[kind], num_processes=1
+        )
+        for name in FORMATS:
+            if name != "files":
+                options = {"shard_samples": SHARD_SAMPLES[kind]} if name in ("tfrecord", "webdataset") else {}
+                convert_dataset(first, root / kind / name, workload, "tiny", name, options, kind=kind)
+            datasets[kind, name] = open_dataset(root / kind / name)
+    return datasets
+
+
+@pytest.fixture
+def mine(made: Made, tmp_path: Path) -> Callable[[str], Dataset]:
+    """A copy of the images in a format, to be damaged."""
+
+    def copy(name: str) -> Dataset:
+        options = {"shard_samples": SHARD_SAMPLES["image"]} if name in ("tfrecord", "webdataset") else {}
+        convert_dataset(made["image", "files"].folder, tmp_path / name, "resnet50", "tiny", name, options)
+        return open_dataset(tmp_path / name)
+
+    return copy
+
+
+@contextmanager
+def loaders(
+    dataset: Dataset, ranks: int = 1, workers: int = 1, seed: int = SEED, **spec: object
+) -> Iterator[list[DaliLoader]]:
+    """One loader per rank, as a job of that many ranks would build them."""
+    kind, built = dataset.manifest.kind, []
+    asked = DataSpec.model_validate({"num_workers": workers, **spec})
+    try:
+        for rank in range(ranks):
+            built.append(DaliLoader(dataset, asked, KINDS[kind], PARAMS[kind], BATCH, rank, ranks, seed))
+        yield built
+    finally:
+        for loader in built:
+            loader.close()
+
+
+def deliver(dataset: Dataset, ranks: int, workers: int) -> Delivered:
+    """All samples of the first epochs, asserting that none came twice with the same epoch."""
+    delivered: Delivered = {}
+    size = dataset.manifest.num_samples
+    seen: Counter[int] = Counter()
+    with loaders(dataset, ranks, workers) as built:
+        for _ in range(4 * EPOCHS * size // (ranks * BATCH)):
+            for loader in built:
+                batch, rows, epochs = next(loader)
+                assert len(rows) == len(epochs) == BATCH
+                for number, place in enumerate(zip(epochs, rows, strict=True)):
+                    assert place not in delivered, f"(epoch, row) {place} came twice"
+                    delivered[place] = {name: tensor[number].clone() for name, tensor in batch.items()}
+                    seen[place[0]] += 1
+            if all(seen[epoch] == size for epoch in range(EPOCHS)):
+                return {place: value for place, value in delivered.items() if place[0] < EPOCHS}
+    raise AssertionError(f"samples by epoch: {seen}, expected {size}")
+
+
+def expected(dataset: Dataset) -> Iterator[tuple[tuple[int, int], dict[str, Tensor]]]:
+    """What the other loaders deliver."""
+    kind = dataset.manifest.kind
+    for sample in in_order(dataset):
+        for epoch in range(EPOCHS):
+            yield (
+                (epoch, sample.index),
+                decode_one(KINDS[kind], sample, PARAMS[kind], sample_rng(SEED, epoch, sample.key)),
+            )
+
+
+def alike(image: Tensor, other: Tensor) -> bool:
+    """Whether two images differ by interpolation at most."""
+    correlation = float(np.corrcoef(image.flatten(), other.flatten())[0, 1])
+    return float((image - other).abs().mean()) < MAX_MEAN_DIFFERENCE and correlation > MIN_CORRELATION
+
+
+def check(dataset: Dataset, delivered: Delivered) -> None:
+    wanted = dict(expected(dataset))
+    assert delivered.keys() == wanted.keys()
+    for place, sample in wanted.items():
+        found = delivered[place]
+        assert {name: (tensor.dtype, tensor.shape) for name, tensor in found.items()} == {
+            name: (tensor.dtype, tensor.shape) for name, tensor in sample.items()
+        }
+        assert torch.equal(found["label"].cpu(), sample["label"]), place
+        if dataset.manifest.kind == "volume":
+            assert torch.equal(found["image"].cpu(), sample["image"]), place
+        else:
+            assert alike(found["image"].cpu(), sample["image"]), place
+
+
+class TestExactlyOnce:
+    @every_format
+    @pytest.mark.parametrize("kind", sorted(KINDS))
+    @pytest.mark.parametrize(("ranks", "workers"), [(1, 1), (2, 0), (4, 2)])
+    def test_every_epoch_holds_each_sample_once_and_as_others_deliver_it(
+        self, made: Made, name: str, kind: str, ranks: int, workers: int
+    ) -> None:
+        check(made[kind, name], deliver(made[kind, name], ranks, workers))
+
+    @pytest.mark.parametrize("name", ["tfrecord", "webdataset"])
+    @pytest.mark.parametrize("list_samples", [1, 7, 20])
+    def test_wherever_the_lists_of_shards_end(
+        self, made: Made, monkeypatch: pytest.MonkeyPatch, name: str, list_samples: int
+    ) -> None:
+        monkeypatch.setattr(dali_source, "LIST_SAMPLES", list_samples)
+        check(made["image", name], deliver(made["image", name], 1, 1))
+
+    def test_with_an_index_beside_each_tar_shard(self, made: Made, mine: Callable[[str], Dataset]) -> None:
+        dataset = mine("webdataset")
+        for path in dataset.folder.glob("*.tar"):
+            subprocess.run([Path(sys.executable).with_name("wds2idx"), path, f"{path}.idx"], check=True)
+        check(dataset, deliver(dataset, 2, 1))
+
+
+class TestPixels:
+    def test_of_grey_and_cmyk_and_turned_and_png_images(self, tmp_path: Path) -> None:
+        """Exif's orientation is left alone, as the other loaders do."""
+        folder, exif = tmp_path / "images" / "class", Image.Exif()
+        folder.mkdir(parents=True)
+        exif[0x0112] = 6
+        photograph = Image.open(io.BytesIO(jpeg(1, 64, 96)))
+        photograph.convert("L").save(folder / "grey.jpg")
+        photograph.convert("CMYK").save(folder / "cmyk.jpg")
+        photograph.save(folder / "turned.jpg", exif=exif)
+        photograph.save(folder / "progressive.jpg", progressive=True)
+        photograph.save(folder / "colour.png")
+        photograph.convert("LA").save(folder / "transparent.png")
+        convert_dataset(folder.parent, tmp_path / "set", "resnet50", "tiny", "files")
+        dataset = open_dataset(tmp_path / "set")
+        assert dataset.manifest.num_samples == 6
+        check(dataset, deliver(dataset, 1, 1))
+
+
+class TestOrder:
+    def taken(self, dataset: Dataset, seed: int = SEED, **spec: object) -> list[tuple[int, int]]:
+        """(epoch, row) of the first two epochs' worth of samples, in the order of delivery."""
+        number = 2 * dataset.manifest.num_samples
+        with loaders(dataset, seed=seed, **spec) as (loader,):
+            batches = [next(loader) for _ in range(-(-number // BATCH))]
+        return [place for batch in batches for place in zip(batch.epochs, batch.rows, strict=True)][:number]
+
+    @every_format
+    @pytest.mark.parametrize("kind", sorted(KINDS))
+    def test_is_the_same_for_the_same_seed_and_new_for_each_seed_and_epoch(
+        self, made: Made, name: str, kind: str
+    ) -> None:
+        dataset = made[kind, name]
+        first = self.taken(dataset)
+        assert first == self.taken(dataset, workers=2)
+        assert first != self.taken(dataset, seed=6)
+        epochs = [[row for epoch, row in first if epoch == number] for number in range(EPOCHS)]
+        assert epochs[0] != epochs[1] and sorted(epochs[0]) == sorted(epochs[1]) != epochs[0]
+
+    @every_format
+    def test_is_that_of_the_index_when_nothing_is_shuffled(self, made: Made, name: str) -> None:
+        dataset = made["image", name]
+        size = dataset.manifest.num_samples
+        taken = self.taken(dataset, shuffle=False)
+        assert taken == [(number // size, number % size) for number in range(2 * size)]
+
+
+def settled(loader: DaliLoader, samples: int) -> bool:
+    """Whether it comes to rest at that many samples."""
+    deadline = time.monotonic() + 20
+    while loader.counts().samples < samples and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    return loader.counts().samples == samples
+
+
+class TestQueue:
+    @pytest.mark.parametrize(("kind", "name"), [("image", "files"), ("image", "webdataset"), ("volume", "hdf5")])
+    @pytest.mark.parametrize("prefetch", [1, 3])
+    def test_holds_so_many_batches_at_rest(self, made: Made, kind: str, name: str, prefetch: int) -> None:
+        with loaders(made[kind, name], workers=2, prefetch_factor=prefetch) as (loader,):
+            assert loader.queue_batches == prefetch
+            for consumed in range(4):
+                assert settled(loader, (consumed + prefetch) * BATCH), (consumed, loader.counts())
+                next(loader)
+            for _ in range(6):
+                next(loader)
+            assert settled(loader, (10 + prefetch) * BATCH)
+
+    @every_format
+    def test_holds_none_without_workers(self, made: Made, name: str) -> None:
+        with loaders(made["image", name], workers=0) as (loader,):
+            assert loader.queue_batches == 0
+            next(loader)
+            assert settled(loader, BATCH)
+
+    @every_format
+    def test_stored_bytes_are_those_of_the_index(self, made: Made, name: str) -> None:
+        dataset = made["image", name]
+        with loaders(dataset, workers=0) as (loader,):
+            rows = [row for _ in range(3) for row in next(loader).rows]
+            counts = loader.counts()
+        assert counts.stored_bytes == dataset.index["bytes"][rows].sum()
+        assert counts.read_s > 0 and counts.decode_s > 0
+
+    def test_storage_bytes_are_this_processs(self, made: Made) -> None:
+        with loaders(made["image", "files"]) as (loader,):
+            assert (loader.storage_bytes() is None) == (not os.access("/proc/self/io", os.R_OK))
+
+    @pytest.mark.parametrize("kind", sorted(KINDS))
+    def test_a_batch_stays_as_it_is_until_the_next_is_asked_for(self, made: Made, kind: str) -> None:
+        with loaders(made[kind, "files"], workers=2, prefetch_factor=4) as (loader,):
+            for turn in range(1, 6):
+                batch = next(loader).batch
+                before = {name: tensor.clone() for name, tensor in batch.items()}
+                assert settled(loader, (turn + 4) * BATCH)
+                assert all(torch.equal(batch[name], tensor) for name, tensor in before.items())
+
+
+def complaint(dataset: Dataset, workers: int = 1) -> str:
+    """The DatasetError of two epochs; it is raised again when asked again."""
+    with pytest.raises(DatasetError) as raised, loaders(dataset, workers=workers) as (loader,):
+        try:
+            for _ in range(2 * dataset.manifest.num_samples // BATCH):
+                next(loader)
+        except DatasetError as error:
+            with pytest.raises(DatasetError) as again:
+                next(loader)
+            assert again.value is error
+            raise
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+class TestDamage:
+    def overwrite(self, dataset: Dataset, offset: int, content: bytes) -> str:
+        """Write over the fourth image at an offset (from its end where negative); its file, key and place."""
+        victim = list(in_order(dataset))[3]
+        path, image = Path(victim.source), bytes(victim.fields["image"])
+        stored = bytearray(path.read_bytes())
+        start = stored.index(image) + offset + (len(image) if offset < 0 else 0)
+        stored[start : start + len(content)] = content
+        path.write_bytes(stored)
+        return f"{path}: sample {victim.key!r}"
+
+    @every_format
+    @pytest.mark.parametrize("workers", [0, 1])
+    def test_within_a_header_names_file_and_key(self, mine: Callable[[str], Dataset], name: str, workers: int) -> None:
+        dataset = mine(name)
+        named = self.overwrite(dataset, 20, b"\xff" * 300)
+        assert complaint(dataset, workers).startswith(f"{named}: not a whole JPEG")
+
+    @every_format
+    def test_at_the_end_which_dali_would_pass(self, mine: Callable[[str], Dataset], name: str) -> None:
+        dataset = mine(name)
+        named = self.overwrite(dataset, -1000, bytes(1000))
+        assert complaint(dataset).startswith(f"{named}: not a whole JPEG")
+
+    def test_that_only_the_decoder_notices(self, mine: Callable[[str], Dataset]) -> None:
+        """A quantisation table is missing, though the header can be read."""
+        dataset = mine("files")
+        victim = list(in_order(dataset))[3]
+        image = bytes(victim.fields["image"])
+        named = self.overwrite(dataset, image.index(b"\xff\xdb"), b"\xff\xec")
+        assert complaint(dataset).startswith(f"{named}: not a whole JPEG")
+
+    @every_format
+    @pytest.mark.parametrize("workers", [0, 1])
+    def test_a_file_that_vanished_is_named(self, mine: Callable[[str], Dataset], name: str, workers: int) -> None:
+        dataset = mine(name)
+        victim = Path(list(in_order(dataset))[3].source)
+        victim.unlink()
+        assert complaint(dataset, workers) == f"{victim}: No such file or directory"
+
+    @every_format
+    def test_a_file_that_was_cut_short_is_named(self, mine: Callable[[str], Dataset], name: str) -> None:
+        dataset = mine(name)
+        victim = Path(list(in_order(dataset))[3].source)
+        os.truncate(victim, victim.stat().st_size // 2)
+        assert str(victim) in complaint(dataset) and "truncated" in complaint(dataset)
+
+    def test_a_corrupt_tar_is_named(self, mine: Callable[[str], Dataset]) -> None:
+        dataset = mine("webdataset")
+        victim = dataset.folder / dataset.manifest.files[2].path
+        victim.write_bytes(b"\x01" * victim.stat().st_size)
+        assert str(victim) in complaint(dataset)
+
+    def test_an_image_of_another_class_is_refused(self, mine: Callable[[str], Dataset]) -> None:
+        dataset = mine("webdataset")
+        victim = list(in_order(dataset))[3]
+        path, member = Path(victim.source), f"{victim.key}.cls".encode()
+        stored = bytearray(path.read_bytes())
+        place = stored.index(member) + 512
+        assert stored[place : place + 1] == bytes(victim.fields["label"])
+        stored[place] = ord("9")
+        path.write_bytes(stored)
+        assert complaint(dataset) == (
+            f"{path}: sample {victim.key!r} (row 3): class 9 stands where the index has {int(victim.fields['label'])}"
+        )
+
+    def test_records_in_another_order_are_refused(self, mine: Callable[[str], Dataset]) -> None:
+        dataset = mine("tfrecord")
+        index = next(dataset.folder.glob("*0.tfrecord.idx"))
+        lines = index.read_text().splitlines(keepends=True)
+        index.write_text("".join(reversed(lines)))
+        assert "stands where the index has" in complaint(dataset)
+        assert str(index.with_suffix("")) in complaint(dataset)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("name", ["tfrecord", "webdataset"])
+    def test_more_ranks_than_shards(self, made: Made, name: str) -> None:
+        """A rank is one reader, whatever its number of threads."""
+        dataset = made["image", name]
+        with loaders(dataset, 8, 2):
+            pass
+        with pytest.raises(DatasetError, match="8 shards < 9 readers") as raised, loaders(dataset, 9, 0):
+            pass
+        assert str(dataset.folder) in str(raised.value)
+
+    def build(self, dataset: Dataset, kind: Kind) -> None:
+        DaliLoader(dataset, DataSpec(), kind, PARAMS["image"], BATCH, 0, 1, SEED)
+
+    def test_a_kind_that_dali_does_not_decode(self, made: Made) -> None:
+        with pytest.raises(DatasetError, match="loader dali decodes image and volume samples, not mlm"):
+            self.build(made["image", "files"], MLM)
+
+    def test_without_dali(self, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("storage.find_spec", lambda module: None)
+        with pytest.raises(DatasetError, match=r"not installed: pip install 'benchsuite\[dali\]'"):
+            self.build(made["image", "files"], IMAGE)
+
+    def test_with_a_dali_that_cannot_be_imported(self, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "nvidia.dali.pipeline", None)
+        with pytest.raises(DatasetError, match=r"pip install 'benchsuite\[dali\]'"):
+            self.build(made["image", "files"], IMAGE)
+
+
+class TestClose:
+    @pytest.mark.parametrize("workers", [0, 2])
+    @pytest.mark.parametrize("taken", [0, 3])
+    def test_twice_does_no_harm(self, made: Made, workers: int, taken: int) -> None:
+        with loaders(made["image", "webdataset"], workers=workers) as (loader,):
+            for _ in range(taken):
+                next(loader)
+            started = time.monotonic()
+            loader.close()
+            loader.close()
+            assert time.monotonic() - started < 4
+            with pytest.raises(StopIteration):
+                next(loader)
+
+
+SCRIPT = """
+import os, sys
+from pathlib import Path
+import torch
+from storage.format import open_dataset
+from storage.kinds import IMAGE
+from storage.loaders.dali import DaliLoader
+from storage.spec import DataSpec
+
+assert "nvidia.dali" not in sys.modules
+for _ in range(2):
+    child = os.fork()
+    if not child:
+        loader = DaliLoader(open_dataset(Path(sys.argv[1])), DataSpec(), IMAGE, {"image_size": 32}, 5, 0, 1, 0)
+        next(loader)
+        loader.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_works_in_processes_forked_after_torch_was_imported(made: Made) -> None:
+    subprocess.run([sys.executable, "-c", SCRIPT, made["image", "files"].folder], check=True, timeout=60)
