@@ -74,11 +74,11 @@ class Feed:
         return delivered.batch
 
     def wait_full(self) -> bool:
-        """Wait until the readers have filled the queue and rest; False when they have not in time."""
+        """Wait until the readers have filled the queue and rest; False when they have not in time, or one failed."""
         wanted = (self.consumed_batches + self.loader.queue_batches) * self.batch_size
         deadline = time.monotonic() + FILL_TIMEOUT_S
-        while self.loader.counts().samples < wanted:
-            if time.monotonic() > deadline:
+        while (counts := self.loader.counts()).samples < wanted:
+            if counts.failed or time.monotonic() > deadline:
                 return False
             time.sleep(0.001)
         return True

@@ -137,7 +137,7 @@ def loader_figures(spec: TrialSpec, results: Sequence[RankResult]) -> dict[str, 
     sustained_share = sum(window.sustained for window in loader) / sum(window.consumed for window in loader)
     produced = sum(block.produced_samples for block in blocks)
     read_s, decode_s = sum(block.read_s for block in blocks), sum(block.decode_s for block in blocks)
-    readers = max(1, spec.data.num_workers) * spec.ranks
+    readers = spec.data.readers * spec.ranks
     return {
         "au": utilization(results, spec.global_batch),
         "ceiling_step_s": ceiling_step_s(results),

@@ -26,7 +26,7 @@ from storage.format import (
     inside,
     text,
 )
-from storage.sample import Allocate, Array, DatasetError, Sample, Value, read_whole
+from storage.sample import Allocate, Array, DatasetError, Sample, Value, num_bytes, read_whole
 
 VOLUME_SUFFIXES: Mapping[str, str] = {"image": "x", "label": "y"}
 """How the arrays of a volume are named in files."""
@@ -78,9 +78,10 @@ def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
             fields["label"] = str(entry["label"]).encode()
         sample = Sample(text(entry["key"]), fields, int(row), str(path))
         if sample.stored_bytes != entry["bytes"]:
-            raise DatasetError(
-                f"{path}: {sample.stored_bytes} bytes, the index says {entry['bytes']}: truncated or changed"
-            )
+            beside = num_bytes(fields["label"]) if dataset.manifest.kind == "image" else 0
+            found, said = sample.stored_bytes - beside, entry["bytes"] - beside
+            what = f"{found} bytes, the index says {said}: truncated or changed"
+            raise DatasetError(f"{path}: sample {sample.key!r}: {what}")
         yield sample
 
 

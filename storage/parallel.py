@@ -7,6 +7,7 @@ import signal
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from multiprocessing import get_context
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from storage.sample import Allocate, Sample, Value, content_digest
+from storage.sample import Allocate, DatasetError, Sample, Value, content_digest
 
 Make = Callable[[int, Allocate], Sample]
 """Makes the sample of an index. Of what it allocates (once a sample) its arrays may be views."""
@@ -50,7 +51,11 @@ def in_parallel(make: Make, count: int, processes: int) -> Generator[Sample]:
             if not pending:
                 return
             future, slot = pending.popleft()
-            yield _unpacked(future.result(), slot)
+            try:
+                sample = future.result()
+            except BrokenProcessPool as error:
+                raise DatasetError("a process that makes samples was killed: out of memory?") from error
+            yield _unpacked(sample, slot)
             free.append(slot)
     finally:
         pool.shutdown(cancel_futures=True)

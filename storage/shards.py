@@ -23,14 +23,14 @@ class Pool:
         self._free: list[npt.NDArray[np.uint8]] = []
 
     def __call__(self, name: str, num_bytes: int) -> npt.NDArray[np.uint8]:
-        """At least `num_bytes`: the smallest free memory that holds them, or new memory."""
-        fitting = [memory for memory in self._free if len(memory) >= num_bytes]
-        found = min(fitting, key=len) if fitting else np.empty(num_bytes + num_bytes // 8, np.uint8)
-        if fitting:
-            self._free = [memory for memory in self._free if memory is not found]
-        elif self._free:
+        """At least `num_bytes`: the smallest free memory that holds them, or new memory instead of the largest free."""
+        self._free.sort(key=len)
+        for place, memory in enumerate(self._free):
+            if len(memory) >= num_bytes:
+                return self._free.pop(place)
+        if self._free:
             self._free.pop()
-        return found
+        return np.empty(num_bytes + num_bytes // 8, np.uint8)
 
     def release(self, used: list[npt.NDArray[np.uint8]]) -> None:
         """Nobody looks any more at these, of which each is a slice of what was given out."""

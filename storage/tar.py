@@ -32,6 +32,25 @@ def write(folder: Path, samples: Iterable[Sample], shard_samples: int = DEFAULT_
             for sample in run:
                 writer.write({"__key__": sample.key, **_members(sample)})
                 yield index_row(sample, name)
+        _write_places(folder / name)
+
+
+def _write_places(path: Path) -> None:
+    """Write where each member of a shard lies to an index beside it, in the text form that DALI reads (v1.2).
+
+    A name with white space cannot stand in it; such a shard gets none, and DALI looks through the shard itself.
+    """
+    samples: dict[str, list[str]] = {}
+    with tarfile.open(path) as tar:
+        for member in tar:
+            folder, slash, name = member.name.rpartition("/")
+            key, _, extension = name.partition(".")
+            place = f"{extension} {member.offset_data} {member.size} {member.name}"
+            samples.setdefault(f"{folder}{slash}{key}", []).append(place)
+            if len(place.split()) != 4:
+                return
+    lines = [f"v1.2 {len(samples)}", *map(" ".join, samples.values())]
+    path.with_name(f"{path.name}.idx").write_text("\n".join(lines) + "\n")
 
 
 def _members(sample: Sample) -> dict[str, bytes]:

@@ -14,10 +14,6 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from storage.examples import IMAGE as IMAGE
-from storage.examples import LABEL as LABEL
-from storage.examples import VOLUME as VOLUME
-from storage.examples import _example as _example
 from storage.examples import decode, encode
 from storage.fields import KIND_FIELDS
 from storage.format import Dataset, Format, IndexRow, Lane, data_file, dealt, index_row

@@ -22,6 +22,8 @@ class ReaderCounts:
     """Seconds in reading, summed over readers."""
     decode_s: float
     """Seconds in decoding and augmenting, summed over readers."""
+    failed: bool = False
+    """Whether a reader has stumbled: asking for its batch raises why."""
 
 
 class Delivered(NamedTuple):

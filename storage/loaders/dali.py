@@ -7,8 +7,8 @@ volumes, whose patches are cut as they are read, DALI flips the axes.
 
 Images as files, in tar shards or TFRecords are read by DALI itself, the rest as its format reads it. DALI's readers mix
 no samples in an order that can be known: a sharded format's shards are shuffled, the samples in each come as they are
-stored, and data.shuffle_buffer is not applied. They verify no checksums: that an image ends where it must, its size or
-key and its class are compared with the index, but libjpeg-turbo decodes past damage within the compressed data.
+stored, and data.shuffle_buffer is not applied. They verify no checksums: samples of TFRecords are compared with
+the index by content, others by size and class; libjpeg-turbo decodes past damage within the compressed data.
 
 A thread keeps the pipelines going, so that reading and drawing random numbers are not the training step's time.
 """
@@ -84,6 +84,7 @@ class DaliLoader:
                     self._schedule()
                 self._ready.put(self._take())
         except BaseException as error:
+            self._counts = replace(self._counts, failed=True)
             self._ready.put(error)
 
     def _schedule(self) -> None:

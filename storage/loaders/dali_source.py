@@ -23,7 +23,7 @@ from storage.fields import encoded
 from storage.format import Dataset, Lane, data_file, dealt, inside, text
 from storage.kinds import image_label
 from storage.loaders.reader import Reading
-from storage.sample import Allocate, DatasetError, Sample, fresh
+from storage.sample import Allocate, DatasetError, Sample, content_digest, fresh
 from storage.shards import first_rows, shards
 
 LIST_SAMPLES = 2048
@@ -198,7 +198,13 @@ def _record_sample(reading: Reading, place: Place, values: list[Bytes]) -> Encod
         raise DatasetError(
             f"{source_of(reading, place[0])}: sample {found!r} stands where the index has {said!r} (row {place[0]})"
         )
-    return Encoded(image, int(label[0]) if len(label) else -1, *place)
+    number = int(label[0]) if len(label) else -1
+    fields = {"image": image.tobytes(), "label": str(number).encode()}
+    if content_digest(Sample(found, fields)) != text(reading.dataset.index["digest"][place[0]]):
+        raise DatasetError(
+            f"{source_of(reading, place[0])}: sample {found!r}: its checksum is not the index's: damaged"
+        )
+    return Encoded(image, number, *place)
 
 
 READERS = {

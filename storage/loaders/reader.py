@@ -24,7 +24,7 @@ from storage.loaders import Batch, ReaderCounts
 from storage.sample import DatasetError, Sample
 from storage.spec import DataSpec
 
-NUM_COUNTERS = 4  # samples, stored bytes, read seconds, decode seconds
+NUM_COUNTERS = 5  # samples, stored bytes, read seconds, decode seconds, failures
 _ALIGNMENT = 64
 Filled = tuple[list[int], list[int]]
 """Rows of the index and epochs of the samples that were put into a slot."""
@@ -86,8 +86,8 @@ def shared_counters(readers: int) -> npt.NDArray[np.float64]:
 
 def counted(counters: npt.NDArray[np.float64]) -> ReaderCounts:
     """What all readers have done."""
-    samples, stored, read_s, decode_s = counters.sum(axis=0)
-    return ReaderCounts(int(samples), int(stored), float(read_s), float(decode_s))
+    samples, stored, read_s, decode_s, failures = counters.sum(axis=0)
+    return ReaderCounts(int(samples), int(stored), float(read_s), float(decode_s), bool(failures))
 
 
 @dataclass
@@ -132,6 +132,13 @@ class Reader:
 
     def fill(self, slot: Slot) -> Filled:
         """Decode the next samples into a slot."""
+        try:
+            return self._fill(slot)
+        except BaseException:
+            self._counters[-1] += 1
+            raise
+
+    def _fill(self, slot: Slot) -> Filled:
         rows, epochs = [], []
         reading = self._reading
         for row in slot.rows:
@@ -140,7 +147,7 @@ class Reader:
             read = time.perf_counter()
             reading.kind.decode(sample, reading.params, sample_rng(reading.seed, epoch, sample.key), row)
             done = time.perf_counter()
-            self._counters += (1, sample.stored_bytes, read - started, done - read)
+            self._counters += (1, sample.stored_bytes, read - started, done - read, 0)
             rows.append(sample.index)
             epochs.append(epoch)
         return rows, epochs

@@ -18,10 +18,10 @@ from benchsuite.measure import Feed, Stepper, interleaved_blocks
 from benchsuite.metrics import figures
 from benchsuite.ranks import Heartbeat, RankResult
 from benchsuite.spec import TrialSpec, parse_trial
+from storage import LOADERS, load
 from storage.format import Sample, open_dataset
 from storage.kinds import Kind
 from storage.loaders import Batch
-from storage.loaders.torch import TorchLoader
 from workloads.parallel.apply import StepClock, Training
 
 BATCH = 4
@@ -39,17 +39,25 @@ def wait(seconds: float) -> None:
         pass
 
 
-def slow_decode(sample: Sample, params: Mapping[str, int], rng: random.Random) -> dict[str, Tensor]:
+def slow_decode(sample: Sample, params: Mapping[str, int], rng: random.Random, row: Mapping[str, Tensor]) -> None:
     wait(SAMPLE_S)
-    return {"image": torch.zeros(3)}
+    row["image"].zero_()
 
 
-def measured(root: Path, folder: Path, workers: int, prefetch: int, step_s: float, steps: int) -> dict[str, float]:
+def measured(
+    root: Path, folder: Path, workers: int, prefetch: int, step_s: float, steps: int, loader_name: str = "torch"
+) -> dict[str, float]:
     """Figures of a trial whose every duration is known."""
     spec: TrialSpec = parse_trial(
         {
             "workload": "resnet50",
-            "data": {"root": str(root), "num_workers": workers, "prefetch_factor": prefetch, "pin_memory": False},
+            "data": {
+                "root": str(root),
+                "loader": loader_name,
+                "num_workers": workers,
+                "prefetch_factor": prefetch,
+                "pin_memory": False,
+            },
             "batch_size": BATCH,
             "measure": {"steps": steps},
         }
@@ -63,8 +71,8 @@ def measured(root: Path, folder: Path, workers: int, prefetch: int, step_s: floa
         return torch.zeros(())
 
     dataset = open_dataset(root / "files")
-    kind = Kind("slow", (), slow_decode)
-    loader = TorchLoader(dataset, spec.data, kind, {}, BATCH, 0, 1, 0)
+    kind = Kind("slow", lambda params: {"image": (torch.float32, (3,))}, slow_decode)
+    loader = load(LOADERS, loader_name)(dataset, spec.data, kind, {}, BATCH, 0, 1, 0)
     feed = Feed(loader, dataset, BATCH)
     stepper = Stepper(Training(step, dict), HostClock(), Heartbeat(folder, 0))
     blocks = interleaved_blocks(stepper, feed, feed(), layout(spec))
@@ -72,6 +80,7 @@ def measured(root: Path, folder: Path, workers: int, prefetch: int, step_s: floa
     return figures(spec, [RankResult(0, "ok", blocks=blocks, final_loss=0.0)])
 
 
+@pytest.mark.parametrize("loader", ["torch", "threads"])
 @pytest.mark.parametrize(
     ("workers", "prefetch", "step_s", "truth"),
     [
@@ -84,9 +93,9 @@ def measured(root: Path, folder: Path, workers: int, prefetch: int, step_s: floa
     ],
 )
 def test_au_is_the_truth(
-    dataset_root: Path, tmp_path: Path, workers: int, prefetch: int, step_s: float, truth: float
+    dataset_root: Path, tmp_path: Path, workers: int, prefetch: int, step_s: float, truth: float, loader: str
 ) -> None:
-    found = measured(dataset_root, tmp_path, workers, prefetch, step_s, steps=24)
+    found = measured(dataset_root, tmp_path, workers, prefetch, step_s, 24, loader)
     assert found["au"] == pytest.approx(truth, abs=TOLERANCE)
     parts = [found[f"{name}_s"] for name in ("load", "h2d", "forward", "backward", "update")]
     assert sum(parts) == pytest.approx(found["step_s_mean"])

@@ -136,9 +136,16 @@ class TestUsageErrors:
             (["report", "--format", "xml"], ["--format", "'xml'", "json"]),
             (["results", "show"], ["benchsuite-store", "--store"]),
             (["results", "show", "--store", "gone"], ["gone"]),
-            (["data", "generate", "new", "--format", "hdf5"], ["--format 'hdf5'", "not yet supported", "webdataset"]),
+            (["data", "generate", "new", "--format", "hdf"], ["--format 'hdf'", "is unknown", "nearest: hdf5"]),
             (["data", "generate", "new", "--format", "fils"], ["--format 'fils'", "nearest: files"]),
-            (["data", "generate", "new", "--workload", "bert"], ["--workload 'bert'", "not yet supported"]),
+            (["data", "generate", "new", "--workload", "bertt"], ["--workload 'bertt'", "nearest: bert"]),
+            (["data", "generate", "new", "--format", "tokens"], ["format tokens stores tokens samples, not image"]),
+            (["data", "generate", "new", "--format", "hdf5", "-o", "file_sample=2"], ["nearest: file_samples"]),
+            (["data", "generate", "new", "--format", "hdf5", "-o", "file_samples=x"], ["file_samples", "whole number"]),
+            (["data", "generate", "new", "--format", "hdf5", "-o", "compression=zip"], ["'zip'", "none, gzip, lzf"]),
+            (["data", "generate", "new", "--format", "hdf5", "-o", "compression"], ["NAME=VALUE"]),
+            (["data", "generate", "new", "--format", "lmdb", "--shard-samples", "2"], ["has no shards"]),
+            (["data", "generate", "new", "--workload", "bert", "--encoding", "png"], ["bert takes mlm samples"]),
             (["data", "generate", "new", "--variant", "tinny"], ["--variant 'tinny'", "nearest: tiny"]),
             (["data", "generate", "new", "--samples", "0"], ["--samples"]),
             (["data", "generate", "new", "--samples", "many"], ["--samples"]),
@@ -195,7 +202,7 @@ class TestListing:
         assert "cpu" in found["devices"]
 
     def test_one_axis(self, run_cli: Run):
-        assert run_cli("list", "formats") == (0, "formats: files, webdataset\n", "")
+        assert run_cli("list", "formats") == (0, "formats: files, hdf5, lmdb, tfrecord, tokens, webdataset\n", "")
 
     def test_everything_listed_can_be_asked_for(self, run_cli: Run, sweep_file: Path):
         """What `list` shows, a sweep accepts."""

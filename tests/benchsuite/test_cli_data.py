@@ -3,9 +3,11 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from storage.format import read_manifest
+from storage.shards import shards
 from tests.benchsuite.test_cli import Run, error_line, in_folder
 
 __all__ = ["in_folder"]
@@ -28,9 +30,9 @@ class TestData:
         assert (code, out) == (0, ""), "what was made is told on stderr"
         assert "6 samples" in err
         assert read_manifest(files).num_samples == 6
-        shards = ("--format", "webdataset", "--shard-samples", 4, "--variant", "tiny")
-        assert run_cli("data", "convert", files, tar, *shards)[0] == 0
-        assert [info.num_samples for info in read_manifest(tar).files] == [4, 2]
+        sharded = ("--format", "webdataset", "--shard-samples", 4, "--variant", "tiny")
+        assert run_cli("data", "convert", files, tar, *sharded)[0] == 0
+        assert [info.num_samples for info in shards(read_manifest(tar))] == [4, 2]
         code, out, _ = run_cli("data", "verify", tar)
         assert code == 0 and out.startswith("ok: ") and "6 samples" in out
         code, out, _ = run_cli("data", "verify", files, tar)
@@ -47,3 +49,57 @@ class TestData:
     def test_verify_tells_unlike_datasets_apart(self, run_cli: Run, dataset_root: Path, tmp_path: Path):
         assert run_cli("data", "generate", tmp_path / "other", "--samples", 2, "--seed", 9)[0] == 0
         assert "differ" in error_line(run_cli, "data", "verify", dataset_root / "files", tmp_path / "other")
+
+
+class TestKinds:
+    @pytest.mark.parametrize(
+        ("workload", "format", "kind"),
+        [("unet3d", "hdf5", "volume"), ("bert", "tfrecord", "mlm"), ("gpt_neox", "tokens", "tokens")],
+    )
+    def test_every_workloads_samples(self, run_cli: Run, tmp_path: Path, workload: str, format: str, kind: str):
+        made, other = tmp_path / "made", tmp_path / "other"
+        asked = ("--workload", workload, "--variant", "tiny")
+        assert run_cli("data", "generate", made, *asked, "--format", format, "--samples", 5)[0] == 0
+        manifest = read_manifest(made)
+        assert (manifest.kind, manifest.num_samples, manifest.format) == (kind, 5, format)
+        assert run_cli("data", "convert", made, other, *asked, "--format", "lmdb")[0] == 0
+        code, out, _ = run_cli("data", "verify", made, other)
+        assert (code, out) == (0, f"ok: {made} and {other} hold the same 5 samples\n")
+
+    def test_format_options_are_kept_in_the_manifest(self, run_cli: Run, tmp_path: Path):
+        options = ("-o", "file_samples=2", "-o", "compression=lzf", "--format", "hdf5")
+        code, _, err = run_cli(
+            "data", "generate", tmp_path / "set", "--workload", "unet3d", "--variant", "tiny", "--samples", 5, *options
+        )
+        assert code == 0 and "3 files" in err
+        assert read_manifest(tmp_path / "set").options == {"file_samples": 2, "compression": "lzf"}
+
+    def test_png_images(self, run_cli: Run, tmp_path: Path):
+        made = tmp_path / "set"
+        assert run_cli("data", "generate", made, "--variant", "tiny", "--samples", 3, "--encoding", "png")[0] == 0
+        assert len(list(made.rglob("*.png"))) == 3
+        assert read_manifest(made).fields[0].dtype == "png"
+        assert run_cli("data", "verify", made)[0] == 0
+
+    def test_a_dataset_of_another_workload(self, run_cli: Run, tmp_path: Path):
+        made = tmp_path / "set"
+        run_cli("data", "generate", made, "--variant", "tiny", "--samples", 3)
+        asked = ("--workload", "bert", "--variant", "tiny")
+        line = error_line(run_cli, "data", "convert", made, tmp_path / "new", *asked)
+        assert f"{made}: holds image samples, not mlm" in line
+
+    def test_a_dataset_of_another_length(self, run_cli: Run, tmp_path: Path):
+        made = tmp_path / "set"
+        run_cli("data", "generate", made, "--workload", "gpt_neox", "--variant", "tiny", "--samples", 3)
+        line = error_line(run_cli, "data", "convert", made, tmp_path / "new", "--workload", "gpt_neox")
+        assert "seq_len is 128, the variant's 2048" in line
+
+    def test_text(self, run_cli: Run, tmp_path: Path):
+        text = tmp_path / "book.txt"
+        text.write_bytes(b"It was a dark and stormy night. " * 21)
+        asked = ("--workload", "gpt_neox", "--variant", "tiny", "--format", "tokens")
+        code, _, err = run_cli("data", "convert", text, tmp_path / "set", *asked)
+        assert code == 0, err
+        stored = np.fromfile(tmp_path / "set" / "tokens.bin", np.uint16)
+        assert bytes(stored.astype(np.uint8)) == text.read_bytes()[: 5 * 128 + 1]
+        assert f"the last {(21 * 32) % 128} tokens fill no sequence" in err

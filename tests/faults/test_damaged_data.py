@@ -2,11 +2,13 @@
 
 import json
 import shutil
+import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from storage import LOADERS
 from tests.faults.conftest import Bench
 
 
@@ -30,25 +32,54 @@ def copy(dataset_root: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(dataset_root, tmp_path / "data"))
 
 
-def test_corrupt_jpeg_and_tar_are_failed_trials_that_name_them(bench: Bench, copy: Path) -> None:
-    row = np.load(copy / "files" / "index.npy")[3]
-    image = copy / "files" / row["file"].decode()
-    image.write_bytes(image.read_bytes()[:500])
-    tar = copy / "webdataset" / "shard-000000.tar"
-    tar.write_bytes(tar.read_bytes()[: tar.stat().st_size // 2 + 100])
-    code, out, err = bench.sweep(bench.write(damaged_sweep(copy)))
+def cut(path: Path) -> Path:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2 + 100])
+    return path
+
+
+def flipped(path: Path, at: int) -> Path:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 0xFF
+    path.write_bytes(content)
+    return path
+
+
+def damage_every_format(root: Path) -> dict[str, tuple[Path, list[str]]]:
+    """Damage a dataset in each format; the file that an error must name, and words it must hold, by format."""
+    row = np.load(root / "files" / "index.npy")[3]
+    image, key = root / "files" / row["file"].decode(), row["key"].decode()
+    tar, record = root / "webdataset" / "shard-000000.tar", root / "tfrecord" / "shard-000000.tfrecord"
+    with tarfile.open(tar) as members:
+        name = members.getmembers()[3].name
+    tar.write_bytes(tar.read_bytes().replace(name.encode(), b"../" + name.encode()[3:], 1))
+    return {
+        "files": (cut(image), [repr(key), "truncated"]),
+        "webdataset": (tar, []),
+        "hdf5": (cut(root / "hdf5" / "samples.h5"), ["truncated"]),
+        "lmdb": (cut(root / "lmdb" / "data.mdb"), ["truncated"]),
+        "tfrecord": (flipped(record, record.stat().st_size // 8 // 2), ["damaged"]),
+    }
+
+
+def test_every_damaged_format_is_a_failed_trial_that_names_file_and_sample(bench: Bench, copy: Path) -> None:
+    expected = damage_every_format(copy)
+    sweep = damaged_sweep(copy)
+    sweep["grid"] = {"data.format": list(expected), "data.loader": list(LOADERS)}
+    sweep["include"] = [{"data.format": name, "data.num_workers": 0} for name in expected]
+    code, out, err = bench.sweep(bench.write(sweep))
     assert code == 3, err
     assert "Traceback" not in out + err
     records = bench.records()
-    assert len(records) == 4
+    assert len(records) == len(expected) * (len(LOADERS) + 1)
     for record in records:
-        assert record["status"] == "failed"
-        if record["spec"]["data"]["format"] == "files":
-            assert str(image) in record["reason"] and "not a whole JPEG" in record["reason"]
-            assert row["key"].decode() in record["reason"]
-        else:
-            assert str(tar) in record["reason"]
-            assert "corrupt tar" in record["reason"]
+        path, words = expected[record["spec"]["data"]["format"]]
+        if (record["spec"]["data"]["format"], record["spec"]["data"]["loader"]) == ("webdataset", "dali"):
+            assert record["status"] == "ok", "DALI goes by the index beside the shard, whose content is whole"
+            continue
+        assert record["status"] == "failed", record["spec"]["data"]
+        assert str(path) in record["reason"], record["reason"]
+        assert all(word in record["reason"] for word in words), record["reason"]
+        assert len(record["reason"].splitlines()) == 1
 
 
 def test_a_missing_file_is_a_failed_trial_that_names_it(bench: Bench, copy: Path) -> None:
@@ -70,7 +101,10 @@ def test_a_missing_file_is_a_failed_trial_that_names_it(bench: Bench, copy: Path
         ({"root": "/nowhere/at/all"}, ["/nowhere/at/all", "no such folder"]),
         ({"rout": "x"}, ["unknown key 'data.rout'", "nearest: data.root"]),
         ({"cache": "cool"}, ["data.cache 'cool'", "cold, warm", "nearest: cold"]),
-        ({"format": "webdatset"}, ["data.format 'webdatset'", "files, webdataset", "nearest: webdataset"]),
+        (
+            {"format": "webdatset"},
+            ["data.format 'webdatset'", "files, hdf5", "nearest: webdataset"],
+        ),
     ],
 )
 def test_mistakes_are_one_line(bench: Bench, dataset_root: Path, change: dict[str, str], words: list[str]) -> None:

@@ -110,8 +110,8 @@ ONE_NAME = ("lmdb", "tokens")
 
 
 def needed_to_read(name: str, path: Path) -> bool:
-    """Whether reading samples needs a file: others' tools use the indices beside TFRecord shards, ours do not."""
-    return name != "tfrecord" or path.suffix != ".idx"
+    """Whether reading samples needs a file: DALI and others use the indices beside shards, our formats do not."""
+    return name == "tokens" or path.suffix != ".idx"
 
 
 def index_with_file(dataset: Dataset, name: bytes) -> np.ndarray:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from storage.generate import image_sample
-from storage.kinds import IMAGE, sample_rng
+from storage.kinds import IMAGE, decode_one, sample_rng
 from workloads.resnet50 import WORKLOAD, ResNet
 from workloads.spec import Variant
 
@@ -194,7 +194,7 @@ def test_optimizer_is_that_of_the_reference_but_for_its_rate() -> None:
 def test_synthetic_batches_look_like_the_loaders(variant: Variant) -> None:
     torch.manual_seed(0)
     sample = image_sample(0, 0, variant.num_classes)
-    decoded = IMAGE.decode(sample, variant.sample, sample_rng(0, 0, sample.key))
+    decoded = decode_one(IMAGE, sample, variant.sample, sample_rng(0, 0, sample.key))
     batch = WORKLOAD.synthetic(variant, 6, CPU)
     assert batch.keys() == decoded.keys()
     for name, value in batch.items():

@@ -18,8 +18,8 @@ from PIL import Image
 from torch import Tensor
 
 from storage.convert import convert_dataset, generate_dataset, in_order
-from storage.format import Dataset, DatasetError, open_dataset
-from storage.kinds import IMAGE, MLM, VOLUME, Kind, decode_one, sample_rng
+from storage.format import Dataset, open_dataset
+from storage.kinds import IMAGE, VOLUME, decode_one, sample_rng
 from storage.loaders import dali_source
 from storage.loaders.dali import DaliLoader
 from storage.spec import DataSpec
@@ -264,125 +264,6 @@ class TestQueue:
                 before = {name: tensor.clone() for name, tensor in batch.items()}
                 assert settled(loader, (turn + 4) * BATCH)
                 assert all(torch.equal(batch[name], tensor) for name, tensor in before.items())
-
-
-def complaint(dataset: Dataset, workers: int = 1) -> str:
-    """The DatasetError of two epochs; it is raised again when asked again."""
-    with pytest.raises(DatasetError) as raised, loaders(dataset, workers=workers) as (loader,):
-        try:
-            for _ in range(2 * dataset.manifest.num_samples // BATCH):
-                next(loader)
-        except DatasetError as error:
-            with pytest.raises(DatasetError) as again:
-                next(loader)
-            assert again.value is error
-            raise
-    assert "\n" not in str(raised.value)
-    return str(raised.value)
-
-
-class TestDamage:
-    def overwrite(self, dataset: Dataset, offset: int, content: bytes) -> str:
-        """Write over the fourth image at an offset (from its end where negative); its file, key and place."""
-        victim = list(in_order(dataset))[3]
-        path, image = Path(victim.source), bytes(victim.fields["image"])
-        stored = bytearray(path.read_bytes())
-        start = stored.index(image) + offset + (len(image) if offset < 0 else 0)
-        stored[start : start + len(content)] = content
-        path.write_bytes(stored)
-        return f"{path}: sample {victim.key!r}"
-
-    @every_format
-    @pytest.mark.parametrize("workers", [0, 1])
-    def test_within_a_header_names_file_and_key(self, mine: Callable[[str], Dataset], name: str, workers: int) -> None:
-        dataset = mine(name)
-        named = self.overwrite(dataset, 20, b"\xff" * 300)
-        assert complaint(dataset, workers).startswith(f"{named}: not a whole JPEG")
-
-    @every_format
-    def test_at_the_end_which_dali_would_pass(self, mine: Callable[[str], Dataset], name: str) -> None:
-        dataset = mine(name)
-        named = self.overwrite(dataset, -1000, bytes(1000))
-        assert complaint(dataset).startswith(f"{named}: not a whole JPEG")
-
-    def test_that_only_the_decoder_notices(self, mine: Callable[[str], Dataset]) -> None:
-        """A quantisation table is missing, though the header can be read."""
-        dataset = mine("files")
-        victim = list(in_order(dataset))[3]
-        image = bytes(victim.fields["image"])
-        named = self.overwrite(dataset, image.index(b"\xff\xdb"), b"\xff\xec")
-        assert complaint(dataset).startswith(f"{named}: not a whole JPEG")
-
-    @every_format
-    @pytest.mark.parametrize("workers", [0, 1])
-    def test_a_file_that_vanished_is_named(self, mine: Callable[[str], Dataset], name: str, workers: int) -> None:
-        dataset = mine(name)
-        victim = Path(list(in_order(dataset))[3].source)
-        victim.unlink()
-        assert complaint(dataset, workers) == f"{victim}: No such file or directory"
-
-    @every_format
-    def test_a_file_that_was_cut_short_is_named(self, mine: Callable[[str], Dataset], name: str) -> None:
-        dataset = mine(name)
-        victim = Path(list(in_order(dataset))[3].source)
-        os.truncate(victim, victim.stat().st_size // 2)
-        assert str(victim) in complaint(dataset) and "truncated" in complaint(dataset)
-
-    def test_a_corrupt_tar_is_named(self, mine: Callable[[str], Dataset]) -> None:
-        dataset = mine("webdataset")
-        victim = dataset.folder / dataset.manifest.files[2].path
-        victim.write_bytes(b"\x01" * victim.stat().st_size)
-        assert str(victim) in complaint(dataset)
-
-    def test_an_image_of_another_class_is_refused(self, mine: Callable[[str], Dataset]) -> None:
-        dataset = mine("webdataset")
-        victim = list(in_order(dataset))[3]
-        path, member = Path(victim.source), f"{victim.key}.cls".encode()
-        stored = bytearray(path.read_bytes())
-        place = stored.index(member) + 512
-        assert stored[place : place + 1] == bytes(victim.fields["label"])
-        stored[place] = ord("9")
-        path.write_bytes(stored)
-        assert complaint(dataset) == (
-            f"{path}: sample {victim.key!r} (row 3): class 9 stands where the index has {int(victim.fields['label'])}"
-        )
-
-    def test_records_in_another_order_are_refused(self, mine: Callable[[str], Dataset]) -> None:
-        dataset = mine("tfrecord")
-        index = next(dataset.folder.glob("*0.tfrecord.idx"))
-        lines = index.read_text().splitlines(keepends=True)
-        index.write_text("".join(reversed(lines)))
-        assert "stands where the index has" in complaint(dataset)
-        assert str(index.with_suffix("")) in complaint(dataset)
-
-
-class TestRefusals:
-    @pytest.mark.parametrize("name", ["tfrecord", "webdataset"])
-    def test_more_ranks_than_shards(self, made: Made, name: str) -> None:
-        """A rank is one reader, whatever its number of threads."""
-        dataset = made["image", name]
-        with loaders(dataset, 8, 2):
-            pass
-        with pytest.raises(DatasetError, match="8 shards < 9 readers") as raised, loaders(dataset, 9, 0):
-            pass
-        assert str(dataset.folder) in str(raised.value)
-
-    def build(self, dataset: Dataset, kind: Kind) -> None:
-        DaliLoader(dataset, DataSpec(), kind, PARAMS["image"], BATCH, 0, 1, SEED)
-
-    def test_a_kind_that_dali_does_not_decode(self, made: Made) -> None:
-        with pytest.raises(DatasetError, match="loader dali decodes image and volume samples, not mlm"):
-            self.build(made["image", "files"], MLM)
-
-    def test_without_dali(self, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("storage.find_spec", lambda module: None)
-        with pytest.raises(DatasetError, match=r"not installed: pip install 'benchsuite\[dali\]'"):
-            self.build(made["image", "files"], IMAGE)
-
-    def test_with_a_dali_that_cannot_be_imported(self, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "nvidia.dali.pipeline", None)
-        with pytest.raises(DatasetError, match=r"pip install 'benchsuite\[dali\]'"):
-            self.build(made["image", "files"], IMAGE)
 
 
 class TestClose:
