@@ -17,7 +17,7 @@ FORMATS: Registry = {
     "webdataset": ("storage.tar:WEBDATASET", "pip install webdataset"),
     "hdf5": ("storage.hdf5:HDF5", "pip install h5py"),
     "lmdb": ("storage.lmdb:LMDB", "pip install lmdb"),
-    "tfrecord": ("storage.tfrecord:TFRECORD", "pip install crc32c protobuf"),
+    "tfrecord": ("storage.tfrecord:TFRECORD", "pip install crc32c"),
     "tokens": ("storage.tokens:TOKENS", "pip install numpy"),
 }
 LOADERS: Registry = {

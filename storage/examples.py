@@ -1,84 +1,72 @@
-"""`tf.train.Example`: samples as TFRecords hold them, written with protobuf and read without copying.
+"""`tf.train.Example`: samples as TFRecords hold them, written and read without copying.
 
 Features are named as is customary, so that others' readers work: `image/encoded` and `image/class/label` (ImageNet),
-`X`, `X_shape`, `Y`, `Y_shape` (NVIDIA's UNet3D), BERT's pre-training features, `tokens`; and `key`. protobuf's parser
-copies large values twice, which takes six times as long as reading them; so records are read by walking their wire
-format (protobuf.dev/programming-guides/encoding).
+`X`, `X_shape`, `Y`, `Y_shape` (NVIDIA's UNet3D), BERT's pre-training features, `tokens`; and `key`. protobuf's library
+copies large values twice, which takes six times as long as reading them; so the wire format
+(protobuf.dev/programming-guides/encoding) is walked here.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from storage.fields import KIND_FIELDS, array, encoded
-from storage.sample import DatasetError, Sample, Value
+from storage.sample import DatasetError, Sample, Value, num_bytes
 
 IMAGE, LABEL = "image/encoded", "image/class/label"
 VOLUME: Mapping[str, tuple[str, str]] = {"image": ("X", "<f4"), "label": ("Y", "|u1")}
 DTYPES: Mapping[str, str] = {"segment_ids": "int8", "next_sentence_label": "int8"}
 """Integers of Examples are 64 bits wide; where no manifest says more, fields are of these types, others int32."""
 _VARINT, _I64, _LEN, _I32 = 0, 1, 2, 5
-_FEATURES, _ENTRY, _KEY, _FEATURE = 1, 1, 1, 2
+_FEATURES, _ENTRY, _KEY, _FEATURE, _VALUE = 1, 1, 1, 2, 1
 _BYTES, _INT64 = 1, 3
+Part = bytes | memoryview
 Feature = list[memoryview] | npt.NDArray[np.int64]
 
 
-@cache
-def _example() -> Callable[[], Any]:
-    """The message class tf.train.Example (tensorflow/core/example/example.proto), made at run time."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    proto = descriptor_pb2.FileDescriptorProto(name="benchsuite_example.proto", package="benchsuite", syntax="proto3")
-
-    def message(name: str, *fields: tuple[str, int, int, str | None]) -> Any:
-        made = proto.message_type.add(name=name)
-        for number, (field, label, kind, type_name) in enumerate(fields, 1):
-            made.field.add(name=field, number=number, label=label, type=kind, type_name=type_name)
-        return made
-
-    message("BytesList", ("value", 3, 12, None))
-    message("FloatList", ("value", 3, 2, None))
-    message("Int64List", ("value", 3, 3, None))
-    lists = [
-        (name, 1, 11, f".benchsuite.{kind}")
-        for name, kind in (("bytes_list", "BytesList"), ("float_list", "FloatList"), ("int64_list", "Int64List"))
-    ]
-    feature = message("Feature", *lists)
-    feature.oneof_decl.add(name="kind")
-    for field in feature.field:
-        field.oneof_index = 0
-    features = message("Features", ("feature", 3, 11, ".benchsuite.Features.FeatureEntry"))
-    entry = features.nested_type.add(name="FeatureEntry")
-    entry.options.map_entry = True
-    entry.field.add(name="key", number=1, label=1, type=9)
-    entry.field.add(name="value", number=2, label=1, type=11, type_name=".benchsuite.Feature")
-    message("Example", ("features", 1, 11, ".benchsuite.Features"))
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(proto)
-    found: Callable[[], Any] = message_factory.GetMessageClass(pool.FindMessageTypeByName("benchsuite.Example"))
-    return found
+def _varint_bytes(value: int) -> bytes:
+    """A number as a varint; negative ones as 64-bit two's complement."""
+    value &= (1 << 64) - 1
+    encoded_bytes = bytearray()
+    while value > 127:
+        encoded_bytes.append(value & 127 | 128)
+        value >>= 7
+    encoded_bytes.append(value)
+    return bytes(encoded_bytes)
 
 
-def encode(sample: Sample) -> bytes:
-    """A sample as a serialised Example."""
-    example = _example()()
-    feature = example.features.feature
-    feature["key"].bytes_list.value.append(sample.key.encode())
+def _field(number: int, parts: list[Part]) -> list[Part]:
+    """A field that holds these parts, one after another: a message, or bytes."""
+    return [_varint_bytes(number << 3 | _LEN) + _varint_bytes(sum(map(num_bytes, parts))), *parts]
+
+
+def _entry(name: str, kind: int, values: list[Part]) -> list[Part]:
+    """One feature with its name, as a field of Features."""
+    feature = _field(_FEATURE, _field(kind, _field(_VALUE, values)))
+    return _field(_ENTRY, [*_field(_KEY, [name.encode()]), *feature])
+
+
+def _integers_entry(name: str, values: Iterable[int]) -> list[Part]:
+    return _entry(name, _INT64, [b"".join(map(_varint_bytes, values))])
+
+
+def encode(sample: Sample) -> list[Part]:
+    """A sample as a serialised Example, in parts: large fields are not copied."""
+    entries = _entry("key", _BYTES, [sample.key.encode()])
     if "image" not in sample.fields:
         for name in sample.fields:
-            feature[name].int64_list.value.extend(array(sample, name).reshape(-1).tolist())
+            entries += _integers_entry(name, array(sample, name).reshape(-1).tolist())
     elif isinstance(sample.fields["image"], np.ndarray):
         for field, (name, dtype) in VOLUME.items():
-            values = array(sample, field).astype(np.dtype(dtype), copy=False)
-            feature[name].bytes_list.value.append(values.tobytes())
-            feature[f"{name}_shape"].int64_list.value.extend(values.shape)
+            values = np.ascontiguousarray(array(sample, field), np.dtype(dtype))
+            entries += _entry(name, _BYTES, [values.data.cast("B")])
+            entries += _integers_entry(f"{name}_shape", values.shape)
     else:
-        feature[IMAGE].bytes_list.value.append(bytes(encoded(sample, "image")))
-        feature[LABEL].int64_list.value.append(int(bytes(encoded(sample, "label"))))
-    return bytes(example.SerializeToString(deterministic=True))
+        entries += _entry(IMAGE, _BYTES, [encoded(sample, "image")])
+        entries += _integers_entry(LABEL, [int(bytes(encoded(sample, "label")))])
+    return _field(_FEATURES, entries)
 
 
 def _varint(content: memoryview, at: int) -> tuple[int, int]:

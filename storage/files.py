@@ -53,13 +53,12 @@ def _contents(sample: Sample, container: str) -> Iterator[tuple[str, list[bytes 
         image = encoded(sample, "image")
         yield f"{sample.key}.{image_extension(image)}", [image]
     elif "image" not in sample.fields:
-        yield f"{sample.key}.npy", [npy.dumps(record(sample))]
+        yield f"{sample.key}.npy", [*npy.parts(record(sample))]
     elif container == "npz":
         yield f"{sample.key}.npz", [_npz(sample)]
     else:
         for field, suffix in VOLUME_SUFFIXES.items():
-            value = np.ascontiguousarray(array(sample, field))
-            yield f"{sample.key}_{suffix}.npy", [npy.header(value), value.data.cast("B")]
+            yield f"{sample.key}_{suffix}.npy", [*npy.parts(array(sample, field))]
 
 
 def _npz(sample: Sample) -> bytes:

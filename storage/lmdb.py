@@ -28,7 +28,7 @@ from storage.format import (
     index_row,
     text,
 )
-from storage.sample import DatasetError, Sample, Value, fresh
+from storage.sample import Allocate, Array, DatasetError, Recycled, Sample, Value, fresh
 
 DATA = "data.mdb"
 MAP_BYTES = 1 << 44
@@ -49,11 +49,11 @@ def write(folder: Path, samples: Iterable[Sample]) -> Iterator[IndexRow]:
     """Write `data.mdb`, committing every COMMIT_BYTES; the lock file that LMDB makes is removed."""
     import lmdb
 
-    pending = 0
+    pending, memory = 0, Recycled()
     with lmdb.open(str(folder), map_size=MAP_BYTES, writemap=False, sync=False, metasync=False) as environment:
         transaction = environment.begin(write=True)
         for row, sample in enumerate(samples):
-            for name, value in sorted(_values(sample)):
+            for name, value in sorted(_values(sample, memory)):
                 transaction.put(entry_key(row, name), value, append=True)
             pending += sample.stored_bytes
             if pending >= COMMIT_BYTES:
@@ -64,12 +64,23 @@ def write(folder: Path, samples: Iterable[Sample]) -> Iterator[IndexRow]:
     (folder / "lock.mdb").unlink(missing_ok=True)
 
 
-def _values(sample: Sample) -> list[tuple[str, bytes | memoryview]]:
+def _values(sample: Sample, allocate: Allocate) -> list[tuple[str, bytes | memoryview]]:
     if "image" not in sample.fields:
-        return [("npy", npy.dumps(record(sample)))]
+        return [("npy", b"".join(npy.parts(record(sample))))]
     return [
-        (name, npy.dumps(value) if isinstance(value, np.ndarray) else value) for name, value in sample.fields.items()
+        (name, _joined(name, value, allocate) if isinstance(value, np.ndarray) else value)
+        for name, value in sample.fields.items()
     ]
+
+
+def _joined(name: str, value: Array, allocate: Allocate) -> memoryview:
+    """A .npy file's content in one piece of memory, which is used again."""
+    header, content = npy.parts(value)
+    size = len(header) + content.nbytes
+    joined = allocate(name, size)[:size]
+    joined[: len(header)] = np.frombuffer(header, np.uint8)
+    joined[len(header) :] = np.frombuffer(content, np.uint8)
+    return joined.data
 
 
 class _Environment:

@@ -19,9 +19,10 @@ def header(array: Array) -> bytes:
     return stream.getvalue()
 
 
-def dumps(array: Array) -> bytes:
-    """A .npy file's content."""
-    return header(array) + np.ascontiguousarray(array).tobytes()
+def parts(array: Array) -> tuple[bytes, memoryview]:
+    """A .npy file's content: its header, and the array's own memory."""
+    values = np.ascontiguousarray(array)
+    return header(array), (values.reshape(-1).view(np.uint8) if values.size else values.astype(np.uint8)).data
 
 
 def view(content: bytes | memoryview | npt.NDArray[np.uint8], where: str) -> Array:

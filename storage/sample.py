@@ -28,6 +28,21 @@ def fresh(name: str, num_bytes: int) -> npt.NDArray[np.uint8]:
     return np.empty(num_bytes, np.uint8)
 
 
+class Recycled:
+    """Memory for what is read, the same for every sample: it grows to the largest one."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, npt.NDArray[np.uint8]] = {}
+
+    def __call__(self, name: str, num_bytes: int) -> npt.NDArray[np.uint8]:
+        """At least `num_bytes`, whose content is lost at the next call with this name."""
+        buffer = self._buffers.get(name)
+        if buffer is None or len(buffer) < num_bytes:
+            self._buffers.pop(name, None)
+            buffer = self._buffers[name] = np.empty(num_bytes + num_bytes // 8, np.uint8)
+        return buffer
+
+
 @dataclass(frozen=True)
 class Sample:
     """One sample as it is stored: fields by name, such as {"image": JPEG bytes, "label": b"12"}, or arrays."""

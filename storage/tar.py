@@ -6,7 +6,7 @@ The library imports torch, so it is imported where it is used: planning a sweep 
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,25 +14,36 @@ import numpy.typing as npt
 from storage import npy
 from storage.fields import KIND_FIELDS, RECORD_KINDS, image_extension, record, unpack
 from storage.format import Dataset, Format, IndexRow, Lane, data_file, dealt, index_row
-from storage.sample import Array, DatasetError, Sample, Value, fresh, read_at
+from storage.sample import Array, DatasetError, Sample, Value, fresh, num_bytes, read_at
 from storage.shards import Pool, batched, first_rows, mixed, problem, shards, smallest_lane
 
 DEFAULT_SHARD_SAMPLES = 128
+Parts = tuple[bytes | memoryview, ...]
 
 
 def write(folder: Path, samples: Iterable[Sample], shard_samples: int = DEFAULT_SHARD_SAMPLES) -> Iterator[IndexRow]:
     """Write shards of `shard_samples` samples each (the last may be shorter)."""
-    from webdataset import TarWriter
-
     if shard_samples < 1:
         raise DatasetError(f"shard_samples must be at least 1. Found: {shard_samples}")
     for number, run in enumerate(batched(samples, shard_samples)):
         name = f"shard-{number:06d}.tar"
-        with (folder / name).open("wb") as file, TarWriter(file, encoder=False, mtime=0, format="PAX_FORMAT") as writer:
+        with (folder / name).open("wb") as file:
             for sample in run:
-                writer.write({"__key__": sample.key, **_members(sample)})
+                for extension, parts in _members(sample).items():
+                    _write_member(file, f"{sample.key}.{extension}", parts)
                 yield index_row(sample, name)
+            file.write(bytes(2 * tarfile.BLOCKSIZE))
+            file.write(bytes(-file.tell() % tarfile.RECORDSIZE))
         _write_places(folder / name)
+
+
+def _write_member(file: BinaryIO, name: str, parts: Parts) -> None:
+    """Header, content and padding; tarfile itself would copy the content in small pieces."""
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = sum(map(num_bytes, parts)), 0o444
+    file.write(info.tobuf(tarfile.PAX_FORMAT))
+    file.writelines(parts)
+    file.write(bytes(-info.size % tarfile.BLOCKSIZE))
 
 
 def _write_places(path: Path) -> None:
@@ -53,17 +64,17 @@ def _write_places(path: Path) -> None:
     path.with_name(f"{path.name}.idx").write_text("\n".join(lines) + "\n")
 
 
-def _members(sample: Sample) -> dict[str, bytes]:
+def _members(sample: Sample) -> dict[str, Parts]:
     """Contents of a sample's members by extension, as is customary for tar shards."""
     if "image" not in sample.fields:
-        return {"npy": npy.dumps(record(sample))}
-    return dict(_member(name, value) for name, value in sample.fields.items())
+        return {"npy": npy.parts(record(sample))}
+    return dict(sorted(_member(name, value) for name, value in sample.fields.items()))
 
 
-def _member(name: str, value: Value) -> tuple[str, bytes]:
+def _member(name: str, value: Value) -> tuple[str, Parts]:
     if isinstance(value, np.ndarray):
-        return f"{name}.npy", npy.dumps(value)
-    return (image_extension(value), bytes(value)) if name == "image" else ("cls", bytes(value))
+        return f"{name}.npy", npy.parts(value)
+    return (image_extension(value) if name == "image" else "cls"), (value,)
 
 
 def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:

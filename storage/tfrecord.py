@@ -17,7 +17,7 @@ import numpy.typing as npt
 from storage.examples import decode, encode
 from storage.fields import KIND_FIELDS
 from storage.format import Dataset, Format, IndexRow, Lane, data_file, dealt, index_row
-from storage.sample import Allocate, DatasetError, Sample, fresh
+from storage.sample import Allocate, DatasetError, Sample, fresh, num_bytes
 from storage.shards import Pool, batched, first_rows, mixed, problem, shards, smallest_lane
 
 DEFAULT_SHARD_SAMPLES = 128
@@ -27,11 +27,13 @@ _HEADER, _CRC = struct.Struct("<QI"), struct.Struct("<I")
 _MASK = 0xA282EAD8
 
 
-def masked_crc(content: Any) -> int:
-    """TFRecord's checksum of bytes."""
+def masked_crc(*parts: Any) -> int:
+    """TFRecord's checksum of bytes, given in parts."""
     from crc32c import crc32c
 
-    crc = crc32c(content)
+    crc = 0
+    for part in parts:
+        crc = crc32c(part, crc)
     return (((crc >> 15) | (crc << 17)) + _MASK) & 0xFFFFFFFF
 
 
@@ -43,12 +45,13 @@ def write(folder: Path, samples: Iterable[Sample], shard_samples: int = DEFAULT_
         name = f"shard-{number:06d}{SUFFIX}"
         with (folder / name).open("wb") as file, (folder / f"{name}.idx").open("w") as index:
             for sample in run:
-                payload = encode(sample)
-                index.write(f"{file.tell()} {_HEADER.size + len(payload) + _CRC.size}\n")
-                length = struct.pack("<Q", len(payload))
+                parts = encode(sample)
+                size = sum(map(num_bytes, parts))
+                index.write(f"{file.tell()} {_HEADER.size + size + _CRC.size}\n")
+                length = struct.pack("<Q", size)
                 file.write(length + _CRC.pack(masked_crc(length)))
-                file.write(payload)
-                file.write(_CRC.pack(masked_crc(payload)))
+                file.writelines(parts)
+                file.write(_CRC.pack(masked_crc(*parts)))
                 yield index_row(sample, name)
 
 

@@ -27,8 +27,8 @@ from storage.kinds import (
 )
 from storage.loaders import Batch, Delivered
 from storage.loaders.dali_source import Encoded, dali, encoded_images, reason, samples, source_of
-from storage.loaders.reader import Reading, Recycled
-from storage.sample import DatasetError, Sample
+from storage.loaders.reader import Reading
+from storage.sample import DatasetError, Recycled, Sample
 
 ENDS = {"jpg": b"\xff\xd9", "png": b"IEND\xaeB`\x82"}
 """What a whole image ends with."""

@@ -21,28 +21,13 @@ from storage import FORMATS, load
 from storage.format import Dataset, Format, Lane
 from storage.kinds import Kind, empty_batch, sample_rng
 from storage.loaders import Batch, ReaderCounts
-from storage.sample import DatasetError, Sample
+from storage.sample import DatasetError, Recycled, Sample
 from storage.spec import DataSpec
 
 NUM_COUNTERS = 5  # samples, stored bytes, read seconds, decode seconds, failures
 _ALIGNMENT = 64
 Filled = tuple[list[int], list[int]]
 """Rows of the index and epochs of the samples that were put into a slot."""
-
-
-class Recycled:
-    """Memory for what is read, the same for every sample: it grows to the largest one."""
-
-    def __init__(self) -> None:
-        self._buffers: dict[str, npt.NDArray[np.uint8]] = {}
-
-    def __call__(self, name: str, num_bytes: int) -> npt.NDArray[np.uint8]:
-        """At least `num_bytes`, whose content is lost at the next call with this name."""
-        buffer = self._buffers.get(name)
-        if buffer is None or len(buffer) < num_bytes:
-            self._buffers.pop(name, None)
-            buffer = self._buffers[name] = np.empty(num_bytes + num_bytes // 8, np.uint8)
-        return buffer
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from storage.format import (
     content_digest,
     dataset_id,
 )
-from storage.loaders.reader import Recycled
+from storage.sample import Recycled
 from storage.verify import verify_dataset
 from tests.storage.conftest import Made
 from tests.storage.damage import DamageConformance

@@ -31,8 +31,7 @@ from storage.format import (
     order,
     read_manifest,
 )
-from storage.loaders.reader import Recycled
-from storage.sample import fresh, read_at, read_whole
+from storage.sample import Recycled, fresh, read_at, read_whole
 
 
 def one_line(call: Callable[[], object]) -> str:

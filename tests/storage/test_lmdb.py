@@ -15,7 +15,7 @@ from storage import npy
 from storage.convert import in_order
 from storage.format import Dataset, DatasetError, Lane
 from storage.lmdb import DATA, read
-from storage.loaders.reader import Recycled
+from storage.sample import Recycled
 from tests.storage.conformance import FormatConformance, ImageConformance
 from tests.storage.conftest import Made
 from tests.storage.samples import digests, some_samples
