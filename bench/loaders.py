@@ -2,7 +2,7 @@
 
 Contenders take turns for several rounds, since machines drift; a cell is the median over rounds of the rate, and ratios
 are medians of ratios within a round. A rate counts from the first batch delivered to the last one, so that starting
-workers is not in it; cold stops where the first epoch does.
+workers is not in it; cold stops where the first epoch does, and warm begins after one.
 """
 
 import gc
@@ -133,8 +133,9 @@ def rate(started: tuple[Batches, Callable[[], None]], dataset: Dataset, cold: bo
     batches, close = started
     sizes = dataset.index["bytes"]
     try:
-        for _ in range(1 if cold else queued):
-            _, rows = next(batches)
+        _, rows = next(batches)
+        for _ in range(0 if cold else queued + dataset.manifest.num_samples // len(rows)):
+            next(batches)
         left = dataset.manifest.num_samples - len(rows)
         done, start = 0, time.perf_counter()
         while left >= len(rows) if cold else time.perf_counter() - start < WARM_S:

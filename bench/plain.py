@@ -143,6 +143,7 @@ def thread_batches(
 ) -> Iterator[Counted]:
     """A thread pool's map over rows, and default_collate."""
     source = _Map(dataset, kind, params)
+    source[0]  # opens the files before threads could do so twice
     rng = np.random.default_rng(0)
 
     def one(row: int) -> tuple[dict[str, Any], int]:

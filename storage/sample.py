@@ -28,10 +28,23 @@ def fresh(name: str, num_bytes: int) -> npt.NDArray[np.uint8]:
     return np.empty(num_bytes, np.uint8)
 
 
-class Recycled:
-    """Memory for what is read, the same for every sample: it grows to the largest one."""
+HEADER_BYTES = 4096
+"""What stands around a sample's content in a file, at most, for memory to be large enough at once."""
 
-    def __init__(self) -> None:
+
+def reserved(num_bytes: int, largest: int) -> npt.NDArray[np.uint8]:
+    """Memory for the largest sample where the address space holds it; what is not touched occupies nothing."""
+    try:
+        return np.empty(max(num_bytes, largest + HEADER_BYTES), np.uint8)
+    except MemoryError:
+        return np.empty(num_bytes, np.uint8)
+
+
+class Recycled:
+    """Memory for what is read, the same for every sample; `largest` is the number of bytes of the largest one."""
+
+    def __init__(self, largest: int = 0) -> None:
+        self._largest = largest
         self._buffers: dict[str, npt.NDArray[np.uint8]] = {}
 
     def __call__(self, name: str, num_bytes: int) -> npt.NDArray[np.uint8]:
@@ -39,7 +52,7 @@ class Recycled:
         buffer = self._buffers.get(name)
         if buffer is None or len(buffer) < num_bytes:
             self._buffers.pop(name, None)
-            buffer = self._buffers[name] = np.empty(num_bytes + num_bytes // 8, np.uint8)
+            buffer = self._buffers[name] = reserved(num_bytes, self._largest)
         return buffer
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from storage.format import Dataset, FileInfo, Lane, Manifest
-from storage.sample import Sample
+from storage.sample import Sample, fresh, reserved
 
 T = TypeVar("T")
 MAX_BUFFER_BYTES = 1 << 29
@@ -18,24 +18,25 @@ MAX_BUFFER_BYTES = 1 << 29
 class Pool:
     """Memory of samples that are not yet consumed, used again once they are: a shuffle buffer holds many at a time."""
 
-    def __init__(self, again: bool) -> None:
-        self._again = again
-        self._free: list[npt.NDArray[np.uint8]] = []
+    def __init__(self, dataset: Dataset, lane: Lane) -> None:
+        self._again = lane.allocate is not fresh
+        self._largest = int(dataset.index["bytes"].max()) if self._again else 0
+        self._free: dict[str, list[npt.NDArray[np.uint8]]] = {}
+        self._names: dict[int, str] = {}
 
     def __call__(self, name: str, num_bytes: int) -> npt.NDArray[np.uint8]:
-        """At least `num_bytes`: the smallest free memory that holds them, or new memory instead of the largest free."""
-        self._free.sort(key=len)
-        for place, memory in enumerate(self._free):
-            if len(memory) >= num_bytes:
-                return self._free.pop(place)
-        if self._free:
-            self._free.pop()
-        return np.empty(num_bytes + num_bytes // 8, np.uint8)
+        """At least `num_bytes`; memory is used again for what has the same name."""
+        free = self._free.setdefault(name, [])
+        found = free.pop() if free and len(free[-1]) >= num_bytes else reserved(num_bytes, self._largest)
+        if self._again:
+            self._names[id(found)] = name
+        return found
 
     def release(self, used: list[npt.NDArray[np.uint8]]) -> None:
         """Nobody looks any more at these, of which each is a slice of what was given out."""
-        if self._again:
-            self._free += [memory.base for memory in used if memory.base is not None]
+        for memory in used if self._again else ():
+            if memory.base is not None:
+                self._free[self._names[id(memory.base)]].append(memory.base)
 
 
 def shards(manifest: Manifest) -> list[FileInfo]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from storage import npy
 from storage.fields import KIND_FIELDS, RECORD_KINDS, image_extension, record, unpack
 from storage.format import Dataset, Format, IndexRow, Lane, data_file, dealt, index_row
-from storage.sample import Array, DatasetError, Sample, Value, fresh, num_bytes, read_at
+from storage.sample import Array, DatasetError, Sample, Value, num_bytes, read_at
 from storage.shards import Pool, batched, first_rows, mixed, problem, shards, smallest_lane
 
 DEFAULT_SHARD_SAMPLES = 128
@@ -81,7 +81,7 @@ def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
     """The lane's samples: its shards in the epoch's order, then mixed in a buffer of `shuffle_buffer` samples."""
     rows = first_rows(dataset)
     numbers = dealt(len(shards(dataset.manifest)), lane)
-    memory = Pool(again=lane.allocate is not fresh)
+    memory = Pool(dataset, lane)
     found = (pair for number in numbers for pair in _read_shard(dataset, int(number), rows, memory))
     for sample, taken in mixed(found, dataset.manifest, lane):
         yield sample
@@ -123,7 +123,7 @@ def _contents(path: Path, memory: Pool) -> Iterator[dict[str, Any]]:
         while (member := tar.next()) is not None:
             tar.members = []  # type: ignore[attr-defined]  # else it keeps them all
             _check_member(member, path)
-            content = memory(member.name, member.size)[: member.size]
+            content = memory(member.name.partition(".")[2], member.size)[: member.size]
             yield {
                 "fname": member.name,
                 "data": read_at(file.fileno(), member.offset_data, content, path).data,

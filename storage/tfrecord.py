@@ -82,7 +82,7 @@ def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
     """The lane's samples: its shards in the epoch's order, then mixed in a buffer of `shuffle_buffer` samples."""
     rows = first_rows(dataset)
     numbers = dealt(len(shards(dataset.manifest)), lane)
-    memory = Pool(again=lane.allocate is not fresh)
+    memory = Pool(dataset, lane)
     records_of = (record for number in numbers for record in _read_shard(dataset, int(number), rows, memory))
     for sample, record in mixed(records_of, dataset.manifest, lane):
         yield sample

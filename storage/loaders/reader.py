@@ -112,7 +112,7 @@ class Reader:
     def __init__(self, reading: Reading, number: int, counters: npt.NDArray[np.float64]) -> None:
         self._reading, self._counters = reading, counters
         self._lane = reading.rank * reading.readers + number
-        self._allocate = Recycled()
+        self._allocate = Recycled(int(reading.dataset.index["bytes"].max()))
         self._samples = self._stream()
 
     def fill(self, slot: Slot) -> Filled:
