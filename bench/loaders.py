@@ -22,11 +22,12 @@ from storage.format import Dataset, open_dataset
 from storage.kinds import Kind
 from storage.loaders import LoaderProtocol
 from storage.pagecache import evict, warm
+from storage.sample import Sample
 from storage.spec import DataSpec
 from workloads.samples import SAMPLES
 
 FORMATS = ("files", "hdf5", "lmdb", "webdataset", "tfrecord")
-ROUNDS = 5
+ROUNDS = 3
 WARM_S = 1.0
 PREFETCH = 2
 Batches = Iterator[plain.Counted]
@@ -128,20 +129,21 @@ def by_hand(scene: Scene, name: str, loader: str) -> tuple[Batches, Callable[[],
     return made, made.close  # type: ignore[attr-defined]
 
 
-def rate(started: tuple[Batches, Callable[[], None]], dataset: Dataset, cold: bool, queued: int) -> float:
+def rate(
+    started: tuple[Batches, Callable[[], None]], dataset: Dataset, batch_size: int, cold: bool, queued: int
+) -> float:
     """Bytes of samples, as stored, per second between the first and the last batch counted."""
     batches, close = started
-    sizes = dataset.index["bytes"]
+    sizes, mean_bytes = dataset.index["bytes"], dataset.manifest.stored_bytes // dataset.manifest.num_samples
     try:
-        _, rows = next(batches)
-        for _ in range(0 if cold else queued + dataset.manifest.num_samples // len(rows)):
+        for _ in range(1 if cold else queued + dataset.manifest.num_samples // batch_size):
             next(batches)
-        left = dataset.manifest.num_samples - len(rows)
+        left = dataset.manifest.num_samples - batch_size
         done, start = 0, time.perf_counter()
-        while left >= len(rows) if cold else time.perf_counter() - start < WARM_S:
+        while left >= batch_size if cold else time.perf_counter() - start < WARM_S:
             _, rows = next(batches)
-            done += int(sizes[rows].sum())
-            left -= len(rows)
+            done += int(sizes[rows].sum()) if rows else mean_bytes * batch_size
+            left -= batch_size
         return done / (time.perf_counter() - start)
     finally:
         close()
@@ -171,18 +173,19 @@ def _take_turns(cell: Cell, scene: Scene, name: str, loader: str, cold: bool, li
     gc.collect()
     if cold:
         evict(files)
-    cell.rates.append(rate(ours(scene, name, loader), dataset, cold, queued))
+    cell.rates.append(rate(ours(scene, name, loader), dataset, scene.batch, cold, queued))
     if cold:
         evict(files)
     gc.collect()
     other = by_hand(scene, name, loader)
     if other is not None:
-        cell.plain.append(rate(other, dataset, cold, queued))
+        cell.plain.append(rate(other, dataset, scene.batch, cold, queued))
 
 
 def decoder_limits(scene: Scene, rounds: int = ROUNDS) -> tuple[float, float]:
     """Bytes per second of the JPEG library alone, and of decoding and augmenting, on bytes in memory."""
-    samples = list(in_order(scene.datasets["files"]))
+    stored = in_order(scene.datasets["files"])
+    samples = [Sample(sample.key, {name: bytes(value) for name, value in sample.fields.items()}) for sample in stored]
     work = partial(raw.decode_and_augment, kind=scene.kind, params=scene.params)
     pairs = [
         (raw.decode_rate(samples, raw.decode_only, scene.workers), raw.decode_rate(samples, work, scene.workers))
@@ -231,7 +234,7 @@ def image_scene(folder: Path, samples: int, workers: int) -> Scene:
     return Scene(title, datasets, load(KINDS, spec.kind), dict(spec.variants["reference"]), 16, workers)
 
 
-VOLUMES, IMAGES = 24, 1600
+VOLUMES, IMAGES = 32, 1600
 BEGIN, END = "<!-- loaders: begin -->", "<!-- loaders: end -->"
 
 

@@ -16,7 +16,7 @@ from storage.kinds import Kind, decode_one, sample_rng
 from storage.sample import Sample, Value
 
 Counted = tuple[dict[str, Any], list[int]]
-"""A batch, and the rows of the index in it."""
+"""A batch, and the rows of the index in it, or none where the library does not tell."""
 Get = Callable[[int], dict[str, Value]]
 
 
@@ -176,9 +176,9 @@ def dali_batches(dataset: Dataset, params: Mapping[str, int], batch: int, thread
         if paths:
             jpegs, labels = fn.readers.file(files=paths, labels=list(range(len(paths))), random_shuffle=True, name="r")
         elif dataset.manifest.format == "webdataset":
-            jpegs, labels = fn.readers.webdataset(
-                paths=shards, ext=["jpg", "cls"], missing_component_behavior="error", name="r"
-            )
+            indices = [f"{path}.idx" for path in shards]
+            jpegs, labels = fn.readers.webdataset(paths=shards, index_paths=indices, ext=["jpg", "cls"], name="r")
+            labels = fn.pad(labels)
         else:
             features = {
                 "image/encoded": tfrec.FixedLenFeature((), tfrec.string, ""),
@@ -195,6 +195,6 @@ def dali_batches(dataset: Dataset, params: Mapping[str, int], batch: int, thread
         mirror = fn.random.coin_flip()
         return fn.crop_mirror_normalize(images, mean=mean, std=std, mirror=mirror, output_layout="CHW"), labels
 
-    mean_row = list(range(batch))
+    unknown: list[int] = []
     for ready in DALIGenericIterator([pipe()], ["image", "label"], auto_reset=True):
-        yield ready[0], mean_row
+        yield ready[0], unknown

@@ -2,10 +2,11 @@
 
 Keys are `<row, ten digits>/<field>`, in order; values are encoded images, labels in digits, and .npy contents. The
 library's lookup touches every page of a value, so all of it has come from storage by then; readers that use memory
-again get the mapped pages themselves, without a copy. Read-ahead is left on for large values, which come whole, and
-turned off for small ones, around which it would fetch what nobody asked for.
+again get the mapped pages themselves, without a copy. Read-ahead is turned off, as the library advises, where a file
+does not fit into memory and values are small: it would fetch around each what nobody asked for.
 """
 
+import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -122,9 +123,8 @@ def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
     import lmdb
 
     path, kind = data_file(dataset, DATA), dataset.manifest.kind
-    mean_bytes = dataset.manifest.stored_bytes // dataset.manifest.num_samples
     copied = lane.allocate is fresh
-    with environment(path, mean_bytes >= READ_AHEAD_BYTES) as opened:
+    with environment(path, _reads_ahead(dataset, path)) as opened:
         for row in map(int, dealt(len(dataset.index), lane)):
             key = text(dataset.index["key"][row])
             with opened.map.begin(buffers=True) as transaction:
@@ -134,6 +134,12 @@ def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
                     reason = error.args[0] if error.args else error
                     raise DatasetError(f"{path}: sample {key!r}: {reason}") from error
                 yield Sample(key, fields, row, str(path))
+
+
+def _reads_ahead(dataset: Dataset, path: Path) -> bool:
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    mean_bytes = dataset.manifest.stored_bytes // dataset.manifest.num_samples
+    return mean_bytes >= READ_AHEAD_BYTES or path.stat().st_size < memory // 2
 
 
 def _fields(transaction: Any, kind: str, row: int, copied: bool) -> dict[str, Value]:
