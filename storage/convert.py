@@ -107,7 +107,7 @@ def _store(
                 **created,
                 **source.notes,
                 "conversion_s": round(time.perf_counter() - started, 3),
-                "num_files": len(stored),
+                "num_files": len(_paths(partial_folder)),
                 "num_bytes": _num_bytes(partial_folder),
             },
         )
@@ -142,7 +142,7 @@ def _refuse_doubles(rows: list[IndexRow]) -> None:
 
 def _files(folder: Path, listed: dict[str, int], sampled: set[str]) -> list[FileInfo]:
     """What the manifest lists: files of samples that the index does not stand for, and whatever lies beside them."""
-    beside = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    beside = [str(path.relative_to(folder)) for path in _paths(folder)]
     return [
         *(_file_info(folder, name, count) for name, count in listed.items()),
         *(_file_info(folder, name, None) for name in beside if name not in sampled),
@@ -156,7 +156,11 @@ def _file_info(folder: Path, name: str, num_samples: int | None) -> FileInfo:
 
 def _num_bytes(folder: Path) -> int:
     """Bytes of all files of a dataset as stored."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return sum(path.stat().st_size for path in _paths(folder))
+
+
+def _paths(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def _now() -> str:
