@@ -16,7 +16,7 @@ from benchsuite.measure import Feed, Stepper
 from benchsuite.ranks import Heartbeat
 from storage.format import Dataset as StoredDataset
 from storage.format import Sample, open_dataset
-from storage.kinds import IMAGE, decode_image, sample_rng
+from storage.kinds import IMAGE, decode_one, sample_rng
 from storage.loaders import Batch
 from storage.loaders.torch import TorchLoader
 from storage.spec import DataSpec
@@ -45,7 +45,7 @@ class PlainImages(Dataset[tuple[Tensor, Tensor]]):
         image = (self.dataset.folder / entry["file"].decode()).read_bytes()
         key = entry["key"].decode()
         sample = Sample(key, {"image": image, "label": str(entry["label"]).encode()})
-        decoded = decode_image(sample, VARIANT.sample, sample_rng(0, 0, key))
+        decoded = decode_one(IMAGE, sample, VARIANT.sample, sample_rng(0, 0, key))
         return decoded["image"], decoded["label"]
 
 

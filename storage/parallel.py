@@ -54,7 +54,9 @@ def in_parallel(make: Make, count: int, processes: int) -> Generator[Sample]:
             try:
                 sample = future.result()
             except BrokenProcessPool as error:
-                raise DatasetError("a process that makes samples was killed: out of memory?") from error
+                raise DatasetError(
+                    "a process that makes samples ended early: out of memory, or a script without a main guard"
+                ) from error
             yield _unpacked(sample, slot)
             free.append(slot)
     finally:
