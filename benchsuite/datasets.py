@@ -73,7 +73,7 @@ def _options(form: Format, options: list[str]) -> dict[str, int | str]:
         if not equals:
             raise UserError(f"-o {text!r}: write NAME=VALUE")
         if name not in form.options:
-            raise refuse(f"option of format {form.name}", name, form.options)
+            raise refuse(f"option of format {form.name}", name, form.options or ["none"])
         try:
             given[name] = int(value) if form.options[name] is int else value
         except ValueError:

@@ -342,7 +342,8 @@ def _too_few_for_cold(spec: TrialSpec, form: Format, share: int, lanes: int) -> 
     if spec.data.source != "storage" or spec.data.cache != "cold":
         return None
     batches, samples = reader_samples(spec)
-    buffered = spec.data.shuffle_buffer if form.sequential and spec.data.shuffle else 0
+    mixes = form.sequential and spec.data.shuffle and spec.data.loader != "dali"
+    buffered = spec.data.shuffle_buffer if mixes else 0
     if samples + buffered <= share:
         return None
     or_buffer = ", a smaller data.shuffle_buffer" if buffered else ""

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from storage.format import (
     Options,
     dataset_id,
     file_digest,
+    flush_file_system,
     is_dataset,
     new_dataset,
     open_dataset,
@@ -34,6 +36,8 @@ from storage.volumes import volume_bytes, volume_sample, volume_shape
 
 Progress = Callable[[int, int], None]
 """Called with samples done and samples in all; 0 where that is not known."""
+MAX_COMPRESSION = 4
+"""Compressed samples are taken to need at most so many times their bytes; scans compress to about a half."""
 Created = dict[str, str | int | float | None]
 
 
@@ -79,7 +83,7 @@ def _store(
     started = time.perf_counter()
     seen = _Seen(kind, source.samples)
     rows: list[IndexRow] = []
-    with new_dataset(folder, int(source.size_bytes * form.space_factor)) as partial_folder:
+    with new_dataset(folder, _needed_bytes(source, form)) as partial_folder:
         for row in form.write(partial_folder, seen, **options):
             rows.append(row)
             progress(len(rows), source.count or 0)
@@ -90,6 +94,7 @@ def _store(
         for row in rows:
             stored[row.file] += 1
         files = _files(partial_folder, {} if form.file_per_sample else stored, {*stored})
+        flush_file_system(partial_folder)
         result = Manifest(
             workload=workload,
             variant=variant,
@@ -115,6 +120,11 @@ def _store(
     return result
 
 
+def _needed_bytes(source: Source, form: Format) -> int:
+    """Disk space that writing will need, about."""
+    return int(source.size_bytes * form.space_factor) + (source.count or 0) * form.sample_overhead_bytes
+
+
 class _Seen:
     """Samples on their way into a dataset, and what the manifest has to say of them all."""
 
@@ -129,7 +139,7 @@ class _Seen:
             image = sample.fields.get("image")
             if self._kind == "volume" and isinstance(image, np.ndarray):
                 self.params["min_extent"] = min(self.params.get("min_extent", 1 << 30), *image.shape[1:])
-            yield sample
+            yield sample if sample.compressed_bytes is None else replace(sample, compressed_bytes=None)
 
 
 def _refuse_doubles(rows: list[IndexRow]) -> None:
@@ -155,7 +165,7 @@ def _file_info(folder: Path, name: str, num_samples: int | None) -> FileInfo:
 
 
 def _num_bytes(folder: Path) -> int:
-    """Bytes of all files of a dataset as stored."""
+    """Bytes of all data files; index and manifest are not counted."""
     return sum(path.stat().st_size for path in _paths(folder))
 
 
@@ -201,7 +211,8 @@ def _dataset_source(dataset: Dataset, kind: str, params: Mapping[str, int]) -> S
     for name in ("seq_len", "max_predictions"):
         if name in manifest.params and manifest.params[name] != params.get(name, manifest.params[name]):
             raise DatasetError(f"{dataset.folder}: {name} is {manifest.params[name]}, the variant's {params[name]}")
-    size = sum(info.bytes for info in manifest.files) if manifest.kind == "tokens" else manifest.stored_bytes
+    compressed = manifest.options.get("compression", "none") != "none"
+    size = manifest.stored_bytes * (MAX_COMPRESSION if compressed else 1)
     return Source(manifest.num_samples, size, in_order(dataset), dict(manifest.params))
 
 

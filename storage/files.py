@@ -128,7 +128,7 @@ def read_npz(path: Path, allocate: Allocate) -> dict[str, Array]:
                 members[field] = npy.view(member, f"{path}: {suffix}.npy")
     except KeyError as error:
         raise DatasetError(f"{path}: {error.args[0]!s}") from error
-    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, IndexError) as error:
         raise DatasetError(f"{path}: not a whole .npz file: {error}") from error
     return members
 
@@ -143,4 +143,5 @@ FILES = Format(
     file_per_sample=True,
     sequential=False,
     options={"array": ("npy", "npz")},
+    sample_overhead_bytes=8192,
 )

@@ -122,7 +122,8 @@ class Format:
     `file_per_sample`: the index lists the data files; else the manifest does.
     `sequential`: samples come in stored order and are mixed in a shuffle buffer.
     `options`: what `write` can be told: a name, and its allowed words or int.
-    `space_factor`: disk space that writing needs, as a multiple of the samples' bytes.
+    `space_factor`, `sample_overhead_bytes`: disk space that writing needs, as a multiple of the samples' bytes and
+    besides that for each sample.
     """
 
     name: str
@@ -135,6 +136,7 @@ class Format:
     sequential: bool
     options: Mapping[str, tuple[str, ...] | type[int]] = field(default_factory=dict)
     space_factor: float = 1.05
+    sample_overhead_bytes: int = 64
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,7 @@ def class_label(sample: Sample) -> int:
     return -1 if isinstance(label, np.ndarray) else int(bytes(label))
 
 
-def _flush_file_system(folder: Path) -> None:
+def flush_file_system(folder: Path) -> None:
     """Flush everything written to the file system of `folder`: one call for any number of files."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -244,7 +246,7 @@ def new_dataset(folder: Path, needed_bytes: int) -> Iterator[Path]:
 def write_manifest(folder: Path, rows: list[IndexRow], manifest: Manifest) -> None:
     """Write index and manifest, flushed to disk, the manifest last."""
     np.save(folder / INDEX, _index_array(rows), allow_pickle=False)
-    _flush_file_system(folder)
+    flush_file_system(folder)
     (folder / MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n")
     fsync_path(folder / MANIFEST)
 
@@ -304,6 +306,9 @@ def open_dataset(folder: Path) -> Dataset:
         raise DatasetError(f"{folder / INDEX}: not an index of samples")
     if len(index) != manifest.num_samples:
         raise DatasetError(f"{folder}: the manifest says {manifest.num_samples} samples, the index {len(index)}")
+    listed = [info.num_samples for info in manifest.files if info.num_samples is not None]
+    if listed and (min(listed) < 0 or sum(listed) != len(index)):
+        raise DatasetError(f"{folder}: the manifest's files hold {sum(listed)} samples, the index {len(index)}")
     return Dataset(folder, manifest, index)
 
 

@@ -32,6 +32,9 @@ from storage.sample import Allocate, Array, DatasetError, Sample, Value
 from storage.shards import batched
 
 SPOOL_BYTES = 8 << 20
+MAX_OPEN_FILES = 64
+DAMAGE = (OSError, KeyError, RuntimeError, IndexError, TypeError, ValueError, AttributeError)
+"""What h5py raises on a file that is not as it should be."""
 
 
 def write(
@@ -164,10 +167,10 @@ class _File:
             self.file = h5py.File(self.path, "r", rdcc_nbytes=1 << 20)
             if self.kind != "volume":
                 names = KIND_FIELDS[self.kind]
-                self.fields = {name: self.file[name] for name in names}
+                self.fields = {name: _own(self.file, name) for name in names}
                 if self.kind == "image":
                     self.offsets, self.labels = self.file["image_offsets"][:], self.file["label"][:]
-        except (OSError, KeyError, RuntimeError) as error:
+        except DAMAGE as error:
             raise DatasetError(f"{self.path}: not a whole HDF5 file: {_reason(error)}") from error
 
     def read(self, key: str, row: int, allocate: Allocate) -> tuple[dict[str, Value], int | None]:
@@ -179,13 +182,13 @@ class _File:
             if self.kind == "image":
                 return self._image(at, allocate), None
             return {name: np.asarray(stored[at]) for name, stored in self.fields.items()}, None
-        except (OSError, KeyError, RuntimeError, IndexError, TypeError, ValueError) as error:
+        except DAMAGE as error:
             raise DatasetError(f"{self.path}: sample {key!r}: {_reason(error)}") from error
 
     def _volume(self, group: Any, allocate: Allocate) -> tuple[dict[str, Value], int | None]:
         fields: dict[str, Value] = {}
         for name in KIND_FIELDS["volume"]:
-            stored = group[name]
+            stored = _own(group, name)
             values = allocate(name, stored.nbytes)[: stored.nbytes].view(stored.dtype).reshape(stored.shape)
             stored.read_direct(values)
             fields[name] = values
@@ -206,7 +209,19 @@ class _File:
         return {"image": content.data, "label": str(int(self.labels[at])).encode()}
 
 
+def _own(group: Any, name: str) -> Any:
+    """A dataset that lies in this file: links, external storage and virtual datasets lead to other files."""
+    import h5py
+
+    link, stored = group.get(name, getlink=True), group[name]
+    if not isinstance(link, h5py.HardLink) or stored.external or stored.is_virtual:
+        raise ValueError(f"{name} leads out of the file")
+    return stored
+
+
 def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
     return str(error.args[0] if error.args else error).partition("\n")[0]
 
 
@@ -218,6 +233,8 @@ def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
     try:
         for row in map(int, dealt(len(index), lane)):
             name = bytes(index["file"][row])
+            if name not in opened and len(opened) >= MAX_OPEN_FILES:
+                opened.pop(next(iter(opened))).file.close()
             if name not in opened:
                 opened[name] = _File(dataset, text(name), int(firsts[np.bytes_(name)]))
             key = text(index["key"][row])

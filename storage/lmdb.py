@@ -2,11 +2,10 @@
 
 Keys are `<row, ten digits>/<field>`, in order; values are encoded images, labels in digits, and .npy contents. The
 library's lookup touches every page of a value, so all of it has come from storage by then; readers that use memory
-again get the mapped pages themselves, without a copy. Read-ahead is turned off, as the library advises, where a file
-does not fit into memory and values are small: it would fetch around each what nobody asked for.
+again get the mapped pages themselves, without a copy. Read-ahead is turned off, as the library advises, where values
+are small: it would fetch around each what nobody asked for, and what was read cold could not be told.
 """
 
-import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -124,7 +123,7 @@ def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
 
     path, kind = data_file(dataset, DATA), dataset.manifest.kind
     copied = lane.allocate is fresh
-    with environment(path, _reads_ahead(dataset, path)) as opened:
+    with environment(path, _reads_ahead(dataset)) as opened:
         for row in map(int, dealt(len(dataset.index), lane)):
             key = text(dataset.index["key"][row])
             with opened.map.begin(buffers=True) as transaction:
@@ -136,10 +135,9 @@ def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
                 yield Sample(key, fields, row, str(path))
 
 
-def _reads_ahead(dataset: Dataset, path: Path) -> bool:
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def _reads_ahead(dataset: Dataset) -> bool:
     mean_bytes = dataset.manifest.stored_bytes // dataset.manifest.num_samples
-    return mean_bytes >= READ_AHEAD_BYTES or path.stat().st_size < memory // 2
+    return mean_bytes >= READ_AHEAD_BYTES
 
 
 def _fields(transaction: Any, kind: str, row: int, copied: bool) -> dict[str, Value]:
@@ -168,4 +166,5 @@ LMDB = Format(
     by_sample_smallest_lane,
     file_per_sample=False,
     sequential=False,
+    sample_overhead_bytes=4096,
 )

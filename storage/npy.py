@@ -1,6 +1,7 @@
 """NumPy's .npy files as bytes: a header to write before an array, and a view of an array that was read (no pickle)."""
 
 import io
+import math
 
 import numpy as np
 import numpy.typing as npt
@@ -39,8 +40,9 @@ def view(content: bytes | memoryview | npt.NDArray[np.uint8], where: str) -> Arr
         raise DatasetError(f"{where}: not a .npy array: {str(error).partition(chr(10))[0]}") from error
     if dtype.hasobject:
         raise DatasetError(f"{where}: holds pickled objects, which are never loaded; save plain arrays")
-    count = int(np.prod(shape, dtype=np.int64))
-    start = stream.tell()
+    count, start = math.prod(shape), stream.tell()
+    if min(shape, default=0) < 0 or not dtype.itemsize:
+        raise DatasetError(f"{where}: its header says shape {shape} of {dtype}: damaged")
     if start + count * dtype.itemsize > len(content):
         raise DatasetError(
             f"{where}: {len(content)} bytes, its array needs {start + count * dtype.itemsize}: truncated"

@@ -51,14 +51,11 @@ def in_parallel(make: Make, count: int, processes: int) -> Generator[Sample]:
             if not pending:
                 return
             future, slot = pending.popleft()
-            try:
-                sample = future.result()
-            except BrokenProcessPool as error:
-                raise DatasetError(
-                    "a process that makes samples ended early: out of memory, or a script without a main guard"
-                ) from error
-            yield _unpacked(sample, slot)
+            yield _unpacked(future.result(), slot)
             free.append(slot)
+    except BrokenProcessPool as error:
+        what = "a process that makes samples ended early: out of memory, or a script without a main guard"
+        raise DatasetError(what) from error
     finally:
         pool.shutdown(cancel_futures=True)
         for slot in slots:

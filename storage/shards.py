@@ -52,14 +52,14 @@ def first_rows(dataset: Dataset) -> list[int]:
     return rows
 
 
-def mixed(samples: Iterator[T], manifest: Manifest, lane: Lane) -> Iterator[T]:
+def mixed(samples: Iterator[T], dataset: Dataset, lane: Lane) -> Iterator[T]:
     """Samples mixed in a buffer of `shuffle_buffer`; as they come where the lane does not shuffle."""
     from webdataset.filters import _shuffle
 
     if not lane.shuffle:
         return samples
-    mean_bytes = manifest.stored_bytes // max(manifest.num_samples, 1)
-    size = max(1, min(lane.shuffle_buffer, MAX_BUFFER_BYTES // max(mean_bytes, 1)))
+    largest = max(int(dataset.index["bytes"].max()), 1)
+    size = max(1, min(lane.shuffle_buffer, MAX_BUFFER_BYTES // largest))
     rng = random.Random(f"{lane.seed}:{lane.epoch}:{lane.index}:{lane.count}")
     result: Iterator[T] = _shuffle(samples, size, size, rng)
     return result

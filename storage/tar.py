@@ -83,7 +83,7 @@ def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
     numbers = dealt(len(shards(dataset.manifest)), lane)
     memory = Pool(dataset, lane)
     found = (pair for number in numbers for pair in _read_shard(dataset, int(number), rows, memory))
-    for sample, taken in mixed(found, dataset.manifest, lane):
+    for sample, taken in mixed(found, dataset, lane):
         yield sample
         memory.release(taken)
 
@@ -179,4 +179,5 @@ WEBDATASET = Format(
     file_per_sample=False,
     sequential=True,
     options={"shard_samples": int},
+    sample_overhead_bytes=4096,
 )

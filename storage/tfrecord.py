@@ -84,7 +84,7 @@ def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
     numbers = dealt(len(shards(dataset.manifest)), lane)
     memory = Pool(dataset, lane)
     records_of = (record for number in numbers for record in _read_shard(dataset, int(number), rows, memory))
-    for sample, record in mixed(records_of, dataset.manifest, lane):
+    for sample, record in mixed(records_of, dataset, lane):
         yield sample
         memory.release([record])
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from storage import npy
 from storage.convert import in_order
 from storage.files import read_npz, write
 from storage.format import Dataset, DatasetError, Sample
@@ -170,3 +171,13 @@ class TestRecords:
         dataset = made("files", "tokens")
         for sample in some_samples(26, "tokens"):
             assert np.array_equal(np.load(dataset.folder / f"{sample.key}.npy"), sample.fields["tokens"])
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((2**62, 4), "<f4"), ((2**70,), "<f4"), ((-1,), "<f4"), ((4,), "|V0")], ids=str
+)
+def test_a_header_that_no_array_has_is_refused(shape: tuple[int, ...], dtype: str) -> None:
+    text = repr({"descr": dtype, "fortran_order": False, "shape": shape}).ljust(117) + "\n"
+    content = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + bytes(64)
+    with pytest.raises(DatasetError, match=r"^here: "):
+        npy.view(content, "here")

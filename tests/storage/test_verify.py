@@ -6,12 +6,13 @@ import os
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from storage.convert import convert_dataset
-from storage.format import INDEX, MANIFEST, Dataset, DatasetError
+from storage.convert import convert_dataset, generate_dataset
+from storage.format import INDEX, MANIFEST, Dataset, DatasetError, open_dataset
 from storage.verify import same_samples, verify_dataset
 from tests.storage.conftest import Made
 from tests.storage.samples import IMAGE_FORMATS, contents, flip, jpeg
@@ -308,3 +309,29 @@ class TestSameSamples:
         for pair in ((first, second), (second, first)):
             with pytest.raises(DatasetError, match="first at sample 'cat/aa'"):
                 same_samples(*pair)
+
+
+@pytest.mark.parametrize("target", ["files", "lmdb", "webdataset", "hdf5"])
+def test_what_was_compressed_verifies_in_every_other_format(tmp_path: Path, target: str) -> None:
+    params = {"patch_size": 16, "mean_bytes": 60_000, "stdev_bytes": 10_000}
+    known: dict[str, Any] = {"kind": "volume", "params": params}
+    generate_dataset(tmp_path / "gz", "unet3d", "tiny", "hdf5", 3, 0, {"compression": "gzip"}, **known)
+    convert_dataset(tmp_path / "gz", tmp_path / "to", "unet3d", "tiny", target, **known)
+    first, second = verify_dataset(tmp_path / "gz"), verify_dataset(tmp_path / "to")
+    same_samples(first, second)
+    assert second.manifest.stored_bytes > 1.5 * first.manifest.stored_bytes
+
+
+def test_a_shard_that_the_manifest_leaves_out_is_noticed(made: Made) -> None:
+    dataset = made("webdataset", "image")
+    path = dataset.folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    left_out = next(info for info in manifest["files"] if info["num_samples"])
+    manifest["files"].remove(left_out)
+    path.write_text(json.dumps(manifest))
+    try:
+        with pytest.raises(DatasetError, match="the manifest's files hold 23 samples, the index 26"):
+            open_dataset(dataset.folder)
+    finally:
+        manifest["files"].insert(0, left_out)
+        path.write_text(json.dumps(manifest))
