@@ -169,7 +169,7 @@ def _where(folder: Path, rank: int = 0) -> str:
 
 
 def work_folder(store: Path, trial: str) -> Path:
-    """A new folder for one attempt: STORE/work/<trial>/<attempt>/."""
+    """A new folder for one attempt at a trial, in the store."""
     parent = store / "work" / trial
     parent.mkdir(parents=True, exist_ok=True)
     folder = parent / f"{os.getpid()}-{uuid.uuid4().hex[:6]}"

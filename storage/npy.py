@@ -10,7 +10,6 @@ from numpy.lib import format as npy
 from storage.sample import Array, DatasetError
 
 MAX_HEADER_BYTES = 4096
-_MAGIC = b"\x93NUMPY"
 
 
 def header(array: Array) -> bytes:
@@ -49,8 +48,3 @@ def view(content: bytes | memoryview | npt.NDArray[np.uint8], where: str) -> Arr
         )
     flat = np.frombuffer(content, dtype, count, start)
     return flat.reshape(shape, order="F" if fortran else "C")
-
-
-def is_npy(content: bytes | memoryview) -> bool:
-    """Whether bytes begin as a .npy file does."""
-    return bytes(content[:6]) == _MAGIC

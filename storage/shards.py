@@ -1,13 +1,13 @@
 """What formats of sequential shards share: shards are dealt whole, and samples mixed in a buffer."""
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from storage.format import Dataset, FileInfo, Lane, Manifest
+from storage.format import Dataset, FileInfo, Lane, Manifest, dealt
 from storage.sample import Sample, fresh, reserved
 
 T = TypeVar("T")
@@ -39,6 +39,10 @@ class Pool:
                 self._free[self._names[id(memory.base)]].append(memory.base)
 
 
+ReadShard = Callable[[Dataset, int, list[int], Pool], Iterator[tuple[Sample, list[npt.NDArray[np.uint8]]]]]
+"""Reads a shard by its number, given every shard's first row: samples, and the memory that each occupies."""
+
+
 def shards(manifest: Manifest) -> list[FileInfo]:
     """The files that hold samples; an index may lie beside them."""
     return [info for info in manifest.files if info.num_samples is not None]
@@ -63,6 +67,17 @@ def mixed(samples: Iterator[T], dataset: Dataset, lane: Lane) -> Iterator[T]:
     rng = random.Random(f"{lane.seed}:{lane.epoch}:{lane.index}:{lane.count}")
     result: Iterator[T] = _shuffle(samples, size, size, rng)
     return result
+
+
+def read_shards(read_shard: ReadShard, dataset: Dataset, lane: Lane) -> Iterator[Sample]:
+    """The lane's samples: its shards in the epoch's order, then mixed in a buffer of `shuffle_buffer` samples."""
+    rows = first_rows(dataset)
+    numbers = dealt(len(shards(dataset.manifest)), lane)
+    memory = Pool(dataset, lane)
+    found = (pair for number in numbers for pair in read_shard(dataset, int(number), rows, memory))
+    for sample, used in mixed(found, dataset, lane):
+        yield sample
+        memory.release(used)
 
 
 def problem(manifest: Manifest, lanes: int) -> str | None:

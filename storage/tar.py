@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from storage import npy
 from storage.fields import KIND_FIELDS, RECORD_KINDS, image_extension, record, unpack
-from storage.format import Dataset, Format, IndexRow, Lane, data_file, dealt, index_row
+from storage.format import Dataset, Format, IndexRow, Lane, data_file, index_row
 from storage.sample import Array, DatasetError, Sample, Value, num_bytes, read_at
-from storage.shards import Pool, batched, first_rows, mixed, problem, shards, smallest_lane
+from storage.shards import Pool, batched, problem, read_shards, shards, smallest_lane
 
 DEFAULT_SHARD_SAMPLES = 128
 Parts = tuple[bytes | memoryview, ...]
@@ -79,13 +79,7 @@ def _member(name: str, value: Value) -> tuple[str, Parts]:
 
 def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
     """The lane's samples: its shards in the epoch's order, then mixed in a buffer of `shuffle_buffer` samples."""
-    rows = first_rows(dataset)
-    numbers = dealt(len(shards(dataset.manifest)), lane)
-    memory = Pool(dataset, lane)
-    found = (pair for number in numbers for pair in _read_shard(dataset, int(number), rows, memory))
-    for sample, taken in mixed(found, dataset, lane):
-        yield sample
-        memory.release(taken)
+    return read_shards(_read_shard, dataset, lane)
 
 
 def _read_shard(

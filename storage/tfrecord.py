@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from storage.examples import decode, encode
 from storage.fields import KIND_FIELDS
-from storage.format import Dataset, Format, IndexRow, Lane, data_file, dealt, index_row
+from storage.format import Dataset, Format, IndexRow, Lane, data_file, index_row
 from storage.sample import Allocate, DatasetError, Sample, fresh, num_bytes
-from storage.shards import Pool, batched, first_rows, mixed, problem, shards, smallest_lane
+from storage.shards import Pool, batched, problem, read_shards, shards, smallest_lane
 
 DEFAULT_SHARD_SAMPLES = 128
 SUFFIX = ".tfrecord"
@@ -80,18 +80,12 @@ def records(file: BinaryIO, path: Path, allocate: Allocate = fresh) -> Iterator[
 
 def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
     """The lane's samples: its shards in the epoch's order, then mixed in a buffer of `shuffle_buffer` samples."""
-    rows = first_rows(dataset)
-    numbers = dealt(len(shards(dataset.manifest)), lane)
-    memory = Pool(dataset, lane)
-    records_of = (record for number in numbers for record in _read_shard(dataset, int(number), rows, memory))
-    for sample, record in mixed(records_of, dataset, lane):
-        yield sample
-        memory.release([record])
+    return read_shards(_read_shard, dataset, lane)
 
 
 def _read_shard(
     dataset: Dataset, number: int, rows: list[int], memory: Pool
-) -> Iterator[tuple[Sample, npt.NDArray[np.uint8]]]:
+) -> Iterator[tuple[Sample, list[npt.NDArray[np.uint8]]]]:
     """The samples of one shard and the memory of their records, refusing what is not in the index."""
     path = data_file(dataset, shards(dataset.manifest)[number].path)
     row, end = rows[number], rows[number + 1]
@@ -102,7 +96,7 @@ def _read_shard(
             key, fields = decode(dataset.manifest.kind, payload, where, dtypes)
             if row >= end or key != dataset.key(row):
                 raise DatasetError(f"{where}: {key!r} is not the one that the index names")
-            yield Sample(key, fields, row, str(path)), payload
+            yield Sample(key, fields, row, str(path)), [payload]
             row += 1
     if row != end:
         raise DatasetError(f"{path}: {end - row} samples short of the {end - rows[number]} in the index")
