@@ -11,7 +11,7 @@ from storage.sample import fresh
 from storage.volumes import volume_sample
 from tests.storage.samples import store
 
-VOLUME_BYTES = 8_000_000
+VOLUME_BYTES = 24_000_000
 PATCH = 64
 
 
