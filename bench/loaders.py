@@ -1,14 +1,14 @@
 """Every format x loader beside the raw limit and beside the plainest use of its library, warm and cold, in one run.
 
 Contenders take turns for several rounds, since machines drift; a cell is the median over rounds of the rate, and ratios
-are medians of ratios within a round. A rate counts from the first batch delivered to the last one, so that starting
-workers is not in it; cold stops where the first epoch does, and warm begins after one.
+are medians of ratios within a round. A cold rate is that of a whole epoch, with the start of the loader; a warm one
+begins after an epoch.
 """
 
 import gc
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,8 @@ ROUNDS = 3
 WARM_S = 1.0
 PREFETCH = 2
 Batches = Iterator[plain.Counted]
+Started = tuple[Batches, Callable[[], None]]
+"""Batches, and how to stop them."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def _make(
     return open_dataset(target)
 
 
-def ours(scene: Scene, name: str, loader: str) -> tuple[Batches, Callable[[], None]]:
+def ours(scene: Scene, name: str, loader: str) -> Started:
     """One of our loaders' batches, and how to stop it."""
     spec = DataSpec(
         format=name.partition(" ")[0],
@@ -113,40 +115,55 @@ def ours(scene: Scene, name: str, loader: str) -> tuple[Batches, Callable[[], No
     return batches(), built.close
 
 
-def by_hand(scene: Scene, name: str, loader: str) -> tuple[Batches, Callable[[], None]] | None:
-    """The plainest use of the same library; None where there is none."""
+def hand_made(scene: Scene, name: str, loader: str) -> "Callable[[], Started] | None":
+    """How to start the plainest use of the same library; None where there is none."""
     dataset = scene.datasets[name]
+    common = (dataset, scene.kind, scene.params, scene.batch, scene.workers)
     if loader == "torch":
-        made = plain.torch_batches(dataset, scene.kind, scene.params, scene.batch, scene.workers)
-    elif loader == "threads":
-        if plain.getter(dataset) is None:
-            return None
-        made = plain.thread_batches(dataset, scene.kind, scene.params, scene.batch, scene.workers)
-    elif dataset.manifest.kind == "image" and dataset.manifest.format in ("files", "webdataset", "tfrecord"):
-        made = plain.dali_batches(dataset, scene.params, scene.batch, scene.workers)
-    else:
-        return None
-    return made, made.close  # type: ignore[attr-defined]
+        return partial(_closing, plain.torch_batches, *common)
+    if loader == "threads":
+        return partial(_closing, plain.thread_batches, *common) if plain.getter(dataset) else None
+    if dataset.manifest.kind == "image" and dataset.manifest.format in ("files", "webdataset", "tfrecord"):
+        return partial(_closing, plain.dali_batches, dataset, scene.params, scene.batch, scene.workers)
+    return None
 
 
-def rate(
-    started: tuple[Batches, Callable[[], None]], dataset: Dataset, batch_size: int, cold: bool, queued: int
-) -> float:
-    """Bytes of samples, as stored, per second between the first and the last batch counted."""
-    batches, close = started
-    sizes, mean_bytes = dataset.index["bytes"], dataset.manifest.stored_bytes // dataset.manifest.num_samples
+def _closing(make: Callable[..., Generator[plain.Counted]], *arguments: object) -> Started:
+    made = make(*arguments)
+    return made, made.close
+
+
+def warm_rate(start: Callable[[], Started], dataset: Dataset, batch_size: int, queued: int) -> float:
+    """Bytes of samples, as stored, per second for WARM_S after an epoch and what was queued by then."""
+    batches, close = start()
     try:
-        for _ in range(1 if cold else queued + dataset.manifest.num_samples // batch_size):
+        for _ in range(queued + dataset.manifest.num_samples // batch_size):
             next(batches)
-        left = dataset.manifest.num_samples - batch_size
-        done, start = 0, time.perf_counter()
-        while left >= batch_size if cold else time.perf_counter() - start < WARM_S:
-            _, rows = next(batches)
-            done += int(sizes[rows].sum()) if rows else mean_bytes * batch_size
-            left -= batch_size
-        return done / (time.perf_counter() - start)
+        done, begin = 0, time.perf_counter()
+        while time.perf_counter() - begin < WARM_S:
+            done += _stored_bytes(dataset, next(batches), batch_size)
+        return done / (time.perf_counter() - begin)
     finally:
         close()
+
+
+def cold_rate(start: Callable[[], Started], dataset: Dataset, batch_size: int) -> float:
+    """Bytes of samples, as stored, per second of an epoch's whole batches, the start of the loader included."""
+    begin = time.perf_counter()
+    batches, close = start()
+    try:
+        wanted = range(dataset.manifest.num_samples // batch_size)
+        done = sum(_stored_bytes(dataset, next(batches), batch_size) for _ in wanted)
+        return done / (time.perf_counter() - begin)
+    finally:
+        close()
+
+
+def _stored_bytes(dataset: Dataset, counted: plain.Counted, batch_size: int) -> int:
+    """Bytes of a batch's samples; their mean where the library does not tell which they are."""
+    _, rows = counted
+    mean_bytes = dataset.manifest.stored_bytes // dataset.manifest.num_samples
+    return int(dataset.index["bytes"][rows].sum()) if rows else mean_bytes * batch_size
 
 
 def measure(scene: Scene, loaders: tuple[str, ...], rounds: int = ROUNDS) -> Table:
@@ -166,20 +183,21 @@ def measure(scene: Scene, loaders: tuple[str, ...], rounds: int = ROUNDS) -> Tab
 
 
 def _take_turns(cell: Cell, scene: Scene, name: str, loader: str, cold: bool, limit: float) -> None:
-    dataset = scene.datasets[name]
-    files = dataset.data_files()
-    queued = scene.workers * PREFETCH + 2
+    """One round of a cell: our loader, then the plainest use of its library."""
     cell.raw.append(limit)
+    cell.rates.append(_turn(partial(ours, scene, name, loader), scene, name, cold))
+    by_hand = hand_made(scene, name, loader)
+    if by_hand is not None:
+        cell.plain.append(_turn(by_hand, scene, name, cold))
+
+
+def _turn(start: Callable[[], Started], scene: Scene, name: str, cold: bool) -> float:
+    dataset = scene.datasets[name]
     gc.collect()
-    if cold:
-        evict(files)
-    cell.rates.append(rate(ours(scene, name, loader), dataset, scene.batch, cold, queued))
-    if cold:
-        evict(files)
-    gc.collect()
-    other = by_hand(scene, name, loader)
-    if other is not None:
-        cell.plain.append(rate(other, dataset, scene.batch, cold, queued))
+    if not cold:
+        return warm_rate(start, dataset, scene.batch, scene.workers * PREFETCH + 2)
+    evict(dataset.data_files())
+    return cold_rate(start, dataset, scene.batch)
 
 
 def decoder_limits(scene: Scene, rounds: int = ROUNDS) -> tuple[float, float]:
@@ -234,7 +252,7 @@ def image_scene(folder: Path, samples: int, workers: int) -> Scene:
     return Scene(title, datasets, load(KINDS, spec.kind), dict(spec.variants["reference"]), 16, workers)
 
 
-VOLUMES, IMAGES = 32, 1600
+VOLUMES, IMAGES = 40, 1600
 BEGIN, END = "<!-- loaders: begin -->", "<!-- loaders: end -->"
 
 

@@ -2,7 +2,7 @@
 
 import io
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -126,7 +126,7 @@ def _tfrecord_samples(shards: list[str], kind: str) -> Iterator[Sample]:
 
 def torch_batches(
     dataset: Dataset, kind: Kind, params: Mapping[str, int], batch: int, workers: int
-) -> Iterator[Counted]:
+) -> Generator[Counted]:
     """DataLoader over a map-style dataset, or over a stream of shards."""
     common: dict[str, Any] = {"batch_size": batch, "num_workers": workers}
     if getter(dataset) is None:
@@ -140,7 +140,7 @@ def torch_batches(
 
 def thread_batches(
     dataset: Dataset, kind: Kind, params: Mapping[str, int], batch: int, workers: int
-) -> Iterator[Counted]:
+) -> Generator[Counted]:
     """A thread pool's map over rows, and default_collate."""
     source = _Map(dataset, kind, params)
     source[0]  # opens the files before threads could do so twice
@@ -162,7 +162,7 @@ def thread_batches(
             yield tensors, numbers.tolist()
 
 
-def dali_batches(dataset: Dataset, params: Mapping[str, int], batch: int, threads: int) -> Iterator[Counted]:
+def dali_batches(dataset: Dataset, params: Mapping[str, int], batch: int, threads: int) -> Generator[Counted]:
     """DALI's own readers and random crop for JPEGs in files, tars and TFRecord, as its examples show."""
     from nvidia.dali import fn, pipeline_def, types
     from nvidia.dali import tfrecord as tfrec

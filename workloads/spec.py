@@ -12,6 +12,7 @@ PRECISIONS_NOT_YET = ("tf32", "fp16", "fp8")
 class Variant:
     """One size of a workload: the model's shape and the parameters of its samples."""
 
-    model: Mapping[str, int | tuple[int, ...]]
+    model: Mapping[str, int | float | tuple[int, ...]]
     sample: Mapping[str, int]
-    num_classes: int
+    num_classes: int = 0
+    """Of samples with labels; 0 for others."""

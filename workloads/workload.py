@@ -1,23 +1,56 @@
 """Workload: everything a trial needs to know of a model; adding one is one file with one such constant."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from workloads.spec import Variant
 
+if TYPE_CHECKING:
+    from torch.distributed.tensor.parallel import ParallelStyle
+
 Batch = dict[str, Tensor]
+Stage = tuple[nn.Module, Callable[[nn.Module, Any, Batch], Any]]
+"""A piece of a model, and how it is called: with what the piece before returned (None for the first) and the batch."""
+Plan = Mapping[str, "ParallelStyle"]
+"""Styles by the name of a module within the model, as `parallelize_module` takes them."""
+
+
+@dataclass(frozen=True)
+class TensorParallel:
+    """How a model is split within its layers.
+
+    `plan(model, sequence_parallel, loss_parallel)` gives the styles; `divisible(variant)` gives what must be multiples
+    of the degree, by name (such as heads).
+    """
+
+    plan: Callable[[nn.Module, bool, bool], Plan]
+    divisible: Callable[[Variant], Mapping[str, int]]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """How a model is cut into stages: pieces that in sequence are the model, and the loss of what the last returns."""
+
+    stages: Callable[[nn.Module], Sequence[Stage]]
+    criterion: Callable[[Any, Batch], Tensor]
 
 
 @dataclass(frozen=True)
 class Workload:
     """A model to train.
 
-    `kind` names the sample kind it takes; `build(variant)` makes the model on the CPU; `loss(model, batch)` is a
-    scalar; `synthetic(variant, batch_size, device)` makes a batch on the device, shaped like the loader's;
-    `optimizer(parameters)` is the one its reference trains with.
+    `kind` names the sample kind it takes; `build(variant)` makes the model on the default device; `loss(model, batch)`
+    is a scalar, a mean over the batch; `synthetic(variant, batch_size, device)` makes a batch on the device, shaped like
+    the loader's; `optimizer(parameters)` is the one its reference trains with, and `learning_rate` what others start at.
+
+    What follows is needed by some modes only. `targets(batch)` counts what the loss is a mean over where batches differ
+    in it: the batch then holds, under the same names, the means over all ranks and microbatches, and `loss` divides by
+    those. `blocks(model)` are the units that are sharded, checkpointed and compiled, in order of use. `experts(model)`
+    are the modules that hold experts to be dealt to ranks.
     """
 
     name: str
@@ -27,3 +60,9 @@ class Workload:
     loss: Callable[[nn.Module, Batch], Tensor]
     synthetic: Callable[[Variant, int, torch.device], Batch]
     optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+    learning_rate: float = 0.01
+    targets: Callable[[Batch], dict[str, Tensor]] | None = None
+    blocks: Callable[[nn.Module], Sequence[nn.Module]] | None = None
+    tensor_parallel: TensorParallel | None = None
+    pipeline: Pipeline | None = None
+    experts: Callable[[nn.Module], Sequence[nn.Module]] | None = None
