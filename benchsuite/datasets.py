@@ -1,10 +1,11 @@
-"""The verbs that make and check datasets, with a progress bar on standard error."""
+"""The verbs that make and check datasets, with a progress bar on standard error. Imports no torch."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -17,7 +18,9 @@ from storage import convert as making
 from storage.format import Format, Manifest
 from storage.verify import same_samples, verify_dataset
 from workloads.samples import SAMPLES
-from workloads.workload import Workload
+
+if TYPE_CHECKING:
+    from workloads.workload import Workload
 
 
 @dataclass(frozen=True)

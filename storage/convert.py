@@ -32,6 +32,7 @@ from storage.parallel import Make, in_parallel
 from storage.sample import DatasetError, Sample
 from storage.sequences import mlm_bytes, mlm_sample, token_bytes, token_sample
 from storage.sources import Source, open_source
+from storage.tokens import documents_of
 from storage.volumes import volume_bytes, volume_sample, volume_shape
 
 Progress = Callable[[int, int], None]
@@ -48,7 +49,7 @@ def in_order(dataset: Dataset) -> Iterator[Sample]:
 
 
 def check_options(form: Format, kind: str, options: Options) -> None:
-    """Refuse what a format cannot store, and options it does not know.
+    """Refuse what a format cannot store, and options that it does not know or has for samples of other kinds.
 
     Raises:
         DatasetError: with what was given and what is allowed.
@@ -64,6 +65,10 @@ def check_options(form: Format, kind: str, options: Options) -> None:
             raise DatasetError(f"option {name} of format {form.name}: {value!r}; allowed: {', '.join(allowed)}")
         if allowed is int and not isinstance(value, int):
             raise DatasetError(f"option {name} of format {form.name}: {value!r} is not a whole number")
+        kinds = form.option_kinds.get(name, form.kinds)
+        if kind not in kinds:
+            meant = " and ".join(sorted(kinds))
+            raise DatasetError(f"option {name}={value} of format {form.name} is for {meant} samples, not {kind}")
 
 
 def _store(
@@ -83,8 +88,9 @@ def _store(
     started = time.perf_counter()
     seen = _Seen(kind, source.samples)
     rows: list[IndexRow] = []
+    divided = {"documents": source.documents} if form.stores_documents else {}
     with new_dataset(folder, _needed_bytes(source, form)) as partial_folder:
-        for row in form.write(partial_folder, seen, **options):
+        for row in form.write(partial_folder, seen, **options, **divided):
             rows.append(row)
             progress(len(rows), source.count or 0)
         if not rows:
@@ -193,8 +199,10 @@ def convert_dataset(
     """Convert a dataset, or what `storage.sources` can read, into `format_name`. Samples are stored as they came.
 
     Raises:
-        DatasetError: unreadable source, samples of another kind, existing target, disk too small, damaged samples.
+        DatasetError: unreadable source, samples of another kind, source and target inside one another, existing
+            target, disk too small, damaged samples.
     """
+    _refuse_nested(source, target)
     if is_dataset(source):
         opened = _dataset_source(open_dataset(source), kind, params or {})
     else:
@@ -203,17 +211,31 @@ def convert_dataset(
     return _store(opened, kind, target, format_name, workload, variant, created, options or {}, progress)
 
 
-def _dataset_source(dataset: Dataset, kind: str, params: Mapping[str, int]) -> Source:
+def _refuse_nested(source: Path, target: Path) -> None:
+    """Refuse a target that would be part of its source, or hold it. A .bin/.idx pair's prefix is no folder."""
+    if not os.path.exists(source):
+        return
+    real_source, real_target = Path(os.path.realpath(source)), Path(os.path.realpath(target))
+    if real_source == real_target:
+        raise DatasetError(f"{target}: source and target are the same; give a new folder")
+    if real_target.is_relative_to(real_source):
+        raise DatasetError(f"{target}: lies inside the source {source}; give a folder outside it")
+    if real_source.is_relative_to(real_target):
+        raise DatasetError(f"{target}: holds the source {source}; give a new folder")
+
+
+def _dataset_source(dataset: Dataset, kind: str, asked: Mapping[str, int]) -> Source:
     """A dataset's samples; refused where they are of another kind or length than asked for."""
     manifest = dataset.manifest
     if manifest.kind != kind:
         raise DatasetError(f"{dataset.folder}: holds {manifest.kind} samples, not {kind}")
     for name in ("seq_len", "max_predictions"):
-        if name in manifest.params and manifest.params[name] != params.get(name, manifest.params[name]):
-            raise DatasetError(f"{dataset.folder}: {name} is {manifest.params[name]}, the variant's {params[name]}")
+        if name in manifest.params and manifest.params[name] != asked.get(name, manifest.params[name]):
+            raise DatasetError(f"{dataset.folder}: {name} is {manifest.params[name]}, the variant's {asked[name]}")
     compressed = manifest.options.get("compression", "none") != "none"
     size = manifest.stored_bytes * (MAX_COMPRESSION if compressed else 1)
-    return Source(manifest.num_samples, size, in_order(dataset), dict(manifest.params))
+    samples, params = in_order(dataset), dict(manifest.params)
+    return Source(manifest.num_samples, size, samples, params, documents=documents_of(dataset))
 
 
 def generate_dataset(

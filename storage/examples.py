@@ -6,7 +6,7 @@ copies large values twice, which takes six times as long as reading them; so the
 (protobuf.dev/programming-guides/encoding) is walked here.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ DTYPES: Mapping[str, str] = {"segment_ids": "int8", "next_sentence_label": "int8
 _VARINT, _I64, _LEN, _I32 = 0, 1, 2, 5
 _FEATURES, _ENTRY, _KEY, _FEATURE, _VALUE = 1, 1, 1, 2, 1
 _BYTES, _INT64 = 1, 3
+FEW_BYTES = 32
 Part = bytes | memoryview
 Feature = list[memoryview] | npt.NDArray[np.int64]
 
@@ -69,51 +70,70 @@ def encode(sample: Sample) -> list[Part]:
     return _field(_FEATURES, entries)
 
 
-def _varint(content: memoryview, at: int) -> tuple[int, int]:
+def _varint(content: Part, at: int) -> tuple[int, int]:
     """A number and where it ends."""
-    value = shift = 0
-    while True:
-        byte = content[at]
-        value |= (byte & 127) << shift
+    value = content[at]
+    if value < 128:
+        return value, at + 1
+    value &= 127
+    for shift in range(7, 64, 7):
         at += 1
-        if byte < 128:
-            return value, at
-        shift += 7
+        value |= (content[at] & 127) << shift
+        if content[at] < 128:
+            return value, at + 1
+    raise ValueError("a number of more than 64 bits")
 
 
-def _parts(content: memoryview) -> Iterator[tuple[int, int, memoryview]]:
-    """The fields of a message: number, wire type, and content (of a number: its bytes)."""
-    at = 0
-    while at < len(content):
+def _parts(content: memoryview) -> list[tuple[int, memoryview]]:
+    """The fields of a message: number and content (of a number: its bytes)."""
+    found: list[tuple[int, memoryview]] = []
+    at, size = 0, len(content)
+    while at < size:
         tag, at = _varint(content, at)
-        kind = tag & 7
-        if kind == _VARINT:
-            _, end = _varint(content, at)
-        elif kind == _LEN:
+        if tag & 7 == _LEN:
             length, at = _varint(content, at)
             end = at + length
-        elif kind in (_I64, _I32):
-            end = at + (8 if kind == _I64 else 4)
         else:
-            raise ValueError(f"wire type {kind}")
-        if end > len(content):
+            end = _number_end(content, at, tag & 7)
+        if end > size:
             raise ValueError("a field ends beyond its message")
-        yield tag >> 3, kind, content[at:end]
+        found.append((tag >> 3, content[at:end]))
         at = end
+    return found
 
 
-def _numbers(packed: memoryview) -> npt.NDArray[np.int64]:
-    """Packed varints, all at once."""
-    content = np.frombuffer(packed, np.uint8)
-    if len(content) and content[-1] >= 128:
+def _number_end(content: memoryview, at: int, kind: int) -> int:
+    if kind == _VARINT:
+        return _varint(content, at)[1]
+    if kind in (_I64, _I32):
+        return at + (8 if kind == _I64 else 4)
+    raise ValueError(f"wire type {kind}")
+
+
+def _numbers(packed: bytes) -> npt.NDArray[np.int64]:
+    """Packed varints."""
+    if packed and packed[-1] >= 128:
         raise ValueError("a number is cut short")
-    starts = np.concatenate([[0], np.flatnonzero(content < 128)[:-1] + 1]) if len(content) else np.zeros(0, int)
+    return _many(packed) if len(packed) > FEW_BYTES else _few(packed)
+
+
+def _few(packed: bytes) -> npt.NDArray[np.int64]:
+    """Packed varints one by one, which is faster for a label or a shape."""
+    numbers, at = [], 0
+    while at < len(packed):
+        number, at = _varint(packed, at)
+        numbers.append(number & (1 << 64) - 1)
+    return np.array(numbers, np.uint64).view(np.int64)
+
+
+def _many(packed: bytes) -> npt.NDArray[np.int64]:
+    """Packed varints all at once."""
+    content = np.frombuffer(packed, np.uint8)
+    starts = np.concatenate([[0], np.flatnonzero(content < 128)[:-1] + 1])
     lengths = np.diff(np.append(starts, len(content)))
     shifts = 7 * (np.arange(len(content)) - np.repeat(starts, lengths)).astype(np.uint64)
     parts = (content & 127).astype(np.uint64) << shifts
-    numbers: npt.NDArray[np.int64] = (
-        np.bitwise_or.reduceat(parts, starts).view(np.int64) if len(parts) else parts.view(np.int64)
-    )
+    numbers: npt.NDArray[np.int64] = np.bitwise_or.reduceat(parts, starts).view(np.int64)
     return numbers
 
 
@@ -124,19 +144,18 @@ def features(example: memoryview) -> dict[str, Feature]:
         ValueError: not an Example.
     """
     found: dict[str, Feature] = {}
-    for number, _, content in _parts(example):
-        for entry, _, pair in _parts(content) if number == _FEATURES else ():
+    for number, content in _parts(example):
+        for entry, pair in _parts(content) if number == _FEATURES else ():
             if entry != _ENTRY:
                 continue
-            parts = {part: value for part, _, value in _parts(pair)}
-            feature = parts.get(_FEATURE)
-            if _KEY not in parts or feature is None:
+            parts = dict(_parts(pair))
+            if _KEY not in parts or _FEATURE not in parts:
                 raise ValueError("a feature without name or value")
-            for kind, _, values in _parts(feature):
+            for kind, values in _parts(parts[_FEATURE]):
                 if kind == _BYTES:
-                    found[bytes(parts[_KEY]).decode()] = [value for _, _, value in _parts(values)]
+                    found[str(parts[_KEY], "utf-8")] = [value for _, value in _parts(values)]
                 elif kind == _INT64:
-                    found[bytes(parts[_KEY]).decode()] = _numbers(memoryview(b"".join(v for _, _, v in _parts(values))))
+                    found[str(parts[_KEY], "utf-8")] = _numbers(b"".join(value for _, value in _parts(values)))
     return found
 
 

@@ -144,4 +144,5 @@ FILES = Format(
     sequential=False,
     options={"array": ("npy", "npz")},
     sample_overhead_bytes=8192,
+    option_kinds={"array": frozenset({"volume"})},
 )

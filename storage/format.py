@@ -8,7 +8,6 @@ place, so an interrupted write leaves nothing that passes for a dataset.
 import ctypes
 import hashlib
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ import numpy.typing as npt
 from blake3 import blake3
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from storage.partial import partial_folder, remove_abandoned
 from storage.sample import Allocate as Allocate
 from storage.sample import DatasetError as DatasetError
 from storage.sample import Sample as Sample
@@ -122,6 +122,8 @@ class Format:
     `file_per_sample`: the index lists the data files; else the manifest does.
     `sequential`: samples come in stored order and are mixed in a shuffle buffer.
     `options`: what `write` can be told: a name, and its allowed words or int.
+    `option_kinds`: the sample kinds that an option is for, where it is not for all.
+    `stores_documents`: `write` takes `documents` too, how a stream of tokens is divided, or None.
     `space_factor`, `sample_overhead_bytes`: disk space that writing needs, as a multiple of the samples' bytes and
     besides that for each sample.
     """
@@ -137,6 +139,8 @@ class Format:
     options: Mapping[str, tuple[str, ...] | type[int]] = field(default_factory=dict)
     space_factor: float = 1.05
     sample_overhead_bytes: int = 64
+    option_kinds: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    stores_documents: bool = False
 
 
 @dataclass(frozen=True)
@@ -216,6 +220,8 @@ def fsync_path(path: Path) -> None:
 def new_dataset(folder: Path, needed_bytes: int) -> Iterator[Path]:
     """A temporary folder that becomes `folder` when the block ends well, and vanishes when it does not.
 
+    What a writer of the same folder left that was killed on this host is removed first.
+
     Raises:
         DatasetError: the target exists, or its disk has not `needed_bytes` free.
     """
@@ -224,10 +230,11 @@ def new_dataset(folder: Path, needed_bytes: int) -> Iterator[Path]:
         raise DatasetError(f"{folder}: exists already; give a new folder or remove it first")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(folder)
         free = shutil.disk_usage(folder.parent).free
         if needed_bytes > free:
             raise DatasetError(f"{folder}: needs {needed_bytes / 1e9:.2f} GB, its disk has {free / 1e9:.2f} GB free")
-        partial = folder.with_name(f".{folder.name}.partial-{secrets.token_hex(4)}")
+        partial = partial_folder(folder)
         partial.mkdir()
     except OSError as error:
         raise DatasetError(f"{folder}: {error.strerror}") from error

@@ -1,12 +1,14 @@
 """Format `hdf5`, by h5py: one file, or many of `file_samples` samples each.
 
 Encoded images lie in one blob of bytes with offsets; sequences in one dataset per field, a row per sample; volumes in a
-group per sample with a dataset per field. All are contiguous, so that a read is one read of the file, unless
-`chunk_bytes` or `compression` ask for chunks.
+group per sample with a dataset per field. All are contiguous, so that a read is one read of the file (past h5py, beside
+other threads), unless `chunk_bytes` or `compression` ask for chunks.
 """
 
+import math
+import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -28,7 +30,7 @@ from storage.format import (
     index_row,
     text,
 )
-from storage.sample import Allocate, Array, DatasetError, Sample, Value
+from storage.sample import Allocate, Array, DatasetError, Sample, Value, read_at
 from storage.shards import batched
 
 SPOOL_BYTES = 8 << 20
@@ -156,6 +158,71 @@ def _store_spool(file: Any, name: str, spool: Any, counts: list[int], first: Sam
     spool.close()
 
 
+class _Stored:
+    """A dataset of an open file, and where its bytes lie: None where they are chunked, converted or not there."""
+
+    def __init__(self, group: Any, name: str, descriptor: int) -> None:
+        self.dataset = _own(group, name)
+        self.name, self._descriptor, self._low = name, descriptor, self.dataset.id
+        self.shape, self.dtype, self._offset = self.dataset.shape, self.dataset.dtype, _place(self.dataset)
+
+    def whole(self, allocate: Allocate) -> Array:
+        """All of it."""
+        return self.rows(0, self.shape[0], allocate)
+
+    def row(self, at: int, allocate: Allocate) -> Array:
+        """One row, without its first axis."""
+        if not 0 <= at < self.shape[0]:
+            raise ValueError(f"{self.name} has {self.shape[0]} rows, none at {at}")
+        return np.asarray(self.rows(at, at + 1, allocate)[0])
+
+    def rows(self, start: int, end: int, allocate: Allocate) -> Array:
+        """Some rows, read into memory of `allocate`.
+
+        What lies in one piece is read past h5py, which lets in one thread at a time and reads more slowly.
+        """
+        shape = (end - start, *self.shape[1:])
+        size, row_size = (math.prod(lengths) * self.dtype.itemsize for lengths in (shape, shape[1:]))
+        if self._offset is not None:
+            self._refuse_outside(self._offset + start * row_size, size)
+        memory = allocate(self.name, size)[:size]
+        values: Array = memory.view(self.dtype).reshape(shape)
+        if self._offset is not None:
+            read_at(self._descriptor, self._offset + start * row_size, memory, Path(self.name))
+        elif size:
+            self._select(start, values)
+        return values
+
+    def _refuse_outside(self, offset: int, size: int) -> None:
+        """What a damaged file promises must not be allocated."""
+        there = os.fstat(self._descriptor).st_size
+        if offset + size > there:
+            raise ValueError(f"{self.name}: bytes {offset}..{offset + size} are outside the file's {there}: truncated")
+
+    def _select(self, start: int, values: Array) -> None:
+        """By the library's own calls: h5py's indexing takes longer than the read."""
+        from h5py import h5s
+
+        wanted = self._low.get_space()
+        wanted.select_hyperslab((start, *[0] * (values.ndim - 1)), values.shape)
+        self._low.read(h5s.create_simple(values.shape), wanted, values)
+
+
+def _place(stored: Any) -> int | None:
+    """Where in the file, a user block included, a dataset's bytes lie as they are in memory; None where they do not."""
+    from h5py import h5t
+
+    plain = stored.chunks is None and stored.dtype.kind in "iuf"
+    if (
+        not plain
+        or stored.id.get_type() != h5t.py_create(stored.dtype)
+        or stored.id.get_storage_size() != stored.nbytes
+    ):
+        return None
+    offset: int | None = stored.id.get_offset()
+    return offset
+
+
 class _File:
     """An open HDF5 file and where its first sample stands in the index."""
 
@@ -163,15 +230,19 @@ class _File:
         import h5py
 
         self.path, self.first_row, self.kind = data_file(dataset, name), first_row, dataset.manifest.kind
-        try:
-            self.file = h5py.File(self.path, "r", rdcc_nbytes=1 << 20)
-            if self.kind != "volume":
-                names = KIND_FIELDS[self.kind]
-                self.fields = {name: _own(self.file, name) for name in names}
-                if self.kind == "image":
-                    self.offsets, self.labels = self.file["image_offsets"][:], self.file["label"][:]
-        except DAMAGE as error:
-            raise DatasetError(f"{self.path}: not a whole HDF5 file: {_reason(error)}") from error
+        with ExitStack() as stack:
+            try:
+                self.file = stack.enter_context(h5py.File(self.path, "r", rdcc_nbytes=1 << 20))
+                self.descriptor = stack.enter_context(self.path.open("rb", buffering=0)).fileno()
+                if self.kind != "volume":
+                    names = KIND_FIELDS[self.kind]
+                    self.fields = {name: _Stored(self.file, name, self.descriptor) for name in names}
+                    if self.kind == "image":
+                        _refuse_no_blob(self.fields["image"])
+                        self.offsets, self.labels = self.file["image_offsets"][:], self.file["label"][:]
+            except DAMAGE as error:
+                raise DatasetError(f"{self.path}: not a whole HDF5 file: {_reason(error)}") from error
+            self.close = stack.pop_all().close
 
     def read(self, key: str, row: int, allocate: Allocate) -> tuple[dict[str, Value], int | None]:
         """The fields of a sample, and the bytes it occupies where it is compressed."""
@@ -181,32 +252,25 @@ class _File:
             at = row - self.first_row
             if self.kind == "image":
                 return self._image(at, allocate), None
-            return {name: np.asarray(stored[at]) for name, stored in self.fields.items()}, None
+            return {name: stored.row(at, allocate) for name, stored in self.fields.items()}, None
         except DAMAGE as error:
             raise DatasetError(f"{self.path}: sample {key!r}: {_reason(error)}") from error
 
     def _volume(self, group: Any, allocate: Allocate) -> tuple[dict[str, Value], int | None]:
-        fields: dict[str, Value] = {}
-        for name in KIND_FIELDS["volume"]:
-            stored = _own(group, name)
-            values = allocate(name, stored.nbytes)[: stored.nbytes].view(stored.dtype).reshape(stored.shape)
-            stored.read_direct(values)
-            fields[name] = values
-        return fields, _compressed_bytes(self.file, group)
+        stored = [_Stored(group, name, self.descriptor) for name in KIND_FIELDS["volume"]]
+        return {field.name: field.whole(allocate) for field in stored}, _compressed_bytes(self.file, group)
 
     def _image(self, at: int, allocate: Allocate) -> dict[str, Value]:
-        """An image's bytes, by the library's own calls: h5py's indexing takes longer than the read."""
-        from h5py import h5s
-
         start, end = int(self.offsets[at]), int(self.offsets[at + 1])
-        blob = self.fields["image"].id
+        blob = self.fields["image"]
         if not 0 <= start <= end <= blob.shape[0]:
             raise ValueError(f"image_offsets {start}..{end} are outside the {blob.shape[0]} bytes stored")
-        content = allocate("image", end - start)[: end - start]
-        wanted = blob.get_space()
-        wanted.select_hyperslab((start,), (end - start,))
-        blob.read(h5s.create_simple((end - start,)), wanted, content)
-        return {"image": content.data, "label": str(int(self.labels[at])).encode()}
+        return {"image": blob.rows(start, end, allocate).data, "label": str(int(self.labels[at])).encode()}
+
+
+def _refuse_no_blob(stored: _Stored) -> None:
+    if stored.dtype != np.uint8 or len(stored.shape) != 1:
+        raise ValueError(f"image is {stored.dtype} of shape {stored.shape}, not bytes in a row")
 
 
 def _own(group: Any, name: str) -> Any:
@@ -234,7 +298,7 @@ def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
         for row in map(int, dealt(len(index), lane)):
             name = bytes(index["file"][row])
             if name not in opened and len(opened) >= MAX_OPEN_FILES:
-                opened.pop(next(iter(opened))).file.close()
+                opened.pop(next(iter(opened))).close()
             if name not in opened:
                 opened[name] = _File(dataset, text(name), int(firsts[np.bytes_(name)]))
             key = text(index["key"][row])
@@ -243,7 +307,7 @@ def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
             yield Sample(key, fields, row, path, compressed_bytes=compressed)
     finally:
         for file in opened.values():
-            file.file.close()
+            file.close()
 
 
 HDF5 = Format(

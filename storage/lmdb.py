@@ -3,9 +3,12 @@
 Keys are `<row, ten digits>/<field>`, in order; values are encoded images, labels in digits, and .npy contents. The
 library's lookup touches every page of a value, so all of it has come from storage by then; readers that use memory
 again get the mapped pages themselves, without a copy. Read-ahead is turned off, as the library advises, where values
-are small: it would fetch around each what nobody asked for, and what was read cold could not be told.
+are small: it would fetch around each what nobody asked for, and what was read cold could not be told. Instead
+`data.mdb.idx` says where each value lies, and the kernel is asked for exactly that, a sample ahead of its use.
 """
 
+import ctypes
+import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from storage import npy
 from storage.fields import KIND_FIELDS, RECORD_KINDS, record, unpack
@@ -33,7 +37,12 @@ from storage.sample import Allocate, Array, DatasetError, Recycled, Sample, Valu
 DATA = "data.mdb"
 MAP_BYTES = 1 << 44
 """Address space, not memory or disk."""
-COMMIT_BYTES = 1 << 28
+COMMIT_BYTES = 1 << 26
+PLACES = f"{DATA}.idx"
+"""Beside the data: per row two int64, offset and length of the pages that its image or record fills in DATA."""
+PAGE = 4096
+_M_TRIM_THRESHOLD, _M_MMAP_MAX, _TRIM_BYTES, _MMAP_MAX, _NEVER = -1, -4, 1 << 17, 1 << 16, (1 << 31) - 1
+_SYNC_FILE_RANGE_WRITE = 2
 READ_AHEAD_BYTES = 1 << 20
 """Mean size of samples from which on the kernel reads ahead."""
 _opening = threading.RLock()
@@ -46,22 +55,72 @@ def entry_key(row: int, field: str) -> bytes:
 
 
 def write(folder: Path, samples: Iterable[Sample]) -> Iterator[IndexRow]:
-    """Write `data.mdb`, committing every COMMIT_BYTES; the lock file that LMDB makes is removed."""
+    """Write `data.mdb`, committing every COMMIT_BYTES, then `data.mdb.idx`; LMDB's lock file is removed."""
     import lmdb
 
-    pending, memory = 0, Recycled()
-    with lmdb.open(str(folder), map_size=MAP_BYTES, writemap=False, sync=False, metasync=False) as environment:
+    pending, count, memory = 0, 0, Recycled()
+    opening = lmdb.open(str(folder), map_size=MAP_BYTES, writemap=False, sync=False, metasync=False)
+    with _memory_kept(), opening as environment, (folder / DATA).open("rb") as file:
         transaction = environment.begin(write=True)
-        for row, sample in enumerate(samples):
+        for count, sample in enumerate(samples, 1):
             for name, value in sorted(_values(sample, memory)):
-                transaction.put(entry_key(row, name), value, append=True)
+                transaction.put(entry_key(count - 1, name), value, append=True)
             pending += sample.stored_bytes
             if pending >= COMMIT_BYTES:
                 transaction.commit()
+                _begin_to_flush(file.fileno())
                 transaction, pending = environment.begin(write=True), 0
             yield index_row(sample, DATA)
         transaction.commit()
+        _places(environment, folder / DATA, count).tofile(folder / PLACES)
     (folder / "lock.mdb").unlink(missing_ok=True)
+
+
+@contextmanager
+def _memory_kept() -> Iterator[None]:
+    """LMDB allocates each large value anew. Else glibc returns it to the kernel, and faults in new pages each time."""
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallopt"):
+        yield
+        return
+    libc.mallopt(_M_MMAP_MAX, 0)
+    libc.mallopt(_M_TRIM_THRESHOLD, _NEVER)
+    try:
+        yield
+    finally:
+        libc.mallopt(_M_MMAP_MAX, _MMAP_MAX)
+        libc.mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES)
+        libc.malloc_trim(0)
+
+
+def _begin_to_flush(descriptor: int) -> None:
+    """Have the kernel write to the disk what is dirty, while the next samples come; a hint, whose failure is none."""
+    ctypes.CDLL(None).sync_file_range(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), _SYNC_FILE_RANGE_WRITE)
+
+
+def _places(environment: Any, path: Path, count: int) -> npt.NDArray[np.int64]:
+    """Offset and length, in the file, of the pages of each row's image or record; (0, 0) where it shares one."""
+    places = np.zeros((count, 2), "<i8")
+    with environment.begin(buffers=True) as transaction:
+        base = None
+        for key, value in transaction.cursor():
+            row, _, name = bytes(key).partition(b"/")
+            if name not in (b"image", b"npy") or len(value) < PAGE:
+                continue
+            address = np.frombuffer(value, np.uint8).__array_interface__["data"][0]
+            base = _mapped_at(address) if base is None else base
+            first, end = (address - base) // PAGE, -(-(address - base + len(value)) // PAGE)
+            places[int(row)] = first * PAGE, (end - first) * PAGE
+    return places
+
+
+def _mapped_at(address: int) -> int:
+    """Where the mapping of a file's beginning that holds an address begins."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        start, end = (int(bound, 16) for bound in line.partition(" ")[0].split("-"))
+        if start <= address < end:
+            return start - int(line.split()[2], 16)
+    raise AssertionError(f"no mapping holds {address:#x}")
 
 
 def _values(sample: Sample, allocate: Allocate) -> list[tuple[str, bytes | memoryview]]:
@@ -97,7 +156,16 @@ class _Environment:
         if path.stat().st_size < needed:
             self.map.close()
             raise DatasetError(f"{path}: {path.stat().st_size} bytes, its tree needs {needed}: truncated")
-        self.users = 0
+        self.users, self._file = 0, path.open("rb", buffering=0)
+
+    def fetch(self, offset: int, num_bytes: int) -> None:
+        """Have the kernel read a part of the file, without waiting for it."""
+        os.posix_fadvise(self._file.fileno(), offset, num_bytes, os.POSIX_FADV_WILLNEED)
+
+    def close(self) -> None:
+        """Unmap and close the file."""
+        self.map.close()
+        self._file.close()
 
 
 @contextmanager
@@ -114,7 +182,7 @@ def environment(path: Path, readahead: bool = False) -> Iterator[_Environment]:
         with _opening:
             opened.users -= 1
             if not opened.users:
-                _open.pop(identity).map.close()
+                _open.pop(identity).close()
 
 
 def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
@@ -123,8 +191,13 @@ def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
 
     path, kind = data_file(dataset, DATA), dataset.manifest.kind
     copied = lane.allocate is fresh
-    with environment(path, _reads_ahead(dataset)) as opened:
-        for row in map(int, dealt(len(dataset.index), lane)):
+    ahead = _reads_ahead(dataset)
+    places = None if ahead else read_places(dataset)
+    with environment(path, ahead) as opened:
+        rows = dealt(len(dataset.index), lane).tolist()
+        for number, row in enumerate(rows):
+            for soon in rows[number : number + 2] if not number else rows[number + 1 : number + 2]:
+                _fetch(opened, places, dataset, soon)
             key = text(dataset.index["key"][row])
             with opened.map.begin(buffers=True) as transaction:
                 try:
@@ -133,6 +206,31 @@ def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
                     reason = error.args[0] if error.args else error
                     raise DatasetError(f"{path}: sample {key!r}: {reason}") from error
                 yield Sample(key, fields, row, str(path))
+
+
+def read_places(dataset: Dataset) -> npt.NDArray[np.int64] | None:
+    """Where the rows' pages lie; None for a dataset that was written without.
+
+    Raises:
+        DatasetError: what says so is of another size than the manifest or the number of samples wants.
+    """
+    if not (dataset.folder / PLACES).exists():
+        return None
+    path, count = data_file(dataset, PLACES), len(dataset.index)
+    if path.stat().st_size != 16 * count:
+        raise DatasetError(
+            f"{path}: {path.stat().st_size} bytes, {count} samples need {16 * count}: truncated or changed"
+        )
+    return np.memmap(path, "<i8", "r", shape=(count, 2))
+
+
+def _fetch(opened: _Environment, places: npt.NDArray[np.int64] | None, dataset: Dataset, row: int) -> None:
+    """Have a row's pages read in one go: else each page is waited for. Places that cannot be the row's are ignored."""
+    if places is None:
+        return
+    offset, length = map(int, places[row])
+    if offset >= 0 and 0 < length <= dataset.index["bytes"][row] + 2 * PAGE:
+        opened.fetch(offset, length)
 
 
 def _reads_ahead(dataset: Dataset) -> bool:

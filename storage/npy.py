@@ -2,6 +2,7 @@
 
 import io
 import math
+import threading
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,8 @@ from numpy.lib import format as npy
 from storage.sample import Array, DatasetError
 
 MAX_HEADER_BYTES = 4096
+_parsing = threading.Lock()
+"""numpy reads headers as Python literals, and Python 3.11's parser fails at times where threads do so at once."""
 
 
 def header(array: Array) -> bytes:
@@ -34,7 +37,8 @@ def view(content: bytes | memoryview | npt.NDArray[np.uint8], where: str) -> Arr
     stream = io.BytesIO(bytes(content[:MAX_HEADER_BYTES]))
     try:
         read = npy.read_array_header_1_0 if npy.read_magic(stream) == (1, 0) else npy.read_array_header_2_0
-        shape, fortran, dtype = read(stream)
+        with _parsing:
+            shape, fortran, dtype = read(stream)
     except Exception as error:  # a damaged header makes numpy raise nearly anything
         raise DatasetError(f"{where}: not a .npy array: {str(error).partition(chr(10))[0]}") from error
     if dtype.hasobject:

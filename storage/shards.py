@@ -3,12 +3,13 @@
 import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from storage.format import Dataset, FileInfo, Lane, Manifest, dealt
-from storage.sample import Sample, fresh, reserved
+from storage.format import Dataset, FileInfo, Lane, Manifest, dealt, text
+from storage.sample import Allocate, Sample, fresh, reserved
 
 T = TypeVar("T")
 MAX_BUFFER_BYTES = 1 << 29
@@ -39,6 +40,8 @@ class Pool:
                 self._free[self._names[id(memory.base)]].append(memory.base)
 
 
+_POOLS: WeakKeyDictionary[Allocate, Pool] = WeakKeyDictionary()
+"""By what readers allocate with: the next epoch uses the memory of the last one, whose pages exist already."""
 ReadShard = Callable[[Dataset, int, list[int], Pool], Iterator[tuple[Sample, list[npt.NDArray[np.uint8]]]]]
 """Reads a shard by its number, given every shard's first row: samples, and the memory that each occupies."""
 
@@ -54,6 +57,11 @@ def first_rows(dataset: Dataset) -> list[int]:
     for info in shards(dataset.manifest):
         rows.append(rows[-1] + (info.num_samples or 0))
     return rows
+
+
+def keys(dataset: Dataset, first: int, end: int) -> Iterator[str]:
+    """The keys that the index names for these rows, as far as it goes."""
+    return map(text, np.asarray(dataset.index["key"])[first:end])
 
 
 def mixed(samples: Iterator[T], dataset: Dataset, lane: Lane) -> Iterator[T]:
@@ -73,7 +81,7 @@ def read_shards(read_shard: ReadShard, dataset: Dataset, lane: Lane) -> Iterator
     """The lane's samples: its shards in the epoch's order, then mixed in a buffer of `shuffle_buffer` samples."""
     rows = first_rows(dataset)
     numbers = dealt(len(shards(dataset.manifest)), lane)
-    memory = Pool(dataset, lane)
+    memory = Pool(dataset, lane) if lane.allocate is fresh else _POOLS.setdefault(lane.allocate, Pool(dataset, lane))
     found = (pair for number in numbers for pair in read_shard(dataset, int(number), rows, memory))
     for sample, used in mixed(found, dataset, lane):
         yield sample

@@ -6,6 +6,7 @@ The record: length (uint64), its CRC (uint32), the Example, its CRC (uint32), li
 and a constant (tensorflow.org, "TFRecord and tf.train.Example").
 """
 
+import os
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,12 +18,11 @@ import numpy.typing as npt
 from storage.examples import decode, encode
 from storage.fields import KIND_FIELDS
 from storage.format import Dataset, Format, IndexRow, Lane, data_file, index_row
-from storage.sample import Allocate, DatasetError, Sample, fresh, num_bytes
-from storage.shards import Pool, batched, problem, read_shards, shards, smallest_lane
+from storage.sample import Allocate, DatasetError, Sample, fresh, num_bytes, read_at
+from storage.shards import Pool, batched, keys, problem, read_shards, shards, smallest_lane
 
 DEFAULT_SHARD_SAMPLES = 128
 SUFFIX = ".tfrecord"
-BUFFER_BYTES = 1 << 18
 _HEADER, _CRC = struct.Struct("<QI"), struct.Struct("<I")
 _MASK = 0xA282EAD8
 
@@ -56,26 +56,35 @@ def write(folder: Path, samples: Iterable[Sample], shard_samples: int = DEFAULT_
 
 
 def records(file: BinaryIO, path: Path, allocate: Allocate = fresh) -> Iterator[Any]:
-    """The records of an open shard, checksums verified.
+    """The records of an open shard, checksums verified; each is read at once with the head of the next.
 
     Raises:
         DatasetError: a checksum is wrong, or the file ends inside a record.
     """
-    number = 0
-    while head := file.read(_HEADER.size):
-        where = f"{path}: record {number}"
-        if len(head) < _HEADER.size:
-            raise DatasetError(f"{where}: the file ends inside it: truncated")
-        length, crc = _HEADER.unpack(head)
-        if masked_crc(head[:8]) != crc:
-            raise DatasetError(f"{where}: the CRC of its length is wrong: damaged")
-        payload = allocate("record", length)[:length]
-        if file.readinto(payload) != length or len(tail := file.read(_CRC.size)) < _CRC.size:  # type: ignore[attr-defined]
-            raise DatasetError(f"{where}: the file ends inside it: truncated")
-        if masked_crc(payload) != _CRC.unpack(tail)[0]:
-            raise DatasetError(f"{where}: its CRC is wrong: damaged")
+    descriptor, end = file.fileno(), os.fstat(file.fileno()).st_size
+    number = place = 0
+    head = os.pread(descriptor, _HEADER.size, 0)
+    while head:
+        length, place = _length(head, f"{path}: record {number}"), place + _HEADER.size
+        if place + length + _CRC.size > end:
+            raise DatasetError(f"{path}: record {number}: the file ends inside it: truncated")
+        wanted = min(length + _CRC.size + _HEADER.size, end - place)
+        content = read_at(descriptor, place, allocate("record", wanted)[:wanted], path)
+        payload, rest = content[:length], content[length:].tobytes()
+        if masked_crc(payload) != _CRC.unpack_from(rest)[0]:
+            raise DatasetError(f"{path}: record {number}: its CRC is wrong: damaged")
         yield payload
-        number += 1
+        number, place, head = number + 1, place + length + _CRC.size, rest[_CRC.size :]
+
+
+def _length(head: bytes, where: str) -> int:
+    """The length of a record that begins with these bytes."""
+    if len(head) < _HEADER.size:
+        raise DatasetError(f"{where}: the file ends inside it: truncated")
+    length, crc = _HEADER.unpack(head)
+    if masked_crc(head[:8]) != crc:
+        raise DatasetError(f"{where}: the CRC of its length is wrong: damaged")
+    return int(length)
 
 
 def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
@@ -90,11 +99,12 @@ def _read_shard(
     path = data_file(dataset, shards(dataset.manifest)[number].path)
     row, end = rows[number], rows[number + 1]
     dtypes = {info.name: info.dtype for info in dataset.manifest.fields}
-    with path.open("rb", buffering=BUFFER_BYTES) as file:
+    named = keys(dataset, row, end)
+    with path.open("rb", buffering=0) as file:
         for payload in records(file, path, memory):
             where = f"{path}: record {row - rows[number]}"
             key, fields = decode(dataset.manifest.kind, payload, where, dtypes)
-            if row >= end or key != dataset.key(row):
+            if key != next(named, None):
                 raise DatasetError(f"{where}: {key!r} is not the one that the index names")
             yield Sample(key, fields, row, str(path)), [payload]
             row += 1

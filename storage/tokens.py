@@ -6,11 +6,13 @@ ids' type (uint8), the numbers of sequences and of document bounds (uint64); the
 Little-endian.
 
 Samples are what a training run cuts from that stream: sample i is tokens i S .. i S + S, S + 1 of them, so that
-neighbours share one token, which is the last target of one and the first input of the other.
+neighbours share one token, which is the last target of one and the first input of the other. Documents do not bound
+them, but stand in the .idx for Megatron-LM and GPT-NeoX, which shuffle documents: as the source's own .idx or text
+files have them, also where the id that ends a document is not 0; else cut after each END_OF_DOCUMENT.
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,9 @@ MAGIC = b"MMIDIDX\0\0"
 DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 8: np.uint16}
 """Codes of integer types; 6 and 7 are floats, in an order on which the two projects disagree."""
 END_OF_DOCUMENT = 0
+"""What ends a document where samples are generated or their source does not say how they are divided."""
+MAX_SEQUENCE_TOKENS = (1 << 31) - 1
+"""The longest sequence whose length fits into an .idx file."""
 _HEADER = struct.Struct("<9sQBQQ")
 
 
@@ -54,8 +59,48 @@ class TokenIndex:
     """Bounds of documents as numbers of sequences: the first is 0, the last the number of sequences."""
 
 
-def write_index(path: Path, dtype: "np.dtype[Any]", lengths: list[int], documents: list[int]) -> None:
-    """Write an .idx file for sequences that lie one after another."""
+@dataclass(frozen=True)
+class Documents:
+    """How a stream of tokens is divided."""
+
+    lengths: Sequence[int] | Array
+    """Tokens of each sequence; whole once all samples are drawn."""
+    bounds: npt.NDArray[np.int64] | None = None
+    """Bounds of documents as numbers of sequences; None: each sequence is a document."""
+
+
+def divided(index: TokenIndex, path: Path) -> Documents:
+    """The documents that an .idx file at `path` names.
+
+    Raises:
+        DatasetError: its sequences leave gaps or overlap, or its documents are not made of them.
+    """
+    ends = np.cumsum(index.lengths, dtype=np.int64) * index.dtype.itemsize
+    if (index.lengths < 0).any() or not np.array_equal(index.places, np.concatenate([[0], ends])[: len(ends)]):
+        raise DatasetError(f"{path}: its sequences do not lie one after another")
+    bounds = index.documents
+    if not len(bounds) or bounds[0] != 0 or bounds[-1] > len(index.lengths) or (np.diff(bounds) < 0).any():
+        raise DatasetError(f"{path}: its documents do not follow one another from sequence 0 to {len(index.lengths)}")
+    return Documents(index.lengths, bounds)
+
+
+def documents_of(dataset: Dataset) -> Documents | None:
+    """The documents of a dataset of format tokens; None for other formats, which do not keep them."""
+    if dataset.manifest.format != "tokens":
+        return None
+    path = data_file(dataset, IDX)
+    return divided(read_index(path), path)
+
+
+def write_index(
+    path: Path, dtype: "np.dtype[Any]", lengths: Sequence[int] | Array, documents: Sequence[int] | Array
+) -> None:
+    """Write an .idx file for sequences that lie one after another.
+
+    Raises:
+        DatasetError: one is too long for such a file.
+    """
+    _refuse_long(int(np.max(lengths, initial=0)), path.name)
     code = next(code for code, kind in DTYPES.items() if np.dtype(kind) == dtype)
     sizes = np.asarray(lengths, dtype="<i4")
     places = np.zeros(len(sizes), dtype="<i8")
@@ -105,13 +150,61 @@ def open_stream(bin_path: Path, index: TokenIndex) -> Array:
     return np.memmap(bin_path, index.dtype, "r") if size else np.empty(0, index.dtype)
 
 
-def write(folder: Path, samples: Iterable[Sample]) -> Iterator[IndexRow]:
+class _Cut:
+    """Cuts a stream into documents that end with END_OF_DOCUMENT."""
+
+    def __init__(self) -> None:
+        self._whole: list[int] = []
+        self._open_tokens = 0
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each document so far; the last one may not have ended."""
+        return [*self._whole, self._open_tokens] if self._open_tokens else self._whole
+
+    def add(self, tokens: Array) -> None:
+        """Go on with the stream.
+
+        Raises:
+            DatasetError: a document is longer than an .idx file can say.
+        """
+        ends = np.flatnonzero(tokens == END_OF_DOCUMENT) + 1
+        for start, end in zip([0, *ends[:-1]], ends, strict=False):
+            self._whole.append(int(end - start) + self._open_tokens)
+            self._open_tokens = 0
+        self._open_tokens += len(tokens) - int(ends[-1] if len(ends) else 0)
+        _refuse_long(self._open_tokens, BIN)
+
+
+def _refuse_long(length: int, file: str) -> None:
+    if length > MAX_SEQUENCE_TOKENS:
+        raise DatasetError(
+            f"{file}: a document of {length} tokens or more; an .idx file can say at most {MAX_SEQUENCE_TOKENS}"
+        )
+
+
+def _first_tokens(documents: Documents, count: int) -> tuple[Array, Array]:
+    """Lengths of the sequences that the first `count` tokens are in, and bounds of their documents.
+
+    Raises:
+        DatasetError: the sequences hold fewer tokens.
+    """
+    ends = np.cumsum(np.asarray(documents.lengths, np.int64))
+    if count > (ends[-1] if len(ends) else 0):
+        raise DatasetError(f"{IDX}: {count} tokens, its documents hold fewer: not those of this stream")
+    lengths = np.diff(np.minimum(ends[: np.searchsorted(ends, count) + 1], count), prepend=0)
+    if documents.bounds is None:
+        return lengths, np.arange(len(lengths) + 1)
+    return lengths, np.append(documents.bounds[documents.bounds < len(lengths)], len(lengths))
+
+
+def write(folder: Path, samples: Iterable[Sample], documents: Documents | None = None) -> Iterator[IndexRow]:
     """Write samples that chain (each begins with its forerunner's last token) as one stream of documents.
 
-    A document ends with the token END_OF_DOCUMENT.
+    Where `documents` does not say how it is divided, a document ends with the token END_OF_DOCUMENT.
     """
-    lengths: list[int] = []
-    open_tokens, last, dtype = 0, None, np.dtype(np.uint16)
+    cut, count = _Cut(), 0
+    last, dtype = None, np.dtype(np.uint16)
     with (folder / BIN).open("wb") as file:
         for sample in samples:
             values = array(sample, "tokens")
@@ -123,16 +216,11 @@ def write(folder: Path, samples: Iterable[Sample]) -> Iterator[IndexRow]:
                 )
             added = values if last is None else values[1:]
             file.write(np.ascontiguousarray(added).tobytes())
-            ends = np.flatnonzero(added == END_OF_DOCUMENT) + 1
-            for start, end in zip([0, *ends[:-1]], ends, strict=False):
-                lengths.append(int(end - start) + open_tokens)
-                open_tokens = 0
-            open_tokens += len(added) - int(ends[-1] if len(ends) else 0)
-            last = values[-1]
+            if documents is None:
+                cut.add(added)
+            last, count = values[-1], count + len(added)
             yield index_row(sample, BIN)
-    if open_tokens:
-        lengths.append(open_tokens)
-    write_index(folder / IDX, dtype, lengths, list(range(len(lengths) + 1)))
+    write_index(folder / IDX, dtype, *_first_tokens(documents or Documents(cut.lengths), count))
 
 
 def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
@@ -162,4 +250,5 @@ TOKENS = Format(
     by_sample_smallest_lane,
     file_per_sample=False,
     sequential=False,
+    stores_documents=True,
 )

@@ -35,6 +35,9 @@ from storage.sample import DatasetError
 from storage.spec import DataSpec
 
 CLOSE_TIMEOUT_S = 5.0
+GRACE_S = 0.005
+"""Who was served often asks again at once: so long the thread looks for that before it waits for DALI, which cannot be
+interrupted and would run dry meanwhile."""
 
 
 class DaliLoader:
@@ -68,6 +71,7 @@ class DaliLoader:
         self._used: deque[tuple[Delivered, Any]] = deque()
         self._closed = False
         self._failure: BaseException | None = None
+        self._waiting = False
         self._credits = threading.Semaphore(1)  # the first use of a pipeline starts as many batches as it is deep
         self._ready: queue.SimpleQueue[Delivered | BaseException] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, daemon=True, name="dali") if spec.num_workers else None
@@ -78,14 +82,22 @@ class DaliLoader:
         """Keep as many batches in flight or ready as were asked for."""
         try:
             while not self._closed:
-                while self._credits.acquire(blocking=not self._pipeline.in_flight):
+                while self._credits.acquire(timeout=self._patience()):
                     if self._closed:
                         return
                     self._schedule()
-                self._ready.put(self._take())
+                delivered = self._take()
+                self._waiting = False
+                self._ready.put(delivered)
         except BaseException as error:
             self._counts = replace(self._counts, failed=True)
             self._ready.put(error)
+
+    def _patience(self) -> float | None:
+        """Seconds to wait for a wish for another batch; endless while there is nothing else to do."""
+        if not self._pipeline.in_flight:
+            return None
+        return 0 if self._waiting else GRACE_S
 
     def _schedule(self) -> None:
         started = time.perf_counter()
@@ -122,6 +134,7 @@ class DaliLoader:
         if not self._thread:
             self._schedule()
             return self._take()
+        self._waiting = self._ready.empty()
         self._credits.release()
         item = self._ready.get()
         if isinstance(item, BaseException):

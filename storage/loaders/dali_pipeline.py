@@ -65,25 +65,32 @@ class ImageFeed:
     def draw(self) -> Fed:
         """The next images."""
         images = list(islice(self._images, self._reading.batch_size))
+        rows = [image.row for image in images]
+        labels = [image.label for image in images]
+        self._check_labels(rows, labels)
         windows = np.empty((len(images), 4), np.int32)
         flips = np.empty(len(images), np.int32)
-        for number, image in enumerate(images):
-            if image.label != self._index["label"][image.row]:
-                raise DatasetError(
-                    f"{source_of(self._reading, image.row)}: sample {self._key(image.row)!r} (row {image.row}): class "
-                    f"{image.label} stands where the index has {self._index['label'][image.row]}"
-                )
-            rng = sample_rng(self._reading.seed, image.epoch, self._key(image.row))
+        for number, (image, key) in enumerate(zip(images, self._index["key"][rows].tolist(), strict=True)):
+            rng = sample_rng(self._reading.seed, image.epoch, text(key))
             windows[number] = random_crop(*self._size(image), rng)
             flips[number] = rng.random() < 0.5
-        inputs = [image.content for image in images], windows, flips
-        rows, epochs = [image.row for image in images], [image.epoch for image in images]
-        return Fed(inputs, rows, epochs, [image.label for image in images])
+        return Fed(([image.fed for image in images], windows, flips), rows, [image.epoch for image in images], labels)
+
+    def _check_labels(self, rows: list[int], labels: list[int]) -> None:
+        """Refuse classes that are not the index's."""
+        said = self._index["label"][rows].tolist()
+        if labels == said:
+            return
+        row, found, expected = next(both for both in zip(rows, labels, said, strict=True) if both[1] != both[2])
+        raise DatasetError(
+            f"{source_of(self._reading, row)}: sample {self._key(row)!r} (row {row}): class {found} stands where the "
+            f"index has {expected}"
+        )
 
     def blame(self, fed: Fed) -> None:
         """Decode each image, strictly."""
         for content, row in zip(fed.inputs[0], fed.rows, strict=True):
-            decode_pixels(self._sample(content, row))
+            decode_pixels(self._sample(np.asarray(content), row))
 
     def close(self) -> None:
         """Close the files that are open."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from storage.sample import Array, DatasetError, Sample
+from storage.sequences import mlm_bytes
 from storage.sources.images import image_sample
 from storage.sources.sequences import MLM_SHAPES, mlm_sample
 from storage.sources.source import (
@@ -18,10 +19,10 @@ from storage.sources.source import (
     Request,
     Source,
     clean_key,
+    file_size,
     nothing,
     sample_key,
     told,
-    total_size,
     with_suffixes,
 )
 from storage.sources.volumes import BYTES_PER_VOXEL, volume_sample
@@ -75,11 +76,12 @@ def open_images(paths: list[Path], request: Request) -> Source:
     Raises:
         DatasetError: damaged files, decoded images, or no labels.
     """
-    counts = []
+    counts, size = [], 0
     for path in paths:
         with _opened(path) as file:
             counts.append(_num_images(file, path, request))
-    return Source(sum(counts), total_size(paths), _image_samples(paths, counts))
+            size += _image_bytes(file, path)
+    return Source(sum(counts), size, _image_samples(paths, counts))
 
 
 def _num_images(file: Any, path: Path, request: Request) -> int:
@@ -104,6 +106,12 @@ def _num_images(file: Any, path: Path, request: Request) -> int:
     if labels.size != count or labels.dtype.kind not in "iu":
         raise DatasetError(f"{path}: {labels.name}: {labels.size} values of {labels.dtype} for {count} images")
     return count
+
+
+def _image_bytes(file: Any, path: Path) -> int:
+    """Bytes of a file's images: a blob may be compressed; byte strings of any length lie outside what can be."""
+    images, is_blob = _dataset(file, IMAGES, path), "image_offsets" in file
+    return int(images.nbytes) if is_blob and images is not None else file_size(path)
 
 
 def _is_encoded(images: Any) -> bool:
@@ -206,7 +214,7 @@ def open_mlm(paths: list[Path], request: Request) -> Source:
         with _opened(path) as file:
             counts.append(_num_rows(_mlm_datasets(file, path), path, request))
     samples = _mlm_samples(paths, request)
-    return Source(sum(counts), total_size(paths), samples, request.kept_params)
+    return Source(sum(counts), sum(counts) * mlm_bytes(request.params), samples, request.kept_params)
 
 
 def _mlm_datasets(file: Any, path: Path) -> dict[str, Any]:

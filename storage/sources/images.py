@@ -10,7 +10,7 @@ import simplejpeg
 
 from storage.fields import image_extension, is_image
 from storage.sample import DatasetError, Sample
-from storage.sources.source import Keys, Request, Source, reason, sample_key, total_size
+from storage.sources.source import Keys, Request, Source, reason, sample_key, total_size, walk
 
 JPEG_SUFFIXES = {".jpg", ".jpeg"}
 IMAGE_SUFFIXES = {*JPEG_SUFFIXES, ".png"}
@@ -19,25 +19,29 @@ MAX_CLASS = 1 << 31
 
 
 def find_images(path: Path, inside: list[Path]) -> list[Path]:
-    """JPEG and PNG files of a folder, flat or one folder per class, in sorted order.
+    """JPEG and PNG files of a folder, flat or one folder per class, in sorted order; links to either are followed.
 
     Raises:
-        DatasetError: they are both flat and in folders, or the path is an image itself.
+        DatasetError: they are both flat and in folders, the path is an image itself, or a link leads nowhere or back.
     """
     flat = [found for found in inside if found.suffix.lower() in IMAGE_SUFFIXES]
     if inside == [path]:
         if flat:
             raise DatasetError(f"{path}: Not a directory; images are read from a folder")
         return []
+    above = frozenset({os.path.realpath(path)})
     nested = [
         found
         for folder in inside
-        if folder.is_dir()
-        for found in sorted(folder.rglob("*"))
+        if folder.is_dir() and folder not in flat
+        for found in sorted(walk(folder, above))
         if found.suffix.lower() in IMAGE_SUFFIXES
     ]
     if flat and nested:
         raise DatasetError(f"{path}: images both flat ({flat[0].name}) and in folders ({nested[0].parent.name}/)")
+    lost = next((entry for entry in inside if not (flat or entry.exists())), None)
+    if nested and lost:
+        raise DatasetError(f"{lost}: a link to nothing; mend it, or remove it if no class is meant")
     return flat or nested
 
 

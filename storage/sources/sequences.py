@@ -11,7 +11,7 @@ from storage.fields import MLM_FIELDS
 from storage.sample import Array, DatasetError, Sample
 from storage.sequences import token_dtype
 from storage.sources.source import Request, Source, file_size, told, with_suffixes
-from storage.tokens import TokenIndex, open_stream, read_index
+from storage.tokens import Documents, divided, open_stream, read_index
 
 MLM_SHAPES: Mapping[str, str] = dict(
     zip(MLM_FIELDS, ("seq_len", "seq_len", "max_predictions", "max_predictions", ""), strict=True)
@@ -111,7 +111,7 @@ def _one(found: list[Path], path: Path) -> list[Path]:
 
 
 def open_bin(paths: list[Path], request: Request) -> Source:
-    """Windows of Megatron-LM's .bin/.idx pair, memory-mapped.
+    """Windows of Megatron-LM's .bin/.idx pair, memory-mapped; format tokens keeps its documents.
 
     Raises:
         DatasetError: the pair is damaged, or its files do not belong together.
@@ -119,19 +119,13 @@ def open_bin(paths: list[Path], request: Request) -> Source:
     (path,) = paths
     index_path = path.with_suffix(".idx")
     index = read_index(index_path)
+    documents = divided(index, index_path)
     count = int(index.lengths.sum(dtype=np.int64))
-    if (index.lengths < 0).any() or not np.array_equal(index.places, _places(index)):
-        raise DatasetError(f"{index_path}: its sequences do not lie one after another")
     if file_size(path) > count * index.dtype.itemsize:
         raise DatasetError(
             f"{path}: {file_size(path)} bytes, its .idx names only {count * index.dtype.itemsize}: not a pair"
         )
-    return _open_stream(open_stream(path, index), path, request)
-
-
-def _places(index: TokenIndex) -> Array:
-    ends = np.cumsum(index.lengths, dtype=np.int64) * index.dtype.itemsize
-    return np.concatenate([[0], ends])[: len(ends)]
+    return _open_stream(open_stream(path, index), path, request, documents)
 
 
 def find_npy(path: Path, inside: list[Path]) -> list[Path]:
@@ -158,10 +152,10 @@ def open_npy(paths: list[Path], request: Request) -> Source:
     return _open_stream(stream, path, request)
 
 
-def _open_stream(stream: Array, path: Path, request: Request) -> Source:
+def _open_stream(stream: Array, path: Path, request: Request, documents: Documents | None = None) -> Source:
     length = request.params["seq_len"]
     pieces = (stream[start : start + PIECE_TOKENS] for start in range(0, len(stream), PIECE_TOKENS))
     notes: dict[str, str | int | float | None] = {}
     count = max(0, (len(stream) - 1) // length)
     size = count * (length + 1) * stream.dtype.itemsize
-    return Source(count, size, windows(pieces, request.params, path, notes), request.kept_params, notes)
+    return Source(count, size, windows(pieces, request.params, path, notes), request.kept_params, notes, documents)

@@ -1,5 +1,6 @@
 """What every reader of users' data shares: samples on their way, their keys, and how trouble is told."""
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,6 +10,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from storage.sample import DatasetError, Sample
+from storage.tokens import Documents
 
 MAX_LISTED = 20_000
 """Files looked at to say what a folder holds instead of data."""
@@ -28,6 +30,8 @@ class Source:
     """What the samples are made for: seq_len, max_predictions, vocab_size."""
     notes: dict[str, str | int | float | None] = field(default_factory=dict)
     """For the manifest: where they come from, and what was left out; whole once all samples are drawn."""
+    documents: Documents | None = None
+    """Of windows of a stream: how it is divided, where that is known."""
 
 
 @dataclass(frozen=True)
@@ -141,20 +145,34 @@ def entries(path: Path) -> list[Path]:
     return [path]
 
 
+def walk(folder: Path, above: frozenset[str] = frozenset()) -> Iterator[Path]:
+    """Files in a folder and all folders below, in sorted order; links are followed. `above`: folders it lies in.
+
+    Raises:
+        DatasetError: a folder may not be read, or a link leads back to one that it lies in.
+    """
+    here = os.path.realpath(folder)
+    if here in above:
+        raise DatasetError(f"{folder}: a link to {here}, which it lies in; remove the link")
+    with told(folder, OSError), os.scandir(folder) as listing:
+        found = sorted((entry.path, entry.is_dir()) for entry in listing)
+    for path, is_folder in found:
+        yield from walk(Path(path), above | {here}) if is_folder else [Path(path)]
+
+
 def files_below(path: Path, suffixes: Iterable[str]) -> list[Path]:
     """Files with one of these suffixes in a folder and all folders below, none of them hidden, in sorted order.
 
     Raises:
-        DatasetError: a folder may not be read.
+        DatasetError: a folder may not be read, or a link leads back to one that it lies in.
     """
     wanted = tuple(suffixes)
-    with told(path, OSError):
-        return sorted(
-            found
-            for found in path.rglob("*")
-            if found.name.lower().endswith(wanted)
-            and not any(part.startswith(".") for part in found.relative_to(path).parts)
-        )
+    return sorted(
+        found
+        for found in walk(path)
+        if found.name.lower().endswith(wanted)
+        and not any(part.startswith(".") for part in found.relative_to(path).parts)
+    )
 
 
 def with_suffixes(found: Iterable[Path], *suffixes: str) -> list[Path]:

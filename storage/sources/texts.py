@@ -12,7 +12,7 @@ from storage.sample import Array, DatasetError, Sample
 from storage.sequences import FIRST_ID, Ids, masked_sequence, mlm_bytes, token_dtype
 from storage.sources.sequences import windows
 from storage.sources.source import Request, Source, files_below, reason, told, total_size, with_suffixes
-from storage.tokens import END_OF_DOCUMENT
+from storage.tokens import END_OF_DOCUMENT, Documents
 
 PIECE_BYTES = 1 << 20
 RANDOM_CHOICES = 64
@@ -74,16 +74,22 @@ def open_tokens(paths: list[Path], request: Request) -> Source:
     size = total_size(paths) + len(paths)
     notes: dict[str, str | int | float | None] = {"tokenizer": request.tokenizer or "bytes"}
     dtype = token_dtype(request.params["vocab_size"])
-    pieces = _token_pieces(paths, _encoder(request, 0), dtype)
+    lengths: list[int] = []
+    pieces = _token_pieces(paths, _encoder(request, 0), dtype, lengths)
     samples = windows(pieces, request.params, request.path, notes)
     count = max(0, (size - 1) // length) if is_bytes else None
-    return Source(count, size * dtype.itemsize * (length + 1) // length, samples, request.kept_params, notes)
+    size = size * dtype.itemsize * (length + 1) // length
+    return Source(count, size, samples, request.kept_params, notes, Documents(lengths))
 
 
-def _token_pieces(paths: list[Path], encode: Encode, dtype: "np.dtype[Any]") -> Iterator[Array]:
+def _token_pieces(paths: list[Path], encode: Encode, dtype: "np.dtype[Any]", lengths: list[int]) -> Iterator[Array]:
+    """The stream of all files; the tokens of each are noted in `lengths`."""
     for path in paths:
+        lengths.append(1)
         for line, piece in _pieces(path):
-            yield encode(piece, f"{path}: from line {line}").astype(dtype)
+            tokens = encode(piece, f"{path}: from line {line}").astype(dtype)
+            lengths[-1] += len(tokens)
+            yield tokens
         yield np.array([END_OF_DOCUMENT], dtype)
 
 

@@ -1,14 +1,17 @@
 """Volumes that users have as files: pairs of .npy, .npz, and NIfTI as KiTS19 and the Medical Decathlon lay it out."""
 
+import math
 import re
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
+from numpy.lib import format as npy_format
 
 from storage import npy
 from storage.files import read_npz
@@ -24,7 +27,6 @@ from storage.sources.source import (
     reason,
     sample_key,
     told,
-    total_size,
     with_suffixes,
 )
 
@@ -114,7 +116,25 @@ def open_npy_pairs(paths: list[Path], request: Request) -> Source:
         if mine == image:
             key = clean_key(str(path.relative_to(request.path).with_name(stem or "_")))
             pairs.append(_Pair(key, path, other))
-    return _open_pairs(pairs, total_size(paths), _load_npy)
+    return _open_pairs(pairs, sum(_npy_volume_bytes(pair.image) for pair in pairs), _load_npy)
+
+
+def _npy_volume_bytes(path: Path) -> int:
+    with told(path, OSError), path.open("rb") as file:
+        return _volume_bytes(file, file_size(path))
+
+
+def _volume_bytes(image: IO[bytes], size: int) -> int:
+    """Bytes of the volume whose image is a .npy of `size` bytes, by its header; one that is damaged counts as none.
+
+    Reading it will tell.
+    """
+    try:
+        is_first = npy_format.read_magic(image) == (1, 0)
+        read = npy_format.read_array_header_1_0 if is_first else npy_format.read_array_header_2_0
+        return min(math.prod(read(image)[0]), size) * BYTES_PER_VOXEL
+    except Exception:  # a damaged header makes numpy raise nearly anything
+        return 0
 
 
 def _load_npy(pair: _Pair) -> tuple[Array, Array]:
@@ -131,7 +151,16 @@ def open_npz(paths: list[Path], request: Request) -> Source:
     """Volumes in .npz files with arrays x and y."""
     root = _root(request.path)
     pairs = [_Pair(sample_key(path.relative_to(root)), path, path) for path in paths]
-    return _open_pairs(pairs, total_size(paths), _load_npz)
+    return _open_pairs(pairs, sum(map(_npz_volume_bytes, paths)), _load_npz)
+
+
+def _npz_volume_bytes(path: Path) -> int:
+    """Bytes of the volume in a .npz once unpacked; one that is damaged counts as none."""
+    file_size(path)
+    damage = (KeyError, OSError, RuntimeError, NotImplementedError, ValueError, zipfile.BadZipFile)
+    with suppress(*damage), zipfile.ZipFile(path) as archive, archive.open("x.npy") as image:
+        return _volume_bytes(image, archive.getinfo("x.npy").file_size)
+    return 0
 
 
 def _load_npz(pair: _Pair) -> tuple[Array, Array]:

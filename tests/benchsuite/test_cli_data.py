@@ -74,6 +74,17 @@ class TestKinds:
         assert code == 0 and "3 files" in err
         assert read_manifest(tmp_path / "set").options == {"file_samples": 2, "compression": "lzf"}
 
+    def test_an_option_for_another_kind_of_samples(self, run_cli: Run, tmp_path: Path):
+        asked = ("--variant", "tiny", "--samples", 3, "-o", "array=npz")
+        line = error_line(run_cli, "data", "generate", tmp_path / "set", *asked)
+        assert "option array=npz of format files is for volume samples, not image" in line
+        assert run_cli("data", "generate", tmp_path / "set", "--workload", "unet3d", *asked)[0] == 0
+
+    def test_a_target_inside_its_source(self, run_cli: Run, tmp_path: Path):
+        run_cli("data", "generate", tmp_path / "set", "--variant", "tiny", "--samples", 3)
+        line = error_line(run_cli, "data", "convert", tmp_path / "set", tmp_path / "set" / "new", "--variant", "tiny")
+        assert f"lies inside the source {tmp_path / 'set'}" in line
+
     def test_png_images(self, run_cli: Run, tmp_path: Path):
         made = tmp_path / "set"
         assert run_cli("data", "generate", made, "--variant", "tiny", "--samples", 3, "--encoding", "png")[0] == 0

@@ -64,6 +64,7 @@ def test_results_imports_no_torch():
     [
         "benchsuite.cli",
         "benchsuite.spec, benchsuite.errors, benchsuite.inventory, storage.spec, workloads.spec",
+        "benchsuite.datasets, storage.convert, storage.verify",
         "benchsuite.show, results.store, results.frames, results.report.markdown",
     ],
 )
@@ -78,6 +79,21 @@ import sys
 from benchsuite.cli import run_command
 assert run_command({arguments!r}) == 0
 print("torch" in sys.modules)
+"""
+    assert in_new_process(code).splitlines()[-1] == "False"
+
+
+@pytest.mark.parametrize("workload", ["resnet50", "unet3d", "bert", "gpt_neox"])
+def test_data_verbs_leave_torch_out(tmp_path: Path, workload: str):
+    code = f"""
+import sys
+from benchsuite.cli import run_command
+asked = ["--workload", "{workload}", "--variant", "tiny"]
+if __name__ == "__main__":
+    assert run_command(["data", "generate", "{tmp_path}/a", *asked, "--samples", "2"]) == 0
+    assert run_command(["data", "convert", "{tmp_path}/a", "{tmp_path}/b", *asked, "--format", "hdf5"]) == 0
+    assert run_command(["data", "verify", "{tmp_path}/a", "{tmp_path}/b"]) == 0
+    print("torch" in sys.modules)
 """
     assert in_new_process(code).splitlines()[-1] == "False"
 

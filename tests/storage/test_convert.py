@@ -160,6 +160,34 @@ class TestFoldersThatAreRefused:
         assert str(class_folder) in refusal(class_folder, tmp_path / "set")
 
 
+class TestSourceAndTargetInsideOneAnother:
+    @pytest.mark.parametrize("inside", ["set", "cat/set", "cat/deep/set"])
+    def test_a_target_inside_the_source(self, tmp_path: Path, class_folder: Path, inside: str) -> None:
+        (tmp_path / "link").symlink_to(class_folder)
+        for target in (class_folder / inside, tmp_path / "link" / inside):
+            with pytest.raises(DatasetError, match=f"^{target}: lies inside the source {class_folder}; give a folder"):
+                to("files", class_folder, target)
+        assert not list(class_folder.rglob("*set*"))
+
+    def test_a_target_inside_a_dataset(self, small: Callable[[str], Dataset]) -> None:
+        dataset = small("files")
+        with pytest.raises(DatasetError, match="lies inside the source"):
+            to("lmdb", dataset.folder, dataset.folder / "lmdb")
+        verify_dataset(dataset.folder)
+
+    def test_a_target_that_is_the_source(self, class_folder: Path) -> None:
+        assert (
+            refusal(class_folder, class_folder) == f"{class_folder}: source and target are the same; give a new folder"
+        )
+
+    def test_a_target_that_holds_the_source(self, tmp_path: Path, class_folder: Path) -> None:
+        message = refusal(class_folder, tmp_path)
+        assert message == f"{tmp_path}: holds the source {class_folder}; give a new folder"
+
+    def test_neighbours_with_like_names_are_fine(self, tmp_path: Path, class_folder: Path) -> None:
+        assert len(to("files", class_folder, tmp_path / "jpegs-set").index) == 6
+
+
 class TestRefusals:
     def test_a_format_that_is_not_there(self, tmp_path: Path, class_folder: Path) -> None:
         assert "'hdf6'" in refusal(class_folder, tmp_path / "set", "hdf6")
@@ -172,6 +200,7 @@ class TestRefusals:
             ("hdf5", {"compression": "zip"}, "'zip'; allowed: none, gzip, lzf"),
             ("webdataset", {"shard_samples": "many"}, "'many' is not a whole number"),
             ("lmdb", {"pages": 3}, "allowed: none"),
+            ("files", {"array": "npz"}, "option array=npz of format files is for volume samples, not image"),
         ],
     )
     def test_options_that_a_format_does_not_know(
@@ -323,8 +352,11 @@ class TestInterruption:
             assert not is_dataset(folder)
         with pytest.raises(DatasetError, match="no such folder"):
             open_dataset(target)
+        (left,) = target.parent.iterdir()
         to(name, class_folder, target)
         assert len(contents(verify_dataset(target))) == 6
+        assert not left.exists()
+        assert list(target.parent.iterdir()) == [target]
 
 
 def test_files_beside_those_of_the_samples_are_listed_and_checked(

@@ -1,5 +1,6 @@
 """Format `hdf5`: the conformance suite for each way of storing, and what is its own."""
 
+import os
 from pathlib import Path
 from typing import ClassVar
 
@@ -165,6 +166,20 @@ class TestForeignContent:
         message = self.replaced(mine("hdf5", "image"), image=blob, image_offsets=offsets, label=np.zeros(6, int))
         assert "image_offsets 50..1000000000000 are outside the 90 bytes stored" in message
 
+    def test_images_that_are_not_bytes(self, mine: Made) -> None:
+        message = self.replaced(mine("hdf5", "image"), image=np.zeros((9, 9)), image_offsets=[0], label=[0])
+        assert "image is float64 of shape (9, 9), not bytes in a row" in message
+
+    def test_content_beyond_the_end_of_the_file(self, mine: Made) -> None:
+        """The file was cut after it was opened, so that the library did not see it."""
+        dataset = mine("hdf5", "volume")
+        path = dataset.data_files()[0]
+        samples = in_order(dataset)
+        next(samples)
+        os.truncate(path, 3000)
+        message = one_line(lambda: list(samples))
+        assert str(path) in message and dataset.key(1) in message
+
     def test_too_few_rows(self, mine: Made) -> None:
         dataset = mine("hdf5", "tokens")
         assert dataset.key(2) in self.replaced(dataset, tokens=np.zeros((2, 25), np.uint16))
@@ -175,6 +190,50 @@ class TestForeignContent:
     def test_a_missing_volume(self, mine: Made) -> None:
         dataset = mine("hdf5", "volume")
         assert dataset.key(0) in self.replaced(dataset, other=np.zeros(3))
+
+
+def rewritten(dataset: Dataset, user_block: int = 0, dtype: str = "<f4", **options: object) -> Dataset:
+    """The dataset's volumes written anew by h5py, as others may write them."""
+    samples = [(sample.key, dict(sample.fields)) for sample in in_order(dataset)]
+    path = dataset.data_files()[0]
+    with h5py.File(path, "w", userblock_size=user_block) as file:
+        for key, fields in samples:
+            file.create_dataset(f"{key}/image", data=fields["image"], dtype=dtype, **options)
+            file.create_dataset(f"{key}/label", data=fields["label"])
+    dataset.manifest.files[0].bytes = path.stat().st_size
+    return dataset
+
+
+class TestPlaces:
+    """Where the file says that content lies, it is read past h5py; the library reads the rest."""
+
+    @pytest.mark.parametrize(("user_block", "options"), [(0, {}), (512, {}), (4096, {}), (512, {"chunks": True})])
+    def test_volumes_of_others_read_the_same(self, mine: Made, user_block: int, options: dict[str, object]) -> None:
+        dataset = rewritten(mine("hdf5", "volume"), user_block, **options)
+        for sample, written in zip(in_order(dataset), some_samples(6, "volume"), strict=True):
+            for name, values in written.fields.items():
+                assert np.array_equal(sample.fields[name], values)
+
+    @pytest.mark.parametrize("dtype", [">f4", "<f8"])
+    def test_other_numbers_keep_their_values(self, mine: Made, dtype: str) -> None:
+        dataset = rewritten(mine("hdf5", "volume"), dtype=dtype)
+        for sample, written in zip(in_order(dataset), some_samples(6, "volume"), strict=True):
+            assert np.array_equal(sample.fields["image"], written.fields["image"])
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_the_library_reads_no_content_that_lies_in_one_piece(
+        self, made: Made, monkeypatch: pytest.MonkeyPatch, kind: str
+    ) -> None:
+        monkeypatch.delattr("storage.hdf5._Stored._select")
+        assert len(list(in_order(made("hdf5", kind)))) == 26
+
+    def test_content_that_was_never_written_is_the_fill_value(self, mine: Made) -> None:
+        dataset = mine("hdf5", "tokens")
+        path = dataset.data_files()[0]
+        with h5py.File(path, "w") as file:
+            file.create_dataset("tokens", (6, 25), np.uint16, fillvalue=7)
+        dataset.manifest.files[0].bytes = path.stat().st_size
+        assert {int(value) for sample in in_order(dataset) for value in np.asarray(sample.fields["tokens"])} == {7}
 
 
 def test_a_converted_dataset_keeps_its_images(made: Made) -> None:

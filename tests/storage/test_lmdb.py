@@ -14,11 +14,11 @@ import pytest
 from storage import npy
 from storage.convert import in_order
 from storage.format import Dataset, DatasetError, Lane
-from storage.lmdb import DATA, read
-from storage.sample import Recycled
+from storage.lmdb import DATA, PAGE, PLACES, environment, read, read_places
+from storage.sample import Recycled, Sample
 from tests.storage.conformance import FormatConformance, ImageConformance
 from tests.storage.conftest import Made
-from tests.storage.samples import digests, some_samples
+from tests.storage.samples import digests, some_samples, store
 
 KINDS = ["image", "mlm", "tokens", "volume"]
 CHILD_TIMEOUT_S = 60
@@ -59,9 +59,9 @@ def test_the_library_reads_arrays_by_hand(mine: Made, by_hand: Callable[[Dataset
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_file_and_no_lock_lie_in_the_folder(made: Made, kind: str) -> None:
+def test_data_places_and_no_lock_lie_in_the_folder(made: Made, kind: str) -> None:
     names = sorted(path.name for path in made("lmdb", kind).folder.iterdir())
-    assert names == ["data.mdb", "index.npy", "manifest.json"]
+    assert names == ["data.mdb", "data.mdb.idx", "index.npy", "manifest.json"]
 
 
 def test_a_folder_that_may_not_be_written_is_read(mine: Made) -> None:
@@ -72,6 +72,85 @@ def test_a_folder_that_may_not_be_written_is_read(mine: Made) -> None:
         assert len(list(in_order(dataset))) == 6
     finally:
         dataset.folder.chmod(0o755)
+
+
+class TestPlaces:
+    """The file beside the data that says which pages to ask the kernel for."""
+
+    @pytest.mark.parametrize("commit_bytes", [1, 1 << 26])
+    @pytest.mark.parametrize(("kind", "field"), [("image", "image"), ("volume", "image"), ("tokens", "tokens")])
+    def test_they_hold_the_content_and_nothing_around_it(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, field: str, commit_bytes: int
+    ) -> None:
+        monkeypatch.setattr("storage.lmdb.COMMIT_BYTES", commit_bytes)
+        samples = [wide(sample) for sample in some_samples(9, kind)]
+        dataset = store(samples, kind, tmp_path / "set", "lmdb")
+        content, places = (dataset.folder / DATA).read_bytes(), read_places(dataset)
+        assert places is not None
+        for sample, (offset, length) in zip(samples, places.tolist(), strict=True):
+            wanted = np.asarray(sample.fields[field]).tobytes()
+            assert offset % PAGE == length % PAGE == 0
+            assert wanted in content[offset : offset + length]
+            assert length < len(wanted) + 2 * PAGE
+
+    def test_values_that_share_a_page_have_none(self, made: Made) -> None:
+        assert not np.any(read_places(made("lmdb", "mlm")))
+
+    def test_each_row_is_asked_for_once_and_before_its_use(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        dataset = store([wide(sample) for sample in some_samples(9)], "image", tmp_path / "set", "lmdb")
+        places = read_places(dataset)
+        assert places is not None
+        asked: list[int] = []
+        monkeypatch.setattr("storage.lmdb._Environment.fetch", lambda _, offset, length: asked.append(offset))
+        used: list[int] = []
+        for sample in read(dataset, Lane(1, 2, 0, 0, True, 1)):
+            used.append(int(places[sample.index, 0]))
+            assert asked[: len(used)] == used
+            assert len(asked) <= len(used) + 1
+        assert asked == used
+
+    def test_a_dataset_without_them_is_read(self, mine: Made) -> None:
+        dataset = mine("lmdb", "image")
+        (dataset.folder / PLACES).unlink()
+        assert digests(list(in_order(dataset))) == digests(some_samples(6))
+
+    @pytest.mark.parametrize("place", [(-4096, 4096), (0, -1), (1 << 62, 1 << 62), (1 << 60, 4096), (0, 1 << 40)])
+    def test_what_they_say_wrongly_changes_nothing_that_is_read(self, mine: Made, place: tuple[int, int]) -> None:
+        dataset = mine("lmdb", "image")
+        np.tile(np.array(place, "<i8"), (6, 1)).tofile(dataset.folder / PLACES)
+        assert digests(list(in_order(dataset))) == digests(some_samples(6))
+
+    @pytest.mark.parametrize("size", [0, 95, 112])
+    def test_another_size_is_told(self, mine: Made, size: int) -> None:
+        dataset = mine("lmdb", "image")
+        (dataset.folder / PLACES).write_bytes(bytes(size))
+        with pytest.raises(DatasetError, match=rf"{PLACES}: {size} bytes, the manifest says 96"):
+            list(in_order(dataset))
+        dataset.manifest.files.pop()
+        with pytest.raises(DatasetError, match=rf"{PLACES}: {size} bytes, 6 samples need 96"):
+            list(in_order(dataset))
+
+    def test_the_kernel_fetches_what_it_is_asked_for(self, tmp_path: Path) -> None:
+        dataset = store([wide(sample) for sample in some_samples(9)], "image", tmp_path / "set", "lmdb")
+        path, places = dataset.folder / DATA, read_places(dataset)
+        assert places is not None
+        with environment(path) as opened:
+            opened.fetch(*map(int, places[4]))
+            with pytest.raises(OSError, match="Invalid"):
+                opened.fetch(0, -1)
+
+
+def wide(sample: Sample) -> Sample:
+    """The sample with content that fills pages of its own."""
+    fields = dict(sample.fields)
+    name = next(iter(fields))
+    value = fields[name]
+    fields[name] = np.resize(value, 5000) if isinstance(value, np.ndarray) and value.ndim == 1 else value
+    if isinstance(value, bytes):
+        fields[name] = value + bytes(9000)
+    return Sample(sample.key, fields)
 
 
 def child_exit_code(work: Callable[[], None]) -> Callable[[], int]:

@@ -11,6 +11,7 @@ import pytest
 
 from storage.convert import convert_dataset, in_order
 from storage.format import Dataset, DatasetError, Lane, open_dataset
+from storage.sample import Recycled
 from storage.shards import shards
 from storage.tar import WEBDATASET, read
 from storage.verify import verify_dataset
@@ -108,6 +109,18 @@ class TestShards:
             for seed in range(3)
         }
         assert len(orders) == 9
+
+    def test_the_next_epoch_is_read_into_the_memory_of_the_last(self, made: Made) -> None:
+        dataset, allocate = made("webdataset", "volume"), Recycled()
+        first, second = (
+            [
+                sample.fields["image"].__array_interface__["data"][0]
+                for sample in read(dataset, Lane(0, 1, epoch, 0, True, 5, allocate))
+            ]
+            for epoch in range(2)
+        )
+        assert len(set(first)) < len(first) == 26
+        assert set(second) <= set(first)
 
     def test_a_buffer_of_one_keeps_samples_of_one_together(self, made: Made) -> None:
         rows = [sample.index for sample in read(made("webdataset", "image"), Lane(0, 1, 0, 0, True, 1))]

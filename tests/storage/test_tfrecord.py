@@ -164,6 +164,13 @@ class TestDamage:
         message = one_line(lambda: list(in_order(dataset)))
         assert message.startswith(f"{path}: record 2: ") and message.endswith("is not the one that the index names")
 
+    def test_a_length_beyond_the_file_is_not_allocated(self, shard: tuple[Dataset, Path]) -> None:
+        dataset, path = shard
+        length = struct.pack("<Q", 1 << 62)
+        path.write_bytes(length + struct.pack("<I", masked_crc(length)) + bytes(100))
+        agree(dataset, path)
+        assert one_line(lambda: list(in_order(dataset))) == f"{path}: record 0: the file ends inside it: truncated"
+
     def test_swapped_shards(self, shard: tuple[Dataset, Path]) -> None:
         dataset, path = shard
         other = path.with_name("shard-000002.tfrecord")

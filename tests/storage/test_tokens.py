@@ -9,7 +9,7 @@ import pytest
 
 from storage.convert import in_order
 from storage.format import Dataset, DatasetError, Sample
-from storage.tokens import BIN, IDX, open_stream, read_index, write_index
+from storage.tokens import BIN, IDX, Documents, open_stream, read_index, write, write_index
 from storage.verify import verify_dataset
 from tests.storage.conformance import FormatConformance
 from tests.storage.conftest import Made
@@ -121,6 +121,14 @@ class TestIndexFile:
         index = read_index(tmp_path / "x.idx")
         assert "12 bytes, its .idx promises 14: truncated" in one_line(lambda: open_stream(tmp_path / "x.bin", index))
 
+    def test_a_sequence_too_long_for_it_is_refused(self, tmp_path: Path) -> None:
+        write_index(tmp_path / "x.idx", np.dtype("u2"), [2**31 - 1, 3], [0, 2])
+        assert read_index(tmp_path / "x.idx").lengths.tolist() == [2**31 - 1, 3]
+        message = one_line(lambda: write_index(tmp_path / "y.idx", np.dtype("u2"), [3, 2**31], [0, 2]))
+        expected = "a document of 2147483648 tokens or more; an .idx file can say at most 2147483647"
+        assert message == f"y.idx: {expected}"
+        assert not (tmp_path / "y.idx").exists()
+
     def test_missing_files_are_named(self, tmp_path: Path) -> None:
         assert str(tmp_path / "x.idx") in one_line(lambda: read_index(tmp_path / "x.idx"))
         (tmp_path / "x.idx").write_bytes(packed_by_hand(8, [3], [0, 1]))
@@ -139,6 +147,33 @@ class TestWrittenDatasets:
     def test_a_stream_that_ends_with_a_document_has_no_empty_one(self, tmp_path: Path) -> None:
         dataset = store(windows([7, 8, 9, 0, 5, 6, 0], 3), "tokens", tmp_path / "set", "tokens", None)
         assert (dataset.folder / IDX).read_bytes() == packed_by_hand(8, [4, 3], [0, 1, 2])
+
+    @pytest.mark.parametrize(
+        ("lengths", "bounds", "kept", "kept_bounds"),
+        [
+            ([5, 8], None, [5, 8], [0, 1, 2]),
+            ([5, 4, 4], [0, 1, 3], [5, 4, 4], [0, 1, 3]),
+            ([5, 4, 40], [0, 2, 3], [5, 4, 4], [0, 2, 3]),
+            ([13, 9], [0, 1, 2], [13], [0, 1]),
+            ([12, 9, 9], [0, 1, 3], [12, 1], [0, 1, 2]),
+            ([12, 9, 9], [0, 3], [12, 1], [0, 2]),
+            ([0, 6, 0, 7], [0, 1, 2, 3, 4], [0, 6, 0, 7], [0, 1, 2, 3, 4]),
+            ([6, 7], [0], [6, 7], [0, 2]),
+        ],
+    )
+    def test_documents_that_are_known_are_kept(
+        self, tmp_path: Path, lengths: list[int], bounds: list[int] | None, kept: list[int], kept_bounds: list[int]
+    ) -> None:
+        """Token 0 then ends none; what lies behind the last window is left out."""
+        stream = [7, 8, 0, 9, 0, 0, 11, 12, 13, 14, 15, 0, 17]
+        documents = Documents(lengths, None if bounds is None else np.array(bounds))
+        list(write(tmp_path, windows(stream, 4), documents))
+        assert (tmp_path / BIN).read_bytes() == np.array(stream, "<u2").tobytes()
+        assert (tmp_path / IDX).read_bytes() == packed_by_hand(8, kept, kept_bounds)
+
+    def test_documents_of_another_stream_are_refused(self, tmp_path: Path) -> None:
+        message = one_line(lambda: list(write(tmp_path, windows(list(range(13)), 4), Documents([5, 7]))))
+        assert message == f"{IDX}: 13 tokens, its documents hold fewer: not those of this stream"
 
     @pytest.mark.parametrize("dtype", ["<u2", "<i4", "<i8", "u1"])
     def test_ids_keep_their_type(self, tmp_path: Path, dtype: str) -> None:
@@ -170,6 +205,15 @@ class TestRefusals:
         with pytest.raises(DatasetError, match="sample '00000003' does not go on where the one before it ends"):
             store([samples[0], samples[1], samples[3]], "tokens", tmp_path / "set", "tokens")
         assert list(tmp_path.iterdir()) == []
+
+    def test_a_document_too_long_for_an_index_at_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("storage.tokens.MAX_SEQUENCE_TOKENS", 10)
+        stream = [1, 2, 0, *range(3, 12), 0, 5, 6, 7]
+        assert len(store(windows(stream[3:], 2), "tokens", tmp_path / "fits", "tokens").index) == 6
+        drawn = iter(windows([1, 2, *stream[3:]], 2))
+        message = one_line(lambda: list(write(tmp_path, drawn)))
+        assert message == f"{BIN}: a document of 11 tokens or more; an .idx file can say at most 10"
+        assert len(list(drawn)) == 2
 
     def test_samples_whose_type_changes(self, tmp_path: Path) -> None:
         first, second = windows([1, 2, 3, 4, 5], 2)

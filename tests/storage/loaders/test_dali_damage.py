@@ -2,7 +2,9 @@
 
 import os
 import sys
+import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,12 @@ def complaint(dataset: Dataset, workers: int = 1) -> str:
 def told(name: str) -> str:
     """TFRecords are compared with the index by content before they are decoded."""
     return "its checksum is not the index's" if name == "tfrecord" else "not a whole JPEG"
+
+
+def without(dataset: Dataset, name: str) -> Dataset:
+    """The dataset, not listing a file."""
+    files = [info for info in dataset.manifest.files if info.path != name]
+    return replace(dataset, manifest=dataset.manifest.model_copy(update={"files": files}))
 
 
 class TestDamage:
@@ -89,6 +97,50 @@ class TestDamage:
         victim = dataset.folder / dataset.manifest.files[2].path
         victim.write_bytes(b"\x01" * victim.stat().st_size)
         assert str(victim) in complaint(dataset)
+
+    @pytest.mark.parametrize("indexed", [True, False])
+    @pytest.mark.parametrize("workers", [0, 1])
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            ({"name": "../{name}"}, "member '../{name}' leads out of its folder"),
+            ({"name": "/{name}"}, "member '/{name}' leads out of its folder"),
+            ({"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}, "member '{name}' is no regular file"),
+            ({"name": "other.jpg"}, "member 'other' is not the one that the index names"),
+        ],
+    )
+    def test_a_member_that_no_other_loader_takes_is_refused(
+        self, mine: Callable[[str], Dataset], change: dict[str, bytes | str], words: str, workers: int, indexed: bool
+    ) -> None:
+        """DALI itself goes by the index beside the shard, where there is one, which says that all is well."""
+        dataset = mine("webdataset")
+        sample = list(in_order(dataset))[3]
+        path, name = Path(sample.source), f"{sample.key}.jpg"
+        stored = bytearray(path.read_bytes())
+        with tarfile.open(path) as tar:
+            member = tar.getmember(name)
+        for attribute, value in change.items():
+            setattr(member, attribute, value.format(name=name) if isinstance(value, str) else value)
+        stored[member.offset : member.offset + tarfile.BLOCKSIZE] = member.tobuf(tarfile.USTAR_FORMAT)
+        path.write_bytes(stored)
+        if not indexed:
+            path.with_name(f"{path.name}.idx").unlink()
+            dataset = without(dataset, f"{path.name}.idx")
+        found = complaint(dataset, workers)
+        assert str(path) in found
+        assert words.format(name=name) in found or not indexed
+
+    def test_a_member_more_than_the_index_names_is_refused(self, mine: Callable[[str], Dataset]) -> None:
+        """It stands where the zeros at the end begin, so the shard's size is still the manifest's."""
+        dataset = mine("webdataset")
+        path = dataset.folder / dataset.manifest.files[0].path
+        with tarfile.open(path) as tar:
+            last = tar.getmembers()[-1]
+        end = last.offset_data + last.size + -last.size % tarfile.BLOCKSIZE
+        stored = bytearray(path.read_bytes())
+        stored[end : end + tarfile.BLOCKSIZE] = tarfile.TarInfo("../more.cls").tobuf()
+        path.write_bytes(stored)
+        assert "member '../more.cls' leads out of its folder" in complaint(dataset)
 
     def test_an_image_of_another_class_is_refused(self, mine: Callable[[str], Dataset]) -> None:
         dataset = mine("webdataset")

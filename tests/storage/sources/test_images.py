@@ -53,6 +53,49 @@ class TestFolders:
         source = folder(tmp_path / "in", a__png=png(0), a__jpg=jpeg(0))
         assert "another file has the same key 'a'; rename one of them" in refusal(source, "resnet50")
 
+    def test_links_to_class_folders_and_images_are_followed(self, tmp_path: Path) -> None:
+        """As torchvision's ImageFolder follows them."""
+        store, source = tmp_path / "store", tmp_path / "in"
+        for name in ("cats/a.jpg", "deep/er/b.jpg", "single.jpg"):
+            (store / name).parent.mkdir(parents=True, exist_ok=True)
+            (store / name).write_bytes(jpeg(len(name)))
+        (source / "cat").mkdir(parents=True)
+        (source / "cat" / "0.jpg").write_bytes(jpeg(0))
+        (source / "cat" / "linked.jpg").symlink_to(store / "single.jpg")
+        (source / "cat" / "below").symlink_to(store / "deep")
+        (source / "bird").symlink_to(store / "cats")
+        expected = {
+            "bird/a": (jpeg(10), 0),
+            "cat/0": (jpeg(0), 1),
+            "cat/below/er/b": (jpeg(13), 1),
+            "cat/linked": (jpeg(10), 1),
+        }
+        assert images(source) == expected
+        (tmp_path / "all").symlink_to(source)
+        assert images(tmp_path / "all", "lmdb") == expected
+
+    @pytest.mark.parametrize("target", ["in", "in/cat", "in/cat/deep", "."])
+    def test_a_link_that_leads_back_is_refused(self, tmp_path: Path, target: str) -> None:
+        deep = tmp_path / "in" / "cat" / "deep"
+        deep.mkdir(parents=True)
+        (deep / "0.jpg").write_bytes(jpeg(0))
+        (deep / "back").symlink_to(tmp_path / target)
+        message = refusal(tmp_path / "in", "resnet50")
+        assert message.startswith(f"{deep / 'back'}")
+        assert ": a link to /" in message and "which it lies in" in message
+
+    def test_one_class_under_two_names_is_read_twice(self, tmp_path: Path) -> None:
+        (tmp_path / "in" / "cat").mkdir(parents=True)
+        (tmp_path / "in" / "cat" / "0.jpg").write_bytes(jpeg(0))
+        (tmp_path / "in" / "dog").symlink_to("cat")
+        assert images(tmp_path / "in") == {"cat/0": (jpeg(0), 0), "dog/0": (jpeg(0), 1)}
+
+    def test_a_class_folder_that_is_gone_is_named(self, tmp_path: Path) -> None:
+        (tmp_path / "in" / "cat").mkdir(parents=True)
+        (tmp_path / "in" / "cat" / "0.jpg").write_bytes(jpeg(0))
+        (tmp_path / "in" / "dog").symlink_to(tmp_path / "nowhere")
+        assert refusal(tmp_path / "in", "resnet50").startswith(f"{tmp_path / 'in' / 'dog'}: a link to nothing")
+
     def test_an_image_alone_is_no_folder(self, tmp_path: Path) -> None:
         source = folder(tmp_path / "in", a__jpg=jpeg(0)) / "a.jpg"
         assert refusal(source, "resnet50").startswith(f"{source}: Not a directory")

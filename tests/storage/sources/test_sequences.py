@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 from tfrecord.writer import TFRecordWriter
 
+from storage.sources import open_source
+from storage.tokens import read_index
 from tests.storage.sources.made import arrays, converted, refusal
+from workloads.samples import SAMPLES
 
 LENGTH, PREDICTIONS, VOCABULARY = 128, 20, 512
 CODES = {"u1": 1, "i1": 2, "i2": 3, "i4": 4, "i8": 5, "u2": 8}
@@ -27,7 +30,9 @@ def pair(prefix: Path, tokens: np.ndarray, dtype: str = "u2", documents: int = 3
     places = [sum(lengths[:number]) * np.dtype(dtype).itemsize for number in range(documents)]
     head = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, CODES[dtype], documents, documents + 1)
     body = struct.pack(f"<{documents}i", *lengths) + struct.pack(f"<{documents}q", *places)
-    prefix.with_name(f"{prefix.name}.idx").write_bytes(head + body + struct.pack("<4q", *range(documents + 1)))
+    prefix.with_name(f"{prefix.name}.idx").write_bytes(
+        head + body + struct.pack(f"<{documents + 1}q", *range(documents + 1))
+    )
     prefix.with_name(f"{prefix.name}.bin").write_bytes(tokens.astype(f"<{dtype}").tobytes())
     return prefix
 
@@ -106,6 +111,38 @@ class TestPairs:
         assert refusal(tmp_path / "a.idx", "gpt_neox").startswith(f"{source}.bin: ")
 
 
+class TestDocuments:
+    """Format tokens keeps those of its source, for Megatron-LM and GPT-NeoX to shuffle."""
+
+    def test_of_a_pair_are_kept_whatever_token_ends_them(self, tmp_path: Path) -> None:
+        tokens = ids(LENGTH * 7 + 1)
+        assert np.count_nonzero(tokens == 0)
+        source = pair(tmp_path / "a", tokens, documents=5)
+        dataset = converted(source, "gpt_neox", "tokens")
+        assert (dataset.folder / "tokens.bin").read_bytes() == (tmp_path / "a.bin").read_bytes()
+        assert (dataset.folder / "tokens.idx").read_bytes() == (tmp_path / "a.idx").read_bytes()
+
+    def test_the_last_one_ends_with_the_last_window(self, tmp_path: Path) -> None:
+        dataset = converted(pair(tmp_path / "a", ids(1000), documents=4), "gpt_neox", "tokens")
+        index = read_index(dataset.folder / "tokens.idx")
+        assert index.lengths.tolist() == [250, 250, 250, 7 * LENGTH + 1 - 750]
+        assert index.documents.tolist() == [0, 1, 2, 3, 4]
+
+    def test_are_kept_from_dataset_to_dataset(self, tmp_path: Path) -> None:
+        first = converted(pair(tmp_path / "a", ids(1000), documents=6), "gpt_neox", "tokens").folder
+        second = converted(first, "gpt_neox", "tokens").folder
+        assert (second / "tokens.idx").read_bytes() == (first / "tokens.idx").read_bytes()
+        assert len(arrays(first, "gpt_neox", "lmdb")) == 7
+
+    def test_that_do_not_follow_one_another_are_refused(self, tmp_path: Path) -> None:
+        source = pair(tmp_path / "a", ids(400))
+        whole = (tmp_path / "a.idx").read_bytes()
+        for bounds in ([0, 2, 1, 3], [1, 1, 2, 3], [0, 1, 2, 4], [-1, 1, 2, 3]):
+            (tmp_path / "a.idx").write_bytes(whole[:-32] + struct.pack("<4q", *bounds))
+            expected = f"{tmp_path / 'a.idx'}: its documents do not follow one another from sequence 0 to 3"
+            assert refusal(source, "gpt_neox") == expected
+
+
 class TestNpy:
     @pytest.mark.parametrize(("dtype", "stored"), [("u2", "u2"), ("<i4", "i4"), (">i4", "u2"), ("i8", "u2")])
     def test_content(self, tmp_path: Path, dtype: str, stored: str) -> None:
@@ -180,6 +217,13 @@ class TestBert:
     @pytest.mark.parametrize("form", ["files", "webdataset", "hdf5", "lmdb", "tfrecord"])
     def test_content(self, tmp_path: Path, name: str, write: Callable[..., Path], form: str) -> None:
         check_bert(write(tmp_path / name, bert(5)), bert(5), form)
+
+    def test_compressed_rows_are_counted_whole(self, tmp_path: Path) -> None:
+        rows = {name: np.zeros_like(values) for name, values in bert(500).items()}
+        source = bert_h5(tmp_path / "a.h5", rows)
+        stored = converted(source, "bert", "hdf5").manifest.stored_bytes
+        assert source.stat().st_size < stored / 3
+        assert open_source(source, "mlm", SAMPLES["bert"].variants["tiny"]).size_bytes == stored
 
     def test_blocks_and_files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("storage.sources.hdf5.BLOCK_ROWS", 2)

@@ -12,6 +12,7 @@ import pytest
 from tfrecord.writer import TFRecordWriter
 
 from storage.convert import convert_dataset
+from storage.sources import open_source
 from tests.storage.samples import jpeg
 from tests.storage.sources.made import images, png, refusal
 
@@ -39,6 +40,20 @@ class TestHdf5:
 
         expected = dict(zip(["00000000", "00000001", "00000002"], zip(IMAGES, [5, 0, 2], strict=True), strict=True))
         assert images(h5(tmp_path / "a.h5", fill)) == expected
+
+    def test_a_compressed_blob_is_counted_whole(self, tmp_path: Path) -> None:
+        padded = [jpeg(0) + bytes(50_000)] * 4
+
+        def fill(file: h5py.File) -> None:
+            blob = np.frombuffer(b"".join(padded), np.uint8)
+            file.create_dataset("image", data=blob, compression="gzip")
+            file["image_offsets"] = np.arange(5) * len(padded[0])
+            file["label"] = np.zeros(4, int)
+
+        source = h5(tmp_path / "a.h5", fill)
+        assert source.stat().st_size < 100_000
+        assert open_source(source, "image", {}).size_bytes == sum(map(len, padded))
+        assert images(source)["00000003"] == (padded[0], 0)
 
     def test_opaque_bytes(self, tmp_path: Path) -> None:
         width = max(map(len, IMAGES))

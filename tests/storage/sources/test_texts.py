@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from storage.sequences import CLS, FIRST_ID, MASK, PAD, SEP
+from storage.tokens import read_index
 from tests.storage.sources.made import arrays, converted, refusal
 
 LENGTH = 128
@@ -78,6 +79,18 @@ class TestTokens:
         result = stream(texts, tokenizer)
         assert result == expected[: len(result)]
         assert 0 <= len(expected) - len(result) < LENGTH
+
+    @pytest.mark.parametrize("piece_bytes", [1, 1 << 20])
+    def test_each_file_is_a_document(self, texts: Path, monkeypatch: pytest.MonkeyPatch, piece_bytes: int) -> None:
+        """Also where bytes 0 stand in it, or a tokenizer has another token 0."""
+        monkeypatch.setattr("storage.sources.texts.PIECE_BYTES", piece_bytes)
+        (texts / "a.txt").write_bytes(b"to be\0 or\nnot\0\n" * 20)
+        lengths = [path.stat().st_size + 1 for path in (texts / "a.txt", texts / "b.txt", texts / "deep" / "c.txt")]
+        dataset = converted(texts, "gpt_neox", "tokens")
+        index = read_index(dataset.folder / "tokens.idx")
+        kept = dataset.manifest.num_samples * LENGTH + 1
+        assert index.lengths.tolist() == [*lengths[:2], kept - sum(lengths[:2])]
+        assert index.documents.tolist() == [0, 1, 2, 3]
 
     def test_one_file(self, texts: Path) -> None:
         content = (texts / "a.txt").read_bytes()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -11,6 +12,7 @@ import pytest
 from tfrecord.writer import TFRecordWriter
 
 from storage.convert import convert_dataset
+from storage.sources import open_source
 from tests.storage.sources.made import arrays, npy, refusal, same_volume, tar, volume
 
 FORMS = ["files", "webdataset", "hdf5", "lmdb", "tfrecord"]
@@ -251,6 +253,68 @@ class TestHdf5:
         message = refusal(source, "unet3d")
         assert message.startswith(f"{source}: ")
         assert words in message
+
+
+class TestSpaceThatIsNeeded:
+    """The check of the disk must count what is stored, not what users' files take."""
+
+    SHAPE = (40, 41, 42)
+
+    def check(self, source: Path) -> None:
+        stored = 5 * 40 * 41 * 42
+        assert sum(path.stat().st_size for path in source.rglob("*")) < stored
+        assert open_source(source, "volume", {}).size_bytes == stored
+
+    def zeros(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros(self.SHAPE, np.int8), np.zeros(self.SHAPE, np.uint8)
+
+    def test_npy(self, tmp_path: Path) -> None:
+        image, label = self.zeros()
+        self.check(save(tmp_path, a_x=np.asfortranarray(image)[None], a_y=label[None]))
+
+    @pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
+    def test_npz(self, tmp_path: Path, write: Callable[..., None]) -> None:
+        image, label = self.zeros()
+        write(tmp_path / "a.npz", y=label, x=image, mean=np.zeros(3))
+        self.check(tmp_path)
+
+    @pytest.mark.parametrize("suffix", [".nii.gz", ".nii"])
+    def test_nifti(self, tmp_path: Path, suffix: str) -> None:
+        for name, values in zip(("imaging", "segmentation"), self.zeros(), strict=True):
+            nifti(tmp_path / "a" / f"{name}{suffix}", values.astype(np.uint8))
+        self.check(tmp_path)
+
+    def test_hdf5(self, tmp_path: Path) -> None:
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            for name, values in zip(("x", "y"), self.zeros(), strict=True):
+                file.create_dataset(f"a/{name}", data=values, compression="gzip")
+        self.check(tmp_path)
+
+    def test_a_compressed_source_too_large_for_the_disk_is_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        image, label = self.zeros()
+        np.savez_compressed(tmp_path / "a.npz", x=image, y=label)
+        monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=5 * image.size - 1))
+        assert "its disk has" in refusal(tmp_path / "a.npz", "unet3d")
+
+    def test_damaged_files_are_told_by_reading_them(self, tmp_path: Path) -> None:
+        header = npy(np.zeros(SMALL)).replace(b"(4, 5, 6)", b"(4, 5, 6)".replace(b"4", b"4" * 12))
+        save(tmp_path, a_y=np.zeros(SMALL))
+        (tmp_path / "a_x.npy").write_bytes(header)
+        assert open_source(tmp_path, "volume", {}).size_bytes <= 5 * len(header)
+        (tmp_path / "a_x.npy").write_bytes(b"")
+        assert open_source(tmp_path, "volume", {}).size_bytes == 0
+
+
+def test_linked_case_folders_are_followed(tmp_path: Path) -> None:
+    for part, values in zip(("imaging", "segmentation"), volume(0), strict=True):
+        nifti(tmp_path / "store" / f"{part}.nii.gz", values)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "case_00000").symlink_to(tmp_path / "store")
+    assert same_volume(arrays(tmp_path / "in", "unet3d")["case_00000"], *volume(0))
+    (tmp_path / "store" / "back").symlink_to(tmp_path / "in")
+    assert "a link to" in refusal(tmp_path / "in", "unet3d")
 
 
 @pytest.mark.parametrize(("form", "name"), [("hdf5", "samples.h5"), ("lmdb", "data.mdb"), ("webdataset", ".")])
