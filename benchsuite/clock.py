@@ -12,7 +12,7 @@ from typing import Protocol
 
 import torch
 
-PARTS = ("load", "h2d", "forward", "backward", "exchange", "update")
+PARTS = ("load", "h2d", "forward", "backward", "bubble", "exchange", "update")
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,17 @@ def run_queue_s() -> float | None:
 
 
 def _parts(names: list[str], seconds: list[float]) -> dict[str, list[float]]:
-    """Durations by part, from those of consecutive marks."""
-    parts: dict[str, list[float]] = {}
+    """Seconds of each part in each step, from those between consecutive marks.
+
+    A step begins with the part that the first one began with. A part marked several times in a step counts in all, one
+    that is not marked is 0 in that step.
+    """
+    steps: list[dict[str, float]] = []
     for name, duration in zip(names, seconds, strict=True):
-        parts.setdefault(name, []).append(duration)
-    return parts
+        if name == names[0]:
+            steps.append({})
+        steps[-1][name] = steps[-1].get(name, 0.0) + duration
+    return {name: [step.get(name, 0.0) for step in steps] for name in dict.fromkeys(names)}
 
 
 @dataclass

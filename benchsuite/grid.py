@@ -15,6 +15,8 @@ from benchsuite.errors import UserError, dotted_keys, nearest_key, refuse
 from benchsuite.machine import Machine
 from benchsuite.spec import SweepSpec, TrialSpec, parse_sweep, parse_trial, point_id
 from storage.format import Format, Manifest, is_dataset, read_manifest
+from workloads.layout import LayoutError
+from workloads.legality import problem
 from workloads.workload import Workload
 
 Values = dict[str, Any]
@@ -280,13 +282,16 @@ def why_illegal(point: Point, machine: Machine) -> str | None:
     workload: Workload = workloads.load(workloads.WORKLOADS, spec.workload, "benchsuite.workloads")
     if spec.variant not in workload.variants:
         raise refuse(f"variant of {spec.workload}", spec.variant, workload.variants)
-    if spec.parallelism == "none" and spec.ranks != 1:
-        return f"parallelism none has 1 rank, world_size is {spec.ranks}"
+    try:
+        layout = spec.layout
+    except LayoutError as error:
+        return str(error)
     if spec.device == "cuda" and spec.ranks > machine.cuda_devices:
         return f"{spec.ranks} ranks > {machine.cuda_devices} CUDA devices that torch can use here"
-    if spec.global_batch_size is not None and spec.global_batch_size % spec.ranks:
-        return f"global_batch_size {spec.global_batch_size} is not a multiple of {spec.ranks} ranks"
-    return None if spec.data.source == "synthetic" else _dataset_problem(point, workload)
+    if spec.global_batch_size is not None and spec.global_batch_size % layout.dp:
+        return f"global_batch_size {spec.global_batch_size} is not a multiple of {layout.dp} data-parallel ranks"
+    illegal = problem(workload, workload.variants[spec.variant], layout, spec, spec.rank_batch, spec.device)
+    return illegal or (None if spec.data.source == "synthetic" else _dataset_problem(point, workload))
 
 
 def _dataset_problem(point: Point, workload: Workload) -> str | None:
@@ -306,7 +311,7 @@ def _dataset_problem(point: Point, workload: Workload) -> str | None:
     unfit = _unfit_samples(point, manifest, workload) or storage.loader_problem(spec.data.loader, manifest.kind)
     if unfit:
         return unfit
-    lanes = spec.ranks * (spec.data.readers if spec.data.source == "storage" else 1)
+    lanes = spec.data_ranks * (spec.data.readers if spec.data.source == "storage" else 1)
     return form.problem(manifest, lanes) or _too_few_for_cold(spec, form, form.smallest_lane(manifest, lanes), lanes)
 
 

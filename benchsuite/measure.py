@@ -49,8 +49,8 @@ class Stepper:
         times = clock.stop()
         self.steps_s += times.end_s - times.start_s
         self.num_steps += steps
-        self.loss = float(loss)
-        if not np.isfinite(self.loss):
+        self.loss = None if loss is None else float(loss)
+        if self.loss is not None and not np.isfinite(self.loss):
             raise TrialError(f"loss is {self.loss} after {self.num_steps} steps")
         return times
 

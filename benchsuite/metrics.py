@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchsuite.blocks import STEADY_TURNS, layout, steady_steps
+from benchsuite.peaks import peak_flops
 from benchsuite.ranks import Block, RankResult
 from benchsuite.spec import TrialSpec
 
@@ -138,16 +139,46 @@ def loader_figures(spec: TrialSpec, results: Sequence[RankResult]) -> dict[str, 
     produced = sum(block.produced_samples for block in blocks)
     read_s, decode_s = sum(block.read_s for block in blocks), sum(block.decode_s for block in blocks)
     readers = spec.data.readers * spec.ranks
+    copies = spec.ranks // spec.data_ranks
     return {
-        "au": utilization(results, spec.global_batch),
+        "au": utilization(results, spec.global_batch * copies),
         "ceiling_step_s": ceiling_step_s(results),
-        "io_bytes_per_s": sum(block.consumed_bytes for block in blocks) * sustained_share / seconds,
+        "io_bytes_per_s": sum(block.consumed_bytes for block in blocks) * sustained_share / seconds / copies,
         "read_s_per_sample": read_s / produced if produced else None,
         "decode_s_per_sample": decode_s / produced if produced else None,
         "reader_busy_fraction": (read_s + decode_s) / (readers * seconds),
         "cache_resident_before": next(
             (result.cache_resident_before for result in results if result.cache_resident_before is not None), None
         ),
+    }
+
+
+def compute_figures(spec: TrialSpec, results: Sequence[RankResult], samples_per_s: float) -> dict[str, Any]:
+    """Figures of computation: FLOPs over time and peak, what one rank holds in memory, and what it sends.
+
+    mfu is the model's FLOPs over the device's dense peak (Chowdhery et al., "PaLM", 2022, appendix B); hfu counts
+    recomputed blocks as well (Korthikanti et al. 2022).
+    """
+    found: dict[str, Any] = {}
+    accounts = [result.account for result in results if result.account is not None]
+    if len(accounts) == len(results):
+        names = ("weights_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes", "wire_bytes")
+        found |= {name.replace("wire_bytes", "wire_bytes_per_step"): max(a[name] for a in accounts) for name in names}
+    flops = next((result.flops for result in results if result.flops is not None), None)
+    if flops is None:
+        return found
+    model = flops["forward_flops"] + flops["backward_flops"]
+    again = flops["forward_flops"] if spec.activation_checkpointing == "full" else 0
+    peak = peak_flops(results[0].device_name, spec.precision)
+    rate = samples_per_s / spec.ranks
+    return found | {
+        "parameters": flops["parameters"],
+        "flops_per_sample": model,
+        "flops_convention": flops["convention"],
+        "tflops_per_device": rate * model / 1e12,
+        "peak_tflops_per_device": peak / 1e12 if peak else None,
+        "mfu": rate * model / peak if peak else None,
+        "hfu": rate * (model + again) / peak if peak else None,
     }
 
 
@@ -159,7 +190,8 @@ def figures(spec: TrialSpec, results: Sequence[RankResult], reads_counted: bool 
     kind = "loader" if spec.data.source == "storage" else "plain"
     counted = windows(results, kind)
     blocks = [block for block in results[slowest_rank(results, kind)].blocks if block.kind == kind]
-    rate = sum(window.sustained for window in counted) / sum(window.seconds for window in counted)
+    copies = spec.ranks // spec.data_ranks  # ranks of a pipeline or of tensor parallelism share their samples
+    rate = sum(window.sustained for window in counted) / sum(window.seconds for window in counted) / copies
     steps = step_figures(blocks)
     total = steps["step_s_mean"] * sum(block.num_steps for block in blocks)
     queued = [block.run_queue_s for block in blocks if block.run_queue_s is not None]
@@ -169,17 +201,21 @@ def figures(spec: TrialSpec, results: Sequence[RankResult], reads_counted: bool 
     hosts = [result.host_memory_bytes for result in results if result.host_memory_bytes is not None]
     return {
         "samples_per_s": rate,
+        "tokens_per_s": rate * tokens if (tokens := results[0].tokens_per_sample) else None,
         "decoded_bytes_per_s": rate * decoded if decoded else None,
         "input_stall_fraction": input_stall_fraction(results) if kind == "loader" else None,
         "cpu_contention_fraction": sum(queued) / total if len(queued) == len(blocks) else None,
         **parts,
         **steps,
+        **compute_figures(spec, results, rate),
+        "bubble_fraction": parts["bubble_s"] / steps["step_s_mean"] if "bubble_s" in parts else None,
         "exchange_min_s": exchange_min_s(results, kind),
         "peak_memory_bytes": max((r.peak_memory_bytes for r in results if r.peak_memory_bytes), default=None),
         "host_memory_bytes": sum(hosts) if len(hosts) == len(results) else None,
         "first_batch_s": max(first_batches, default=None),
         "startup_s": max((r.startup_s for r in results if r.startup_s is not None), default=None),
         "final_loss": float(np.mean([r.final_loss for r in results if r.final_loss is not None])),
+        "skipped_steps": max((r.skipped_steps for r in results if r.skipped_steps is not None), default=None),
         **(loader_figures(spec, results) if kind == "loader" else {}),
         **(storage_figures(windows(results, kind)) if kind == "loader" and reads_counted else {}),
     }

@@ -83,9 +83,16 @@ class RankResult:
     steps_s: float | None = None
     """Seconds in all steps, uncounted ones included."""
     decoded_sample_bytes: int | None = None
+    tokens_per_sample: int | None = None
     cache_resident_before: float | None = None
     final_loss: float | None = None
     device_name: str | None = None
+    skipped_steps: int | None = None
+    """Steps that fp16's gradient scaler left out."""
+    account: dict[str, Any] | None = None
+    """Bytes held and sent in one step that was counted and not timed (`workloads.parallel.account.Account`)."""
+    flops: dict[str, Any] | None = None
+    """Of one sample (`workloads.flops.Flops`); of rank 0."""
 
     def write(self, path: Path) -> None:
         """Write by rename, so that a reader sees the whole or nothing."""

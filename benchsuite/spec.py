@@ -6,19 +6,19 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 import storage
 import workloads
 from benchsuite.errors import UserError, one_line, refuse
 from storage.spec import DataSpec
-from workloads.spec import PRECISIONS_NOT_YET, Precision
+from workloads.layout import COMPOSED, Layout, LayoutError, layout_of
+from workloads.spec import PRECISIONS_NOT_YET, ComputeSpec, Parallelism
 
 NOT_YET: Mapping[str, tuple[str, ...]] = {
     "precision": PRECISIONS_NOT_YET,
     "data.cache": ("direct",),
     "data.staging": ("copy", "lazy"),
-    "optimizer": ("momentum", "adamw", "adafactor"),
 }
 MAX_TIMEOUT_S = 1e6
 WITHOUT_IDENTITY = {"measure": {"repeats", "timeout_s"}}
@@ -44,18 +44,17 @@ class MeasureSpec(BaseModel):
     seed: int = Field(0, ge=0, description="of weights, order and augmentation")
 
 
-class TrialSpec(BaseModel):
+class TrialSpec(ComputeSpec):
     """One point of the grid. `grid.resolve` fills what is left to the machine."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     workload: str = Field(description="a name of workloads.WORKLOADS")
     variant: str = Field("reference", description="tiny (seconds on one CPU core) ... reference")
     data: DataSpec = Field(default_factory=DataSpec)
     device: str = Field("auto", description="auto | cpu | cuda")
-    precision: Precision = Field("fp32", description="of forward and backward; bf16 is autocast")
-    parallelism: str = Field("none", description="none | ddp")
-    world_size: int | None = Field(None, ge=1, description="ranks; default 1")
+    parallelism: str | Parallelism = Field(
+        "none", description="none | ddp | zero1 | zero2 | fsdp | hsdp | tp | pp | ep, or degrees such as {dp: 2, tp: 2}"
+    )
+    world_size: int | None = Field(None, ge=1, description="ranks; default: the product of the degrees")
     nodes: None = Field(None, description="with ranks_per_node instead of world_size (not yet)")
     ranks_per_node: None = None
     batch_size: int | None = Field(None, ge=1, description="samples per data-parallel rank and step")
@@ -63,21 +62,7 @@ class TrialSpec(BaseModel):
         None, ge=1, description="samples of all ranks per step, instead of batch_size"
     )
     threads_per_rank: int | None = Field(None, ge=1, description="default: cores / largest world size, at least 1")
-    optimizer: Literal["sgd"] = "sgd"
-    grad_accum: Literal[1] = 1
-    activation_checkpointing: Literal["none"] = "none"
-    compile: Literal[False] = False
-    channels_last: Literal[False] = False
-    bucket_cap_mb: None = None
-    comm_hook: None = None
     measure: MeasureSpec = Field(default_factory=MeasureSpec)
-
-    @field_validator("parallelism", mode="before")
-    @classmethod
-    def _no_degrees_yet(cls, value: object) -> object:
-        if isinstance(value, Mapping):
-            raise ValueError(f"parallelism {dict(value)}: degrees are not yet supported; allowed: none, ddp")
-        return value
 
     @model_validator(mode="after")
     def _one_batch_size(self) -> "TrialSpec":
@@ -93,17 +78,37 @@ class TrialSpec(BaseModel):
     @property
     def ranks(self) -> int:
         """Number of ranks."""
-        return self.world_size or 1
+        if self.world_size is not None or isinstance(self.parallelism, str):
+            return self.world_size or 1
+        asked = self.parallelism
+        return (asked.dp or 1) * asked.tp * asked.pp * asked.cp
+
+    @property
+    def layout(self) -> Layout:
+        """How the ranks are laid out.
+
+        Raises:
+            LayoutError: they cannot be, with the arithmetic.
+        """
+        return layout_of(self.parallelism, self.ranks)
+
+    @property
+    def data_ranks(self) -> int:
+        """Ranks that see samples of their own; all ranks where there is no layout."""
+        try:
+            return self.layout.dp
+        except LayoutError:
+            return self.ranks
 
     @property
     def rank_batch(self) -> int:
-        """Samples per rank and step."""
-        return self.batch_size if self.batch_size is not None else (self.global_batch_size or 0) // self.ranks
+        """Samples per data-parallel rank and step."""
+        return self.batch_size if self.batch_size is not None else (self.global_batch_size or 0) // self.data_ranks
 
     @property
     def global_batch(self) -> int:
         """Samples of all ranks per step."""
-        return self.rank_batch * self.ranks
+        return self.rank_batch * self.data_ranks
 
 
 class SweepSpec(BaseModel):
@@ -137,7 +142,7 @@ def check_names(spec: TrialSpec) -> None:
         raise UserError(f"workload {spec.workload!r}: files are not yet supported; allowed: {known}")
     if spec.workload not in workload_names:
         raise refuse("workload", spec.workload, workload_names, workloads.WORKLOADS_NOT_YET)
-    if spec.parallelism not in workloads.MODES:
+    if isinstance(spec.parallelism, str) and spec.parallelism not in (*workloads.MODES, *COMPOSED):
         raise refuse("parallelism", spec.parallelism, workloads.MODES, workloads.MODES_NOT_YET)
     formats = storage.names(storage.FORMATS, "benchsuite.formats")
     if spec.data.format not in formats:

@@ -3,8 +3,10 @@
 import os
 import resource
 import time
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import psutil
 import torch
@@ -21,8 +23,12 @@ from benchsuite.spec import TrialSpec
 from storage import pagecache
 from storage.format import Dataset, open_dataset
 from storage.loaders import Batch
+from workloads import WorkloadError
+from workloads.flops import count
+from workloads.parallel.account import account
 from workloads.parallel.apply import prepare
-from workloads.precision import use_full_float32
+from workloads.precision import set_float32
+from workloads.spec import Variant
 from workloads.workload import Workload
 
 
@@ -46,14 +52,14 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
     keep.append(feed)
     batch = _kept(feed(), spec.data.pin_memory and device.type == "cuda") if feed else None
     first_batch_s = time.perf_counter() - built_s if feed else None
-    if spec.parallelism != "none":
+    if spec.layout.needs_group:
         _join(rendezvous, me, device, spec.measure.timeout_s)
 
     heart.phase("build")
     torch.manual_seed(spec.measure.seed)
     variant = workload.variants[spec.variant]
     model = workload.build(variant).to(device)
-    training = prepare(workload, model, spec.parallelism, spec.precision, device)
+    training = prepare(workload, model, spec.layout, spec, device, spec.global_batch)
     keep.append(training)
     if batch is None:
         batch = workload.synthetic(variant, spec.rank_batch, device)
@@ -66,6 +72,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
 
     heart.phase("measure")
     blocks = _measure(spec, stepper, feed, batch)
+    counted = account(training, batch)
     heart.phase("done")
     return RankResult(
         me.rank,
@@ -80,14 +87,26 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
         decoded_sample_bytes=sum(value.nbytes for value in batch.values()) // spec.rank_batch,
         cache_resident_before=resident,
         final_loss=stepper.loss,
+        skipped_steps=training.scaler.skipped_steps if spec.precision == "fp16" else None,
+        account=asdict(counted),
+        flops=_flops(workload, variant) if me.rank == 0 else None,
+        tokens_per_sample=variant.sample.get("seq_len"),
         device_name=torch.cuda.get_device_name(device) if device.type == "cuda" else None,
     )
+
+
+def _flops(workload: Workload, variant: Variant) -> dict[str, Any] | None:
+    """What a sample costs; None where the model cannot be counted without values, as with experts."""
+    try:
+        return asdict(count(workload, variant))
+    except WorkloadError:
+        return None
 
 
 def _settle(spec: TrialSpec, me: RankIdentity) -> torch.device:
     """Threads, precision, and this rank's device."""
     torch.set_num_threads(spec.threads_per_rank or 1)
-    use_full_float32()
+    set_float32(spec.precision)
     if spec.device != "cuda":
         return torch.device("cpu")
     device = torch.device("cuda", me.local_rank)
@@ -136,8 +155,8 @@ def _open_feed(spec: TrialSpec, workload: Workload, dataset: Dataset, me: RankId
         storage.load(storage.KINDS, workload.kind),
         workload.variants[spec.variant].sample,
         spec.rank_batch,
-        me.rank,
-        me.world_size,
+        spec.layout.place(me.rank).dp,
+        spec.layout.dp,
         spec.measure.seed,
     )
     return Feed(loader, dataset, spec.rank_batch)

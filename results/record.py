@@ -41,7 +41,8 @@ class Figures(BaseModel):
     backward_s: float | None = None
     exchange_s: float | None = Field(None, description="communication not hidden behind computation")
     exchange_min_s: float | None = Field(None, description="per step the least over ranks: the wire without stragglers")
-    bubble_s: float | None = None
+    bubble_s: float | None = Field(None, description="waiting for other pipeline stages, exposed transfers included")
+    bubble_fraction: float | None = Field(None, description="bubble_s over the step, of the slowest rank")
     update_s: float | None = None
     step_s_mean: float | None = None
     step_s_p50: float | None = None
@@ -51,6 +52,15 @@ class Figures(BaseModel):
     mfu: float | None = None
     hfu: float | None = None
     tflops_per_device: float | None = None
+    peak_tflops_per_device: float | None = Field(None, description="stated dense peak at this precision")
+    parameters: int | None = None
+    flops_per_sample: int | None = Field(None, description="forward and backward, without recomputation")
+    flops_convention: str | None = None
+    weights_bytes: int | None = Field(None, description="parameters and buffers that the largest rank holds")
+    gradients_bytes: int | None = Field(None, description="that the largest rank holds when the optimizer steps")
+    optimizer_bytes: int | None = Field(None, description="states that the largest rank holds")
+    activations_bytes: int | None = Field(None, description="most that autograd kept for backward at one time")
+    wire_bytes_per_step: float | None = Field(None, description="sent by the busiest rank, by ring algorithms")
     peak_memory_bytes: int | None = Field(None, description="device memory of the largest rank; its RSS on cpu")
     host_memory_bytes: int | None = Field(None, description="proportional set size of all ranks and their workers")
     energy_j: float | None = None
@@ -63,6 +73,7 @@ class Figures(BaseModel):
     reader_busy_fraction: float | None = Field(None, description="share of the time that readers read or decode")
     foreign_cpu_cores: float | None = Field(None, description="cores that other processes kept busy meanwhile")
     final_loss: float | None = None
+    skipped_steps: int | None = Field(None, description="steps that fp16's gradient scaler left out, warm-up included")
     bottleneck: Verdict | None = None
     bottleneck_evidence: str | None = None
     overhead_fraction: float | None = None

@@ -15,14 +15,24 @@ class WorkloadError(ValueError):
 
 
 WORKLOADS: Mapping[str, str] = {
+    "bert": "workloads.bert:WORKLOAD",
     "resnet50": "workloads.resnet50:WORKLOAD",
+    "unet3d": "workloads.unet3d:WORKLOAD",
+    "gpt_neox": "workloads.gpt_neox:WORKLOAD",
 }
 MODES: Mapping[str, str] = {
-    "none": "workloads.parallel.apply:alone",
-    "ddp": "workloads.parallel.apply:ddp",
+    "none": "workloads.parallel.data:alone",
+    "ddp": "workloads.parallel.data:ddp",
+    "zero1": "workloads.parallel.data:zero1",
+    "zero2": "workloads.parallel.data:zero2",
+    "fsdp": "workloads.parallel.data:fsdp",
+    "hsdp": "workloads.parallel.data:hsdp",
+    "tp": "workloads.parallel.tensor:tp",
+    "pp": "workloads.parallel.pipeline:pp",
+    "ep": "workloads.parallel.expert:ep",
 }
-WORKLOADS_NOT_YET = ("unet3d", "bert", "gpt_neox")
-MODES_NOT_YET = ("zero1", "zero2", "fsdp", "hsdp", "tp", "pp", "cp", "ep", "tp_pp", "3d")
+WORKLOADS_NOT_YET = ()
+MODES_NOT_YET = ("cp",)
 
 
 def names(registry: Mapping[str, str], group: str = "") -> list[str]:

@@ -1,9 +1,11 @@
-"""ResNet-50 v1.5: bottlenecks with the stride in the 3x3 convolution.
+"""ResNet-50 v1.5 and its family: bottlenecks with the stride in the 3x3 convolution; basic blocks in ResNet-18.
 
 He et al., "Deep residual learning for image recognition" (2015); v1.5 is the variant of MLPerf Training's reference.
+Names in the state dict are those of torchvision, so that published weights load.
 """
 
-from collections.abc import Iterable
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 import torch
@@ -12,19 +14,40 @@ from torch.nn.functional import cross_entropy
 
 from workloads.samples import SAMPLES
 from workloads.spec import Variant
-from workloads.workload import Batch, Workload
+from workloads.workload import Batch, Pipeline, Stage, Workload
 
-EXPANSION = 4
 LEARNING_RATE = 0.01
 """Low enough that a benchmark's small batches do not diverge."""
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions, added to the input: (N, C, H, W) -> (N, width, H / stride, W / stride)."""
+
+    expansion = 1
+
+    def __init__(self, channels: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, width, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU(inplace=True)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.downsample = _downsample(channels, width, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.relu(self.bn1(self.conv1(x)))
+        y = self.bn2(self.conv2(y))
+        return cast(Tensor, self.relu(y + self.downsample(x)))
 
 
 class Bottleneck(nn.Module):
     """1x1 reduce, 3x3, 1x1 expand, added to the input: (N, C, H, W) -> (N, 4 width, H / stride, W / stride)."""
 
+    expansion = 4
+
     def __init__(self, channels: int, width: int, stride: int) -> None:
         super().__init__()
-        out = width * EXPANSION
+        out = width * self.expansion
         self.conv1 = nn.Conv2d(channels, width, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.conv2 = nn.Conv2d(width, width, 3, stride, padding=1, bias=False)
@@ -32,9 +55,7 @@ class Bottleneck(nn.Module):
         self.conv3 = nn.Conv2d(width, out, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(out)
         self.relu = nn.ReLU(inplace=True)
-        self.downsample: nn.Module = nn.Identity()
-        if stride != 1 or channels != out:
-            self.downsample = nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+        self.downsample = _downsample(channels, out, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.relu(self.bn1(self.conv1(x)))
@@ -43,10 +64,26 @@ class Bottleneck(nn.Module):
         return cast(Tensor, self.relu(y + self.downsample(x)))
 
 
-class ResNet(nn.Module):
-    """Stem, four stages of bottlenecks, mean pooling, classifier: (N, 3, H, W) -> (N, num_classes)."""
+def _downsample(channels: int, out: int, stride: int) -> nn.Module:
+    """Brings a block's input to the shape of its output."""
+    if stride == 1 and channels == out:
+        return nn.Identity()
+    return nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out))
 
-    def __init__(self, layers: tuple[int, ...], width: int, num_classes: int) -> None:
+
+class ResNet(nn.Module):
+    """Stem, four stages of blocks, mean pooling, classifier: (N, 3, H, W) -> (N, num_classes).
+
+    A depth of 0 leaves a stage out.
+    """
+
+    def __init__(
+        self,
+        layers: tuple[int, ...],
+        width: int,
+        num_classes: int,
+        block: type[BasicBlock] | type[Bottleneck] = Bottleneck,
+    ) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(3, width, 7, 2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
@@ -54,11 +91,11 @@ class ResNet(nn.Module):
         self.maxpool = nn.MaxPool2d(3, 2, padding=1)
         channels, stages = width, []
         for number, depth in enumerate(layers):
-            blocks = []
-            for block in range(depth):
-                stride = 2 if number > 0 and block == 0 else 1
-                blocks.append(Bottleneck(channels, width << number, stride))
-                channels = (width << number) * EXPANSION
+            blocks: list[nn.Module] = []
+            for place in range(depth):
+                stride = 2 if number > 0 and place == 0 else 1
+                blocks.append(block(channels, width << number, stride))
+                channels = (width << number) * block.expansion
             stages.append(nn.Sequential(*blocks))
         self.layer1, self.layer2, self.layer3, self.layer4 = stages
         self.avgpool = nn.AdaptiveAvgPool2d(1)
@@ -78,15 +115,43 @@ def _initialise(module: nn.Module) -> None:
 
 
 def build(variant: Variant) -> nn.Module:
-    """The model of a variant, on the CPU."""
+    """The model of a variant, on the default device."""
     layers, width = variant.model["layers"], variant.model["width"]
     assert isinstance(layers, tuple) and isinstance(width, int)
-    return ResNet(layers, width, variant.num_classes)
+    return ResNet(layers, width, variant.num_classes, Bottleneck if variant.model["bottleneck"] else BasicBlock)
+
+
+def blocks(model: nn.Module) -> Sequence[nn.Module]:
+    """Every residual block."""
+    assert isinstance(model, ResNet)
+    return [block for stage in (model.layer1, model.layer2, model.layer3, model.layer4) for block in stage]
+
+
+def stages(model: nn.Module) -> Sequence[Stage]:
+    """Stem, every residual block, head. Modules keep their names within stem and head."""
+    assert isinstance(model, ResNet)
+    stem = OrderedDict(conv1=model.conv1, bn1=model.bn1, relu=model.relu, maxpool=model.maxpool)
+    head = OrderedDict(avgpool=model.avgpool, flatten=nn.Flatten(), fc=model.fc)
+    rest = [*blocks(model), nn.Sequential(head)]
+    return [(nn.Sequential(stem), _see), *((piece, _continue) for piece in rest)]
+
+
+def _see(stem: nn.Module, _before: None, batch: Batch) -> Tensor:
+    return cast(Tensor, stem(batch["image"]))
+
+
+def _continue(piece: nn.Module, before: Tensor, _batch: Batch) -> Tensor:
+    return cast(Tensor, piece(before))
+
+
+def criterion(logits: Tensor, batch: Batch) -> Tensor:
+    """Mean cross-entropy of the labels."""
+    return cross_entropy(logits, batch["label"])
 
 
 def loss(model: nn.Module, batch: Batch) -> Tensor:
-    """Mean cross-entropy of the labels."""
-    return cross_entropy(model(batch["image"]), batch["label"])
+    """The criterion of what the model makes of a batch's images."""
+    return criterion(model(batch["image"]), batch)
 
 
 def synthetic(variant: Variant, batch_size: int, device: torch.device) -> Batch:
@@ -103,15 +168,26 @@ def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=0.9, weight_decay=1e-4)
 
 
+def _variant(name: str, layers: tuple[int, ...], width: int, bottleneck: bool = True) -> Variant:
+    model: dict[str, int | float | tuple[int, ...]] = {"layers": layers, "width": width, "bottleneck": bottleneck}
+    return Variant(model, SAMPLES["resnet50"].variants[name], num_classes=1000)
+
+
 WORKLOAD = Workload(
     name="resnet50",
     kind=SAMPLES["resnet50"].kind,
     variants={
-        "tiny": Variant({"layers": (3, 4, 6, 3), "width": 16}, SAMPLES["resnet50"].variants["tiny"], 1000),
-        "reference": Variant({"layers": (3, 4, 6, 3), "width": 64}, SAMPLES["resnet50"].variants["reference"], 1000),
+        "nano": _variant("nano", (3, 3, 0, 0), 8),
+        "tiny": _variant("tiny", (3, 4, 6, 3), 16),
+        "resnet18": _variant("resnet18", (2, 2, 2, 2), 64, bottleneck=False),
+        "resnet101": _variant("resnet101", (3, 4, 23, 3), 64),
+        "reference": _variant("reference", (3, 4, 6, 3), 64),
     },
     build=build,
     loss=loss,
     synthetic=synthetic,
     optimizer=optimizer,
+    learning_rate=LEARNING_RATE,
+    blocks=blocks,
+    pipeline=Pipeline(stages, criterion),
 )

@@ -44,8 +44,8 @@ class Workload:
     """A model to train.
 
     `kind` names the sample kind it takes; `build(variant)` makes the model on the default device; `loss(model, batch)`
-    is a scalar, a mean over the batch; `synthetic(variant, batch_size, device)` makes a batch on the device, shaped like
-    the loader's; `optimizer(parameters)` is the one its reference trains with, and `learning_rate` what others start at.
+    is a scalar, a mean over the batch; `synthetic(variant, batch_size, device)` makes a batch on the device like the
+    loader's; `optimizer(parameters)` is the one its reference trains with, `learning_rate` that at which others start.
 
     What follows is needed by some modes only. `targets(batch)` counts what the loss is a mean over where batches differ
     in it: the batch then holds, under the same names, the means over all ranks and microbatches, and `loss` divides by

@@ -23,6 +23,7 @@ from storage.format import Sample, open_dataset
 from storage.kinds import Kind
 from storage.loaders import Batch
 from workloads.parallel.apply import StepClock, Training
+from workloads.precision import Scaler
 
 BATCH = 4
 SAMPLE_S = 0.008
@@ -74,7 +75,15 @@ def measured(
     kind = Kind("slow", lambda params: {"image": (torch.float32, (3,))}, slow_decode)
     loader = load(LOADERS, loader_name)(dataset, spec.data, kind, {}, BATCH, 0, 1, 0)
     feed = Feed(loader, dataset, BATCH)
-    stepper = Stepper(Training(step, dict), HostClock(), Heartbeat(folder, 0))
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
+    training = Training(step, dict, [], optimizer, Scaler("fp32", torch.device("cpu")))
+    stepper = Stepper(training, HostClock(), Heartbeat(folder, 0))
+        Training(
+            step, dict, [], torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))]), Scaler("fp32", torch.device("cpu"))
+        ),
+        HostClock(),
+        Heartbeat(folder, 0),
+    )
     blocks = interleaved_blocks(stepper, feed, feed(), layout(spec))
     loader.close()
     return figures(spec, [RankResult(0, "ok", blocks=blocks, final_loss=0.0)])

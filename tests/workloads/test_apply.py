@@ -12,10 +12,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from workloads import MODES
-from workloads.parallel.apply import prepare
+from workloads.layout import layout_of
+from workloads.parallel.apply import Training, prepare
 from workloads.resnet50 import WORKLOAD
-from workloads.workload import Batch
+from workloads.spec import ComputeSpec
+from workloads.workload import Batch, Workload
 
 CPU = torch.device("cpu")
 TINY = WORKLOAD.variants["tiny"]
@@ -45,6 +46,13 @@ def microbatch(rank: int, step: int) -> Batch:
     }
 
 
+def prepared(workload: Workload, model: nn.Module, mode: str, precision: str = "fp32") -> Training:
+    """A mode's training step over the process group's ranks, if there is one."""
+    ranks = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+    compute = ComputeSpec.model_validate({"precision": precision})
+    return prepare(workload, model, layout_of(mode, ranks), compute, CPU, 4 * ranks)
+
+
 def gradients(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None}
 
@@ -52,7 +60,7 @@ def gradients(model: nn.Module) -> dict[str, Tensor]:
 class TestNone:
     def test_parts_come_in_order(self) -> None:
         torch.manual_seed(0)
-        training = prepare(WORKLOAD, WORKLOAD.build(TINY), "none", "fp32", CPU)
+        training = prepared(WORKLOAD, WORKLOAD.build(TINY), "none")
         clock = Recorder()
         for step in range(2):
             training.step(microbatch(0, step), clock)
@@ -62,7 +70,7 @@ class TestNone:
         torch.manual_seed(0)
         model = WORKLOAD.build(TINY)
         twin = copy.deepcopy(model)
-        training = prepare(MODEST, model, "none", "fp32", CPU)
+        training = prepared(MODEST, model, "none")
         optimizer = MODEST.optimizer(twin.parameters())
         for step in range(STEPS):
             batch = microbatch(0, step)
@@ -85,20 +93,20 @@ class TestNone:
             def mark(self, part: str) -> None:
                 seen[part] = model.get_parameter("fc.weight").detach().clone()
 
-        prepare(WORKLOAD, model, "none", "fp32", CPU).step(microbatch(0, 0), Clock())
+        prepared(WORKLOAD, model, "none").step(microbatch(0, 0), Clock())
         assert torch.equal(seen["h2d"], seen["backward"])
         assert not torch.equal(seen["backward"], seen["update"])
 
     @pytest.mark.parametrize("precision", ["fp32", "bf16"])
     def test_trains_in_every_precision(self, precision: str) -> None:
         torch.manual_seed(0)
-        training = prepare(MODEST, WORKLOAD.build(TINY), "none", precision, CPU)
+        training = prepared(MODEST, WORKLOAD.build(TINY), "none", precision)
         losses = [training.step(microbatch(0, 0), Recorder()).item() for _ in range(6)]
         assert losses[-1] < 0.6 * losses[0]
         assert {value.dtype for value in training.gather_state().values()} == {torch.float32, torch.int64}
 
     def test_gathered_state_loads_into_a_new_model(self) -> None:
-        training = prepare(WORKLOAD, WORKLOAD.build(TINY), "none", "fp32", CPU)
+        training = prepared(WORKLOAD, WORKLOAD.build(TINY), "none")
         WORKLOAD.build(TINY).load_state_dict(training.gather_state(), strict=True)
 
 
@@ -135,7 +143,7 @@ def ddp_rank(rank: int, folder: Path) -> None:
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=RANKS)
     torch.manual_seed(rank)  # DDP must start all ranks from rank 0's weights
     model = WORKLOAD.build(TINY)
-    training = prepare(MODEST, model, "ddp", "fp32", CPU)
+    training = prepared(MODEST, model, "ddp")
     clock = GatedClock(rank, folder, model)
     losses = [training.step(microbatch(rank, step), clock).item() for step in range(STEPS)]
     found = {f"state/{name}": value.numpy() for name, value in training.gather_state().items()}
@@ -229,9 +237,3 @@ class TestDdp:
             assert np.array_equal(ranks[0][f"state/{name}"], ranks[1][f"state/{name}"]), name
         statistics = "state/bn1.running_mean"
         assert not np.array_equal(ranks[0][statistics], ranks[1][statistics])
-
-
-def test_only_known_modes_are_prepared() -> None:
-    assert set(MODES) == {"none", "ddp"}, "a new mode needs its parity test here"
-    with pytest.raises(KeyError, match="dpd"):
-        prepare(WORKLOAD, nn.Linear(1, 1), "dpd", "fp32", CPU)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from workloads.precision import autocast, use_full_float32
+from workloads.precision import autocast, set_float32
 from workloads.resnet50 import WORKLOAD
 
 CPU = torch.device("cpu")
@@ -37,10 +37,16 @@ def test_bf16_computes_in_bfloat16_and_ends_with_the_block() -> None:
 
 def test_tf32_is_off_in_fp32(restored: None) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    use_full_float32()
+    set_float32("fp32")
     assert not torch.backends.cuda.matmul.allow_tf32
     assert not torch.backends.cudnn.allow_tf32
     assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_tf32_is_on_where_it_is_asked_for(restored: None) -> None:
+    set_float32("tf32")
+    assert torch.backends.cuda.matmul.allow_tf32
+    assert torch.backends.cudnn.allow_tf32
 
 
 def test_a_bf16_loss_is_near_that_in_fp32_over_float32_weights() -> None:

@@ -1,12 +1,13 @@
 """ResNet-50 against transformers' implementation, and against the published counts."""
 
+import copy
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from storage.generate import image_sample
 from storage.kinds import IMAGE, decode_one, sample_rng
@@ -17,35 +18,64 @@ CPU = torch.device("cpu")
 TINY, REFERENCE = WORKLOAD.variants["tiny"], WORKLOAD.variants["reference"]
 
 
-def test_reference_has_the_published_number_of_parameters() -> None:
+FAMILY = {
+    "resnet18": ((2, 2, 2, 2), 1, 122, 11_689_512),
+    "reference": ((3, 4, 6, 3), 4, 320, 25_557_032),
+    "resnet101": ((3, 4, 23, 3), 4, 626, 44_549_160),
+}
+"""Depths, expansion, entries of the state dict and parameters of torchvision's published weights."""
+
+
+def on_meta(variant: Variant) -> nn.Module:
     with torch.device("meta"):
-        model = WORKLOAD.build(REFERENCE)
-    assert sum(parameter.numel() for parameter in model.parameters()) == 25_557_032
+        return WORKLOAD.build(variant)
 
 
-def test_reference_costs_the_published_flops() -> None:
-    with torch.device("meta"), FlopCounterMode(display=False) as counter:
-        model = WORKLOAD.build(REFERENCE)
-        model(torch.empty(1, 3, 224, 224))
-    assert counter.get_total_flops() == pytest.approx(8.18e9, rel=0.01)
+def convolution_and_norm(names: tuple[str, str], shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    norm = {f"{names[1]}.{leaf}": shape[:1] for leaf in ("weight", "bias", "running_mean", "running_var")}
+    return {f"{names[0]}.weight": shape, **norm, f"{names[1]}.num_batches_tracked": ()}
 
 
-def test_reference_backward_costs_the_published_flops() -> None:
-    with torch.device("meta"), FlopCounterMode(display=False) as counter:
-        model = WORKLOAD.build(REFERENCE)
-        model(torch.empty(1, 3, 224, 224)).sum().backward()
-    assert counter.get_total_flops() == pytest.approx(24.30e9, rel=0.01)
+def published(depths: tuple[int, ...], expansion: int) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of torchvision's weights, in its order."""
+    shapes, channels = convolution_and_norm(("conv1", "bn1"), (64, 3, 7, 7)), 64
+    for stage, depth in enumerate(depths):
+        width = 64 * 2**stage
+        out = width * expansion
+        for block in range(depth):
+            own = [(width, channels, 3, 3), (width, width, 3, 3)]
+            if expansion == 4:
+                own = [(width, channels, 1, 1), (width, width, 3, 3), (out, width, 1, 1)]
+            name = f"layer{stage + 1}.{block}"
+            for number, shape in enumerate(own, 1):
+                shapes |= convolution_and_norm((f"{name}.conv{number}", f"{name}.bn{number}"), shape)
+            if block == 0 and channels != out:
+                names = (f"{name}.downsample.0", f"{name}.downsample.1")
+                shapes |= convolution_and_norm(names, (out, channels, 1, 1))
+            channels = out
+    return shapes | {"fc.weight": (1000, channels), "fc.bias": (1000,)}
 
 
-def test_every_parameter_takes_part() -> None:
+@pytest.mark.parametrize("name", FAMILY)
+def test_names_and_shapes_are_those_of_published_weights(name: str) -> None:
+    depths, expansion, num_entries, num_parameters = FAMILY[name]
+    model = on_meta(WORKLOAD.variants[name])
+    found = [(key, tuple(value.shape)) for key, value in model.state_dict().items()]
+    assert found == list(published(depths, expansion).items())
+    assert len(found) == num_entries
+    assert sum(parameter.numel() for parameter in model.parameters()) == num_parameters
+
+
+@pytest.mark.parametrize("name", ["nano", "tiny", "resnet18"])
+def test_every_parameter_takes_part(name: str) -> None:
     torch.manual_seed(0)
-    model = WORKLOAD.build(TINY)
-    WORKLOAD.loss(model, WORKLOAD.synthetic(TINY, 4, CPU)).backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None and parameter.grad.abs().sum() > 0, name
+    model = WORKLOAD.build(WORKLOAD.variants[name])
+    WORKLOAD.loss(model, WORKLOAD.synthetic(WORKLOAD.variants[name], 2, CPU)).backward()
+    for key, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.abs().sum() > 0, key
 
 
-def theirs_by_name(model: nn.Module, layers: tuple[int, ...]) -> dict[str, str]:
+def theirs_by_name(model: nn.Module, layers: list[int]) -> dict[str, str]:
     """Names of our parameters and buffers -> those in transformers' ResNetForImageClassification."""
     pairs = {
         "conv1": "resnet.embedder.embedder.convolution",
@@ -55,7 +85,7 @@ def theirs_by_name(model: nn.Module, layers: tuple[int, ...]) -> dict[str, str]:
     for stage, depth in enumerate(layers):
         for block in range(depth):
             ours, theirs = f"layer{stage + 1}.{block}", f"resnet.encoder.stages.{stage}.layers.{block}"
-            for number in range(3):
+            for number in range(3):  # of which basic blocks have two
                 pairs[f"{ours}.conv{number + 1}"] = f"{theirs}.layer.{number}.convolution"
                 pairs[f"{ours}.bn{number + 1}"] = f"{theirs}.layer.{number}.normalization"
             pairs[f"{ours}.downsample.0"] = f"{theirs}.shortcut.convolution"
@@ -64,12 +94,15 @@ def theirs_by_name(model: nn.Module, layers: tuple[int, ...]) -> dict[str, str]:
     return {name: f"{pairs[module]}.{leaf}" for name, (module, _, leaf) in split.items()}
 
 
-@pytest.fixture(params=["tiny", "reference"])
+@pytest.fixture(params=["nano", "tiny", "resnet18", "resnet101", "reference"])
 def twins(request: pytest.FixtureRequest) -> Iterator[tuple[nn.Module, nn.Module, dict[str, str], Variant]]:
     """Our model and transformers', with the same weights and the same, not trivial, running statistics."""
     transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
     variant = WORKLOAD.variants[request.param]
-    width, layers = variant.model["width"], variant.model["layers"]
+    if request.param == "resnet101":
+        variant = replace(variant, model={**variant.model, "width": 16})
+    width, bottleneck = variant.model["width"], variant.model["bottleneck"]
+    layers = [depth for depth in variant.model["layers"] if depth]
     torch.manual_seed(0)
     ours = WORKLOAD.build(variant)
     for module in ours.modules():
@@ -81,9 +114,9 @@ def twins(request: pytest.FixtureRequest) -> Iterator[tuple[nn.Module, nn.Module
     config = transformers.ResNetConfig(
         num_channels=3,
         embedding_size=width,
-        hidden_sizes=[width * 4 << stage for stage in range(4)],
-        depths=list(layers),
-        layer_type="bottleneck",
+        hidden_sizes=[width * (4 if bottleneck else 1) << stage for stage in range(len(layers))],
+        depths=layers,
+        layer_type="bottleneck" if bottleneck else "basic",
         hidden_act="relu",
         downsample_in_first_stage=False,
         downsample_in_bottleneck=False,
@@ -130,10 +163,10 @@ def test_gradients_and_statistics_are_those_of_transformers(
 
 
 def test_stride_sits_in_the_3x3_convolution() -> None:
-    with torch.device("meta"):
-        model = WORKLOAD.build(REFERENCE)
     strided = [
-        name for name, module in model.named_modules() if isinstance(module, nn.Conv2d) and module.stride == (2, 2)
+        name
+        for name, module in on_meta(REFERENCE).named_modules()
+        if isinstance(module, nn.Conv2d) and module.stride == (2, 2)
     ]
     blocks = [f"layer{stage}.0.{part}" for stage in (2, 3, 4) for part in ("conv2", "downsample.0")]
     assert strided == ["conv1", *blocks]
@@ -188,9 +221,39 @@ def test_loss_is_the_mean_cross_entropy() -> None:
 def test_optimizer_is_that_of_the_reference_but_for_its_rate() -> None:
     (group,) = WORKLOAD.optimizer([nn.Parameter(torch.zeros(1))]).param_groups
     assert (group["lr"], group["momentum"], group["weight_decay"], group["nesterov"]) == (0.01, 0.9, 1e-4, False)
+    assert WORKLOAD.learning_rate == 0.01
 
 
-@pytest.mark.parametrize("variant", [TINY, REFERENCE], ids=["tiny", "reference"])
+@pytest.mark.parametrize("name", ["nano", "tiny", "resnet18"])
+def test_stages_of_a_pipeline_are_the_model(name: str) -> None:
+    torch.manual_seed(0)
+    model, batch = WORKLOAD.build(WORKLOAD.variants[name]), WORKLOAD.synthetic(WORKLOAD.variants[name], 2, CPU)
+    twin = copy.deepcopy(model)
+    value = None
+    for module, call in WORKLOAD.pipeline.stages(twin):
+        value = call(module, value, batch)
+    expected = WORKLOAD.loss(model, batch)
+    found = WORKLOAD.pipeline.criterion(value, batch)
+    found.backward()
+    expected.backward()
+    assert torch.equal(found, expected)
+    for (key, one), (_, other) in zip(twin.named_parameters(), model.named_parameters(), strict=True):
+        assert torch.equal(one.grad, other.grad), key
+
+
+@pytest.mark.parametrize(("name", "num_blocks"), [("nano", 6), ("tiny", 16), ("resnet18", 8), ("resnet101", 33)])
+def test_stages_are_stem_blocks_and_head(name: str, num_blocks: int) -> None:
+    model = on_meta(WORKLOAD.variants[name])
+    (stem, _), *middle, (head, _) = WORKLOAD.pipeline.stages(model)
+    units = WORKLOAD.blocks(model)
+    assert len(units) == num_blocks
+    assert all(piece is unit for (piece, _), unit in zip(middle, units, strict=True))
+    places = {id(module): key for key, module in model.named_modules()}
+    names = [f"{places[id(unit)]}.{key}" for unit in units for key in unit.state_dict()]
+    assert [*stem.state_dict(), *names, *head.state_dict()] == list(model.state_dict())
+
+
+@pytest.mark.parametrize("variant", WORKLOAD.variants.values(), ids=WORKLOAD.variants)
 def test_synthetic_batches_look_like_the_loaders(variant: Variant) -> None:
     torch.manual_seed(0)
     sample = image_sample(0, 0, variant.num_classes)

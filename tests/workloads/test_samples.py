@@ -14,7 +14,7 @@ PAIRS = [(workload, variant) for workload, spec in SAMPLES.items() for variant i
 
 
 def test_every_workload_has_a_tiny_and_a_reference_variant() -> None:
-    assert all(set(spec.variants) == {"tiny", "reference"} for spec in SAMPLES.values())
+    assert all({"tiny", "reference"} <= set(spec.variants) for spec in SAMPLES.values())
 
 
 def test_kinds_are_registered_and_each_is_taken_by_one_workload() -> None:

@@ -1,0 +1,130 @@
+"""Which spreads are compared with a single process: every legal (workload, mode, ranks), techniques pairwise."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import workloads
+from workloads.layout import LayoutError, layout_of
+from workloads.legality import problem
+from workloads.parallel.check import Case
+from workloads.spec import ComputeSpec, Parallelism
+from workloads.workload import Workload
+
+MODELS = (("resnet50", "nano"), ("unet3d", "nano"), ("bert", "nano"), ("gpt_neox", "nano"), ("gpt_neox", "nano_moe"))
+NAMED = ("none", "ddp", "zero1", "zero2", "fsdp", "hsdp", "tp", "pp", "ep")
+DEGREES: tuple[dict[str, Any], ...] = (
+    {"tp": 2, "sequence_parallel": True},
+    {"tp": 2, "loss_parallel": True},
+    {"tp": 2, "sequence_parallel": True, "loss_parallel": True},
+    {"tp": 2, "zero": 3},
+    {"tp": 2, "zero": 2, "sequence_parallel": True},
+    {"pp": 2, "schedule": "naive"},
+    {"pp": 2, "schedule": "gpipe", "microbatches": 4},
+    {"pp": 2, "schedule": "1f1b", "microbatches": 4},
+    {"pp": 2, "schedule": "interleaved", "microbatches": 4},
+    {"pp": 2, "schedule": "zero_bubble", "microbatches": 4},
+    {"pp": 4, "schedule": "gpipe"},
+    {"pp": 4, "schedule": "1f1b"},
+    {"tp": 2, "pp": 2},
+    {"tp": 2, "pp": 2, "schedule": "interleaved"},
+    {"tp": 2, "pp": 2, "loss_parallel": True},
+    {"tp": 2, "pp": 2, "sequence_parallel": True},
+    {"ep": 2},
+    {"ep": 4},
+)
+TECHNIQUES: tuple[tuple[Any, dict[str, Any]], ...] = (
+    ("ddp", {"bucket_cap_mb": 1, "gradient_as_bucket_view": True}),
+    ("ddp", {"static_graph": True, "optimizer": "sgd"}),
+    ("ddp", {"comm_hook": "fp16"}),
+    ("ddp", {"comm_hook": "bf16", "optimizer": "momentum"}),
+    ("ddp", {"comm_hook": "powersgd"}),
+    ("ddp", {"activation_checkpointing": "full", "optimizer": "adamw", "fused": True}),
+    ("ddp", {"activation_checkpointing": "selective", "grad_accum": 4}),
+    ("ddp", {"channels_last": True, "precision": "bf16"}),
+    ("ddp", {"precision": "fp16", "optimizer": "sgd"}),
+    ("ddp", {"precision": "pure_bf16", "optimizer": "sgd"}),
+    ("ddp", {"lr_scaling": "linear", "lr_warmup_steps": 3, "optimizer": "adafactor"}),
+    ("zero1", {"grad_accum": 2, "optimizer": "adamw"}),
+    ("zero1", {"optimizer": "momentum", "fused": True, "precision": "bf16"}),
+    ("zero2", {"grad_accum": 2, "activation_checkpointing": "full", "optimizer": "adamw"}),
+    ("zero2", {"precision": "bf16", "optimizer": "momentum"}),
+    ("fsdp", {"reshard_after_forward": False, "grad_accum": 2, "optimizer": "momentum"}),
+    ("fsdp", {"prefetch_blocks": 2, "activation_checkpointing": "selective", "optimizer": "sgd"}),
+    ("fsdp", {"cpu_offload": True, "optimizer": "adamw"}),
+    ("fsdp", {"precision": "pure_bf16", "channels_last": True, "optimizer": "sgd"}),
+    ("hsdp", {"grad_accum": 2, "precision": "bf16", "optimizer": "adamw"}),
+    ("tp", {"grad_accum": 2, "optimizer": "momentum"}),
+    (
+        {"tp": 2, "sequence_parallel": True},
+        {"activation_checkpointing": "full", "precision": "bf16", "optimizer": "sgd"},
+    ),
+    ({"tp": 2, "zero": 3}, {"activation_checkpointing": "selective", "optimizer": "momentum"}),
+    ({"pp": 2, "microbatches": 4}, {"activation_checkpointing": "full", "precision": "bf16", "optimizer": "sgd"}),
+    ({"pp": 2, "schedule": "interleaved"}, {"optimizer": "momentum", "channels_last": True}),
+    ({"ep": 2}, {"activation_checkpointing": "full", "grad_accum": 2, "optimizer": "momentum"}),
+)
+RANK_BATCH = 4
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A case by names, so that it can be told to other processes."""
+
+    workload: str
+    variant: str
+    mode: Any
+    world_size: int
+    compute: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        mode = (
+            self.mode if isinstance(self.mode, str) else " ".join(f"{key}={value}" for key, value in self.mode.items())
+        )
+        words = [self.workload, self.variant, f"{self.world_size} ranks", mode]
+        return ", ".join([*words, *(f"{key}={value}" for key, value in self.compute.items())])
+
+    def case(self) -> Case:
+        """The case.
+
+        Raises:
+            LayoutError: it cannot be laid out.
+        """
+        workload: Workload = workloads.load(workloads.WORKLOADS, self.workload)
+        mode = self.mode if isinstance(self.mode, str) else Parallelism(**self.mode)
+        layout = layout_of(mode, self.world_size)
+        compute = ComputeSpec(**{"optimizer": "momentum", **self.compute})
+        return Case(workload, workload.variants[self.variant], layout, compute, RANK_BATCH)
+
+    def legal(self) -> bool:
+        """Whether it can run."""
+        try:
+            case = self.case()
+        except LayoutError:
+            return False
+        return not problem(case.workload, case.variant, case.layout, case.compute, RANK_BATCH, "cpu")
+
+
+def cases(world_size: int, which: str) -> Iterator[Asked]:
+    """Every legal mode for every model; techniques with one model each, or with all where `which` is full."""
+    for workload, variant in MODELS:
+        for mode in (*NAMED, *DEGREES):
+            asked = Asked(workload, variant, mode, world_size)
+            if asked.legal():
+                yield asked
+    yield from _techniques(world_size, which)
+
+
+def _techniques(world_size: int, which: str) -> Iterator[Asked]:
+    for number, (mode, compute) in enumerate(TECHNIQUES):
+        legal = [
+            asked
+            for workload, variant in MODELS
+            if (asked := Asked(workload, variant, mode, world_size, compute)).legal()
+        ]
+        if which == "full":
+            yield from legal
+        elif legal:
+            yield legal[(number + world_size) % len(legal)]

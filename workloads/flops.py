@@ -1,0 +1,52 @@
+"""FLOPs and parameters of a model: the one place where they are counted."""
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from workloads import WorkloadError
+from workloads.spec import Variant
+from workloads.workload import Workload
+
+CONVENTION = (
+    "2 FLOPs per multiply-add of convolutions and matrix products, attention's included (all of it, masked or not); "
+    "norms, activations, losses and the optimizer are left out; backward without recomputation"
+)
+SAMPLES_COUNTED = 2
+"""More than one, since batch norm in training refuses a single value per channel."""
+
+
+@dataclass(frozen=True)
+class Flops:
+    """What a model costs. FLOPs are per sample."""
+
+    parameters: int
+    forward_flops: int
+    backward_flops: int
+    convention: str = CONVENTION
+
+
+def count(workload: Workload, variant: Variant) -> Flops:
+    """Counts, without memory or computation: model and batch are on the meta device.
+
+    Raises:
+        WorkloadError: the model needs real values to be built or run.
+    """
+    meta = torch.device("meta")
+    # The counter knows attention only as the matrix products that this backend makes of it.
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        try:
+            with meta:
+                model = workload.build(variant)
+                batch = workload.synthetic(variant, SAMPLES_COUNTED, meta)
+                targets = workload.targets(batch) if workload.targets else {}
+                loss = workload.loss(model, {**batch, **targets})
+            forward = counter.get_total_flops()
+            loss.backward()  # type: ignore[no-untyped-call]
+        except RuntimeError as error:
+            raise WorkloadError(f"workload {workload.name}: cannot be counted on the meta device: {error}") from error
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    backward = counter.get_total_flops() - forward
+    return Flops(num_parameters, forward // SAMPLES_COUNTED, backward // SAMPLES_COUNTED)

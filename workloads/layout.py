@@ -1,0 +1,142 @@
+"""From a mode's name or degrees to a layout of ranks, with the arithmetic where there is none (no torch)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from workloads.spec import Parallelism, Schedule
+
+NAMED_DEGREES: Mapping[str, Mapping[str, int]] = {
+    "none": {},
+    "ddp": {"zero": 0},
+    "zero1": {"zero": 1},
+    "zero2": {"zero": 2},
+    "fsdp": {"zero": 3},
+    "hsdp": {"zero": 3, "dp_replicate": 2},
+}
+"""Names that spread data; `tp`, `pp` and `ep` take every rank."""
+COMPOSED = ("tp_pp", "3d")
+STAGES_PER_RANK: Mapping[Schedule, int] = {"interleaved": 2, "zero_bubble": 2}
+"""Pipeline stages that a rank holds; 1 for others."""
+
+
+class LayoutError(ValueError):
+    """Why ranks cannot be laid out as asked, with the arithmetic."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank stands in its layout."""
+
+    tp: int
+    dp: int
+    pp: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How ranks are laid out. They count innermost first: tp, dp, pp."""
+
+    name: str
+    dp: int = 1
+    dp_replicate: int = 1
+    tp: int = 1
+    pp: int = 1
+    ep: int = 1
+    zero: int = 0
+    schedule: Schedule = "1f1b"
+    microbatches: int = 1
+    sequence_parallel: bool = False
+    loss_parallel: bool = False
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return self.dp * self.tp * self.pp
+
+    @property
+    def stages_per_rank(self) -> int:
+        """Pipeline stages that a rank holds."""
+        return STAGES_PER_RANK.get(self.schedule, 1) if self.pp > 1 else 1
+
+    @property
+    def needs_group(self) -> bool:
+        """Whether its ranks exchange anything, or would with more of them."""
+        return self.world_size > 1 or self.name in ("ddp", "zero1", "zero2", "fsdp")
+
+    def place(self, rank: int) -> Place:
+        """Where a rank stands."""
+        return Place(rank % self.tp, rank // self.tp % self.dp, rank // (self.tp * self.dp))
+
+    def leads(self, rank: int) -> bool:
+        """Whether a rank is the first of those that work on the same samples."""
+        return self.place(rank).tp == 0 and self.place(rank).pp == 0
+
+
+def layout_of(parallelism: str | Parallelism, world_size: int | None) -> Layout:
+    """The layout of a mode on so many ranks (default: the product of the degrees, 1 for names).
+
+    Raises:
+        LayoutError: the degrees do not fit the number of ranks.
+    """
+    if isinstance(parallelism, Parallelism):
+        return _of_degrees(parallelism, world_size)
+    ranks = world_size or 1
+    if parallelism in COMPOSED:
+        raise LayoutError(f"parallelism {parallelism} needs its degrees, such as {{tp: 2, pp: 2}}")
+    if parallelism == "none" and ranks != 1:
+        raise LayoutError(f"parallelism none has 1 rank, world_size is {ranks}")
+    degrees: Mapping[str, int] = NAMED_DEGREES.get(parallelism) or {parallelism: ranks}
+    if parallelism in ("none", "ddp"):
+        return Layout(parallelism, dp=ranks)
+    return _of_degrees(Parallelism(**degrees), ranks, parallelism)  # type: ignore[arg-type]
+
+
+def _of_degrees(asked: Parallelism, world_size: int | None, name: str | None = None) -> Layout:
+    if asked.cp > 1 or asked.engine != "torch":
+        what = "cp" if asked.cp > 1 else f"engine {asked.engine}"
+        raise LayoutError(f"parallelism {{{what}}}: not yet supported")
+    inner = asked.tp * asked.pp
+    ranks = world_size or inner * (asked.dp or 1)
+    dp = asked.dp or max(1, ranks // inner)
+    if dp * inner != ranks:
+        raise LayoutError(f"dp {dp} x tp {asked.tp} x pp {asked.pp} = {dp * inner} ranks, world_size is {ranks}")
+    for degree, value in (("dp_replicate", asked.dp_replicate), ("ep", asked.ep)):
+        if dp % value:
+            raise LayoutError(f"{degree} {value} does not divide dp {dp}")
+    microbatches = asked.microbatches or (1 if asked.schedule == "naive" else asked.pp)
+    return Layout(
+        name or _name(asked, dp),
+        dp,
+        asked.dp_replicate,
+        asked.tp,
+        asked.pp,
+        asked.ep,
+        asked.zero,
+        asked.schedule,
+        microbatches if asked.pp > 1 else 1,
+        asked.sequence_parallel,
+        asked.loss_parallel,
+    )
+
+
+def _name(asked: Parallelism, dp: int) -> str:
+    """Degrees in words, such as tp2 pp4 dp2 zero3."""
+    degrees = {"tp": asked.tp, "pp": asked.pp, "dp": dp, "ep": asked.ep}
+    words = [f"{name}{value}" for name, value in degrees.items() if value > 1]
+    words += [f"zero{asked.zero}"] if asked.zero else []
+    words += [f"x{asked.dp_replicate}"] if asked.dp_replicate > 1 else []
+    return " ".join(words) or "none"
+
+
+def rank_map(layout: Layout, ranks_per_node: int) -> list[list[str]]:
+    """What each rank is, a row per node: such as `tp1 dp0 pp3`, without degrees of 1."""
+    degrees = {"tp": layout.tp, "dp": layout.dp, "pp": layout.pp}
+    rows = []
+    for start in range(0, layout.world_size, ranks_per_node):
+        ranks = range(start, min(start + ranks_per_node, layout.world_size))
+        rows.append([_words(layout.place(rank), degrees) for rank in ranks])
+    return rows
+
+
+def _words(place: Place, degrees: Mapping[str, int]) -> str:
+    return " ".join(f"{name}{getattr(place, name)}" for name, size in degrees.items() if size > 1) or "all"

@@ -1,0 +1,129 @@
+"""Which workload can be spread how: every reason why not, with the arithmetic."""
+
+from collections.abc import Iterator
+
+import torch
+
+from workloads.layout import Layout
+from workloads.spec import ComputeSpec, Variant
+from workloads.workload import Workload
+
+DDP_ONLY = ("bucket_cap_mb", "comm_hook", "static_graph", "gradient_as_bucket_view")
+FSDP_ONLY = ("reshard_after_forward", "prefetch_blocks", "cpu_offload")
+IMAGES = ("image", "volume")
+
+
+def problem(
+    workload: Workload, variant: Variant, layout: Layout, compute: ComputeSpec, rank_batch: int, device: str
+) -> str | None:
+    """Why this workload cannot be trained so, or None."""
+    every = (
+        _tensor_problems(workload, variant, layout),
+        _pipeline_problems(workload, variant, layout, compute, rank_batch),
+        _expert_problems(workload, variant, layout),
+        _sharding_problems(layout),
+        _technique_problems(workload, layout, compute, rank_batch),
+        _precision_problems(layout, compute, device),
+    )
+    return next((reason for reasons in every for reason in reasons), None)
+
+
+def _indivisible(what: str, value: int, by: str, degree: int) -> Iterator[str]:
+    if value % degree:
+        yield f"{what} {value} is not a multiple of {by} {degree}"
+
+
+def _tensor_problems(workload: Workload, variant: Variant, layout: Layout) -> Iterator[str]:
+    if layout.tp == 1:
+        if layout.sequence_parallel or layout.loss_parallel:
+            yield "sequence_parallel and loss_parallel split over tp, which is 1"
+        return
+    if workload.tensor_parallel is None:
+        yield f"{workload.name} has no plan for tp {layout.tp}: its layers are not split"
+        return
+    for what, value in workload.tensor_parallel.divisible(variant).items():
+        yield from _indivisible(what, value, "tp", layout.tp)
+    if layout.sequence_parallel:
+        yield from _indivisible("seq_len", variant.sample.get("seq_len", 0), "tp", layout.tp)
+
+
+def _pipeline_problems(
+    workload: Workload, variant: Variant, layout: Layout, compute: ComputeSpec, rank_batch: int
+) -> Iterator[str]:
+    if layout.pp == 1:
+        return
+    if workload.pipeline is None:
+        yield f"{workload.name} cannot be cut into pp {layout.pp} stages"
+        return
+    stages = layout.pp * layout.stages_per_rank
+    pieces = _num_pieces(workload, variant)
+    if pieces < stages:
+        yield f"{pieces} pieces of {workload.name} < pp {layout.pp} x {layout.stages_per_rank} stages a rank = {stages}"
+    yield from _indivisible("batch_size", rank_batch, "microbatches", layout.microbatches)
+    if layout.schedule == "naive" and layout.microbatches > 1:
+        yield f"schedule naive has 1 microbatch, microbatches is {layout.microbatches}"
+    if layout.schedule not in ("naive", "gpipe") and layout.microbatches < layout.pp:
+        yield f"schedule {layout.schedule} needs microbatches >= pp {layout.pp}, got {layout.microbatches}"
+    if layout.stages_per_rank > 1:
+        yield from _indivisible("microbatches", layout.microbatches, "pp", layout.pp)
+    if compute.grad_accum > 1:
+        yield f"grad_accum {compute.grad_accum}: a pipeline accumulates over parallelism.microbatches; use those"
+
+
+def _num_pieces(workload: Workload, variant: Variant) -> int:
+    assert workload.pipeline is not None
+    with torch.device("meta"):
+        return len(workload.pipeline.stages(workload.build(variant)))
+
+
+def _expert_problems(workload: Workload, variant: Variant, layout: Layout) -> Iterator[str]:
+    if layout.ep == 1:
+        return
+    experts = variant.model.get("num_experts", 0)
+    if workload.experts is None or not isinstance(experts, int) or not experts:
+        yield f"{workload.name} has no experts in this variant to deal to ep {layout.ep} ranks"
+        return
+    yield from _indivisible("experts", experts, "ep", layout.ep)
+    if layout.tp > 1 or layout.pp > 1:
+        yield f"ep {layout.ep} with tp {layout.tp} and pp {layout.pp}: experts are dealt over dp alone"
+
+
+def _sharding_problems(layout: Layout) -> Iterator[str]:
+    split = layout.pp > 1 or layout.ep > 1 or (layout.tp > 1 and layout.zero < 2)
+    if layout.zero and split:
+        degrees = f"tp {layout.tp}, pp {layout.pp}, ep {layout.ep}"
+        yield f"zero {layout.zero} with {degrees}: sharding goes with dp alone, zero 2 and 3 with tp as well"
+    if layout.dp_replicate > 1 and layout.dp == layout.dp_replicate:
+        yield f"dp {layout.dp} / dp_replicate {layout.dp_replicate} = 1 rank to shard over: that is ddp"
+    if layout.dp_replicate > 1 and layout.zero < 3:
+        yield f"dp_replicate {layout.dp_replicate} replicates what zero 3 shards, zero is {layout.zero}"
+
+
+def _technique_problems(workload: Workload, layout: Layout, compute: ComputeSpec, rank_batch: int) -> Iterator[str]:
+    yield from _indivisible("batch_size", rank_batch, "grad_accum", compute.grad_accum)
+    given = compute.model_dump(exclude_defaults=True)
+    is_ddp = layout.name != "none" and layout.zero < 2 and layout.tp == layout.pp == layout.ep == 1
+    for name in given:
+        if name in DDP_ONLY and not is_ddp:
+            yield f"{name} is an option of ddp and zero1, parallelism is {layout.name}"
+        if name in FSDP_ONLY and layout.zero < 2:
+            yield f"{name} is an option of zero2, fsdp and hsdp, parallelism is {layout.name}"
+    if compute.static_graph and compute.grad_accum > 1:
+        yield f"static_graph with grad_accum {compute.grad_accum}: DDP then expects an exchange in every backward"
+    if compute.channels_last and workload.kind not in IMAGES:
+        yield f"channels_last is for images and volumes, {workload.name} takes {workload.kind}"
+    if compute.fused and compute.optimizer == "adafactor":
+        yield "adafactor has no fused implementation"
+    if compute.cpu_offload and compute.precision == "fp16":
+        yield "cpu_offload with fp16: gradients are scaled on the device"
+    if layout.tp > 1 and compute.compile:
+        yield f"compile with tp {layout.tp}: the first block is given a tensor that is still under way"
+    if layout.ep > 1 and compute.compile:
+        yield "compile with ep: how many tokens travel differs from step to step"
+
+
+def _precision_problems(layout: Layout, compute: ComputeSpec, device: str) -> Iterator[str]:
+    if compute.precision == "tf32" and device != "cuda":
+        yield f"precision tf32 is a mode of CUDA devices, device is {device}"
+    if compute.precision == "fp16" and (layout.zero > 1 or layout.tp > 1 or layout.pp > 1 or layout.ep > 1):
+        yield f"precision fp16 scales whole gradients, which no rank has under {layout.name}: use bf16"

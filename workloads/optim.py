@@ -1,0 +1,60 @@
+"""Optimizers by name, learning rates that grow with the batch, and their warm-up."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import nn
+from torch.optim import SGD, Adafactor, AdamW, Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from workloads.spec import ComputeSpec
+from workloads.workload import Workload
+
+REFERENCE_BATCH = 256
+"""Samples for which a workload's learning rate stands (Goyal et al., "Accurate, large minibatch SGD", 2017)."""
+OPTIMIZERS: Mapping[str, Callable[..., Optimizer]] = {
+    "sgd": SGD,
+    "momentum": lambda parameters, lr, **options: SGD(parameters, lr, momentum=0.9, **options),
+    "adamw": AdamW,
+    "adafactor": Adafactor,
+}
+NOT_FUSED = ("adafactor",)
+
+
+def make(workload: Workload, compute: ComputeSpec, parameters: Sequence[nn.Parameter]) -> Optimizer:
+    """The optimizer asked for, at the workload's learning rate; by default that of the workload's reference."""
+    if compute.optimizer is None:
+        made = workload.optimizer(parameters)
+    else:
+        made = OPTIMIZERS[compute.optimizer](parameters, lr=workload.learning_rate)
+    for group in made.param_groups:
+        if compute.fused:
+            group |= {"fused": True, "foreach": False}
+        elif len({type(parameter.data) for parameter in group["params"]}) > 1:
+            group["foreach"] = False  # split parameters beside whole ones, which no operation takes together
+    return made
+
+
+def schedule(optimizer: Optimizer, compute: ComputeSpec, global_batch: int) -> LambdaLR | None:
+    """Linear scaling of the learning rate with the global batch and its warm-up; None where neither is asked for."""
+    if compute.lr_scaling == "none" and not compute.lr_warmup_steps:
+        return None
+    scale = global_batch / REFERENCE_BATCH if compute.lr_scaling == "linear" else 1.0
+    steps = compute.lr_warmup_steps
+
+    def factor(step: int) -> float:
+        return scale * min(1.0, (step + 1) / steps) if steps else scale
+
+    return LambdaLR(optimizer, factor)
+
+
+def state_bytes(optimizer: Optimizer) -> int:
+    """Bytes of an optimizer's states on this rank."""
+    own = getattr(optimizer, "optim", optimizer)  # ZeroRedundancyOptimizer steps another one
+    tensors = [value for state in own.state.values() for value in state.values()]
+    return sum(_nbytes(value) for value in tensors if isinstance(value, torch.Tensor))
+
+
+def _nbytes(value: torch.Tensor) -> int:
+    local: torch.Tensor = value.to_local() if hasattr(value, "to_local") else value
+    return local.nbytes

@@ -1,0 +1,184 @@
+"""What one step of one rank holds in memory and sends to others, counted while the step runs.
+
+Nothing here is timed: counting slows a step, so it is done on one that does not count.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch._C._distributed_c10d import _resolve_process_group
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from workloads.optim import state_bytes
+from workloads.parallel.apply import Training
+from workloads.parallel.check import NoClock
+from workloads.workload import Batch
+
+OPERATIONS = {
+    "allreduce_": "all_reduce",
+    "all_reduce": "all_reduce",
+    "allgather_": "all_gather",
+    "_allgather_base_": "all_gather",
+    "all_gather_into_tensor": "all_gather",
+    "allgather_into_tensor_coalesced_": "all_gather",
+    "reduce_scatter_": "reduce_scatter",
+    "_reduce_scatter_base_": "reduce_scatter",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "alltoall_base_": "all_to_all",
+    "all_to_all_single": "all_to_all",
+    "broadcast_": "broadcast",
+    "broadcast": "broadcast",
+    "send": "send",
+}
+"""What torch's operators for collectives are called elsewhere; a receive is another rank's send."""
+NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd")
+
+
+def wire_bytes(operation: str, num_bytes: int, ranks: int) -> float:
+    """Bytes that each rank sends where the whole array has `num_bytes`, by the ring algorithm (nccl-tests, busbw)."""
+    share = (ranks - 1) / ranks
+    return num_bytes * {"all_reduce": 2 * share, "send": 1.0}.get(operation, share)
+
+
+@dataclass(frozen=True)
+class Account:
+    """Bytes of one rank."""
+
+    weights_bytes: int
+    """Parameters and buffers, of sharded ones the rank's part."""
+    gradients_bytes: int
+    """When the optimizer is asked to step."""
+    optimizer_bytes: int
+    activations_bytes: int
+    """Most that was kept for backward at one time."""
+    wire_bytes: float
+    """Sent in the step, by ring algorithms."""
+    collectives: dict[str, int]
+    """How many of each kind the step has."""
+
+
+@dataclass
+class _Kept:
+    """Storages that autograd keeps, and how many bytes they have at most."""
+
+    users: dict[int, int] = field(default_factory=dict)
+    live_bytes: int = 0
+    peak_bytes: int = 0
+
+    def hold(self, tensor: Tensor) -> "_Saved":
+        """Count a tensor's storage unless it is a weight's or counted already."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        weight = isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
+        if weight:
+            return _Saved(tensor, None, self)
+        self.users[key] = self.users.get(key, 0) + 1
+        if self.users[key] == 1:
+            self.live_bytes += storage.nbytes()
+            self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+        return _Saved(tensor, key, self)
+
+    def release(self, key: int, num_bytes: int) -> None:
+        """One of its users is gone."""
+        self.users[key] -= 1
+        if not self.users[key]:
+            self.live_bytes -= num_bytes
+
+
+class _Saved:
+    """A tensor that autograd keeps."""
+
+    def __init__(self, tensor: Tensor, key: int | None, kept: _Kept) -> None:
+        self.tensor, self._key, self._kept = tensor, key, kept
+
+    def __del__(self) -> None:
+        if self._key is not None:
+            self._kept.release(self._key, self.tensor.untyped_storage().nbytes())
+
+
+class _Collectives(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes every collective and message that is sent."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found: list[tuple[str, int, int]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        from torch.distributed.tensor import DTensor
+
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented  # it calls the collectives on its local tensors itself
+        name = func._schema.name
+        space, _, operator = name.partition("::")
+        if space in NAMESPACES and operator in OPERATIONS:
+            operation, ranks = OPERATIONS[operator], _group_size(args)
+            self.found.append((operation, _whole_bytes(operation, args, ranks), ranks))
+        return func(*args, **(kwargs or {}))
+
+
+def _group_size(arguments: Any) -> int:
+    for value in arguments:
+        if isinstance(value, torch.ScriptObject):
+            return int(dist.ProcessGroup.unbox(value).size())
+    names = [value for value in arguments if isinstance(value, str)]
+    return int(_resolve_process_group(names[-1]).size())  # type: ignore[arg-type]
+
+
+def _whole_bytes(operation: str, arguments: Any, ranks: int) -> int:
+    """Bytes of the whole array: what all ranks have together after gathering or before scattering."""
+    tensors = [tensor for value in arguments for tensor in _tensors(value)]
+    if operation in ("all_gather", "reduce_scatter"):
+        sizes = sorted(tensor.nbytes for tensor in tensors)
+        return max(sizes[-1], ranks * sizes[0])
+    return tensors[-1].nbytes if operation == "all_to_all" else sum(tensor.nbytes for tensor in tensors)
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)
+
+
+def local(tensor: Tensor) -> Tensor:
+    """What this rank holds of a tensor."""
+    part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return part
+
+
+@contextmanager
+def _counting(training: Training, kept: _Kept, gradients: list[int]) -> Iterator[_Collectives]:
+    parameters = [parameter for module in training.modules for parameter in module.parameters()]
+
+    def note(*_arguments: object) -> None:
+        gradients.append(sum(local(p.grad).nbytes for p in parameters if p.grad is not None))
+
+    handle = training.optimizer.register_step_pre_hook(note)
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(kept.hold, lambda saved: saved.tensor), _Collectives() as counted:
+            yield counted
+    finally:
+        handle.remove()
+
+
+def account(training: Training, batch: Batch) -> Account:
+    """Run one step and count; all ranks must do so."""
+    kept, gradients = _Kept(), [0]
+    with _counting(training, kept, gradients) as counted:
+        training.step(batch, NoClock())
+    held = {id(value): value for module in training.modules for value in (*module.parameters(), *module.buffers())}
+    kinds = [operation for operation, _, _ in counted.found]
+    return Account(
+        weights_bytes=sum(local(value).nbytes for value in held.values()),
+        gradients_bytes=max(gradients),
+        optimizer_bytes=state_bytes(training.optimizer),
+        activations_bytes=kept.peak_bytes,
+        wire_bytes=sum(wire_bytes(*entry) for entry in counted.found),
+        collectives={kind: kinds.count(kind) for kind in sorted(set(kinds))},
+    )

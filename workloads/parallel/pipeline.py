@@ -1,0 +1,179 @@
+"""Recipe `pp`: the model is cut into stages that hand microbatches on (Huang et al., "GPipe", 2019).
+
+Schedules are PyTorch's: GPipe (with one microbatch: `naive`), 1F1B (Narayanan et al. 2019), interleaved 1F1B (Narayanan
+et al. 2021) and interleaved zero-bubble (Qi et al. 2023), the last two with two stages a rank. Waiting for other stages
+is marked as `bubble`: it holds what the transfers expose as well.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import (
+    PipelineScheduleSingle,
+    Schedule1F1B,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
+)
+
+from workloads import optim
+from workloads.parallel import data, tensor
+from workloads.parallel.apply import Training, on_device, shape_blocks, to_channels_last, waits_of_this_process
+from workloads.parallel.spread import Recipe, Spread
+from workloads.parallel.state import full_state
+from workloads.parallel.waits import StepClock, Waits
+from workloads.precision import Scaler, autocast, convert
+from workloads.workload import Batch, Stage
+
+SCHEDULES: Mapping[str, Any] = {
+    "naive": ScheduleGPipe,
+    "gpipe": ScheduleGPipe,
+    "1f1b": Schedule1F1B,
+    "interleaved": ScheduleInterleaved1F1B,
+    "zero_bubble": ScheduleInterleavedZeroBubble,
+}
+
+
+class _Pieces(nn.Module):
+    """Consecutive pieces of a model; each is given what the one before returned, and the microbatch."""
+
+    def __init__(self, pieces: Sequence[Stage], recipe: Recipe) -> None:
+        super().__init__()
+        self.pieces = nn.ModuleList([module for module, _ in pieces])
+        self._calls = [call for _, call in pieces]
+        self._recipe = recipe
+
+    def forward(self, *received: Tensor, **batch: Tensor) -> Any:
+        value: Any = received[0] if received else None
+        with autocast(self._recipe.compute.precision, self._recipe.ranks.device):
+            for module, call in zip(self.pieces, self._calls, strict=True):
+                value = call(module, value, batch)
+        return value
+
+
+class _MarkedStage(PipelineStage):
+    """A stage that marks the end of each forward and backward in the step's clock."""
+
+    waits: Waits
+
+    def forward_one_chunk(self, *arguments: Any, **options: Any) -> Any:
+        return self._marked("forward", super().forward_one_chunk, arguments, options)
+
+    def backward_one_chunk(self, *arguments: Any, **options: Any) -> Any:
+        return self._marked("backward", super().backward_one_chunk, arguments, options)
+
+    def backward_weight_one_chunk(self, *arguments: Any, **options: Any) -> Any:
+        return self._marked("backward", super().backward_weight_one_chunk, arguments, options)
+
+    def _marked(self, part: str, work: Any, arguments: Any, options: Any) -> Any:
+        self.waits.part(part)
+        result = work(*arguments, **options)
+        self.waits.mark(part)
+        return result
+
+
+def stage_numbers(recipe: Recipe) -> list[int]:
+    """The stages of this rank: its own, and those a whole round later."""
+    layout = recipe.ranks.layout
+    first = layout.place(recipe.ranks.rank).pp
+    return [first + layout.pp * turn for turn in range(layout.stages_per_rank)]
+
+
+def cut(pieces: Sequence[Stage], number: int, of: int) -> Sequence[Stage]:
+    """The pieces of one stage of so many: consecutive, as equal in number as can be, the first stages the longer."""
+    size, longer = divmod(len(pieces), of)
+    start = number * size + min(number, longer)
+    return pieces[start : start + size + (number < longer)]
+
+
+def pp(model: nn.Module, recipe: Recipe) -> list[_Pieces]:
+    """The stages of this rank; what belongs to others goes to the meta device, which holds nothing."""
+    workload, layout = recipe.workload, recipe.ranks.layout
+    assert workload.pipeline is not None
+    pieces = workload.pipeline.stages(model)
+    total, mine = layout.pp * layout.stages_per_rank, stage_numbers(recipe)
+    for number in set(range(total)) - set(mine):
+        for module, _ in cut(pieces, number, total):
+            module.to("meta")
+    return [_Pieces(cut(pieces, number, total), recipe) for number in mine]
+
+
+def prepare_pipeline(model: nn.Module, recipe: Recipe, global_batch: int) -> Training:
+    """Cut the model into stages, spread each as the layout says, and return the training step."""
+    compute, layout = recipe.compute, recipe.ranks.layout
+    model = convert(model, compute.precision)
+    stages = pp(model, recipe)
+    if compute.channels_last:
+        to_channels_last(model)
+    if layout.tp > 1:
+        tensor.tp(model, recipe)
+    shape_blocks(model, recipe.workload, compute)
+    held = nn.ModuleList(stages)
+    spread = data.by_hand(held, recipe)
+    optimizer = optim.make(recipe.workload, compute, list(held.parameters()))
+    waits = waits_of_this_process()
+    running = _Running(recipe, spread, optimizer, waits, optim.schedule(optimizer, compute, global_batch))
+    schedule = _schedule(stages, running)
+    step = partial(running.step, schedule)
+    scaler = Scaler(compute.precision, recipe.ranks.device)
+    return Training(step, lambda: full_state([model], recipe), [held], optimizer, scaler, [schedule, spread])
+
+
+def _schedule(stages: Sequence[_Pieces], running: "_Running") -> Any:
+    recipe = running.recipe
+    layout = recipe.ranks.layout
+    total, group = layout.pp * layout.stages_per_rank, recipe.ranks.group("pp")
+    built = [
+        _MarkedStage(stage, number, total, recipe.ranks.device, group=group)
+        for stage, number in zip(stages, stage_numbers(recipe), strict=True)
+    ]
+    for stage in built:
+        stage.waits = running.waits
+    kind = SCHEDULES[layout.schedule]
+    held: Any = built[0] if issubclass(kind, PipelineScheduleSingle) else built
+    return kind(held, layout.microbatches, loss_fn=running.loss)
+
+
+@dataclass
+class _Running:
+    """One step of a pipeline."""
+
+    recipe: Recipe
+    spread: Spread
+    optimizer: torch.optim.Optimizer
+    waits: Waits
+    rates: torch.optim.lr_scheduler.LambdaLR | None
+    batch: Batch | None = None
+
+    def loss(self, output: Any, rows: Tensor) -> Tensor:
+        """The loss of a microbatch, given which rows of the batch are in it."""
+        assert self.batch is not None and self.recipe.workload.pipeline is not None
+        micro = {name: value[rows[0] : rows[-1] + 1] for name, value in self.batch.items()}
+        with autocast(self.recipe.compute.precision, self.recipe.ranks.device):
+            return self.recipe.workload.pipeline.criterion(output, micro)
+
+    def step(self, schedule: Any, batch: Batch, clock: StepClock) -> Tensor | None:
+        """Load to device, run the schedule, exchange, update; the loss where this rank holds the last stage."""
+        self.batch = on_device(batch, self.recipe)
+        clock.mark("h2d")
+        rows = torch.arange(len(next(iter(self.batch.values()))))
+        losses: list[Tensor] = []
+        self.waits.begin(clock, "forward", pipeline=True)
+        with tensor.loss_context(self.recipe.ranks.layout.loss_parallel):
+            schedule.step(target=rows, losses=losses, return_outputs=False, **self.batch)
+        self.waits.end()
+        clock.mark("backward")
+        if self.spread.average is not None:
+            self.spread.average()
+            clock.mark("exchange")
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.rates is not None:
+            self.rates.step()
+        clock.mark("update")
+        return torch.stack(losses).mean().detach() if losses else None

@@ -1,0 +1,96 @@
+"""What a recipe makes of a model, and what it is given."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from workloads.layout import Layout
+from workloads.spec import ComputeSpec
+from workloads.workload import Workload
+
+Averaged = Callable[[], None]
+Make = Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]
+MakeOptimizer = Callable[[Sequence[nn.Parameter], Make], torch.optim.Optimizer]
+
+
+def _always() -> AbstractContextManager[object]:
+    return nullcontext()
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A model spread over ranks.
+
+    `exchanges`: its backward pass ends with an exchange of gradients that can be told apart. `holding` is the context
+    of microbatches whose gradients stay here; `average` exchanges them by hand after the last.
+    """
+
+    model: nn.Module
+    exchanges: bool = False
+    holding: Callable[[], AbstractContextManager[object]] = _always
+    average: Averaged | None = None
+    optimizer: MakeOptimizer | None = None
+    """Makes the optimizer from the one that was asked for, where that will not do."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The ranks of a trial as a mesh, and this one's place among them."""
+
+    layout: Layout
+    device: torch.device
+    rank: int = 0
+    mesh: DeviceMesh | None = None
+    """Dimensions pp, dp_replicate, dp_shard, tp; None for one rank."""
+
+    def group(self, *names: str) -> dist.ProcessGroup:
+        """The process group of this rank along one dimension, or several taken together."""
+        assert self.mesh is not None
+        along = self.mesh[names[0]] if len(names) == 1 else self.mesh[names]._flatten()
+        return along.get_group()
+
+    def data_group(self) -> dist.ProcessGroup:
+        """Those that hold the same weights and see other samples."""
+        return self.group("dp_replicate", "dp_shard")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What every recipe is given besides the model."""
+
+    workload: Workload
+    ranks: Ranks
+    compute: ComputeSpec
+
+
+def ranks_of(layout: Layout, device: torch.device) -> Ranks:
+    """The mesh of a layout over the process group, which all ranks must make together."""
+    if not dist.is_initialized():
+        return Ranks(layout, device)
+    mesh = _mesh(device.type, layout.pp, layout.dp_replicate, layout.dp // layout.dp_replicate, layout.tp)
+    return Ranks(layout, device, dist.get_rank(), mesh)
+
+
+@cache
+def _mesh(device_type: str, *shape: int) -> DeviceMesh:
+    """One for each shape: its process groups hold threads and connections for as long as the process lives."""
+    return init_device_mesh(device_type, shape, mesh_dim_names=("pp", "dp_replicate", "dp_shard", "tp"))
+
+
+def averaged(gradients: Sequence[Tensor], group: dist.ProcessGroup) -> None:
+    """Average gradients over a group in place, in one message for each dtype."""
+    by_dtype: dict[torch.dtype, list[Tensor]] = {}
+    for gradient in gradients:
+        by_dtype.setdefault(gradient.dtype, []).append(gradient)
+    for same in by_dtype.values():
+        flat = torch.cat([gradient.reshape(-1) for gradient in same])
+        dist.all_reduce(flat, group=group)
+        flat /= group.size()
+        for gradient, part in zip(same, torch.split(flat, [gradient.numel() for gradient in same]), strict=True):
+            gradient.copy_(part.view_as(gradient))

@@ -1,0 +1,93 @@
+"""Exposed exchange: the time in which a rank does nothing but wait for others, marked where it happens.
+
+Collectives run beside the computation; what costs time is waiting for them. So every wait is marked: its beginning ends
+the part of the step that was under way, its end ends an `exchange`. On a CUDA device the marks are events on the
+stream that computes, where a wait is what that stream waits for another.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch.distributed import _functional_collectives
+
+OpType = torch._C._distributed_c10d.OpType  # type: ignore[attr-defined]
+MESSAGES = {int(kind) for kind in (OpType.SEND, OpType.RECV, OpType.RECVANYSOURCE, OpType.COALESCED)}
+
+
+class StepClock(Protocol):
+    """Notes the end of each part of a step."""
+
+    def mark(self, part: str) -> None: ...
+
+
+class Waits:
+    """Marks waits in the clock of the step under way."""
+
+    def __init__(self) -> None:
+        self._clock: StepClock | None = None
+        self._part = "forward"
+        self._waiting = self._pipeline = False
+
+    def begin(self, clock: StepClock, part: str, pipeline: bool = False) -> None:
+        """Until the next call, waits interrupt this part of a step; in a pipeline those for messages are `bubble`."""
+        self._clock, self._part, self._pipeline = clock, part, pipeline
+
+    def part(self, name: str) -> None:
+        """From here on this part of the step is under way."""
+        self._part = name
+
+    def mark(self, part: str) -> None:
+        """Note the end of a part, where a step is under way."""
+        if self._clock is not None:
+            self._clock.mark(part)
+
+    def end(self) -> None:
+        """Outside of steps nothing is marked."""
+        self._clock = None
+
+    def timed(self, wait: Callable[..., Any]) -> Callable[..., Any]:
+        """A wait that is marked; one within another is part of it."""
+
+        def waited(*arguments: Any, **options: Any) -> Any:
+            if self._clock is None or self._waiting:
+                return wait(*arguments, **options)
+            self._waiting = True
+            self._clock.mark(self._part)
+            try:
+                return wait(*arguments, **options)
+            finally:
+                self._clock.mark("bubble" if self._pipeline and _is_message(arguments[0]) else "exchange")
+                self._waiting = False
+
+        return waited
+
+
+def _is_message(waited_for: object) -> bool:
+    """Whether a work is one rank's send or receive; NCCL knows a batch of them as coalesced."""
+    return isinstance(waited_for, dist.Work) and waited_for._get_op_type() in MESSAGES  # type: ignore[attr-defined]
+
+
+def mark_waits() -> Waits:
+    """Begin to mark the waits of this process: of works, functional collectives, and streams.
+
+    There is no public hook for these; what is replaced is what all of torch's modes call.
+    """
+    waits = Waits()
+    dist.Work.wait = waits.timed(dist.Work.wait)  # type: ignore[method-assign]
+    _functional_collectives.wait_tensor = waits.timed(_functional_collectives.wait_tensor)
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.Stream.wait_event = _on_this_stream(waits, torch.cuda.Stream.wait_event)  # type: ignore[method-assign]
+    return waits
+
+
+def _on_this_stream(waits: Waits, wait_event: Callable[..., Any]) -> Callable[..., Any]:
+    """Only waits of the stream that computes; FSDP2 lets its own streams wait for each other as well."""
+    main = torch.cuda.current_stream()
+    timed = waits.timed(wait_event)
+
+    def waited(stream: Any, event: Any) -> Any:
+        return timed(stream, event) if stream == main else wait_event(stream, event)
+
+    return waited
