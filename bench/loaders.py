@@ -252,7 +252,7 @@ def image_scene(folder: Path, samples: int, workers: int) -> Scene:
     return Scene(title, datasets, load(KINDS, spec.kind), dict(spec.variants["reference"]), 16, workers)
 
 
-VOLUMES, IMAGES = 40, 1600
+VOLUMES, IMAGES = 32, 1600
 BEGIN, END = "<!-- loaders: begin -->", "<!-- loaders: end -->"
 
 

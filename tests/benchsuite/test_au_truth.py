@@ -78,12 +78,6 @@ def measured(
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
     training = Training(step, dict, [], optimizer, Scaler("fp32", torch.device("cpu")))
     stepper = Stepper(training, HostClock(), Heartbeat(folder, 0))
-        Training(
-            step, dict, [], torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))]), Scaler("fp32", torch.device("cpu"))
-        ),
-        HostClock(),
-        Heartbeat(folder, 0),
-    )
     blocks = interleaved_blocks(stepper, feed, feed(), layout(spec))
     loader.close()
     return figures(spec, [RankResult(0, "ok", blocks=blocks, final_loss=0.0)])
