@@ -10,13 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import torch
 
-from bench import loaders, photographs, startup, steps, writing
+from bench import gpu, loaders, models, photographs, startup, steps, writing
 from storage.convert import generate_dataset
 
 MAX_STEP_RATIO = 1.02
 MAX_TRIAL_COST_S = 0.5
 MAX_HELP_S = 0.3
+MAX_MODEL_RATIO = 1.0
 MAX_DECODE_DIFFERENCE = 0.15
 MIN_WRITE_RATIO = 0.5
 
@@ -35,6 +37,8 @@ def main(arguments: list[str]) -> None:
     """Print every figure, side by side with what it is compared to."""
     sections: dict[str, Callable[[Path], None]] = {
         "steps": print_steps,
+        "models": print_models,
+        "gpu": print_gpu,
         "startup": print_startup,
         "photographs": print_photographs,
         "generation": print_generation,
@@ -64,6 +68,32 @@ def print_steps(folder: Path) -> None:
         if name.startswith("trial"):
             print(goal(ratio.low <= MAX_STEP_RATIO, f"lower bound <= {MAX_STEP_RATIO}"))
     print(f"    direct cost of clock, counters and heartbeat: {direct_us:.1f} us a step")
+
+
+def print_models(_folder: Path) -> None:
+    """(g)"""
+    print("(g) a step of each tiny model over the same model's by transformers or MONAI, float32, 1 thread")
+    for name, (ratio, ours_ms) in models.measure().items():
+        print(f"    {name}: {ratio} (ours {ours_ms:.0f} ms)")
+        print(goal(ratio.low <= MAX_MODEL_RATIO, f"<= {MAX_MODEL_RATIO}, within its interval"))
+
+
+def print_gpu(_folder: Path) -> None:
+    """(h)"""
+    if not torch.cuda.is_available():
+        print("(h) reference variants on a CUDA device: not run; torch sees none")
+        return
+    print(f"(h) reference variants on {torch.cuda.get_device_name()}, bfloat16, compiled, synthetic samples")
+    for name, wanted in gpu.GOALS.items():
+        found = gpu.trial(wanted.spec)
+        value = getattr(found, wanted.figure)
+        print(
+            f"    {name}: {wanted.figure} {value:.3g}, {found.samples_per_s:,.1f} samples/s, {found.step_s_mean:.4f} s"
+        )
+        print(goal(value is not None and value >= wanted.least, f"{wanted.figure} >= {wanted.least}"))
+    ratio, seconds = gpu.unet3d_ratio()
+    print(f"    UNet3D 128^3 step over the plainest loop's: {ratio:.3f} ({seconds:.4f} s)")
+    print(goal(ratio <= MAX_STEP_RATIO, f"<= {MAX_STEP_RATIO}"))
 
 
 def print_startup(folder: Path) -> None:

@@ -20,8 +20,11 @@ from storage.kinds import IMAGE, decode_one, sample_rng
 from storage.loaders import Batch
 from storage.loaders.torch import TorchLoader
 from storage.spec import DataSpec
+from workloads.layout import Layout
 from workloads.parallel.apply import StepClock, Training, prepare
+from workloads.precision import Scaler
 from workloads.resnet50 import WORKLOAD
+from workloads.spec import ComputeSpec
 
 BATCH = 8
 STEPS = 4
@@ -113,7 +116,9 @@ def direct_cost_us(folder: Path) -> float:
             clock.mark(part)
         return zero
 
-    stepper = Stepper(Training(step, dict), HostClock(), Heartbeat(folder, 0))
+    optimizer = torch.optim.SGD([torch.nn.Parameter(zero)])
+    training = Training(step, dict, [], optimizer, Scaler("fp32", torch.device("cpu")))
+    stepper = Stepper(training, HostClock(), Heartbeat(folder, 0))
     start = time.perf_counter()
     stepper.run(lambda: batch, DIRECT_STEPS)
     return (time.perf_counter() - start) / DIRECT_STEPS * 1e6
@@ -125,7 +130,7 @@ def measure(files: Path) -> tuple[dict[str, Ratio], float, float]:
     torch.manual_seed(0)
     model = WORKLOAD.build(VARIANT)
     device = torch.device("cpu")
-    training = prepare(WORKLOAD, model, "none", "fp32", device)
+    training = prepare(WORKLOAD, model, Layout("none"), ComputeSpec(), device, BATCH)
     batch = WORKLOAD.synthetic(VARIANT, BATCH, device)
     pair = (batch["image"], batch["label"])
     with tempfile.TemporaryDirectory() as name:

@@ -91,14 +91,19 @@ def demo(
 @app.command()
 def trial(
     spec: Annotated[Path, typer.Argument(help="A trial (YAML): what stands under `base` in a sweep.")],
-    validate: Annotated[bool, typer.Option("--validate", help="Only say whether it can run here.")] = False,
+    validate: Annotated[
+        bool, typer.Option("--validate", help="Run nothing: say whether it is legal, what a rank holds and sends.")
+    ] = False,
+    check_loss: Annotated[
+        bool, typer.Option("--check-loss", help="Train a few steps, and compare with one process.")
+    ] = False,
     overrides: Overrides = None,
     format: Annotated[PlainFormat, typer.Option("--format", help="json prints the record.")] = PlainFormat.table,
 ) -> None:
     """Run one trial and print it; one rank runs in this process, so that a debugger can follow it."""
     from benchsuite import runner
 
-    raise typer.Exit(runner.trial(spec, validate, overrides or [], format))
+    raise typer.Exit(runner.trial(spec, validate, check_loss, overrides or [], format))
 
 
 @app.command("list")

@@ -42,7 +42,7 @@ def asked(workload: str, variant: str, format: str, shard_samples: int | None, o
         UserError: a name that is unknown, a format that does not store such samples, an option that it does not have.
     """
     named = sorted({*SAMPLES, *workloads.names(workloads.WORKLOADS, "benchsuite.workloads")})
-    if workload not in named:
+    if workload not in named and ":" not in workload:
         raise refuse("--workload", workload, named)
     kind, variants = _samples_of(workload)
     if variant not in variants:

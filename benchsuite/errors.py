@@ -2,9 +2,12 @@
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
+
+ALTERNATIVES = ("str", "Parallelism", "constrained-int", "literal['auto']")
+"""How pydantic calls what a field may be, where it may be several things."""
 
 
 class UserError(ValueError):
@@ -38,11 +41,32 @@ def refuse(what: str, given: object, allowed: Iterable[str], not_yet: Iterable[s
 def dotted_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
     """Every key of a model, nested ones with dots."""
     keys: list[str] = []
-    for name, field in model.model_fields.items():
+    own = [name for name in model.model_fields if name in model.__annotations__]
+    for name in [*own, *(name for name in model.model_fields if name not in own)]:
         keys.append(prefix + name)
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            keys += dotted_keys(field.annotation, f"{prefix}{name}.")
+        annotation = model.model_fields[name].annotation
+        for part in (annotation, *get_args(annotation)):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                keys += dotted_keys(part, f"{prefix}{name}.")
     return keys
+
+
+def _first(error: ValidationError) -> dict[str, Any]:
+    """The problem to tell: an unknown key, else the first; of a field's alternatives the one that was meant.
+
+    Where a field is a word or a mapping, pydantic tells what is wrong with each, and names them in the location.
+    """
+    errors: list[dict[str, Any]] = []
+    for found in error.errors():
+        loc = tuple(part for part in found["loc"] if part not in ALTERNATIVES)
+        meant = isinstance(found["input"], str) or found["loc"][-1:] != ("str",) or not _errors_below(error, loc)
+        errors += [{**found, "loc": loc}] if meant else []
+    return next((found for found in errors if found["type"] == "extra_forbidden"), errors[0])
+
+
+def _errors_below(error: ValidationError, loc: tuple[Any, ...]) -> bool:
+    """Whether there are problems with keys below a location."""
+    return any(found["loc"][: len(loc)] == loc and len(found["loc"]) > len(loc) + 1 for found in error.errors())
 
 
 def one_line(error: ValidationError, model: type[BaseModel], not_yet: Mapping[str, Iterable[str]]) -> UserError:
@@ -50,8 +74,7 @@ def one_line(error: ValidationError, model: type[BaseModel], not_yet: Mapping[st
 
     `not_yet` maps dotted keys to values that later versions will accept.
     """
-    errors = error.errors()
-    first = next((found for found in errors if found["type"] == "extra_forbidden"), errors[0])
+    first = _first(error)
     key = ".".join(str(part) for part in first["loc"])
     given: Any = first["input"]
     if first["type"] == "extra_forbidden":

@@ -63,6 +63,8 @@ def _word(key: str, value: Any) -> str:
     name = key.rpartition(".")[2]
     if key == "parallelism" and value == "none":
         return ""
+    if isinstance(value, Mapping):
+        return " ".join(name if inner is True else f"{name} {inner}" for name, inner in value.items())
     unit = {"world_size": "rank", "num_workers": "worker"}.get(name)
     if unit is None:
         return f"{name} {value}" if isinstance(value, int | float) else str(value)
@@ -252,11 +254,16 @@ def resolve(spec: TrialSpec, machine: Machine, largest_world_size: int, varied: 
     defaults = {name: field.default for name, field in type(spec.data).model_fields.items()}
     keys = unused.get(spec.data.source, [key for key in data if key != "source"])
     data |= {key: defaults[key] for key in keys}
+    name = spec.workload
+    if ":" in name:
+        path, _, attribute = name.rpartition(":")
+        name = f"{Path(path).expanduser().absolute()}:{attribute}"
     if data["root"] is not None:
         data["root"] = str(Path(data["root"]).expanduser().absolute())
     device = spec.device if spec.device != "auto" else ("cuda" if machine.cuda_devices else "cpu")
     resolved = spec.model_copy(
         update={
+            "workload": name,
             "data": type(spec.data).model_validate(data),
             "device": device,
             "world_size": spec.ranks,
@@ -276,18 +283,32 @@ def _find_dataset(spec: TrialSpec) -> tuple[Path | None, Manifest | None]:
     return folder, read_manifest(folder) if is_dataset(folder) else None
 
 
+def workload_of(spec: TrialSpec) -> Workload:
+    """A spec's workload, which has its variant.
+
+    Raises:
+        UserError: it has not, or is no workload at all.
+    """
+    workload = workloads.load(workloads.WORKLOADS, spec.workload, "benchsuite.workloads")
+    if not isinstance(workload, Workload):
+        raise UserError(f"workload {spec.workload!r} is {type(workload).__name__}, not a workloads.workload.Workload")
+    if spec.variant not in workload.variants:
+        raise refuse(f"variant of {spec.workload}", spec.variant, workload.variants)
+    return workload
+
+
 def why_illegal(point: Point, machine: Machine) -> str | None:
     """Why a point cannot run on this machine with this dataset, with the arithmetic; None where it can."""
     spec = point.spec
-    workload: Workload = workloads.load(workloads.WORKLOADS, spec.workload, "benchsuite.workloads")
-    if spec.variant not in workload.variants:
-        raise refuse(f"variant of {spec.workload}", spec.variant, workload.variants)
+    workload = workload_of(spec)
     try:
         layout = spec.layout
     except LayoutError as error:
         return str(error)
     if spec.device == "cuda" and spec.ranks > machine.cuda_devices:
         return f"{spec.ranks} ranks > {machine.cuda_devices} CUDA devices that torch can use here"
+    if spec.batch_size == "auto" and spec.device != "cuda":
+        return f"batch_size auto fills a CUDA device's memory, device is {spec.device}"
     if spec.global_batch_size is not None and spec.global_batch_size % layout.dp:
         return f"global_batch_size {spec.global_batch_size} is not a multiple of {layout.dp} data-parallel ranks"
     illegal = problem(workload, workload.variants[spec.variant], layout, spec, spec.rank_batch, spec.device)

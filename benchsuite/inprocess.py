@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from benchsuite.autobatch import fitted
 from benchsuite.errors import UserError
 from benchsuite.failure import failed_result, is_plain
 from benchsuite.grid import Point, resolve, why_illegal
@@ -49,8 +50,8 @@ def run(spec: TrialSpec | Mapping[str, Any]) -> TrialRecord:
 
 
 def fits_one_process(point: Point) -> bool:
-    """Whether a trial has one rank and forms no process group, which could not be left again."""
-    return point.spec.parallelism == "none"
+    """Whether a trial has one rank and forms no process group, which could not be left again; and a batch."""
+    return point.spec.parallelism == "none" and point.spec.batch_size != "auto"
 
 
 def run_point(point: Point) -> TrialRecord:
@@ -93,7 +94,8 @@ def _torch_settings_kept() -> Iterator[None]:
 
 def run_forked(point: Point) -> TrialRecord:
     """Run a trial's ranks as processes of their own, outside of any store."""
-    attempt = new_attempt(point, "default", 0, "trial", None)
     with tempfile.TemporaryDirectory(prefix="benchsuite-") as name, load_launcher("auto") as launcher:
+        point = fitted(point, launcher)
+        attempt = new_attempt(point, "default", 0, "trial", None)
         outcome = launcher.run(point.spec, point.dataset, Path(name), lambda progress: None)
         return conclude(attempt, outcome, Path(name))[0]

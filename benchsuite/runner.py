@@ -1,5 +1,6 @@
 """The verbs that run trials: sweep, demo, trial."""
 
+import json
 import signal
 import sys
 import threading
@@ -27,7 +28,7 @@ from benchsuite.options import (
 )
 from benchsuite.progress import SweepDisplay, finished_line
 from benchsuite.show import section_table
-from benchsuite.spec import check_session, parse_sweep, trial_id
+from benchsuite.spec import check_session, parse_sweep, parse_trial, trial_id
 from results.record import TrialRecord
 from results.report.sections import section_of
 from results.report.tables import COLUMNS, as_table, points_in_words
@@ -184,20 +185,18 @@ def demo(folder: Path, store_path: Path, session: str, samples: int) -> int:
     return _run(plan, store, session, frozenset(), load_launcher("auto"), show=True)
 
 
-def trial(spec: Path, validate: bool, overrides: list[str], format: PlainFormat) -> int:
+def trial(spec: Path, validate: bool, check_loss: bool, overrides: list[str], format: PlainFormat) -> int:
     """Run one trial outside of any store; several ranks are forked, one runs in this process."""
     from benchsuite import inprocess
 
-    given = grid.read_yaml(spec)
-    if "base" in given:
-        raise UserError(f"{spec}: a sweep file; use `benchsuite sweep`, or give what stands under `base`")
-    value = grid.override({"base": given}, overrides)
-    if value["grid"]:
-        raise UserError(f"-o {next(iter(value['grid']))}: a trial has one value, not a list")
-    point = inprocess.plan_trial(value["base"])
+    value = _trial_values(spec, overrides)
     if validate:
-        typer.echo(f"ok: {point.point_id} can run here: {point.spec.model_dump_json(exclude_defaults=True)}")
-        return OK
+        from benchsuite.validate import validate as examine
+
+        return examine(parse_trial(value), format)
+    if check_loss:
+        return _check_loss(inprocess.plan_trial({**value, "data": {"source": "synthetic"}}), format)
+    point = inprocess.plan_trial(value)
     record = inprocess.run_point(point) if inprocess.fits_one_process(point) else inprocess.run_forked(point)
     if format is PlainFormat.json:
         typer.echo(record.model_dump_json(indent=1))
@@ -209,3 +208,27 @@ def trial(spec: Path, validate: bool, overrides: list[str], format: PlainFormat)
         console().print(as_table(rows(trial_frame([record])), COLUMNS))
         typer.echo(finished_line(record), err=True)
     return OK if record.status == "ok" else SOME_FAILED
+
+
+def _check_loss(point: grid.Point, format: PlainFormat) -> int:
+    from benchsuite import losscheck
+
+    found = losscheck.check_loss(point)
+    typer.echo(json.dumps(found, indent=1) if format is PlainFormat.json else losscheck.in_words(point, found))
+    return OK if found["equal"] else SOME_FAILED
+
+
+def _trial_values(spec: Path, overrides: list[str]) -> dict[str, Any]:
+    """What a trial's file and the overrides say.
+
+    Raises:
+        UserError: a sweep's file, or an override that is a list.
+    """
+    given = grid.read_yaml(spec)
+    if "base" in given:
+        raise UserError(f"{spec}: a sweep file; use `benchsuite sweep`, or give what stands under `base`")
+    value = grid.override({"base": given}, overrides)
+    if value["grid"]:
+        raise UserError(f"-o {next(iter(value['grid']))}: a trial has one value, not a list")
+    base: dict[str, Any] = value["base"]
+    return base

@@ -34,7 +34,16 @@ from results.store import ResultsStore
 
 UNLIMITED_WIDTH = 2000
 """Nothing is cut or wrapped where output is not a terminal."""
-DROPPED_FIRST = ("= load+h2d+fwd+bwd+exch+upd", "caveats", "from storage", "MB/s", "samples/s", "ms/step", "trial")
+DROPPED_FIRST = (
+    "= load+h2d+fwd+bwd+exch+upd",
+    "caveats",
+    "from storage",
+    "MB/s",
+    "tokens/s",
+    "samples/s",
+    "ms/step",
+    "trial",
+)
 """Columns that a narrow terminal does without, in this order."""
 
 

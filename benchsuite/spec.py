@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -47,7 +47,7 @@ class MeasureSpec(BaseModel):
 class TrialSpec(ComputeSpec):
     """One point of the grid. `grid.resolve` fills what is left to the machine."""
 
-    workload: str = Field(description="a name of workloads.WORKLOADS")
+    workload: str = Field(description="a name of workloads.WORKLOADS, or path/to/file.py:WORKLOAD")
     variant: str = Field("reference", description="tiny (seconds on one CPU core) ... reference")
     data: DataSpec = Field(default_factory=DataSpec)
     device: str = Field("auto", description="auto | cpu | cuda")
@@ -57,7 +57,9 @@ class TrialSpec(ComputeSpec):
     world_size: int | None = Field(None, ge=1, description="ranks; default: the product of the degrees")
     nodes: None = Field(None, description="with ranks_per_node instead of world_size (not yet)")
     ranks_per_node: None = None
-    batch_size: int | None = Field(None, ge=1, description="samples per data-parallel rank and step")
+    batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
+        None, description="samples per data-parallel rank and step; auto: the largest that fits a CUDA device"
+    )
     global_batch_size: int | None = Field(
         None, ge=1, description="samples of all ranks per step, instead of batch_size"
     )
@@ -103,7 +105,17 @@ class TrialSpec(ComputeSpec):
     @property
     def rank_batch(self) -> int:
         """Samples per data-parallel rank and step."""
+        if self.batch_size == "auto":
+            return self.batch_unit
         return self.batch_size if self.batch_size is not None else (self.global_batch_size or 0) // self.data_ranks
+
+    @property
+    def batch_unit(self) -> int:
+        """What a rank's batch must be a multiple of: the pieces it is cut into."""
+        try:
+            return self.grad_accum * self.layout.microbatches
+        except LayoutError:
+            return self.grad_accum
 
     @property
     def global_batch(self) -> int:
@@ -137,10 +149,7 @@ def check_names(spec: TrialSpec) -> None:
         UserError: with what was given, what is allowed and the nearest match.
     """
     workload_names = workloads.names(workloads.WORKLOADS, "benchsuite.workloads")
-    if ":" in spec.workload:
-        known = ", ".join(workload_names)
-        raise UserError(f"workload {spec.workload!r}: files are not yet supported; allowed: {known}")
-    if spec.workload not in workload_names:
+    if spec.workload not in workload_names and ":" not in spec.workload:
         raise refuse("workload", spec.workload, workload_names, workloads.WORKLOADS_NOT_YET)
     if isinstance(spec.parallelism, str) and spec.parallelism not in (*workloads.MODES, *COMPOSED):
         raise refuse("parallelism", spec.parallelism, workloads.MODES, workloads.MODES_NOT_YET)

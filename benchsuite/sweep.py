@@ -4,11 +4,12 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn, Protocol
 
+from benchsuite.autobatch import fitted
 from benchsuite.errors import UserError
 from benchsuite.grid import Plan, Point
 from benchsuite.launch import Launcher, Outcome
@@ -100,11 +101,18 @@ def run(
     """
     record_skipped(plan, store, session)
     records = []
+    sizes: dict[str, Point] = {}
     with terminable():
         for number, item in enumerate(todo):
             attempt = _attempt(plan, item, session)
             watcher.started(attempt, number, len(todo))
-            record = run_one(attempt, store, launcher, watcher.progress)
+            try:
+                sized = sizes.setdefault(
+                    item.point.point_id, fitted(sizes.get(item.point.point_id, item.point), launcher)
+                )
+                record = run_one(replace(attempt, point=sized), store, launcher, watcher.progress)
+            except UserError as error:
+                record = store.append(attempt.record("failed", reason=str(error)))
             watcher.finished(record)
             records.append(record)
     return records

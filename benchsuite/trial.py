@@ -26,7 +26,7 @@ from storage.loaders import Batch
 from workloads import WorkloadError
 from workloads.flops import count
 from workloads.parallel.account import account
-from workloads.parallel.apply import prepare
+from workloads.parallel.apply import Training, prepare
 from workloads.precision import set_float32
 from workloads.spec import Variant
 from workloads.workload import Workload
@@ -46,20 +46,18 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
     resident = _prepare_cache(spec, dataset, me, rendezvous)
 
     heart.phase("load")
-    built_s = time.perf_counter()
     workload: Workload = workloads.load(workloads.WORKLOADS, spec.workload, "benchsuite.workloads")
+    opening_s = time.perf_counter()
     feed = _open_feed(spec, workload, dataset, me, device) if dataset else None
     keep.append(feed)
     batch = _kept(feed(), spec.data.pin_memory and device.type == "cuda") if feed else None
-    first_batch_s = time.perf_counter() - built_s if feed else None
+    first_batch_s = time.perf_counter() - opening_s if feed else None
     if spec.layout.needs_group:
         _join(rendezvous, me, device, spec.measure.timeout_s)
 
     heart.phase("build")
-    torch.manual_seed(spec.measure.seed)
     variant = workload.variants[spec.variant]
-    model = workload.build(variant).to(device)
-    training = prepare(workload, model, spec.layout, spec, device, spec.global_batch)
+    training = _build(spec, workload, variant, device)
     keep.append(training)
     if batch is None:
         batch = workload.synthetic(variant, spec.rank_batch, device)
@@ -93,6 +91,13 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
         tokens_per_sample=variant.sample.get("seq_len"),
         device_name=torch.cuda.get_device_name(device) if device.type == "cuda" else None,
     )
+
+
+def _build(spec: TrialSpec, workload: Workload, variant: Variant, device: torch.device) -> Training:
+    """The model with the seed's weights, the same on all ranks, spread over them."""
+    torch.manual_seed(spec.measure.seed)
+    model = workload.build(variant).to(device)
+    return prepare(workload, model, spec.layout, spec, device, spec.global_batch)
 
 
 def _flops(workload: Workload, variant: Variant) -> dict[str, Any] | None:

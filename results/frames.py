@@ -25,6 +25,8 @@ STEP = (
 )
 OF_A_TRIAL = ("trial_id", "record_id", "repeat", "caveats", "caveat_details")
 VERDICT = ("bottleneck", "bottleneck_evidence")
+IN_WORDS = {*VERDICT, "flops_convention"}
+"""Figures that are no numbers."""
 UNSTABLE_SPREAD = 0.10
 """Repeats whose throughput spreads by more than this share of its median are flagged `unstable`."""
 

@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from benchsuite import run
 from benchsuite.cli import run_command
+from benchsuite.errors import UserError
 from benchsuite.grid import _check_keys
 from benchsuite.spec import parse_sweep, parse_trial
+from workloads import WorkloadError
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -66,3 +69,33 @@ def test_the_exit_codes_in_the_readme() -> None:
         options.INTERRUPTED,
     ):
         assert re.search(rf"\b{code}\b", README)
+
+
+def test_the_model_in_the_readme_trains(tmp_path: Path) -> None:
+    """As long as promised, and as it stands there."""
+    (block,) = [text for text in re.findall(r"```python\n(.*?)```", README, re.S) if "WORKLOAD = Workload(" in text]
+    assert len([line for line in block.splitlines() if line.strip()]) <= 30
+    file = tmp_path / "my_model.py"
+    file.write_text(block)
+    spec = {"workload": f"{file}:WORKLOAD", "variant": "tiny", "batch_size": 4, "data": {"source": "synthetic"}}
+    record = run({**spec, "measure": {"steps": 4, "warmup_steps": 1}})
+    assert (record.status, record.reason) == ("ok", None)
+    assert record.figures.final_loss is not None and 5 < record.figures.final_loss < 9
+    assert record.figures.parameters == 3 * 32 * 49 + 32 + 32 * 1000 + 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("gone.py:WORKLOAD", "is no Python file"),
+        ("empty.py:WORKLOAD", "no WORKLOAD in"),
+        ("broken.py:WORKLOAD", "cannot be run: ZeroDivisionError"),
+        ("number.py:WORKLOAD", "is int, not a workloads.workload.Workload"),
+    ],
+)
+def test_mistakes_in_a_model_of_ones_own_are_told_in_one_line(tmp_path: Path, name: str, words: str) -> None:
+    for file, text in (("empty", ""), ("broken", "1 / 0"), ("number", "WORKLOAD = 5")):
+        (tmp_path / f"{file}.py").write_text(text)
+    with pytest.raises((UserError, WorkloadError)) as caught:
+        run({"workload": f"{tmp_path / name}", "batch_size": 4, "data": {"source": "synthetic"}})
+    assert words in str(caught.value) and "\n" not in str(caught.value)

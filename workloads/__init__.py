@@ -1,12 +1,16 @@
 """What is trained, and how it is spread over ranks. Knows nothing of files.
 
 A registry maps a name to "module:ATTR". Third parties add to WORKLOADS through the entry point group
-`benchsuite.workloads`.
+`benchsuite.workloads`, or name a file of their own: `path/to/file.py:WORKLOAD`.
 """
 
 import pkgutil
+import sys
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any
 
 
@@ -22,6 +26,7 @@ WORKLOADS: Mapping[str, str] = {
 }
 MODES: Mapping[str, str] = {
     "none": "workloads.parallel.data:alone",
+    "data_parallel": "workloads.parallel.data:data_parallel",
     "ddp": "workloads.parallel.data:ddp",
     "zero1": "workloads.parallel.data:zero1",
     "zero2": "workloads.parallel.data:zero2",
@@ -31,7 +36,7 @@ MODES: Mapping[str, str] = {
     "pp": "workloads.parallel.pipeline:pp",
     "ep": "workloads.parallel.expert:ep",
 }
-WORKLOADS_NOT_YET = ()
+WORKLOADS_NOT_YET: tuple[str, ...] = ()
 MODES_NOT_YET = ("cp",)
 
 
@@ -39,6 +44,33 @@ def names(registry: Mapping[str, str], group: str = "") -> list[str]:
     """The names of a registry, with those that installed packages add through the entry point `group`."""
     extra = {entry.name for entry in entry_points(group=group)} if group else set()
     return sorted({*registry, *extra})
+
+
+@cache
+def from_file(name: str) -> Any:
+    """The object in a user's own file, given as `path/to/file.py:NAME`.
+
+    Raises:
+        WorkloadError: no such file, it cannot be run, or there is nothing of that name in it.
+    """
+    path, _, attribute = name.rpartition(":")
+    file = Path(path)
+    if not file.is_file() or file.suffix != ".py":
+        raise WorkloadError(f"workload {name!r}: {path} is no Python file; write path/to/file.py:WORKLOAD")
+    spec = spec_from_file_location(f"benchsuite_workload_{file.stem}", file)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses and pickling look a class's module up by name
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise WorkloadError(f"workload {name!r}: {path} cannot be run: {type(error).__name__}: {error}") from error
+    if not hasattr(module, attribute):
+        found = [word for word in vars(module) if word.isupper()]
+        raise WorkloadError(
+            f"workload {name!r}: no {attribute} in {path}; capitals there: {', '.join(found) or 'none'}"
+        )
+    return getattr(module, attribute)
 
 
 def load(registry: Mapping[str, str], name: str, group: str = "") -> Any:
@@ -50,6 +82,8 @@ def load(registry: Mapping[str, str], name: str, group: str = "") -> Any:
     """
     if name in registry:
         return pkgutil.resolve_name(registry[name])
+    if registry is WORKLOADS and ":" in name:
+        return from_file(name)
     for entry in entry_points(group=group) if group else ():
         if entry.name == name:
             try:

@@ -7,6 +7,7 @@ from workloads.spec import Parallelism, Schedule
 
 NAMED_DEGREES: Mapping[str, Mapping[str, int]] = {
     "none": {},
+    "data_parallel": {},
     "ddp": {"zero": 0},
     "zero1": {"zero": 1},
     "zero2": {"zero": 2},
@@ -15,6 +16,7 @@ NAMED_DEGREES: Mapping[str, Mapping[str, int]] = {
 }
 """Names that spread data; `tp`, `pp` and `ep` take every rank."""
 COMPOSED = ("tp_pp", "3d")
+ONE_RANK = ("none", "data_parallel")
 STAGES_PER_RANK: Mapping[Schedule, int] = {"interleaved": 2, "zero_bubble": 2}
 """Pipeline stages that a rank holds; 1 for others."""
 
@@ -83,10 +85,10 @@ def layout_of(parallelism: str | Parallelism, world_size: int | None) -> Layout:
     ranks = world_size or 1
     if parallelism in COMPOSED:
         raise LayoutError(f"parallelism {parallelism} needs its degrees, such as {{tp: 2, pp: 2}}")
-    if parallelism == "none" and ranks != 1:
-        raise LayoutError(f"parallelism none has 1 rank, world_size is {ranks}")
+    if parallelism in ONE_RANK and ranks != 1:
+        raise LayoutError(f"parallelism {parallelism} has 1 rank, world_size is {ranks}")
     degrees: Mapping[str, int] = NAMED_DEGREES.get(parallelism) or {parallelism: ranks}
-    if parallelism in ("none", "ddp"):
+    if parallelism in (*ONE_RANK, "ddp"):
         return Layout(parallelism, dp=ranks)
     return _of_degrees(Parallelism(**degrees), ranks, parallelism)  # type: ignore[arg-type]
 

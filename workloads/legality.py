@@ -24,6 +24,7 @@ def problem(
         _sharding_problems(layout),
         _technique_problems(workload, layout, compute, rank_batch),
         _precision_problems(layout, compute, device),
+        _device_problems(layout, device),
     )
     return next((reason for reasons in every for reason in reasons), None)
 
@@ -120,6 +121,11 @@ def _technique_problems(workload: Workload, layout: Layout, compute: ComputeSpec
         yield f"compile with tp {layout.tp}: the first block is given a tensor that is still under way"
     if layout.ep > 1 and compute.compile:
         yield "compile with ep: how many tokens travel differs from step to step"
+
+
+def _device_problems(layout: Layout, device: str) -> Iterator[str]:
+    if layout.name == "data_parallel" and device != "cuda":
+        yield f"data_parallel cuts batches over the CUDA devices of one process, device is {device}"
 
 
 def _precision_problems(layout: Layout, compute: ComputeSpec, device: str) -> Iterator[str]:

@@ -28,6 +28,8 @@ class Column:
     heading: str
     cell: Callable[[Row], str]
     right: bool = True
+    optional: bool = False
+    """Left out, also in Markdown, where no row has anything in it."""
 
 
 def is_missing(value: Any) -> bool:
@@ -53,7 +55,9 @@ def step_parts(row: Row) -> str:
     parts: list[Any] = [row.get(name) for name in PARTS]
     if all(is_missing(part) for part in parts):
         return ABSENT
-    return "+".join(ABSENT if is_missing(part) else f"{part * 1e3:.1f}" for part in parts)
+    text = "+".join(ABSENT if is_missing(part) else f"{part * 1e3:.1f}" for part in parts)
+    bubble: Any = row.get("bubble_s")
+    return text if is_missing(bubble) else f"{text}+{bubble * 1e3:.1f} bubble"
 
 
 def from_storage(row: Row) -> str:
@@ -98,6 +102,8 @@ COLUMNS = (
     Column("point", lambda row: str(row["label"]), right=False),
     Column("AU", lambda row: number(row, "au")),
     Column("samples/s", lambda row: number(row, "samples_per_s", digits=0)),
+    Column("tokens/s", lambda row: number({**row, "repeats": 1}, "tokens_per_s", digits=0), optional=True),
+    Column("MFU", lambda row: number(row, "mfu"), optional=True),
     Column("MB/s", lambda row: number({**row, "repeats": 1}, "io_bytes_per_s", 1e-6, 1)),
     Column("from storage", from_storage),
     Column("ms/step", lambda row: number({**row, "repeats": 1}, "step_s_mean", 1e3, 1)),
@@ -134,6 +140,11 @@ def _plain(value: Any) -> Any:
 
 def as_markdown(found: Sequence[Row], columns: Sequence[Column]) -> str:
     """A pipe table."""
+    columns = [
+        column
+        for column in columns
+        if not column.optional or any(column.cell(row) not in ("", ABSENT) for row in found)
+    ]
     lines = [
         "| " + " | ".join(_cell(column.heading) for column in columns) + " |",
         "|" + "|".join("---:" if column.right else "---" for column in columns) + "|",

@@ -28,6 +28,16 @@ def test_parts_are_the_time_between_marks(times: list[float]):
     assert (found.start_s, found.end_s) == (100.0, 108.0)
 
 
+def test_a_part_marked_twice_in_a_step_counts_in_all_and_a_missing_one_is_zero(times: list[float]):
+    times += [float(number) for number in range(8)]
+    host = HostClock()
+    host.start()
+    for part in ("load", "forward", "exchange", "forward", "load", "forward", "update"):
+        host.mark(part)
+    found = host.stop().parts
+    assert found == {"load": [1.0, 1.0], "forward": [2.0, 1.0], "exchange": [1.0, 0.0], "update": [0.0, 1.0]}
+
+
 def test_parts_add_up_to_the_block(times: list[float]):
     times += [0.0, 0.125, 0.5, 0.75, 1.0, 1.5, 2.25]
     host = HostClock()
@@ -39,7 +49,7 @@ def test_parts_add_up_to_the_block(times: list[float]):
 
 
 def test_parts_keep_their_order(times: list[float]):
-    times += [float(number) for number in range(7)]
+    times += [float(number) for number in range(len(clock.PARTS) + 1)]
     host = HostClock()
     host.start()
     for part in clock.PARTS:

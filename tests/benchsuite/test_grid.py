@@ -130,7 +130,7 @@ class TestFiles:
             ({"base": {}}, ["'workload' is missing"]),
             ({"grid": {"workload": ["resnet51"]}}, ["workload 'resnet51'", "nearest: resnet50"]),
             ({"grid": {"variant": ["tinny"]}}, ["variant", "'tinny'", "nearest: tiny"]),
-            ({"grid": {"precision": ["fp32", "fp16"]}}, ["precision 'fp16'", "not yet supported"]),
+            ({"grid": {"precision": ["fp32", "fp8"]}}, ["precision 'fp8'", "not yet supported"]),
         ],
     )
     def test_mistakes(self, change: dict[str, Any], words: list[str]):

@@ -89,6 +89,51 @@ def test_every_format_with_every_loader(bench: Bench, dataset_root: Path) -> Non
     assert len({record["dataset"]["dataset_id"] for record in records}) == 1
 
 
+def test_every_mode_of_the_example_sweep(bench: Bench) -> None:
+    """Ten ways to spread one model: the same loss, the parts of a step, memory and messages of each."""
+    steps = ["threads_per_rank=1", "measure.steps=4", "measure.warmup_steps=1", "measure.repeats=1"]
+    overrides = [word for text in ["variant=nano", *steps] for word in ("-o", text)]
+    code, _, err = bench.sweep(Path(benchsuite.__file__).parent / "sweeps" / "parallelism.yaml", *overrides)
+    assert code == 0, err
+    records = {record["label"]: record for record in bench.records()}
+    assert len(records) == 10 and "pp 2 schedule zero_bubble microbatches 4" in records
+    losses = [record["figures"]["final_loss"] for record in records.values()]
+    assert losses == pytest.approx([losses[0]] * len(losses), rel=1e-3)
+    for label, record in records.items():
+        figures = record["figures"]
+        assert record["status"] == "ok", record["reason"]
+        assert (figures["bubble_s"] is not None) == label.startswith("pp"), label
+        assert (figures["exchange_s"] is not None) != label.startswith("pp"), label
+        assert figures["wire_bytes_per_step"] > 0 and figures["tokens_per_s"] > 0
+        assert figures["mfu"] is None, "no peak of this device is known"
+        assert figures["tflops_per_device"] > 0
+    sharded, whole = records["fsdp"]["figures"], records["ddp"]["figures"]
+    assert sharded["weights_bytes"] == pytest.approx(whole["weights_bytes"] / 2, rel=0.01)
+
+
+@pytest.mark.parametrize(("workload", "form"), [("unet3d", "hdf5"), ("bert", "lmdb"), ("gpt_neox", "tokens")])
+def test_every_model_trains_from_its_data(bench: Bench, tmp_path: Path, workload: str, form: str) -> None:
+    root = tmp_path / "data"
+    making = ["--workload", workload, "--variant", "tiny", "--format", form, "--samples", "128"]
+    code, _, err = bench.run("data", "generate", str(root / form), *making)
+    assert code == 0, err
+    base = {
+        "workload": workload,
+        "variant": "tiny",
+        "data": {"root": str(root), "format": form, "num_workers": 1},
+        "parallelism": "ddp",
+        "world_size": 2,
+        "batch_size": 2,
+        "measure": {"steps": 8, "warmup_steps": 1, "repeats": 1},
+    }
+    code, _, err = bench.sweep(bench.write({"name": workload, "base": base}))
+    assert code == 0, err
+    (record,) = bench.records()
+    assert record["status"] == "ok", record["reason"]
+    check_figures(record)
+    assert record["figures"]["io_bytes_per_s"] > 0 and record["figures"]["final_loss"] > 0
+
+
 def test_what_cannot_be_read_is_skipped_with_its_reason(bench: Bench, dataset_root: Path) -> None:
     base = {
         "workload": "resnet50",

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from results.frames import flatten, median_interval, trial_frame
+from results.frames import IN_WORDS, flatten, median_interval, trial_frame
 from results.record import Figures, TrialRecord
 from results.store import ResultsStore
 from tests.results.made import made_record
@@ -224,5 +224,5 @@ def test_interval_of_one_campaign_is_that_of_its_ranks():
 
 def test_every_numeric_figure_has_a_range(tmp_path: Path):
     frame = by_point(tmp_path, [made_record()])
-    numeric = set(Figures.model_fields) - {"bottleneck", "bottleneck_evidence"}
+    numeric = set(Figures.model_fields) - IN_WORDS
     assert {f"{name}_{end}" for name in numeric for end in ("min", "max", "low", "high")} <= set(frame.columns)

@@ -105,6 +105,16 @@ class TestNone:
         assert losses[-1] < 0.6 * losses[0]
         assert {value.dtype for value in training.gather_state().values()} == {torch.float32, torch.int64}
 
+    def test_data_parallel_without_devices_is_the_model_itself(self) -> None:
+        torch.manual_seed(0)
+        model = WORKLOAD.build(TINY)
+        twin = copy.deepcopy(model)
+        alone, threads = prepared(MODEST, model, "none"), prepared(MODEST, twin, "data_parallel")
+        for step in range(STEPS):
+            batch = microbatch(0, step)
+            assert alone.step(batch, Recorder()).item() == threads.step(batch, Recorder()).item()
+        assert alone.gather_state().keys() == threads.gather_state().keys()
+
     def test_gathered_state_loads_into_a_new_model(self) -> None:
         training = prepared(WORKLOAD, WORKLOAD.build(TINY), "none")
         WORKLOAD.build(TINY).load_state_dict(training.gather_state(), strict=True)

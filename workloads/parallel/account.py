@@ -170,7 +170,7 @@ def _counting(training: Training, kept: _Kept, gradients: list[int]) -> Iterator
 def account(training: Training, batch: Batch) -> Account:
     """Run one step and count; all ranks must do so."""
     kept, gradients = _Kept(), [0]
-    with _counting(training, kept, gradients) as counted:
+    with torch.compiler.set_stance("force_eager"), _counting(training, kept, gradients) as counted:
         training.step(batch, NoClock())
     held = {id(value): value for module in training.modules for value in (*module.parameters(), *module.buffers())}
     kinds = [operation for operation, _, _ in counted.found]

@@ -52,7 +52,7 @@ def spread_data(model: nn.Module, recipe: Recipe) -> Spread:
     """The recipe by which samples are spread over a layout's ranks."""
     layout = recipe.ranks.layout
     if recipe.ranks.mesh is None:
-        return data.alone(model, recipe)
+        return (data.data_parallel if layout.name == "data_parallel" else data.alone)(model, recipe)
     if layout.ep > 1:
         return expert.ep(model, recipe)
     if layout.zero == 3:
@@ -104,7 +104,7 @@ def prepare(
         tensor.tp(model, recipe)
     shape_blocks(model, workload, compute)
     spread = spread_data(model, recipe)
-    return _training(model, spread, recipe, global_batch)
+    return training_of(model, spread, recipe, global_batch)
 
 
 def to_channels_last(model: nn.Module) -> nn.Module:
@@ -119,7 +119,8 @@ def _innermost(value: Tensor) -> torch.memory_format:
     return torch.channels_last if value.ndim == 4 else torch.channels_last_3d
 
 
-def _training(model: nn.Module, spread: Spread, recipe: Recipe, global_batch: int) -> Training:
+def training_of(model: nn.Module, spread: Spread, recipe: Recipe, global_batch: int) -> Training:
+    """The training step of a model that has been spread."""
     from workloads import optim
 
     compute, device = recipe.compute, recipe.ranks.device
@@ -167,8 +168,9 @@ class _Stepping:
                 losses.append(self._backward(micro, clock, last=False))
         losses.append(self._backward(micros[-1], clock, last=True))
         self._exchange(clock)
+        loss = losses[0] if len(losses) == 1 else torch.stack(losses).mean()
         self._update(clock)
-        return torch.stack(losses).mean()
+        return loss
 
     def _backward(self, micro: Batch, clock: StepClock, last: bool) -> Tensor:
         """Forward and backward of one microbatch; its loss."""

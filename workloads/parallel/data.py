@@ -19,6 +19,15 @@ def alone(model: nn.Module, recipe: Recipe) -> Spread:
     return Spread(model)
 
 
+def data_parallel(model: nn.Module, recipe: Recipe) -> Spread:
+    """One process that cuts each batch over all its CUDA devices, by threads (torch.nn.DataParallel).
+
+    Models are copied to the devices in every step; DDP does the same work better. What the devices exchange cannot be
+    told from their computation.
+    """
+    return Spread(nn.DataParallel(model))
+
+
 def ddp(model: nn.Module, recipe: Recipe) -> Spread:
     """Replicas with averaged gradients (Li et al., "PyTorch distributed", 2020).
 

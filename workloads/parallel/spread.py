@@ -73,12 +73,12 @@ def ranks_of(layout: Layout, device: torch.device) -> Ranks:
     """The mesh of a layout over the process group, which all ranks must make together."""
     if not dist.is_initialized():
         return Ranks(layout, device)
-    mesh = _mesh(device.type, layout.pp, layout.dp_replicate, layout.dp // layout.dp_replicate, layout.tp)
+    mesh = mesh_of(device.type, layout.pp, layout.dp_replicate, layout.dp // layout.dp_replicate, layout.tp)
     return Ranks(layout, device, dist.get_rank(), mesh)
 
 
 @cache
-def _mesh(device_type: str, *shape: int) -> DeviceMesh:
+def mesh_of(device_type: str, *shape: int) -> DeviceMesh:
     """One for each shape: its process groups hold threads and connections for as long as the process lives."""
     return init_device_mesh(device_type, shape, mesh_dim_names=("pp", "dp_replicate", "dp_shard", "tp"))
 

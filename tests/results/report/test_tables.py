@@ -122,10 +122,15 @@ def test_markdown_escapes_pipes_and_line_ends():
     table = as_markdown([POINT | {"label": "a|b\nc"}, POINT], COLUMNS)
     lines = table.split("\n")
     assert len(lines) == 4
-    assert {len(cells(line)) for line in lines} == {len(COLUMNS)}
+    assert {len(cells(line)) for line in lines} == {len([column for column in COLUMNS if not column.optional])}
     assert cells(lines[2])[0] == "a\0b c"
     assert cells(lines[3])[:4] == ["files", "0.50", "123", "12.3"]
     assert cells(lines[1])[0] == "---" and cells(lines[1])[1] == "---:"
+
+
+def test_optional_columns_are_there_when_a_row_has_something_in_them():
+    heading = as_markdown([POINT, POINT | {"mfu": 0.5, "tokens_per_s": 1000.0}], COLUMNS).split("\n")[0]
+    assert cells(heading)[2:5] == ["samples/s", "tokens/s", "MFU"]
 
 
 def test_markdown_escapes_headings():

@@ -8,16 +8,23 @@ import os
 import sys
 import time
 import traceback
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from benchsuite.clock import HostClock
 from tests.workloads.parallel.cases import Asked, cases
-from workloads.parallel.check import Compared, compare, train_alone, train_spread
+from workloads.layout import Layout
+from workloads.parallel.apply import prepare
+from workloads.parallel.check import Compared, NoClock, compare, new_model, sample_batch, train_alone, train_spread
 
 CPU = torch.device("cpu")
+LATE_S, LATE_STEPS, LATE_RANK = 0.1, 4, 1
+LATE_MODES: tuple[Any, ...] = ("ddp", "zero1", "zero2", "fsdp", "tp", "ep", "pp")
+"""In a pipeline the second stage is late with gradients, and the first waits for those."""
 
 
 def run(asked: Asked, keep: list[object]) -> Compared | None:
@@ -49,6 +56,40 @@ def rank_main(rank: int, world_size: int, folder: Path, which: str) -> None:
             if "error" in found:
                 os._exit(1)
             dist.barrier()
+        if world_size == 2 and rank == 0:
+            lines.write(json.dumps({"name": "ranks that do not exchange"} | without_exchange()) + "\n")
+        for mode in LATE_MODES if world_size == 2 else ():
+            found = {"name": f"waits under {mode}"} | waiting(mode, keep)
+            lines.write(json.dumps(found) + "\n")
+        dist.barrier()
+
+
+def waiting(mode: object, keep: list[object]) -> dict[str, object]:
+    """Seconds of each part of a step, summed, when the other rank comes LATE_S late to every step."""
+    case = Asked("gpt_neox", "nano_moe" if mode == "ep" else "nano", mode, 2).case()
+    training = prepare(case.workload, new_model(case, CPU), case.layout, case.compute, CPU, case.global_batch)
+    keep.append(training)
+    batch = sample_batch(case, case.layout.place(dist.get_rank()).dp, 0, CPU)
+    training.step(batch, NoClock())
+    clock = HostClock()
+    dist.barrier()
+    clock.start()
+    for _ in range(LATE_STEPS):
+        clock.mark("load")
+        if dist.get_rank() == LATE_RANK:
+            time.sleep(LATE_S)
+            clock.mark("late")
+        training.step(batch, clock)
+    return {part: sum(seconds) for part, seconds in clock.stop().parts.items()}
+
+
+def without_exchange() -> dict[str, object]:
+    """What the comparison says of a rank that trains on its own samples alone."""
+    asked = Asked("gpt_neox", "nano", "ddp", 2)
+    together = asked.case()
+    alone = replace(together, layout=Layout("none"))
+    compared = compare(together, train_alone(alone, CPU), train_alone(together, CPU), CPU)
+    return asdict(compared) | {"equal": compared.equal}
 
 
 def main() -> None:

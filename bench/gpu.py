@@ -1,0 +1,83 @@
+"""(h) Reference variants on a CUDA device, bfloat16, compiled: utilization of its peak, and images per second."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+import workloads
+from benchsuite import run
+from results.record import Figures
+from workloads.workload import Batch, Workload
+
+STEPS = 30
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is measured, and what it should reach."""
+
+    spec: Mapping[str, Any]
+    figure: str
+    least: float
+
+
+GOALS = {
+    "GPT-NeoX, shape of pythia-1.4b": Goal(
+        {"workload": "gpt_neox", "variant": "pythia-1.4b", "batch_size": 8}, "mfu", 0.50
+    ),
+    "BERT-large": Goal({"workload": "bert", "variant": "reference", "batch_size": 64}, "mfu", 0.45),
+    "ResNet-50, channels_last": Goal(
+        {"workload": "resnet50", "variant": "reference", "batch_size": 256, "channels_last": True},
+        "samples_per_s",
+        2800,
+    ),
+}
+UNET3D = {"workload": "unet3d", "variant": "reference", "batch_size": 4, "channels_last": True, "compile": False}
+
+
+def trial(spec: Mapping[str, Any]) -> Figures:
+    """The figures of a trial on synthetic samples.
+
+    Raises:
+        RuntimeError: it failed; with its reason.
+    """
+    common = {"data": {"source": "synthetic"}, "device": "cuda", "precision": "bf16", "compile": True}
+    record = run({**common, **spec, "measure": {"steps": STEPS, "warmup_steps": 10}})
+    if record.status != "ok":
+        raise RuntimeError(record.reason)
+    return record.figures
+
+
+def plain_unet3d_step_s() -> float:
+    """Seconds of a step of the plainest loop over the same model, by CUDA events."""
+    workload: Workload = workloads.load(workloads.WORKLOADS, "unet3d")
+    device = torch.device("cuda")
+    variant = workload.variants["reference"]
+    model: nn.Module = workload.build(variant).to(device, memory_format=torch.channels_last_3d)  # type: ignore[call-overload]
+    optimizer = workload.optimizer(model.parameters())
+    batch: Batch = workload.synthetic(variant, UNET3D["batch_size"], device)  # type: ignore[arg-type]
+    batch["image"] = batch["image"].to(memory_format=torch.channels_last_3d)
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    for step in range(10 + STEPS):
+        if step == 10:
+            start.record()
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = workload.loss(model, batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / 1e3 / STEPS
+
+
+def unet3d_ratio() -> tuple[float, float]:
+    """A trial's step over the plainest loop's, and the trial's in seconds; each best of three, taken in turns."""
+    plain, ours = [], []
+    for _ in range(3):
+        plain.append(plain_unet3d_step_s())
+        ours.append(trial(UNET3D).step_s_mean or float("nan"))
+    return min(ours) / min(plain), min(ours)

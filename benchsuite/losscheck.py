@@ -1,0 +1,93 @@
+"""`benchsuite trial SPEC --check-loss`: does this trial's mode train as one process would, here, on this machine?"""
+
+import json
+import os
+import tempfile
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import FileStore  # type: ignore[attr-defined]
+from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, start_processes
+
+from benchsuite.errors import UserError
+from benchsuite.grid import Point, workload_of
+from benchsuite.spec import TrialSpec, parse_trial
+from workloads.parallel.check import Case, compare, train_alone, train_spread
+from workloads.precision import set_float32
+
+STEPS = 5
+
+
+def case_of(spec: TrialSpec) -> Case:
+    """What the check trains: the trial's model, mode and techniques on synthetic samples, for a few steps."""
+    workload = workload_of(spec)
+    variant = workload.variants[spec.variant]
+    return Case(workload, variant, spec.layout, spec, spec.rank_batch, STEPS, spec.measure.seed)
+
+
+def check_loss(point: Point) -> dict[str, Any]:
+    """Train for a few steps over the point's ranks and in one process; how far apart the two are.
+
+    Raises:
+        UserError: a rank failed; with its last words.
+    """
+    with tempfile.TemporaryDirectory(prefix="benchsuite-") as name:
+        folder = Path(name)
+        (folder / "spec.json").write_text(point.spec.model_dump_json())
+        try:
+            start_processes(  # type: ignore[no-untyped-call]
+                _rank, (str(folder),), nprocs=point.spec.ranks, start_method="spawn"
+            )
+        except (ProcessRaisedException, ProcessExitedException) as error:
+            lines = [line for line in str(error).strip().splitlines() if line.strip()]
+            raise UserError(f"the check did not finish: {lines[-1].strip()}") from error
+        found: dict[str, Any] = json.loads((folder / "found.json").read_text())
+    return found
+
+
+def _rank(rank: int, name: str) -> None:
+    """One rank of the check; rank 0 compares and leaves what it found."""
+    folder = Path(name)
+    spec = parse_trial(json.loads((folder / "spec.json").read_text()))
+    torch.set_num_threads(spec.threads_per_rank or 1)
+    set_float32(spec.precision)
+    device = torch.device("cuda", rank) if spec.device == "cuda" else torch.device("cpu")
+    if spec.layout.needs_group:
+        _join(spec, folder, rank, device)
+    case, keep = case_of(spec), []  # type: ignore[var-annotated]
+    spread = train_spread(case, device, keep)
+    if rank == 0:
+        compared = compare(case, spread, train_alone(case, device), device)
+        partial = folder / "found.partial"
+        partial.write_text(json.dumps(asdict(compared) | {"equal": compared.equal, "steps": case.steps}))
+        partial.rename(folder / "found.json")
+    if dist.is_initialized():
+        dist.barrier()
+    os._exit(0)  # unwinding DDP may hang
+
+
+def _join(spec: TrialSpec, folder: Path, rank: int, device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        store=FileStore(str(folder / "rendezvous"), spec.ranks),
+        rank=rank,
+        world_size=spec.ranks,
+        timeout=timedelta(seconds=spec.measure.timeout_s),
+    )
+
+
+def in_words(point: Point, found: dict[str, Any]) -> str:
+    """The verdict in one line."""
+    spec = point.spec
+    verdict = "ok" if found["equal"] else "NOT the same training"
+    return (
+        f"{verdict}: {spec.workload} {spec.variant}, {spec.layout.name}, {spec.ranks} ranks, {spec.precision}: over "
+        f"{found['steps']} steps losses differ from those of one process by {found['loss_difference']:.1e} at most "
+        f"(allowed: {found['tolerance']:.0e}), weights by {found['weight_difference']:.1e} of what training changed"
+    )

@@ -1,0 +1,115 @@
+"""`benchsuite trial SPEC --validate`: is it legal, where do its ranks stand, what would one of them hold and send?
+
+Nothing of this needs the devices: a layout of 512 ranks is validated on a laptop.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import typer
+
+from benchsuite.errors import UserError
+from benchsuite.grid import Point, resolve, why_illegal, workload_of
+from benchsuite.machine import Machine, this_machine
+from benchsuite.options import OK, USAGE, PlainFormat
+from benchsuite.spec import TrialSpec
+from workloads.layout import rank_map
+from workloads.parallel.account import Account
+from workloads.parallel.dry import dry_account
+
+DEFAULT_RANKS_PER_NODE = 8
+MAX_NODES_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Validated:
+    """What is known of a trial that has not run."""
+
+    point: Point
+    illegal: str | None
+    account: Account | None
+    not_counted: str | None
+    """Why there is no account."""
+    ranks_per_node: int
+
+
+def examine(spec: TrialSpec) -> Validated:
+    """Everything that can be said of a trial without its devices; without data.root, of its computation alone."""
+    machine = this_machine()
+    if spec.data.root is None and spec.data.source != "synthetic":
+        spec = spec.model_copy(update={"data": spec.data.model_copy(update={"source": "synthetic"})})
+    roomy = Machine(max(machine.cores, spec.ranks), max(machine.cuda_devices, spec.ranks))
+    point = resolve(spec, machine, spec.ranks, {})
+    per_node = machine.cuda_devices or min(spec.ranks, DEFAULT_RANKS_PER_NODE)
+    illegal = why_illegal(point, roomy)
+    if illegal:
+        return Validated(point, illegal, None, "it cannot run", per_node)
+    resolved = point.spec
+    workload = workload_of(resolved)
+    try:
+        counted = dry_account(
+            workload, workload.variants[resolved.variant], resolved.layout, resolved, resolved.rank_batch
+        )
+    except NotImplementedError as error:
+        return Validated(point, None, None, str(error), per_node)
+    return Validated(point, None, counted, None, per_node)
+
+
+def validate(spec: TrialSpec, format: PlainFormat) -> int:
+    """Print what is known; exit code 2 where the trial cannot run.
+
+    Raises:
+        UserError: it cannot, and no JSON is wanted.
+    """
+    found = examine(spec)
+    if format is PlainFormat.json:
+        typer.echo(json.dumps(_as_json(found), indent=1))
+        return USAGE if found.illegal else OK
+    if found.illegal:
+        raise UserError(f"this trial cannot run: {found.illegal}")
+    typer.echo("\n".join(_lines(found)))
+    return OK
+
+
+def _as_json(found: Validated) -> dict[str, Any]:
+    spec = found.point.spec
+    ranks = None if found.illegal else rank_map(spec.layout, found.ranks_per_node)
+    return {
+        "legal": found.illegal is None,
+        "reason": found.illegal,
+        "point_id": found.point.point_id,
+        "spec": spec.model_dump(exclude_defaults=True),
+        "rank_map": ranks,
+        "account": asdict(found.account) if found.account else None,
+        "not_counted": found.not_counted,
+    }
+
+
+def _lines(found: Validated) -> list[str]:
+    spec = found.point.spec
+    layout = spec.layout
+    lines = [
+        f"ok: {found.point.point_id} {spec.workload} {spec.variant}, {layout.name}, {spec.ranks} ranks, "
+        f"global batch {spec.global_batch}"
+    ]
+    nodes = rank_map(layout, found.ranks_per_node)
+    if spec.ranks > 1:
+        lines += [f"node {number}: {' | '.join(row)}" for number, row in enumerate(nodes[:MAX_NODES_SHOWN])]
+        lines += [f"... and {len(nodes) - MAX_NODES_SHOWN} more nodes"] if len(nodes) > MAX_NODES_SHOWN else []
+    return lines + (_account_lines(found.account) if found.account else [f"not counted: {found.not_counted}"])
+
+
+def _account_lines(account: Account) -> list[str]:
+    parts = {
+        "weights": account.weights_bytes,
+        "gradients": account.gradients_bytes,
+        "optimizer": account.optimizer_bytes,
+        "activations": account.activations_bytes,
+    }
+    held = ", ".join(f"{name} {value / 1e9:.3f}" for name, value in parts.items())
+    counts = ", ".join(f"{count} {name}" for name, count in account.collectives.items()) or "none"
+    return [
+        f"a rank holds {sum(parts.values()) / 1e9:.3f} GB: {held}; with what is unsharded for a while besides",
+        f"a rank sends {account.wire_bytes / 1e9:.3f} GB a step by ring algorithms; collectives: {counts}",
+    ]

@@ -1,0 +1,76 @@
+"""The four models on a device: every precision, compiled, channels innermost, sharded, and their figures."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from benchsuite.inprocess import plan_trial, run, run_forked
+from benchsuite.losscheck import check_loss
+from results.record import TrialRecord
+
+MODELS = {"resnet50": 8, "unet3d": 2, "bert": 8, "gpt_neox": 8}
+
+
+def spec_of(workload: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "workload": workload,
+        "variant": "tiny",
+        "data": {"source": "synthetic"},
+        "device": "cuda",
+        "batch_size": MODELS[workload],
+        "measure": {"steps": 6, "warmup_steps": 2, "timeout_s": 300},
+        **changes,
+    }
+
+
+def check(record: TrialRecord) -> None:
+    assert record.status == "ok", record.reason
+    figures = record.figures
+    assert figures.final_loss is not None and figures.final_loss > 0
+    assert figures.weights_bytes and figures.activations_bytes and figures.peak_memory_bytes
+    assert figures.peak_memory_bytes >= figures.weights_bytes + figures.optimizer_bytes  # type: ignore[operator]
+    if figures.peak_tflops_per_device is not None:
+        assert figures.mfu is not None and 0 < figures.mfu < 1
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "fp16", "pure_bf16"])
+@pytest.mark.parametrize("workload", MODELS)
+def test_every_precision(workload: str, precision: str) -> None:
+    check(run(spec_of(workload, precision=precision)))
+
+
+@pytest.mark.parametrize("workload", MODELS)
+def test_compiled_in_bf16(workload: str) -> None:
+    check(run(spec_of(workload, precision="bf16", compile=True)))
+
+
+@pytest.mark.parametrize("workload", ["resnet50", "unet3d"])
+def test_channels_last(workload: str) -> None:
+    check(run(spec_of(workload, precision="bf16", channels_last=True)))
+
+
+@pytest.mark.parametrize("mode", ["ddp", "zero2", "fsdp"])
+def test_modes_over_nccl(mode: str) -> None:
+    ranks = min(torch.cuda.device_count(), 2)
+    record = run_forked(plan_trial(spec_of("gpt_neox", parallelism=mode, world_size=ranks)))
+    check(record)
+    if ranks > 1:
+        assert record.figures.exchange_s is not None and record.figures.exchange_s > 0
+
+
+@pytest.mark.parametrize("mode", ["ddp", "zero1", "fsdp", "tp", "pp"])
+def test_modes_train_as_one_process_does(mode: str) -> None:
+    ranks = min(torch.cuda.device_count(), 2)
+    if mode in ("tp", "pp") and ranks < 2:
+        pytest.skip(f"{mode} splits a model over at least 2 devices, here is {ranks}")
+    found = check_loss(plan_trial(spec_of("gpt_neox", parallelism=mode, world_size=ranks, optimizer="momentum")))
+    assert found["equal"], found
+
+
+@pytest.mark.parametrize("checkpointing", ["selective", "full"])
+def test_checkpointing_takes_less_memory(checkpointing: str) -> None:
+    whole = run(spec_of("gpt_neox", batch_size=64))
+    less = run(spec_of("gpt_neox", batch_size=64, activation_checkpointing=checkpointing))
+    check(less)
+    assert less.figures.peak_memory_bytes < whole.figures.peak_memory_bytes  # type: ignore[operator]

@@ -1,0 +1,65 @@
+"""Every mode trains as one process does that handles the same microbatches: losses of five steps, and final weights."""
+
+import pytest
+
+from tests.workloads.parallel.cases import Asked, cases
+from tests.workloads.parallel.conftest import Jobs
+from tests.workloads.parallel.job import LATE_MODES, LATE_S, LATE_STEPS
+from workloads import MODES
+from workloads.layout import ONE_RANK
+from workloads.parallel.check import TOLERANCE, tolerance_of
+
+RANKS = (2, 4, 8)
+NORMAL = [asked for ranks in RANKS for asked in cases(ranks, "normal")]
+EVERY = [asked for ranks in RANKS for asked in cases(ranks, "full")]
+
+
+@pytest.mark.parametrize("asked", NORMAL, ids=lambda asked: asked.name)
+def test_trains_as_one_process_does(jobs: Jobs, asked: Asked) -> None:
+    check(jobs, asked, "normal")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("asked", EVERY, ids=lambda asked: asked.name)
+def test_the_full_matrix_trains_as_one_process_does(jobs: Jobs, asked: Asked) -> None:
+    check(jobs, asked, "full")
+
+
+def check(jobs: Jobs, asked: Asked, which: str) -> None:
+    found = jobs.finding(asked.world_size, which, asked.name)
+    assert "error" not in found, found["error"]
+    case = asked.case()
+    assert len(found["losses"]) == len(found["reference_losses"]) == case.steps
+    assert found["losses"] == pytest.approx(found["reference_losses"], rel=tolerance_of(case.compute))
+    assert found["equal"], found
+    if found["tolerance"] == TOLERANCE:
+        assert found["weight_difference"] <= 10 * TOLERANCE, found
+
+
+def test_every_mode_is_among_them_with_every_number_of_ranks_it_can_have() -> None:
+    asked = {(one.mode, one.world_size) for one in NORMAL if isinstance(one.mode, str)}
+    expected = {(mode, ranks) for mode in MODES if mode not in ONE_RANK for ranks in RANKS}
+    assert expected - asked == {("hsdp", 2), ("pp", 8)}  # nothing to shard over; fewer pieces than stages
+
+
+def test_compositions_are_among_them() -> None:
+    layouts = [one.case().layout for one in NORMAL]
+    composed = {(layout.tp > 1, layout.pp > 1, layout.dp > 1) for layout in layouts}
+    assert {(True, True, False), (True, False, True), (False, True, True), (True, True, True)} <= composed
+
+
+def test_a_mode_that_does_not_average_is_found_out(jobs: Jobs) -> None:
+    """The check can fail: ranks that each train alone are not one training."""
+    found = jobs.finding(2, "normal", "ranks that do not exchange")
+    assert not found["equal"]
+    assert found["weight_difference"] > 1e-2
+
+
+@pytest.mark.parametrize("mode", LATE_MODES)
+def test_waiting_for_another_rank_is_exchange_and_in_a_pipeline_bubble(jobs: Jobs, mode: str) -> None:
+    """What rank 0 waits for rank 1, which comes late to every step, is in no other part."""
+    found = jobs.finding(2, "normal", f"waits under {mode}")
+    late_s = LATE_S * LATE_STEPS
+    assert found["bubble" if mode == "pp" else "exchange"] >= 0.9 * late_s, found
+    computing = sum(seconds for part, seconds in found.items() if part in ("forward", "backward", "update"))
+    assert computing < late_s, found

@@ -1,0 +1,97 @@
+"""Layouts: names and degrees, the arithmetic of those that do not fit, and who is where."""
+
+import pytest
+
+from workloads.layout import Layout, LayoutError, Place, layout_of, rank_map
+from workloads.spec import Parallelism
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "expected"),
+    [
+        ("none", 1, Layout("none")),
+        ("ddp", 4, Layout("ddp", dp=4)),
+        ("zero1", 4, Layout("zero1", dp=4, zero=1)),
+        ("zero2", 4, Layout("zero2", dp=4, zero=2)),
+        ("fsdp", 4, Layout("fsdp", dp=4, zero=3)),
+        ("hsdp", 4, Layout("hsdp", dp=4, dp_replicate=2, zero=3)),
+        ("tp", 4, Layout("tp", tp=4)),
+        ("pp", 4, Layout("pp", pp=4, microbatches=4)),
+        ("ep", 4, Layout("ep", dp=4, ep=4)),
+    ],
+)
+def test_names_stand_for_degrees(name: str, ranks: int, expected: Layout) -> None:
+    assert layout_of(name, ranks) == expected
+    assert layout_of(name, ranks).world_size == ranks
+
+
+@pytest.mark.parametrize(
+    ("degrees", "ranks", "dp", "name"),
+    [
+        ({"tp": 2}, 8, 4, "tp2 dp4"),
+        ({"tp": 2, "pp": 2}, 8, 2, "tp2 pp2 dp2"),
+        ({"dp": 2, "tp": 2}, None, 2, "tp2 dp2"),
+        ({"tp": 2}, None, 1, "tp2"),
+        ({"tp": 2, "zero": 3}, 8, 4, "tp2 dp4 zero3"),
+        ({"zero": 3, "dp_replicate": 2}, 8, 8, "dp8 zero3 x2"),
+    ],
+)
+def test_an_omitted_dp_is_what_is_left(degrees: dict[str, int], ranks: int | None, dp: int, name: str) -> None:
+    layout = layout_of(Parallelism(**degrees), ranks)
+    assert (layout.dp, layout.name) == (dp, name)
+
+
+@pytest.mark.parametrize(
+    ("mode", "ranks", "words"),
+    [
+        ("none", 2, "parallelism none has 1 rank, world_size is 2"),
+        ("3d", 8, "parallelism 3d needs its degrees"),
+        ("hsdp", 3, "dp_replicate 2 does not divide dp 3"),
+        (Parallelism(tp=3), 8, "dp 2 x tp 3 x pp 1 = 6 ranks, world_size is 8"),
+        (Parallelism(dp=2, tp=2), 8, "dp 2 x tp 2 x pp 1 = 4 ranks, world_size is 8"),
+        (Parallelism(ep=3), 4, "ep 3 does not divide dp 4"),
+        (Parallelism(cp=2), 4, "cp"),
+        (Parallelism(engine="deepspeed"), 4, "engine deepspeed"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_the_arithmetic(mode: str | Parallelism, ranks: int, words: str) -> None:
+    with pytest.raises(LayoutError) as caught:
+        layout_of(mode, ranks)
+    assert words in str(caught.value)
+
+
+def test_ranks_count_innermost_first() -> None:
+    layout = layout_of(Parallelism(tp=2, pp=2, dp=2), 8)
+    assert [layout.place(rank) for rank in range(8)] == [
+        Place(tp=0, dp=0, pp=0),
+        Place(tp=1, dp=0, pp=0),
+        Place(tp=0, dp=1, pp=0),
+        Place(tp=1, dp=1, pp=0),
+        Place(tp=0, dp=0, pp=1),
+        Place(tp=1, dp=0, pp=1),
+        Place(tp=0, dp=1, pp=1),
+        Place(tp=1, dp=1, pp=1),
+    ]
+    assert [rank for rank in range(8) if layout.leads(rank)] == [0, 2]
+
+
+def test_the_map_of_two_nodes_of_eight() -> None:
+    """tp2 x pp4 x dp2: tensor-parallel pairs and whole replicas of a stage stay within a node."""
+    layout = layout_of(Parallelism(tp=2, pp=4, dp=2), 16)
+    first, second = rank_map(layout, 8)
+    assert first == [
+        "tp0 dp0 pp0",
+        "tp1 dp0 pp0",
+        "tp0 dp1 pp0",
+        "tp1 dp1 pp0",
+        "tp0 dp0 pp1",
+        "tp1 dp0 pp1",
+        "tp0 dp1 pp1",
+        "tp1 dp1 pp1",
+    ]
+    assert second == [words.replace("pp1", "pp3").replace("pp0", "pp2") for words in first]
+
+
+def test_degrees_of_one_are_left_out_of_the_map() -> None:
+    assert rank_map(layout_of("ddp", 3), 2) == [["dp0", "dp1"], ["dp2"]]
+    assert rank_map(layout_of("none", 1), 8) == [["all"]]

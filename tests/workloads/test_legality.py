@@ -1,0 +1,77 @@
+"""What cannot be trained so is refused with its arithmetic, and what can is not."""
+
+from typing import Any
+
+import pytest
+
+import workloads
+from workloads.layout import layout_of
+from workloads.legality import problem
+from workloads.spec import ComputeSpec, Parallelism
+from workloads.workload import Workload
+
+
+def refused(
+    name: str, variant: str, mode: Any, ranks: int, batch: int = 4, device: str = "cpu", **compute: Any
+) -> str | None:
+    workload: Workload = workloads.load(workloads.WORKLOADS, name)
+    layout = layout_of(mode if isinstance(mode, str) else Parallelism(**mode), ranks)
+    return problem(workload, workload.variants[variant], layout, ComputeSpec(**compute), batch, device)
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "mode", "ranks", "words"),
+    [
+        ("resnet50", "tiny", "tp", 2, ["resnet50 has no plan for tp 2"]),
+        ("unet3d", "tiny", "tp", 2, ["unet3d has no plan for tp 2"]),
+        ("unet3d", "tiny", "pp", 2, ["unet3d cannot be cut into pp 2 stages"]),
+        ("bert", "tiny", "pp", 2, ["bert cannot be cut into pp 2 stages"]),
+        ("gpt_neox", "tiny", {"tp": 8}, 8, ["heads 4 is not a multiple of tp 8"]),
+        ("gpt_neox", "nano", {"pp": 8}, 8, ["6 pieces of gpt_neox < pp 8 x 1 stages a rank = 8"]),
+        ("gpt_neox", "nano", {"pp": 4, "schedule": "interleaved"}, 4, ["6 pieces", "pp 4 x 2 stages a rank = 8"]),
+        ("gpt_neox", "nano", {"pp": 2, "microbatches": 3}, 2, ["batch_size 4 is not a multiple of microbatches 3"]),
+        ("gpt_neox", "nano", {"pp": 4, "microbatches": 2}, 4, ["needs microbatches >= pp 4, got 2"]),
+        ("gpt_neox", "nano", {"pp": 2, "schedule": "naive", "microbatches": 2}, 2, ["naive has 1 microbatch"]),
+        ("gpt_neox", "nano", "ep", 2, ["gpt_neox has no experts in this variant to deal to ep 2 ranks"]),
+        ("resnet50", "tiny", "ep", 2, ["resnet50 has no experts"]),
+        ("gpt_neox", "nano_moe", "ep", 3, ["experts 8 is not a multiple of ep 3"]),
+        ("gpt_neox", "nano_moe", {"ep": 2, "tp": 2}, 4, ["experts are dealt over dp alone"]),
+        ("gpt_neox", "nano", {"zero": 1, "tp": 2}, 4, ["zero 1 with tp 2"]),
+        ("gpt_neox", "nano", {"zero": 3, "pp": 2}, 4, ["zero 3 with tp 1, pp 2"]),
+        ("gpt_neox", "nano", "hsdp", 2, ["dp 2 / dp_replicate 2 = 1 rank to shard over"]),
+        ("gpt_neox", "nano", {"dp_replicate": 2}, 4, ["dp_replicate 2 replicates what zero 3 shards"]),
+        ("gpt_neox", "nano", {"sequence_parallel": True}, 2, ["split over tp, which is 1"]),
+    ],
+)
+def test_layouts(name: str, variant: str, mode: Any, ranks: int, words: list[str]) -> None:
+    reason = refused(name, variant, mode, ranks)
+    assert reason is not None
+    assert all(word in reason for word in words), reason
+
+
+@pytest.mark.parametrize(
+    ("mode", "compute", "words"),
+    [
+        ("ddp", {"grad_accum": 3}, "batch_size 4 is not a multiple of grad_accum 3"),
+        ("fsdp", {"comm_hook": "fp16"}, "comm_hook is an option of ddp and zero1, parallelism is fsdp"),
+        ("ddp", {"cpu_offload": True}, "cpu_offload is an option of zero2, fsdp and hsdp, parallelism is ddp"),
+        ("ddp", {"channels_last": True}, "channels_last is for images and volumes, gpt_neox takes tokens"),
+        ("ddp", {"optimizer": "adafactor", "fused": True}, "adafactor has no fused implementation"),
+        ("ddp", {"static_graph": True, "grad_accum": 2}, "static_graph with grad_accum 2"),
+        ("ddp", {"precision": "tf32"}, "precision tf32 is a mode of CUDA devices, device is cpu"),
+        ("fsdp", {"precision": "fp16"}, "precision fp16 scales whole gradients"),
+        ("tp", {"compile": True}, "compile with tp 2"),
+        ("pp", {"grad_accum": 2}, "a pipeline accumulates over parallelism.microbatches"),
+    ],
+)
+def test_techniques(mode: str, compute: dict[str, Any], words: str) -> None:
+    reason = refused("gpt_neox", "nano", mode, 2, **compute)
+    assert reason is not None and words in reason, reason
+
+
+def test_what_can_run_is_not_refused() -> None:
+    assert refused("gpt_neox", "nano", {"tp": 2, "pp": 2, "dp": 2}, 8) is None
+    assert refused("bert", "nano", {"tp": 4, "zero": 3}, 8) is None
+    assert refused("resnet50", "nano", "pp", 2, channels_last=True) is None
+    assert refused("gpt_neox", "reference", {"tp": 8, "pp": 4, "microbatches": 4}, 512) is None
+    assert refused("gpt_neox", "nano", "ddp", 2, device="cuda", precision="tf32") is None
