@@ -89,8 +89,10 @@ def _store(
     seen = _Seen(kind, source.samples)
     rows: list[IndexRow] = []
     divided = {"documents": source.documents} if form.stores_documents else {}
+    digests: dict[str, str] = {}
+    digested = {"digests": digests} if form.digests_files else {}
     with new_dataset(folder, _needed_bytes(source, form)) as partial_folder:
-        for row in form.write(partial_folder, seen, **options, **divided):
+        for row in form.write(partial_folder, seen, **options, **divided, **digested):
             rows.append(row)
             progress(len(rows), source.count or 0)
         if not rows:
@@ -99,7 +101,7 @@ def _store(
         stored = {row.file: 0 for row in rows}
         for row in rows:
             stored[row.file] += 1
-        files = _files(partial_folder, {} if form.file_per_sample else stored, {*stored})
+        files = _files(partial_folder, {} if form.file_per_sample else stored, {*stored}, digests)
         flush_file_system(partial_folder)
         result = Manifest(
             workload=workload,
@@ -156,18 +158,18 @@ def _refuse_doubles(rows: list[IndexRow]) -> None:
         keys.add(row.key)
 
 
-def _files(folder: Path, listed: dict[str, int], sampled: set[str]) -> list[FileInfo]:
+def _files(folder: Path, listed: dict[str, int], sampled: set[str], digests: Mapping[str, str]) -> list[FileInfo]:
     """What the manifest lists: files of samples that the index does not stand for, and whatever lies beside them."""
     beside = [str(path.relative_to(folder)) for path in _paths(folder)]
     return [
-        *(_file_info(folder, name, count) for name, count in listed.items()),
+        *(_file_info(folder, name, count, digests.get(name)) for name, count in listed.items()),
         *(_file_info(folder, name, None) for name in beside if name not in sampled),
     ]
 
 
-def _file_info(folder: Path, name: str, num_samples: int | None) -> FileInfo:
-    path = folder / name
-    return FileInfo(path=name, bytes=path.stat().st_size, digest=file_digest(path), num_samples=num_samples)
+def _file_info(folder: Path, name: str, num_samples: int | None, digest: str | None = None) -> FileInfo:
+    path, size = folder / name, (folder / name).stat().st_size
+    return FileInfo(path=name, bytes=size, digest=digest or file_digest(path), num_samples=num_samples)
 
 
 def _num_bytes(folder: Path) -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from storage import npy
+from storage.behind import WriteBehind
 from storage.fields import KIND_FIELDS, RECORD_KINDS, array, encoded, image_extension, record, unpack
 from storage.format import (
     Dataset,
@@ -35,16 +36,22 @@ _LOCAL_HEADER_BYTES = 30
 
 def write(folder: Path, samples: Iterable[Sample], array: str = "npy") -> Iterator[IndexRow]:
     """Write each sample as a file of its own, or as a pair of .npy files."""
-    for sample in samples:
-        first = ""
-        for name, parts in _contents(sample, array):
-            path = inside(folder, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("wb") as file:
-                for part in parts:
-                    file.write(part)
-            first = first or name
-        yield index_row(sample, first)
+    with WriteBehind() as behind:
+        for sample in samples:
+            first = ""
+            for name, parts in _contents(sample, array):
+                _write_file(inside(folder, name), parts, behind)
+                first = first or name
+            yield index_row(sample, first)
+
+
+def _write_file(path: Path, parts: list[bytes | memoryview], behind: WriteBehind) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        for part in parts:
+            file.write(part)
+        file.flush()
+        behind.written(file.fileno(), 0, sum(map(num_bytes, parts)))
 
 
 def _contents(sample: Sample, container: str) -> Iterator[tuple[str, list[bytes | memoryview]]]:

@@ -124,6 +124,7 @@ class Format:
     `options`: what `write` can be told: a name, and its allowed words or int.
     `option_kinds`: the sample kinds that an option is for, where it is not for all.
     `stores_documents`: `write` takes `documents` too, how a stream of tokens is divided, or None.
+    `digests_files`: `write` takes `digests` too, and puts into it what `file_digest` would give, by file.
     `space_factor`, `sample_overhead_bytes`: disk space that writing needs, as a multiple of the samples' bytes and
     besides that for each sample.
     """
@@ -141,6 +142,7 @@ class Format:
     sample_overhead_bytes: int = 64
     option_kinds: Mapping[str, frozenset[str]] = field(default_factory=dict)
     stores_documents: bool = False
+    digests_files: bool = False
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from storage.behind import begin_to_flush
 from storage.fields import KIND_FIELDS, array, encoded
 from storage.format import (
     Dataset,
@@ -78,10 +79,12 @@ def _layout(values: Array, chunk_bytes: int, compression: str) -> dict[str, Any]
 def _write_file(path: Path, samples: Iterator[Sample], first: Sample, layout: Any) -> Iterator[IndexRow]:
     import h5py
 
-    with h5py.File(path, "w") as file:
+    with h5py.File(path, "w") as file, path.open("rb") as stored:
         if isinstance(first.fields.get("image"), np.ndarray):
             for sample in samples:
-                yield index_row(_write_volume(file, sample, layout), path.name)
+                row = index_row(_write_volume(file, sample, layout), path.name)
+                begin_to_flush(stored.fileno())
+                yield row
         else:
             with _spools(path, first) as spools:
                 counts: dict[str, list[int]] = {name: [] for name in spools}

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from storage import npy
+from storage.behind import begin_to_flush
 from storage.fields import KIND_FIELDS, RECORD_KINDS, record, unpack
 from storage.format import (
     Dataset,
@@ -42,7 +43,6 @@ PLACES = f"{DATA}.idx"
 """Beside the data: per row two int64, offset and length of the pages that its image or record fills in DATA."""
 PAGE = 4096
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _TRIM_BYTES, _MMAP_MAX, _NEVER = -1, -4, 1 << 17, 1 << 16, (1 << 31) - 1
-_SYNC_FILE_RANGE_WRITE = 2
 READ_AHEAD_BYTES = 1 << 20
 """Mean size of samples from which on the kernel reads ahead."""
 _opening = threading.RLock()
@@ -68,7 +68,7 @@ def write(folder: Path, samples: Iterable[Sample]) -> Iterator[IndexRow]:
             pending += sample.stored_bytes
             if pending >= COMMIT_BYTES:
                 transaction.commit()
-                _begin_to_flush(file.fileno())
+                begin_to_flush(file.fileno())
                 transaction, pending = environment.begin(write=True), 0
             yield index_row(sample, DATA)
         transaction.commit()
@@ -91,11 +91,6 @@ def _memory_kept() -> Iterator[None]:
         libc.mallopt(_M_MMAP_MAX, _MMAP_MAX)
         libc.mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES)
         libc.malloc_trim(0)
-
-
-def _begin_to_flush(descriptor: int) -> None:
-    """Have the kernel write to the disk what is dirty, while the next samples come; a hint, whose failure is none."""
-    ctypes.CDLL(None).sync_file_range(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), _SYNC_FILE_RANGE_WRITE)
 
 
 def _places(environment: Any, path: Path, count: int) -> npt.NDArray[np.int64]:

@@ -82,12 +82,17 @@ def _slot(path: str, num_bytes: int) -> npt.NDArray[np.uint8]:
     if mapped is None or len(mapped) < num_bytes:
         descriptor = os.open(path, os.O_RDWR)
         try:
-            size = max(num_bytes, os.fstat(descriptor).st_size)
+            size = max(_slot_bytes(num_bytes), os.fstat(descriptor).st_size)
             os.ftruncate(descriptor, size)
             mapped = _mapped[path] = mmap.mmap(descriptor, size)
         finally:
             os.close(descriptor)
     return np.frombuffer(mapped, np.uint8)
+
+
+def _slot_bytes(num_bytes: int) -> int:
+    """A slot's size, which is seldom too small for the next sample; what is not touched occupies nothing."""
+    return int(1 << (num_bytes - 1).bit_length())
 
 
 def _place(value: Value, base: int) -> Value:

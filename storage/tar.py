@@ -8,12 +8,13 @@ import struct
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from storage import npy
+from storage.behind import Shard, WriteBehind
 from storage.fields import KIND_FIELDS, RECORD_KINDS, image_extension, record, unpack
 from storage.format import Dataset, Format, IndexRow, Lane, data_file, index_row
 from storage.sample import Allocate, Array, DatasetError, Sample, Value, num_bytes, read_at
@@ -25,29 +26,36 @@ _HEADER = struct.Struct("100s24x12s12x8sc188xc166x")
 """What is looked at of a member's header: name, size, checksum, type, and whether the name has a prefix."""
 
 
-def write(folder: Path, samples: Iterable[Sample], shard_samples: int = DEFAULT_SHARD_SAMPLES) -> Iterator[IndexRow]:
-    """Write shards of `shard_samples` samples each (the last may be shorter)."""
+def write(
+    folder: Path,
+    samples: Iterable[Sample],
+    shard_samples: int = DEFAULT_SHARD_SAMPLES,
+    digests: dict[str, str] | None = None,
+) -> Iterator[IndexRow]:
+    """Write shards of `shard_samples` samples each (the last may be shorter); their digests go into `digests`."""
     if shard_samples < 1:
         raise DatasetError(f"shard_samples must be at least 1. Found: {shard_samples}")
-    for number, run in enumerate(batched(samples, shard_samples)):
-        name = f"shard-{number:06d}.tar"
-        with (folder / name).open("wb") as file:
-            for sample in run:
-                for extension, parts in _members(sample).items():
-                    _write_member(file, f"{sample.key}.{extension}", parts)
-                yield index_row(sample, name)
-            file.write(bytes(2 * tarfile.BLOCKSIZE))
-            file.write(bytes(-file.tell() % tarfile.RECORDSIZE))
-        _write_places(folder / name)
+    digests = {} if digests is None else digests
+    with WriteBehind() as behind:
+        for number, run in enumerate(batched(samples, shard_samples)):
+            name = f"shard-{number:06d}.tar"
+            with (folder / name).open("wb") as file:
+                shard = Shard(file, behind)
+                for sample in run:
+                    for extension, parts in _members(sample).items():
+                        _write_member(shard, f"{sample.key}.{extension}", parts)
+                    yield index_row(sample, name)
+                shard.write([bytes(2 * tarfile.BLOCKSIZE)])
+                shard.write([bytes(-shard.bytes % tarfile.RECORDSIZE)])
+            digests[name] = shard.digest
+            _write_places(folder / name)
 
 
-def _write_member(file: BinaryIO, name: str, parts: Parts) -> None:
+def _write_member(shard: Shard, name: str, parts: Parts) -> None:
     """Header, content and padding; tarfile itself would copy the content in small pieces."""
     info = tarfile.TarInfo(name)
     info.size, info.mode = sum(map(num_bytes, parts)), 0o444
-    file.write(info.tobuf(tarfile.PAX_FORMAT))
-    file.writelines(parts)
-    file.write(bytes(-info.size % tarfile.BLOCKSIZE))
+    shard.write([info.tobuf(tarfile.PAX_FORMAT), *parts, bytes(-info.size % tarfile.BLOCKSIZE)])
 
 
 def _write_places(path: Path) -> None:
@@ -224,4 +232,5 @@ WEBDATASET = Format(
     sequential=True,
     options={"shard_samples": int},
     sample_overhead_bytes=4096,
+    digests_files=True,
 )

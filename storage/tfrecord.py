@@ -15,7 +15,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from storage.examples import decode, encode
+from storage.behind import Shard, WriteBehind
+from storage.examples import Part, decode, encode
 from storage.fields import KIND_FIELDS
 from storage.format import Dataset, Format, IndexRow, Lane, data_file, index_row
 from storage.sample import Allocate, DatasetError, Sample, fresh, num_bytes, read_at
@@ -37,22 +38,36 @@ def masked_crc(*parts: Any) -> int:
     return (((crc >> 15) | (crc << 17)) + _MASK) & 0xFFFFFFFF
 
 
-def write(folder: Path, samples: Iterable[Sample], shard_samples: int = DEFAULT_SHARD_SAMPLES) -> Iterator[IndexRow]:
-    """Write shards of `shard_samples` samples each (the last may be shorter), and their indices."""
+def write(
+    folder: Path,
+    samples: Iterable[Sample],
+    shard_samples: int = DEFAULT_SHARD_SAMPLES,
+    digests: dict[str, str] | None = None,
+) -> Iterator[IndexRow]:
+    """Write shards of `shard_samples` samples each (the last may be shorter), and their indices.
+
+    The shards' digests go into `digests`.
+    """
     if shard_samples < 1:
         raise DatasetError(f"shard_samples must be at least 1. Found: {shard_samples}")
-    for number, run in enumerate(batched(samples, shard_samples)):
-        name = f"shard-{number:06d}{SUFFIX}"
-        with (folder / name).open("wb") as file, (folder / f"{name}.idx").open("w") as index:
-            for sample in run:
-                parts = encode(sample)
-                size = sum(map(num_bytes, parts))
-                index.write(f"{file.tell()} {_HEADER.size + size + _CRC.size}\n")
-                length = struct.pack("<Q", size)
-                file.write(length + _CRC.pack(masked_crc(length)))
-                file.writelines(parts)
-                file.write(_CRC.pack(masked_crc(*parts)))
-                yield index_row(sample, name)
+    digests = {} if digests is None else digests
+    with WriteBehind() as behind:
+        for number, run in enumerate(batched(samples, shard_samples)):
+            name = f"shard-{number:06d}{SUFFIX}"
+            with (folder / name).open("wb") as file, (folder / f"{name}.idx").open("w") as index:
+                shard = Shard(file, behind)
+                for sample in run:
+                    start = shard.bytes
+                    shard.write(_record(encode(sample)))
+                    index.write(f"{start} {shard.bytes - start}\n")
+                    yield index_row(sample, name)
+            digests[name] = shard.digest
+
+
+def _record(parts: list[Part]) -> list[Part]:
+    """A record that holds these parts, one after another."""
+    length = struct.pack("<Q", sum(map(num_bytes, parts)))
+    return [length + _CRC.pack(masked_crc(length)), *parts, _CRC.pack(masked_crc(*parts))]
 
 
 def records(file: BinaryIO, path: Path, allocate: Allocate = fresh) -> Iterator[Any]:
@@ -122,4 +137,5 @@ TFRECORD = Format(
     file_per_sample=False,
     sequential=True,
     options={"shard_samples": int},
+    digests_files=True,
 )

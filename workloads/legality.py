@@ -22,7 +22,7 @@ def problem(
         _pipeline_problems(workload, variant, layout, compute, rank_batch),
         _expert_problems(workload, variant, layout),
         _sharding_problems(layout),
-        _technique_problems(workload, layout, compute, rank_batch),
+        _technique_problems(workload, layout, compute, rank_batch, device),
         _precision_problems(layout, compute, device),
         _device_problems(layout, device),
     )
@@ -100,7 +100,9 @@ def _sharding_problems(layout: Layout) -> Iterator[str]:
         yield f"dp_replicate {layout.dp_replicate} replicates what zero 3 shards, zero is {layout.zero}"
 
 
-def _technique_problems(workload: Workload, layout: Layout, compute: ComputeSpec, rank_batch: int) -> Iterator[str]:
+def _technique_problems(
+    workload: Workload, layout: Layout, compute: ComputeSpec, rank_batch: int, device: str
+) -> Iterator[str]:
     yield from _indivisible("batch_size", rank_batch, "grad_accum", compute.grad_accum)
     given = compute.model_dump(exclude_defaults=True)
     is_ddp = layout.name != "none" and layout.zero < 2 and layout.tp == layout.pp == layout.ep == 1
@@ -109,8 +111,12 @@ def _technique_problems(workload: Workload, layout: Layout, compute: ComputeSpec
             yield f"{name} is an option of ddp and zero1, parallelism is {layout.name}"
         if name in FSDP_ONLY and layout.zero < 2:
             yield f"{name} is an option of zero2, fsdp and hsdp, parallelism is {layout.name}"
+    if compute.comm_hook == "powersgd" and compute.bucket_cap_mb and device == "cpu":
+        yield f"bucket_cap_mb {compute.bucket_cap_mb} with comm_hook powersgd: on CPUs it needs one bucket for all"
     if compute.static_graph and compute.grad_accum > 1:
         yield f"static_graph with grad_accum {compute.grad_accum}: DDP then expects an exchange in every backward"
+    if compute.channels_last and layout.pp > 1:
+        yield f"channels_last with pp {layout.pp}: stages hand on tensors with channels outermost"
     if compute.channels_last and workload.kind not in IMAGES:
         yield f"channels_last is for images and volumes, {workload.name} takes {workload.kind}"
     if compute.fused and compute.optimizer == "adafactor":

@@ -135,9 +135,10 @@ def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=0.9, nesterov=True)
 
 
+# No extent is halved down to 2: there torch 2.13's bfloat16 convolutions have wrong gradients on CPUs.
 _FILTERS: dict[str, tuple[int, ...]] = {
-    "nano": (4, 8, 16),
-    "tiny": (8, 16, 32, 64),
+    "nano": (4, 8),
+    "tiny": (8, 16, 32),
     "reference": (32, 64, 128, 256, 320),
 }
 WORKLOAD = Workload(

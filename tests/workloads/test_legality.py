@@ -61,6 +61,7 @@ def test_layouts(name: str, variant: str, mode: Any, ranks: int, words: list[str
         ("ddp", {"precision": "tf32"}, "precision tf32 is a mode of CUDA devices, device is cpu"),
         ("fsdp", {"precision": "fp16"}, "precision fp16 scales whole gradients"),
         ("tp", {"compile": True}, "compile with tp 2"),
+        ("pp", {"channels_last": True}, "channels_last with pp 2"),
         ("pp", {"grad_accum": 2}, "a pipeline accumulates over parallelism.microbatches"),
     ],
 )
@@ -72,6 +73,7 @@ def test_techniques(mode: str, compute: dict[str, Any], words: str) -> None:
 def test_what_can_run_is_not_refused() -> None:
     assert refused("gpt_neox", "nano", {"tp": 2, "pp": 2, "dp": 2}, 8) is None
     assert refused("bert", "nano", {"tp": 4, "zero": 3}, 8) is None
-    assert refused("resnet50", "nano", "pp", 2, channels_last=True) is None
+    assert refused("resnet50", "nano", "pp", 2) is None
+    assert refused("resnet50", "nano", "fsdp", 2, channels_last=True) is None
     assert refused("gpt_neox", "reference", {"tp": 8, "pp": 4, "microbatches": 4}, 512) is None
     assert refused("gpt_neox", "nano", "ddp", 2, device="cuda", precision="tf32") is None

@@ -14,6 +14,10 @@ from torch.nn.parallel import DistributedDataParallel
 from workloads.parallel.spread import Make, Recipe, Spread, averaged
 
 
+ONE_BUCKET_MB = 1 << 20
+"""PowerSGD sends several messages a bucket; gloo would send those of different buckets in another order on each rank."""
+
+
 def alone(model: nn.Module, recipe: Recipe) -> Spread:
     """One rank, nothing exchanged."""
     return Spread(model)
@@ -34,6 +38,9 @@ def ddp(model: nn.Module, recipe: Recipe) -> Spread:
     Buffers are not broadcast: that would sit in the forward pass and be taken for computation.
     """
     compute, device = recipe.compute, recipe.ranks.device
+    bucket_cap_mb = compute.bucket_cap_mb
+    if compute.comm_hook == "powersgd" and device.type == "cpu":
+        bucket_cap_mb = ONE_BUCKET_MB
     with warnings.catch_warnings():
         # torch 2.13 prefers another name for it, which torch 2.11 does not know.
         warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
@@ -42,7 +49,7 @@ def ddp(model: nn.Module, recipe: Recipe) -> Spread:
             device_ids=[device] if device.type == "cuda" else None,
             process_group=recipe.ranks.data_group(),
             broadcast_buffers=False,
-            bucket_cap_mb=compute.bucket_cap_mb,
+            bucket_cap_mb=bucket_cap_mb,
             static_graph=compute.static_graph,
             gradient_as_bucket_view=compute.gradient_as_bucket_view,
         )

