@@ -13,9 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from workloads.parallel.spread import Make, Recipe, Spread, averaged
 
-
 ONE_BUCKET_MB = 1 << 20
-"""PowerSGD sends several messages a bucket; gloo would send those of different buckets in another order on each rank."""
+"""PowerSGD sends several messages a bucket; gloo sends those of different buckets in another order on each rank."""
 
 
 def alone(model: nn.Module, recipe: Recipe) -> Spread:
