@@ -8,7 +8,7 @@ HELD_BACK_AU = 0.95
 MAIN_SHARE = 0.65
 """A cause with this share of the readers' time is the cause; between the two it is mixed."""
 COMMUNICATION_SHARE = 0.20
-"""Exposed exchange above this share of the step is what holds the job back."""
+"""Exposed exchange, or a pipeline's bubble, above this share of the step is what holds the job back."""
 
 
 def verdict(figures: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -27,6 +27,9 @@ def verdict(figures: Mapping[str, Any]) -> tuple[str, str] | None:
     exchange = (figures.get("exchange_min_s") or 0.0) / step
     if exchange > COMMUNICATION_SHARE:
         return "communication", f"{source}; exposed exchange is {exchange:.0%} of the step, stragglers aside"
+    bubble = (figures.get("bubble_s") or 0.0) / step
+    if bubble > COMMUNICATION_SHARE:
+        return "communication", f"{source}; waiting for other stages of the pipeline is {bubble:.0%} of the step"
     return "compute", f"{source}; load is {figures['load_s'] / step:.0%} of the step, exposed exchange {exchange:.0%}"
 
 

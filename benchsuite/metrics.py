@@ -5,7 +5,7 @@ Ranks' clocks are compared directly: all ranks of a trial share one host's monot
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from benchsuite.blocks import STEADY_TURNS, layout, steady_steps
 from benchsuite.peaks import peak_flops
 from benchsuite.ranks import Block, RankResult
 from benchsuite.spec import TrialSpec
+
+if TYPE_CHECKING:
+    from workloads.flops import Flops
 
 MAX_QUEUE_LOSS = 0.10
 """A loader block whose queue lost more than this share of what it delivered is not steady."""
@@ -153,7 +156,9 @@ def loader_figures(spec: TrialSpec, results: Sequence[RankResult]) -> dict[str, 
     }
 
 
-def compute_figures(spec: TrialSpec, results: Sequence[RankResult], samples_per_s: float) -> dict[str, Any]:
+def compute_figures(
+    spec: TrialSpec, results: Sequence[RankResult], samples_per_s: float, flops: "Flops | None"
+) -> dict[str, Any]:
     """Figures of computation: FLOPs over time and peak, what one rank holds in memory, and what it sends.
 
     mfu is the model's FLOPs over the device's dense peak (Chowdhery et al., "PaLM", 2022, appendix B); hfu counts
@@ -164,17 +169,16 @@ def compute_figures(spec: TrialSpec, results: Sequence[RankResult], samples_per_
     if len(accounts) == len(results):
         names = ("weights_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes", "wire_bytes")
         found |= {name.replace("wire_bytes", "wire_bytes_per_step"): max(a[name] for a in accounts) for name in names}
-    flops = next((result.flops for result in results if result.flops is not None), None)
     if flops is None:
         return found
-    model = flops["forward_flops"] + flops["backward_flops"]
-    again = flops["forward_flops"] if spec.activation_checkpointing == "full" else 0
+    model = flops.forward_flops + flops.backward_flops
+    again = flops.forward_flops if spec.activation_checkpointing == "full" else 0
     peak = peak_flops(results[0].device_name, spec.precision)
     rate = samples_per_s / spec.ranks
     return found | {
-        "parameters": flops["parameters"],
+        "parameters": flops.parameters,
         "flops_per_sample": model,
-        "flops_convention": flops["convention"],
+        "flops_convention": flops.convention,
         "tflops_per_device": rate * model / 1e12,
         "peak_tflops_per_device": peak / 1e12 if peak else None,
         "mfu": rate * model / peak if peak else None,
@@ -182,10 +186,12 @@ def compute_figures(spec: TrialSpec, results: Sequence[RankResult], samples_per_
     }
 
 
-def figures(spec: TrialSpec, results: Sequence[RankResult], reads_counted: bool = True) -> dict[str, Any]:
+def figures(
+    spec: TrialSpec, results: Sequence[RankResult], reads_counted: bool = True, flops: "Flops | None" = None
+) -> dict[str, Any]:
     """Every figure of an ok trial that its raw samples give; what they do not give is absent.
 
-    `reads_counted`: the dataset's file system adds its reads to the counters of processes.
+    `reads_counted`: the dataset's file system adds its reads to the counters of processes. `flops`: of a sample.
     """
     kind = "loader" if spec.data.source == "storage" else "plain"
     counted = windows(results, kind)
@@ -207,7 +213,7 @@ def figures(spec: TrialSpec, results: Sequence[RankResult], reads_counted: bool 
         "cpu_contention_fraction": sum(queued) / total if len(queued) == len(blocks) else None,
         **parts,
         **steps,
-        **compute_figures(spec, results, rate),
+        **compute_figures(spec, results, rate, flops),
         "bubble_fraction": parts["bubble_s"] / steps["step_s_mean"] if "bubble_s" in parts else None,
         "exchange_min_s": exchange_min_s(results, kind),
         "peak_memory_bytes": max((r.peak_memory_bytes for r in results if r.peak_memory_bytes), default=None),

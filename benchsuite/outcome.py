@@ -6,9 +6,11 @@ import time
 import uuid
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import workloads
 from benchsuite.diagnose import verdict
 from benchsuite.environment import environment, file_system
 from benchsuite.failure import hanging_at, is_peer_failure, last_line, signal_name
@@ -20,6 +22,9 @@ from benchsuite.spec import trial_id
 from results.record import Figures, Status, TrialRecord
 from storage.iostat import READS_COUNTED
 from storage.pagecache import CLIENT_CACHE_VISIBLE
+from workloads import WorkloadError
+from workloads.flops import Flops, count
+from workloads.workload import Workload
 
 _RANKED = ("oom", "signal", "failed", "exit", "peer")
 """Causes of a trial's failure, most telling first: survivors of another rank's end report that end."""
@@ -101,13 +106,24 @@ def conclude(attempt: Attempt, outcome: Outcome, folder: Path) -> tuple[TrialRec
     return record, None
 
 
+@cache
+def flops_of(workload: str, variant: str) -> Flops | None:
+    """What a sample costs; None where the model cannot be counted without values, as with experts."""
+    known: Workload = workloads.load(workloads.WORKLOADS, workload, "benchsuite.workloads")
+    try:
+        return count(known, known.variants[variant])
+    except WorkloadError:
+        return None
+
+
 def measured(
     attempt: Attempt, results: list[RankResult], foreign_cores: float | None
 ) -> tuple[TrialRecord, dict[str, Any]]:
     """The record of an attempt whose ranks all finished."""
     spec = attempt.point.spec
     kind = attempt.env.get("data", {}).get("file_system")
-    values = figures(spec, results, kind in READS_COUNTED) | {"foreign_cpu_cores": foreign_cores}
+    values = figures(spec, results, kind in READS_COUNTED, flops_of(spec.workload, spec.variant))
+    values["foreign_cpu_cores"] = foreign_cores
     judged = verdict(values)
     if judged is not None:
         values["bottleneck"], values["bottleneck_evidence"] = judged

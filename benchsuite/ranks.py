@@ -91,8 +91,6 @@ class RankResult:
     """Steps that fp16's gradient scaler left out."""
     account: dict[str, Any] | None = None
     """Bytes held and sent in one step that was counted and not timed (`workloads.parallel.account.Account`)."""
-    flops: dict[str, Any] | None = None
-    """Of one sample (`workloads.flops.Flops`); of rank 0."""
 
     def write(self, path: Path) -> None:
         """Write by rename, so that a reader sees the whole or nothing."""

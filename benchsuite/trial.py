@@ -6,7 +6,6 @@ import time
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import psutil
 import torch
@@ -23,8 +22,6 @@ from benchsuite.spec import TrialSpec
 from storage import pagecache
 from storage.format import Dataset, open_dataset
 from storage.loaders import Batch
-from workloads import WorkloadError
-from workloads.flops import count
 from workloads.parallel.account import account
 from workloads.parallel.apply import Training, prepare
 from workloads.precision import set_float32
@@ -87,7 +84,6 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
         final_loss=stepper.loss,
         skipped_steps=training.scaler.skipped_steps if spec.precision == "fp16" else None,
         account=asdict(counted),
-        flops=_flops(workload, variant) if me.rank == 0 else None,
         tokens_per_sample=variant.sample.get("seq_len"),
         device_name=torch.cuda.get_device_name(device) if device.type == "cuda" else None,
     )
@@ -98,14 +94,6 @@ def _build(spec: TrialSpec, workload: Workload, variant: Variant, device: torch.
     torch.manual_seed(spec.measure.seed)
     model = workload.build(variant).to(device)
     return prepare(workload, model, spec.layout, spec, device, spec.global_batch)
-
-
-def _flops(workload: Workload, variant: Variant) -> dict[str, Any] | None:
-    """What a sample costs; None where the model cannot be counted without values, as with experts."""
-    try:
-        return asdict(count(workload, variant))
-    except WorkloadError:
-        return None
 
 
 def _settle(spec: TrialSpec, me: RankIdentity) -> torch.device:

@@ -19,7 +19,7 @@ def made_spec(**changes: Any) -> TrialSpec:
         "measure": {"steps": 8},
     }
     for key, value in changes.items():
-        base[key] = {**base[key], **value} if isinstance(value, dict) else value
+        base[key] = {**base.get(key, {}), **value} if isinstance(value, dict) else value
     return parse_trial(base)
 
 

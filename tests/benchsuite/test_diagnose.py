@@ -121,3 +121,9 @@ def test_waiting_for_a_starved_rank_is_not_communication():
     assert found["au"] == pytest.approx(0.5, abs=0.01)
     judged = verdict(found)
     assert judged is not None and judged[0] == "storage"
+
+
+def test_a_pipelines_bubble_is_communication():
+    found = verdict(KEEPS_UP | {"bubble_s": 0.03})
+    assert found is not None and found[0] == "communication"
+    assert "waiting for other stages of the pipeline is 30% of the step" in found[1]
