@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchsuite.errors import UserError
-from benchsuite.grid import Point
+from benchsuite.grid import Point, why_illegal
 from benchsuite.launch import Launcher
+from benchsuite.machine import this_machine
 from benchsuite.outcome import conclude, new_attempt
 from benchsuite.spec import TrialSpec
 from storage.spec import DataSpec
@@ -63,4 +64,8 @@ def fitted(point: Point, launcher: Launcher) -> Point:
     found = largest(fits, spec.batch_unit)
     if not found:
         raise UserError(f"batch_size auto: not even {spec.batch_unit} samples a rank fit the device's memory")
-    return replace(point, spec=spec.model_copy(update={"batch_size": found}))
+    sized = replace(point, spec=spec.model_copy(update={"batch_size": found}))
+    reason = why_illegal(sized, this_machine())
+    if reason:
+        raise UserError(f"batch_size auto found {found}: {reason}")
+    return sized

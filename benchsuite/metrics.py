@@ -168,13 +168,14 @@ def compute_figures(
     accounts = [result.account for result in results if result.account is not None]
     if len(accounts) == len(results):
         names = ("weights_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes", "wire_bytes")
-        found |= {name.replace("wire_bytes", "wire_bytes_per_step"): max(a[name] for a in accounts) for name in names}
+        known = {name: [a[name] for a in accounts if a[name] is not None] for name in names}
+        found |= {name.replace("wire_bytes", "wire_bytes_per_step"): max(known[name], default=None) for name in names}
     if flops is None:
         return found
     model = flops.forward_flops + flops.backward_flops
-    again = flops.forward_flops if spec.activation_checkpointing == "full" else 0
+    again = flops.blocks_forward_flops if spec.activation_checkpointing == "full" else 0
     peak = peak_flops(results[0].device_name, spec.precision)
-    rate = samples_per_s / spec.ranks
+    rate = samples_per_s / sum(result.num_devices for result in results)
     return found | {
         "parameters": flops.parameters,
         "flops_per_sample": model,
@@ -251,7 +252,8 @@ def counter_caveats(spec: TrialSpec, values: Mapping[str, Any]) -> list[tuple[st
     resident, rate = values.get("cache_resident_before"), values.get("storage_bytes_per_s")
     if resident is None or rate is None:
         return []
-    share = 1.0 - values["cache_hit_fraction"]
+    # Ranks of a pipeline or of tensor parallelism read the same samples, the first of them from storage.
+    share = (1.0 - values["cache_hit_fraction"]) * (spec.ranks // spec.data_ranks)
     if spec.data.cache == "cold" and resident <= MAX_COLD_RESIDENT and share < MIN_COLD_SHARE:
         return [
             ("counters_disagree", f"cold, yet the counters saw only {share:.0%} of the bytes read come from storage")

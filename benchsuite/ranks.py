@@ -87,6 +87,8 @@ class RankResult:
     cache_resident_before: float | None = None
     final_loss: float | None = None
     device_name: str | None = None
+    num_devices: int = 1
+    """Devices that this one process computes on."""
     skipped_steps: int | None = None
     """Steps that fp16's gradient scaler left out."""
     account: dict[str, Any] | None = None

@@ -6,6 +6,7 @@ import time
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import psutil
 import torch
@@ -56,6 +57,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
     variant = workload.variants[spec.variant]
     training = _build(spec, workload, variant, device)
     keep.append(training)
+    torch.manual_seed(1_000_003 * spec.measure.seed + spec.layout.place(me.rank).dp)  # the same for tp and pp peers
     if batch is None:
         batch = workload.synthetic(variant, spec.rank_batch, device)
 
@@ -67,14 +69,15 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
 
     heart.phase("measure")
     blocks = _measure(spec, stepper, feed, batch)
-    counted = account(training, batch)
+    peak_memory_bytes = _peak_memory(device)
+    counted = _account(training, batch, spec.compile)
     heart.phase("done")
     return RankResult(
         me.rank,
         "ok",
         phase="done",
         blocks=blocks,
-        peak_memory_bytes=_peak_memory(device),
+        peak_memory_bytes=peak_memory_bytes,
         host_memory_bytes=_host_memory(),
         first_batch_s=first_batch_s,
         startup_s=startup_s,
@@ -83,17 +86,33 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
         cache_resident_before=resident,
         final_loss=stepper.loss,
         skipped_steps=training.scaler.skipped_steps if spec.precision == "fp16" else None,
-        account=asdict(counted),
+        account=counted,
         tokens_per_sample=variant.sample.get("seq_len"),
         device_name=torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+        num_devices=torch.cuda.device_count() if spec.parallelism == "data_parallel" else 1,
     )
+
+
+def _account(training: Training, batch: Batch, compiled: bool) -> dict[str, Any] | None:
+    """What a step holds and sends; None where counting takes more memory than there is.
+
+    Counting runs uncompiled, so what a compiled step keeps is not known.
+    """
+    try:
+        counted = asdict(account(training, batch))
+    except torch.OutOfMemoryError:
+        return None
+    return counted | {"activations_bytes": None} if compiled else counted
 
 
 def _build(spec: TrialSpec, workload: Workload, variant: Variant, device: torch.device) -> Training:
     """The model with the seed's weights, the same on all ranks, spread over them."""
     torch.manual_seed(spec.measure.seed)
-    model = workload.build(variant).to(device)
-    return prepare(workload, model, spec.layout, spec, device, spec.global_batch)
+    model = workload.build(variant)
+    training = prepare(workload, model, spec.layout, spec, device, spec.global_batch)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    return training
 
 
 def _settle(spec: TrialSpec, me: RankIdentity) -> torch.device:

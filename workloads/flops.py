@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -25,6 +26,8 @@ class Flops:
     parameters: int
     forward_flops: int
     backward_flops: int
+    blocks_forward_flops: int
+    """Of the forward pass, what is in blocks: that is done again under full activation checkpointing."""
     convention: str = CONVENTION
 
 
@@ -42,11 +45,30 @@ def count(workload: Workload, variant: Variant) -> Flops:
                 model = workload.build(variant)
                 batch = workload.synthetic(variant, SAMPLES_COUNTED, meta)
                 targets = workload.targets(batch) if workload.targets else {}
-                loss = workload.loss(model, {**batch, **targets})
+                in_blocks = _counted_in_blocks(workload, model, counter)
+            loss = workload.loss(model, {**batch, **targets})
             forward = counter.get_total_flops()
             loss.backward()  # type: ignore[no-untyped-call]
         except RuntimeError as error:
             raise WorkloadError(f"workload {workload.name}: cannot be counted on the meta device: {error}") from error
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     backward = counter.get_total_flops() - forward
-    return Flops(num_parameters, forward // SAMPLES_COUNTED, backward // SAMPLES_COUNTED)
+    again = sum(in_blocks) if workload.blocks else forward
+    return Flops(num_parameters, forward // SAMPLES_COUNTED, backward // SAMPLES_COUNTED, again // SAMPLES_COUNTED)
+
+
+def _counted_in_blocks(workload: Workload, model: nn.Module, counter: FlopCounterMode) -> list[int]:
+    """Filled by the forward pass with what each block takes."""
+    found: list[int] = []
+    begun: list[int] = []
+
+    def begin(*_arguments: object) -> None:
+        begun.append(counter.get_total_flops())
+
+    def end(*_arguments: object) -> None:
+        found.append(counter.get_total_flops() - begun.pop())
+
+    for block in workload.blocks(model) if workload.blocks else ():
+        block.register_forward_pre_hook(begin)
+        block.register_forward_hook(end)
+    return found

@@ -42,10 +42,13 @@ def _tensor_problems(workload: Workload, variant: Variant, layout: Layout) -> It
     if workload.tensor_parallel is None:
         yield f"{workload.name} has no plan for tp {layout.tp}: its layers are not split"
         return
-    for what, value in workload.tensor_parallel.divisible(variant).items():
+    needed = workload.tensor_parallel.divisible(variant)
+    if not layout.loss_parallel:
+        needed = {what: value for what, value in needed.items() if what != "vocab_size"}
+    for what, value in needed.items():
+        if what == "seq_len" and not layout.sequence_parallel:
+            continue
         yield from _indivisible(what, value, "tp", layout.tp)
-    if layout.sequence_parallel:
-        yield from _indivisible("seq_len", variant.sample.get("seq_len", 0), "tp", layout.tp)
 
 
 def _pipeline_problems(
@@ -105,7 +108,7 @@ def _technique_problems(
 ) -> Iterator[str]:
     yield from _indivisible("batch_size", rank_batch, "grad_accum", compute.grad_accum)
     given = compute.model_dump(exclude_defaults=True)
-    is_ddp = layout.name != "none" and layout.zero < 2 and layout.tp == layout.pp == layout.ep == 1
+    is_ddp = layout.needs_group and layout.zero < 2 and layout.tp == layout.pp == layout.ep == 1
     for name in given:
         if name in DDP_ONLY and not is_ddp:
             yield f"{name} is an option of ddp and zero1, parallelism is {layout.name}"
@@ -119,14 +122,27 @@ def _technique_problems(
         yield f"channels_last with pp {layout.pp}: stages hand on tensors with channels outermost"
     if compute.channels_last and workload.kind not in IMAGES:
         yield f"channels_last is for images and volumes, {workload.name} takes {workload.kind}"
-    if compute.fused and compute.optimizer == "adafactor":
-        yield "adafactor has no fused implementation"
+    yield from _optimizer_problems(layout, compute)
     if compute.cpu_offload and compute.precision == "fp16":
         yield "cpu_offload with fp16: gradients are scaled on the device"
     if layout.tp > 1 and compute.compile:
         yield f"compile with tp {layout.tp}: the first block is given a tensor that is still under way"
     if layout.ep > 1 and compute.compile:
         yield "compile with ep: how many tokens travel differs from step to step"
+    if compute.comm_hook == "powersgd" and compute.precision == "fp16":
+        yield "comm_hook powersgd with fp16: what overflows once stays in its error feedback for ever"
+    if layout.name == "data_parallel" and (compute.compile or compute.activation_checkpointing != "none"):
+        yield "data_parallel copies modules, whose compiled or checkpointed forward stays that of the first device"
+
+
+def _optimizer_problems(layout: Layout, compute: ComputeSpec) -> Iterator[str]:
+    split = layout.tp > 1 or layout.zero > 1
+    if compute.optimizer == "adafactor" and (split or layout.ep > 1):
+        yield f"adafactor takes norms of whole matrices, which no rank has under {layout.name}"
+    if compute.fused and compute.optimizer == "adafactor":
+        yield "adafactor has no fused implementation"
+    if compute.fused and split and (compute.optimizer != "adamw" or layout.tp > 1):
+        yield f"fused under {layout.name}: of split parameters torch has a fused adamw alone, and not under tp"
 
 
 def _device_problems(layout: Layout, device: str) -> Iterator[str]:

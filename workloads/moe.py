@@ -17,8 +17,17 @@ from torch.nn.functional import gelu, linear
 def _exchange(rows: Tensor, sent: list[int], received: list[int], group: dist.ProcessGroup) -> Tensor:
     """Rows from all ranks of the group, in their order: `sent` and `received` count rows by rank."""
     arrived = rows.new_empty(sum(received), *rows.shape[1:])
-    dist.all_to_all_single(arrived, rows.contiguous(), received, sent, group=group)
+    _all_to_all(arrived, rows.contiguous(), received, sent, group)
     return arrived
+
+
+def _all_to_all(
+    arriving: Tensor, leaving: Tensor, received: list[int] | None, sent: list[int] | None, group: dist.ProcessGroup
+) -> None:
+    """Waited for by hand: NCCL gives synchronous calls no work to wait for, and waits are what is timed."""
+    work = dist.all_to_all_single(arriving, leaving, received, sent, group=group, async_op=True)
+    assert work is not None
+    work.wait()
 
 
 class _Travel(torch.autograd.Function):
@@ -68,7 +77,7 @@ class Experts(nn.Module):
         ranks = dist.get_world_size(group)
         local = self.num_experts // ranks
         arriving = torch.empty_like(counts)
-        dist.all_to_all_single(arriving, counts, group=group)
+        _all_to_all(arriving, counts, None, None, group)
         leaving_by_rank, arriving_by_rank = torch.stack((counts, arriving)).view(2, ranks, local).tolist()
         sent = [sum(row) for row in leaving_by_rank]
         received = [sum(row) for row in arriving_by_rank]

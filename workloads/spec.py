@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "pure_bf16"]
 PRECISIONS_NOT_YET = ("fp8",)
@@ -70,6 +70,12 @@ class ComputeSpec(BaseModel):
     comm_hook: Literal["fp16", "bf16", "powersgd"] | None = Field(
         None, description="ddp: how gradients are compressed for the exchange"
     )
+
+    @field_validator("comm_hook", mode="before")
+    @classmethod
+    def _none_is_none(cls, value: object) -> object:
+        return None if value == "none" else value
+
     static_graph: bool = Field(False, description="ddp: the graph of every step is the same")
     gradient_as_bucket_view: bool = Field(False, description="ddp: gradients lie in the buckets")
     reshard_after_forward: bool | None = Field(

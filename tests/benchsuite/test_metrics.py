@@ -356,7 +356,7 @@ def test_not_steady_when_readers_worked_during_a_ceiling_block():
 
 class TestComputation:
     STEP: ClassVar[dict[str, float]] = {"load": 0.0, "h2d": 0.0, "forward": 0.1, "backward": 0.2, "update": 0.1}
-    FLOPS = Flops(10, 100 * 10**9, 200 * 10**9)
+    FLOPS = Flops(10, 100 * 10**9, 200 * 10**9, 100 * 10**9)
 
     def found(self, spec: TrialSpec, **changes: Any) -> dict[str, Any]:
         ranks = [

@@ -50,8 +50,11 @@ def damage_every_format(root: Path) -> dict[str, tuple[Path, list[str]]]:
     image, key = root / "files" / row["file"].decode(), row["key"].decode()
     tar, record = root / "webdataset" / "shard-000000.tar", root / "tfrecord" / "shard-000000.tfrecord"
     with tarfile.open(tar) as members:
-        name = members.getmembers()[3].name
-    tar.write_bytes(tar.read_bytes().replace(name.encode(), b"../" + name.encode()[3:], 1))
+        member = members.getmembers()[3]
+    name, member.name = member.name, f"../{member.name[3:]}"
+    content = bytearray(tar.read_bytes())
+    content[member.offset : member.offset + tarfile.BLOCKSIZE] = member.tobuf(tarfile.USTAR_FORMAT)
+    tar.write_bytes(content)
     return {
         "files": (cut(image), [repr(key), "truncated"]),
         "webdataset": (tar, [repr(f"../{name[3:]}"), "leads out of its folder"]),

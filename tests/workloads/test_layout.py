@@ -49,6 +49,7 @@ def test_an_omitted_dp_is_what_is_left(degrees: dict[str, int], ranks: int | Non
         ("hsdp", 3, "dp_replicate 2 does not divide dp 3"),
         (Parallelism(tp=3), 8, "dp 2 x tp 3 x pp 1 = 6 ranks, world_size is 8"),
         (Parallelism(dp=2, tp=2), 8, "dp 2 x tp 2 x pp 1 = 4 ranks, world_size is 8"),
+        (Parallelism(tp=2, microbatches=4), 2, "schedule and microbatches are of a pipeline, pp is 1"),
         (Parallelism(ep=3), 4, "ep 3 does not divide dp 4"),
         (Parallelism(cp=2), 4, "cp"),
         (Parallelism(engine="deepspeed"), 4, "engine deepspeed"),

@@ -61,6 +61,11 @@ def test_layouts(name: str, variant: str, mode: Any, ranks: int, words: list[str
         ("ddp", {"precision": "tf32"}, "precision tf32 is a mode of CUDA devices, device is cpu"),
         ("fsdp", {"precision": "fp16"}, "precision fp16 scales whole gradients"),
         ("tp", {"compile": True}, "compile with tp 2"),
+        ("fsdp", {"optimizer": "adafactor"}, "adafactor takes norms of whole matrices, which no rank has under fsdp"),
+        ("tp", {"optimizer": "adafactor"}, "adafactor takes norms of whole matrices"),
+        ("fsdp", {"fused": True}, "fused under fsdp"),
+        ("tp", {"fused": True, "optimizer": "adamw"}, "fused under tp"),
+        ("ddp", {"comm_hook": "powersgd", "precision": "fp16"}, "comm_hook powersgd with fp16"),
         ("pp", {"channels_last": True}, "channels_last with pp 2"),
         ("pp", {"grad_accum": 2}, "a pipeline accumulates over parallelism.microbatches"),
     ],
@@ -70,6 +75,12 @@ def test_techniques(mode: str, compute: dict[str, Any], words: str) -> None:
     assert reason is not None and words in reason, reason
 
 
+def test_data_parallel_is_not_ddp() -> None:
+    refused_hook = refused("resnet50", "nano", "data_parallel", 1, device="cuda", comm_hook="fp16")
+    assert refused_hook == "comm_hook is an option of ddp and zero1, parallelism is data_parallel"
+    assert "copies modules" in str(refused("resnet50", "nano", "data_parallel", 1, device="cuda", compile=True))
+
+
 def test_what_can_run_is_not_refused() -> None:
     assert refused("gpt_neox", "nano", {"tp": 2, "pp": 2, "dp": 2}, 8) is None
     assert refused("bert", "nano", {"tp": 4, "zero": 3}, 8) is None
@@ -77,3 +88,5 @@ def test_what_can_run_is_not_refused() -> None:
     assert refused("resnet50", "nano", "fsdp", 2, channels_last=True) is None
     assert refused("gpt_neox", "reference", {"tp": 8, "pp": 4, "microbatches": 4}, 512) is None
     assert refused("gpt_neox", "nano", "ddp", 2, device="cuda", precision="tf32") is None
+    assert refused("gpt_neox", "nano", "ddp", 2, comm_hook="none") is None
+    assert refused("gpt_neox", "nano", "fsdp", 2, fused=True, optimizer="adamw") is None

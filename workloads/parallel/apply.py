@@ -28,6 +28,7 @@ SAVED_BY_SELECTIVE = (
     torch.ops.aten.convolution.default,
     torch.ops.aten._scaled_dot_product_flash_attention.default,
     torch.ops.aten._scaled_dot_product_efficient_attention.default,
+    torch.ops.aten._scaled_dot_product_cudnn_attention.default,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
 )
 """What selective checkpointing keeps: the operations that would take longest to do again."""
@@ -63,9 +64,13 @@ def spread_data(model: nn.Module, recipe: Recipe) -> Spread:
 
 
 def shape_blocks(model: nn.Module, workload: Workload, compute: ComputeSpec) -> None:
-    """Checkpoint and compile the blocks of a model, in place, so that the names of its weights stay."""
-    blocks = workload.blocks(model) if workload.blocks else [model]
-    for block in blocks:
+    """Checkpoint and compile the blocks of a model, in place, so that the names of its weights stay.
+
+    What is done again in backward updates batch norm's running statistics again; training does not use them.
+    """
+    if compute.activation_checkpointing == "none" and not compute.compile:
+        return
+    for block in workload.blocks(model) if workload.blocks else [model]:
         if compute.activation_checkpointing != "none":
             block.forward = _checkpointed(block.forward, compute.activation_checkpointing)
         if compute.compile:
@@ -103,6 +108,8 @@ def prepare(
     if layout.tp > 1:
         tensor.tp(model, recipe)
     shape_blocks(model, workload, compute)
+    if layout.zero < 2:  # what is sharded goes to the device block by block
+        model = model.to(device)
     spread = spread_data(model, recipe)
     return training_of(model, spread, recipe, global_batch)
 
@@ -233,7 +240,9 @@ def add_mean_targets(micros: list[Batch], recipe: Recipe) -> None:
         mean = torch.stack([count[name].float() for count in counts]).mean()
         if recipe.ranks.layout.dp > 1:
             group = recipe.ranks.data_group()
-            dist.all_reduce(mean, group=group)
+            work = dist.all_reduce(mean, group=group, async_op=True)
+            assert work is not None
+            work.wait()  # NCCL gives synchronous calls no work to wait for, and waits are what is timed
             mean = mean / group.size()
         for micro in micros:
             micro[name] = mean

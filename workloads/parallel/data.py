@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from workloads.parallel.spread import Make, Recipe, Spread, averaged
@@ -128,7 +129,8 @@ def _fully_shard(model: nn.Module, recipe: Recipe, reshard: bool) -> Spread:
     compute, mesh = recipe.compute, recipe.ranks.mesh
     assert mesh is not None
     replicated = recipe.ranks.layout.dp_replicate > 1
-    half = compute.precision == "bf16"
+    # Batch norm would get weights of another type than its statistics; autocast does without.
+    half = compute.precision == "bf16" and not any(isinstance(part, _BatchNorm) for part in model.modules())
     options: dict[str, Any] = {
         "mesh": mesh["dp_replicate", "dp_shard"] if replicated else mesh["dp_shard"],
         "reshard_after_forward": reshard if compute.reshard_after_forward is None else compute.reshard_after_forward,

@@ -64,6 +64,8 @@ def _depends_on_values(workload: Workload, variant: Variant, layout: Layout, com
         return "experts: how many tokens travel depends on the tokens"
     if layout.zero == 1:
         return "zero1: which states a rank is dealt depends on the optimizer"
+    if compute.comm_hook is not None:
+        return f"comm_hook {compute.comm_hook}: what it sends depends on DDP's buckets"
     return "adafactor: its states are factors of each matrix" if compute.optimizer == "adafactor" else None
 
 

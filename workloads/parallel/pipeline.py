@@ -113,7 +113,7 @@ def prepare_pipeline(model: nn.Module, recipe: Recipe, global_batch: int) -> Tra
     if layout.tp > 1:
         tensor.tp(model, recipe)
     shape_blocks(model, recipe.workload, compute)
-    held = nn.ModuleList(stages)
+    held = nn.ModuleList(stages).to(recipe.ranks.device)
     spread = data.by_hand(held, recipe)
     optimizer = optim.make(recipe.workload, compute, list(held.parameters()))
     waits = waits_of_this_process()

@@ -84,4 +84,6 @@ WORKLOAD = dataclasses.replace(
     variants={name: Variant({"fault": number}, {"image_size": 64}, 1000) for number, name in enumerate(NAMES)},
     build=build,
     loss=loss,
+    blocks=None,
+    pipeline=None,
 )

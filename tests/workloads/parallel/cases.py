@@ -52,6 +52,7 @@ TECHNIQUES: tuple[tuple[Any, dict[str, Any]], ...] = (
     ("fsdp", {"reshard_after_forward": False, "grad_accum": 2, "optimizer": "momentum"}),
     ("fsdp", {"prefetch_blocks": 2, "activation_checkpointing": "selective", "optimizer": "sgd"}),
     ("fsdp", {"cpu_offload": True, "optimizer": "adamw"}),
+    ("fsdp", {"fused": True, "optimizer": "adamw"}),
     ("fsdp", {"precision": "pure_bf16", "channels_last": True, "optimizer": "sgd"}),
     ("hsdp", {"grad_accum": 2, "precision": "bf16", "optimizer": "adamw"}),
     ("tp", {"grad_accum": 2, "optimizer": "momentum"}),
@@ -134,3 +135,6 @@ def _techniques(world_size: int, which: str) -> Iterator[Asked]:
             yield from legal
         elif legal:
             yield legal[(number + world_size) % len(legal)]
+    batch_norm = Asked("resnet50", "nano", "zero2", world_size, {"precision": "bf16"})
+    if which != "full" and batch_norm.legal():
+        yield batch_norm
