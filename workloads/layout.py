@@ -97,7 +97,7 @@ def _of_degrees(asked: Parallelism, world_size: int | None, name: str | None = N
     if asked.cp > 1 or asked.engine != "torch":
         what = "cp" if asked.cp > 1 else f"engine {asked.engine}"
         raise LayoutError(f"parallelism {{{what}}}: not yet supported")
-    if asked.pp == 1 and {"schedule", "microbatches"} & asked.model_fields_set:
+    if asked.pp == 1 and (asked.microbatches or asked.schedule != "1f1b"):
         raise LayoutError("schedule and microbatches are of a pipeline, pp is 1")
     inner = asked.tp * asked.pp
     ranks = world_size or inner * (asked.dp or 1)
