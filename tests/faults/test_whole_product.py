@@ -90,15 +90,20 @@ def test_every_format_with_every_loader(bench: Bench, dataset_root: Path) -> Non
 
 
 def test_every_mode_of_the_example_sweep(bench: Bench) -> None:
-    """Ten ways to spread one model: the same loss, the parts of a step, memory and messages of each."""
+    """Ten ways to spread one model: equal losses, the parts of a step, memory and messages of each."""
     steps = ["threads_per_rank=1", "measure.steps=4", "measure.warmup_steps=1", "measure.repeats=1"]
     overrides = [word for text in ["variant=nano", *steps] for word in ("-o", text)]
     code, _, err = bench.sweep(Path(benchsuite.__file__).parent / "sweeps" / "parallelism.yaml", *overrides)
     assert code == 0, err
     records = {record["label"]: record for record in bench.records()}
     assert len(records) == 10 and "pp 2 schedule zero_bubble microbatches 4" in records
-    losses = [record["figures"]["final_loss"] for record in records.values()]
-    assert losses == pytest.approx([losses[0]] * len(losses), rel=0.05)
+    for replicas in (True, False):  # two ranks with samples of their own, or two that share theirs
+        losses = [
+            record["figures"]["final_loss"]
+            for label, record in records.items()
+            if (label in ("ddp", "zero1", "zero2", "fsdp")) == replicas
+        ]
+        assert losses == pytest.approx([losses[0]] * len(losses), rel=1e-3)
     for label, record in records.items():
         figures = record["figures"]
         assert record["status"] == "ok", record["reason"]
