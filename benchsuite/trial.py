@@ -55,9 +55,8 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
 
     heart.phase("build")
     variant = workload.variants[spec.variant]
-    training = _build(spec, workload, variant, device)
+    training = _build(spec, workload, variant, device, me.rank)
     keep.append(training)
-    torch.manual_seed(1_000_003 * spec.measure.seed + spec.layout.place(me.rank).dp)  # the same for tp and pp peers
     if batch is None:
         batch = workload.synthetic(variant, spec.rank_batch, device)
 
@@ -69,8 +68,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
 
     heart.phase("measure")
     blocks = _measure(spec, stepper, feed, batch)
-    peak_memory_bytes = _peak_memory(device)
-    counted = _account(training, batch, spec.compile)
+    peak_memory_bytes, counted = _peak_memory(device), _account(training, batch, spec.compile)
     heart.phase("done")
     return RankResult(
         me.rank,
@@ -105,13 +103,17 @@ def _account(training: Training, batch: Batch, compiled: bool) -> dict[str, Any]
     return counted | {"activations_bytes": None} if compiled else counted
 
 
-def _build(spec: TrialSpec, workload: Workload, variant: Variant, device: torch.device) -> Training:
-    """The model with the seed's weights, the same on all ranks, spread over them."""
+def _build(spec: TrialSpec, workload: Workload, variant: Variant, device: torch.device, rank: int) -> Training:
+    """The model with the seed's weights, the same on all ranks, spread over them.
+
+    What is drawn afterwards (dropout, synthetic samples) is the same for ranks that share their samples.
+    """
     torch.manual_seed(spec.measure.seed)
     model = workload.build(variant)
     training = prepare(workload, model, spec.layout, spec, device, spec.global_batch)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
+    torch.manual_seed(1_000_003 * spec.measure.seed + spec.layout.place(rank).dp)
     return training
 
 

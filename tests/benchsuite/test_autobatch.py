@@ -56,7 +56,7 @@ class Device:
 
 
 def auto_point() -> Point:
-    return resolve(made_spec(batch_size="auto"), Machine(2, 0), 1, {})
+    return resolve(made_spec(batch_size="auto", data={"source": "synthetic"}), Machine(2, 0), 1, {})
 
 
 def test_a_point_gets_its_batch_and_keeps_its_id() -> None:
