@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from benchsuite.inprocess import run
     from benchsuite.spec import TrialSpec
+    from benchsuite.watched.watch import watch
 
 __version__ = "0.1.0"
-__all__ = ["TrialSpec", "__version__", "run"]
-_HOMES = {"run": "benchsuite.inprocess", "TrialSpec": "benchsuite.spec"}
+__all__ = ["TrialSpec", "__version__", "run", "watch"]
+_HOMES = {"run": "benchsuite.inprocess", "TrialSpec": "benchsuite.spec", "watch": "benchsuite.watched.watch"}
 
 
 def __getattr__(name: str) -> Any:

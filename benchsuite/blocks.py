@@ -1,4 +1,4 @@
-"""How a trial's steps are laid out: ceiling blocks interleaved with loader blocks (C L C L C).
+"""How a trial's steps are laid out: ceiling blocks interleaved with loader blocks (C L C L C), or loader blocks alone.
 
 A loader block drains what the queue held before it counts, so that a full prefetch queue flatters nothing.
 """
@@ -23,20 +23,34 @@ class Layout:
     ceiling_steps: int
     drained_steps: int
     loader_steps: int
+    held: int = 0
+    """Batches that are asked for during the last step."""
+    drains: int = LOADER_BLOCKS
+    """How many of the loader blocks begin with drained steps: those before which the readers could fill the queue."""
+
+    @property
+    def total_loader_steps(self) -> int:
+        """Steps that take the loader's batches."""
+        return self.drains * self.drained_steps + LOADER_BLOCKS * self.loader_steps
 
     @property
     def loader_batches(self) -> int:
         """Batches of one rank that the loader blocks and the first batch take."""
-        return 1 + LOADER_BLOCKS * (self.drained_steps + self.loader_steps)
+        return 1 + self.total_loader_steps + self.held
 
 
 def layout(spec: TrialSpec) -> Layout:
-    """The layout of a trial's blocks."""
-    return Layout(
-        ceiling_steps=math.ceil(spec.measure.steps / CEILING_BLOCKS),
-        drained_steps=spec.data.queue_batches + 1,
-        loader_steps=math.ceil(spec.measure.steps / LOADER_BLOCKS),
-    )
+    """The layout of a trial's blocks.
+
+    Readers deliver in turn, and after a turn of all of them their pattern begins anew: a loader block counts whole
+    turns. What a step needs on an emulated device is known: no ceiling, and warm-up steps take the loader's batches.
+    """
+    turn = spec.data.readers
+    drained = spec.data.queue_batches + 1
+    loader = math.ceil(spec.measure.steps / LOADER_BLOCKS / turn) * turn
+    if spec.emulated:
+        return Layout(0, drained + spec.measure.warmup_steps, loader, held=1 if spec.data.num_workers else 0, drains=1)
+    return Layout(math.ceil(spec.measure.steps / CEILING_BLOCKS), drained, loader)
 
 
 def steady_steps(spec: TrialSpec) -> int:

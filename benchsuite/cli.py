@@ -7,13 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
+from benchsuite import cli_export
+from benchsuite.cli_data import data_app
+from benchsuite.cli_probe import probe_app
 from benchsuite.options import (
     INTERRUPTED,
     NOTHING_RAN,
     OK,
     USAGE,
-    ImageEncoding,
     PlainFormat,
+    ProfileName,
+    RecordKind,
     SchemaName,
     TableFormat,
 )
@@ -27,10 +31,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"max_content_width": 110},
 )
-data_app = typer.Typer(help="Make, convert and check datasets.", no_args_is_help=True, rich_markup_mode=None)
 results_app = typer.Typer(help="Look into a results store.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(data_app, name="data")
+app.add_typer(probe_app, name="probe")
 app.add_typer(results_app, name="results")
+results_app.add_typer(cli_export.export_app, name="export")
+results_app.command("profile")(cli_export.profile)
+results_app.command("darshan")(cli_export.darshan)
 
 Store = Annotated[
     Path,
@@ -40,21 +47,11 @@ DEFAULT_STORE = Path("benchsuite-store")
 Format = Annotated[TableFormat, typer.Option("--format", help="table, json, csv or md.")]
 Overrides = Annotated[list[str] | None, typer.Option("-o", "--override", metavar="KEY=VALUE", help="Set a field.")]
 Session = Annotated[str, typer.Option("--session", help="Measuring campaign; a new one measures anew.")]
-Retry = Annotated[str, typer.Option("--retry", help="Run again what ended so: failed,oom,timeout.")]
-DataFormat = Annotated[str, typer.Option("--format", help="How samples are stored: `benchsuite list formats`.")]
-Workload = Annotated[str, typer.Option("--workload", help="Workload the samples are for.")]
-Variant = Annotated[str, typer.Option("--variant", help="Variant of the workload.")]
-ShardSamples = Annotated[int | None, typer.Option("--shard-samples", min=1, help="Samples per shard.")]
-FormatOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-o",
-        "--option",
-        metavar="NAME=VALUE",
-        help="How the format stores: files: array=npy|npz; webdataset, tfrecord: shard_samples=N; "
-        "hdf5: file_samples=N, chunk_bytes=N, compression=none|gzip|lzf.",
-    ),
+Profile = Annotated[
+    ProfileName | None,
+    typer.Option("--profile", help="Also record what readers do with files (strace: no AU then), or torch's profile."),
 ]
+Retry = Annotated[str, typer.Option("--retry", help="Run again what ended so: failed,oom,timeout.")]
 
 
 @app.command()
@@ -68,11 +65,12 @@ def sweep(
     overrides: Overrides = None,
     launcher: Annotated[str, typer.Option("--launcher", help="auto or local.")] = "auto",
     retry: Retry = "",
+    profile: Profile = None,
 ) -> None:
     """Run the grid of a sweep file; what its session has already is not run again."""
     from benchsuite import runner
 
-    raise typer.Exit(runner.sweep(file, session, store, dry_run, overrides or [], launcher, retry))
+    raise typer.Exit(runner.sweep(file, session, store, dry_run, overrides or [], launcher, retry, profile))
 
 
 @app.command()
@@ -97,13 +95,18 @@ def trial(
     check_loss: Annotated[
         bool, typer.Option("--check-loss", help="Train a few steps, and compare with one process.")
     ] = False,
+    profile: Profile = None,
+    timeline: Annotated[
+        Path | None, typer.Option("--timeline", metavar="OUT.json", help="Write the steps as a trace for Perfetto.")
+    ] = None,
     overrides: Overrides = None,
+    store: Store = DEFAULT_STORE,
     format: Annotated[PlainFormat, typer.Option("--format", help="json prints the record.")] = PlainFormat.table,
 ) -> None:
     """Run one trial and print it; one rank runs in this process, so that a debugger can follow it."""
     from benchsuite import runner
 
-    raise typer.Exit(runner.trial(spec, validate, check_loss, overrides or [], format))
+    raise typer.Exit(runner.trial(spec, validate, check_loss, profile, timeline, overrides or [], format, store))
 
 
 @app.command("list")
@@ -153,11 +156,14 @@ def schema(what: Annotated[SchemaName, typer.Argument(help="trial, sweep, record
 def report(
     store: Store = DEFAULT_STORE,
     format: Annotated[TableFormat, typer.Option("--format", help="table, md, csv or json.")] = TableFormat.table,
+    mlperf_storage: Annotated[
+        bool, typer.Option("--mlperf-storage", help="Emulated accelerators: the fields of MLPerf Storage's summary.")
+    ] = False,
 ) -> None:
     """What the results say: a sentence, a table, and what the numbers rest on."""
     from benchsuite import show
 
-    show.report(store, format)
+    (show.mlperf if mlperf_storage else show.report)(store, format)
 
 
 @results_app.command("show")
@@ -165,11 +171,12 @@ def results_show(
     store: Store = DEFAULT_STORE,
     format: Format = TableFormat.table,
     by: Annotated[str, typer.Option("--by", help="trial, or point (median over repeats).")] = "trial",
+    kind: Annotated[RecordKind, typer.Option("--kind", help="trial, probe or checkpoint.")] = RecordKind.trial,
 ) -> None:
-    """One row per trial."""
+    """One row per trial, probe or checkpoint."""
     from benchsuite import show
 
-    show.results(store, format, by)
+    show.results(store, format, by, kind)
 
 
 @results_app.command("query")
@@ -182,62 +189,6 @@ def results_query(
     from benchsuite import show
 
     show.query(store, query, format)
-
-
-@data_app.command("generate")
-def data_generate(
-    target: Annotated[Path, typer.Argument(help="The new dataset's folder.")],
-    workload: Workload = "resnet50",
-    variant: Variant = "reference",
-    format: DataFormat = "files",
-    samples: Annotated[int, typer.Option("--samples", min=1, help="How many.")] = 1024,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="The same samples for the same seed.")] = 0,
-    shard_samples: ShardSamples = None,
-    options: FormatOptions = None,
-    encoding: Annotated[ImageEncoding, typer.Option("--encoding", help="Of images: jpeg or png.")] = ImageEncoding.jpeg,
-) -> None:
-    """Make samples that cost what real ones cost: photographs, CT volumes, BERT sequences, token streams."""
-    from benchsuite import datasets
-
-    asked = datasets.asked(workload, variant, format, shard_samples, options or [])
-    datasets.generate(target, asked, samples, seed, encoding)
-
-
-@data_app.command("convert")
-def data_convert(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            help="A dataset, or what you have: images flat or in a folder per class, tars, .npy pairs, NIfTI, "
-            "HDF5, LMDB, TFRecord, .bin/.idx, text."
-        ),
-    ],
-    target: Annotated[Path, typer.Argument(help="The new dataset's folder.")],
-    workload: Workload = "resnet50",
-    variant: Variant = "reference",
-    format: DataFormat = "files",
-    shard_samples: ShardSamples = None,
-    options: FormatOptions = None,
-    tokenizer: Annotated[
-        Path | None, typer.Option("--tokenizer", help="A tokenizer.json for text; default: its bytes.")
-    ] = None,
-) -> None:
-    """Convert into a format; the samples' content is stored as it came."""
-    from benchsuite import datasets
-
-    asked = datasets.asked(workload, variant, format, shard_samples, options or [])
-    datasets.convert(source, target, asked, tokenizer)
-
-
-@data_app.command("verify")
-def data_verify(
-    first: Annotated[Path, typer.Argument(help="A dataset.")],
-    second: Annotated[Path | None, typer.Argument(help="Another that should hold the same samples.")] = None,
-) -> None:
-    """Check a dataset against its manifest, byte by byte; or that two hold the same samples."""
-    from benchsuite import datasets
-
-    datasets.verify(first, second)
 
 
 def _version(value: bool) -> None:

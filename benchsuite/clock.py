@@ -27,6 +27,10 @@ class StepTimes:
     run_queue_s: float | None
     """Seconds the training thread was runnable but not running."""
 
+    def step_s(self) -> list[float]:
+        """Seconds of each step: the sum of its parts."""
+        return [sum(parts) for parts in zip(*self.parts.values(), strict=True)]
+
 
 class Clock(Protocol):
     """What a block of steps is timed with."""

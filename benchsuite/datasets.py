@@ -97,6 +97,21 @@ def _bar(title: str) -> Iterator[making.Progress]:
         yield lambda done, total: progress.update(task, completed=done, total=total or None)
 
 
+@contextmanager
+def megabyte_bar(title: str) -> Iterator[making.Progress]:
+    """A progress bar for bytes, shown in MB."""
+    with _bar(f"{title} (MB)") as progress:
+        last = -1
+
+        def show(done: int, total: int) -> None:
+            nonlocal last
+            if done // 1_000_000 > last:
+                last = done // 1_000_000
+                progress(last, total // 1_000_000)
+
+        yield show
+
+
 def _say_quarters(title: str, done: int, total: int) -> None:
     if total and done * 4 // total > (done - 1) * 4 // total:
         typer.echo(f"{title}: {done}/{total}", err=True)

@@ -12,6 +12,7 @@ import workloads
 from benchsuite.environment import devices, environment, file_system
 from benchsuite.machine import this_machine
 from storage import pagecache
+from storage.filesystems import file_system_of, in_words
 
 LOW_FREE_BYTES = 5e9
 
@@ -84,8 +85,11 @@ def _path(path: Path) -> list[Finding]:
 
 def _cache(path: Path, kind: str) -> Finding:
     """Whether a file here can be evicted, and be seen to be."""
-    if kind not in pagecache.CLIENT_CACHE_VISIBLE:
-        return Finding("warn", f"{path}: the client cannot see the cache of {kind}: cold will be cache_unverified")
+    known = file_system_of(kind)
+    if not known.client_visible:
+        return Finding("warn", f"{path}: {in_words(kind)}: trials there are cache_unverified")
+    if not known.evictable:
+        return Finding("warn", f"{path}: {in_words(kind)}")
     try:
         with tempfile.NamedTemporaryFile(dir=path) as file:
             file.write(os.urandom(1 << 20))
@@ -96,5 +100,4 @@ def _cache(path: Path, kind: str) -> Finding:
         return Finding("fail", f"{path}: cannot be written: {error.strerror} -> choose a folder you own")
     if left is None or left > 0:
         return Finding("warn", f"{path}: eviction left {left if left is None else f'{left:.0%}'} in the page cache")
-    server = ", a server's cannot be seen" if kind in ("nfs", "nfs4", "lustre") else ""
-    return Finding("ok", f"{path}: cold cache can be brought about and verified on the client{server}")
+    return Finding("ok", f"{path}: {in_words(kind)} (tried)")

@@ -13,6 +13,7 @@ import psutil
 
 import benchsuite
 from benchsuite.machine import this_machine
+from storage.filesystems import file_system_of
 
 LIBRARIES = ("torch", "numpy", "simplejpeg", "webdataset")
 SCHEDULER_VARIABLES = ("SLURM_JOB_ID", "SLURM_JOB_PARTITION", "SLURM_JOB_NODELIST", "PBS_JOBID", "PBS_QUEUE")
@@ -50,6 +51,7 @@ def file_system(path: Path) -> dict[str, Any]:
     mount = max(mounts, key=lambda part: len(part.mountpoint), default=None)
     return {
         "file_system": mount.fstype if mount else None,
+        "server_cache": file_system_of(mount.fstype if mount else None).server_cache,
         "mount": mount.mountpoint if mount else None,
         "free_bytes": psutil.disk_usage(str(real)).free,
     }

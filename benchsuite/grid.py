@@ -13,7 +13,9 @@ import workloads
 from benchsuite.blocks import reader_samples
 from benchsuite.errors import UserError, dotted_keys, nearest_key, refuse
 from benchsuite.machine import Machine
-from benchsuite.spec import SweepSpec, TrialSpec, parse_sweep, parse_trial, point_id
+from benchsuite.profiles import problem as emulated_problem
+from benchsuite.profiles import with_step
+from benchsuite.spec import SweepSpec, TrialSpec, check_staging, parse_sweep, parse_trial, point_id, resolved_data
 from storage.format import Format, Manifest, is_dataset, read_manifest
 from workloads.layout import LayoutError
 from workloads.legality import problem
@@ -211,7 +213,7 @@ def load_sweep(path: Path, overrides: list[str]) -> SweepSpec:
     return sweep
 
 
-def expand(sweep: SweepSpec, machine: Machine) -> Plan:
+def expand(sweep: SweepSpec, machine: Machine, store: Path | None = None) -> Plan:
     """Every point of a sweep, resolved for this machine, with what is skipped and why.
 
     Raises:
@@ -222,7 +224,8 @@ def expand(sweep: SweepSpec, machine: Machine) -> Plan:
         nested: Values = {}
         for key, value in {**_flat(sweep.base), **varied}.items():
             _set(nested, key, value)
-        asked.append((varied, parse_trial(nested)))
+        asked.append((varied, with_step(parse_trial(nested), store)))
+    check_staging([spec for _, spec in asked])
     largest = max((spec.ranks for _, spec in asked), default=1)
     points: dict[str, Point] = {}
     skipped: dict[str, Skipped] = {}
@@ -249,22 +252,15 @@ def _excluded(spec: TrialSpec, sweep: SweepSpec) -> str | None:
 
 def resolve(spec: TrialSpec, machine: Machine, largest_world_size: int, varied: Mapping[str, Any]) -> Point:
     """Fill in what a spec leaves to the machine, and drop data settings that its source does not use."""
-    data = spec.data.model_dump()
-    unused = {"storage": (), "memory": ("cache", "num_workers", "prefetch_factor", "shuffle_buffer")}
-    defaults = {name: field.default for name, field in type(spec.data).model_fields.items()}
-    keys = unused.get(spec.data.source, [key for key in data if key != "source"])
-    data |= {key: defaults[key] for key in keys}
     name = spec.workload
     if ":" in name:
         path, _, attribute = name.rpartition(":")
         name = f"{Path(path).expanduser().absolute()}:{attribute}"
-    if data["root"] is not None:
-        data["root"] = str(Path(data["root"]).expanduser().absolute())
     device = spec.device if spec.device != "auto" else ("cuda" if machine.cuda_devices else "cpu")
     resolved = spec.model_copy(
         update={
             "workload": name,
-            "data": type(spec.data).model_validate(data),
+            "data": resolved_data(spec.data),
             "device": device,
             "world_size": spec.ranks,
             "threads_per_rank": spec.threads_per_rank or max(1, machine.cores // largest_world_size),
@@ -311,6 +307,8 @@ def why_illegal(point: Point, machine: Machine) -> str | None:
         return f"batch_size auto fills a CUDA device's memory, device is {spec.device}"
     if spec.global_batch_size is not None and spec.global_batch_size % layout.dp:
         return f"global_batch_size {spec.global_batch_size} is not a multiple of {layout.dp} data-parallel ranks"
+    if spec.emulated:
+        return emulated_problem(spec) or _dataset_problem(point, workload)
     illegal = problem(workload, workload.variants[spec.variant], layout, spec, spec.rank_batch, spec.device)
     return illegal or (None if spec.data.source == "synthetic" else _dataset_problem(point, workload))
 
@@ -333,7 +331,8 @@ def _dataset_problem(point: Point, workload: Workload) -> str | None:
     if unfit:
         return unfit
     lanes = spec.data_ranks * (spec.data.readers if spec.data.source == "storage" else 1)
-    return form.problem(manifest, lanes) or _too_few_for_cold(spec, form, form.smallest_lane(manifest, lanes), lanes)
+    unfit = _direct_problem(spec, form, manifest) or form.problem(manifest, lanes)
+    return unfit or _too_few_for_cold(spec, form, form.smallest_lane(manifest, lanes), lanes)
 
 
 def _unfit_samples(point: Point, manifest: Manifest, workload: Workload) -> str | None:
@@ -361,6 +360,18 @@ def _missing_dataset(root: Path, folder: Path) -> str:
         raise UserError(f"data.root {root}: no such folder; make a dataset with: benchsuite data generate|convert")
     found = [name for name in storage.FORMATS if is_dataset(root / name)]
     return f"{folder}: no dataset there; {root} has {', '.join(found) or 'none'}"
+
+
+def _direct_problem(spec: TrialSpec, form: Format, manifest: Manifest) -> str | None:
+    """Why samples cannot be read past the page cache."""
+    if spec.data.source != "storage" or spec.data.cache != "direct":
+        return None
+    if form.direct_problem is None:
+        return f"cache direct: format {form.name} is read by mapping or streaming, through the page cache"
+    if spec.data.loader == "dali":
+        return "cache direct: dali reads through the page cache; use loader torch or threads"
+    unfit = form.direct_problem(manifest)
+    return f"cache direct: {unfit}" if unfit else None
 
 
 def _too_few_for_cold(spec: TrialSpec, form: Format, share: int, lanes: int) -> str | None:

@@ -3,34 +3,39 @@
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchsuite.autobatch import fitted
+from benchsuite.ceilings import of_record, without_model
 from benchsuite.errors import UserError
 from benchsuite.failure import failed_result, is_plain
 from benchsuite.grid import Point, resolve, why_illegal
-from benchsuite.launch import Outcome, RankExit, load_launcher
+from benchsuite.launch import Launcher, Outcome, RankExit, load_launcher
 from benchsuite.machine import this_machine
 from benchsuite.measure import Feed
-from benchsuite.outcome import conclude, new_attempt
+from benchsuite.outcome import Attempt, conclude, keep_traces, new_attempt, with_ceilings
+from benchsuite.profiles import with_step
 from benchsuite.ranks import RankIdentity
-from benchsuite.spec import TrialSpec, parse_trial
+from benchsuite.spec import TrialSpec, check_staging, parse_trial
+from benchsuite.staging import TrialCopy
 from results.record import TrialRecord
 
 
-def plan_trial(spec: TrialSpec | Mapping[str, Any]) -> Point:
-    """A spec resolved for this machine.
+def plan_trial(spec: TrialSpec | Mapping[str, Any], store: Path | None = None) -> Point:
+    """A spec resolved for this machine; a record that its device is taken from is sought in `store`.
 
     Raises:
         UserError: it is not valid, or cannot run here; with the reason.
     """
     machine = this_machine()
-    parsed = spec if isinstance(spec, TrialSpec) else parse_trial(spec)
+    parsed = with_step(spec if isinstance(spec, TrialSpec) else parse_trial(spec), store)
+    check_staging([parsed])
     point = resolve(parsed, machine, parsed.ranks, {})
     reason = why_illegal(point, machine)
     if reason:
@@ -54,14 +59,40 @@ def fits_one_process(point: Point) -> bool:
     return point.spec.parallelism == "none" and point.spec.batch_size != "auto"
 
 
+TRACES = Path("benchsuite-traces")
+"""Where traces of PyTorch's profiler go that belong to no store."""
+Measured = tuple[TrialRecord, dict[str, Any] | None]
+"""A record and its raw samples, where it has some."""
+
+
 def run_point(point: Point) -> TrialRecord:
     """Run a resolved one-rank trial in this process."""
+    return in_this_process(point)[0]
+
+
+def in_this_process(point: Point) -> Measured:
+    """The same, with the raw samples."""
     if not fits_one_process(point):
         asked = f"parallelism {point.spec.parallelism}, world_size {point.spec.ranks}"
         raise UserError(f"{asked}: run() is one process without a group; use `benchsuite trial` or `sweep`")
+    return _with_ceilings(point, _run_here)
+
+
+def _with_ceilings(point: Point, run: Callable[[Attempt], Measured]) -> Measured:
+    """Run a trial, and then the one that measures what its input could give at best."""
+    attempt = new_attempt(point, "default", 0, "trial", None)
+    record, samples = run(attempt)
+    alone = without_model(point) if record.status == "ok" else None
+    if alone is None:
+        return record, samples
+    ceilings, _ = run(new_attempt(alone, "default", 0, "trial", None))
+    return with_ceilings(attempt, record, of_record(ceilings)), samples
+
+
+def _run_here(attempt: Attempt) -> Measured:
     from benchsuite.trial import run_rank
 
-    attempt = new_attempt(point, "default", 0, "trial", None)
+    point = attempt.point
     keep: list[object] = []
     with tempfile.TemporaryDirectory(prefix="benchsuite-") as name, _torch_settings_kept():
         me = RankIdentity(0, 1, 0, Path(name), time.perf_counter())
@@ -72,11 +103,24 @@ def run_point(point: Point) -> TrialRecord:
             if not is_plain(error):
                 traceback.print_exception(error)
             result, code = failed_result(0, error), 1
-        for kept in keep:
-            if isinstance(kept, Feed):
-                kept.loader.close()
+        finally:
+            _give_back(keep)
         result.write(me.result_path)
-        return conclude(attempt, Outcome([RankExit(0, code)]), Path(name))[0]
+        return _kept(conclude(attempt, Outcome([RankExit(0, code)]), Path(name)), Path(name))
+
+
+def _give_back(keep: list[object]) -> None:
+    """Stop readers and remove staged copies."""
+    for kept in keep:
+        if isinstance(kept, Feed):
+            kept.close()
+        elif isinstance(kept, TrialCopy):
+            kept.remove()
+
+
+def _kept(measured: Measured, folder: Path) -> Measured:
+    record, samples = measured
+    return keep_traces(record, folder, TRACES / record.record_id), samples
 
 
 @contextmanager
@@ -94,8 +138,22 @@ def _torch_settings_kept() -> Iterator[None]:
 
 def run_forked(point: Point) -> TrialRecord:
     """Run a trial's ranks as processes of their own, outside of any store."""
-    with tempfile.TemporaryDirectory(prefix="benchsuite-") as name, load_launcher("auto") as launcher:
-        point = fitted(point, launcher)
-        attempt = new_attempt(point, "default", 0, "trial", None)
+    return in_processes(point)[0]
+
+
+def in_processes(point: Point) -> Measured:
+    """The same, with the raw samples."""
+    with load_launcher("auto") as launcher:
+        return launched(fitted(point, launcher), launcher)
+
+
+def launched(point: Point, launcher: Launcher) -> Measured:
+    """The same, by a launcher that has been entered."""
+    return _with_ceilings(point, partial(_run_in, launcher))
+
+
+def _run_in(launcher: Launcher, attempt: Attempt) -> Measured:
+    point = attempt.point
+    with tempfile.TemporaryDirectory(prefix="benchsuite-") as name:
         outcome = launcher.run(point.spec, point.dataset, Path(name), lambda progress: None)
-        return conclude(attempt, outcome, Path(name))[0]
+        return _kept(conclude(attempt, outcome, Path(name)), Path(name))

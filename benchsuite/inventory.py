@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 import storage
 import workloads
+from benchsuite import profiles
 from benchsuite.errors import refuse
 from benchsuite.launch import LAUNCHERS
 from benchsuite.machine import this_machine
@@ -33,7 +34,13 @@ def everything() -> dict[str, list[str]]:
         "loaders": storage.names(storage.LOADERS),
         "parallelism": list(workloads.MODES),
         "launchers": list(LAUNCHERS),
-        "devices": ["cpu", *(f"cuda:{number}" for number in range(this_machine().cuda_devices))],
+        "devices": [
+            "cpu",
+            *(f"cuda:{number}" for number in range(this_machine().cuda_devices)),
+            *profiles.names(),
+            "emulated:TIME",
+            "emulated:from-record ID",
+        ],
         "sweeps": sorted(entry.name for entry in sweeps.iterdir() if entry.name.endswith(".yaml")),
     }
 

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch.distributed import FileStore  # type: ignore[attr-defined]
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, start_processes
 
+from benchsuite.begin import backend_of
 from benchsuite.errors import UserError
 from benchsuite.grid import Point, workload_of
 from benchsuite.spec import TrialSpec, parse_trial
@@ -74,7 +75,7 @@ def _join(spec: TrialSpec, folder: Path, rank: int, device: torch.device) -> Non
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group(
-        "nccl" if device.type == "cuda" else "gloo",
+        backend_of(spec, device),
         store=FileStore(str(folder / "rendezvous"), spec.ranks),
         rank=rank,
         world_size=spec.ranks,

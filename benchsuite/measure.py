@@ -1,21 +1,33 @@
-"""Run a trial's blocks of steps: the ceiling with its input in memory, interleaved with the real loader."""
+"""Run a trial's blocks of steps: the real loader, interleaved with the ceiling where that is not known."""
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import torch.distributed as dist
+from torch import Tensor
 
 from benchsuite.blocks import LOADER_BLOCKS, SETTLING_STEPS, Layout
 from benchsuite.clock import Clock, StepTimes
-from benchsuite.ranks import Block, Heartbeat
+from benchsuite.emulated import EmulatedDevice
+from benchsuite.observe import Observer
+from benchsuite.ranks import Block, Heartbeat, Reads
 from storage.format import Dataset
-from storage.loaders import Batch, LoaderProtocol
-from workloads.parallel.apply import Training
+from storage.iostat import ProcessIO, mount_io
+from storage.loaders import Batch, LoaderProtocol, ReaderCounts
 
 FILL_TIMEOUT_S = 30.0
 """How long a ceiling block waits for the readers to fill the queue and rest."""
+
+
+class Steps(Protocol):
+    """What takes steps: a model in training, or an emulated device. The loss is None where there is none."""
+
+    @property
+    def step(self) -> Callable[[Batch, Any], Tensor | None]: ...
 
 
 class TrialError(RuntimeError):
@@ -26,7 +38,7 @@ class TrialError(RuntimeError):
 class Stepper:
     """Runs steps, counts them, and keeps the loss finite."""
 
-    training: Training
+    training: Steps
     clock: Clock
     heart: Heartbeat
     steps_s: float = 0.0
@@ -62,9 +74,12 @@ class Feed:
     loader: LoaderProtocol
     dataset: Dataset
     batch_size: int
+    observer: Observer | None = None
     consumed_batches: int = 0
     rows: list[int] = field(default_factory=list)
     """Index rows of the samples taken since the list was last cleared."""
+    began: ReaderCounts | None = None
+    """What the readers had done when the queue last began to be emptied."""
 
     def __call__(self) -> Batch:
         """The next batch."""
@@ -72,6 +87,16 @@ class Feed:
         self.consumed_batches += 1
         self.rows += delivered.rows
         return delivered.batch
+
+    def io_profile(self) -> dict[str, Any] | None:
+        """What was seen of the readers' I/O so far, if it is watched; ends the watch."""
+        return self.observer.finish(self.loader.counts().stored_bytes) if self.observer else None
+
+    def close(self) -> None:
+        """Stop the readers, and watching them."""
+        self.loader.close()
+        if self.observer:
+            self.observer.stop()
 
     def wait_full(self) -> bool:
         """Wait until the readers have filled the queue and rest; False when they have not in time, or one failed."""
@@ -107,17 +132,20 @@ def plain_block(stepper: Stepper, batch: Batch, steps: int, kind: str = "plain",
     )
 
 
-def loader_block(stepper: Stepper, feed: Feed, drained: int, steps: int) -> Block:
-    """Steps on the loader's batches: the first `drained` ones only empty the queue."""
+def loader_block(
+    stepper: Stepper, feed: Feed, drained: int, steps: int, next_batch: Callable[[], Batch] | None = None
+) -> Block:
+    """Steps on the loader's batches, which `next_batch` takes: the first `drained` ones only empty the queue."""
+    next_batch = next_batch or feed
     barrier()
-    stepper.run(feed, drained)
+    began = feed.began = feed.loader.counts() if drained or feed.began is None else feed.began
+    uncounted = stepper.run(next_batch, drained).step_s() if drained else []
     feed.rows.clear()
-    storage_before = feed.loader.storage_bytes()
+    io_before = feed.loader.io()
     before = feed.loader.counts()
-    times = stepper.run(feed, steps)
+    times = stepper.run(next_batch, steps)
     after = feed.loader.counts()
-    storage_after = feed.loader.storage_bytes()
-    known = storage_before is not None and storage_after is not None
+    io = _grown(io_before, feed.loader.io())
     return Block(
         "loader",
         times.start_s,
@@ -128,9 +156,55 @@ def loader_block(stepper: Stepper, feed: Feed, drained: int, steps: int) -> Bloc
         consumed_bytes=int(feed.dataset.index["bytes"][feed.rows].sum()),
         produced_samples=after.samples - before.samples,
         produced_bytes=after.stored_bytes - before.stored_bytes,
-        storage_bytes=storage_after - storage_before if known else None,  # type: ignore[operator]
+        storage_bytes=io.storage_bytes if io else None,
         read_s=after.read_s - before.read_s,
+        read_cpu_s=_difference(before.read_cpu_s, after.read_cpu_s),
         decode_s=after.decode_s - before.decode_s,
+        readers=after.readers,
+        paced_samples=after.samples - began.samples,
+        paced_s=_needed_s(began, after) if feed.loader.queue_batches else None,
+        uncounted_step_s=uncounted,
+    )
+
+
+def _needed_s(before: ReaderCounts, after: ReaderCounts) -> float | None:
+    known = before.needed_s is not None and after.needed_s is not None
+    return after.needed_s - before.needed_s if known else None  # type: ignore[operator]
+
+
+def _difference(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before
+
+
+def _grown(before: ProcessIO | None, after: ProcessIO | None) -> ProcessIO | None:
+    if before is None or after is None:
+        return None
+    return ProcessIO(after.read_call_bytes - before.read_call_bytes, after.storage_bytes - before.storage_bytes)
+
+
+def reconciled(feed: Feed, folder: Path | None, run: Callable[[], list[Block]]) -> tuple[list[Block], Reads]:
+    """Run blocks; what this rank's readers read meanwhile and, where `folder` is given, all that its mount did.
+
+    The mount's counter is read before all ranks start and after all have ended, so that it misses nothing of theirs.
+    """
+    mount_before = mount_io(folder) if folder else None
+    barrier()
+    before, produced = feed.loader.io(), feed.loader.counts().stored_bytes
+    blocks = run()
+    processes = _grown(before, feed.loader.io())
+    produced = feed.loader.counts().stored_bytes - produced
+    barrier()
+    mount_after = mount_io(folder) if folder else None
+    mount = None
+    if mount_before and mount_after and mount_before.source == mount_after.source:
+        mount = replace(mount_after, read_bytes=mount_after.read_bytes - mount_before.read_bytes)
+    return blocks, Reads(
+        processes.read_call_bytes if processes else None,
+        processes.storage_bytes if processes else None,
+        produced,
+        mount.source if mount else None,
+        mount.read_bytes if mount else None,
+        mount.from_storage if mount else None,
     )
 
 
@@ -143,6 +217,17 @@ def interleaved_blocks(stepper: Stepper, feed: Feed, batch: Batch, plan: Layout)
         if number < LOADER_BLOCKS:
             blocks.append(loader_block(stepper, feed, plan.drained_steps, plan.loader_steps))
             stepper.heart.au(_utilization(blocks[-2], blocks[-1]))
+    return blocks
+
+
+def emulated_blocks(stepper: Stepper, feed: Feed, device: EmulatedDevice, plan: Layout) -> list[Block]:
+    """L L: what a step needs is known, so the queue is never filled in between."""
+    device.feed, device.in_line = feed, not feed.loader.queue_batches
+    blocks = []
+    for drained in (plan.drained_steps, *[0] * (LOADER_BLOCKS - 1)):
+        block = loader_block(stepper, feed, drained, plan.loader_steps, device.next_batch)
+        blocks.append(replace(block, late_s=float(np.mean(device.late_s))))
+        stepper.heart.au(device.step_s / float(np.mean(block.step_s())))
     return blocks
 
 

@@ -3,13 +3,13 @@
 Ranks' clocks are compared directly: all ranks of a trial share one host's monotonic clock.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchsuite.blocks import STEADY_TURNS, layout, steady_steps
+from benchsuite.blocks import LOADER_BLOCKS, STEADY_TURNS, layout, steady_steps
 from benchsuite.peaks import peak_flops
 from benchsuite.ranks import Block, RankResult
 from benchsuite.spec import TrialSpec
@@ -21,13 +21,14 @@ MAX_QUEUE_LOSS = 0.10
 """A loader block whose queue lost more than this share of what it delivered is not steady."""
 MAX_BLOCK_SPREAD = 0.20
 """Loader blocks, or ceiling blocks, whose rates differ by more than this share of their mean are not steady."""
+MAX_LATE_S, MAX_LATE_SHARE = 0.0002, 0.05
+"""Ranks that wake later from emulated steps, and by more than this share of a step, are flagged."""
 MAX_FOREIGN_SHARE = 0.15
 """Other processes may use this share of the cores before figures are flagged."""
-MIN_COLD_SHARE = 0.75
-MAX_WARM_SHARE = 0.05
-"""Shares of the bytes read that must come from storage when cold, and may when warm."""
 MAX_COLD_RESIDENT = 0.01
 MIN_WARM_RESIDENT = 0.99
+MAX_DIRECT_RESIDENT = 0.05
+"""Headers and tables that libraries read may stay in the page cache after direct reads."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Window:
     seconds: float
     consumed: int
     """Samples that the ranks took."""
-    sustained: int
+    sustained: float
     """Samples the pipeline could have given for ever: what was taken, less what the queues lost meanwhile."""
     blocks: tuple[Block, ...]
 
@@ -58,8 +59,19 @@ def _window(blocks: tuple[Block, ...]) -> Window:
     if blocks[0].kind != "loader":
         return Window(seconds, consumed, consumed, blocks)
     # The slowest rank's pipeline sets the pace of all ranks in step.
-    share = min(block.produced_samples / block.consumed_samples for block in blocks)
-    return Window(seconds, consumed, round(consumed * min(1.0, share)), blocks)
+    return Window(seconds, consumed, consumed * min(1.0, *(_lasting_share(block) for block in blocks)), blocks)
+
+
+def _lasting_share(block: Block) -> float:
+    """What the readers can give for ever, over what a rank took from them and their queue; above 1 they rest at times.
+
+    That is what they give when none waits for room in the queue: their number over the time that a sample needs. A
+    loader that does not tell those times has its samples counted instead, with up to a sample a reader in error.
+    """
+    if block.paced_s and block.paced_samples:
+        pace = block.readers * block.paced_samples / block.paced_s
+        return pace * (block.end_s - block.start_s) / block.consumed_samples
+    return block.produced_samples / block.consumed_samples
 
 
 def slowest_rank(results: Sequence[RankResult], kind: str) -> int:
@@ -92,20 +104,34 @@ def ceiling_step_s(results: Sequence[RankResult]) -> float:
     return sum(window.seconds for window in ceilings) / sum(window.blocks[0].num_steps for window in ceilings)
 
 
-def utilization(results: Sequence[RankResult], global_batch: int) -> float:
+def utilization(results: Sequence[RankResult], global_batch: int, step_s: float | None = None) -> float:
     """AU: the time the steps need with input in memory, over the time they take at the sustained rate."""
     loader = windows(results, "loader")
     rate = sum(window.sustained for window in loader) / sum(window.seconds for window in loader)
-    return ceiling_step_s(results) * rate / global_batch
+    return (step_s or ceiling_step_s(results)) * rate / global_batch
+
+
+def utilization_mlperf(results: Sequence[RankResult], step_s: float) -> float | None:
+    """AU as MLPerf Storage defines it: computation over elapsed time of all steps but the first, the mean of all ranks.
+
+    Nothing is left out or corrected for: steps that empty the queue count. None where only one step was taken.
+    """
+    of_ranks = []
+    for result in results:
+        steps = [s for block in result.blocks for s in (*block.uncounted_step_s, *block.step_s())][1:]
+        if not steps:
+            return None
+        of_ranks.append(step_s * len(steps) / sum(steps))
+    return float(np.mean(of_ranks))
 
 
 def input_stall_fraction(results: Sequence[RankResult]) -> float:
-    """Share of its steps that the hungriest rank waits for input; the others wait for that rank in the exchange."""
-    blocks = [[block for block in result.blocks if block.kind == "loader"] for result in results]
-    return max(
-        sum(sum(block.parts["load"]) for block in of_rank) / sum(sum(block.step_s()) for block in of_rank)
-        for of_rank in blocks
-    )
+    """Share of the steps that is waiting for input: of each what its hungriest rank waits, as others wait for it."""
+    loads, steps = [], []
+    for window in windows(results, "loader"):
+        loads.append(np.max([block.parts["load"] for block in window.blocks], axis=0))
+        steps.append(np.max([block.step_s() for block in window.blocks], axis=0))
+    return float(np.concatenate(loads).sum() / np.concatenate(steps).sum())
 
 
 def exchange_min_s(results: Sequence[RankResult], kind: str) -> float | None:
@@ -117,20 +143,16 @@ def exchange_min_s(results: Sequence[RankResult], kind: str) -> float | None:
     return float(np.min(np.array(ranks), axis=0).mean()) if ranks[0] else None
 
 
-def storage_figures(loader: Sequence[Window]) -> dict[str, float | None]:
-    """What came from storage against what the readers read, in the same windows."""
-    blocks = [block for window in loader for block in window.blocks]
-    seconds = sum(window.seconds for window in loader)
-    known = [block.storage_bytes for block in blocks if block.storage_bytes is not None]
-    read = sum(block.produced_bytes for block in blocks)
-    if len(known) < len(blocks) or not read:
+def imbalance(results: Sequence[RankResult], kind: str) -> dict[str, float | int]:
+    """How long ranks wait for a slower one in the exchange, and for which: the one that waits least itself."""
+    waits = [
+        [s for block in result.blocks if block.kind == kind for s in block.parts.get("exchange", [])]
+        for result in results
+    ]
+    if len(waits) < 2 or not all(waits):
         return {}
-    share = sum(known) / read
-    return {
-        "storage_bytes_per_s": sum(known) / seconds,
-        "cache_hit_fraction": max(0.0, 1.0 - share),
-        "read_amplification": share if share > 1 else None,
-    }
+    waited = (np.array(waits) - np.min(np.array(waits), axis=0)).mean(axis=1)
+    return {"imbalance_s": float(waited.max()), "slowest_rank": results[int(waited.argmin())].rank}
 
 
 def loader_figures(spec: TrialSpec, results: Sequence[RankResult]) -> dict[str, Any]:
@@ -143,17 +165,44 @@ def loader_figures(spec: TrialSpec, results: Sequence[RankResult]) -> dict[str, 
     read_s, decode_s = sum(block.read_s for block in blocks), sum(block.decode_s for block in blocks)
     readers = spec.data.readers * spec.ranks
     copies = spec.ranks // spec.data_ranks
+    computed = total(block.read_cpu_s for block in blocks)
+    told_apart = spec.data.loader != "dali"  # its readers and decoders run as one
+    plain = [result.storage_ceiling for result in results if result.storage_ceiling]
+    known_s = spec.emulated_step_s
+    step_s = known_s or ceiling_step_s(results)
     return {
-        "au": utilization(results, spec.global_batch * copies),
-        "ceiling_step_s": ceiling_step_s(results),
+        "au": utilization(results, spec.global_batch * copies, step_s),
+        "au_mlperf": utilization_mlperf(results, known_s) if known_s else None,
+        "ceiling_step_s": step_s,
         "io_bytes_per_s": sum(block.consumed_bytes for block in blocks) * sustained_share / seconds / copies,
-        "read_s_per_sample": read_s / produced if produced else None,
-        "decode_s_per_sample": decode_s / produced if produced else None,
+        "read_s_per_sample": read_s / produced if produced and told_apart else None,
+        "read_cpu_s_per_sample": computed / produced if produced and computed is not None else None,
+        "decode_s_per_sample": decode_s / produced if produced and told_apart else None,
         "reader_busy_fraction": (read_s + decode_s) / (readers * seconds),
-        "cache_resident_before": next(
-            (result.cache_resident_before for result in results if result.cache_resident_before is not None), None
-        ),
+        **{name: _over_nodes(results, name) for name in OVER_NODES},
+        "storage_ceiling_bytes_per_s": sum(ceiling["bytes_per_s"] for ceiling in plain) if plain else None,
     }
+
+
+def total(values: Iterable[float | None]) -> float | None:
+    """The sum, where all are known."""
+    known = list(values)
+    return None if None in known else sum(value for value in known if value is not None)
+
+
+OVER_NODES = ("cache_resident_before", "cache_resident_after", "cache_measured_fraction")
+
+
+def _over_nodes(results: Sequence[RankResult], name: str) -> float | None:
+    """The mean of what each node's first rank measured."""
+    known = [getattr(result, name) for result in results if getattr(result, name) is not None]
+    return float(np.mean(known)) if known else None
+
+
+def overhead_fraction(results: Sequence[RankResult], step_s: float) -> float | None:
+    """The harness's own share of a step: of the rank on which its clock and heartbeat take longest."""
+    own = [result.instrument_s_per_step for result in results if result.instrument_s_per_step is not None]
+    return max(own) / step_s if own else None
 
 
 def compute_figures(
@@ -187,12 +236,10 @@ def compute_figures(
     }
 
 
-def figures(
-    spec: TrialSpec, results: Sequence[RankResult], reads_counted: bool = True, flops: "Flops | None" = None
-) -> dict[str, Any]:
+def figures(spec: TrialSpec, results: Sequence[RankResult], flops: "Flops | None" = None) -> dict[str, Any]:
     """Every figure of an ok trial that its raw samples give; what they do not give is absent.
 
-    `reads_counted`: the dataset's file system adds its reads to the counters of processes. `flops`: of a sample.
+    `flops`: of a sample.
     """
     kind = "loader" if spec.data.source == "storage" else "plain"
     counted = windows(results, kind)
@@ -206,6 +253,7 @@ def figures(
     decoded = results[0].decoded_sample_bytes
     first_batches = [result.first_batch_s for result in results if result.first_batch_s is not None]
     hosts = [result.host_memory_bytes for result in results if result.host_memory_bytes is not None]
+    losses = [result.final_loss for result in results if result.final_loss is not None]
     return {
         "samples_per_s": rate,
         "tokens_per_s": rate * tokens if (tokens := results[0].tokens_per_sample) else None,
@@ -217,14 +265,15 @@ def figures(
         **compute_figures(spec, results, rate, flops),
         "bubble_fraction": parts["bubble_s"] / steps["step_s_mean"] if "bubble_s" in parts else None,
         "exchange_min_s": exchange_min_s(results, kind),
+        **imbalance(results, kind),
         "peak_memory_bytes": max((r.peak_memory_bytes for r in results if r.peak_memory_bytes), default=None),
         "host_memory_bytes": sum(hosts) if len(hosts) == len(results) else None,
         "first_batch_s": max(first_batches, default=None),
         "startup_s": max((r.startup_s for r in results if r.startup_s is not None), default=None),
-        "final_loss": float(np.mean([r.final_loss for r in results if r.final_loss is not None])),
+        "final_loss": float(np.mean(losses)) if losses else None,
         "skipped_steps": max((r.skipped_steps for r in results if r.skipped_steps is not None), default=None),
+        "overhead_fraction": overhead_fraction(results, steps["step_s_mean"]),
         **(loader_figures(spec, results) if kind == "loader" else {}),
-        **(storage_figures(windows(results, kind)) if kind == "loader" and reads_counted else {}),
     }
 
 
@@ -247,40 +296,28 @@ def caveats(
     return found
 
 
-def counter_caveats(spec: TrialSpec, values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Residency and the kernel's counters must tell the same story."""
-    resident, rate = values.get("cache_resident_before"), values.get("storage_bytes_per_s")
-    if resident is None or rate is None:
-        return []
-    # Ranks of a pipeline or of tensor parallelism read the same samples, the first of them from storage.
-    share = (1.0 - values["cache_hit_fraction"]) * (spec.ranks // spec.data_ranks)
-    if spec.data.cache == "cold" and resident <= MAX_COLD_RESIDENT and share < MIN_COLD_SHARE:
-        return [
-            ("counters_disagree", f"cold, yet the counters saw only {share:.0%} of the bytes read come from storage")
-        ]
-    if spec.data.cache == "warm" and resident >= MIN_WARM_RESIDENT and share > MAX_WARM_SHARE:
-        return [("counters_disagree", f"warm, but counters saw {share:.0%} of the bytes read come from storage")]
-    return []
-
-
 def _cache_caveats(spec: TrialSpec, results: Sequence[RankResult], visible: bool) -> list[tuple[str, str]]:
-    resident = next((r.cache_resident_before for r in results if r.cache_resident_before is not None), None)
-    if resident is None or not visible:
+    known = [r.cache_resident_before for r in results if r.cache_resident_before is not None]
+    if not known or not visible:
         why = (
             "its file system's cache cannot be seen from here" if not visible else "the kernel hides it from this user"
         )
         return [("cache_unverified", f"{spec.data.cache} asked for, residency unknown: {why}")]
-    if spec.data.cache == "cold" and resident > MAX_COLD_RESIDENT:
-        return [("not_cold", f"{resident:.0%} of the dataset stayed in the page cache")]
-    if spec.data.cache == "warm" and resident < MIN_WARM_RESIDENT:
-        return [("not_warm", f"only {resident:.0%} of the dataset fitted the page cache")]
+    most, least = max(known), min(known)  # over nodes
+    if spec.data.cache in ("cold", "direct") and most > MAX_COLD_RESIDENT:
+        return [(f"not_{spec.data.cache}", f"{most:.0%} of the trial's files stayed in the page cache")]
+    if spec.data.cache == "warm" and least < MIN_WARM_RESIDENT:
+        return [("not_warm", f"only {least:.0%} of the trial's files fitted the page cache")]
+    after = max((r.cache_resident_after or 0.0 for r in results), default=0.0)
+    if spec.data.cache == "direct" and after > MAX_DIRECT_RESIDENT:
+        return [("not_direct", f"{after:.0%} of the trial's files went through the page cache")]
     return []
 
 
 def _steadiness_caveats(spec: TrialSpec, results: Sequence[RankResult]) -> list[tuple[str, str]]:
     name, found = "not_steady", []
     steps, needed = layout(spec).loader_steps, steady_steps(spec)
-    if spec.measure.steps < needed:
+    if LOADER_BLOCKS * steps < needed:
         found.append(
             (
                 name,
@@ -292,11 +329,14 @@ def _steadiness_caveats(spec: TrialSpec, results: Sequence[RankResult]) -> list[
     lost = max(1 - window.sustained / window.consumed for window in loader)
     if lost > MAX_QUEUE_LOSS:
         found.append((name, f"the queue lost {lost:.0%} of what a block delivered"))
-    for kind in ("loader", "ceiling"):
+    for kind in ("loader",) if spec.emulated else ("loader", "ceiling"):
         rates = [window.samples_per_s for window in windows(results, kind)]
         spread = (max(rates) - min(rates)) / float(np.mean(rates)) if max(rates) > 0 else 1.0
         if spread > MAX_BLOCK_SPREAD:
             found.append((name, f"{kind} blocks differ by {spread:.0%}"))
+    late = max((block.late_s or 0.0 for result in results for block in result.blocks), default=0.0)
+    if late > max(MAX_LATE_S, MAX_LATE_SHARE * (spec.emulated_step_s or 0.0)):
+        found.append(("emulation_late", f"ranks woke {late * 1e3:.1f} ms late from their steps: cores were busy"))
     if not all(block.queue_full for window in windows(results, "ceiling") for block in window.blocks):
         found.append((name, "readers still filled the queue during a ceiling block"))
     return found

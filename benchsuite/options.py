@@ -28,6 +28,38 @@ class PlainFormat(StrEnum):
     json = "json"
 
 
+class ProbeEngine(StrEnum):
+    """Who reads for a probe."""
+
+    auto = "auto"
+    fio = "fio"
+    own = "own"
+
+
+class CheckpointMode(StrEnum):
+    """How a checkpoint is written."""
+
+    rank0 = "rank0"
+    sharded = "sharded"
+    async_ = "async"
+
+
+class RecordKind(StrEnum):
+    """What a record is of."""
+
+    trial = "trial"
+    probe = "probe"
+    checkpoint = "checkpoint"
+
+
+class ProfileName(StrEnum):
+    """What may be recorded of a trial besides its steps."""
+
+    io = "io"
+    strace = "strace"
+    torch = "torch"
+
+
 class SchemaName(StrEnum):
     """What has a JSON Schema."""
 

@@ -1,9 +1,11 @@
 """From what the ranks of a trial left behind to its record."""
 
 import os
+import shutil
 import signal
 import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -11,21 +13,26 @@ from pathlib import Path
 from typing import Any
 
 import workloads
+from benchsuite import staging
 from benchsuite.diagnose import verdict
 from benchsuite.environment import environment, file_system
 from benchsuite.failure import hanging_at, is_peer_failure, last_line, signal_name
 from benchsuite.grid import Point
 from benchsuite.launch import Outcome
-from benchsuite.metrics import caveats, counter_caveats, figures
+from benchsuite.metrics import caveats, figures
 from benchsuite.ranks import RankResult, read_progress, read_result
+from benchsuite.reconcile import counter_caveats, mount_caveats, reconciled
 from benchsuite.spec import trial_id
-from results.record import Figures, Status, TrialRecord
-from storage.iostat import READS_COUNTED
-from storage.pagecache import CLIENT_CACHE_VISIBLE
+from results.record import Figures, Kind, Status, TrialRecord
+from storage.filesystems import file_system_of
+from storage.ioprofile import profile_of
 from workloads import WorkloadError
 from workloads.flops import Flops, count
 from workloads.workload import Workload
 
+TORCH_TRACE = "torch-rank"
+"""What the traces of PyTorch's profiler begin with, in a rank's folder."""
+WORDS = ("", "_evidence", "_remedy")
 _RANKED = ("oom", "signal", "failed", "exit", "peer")
 """Causes of a trial's failure, most telling first: survivors of another rank's end report that end."""
 
@@ -43,6 +50,7 @@ class Attempt:
     started_s: float
     """time.perf_counter() when the harness turned to it."""
     started_at: str = field(default_factory=lambda: now())
+    kind: Kind = "trial"
 
     def record(self, status: Status, **fields: Any) -> TrialRecord:
         """A record of this attempt."""
@@ -53,7 +61,10 @@ class Attempt:
             dataset = manifest.model_dump(
                 include={"dataset_id", "format", "kind", "num_samples", "stored_bytes", "variant"}
             )
+            shards = sum(info.num_samples is not None for info in manifest.files)
+            dataset["num_files"] = shards or manifest.num_samples  # without shards a sample is a file, or a pair
         return TrialRecord(
+            kind=self.kind,
             record_id=uuid.uuid4().hex,
             trial_id=trial_id(point.point_id, self.session, self.repeat),
             point_id=point.point_id,
@@ -80,6 +91,8 @@ def new_attempt(point: Point, session: str, repeat: int, sweep: str, question: s
     env = environment()
     if point.dataset is not None:
         env["data"] = file_system(point.dataset)
+    if point.spec.data.staging != "none":
+        env["staging"] = file_system(staging.copies_folder(point.spec))
     return Attempt(point, session, repeat, sweep, question, env, started_s)
 
 
@@ -108,7 +121,7 @@ def conclude(attempt: Attempt, outcome: Outcome, folder: Path) -> tuple[TrialRec
 
 @cache
 def flops_of(workload: str, variant: str) -> Flops | None:
-    """What a sample costs; None where the model cannot be counted without values, as with experts."""
+    """What a sample costs; None where the model cannot be counted without values."""
     known: Workload = workloads.load(workloads.WORKLOADS, workload, "benchsuite.workloads")
     try:
         return count(known, known.variants[variant])
@@ -121,22 +134,66 @@ def measured(
 ) -> tuple[TrialRecord, dict[str, Any]]:
     """The record of an attempt whose ranks all finished."""
     spec = attempt.point.spec
-    kind = attempt.env.get("data", {}).get("file_system")
-    values = figures(spec, results, kind in READS_COUNTED, flops_of(spec.workload, spec.variant))
+    read_from = "staging" if spec.data.staging == "copy" else "data"
+    stored_on = file_system_of(attempt.env.get(read_from, {}).get("file_system"))
+    values = figures(spec, results, None if spec.emulated else flops_of(spec.workload, spec.variant))
+    values |= reconciled(results, stored_on.reads_counted) | staging.figures(results)
     values["foreign_cpu_cores"] = foreign_cores
-    judged = verdict(values)
-    if judged is not None:
-        values["bottleneck"], values["bottleneck_evidence"] = judged
-    found = caveats(spec, results, attempt.env["cores"], kind in CLIENT_CACHE_VISIBLE, foreign_cores)
-    found += counter_caveats(spec, values)
+    values |= _judged(values, attempt)
+    profile = profile_of([result.io_profile for result in results if result.io_profile])
+    found = traced(values, profile) + caveats(
+        spec, results, attempt.env["cores"], stored_on.client_visible, foreign_cores
+    )
+    found += counter_caveats(spec, values) + mount_caveats(results, stored_on.reads_counted)
+    found += staging.caveats(spec, results)
     record = attempt.record(
         "ok",
         phase="done",
         figures=Figures.model_validate(values),
         caveats=list(dict.fromkeys(name for name, _ in found)),
         caveat_details=[f"{name}: {why}" for name, why in found],
+        io_profile=profile,
     )
     return record, _samples(results)
+
+
+def _judged(values: Mapping[str, Any], attempt: Attempt) -> dict[str, str | None]:
+    """The verdict as figures."""
+    judged = verdict(values, _about(attempt))
+    return {} if judged is None else {f"bottleneck{word}": value for word, value in zip(WORDS, judged, strict=True)}
+
+
+def with_ceilings(attempt: Attempt, record: TrialRecord, ceilings: Mapping[str, Any]) -> TrialRecord:
+    """The record with what its input could give at best, and the verdict that follows from it."""
+    values = record.figures.model_dump() | dict(ceilings)
+    if ceilings and record.figures.bottleneck is not None:
+        values |= _judged(values, attempt)
+    return record.model_copy(update={"figures": Figures.model_validate(values)})
+
+
+def traced(values: dict[str, Any], profile: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """The caveat of a trial under strace, whose AU is taken out of its figures."""
+    if profile is None or profile["by"] != "strace":
+        return []
+    values |= dict.fromkeys(("au", "au_mlperf", "bottleneck", "bottleneck_evidence", "bottleneck_remedy"))
+    calls = sum(operation["count"] for operation in profile["operations"].values())
+    cost = profile["cost_s_per_call"] * 1e6
+    return [
+        ("traced", f"strace cost {cost:.0f} us for each of {calls:,} calls: no AU, and no figure is the trial's own")
+    ]
+
+
+def _about(attempt: Attempt) -> dict[str, Any]:
+    """What the verdict's remedies depend on."""
+    spec = attempt.point.spec
+    return {
+        "format": spec.data.format,
+        "num_workers": spec.data.num_workers,
+        "ranks": spec.ranks,
+        "cores": attempt.env["cores"],
+        "emulated": spec.emulated,
+        "cache": spec.data.cache,
+    }
 
 
 def _samples(results: list[RankResult]) -> dict[str, Any]:
@@ -182,6 +239,15 @@ def _where(folder: Path, rank: int = 0) -> str:
         return "before it started"
     steps = f", step {progress.step} of {progress.total}" if progress.total else ""
     return f"in phase {progress.phase}{steps}"
+
+
+def keep_traces(record: TrialRecord, folder: Path, target: Path, root: Path | None = None) -> TrialRecord:
+    """Move the traces that ranks left in a work folder to `target`; the record with where they are, below `root`."""
+    found = sorted(folder.glob(f"{TORCH_TRACE}-*"))
+    if found:
+        target.mkdir(parents=True, exist_ok=True)
+    kept = [Path(shutil.move(path, target / path.name)) for path in found]
+    return record.model_copy(update={"traces": [str(path.relative_to(root) if root else path) for path in kept]})
 
 
 def work_folder(store: Path, trial: str) -> Path:

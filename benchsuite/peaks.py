@@ -31,8 +31,10 @@ KIND: Mapping[Precision, str] = {"fp32": "fp32", "tf32": "tf32", "bf16": "half",
 def peak_flops(device_name: str | None, precision: Precision) -> float | None:
     """Dense peak of a device at a precision, operations per second; None where none is known.
 
-    V100 has no bfloat16 and no TF32.
+    V100 has no bfloat16 and no TF32. A part of a device (MIG) has a part of its peak, which its name does not tell.
     """
+    if device_name and " MIG " in device_name:
+        return None
     for name, peaks in PEAKS.items():
         if device_name and re.search(rf"\b{name}\b", device_name):
             known = peaks.get(KIND[precision])

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-PHASES = ("start", "evict", "load", "build", "warmup", "measure", "done")
+PHASES = ("start", "stage", "evict", "load", "build", "warmup", "measure", "done")
 _PROGRESS = struct.Struct("<qqqd")  # phase, steps done, steps in all, AU so far
 
 
@@ -25,6 +25,8 @@ class RankIdentity:
     master_port: int = 0
     listen_fd: int | None = None
     """A bound socket for rank 0's rendezvous store."""
+    staging_dir: Path | None = None
+    """Where staged copies go on this node; None: where the environment says."""
 
     @property
     def result_path(self) -> Path:
@@ -54,9 +56,21 @@ class Block:
     produced_bytes: int = 0
     storage_bytes: int | None = None
     read_s: float = 0.0
+    read_cpu_s: float | None = None
+    """Of these, seconds in which a core computed."""
     decode_s: float = 0.0
     queue_full: bool = True
     """For ceiling blocks: the readers had filled the queue and rested."""
+    readers: int = 1
+    """Readers that fill batches beside the steps; each is asked for every so many batches."""
+    paced_samples: int = 0
+    """Samples that the readers finished since the queue last began to be emptied, in uncounted steps too."""
+    paced_s: float | None = None
+    """Seconds that they needed for those, summed over readers; None where that is not known."""
+    uncounted_step_s: list[float] = field(default_factory=list)
+    """Seconds of each step before the counted ones."""
+    late_s: float | None = None
+    """Mean lateness of the waits of an emulated device."""
 
     @property
     def num_steps(self) -> int:
@@ -65,6 +79,22 @@ class Block:
     def step_s(self) -> list[float]:
         """Seconds of each step: the sum of its parts."""
         return [sum(parts) for parts in zip(*self.parts.values(), strict=True)]
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What was read from the first loader block to the last, whatever lies between them."""
+
+    read_call_bytes: int | None
+    """Asked for by this rank and its workers in read calls."""
+    storage_bytes: int | None
+    """Fetched from storage for them."""
+    produced_bytes: int = 0
+    """Stored bytes of the samples that the readers finished."""
+    mount_source: str | None = None
+    """Whose counter; None for ranks that do not watch their node's mount."""
+    mount_read_bytes: int | None = None
+    mount_from_storage: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -85,12 +115,25 @@ class RankResult:
     decoded_sample_bytes: int | None = None
     tokens_per_sample: int | None = None
     cache_resident_before: float | None = None
+    cache_resident_after: float | None = None
+    cache_measured_fraction: float | None = None
+    reads: Reads | None = None
+    storage_ceiling: dict[str, Any] | None = None
+    """What the trial's files gave to a plain reader (`storage.ceiling.Ceiling`)."""
+    stage_s: float | None = None
+    stage_bytes: int | None = None
+    stage_source_resident: float | None = None
+    """Of the first rank of a node: what staging its copy took, and from how cold a source."""
+    io_profile: dict[str, Any] | None = None
+    """What the readers did with files (`storage.iotrace.Tracer.finish`), where that was asked for."""
     final_loss: float | None = None
     device_name: str | None = None
     num_devices: int = 1
     """Devices that this one process computes on."""
     skipped_steps: int | None = None
     """Steps that fp16's gradient scaler left out."""
+    instrument_s_per_step: float | None = None
+    """Host seconds of the harness's own marks and heartbeat, by `benchsuite.overhead`."""
     account: dict[str, Any] | None = None
     """Bytes held and sent in one step that was counted and not timed (`workloads.parallel.account.Account`)."""
 
@@ -108,6 +151,7 @@ def read_result(path: Path) -> RankResult | None:
     except (OSError, ValueError):
         return None
     value["blocks"] = [Block(**block) for block in value["blocks"]]
+    value["reads"] = Reads(**value["reads"]) if value.get("reads") else None
     return RankResult(**value)
 
 

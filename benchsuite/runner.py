@@ -11,10 +11,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import psutil
 import typer
 
 from benchsuite import datasets, grid
 from benchsuite import sweep as sweeping
+from benchsuite.advice import small_datasets
 from benchsuite.errors import UserError, refuse
 from benchsuite.launch import Launcher, load_launcher
 from benchsuite.machine import this_machine
@@ -25,7 +27,9 @@ from benchsuite.options import (
     REQUEUE,
     SOME_FAILED,
     PlainFormat,
+    ProfileName,
 )
+from benchsuite.profiles import with_step
 from benchsuite.progress import SweepDisplay, finished_line
 from benchsuite.show import section_table
 from benchsuite.spec import check_session, parse_sweep, parse_trial, trial_id
@@ -39,7 +43,14 @@ DEMO_SHARD_SAMPLES = 64
 
 
 def sweep(
-    file: Path, session: str, store_path: Path, dry_run: bool, overrides: list[str], launcher: str, retry: str
+    file: Path,
+    session: str,
+    store_path: Path,
+    dry_run: bool,
+    overrides: list[str],
+    launcher: str,
+    retry: str,
+    profile: ProfileName | None = None,
 ) -> int:
     """Run a sweep file; the exit code."""
     check_session(session)
@@ -47,12 +58,25 @@ def sweep(
     chosen = load_launcher(launcher)
     bundled = Path(str(files("benchsuite"))) / "sweeps" / file.name
     known = bundled if not file.exists() and file.parent == Path() and bundled.is_file() else file
-    plan = grid.expand(grid.load_sweep(known, overrides), this_machine())
+    plan = grid.expand(grid.load_sweep(known, [*overrides, *_profiled(profile)]), this_machine(), store_path)
     store = ResultsStore(store_path)
     if dry_run:
         return _print_plan(plan, store, session)
     store.check_writable()
     return _run(plan, store, session, statuses, chosen)
+
+
+def _profiled(profile: ProfileName | None) -> list[str]:
+    """What asks for a profile, as an override.
+
+    Raises:
+        UserError: it needs what is not installed.
+    """
+    if profile is ProfileName.strace:
+        from benchsuite.strace import check_installed
+
+        check_installed()
+    return [f"measure.profile={profile.value}"] if profile else []
 
 
 def _retry_statuses(text: str) -> frozenset[str]:
@@ -109,6 +133,9 @@ def _run(
         display.say(f"{_summary(plan, state)} · session {session} · store {store.path}")
         for line in _skipped_lines(plan):
             display.say(line)
+        small = small_datasets(plan, psutil.virtual_memory().total) if state.todo else None
+        if small:
+            display.say(small)
         if not plan.points:
             sweeping.record_skipped(plan, store, session)
             display.say(f"error: {sweeping.nothing_runs(plan)}")
@@ -185,19 +212,34 @@ def demo(folder: Path, store_path: Path, session: str, samples: int) -> int:
     return _run(plan, store, session, frozenset(), load_launcher("auto"), show=True)
 
 
-def trial(spec: Path, validate: bool, check_loss: bool, overrides: list[str], format: PlainFormat) -> int:
-    """Run one trial outside of any store; several ranks are forked, one runs in this process."""
-    from benchsuite import inprocess
+def trial(
+    spec: Path,
+    validate: bool,
+    check_loss: bool,
+    profile: ProfileName | None,
+    timeline: Path | None,
+    overrides: list[str],
+    format: PlainFormat,
+    store: Path | None = None,
+) -> int:
+    """Run one trial outside of any store; several ranks are forked, one runs in this process.
 
-    value = _trial_values(spec, overrides)
+    `store` is only read, where its device is that of a record there.
+    """
+    from benchsuite import exporting, inprocess
+
+    value = _trial_values(spec, [*overrides, *_profiled(profile)])
     if validate:
         from benchsuite.validate import validate as examine
 
-        return examine(parse_trial(value), format)
+        return examine(with_step(parse_trial(value), store), format)
     if check_loss:
         return _check_loss(inprocess.plan_trial({**value, "data": {"source": "synthetic"}}), format)
-    point = inprocess.plan_trial(value)
-    record = inprocess.run_point(point) if inprocess.fits_one_process(point) else inprocess.run_forked(point)
+    point = inprocess.plan_trial(value, store)
+    alone = inprocess.fits_one_process(point)
+    record, samples = inprocess.in_this_process(point) if alone else inprocess.in_processes(point)
+    if timeline and samples:
+        exporting.write_trace(samples, record.label, timeline)
     if format is PlainFormat.json:
         typer.echo(record.model_dump_json(indent=1))
     else:
@@ -207,6 +249,7 @@ def trial(spec: Path, validate: bool, check_loss: bool, overrides: list[str], fo
 
         console().print(as_table(rows(trial_frame([record])), COLUMNS))
         typer.echo(finished_line(record), err=True)
+        exporting.print_profile(record)
     return OK if record.status == "ok" else SOME_FAILED
 
 

@@ -10,9 +10,11 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from benchsuite import profiles
 from benchsuite.errors import refuse
-from benchsuite.options import TableFormat
+from benchsuite.options import RecordKind, TableFormat
 from results.report.markdown import report as markdown
+from results.report.probes import COLUMNS_OF
 from results.report.sections import Section, sections
 from results.report.summary import LEGEND, answer, remedies, trust
 from results.report.tables import (
@@ -30,6 +32,7 @@ from results.report.tables import (
     rows,
     troubles,
 )
+from results.staging import lines as staging_lines
 from results.store import ResultsStore
 
 UNLIMITED_WIDTH = 2000
@@ -65,7 +68,7 @@ def fitting_table(found: Sequence[Row], columns: Sequence[Column], out: Console)
     return table
 
 
-def _print(found: list[Row], columns: tuple[Column, ...], format: TableFormat) -> None:
+def _print(found: Sequence[Row], columns: Sequence[Column], format: TableFormat) -> None:
     if format is TableFormat.json:
         typer.echo(as_json(found))
     elif format is TableFormat.csv:
@@ -77,14 +80,13 @@ def _print(found: list[Row], columns: tuple[Column, ...], format: TableFormat) -
         out.print(fitting_table(found, columns, out))
 
 
-def results(store: Path, format: TableFormat, by: str) -> None:
-    """One row per trial, or per point."""
-    if by == "trial":
-        _print([*rows(ResultsStore(store).frame())], TRIAL_COLUMNS, format)
-    elif by == "point":
-        _print([*rows(ResultsStore(store).frame(by="point"))], POINT_COLUMNS, format)
-    else:
+def results(store: Path, format: TableFormat, by: str, kind: RecordKind = RecordKind.trial) -> None:
+    """One row per trial, or per point; of one kind of record."""
+    if by not in ("trial", "point"):
         raise refuse("--by", by, ("trial", "point"))
+    frame = ResultsStore(store).frame(by="point" if by == "point" else "trial", kind=kind.value)
+    columns = COLUMNS_OF.get(kind.value) or (POINT_COLUMNS if by == "point" else TRIAL_COLUMNS)
+    _print([*rows(frame)], columns, format)
 
 
 def query(store: Path, text: str, format: TableFormat) -> None:
@@ -106,8 +108,25 @@ def report(store: Path, format: TableFormat) -> None:
     elif format in (TableFormat.json, TableFormat.csv):
         _print([*rows(opened.frame())], TRIAL_COLUMNS, format)
     else:
-        for section in sections(opened):
+        found = sections(opened)
+        for section in found:
             section_table(section)
+        if not found:
+            typer.echo(f"no trials in {store} yet; `benchsuite results show --kind` shows other records")
+    _warn_of_damage(opened)
+
+
+def mlperf(store: Path, format: TableFormat) -> None:
+    """Emulated trials as MLPerf Storage tells of them, a summary per point."""
+    from results.report import mlperf as summaries
+
+    opened = ResultsStore(store)
+    found = summaries.summaries(rows(opened.frame()), profiles.published)
+    if format in (TableFormat.json, TableFormat.csv):
+        _print(found, (), format)
+    else:
+        _print(found, summaries.COLUMNS, format)
+        typer.echo(summaries.LEGEND, err=True)
     _warn_of_damage(opened)
 
 
@@ -122,6 +141,8 @@ def section_table(section: Section) -> None:
     out.print(section.title, style="bold", markup=False)
     out.print(f"-> {answer(section.points)}", markup=False)
     out.print(fitting_table(section.points, COLUMNS, out))
+    for line in staging_lines(section.points):
+        out.print(line, markup=False)
     for line in troubles(section.trials):
         out.print(line, markup=False)
     out.print(trust(section.trials), markup=False)

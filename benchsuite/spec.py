@@ -3,13 +3,15 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 import storage
 import workloads
+from benchsuite import profiles
 from benchsuite.errors import UserError, one_line, refuse
 from storage.spec import DataSpec
 from workloads.layout import COMPOSED, Layout, LayoutError, layout_of
@@ -17,11 +19,11 @@ from workloads.spec import PRECISIONS_NOT_YET, ComputeSpec, Parallelism
 
 NOT_YET: Mapping[str, tuple[str, ...]] = {
     "precision": PRECISIONS_NOT_YET,
-    "data.cache": ("direct",),
-    "data.staging": ("copy", "lazy"),
 }
 MAX_TIMEOUT_S = 1e6
-WITHOUT_IDENTITY = {"measure": {"repeats", "timeout_s"}}
+UNUSED_BY_MEMORY = ("cache", "staging", "staging_dir", "num_workers", "prefetch_factor", "shuffle_buffer")
+"""Data settings without effect where one batch is read."""
+WITHOUT_IDENTITY = {"measure": {"repeats", "timeout_s", "profile", "ceilings"}}
 """Fields that do not change what is measured, left out of ids."""
 
 
@@ -42,6 +44,12 @@ class MeasureSpec(BaseModel):
         description="a trial that takes longer is killed with its whole process tree",
     )
     seed: int = Field(0, ge=0, description="of weights, order and augmentation")
+    ceilings: bool = Field(
+        True, description="measure the loader with no model, and a plain reader of the files, once a session"
+    )
+    profile: Literal["io", "strace", "torch"] | None = Field(
+        None, description="also record what readers do with files (strace: no AU then), or PyTorch's own profile"
+    )
 
 
 class TrialSpec(ComputeSpec):
@@ -50,7 +58,11 @@ class TrialSpec(ComputeSpec):
     workload: str = Field(description="a name of workloads.WORKLOADS, or path/to/file.py:WORKLOAD")
     variant: str = Field("reference", description="tiny (seconds on one CPU core) ... reference")
     data: DataSpec = Field(default_factory=DataSpec)
-    device: str = Field("auto", description="auto | cpu | cuda")
+    device: str = Field(
+        "auto",
+        description="auto | cpu | cuda | emulated:a100 (a published step time) | emulated:180ms | "
+        "emulated:from-record ID (the step time of a record in the store)",
+    )
     parallelism: str | Parallelism = Field(
         "none", description="none | ddp | zero1 | zero2 | fsdp | hsdp | tp | pp | ep, or degrees such as {dp: 2, tp: 2}"
     )
@@ -101,6 +113,16 @@ class TrialSpec(ComputeSpec):
             return self.layout.dp
         except LayoutError:
             return self.ranks
+
+    @property
+    def emulated(self) -> bool:
+        """Whether its device is not here, and steps only take their time."""
+        return profiles.is_emulated(self.device)
+
+    @property
+    def emulated_step_s(self) -> float | None:
+        """Seconds a step takes on an emulated device; None on a real one."""
+        return profiles.step_s(self.device, self.workload) if self.emulated else None
 
     @property
     def rank_batch(self) -> int:
@@ -158,10 +180,34 @@ def check_names(spec: TrialSpec) -> None:
         raise refuse("data.format", spec.data.format, formats, storage.FORMATS_NOT_YET)
     if spec.data.loader not in storage.LOADERS:
         raise refuse("data.loader", spec.data.loader, storage.LOADERS, storage.LOADERS_NOT_YET)
-    if spec.device.startswith("emulated:"):
-        raise UserError(f"device {spec.device!r}: not yet supported; allowed: auto, cpu, cuda")
-    if spec.device not in ("auto", "cpu", "cuda"):
-        raise refuse("device", spec.device, ("auto", "cpu", "cuda"))
+    if profiles.is_emulated(spec.device):
+        profiles.check_device(spec.device)
+    elif spec.device not in ("auto", "cpu", "cuda"):
+        raise refuse("device", spec.device, ("auto", "cpu", "cuda", *profiles.names(), "emulated:180ms"))
+
+
+def check_staging(specs: Sequence[TrialSpec]) -> None:
+    """A folder for copies is for points that are staged, of which there must be one.
+
+    Raises:
+        UserError: there is none.
+    """
+    given = [spec.data.staging_dir for spec in specs if spec.data.staging_dir is not None]
+    if given and all(spec.data.staging == "none" for spec in specs):
+        raise UserError(f"data.staging_dir {given[0]!r} without data.staging: give copy or lazy, or leave it out")
+
+
+def resolved_data(data: DataSpec) -> DataSpec:
+    """Data settings without those that their source does not use, and with absolute paths."""
+    defaults = {name: field.default for name, field in DataSpec.model_fields.items()}
+    unused: Mapping[str, Sequence[str]] = {
+        "storage": () if data.staging != "none" else ("staging_dir",),
+        "memory": UNUSED_BY_MEMORY,
+        "synthetic": [name for name in defaults if name != "source"],
+    }
+    kept = data.model_dump() | {name: defaults[name] for name in unused[data.source]}
+    paths = {name: str(Path(kept[name]).expanduser().absolute()) for name in ("root", "staging_dir") if kept[name]}
+    return DataSpec.model_validate(kept | paths)
 
 
 def parse_trial(value: Mapping[str, Any]) -> TrialSpec:

@@ -2,18 +2,19 @@
 
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from benchsuite.autobatch import fitted
+from benchsuite.ceilings import Ceilings, of_record, without_model
 from benchsuite.errors import UserError
 from benchsuite.grid import Plan, Point
 from benchsuite.launch import Launcher, Outcome
-from benchsuite.outcome import Attempt, conclude, new_attempt, work_folder
+from benchsuite.outcome import Attempt, conclude, keep_traces, new_attempt, with_ceilings, work_folder
 from benchsuite.ranks import Progress
 from benchsuite.spec import trial_id
 from results.record import TrialRecord
@@ -59,18 +60,23 @@ class Status:
 
 def status(plan: Plan, store: ResultsStore, session: str, retry: frozenset[str] = frozenset()) -> Status:
     """Which trials of a plan its session still lacks, repeats interleaved over the points."""
-    known = {record.trial_id: record.status for record in store.latest()} if store.exists() else {}
+    known = {_done(record.trial_id, record.spec): record.status for record in store.latest()} if store.exists() else {}
     todo: list[Todo] = []
     finished: dict[str, int] = {}
     repeats = max((point.spec.measure.repeats for point in plan.points), default=0)
     for repeat in range(repeats):
         for point in (point for point in plan.points if repeat < point.spec.measure.repeats):
-            before = known.get(trial_id(point.point_id, session, repeat))
+            before = known.get(_done(trial_id(point.point_id, session, repeat), point.spec.model_dump()))
             if before in FINISHED and before not in retry:
                 finished[before] = finished.get(before, 0) + 1
             else:
                 todo.append(Todo(point, repeat))
     return Status(todo, finished)
+
+
+def _done(trial: str, spec: Mapping[str, Any]) -> tuple[str, str | None]:
+    """What has been measured: a trial, and how it was observed."""
+    return trial, (spec.get("measure") or {}).get("profile")
 
 
 @contextmanager
@@ -102,6 +108,7 @@ def run(
     record_skipped(plan, store, session)
     records = []
     sizes: dict[str, Point] = {}
+    measured: Ceilings = {}
     with terminable():
         for number, item in enumerate(todo):
             attempt = _attempt(plan, item, session)
@@ -110,7 +117,7 @@ def run(
                 sized = sizes.setdefault(
                     item.point.point_id, fitted(sizes.get(item.point.point_id, item.point), launcher)
                 )
-                record = run_one(replace(attempt, point=sized), store, launcher, watcher.progress)
+                record = run_one(replace(attempt, point=sized), store, launcher, watcher.progress, measured)
             except UserError as error:
                 record = store.append(attempt.record("failed", reason=str(error)))
             watcher.finished(record)
@@ -119,9 +126,16 @@ def run(
 
 
 def run_one(
-    attempt: Attempt, store: ResultsStore, launcher: Launcher, on_progress: Callable[[Progress], None]
+    attempt: Attempt,
+    store: ResultsStore,
+    launcher: Launcher,
+    on_progress: Callable[[Progress], None],
+    ceilings: Ceilings | None = None,
 ) -> TrialRecord:
-    """Launch one attempt and append its record; its work folder stays only when it failed."""
+    """Launch one attempt and append its record; its work folder stays only when it failed.
+
+    `ceilings` holds what is known of inputs; those of this trial's are measured when it has ended well.
+    """
     point = attempt.point
     trial = trial_id(point.point_id, attempt.session, attempt.repeat)
     try:
@@ -136,12 +150,34 @@ def run_one(
         _remove(folder)
         raise
     record, samples = conclude(attempt, outcome, folder)
+    record = keep_traces(record, folder, store.path / "traces" / record.record_id, store.path)
     if record.status != "ok":
-        record = record.model_copy(update={"work_folder": str(folder.relative_to(store.path))})
-    record = store.append(record, samples)
-    if record.status == "ok":
-        _remove(folder)
-    return record
+        return store.append(record.model_copy(update={"work_folder": str(folder.relative_to(store.path))}), samples)
+    _remove(folder)
+    if ceilings is None:
+        return store.append(record, samples)
+    try:
+        found = _ceilings(attempt, store, launcher, ceilings)
+    except (KeyboardInterrupt, Terminated):
+        store.append(record, samples)
+        raise
+    return store.append(with_ceilings(attempt, record, found), samples)
+
+
+def _ceilings(attempt: Attempt, store: ResultsStore, launcher: Launcher, known: Ceilings) -> dict[str, Any]:
+    """What the trial's input could give at best: known, in the session's store, or measured now and appended to it."""
+    alone = without_model(attempt.point)
+    if alone is None:
+        return {}
+    name = trial_id(alone.point_id, attempt.session, 0)
+    if name not in known:
+        stored = store.latest() if store.exists() else []
+        record = next((record for record in stored if record.trial_id == name and record.status == "ok"), None)
+        if record is None:
+            again = new_attempt(alone, attempt.session, 0, attempt.sweep, attempt.question)
+            record = run_one(replace(again, kind="probe"), store, launcher, lambda progress: None)
+        known[name] = of_record(record)
+    return known[name]
 
 
 def _remove(folder: Path) -> None:

@@ -17,6 +17,7 @@ from benchsuite.spec import TrialSpec
 from workloads.layout import rank_map
 from workloads.parallel.account import Account
 from workloads.parallel.dry import dry_account
+from workloads.workload import Workload
 
 DEFAULT_RANKS_PER_NODE = 8
 MAX_NODES_SHOWN = 8
@@ -32,6 +33,8 @@ class Validated:
     not_counted: str | None
     """Why there is no account."""
     ranks_per_node: int
+    stage: int = 0
+    """The stage of a pipeline that the account is of."""
 
 
 def examine(spec: TrialSpec) -> Validated:
@@ -46,14 +49,29 @@ def examine(spec: TrialSpec) -> Validated:
     if illegal:
         return Validated(point, illegal, None, "it cannot run", per_node)
     resolved = point.spec
+    if resolved.emulated:
+        return Validated(point, None, None, "an emulated device has no model", per_node)
     workload = workload_of(resolved)
     try:
-        counted = dry_account(
-            workload, workload.variants[resolved.variant], resolved.layout, resolved, resolved.rank_batch
-        )
+        counted, stage = _fullest(resolved, workload)
     except NotImplementedError as error:
         return Validated(point, None, None, str(error), per_node)
-    return Validated(point, None, counted, None, per_node)
+    return Validated(point, None, counted, None, per_node, stage)
+
+
+def _fullest(spec: TrialSpec, workload: Workload) -> tuple[Account, int]:
+    """The account of a rank: in a pipeline, of one in the first or the last stage, whichever holds more."""
+    layout, variant = spec.layout, workload.variants[spec.variant]
+    ranks = (0, layout.world_size - 1) if layout.pp > 1 else (0,)
+    found = [dry_account(workload, variant, layout, spec, spec.rank_batch, rank) for rank in ranks]
+    number = max(range(len(found)), key=lambda at: held_bytes(found[at]))
+    return found[number], number * (layout.pp - 1)
+
+
+def held_bytes(account: Account) -> int:
+    """All that a rank holds for long."""
+    activations = account.activations_bytes
+    return account.weights_bytes + account.gradients_bytes + account.optimizer_bytes + activations
 
 
 def validate(spec: TrialSpec, format: PlainFormat) -> int:
@@ -83,6 +101,7 @@ def _as_json(found: Validated) -> dict[str, Any]:
         "rank_map": ranks,
         "account": asdict(found.account) if found.account else None,
         "not_counted": found.not_counted,
+        "stage": found.stage,
     }
 
 
@@ -97,7 +116,13 @@ def _lines(found: Validated) -> list[str]:
     if spec.ranks > 1:
         lines += [f"node {number}: {' | '.join(row)}" for number, row in enumerate(nodes[:MAX_NODES_SHOWN])]
         lines += [f"... and {len(nodes) - MAX_NODES_SHOWN} more nodes"] if len(nodes) > MAX_NODES_SHOWN else []
-    return lines + (_account_lines(found.account) if found.account else [f"not counted: {found.not_counted}"])
+    if spec.batch_size == "auto":
+        lines.append(f"batch_size auto: counted with the least, {spec.batch_unit} a rank; the devices decide")
+    if found.account is None:
+        return [*lines, f"not counted: {found.not_counted}"]
+    if layout.pp > 1:
+        lines.append(f"pipeline: of its ends, stage {found.stage} of {layout.pp} holds the most; that rank is counted")
+    return lines + _account_lines(found.account)
 
 
 def _account_lines(account: Account) -> list[str]:
@@ -110,6 +135,6 @@ def _account_lines(account: Account) -> list[str]:
     held = ", ".join(f"{name} {value / 1e9:.3f}" for name, value in parts.items())
     counts = ", ".join(f"{count} {name}" for name, count in account.collectives.items()) or "none"
     return [
-        f"a rank holds {sum(parts.values()) / 1e9:.3f} GB: {held}; with what is unsharded for a while besides",
+        f"a rank holds {held_bytes(account) / 1e9:.3f} GB: {held}; with what is unsharded for a while besides",
         f"a rank sends {account.wire_bytes / 1e9:.3f} GB a step by ring algorithms; collectives: {counts}",
     ]

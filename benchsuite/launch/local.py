@@ -22,13 +22,18 @@ START_TIMEOUT_S = 120.0
 CLEANUP_GRACE_S = 30.0
 """How long after a trial's time-out the zygote may take to end its processes."""
 REFRESH_S = 0.2
+TRIAL = "benchsuite.trial:run_rank"
 PACKAGE_ROOT = Path(__file__).parents[2]
 
 
 class LocalLauncher:
-    """Starts a zygote when first needed, and a new one should it die."""
+    """Starts a zygote when first needed, and a new one should it die.
 
-    def __init__(self) -> None:
+    `task` names what a rank runs: a function like `benchsuite.trial.run_rank`.
+    """
+
+    def __init__(self, task: str = TRIAL) -> None:
+        self._task = task
         self._zygote: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
         self._buffer = b""
@@ -66,6 +71,7 @@ class LocalLauncher:
             self._ensure_ready()
             sent = self._send(
                 {
+                    "task": self._task,
                     "spec": spec.model_dump_json(),
                     "dataset": str(dataset) if dataset else None,
                     "world_size": spec.ranks,

@@ -8,6 +8,7 @@ import ctypes
 import faulthandler
 import json
 import os
+import pkgutil
 import resource
 import select
 import signal
@@ -32,7 +33,7 @@ import workloads
 from benchsuite.failure import failed_result
 from benchsuite.ranks import RankIdentity
 from benchsuite.spec import TrialSpec
-from benchsuite.trial import run_rank
+from benchsuite.staging import copies_folder, remove_left
 from storage.format import DatasetError
 
 PR_SET_PDEATHSIG = 1
@@ -124,7 +125,7 @@ def rank_main(request: dict[str, Any], me: RankIdentity, control: Control, zygot
         _become_rank(request, me, control, zygote)
         spec = TrialSpec.model_validate_json(request["spec"])
         dataset = Path(request["dataset"]) if request["dataset"] else None
-        run_rank(spec, dataset, me, keep).write(me.result_path)
+        pkgutil.resolve_name(request["task"])(spec, dataset, me, keep).write(me.result_path)
         if torch.distributed.is_initialized():
             torch.distributed.barrier()
         os._exit(0)
@@ -161,9 +162,10 @@ def fork_ranks(request: dict[str, Any], control: Control) -> list[int]:
     listener.set_inheritable(True)
     pids: list[int] = []
     zygote = os.getpid()
+    staging_dir = copies_folder(TrialSpec.model_validate_json(request["spec"]))  # ranks get a TMPDIR of their own
     for rank in range(world_size):
         me = RankIdentity(
-            rank, world_size, rank, Path(request["folder"]), request["launched_s"], port, listener.fileno()
+            rank, world_size, rank, Path(request["folder"]), request["launched_s"], port, listener.fileno(), staging_dir
         )
         pid = os.fork()
         if pid == 0:
@@ -266,12 +268,15 @@ def run_trial(request: dict[str, Any], control: Control) -> bool:
             "foreign_cores": before.foreign_cores(CpuUse.now()),
         }
     )
+    remove_left(TrialSpec.model_validate_json(request["spec"]))
     return early != "gone"
 
 
 def preload() -> None:
     """Import what every rank would import for itself; what is not installed is left to the trials that ask for it."""
     import torch._dynamo  # noqa: F401  (optimizers import it on first use)
+
+    import benchsuite.trial  # noqa: F401  (what ranks run, unless another task is asked for)
 
     for registry in (storage.FORMATS, storage.LOADERS, storage.KINDS):
         for name in registry:

@@ -1,0 +1,102 @@
+"""The page cache of a trial's files: brought to the state asked for, once per node, and measured before and after."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch.distributed import Store  # type: ignore[attr-defined]
+
+import storage
+from benchsuite.blocks import reader_samples
+from benchsuite.environment import file_system
+from benchsuite.measure import Feed, barrier
+from benchsuite.ranks import RankIdentity
+from benchsuite.spec import TrialSpec
+from storage import pagecache
+from storage.ceiling import read_ceiling
+from storage.filesystems import file_system_of
+from storage.format import Dataset, Format, Lane, dealt
+from storage.pagecache import Residency
+
+NO_MODEL = "emulated:1us"
+"""The device of a trial that measures the loader alone."""
+PLAIN_READ_S = 1.0
+"""A plain reader reads for at most so long."""
+MAX_LEFT_RESIDENT = 0.05
+
+
+@dataclass(frozen=True)
+class CacheState:
+    """What a node's first rank has prepared, and found."""
+
+    files: list[Path]
+    before: Residency
+
+
+def prepare(spec: TrialSpec, dataset: Dataset | None, me: RankIdentity, rendezvous: Store) -> CacheState | None:
+    """Evict or read in what the trial will read, on every node, before any of its ranks reads.
+
+    None for ranks that are not the first of their node, and for trials that read nothing.
+    """
+    if dataset is None or spec.data.source != "storage":
+        return None
+    state, key = None, f"cache-{me.rank - me.local_rank}"
+    if me.local_rank == 0:
+        files = files_read(spec, dataset)
+        (pagecache.warm if spec.data.cache == "warm" else pagecache.evict)(files)
+        state = CacheState(files, pagecache.residency(files))
+        rendezvous.set(key, "ready")
+    rendezvous.wait([key])
+    return state
+
+
+def found(state: CacheState | None) -> dict[str, Any]:
+    """Fields of a rank's result: residency before the first read, and now."""
+    if state is None:
+        return {}
+    return {
+        "cache_resident_before": state.before.fraction,
+        "cache_resident_after": pagecache.residency(state.files).fraction,
+        "cache_measured_fraction": state.before.measured_fraction,
+    }
+
+
+def storage_ceiling(
+    spec: TrialSpec, dataset: Dataset | None, feed: Feed | None, me: RankIdentity
+) -> dict[str, Any] | None:
+    """What the trial's files give to a plain reader with as many threads as there are readers on this node.
+
+    Measured by a node's first rank in a trial with no model, when all ranks have stopped their readers; the files are
+    evicted first. None where they stay in memory, or may do so unseen: that would be no storage.
+    """
+    if spec.device != NO_MODEL or dataset is None or feed is None:
+        return None
+    feed.close()
+    barrier()
+    if me.local_rank or not file_system_of(file_system(dataset.folder)["file_system"]).client_visible:
+        return None
+    files = files_read(spec, dataset)
+    pagecache.evict(files)
+    left = pagecache.residency(files).fraction
+    if left is None or left > MAX_LEFT_RESIDENT:
+        return None
+    ceiling = read_ceiling(files, spec.data.readers * spec.data_ranks, PLAIN_READ_S)
+    return asdict(ceiling) if ceiling else None
+
+
+def files_read(spec: TrialSpec, dataset: Dataset) -> list[Path]:
+    """The files that the trial's readers will open, for prefetched samples too; every one where that is not known.
+
+    Each reader takes the first samples of its lane of the first epoch, and of later ones when it has seen all.
+    """
+    form: Format = storage.load(storage.FORMATS, dataset.manifest.format, "benchsuite.formats")
+    if form.files_of is None or spec.data.loader == "dali":
+        return dataset.data_files()
+    count, lanes = len(dataset.index), spec.data_ranks * spec.data.readers
+    _, samples = reader_samples(spec)
+    if samples >= count // lanes:
+        return dataset.data_files()
+    shuffle, seed = spec.data.shuffle, spec.measure.seed
+    shares = [dealt(count, Lane(lane, lanes, 0, seed, shuffle, 1))[:samples] for lane in range(lanes)]
+    return form.files_of(dataset, np.concatenate(shares))

@@ -1,0 +1,52 @@
+"""The verbs `results export ...`, `results profile` and `results darshan`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchsuite.options import PlainFormat
+
+export_app = typer.Typer(help="Results in the form of other programs.", no_args_is_help=True, rich_markup_mode=None)
+
+Store = Annotated[
+    Path,
+    typer.Option("--store", envvar="BENCHSUITE_STORE", help="Results store.", show_default=True),
+]
+DEFAULT_STORE = Path("benchsuite-store")
+Format = Annotated[PlainFormat, typer.Option("--format", help="table or json.")]
+
+
+@export_app.command("trace")
+def trace(
+    names: Annotated[
+        list[str], typer.Argument(metavar="[TRIAL_ID] OUT.json", help="Which trial (default: the last), and where to.")
+    ],
+    store: Store = DEFAULT_STORE,
+) -> None:
+    """Write a trial's steps as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing."""
+    from benchsuite import exporting
+
+    exporting.export_trace(store, names)
+
+
+def profile(
+    trial: Annotated[str, typer.Argument(metavar="[TRIAL_ID]", help="Which trial; default: the last profiled.")] = "",
+    store: Store = DEFAULT_STORE,
+    format: Format = PlainFormat.table,
+) -> None:
+    """Print a trial's I/O profile (`sweep --profile io`)."""
+    from benchsuite import exporting
+
+    exporting.show_profile(store, trial, format)
+
+
+def darshan(
+    log: Annotated[Path, typer.Argument(help="A log of Darshan.")],
+    under: Annotated[Path, typer.Option("--under", help="Only files below this folder.")] = Path("/"),
+    format: Format = PlainFormat.table,
+) -> None:
+    """Print the POSIX counters of a Darshan log in the form of an I/O profile."""
+    from benchsuite import exporting
+
+    exporting.show_darshan(log, under, format)

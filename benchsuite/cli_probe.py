@@ -1,0 +1,77 @@
+"""The verbs under `benchsuite probe`. Imports no torch, and little else until a verb needs it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchsuite.options import CheckpointMode, PlainFormat, ProbeEngine
+
+probe_app = typer.Typer(
+    help="What a path gives: raw reads, and checkpoints.", no_args_is_help=True, rich_markup_mode=None
+)
+
+Folder = Annotated[Path, typer.Argument(help="A folder; what is written there is removed again.")]
+Store = Annotated[
+    Path | None, typer.Option("--store", envvar="BENCHSUITE_STORE", help="Append a record to this results store.")
+]
+Session = Annotated[str, typer.Option("--session", help="Measuring campaign that the record belongs to.")]
+Format = Annotated[PlainFormat, typer.Option("--format", help="json prints the record with its raw samples.")]
+
+
+@probe_app.command("storage")
+def probe_storage(
+    path: Folder,
+    size: Annotated[
+        str, typer.Option("--size", help="Of the file that is read: larger than a server's cache.")
+    ] = "1GB",
+    seconds: Annotated[float, typer.Option("--seconds", help="For each cell, in three rounds.")] = 2.0,
+    engine: Annotated[
+        ProbeEngine, typer.Option("--engine", help="auto (fio where it is installed), fio, own.")
+    ] = ProbeEngine.auto,
+    block: Annotated[str, typer.Option("--block", help="Sizes of a read.")] = "4KiB,64KiB,1MiB,16MiB",
+    depth: Annotated[str, typer.Option("--depth", help="Readers at once.")] = "1,4,16",
+    store: Store = None,
+    session: Session = "default",
+    format: Format = PlainFormat.table,
+) -> None:
+    """Measure reads by pattern, block size and depth, and files made, opened and removed per second."""
+    from benchsuite import probing
+
+    asked = probing.asked(size, seconds, engine.value, block, depth)
+    raise typer.Exit(probing.storage_verb(path, asked, store, session, format))
+
+
+@probe_app.command("checkpoint")
+def probe_checkpoint(
+    path: Folder,
+    workload: Annotated[str, typer.Option("--workload", help="Whose model and optimizer are written.")] = "resnet50",
+    variant: Annotated[str, typer.Option("--variant", help="Variant of the workload.")] = "reference",
+    world_size: Annotated[int, typer.Option("--world-size", min=1, help="Ranks.")] = 1,
+    parallelism: Annotated[
+        str, typer.Option("--parallelism", help="none, ddp, zero2, fsdp, hsdp, tp; default: fsdp, none for one rank.")
+    ] = "",
+    mode: Annotated[
+        CheckpointMode, typer.Option("--mode", help="rank0 (gathered, torch.save), sharded or async (by torch's DCP).")
+    ] = CheckpointMode.sharded,
+    optimizer: Annotated[str, typer.Option("--optimizer", help="sgd, momentum, adamw, adafactor.")] = "adamw",
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Of the steps of training between.")] = 2,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Checkpoints written and read.")] = 5,
+    timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds until all is killed.")] = 900,
+    store: Store = None,
+    session: Session = "default",
+    format: Format = PlainFormat.table,
+) -> None:
+    """Write model and optimizer, read them back cold, and compare every tensor."""
+    from benchsuite import checkpointing
+
+    values = {
+        "workload": workload,
+        "variant": variant,
+        "world_size": world_size,
+        "parallelism": parallelism or ("fsdp" if world_size > 1 else "none"),
+        "optimizer": optimizer,
+        "batch_size": batch_size,
+        "measure": {"timeout_s": float(timeout)},
+    }
+    raise typer.Exit(checkpointing.verb(path, mode.value, repeats, values, store, session, format))

@@ -1,0 +1,45 @@
+"""The harness's own share of a step: what its marks and heartbeat take on this machine, on steps that do nothing."""
+
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchsuite.clock import Clock
+from benchsuite.ranks import Block, Heartbeat
+
+BLOCKS = 5
+STEPS = 100
+
+
+def of(clock: Clock, folder: Path, blocks: Sequence[Block]) -> dict[str, Any]:
+    """The field of a rank's result."""
+    return {"instrument_s_per_step": instrument_s_per_step(clock, folder, blocks)}
+
+
+def instrument_s_per_step(clock: Clock, folder: Path, blocks: Sequence[Block]) -> float | None:
+    """Host seconds per step of marking as many parts as the steps in `blocks` had, and of the heartbeat.
+
+    The median over blocks of start, marks, heartbeats and stop. Caches are warm here, and what a mark on a CUDA stream
+    costs the device is not seen. The heartbeat is one of its own, in a temporary file within `folder`.
+    """
+    parts = tuple(next((block.parts for block in reversed(blocks) if block.parts), {}))
+    if not parts:
+        return None
+    with tempfile.TemporaryDirectory(prefix="overhead-", dir=folder) as name:
+        heart = Heartbeat(Path(name), 0)
+        return median(_block(clock, heart, parts) for _ in range(BLOCKS)) / STEPS
+
+
+def _block(clock: Clock, heart: Heartbeat, parts: Sequence[str]) -> float:
+    """Seconds of one block of empty steps."""
+    began_s = time.perf_counter()
+    clock.start()
+    for _ in range(STEPS):
+        for part in parts:
+            clock.mark(part)
+        heart.step()
+    clock.stop()
+    return time.perf_counter() - began_s

@@ -1,0 +1,91 @@
+"""A probe's figures as its user sees them: a sentence, two tables, and what the numbers rest on."""
+
+from rich import box
+from rich.table import Table
+
+from benchsuite.show import console
+from storage import filesystems, probe
+from storage.probe import Cell, NameCell, Probe
+
+
+def is_lock_bound(cell: Cell) -> bool:
+    """Whether our own reader may be what limits a cell."""
+    return bool(cell.lock_fraction) and max(cell.lock_fraction) > probe.LOCK_BOUND
+
+
+def show(found: Probe, details: list[str], kind: str | None) -> None:
+    """A sentence, the table, and what the numbers rest on."""
+    out = console()
+    out.print(f"-> {sentence(found)}", markup=False)
+    out.print(_read_table(found))
+    out.print(_name_table(found))
+    how = {"direct": "O_DIRECT", "buffered": "through the evicted page cache", "memory": "from memory"}[found.access]
+    out.print(
+        f"trust: {kind}, read {how} by {found.engine}, a file of {found.size_bytes / 1e9:.2f} GB; "
+        f"{filesystems.in_words(kind)}; {len(found.cells[0].bytes_per_s)} rounds, ± = the farthest",
+        markup=False,
+    )
+    for detail in details:
+        out.print(f"  {detail}", markup=False)
+
+
+def sentence(found: Probe) -> str:
+    """The best of each kind."""
+    sequential, scattered, most = found.best("sequential"), found.best("random"), found.most_reads()
+    return (
+        f"{found.path} gives {sequential.median / 1e9:.2f} GB/s sequentially ({_way(sequential)}), "
+        f"{scattered.median / 1e9:.2f} GB/s at random ({_way(scattered)}), "
+        f"{most.median / most.block_bytes:,.0f} random reads/s ({_way(most)}), "
+        f"{found.names_per_s('open'):,.0f} opens/s."
+    )
+
+
+def _way(cell: Cell) -> str:
+    return f"{in_binary(cell.block_bytes)} x {cell.depth}"
+
+
+def in_binary(num_bytes: int) -> str:
+    """Block sizes as they are given: 64 KiB."""
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if num_bytes >= 1 << power and not num_bytes % (1 << power):
+            return f"{num_bytes >> power} {unit}"
+    return f"{num_bytes} B"
+
+
+def _read_table(found: Probe) -> Table:
+    depths = sorted({cell.depth for cell in found.cells})
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("MB/s, by readers at once")
+    for depth in depths:
+        table.add_column(str(depth), justify="right", no_wrap=True)
+    by_row: dict[tuple[str, int], list[Cell]] = {}
+    for cell in found.cells:
+        by_row.setdefault((cell.pattern, cell.block_bytes), []).append(cell)
+    for (pattern, block), cells in by_row.items():
+        table.add_row(f"{pattern} {in_binary(block)}", *map(_rate, sorted(cells, key=lambda cell: cell.depth)))
+    return table
+
+
+def _rate(cell: Cell) -> str:
+    mark = "~" if is_lock_bound(cell) else ""
+    return mark + _spread([rate / 1e6 for rate in cell.bytes_per_s], cell.median / 1e6)
+
+
+def _spread(values: list[float], middle: float) -> str:
+    farthest = max(max(values) - middle, middle - min(values))
+    digits = 0 if middle >= 100 else 1
+    return f"{middle:,.{digits}f} ±{farthest:,.{digits}f}"
+
+
+def _name_table(found: Probe) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("per second, by threads")
+    for depth in sorted({cell.depth for cell in found.names}):
+        table.add_column(str(depth), justify="right", no_wrap=True)
+    by_row: dict[str, list[NameCell]] = {}
+    for cell in found.names:
+        by_row.setdefault(cell.operation, []).append(cell)
+    for operation, cells in by_row.items():
+        words = {"open": "open + stat"}.get(operation, operation)
+        table.add_row(words, *(_spread(list(cell.per_s), cell.median) for cell in cells))
+    return table

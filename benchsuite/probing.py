@@ -1,0 +1,226 @@
+"""`benchsuite probe storage`, and what the records of probes have in common. Imports no torch."""
+
+import hashlib
+import json
+import re
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal, NoReturn
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from benchsuite.environment import environment, file_system
+from benchsuite.errors import UserError
+from benchsuite.options import OK, REQUEUE, PlainFormat
+from benchsuite.probed import is_lock_bound, show
+from benchsuite.spec import check_session, trial_id
+from results.record import Figures, Kind, Status, TrialRecord
+from results.store import ResultsStore
+from storage import filesystems, probe
+from storage.probe import Asked, Probe
+
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+UNITS |= {f"{letter}iB": 1 << (10 * power) for power, letter in enumerate("KMGT", 1)}
+MAX_RESIDENT = 0.01
+"""Share of a file in the page cache up to which it is cold."""
+
+
+def parse_bytes(text: str, option: str) -> int:
+    """Such as 4KiB, 1GB or 4096.
+
+    Raises:
+        UserError: it is no size.
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    units = {name.upper(): size for name, size in UNITS.items()}
+    if found is None or found[2].upper() not in units:
+        raise UserError(f"{option} {text!r}: not a size; allowed: a number and {', '.join(filter(None, UNITS))}")
+    return round(float(found[1]) * units[found[2].upper()])
+
+
+def asked(size: str, seconds: float, engine: Literal["auto", "fio", "own"], block: str, depth: str) -> Asked:
+    """What the options of `probe storage` ask for.
+
+    Raises:
+        UserError: one of them is not a size or a number.
+    """
+    blocks = [parse_bytes(text, "--block") for text in block.split(",")]
+    if not re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*", depth):
+        raise UserError(f"--depth {depth!r}: allowed: whole numbers such as 1,4,16")
+    depths = [int(text) for text in depth.split(",")]
+    return Asked(parse_bytes(size, "--size"), seconds, tuple(sorted({*blocks})), tuple(sorted({*depths})), engine)
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """One measurement of a path: what, where and since when."""
+
+    kind: Kind
+    spec: Mapping[str, Any]
+    label: str
+    session: str
+    env: dict[str, Any]
+    started_s: float = field(default_factory=time.perf_counter)
+    started_at: str = field(default_factory=lambda: _now())
+
+    def record(self, status: Status, repeat: int, **fields: Any) -> TrialRecord:
+        """A record of it."""
+        canonical = json.dumps({"kind": self.kind, "spec": self.spec}, sort_keys=True, separators=(",", ":"))
+        point = hashlib.sha256(canonical.encode()).hexdigest()[:12]
+        return TrialRecord(
+            kind=self.kind,
+            record_id=uuid.uuid4().hex,
+            trial_id=trial_id(point, self.session, repeat),
+            point_id=point,
+            session=self.session,
+            repeat=repeat,
+            sweep=f"probe-{self.kind}",
+            status=status,
+            label=self.label,
+            started_at=self.started_at,
+            finished_at=_now(),
+            wall_s=time.perf_counter() - self.started_s,
+            spec=dict(self.spec),
+            env=self.env,
+            **fields,
+        )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def facts_of(path: Path) -> dict[str, Any]:
+    """The environment, and the file system that holds the path."""
+    return {**environment(), "data": file_system(path)}
+
+
+def kept(
+    measuring: Measuring, store: Path | None, status: Status, samples: Mapping[str, Any], **fields: Any
+) -> TrialRecord:
+    """The record, appended to the store where there is one; measured again it is a repeat."""
+    opened = ResultsStore(store) if store else None
+    first = measuring.record(status, 0, **fields)
+    if opened is None:
+        return first
+    before = opened.records() if opened.exists() else []
+    repeat = sum((other.point_id, other.session) == (first.point_id, first.session) for other in before)
+    again = first.model_copy(update={"repeat": repeat, "trial_id": trial_id(first.point_id, first.session, repeat)})
+    return opened.append(again, dict(samples))
+
+
+@contextmanager
+def ending_on_sigterm() -> Iterator[None]:
+    """Unwind on SIGTERM as on Ctrl-C, so that nothing is left behind; the exit code asks to be requeued."""
+
+    def stop(_number: int, _frame: FrameType | None) -> NoReturn:
+        sys.exit(REQUEUE)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def storage_verb(path: Path, asked: Asked, store: Path | None, session: str, format: PlainFormat) -> int:
+    """Probe a path and print what it gave; the exit code."""
+    check_session(session)
+    probe.check_folder(path)
+    if store:
+        ResultsStore(store).check_writable()
+    env = facts_of(path)
+    kind: str | None = env["data"]["file_system"]
+    started_s, started_at = time.perf_counter(), _now()
+    with ending_on_sigterm(), _progress(f"probing {path}") as progress:
+        found = probe.probe(path.absolute(), asked, kind, progress)
+    spec = {
+        "path": str(found.path),
+        "size_bytes": found.size_bytes,
+        "seconds": asked.seconds,
+        "blocks": list(asked.blocks),
+        "depths": list(asked.depths),
+        "rounds": asked.rounds,
+        "engine": found.engine,
+        "access": found.access,
+    }
+    measuring = Measuring("probe", spec, f"{found.path} {found.engine}", session, env, started_s, started_at)
+    details = caveats(found, kind)
+    samples = {"cells": [asdict(cell) for cell in found.cells], "names": [asdict(cell) for cell in found.names]}
+    record = kept(
+        measuring,
+        store,
+        "ok",
+        samples,
+        figures=figures(found),
+        caveats=[detail.partition(":")[0] for detail in details],
+        caveat_details=details,
+    )
+    if format is PlainFormat.json:
+        typer.echo(json.dumps(record.model_dump(mode="json") | {"samples": samples}, indent=1))
+        return OK
+    show(found, details, kind)
+    if store:
+        typer.echo(f"written: {store} · next: benchsuite results show --kind probe --store {store}")
+    return OK
+
+
+@contextmanager
+def _progress(title: str) -> Iterator[Any]:
+    """A bar on standard error; nothing where that is no terminal."""
+    out = Console(stderr=True)
+    if not out.is_terminal:
+        yield lambda done, total: None
+        return
+    with Progress(TextColumn(title), BarColumn(), TimeRemainingColumn(), console=out, transient=True) as progress:
+        task = progress.add_task(title)
+        yield partial(_update, progress, task)
+
+
+def _update(progress: Progress, task: Any, done: int, total: int) -> None:
+    progress.update(task, completed=done, total=total)
+
+
+def figures(found: Probe) -> Figures:
+    """The best medians."""
+    most = found.most_reads()
+    return Figures(
+        storage_ceiling_bytes_per_s=found.best("sequential").median,
+        random_read_bytes_per_s=found.best("random").median,
+        random_reads_per_s=most.median / most.block_bytes,
+        creates_per_s=found.names_per_s("create"),
+        opens_per_s=found.names_per_s("open"),
+        unlinks_per_s=found.names_per_s("unlink"),
+    )
+
+
+def caveats(found: Probe, kind: str | None) -> list[str]:
+    """Why the figures must not be trusted blindly: a name, a colon, the arithmetic."""
+    details = []
+    resident = [value for cell in found.cells for value in cell.resident_before]
+    if found.access == "memory":
+        details.append(f"not_cold: {kind} is memory: no storage was read")
+    elif found.access == "buffered":
+        known = [value for value in resident if value is not None]
+        if len(known) < len(resident) or not filesystems.file_system_of(kind).client_visible:
+            details.append(f"cache_unverified: without O_DIRECT, and the cache of {kind} cannot be seen from here")
+        elif max(known) > MAX_RESIDENT:
+            details.append(f"not_cold: up to {max(known):.0%} of the file was in the page cache before a measurement")
+    bound = [cell for cell in found.cells if is_lock_bound(cell)]
+    if bound:
+        details.append(
+            f"engine_bound: in {len(bound)} of {len(found.cells)} cells (~) our reader spent more than "
+            f"{probe.LOCK_BOUND:.0%} of the time in Python: the path may give more; --engine fio tells"
+        )
+    return details

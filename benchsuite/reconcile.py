@@ -1,0 +1,100 @@
+"""Bytes reconciled: delivered to the model, asked for and fetched by processes, read from the mount or device."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchsuite.metrics import MAX_COLD_RESIDENT, MIN_WARM_RESIDENT, Window, total, windows
+from benchsuite.ranks import RankResult, Reads
+from benchsuite.spec import TrialSpec
+
+MAX_DISAGREEMENT = 0.05
+"""Counters of one thing may differ by this share."""
+DELIVERED = "delivered_bytes"
+NOISE_BYTES = 4 << 20
+"""Differences below that are other programs' small reads and readahead at the ends."""
+
+
+def reconciled(results: Sequence[RankResult], reads_counted: bool) -> dict[str, Any]:
+    """All figures of bytes read; `reads_counted`: the dataset's file system adds its reads to processes' counters."""
+    loader = windows(results, "loader")
+    counted = storage_figures(loader) if reads_counted and loader else {}
+    return counted | reads_figures(results, reads_counted)
+
+
+def storage_figures(loader: Sequence[Window]) -> dict[str, float | None]:
+    """What came from storage against what the readers read, in the same windows."""
+    blocks = [block for window in loader for block in window.blocks]
+    seconds = sum(window.seconds for window in loader)
+    known = [block.storage_bytes for block in blocks if block.storage_bytes is not None]
+    read = sum(block.produced_bytes for block in blocks)
+    if len(known) < len(blocks) or not read:
+        return {}
+    share = sum(known) / read
+    return {"storage_bytes_per_s": sum(known) / seconds, **_shares(share)}
+
+
+def reads_figures(results: Sequence[RankResult], reads_counted: bool) -> dict[str, Any]:
+    """What readers delivered, and processes and their node's mount read, from the first loader block to the last.
+
+    Where the file system does not count reads for processes, the mount's own counter stands for what came from storage.
+    """
+    reads = [result.reads for result in results if result.reads is not None]
+    if len(reads) < len(results):
+        return {}
+    mounts = [entry for entry in reads if entry.mount_read_bytes is not None]
+    found: dict[str, Any] = {
+        "delivered_bytes": sum(entry.produced_bytes for entry in reads),
+        "read_call_bytes": total(entry.read_call_bytes for entry in reads),
+        "process_storage_bytes": total(entry.storage_bytes for entry in reads) if reads_counted else None,
+        "mount_read_bytes": total(entry.mount_read_bytes for entry in mounts) if mounts else None,
+        "mount_counter": mounts[0].mount_source if mounts else None,
+    }
+    stored = found["process_storage_bytes"] if reads_counted else _of_mount(mounts, found["mount_read_bytes"])
+    if stored is not None and found["delivered_bytes"]:
+        share = stored / found["delivered_bytes"]
+        loader = windows(results, "loader")
+        read = sum(block.produced_bytes for window in loader for block in window.blocks)
+        found |= _shares(share) | {"storage_bytes_per_s": share * read / sum(window.seconds for window in loader)}
+    return found
+
+
+def _of_mount(mounts: Sequence[Reads], num_bytes: int | None) -> int | None:
+    """What a mount's counter says came from storage; some count what was asked for."""
+    return num_bytes if mounts and mounts[0].mount_from_storage else None
+
+
+def _shares(share: float) -> dict[str, float | None]:
+    """Of storage's bytes over those read."""
+    return {"cache_hit_fraction": max(0.0, 1.0 - share), "read_amplification": share if share > 1 else None}
+
+
+def counter_caveats(spec: TrialSpec, values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Residency and the kernel's counters must tell the same story."""
+    resident, hit, delivered = (values.get(name) for name in ("cache_resident_before", "cache_hit_fraction", DELIVERED))
+    if resident is None or hit is None or not delivered:
+        return []
+    # Ranks of a pipeline or of tensor parallelism read the same samples, the first of them from storage.
+    share = (1.0 - hit) * (spec.ranks // spec.data_ranks)
+    under_way = spec.ranks * spec.data.readers * values["io_bytes_per_s"] / values["samples_per_s"]
+    allowed = MAX_DISAGREEMENT + (under_way + NOISE_BYTES) / delivered
+    said = f"of {delivered / 1e6:.1f} MB that readers delivered {share:.0%} came from storage by the counters"
+    if spec.data.cache == "cold" and resident <= MAX_COLD_RESIDENT and 1.0 - share > allowed:
+        return [("counters_disagree", f"cold by residency, yet {said}")]
+    if spec.data.cache == "warm" and resident >= MIN_WARM_RESIDENT and share > allowed:
+        return [("counters_disagree", f"warm by residency, yet {said}")]
+    return []
+
+
+def mount_caveats(results: Sequence[RankResult], reads_counted: bool) -> list[tuple[str, str]]:
+    """What the trial's processes were fetched, and what their nodes' mounts read, must be the same bytes."""
+    reads = [result.reads for result in results if result.reads is not None]
+    mounts = [entry for entry in reads if entry.mount_read_bytes is not None and entry.mount_from_storage]
+    fetched = [entry.storage_bytes for entry in reads if entry.storage_bytes is not None]
+    if not mounts or len(fetched) < len(results) or not reads_counted:
+        return []
+    ours, theirs = sum(fetched), sum(entry.mount_read_bytes or 0 for entry in mounts)
+    if abs(ours - theirs) <= max(NOISE_BYTES, MAX_DISAGREEMENT * max(ours, theirs)):
+        return []
+    why = "others read beside this trial" if theirs > ours else "the processes' counters hold more than was read"
+    said = f"{mounts[0].mount_source} read {theirs / 1e6:.1f} MB, ranks and workers {ours / 1e6:.1f} MB: {why}"
+    return [("counters_disagree", said)]

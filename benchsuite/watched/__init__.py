@@ -1,0 +1,1 @@
+"""A training loop of anyone's own, watched from its iterator: `for batch in benchsuite.watch(loader)`."""

@@ -1,0 +1,309 @@
+"""From what the ranks of a watched loop left to its figures, verdict and printed lines: pure functions.
+
+The words are those of a trial. What a loop that is not ours cannot tell stays None: how long a reader reads and decodes
+a sample, and, unless batches are replayed, what a step takes with its input in memory.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchsuite.clock import PARTS
+from benchsuite.diagnose import COMMUNICATION_SHARE, HELD_BACK_AU, MAIN_SHARE
+from benchsuite.watched.loop import STEADY_TURNS, Loop
+
+UTILIZATION = "1 - share of the step that waits for input; not AU, which needs ceiling='replay'"
+UTILIZATION_REPLAYED = "AU: step time on batches seen before / step time, in blocks side by side"
+PRINTED = {"other": "rest of the loop body"}
+HIDDEN_SHARE = 0.005
+"""A marked part that is less of the step is not printed."""
+HELD = {
+    "compute": "Nothing but computation holds it back",
+    "mixed": "Held back by its input, storage or client",
+}
+MIN_CEILING_STEPS = 8
+REFILL_SHARE = 0.2
+"""Of the waiting for input: from this on the start of passes is told, which workers that stay would shorten."""
+
+
+@dataclass(frozen=True)
+class RankLoop:
+    """What one rank's loop left: sums over its counted steps, and what the kernel counted meanwhile."""
+
+    rank: int
+    device: str
+    num_steps: int
+    num_uncounted: int
+    num_passes: int
+    samples: int | None
+    parts_s: dict[str, float]
+    """Seconds of each part, over all counted steps."""
+    step_s: tuple[float, float, float]
+    """50th, 95th and 99th percentile over the steps kept."""
+    wall_s: float
+    run_queue_s: float | None
+    read_call_bytes: int | None
+    storage_bytes: int | None
+    num_readers: int
+    reader_busy_fraction: float | None
+    """Of worker processes; of the loads themselves where this process reads."""
+    first_batch_s: float | None
+    refill_s: float = 0.0
+    """Of the loads: those of the first steps of later passes."""
+    ceiling_steps: int = 0
+    ceiling_s: float = 0.0
+    between_steps: int = 0
+    between_s: float = 0.0
+    own_s_per_step: float | None = None
+    queue_batches: int = 0
+    peak_memory_bytes: int | None = None
+
+    @property
+    def seconds(self) -> float:
+        """In all counted steps."""
+        return sum(self.parts_s.values())
+
+    @staticmethod
+    def from_json(text: str | bytes) -> "RankLoop":
+        """As `json.dumps(asdict(...))` wrote it."""
+        value: dict[str, Any] = json.loads(text)
+        p50, p95, p99 = value.pop("step_s")
+        return RankLoop(step_s=(p50, p95, p99), **value)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What is known of the loop beside its measurements."""
+
+    name: str
+    ranks_missing: tuple[int, ...] = ()
+    reads_counted: bool | None = None
+    """Whether the data's file system adds to the counters of processes; None where it was not named."""
+    cut_short_by: str | None = None
+    """The exception that ended the loop."""
+    num_replayed: int = 0
+    """Steps that got a batch again."""
+    cores: int | None = None
+    """That this process may use."""
+
+
+def rank_loop(loop: Loop, rank: int, **facts: Any) -> RankLoop:
+    """Sum up a loop that has ended."""
+    steps = [sum(parts.values()) for parts in loop.steps.kept]
+    p50, p95, p99 = np.percentile(steps, [50, 95, 99]) if steps else (0.0, 0.0, 0.0)
+    busy = loop.readers.busy_fraction()
+    if not loop.readers.num_readers and loop.in_process_load_s:
+        busy = loop.in_process_busy_s / loop.in_process_load_s
+    counted = loop.counted
+    return RankLoop(
+        rank=rank,
+        device=loop.stamps.device,
+        num_steps=loop.steps.num_steps,
+        num_uncounted=loop.num_uncounted,
+        num_passes=loop.num_passes,
+        samples=loop.steps.samples,
+        parts_s=dict(loop.steps.parts_s),
+        step_s=(float(p50), float(p95), float(p99)),
+        wall_s=counted.wall_s,
+        run_queue_s=counted.run_queue_s,
+        read_call_bytes=counted.read_call_bytes,
+        storage_bytes=counted.storage_bytes,
+        num_readers=loop.readers.num_readers,
+        reader_busy_fraction=busy,
+        first_batch_s=loop.first_batch_s,
+        refill_s=loop.refill_s,
+        ceiling_steps=loop.ceiling.num_steps,
+        ceiling_s=loop.ceiling.seconds,
+        between_steps=loop.between.num_steps,
+        between_s=loop.between.seconds,
+        **facts,
+    )
+
+
+def figures(ranks: Sequence[RankLoop], told: Told) -> dict[str, Any]:
+    """Every figure that the loops give; the step and its parts are those of the slowest rank."""
+    slowest = max(ranks, key=lambda rank: rank.seconds / rank.num_steps)
+    step_s = slowest.seconds / slowest.num_steps
+    samples = [rank.samples for rank in ranks]
+    wall_s = max(rank.wall_s for rank in ranks)
+    busy = [rank.reader_busy_fraction for rank in ranks if rank.reader_busy_fraction is not None]
+    stall = max(rank.parts_s.get("load", 0.0) / rank.seconds for rank in ranks)
+    own, memory = slowest.own_s_per_step, [rank.peak_memory_bytes for rank in ranks if rank.peak_memory_bytes]
+    found: dict[str, Any] = {
+        "samples_per_s": None if None in samples else sum(filter(None, samples)) / max(r.seconds for r in ranks),
+        "input_stall_fraction": stall,
+        "cpu_contention_fraction": None if slowest.run_queue_s is None else slowest.run_queue_s / slowest.wall_s,
+        **{f"{name}_s": seconds / slowest.num_steps for name, seconds in slowest.parts_s.items()},
+        "step_s_mean": step_s,
+        **dict(zip(("step_s_p50", "step_s_p95", "step_s_p99"), slowest.step_s, strict=True)),
+        **_replayed(ranks),
+        **_bytes(ranks, wall_s, told.reads_counted),
+        "worker_busy_fraction": max(busy, default=None),
+        "refill_fraction": max(r.refill_s / r.parts_s["load"] if r.parts_s.get("load") else 0.0 for r in ranks),
+        "first_batch_s": max((r.first_batch_s for r in ranks if r.first_batch_s is not None), default=None),
+        "peak_memory_bytes": max(memory, default=None),
+        "overhead_fraction": None if own is None else own / step_s,
+    }
+    au = found.get("au")
+    found["utilization"] = 1 - stall if au is None else au
+    found["utilization_is"] = UTILIZATION if au is None else UTILIZATION_REPLAYED
+    found["bottleneck"], found["bottleneck_evidence"] = verdict(found, slowest.num_readers)
+    found["bottleneck_remedy"] = remedy(found, slowest.num_readers, told.cores)
+    return found | {"steps": slowest.num_steps, "passes": slowest.num_passes, "world_size": len(ranks)}
+
+
+def _replayed(ranks: Sequence[RankLoop]) -> dict[str, float]:
+    """AU of the slowest rank's blocks, where there are both kinds."""
+    if any(rank.ceiling_steps < MIN_CEILING_STEPS or not rank.between_steps for rank in ranks):
+        return {}
+    ceiling_s = max(rank.ceiling_s / rank.ceiling_steps for rank in ranks)
+    return {"ceiling_step_s": ceiling_s, "au": ceiling_s / max(rank.between_s / rank.between_steps for rank in ranks)}
+
+
+def _bytes(ranks: Sequence[RankLoop], wall_s: float, reads_counted: bool | None) -> dict[str, float | None]:
+    """Bytes read by the ranks and their workers. Where none came from storage, that may be for want of counting."""
+    calls, fetched = [rank.read_call_bytes for rank in ranks], [rank.storage_bytes for rank in ranks]
+    read = None if None in calls else sum(filter(None, calls))
+    stored = None if None in fetched or reads_counted is False else sum(filter(None, fetched))
+    if not stored and not reads_counted:
+        stored = None
+    hit = max(0.0, 1 - stored / read) if reads_counted and stored is not None and read else None
+    return {
+        "read_call_bytes_per_s": None if read is None else read / wall_s,
+        "storage_bytes_per_s": None if stored is None else stored / wall_s,
+        "cache_hit_fraction": hit,
+    }
+
+
+def verdict(found: Mapping[str, Any], num_readers: int) -> tuple[str, str]:
+    """(bottleneck, evidence), by the thresholds of `diagnose`.
+
+    Where the loop waits for input, readers that are busy are the client's, readers that rest wait for what they read.
+    Where it does not wait and yet is slower than on a batch in memory, readers take cores from the computation.
+    """
+    stall, au, step_s = found["input_stall_fraction"], found.get("au"), found["step_s_mean"]
+    contention = found.get("cpu_contention_fraction")
+    evidence = f"{stall:.0%} of the step waits for input"
+    if au is not None:
+        evidence = f"AU {au:.2f}; {evidence}"
+    if contention is not None:
+        evidence += f", {contention:.0%} for a core"
+    held = 1 - stall if au is None else au
+    if held < HELD_BACK_AU and found["refill_fraction"] > REFILL_SHARE:
+        evidence += f"; {found['refill_fraction']:.0%} of that wait is for the first batch of a pass"
+    if held < HELD_BACK_AU:
+        if au is not None and stall < (1 - au) / 2:
+            return "client", f"{evidence}; readers take cores from the computation"
+        return _of_readers(evidence, found, num_readers)
+    exchange = (found.get("exchange_s") or 0.0) / step_s
+    if exchange > COMMUNICATION_SHARE:
+        return "communication", f"{evidence}; exchange is {exchange:.0%} of the step, stragglers included"
+    bubble = (found.get("bubble_s") or 0.0) / step_s
+    if bubble > COMMUNICATION_SHARE:
+        return "communication", f"{evidence}; waiting for other stages of the pipeline is {bubble:.0%} of the step"
+    return "compute", f"{evidence}: input keeps up"
+
+
+def _of_readers(evidence: str, found: Mapping[str, Any], num_readers: int) -> tuple[str, str]:
+    """Which half of the input pipeline holds the loop back, as far as readers' use of cores and of storage tells."""
+    busy, cached = found.get("worker_busy_fraction"), found.get("cache_hit_fraction") or 0.0
+    if busy is None:
+        return "mixed", f"{evidence}; what its readers do cannot be seen here"
+    who = f"its {num_readers} worker processes are" if num_readers > 1 else "its worker process is"
+    evidence += f"; {who if num_readers else 'the loader, in this process, is'} busy for {busy:.0%} of the time"
+    if busy >= MAIN_SHARE:
+        return "client", f"{evidence}: decoding, augmenting, collating"
+    if cached > MAIN_SHARE:
+        return "mixed", f"{evidence}, yet {cached:.0%} of the bytes came from memory"
+    return ("storage", f"{evidence}: else they wait for reads") if busy <= 1 - MAIN_SHARE else ("mixed", evidence)
+
+
+def remedy(found: Mapping[str, Any], num_readers: int, cores: int | None) -> str | None:
+    """What the same numbers say would help; None where they say nothing."""
+    name, stall = found["bottleneck"], found["input_stall_fraction"]
+    if name not in ("client", "storage", "mixed"):
+        return None
+    if num_readers and found["refill_fraction"] > REFILL_SHARE:
+        return "workers that stay from pass to pass (persistent_workers=True)"
+    if name == "client" and stall < 1 - HELD_BACK_AU:
+        return "fewer readers, or more cores"
+    if not num_readers:
+        return "worker processes that read ahead (num_workers)"
+    if cores is None or num_readers < cores:
+        return f"more than {_workers(num_readers)}" + ("" if cores is None else f": {cores} cores are there")
+    if name == "client":
+        return f"cheaper decoding and augmentation, or more cores than {cores}"
+    return "data staged to a faster folder, or in fewer and larger files"
+
+
+def _workers(number: int) -> str:
+    return f"{number} worker" + ("" if number == 1 else "s")
+
+
+def caveats(ranks: Sequence[RankLoop], told: Told) -> list[tuple[str, str]]:
+    """Why figures must not be trusted blindly: (name, the arithmetic)."""
+    found = []
+    steps, queue = min(rank.num_steps for rank in ranks), max(rank.queue_batches for rank in ranks)
+    if steps < STEADY_TURNS * max(queue, 1):
+        found.append(
+            ("not_steady", f"{steps} counted steps cover the loader's queue of {queue} batches less than 3 times")
+        )
+    if told.ranks_missing:
+        missing = ", ".join(map(str, told.ranks_missing))
+        found.append(("ranks_missing", f"ranks {missing} did not report; the figures are those of the others"))
+    if told.cut_short_by is not None:
+        found.append(("cut_short", f"the loop ended by {told.cut_short_by}"))
+    return found
+
+
+def lines(ranks: Sequence[RankLoop], told: Told, found: Mapping[str, Any]) -> list[str]:
+    """What is printed when the loop has ended: a sentence, a table, and what the numbers rest on."""
+    first = ranks[0]
+    passes = f"{first.num_passes} passes, " if first.num_passes > 1 else ""
+    over = f" on each of {len(ranks)} ranks" if len(ranks) > 1 else ""
+    head = f"{told.name} · {passes}{first.num_steps} steps counted{over}, {first.num_uncounted} before · {first.device}"
+    held = HELD.get(found["bottleneck"], f"Held back by {found['bottleneck']}")
+    return [
+        head,
+        f"-> {held}: {found['bottleneck_evidence']}.",
+        *([f"   What may help: {found['bottleneck_remedy']}."] if found["bottleneck_remedy"] else []),
+        *_table(found),
+        _rates(found),
+        f"utilization {found['utilization']:.2f} = {found['utilization_is']}",
+        *_own(found),
+        *(f"caveat: {name}: {why}" for name, why in caveats(ranks, told)),
+        *([f"{told.num_replayed} steps were trained on batches seen before"] if told.num_replayed else []),
+    ]
+
+
+def _table(found: Mapping[str, Any]) -> list[str]:
+    """The parts of the step, in their order, and the step."""
+    step_s = found["step_s_mean"]
+    rows = [(PRINTED.get(name, name), found.get(f"{name}_s")) for name in (*PARTS, "other")]
+    marked = any(seconds is not None for name, seconds in rows if name in PARTS[1:])
+    shown = [(name if marked or name == "load" else "loop body", s) for name, s in rows if s is not None]
+    shown = [row for row in shown if row[1] >= HIDDEN_SHARE * step_s or row[0] in ("load", "loop body")]
+    tail = " · ".join(f"{name} {found[f'step_s_{name}'] * 1e3:.1f}" for name in ("p50", "p95", "p99"))
+    return [
+        f"{'':<22}{'ms/step':>9}{'share':>8}",
+        *(f" {name:<21}{seconds * 1e3:>9.1f}{seconds / step_s:>8.0%}" for name, seconds in shown),
+        f" {'step':<21}{step_s * 1e3:>9.1f}{1:>8.0%}   {tail}",
+    ]
+
+
+def _rates(found: Mapping[str, Any]) -> str:
+    """Samples and bytes per second, as far as they are known."""
+    rate, read, stored = (found[name] for name in ("samples_per_s", "read_call_bytes_per_s", "storage_bytes_per_s"))
+    parts = [f"{1 / found['step_s_mean']:.1f} steps/s" if rate is None else f"{rate:,.0f} samples/s"]
+    if read is not None:
+        parts.append(f"{read / 1e6:,.1f} MB/s asked for in read calls")
+    parts.append("from storage: not known here" if stored is None else f"{stored / 1e6:,.1f} MB/s from storage")
+    return " · ".join(parts)
+
+
+def _own(found: Mapping[str, Any]) -> list[str]:
+    share = found["overhead_fraction"]
+    return [] if share is None else [f"watching took {share:.3%} of the step, by calibration"]

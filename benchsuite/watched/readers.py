@@ -1,0 +1,114 @@
+"""What the worker processes of a training loop do, from the kernel's counters, read from outside."""
+
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from storage.iostat import ProcessIO, processes_io
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 2.0
+"""Between two looks at the readers; short loops are looked at soon, long ones seldom."""
+
+
+def children(pid: int) -> list[int]:
+    """Living processes that a process has started, and those that they have."""
+    task = Path(f"/proc/{pid}/task")
+    try:
+        lists = [folder / "children" for folder in task.iterdir()]
+        found = [int(child) for path in lists for child in path.read_text().split()]
+    except OSError:  # gone meanwhile, or a kernel that keeps no such lists
+        return _children_by_scan(pid)
+    return found + [grandchild for child in found for grandchild in children(child)]
+
+
+def _children_by_scan(pid: int) -> list[int]:
+    try:
+        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
+def tree_io() -> ProcessIO | None:
+    """The counters of this process and all below it; None where one of them cannot be read.
+
+    The sum does not jump when a child is reaped: its counts are its parent's from then on.
+    """
+    me = os.getpid()
+    return processes_io([me, *(child for child in children(me) if Path(f"/proc/{child}").exists())])
+
+
+def busy_s(pid: int) -> float | None:
+    """Seconds that a process's main thread has run or waited for a core (schedstat, in ns); None where not kept."""
+    try:
+        ran, waited = Path(f"/proc/{pid}/schedstat").read_text().split()[:2]
+    except (OSError, ValueError):
+        return None
+    return (int(ran) + int(waited)) / 1e9
+
+
+class ThreadTimes:
+    """What the loading thread has used and waited for; cheap enough to ask for twice a step."""
+
+    def __init__(self) -> None:
+        try:
+            self._file: int | None = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        except OSError:
+            self._file = None
+
+    def busy_s(self) -> float:
+        """Seconds that all threads of this process have run, and this one has waited for a core."""
+        waited = int(os.pread(self._file, 99, 0).split()[1]) / 1e9 if self._file is not None else 0.0
+        return time.process_time() + waited
+
+    def close(self) -> None:
+        """Close the kernel's file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+@dataclass
+class ReaderTimes:
+    """How busy worker processes are: seconds on a core or waiting for one, over the seconds they were looked at.
+
+    A reader that is not busy waits: for reads, or because the queue is full.
+    """
+
+    pids: list[int] = field(default_factory=list)
+    num_readers: int = 0
+    _last: dict[int, tuple[float, float]] = field(default_factory=dict)
+    _busy_s: float = 0.0
+    _seen_s: float = 0.0
+    _next_s: float = 0.0
+    _pause_s: float = FIRST_PAUSE_S
+
+    def watch(self, pids: list[int]) -> None:
+        """These are the readers from now on; those known already go on."""
+        self.pids = pids
+        self.num_readers = max(self.num_readers, len(pids))
+        self._last = {pid: last for pid, last in self._last.items() if pid in pids}
+        self._pause_s, self._next_s = FIRST_PAUSE_S, 0.0
+
+    def due(self, now_s: float) -> bool:
+        """Whether it is time to look at the readers again."""
+        return now_s >= self._next_s
+
+    def look(self, counts: bool = True) -> None:
+        """Add what the readers did since the last look; or leave that out, and begin anew here."""
+        for pid in self.pids:
+            busy, now_s = busy_s(pid), time.perf_counter()
+            if busy is not None:
+                seen_s, before = self._last.get(pid, (now_s, busy))
+                if counts:
+                    self._busy_s, self._seen_s = self._busy_s + busy - before, self._seen_s + now_s - seen_s
+                self._last[pid] = now_s, busy
+        self._next_s = time.perf_counter() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+
+    def busy_fraction(self) -> float | None:
+        """Share of the time looked at that the readers were busy; None where nothing was seen."""
+        return self._busy_s / self._seen_s if self._seen_s else None
