@@ -7,19 +7,22 @@ one `<key>.npz` (option `array`); sequences one `<key>.npy`, structured where a 
 import io
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from storage import npy
 from storage.behind import WriteBehind
+from storage.direct import read_whole_direct
 from storage.fields import KIND_FIELDS, RECORD_KINDS, array, encoded, image_extension, record, unpack
 from storage.format import (
     Dataset,
     Format,
     IndexRow,
     Lane,
+    Manifest,
     by_sample_problem,
     by_sample_smallest_lane,
     dealt,
@@ -27,11 +30,13 @@ from storage.format import (
     inside,
     text,
 )
-from storage.sample import Allocate, Array, DatasetError, Sample, Value, num_bytes, read_whole
+from storage.sample import Allocate, Array, DatasetError, Sample, Value, content_digest, num_bytes, read_whole
 
 VOLUME_SUFFIXES: Mapping[str, str] = {"image": "x", "label": "y"}
 """How the arrays of a volume are named in files."""
 _LOCAL_HEADER_BYTES = 30
+Whole = Callable[[Path, str, Allocate], npt.NDArray[np.uint8]]
+"""How a file is read: into which memory, under which name."""
 
 
 def write(folder: Path, samples: Iterable[Sample], array: str = "npy") -> Iterator[IndexRow]:
@@ -76,37 +81,74 @@ def _npz(sample: Sample) -> bytes:
 
 def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
     """The lane's samples, each file read whole with one open and one read."""
-    for row in dealt(len(dataset.index), lane):
-        entry = dataset.index[row]
-        path = inside(dataset.folder, text(entry["file"]))
-        fields = _read_fields(dataset.manifest.kind, path, lane.allocate)
-        if dataset.manifest.kind == "image":
-            fields["label"] = str(entry["label"]).encode()
-        sample = Sample(text(entry["key"]), fields, int(row), str(path))
-        if sample.stored_bytes != entry["bytes"]:
-            beside = num_bytes(fields["label"]) if dataset.manifest.kind == "image" else 0
-            found, said = sample.stored_bytes - beside, entry["bytes"] - beside
-            what = f"{found} bytes, the index says {said}: truncated or changed"
-            raise DatasetError(f"{path}: sample {sample.key!r}: {what}")
-        yield sample
+    for row in map(int, dealt(len(dataset.index), lane)):
+        yield _sample(dataset, row, lane) if dataset.fetch is None else _brought(dataset, row, lane)
 
 
-def _read_fields(kind: str, path: Path, allocate: Allocate) -> dict[str, Value]:
+def _sample(dataset: Dataset, row: int, lane: Lane) -> Sample:
+    entry = dataset.index[row]
+    path = inside(dataset.folder, text(entry["file"]))
+    whole = read_whole_direct if lane.direct else read_whole
+    fields = _read_fields(dataset.manifest.kind, path, lane.allocate, whole)
+    if dataset.manifest.kind == "image":
+        fields["label"] = str(entry["label"]).encode()
+    sample = Sample(text(entry["key"]), fields, row, str(path))
+    if sample.stored_bytes != entry["bytes"]:
+        beside = num_bytes(fields["label"]) if dataset.manifest.kind == "image" else 0
+        found, said = sample.stored_bytes - beside, entry["bytes"] - beside
+        what = f"{found} bytes, the index says {said}: truncated or changed"
+        raise DatasetError(f"{path}: sample {sample.key!r}: {what}")
+    return sample
+
+
+def _brought(dataset: Dataset, row: int, lane: Lane) -> Sample:
+    """A sample whose files are brought first; new ones that are not what the index says are removed again."""
+    paths = files_of(dataset, np.array([row]))
+    new = []
+    try:
+        for path in paths:
+            new += [path] if dataset.brings(str(path.relative_to(dataset.folder))) else []
+        sample = _sample(dataset, row, lane)
+        if new and content_digest(sample) != text(dataset.index["digest"][row]):
+            raise DatasetError(f"{paths[0]}: sample {sample.key!r}: the checksum of its copy is not the index's")
+    except DatasetError:
+        for path in paths if new else ():
+            path.unlink(missing_ok=True)
+        raise
+    return sample
+
+
+def _read_fields(kind: str, path: Path, allocate: Allocate, whole: Whole) -> dict[str, Value]:
     if kind == "image":
-        return {"image": read_whole(path, "image", allocate).data}
+        return {"image": whole(path, "image", allocate).data}
     if kind in RECORD_KINDS:
-        packed = npy.view(read_whole(path, "record", allocate), str(path))
+        packed = npy.view(whole(path, "record", allocate), str(path))
         try:
             return dict(unpack(packed, KIND_FIELDS[kind]))
         except ValueError as error:
             raise DatasetError(f"{path}: {error}") from error
     if path.suffix == ".npz":
         return dict(read_npz(path, allocate))
-    return {
-        field: npy.view(read_whole(pair, field, allocate), str(pair))
-        for field, suffix in VOLUME_SUFFIXES.items()
-        for pair in [path.with_name(f"{path.name.removesuffix('_x.npy')}_{suffix}.npy")]
-    }
+    pairs = _pair(path)
+    return {field: npy.view(whole(pair, field, allocate), str(pair)) for field, pair in pairs.items()}
+
+
+def _pair(image: Path) -> dict[str, Path]:
+    """The files of a volume, of which the index names the first."""
+    key = image.name.removesuffix("_x.npy")
+    return {field: image.with_name(f"{key}_{suffix}.npy") for field, suffix in VOLUME_SUFFIXES.items()}
+
+
+def files_of(dataset: Dataset, rows: npt.NDArray[np.int64]) -> list[Path]:
+    """The files of these samples."""
+    named = [inside(dataset.folder, text(name)) for name in dataset.index["file"][rows]]
+    pairs = dataset.manifest.kind == "volume"
+    return [file for path in named for file in (_pair(path).values() if pairs and path.suffix == ".npy" else [path])]
+
+
+def direct_problem(manifest: Manifest) -> str | None:
+    """.npz files are archives, whose directory the library reads."""
+    return "array=npz is read through the page cache" if manifest.options.get("array") == "npz" else None
 
 
 def read_npz(path: Path, allocate: Allocate) -> dict[str, Array]:
@@ -152,4 +194,6 @@ FILES = Format(
     options={"array": ("npy", "npz")},
     sample_overhead_bytes=8192,
     option_kinds={"array": frozenset({"volume"})},
+    direct_problem=direct_problem,
+    files_of=files_of,
 )

@@ -81,6 +81,12 @@ class Dataset:
     folder: Path
     manifest: Manifest
     index: Index
+    fetch: Callable[[str], bool] | None = None
+    """Brings a data file into a folder that is filled as it is read; whether it was missing. None: all are there."""
+
+    def brings(self, name: str) -> bool:
+        """Have a data file brought before it is opened; whether it was missing."""
+        return self.fetch is not None and self.fetch(name)
 
     def key(self, row: int) -> str:
         """The key of the sample at `row`."""
@@ -106,6 +112,8 @@ class Lane:
     shuffle_buffer: int
     allocate: Allocate = fresh
     """Where a format reads to. Recycled memory makes a sample valid until the next one is drawn."""
+    direct: bool = False
+    """Read past the page cache; for formats that can."""
 
 
 Options = Mapping[str, int | str]
@@ -125,6 +133,8 @@ class Format:
     `option_kinds`: the sample kinds that an option is for, where it is not for all.
     `stores_documents`: `write` takes `documents` too, how a stream of tokens is divided, or None.
     `digests_files`: `write` takes `digests` too, and puts into it what `file_digest` would give, by file.
+    `direct_problem(manifest)`: why it cannot be read past the page cache, or None; absent where it never can.
+    `files_of(dataset, rows)`: the data files of some samples, where samples have files of their own.
     `space_factor`, `sample_overhead_bytes`: disk space that writing needs, as a multiple of the samples' bytes and
     besides that for each sample.
     """
@@ -143,6 +153,8 @@ class Format:
     option_kinds: Mapping[str, frozenset[str]] = field(default_factory=dict)
     stores_documents: bool = False
     digests_files: bool = False
+    direct_problem: Callable[[Manifest], str | None] | None = None
+    files_of: Callable[[Dataset, npt.NDArray[np.int64]], list[Path]] | None = None
 
 
 @dataclass(frozen=True)
@@ -156,10 +168,10 @@ class IndexRow:
     label: int
 
 
-def file_digest(path: Path, like: str = "blake3:") -> str:
+def file_digest(path: Path, like: str = "blake3:", max_threads: int = blake3.AUTO) -> str:
     """Digest of a file's content: BLAKE3, or blake2b (128 bits, hex) where `like` is one of those."""
     if like.startswith("blake3:"):
-        return f"blake3:{blake3(max_threads=blake3.AUTO).update_mmap(path).hexdigest(16)}"
+        return f"blake3:{blake3(max_threads=max_threads).update_mmap(path).hexdigest(16)}"
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
@@ -356,6 +368,7 @@ def data_file(dataset: Dataset, name: str) -> Path:
         DatasetError: it is missing, or cut short.
     """
     path = inside(dataset.folder, name)
+    dataset.brings(name)
     said = next((info.bytes for info in dataset.manifest.files if info.path == name), None)
     try:
         size = path.stat().st_size

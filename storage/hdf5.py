@@ -18,12 +18,14 @@ from typing import Any
 import numpy as np
 
 from storage.behind import begin_to_flush
+from storage.direct import open_direct, read_direct
 from storage.fields import KIND_FIELDS, array, encoded
 from storage.format import (
     Dataset,
     Format,
     IndexRow,
     Lane,
+    Manifest,
     by_sample_problem,
     by_sample_smallest_lane,
     data_file,
@@ -164,8 +166,8 @@ def _store_spool(file: Any, name: str, spool: Any, counts: list[int], first: Sam
 class _Stored:
     """A dataset of an open file, and where its bytes lie: None where they are chunked, converted or not there."""
 
-    def __init__(self, group: Any, name: str, descriptor: int) -> None:
-        self.dataset = _own(group, name)
+    def __init__(self, group: Any, name: str, descriptor: int, direct: bool) -> None:
+        self.dataset, self._direct = _own(group, name), direct
         self.name, self._descriptor, self._low = name, descriptor, self.dataset.id
         self.shape, self.dtype, self._offset = self.dataset.shape, self.dataset.dtype, _place(self.dataset)
 
@@ -188,6 +190,13 @@ class _Stored:
         size, row_size = (math.prod(lengths) * self.dtype.itemsize for lengths in (shape, shape[1:]))
         if self._offset is not None:
             self._refuse_outside(self._offset + start * row_size, size)
+        if self._direct:
+            if self._offset is None:
+                raise ValueError(f"{self.name} is chunked or converted: it cannot be read directly")
+            place = self._offset + start * row_size
+            read = read_direct(self._descriptor, place, size, self.name, allocate, Path(self.name))
+            direct: Array = read.view(self.dtype).reshape(shape)
+            return direct
         memory = allocate(self.name, size)[:size]
         values: Array = memory.view(self.dtype).reshape(shape)
         if self._offset is not None:
@@ -229,17 +238,19 @@ def _place(stored: Any) -> int | None:
 class _File:
     """An open HDF5 file and where its first sample stands in the index."""
 
-    def __init__(self, dataset: Dataset, name: str, first_row: int) -> None:
+    def __init__(self, dataset: Dataset, name: str, first_row: int, direct: bool) -> None:
         import h5py
 
         self.path, self.first_row, self.kind = data_file(dataset, name), first_row, dataset.manifest.kind
         with ExitStack() as stack:
             try:
                 self.file = stack.enter_context(h5py.File(self.path, "r", rdcc_nbytes=1 << 20))
-                self.descriptor = stack.enter_context(self.path.open("rb", buffering=0)).fileno()
+                self.direct = direct
+                self.descriptor = open_direct(self.path) if direct else os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+                stack.callback(os.close, self.descriptor)
                 if self.kind != "volume":
                     names = KIND_FIELDS[self.kind]
-                    self.fields = {name: _Stored(self.file, name, self.descriptor) for name in names}
+                    self.fields = {name: _Stored(self.file, name, self.descriptor, direct) for name in names}
                     if self.kind == "image":
                         _refuse_no_blob(self.fields["image"])
                         self.offsets, self.labels = self.file["image_offsets"][:], self.file["label"][:]
@@ -260,7 +271,7 @@ class _File:
             raise DatasetError(f"{self.path}: sample {key!r}: {_reason(error)}") from error
 
     def _volume(self, group: Any, allocate: Allocate) -> tuple[dict[str, Value], int | None]:
-        stored = [_Stored(group, name, self.descriptor) for name in KIND_FIELDS["volume"]]
+        stored = [_Stored(group, name, self.descriptor, self.direct) for name in KIND_FIELDS["volume"]]
         return {field.name: field.whole(allocate) for field in stored}, _compressed_bytes(self.file, group)
 
     def _image(self, at: int, allocate: Allocate) -> dict[str, Value]:
@@ -303,7 +314,7 @@ def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
             if name not in opened and len(opened) >= MAX_OPEN_FILES:
                 opened.pop(next(iter(opened))).close()
             if name not in opened:
-                opened[name] = _File(dataset, text(name), int(firsts[np.bytes_(name)]))
+                opened[name] = _File(dataset, text(name), int(firsts[np.bytes_(name)]), lane.direct)
             key = text(index["key"][row])
             fields, compressed = opened[name].read(key, row, lane.allocate)
             path = str(opened[name].path)
@@ -311,6 +322,13 @@ def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
     finally:
         for file in opened.values():
             file.close()
+
+
+def direct_problem(manifest: Manifest) -> str | None:
+    """What is chunked or compressed is read by the library."""
+    told = [f"{name}={manifest.options[name]}" for name in ("chunk_bytes", "compression") if manifest.options.get(name)]
+    told = [word for word in told if word != "compression=none"]
+    return f"{', '.join(told)}: read by h5py, through the page cache" if told else None
 
 
 HDF5 = Format(
@@ -324,4 +342,5 @@ HDF5 = Format(
     sequential=False,
     options={"file_samples": int, "chunk_bytes": int, "compression": ("none", "gzip", "lzf")},
     space_factor=2.1,
+    direct_problem=direct_problem,
 )

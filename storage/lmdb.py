@@ -209,7 +209,8 @@ def read_places(dataset: Dataset) -> npt.NDArray[np.int64] | None:
     Raises:
         DatasetError: what says so is of another size than the manifest or the number of samples wants.
     """
-    if not (dataset.folder / PLACES).exists():
+    brought = dataset.fetch is not None and any(info.path == PLACES for info in dataset.manifest.files)
+    if not brought and not (dataset.folder / PLACES).exists():
         return None
     path, count = data_file(dataset, PLACES), len(dataset.index)
     if path.stat().st_size != 16 * count:

@@ -3,11 +3,17 @@
 import ctypes
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 MAX_MEASURED_FILES = 10_000
+MAX_MEASURED_BYTES = 64 << 30
+"""Of more than that, evenly spaced files, and evenly spaced windows of each, are measured."""
+WINDOW_BYTES = 64 << 20
 _PAGE = mmap.PAGESIZE
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -15,11 +21,6 @@ _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 _MAP_FAILED = ctypes.c_void_p(-1).value
-CLIENT_CACHE_VISIBLE = frozenset({"ext4", "xfs", "btrfs", "tmpfs", "overlay", "f2fs", "nfs", "nfs4", "lustre"})
-"""File systems whose client cache is the kernel's page cache, so that mincore tells the truth about the client.
-
-ZFS keeps a cache of its own; GPFS, DAOS and FUSE may.
-"""
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Residency:
     fraction: float | None
     num_files: int
     num_measured: int
+    measured_fraction: float = 1.0
+    """Share of the bytes of all files that was looked at."""
 
 
 def evict(paths: Sequence[Path]) -> None:
@@ -56,39 +59,81 @@ def _may_see(descriptor: int, path: Path) -> bool:
     return os.geteuid() == 0 or os.fstat(descriptor).st_uid == os.geteuid() or os.access(path, os.W_OK)
 
 
-def _resident_pages(descriptor: int, size: int) -> int:
-    address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+def _resident_pages(descriptor: int, start: int, size: int) -> int:
+    return int(_pages(descriptor, start, size).sum())
+
+
+def _pages(descriptor: int, start: int, size: int) -> npt.NDArray[np.uint8]:
+    """1 for each resident page of a part of a file, 0 for the others."""
+    address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, start)
     if address == _MAP_FAILED:
         raise OSError(ctypes.get_errno(), "mmap")
     try:
         pages = ctypes.create_string_buffer((size + _PAGE - 1) // _PAGE)
         if _libc.mincore(address, size, pages):
             raise OSError(ctypes.get_errno(), "mincore")
-        return sum(byte & 1 for byte in pages.raw)
+        return np.frombuffer(pages.raw, np.uint8) & np.uint8(1)
     finally:
         _libc.munmap(address, size)
 
 
-def residency(paths: Sequence[Path], max_files: int = MAX_MEASURED_FILES) -> Residency:
+def absent(descriptor: int, path: Path, size: int) -> list[tuple[int, int]] | None:
+    """Bounds of the parts of an open file that are not in the page cache; None where the kernel hides that."""
+    if not size:
+        return []
+    try:
+        if not _may_see(descriptor, path):
+            return None
+        missing = np.concatenate([[0], 1 - _pages(descriptor, 0, size), [0]]).astype(np.int8)
+    except OSError:
+        return None
+    bounds = np.flatnonzero(np.diff(missing)).reshape(-1, 2) * _PAGE
+    return [(int(start), int(end)) for start, end in bounds]
+
+
+def _windows(size: int, share: float) -> Iterator[tuple[int, int]]:
+    """Starts and sizes of evenly spaced windows that cover this share of a file; all of it where the share is 1."""
+    step = max(1, round(1 / share))
+    for start in range(0, size, step * WINDOW_BYTES):
+        yield start, min(WINDOW_BYTES, size - start)
+
+
+def residency(
+    paths: Sequence[Path], max_files: int = MAX_MEASURED_FILES, max_bytes: int = MAX_MEASURED_BYTES
+) -> Residency:
     """How much of the files is in the page cache, by mincore.
 
-    Of more than `max_files` files an evenly spaced sample is measured. The fraction is None as soon as one measured
-    file hides its residency from this user, or where mincore does not answer.
+    Of very many files, or very large ones, an evenly spaced sample is measured, and its share of all bytes told. The
+    fraction is None as soon as one measured file hides its residency from this user, or where mincore does not answer.
     """
     step = max(1, -(-len(paths) // max_files))
     measured = paths[::step]
-    resident = total = 0
-    for path in measured:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            size = os.fstat(descriptor).st_size
-            if not _may_see(descriptor, path):
-                return Residency(None, len(paths), 0)
-            if size:
-                resident += _resident_pages(descriptor, size)
-                total += (size + _PAGE - 1) // _PAGE
-        except OSError:
-            return Residency(None, len(paths), 0)
-        finally:
-            os.close(descriptor)
-    return Residency(resident / total if total else None, len(paths), len(measured))
+    try:
+        sizes = [path.stat().st_size for path in measured]
+        share = min(1.0, max_bytes / sum(sizes)) if sum(sizes) else 1.0
+        counts = [_resident(path, size, share) for path, size in zip(measured, sizes, strict=True)]
+    except OSError:
+        return Residency(None, len(paths), 0, 0.0)
+    if None in counts:
+        return Residency(None, len(paths), 0, 0.0)
+    resident = sum(count[0] for count in counts if count)
+    looked_at = sum(count[1] for count in counts if count)
+    everything = sum(sizes) * len(paths) / len(measured) if measured else 0
+    return Residency(
+        resident / looked_at if looked_at else None,
+        len(paths),
+        len(measured),
+        min(1.0, looked_at * _PAGE / everything) if everything else 1.0,
+    )
+
+
+def _resident(path: Path, size: int, share: float) -> tuple[int, int] | None:
+    """Resident and measured pages of a file; None where the kernel hides them."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        if not _may_see(descriptor, path):
+            return None
+        parts = [(_resident_pages(descriptor, *part), -(-part[1] // _PAGE)) for part in _windows(size, share)]
+        return sum(resident for resident, _ in parts), sum(pages for _, pages in parts)
+    finally:
+        os.close(descriptor)

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Source = Literal["storage", "memory", "synthetic"]
-Cache = Literal["cold", "warm"]
+Cache = Literal["cold", "warm", "direct"]
 
 
 class DataSpec(BaseModel):
@@ -19,9 +19,13 @@ class DataSpec(BaseModel):
     source: Source = Field(
         "storage", description="the real pipeline, one real batch again and again, or made on device"
     )
-    cache: Cache = Field("cold", description="page cache of the dataset before the first read: evicted or read in")
-    staging: Literal["none"] = Field("none", description="copy to a node-local folder first")
-    staging_dir: None = Field(None, description="where staged copies go")
+    cache: Cache = Field(
+        "cold", description="page cache before the first read: evicted, read in, or read past (O_DIRECT)"
+    )
+    staging: Literal["none", "copy", "lazy"] = Field(
+        "none", description="copy to a node-local folder: before the first step, or each file as it is first read"
+    )
+    staging_dir: str | None = Field(None, description="where copies go; default: $SLURM_TMPDIR, else $TMPDIR or /tmp")
     num_workers: int = Field(2, ge=0, le=256, description="loader processes or threads per rank; 0 reads in line")
     prefetch_factor: int = Field(2, ge=1, le=64, description="batches each worker keeps ready")
     pin_memory: bool = Field(True, description="page-locked batches; without effect on cpu")

@@ -9,6 +9,8 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
+from storage.iostat import ProcessIO
+
 Batch = dict[str, Tensor]
 
 
@@ -24,6 +26,13 @@ class ReaderCounts:
     """Seconds in decoding and augmenting, summed over readers."""
     failed: bool = False
     """Whether a reader has stumbled: asking for its batch raises why."""
+    needed_s: float | None = None
+    """Seconds the readers needed for these samples, handing them on included, waiting for room in the queue not; summed
+    over readers. None where a loader cannot tell."""
+    readers: int = 1
+    """Readers that fill batches in turn."""
+    read_cpu_s: float | None = None
+    """Of the seconds in reading, those in which a core computed: copying, decompressing, parsing."""
 
 
 class Delivered(NamedTuple):
@@ -50,8 +59,8 @@ class LoaderProtocol(Protocol):
     def counts(self) -> ReaderCounts:
         """What the readers have done; cheap enough to call between two steps."""
 
-    def storage_bytes(self) -> int | None:
-        """Bytes the kernel has fetched from storage for the readers; None where that cannot be read."""
+    def io(self) -> ProcessIO | None:
+        """What the readers' processes have asked for and been fetched; None where that cannot be read."""
 
     def close(self) -> None:
         """Stop the readers."""

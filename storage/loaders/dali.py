@@ -26,7 +26,7 @@ import numpy as np
 
 from storage import LOADERS, loader_problem
 from storage.format import Dataset
-from storage.iostat import process_io
+from storage.iostat import ProcessIO, process_io
 from storage.kinds import Kind
 from storage.loaders import Delivered, ReaderCounts
 from storage.loaders.dali_pipeline import Pipeline
@@ -158,10 +158,9 @@ class DaliLoader:
         """
         return self._counts
 
-    def storage_bytes(self) -> int | None:
-        """What the kernel has fetched for this process."""
-        counter = process_io(os.getpid())
-        return counter.storage_bytes if counter else None
+    def io(self) -> ProcessIO | None:
+        """This process's counters: its threads read."""
+        return process_io(os.getpid())
 
     def close(self) -> None:
         """Stop the thread and free the pipelines."""

@@ -134,6 +134,7 @@ def _from_files(reading: Reading, threads: int) -> Iterator[Encoded]:
 def _path(dataset: Dataset, name: str) -> str:
     """`inside` of the dataset's folder, faster for most names."""
     suspicious = name.startswith("/") or ".." in name or "\0" in name
+    dataset.brings(name)
     return str(inside(dataset.folder, name)) if suspicious else f"{dataset.folder}/{name}"
 
 

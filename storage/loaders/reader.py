@@ -19,12 +19,15 @@ from torch import Tensor
 
 from storage import FORMATS, load
 from storage.format import Dataset, Format, Lane
+from storage.iotrace import observed
 from storage.kinds import Kind, empty_batch, sample_rng
 from storage.loaders import Batch, ReaderCounts
 from storage.sample import DatasetError, Recycled, Sample
 from storage.spec import DataSpec
 
-NUM_COUNTERS = 5  # samples, stored bytes, read seconds, decode seconds, failures
+NUM_COUNTERS = 7  # samples, stored bytes, seconds of reading, decoding, needing, computing while reading, failures
+MAX_GAP_S = 0.0002
+"""What a reader needs between two batches at most: a longer gap is waiting for room."""
 _ALIGNMENT = 64
 Filled = tuple[list[int], list[int]]
 """Rows of the index and epochs of the samples that were put into a slot."""
@@ -71,8 +74,9 @@ def shared_counters(readers: int) -> npt.NDArray[np.float64]:
 
 def counted(counters: npt.NDArray[np.float64]) -> ReaderCounts:
     """What all readers have done."""
-    samples, stored, read_s, decode_s, failures = counters.sum(axis=0)
-    return ReaderCounts(int(samples), int(stored), float(read_s), float(decode_s), bool(failures))
+    samples, stored, read_s, decode_s, needed_s, read_cpu_s, failures = map(float, counters.sum(axis=0))
+    readers = len(counters)
+    return ReaderCounts(int(samples), int(stored), read_s, decode_s, bool(failures), needed_s, readers, read_cpu_s)
 
 
 @dataclass
@@ -114,11 +118,13 @@ class Reader:
         self._lane = reading.rank * reading.readers + number
         self._allocate = Recycled(int(reading.dataset.index["bytes"].max()))
         self._samples = self._stream()
+        self._done_s: float | None = None
+        self._least_gap_s = MAX_GAP_S
 
     def fill(self, slot: Slot) -> Filled:
         """Decode the next samples into a slot."""
         try:
-            return self._fill(slot)
+            return observed(lambda: self._fill(slot))
         except BaseException:
             self._counters[-1] += 1
             raise
@@ -126,16 +132,26 @@ class Reader:
     def _fill(self, slot: Slot) -> Filled:
         rows, epochs = [], []
         reading = self._reading
+        before = time.perf_counter() - self._handing_on_s()
         for row in slot.rows:
-            started = time.perf_counter()
+            started, idle = time.perf_counter(), time.thread_time()
             sample, epoch = next(self._samples)
-            read = time.perf_counter()
+            read, busy = time.perf_counter(), time.thread_time()
             reading.kind.decode(sample, reading.params, sample_rng(reading.seed, epoch, sample.key), row)
             done = time.perf_counter()
-            self._counters += (1, sample.stored_bytes, read - started, done - read, 0)
+            self._counters += (1, sample.stored_bytes, read - started, done - read, done - before, busy - idle, 0)
+            before = done
             rows.append(sample.index)
             epochs.append(epoch)
+        self._done_s = time.perf_counter()
         return rows, epochs
+
+    def _handing_on_s(self) -> float:
+        """What lies between two batches of a reader that need not wait for room: the least that was seen."""
+        if self._done_s is None:
+            return 0.0
+        self._least_gap_s = min(self._least_gap_s, time.perf_counter() - self._done_s)
+        return self._least_gap_s
 
     def close(self) -> None:
         """Close the files that are open."""
@@ -149,7 +165,8 @@ class Reader:
     def _share(self, epoch: int) -> Lane:
         reading, spec = self._reading, self._reading.spec
         lanes = reading.world_size * reading.readers
-        return Lane(self._lane, lanes, epoch, reading.seed, spec.shuffle, spec.shuffle_buffer, self._allocate)
+        direct = spec.cache == "direct"
+        return Lane(self._lane, lanes, epoch, reading.seed, spec.shuffle, spec.shuffle_buffer, self._allocate, direct)
 
 
 def copied_event() -> "torch.cuda.Event | None":

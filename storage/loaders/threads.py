@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from storage.format import Dataset
-from storage.iostat import process_io
+from storage.iostat import ProcessIO, process_io
 from storage.kinds import Kind
 from storage.loaders import Delivered, ReaderCounts
 from storage.loaders.reader import (
@@ -133,10 +133,9 @@ class ThreadsLoader:
         """What the readers have done so far."""
         return counted(self._counters)
 
-    def storage_bytes(self) -> int | None:
-        """What the kernel has fetched for this process."""
-        counter = process_io(os.getpid())
-        return counter.storage_bytes if counter else None
+    def io(self) -> ProcessIO | None:
+        """This process's counters: its threads read."""
+        return process_io(os.getpid())
 
     def close(self) -> None:
         """Stop the threads."""

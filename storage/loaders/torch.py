@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Sampler, get_worker_info
 from torch.utils.data import Dataset as TorchDataset
 
 from storage.format import Dataset
-from storage.iostat import process_io
+from storage.iostat import ProcessIO, processes_io
 from storage.kinds import Kind
 from storage.loaders import Delivered, ReaderCounts
 from storage.loaders.reader import (
@@ -136,11 +136,9 @@ class TorchLoader:
         """What the readers have done so far."""
         return counted(self._counters)
 
-    def storage_bytes(self) -> int | None:
-        """What the kernel has fetched for the workers, or for this process where it reads itself."""
-        pids = [worker.pid for worker in self._workers] or [os.getpid()]
-        known = [counter.storage_bytes for counter in map(process_io, pids) if counter is not None]
-        return sum(known) if len(known) == len(pids) else None
+    def io(self) -> ProcessIO | None:
+        """The counters of the workers, or of this process where it reads itself."""
+        return processes_io([worker.pid for worker in self._workers] or [os.getpid()])
 
     def close(self) -> None:
         """Stop the workers."""

@@ -1,0 +1,114 @@
+"""Reading as fast as a path gives: threads with preadv into aligned buffers that are used again and again.
+
+Reads release Python's lock, so that as many are under way as there are threads.
+"""
+
+import mmap
+import os
+import resource
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain, pairwise, repeat
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+Pattern = Literal["sequential", "random"]
+PATTERNS: tuple[Pattern, ...] = ("sequential", "random")
+ALIGNMENT_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What threads have read of a file, in which time."""
+
+    num_bytes: int
+    seconds: float
+    lock_s: float
+    """CPU seconds in Python, where one thread at a time can be."""
+
+    @property
+    def bytes_per_s(self) -> float:
+        return self.num_bytes / self.seconds
+
+
+def aligned_buffers(count: int, num_bytes: int) -> list[memoryview]:
+    """Buffers on page boundaries, as O_DIRECT wants them, whose pages have been touched."""
+    buffers = []
+    for _ in range(count):
+        pages = mmap.mmap(-1, num_bytes)
+        pages.write(bytes(num_bytes))
+        buffers.append(memoryview(pages))
+    return buffers
+
+
+def takes_direct(path: Path) -> bool:
+    """Whether a file can be read past the page cache."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    except OSError:
+        return False
+    try:
+        os.preadv(descriptor, aligned_buffers(1, ALIGNMENT_BYTES), 0)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def offsets(pattern: Pattern, size_bytes: int, block_bytes: int, depth: int) -> list[list[int]]:
+    """Where each reader reads: a share of the file from its start to its end, or blocks of everywhere, each once."""
+    blocks = size_bytes // block_bytes
+    if pattern == "random":
+        order = np.random.default_rng().permutation(blocks) * block_bytes
+        return [order[reader::depth].tolist() for reader in range(depth)]
+    share = blocks // depth
+    return [[block * block_bytes for block in range(n * share, (n + 1) * share)] for n in range(depth)]
+
+
+def read_file(
+    path: Path, plan: Sequence[Sequence[int]], buffers: Sequence[memoryview], seconds: float, direct: bool, again: bool
+) -> Reading:
+    """Read a file's blocks by one thread for each list of offsets, for so long.
+
+    With `again` readers start anew when they are through, as is right where nothing is cached; else they end.
+    """
+    flags = os.O_RDONLY | (os.O_DIRECT if direct else 0)
+    descriptors = [os.open(path, flags) for _ in plan]
+    readers = len(plan)
+    try:
+        if not direct:
+            for descriptor, order in zip(descriptors, plan, strict=True):
+                os.posix_fadvise(descriptor, 0, 0, _advice(order))
+        orders = [chain.from_iterable(repeat(order)) if again else iter(order) for order in plan]
+        with ThreadPoolExecutor(readers) as pool:
+            lock_s, start_s = _user_s(), time.perf_counter()
+            found = list(pool.map(_read, descriptors, orders, buffers, [start_s + seconds] * readers))
+            return Reading(sum(done for done, _ in found), max(end for _, end in found) - start_s, _user_s() - lock_s)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _advice(order: Sequence[int]) -> int:
+    """What the kernel is told to expect, as fio does."""
+    forward = all(earlier < later for earlier, later in pairwise(order))
+    return os.POSIX_FADV_SEQUENTIAL if forward else os.POSIX_FADV_RANDOM
+
+
+def _read(descriptor: int, order: Iterator[int], buffer: memoryview, deadline_s: float) -> tuple[int, float]:
+    """Bytes read, and when that was done."""
+    done, vector, preadv, now = 0, [buffer], os.preadv, time.perf_counter
+    for offset in order:
+        done += preadv(descriptor, vector, offset)
+        if now() >= deadline_s:
+            break
+    return done, now()
+
+
+def _user_s() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_utime
