@@ -21,11 +21,14 @@ STEP = (
     "exchange_s",
     "bubble_s",
     "update_s",
+    "other_s",
     "step_s_mean",
 )
+NESTED = ("figures", "spec", "dataset", "env", "io_profile", "traces")
+"""Fields of a record that are no columns as they are."""
 OF_A_TRIAL = ("trial_id", "record_id", "repeat", "caveats", "caveat_details")
-VERDICT = ("bottleneck", "bottleneck_evidence")
-IN_WORDS = {*VERDICT, "flops_convention"}
+VERDICT = ("bottleneck", "bottleneck_evidence", "bottleneck_remedy")
+IN_WORDS = {*VERDICT, "flops_convention", "mount_counter", "ceilings_record_id"}
 """Figures that are no numbers."""
 UNSTABLE_SPREAD = 0.10
 """Repeats whose throughput spreads by more than this share of its median are flagged `unstable`."""
@@ -42,7 +45,7 @@ def flatten(prefix: str, value: Mapping[str, Any]) -> dict[str, Any]:
 
 def row(record: TrialRecord) -> Row:
     """One flat row: identity and status, figures, then spec.*, dataset.* and env.*."""
-    own = record.model_dump(exclude={"figures", "spec", "dataset", "env"})
+    own = record.model_dump(exclude=set(NESTED))
     return {
         **own,
         **record.figures.model_dump(),
@@ -56,7 +59,7 @@ def trial_frame(records: list[TrialRecord]) -> pd.DataFrame:
     """One row per record; columns of the contract are there even when empty."""
     columns = [*TrialRecord.model_fields, *Figures.model_fields]
     frame = pd.DataFrame([row(record) for record in records])
-    missing = [name for name in columns if name not in frame and name not in ("figures", "spec", "dataset", "env")]
+    missing = [name for name in columns if name not in frame and name not in NESTED]
     frame = frame.reindex(columns=[*frame.columns, *missing])
     numeric = [name for name, field in Figures.model_fields.items() if field.annotation in (float | None, int | None)]
     frame[numeric] = frame[numeric].astype("float64")

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 SCHEMA_VERSION = 1
 
+Kind = Literal["trial", "probe", "comm", "checkpoint"]
 Status = Literal["ok", "oom", "timeout", "failed", "skipped", "interrupted"]
 Verdict = Literal["storage", "client", "compute", "communication", "mixed", "none"]
 
@@ -34,7 +35,14 @@ class Figures(BaseModel):
     storage_bytes_per_s: float | None = Field(None, description="bytes that came from storage, by process counters")
     cache_hit_fraction: float | None = Field(None, description="max(0, 1 - storage bytes / bytes read)")
     read_amplification: float | None = Field(None, description="storage bytes / bytes read, where above 1")
-    cache_resident_before: float | None = Field(None, description="share of the dataset in the page cache at the start")
+    delivered_bytes: int | None = Field(None, description="stored bytes delivered, first loader block to last")
+    read_call_bytes: int | None = Field(None, description="asked for in read calls, in the same window")
+    process_storage_bytes: int | None = Field(None, description="fetched from storage for them, in the same window")
+    mount_read_bytes: int | None = Field(None, description="read from their mount or device by everyone meanwhile")
+    mount_counter: str | None = Field(None, description="whose counter mount_read_bytes is")
+    cache_resident_before: float | None = Field(None, description="share of the trial's files in the page cache")
+    cache_resident_after: float | None = Field(None, description="the same after the last step")
+    cache_measured_fraction: float | None = Field(None, description="share of those files' bytes that was looked at")
     load_s: float | None = None
     h2d_s: float | None = None
     forward_s: float | None = None
@@ -44,6 +52,7 @@ class Figures(BaseModel):
     bubble_s: float | None = Field(None, description="waiting for other pipeline stages, exposed transfers included")
     bubble_fraction: float | None = Field(None, description="bubble_s over the step, of the slowest rank")
     update_s: float | None = None
+    other_s: float | None = Field(None, description="watched loops: the rest of the loop body, which no mark tells")
     step_s_mean: float | None = None
     step_s_p50: float | None = None
     step_s_p95: float | None = None
@@ -65,20 +74,47 @@ class Figures(BaseModel):
     host_memory_bytes: int | None = Field(None, description="proportional set size of all ranks and their workers")
     energy_j: float | None = None
     gpu_busy_fraction: float | None = None
-    stage_s: float | None = None
+    stage_s: float | None = Field(None, description="copying to a node-local folder, slowest node; null for lazy")
+    stage_bytes_per_s: float | None = Field(None, description="bytes staged over stage_s, all nodes")
+    break_even_epochs: float | None = Field(
+        None, description="epochs after which staging has paid: in comparisons of points, null in records"
+    )
     first_batch_s: float | None = Field(None, description="loader built to first batch, slowest rank")
     startup_s: float | None = Field(None, description="launch to first step, slowest rank; launcher running already")
     read_s_per_sample: float | None = Field(None, description="seconds a reader spends reading one sample")
+    read_cpu_s_per_sample: float | None = Field(None, description="of these, seconds in which a core computed")
     decode_s_per_sample: float | None = Field(None, description="seconds a reader spends decoding one sample")
     reader_busy_fraction: float | None = Field(None, description="share of the time that readers read or decode")
+    worker_busy_fraction: float | None = Field(
+        None, description="watched loops: share of the time that worker processes run or wait for a core"
+    )
     foreign_cpu_cores: float | None = Field(None, description="cores that other processes kept busy meanwhile")
     final_loss: float | None = None
     skipped_steps: int | None = Field(None, description="steps that fp16's gradient scaler left out, warm-up included")
     bottleneck: Verdict | None = None
     bottleneck_evidence: str | None = None
-    overhead_fraction: float | None = None
-    loader_only_samples_per_s: float | None = None
-    storage_ceiling_bytes_per_s: float | None = None
+    bottleneck_remedy: str | None = Field(None, description="what would help, by the same numbers")
+    imbalance_s: float | None = Field(None, description="per step, most that a rank waits for a slower one")
+    slowest_rank: int | None = Field(None, description="the rank that the others wait for most")
+    overhead_fraction: float | None = Field(
+        None,
+        description="the harness's own share of the step: its clock and heartbeat on empty steps, host time with "
+        "warm caches, over step_s_mean",
+    )
+    loader_only_samples_per_s: float | None = Field(None, description="the same loader with no model, once a session")
+    storage_ceiling_bytes_per_s: float | None = Field(None, description="the same files, or path, to a plain reader")
+    ceilings_record_id: str | None = Field(None, description="the record of the trial that measured these two")
+    random_read_bytes_per_s: float | None = Field(None, description="probe: the best of its blocks and depths")
+    random_reads_per_s: float | None = Field(None, description="probe: the same, counted in reads")
+    opens_per_s: float | None = Field(None, description="probe: open and stat of empty files")
+    creates_per_s: float | None = Field(None, description="probe: empty files made")
+    unlinks_per_s: float | None = Field(None, description="probe: files removed")
+    checkpoint_bytes: int | None = Field(None, description="all files of one checkpoint")
+    checkpoint_write_bytes_per_s: float | None = Field(None, description="from the call until it is durable")
+    checkpoint_read_bytes_per_s: float | None = Field(None, description="evicted before, into memory in use")
+    checkpoint_blocked_s: float | None = Field(None, description="training waits for one checkpoint")
+    checkpoint_durable_s: float | None = Field(None, description="from its beginning until it is flushed to storage")
+    checkpoint_slowdown: float | None = Field(None, description="async: a step while it is written / a step without")
     strong_efficiency: float | None = None
     weak_efficiency: float | None = None
 
@@ -89,7 +125,7 @@ class TrialRecord(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     schema_version: int = SCHEMA_VERSION
-    kind: Literal["trial", "probe", "comm", "checkpoint"] = "trial"
+    kind: Kind = "trial"
     record_id: str = Field(description="unique per attempt; doubles are dropped by it")
     trial_id: str = Field(description="point x session x repeat")
     point_id: str = Field(description="digest of the resolved spec and the dataset's id")
@@ -112,4 +148,8 @@ class TrialRecord(BaseModel):
     dataset: dict[str, Any] | None = None
     env: dict[str, Any]
     figures: Figures = Field(default_factory=Figures)
+    io_profile: dict[str, Any] | None = Field(
+        None, description="what readers did with files, where profiled (`storage.ioprofile.profile_of`)"
+    )
+    traces: list[str] = Field(default_factory=list, description="files of PyTorch's profiler, within the store")
     samples_file: str | None = Field(None, description="the sidecar in the store that holds the raw samples")

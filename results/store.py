@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from pydantic import ValidationError
 
-from results.record import Figures, TrialRecord
+from results.record import Figures, Kind, TrialRecord
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -174,12 +174,18 @@ class ResultsStore:
         return next((line for line in self._lines(path) if line.get("record_id") == record.record_id), None)
 
     def frame(
-        self, by: Literal["trial", "point"] = "trial", where: Callable[[TrialRecord], bool] = lambda record: True
+        self,
+        by: Literal["trial", "point"] = "trial",
+        where: Callable[[TrialRecord], bool] = lambda record: True,
+        kind: Kind = "trial",
     ) -> "pd.DataFrame":
-        """One row per trial (its last attempt), or per point and session with the median and range over repeats."""
+        """One row per trial (its last attempt), or per point and session with the median and range over repeats.
+
+        Records of other kinds (probes, checkpoints) are rows of frames of their own.
+        """
         from results.frames import by_point, trial_frame
 
-        trials = trial_frame([record for record in self.latest() if where(record)])
+        trials = trial_frame([record for record in self.latest() if record.kind == kind and where(record)])
         if by not in ("trial", "point"):
             raise StoreError(f"frame: by {by!r} is unknown; allowed: trial, point")
         return trials if by == "trial" else by_point(trials, list(Figures.model_fields))

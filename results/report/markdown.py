@@ -3,6 +3,7 @@
 from results.report.sections import Section, sections
 from results.report.summary import LEGEND, answer, remedies, trust
 from results.report.tables import COLUMNS, TRIAL_COLUMNS, as_markdown, inline, troubles
+from results.staging import lines as staging_lines
 from results.store import ResultsStore
 
 
@@ -19,6 +20,7 @@ def _markdown(section: Section) -> str:
             inline(answer(section.points)),
             "Median over repeats ± the distance to the farthest:",
             as_markdown(section.points, COLUMNS),
+            *(["\n".join(f"- {inline(line)}" for line in found)] if (found := staging_lines(section.points)) else []),
             "\n".join(
                 [
                     trust(section.trials),

@@ -7,6 +7,8 @@ from typing import Any
 from results.report.tables import Row, is_missing
 
 UNVERIFIED = frozenset({"cache_unverified", "counters_disagree"})
+CERTIFIED = (("cold", "before", 0.0, 0.01), ("warm", "before", 0.99, 1.0), ("direct", "after", 0.0, 0.05))
+"""Cache states, when residency is looked at, and between what shares it must be."""
 DOUBTFUL = frozenset({"not_steady", "foreign_load", "counters_disagree"})
 """Caveats with which a point is not named best or worst while there are others."""
 
@@ -18,8 +20,7 @@ def answer(points: Sequence[Row]) -> str:
         return "No point has a result."
     measured = [row for row in ok if not is_missing(row.get("au"))]
     if not measured:
-        best = max(ok, key=lambda row: row["samples_per_s"])
-        return f"Fastest is {best['label']}: {best['samples_per_s']:.0f} samples/s. No point read from storage."
+        return _without_ceiling(ok)
     trusted = [row for row in measured if not DOUBTFUL & {*row["caveats"]} and not row.get("unstable")] or measured
     best, worst = (pick(trusted, key=lambda row: row["au"]) for pick in (max, min))
     verdicts = Counter(str(row["bottleneck"]) for row in measured)
@@ -28,22 +29,41 @@ def answer(points: Sequence[Row]) -> str:
     if len(measured) > 1:
         text += f", worst {worst['au']:.2f} ({worst['label']})"
     why = worst.get("bottleneck_evidence")
-    return f"{text}." if not why else f"{text}: {why}."
+    remedy = worst.get("bottleneck_remedy")
+    text += f": {why}" if why else ""
+    return f"{text}." if is_missing(remedy) or not remedy else f"{text}. What may help it: {remedy}."
+
+
+def _without_ceiling(ok: Sequence[Row]) -> str:
+    """What points without AU say: how long they wait for input, as watched loops tell; else which is fastest."""
+    waiting = [row for row in ok if not is_missing(row.get("input_stall_fraction"))]
+    if waiting:
+        verdicts = Counter(str(row["bottleneck"]) for row in waiting)
+        held = ", ".join(f"{name} in {count}" for name, count in verdicts.most_common())
+        worst = max(waiting, key=lambda row: row["input_stall_fraction"])
+        return f"Held back by {held} of {len(waiting)} points. {worst['label']}: {worst['bottleneck_evidence']}."
+    rated = [row for row in ok if not is_missing(row.get("samples_per_s"))]
+    if not rated:
+        return "No point has a rate."
+    best = max(rated, key=lambda row: row["samples_per_s"])
+    return f"Fastest is {best['label']}: {best['samples_per_s']:.0f} samples/s. No point read from storage."
 
 
 def trust(trials: Sequence[Row]) -> str:
     """What the numbers rest on: cache state verified, caveats, what did not run."""
     ok = [row for row in trials if row["status"] == "ok"]
     parts = [f"{len(ok)} of {sum(row['status'] != 'skipped' for row in trials)} trials ok"]
-    for state, low, high in (("cold", 0.0, 0.01), ("warm", 0.99, 1.0)):
+    for state, when, low, high in CERTIFIED:
         asked = [row for row in ok if row.get("spec.data.cache") == state and row.get("spec.data.source") == "storage"]
         seen = [
             row
             for row in asked
-            if _within(row.get("cache_resident_before"), low, high) and not UNVERIFIED & {*row["caveats"]}
+            if _within(row.get(f"cache_resident_{when}"), low, high) and not UNVERIFIED & {*row["caveats"]}
         ]
         if asked:
             parts.append(f"{state} verified by mincore in {len(seen)} of {len(asked)}")
+    if any(row.get("env.data.server_cache") == "unknown" for row in ok):
+        parts.append("the server's cache unknown")
     found = Counter(name for row in ok for name in row["caveats"])
     parts += [f"{name} in {count}" for name, count in found.most_common()]
     skipped = sum(row["status"] == "skipped" for row in trials)

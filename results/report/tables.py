@@ -57,7 +57,15 @@ def step_parts(row: Row) -> str:
         return ABSENT
     text = "+".join(ABSENT if is_missing(part) else f"{part * 1e3:.1f}" for part in parts)
     bubble: Any = row.get("bubble_s")
-    return text if is_missing(bubble) else f"{text}+{bubble * 1e3:.1f} bubble"
+    other: Any = row.get("other_s")
+    text += "" if is_missing(bubble) else f"+{bubble * 1e3:.1f} bubble"
+    return text if is_missing(other) else f"{text}+{other * 1e3:.1f} other"
+
+
+def waits(row: Row) -> str:
+    """Share of the step that waits for input, where no AU says more."""
+    stall: Any = row.get("input_stall_fraction")
+    return ABSENT if is_missing(stall) or not is_missing(row.get("au")) else f"{stall:.0%}"
 
 
 def from_storage(row: Row) -> str:
@@ -101,6 +109,7 @@ def caveats(row: Row) -> str:
 COLUMNS = (
     Column("point", lambda row: str(row["label"]), right=False),
     Column("AU", lambda row: number(row, "au")),
+    Column("waits", waits, optional=True),
     Column("samples/s", lambda row: number(row, "samples_per_s", digits=0)),
     Column("tokens/s", lambda row: number({**row, "repeats": 1}, "tokens_per_s", digits=0), optional=True),
     Column("MFU", lambda row: number(row, "mfu"), optional=True),

@@ -1,0 +1,1 @@
+"""Records for other programs: figures and samples in their formats."""

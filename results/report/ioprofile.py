@@ -1,0 +1,158 @@
+"""The I/O profile of a trial in words: operations, sizes of reads, order, use of files, and what saw the bytes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+BAR = 24
+"""Characters of the longest bar of a chart."""
+NOTABLE = 0.02
+"""From this share on it is said what calls that only the kernel counted may be."""
+LIBRARIES = "h5py's chunks, DALI's readers, imports"
+
+
+def lines(profile: Mapping[str, Any]) -> list[str]:
+    """The profile as lines of text."""
+    return [
+        _heading(profile),
+        *_operations(profile),
+        *_sizes(profile["read_sizes"]),
+        _order(profile),
+        *_files(profile["files"]),
+        *_bytes(profile),
+    ]
+
+
+def _heading(profile: Mapping[str, Any]) -> str:
+    who = _count(profile["workers"], "worker") if profile["workers"] else _count(profile["threads"], "thread")
+    text = f"I/O of {who} of {_count(profile['ranks'], 'rank')}, {profile['seconds']:.1f} s"
+    cost = profile.get("cost_s_per_call")
+    how = {"wrappers": "by wrapped calls", "strace": "by strace", "darshan": "by Darshan"}[profile["by"]]
+    part = profile["observed_fraction"]
+    return "".join(
+        [
+            f"{text}, {how}",
+            f", which cost {cost * 1e6:.0f} us a call" if cost else "",
+            f", in 1 of {1 / part:.0f} batches: counts are of these" if 0 < part < 0.95 else "",
+        ]
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _operations(profile: Mapping[str, Any]) -> list[str]:
+    rows = [("operation", "count", "bytes", "mean", "p50", "p95", "p99", "longest", "time", "share")]
+    for name, found in profile["operations"].items():
+        moved = name in ("read", "write") and found["count"]
+        rows.append(
+            (
+                name + (f" ({found['errors']} failed)" if found["errors"] else ""),
+                f"{found['count']:,}",
+                size(found["bytes"]) if moved else "-",
+                size(found["bytes"] / found["count"]) if moved else "-",
+                *(duration(found[key]) for key in ("p50_s", "p95_s", "p99_s", "max_s", "seconds")),
+                f"{(found['seconds'] or 0) / profile['io_s']:.0%}"
+                if profile["io_s"] and found["seconds"] is not None
+                else "-",
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [" " + "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
+
+
+def _percent(seconds: float | None, whole_s: float) -> str:
+    return "-" if seconds is None or not whole_s else f"{seconds / whole_s:.0%}"
+
+
+def _sizes(histogram: Mapping[str, int]) -> list[str]:
+    """A bar per power of two."""
+    most = max(histogram.values(), default=0)
+    named = {_below(int(bound)) if bound.isdigit() else bound: count for bound, count in histogram.items()}
+    width = max(map(len, named), default=0)
+    return [
+        *(["reads by size"] if named else []),
+        *(
+            f" {name:>{width}}  {'█' * max(1, round(BAR * count / most)):<{BAR}}  {count:,}"
+            for name, count in named.items()
+        ),
+    ]
+
+
+def _below(bound: int) -> str:
+    """The sizes from half a power of two to just below it; that of nothing."""
+    if bound == 1:
+        return "0 B"
+    return f"{_binary(bound // 2)} to {_binary(bound)}"
+
+
+def _binary(value: int) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            break
+        value //= 1024
+    return f"{value} {unit}"
+
+
+def _order(profile: Mapping[str, Any]) -> str:
+    order = profile["order"]
+    reads = sum(order.values())
+    if not reads:
+        return "order: no read calls were seen"
+    share = {name: f"{count / reads:.0%}" for name, count in order.items()}
+    text = f"order: {share['first']} of reads are the first of their descriptor, {share['onward']} go on where the last"
+    text += f" one ended, {share['elsewhere']} begin elsewhere"
+    sequential, metadata = profile["sequential_fraction"], profile["metadata_fraction"]
+    if sequential is not None:
+        text += f" (sequential share {sequential:.2f})"
+    return text + (f" · metadata {metadata:.0%} of the time" if metadata is not None else "")
+
+
+def _files(files: Mapping[str, Any]) -> list[str]:
+    if not files["distinct"]:
+        return []
+    part = "" if files["followed"] == files["listed"] else f", of every {files['listed'] // files['followed']}th"
+    text = (
+        f"files: {files['distinct']:,} of {files['listed']:,} used{part} · {files['opens_per_file']:.1f} opens a file"
+    )
+    text += f" (most {files['most_opens']}), {files['reads_per_file']:.1f} reads a file"
+    share = files["bytes_per_size"]
+    return [text + (f" · bytes read are {share:.2f} x their size" if share is not None else "")]
+
+
+def _bytes(profile: Mapping[str, Any]) -> list[str]:
+    """What was handed on, and by what it was read."""
+    found, counted = profile["bytes"], profile["counters"]
+    parts = [f"{size(found['seen'])} by the calls above"]
+    if found["only_counted"] is not None:
+        what = f" ({LIBRARIES})" if found["only_counted"] > NOTABLE * found["seen"] else ""
+        parts.append(f"{size(found['only_counted'])} by calls that only the kernel counted{what}")
+    if found["mapped"]:
+        parts.append(f"{size(found['mapped'])} as pages of mapped files")
+    handed = f"{size(found['delivered'])} of samples handed on; " if found["delivered"] is not None else ""
+    text = [f"bytes: {handed}read: {', '.join(parts)}"]
+    if counted:
+        text.append(
+            f"kernel, {profile['counters_of']}: {counted['read_calls']:,} read calls, {size(counted['read_bytes'])}; "
+            f"{size(counted['storage_bytes'])} from storage; page faults {counted['minor_faults']:,} minor, "
+            f"{counted['major_faults']:,} major"
+        )
+    return text
+
+
+def size(num_bytes: float) -> str:
+    """Decimal, three digits."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if num_bytes < 999.5 or unit == "GB":
+            break
+        num_bytes /= 1000
+    return f"{num_bytes:.0f} {unit}" if num_bytes >= 99.5 or unit == "B" else f"{num_bytes:.1f} {unit}"
+
+
+def duration(seconds: float | None) -> str:
+    """With the unit that suits it."""
+    if seconds is None:
+        return "-"
+    if seconds < 0.9995e-3:
+        return f"{seconds * 1e6:.0f} us" if seconds >= 9.95e-6 else f"{seconds * 1e6:.1f} us"
+    return f"{seconds * 1e3:.1f} ms" if seconds < 0.9995 else f"{seconds:.2f} s"

@@ -1,0 +1,146 @@
+"""Trials on emulated accelerators as MLPerf Storage's summary.json tells of a run (written by DLIO, mlcommons/storage).
+
+A summary is of a point: each repeat stands where a run has an epoch. MB there are 2^20 bytes, and GB 2^30. What
+separates the point from a run that could be submitted stands beside it, as `deviations`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean, pstdev
+from typing import Any
+
+from results.report.tables import ABSENT, Column, Row, is_missing
+
+MIB, GIB = 1 << 20, 1 << 30
+MIN_STEPS, MIN_MEMORIES, MIN_RUNS = 500, 5, 5
+"""The dataset must hold as many steps and exceed the hosts' memory as often; a result is a mean of so many runs."""
+MAX_SPREAD = 0.05
+MAX_RECORD_DIFFERENCE = 0.10
+Published = Callable[[str, str], Mapping[str, Any]]
+"""What MLPerf Storage says of a device and a workload: workload, min_au, record_bytes, and whether it has a profile."""
+LEGEND = (
+    "AU % = computation / elapsed time of all steps but the first, mean of repeats · MiB/s = samples/s x mean stored "
+    "sample\nour AU leaves out what a queue that was full at the start adds · --format json: all fields"
+)
+
+
+def summaries(trials: Sequence[Row], published: Published) -> list[dict[str, Any]]:
+    """A summary for each session and point whose trials ran on emulated accelerators."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in trials:
+        if row["status"] == "ok" and str(row.get("spec.device")).startswith("emulated:"):
+            groups.setdefault((row["session"], row["point_id"]), []).append(row)
+    return [summary(repeats, published) for repeats in groups.values()]
+
+
+def summary(repeats: Sequence[Row], published: Published) -> dict[str, Any]:
+    """The fields of summary.json for the repeats of one point, with ours below `benchsuite`."""
+    first = repeats[0]
+    known = published(first["spec.device"], first["spec.workload"])
+    ranks, sample_bytes = int(first["spec.world_size"]), first["dataset.stored_bytes"] / first["dataset.num_samples"]
+    data_gib, memory_gib = first["dataset.stored_bytes"] / GIB, first["env.memory_bytes"] / GIB
+    files: Any = first.get("dataset.num_files")
+    return {
+        "start": min(row["started_at"] for row in repeats),
+        "end": max(row["finished_at"] for row in repeats),
+        "num_accelerators": ranks,
+        "num_hosts": 1,
+        "hostname": first["env.host"],
+        "metric": _metric(repeats, sample_bytes, known["min_au"]),
+        "num_files_train": None if is_missing(files) else int(files),
+        "num_files_eval": 0,
+        "num_samples_per_file": None if is_missing(files) else first["dataset.num_samples"] / files,
+        "host_cpu_count": [first["env.cores"]],
+        "host_memory_GB": [memory_gib],
+        "data_size_per_host_GB": data_gib,
+        "potential_caching": [int(memory_gib > data_gib)],
+        "epochs": len(repeats),
+        "benchsuite": {
+            "label": first["label"],
+            "session": first["session"],
+            "point_id": first["point_id"],
+            "workload": known["workload"],
+            "device": first["spec.device"],
+            "computation_time": first["ceiling_step_s"],
+            "batch_size": None if is_missing(first["spec.batch_size"]) else first["spec.batch_size"],
+            "record_length_bytes": sample_bytes,
+            "au": [row["au"] for row in repeats if not is_missing(row["au"])],
+            "au_threshold": known["min_au"],
+            "cache": first["spec.data.cache"],
+            "caveats": sorted({name for row in repeats for name in row["caveats"]}),
+            "deviations": deviations(repeats, sample_bytes, known),
+        },
+    }
+
+
+def _metric(repeats: Sequence[Row], sample_bytes: float, min_au: float | None) -> dict[str, Any]:
+    au = [row["au_mlperf"] * 100 for row in repeats if not is_missing(row["au_mlperf"])]
+    rates = [row["samples_per_s"] for row in repeats]
+    mean_au = fmean(au) if au else None
+    judged = None if min_au is None or mean_au is None else "success" if mean_au >= min_au * 100 else "fail"
+    return {
+        "train_au_percentage": au,
+        "train_au_mean_percentage": mean_au,
+        "train_au_meet_expectation": judged,
+        "train_au_stdev_percentage": pstdev(au) if au else None,
+        "train_throughput_samples_per_second": rates,
+        "train_throughput_mean_samples_per_second": fmean(rates),
+        "train_throughput_stdev_samples_per_second": pstdev(rates),
+        "train_io_mean_MB_per_second": fmean(rates) * sample_bytes / MIB,
+        "train_io_stdev_MB_per_second": pstdev(rates) * sample_bytes / MIB,
+    }
+
+
+def deviations(repeats: Sequence[Row], sample_bytes: float, known: Mapping[str, Any]) -> list[str]:
+    """What separates a point from a run that could be submitted, with the arithmetic."""
+    first, found = repeats[0], []
+    if not known["profile"]:
+        found.append(f"{first['spec.device']} is no published time of {known['workload']}")
+    wanted = known["record_bytes"]
+    if wanted and abs(sample_bytes / wanted - 1) > MAX_RECORD_DIFFERENCE:
+        found.append(f"samples of {sample_bytes:,.0f} bytes, not {wanted:,}")
+    whole = first["spec.global_batch_size"]
+    batch = first["spec.batch_size"] * first["spec.world_size"] if is_missing(whole) else whole
+    needed = max(MIN_STEPS * batch * sample_bytes, MIN_MEMORIES * first["env.memory_bytes"])
+    if first["dataset.stored_bytes"] < needed:
+        have, why = first["dataset.stored_bytes"] / 1e9, f"{MIN_STEPS} steps and {MIN_MEMORIES} x memory"
+        found.append(f"{have:.1f} GB of data, not {needed / 1e9:.0f} ({why})")
+    if first["spec.data.cache"] != "cold":
+        found.append(f"cache {first['spec.data.cache']}, not cold")
+    if len(repeats) < MIN_RUNS:
+        found.append(f"{len(repeats)} repeats, not {MIN_RUNS}")
+    rates = [row["samples_per_s"] for row in repeats]
+    if max(rates) - min(rates) > MAX_SPREAD * fmean(rates):
+        found.append(f"repeats spread by {(max(rates) - min(rates)) / fmean(rates):.0%}, more than {MAX_SPREAD:.0%}")
+    return found
+
+
+def _ours(name: str) -> Callable[[Row], str]:
+    return lambda row: str(row["benchsuite"][name])
+
+
+def _number(name: str, digits: int) -> Callable[[Row], str]:
+    def cell(row: Row) -> str:
+        value = row["metric"][name]
+        return ABSENT if value is None else f"{value:,.{digits}f}"
+
+    return cell
+
+
+def _percent(value: float | None) -> str:
+    return ABSENT if value is None else f"{value:.0%}"
+
+
+COLUMNS = (
+    Column("point", _ours("label"), right=False),
+    Column("workload", _ours("workload"), right=False),
+    Column("device", _ours("device"), right=False),
+    Column("accelerators", lambda row: str(row["num_accelerators"])),
+    Column("repeats", lambda row: str(row["epochs"])),
+    Column("AU %", _number("train_au_mean_percentage", 1)),
+    Column("needed", lambda row: _percent(row["benchsuite"]["au_threshold"])),
+    Column("result", lambda row: row["metric"]["train_au_meet_expectation"] or ABSENT, right=False),
+    Column("our AU", lambda row: f"{fmean(row['benchsuite']['au']):.3f}" if row["benchsuite"]["au"] else ABSENT),
+    Column("samples/s", _number("train_throughput_mean_samples_per_second", 1)),
+    Column("MiB/s", _number("train_io_mean_MB_per_second", 1)),
+    Column("deviations", lambda row: "; ".join(row["benchsuite"]["deviations"]), right=False),
+)
