@@ -63,7 +63,7 @@ class Layout:
     @property
     def needs_group(self) -> bool:
         """Whether its ranks exchange anything, or would with more of them."""
-        return self.world_size > 1 or self.name in ("ddp", "zero1", "zero2", "fsdp")
+        return self.world_size > 1 or self.zero > 0 or self.name == "ddp"
 
     def place(self, rank: int) -> Place:
         """Where a rank stands."""

@@ -1,6 +1,9 @@
 """Which workload can be spread how: every reason why not, with the arithmetic."""
 
+import os
+import shutil
 from collections.abc import Iterator
+from functools import cache
 
 import torch
 
@@ -11,6 +14,13 @@ from workloads.workload import Workload
 DDP_ONLY = ("bucket_cap_mb", "comm_hook", "static_graph", "gradient_as_bucket_view")
 FSDP_ONLY = ("reshard_after_forward", "prefetch_blocks", "cpu_offload")
 IMAGES = ("image", "volume")
+COMPILERS = ("g++", "clang++")
+
+
+@cache
+def has_compiler() -> bool:
+    """Whether torch.compile finds a compiler for code that runs on CPUs."""
+    return any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), *COMPILERS))
 
 
 def problem(
@@ -59,6 +69,8 @@ def _pipeline_problems(
     if workload.pipeline is None:
         yield f"{workload.name} cannot be cut into pp {layout.pp} stages"
         return
+    if workload.targets is not None:
+        yield f"{workload.name} takes means over targets of the whole batch, which no stage of pp {layout.pp} sees"
     stages = layout.pp * layout.stages_per_rank
     pieces = _num_pieces(workload, variant)
     if pieces < stages:
@@ -125,6 +137,12 @@ def _technique_problems(
     yield from _optimizer_problems(layout, compute)
     if compute.cpu_offload and compute.precision == "fp16":
         yield "cpu_offload with fp16: gradients are scaled on the device"
+    if compute.compile and device == "cpu" and not has_compiler():
+        yield f"compile on a CPU needs a C++ compiler: {' or '.join(COMPILERS)} is not installed, CXX is not set"
+    if compute.compile and device == "cpu" and workload.kind == "volume":
+        yield f"compile of {workload.name} on a CPU: torch's compiler fails at 3D convolutions there (torch 2.13)"
+    if layout.pp > 1 and compute.compile:
+        yield f"compile with pp {layout.pp}: compiled stages may hand on tensors that are not contiguous"
     if layout.tp > 1 and compute.compile:
         yield f"compile with tp {layout.tp}: the first block is given a tensor that is still under way"
     if layout.ep > 1 and compute.compile:

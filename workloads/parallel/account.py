@@ -63,7 +63,7 @@ class Account:
 
 
 @dataclass
-class _Kept:
+class Kept:
     """Storages that autograd keeps, and how many bytes they have at most."""
 
     users: dict[int, int] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class _Kept:
 
     def hold(self, tensor: Tensor) -> "_Saved":
         """Count a tensor's storage unless it is a weight's or counted already."""
-        storage = tensor.untyped_storage()
+        storage = local(tensor).untyped_storage()
         key = storage._cdata
         weight = isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
         if weight:
@@ -93,15 +93,15 @@ class _Kept:
 class _Saved:
     """A tensor that autograd keeps."""
 
-    def __init__(self, tensor: Tensor, key: int | None, kept: _Kept) -> None:
+    def __init__(self, tensor: Tensor, key: int | None, kept: Kept) -> None:
         self.tensor, self._key, self._kept = tensor, key, kept
 
     def __del__(self) -> None:
         if self._key is not None:
-            self._kept.release(self._key, self.tensor.untyped_storage().nbytes())
+            self._kept.release(self._key, local(self.tensor).untyped_storage().nbytes())
 
 
-class _Collectives(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Collectives(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes every collective and message that is sent."""
 
     def __init__(self) -> None:
@@ -153,7 +153,14 @@ def local(tensor: Tensor) -> Tensor:
 
 
 @contextmanager
-def _counting(training: Training, kept: _Kept, gradients: list[int]) -> Iterator[_Collectives]:
+def observed(kept: Kept) -> Iterator[Collectives]:
+    """Count what autograd keeps, and which collectives are asked for."""
+    with torch.autograd.graph.saved_tensors_hooks(kept.hold, lambda saved: saved.tensor), Collectives() as counted:
+        yield counted
+
+
+@contextmanager
+def _counting(training: Training, kept: Kept, gradients: list[int]) -> Iterator[Collectives]:
     parameters = [parameter for module in training.modules for parameter in module.parameters()]
 
     def note(*_arguments: object) -> None:
@@ -161,7 +168,7 @@ def _counting(training: Training, kept: _Kept, gradients: list[int]) -> Iterator
 
     handle = training.optimizer.register_step_pre_hook(note)
     try:
-        with torch.autograd.graph.saved_tensors_hooks(kept.hold, lambda saved: saved.tensor), _Collectives() as counted:
+        with observed(kept) as counted:
             yield counted
     finally:
         handle.remove()
@@ -169,7 +176,7 @@ def _counting(training: Training, kept: _Kept, gradients: list[int]) -> Iterator
 
 def account(training: Training, batch: Batch) -> Account:
     """Run one step and count; all ranks must do so."""
-    kept, gradients = _Kept(), [0]
+    kept, gradients = Kept(), [0]
     with torch.compiler.set_stance("force_eager"), _counting(training, kept, gradients) as counted:
         training.step(batch, NoClock())
     held = {id(value): value for module in training.modules for value in (*module.parameters(), *module.buffers())}

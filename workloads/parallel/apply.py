@@ -70,11 +70,14 @@ def shape_blocks(model: nn.Module, workload: Workload, compute: ComputeSpec) -> 
     """
     if compute.activation_checkpointing == "none" and not compute.compile:
         return
-    for block in workload.blocks(model) if workload.blocks else [model]:
+    blocks = list(workload.blocks(model) if workload.blocks else [model])
+    if compute.compile:  # all blocks share one count of recompilations, beyond which torch falls back in silence
+        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 4 * len(blocks))
+    for block in blocks:
         if compute.activation_checkpointing != "none":
             block.forward = _checkpointed(block.forward, compute.activation_checkpointing)
         if compute.compile:
-            block.compile()
+            block.compile(dynamic=False)
 
 
 def _checkpointed(forward: Callable[..., object], how: str) -> Callable[..., object]:

@@ -131,10 +131,11 @@ def _fully_shard(model: nn.Module, recipe: Recipe, reshard: bool) -> Spread:
     replicated = recipe.ranks.layout.dp_replicate > 1
     # Batch norm would get weights of another type than its statistics; autocast does without.
     half = compute.precision == "bf16" and not any(isinstance(part, _BatchNorm) for part in model.modules())
+    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
     options: dict[str, Any] = {
         "mesh": mesh["dp_replicate", "dp_shard"] if replicated else mesh["dp_shard"],
         "reshard_after_forward": reshard if compute.reshard_after_forward is None else compute.reshard_after_forward,
-        "mp_policy": MixedPrecisionPolicy(torch.bfloat16, torch.float32) if half else MixedPrecisionPolicy(),
+        "mp_policy": policy if half else MixedPrecisionPolicy(),
         "offload_policy": CPUOffloadPolicy(pin_memory=recipe.ranks.device.type == "cuda")
         if compute.cpu_offload
         else OffloadPolicy(),

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from math import prod
 
 import torch
 import torch.distributed as dist
@@ -17,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from workloads import optim
 from workloads.layout import Layout
 from workloads.parallel import data, spread, tensor
-from workloads.parallel.account import Account, account, local
+from workloads.parallel.account import Account, account, local, wire_bytes
 from workloads.parallel.apply import shape_blocks, spread_data, training_of
 from workloads.parallel.spread import Ranks, Recipe, Spread
 from workloads.precision import convert
@@ -40,7 +41,11 @@ def dry_account(
         raise NotImplementedError(reason)
     cpu = torch.device("cpu")
     # Its states are counted apart: a real optimizer would ask tensors for their values.
-    stateless = compute.model_copy(update={"optimizer": "sgd", "fused": False, "channels_last": False})
+    # So would the scaling of float16, which is as large as bfloat16.
+    half = "bf16" if compute.precision == "fp16" else compute.precision
+    stateless = compute.model_copy(
+        update={"optimizer": "sgd", "fused": False, "channels_last": False, "precision": half}
+    )
     with _alone_among(layout, rank) as ranks:
         recipe = Recipe(workload, ranks, stateless)
         with torch.device("meta"):
@@ -48,25 +53,20 @@ def dry_account(
         shaped = _shaped(model, recipe)
         with FakeTensorMode(allow_non_fake_inputs=True):
             model.to_empty(device=cpu)
-            whole = shaped or (data.by_hand if layout.world_size > 1 else data.alone)(model, recipe)
-            training = training_of(model, whole, recipe, rank_batch * layout.dp)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # of views that nobody changes
-                found = account(training, workload.synthetic(variant, rank_batch, cpu))
-            held = sum(local(parameter).numel() for parameter in model.parameters())
-    return replace(found, optimizer_bytes=round(held * _state_bytes_per_element(workload, compute)))
+                found = _counted(model, shaped, recipe, variant, rank_batch)
+            held = [p for p in model.parameters() if layout.pp == 1 or p.grad is not None]  # else another stage's
+            shapes = [tuple(local(parameter).shape) for parameter in held]
+    return _with_techniques(found, shapes, workload, layout, compute, rank)
 
 
 def _depends_on_values(workload: Workload, variant: Variant, layout: Layout, compute: ComputeSpec) -> str | None:
-    if layout.pp > 1:
-        return f"pp {layout.pp}: what a stage sends depends on what it receives"
     if workload.experts is not None and variant.model.get("num_experts"):
         return "experts: how many tokens travel depends on the tokens"
-    if layout.zero == 1:
-        return "zero1: which states a rank is dealt depends on the optimizer"
-    if compute.comm_hook is not None:
-        return f"comm_hook {compute.comm_hook}: what it sends depends on DDP's buckets"
-    return "adafactor: its states are factors of each matrix" if compute.optimizer == "adafactor" else None
+    if compute.comm_hook == "powersgd":
+        return "comm_hook powersgd: what it sends depends on DDP's buckets"
+    return None
 
 
 def _shaped(model: nn.Module, recipe: Recipe) -> Spread | None:
@@ -75,6 +75,55 @@ def _shaped(model: nn.Module, recipe: Recipe) -> Spread | None:
         tensor.tp(model, recipe)
     shape_blocks(model, recipe.workload, recipe.compute.model_copy(update={"compile": False}))
     return spread_data(model, recipe) if recipe.ranks.layout.zero > 1 else None
+
+
+def _counted(model: nn.Module, shaped: Spread | None, recipe: Recipe, variant: Variant, rank_batch: int) -> Account:
+    layout, workload, cpu = recipe.ranks.layout, recipe.workload, recipe.ranks.device
+    if layout.pp > 1:
+        from workloads.parallel.dry_pipeline import stages_account
+
+        return stages_account(model, recipe, workload.synthetic(variant, rank_batch // layout.microbatches, cpu))
+    whole = shaped or (data.by_hand if layout.world_size > 1 else data.alone)(model, recipe)
+    training = training_of(model, whole, recipe, rank_batch * layout.dp)
+    return account(training, workload.synthetic(variant, rank_batch, cpu))
+
+
+def _with_techniques(
+    found: Account,
+    shapes: list[tuple[int, ...]],
+    workload: Workload,
+    layout: Layout,
+    compute: ComputeSpec,
+    rank: int,
+) -> Account:
+    """An account with what was left out: states of the optimizer, and what ZeRO 1 and compressed gradients send."""
+    if compute.comm_hook is not None and compute.precision != "pure_bf16":
+        saved = wire_bytes("all_reduce", found.gradients_bytes // 2, layout.dp)
+        found = replace(found, wire_bytes=found.wire_bytes - saved)
+    if layout.zero == 1:
+        sent = wire_bytes("broadcast", found.gradients_bytes, layout.dp)
+        counts = {**found.collectives, "broadcast": len(shapes)}
+        found = replace(found, wire_bytes=found.wire_bytes + sent, collectives=counts)
+        shapes = _dealt(shapes, layout.dp)[layout.place(rank).dp]
+    if compute.optimizer == "adafactor":
+        return replace(found, optimizer_bytes=sum(map(_adafactor_bytes, shapes)))
+    held = sum(map(prod, shapes))
+    return replace(found, optimizer_bytes=round(held * _state_bytes_per_element(workload, compute)))
+
+
+def _dealt(shapes: list[tuple[int, ...]], ranks: int) -> list[list[tuple[int, ...]]]:
+    """As ZeroRedundancyOptimizer deals parameters: each, the largest first, to the rank that has the least."""
+    dealt: list[list[tuple[int, ...]]] = [[] for _ in range(ranks)]
+    for shape in sorted(shapes, key=prod, reverse=True):
+        min(dealt, key=lambda held: sum(map(prod, held))).append(shape)
+    return dealt
+
+
+def _adafactor_bytes(shape: tuple[int, ...]) -> int:
+    """A mean of squares for each row and column of a matrix, or for each element of less (Shazeer and Stern 2018)."""
+    elements = prod(shape)
+    kept = elements if len(shape) < 2 else elements // shape[-1] + elements // shape[-2]
+    return kept * torch.float32.itemsize
 
 
 def _state_bytes_per_element(workload: Workload, compute: ComputeSpec) -> float:
@@ -94,12 +143,20 @@ def _alone_among(layout: Layout, rank: int) -> Iterator[Ranks]:
     """A process group of a layout's ranks, of which only this one exists."""
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    spread.mesh_of.cache_clear()
+    _forget_groups()
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=layout.world_size)
     try:
         ranks = spread.ranks_of(layout, torch.device("cpu"))
         ranks.data_group()  # made here, as meshes need real tensors
         yield ranks
     finally:
-        spread.mesh_of.cache_clear()
+        _forget_groups()
         dist.destroy_process_group()
+
+
+def _forget_groups() -> None:
+    """Caches of meshes and of what DTensor does on them name process groups, which do not last here."""
+    from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+
+    spread.mesh_of.cache_clear()
+    _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]

@@ -39,7 +39,7 @@ SCHEDULES: Mapping[str, Any] = {
 }
 
 
-class _Pieces(nn.Module):
+class Pieces(nn.Module):
     """Consecutive pieces of a model; each is given what the one before returned, and the microbatch."""
 
     def __init__(self, pieces: Sequence[Stage], recipe: Recipe) -> None:
@@ -91,7 +91,7 @@ def cut(pieces: Sequence[Stage], number: int, of: int) -> Sequence[Stage]:
     return pieces[start : start + size + (number < longer)]
 
 
-def pp(model: nn.Module, recipe: Recipe) -> list[_Pieces]:
+def pp(model: nn.Module, recipe: Recipe) -> list[Pieces]:
     """The stages of this rank; what belongs to others goes to the meta device, which holds nothing."""
     workload, layout = recipe.workload, recipe.ranks.layout
     assert workload.pipeline is not None
@@ -100,7 +100,7 @@ def pp(model: nn.Module, recipe: Recipe) -> list[_Pieces]:
     for number in set(range(total)) - set(mine):
         for module, _ in cut(pieces, number, total):
             module.to("meta")
-    return [_Pieces(cut(pieces, number, total), recipe) for number in mine]
+    return [Pieces(cut(pieces, number, total), recipe) for number in mine]
 
 
 def prepare_pipeline(model: nn.Module, recipe: Recipe, global_batch: int) -> Training:
@@ -124,7 +124,7 @@ def prepare_pipeline(model: nn.Module, recipe: Recipe, global_batch: int) -> Tra
     return Training(step, lambda: full_state([model], recipe), [held], optimizer, scaler, [schedule, spread])
 
 
-def _schedule(stages: Sequence[_Pieces], running: "_Running") -> Any:
+def _schedule(stages: Sequence[Pieces], running: "_Running") -> Any:
     recipe = running.recipe
     layout = recipe.ranks.layout
     total, group = layout.pp * layout.stages_per_rank, recipe.ranks.group("pp")

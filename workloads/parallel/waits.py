@@ -51,14 +51,15 @@ class Waits:
         """A wait that is marked; one within another is part of it."""
 
         def waited(*arguments: Any, **options: Any) -> Any:
-            if self._clock is None or self._waiting:
+            clock = self._clock  # a wait of another thread may outlast the step
+            if clock is None or self._waiting:
                 return wait(*arguments, **options)
             self._waiting = True
-            self._clock.mark(self._part)
+            clock.mark(self._part)
             try:
                 return wait(*arguments, **options)
             finally:
-                self._clock.mark("bubble" if self._pipeline and _is_message(arguments[0]) else "exchange")
+                clock.mark("bubble" if self._pipeline and _is_message(arguments[0]) else "exchange")
                 self._waiting = False
 
         return waited
