@@ -12,15 +12,22 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bench import gpu, loaders, models, photographs, startup, steps, writing
+from bench import au, gpu, jpegs, loaders, models, photographs, probe, profile, staging, startup, steps, watch, writing
+from bench.throttle import CannotThrottle
+from storage import fio
 from storage.convert import generate_dataset
 
 MAX_STEP_RATIO = 1.02
+MAX_OWN_RATIO = 1.01
 MAX_TRIAL_COST_S = 0.5
 MAX_HELP_S = 0.3
 MAX_MODEL_RATIO = 1.0
 MAX_DECODE_DIFFERENCE = 0.15
 MIN_WRITE_RATIO = 0.5
+MIN_JPEG_RATIO = 0.9
+MAX_AU_ERROR = 0.01
+MAX_PROFILE_RATIO = 1.05
+MAX_PROBE_DIFFERENCE = 0.1
 
 
 def goal(met: bool, text: str) -> str:
@@ -37,12 +44,18 @@ def main(arguments: list[str]) -> None:
     """Print every figure, side by side with what it is compared to."""
     sections: dict[str, Callable[[Path], None]] = {
         "steps": print_steps,
+        "watch": print_watch,
         "models": print_models,
         "gpu": print_gpu,
         "startup": print_startup,
         "photographs": print_photographs,
+        "au": print_au,
         "generation": print_generation,
         "loaders": print_loaders,
+        "jpegs": print_jpegs,
+        "profile": print_profile,
+        "probe": print_probe,
+        "staging": print_staging,
     }
     asked = [name for name in arguments if not name.startswith("-")]
     unknown = [name for name in asked if name not in sections]
@@ -68,6 +81,24 @@ def print_steps(folder: Path) -> None:
         if name.startswith("trial"):
             print(goal(ratio.low <= MAX_STEP_RATIO, f"lower bound <= {MAX_STEP_RATIO}"))
     print(f"    direct cost of clock, counters and heartbeat: {direct_us:.1f} us a step")
+    own, bare_ms = steps.own_cost()
+    print(f"    own cost of the harness in steps of {bare_ms:.0f} ms: with clock and heartbeat over without")
+    for name, ratio in own.items():
+        print(f"    {name}: {ratio}")
+    print(goal(own["instrumented / bare"].high <= MAX_OWN_RATIO, f"whole interval <= {MAX_OWN_RATIO}"))
+    print(f"    overhead_fraction by direct cost: {direct_us / bare_ms / 1e3:.5%}")
+
+
+def print_watch(folder: Path) -> None:
+    """(j)"""
+    ratios, direct_us = watch.measure(photographs_in(folder))
+    print("(j) a training loop in benchsuite.watch over the same loop without (ResNet-50 tiny, batch 8, 1 thread)")
+    for name, ratio in ratios.items():
+        print(f"    {name}: {ratio}")
+        if name.startswith("watched"):
+            print(goal(ratio.low <= MAX_OWN_RATIO, f"lower bound <= {MAX_OWN_RATIO}"))
+    for name, cost_us in direct_us.items():
+        print(f"    direct cost, {name}: {cost_us:.1f} us a step")
 
 
 def print_models(_folder: Path) -> None:
@@ -124,6 +155,23 @@ def print_photographs(folder: Path) -> None:
     print(goal(abs(found["decode_ratio"] - 1) <= MAX_DECODE_DIFFERENCE, f"within {MAX_DECODE_DIFFERENCE:.0%}"))
 
 
+def print_au(folder: Path) -> None:
+    """(i)"""
+    print(f"(i) AU of emulated devices beside the truth, medians of 3; load average {os.getloadavg()[0]:.1f}")
+    print("| trial | truth | AU | least..most | error |")
+    print("|---|---|---|---|---|")
+    found = au.measure(folder)
+    for one in found:
+        values = f"{np.median(one.au):.3f} | {min(one.au):.3f}..{max(one.au):.3f}"
+        print(f"| {one.case.label} | {one.case.truth:.3f} | {values} | {one.error:+.3f} |")
+    errors = np.abs([one.error for one in found])
+    far = int((errors > MAX_AU_ERROR).sum())
+    late = np.median([one.late_s for one in found])
+    print(f"    {len(found)} trials: mean error {errors.mean():.4f}, largest {errors.max():.3f}, {far} beyond the goal")
+    print(goal(far == 0, f"all within {MAX_AU_ERROR}"))
+    print(f"    ranks woke {late * 1e3:.3f} ms late on average in the middle trial")
+
+
 def print_generation(folder: Path) -> None:
     """(e)"""
     print("(e) writing volumes beside the disk's own streaming speed, both flushed to the disk")
@@ -132,12 +180,61 @@ def print_generation(folder: Path) -> None:
         print(goal(ratio.ratio >= MIN_WRITE_RATIO, f">= {MIN_WRITE_RATIO}"))
 
 
+def print_profile(folder: Path) -> None:
+    """(k)"""
+    print("(k) CPU seconds of a loader with its I/O profiled over those without; warm, reading in the training process")
+    ratios, direct_us = profile.measure(folder)
+    for name, (ratio, null) in ratios.items():
+        print(f"    BERT sequences, {name}: {ratio}; null run {null.median:.4f} [{null.low:.4f} {null.high:.4f}]")
+        print(goal(ratio.high <= MAX_PROFILE_RATIO, f"upper bound <= {MAX_PROFILE_RATIO}"))
+    print(f"    noting how a file is read whole (open, fstat, read, close): {direct_us:.1f} us")
+
+
 def print_loaders(folder: Path) -> None:
     """(f)"""
     text = loaders.report(folder, workers=2)
     print(text)
     if "--write" in sys.argv:
         loaders.write_into(Path("BENCHMARKS.md"), text)
+
+
+def print_probe(folder: Path) -> None:
+    """(i)"""
+    if not fio.installed():
+        print("(i) our own reads beside fio's: not run; fio is not installed")
+        return
+    print("(i) the own engine of `probe storage` beside fio: the same file, reads and readers, interleaved rounds")
+    pairs = list(probe.measure(folder))
+    print(probe.table(pairs))
+    far = [pair for pair in pairs if abs(pair.ratio - 1) > MAX_PROBE_DIFFERENCE]
+    print(goal(not far, f"own / fio within {MAX_PROBE_DIFFERENCE:.0%}: {len(pairs) - len(far)} of {len(pairs)} cells"))
+    if "--write" in sys.argv:
+        probe.write_into(Path("BENCHMARKS.md"), probe.table(pairs))
+
+
+def print_jpegs(folder: Path) -> None:
+    """(f2)"""
+    print("(f2) warm photographs through two workers over decoding and augmenting them in memory in two processes")
+    best: dict[str, float] = {}
+    for (name, loader), ratio in jpegs.measure(folder, 2).items():
+        print(f"    {name} {loader}: {ratio}")
+        best[name] = max(best.get(name, 0.0), ratio.median)
+    least = min(best, key=lambda name: best[name])
+    print(goal(best[least] >= MIN_JPEG_RATIO, f"best loader of every format >= {MIN_JPEG_RATIO} (least: {least})"))
+
+
+def print_staging(folder: Path) -> None:
+    """(s)"""
+    print("(s) utilization of emulated accelerators fed by a throttled shared disk and by node-local copies")
+    try:
+        lines = staging.measure(folder)
+    except CannotThrottle as error:
+        print(f"    not run: {error}")
+        return
+    print(staging.table(lines))
+    if "--write" in sys.argv:
+        Path("docs").mkdir(exist_ok=True)
+        Path("docs/staging.svg").write_text(staging.figure(lines))
 
 
 if __name__ == "__main__":

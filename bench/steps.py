@@ -31,6 +31,10 @@ STEPS = 4
 """Steps per block; a pair is one block of each."""
 PAIRS = 100
 DIRECT_STEPS = 20_000
+OWN_BATCH = 13
+"""Makes a step of about 50 ms."""
+OWN_STEPS = 2
+OWN_PAIRS = 300
 VARIANT = WORKLOAD.variants["tiny"]
 
 
@@ -122,6 +126,52 @@ def direct_cost_us(folder: Path) -> float:
     start = time.perf_counter()
     stepper.run(lambda: batch, DIRECT_STEPS)
     return (time.perf_counter() - start) / DIRECT_STEPS * 1e6
+
+
+class Bare:
+    """A clock that notes nothing."""
+
+    def mark(self, part: str) -> None:
+        pass
+
+
+def bare_loop(training: Training, batch: Batch) -> Callable[[], float]:
+    """A block of the trial's own steps without its clock, counters and heartbeat; returns its seconds."""
+    bare = Bare()
+
+    def run() -> float:
+        start = time.perf_counter()
+        for _ in range(OWN_STEPS):
+            training.step(batch, bare)
+        return time.perf_counter() - start
+
+    return run
+
+
+def own_cost() -> tuple[dict[str, Ratio], float]:
+    """Instrumented over bare steps of about 50 ms, and the bare step in milliseconds."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = WORKLOAD.build(VARIANT)
+    device = torch.device("cpu")
+    training = prepare(WORKLOAD, model, Layout("none"), ComputeSpec(), device, OWN_BATCH)
+    batch = WORKLOAD.synthetic(VARIANT, OWN_BATCH, device)
+    with tempfile.TemporaryDirectory() as name:
+        stepper = Stepper(training, HostClock(), Heartbeat(Path(name), 0))
+
+        def instrumented() -> float:
+            start = time.perf_counter()
+            stepper.run(lambda: batch, OWN_STEPS)
+            return time.perf_counter() - start
+
+        bare, other = bare_loop(training, batch), bare_loop(training, batch)
+        for warm_up in (instrumented, bare, other):
+            warm_up()
+        ratios = {
+            "instrumented / bare": interleaved(instrumented, bare, OWN_PAIRS),
+            "null run: bare / bare": interleaved(other, bare, OWN_PAIRS),
+        }
+        return ratios, bare() / OWN_STEPS * 1e3
 
 
 def measure(files: Path) -> tuple[dict[str, Ratio], float, float]:

@@ -1,0 +1,75 @@
+"""Format `paced`: a sample takes a reader a known time, and nearly nothing of a core; found by its entry point.
+
+A reader waits for moments in time, so that what it does between two samples, and how late it wakes, is part of the
+known time and does not add to it. After a pause (the queue was full, or the training process read in line) time begins
+anew.
+"""
+
+import ctypes
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from storage.format import (
+    Dataset,
+    Format,
+    IndexRow,
+    Lane,
+    by_sample_problem,
+    by_sample_smallest_lane,
+    dealt,
+    index_row,
+    text,
+)
+from storage.sample import Sample
+
+FILE = "paced.bin"
+PAUSE_S = 0.001
+"""A reader that turns to its next sample so late has paused."""
+LEARNING = 0.2
+PR_SET_TIMERSLACK = 29
+_mine = threading.local()
+
+
+def write(folder: Path, samples: Iterable[Sample], sample_us: int = 1000) -> Iterator[IndexRow]:
+    """Keep the keys; what was in the samples is of no interest."""
+    (folder / FILE).write_bytes(bytes(4096))
+    for sample in samples:
+        yield index_row(sample, FILE)
+
+
+def wait_next(pace_s: float) -> None:
+    """Wait until this thread's next sample is due, woken as much earlier as it has woken late before."""
+    if not hasattr(_mine, "due_s"):
+        ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)
+        _mine.due_s = _mine.late_s = 0.0
+    now = time.perf_counter()
+    _mine.due_s = (_mine.due_s if now - _mine.due_s < PAUSE_S else now) + pace_s
+    time.sleep(max(0.0, _mine.due_s - _mine.late_s - now))
+    error_s = time.perf_counter() - _mine.due_s
+    _mine.late_s = min(max(0.0, _mine.late_s + LEARNING * error_s), PAUSE_S)
+
+
+def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
+    """The lane's samples, each when it is due; their tokens are zeros."""
+    pace_s = int(dataset.manifest.options["sample_us"]) / 1e6
+    tokens = np.zeros(dataset.manifest.params["seq_len"] + 1, np.uint16)
+    for row in map(int, dealt(len(dataset.index), lane)):
+        wait_next(pace_s)
+        yield Sample(text(dataset.index["key"][row]), {"tokens": tokens}, row, FILE)
+
+
+PACED = Format(
+    "paced",
+    frozenset({"tokens"}),
+    write,
+    read,
+    by_sample_problem,
+    by_sample_smallest_lane,
+    file_per_sample=False,
+    sequential=False,
+    options={"sample_us": int},
+)

@@ -1,0 +1,96 @@
+"""(k) What the I/O profile costs: a loader with it over the same loader without, by interleaved pairs.
+
+The loader reads warm files in the training process, so that its throughput is what its CPU time allows: that is timed.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import numpy as np
+
+from bench.pairs import Ratio, interleaved
+from storage import KINDS, LOADERS, load
+from storage.convert import convert_dataset, generate_dataset
+from storage.format import Dataset, open_dataset
+from storage.iotrace import Tracer
+from storage.loaders import LoaderProtocol
+from storage.pagecache import warm
+from storage.sample import Recycled, read_whole
+from storage.spec import DataSpec
+from workloads.samples import SAMPLES
+
+FORMATS = ("files", "hdf5", "webdataset", "lmdb")
+PAIRS = 40
+SEQUENCES = 2048
+DIRECT_FILES, DIRECT_ROUNDS = 5000, 15
+TURN_S = 0.2
+"""How long a turn of one of the two takes, about."""
+
+
+def datasets(folder: Path) -> dict[str, Dataset]:
+    """Sequences of a few kilobytes, the worst case: little is decoded, so that reading is most of the work."""
+    spec = SAMPLES["bert"]
+    known: Any = {"kind": spec.kind, "params": spec.variants["reference"]}
+    generate_dataset(folder / "files", "bert", "reference", "files", SEQUENCES, **known)
+    for name in FORMATS[1:]:
+        convert_dataset(folder / "files", folder / name, "bert", "reference", name, **known)
+    return {name: open_dataset(folder / name) for name in FORMATS}
+
+
+def _turn(loader: LoaderProtocol, batches: int, tracer: Tracer | None) -> Callable[[], float]:
+    def run() -> float:
+        if tracer:
+            tracer.start()
+        started = process_time()
+        for _ in range(batches):
+            next(loader)
+        seconds = process_time() - started
+        if tracer:
+            tracer.stop()
+        return seconds
+
+    return run
+
+
+def in_line(dataset: Dataset) -> tuple[Ratio, Ratio]:
+    """Seconds with the profile over those without, of a loader that reads in the training process; and a null run.
+
+    One core reads and decodes, so that nothing is hidden, and the loader is the same: its calls are replaced for the
+    profile's turns alone.
+    """
+    warm(dataset.data_files())
+    kind, params = load(KINDS, SAMPLES["bert"].kind), SAMPLES["bert"].variants["reference"]
+    spec = DataSpec(format=dataset.manifest.format, num_workers=0, pin_memory=False)
+    loader: LoaderProtocol = load(LOADERS, "torch")(dataset, spec, kind, params, 16, 0, 1, 0)
+    plain = _turn(loader, 8, None)
+    plain()
+    batches = max(4, round(8 * TURN_S / plain()))
+    profiled, plain = _turn(loader, batches, Tracer(dataset, 1)), _turn(loader, batches, None)
+    return interleaved(profiled, plain, PAIRS), interleaved(plain, plain, PAIRS)
+
+
+def direct_cost_us(dataset: Dataset) -> float:
+    """CPU microseconds that noting adds to reading a file whole: open, fstat, preadv, close."""
+    path, tracer = dataset.data_files()[0], Tracer(dataset, 1)
+
+    def files() -> float:
+        started = process_time()
+        for _ in range(DIRECT_FILES):
+            read_whole(path, "file", buffer)
+        return (process_time() - started) / DIRECT_FILES * 1e6
+
+    buffer, costs = Recycled(), []
+    for _ in range(DIRECT_ROUNDS):
+        plain = files()
+        tracer.start()
+        costs.append(files() - plain)
+        tracer.stop()
+    return float(np.median(costs))
+
+
+def measure(folder: Path) -> tuple[dict[str, tuple[Ratio, Ratio]], float]:
+    """Ratios and null runs by format, and the direct cost of a file."""
+    made = datasets(folder)
+    return {name: in_line(dataset) for name, dataset in made.items()}, direct_cost_us(made["files"])

@@ -1,0 +1,63 @@
+"""A slow shared file system on one machine: a limit on what this process and its children read from a device.
+
+Needs root and Linux's block throttling, by cgroup v1 (`blkio.throttle.read_bps_device`) or v2 (`io.max`).
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from storage.iostat import mount_io
+
+V1, V2 = Path("/sys/fs/cgroup/blkio"), Path("/sys/fs/cgroup")
+
+
+class CannotThrottle(RuntimeError):
+    """Why reads cannot be limited here."""
+
+
+def device_of(path: Path) -> str:
+    """The whole block device below a path, as "major:minor".
+
+    Raises:
+        CannotThrottle: there is none.
+    """
+    found = mount_io(path)
+    if found is None or not found.source.startswith("diskstats "):
+        raise CannotThrottle(f"{path} lies on no block device of its own")
+    name = found.source.removeprefix("diskstats ")
+    folder = (Path("/sys/class/block") / name).resolve()
+    whole = folder.parent if (folder / "partition").exists() else folder
+    return (whole / "dev").read_text().strip()
+
+
+@contextmanager
+def throttled(path: Path, bytes_per_s: int) -> Iterator[None]:
+    """Limit reads from the device of a path, for this process and those it starts, until the block ends.
+
+    Raises:
+        CannotThrottle: no root, no cgroup that can, or no block device.
+    """
+    device, name = device_of(path), f"benchsuite-{os.getpid()}"
+    old = V1.is_dir()
+    group = (V1 if old else V2) / name
+    limit = (
+        ("blkio.throttle.read_bps_device", f"{device} {bytes_per_s}")
+        if old
+        else ("io.max", f"{device} rbps={bytes_per_s}")
+    )
+    try:
+        group.mkdir()
+        (group / limit[0]).write_text(limit[1])
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+    except OSError as error:
+        with suppress(OSError):
+            group.rmdir()
+        raise CannotThrottle(f"reads cannot be limited by {group}: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        (group.parent / "cgroup.procs").write_text(str(os.getpid()))
+        with suppress(OSError):
+            group.rmdir()
