@@ -1,109 +1,163 @@
-"""AU against a known truth: readers that take a known time per sample feed steps that take a known time.
+"""AU against a known truth: readers that take a known time a sample feed steps that take a known time.
 
-Both wait by sleeping, so the truth is arithmetic. What is asserted is a ratio of times of one run.
+Both wait by sleeping, so the truth is arithmetic. Every trial goes the whole way, from its plan to its record.
 """
 
-import random
-import time
-from collections.abc import Mapping
+import os
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
-from torch import Tensor
 
-from benchsuite.blocks import layout
-from benchsuite.clock import HostClock
-from benchsuite.measure import Feed, Stepper, interleaved_blocks
-from benchsuite.metrics import figures
-from benchsuite.ranks import Heartbeat, RankResult
-from benchsuite.spec import TrialSpec, parse_trial
-from storage import LOADERS, load
-from storage.format import Sample, open_dataset
-from storage.kinds import Kind
-from storage.loaders import Batch
-from workloads.parallel.apply import StepClock, Training
-from workloads.precision import Scaler
+from bench import au
+from bench.au import Case
+from benchsuite.inprocess import run_point
+from benchsuite.launch import Launcher, load_launcher
+from results.record import TrialRecord
 
-BATCH = 4
-SAMPLE_S = 0.008
-SPIN_S = 0.0003
-"""sleep() is up to 0.2 ms late: the last part of a wait is spun."""
-TOLERANCE = 0.08
+TOLERANCE = 0.01
+RETRIES = 2
+"""A trial that is off is measured again so often, and the median of all taken."""
+MAX_FOREIGN_CORES = 0.3
+"""Other processes may use so much of the cores before a trial that is off says nothing."""
 
 
-def wait(seconds: float) -> None:
-    """Wait exactly."""
-    end = time.perf_counter() + seconds
-    time.sleep(max(0.0, seconds - SPIN_S))
-    while time.perf_counter() < end:
-        pass
+@dataclass
+class Rig:
+    """A launcher, the datasets, and what loaders take for a batch read in line."""
+
+    launcher: Launcher
+    folder: Path
+    hand_over_s: dict[str, float]
+
+    def record(self, case: Case) -> TrialRecord:
+        known = replace(case, hand_over_s=self.hand_over_s[case.loader])
+        found = au.measured(known, self.folder, self.launcher)
+        assert (found.status, found.reason) == ("ok", None)
+        return found
+
+    def au(self, case: Case) -> float:
+        """One trial's AU; where it is off, the median of three. Where others keep the cores busy, nothing is said."""
+        found = [self.record(case)]
+        if abs((found[0].figures.au or 0.0) - case.truth) > TOLERANCE:
+            found += [self.record(case) for _ in range(RETRIES)]
+        median = statistics.median(record.figures.au or 0.0 for record in found)
+        busy = max(record.figures.foreign_cpu_cores or 0.0 for record in found)
+        if abs(median - case.truth) > TOLERANCE and busy > MAX_FOREIGN_CORES:
+            pytest.skip(f"other processes kept {busy:.1f} cores busy: AU {median:.3f}, truth {case.truth:.3f}")
+        return median
 
 
-def slow_decode(sample: Sample, params: Mapping[str, int], rng: random.Random, row: Mapping[str, Tensor]) -> None:
-    wait(SAMPLE_S)
-    row["image"].zero_()
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """One launcher for all cases."""
+    folder, path = tmp_path_factory.mktemp("paced"), os.environ.get("PYTHONPATH")
+    au.register()
+    with au.undisturbed(), load_launcher("auto") as launcher:
+        yield Rig(launcher, folder, {name: au.hand_over_s(name, folder) for name in au.LOADERS})
+    au.unregister(path)
 
 
-def measured(
-    root: Path, folder: Path, workers: int, prefetch: int, step_s: float, steps: int, loader_name: str = "torch"
-) -> dict[str, float]:
-    """Figures of a trial whose every duration is known."""
-    spec: TrialSpec = parse_trial(
-        {
-            "workload": "resnet50",
-            "data": {
-                "root": str(root),
-                "loader": loader_name,
-                "num_workers": workers,
-                "prefetch_factor": prefetch,
-                "pin_memory": False,
-            },
-            "batch_size": BATCH,
-            "measure": {"steps": steps},
-        }
-    )
-
-    def step(batch: Batch, clock: StepClock) -> Tensor:
-        clock.mark("h2d")
-        wait(step_s)
-        for part in ("forward", "backward", "update"):
-            clock.mark(part)
-        return torch.zeros(())
-
-    dataset = open_dataset(root / "files")
-    kind = Kind("slow", lambda params: {"image": (torch.float32, (3,))}, slow_decode)
-    loader = load(LOADERS, loader_name)(dataset, spec.data, kind, {}, BATCH, 0, 1, 0)
-    feed = Feed(loader, dataset, BATCH)
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
-    training = Training(step, dict, [], optimizer, Scaler("fp32", torch.device("cpu")))
-    stepper = Stepper(training, HostClock(), Heartbeat(folder, 0))
-    blocks = interleaved_blocks(stepper, feed, feed(), layout(spec))
-    loader.close()
-    return figures(spec, [RankResult(0, "ok", blocks=blocks, final_loss=0.0)])
+def label(case: Any) -> str:
+    return case.label.replace(" ", "-") if isinstance(case, Case) else str(case)
 
 
-@pytest.mark.parametrize("loader", ["torch", "threads"])
-@pytest.mark.parametrize(
-    ("workers", "prefetch", "step_s", "truth"),
-    [
-        (1, 2, 0.064, 1.0),  # a reader takes 32 ms a batch: it keeps up
-        (1, 2, 0.016, 0.5),
-        (2, 4, 0.008, 0.5),  # a full queue of eight batches must not flatter
-        (4, 4, 0.004, 0.5),
-        (0, 2, 0.032, 0.5),  # no worker: reading and computing take turns
-        (0, 2, 0.096, 0.75),
-    ],
+@pytest.mark.parametrize("case", au.some_cases(), ids=label)
+def test_emulated_au_is_the_truth(rig: Rig, case: Case) -> None:
+    if case.ranks > (os.cpu_count() or 1) and not case.workers:
+        pytest.skip("ranks that read in line need a core each")
+    assert rig.au(case) == pytest.approx(case.truth, abs=TOLERANCE)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("case", au.all_cases(), ids=label)
+def test_emulated_au_is_the_truth_everywhere(rig: Rig, case: Case) -> None:
+    assert rig.au(case) == pytest.approx(case.truth, abs=TOLERANCE)
+
+
+def test_the_parts_of_an_emulated_step_add_up(rig: Rig) -> None:
+    case = Case(0.0035, 2, 0.5, workers=2, ranks=2, steps=8)
+    found = rig.record(case).figures
+    parts = [found.load_s, found.exchange_s, found.forward_s]
+    assert sum(part for part in parts if part is not None) == pytest.approx(found.step_s_mean)
+    assert found.forward_s == pytest.approx(case.step_s, abs=1e-9)
+    assert (found.h2d_s, found.backward_s, found.update_s, found.final_loss) == (None, None, None, None)
+
+
+def test_the_refill_between_epochs_counts(rig: Rig) -> None:
+    """256 samples are read ten times over: readers go on from epoch to epoch, and what that takes is in the AU."""
+    case = Case(0.0035, 32, 0.9, workers=2, steps=80)
+    assert rig.au(case) == pytest.approx(case.truth, abs=TOLERANCE)
+
+
+def test_mlperf_counts_a_queue_that_is_full_at_the_start(rig: Rig) -> None:
+    """Its AU is what the steps took; ours is what the readers can give for ever."""
+    found = rig.record(Case(0.010, 4, 0.5, workers=8, prefetch=4, steps=3)).figures
+    assert found.au == pytest.approx(0.5, abs=0.05)
+    assert found.au_mlperf is not None and found.step_s_mean is not None
+    assert 0.4 < found.au_mlperf <= 1.0
+
+
+WORKLOAD = """
+import dataclasses, time, torch
+from workloads.gpt_neox import WORKLOAD as NEOX
+
+
+class Waits(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+
+def loss(model, batch):
+    inner = model.module if hasattr(model, "module") else model
+    time.sleep({step_s})
+    return inner.weight.sum()
+
+
+WORKLOAD = dataclasses.replace(
+    NEOX, name="waits", build=lambda variant: Waits(), loss=loss, blocks=None, tensor_parallel=None, pipeline=None,
+    optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.0),
 )
-def test_au_is_the_truth(
-    dataset_root: Path, tmp_path: Path, workers: int, prefetch: int, step_s: float, truth: float, loader: str
-) -> None:
-    found = measured(dataset_root, tmp_path, workers, prefetch, step_s, 24, loader)
-    assert found["au"] == pytest.approx(truth, abs=TOLERANCE)
-    parts = [found[f"{name}_s"] for name in ("load", "h2d", "forward", "backward", "update")]
-    assert sum(parts) == pytest.approx(found["step_s_mean"])
+"""
+"""A model on a real device whose step takes a known time."""
 
 
-def test_few_steps_and_a_deep_queue_do_not_flatter(dataset_root: Path, tmp_path: Path) -> None:
-    found = measured(dataset_root, tmp_path, workers=2, prefetch=4, step_s=0.008, steps=4)
-    assert found["au"] == pytest.approx(0.5, abs=0.15)
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(0.010, 4, 0.5, workers=2, steps=12),
+        Case(0.010, 4, 1.5, workers=1, steps=6),
+        *(
+            pytest.param(case, marks=pytest.mark.full)
+            for case in (
+                Case(0.020, 4, 0.5, workers=8, prefetch=4, steps=8),
+                Case(0.020, 4, 0.8, workers=2, steps=24, loader="torch"),
+                Case(0.040, 4, 1.0, workers=0, steps=12),
+                Case(0.040, 4, 0.7, workers=2, ranks=2, steps=12),
+            )
+        ),
+    ],
+    ids=label,
+)
+def test_the_truth_lies_in_the_interval_of_a_real_device(rig: Rig, tmp_path: Path, case: Case) -> None:
+    """Six repeats: from the least to the most is a 95 % interval of the median (results.frames.median_interval)."""
+    (tmp_path / "waits.py").write_text(WORKLOAD.format(step_s=case.step_s))
+    known = replace(case, hand_over_s=rig.hand_over_s[case.loader])
+    changes = {"workload": f"{tmp_path / 'waits.py'}:WORKLOAD", "device": "cpu"}
+    found = [au.measured(known, rig.folder, rig.launcher, changes).figures for _ in range(6)]
+    values = [figures.au or 0.0 for figures in found]
+    # The ceiling is measured as well: a step of this model takes what sleeping and an optimizer take.
+    ceilings = [figures.ceiling_step_s or 0.0 for figures in found]
+    truth = replace(known, step_s=statistics.median(ceilings), ratio=statistics.median(ceilings) / known.batch_s).truth
+    assert min(values) - TOLERANCE / 2 <= truth <= max(values) + TOLERANCE / 2
+
+
+def test_a_trial_in_this_process(rig: Rig) -> None:
+    """`benchsuite.run` takes emulated devices too."""
+    case = Case(0.005, 4, 0.5, workers=2, steps=8)
+    found = run_point(au.point_of(case, rig.folder))
+    assert found.status == "ok" and found.figures.au == pytest.approx(0.5, abs=0.1)

@@ -23,10 +23,12 @@ def spec_of(steps: int, workers: int, prefetch: int, batch: int = 4, **more: Any
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        (spec_of(30, 2, 2), Layout(ceiling_steps=10, drained_steps=5, loader_steps=15)),
+        (spec_of(30, 2, 2), Layout(ceiling_steps=10, drained_steps=5, loader_steps=16)),
         (spec_of(31, 2, 2), Layout(ceiling_steps=11, drained_steps=5, loader_steps=16)),
         (spec_of(2, 0, 2), Layout(ceiling_steps=1, drained_steps=1, loader_steps=1)),
         (spec_of(24, 4, 3), Layout(ceiling_steps=8, drained_steps=13, loader_steps=12)),
+        (spec_of(3, 8, 4), Layout(ceiling_steps=1, drained_steps=33, loader_steps=8)),
+        (spec_of(3, 8, 4, device="emulated:20ms"), Layout(0, drained_steps=38, loader_steps=8, held=1, drains=1)),
     ],
 )
 def test_layout(spec: TrialSpec, expected: Layout):
@@ -40,7 +42,20 @@ def test_a_loader_block_first_empties_the_queue_and_one_more():
 
 def test_batches_of_a_trial():
     plan = layout(spec_of(30, 2, 2))
-    assert plan.loader_batches == 1 + (5 + 15) + (5 + 15)
+    assert plan.loader_batches == 1 + (5 + 16) + (5 + 16)
+
+
+def test_batches_of_an_emulated_trial():
+    """Its queue is emptied once, its warm-up takes batches too, and one is held when the last step ends."""
+    plan = layout(spec_of(30, 2, 2, device="emulated:20ms"))
+    assert plan.loader_batches == 1 + (5 + 5) + 16 + 16 + 1
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 8])
+@pytest.mark.parametrize("steps", [2, 3, 17, 30])
+def test_blocks_count_whole_turns_of_the_readers(workers: int, steps: int):
+    plan = layout(spec_of(steps, workers, 2))
+    assert plan.loader_steps % workers == 0 and 2 * plan.loader_steps >= steps
 
 
 @pytest.mark.parametrize(("workers", "prefetch", "steps"), [(2, 2, 24), (4, 2, 48), (0, 2, 6), (1, 1, 6)])

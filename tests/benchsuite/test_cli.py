@@ -31,10 +31,17 @@ VERBS = [
     "results",
     "results show",
     "results query",
+    "results profile",
+    "results darshan",
+    "results export",
     "data",
     "data generate",
     "data convert",
     "data verify",
+    "data stage",
+    "probe",
+    "probe storage",
+    "probe checkpoint",
 ]
 SWEEP: dict[str, Any] = {
     "base": {"workload": "resnet50", "variant": "tiny", "batch_size": 4, "data": {"source": "synthetic"}},
@@ -89,7 +96,7 @@ class TestHelp:
         assert all(len(words) > 1 for words in options), "every option is explained"
 
     def test_the_verbs_are_those_tested_here(self, run_cli: Run):
-        for parent in ("", "data", "results"):
+        for parent in ("", "data", "probe", "results"):
             _, out, _ = run_cli(*parent.split(), "--help")
             listed = {line.split()[0] for line in out.split("Commands:")[1].splitlines() if line.strip()}
             assert {f"{parent} {name}".strip() for name in listed if name.isalpha()} <= set(VERBS)

@@ -8,6 +8,7 @@ import pytest
 
 from storage.format import read_manifest
 from storage.shards import shards
+from storage.verify import verify_dataset
 from tests.benchsuite.test_cli import Run, error_line, in_folder
 
 __all__ = ["in_folder"]
@@ -114,3 +115,39 @@ class TestKinds:
         stored = np.fromfile(tmp_path / "set" / "tokens.bin", np.uint16)
         assert bytes(stored.astype(np.uint8)) == text.read_bytes()[: 5 * 128 + 1]
         assert f"the last {(21 * 32) % 128} tokens fill no sequence" in err
+
+
+class TestStage:
+    def test_a_copy_is_made_found_and_removed(self, dataset_root: Path, tmp_path: Path, run_cli: Run) -> None:
+        source = dataset_root / "webdataset"
+        manifest = read_manifest(source)
+        copy = tmp_path / f"resnet50-webdataset-{manifest.dataset_id[:12]}"
+        code, out, _ = run_cli("data", "stage", source, "--to", tmp_path)
+        assert code == 0
+        size = f"{int(manifest.created['num_bytes'] or 0) / 1e9:.3f} GB"
+        assert out.startswith(f"{copy}: {manifest.created['num_files']} files, {size}, every digest verified\n")
+        assert "GB/s" in out and "page cache: source left as found; copy 100%, clean" in out
+        verify_dataset(copy)
+        code, out, _ = run_cli("data", "stage", source, "--to", tmp_path, "--format", "json")
+        again = json.loads(out)
+        assert code == 0 and again["reused"] and again["folder"] == str(copy)
+        assert (again["copied_bytes"], again["seconds"], again["bytes_per_s"]) == (0, None, None)
+        assert run_cli("data", "stage", source, "--to", tmp_path, "--remove")[:2] == (0, f"{copy}: removed\n")
+        assert list(tmp_path.iterdir()) == []
+        assert "nothing there to remove" in run_cli("data", "stage", source, "--to", tmp_path, "--remove")[1]
+
+    def test_json_says_what_it_took(self, dataset_root: Path, tmp_path: Path, run_cli: Run) -> None:
+        found = json.loads(run_cli("data", "stage", dataset_root / "lmdb", "--to", tmp_path, "--format", "json")[1])
+        assert found["verified"] and not found["reused"]
+        assert found["copied_bytes"] == found["num_bytes"] > 0
+        assert found["bytes_per_s"] == found["copied_bytes"] / found["seconds"]
+        # a copy can be removed by its own name, too
+        assert run_cli("data", "stage", found["folder"], "--remove")[0] == 0
+        assert list(tmp_path.iterdir()) == []
+
+    def test_mistakes_are_one_line(self, dataset_root: Path, tmp_path: Path, run_cli: Run) -> None:
+        code, out, err = run_cli("data", "stage", tmp_path)
+        assert (code, out) == (2, "") and err.startswith("error: ") and "not a dataset" in err
+        (tmp_path / "file").touch()
+        code, out, err = run_cli("data", "stage", dataset_root / "files", "--to", tmp_path / "file")
+        assert (code, out) == (2, "") and err.splitlines()[-1].startswith("error: ") and "file" in err

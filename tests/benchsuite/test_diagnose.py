@@ -1,5 +1,6 @@
 """The verdict, from figures."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -80,11 +81,10 @@ def test_no_verdict_without_steps(missing: dict[str, Any]):
 
 def test_without_a_pipeline_it_is_computation_or_communication():
     alone = {"au": None, "step_s_mean": 0.1, "load_s": 0.0}
-    assert verdict(alone) == ("compute", "input in memory; load is 0% of the step, exposed exchange 0%")
-    assert verdict({**alone, "exchange_min_s": 0.03}) == (
-        "communication",
-        "input in memory; exposed exchange is 30% of the step, stragglers aside",
-    )
+    assert verdict(alone) == ("compute", "input in memory; load is 0% of the step, exposed exchange 0%", None)
+    found = verdict({**alone, "exchange_min_s": 0.03})
+    assert found is not None and found.bottleneck == "communication"
+    assert found.evidence == "input in memory; exposed exchange is 30% of the step, stragglers aside"
 
 
 def test_bytes_that_came_from_memory_do_not_blame_the_storage():
@@ -93,7 +93,8 @@ def test_bytes_that_came_from_memory_do_not_blame_the_storage():
 
 
 def test_figures_that_nobody_measured_are_no_crash():
-    assert name(cpu_contention_fraction=None, read_s_per_sample=None, decode_s_per_sample=None) == "client"
+    unknown = {"cpu_contention_fraction": None, "read_s_per_sample": None, "decode_s_per_sample": None}
+    assert name(**unknown) == "mixed", "a loader that does not tell reading from decoding"
 
 
 def test_readers_that_take_cores_from_the_computation_are_the_client():
@@ -127,3 +128,88 @@ def test_a_pipelines_bubble_is_communication():
     found = verdict(KEEPS_UP | {"bubble_s": 0.03})
     assert found is not None and found[0] == "communication"
     assert "waiting for other stages of the pipeline is 30% of the step" in found[1]
+
+
+def test_waiting_for_one_slow_rank_is_not_the_network():
+    """Rank 1 computes twice as long; rank 0 waits for it in every exchange."""
+    quick, slow = {**CEILING, "exchange": 0.041}, {**CEILING, "forward": 0.05, "exchange": 0.001}
+    ranks = [made_result(rank, [made_block("plain", 0.0, step)]) for rank, step in enumerate((quick, slow))]
+    found = figures(made_spec(world_size=2, parallelism="ddp", data={"source": "memory"}), ranks)
+    assert (found["slowest_rank"], found["imbalance_s"]) == (1, pytest.approx(0.04))
+    judged = verdict(found)
+    assert judged is not None and judged.bottleneck == "compute"
+    assert "wait 49% of the step for rank 1" in judged.evidence and judged.remedy is not None
+
+
+def test_storage_that_has_no_more_to_give():
+    slow = {"read_s_per_sample": 0.005, "decode_s_per_sample": 0.005, "io_bytes_per_s": 90e6}
+    found = verdict(HELD | slow | {"storage_ceiling_bytes_per_s": 100e6})
+    assert found is not None and found.bottleneck == "storage"
+    assert "90% of that is read" in found.evidence and "staging" in str(found.remedy)
+
+
+@pytest.mark.parametrize(
+    ("about", "ceiling", "words"),
+    [
+        ({"format": "files"}, 450e6, "5.0 x as much there: more workers or a longer queue, or a format of shards"),
+        ({"format": "hdf5"}, 450e6, "5.0 x as much there: more workers or a longer queue"),
+        ({"format": "hdf5"}, None, "more workers, staging to a local disk, or faster storage"),
+    ],
+)
+def test_what_helps_slow_reads(about: dict[str, Any], ceiling: float | None, words: str):
+    found = verdict(HELD | {"io_bytes_per_s": 90e6, "storage_ceiling_bytes_per_s": ceiling}, about)
+    assert found is not None and found.remedy is not None
+    assert found.bottleneck == "storage" and found.remedy.endswith(words)
+
+
+@pytest.mark.parametrize(
+    ("cores", "words"), [(64, "more workers: 2 ranks x 1 leave some of 64 cores idle"), (2, "cost less to decode")]
+)
+def test_what_helps_slow_decoding_depends_on_the_cores(cores: int, words: str):
+    about = {"ranks": 2, "num_workers": 1, "cores": cores}
+    found = verdict(HELD | {"read_s_per_sample": 0.001, "decode_s_per_sample": 0.009}, about)
+    assert found is not None and words in str(found.remedy)
+
+
+def test_the_loader_alone_is_part_of_the_evidence():
+    found = verdict(HELD | {"loader_only_samples_per_s": 100.0, "samples_per_s": 90.0})
+    assert found is not None
+    assert "the loader alone gives 100 samples/s, the model could take 180" in found.evidence
+
+
+def test_nothing_holds_back_an_emulated_device_that_is_fed():
+    found = verdict(KEEPS_UP, {"emulated": True})
+    assert found is not None and found.bottleneck == "none"
+
+
+def test_ranks_in_step_wait_for_the_hungriest_of_each_step():
+    """Rank 0 waits in even steps, rank 1 in odd ones: on average half as long each, and yet every step is late."""
+    ranks = []
+    for rank in range(2):
+        blocks = []
+        for n, kind in enumerate(("ceiling", "loader", "ceiling", "loader", "ceiling")):
+            block = made_block(
+                kind, 10.0 * n, {**CEILING, "load": 0.0, "exchange": 0.0}, read_s=0.1 * (kind == "loader")
+            )
+            if kind == "loader":
+                waits = [0.08 if step % 2 == rank else 0.0 for step in range(4)]
+                parts = {**block.parts, "load": waits, "exchange": [0.08 - wait for wait in waits]}
+                block = replace(block, parts=parts, end_s=block.start_s + 4 * 0.12)
+            blocks.append(block)
+        ranks.append(made_result(rank, blocks))
+    found = figures(made_spec(world_size=2, parallelism="ddp"), ranks)
+    assert found["input_stall_fraction"] == pytest.approx(0.08 / 0.12)
+    judged = verdict(found)
+    assert judged is not None and judged.bottleneck == "storage"
+
+
+def test_warm_bytes_without_counters_do_not_blame_the_storage():
+    """Lustre tells processes nothing of their reads; residency does."""
+    warm = {"cache_resident_before": 1.0, "io_bytes_per_s": 5e9, "storage_ceiling_bytes_per_s": 1e9}
+    found = verdict(HELD | warm, {"cache": "warm"})
+    assert found is not None and found.bottleneck == "client" and "came from memory" in found.evidence
+
+
+def test_an_emulated_device_has_no_cores_to_be_taken():
+    found = verdict(HELD | {"input_stall_fraction": 0.1, "load_s": 0.008}, {"emulated": True})
+    assert found is not None and found.bottleneck == "storage"

@@ -110,15 +110,15 @@ class TestSkipping:
         assert "96 samples < 98 readers" in reasons(found)[0]
 
     def test_cold_with_too_few_samples(self, dataset_root: Path):
-        """Two readers share 96 samples: 48 each. Steps of 4 samples: 1 + 2 x (5 + steps / 2) + 4 batches, half each."""
+        """Two readers share 96 samples. Steps of 4: 1 + 2 x (5 + steps / 2) + 4 batches, in whole turns of both."""
         found = plan(storage_base(dataset_root), grid={"measure.steps": [8, 10]})
         assert [point.spec.measure.steps for point in found.points] == [8]
         spec = found.points[0].spec
         assert (layout(spec).loader_batches, reader_samples(spec)) == (1 + 2 * (5 + 4), (12, 48))
         skipped = found.skipped[0].point.spec
-        assert (layout(skipped).loader_batches, reader_samples(skipped)) == (1 + 2 * (5 + 5), (13, 52))
+        assert (layout(skipped).loader_batches, reader_samples(skipped)) == (1 + 2 * (5 + 6), (14, 56))
         (reason,) = reasons(found)
-        assert "each of 2 readers takes 13 batches x 4 = 52 samples" in reason
+        assert "each of 2 readers takes 14 batches x 4 = 56 samples" in reason
         assert "share of the dataset is 48" in reason
 
     def test_cold_counts_whole_shards(self, dataset_root: Path):

@@ -13,11 +13,11 @@ from benchsuite.metrics import (
     part_means,
     slowest_rank,
     step_figures,
-    storage_figures,
     utilization,
     windows,
 )
 from benchsuite.ranks import Block, RankResult
+from benchsuite.reconcile import storage_figures
 from benchsuite.spec import TrialSpec
 from results.record import Figures
 from tests.benchsuite.made import CEILING, LOADER, made_block, made_result, made_spec
@@ -139,9 +139,18 @@ def test_the_rank_whose_queue_lost_most_sets_the_pace():
     assert [(window.consumed, window.sustained) for window in found] == [(32, 16), (32, 16)]
 
 
+@pytest.mark.parametrize(("needed_s", "sustained"), [(0.8, 32), (1.6, 16), (0.4, 44)])
+def test_readers_that_tell_what_they_need_are_not_counted(needed_s: float, sustained: int):
+    """Two that took 0.8 s for 40 samples give 100 a second, 32 in 320 ms, whatever they finished in those."""
+    paced = {"readers": 2, "paced_samples": 40, "paced_s": needed_s, "consumed_samples": 44}
+    (window, _) = windows([with_loader(produced_samples=3, **paced)], "loader")
+    assert window.seconds == pytest.approx(0.32)
+    assert window.sustained == pytest.approx(sustained)
+
+
 def test_sustained_samples_are_not_rounded_down():
     (window, _) = windows([with_loader(consumed_samples=44, produced_samples=30)], "loader")
-    assert window.sustained == 30
+    assert window.sustained == pytest.approx(30)
 
 
 def test_input_stall_and_contention_are_shares_of_the_step():
@@ -313,9 +322,9 @@ def unsteady(spec: TrialSpec, result: RankResult) -> list[str]:
 
 
 def test_not_steady_with_too_few_turns_of_the_queue():
-    spec = made_spec(data={"num_workers": 2, "prefetch_factor": 2}, measure={"steps": 22})
+    spec = made_spec(data={"num_workers": 2, "prefetch_factor": 2}, measure={"steps": 18})
     (why,) = unsteady(spec, made_result())
-    assert "11 steps" in why and "queue of 4 batches" in why and "measure.steps 24" in why
+    assert "10 steps" in why and "queue of 4 batches" in why and "measure.steps 24" in why
     assert (
         unsteady(made_spec(data={"num_workers": 2, "prefetch_factor": 2}, measure={"steps": 24}), made_result()) == []
     )

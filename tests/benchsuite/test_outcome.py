@@ -165,7 +165,7 @@ def test_measured_has_verdict_and_caveats():
     assert record.figures.bottleneck == "client"
     assert record.figures.bottleneck_evidence is not None and "AU 0.50" in record.figures.bottleneck_evidence
     assert record.caveats == ["not_cold"]
-    assert record.caveat_details == ["not_cold: 50% of the dataset stayed in the page cache"]
+    assert record.caveat_details == ["not_cold: 50% of the trial's files stayed in the page cache"]
 
 
 def test_measured_doubts_a_cache_it_cannot_see():

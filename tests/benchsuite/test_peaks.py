@@ -33,3 +33,7 @@ def test_no_name_hides_a_longer_one() -> None:
     names = list(PEAKS)
     for number, name in enumerate(names):
         assert not any(later.startswith(f"{name} ") for later in names[number + 1 :]), name
+
+
+def test_a_part_of_a_device_has_no_known_peak() -> None:
+    assert peak_flops("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "bf16") is None

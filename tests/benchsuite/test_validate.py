@@ -1,13 +1,18 @@
 """`trial --validate` and `--check-loss`: what a user is told without, and with, a few steps."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+import workloads
 from benchsuite.cli import run_command
+from benchsuite.inprocess import plan_trial, run_forked
+from benchsuite.spec import parse_trial
+from workloads.parallel.dry import dry_account
 
 Said = tuple[int, str, str]
 
@@ -54,10 +59,63 @@ def test_what_is_illegal_says_why(trial: Any) -> None:
     assert (code, json.loads(out)["reason"]) == (2, "heads 8 is not a multiple of tp 3")
 
 
-def test_a_pipeline_is_mapped_and_not_counted(trial: Any) -> None:
+def test_a_pipeline_is_mapped_and_counted(trial: Any) -> None:
     code, out, _ = trial("--validate", "-o", "parallelism={pp: 2, tp: 2, dp: 2}")
     assert code == 0
-    assert "node 0: tp0 dp0 pp0 | tp1 dp0 pp0 | tp0 dp1 pp0" in out and "not counted: pp 2" in out
+    assert "node 0: tp0 dp0 pp0 | tp1 dp0 pp0 | tp0 dp1 pp0" in out
+    assert re.search(r"stage [01] of 2 holds the most", out) and "send" in out
+
+
+def test_what_cannot_be_counted_says_why(trial: Any) -> None:
+    code, out, _ = trial("--validate", "-o", "parallelism=ddp", "-o", "world_size=2", "-o", "comm_hook=powersgd")
+    assert code == 0 and "not counted: comm_hook powersgd" in out
+
+
+REAL: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("nano", {"parallelism": "zero1", "optimizer": "adamw"}),
+    ("nano", {"parallelism": "ddp", "comm_hook": "bf16"}),
+    ("nano", {"parallelism": "ddp", "optimizer": "adafactor"}),
+    ("nano", {"parallelism": {"tp": 2, "loss_parallel": True}}),
+    ("nano", {"parallelism": "fsdp"}),
+    ("nano", {"parallelism": {"pp": 2, "schedule": "1f1b", "microbatches": 4}}),
+    ("nano", {"parallelism": {"pp": 2, "schedule": "gpipe", "microbatches": 2}}),
+    ("nano", {"parallelism": {"pp": 2, "schedule": "interleaved", "microbatches": 4}, "optimizer": "adamw"}),
+    ("nano", {"parallelism": {"pp": 2, "schedule": "zero_bubble", "microbatches": 4}}),
+)
+
+
+@pytest.mark.parametrize(("variant", "changes"), REAL, ids=lambda value: str(value))
+def test_counts_are_those_of_a_real_step(variant: str, changes: dict[str, Any]) -> None:
+    """Of experts only about: real tokens do not spread evenly."""
+    spec = parse_trial(
+        {
+            "workload": "gpt_neox",
+            "variant": variant,
+            "device": "cpu",
+            "batch_size": 4,
+            "world_size": 2,
+            "optimizer": "sgd",
+            "data": {"source": "synthetic"},
+            "measure": {"steps": 3, "warmup_steps": 2, "repeats": 1},
+            **changes,
+        }
+    )
+    record = run_forked(plan_trial(spec))
+    assert record.status == "ok", record.reason
+    workload = workloads.load(workloads.WORKLOADS, "gpt_neox")
+    shape = workload.variants[variant]
+    dry = [dry_account(workload, shape, spec.layout, spec, spec.rank_batch, rank) for rank in range(2)]
+    real, tokens = record.figures, 0.3 if variant == "nano_moe" else 0.01
+    assert real.weights_bytes == max(account.weights_bytes for account in dry)
+    assert real.gradients_bytes == max(account.gradients_bytes for account in dry)
+    assert real.optimizer_bytes == pytest.approx(max(account.optimizer_bytes for account in dry), rel=0.01, abs=1024)
+    assert real.wire_bytes_per_step == pytest.approx(max(account.wire_bytes for account in dry), rel=tokens)
+    assert real.activations_bytes == pytest.approx(max(account.activations_bytes for account in dry), rel=0.1)
+
+
+def test_float16_is_counted_too(trial: Any) -> None:
+    code, out, _ = trial("--validate", "-o", "parallelism=ddp", "-o", "world_size=2", "-o", "precision=fp16")
+    assert code == 0 and "a rank holds" in out
 
 
 def test_check_loss_trains_and_compares(trial: Any) -> None:

@@ -63,7 +63,7 @@ class Bench:
         for segment in sorted((self.store / "segments").glob("*.jsonl")):
             if not segment.name.endswith(".samples.jsonl"):
                 found += [json.loads(line) for line in segment.read_text().splitlines()]
-        return found
+        return [record for record in found if record["kind"] == "trial"]
 
     def leftovers(self) -> list[Path]:
         """What is left in the temporary folder, torch's own cache aside."""

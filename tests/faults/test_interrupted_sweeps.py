@@ -22,7 +22,7 @@ def sweep_of(root: Path) -> dict[str, object]:
             "world_size": 2,
             "batch_size": 2,
             "device": "cpu",
-            "measure": {"steps": 12, "warmup_steps": 2, "repeats": 2},
+            "measure": {"steps": 12, "warmup_steps": 2, "repeats": 2, "ceilings": False},
         },
         "grid": {"data.format": ["files", "webdataset"]},
     }

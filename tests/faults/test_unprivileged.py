@@ -59,7 +59,7 @@ def test_cold_is_evicted_but_not_certified(foreign_dataset: Path) -> None:
         "batch_size": 4,
         "device": "cpu",
         "threads_per_rank": 1,  # a forked child must not use its parent's thread pool
-        "measure": {"steps": 4, "warmup_steps": 1},
+        "measure": {"steps": 4, "warmup_steps": 1, "ceilings": False},
     }
     files = open_dataset(foreign_dataset / "files").data_files()
     pagecache.warm(files)
@@ -69,8 +69,8 @@ def test_cold_is_evicted_but_not_certified(foreign_dataset: Path) -> None:
     assert record.figures.cache_resident_before is None
     assert "cache_unverified" in record.caveats
     assert any("hides it from this user" in detail for detail in record.caveat_details)
-    fraction = pagecache.residency(files).fraction
-    assert fraction is not None and fraction < 0.9, "nothing was evicted"
+    read, delivered = record.figures.mount_read_bytes, record.figures.delivered_bytes
+    assert delivered is not None and (read is None or read > 0.5 * delivered), "nothing was evicted"
 
 
 def test_the_owner_is_certified(dataset_root: Path) -> None:

@@ -46,7 +46,7 @@ def test_every_axis(bench: Bench, dataset_root: Path) -> None:
         "batch_size": 1,
         "device": "cpu",
         "parallelism": "ddp",
-        "measure": {"steps": 4, "warmup_steps": 1, "repeats": 1},
+        "measure": {"steps": 4, "warmup_steps": 1, "repeats": 1, "ceilings": False},
     }
     include = [
         {"parallelism": "none", "precision": "bf16", "data.format": "webdataset", "data.cache": "cold"},
@@ -76,7 +76,8 @@ def test_every_axis(bench: Bench, dataset_root: Path) -> None:
 def test_every_format_with_every_loader(bench: Bench, dataset_root: Path) -> None:
     """The example sweep, made small."""
     small = ["variant=tiny", "batch_size=4", "precision=fp32", "data.num_workers=1", "data.cache=warm"]
-    steps = ["threads_per_rank=1", "measure.steps=8", "measure.warmup_steps=1", "measure.repeats=1"]
+    steps = [*(f"measure.{text}" for text in ("steps=8", "warmup_steps=1", "repeats=1", "ceilings=false"))]
+    steps.append("threads_per_rank=1")
     overrides = [word for text in [f"data.root={dataset_root}", *small, *steps] for word in ("-o", text)]
     code, _, err = bench.sweep(Path(benchsuite.__file__).parent / "sweeps" / "formats.yaml", *overrides)
     assert code == 0, err
@@ -129,7 +130,7 @@ def test_every_model_trains_from_its_data(bench: Bench, tmp_path: Path, workload
         "parallelism": "ddp",
         "world_size": 2,
         "batch_size": 2,
-        "measure": {"steps": 8, "warmup_steps": 1, "repeats": 1},
+        "measure": {"steps": 8, "warmup_steps": 1, "repeats": 1, "ceilings": False},
     }
     code, _, err = bench.sweep(bench.write({"name": workload, "base": base}))
     assert code == 0, err
@@ -145,7 +146,7 @@ def test_what_cannot_be_read_is_skipped_with_its_reason(bench: Bench, dataset_ro
         "variant": "tiny",
         "data": {"root": str(dataset_root)},
         "batch_size": 2,
-        "measure": {"steps": 4, "warmup_steps": 1, "repeats": 1},
+        "measure": {"steps": 4, "warmup_steps": 1, "repeats": 1, "ceilings": False},
     }
     code, out, err = bench.sweep(bench.write({"name": "x", "base": base, "grid": {"data.format": ["tokens"]}}))
     assert code == 4, err
@@ -175,7 +176,7 @@ SYNTHETIC = {
     "data": {"source": "synthetic"},
     "batch_size": 2,
     "device": "cpu",
-    "measure": {"steps": 4, "warmup_steps": 1, "repeats": 1},
+    "measure": {"steps": 4, "warmup_steps": 1, "repeats": 1, "ceilings": False},
 }
 
 

@@ -85,11 +85,18 @@ def test_nothing_to_measure_is_none(tmp_path: Path) -> None:
     assert residency([]) == Residency(None, 0, 0)
 
 
+def test_of_large_files_even_windows_are_measured(on_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("storage.pagecache.WINDOW_BYTES", 4 * PAGE)
+    path = make(on_disk / "file")
+    warm([path])
+    assert residency([path], max_bytes=PAGES // 4 * PAGE) == Residency(1.0, 1, 1, 0.25)
+
+
 def test_of_many_files_an_even_sample_is_measured(on_disk: Path) -> None:
     paths = [make(on_disk / f"{number:02d}", 1) for number in range(20)]
     warm(paths)
     evict(paths[10:])
-    assert residency(paths, max_files=10) == Residency(0.5, 20, 10)
+    assert residency(paths, max_files=10) == Residency(0.5, 20, 10, 0.5)
     assert residency(paths, max_files=7).num_measured <= 7
     assert residency(paths, max_files=20) == Residency(0.5, 20, 20)
 
@@ -135,7 +142,7 @@ def as_nobody(call: Callable[[], object]) -> str:
 
 def test_another_users_file_hides_its_residency(owned_by_root: Path) -> None:
     """mincore would answer 1.0 there, whatever is resident."""
-    assert as_nobody(lambda: residency([owned_by_root])) == repr(Residency(None, 1, 0))
+    assert as_nobody(lambda: residency([owned_by_root])) == repr(Residency(None, 1, 0, 0.0))
     assert residency([owned_by_root]).fraction == 1
 
 

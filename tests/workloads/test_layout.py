@@ -96,3 +96,11 @@ def test_the_map_of_two_nodes_of_eight() -> None:
 def test_degrees_of_one_are_left_out_of_the_map() -> None:
     assert rank_map(layout_of("ddp", 3), 2) == [["dp0", "dp1"], ["dp2"]]
     assert rank_map(layout_of("none", 1), 8) == [["all"]]
+
+
+@pytest.mark.parametrize(
+    ("mode", "ranks", "needed"),
+    [("none", 1, False), ("ddp", 1, True), (Parallelism(zero=3), 1, True), (Parallelism(), 1, False), ("tp", 2, True)],
+)
+def test_one_rank_forms_a_group_where_its_mode_shards(mode: str | Parallelism, ranks: int, needed: bool) -> None:
+    assert layout_of(mode, ranks).needs_group is needed

@@ -252,9 +252,9 @@ class TestQueue:
         assert counts.stored_bytes == dataset.index["bytes"][rows].sum()
         assert counts.read_s > 0 and counts.decode_s > 0
 
-    def test_storage_bytes_are_this_processs(self, made: Made) -> None:
+    def test_counters_are_this_processs(self, made: Made) -> None:
         with loaders(made["image", "files"]) as (loader,):
-            assert (loader.storage_bytes() is None) == (not os.access("/proc/self/io", os.R_OK))
+            assert (loader.io() is None) == (not os.access("/proc/self/io", os.R_OK))
 
     @pytest.mark.parametrize("kind", sorted(KINDS))
     def test_a_batch_stays_as_it_is_until_the_next_is_asked_for(self, made: Made, kind: str) -> None:

@@ -49,12 +49,12 @@ class TestStorageBytes:
 
         def fetched() -> int:
             with loader_of(dataset, num_workers=workers) as loader:
-                before = loader.storage_bytes() if not workers else 0
+                before = loader.io() if not workers else ProcessIO(0, 0)
                 while loader.counts().samples < NUM_SAMPLES + 2 * BATCH * max(1, workers):
                     next(loader)
-                after = loader.storage_bytes()
+                after = loader.io()
             assert before is not None and after is not None
-            return after - before
+            return after.storage_bytes - before.storage_bytes
 
         evict(dataset.data_files())
         assert 0.97 * size < fetched() < 1.1 * size
@@ -63,10 +63,10 @@ class TestStorageBytes:
 
     def test_are_unknown_as_soon_as_one_workers_are(self, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
         answers = iter([ProcessIO(1, 2), ProcessIO(1, 40), ProcessIO(1, 2), None])
-        monkeypatch.setattr("storage.loaders.torch.process_io", lambda pid: next(answers))
+        monkeypatch.setattr("storage.iostat.process_io", lambda pid: next(answers))
         with loader_of(made("files", "image", None, COUNT), num_workers=2) as loader:
-            assert loader.storage_bytes() == 42
-            assert loader.storage_bytes() is None
+            assert loader.io() == ProcessIO(2, 42)
+            assert loader.io() is None
 
 
 class TestWorkers:

@@ -1,0 +1,72 @@
+"""Bytes of processes against bytes of the mount: figures, and disagreement that is said."""
+
+from dataclasses import replace
+
+import pytest
+
+from benchsuite.ranks import RankResult, Reads
+from benchsuite.reconcile import mount_caveats, reads_figures
+from tests.benchsuite.made import made_result
+
+MB = 1_000_000
+
+
+def ranks(*storage: int | None, mount: int | None, from_storage: bool = True) -> list[RankResult]:
+    """Ranks whose processes were fetched so much, of which the first watches the mount."""
+    found = []
+    for rank, fetched in enumerate(storage):
+        watched = ("diskstats vda", mount, from_storage) if rank == 0 and mount is not None else (None, None, None)
+        found.append(replace(made_result(rank), reads=Reads(100 * MB, fetched, 200 * MB, *watched)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("storage", "mount"), [((100 * MB, 100 * MB), 205 * MB), ((100 * MB,), 104 * MB), ((0,), 3 * MB), ((3 * MB,), 0)]
+)
+def test_within_five_percent_or_noise_they_agree(storage: tuple[int, ...], mount: int) -> None:
+    assert mount_caveats(ranks(*storage, mount=mount), True) == []
+
+
+def test_a_foreign_reader_is_named_with_both_sides() -> None:
+    [(name, why)] = mount_caveats(ranks(100 * MB, 100 * MB, mount=300 * MB), True)
+    assert name == "counters_disagree"
+    assert why == "diskstats vda read 300.0 MB, ranks and workers 200.0 MB: others read beside this trial"
+
+
+def test_processes_that_count_more_than_the_device_gave() -> None:
+    [(_, why)] = mount_caveats(ranks(100 * MB, mount=50 * MB), True)
+    assert why.endswith("the processes' counters hold more than was read")
+
+
+@pytest.mark.parametrize(
+    ("storage", "mount", "from_storage", "counted"),
+    [
+        ((100 * MB, None), 300 * MB, True, True),  # one rank's counters are hidden
+        ((100 * MB,), None, True, True),  # no counter of the mount
+        ((100 * MB,), 300 * MB, False, True),  # Lustre counts what was asked for
+        ((0,), 300 * MB, True, False),  # the file system tells processes nothing
+    ],
+)
+def test_what_cannot_be_compared_is_not(
+    storage: tuple[int | None, ...], mount: int | None, from_storage: bool, counted: bool
+) -> None:
+    assert mount_caveats(ranks(*storage, mount=mount, from_storage=from_storage), counted) == []
+
+
+def test_the_mount_stands_in_where_processes_are_told_nothing() -> None:
+    found = reads_figures(ranks(0, mount=150 * MB), reads_counted=False)
+    assert found["cache_hit_fraction"] == pytest.approx(0.25)
+    delivered_per_s = 2 * 16_000 / (2 * 4 * 0.08)
+    assert found["storage_bytes_per_s"] == pytest.approx(0.75 * delivered_per_s)
+    assert (found["mount_read_bytes"], found["delivered_bytes"]) == (150 * MB, 200 * MB)
+    assert found["mount_counter"] == "diskstats vda"
+
+
+def test_totals_are_of_all_ranks_and_null_where_one_is_unknown() -> None:
+    found = reads_figures(ranks(30 * MB, 40 * MB, mount=71 * MB), reads_counted=True)
+    assert (found["process_storage_bytes"], found["read_call_bytes"]) == (70 * MB, 200 * MB)
+    assert reads_figures(ranks(30 * MB, None, mount=71 * MB), reads_counted=True)["process_storage_bytes"] is None
+
+
+def test_without_a_pipeline_there_is_nothing_to_reconcile() -> None:
+    assert reads_figures([made_result(0)], True) == {}

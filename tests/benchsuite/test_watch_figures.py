@@ -1,0 +1,206 @@
+"""Figures, verdicts and words of watched loops from made-up ones; ranks that tell each other; samples in a batch."""
+
+import json
+import re
+from collections import UserDict
+from dataclasses import asdict
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.distributed import HashStore
+
+from benchsuite.watched import ranks as ranks_module
+from benchsuite.watched.figures import RankLoop, Told, caveats, figures, lines
+from benchsuite.watched.ranks import Ranks
+from benchsuite.watched.rows import RowCounter
+
+TOLD = Told("mine", cores=8)
+
+
+def made_loop(rank: int = 0, steps: int = 100, **changes: Any) -> RankLoop:
+    """Steps of 100 ms, of which 50 are waited for input from two workers that rest."""
+    fields: dict[str, Any] = {
+        "device": "cpu",
+        "num_steps": steps,
+        "num_uncounted": 5,
+        "num_passes": 1,
+        "samples": 16 * steps,
+        "parts_s": {"load": 0.05 * steps, "other": 0.05 * steps},
+        "step_s": (0.1, 0.11, 0.12),
+        "wall_s": 0.1 * steps,
+        "run_queue_s": 0.0,
+        "read_call_bytes": 10**6 * steps,
+        "storage_bytes": 5 * 10**5 * steps,
+        "num_readers": 2,
+        "reader_busy_fraction": 0.1,
+        "first_batch_s": 0.3,
+    }
+    return RankLoop(rank, **(fields | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "bottleneck", "evidence", "remedy"),
+    [
+        ({}, "storage", "2 worker processes are busy for 10%", "more than 2 workers: 8 cores are there"),
+        (
+            {"num_readers": 8},
+            "storage",
+            "they wait for reads",
+            "data staged to a faster folder, or in fewer and larger",
+        ),
+        ({"reader_busy_fraction": 0.9}, "client", "busy for 90% of the time: decoding", "more than 2 workers"),
+        ({"reader_busy_fraction": 0.9, "num_readers": 9}, "client", "9 worker", "cheaper decoding.* more cores than 8"),
+        ({"reader_busy_fraction": 0.5}, "mixed", "busy for 50%", "more than 2 workers"),
+        ({"reader_busy_fraction": None}, "mixed", "cannot be seen here", "more than 2 workers"),
+        ({"reader_busy_fraction": 1.0, "num_readers": 0}, "client", "in this process, is busy for 100%", "num_workers"),
+        ({"refill_s": 2.5}, "storage", "50% of that wait is for the first batch of a pass", "persistent_workers=True"),
+        ({"parts_s": {"load": 0.1, "other": 9.9}}, "compute", "1% of the step waits for input", None),
+        ({"parts_s": {"load": 0.1, "other": 5.0, "exchange": 4.9}}, "communication", "exchange is 49%", None),
+        ({"parts_s": {"load": 0.1, "other": 5.0, "bubble": 4.9}}, "communication", "other stages .* 49%", None),
+        (
+            {"parts_s": {"load": 0.1, "other": 9.9}, "ceiling_steps": 32, "ceiling_s": 2.2}
+            | {"between_steps": 96, "between_s": 9.6, "run_queue_s": 2.5},
+            "client",
+            "AU 0.69; 1% .* 25% for a core; readers take cores",
+            "fewer readers, or more cores",
+        ),
+    ],
+)
+def test_verdicts(changes: dict[str, Any], bottleneck: str, evidence: str, remedy: str | None):
+    found = figures([made_loop(**changes)], TOLD)
+    assert found["bottleneck"] == bottleneck
+    assert re.search(evidence, found["bottleneck_evidence"]), found["bottleneck_evidence"]
+    if remedy is None:
+        assert found["bottleneck_remedy"] is None
+    else:
+        assert re.search(remedy, found["bottleneck_remedy"]), found["bottleneck_remedy"]
+
+
+def test_the_slowest_rank_counts():
+    slow = {"parts_s": {"load": 2.0, "other": 18.0}, "step_s": (0.2, 0.3, 0.4), "peak_memory_bytes": 9}
+    found = figures([made_loop(), made_loop(1, **slow)], TOLD)
+    assert (found["step_s_mean"], found["step_s_p95"], found["other_s"]) == (0.2, 0.3, 0.18)
+    assert found["input_stall_fraction"] == 0.5  # of the hungriest
+    assert found["samples_per_s"] == 2 * 1600 / 20.0
+    assert found["world_size"] == 2 and found["peak_memory_bytes"] == 9
+
+
+def test_bytes_are_told_as_far_as_they_were_counted():
+    def bytes_of(counted: bool | None, **changes: Any) -> tuple[Any, Any, Any]:
+        found = figures([made_loop(**changes), made_loop(1, **changes)], Told("mine", reads_counted=counted))
+        return found["read_call_bytes_per_s"], found["storage_bytes_per_s"], found["cache_hit_fraction"]
+
+    assert bytes_of(True) == (2e7, 1e7, 0.5)
+    assert bytes_of(None) == (2e7, 1e7, None)
+    assert bytes_of(False) == (2e7, None, None)
+    assert bytes_of(True, storage_bytes=0) == (2e7, 0.0, 1.0)
+    assert bytes_of(None, storage_bytes=0) == (2e7, None, None)
+    assert bytes_of(True, storage_bytes=None) == (2e7, None, None)
+    assert bytes_of(True, read_call_bytes=None) == (None, 1e7, None)
+
+
+def test_what_is_unknown_stays_unknown():
+    found = figures([made_loop(samples=None, run_queue_s=None, own_s_per_step=None, first_batch_s=None)], TOLD)
+    names = ("samples_per_s", "cpu_contention_fraction", "overhead_fraction", "first_batch_s", "peak_memory_bytes")
+    assert {found[name] for name in names} == {None}
+    assert "10.0 steps/s" in "\n".join(lines([made_loop(samples=None)], TOLD, found))
+
+
+def test_caveats_have_their_arithmetic():
+    told = Told("mine", ranks_missing=(2, 3), cut_short_by="KeyboardInterrupt")
+    assert caveats([made_loop(queue_batches=40)], told) == [
+        ("not_steady", "100 counted steps cover the loader's queue of 40 batches less than 3 times"),
+        ("ranks_missing", "ranks 2, 3 did not report; the figures are those of the others"),
+        ("cut_short", "the loop ended by KeyboardInterrupt"),
+    ]
+    assert caveats([made_loop()], TOLD) == []
+
+
+def test_what_is_printed():
+    loop = made_loop(parts_s={"load": 5.0, "forward": 2.0, "backward": 2.999, "other": 0.001}, own_s_per_step=1e-5)
+    said = lines([loop], Told("mine", num_replayed=40, cores=8), figures([loop], TOLD))
+    assert said[0] == "mine · 100 steps counted, 5 before · cpu"
+    assert said[1].startswith("-> Held back by storage: 50% of the step waits for input, 0% for a core; its 2 worker")
+    assert [line.split() for line in said if line.startswith(" ") and "%" in line] == [
+        ["load", "50.0", "50%"],
+        ["forward", "20.0", "20%"],
+        ["backward", "30.0", "30%"],
+        ["step", "100.0", "100%", "p50", "100.0", "·", "p95", "110.0", "·", "p99", "120.0"],
+    ]
+    assert "160 samples/s · 10.0 MB/s asked for in read calls · 5.0 MB/s from storage" in said
+    assert "utilization 0.50 = 1 - share of the step that waits for input; not AU, which needs ceiling='replay'" in said
+    assert "watching took 0.010% of the step, by calibration" in said
+    assert said[-1] == "40 steps were trained on batches seen before"
+
+
+def test_a_ranks_loop_survives_json():
+    loop = made_loop(3, own_s_per_step=1e-6)
+    assert RankLoop.from_json(json.dumps(asdict(loop))) == loop
+
+
+def of_group(monkeypatch: pytest.MonkeyPatch, store: Any, rank: int, world_size: int = 3) -> Ranks:
+    """This rank's view of a group."""
+    dist = SimpleNamespace(
+        is_available=lambda: True,
+        is_initialized=lambda: True,
+        get_rank=lambda: rank,
+        get_world_size=lambda: world_size,
+        distributed_c10d=SimpleNamespace(_get_default_store=lambda: store),
+    )
+    monkeypatch.setattr(ranks_module.sys, "modules", {**ranks_module.sys.modules, "torch.distributed": dist})
+    made = Ranks()
+    made.meet("mine")
+    monkeypatch.undo()
+    return made
+
+
+def test_rank_0_hears_those_that_watch(monkeypatch: pytest.MonkeyPatch):
+    store = HashStore()
+    first, second = (of_group(monkeypatch, store, rank) for rank in (0, 1))
+    mine = made_loop(1)
+    assert second.gathered(mine, wait=True) == (None, ())
+    assert first.gathered(made_loop(0), wait=True) == ([made_loop(0), mine], (2,))  # rank 2 does not watch
+
+
+def test_rank_0_waits_no_longer_than_it_may(monkeypatch: pytest.MonkeyPatch):
+    store = HashStore()
+    first, _second = (of_group(monkeypatch, store, rank) for rank in (0, 1))
+    monkeypatch.setattr(ranks_module, "WAIT_S", 0.1)
+    assert first.gathered(made_loop(0), wait=True) == ([made_loop(0)], (1, 2))
+    assert first.gathered(made_loop(0), wait=False) == ([made_loop(0)], (1, 2))
+
+
+def test_a_group_without_a_store_leaves_rank_0_alone(monkeypatch: pytest.MonkeyPatch):
+    assert of_group(monkeypatch, None, 0).gathered(made_loop(0), wait=True) == ([made_loop(0)], (1, 2))
+    assert of_group(monkeypatch, None, 1).gathered(made_loop(1), wait=True) == (None, ())
+
+
+@pytest.mark.parametrize(
+    ("batch", "rows"),
+    [
+        (torch.zeros(7, 3), 7),
+        (np.zeros((7, 3)), 7),
+        ([torch.zeros(7, 3), torch.zeros(7)], 7),
+        (({"ids": torch.zeros(7, 3)}, None), 7),
+        (UserDict(label="x", pixels=torch.zeros(7)), 7),
+        ({"name": ["a"] * 7, "image": np.zeros((7, 2))}, 7),
+        (torch.tensor(1.0), None),
+        (["a", "b"], None),
+        (3, None),
+    ],
+)
+def test_samples_in_a_batch(batch: Any, rows: int | None):
+    assert RowCounter([], None)(batch) == rows
+
+
+def test_samples_follow_the_batches_and_what_was_given():
+    counter = RowCounter(SimpleNamespace(batch_size=4), None)
+    assert [counter(torch.zeros(rows, 2)) for rows in (4, 4, 3)] == [4, 4, 3]
+    assert RowCounter([], 9)(torch.zeros(4)) == 9
+    listed = RowCounter(SimpleNamespace(batch_size=4), None)
+    assert listed(([torch.zeros(3, 8, 8)] * 4, [0] * 4)) == 4
+    small = RowCounter(SimpleNamespace(batch_size=32), None)
+    assert small((torch.zeros(7, 3), torch.zeros(7))) == 7

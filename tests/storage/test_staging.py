@@ -1,0 +1,589 @@
+"""Copies on a node-local disk: whole and checked or not there, made once per node, on where they were interrupted."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage import FORMATS, copying, load, pagecache, staging
+from storage.convert import in_order
+from storage.format import Dataset, DatasetError, Lane, is_dataset, open_dataset
+from storage.lazily import Fetch, open_lazily
+from storage.sample import Recycled, fresh
+from storage.staging import MARK, making_folder, node_local_folder, stage, unstage
+from storage.verify import same_samples, verify_dataset
+from tests.storage.conftest import Made
+from tests.storage.samples import STORED, digests, facts, file_system, flip, some_samples
+
+COUNT = 26
+ONE_PER_FORMAT = sorted(dict(reversed(STORED)).items())
+STAGE = """if True:
+    import sys, time
+    from pathlib import Path
+    from storage import copying, staging
+
+    write = copying.os.pwrite
+    slow_s = float(sys.argv[3])
+
+    class Slow:
+        def __getattr__(self, name):
+            return getattr(real, name)
+
+        def pwrite(self, *arguments):
+            time.sleep(slow_s)
+            return write(*arguments)
+
+    real, copying.os = copying.os, Slow()
+    print("go", flush=True)
+    staged = staging.stage(Path(sys.argv[1]), Path(sys.argv[2]), threads=2)
+    print(staged.copied_bytes, staged.seconds, flush=True)
+"""
+
+
+class Process(subprocess.Popen[str]):
+    """A process that stages, slowly."""
+
+    def __init__(self, source: Path, target: Path, slow_s: float) -> None:
+        command = [sys.executable, "-c", STAGE, str(source), str(target), str(slow_s)]
+        super().__init__(command, stdout=subprocess.PIPE, text=True)
+        assert self.stdout.readline() == "go\n"
+
+
+@pytest.fixture
+def process() -> Iterator[Callable[..., Process]]:
+    started: list[Process] = []
+
+    def start(source: Path, target: Path, slow_s: float = 0.05) -> Process:
+        started.append(Process(source, target, slow_s))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.kill()
+        each.communicate()
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come"
+        time.sleep(0.005)
+
+
+def finished(making: Path) -> list[Path]:
+    """Files of a copy in the making that have their own names."""
+    with suppress(FileNotFoundError):
+        return sorted(path for path in making.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return []
+
+
+def inodes(paths: list[Path]) -> dict[str, int]:
+    return {path.name: path.stat().st_ino for path in paths}
+
+
+def hidden(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.name.startswith(".")]
+
+
+class TestWhole:
+    @pytest.mark.parametrize(("name", "kind"), STORED)
+    def test_a_copy_is_the_dataset(self, made: Made, tmp_path: Path, name: str, kind: str) -> None:
+        source = made(name, kind)
+        staged = stage(source.folder, tmp_path / "copy")
+        copy = verify_dataset(tmp_path / "copy")
+        same_samples(copy, source)
+        assert [facts(sample) for sample in in_order(copy)] == [facts(sample) for sample in in_order(source)]
+        assert copy.manifest == source.manifest
+        files = source.data_files()
+        assert (staged.num_files, staged.num_bytes) == (len(files), sum(path.stat().st_size for path in files))
+        assert staged.copied_bytes == staged.num_bytes
+        assert staged.seconds is not None and staged.seconds > 0
+        assert hidden(tmp_path) == []
+
+    def test_the_source_is_only_read(self, mine: Made, tmp_path: Path) -> None:
+        source = mine("webdataset", "image")
+        before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in source.folder.iterdir()}
+        stage(source.folder, tmp_path / "copy")
+        assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in source.folder.iterdir()} == before
+
+    def test_a_large_file_is_copied_in_parts_by_many(
+        self, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(copying, "CHUNK_BYTES", 8192)
+        monkeypatch.setattr(copying, "BUFFER_BYTES", 3000)
+        threads: set[int] = set()
+        copy = copying.SourceFile.copy
+
+        def noted(*arguments: Any) -> None:
+            threads.add(threading.get_ident())
+            time.sleep(0.001)
+            copy(*arguments)
+
+        monkeypatch.setattr(copying.SourceFile, "copy", noted)
+        source = made("hdf5", "volume")
+        stage(source.folder, tmp_path / "copy", threads=4)
+        assert (tmp_path / "copy" / "samples.h5").read_bytes() == (source.folder / "samples.h5").read_bytes()
+        assert len(threads) > 1
+
+    def test_progress_counts_every_byte(self, made: Made, tmp_path: Path) -> None:
+        seen: list[tuple[int, int]] = []
+        staged = stage(
+            made("lmdb", "image").folder, tmp_path / "copy", progress=lambda done, total: seen.append((done, total))
+        )
+        assert {total for _, total in seen} == {staged.num_bytes}
+        assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+        assert max(done for done, _ in seen) == staged.num_bytes
+
+    def test_a_whole_copy_is_used_again(self, made: Made, tmp_path: Path) -> None:
+        source = made("tfrecord", "image")
+        stage(source.folder, tmp_path / "copy")
+        before = inodes(finished(tmp_path / "copy"))
+        again = stage(source.folder, tmp_path / "copy")
+        assert (again.copied_bytes, again.seconds) == (0, None)
+        assert inodes(finished(tmp_path / "copy")) == before
+
+    def test_what_is_another_dataset_is_refused(self, made: Made, tmp_path: Path) -> None:
+        stage(made("webdataset", "image").folder, tmp_path / "copy")
+        with pytest.raises(DatasetError, match=r"holds another dataset \(id .*webdataset.*remove it first"):
+            stage(made("tfrecord", "image").folder, tmp_path / "copy")
+        verify_dataset(tmp_path / "copy")
+
+    def test_the_same_samples_stored_otherwise_are_another_dataset(self, made: Made, tmp_path: Path) -> None:
+        stage(made("webdataset", "image").folder, tmp_path / "copy")
+        with pytest.raises(DatasetError, match="holds another dataset"):
+            stage(made("webdataset", "image", {"shard_samples": 5}).folder, tmp_path / "copy")
+
+    def test_a_copy_that_lost_a_file_is_refused(self, made: Made, tmp_path: Path) -> None:
+        source = made("webdataset", "image")
+        stage(source.folder, tmp_path / "copy")
+        os.truncate(tmp_path / "copy" / "shard-000002.tar", 100)
+        with pytest.raises(DatasetError, match=r"shard-000002.tar: 100 bytes, the manifest says"):
+            stage(source.folder, tmp_path / "copy")
+        (tmp_path / "copy" / "shard-000002.tar").unlink()
+        with pytest.raises(DatasetError, match=r"shard-000002.tar: No such file"):
+            stage(source.folder, tmp_path / "copy")
+
+    def test_itself_and_what_is_no_dataset_are_refused(self, mine: Made, tmp_path: Path) -> None:
+        source = mine("files", "image")
+        with pytest.raises(DatasetError, match="source and target are the same"):
+            stage(source.folder, tmp_path / "deep" / ".." / source.folder.name)
+        with pytest.raises(DatasetError, match="not a dataset"):
+            stage(tmp_path, tmp_path / "copy")
+
+
+class TestDamage:
+    """One byte is changed on the way, wherever it is."""
+
+    @pytest.mark.parametrize(("name", "kind"), STORED)
+    def test_a_changed_byte_is_refused(
+        self, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
+    ) -> None:
+        source = made(name, kind)
+        struck: list[int] = []
+
+        def damaging(target: int, content: memoryview, place: int) -> int:
+            path = os.readlink(f"/proc/self/fd/{target}")
+            if not struck and "index.npy" not in path:
+                struck.append(place)
+                damaged = bytearray(content)
+                damaged[len(damaged) // 2] ^= 1
+                return os.pwrite(target, damaged, place)
+            return os.pwrite(target, content, place)
+
+        monkeypatch.setattr(copying, "os", Replaced(pwrite=damaging))
+        with pytest.raises(DatasetError, match=r"checksum|not a whole|corrupt|CRC|damaged|\.npy"):
+            stage(source.folder, tmp_path / "copy")
+        assert struck and not (tmp_path / "copy").exists()
+        monkeypatch.undo()
+        stage(source.folder, tmp_path / "copy")
+        verify_dataset(tmp_path / "copy")
+
+    @pytest.mark.parametrize(("name", "kind"), [("files", "image"), ("files", "volume"), ("tokens", "tokens")])
+    def test_a_source_that_is_damaged_is_refused(self, mine: Made, tmp_path: Path, name: str, kind: str) -> None:
+        source = mine(name, kind)
+        path = max(source.data_files(), key=lambda path: path.stat().st_size)
+        flip(path, path.stat().st_size - 10, 1)
+        with pytest.raises(DatasetError, match="checksum"):
+            stage(source.folder, tmp_path / "copy")
+        assert not (tmp_path / "copy").exists()
+
+    def test_a_source_cut_short_is_refused(self, mine: Made, tmp_path: Path) -> None:
+        source = mine("webdataset", "image")
+        os.truncate(source.folder / "shard-000001.tar", 1000)
+        with pytest.raises(DatasetError, match=r"shard-000001.tar: 1000 bytes, the manifest says \d+: truncated"):
+            stage(source.folder, tmp_path / "copy")
+        assert not is_dataset(tmp_path / "copy")
+
+
+class Replaced:
+    """The os module with some of its functions replaced."""
+
+    def __init__(self, **functions: Any) -> None:
+        self.__dict__.update(functions)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+
+class TestInterrupted:
+    @pytest.mark.parametrize(("name", "kind"), [("webdataset", "image"), ("files", "image"), ("files", "volume")])
+    def test_killed_in_mid_copy_and_taken_up_again(
+        self, made: Made, tmp_path: Path, process: Callable[..., Process], name: str, kind: str
+    ) -> None:
+        """What was finished is kept as it is, half files are not, and nothing passes for a dataset meanwhile."""
+        source, target = made(name, kind), tmp_path / "copy"
+        making = making_folder(target)
+        killed = process(source.folder, target)
+        wait_until(lambda: len(finished(making)) >= 3)
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+        kept = inodes(finished(making))
+        assert not target.exists() and not is_dataset(making)
+        assert any(path.name.endswith(".copy") for path in making.rglob("*")), "it was killed between two files"
+        staged = stage(source.folder, target)
+        verify_dataset(target)
+        assert kept.items() <= inodes(finished(target)).items()
+        there = sum((making_size(target, name)) for name in kept)
+        assert staged.copied_bytes == staged.num_bytes - there
+        assert hidden(tmp_path) == []
+
+    @pytest.mark.parametrize(("name", "kind"), [("webdataset", "image"), ("files", "image"), ("files", "volume")])
+    def test_what_was_left_damaged_is_copied_again(
+        self, made: Made, tmp_path: Path, process: Callable[..., Process], name: str, kind: str
+    ) -> None:
+        """As after a power failure: names are there, content is not."""
+        source, target = made(name, kind), tmp_path / "copy"
+        killed = process(source.folder, target)
+        wait_until(lambda: len(finished(making_folder(target))) >= 3)
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+        first, second, *_ = finished(making_folder(target))
+        flip(first, first.stat().st_size // 2)
+        os.truncate(second, 0)
+        stage(source.folder, target)
+        verify_dataset(target)
+
+    def test_an_error_in_mid_copy_leaves_nothing_that_passes(
+        self, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        source, written = made("webdataset", "image"), []
+
+        def full(target: int, content: memoryview, place: int) -> int:
+            written.append(place)
+            if len(written) > 4:
+                raise OSError(28, "No space left on device")
+            return os.pwrite(target, content, place)
+
+        monkeypatch.setattr(copying, "os", Replaced(pwrite=full))
+        with pytest.raises(DatasetError, match="No space left on device"):
+            stage(source.folder, tmp_path / "copy")
+        assert not (tmp_path / "copy").exists()
+        monkeypatch.undo()
+        assert unstage(tmp_path / "copy")
+        assert list(tmp_path.iterdir()) == []
+
+
+def making_size(target: Path, name: str) -> int:
+    return next(path.stat().st_size for path in target.rglob(name))
+
+
+class TestOncePerNode:
+    def test_two_processes_copy_once(self, made: Made, tmp_path: Path, process: Callable[..., Process]) -> None:
+        source, target = made("webdataset", "image"), tmp_path / "copy"
+        both = [process(source.folder, target, 0.01) for _ in range(2)]
+        said = [each.stdout.read().split() for each in both]
+        assert [each.wait(60) for each in both] == [0, 0], said
+        assert sorted(int(size) for size, _ in said) == [0, sum(path.stat().st_size for path in source.data_files())]
+        assert sorted(seconds == "None" for _, seconds in said) == [False, True]
+
+    def test_who_waits_goes_on_when_the_other_is_killed(
+        self, made: Made, tmp_path: Path, process: Callable[..., Process]
+    ) -> None:
+        source, target = made("webdataset", "image"), tmp_path / "copy"
+        first = process(source.folder, target, 0.2)
+        wait_until(lambda: making_folder(target).exists())
+        holders: list[str] = []
+        second = threading.Thread(target=stage, args=(source.folder, target), kwargs={"on_wait": holders.append})
+        second.start()
+        wait_until(lambda: bool(holders))
+        assert re.fullmatch(rf"process {first.pid} on .+", holders[0])
+        first.send_signal(signal.SIGKILL)
+        second.join(30)
+        assert not second.is_alive()
+        verify_dataset(target)
+        assert hidden(tmp_path) == []
+
+    def test_threads_of_one_process_copy_once(self, made: Made, tmp_path: Path) -> None:
+        source, copied = made("files", "image"), []
+        threads = [
+            threading.Thread(target=lambda: copied.append(stage(source.folder, tmp_path / "copy").copied_bytes))
+            for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(bool(size) for size in copied) == [False, False, False, True]
+
+
+class TestSpace:
+    def test_too_small_a_disk_is_said_before_the_first_byte(
+        self, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        usage = type("Usage", (), {"free": 20_000})
+        monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
+        monkeypatch.setattr(copying, "os", Replaced(pwrite=lambda *arguments: pytest.fail("a byte was written")))
+        source = made("hdf5", "volume")
+        with pytest.raises(DatasetError, match=r"staging needs 0\.\d+ GB, its disk has 0\.000 GB free"):
+            stage(source.folder, tmp_path / "copy")
+        assert not (tmp_path / "copy").exists()
+
+    @pytest.fixture
+    def small_disk(self, tmp_path: Path) -> Iterator[Path]:
+        folder = tmp_path / "small"
+        folder.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder)]
+        if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode:
+            pytest.skip("needs to mount a small tmpfs: root, and the right to mount")
+        yield folder
+        subprocess.run(["umount", str(folder)], check=True)
+
+    @pytest.mark.parametrize("name", ["files", "webdataset"])
+    def test_on_a_disk_that_is_too_small(self, made: Made, small_disk: Path, name: str) -> None:
+        source = made(name, "volume")
+        with pytest.raises(DatasetError, match=r"needs 0\.\d+ GB, its disk has 0\.00\d GB free"):
+            stage(source.folder, small_disk / "copy")
+        assert finished(small_disk) == []
+        little = made(name, "image")
+        stage(little.folder, small_disk / "copy")
+        verify_dataset(small_disk / "copy")
+
+
+class TestPageCache:
+    @pytest.fixture
+    def on_disk(self, mine: Made, tmp_path: Path) -> Dataset:
+        if file_system(tmp_path) in ("tmpfs", "ramfs"):
+            pytest.skip("the temporary folder lies in memory: nothing there can be evicted")
+        return mine("webdataset", "volume")
+
+    def test_a_cold_source_stays_cold(self, on_disk: Dataset, tmp_path: Path) -> None:
+        pagecache.evict(on_disk.data_files())
+        staged = stage(on_disk.folder, tmp_path / "copy")
+        assert pagecache.residency(on_disk.data_files()).fraction == 0
+        assert staged.source_left_as_found
+        assert staged.resident_fraction == 1
+
+    def test_what_was_in_memory_stays_there(self, on_disk: Dataset, tmp_path: Path) -> None:
+        files = on_disk.data_files()
+        pagecache.evict(files)
+        pagecache.warm(files[:1])
+        with files[1].open("rb", buffering=0) as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+            os.pread(file.fileno(), 1, 8192)
+        before = [pagecache.residency([path]).fraction for path in files]
+        assert before[0] == 1 and 0 < (before[1] or 0) < 1 and before[2] == 0
+        stage(on_disk.folder, tmp_path / "copy")
+        assert [pagecache.residency([path]).fraction for path in files] == before
+
+    def test_the_copy_is_clean_so_that_it_can_be_evicted(self, on_disk: Dataset, tmp_path: Path) -> None:
+        stage(on_disk.folder, tmp_path / "copy")
+        files = open_dataset(tmp_path / "copy").data_files()
+        for path in files:
+            descriptor = os.open(path, os.O_RDONLY)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)  # drops clean pages alone
+            os.close(descriptor)
+        assert pagecache.residency(files).fraction == 0
+
+    def test_where_it_cannot_be_told_nothing_is_dropped_and_that_is_said(
+        self, on_disk: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pagecache.evict(on_disk.data_files())
+        monkeypatch.setattr(copying, "absent", lambda *arguments: None)
+        assert not stage(on_disk.folder, tmp_path / "copy").source_left_as_found
+        assert pagecache.residency(on_disk.data_files()).fraction == 1
+
+
+class TestUnstage:
+    def test_a_copy_is_removed(self, made: Made, tmp_path: Path) -> None:
+        stage(made("files", "image").folder, tmp_path / "copy")
+        assert (tmp_path / "copy" / MARK).exists()
+        assert unstage(tmp_path / "copy")
+        assert list(tmp_path.iterdir()) == []
+        assert not unstage(tmp_path / "copy")
+
+    def test_what_was_not_staged_is_not_removed(self, mine: Made) -> None:
+        source = mine("files", "image")
+        with pytest.raises(DatasetError, match=rf"no {MARK} in it; nothing was removed"):
+            unstage(source.folder)
+        verify_dataset(source.folder)
+
+
+class TestLazy:
+    @pytest.mark.parametrize(("name", "kind"), STORED)
+    def test_the_same_samples_and_no_file_twice(
+        self, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
+    ) -> None:
+        source, form = made(name, kind), load(FORMATS, name)
+        copied: Counter[str] = Counter()
+        monkeypatch.setattr("storage.lazily.copy_file", counting(copied))
+        lazy = open_lazily(source, tmp_path / "copy")
+        for epoch in range(2):
+            for allocate in (fresh, Recycled()):
+                share = Lane(0, 1, epoch, 0, True, 5, allocate)
+                read = {sample.key: facts(sample) for sample in form.read(lazy, share)}
+                assert read == {sample.key: facts(sample) for sample in some_samples(COUNT, kind)}
+        assert set(copied.values()) == {1}
+        listed = {str(path.relative_to(source.folder)) for path in source.data_files()}
+        assert {*copied} - {"index.npy"} <= listed
+        assert not is_dataset(tmp_path / "copy")
+        for path in finished(tmp_path / "copy"):
+            relative = path.relative_to(tmp_path / "copy")
+            assert path.read_bytes() == (source.folder / relative).read_bytes()
+
+    @pytest.mark.parametrize(("name", "kind"), ONE_PER_FORMAT)
+    def test_the_second_epoch_needs_no_source(self, mine: Made, tmp_path: Path, name: str, kind: str) -> None:
+        source = mine(name, kind)
+        wanted = digests(list(in_order(source)))
+        lazy = open_lazily(source, tmp_path / "copy")
+        assert digests(list(in_order(lazy))) == wanted
+        shutil.rmtree(source.folder)
+        assert digests(list(in_order(lazy))) == wanted
+
+    def test_only_what_is_read_is_copied(self, made: Made, tmp_path: Path) -> None:
+        lazy = open_lazily(made("files", "image"), tmp_path / "copy")
+        reader = load(FORMATS, "files").read(lazy, Lane(0, 1, 0, 0, False, 1))
+        next(reader)
+        assert len(finished(tmp_path / "copy")) == 2  # with the index
+
+    @pytest.mark.parametrize(("name", "kind"), STORED)
+    def test_a_byte_changed_on_the_way_is_refused(
+        self, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
+    ) -> None:
+        lazy = open_lazily(made(name, kind), tmp_path / "copy")
+
+        def damaging(target: int, content: memoryview, place: int) -> int:
+            damaged = bytearray(content)
+            damaged[len(damaged) // 2] ^= 1
+            return os.pwrite(target, damaged, place)
+
+        monkeypatch.setattr(copying, "os", Replaced(pwrite=damaging))
+        with pytest.raises(DatasetError):
+            list(in_order(lazy))
+        monkeypatch.undo()
+        assert digests(list(in_order(lazy))) == digests(some_samples(COUNT, kind))
+
+    def test_an_index_changed_on_the_way_is_refused(
+        self, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def damaging(target: int, content: memoryview, place: int) -> int:
+            return os.pwrite(target, bytes(content[:-1]) + b"\x7f", place)
+
+        monkeypatch.setattr(copying, "os", Replaced(pwrite=damaging))
+        source = made("webdataset", "image")
+        with pytest.raises(DatasetError, match="the copy is not the index"):
+            open_lazily(source, tmp_path / "copy")
+        with pytest.raises(DatasetError, match="checksum"):
+            stage(source.folder, tmp_path / "other")
+        assert not (tmp_path / "other").exists()
+        assert not (tmp_path / "copy" / "index.npy").exists()
+
+    def test_many_who_want_one_file_copy_it_once(
+        self, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        source = made("hdf5", "image")
+        copied: Counter[str] = Counter()
+        monkeypatch.setattr("storage.lazily.copy_file", counting(copied, 0.05))
+        answers: list[bool] = []
+        threads = [
+            threading.Thread(target=lambda: answers.append(Fetch(source, tmp_path / "copy")("samples.h5")))
+            for _ in range(6)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert copied == {"samples.h5": 1}
+        assert sorted(answers) == [False] * 5 + [True]
+        assert finished(tmp_path / "copy") == [tmp_path / "copy" / "samples.h5"]
+        assert hidden(tmp_path / "copy") == []
+
+    def test_who_is_killed_while_copying_leaves_it_to_others(self, made: Made, tmp_path: Path) -> None:
+        source = made("hdf5", "image")
+        child = os.fork()
+        if child == 0:
+            copying.SourceFile.copy = lambda *arguments: time.sleep(600)  # type: ignore[method-assign]
+            Fetch(source, tmp_path / "copy")("samples.h5")
+            os._exit(1)
+        wait_until(lambda: (tmp_path / "copy" / ".samples.h5.copy").exists())
+        time.sleep(0.05)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        assert Fetch(source, tmp_path / "copy")("samples.h5")
+        assert (tmp_path / "copy" / "samples.h5").read_bytes() == (source.folder / "samples.h5").read_bytes()
+
+    def test_names_that_lead_out_are_refused(self, made: Made, tmp_path: Path) -> None:
+        fetch = Fetch(made("files", "image"), tmp_path / "copy")
+        for name in ("../x", "/etc/passwd"):
+            with pytest.raises(DatasetError, match="leads out of the dataset"):
+                fetch(name)
+
+    def test_staging_makes_a_lazy_copy_whole(self, made: Made, tmp_path: Path) -> None:
+        source = made("webdataset", "image")
+        lazy = open_lazily(source, making_folder(tmp_path / "copy"))
+        next(load(FORMATS, "webdataset").read(lazy, Lane(0, 1, 0, 0, False, 1)))
+        kept = inodes(finished(lazy.folder))
+        staged = stage(source.folder, tmp_path / "copy")
+        assert staged.copied_bytes < staged.num_bytes
+        assert kept["shard-000000.tar"] == inodes(finished(tmp_path / "copy"))["shard-000000.tar"]
+        verify_dataset(tmp_path / "copy")
+
+
+def counting(copied: Counter[str], seconds: float = 0.0) -> Callable[..., bool]:
+    def copy(wanted: copying.FileCopy, *arguments: Any) -> bool:
+        name = str(wanted.source)
+        copied[name[name.index(wanted.target.name) :] if wanted.target.parent.name == "copy" else relative(wanted)] += 1
+        time.sleep(seconds)
+        return copying.copy_file(wanted, *arguments)
+
+    return copy
+
+
+def relative(wanted: copying.FileCopy) -> str:
+    """A file's name within the dataset: what source and target have in common at their ends."""
+    parts = zip(reversed(wanted.source.parts), reversed(wanted.target.parts), strict=False)
+    common = []
+    for one, other in parts:
+        if one != other:
+            break
+        common.append(one)
+    return "/".join(reversed(common))
+
+
+def test_where_copies_go() -> None:
+    both = {"SLURM_TMPDIR": "/slurm", "TMPDIR": "/mine"}
+    assert node_local_folder("/nvme", both) == Path("/nvme")
+    assert node_local_folder(None, both) == Path("/slurm")
+    assert node_local_folder(None, {"TMPDIR": "/mine"}) == Path("/mine")
+    assert node_local_folder(None, {"TMPDIR": ""}) == Path("/tmp")
+    assert node_local_folder(None, {}) == Path("/tmp")
+
+
+def test_a_file_system_without_locks_is_told(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: Any) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(DatasetError, match="its file system has no locks: give a node-local folder"):
+        stage(made("files", "image").folder, tmp_path / "copy")
+    assert staging.THREADS > 1
