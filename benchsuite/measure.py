@@ -141,11 +141,9 @@ def loader_block(
     began = feed.began = feed.loader.counts() if drained or feed.began is None else feed.began
     uncounted = stepper.run(next_batch, drained).step_s() if drained else []
     feed.rows.clear()
-    io_before = feed.loader.io()
     before = feed.loader.counts()
     times = stepper.run(next_batch, steps)
     after = feed.loader.counts()
-    io = _grown(io_before, feed.loader.io())
     return Block(
         "loader",
         times.start_s,
@@ -156,7 +154,6 @@ def loader_block(
         consumed_bytes=int(feed.dataset.index["bytes"][feed.rows].sum()),
         produced_samples=after.samples - before.samples,
         produced_bytes=after.stored_bytes - before.stored_bytes,
-        storage_bytes=io.storage_bytes if io else None,
         read_s=after.read_s - before.read_s,
         read_cpu_s=_difference(before.read_cpu_s, after.read_cpu_s),
         decode_s=after.decode_s - before.decode_s,

@@ -21,7 +21,7 @@ from benchsuite.grid import Point
 from benchsuite.launch import Outcome
 from benchsuite.metrics import caveats, figures
 from benchsuite.ranks import RankResult, read_progress, read_result
-from benchsuite.reconcile import counter_caveats, mount_caveats, reconciled
+from benchsuite.reconcile import counter_caveats, mount_caveats, reads_figures
 from benchsuite.spec import trial_id
 from results.record import Figures, Kind, Status, TrialRecord
 from storage.filesystems import file_system_of
@@ -137,7 +137,7 @@ def measured(
     read_from = "staging" if spec.data.staging == "copy" else "data"
     stored_on = file_system_of(attempt.env.get(read_from, {}).get("file_system"))
     values = figures(spec, results, None if spec.emulated else flops_of(spec.workload, spec.variant))
-    values |= reconciled(results, stored_on.reads_counted) | staging.figures(results)
+    values |= reads_figures(results, stored_on.reads_counted) | staging.figures(results)
     values["foreign_cpu_cores"] = foreign_cores
     values |= _judged(values, attempt)
     profile = profile_of([result.io_profile for result in results if result.io_profile])

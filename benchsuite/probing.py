@@ -193,12 +193,13 @@ def _update(progress: Progress, task: Any, done: int, total: int) -> None:
 
 
 def figures(found: Probe) -> Figures:
-    """The best medians."""
+    """The best medians; rates of reads are null where they were served from memory."""
     most = found.most_reads()
+    memory = found.access == "memory"
     return Figures(
-        storage_ceiling_bytes_per_s=found.best("sequential").median,
-        random_read_bytes_per_s=found.best("random").median,
-        random_reads_per_s=most.median / most.block_bytes,
+        storage_ceiling_bytes_per_s=None if memory else found.best("sequential").median,
+        random_read_bytes_per_s=None if memory else found.best("random").median,
+        random_reads_per_s=None if memory else most.median / most.block_bytes,
         creates_per_s=found.names_per_s("create"),
         opens_per_s=found.names_per_s("open"),
         unlinks_per_s=found.names_per_s("unlink"),

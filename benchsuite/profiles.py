@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 PREFIX = "emulated:"
 FORMS = "a time such as emulated:180ms, or emulated:from-record ID"
+SAME_STEP = ("workload", "variant", "rank_batch")
+"""What a step's time belongs to."""
 _UNITS: Mapping[str, float] = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s)(?: from-record \S+)?")
 _RECORD = re.compile(r"from-record (\S+)")
@@ -118,17 +120,19 @@ def with_step(spec: "TrialSpec", store: Path | None = None) -> "TrialSpec":
 
     Raises:
         UserError: the store (default: BENCHSUITE_STORE, then ./benchsuite-store) has no such record, several points
-            fit, or it has no step time.
+            fit, it has no step time, or it is that of another workload, variant or batch.
     """
     asked = _RECORD.fullmatch(spec.device.removeprefix(PREFIX))
     if not spec.emulated or not asked:
         return spec
-    time = _recorded_step_s(asked[1], store or Path(os.environ.get("BENCHSUITE_STORE", "benchsuite-store")))
+    path = store or Path(os.environ.get("BENCHSUITE_STORE", "benchsuite-store"))
+    time = _recorded_step_s(asked[1], path, {name: getattr(spec, name) for name in SAME_STEP})
     return spec.model_copy(update={"device": f"{PREFIX}{time * 1e3:.6g}ms from-record {asked[1]}"})
 
 
-def _recorded_step_s(prefix: str, path: Path) -> float:
-    """The median step time of the ok trials whose record_id, trial_id or point_id begins so."""
+def _recorded_step_s(prefix: str, path: Path, wanted: Mapping[str, Any]) -> float:
+    """The median step time of the ok trials whose record_id, trial_id or point_id begins so, of what is wanted."""
+    from benchsuite.spec import parse_trial
     from results.store import ResultsStore
 
     store = ResultsStore(path)
@@ -147,6 +151,11 @@ def _recorded_step_s(prefix: str, path: Path) -> float:
     steps = [step for f in figures if (step := f.ceiling_step_s or f.step_s_mean) is not None]
     if not steps:
         raise UserError(f"{what}: no trial of point {points[0]} has a step time; allowed: those of an ok trial")
+    recorded = parse_trial(found[0].spec)
+    other = [f"{name} {getattr(recorded, name)}" for name in SAME_STEP if getattr(recorded, name) != wanted[name]]
+    if other:
+        asked = ", ".join(f"{name} {value}" for name, value in wanted.items())
+        raise UserError(f"{what}: its step is one of {', '.join(other)}; this trial has {asked}; or give a time")
     return median(steps)
 
 

@@ -54,7 +54,6 @@ class Block:
     produced_samples: int = 0
     """Samples that the readers finished within the block."""
     produced_bytes: int = 0
-    storage_bytes: int | None = None
     read_s: float = 0.0
     read_cpu_s: float | None = None
     """Of these, seconds in which a core computed."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchsuite.metrics import MAX_COLD_RESIDENT, MIN_WARM_RESIDENT, Window, total, windows
+from benchsuite.metrics import MAX_COLD_RESIDENT, MIN_WARM_RESIDENT, total, windows
 from benchsuite.ranks import RankResult, Reads
 from benchsuite.spec import TrialSpec
 
@@ -14,29 +14,11 @@ NOISE_BYTES = 4 << 20
 """Differences below that are other programs' small reads and readahead at the ends."""
 
 
-def reconciled(results: Sequence[RankResult], reads_counted: bool) -> dict[str, Any]:
-    """All figures of bytes read; `reads_counted`: the dataset's file system adds its reads to processes' counters."""
-    loader = windows(results, "loader")
-    counted = storage_figures(loader) if reads_counted and loader else {}
-    return counted | reads_figures(results, reads_counted)
-
-
-def storage_figures(loader: Sequence[Window]) -> dict[str, float | None]:
-    """What came from storage against what the readers read, in the same windows."""
-    blocks = [block for window in loader for block in window.blocks]
-    seconds = sum(window.seconds for window in loader)
-    known = [block.storage_bytes for block in blocks if block.storage_bytes is not None]
-    read = sum(block.produced_bytes for block in blocks)
-    if len(known) < len(blocks) or not read:
-        return {}
-    share = sum(known) / read
-    return {"storage_bytes_per_s": sum(known) / seconds, **_shares(share)}
-
-
 def reads_figures(results: Sequence[RankResult], reads_counted: bool) -> dict[str, Any]:
     """What readers delivered, and processes and their node's mount read, from the first loader block to the last.
 
-    Where the file system does not count reads for processes, the mount's own counter stands for what came from storage.
+    Where the dataset's file system does not add its reads to processes' counters (`reads_counted`), the mount's own
+    counter stands for what came from storage.
     """
     reads = [result.reads for result in results if result.reads is not None]
     if len(reads) < len(results):

@@ -1,14 +1,17 @@
 """One measurement of reads by fio, asked for what our own readers do: threads that read one block at a time each."""
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
 
-from storage.reading import Pattern
+from storage.reading import HUGE_BYTES, Pattern
 from storage.sample import DatasetError
 
 PROGRAM = "fio"
+HUGE_PAGES = "glibc.malloc.hugetlb=1"
+"""Makes malloc ask for huge pages, which is where our own reader reads to."""
 GRACE_S = 60.0
 """How much longer than asked for fio may take."""
 
@@ -47,6 +50,7 @@ def arguments(
         *(["--time_based"] if again else []),
         f"--direct={int(direct)}",
         "--randrepeat=0",
+        f"--iomem_align={HUGE_BYTES}",
         "--readonly",
         "--output-format=json",
     ]
@@ -61,9 +65,16 @@ def read_file(
         DatasetError: fio failed; with its last words.
     """
     command = arguments(file.name, file.stat().st_size, pattern, block_bytes, depth, seconds, direct, again)
+    tunables = ":".join(filter(None, [os.environ.get("GLIBC_TUNABLES"), HUGE_PAGES]))
     try:
         done = subprocess.run(
-            command, cwd=file.parent, capture_output=True, text=True, timeout=seconds + GRACE_S, check=False
+            command,
+            cwd=file.parent,
+            env={**os.environ, "GLIBC_TUNABLES": tunables},
+            capture_output=True,
+            text=True,
+            timeout=seconds + GRACE_S,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise DatasetError(f"fio did not answer: {error}; --engine own does without it") from error

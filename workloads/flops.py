@@ -45,6 +45,8 @@ def count(workload: Workload, variant: Variant) -> Flops:
                 model = workload.build(variant)
                 batch = workload.synthetic(variant, SAMPLES_COUNTED, meta)
                 targets = workload.targets(batch) if workload.targets else {}
+                for module in workload.experts(model) if workload.experts else ():
+                    module.forward = module.same_flops  # type: ignore[method-assign, assignment]
                 in_blocks = _counted_in_blocks(workload, model, counter)
             loss = workload.loss(model, {**batch, **targets})
             forward = counter.get_total_flops()

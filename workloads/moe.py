@@ -95,6 +95,10 @@ class Experts(nn.Module):
         each = zip(inputs, *(weight.unbind() for weight in weights), strict=True)
         return [linear(gelu(linear(x, up, up_bias)), down, down_bias) for x, up, up_bias, down, down_bias in each]
 
+    def same_flops(self, rows: Tensor, counts: Tensor) -> Tensor:
+        """What costs as many FLOPs as `forward`, whatever the counts, and needs no values: all rows by one expert."""
+        return linear(gelu(linear(rows, self.up[0], self.up_bias[0])), self.down[0], self.down_bias[0])
+
     def shard(self, group: dist.ProcessGroup) -> None:
         """Keep this rank's share of the experts; from now on tokens travel to theirs within the group.
 

@@ -50,7 +50,7 @@ class Workload:
     What follows is needed by some modes only. `targets(batch)` counts what the loss is a mean over where batches differ
     in it: the batch then holds, under the same names, the means over all ranks and microbatches, and `loss` divides by
     those. `blocks(model)` are the units that are sharded, checkpointed and compiled, in order of use. `experts(model)`
-    are the modules that hold experts to be dealt to ranks.
+    are the modules that hold experts to be dealt to ranks, as `moe.Experts` does.
     """
 
     name: str

@@ -39,7 +39,6 @@ def made_block(kind: str, start: float, step: dict[str, float], steps: int = 4, 
             "consumed_bytes": samples * 1000,
             "produced_samples": samples,
             "produced_bytes": samples * 1000,
-            "storage_bytes": samples * 1000,
         }
     return Block(**(fields | changes))
 

@@ -141,7 +141,7 @@ class TestRecords:
             "status": "ok",
             "started_at": "2026-01-01T00:00:00",
             "finished_at": "2026-01-01T00:00:01",
-            "spec": {},
+            "spec": made_spec().model_dump(mode="json"),
             "env": {},
             "figures": Figures(ceiling_step_s=0.0125, step_s_mean=0.02),
         }
@@ -183,6 +183,17 @@ class TestRecords:
         with pytest.raises(UserError) as caught:
             with_step(made_spec(device=f"emulated:from-record {name}"), store.path)
         assert words in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [
+            ({"batch_size": 8}, "its step is one of rank_batch 4; this trial has"),
+            ({"variant": "resnet18"}, "its step is one of variant tiny; this trial has"),
+        ],
+    )
+    def test_a_step_of_something_else_is_refused(self, store: ResultsStore, changes: dict[str, Any], words: str):
+        with pytest.raises(UserError, match=words):
+            with_step(made_spec(device="emulated:from-record aa11", **changes), store.path)
 
 
 class TestWaiting:

@@ -17,7 +17,6 @@ from benchsuite.metrics import (
     windows,
 )
 from benchsuite.ranks import Block, RankResult
-from benchsuite.reconcile import storage_figures
 from benchsuite.spec import TrialSpec
 from results.record import Figures
 from tests.benchsuite.made import CEILING, LOADER, made_block, made_result, made_spec
@@ -180,31 +179,6 @@ def test_readers():
 def test_readers_that_finished_nothing_have_no_cost_per_sample():
     found = figures(made_spec(), [with_loader(produced_samples=0, produced_bytes=0, read_s=1.0)])
     assert found["read_s_per_sample"] is None and found["decode_s_per_sample"] is None
-    assert "cache_hit_fraction" not in found
-
-
-@pytest.mark.parametrize(
-    ("from_storage", "hit", "amplification"),
-    [(16_000, 0.0, None), (4_000, 0.75, None), (0, 1.0, None), (24_000, 0.0, 1.5)],
-)
-def test_what_came_from_storage(from_storage: int, hit: float, amplification: float | None):
-    found = storage_figures(windows([with_loader(storage_bytes=from_storage)], "loader"))
-    assert found["storage_bytes_per_s"] == pytest.approx(from_storage / (4 * 0.08))
-    assert found["cache_hit_fraction"] == hit
-    assert found["read_amplification"] == amplification
-
-
-def test_storage_is_measured_against_what_the_readers_read():
-    """A refilling queue reads more than the steps consume."""
-    found = storage_figures(windows([with_loader(produced_bytes=32_000, storage_bytes=16_000)], "loader"))
-    assert found["cache_hit_fraction"] == 0.5
-
-
-def test_storage_figures_are_null_when_one_rank_cannot_tell():
-    results = [made_result(0), replace(with_loader(storage_bytes=None), rank=1)]
-    assert storage_figures(windows(results, "loader")) == {}
-    found = Figures.model_validate(figures(two_ranks(), results))
-    assert (found.storage_bytes_per_s, found.cache_hit_fraction, found.read_amplification) == (None, None, None)
 
 
 def test_exchange_is_a_part_and_its_least_is_the_wire():

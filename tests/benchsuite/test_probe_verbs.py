@@ -132,6 +132,12 @@ class TestWords:
         (detail,) = probing.caveats(made_probe(access="memory", cells=cells), "tmpfs")
         assert detail == "not_cold: tmpfs is memory: no storage was read"
 
+    def test_rates_from_memory_are_no_storage_figures(self):
+        figures = probing.figures(made_probe(access="memory"))
+        assert figures.storage_ceiling_bytes_per_s is figures.random_read_bytes_per_s is figures.random_reads_per_s is None
+        assert figures.opens_per_s == 2000
+        assert probing.figures(made_probe()).storage_ceiling_bytes_per_s == 2e9
+
     @pytest.mark.parametrize(
         ("text", "size"), [("4096", 4096), ("4KiB", 4096), ("1 gb", 10**9), ("1.5MiB", 3 << 19), ("2TB", 2 * 10**12)]
     )

@@ -62,6 +62,23 @@ def test_the_mount_stands_in_where_processes_are_told_nothing() -> None:
     assert found["mount_counter"] == "diskstats vda"
 
 
+@pytest.mark.parametrize(
+    ("from_storage", "hit", "amplification"),
+    [(200 * MB, 0.0, None), (50 * MB, 0.75, None), (0, 1.0, None), (300 * MB, 0.0, 1.5)],
+)
+def test_what_came_from_storage_of_what_readers_delivered(
+    from_storage: int, hit: float, amplification: float | None
+) -> None:
+    found = reads_figures(ranks(from_storage, mount=None), reads_counted=True)
+    assert found["storage_bytes_per_s"] == pytest.approx(from_storage / (200 * MB) * 2 * 16_000 / (2 * 4 * 0.08))
+    assert (found["cache_hit_fraction"], found["read_amplification"]) == (hit, amplification)
+
+
+def test_shares_are_null_where_one_rank_cannot_tell() -> None:
+    found = reads_figures(ranks(30 * MB, None, mount=71 * MB), reads_counted=True)
+    assert not {"storage_bytes_per_s", "cache_hit_fraction", "read_amplification"} & found.keys()
+
+
 def test_totals_are_of_all_ranks_and_null_where_one_is_unknown() -> None:
     found = reads_figures(ranks(30 * MB, 40 * MB, mount=71 * MB), reads_counted=True)
     assert (found["process_storage_bytes"], found["read_call_bytes"]) == (70 * MB, 200 * MB)

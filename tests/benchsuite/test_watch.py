@@ -1,10 +1,6 @@
 """Loops of anyone's own: what is timed, what ends a watch, what is told and stored, and what is left alone."""
 
 import gc
-import json
-import os
-import subprocess
-import sys
 import time
 import weakref
 from collections.abc import Iterator
@@ -13,71 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 import benchsuite
 from benchsuite.cli import run_command
 from benchsuite.errors import UserError
 from benchsuite.watched import watch as watching
 from benchsuite.watched.loop import CEILING_BLOCKS, CEILING_STEPS, SETTLING_STEPS, StepLog, kinds_of_steps
-from benchsuite.watched.stamps import HostStamps
 from results.store import ResultsStore, StoreError
-
-ROOT = Path(__file__).parents[2]
-
-
-class Clock:
-    """A time of its own, that passes only when told."""
-
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-    def passes(self, seconds: float) -> None:
-        self.now_s += seconds
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Steps are timed by it."""
-    made = Clock()
-    monkeypatch.setattr(HostStamps, "now", staticmethod(made))
-    monkeypatch.setattr(watching, "own_s_per_step", lambda stamps, marks: 1e-6)
-    return made
-
-
-class Slow:
-    """A loader of `number` batches that each take `load_s`, and the end of a pass `end_s`."""
-
-    def __init__(self, clock: Clock, number: int, load_s: float, end_s: float = 0.0) -> None:
-        self.clock, self.number, self.load_s, self.end_s = clock, number, load_s, end_s
-
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        for _ in range(self.number):
-            self.clock.passes(self.load_s)
-            yield torch.zeros(4, 2)
-        self.clock.passes(self.end_s)
-
-
-class Files(Dataset[torch.Tensor]):
-    """Reads a file of 100 kB a sample."""
-
-    def __init__(self, folder: Path, number: int) -> None:
-        self.paths = [folder / str(row) for row in range(number)]
-        for path in self.paths:
-            path.write_bytes(os.urandom(100_000))
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __getitem__(self, row: int) -> torch.Tensor:
-        return torch.frombuffer(bytearray(self.paths[row].read_bytes()), dtype=torch.uint8)
-
-
-def watched(loader: Any, **options: Any) -> benchsuite.watch:  # type: ignore[valid-type]
-    return benchsuite.watch(loader, **{"warmup_steps": 0, "quiet": True, **options})
+from tests.benchsuite.watching import Clock, Slow, watched
 
 
 def test_batches_pass_through_and_the_loader_stays_in_reach():
@@ -301,52 +241,6 @@ def test_kinds_of_steps_interleave():
     assert runs == ["uncounted", *[*block, "between"] * (CEILING_BLOCKS - 1), *block, "counted"]
 
 
-@pytest.mark.parametrize("persistent", [True, False])
-def test_bytes_of_workers(tmp_path: Path, persistent: bool):
-    loader = DataLoader(Files(tmp_path, 40), batch_size=2, num_workers=2, persistent_workers=persistent)
-    watch = watched(loader)
-    for _ in range(3):
-        for _ in watch:
-            pass
-    loop = watch._ending.loop
-    watch.close()
-    read = loop.counted.read_call_bytes
-    starts = 2 if persistent else 6  # a worker's start reads some hundred kB itself
-    assert read is not None and 3 * 40 * 100_000 <= read < 3 * 40 * 100_000 + starts * 1_000_000
-    assert watch.figures["read_call_bytes_per_s"] == pytest.approx(read / loop.counted.wall_s)
-    assert loop.readers.num_readers == 2
-
-
-def test_busy_and_waiting_workers_are_told_apart():
-    found = {}
-    for name in ("client", "storage"):
-        loader = DataLoader(_Samples(busy=name == "client"), batch_size=1, num_workers=1)
-        watch = watched(loader)
-        for _ in watch:
-            pass
-        watch.close()
-        found[name] = watch.figures
-    assert [figures["bottleneck"] for figures in found.values()] == ["client", "storage"]
-    assert found["client"]["worker_busy_fraction"] > 0.8 > 0.2 > found["storage"]["worker_busy_fraction"]
-
-
-class _Samples(Dataset[int]):
-    """Samples of 10 ms: of work, or of waiting."""
-
-    def __init__(self, busy: bool) -> None:
-        self.busy = busy
-
-    def __len__(self) -> int:
-        return 60
-
-    def __getitem__(self, row: int) -> int:
-        until = time.perf_counter() + 0.01
-        while self.busy and time.perf_counter() < until:
-            pass
-        time.sleep(0 if self.busy else 0.01)
-        return row
-
-
 def test_reads_that_nobody_counts_are_not_zero(clock: Clock):
     watch = watched(Slow(clock, 4, 1.0))
     for _ in watch:
@@ -464,64 +358,3 @@ def test_single_steps_are_thinned_evenly():
     assert log.num_steps == 100 and log.samples == 200 and log.seconds == sum(range(100))
     assert [parts["load"] for parts in log.kept] == [float(n) for n in range(0, 100, log.stride)]
     assert 5 <= len(log.kept) <= 10
-
-
-def in_new_process(code: str, expect: int = 0) -> str:
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert result.returncode == expect, result.stderr
-    return result.stderr + result.stdout
-
-
-def test_import_stays_light():
-    assert in_new_process("import sys, benchsuite; print({'torch', 'numpy'} & {*sys.modules})") == "set()\n"
-
-
-def test_the_name_stays_a_function_whatever_is_imported_first():
-    said = in_new_process("import benchsuite.watched.watch, benchsuite; print(callable(benchsuite.watch))")
-    assert said == "True\n"
-
-
-def test_a_watch_that_is_still_open_ends_with_the_process(tmp_path: Path):
-    said = in_new_process(
-        f"""
-import os, sys, benchsuite
-watch = benchsuite.watch(range(10), warmup_steps=2, store={str(tmp_path)!r}, name="open")
-for number in watch:
-    if number == 5 and os.fork() == 0:
-        sys.exit(0)
-    if number == 8:
-        raise ValueError("too bad")
-""",
-        expect=1,
-    )
-    assert said.count("open · 6 steps counted") == 1, said
-    assert "the loop ended by ValueError" in said
-    assert ResultsStore(tmp_path).records()[0].caveats == ["cut_short"]
-
-
-RANKS = """
-import os, sys, time
-import torch.distributed as dist
-import benchsuite
-rank = int(os.fork() == 0)
-dist.init_process_group("gloo", init_method="file://{folder}/meet", rank=rank, world_size=2)
-for batch in benchsuite.watch([list(range(4))] * 20, store="{folder}/store", name="two", batch_size=4, warmup_steps=0):
-    time.sleep(0.004 + 0.006 * rank)
-    dist.barrier()
-sys.stderr.flush()
-if rank == 0:
-    os.wait()
-os._exit(0)
-"""
-
-
-def test_ranks_speak_with_one_voice(tmp_path: Path):
-    said = in_new_process(RANKS.format(folder=tmp_path))
-    assert said.count("two · 20 steps counted on each of 2 ranks") == 1, said
-    (record,) = ResultsStore(tmp_path / "store").records()
-    samples = ResultsStore(tmp_path / "store").samples(record)
-    assert samples is not None and [rank["rank"] for rank in samples["ranks"]] == [0, 1]
-    assert record.label == "two · 2 ranks" and record.spec["world_size"] == 2
-    slowest = max(sum(rank["parts_s"].values()) for rank in samples["ranks"])
-    assert record.figures.samples_per_s == pytest.approx(2 * 20 * 4 / slowest)
-    assert json.loads(json.dumps(samples["ranks"])) == samples["ranks"]

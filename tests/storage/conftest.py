@@ -1,7 +1,7 @@
 """Fixtures of the storage tests: a folder of tiny JPEGs, and small datasets of every kind and format."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +9,7 @@ import pytest
 from storage.convert import convert_dataset
 from storage.format import Dataset, open_dataset
 from tests.storage.samples import jpeg, small_shards, some_samples, store
+from tests.storage.staged import Process
 
 pytest.register_assert_rewrite("tests.storage.conformance", "tests.storage.damage")
 pytest.register_assert_rewrite("tests.storage.loaders.conformance", "tests.storage.loaders.memory")
@@ -67,3 +68,17 @@ def mine(made: Made, tmp_path: Path) -> Made:
         return open_dataset(target)
 
     return copy
+
+
+@pytest.fixture
+def process() -> Iterator[Callable[..., Process]]:
+    started: list[Process] = []
+
+    def start(source: Path, target: Path, slow_s: float = 0.05) -> Process:
+        started.append(Process(source, target, slow_s))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.kill()
+        each.communicate()

@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.utils.flop_counter import FlopCounterMode
 
-from workloads import WorkloadError, resnet50, unet3d
+from workloads import WorkloadError, gpt_neox, resnet50, unet3d
 from workloads.flops import CONVENTION, count
 from workloads.spec import Variant
 from workloads.workload import Batch, Workload
@@ -65,6 +66,19 @@ def unet3d_flops(filters: tuple[int, ...], extent: int) -> int:
         total += convolution_flops(2 * out, out, size) + convolution_flops(out, out, size)
         channels = out
     return total + convolution_flops(channels, 3, extent, kernel=1)
+
+
+def test_experts_cost_what_their_tokens_do_wherever_they_go() -> None:
+    """Counted without values, and in a real step whose router has chosen."""
+    workload, variant = gpt_neox.WORKLOAD, gpt_neox.WORKLOAD.variants["nano_moe"]
+    flops = count(workload, variant)
+    torch.manual_seed(0)
+    model, batch = workload.build(variant), workload.synthetic(variant, 2, torch.device("cpu"))
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        loss = workload.loss(model, batch)
+        assert counter.get_total_flops() == 2 * flops.forward_flops
+        loss.backward()
+    assert counter.get_total_flops() == 2 * (flops.forward_flops + flops.backward_flops)
 
 
 WIDTH, HEADS, WORDS = 16, 4, 32
