@@ -1,5 +1,6 @@
 """What one rank does: stage, evict, load, build, warm up, measure. Read this first."""
 
+import gc
 import os
 import resource
 import time
@@ -62,6 +63,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
     if batch is None:
         batch = workload.synthetic(variant, spec.rank_batch, device)
 
+    gc.collect()  # what building left over is no part of a step
     heart.phase("warmup")
     stepper = Stepper(training, clock, heart)
     heart.total(_total_steps(spec) + observe.torch_steps(spec))

@@ -6,6 +6,7 @@ and replies are JSON lines on stdin and stdout; when stdin closes, everything is
 
 import ctypes
 import faulthandler
+import gc
 import json
 import os
 import pkgutil
@@ -294,6 +295,8 @@ def main() -> None:
     control = Control()
     torch.set_num_threads(1)
     preload()
+    gc.collect()
+    gc.freeze()  # a rank that went through all that is imported would stand still for a quarter of a second
     assert not torch.cuda.is_initialized(), "a fork taken now could not use CUDA"  # type: ignore[no-untyped-call]
     control.send({"ready": True})
     while (request := control.receive()) is not None:
