@@ -60,8 +60,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
     variant = workload.variants[spec.variant]
     training, clock = _stepping(spec, workload, variant, device, me.rank)
     keep.append(training)
-    if batch is None:
-        batch = workload.synthetic(variant, spec.rank_batch, device)
+    batch = workload.synthetic(variant, spec.rank_batch, device) if batch is None else batch
 
     gc.collect()  # what building left over is no part of a step
     heart.phase("warmup")

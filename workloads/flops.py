@@ -46,7 +46,7 @@ def count(workload: Workload, variant: Variant) -> Flops:
                 batch = workload.synthetic(variant, SAMPLES_COUNTED, meta)
                 targets = workload.targets(batch) if workload.targets else {}
                 for module in workload.experts(model) if workload.experts else ():
-                    module.forward = module.same_flops  # type: ignore[method-assign, assignment]
+                    module.forward = module.same_flops  # type: ignore[assignment]
                 in_blocks = _counted_in_blocks(workload, model, counter)
             loss = workload.loss(model, {**batch, **targets})
             forward = counter.get_total_flops()
