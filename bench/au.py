@@ -25,6 +25,7 @@ from benchsuite.outcome import conclude, new_attempt
 from results.record import TrialRecord
 from storage.convert import generate_dataset
 from storage.format import MANIFEST, open_dataset, read_manifest
+from storage.loaders.reader import Reading
 from storage.spec import DataSpec
 from workloads.gpt_neox import WORKLOAD
 
@@ -132,7 +133,7 @@ def hand_over_s(loader_name: str, folder: Path) -> float:
     spec = DataSpec(format="paced", num_workers=0, pin_memory=False)
     kind = storage.load(storage.KINDS, "tokens")
     params = WORKLOAD.variants[VARIANT].sample
-    loader = storage.load(storage.LOADERS, loader_name)(dataset, spec, kind, params, case.batch, 0, 1, 0)
+    loader = storage.load(storage.LOADERS, loader_name)(Reading(dataset, spec, kind, params, case.batch, 0, 1, 0))
     excess = []
     for _ in range(30):
         time.sleep(case.step_s)

@@ -22,6 +22,7 @@ from storage.convert import convert_dataset, generate_dataset, in_order
 from storage.format import Dataset, open_dataset
 from storage.kinds import Kind
 from storage.loaders import LoaderProtocol
+from storage.loaders.reader import Reading
 from storage.pagecache import evict, warm
 from storage.sample import Sample
 from storage.spec import DataSpec
@@ -109,7 +110,7 @@ def ours(scene: Scene, name: str, loader: str) -> Started:
         pin_memory=False,
     )
     built: LoaderProtocol = load(LOADERS, loader)(
-        scene.datasets[name], spec, scene.kind, scene.params, scene.batch, 0, 1, 0
+        Reading(scene.datasets[name], spec, scene.kind, scene.params, scene.batch, 0, 1, 0)
     )
 
     def batches() -> Batches:

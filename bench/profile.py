@@ -16,6 +16,7 @@ from storage.convert import convert_dataset, generate_dataset
 from storage.format import Dataset, open_dataset
 from storage.iotrace import Tracer
 from storage.loaders import LoaderProtocol
+from storage.loaders.reader import Reading
 from storage.pagecache import warm
 from storage.sample import Recycled, read_whole
 from storage.spec import DataSpec
@@ -63,7 +64,7 @@ def in_line(dataset: Dataset) -> tuple[Ratio, Ratio]:
     warm(dataset.data_files())
     kind, params = load(KINDS, SAMPLES["bert"].kind), SAMPLES["bert"].variants["reference"]
     spec = DataSpec(format=dataset.manifest.format, num_workers=0, pin_memory=False)
-    loader: LoaderProtocol = load(LOADERS, "torch")(dataset, spec, kind, params, 16, 0, 1, 0)
+    loader: LoaderProtocol = load(LOADERS, "torch")(Reading(dataset, spec, kind, params, 16, 0, 1, 0))
     plain = _turn(loader, 8, None)
     plain()
     batches = max(4, round(8 * TURN_S / plain()))

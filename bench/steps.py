@@ -18,6 +18,7 @@ from storage.format import Dataset as StoredDataset
 from storage.format import Sample, open_dataset
 from storage.kinds import IMAGE, decode_one, sample_rng
 from storage.loaders import Batch
+from storage.loaders.reader import Reading
 from storage.loaders.torch import TorchLoader
 from storage.spec import DataSpec
 from workloads.layout import Layout
@@ -95,7 +96,7 @@ def file_loops(
 ) -> tuple[Callable[[], float], Callable[[], float]]:
     """Blocks of the trial's loop and of the plain one, on the same JPEG files with as many workers."""
     spec = DataSpec(num_workers=workers, pin_memory=False)
-    loader = TorchLoader(dataset, spec, IMAGE, VARIANT.sample, BATCH, 0, 1, 0)
+    loader = TorchLoader(Reading(dataset, spec, IMAGE, VARIANT.sample, BATCH, 0, 1, 0))
     images = endless(
         DataLoader(
             PlainImages(dataset),

@@ -23,6 +23,7 @@ from benchsuite.ranks import Block, Heartbeat, RankIdentity, RankResult, Reads
 from benchsuite.spec import TrialSpec
 from storage.format import Dataset, open_dataset
 from storage.loaders import Batch
+from storage.loaders.reader import Reading
 from workloads.parallel.account import account
 from workloads.parallel.apply import Training
 from workloads.spec import Variant
@@ -136,7 +137,7 @@ def _open_feed(spec: TrialSpec, workload: Workload, dataset: Dataset, me: RankId
     if spec.data.source == "memory":
         changes["num_workers"] = 0
     with observe.begun(spec, dataset, me) as observer:
-        loader = storage.load(storage.LOADERS, spec.data.loader)(
+        reading = Reading(
             dataset,
             spec.data.model_copy(update=changes),
             storage.load(storage.KINDS, workload.kind),
@@ -146,6 +147,7 @@ def _open_feed(spec: TrialSpec, workload: Workload, dataset: Dataset, me: RankId
             spec.layout.dp,
             spec.measure.seed,
         )
+        loader = storage.load(storage.LOADERS, spec.data.loader)(reading)
     return Feed(loader, dataset, spec.rank_batch, observer)
 
 

@@ -133,7 +133,7 @@ class MoE(nn.Module):
         The weights of several experts are renormalised to a sum of 1 (GShard). That of a single one is its probability
         (Switch): renormalised it would be 1, and the router would learn nothing.
         """
-        with torch.autocast(tokens.device.type, enabled=False):
+        with torch.autocast(_autocast_device(tokens), enabled=False):
             probability = linear(tokens.float(), self.router.weight.float()).softmax(-1)
             weights, chosen = probability.topk(self.top_k)
             return (weights / weights.sum(-1, keepdim=True) if self.top_k > 1 else weights), chosen
@@ -152,5 +152,10 @@ class MoE(nn.Module):
 
 def _in_compute_precision(tokens: Tensor) -> Tensor:
     """Under autocast experts compute in its precision anyway: casting first halves what travels."""
-    device = tokens.device.type
+    device = _autocast_device(tokens)
     return tokens.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else tokens
+
+
+def _autocast_device(tokens: Tensor) -> str:
+    """Autocast knows no meta device."""
+    return "cpu" if tokens.is_meta else tokens.device.type

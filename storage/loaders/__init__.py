@@ -1,7 +1,7 @@
 """Loaders: who turns a format into batches.
 
-A loader is built as `Loader(dataset, spec, kind, params, batch_size, rank, world_size, seed)` and has the attributes
-and methods of `LoaderProtocol`.
+A loader is built as `Loader(reading)`, see `storage.loaders.reader.Reading`, and has the attributes and methods of
+`LoaderProtocol`.
 """
 
 from dataclasses import dataclass

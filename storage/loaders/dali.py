@@ -18,21 +18,17 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from storage import LOADERS, loader_problem
-from storage.format import Dataset
 from storage.iostat import ProcessIO, process_io
-from storage.kinds import Kind
 from storage.loaders import Delivered, ReaderCounts
 from storage.loaders.dali_pipeline import Pipeline
 from storage.loaders.reader import Reading, copied_event
 from storage.sample import DatasetError
-from storage.spec import DataSpec
 
 CLOSE_TIMEOUT_S = 5.0
 GRACE_S = 0.005
@@ -43,25 +39,16 @@ interrupted and would run dry meanwhile."""
 class DaliLoader:
     """An endless stream of this rank's batches; building it starts decoding."""
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        spec: DataSpec,
-        kind: Kind,
-        params: Mapping[str, int],
-        batch_size: int,
-        rank: int,
-        world_size: int,
-        seed: int,
-    ) -> None:
-        trouble = loader_problem("dali", kind.name)
+    def __init__(self, asked: Reading) -> None:
+        trouble = loader_problem("dali", asked.kind.name)
         if trouble:
             raise DatasetError(trouble)
-        dataset = replace(dataset, index=np.asarray(dataset.index))  # single rows of a memory map are slow to get
+        spec, index = asked.spec, np.asarray(asked.dataset.index)  # single rows of a memory map are slow to get
         one_reader = spec.model_copy(update={"num_workers": 1})
-        reading = Reading(dataset, one_reader, kind, params, batch_size, rank, world_size, seed)
+        reading = replace(asked, dataset=replace(asked.dataset, index=index), spec=one_reader)
+        reading.check()
         self.queue_batches = spec.prefetch_factor if spec.num_workers else 0
-        self._index_bytes = dataset.index["bytes"]
+        self._index_bytes = index["bytes"]
         self._counts = ReaderCounts(0, 0, 0.0, 0.0)
         try:
             self._pipeline = Pipeline(reading, max(1, spec.num_workers), max(1, self.queue_batches))

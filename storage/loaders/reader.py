@@ -8,7 +8,8 @@ take equally many steps.
 import mmap
 import time
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 from math import prod
 
@@ -46,14 +47,55 @@ def slot_of(batch: Batch, batch_size: int) -> Slot:
     return Slot(batch, [{name: tensor[row] for name, tensor in batch.items()} for row in range(batch_size)])
 
 
-def private_slots(kind: Kind, params: Mapping[str, int], batch_size: int, number: int, pin_memory: bool) -> list[Slot]:
+@dataclass(frozen=True)
+class Reading:
+    """What a loader is built from, and each of its readers is told."""
+
+    dataset: Dataset
+    spec: DataSpec
+    kind: Kind
+    params: Mapping[str, int]
+    batch_size: int
+    rank: int
+    world_size: int
+    seed: int
+
+    @cached_property
+    def format(self) -> Format:
+        """Of the dataset."""
+        form: Format = load(FORMATS, self.dataset.manifest.format, "benchsuite.formats")
+        return form
+
+    def check(self) -> None:
+        """Refuse what cannot be shared among so many readers.
+
+        Raises:
+            DatasetError: with the arithmetic.
+        """
+        trouble = self.format.problem(self.dataset.manifest, self.world_size * self.readers)
+        if trouble:
+            raise DatasetError(f"{self.dataset.folder}: {trouble}")
+
+    @property
+    def readers(self) -> int:
+        """Readers of one rank."""
+        return self.spec.readers
+
+    @property
+    def num_slots(self) -> int:
+        """Batches in memory at most: those queued, the one being used, and the one before it."""
+        return self.spec.queue_batches + 2
+
+
+def private_slots(reading: Reading, pin_memory: bool) -> list[Slot]:
     """Slots in this process's memory, page-locked where asked."""
-    return [slot_of(empty_batch(kind, params, batch_size, pin_memory), batch_size) for _ in range(number)]
+    kind, params, batch_size = reading.kind, reading.params, reading.batch_size
+    return [slot_of(empty_batch(kind, params, batch_size, pin_memory), batch_size) for _ in range(reading.num_slots)]
 
 
-def shared_slots(kind: Kind, params: Mapping[str, int], batch_size: int, number: int) -> tuple[list[Slot], Tensor]:
+def shared_slots(reading: Reading) -> tuple[list[Slot], Tensor]:
     """Slots that processes forked later write and this one reads, and all their memory as one tensor of bytes."""
-    tensors = kind.tensors(params)
+    tensors, batch_size, number = reading.kind.tensors(reading.params), reading.batch_size, reading.num_slots
     sizes = {name: batch_size * prod(shape) * dtype.itemsize for name, (dtype, shape) in tensors.items()}
     padded = {name: -(-size // _ALIGNMENT) * _ALIGNMENT for name, size in sizes.items()}
     memory = torch.frombuffer(mmap.mmap(-1, number * sum(padded.values())), dtype=torch.uint8)
@@ -77,37 +119,6 @@ def counted(counters: npt.NDArray[np.float64]) -> ReaderCounts:
     samples, stored, read_s, decode_s, needed_s, read_cpu_s, failures = map(float, counters.sum(axis=0))
     readers = len(counters)
     return ReaderCounts(int(samples), int(stored), read_s, decode_s, bool(failures), needed_s, readers, read_cpu_s)
-
-
-@dataclass
-class Reading:
-    """What every reader of a loader is told."""
-
-    dataset: Dataset
-    spec: DataSpec
-    kind: Kind
-    params: Mapping[str, int]
-    batch_size: int
-    rank: int
-    world_size: int
-    seed: int
-    format: Format = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.format = load(FORMATS, self.dataset.manifest.format, "benchsuite.formats")
-        trouble = self.format.problem(self.dataset.manifest, self.world_size * self.readers)
-        if trouble:
-            raise DatasetError(f"{self.dataset.folder}: {trouble}")
-
-    @property
-    def readers(self) -> int:
-        """Readers of one rank."""
-        return self.spec.readers
-
-    @property
-    def num_slots(self) -> int:
-        """Batches in memory at most: those queued, the one being used, and the one before it."""
-        return self.spec.queue_batches + 2
 
 
 class Reader:

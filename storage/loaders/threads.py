@@ -8,15 +8,12 @@ and used again once the step is done with it. h5py lets one thread at a time int
 import os
 import queue
 import threading
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
-from storage.format import Dataset
 from storage.iostat import ProcessIO, process_io
-from storage.kinds import Kind
 from storage.loaders import Delivered, ReaderCounts
 from storage.loaders.reader import (
     NUM_COUNTERS,
@@ -27,7 +24,6 @@ from storage.loaders.reader import (
     counted,
     private_slots,
 )
-from storage.spec import DataSpec
 
 CLOSE_TIMEOUT_S = 5.0
 
@@ -44,22 +40,13 @@ class _Line:
 class ThreadsLoader:
     """An endless stream of this rank's batches; building it starts the threads."""
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        spec: DataSpec,
-        kind: Kind,
-        params: Mapping[str, int],
-        batch_size: int,
-        rank: int,
-        world_size: int,
-        seed: int,
-    ) -> None:
-        reading = Reading(dataset, spec, kind, params, batch_size, rank, world_size, seed)
+    def __init__(self, reading: Reading) -> None:
+        reading.check()
+        spec = reading.spec
         pin_memory = spec.pin_memory and torch.cuda.is_available()
         self.queue_batches = spec.queue_batches
         self._counters = np.zeros((reading.readers, NUM_COUNTERS))
-        self._slots = private_slots(kind, params, batch_size, reading.num_slots, pin_memory)
+        self._slots = private_slots(reading, pin_memory)
         self._free: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         for number in range(len(self._slots)):
             self._free.put((number, None))

@@ -7,7 +7,7 @@ than (workers x prefetch + 2) exist.
 
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Sampler, get_worker_info
 from torch.utils.data import Dataset as TorchDataset
 
-from storage.format import Dataset
 from storage.iostat import ProcessIO, processes_io
-from storage.kinds import Kind
 from storage.loaders import Delivered, ReaderCounts
 from storage.loaders.reader import (
     Reader,
@@ -76,27 +74,18 @@ class _FreeSlots(Sampler[int]):
 class TorchLoader:
     """An endless stream of this rank's batches; building it starts the workers."""
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        spec: DataSpec,
-        kind: Kind,
-        params: Mapping[str, int],
-        batch_size: int,
-        rank: int,
-        world_size: int,
-        seed: int,
-    ) -> None:
-        reading = Reading(dataset, spec, kind, params, batch_size, rank, world_size, seed)
+    def __init__(self, reading: Reading) -> None:
+        reading.check()
+        spec = reading.spec
         pin_memory = spec.pin_memory and torch.cuda.is_available()
         self.queue_batches = spec.queue_batches
         self._counters = shared_counters(reading.readers)
         self._pinned: Tensor | None = None
         memory = None
         if spec.num_workers:
-            self._slots, memory = shared_slots(kind, params, batch_size, reading.num_slots)
+            self._slots, memory = shared_slots(reading)
         else:
-            self._slots = private_slots(kind, params, batch_size, reading.num_slots, pin_memory)
+            self._slots = private_slots(reading, pin_memory)
         self._free = _FreeSlots(len(self._slots))
         self._held: int | None = None
         self._failure: DatasetError | None = None

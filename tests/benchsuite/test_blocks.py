@@ -11,6 +11,7 @@ from benchsuite.blocks import Layout, layout, reader_samples, steady_steps
 from benchsuite.measure import Feed
 from benchsuite.spec import TrialSpec
 from storage.format import open_dataset
+from storage.loaders.reader import Reading
 from storage.loaders.torch import TorchLoader
 from tests.benchsuite.made import made_spec
 
@@ -80,7 +81,7 @@ def test_the_real_loader_reads_as_much_as_is_said(dataset_root: Path):
     spec = spec_of(4, workers=2, prefetch=2, batch=2)
     dataset = open_dataset(dataset_root / "files")
     kind = storage.load(storage.KINDS, "image")
-    loader = TorchLoader(dataset, spec.data, kind, {"image_size": 32}, spec.rank_batch, 0, 1, seed=0)
+    loader = TorchLoader(Reading(dataset, spec.data, kind, {"image_size": 32}, spec.rank_batch, 0, 1, seed=0))
     try:
         feed = Feed(loader, dataset, spec.rank_batch)
         for _ in range(layout(spec).loader_batches):

@@ -20,6 +20,7 @@ from storage.iocounters import Counters, counters
 from storage.ioprofile import profile_of, quantile
 from storage.ioslots import LATENCY_BUCKETS, latency_bounds, latency_bucket
 from storage.iotrace import Tracer, observed
+from storage.loaders.reader import Reading
 from storage.pagecache import evict
 from storage.spec import DataSpec
 from tests.storage.conftest import Made
@@ -295,7 +296,7 @@ def loaded(
     batch = 1 if exactly else 4
     tracer = Tracer(dataset, spec.readers).start()
     try:
-        built = load(LOADERS, loader)(dataset, spec, load(KINDS, kind), PARAMS[kind], batch, 0, 1, 5)
+        built = load(LOADERS, loader)(Reading(dataset, spec, load(KINDS, kind), PARAMS[kind], batch, 0, 1, 5))
         for _ in range(-(-epochs * dataset.manifest.num_samples // batch)):
             next(built)
         found = profile_of([tracer.finish(built.counts().stored_bytes)])

@@ -4,7 +4,6 @@ import copy
 import os
 import time
 from dataclasses import replace
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.workloads.spawned import found_by_ranks
 from workloads.layout import layout_of
 from workloads.parallel.apply import Training, prepare
 from workloads.resnet50 import WORKLOAD
@@ -176,17 +176,7 @@ def ddp_rank(rank: int, folder: Path) -> None:
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, np.ndarray]]:
     """What two real processes found."""
-    folder = tmp_path_factory.mktemp("ddp")
-    context = get_context("spawn")
-    children = [context.Process(target=ddp_rank, args=(rank, folder), daemon=True) for rank in range(RANKS)]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join(DEADLINE_S)
-        if child.is_alive():
-            child.kill()
-    assert [child.exitcode for child in children] == [0] * RANKS
-    return [dict(np.load(folder / f"rank{rank}.npz", allow_pickle=False)) for rank in range(RANKS)]
+    return found_by_ranks(ddp_rank, RANKS, tmp_path_factory.mktemp("ddp"), DEADLINE_S)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Mixtures of experts against a loop over tokens, and dealt to real ranks against one process."""
 
 import os
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import gelu
 
+from tests.workloads.spawned import found_by_ranks
 from workloads.gpt_neox import Mlp
 from workloads.moe import Experts, MoE
 
@@ -148,17 +148,7 @@ def expert_rank(rank: int, folder: Path) -> None:
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, np.ndarray]]:
     """What two real processes found."""
-    folder = tmp_path_factory.mktemp("ep")
-    context = get_context("spawn")
-    children = [context.Process(target=expert_rank, args=(rank, folder), daemon=True) for rank in range(RANKS)]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join(DEADLINE_S)
-        if child.is_alive():
-            child.kill()
-    assert [child.exitcode for child in children] == [0] * RANKS
-    return [dict(np.load(folder / f"rank{rank}.npz", allow_pickle=False)) for rank in range(RANKS)]
+    return found_by_ranks(expert_rank, RANKS, tmp_path_factory.mktemp("ep"), DEADLINE_S)
 
 
 @pytest.mark.parametrize("skewed", [False, True])

@@ -21,6 +21,7 @@ from storage.format import Dataset, DatasetError, Lane
 from storage.kinds import decode_one, sample_rng
 from storage.loaders import Delivered as DeliveredBatch
 from storage.loaders import LoaderProtocol
+from storage.loaders.reader import Reading
 from storage.spec import DataSpec
 from tests.storage.conftest import Made
 from tests.storage.samples import PARAMS, STORED, small_shards, some_samples
@@ -84,7 +85,9 @@ class LoaderConformance:
         building, built = load(LOADERS, self.name), []
         try:
             for rank in range(ranks):
-                built.append(building(dataset, asked, load(KINDS, kind), PARAMS[kind], batch_size, rank, ranks, seed))
+                built.append(
+                    building(Reading(dataset, asked, load(KINDS, kind), PARAMS[kind], batch_size, rank, ranks, seed))
+                )
             yield built
         finally:
             for loader in built:

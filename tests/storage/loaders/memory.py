@@ -18,6 +18,7 @@ from storage.convert import in_order
 from storage.format import Dataset
 from storage.kinds import VOLUME
 from storage.loaders import LoaderProtocol
+from storage.loaders.reader import Reading
 from storage.spec import DataSpec
 from tests.storage.conftest import Made
 from tests.storage.loaders.conftest import PATCH, VOLUME_BYTES
@@ -89,7 +90,7 @@ class MemoryConformance:
         list(in_order(dataset))
         gc.collect()
         before = resident_bytes()
-        loader = load(LOADERS, self.name)(dataset, spec, VOLUME, params, BATCH, 0, 1, 0)
+        loader = load(LOADERS, self.name)(Reading(dataset, spec, VOLUME, params, BATCH, 0, 1, 0))
         try:
             after = []
             for number in range(60):

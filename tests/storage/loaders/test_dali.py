@@ -22,6 +22,7 @@ from storage.format import Dataset, open_dataset
 from storage.kinds import IMAGE, VOLUME, decode_one, sample_rng
 from storage.loaders import dali_source
 from storage.loaders.dali import DaliLoader
+from storage.loaders.reader import Reading
 from storage.spec import DataSpec
 from tests.storage.samples import jpeg
 
@@ -85,7 +86,7 @@ def loaders(
     asked = DataSpec.model_validate({"num_workers": workers, **spec})
     try:
         for rank in range(ranks):
-            built.append(DaliLoader(dataset, asked, KINDS[kind], PARAMS[kind], BATCH, rank, ranks, seed))
+            built.append(DaliLoader(Reading(dataset, asked, KINDS[kind], PARAMS[kind], BATCH, rank, ranks, seed)))
         yield built
     finally:
         for loader in built:
@@ -288,13 +289,14 @@ import torch
 from storage.format import open_dataset
 from storage.kinds import IMAGE
 from storage.loaders.dali import DaliLoader
+from storage.loaders.reader import Reading
 from storage.spec import DataSpec
 
 assert "nvidia.dali" not in sys.modules
 for _ in range(2):
     child = os.fork()
     if not child:
-        loader = DaliLoader(open_dataset(Path(sys.argv[1])), DataSpec(), IMAGE, {"image_size": 32}, 5, 0, 1, 0)
+        loader = DaliLoader(Reading(open_dataset(Path(sys.argv[1])), DataSpec(), IMAGE, {"image_size": 32}, 5, 0, 1, 0))
         next(loader)
         loader.close()
         os._exit(0)

@@ -13,6 +13,7 @@ from storage.convert import in_order
 from storage.format import Dataset, DatasetError
 from storage.kinds import IMAGE, MLM, Kind
 from storage.loaders.dali import DaliLoader
+from storage.loaders.reader import Reading
 from storage.spec import DataSpec
 from tests.storage.loaders.test_dali import BATCH, PARAMS, SEED, Made, every_format, loaders, made, mine
 
@@ -176,7 +177,7 @@ class TestRefusals:
         assert str(dataset.folder) in str(raised.value)
 
     def build(self, dataset: Dataset, kind: Kind) -> None:
-        DaliLoader(dataset, DataSpec(), kind, PARAMS["image"], BATCH, 0, 1, SEED)
+        DaliLoader(Reading(dataset, DataSpec(), kind, PARAMS["image"], BATCH, 0, 1, SEED))
 
     def test_a_kind_that_dali_does_not_decode(self, made: Made) -> None:
         with pytest.raises(DatasetError, match="loader dali decodes image and volume samples, not mlm"):

@@ -7,6 +7,7 @@ import torch
 
 from storage import KINDS, load
 from storage.kinds import Kind
+from storage.loaders.reader import Reading
 from storage.loaders.threads import ThreadsLoader
 from storage.spec import DataSpec
 from tests.storage.conftest import Made
@@ -23,9 +24,8 @@ class TestThreads(LoaderConformance, MemoryConformance):
 def test_a_thread_per_worker_and_no_process(made: Made, count: int) -> None:
     before = threading.active_count(), children()
     spec = DataSpec(num_workers=count, pin_memory=False)
-    loader = ThreadsLoader(
-        made("files", "image", None, COUNT), spec, load(KINDS, "image"), PARAMS["image"], BATCH, 0, 1, SEED
-    )
+    dataset = made("files", "image", None, COUNT)
+    loader = ThreadsLoader(Reading(dataset, spec, load(KINDS, "image"), PARAMS["image"], BATCH, 0, 1, SEED))
     next(loader)
     assert (threading.active_count(), children()) == (before[0] + count, before[1])
     loader.close()
@@ -45,7 +45,9 @@ def test_each_reader_computes_with_one_core_whatever_the_training_uses(made: Mad
     try:
         spec = DataSpec(num_workers=2, pin_memory=False)
         kind = Kind("image", image.tensors, decode)
-        loader = ThreadsLoader(made("files", "image", None, COUNT), spec, kind, PARAMS["image"], BATCH, 0, 1, SEED)
+        loader = ThreadsLoader(
+            Reading(made("files", "image", None, COUNT), spec, kind, PARAMS["image"], BATCH, 0, 1, SEED)
+        )
         for _ in range(4):
             next(loader)
         assert torch.get_num_threads() == 2

@@ -12,6 +12,7 @@ import pytest
 from storage import KINDS, load
 from storage.format import Dataset, DatasetError, open_dataset
 from storage.iostat import ProcessIO
+from storage.loaders.reader import Reading
 from storage.loaders.torch import TorchLoader
 from storage.pagecache import evict, warm
 from storage.spec import DataSpec
@@ -29,7 +30,7 @@ class TestTorch(LoaderConformance, MemoryConformance):
 @contextmanager
 def loader_of(dataset: Dataset, **spec: object) -> Iterator[TorchLoader]:
     asked = DataSpec.model_validate({"pin_memory": False, **spec})
-    loader = TorchLoader(dataset, asked, load(KINDS, "image"), PARAMS["image"], BATCH, 0, 1, SEED)
+    loader = TorchLoader(Reading(dataset, asked, load(KINDS, "image"), PARAMS["image"], BATCH, 0, 1, SEED))
     try:
         yield loader
     finally:
