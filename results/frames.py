@@ -39,7 +39,10 @@ def flatten(prefix: str, value: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, item in value.items():
         name = f"{prefix}.{key}"
-        flat.update(flatten(name, item) if isinstance(item, Mapping) else {name: item})
+        if isinstance(item, dict):
+            flat |= flatten(name, item)
+        else:
+            flat[name] = item
     return flat
 
 

@@ -1,7 +1,8 @@
 """ResultsStore: append-only segments, one writer each, read as one table.
 
 STORE/segments/<sweep>-<utc>-<host>-<pid>-<rand>.jsonl holds one record per line, flushed and fsynced; raw samples lie
-beside in <segment>.samples.jsonl. Nothing locks, so any number of jobs may append to one store.
+beside in <segment>.samples.jsonl. Nothing locks, so any number of jobs may append to one store. `compact` adds Parquet
+made from them, in STORE/parquet; segments and sidecars stay, so that a writer may go on for as long as it likes.
 """
 
 import json
@@ -9,51 +10,23 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Any, Literal
 
 from results.record import Figures, Kind, TrialRecord
+from results.segments import SAMPLES, SEGMENTS, Segment, Stored, StoreError, without_collector
+from results.snapshot import Snapshot, compacted_records, snapshot
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from results.compact import Compacted
 
-def _fsync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-SAMPLES = ".samples.jsonl"
-
-
-class StoreError(ValueError):
-    """Something about a store that its user can mend: said in one line."""
-
-
-class _Segment:
-    """An append-only file of JSON lines."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file: BinaryIO | None = None
-
-    def append(self, line: str) -> None:
-        if self._file is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("ab", buffering=0)
-            _fsync_folder(self.path.parent)
-        data = line.encode() + b"\n"
-        written = self._file.write(data)
-        if written != len(data):
-            raise OSError(28, "short write: is the disk full?")
-        os.fsync(self._file.fileno())
+__all__ = ["SAMPLES", "ResultsStore", "StoreError"]
 
 
 class ResultsStore:
@@ -61,8 +34,8 @@ class ResultsStore:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._segment: _Segment | None = None
-        self._samples: _Segment | None = None
+        self._segment: Segment | None = None
+        self._samples: Segment | None = None
         self.num_unreadable = 0
         """Lines that the last reading passed over: torn, damaged, or of a kind this version does not know."""
 
@@ -73,7 +46,7 @@ class ResultsStore:
             StoreError: this user may not look.
         """
         try:
-            return (self.path / "segments").is_dir()
+            return (self.path / SEGMENTS).is_dir()
         except OSError as error:
             raise StoreError(f"store {self.path}: cannot be read: {error.strerror}") from error
 
@@ -84,7 +57,7 @@ class ResultsStore:
             StoreError: it cannot be written.
         """
         try:
-            folder = self.path / "segments"
+            folder = self.path / SEGMENTS
             folder.mkdir(parents=True, exist_ok=True)
             probe = folder / f".probe-{secrets.token_hex(4)}"
             probe.write_bytes(b"x")
@@ -101,8 +74,8 @@ class ResultsStore:
         try:
             if self._segment is None or self._samples is None:
                 name = self._segment_name(record.sweep)
-                self._segment = _Segment(self.path / "segments" / f"{name}.jsonl")
-                self._samples = _Segment(self.path / "segments" / f"{name}{SAMPLES}")
+                self._segment = Segment(self.path / SEGMENTS / f"{name}.jsonl")
+                self._samples = Segment(self.path / SEGMENTS / f"{name}{SAMPLES}")
             if samples is not None:
                 record = record.model_copy(update={"samples_file": self._samples.path.name})
                 self._samples.append(json.dumps({"record_id": record.record_id, **samples}))
@@ -119,17 +92,12 @@ class ResultsStore:
         safe = re.sub(r"[^A-Za-z0-9_.-]", "_", sweep)
         return f"{safe}-{utc}-{host}-{os.getpid()}-{secrets.token_hex(3)}"
 
-    def _lines(self, path: Path) -> Iterator[dict[str, Any]]:
-        """The whole JSON objects of a segment; torn or damaged lines are passed over."""
-        with path.open("rb") as file:
-            for line in file:
-                try:
-                    value = json.loads(line)
-                except ValueError:
-                    self.num_unreadable += 1
-                    continue
-                if isinstance(value, dict):
-                    yield value
+    def _snapshot(self) -> Snapshot:
+        if not self.exists():
+            raise StoreError(f"store {self.path}: no results there; name one with --store or BENCHSUITE_STORE")
+        found = snapshot(self.path)
+        self.num_unreadable = found.num_unreadable
+        return found
 
     def records(self) -> list[TrialRecord]:
         """Every record once, oldest first.
@@ -137,25 +105,14 @@ class ResultsStore:
         Raises:
             StoreError: no such store, or one that cannot be read.
         """
-        if not self.exists():
-            raise StoreError(f"store {self.path}: no results there; name one with --store or BENCHSUITE_STORE")
+        now = self._snapshot()
+        compacted = (stored for stored in compacted_records(now) if isinstance(stored, Stored))
+        with without_collector():
+            everything = [(stored.place, stored.record) for stored in chain(compacted, now.tail)]
         found: dict[str, TrialRecord] = {}
-        self.num_unreadable = 0
-        try:
-            segments = sorted((self.path / "segments").glob("*.jsonl"))
-            for path in (path for path in segments if not path.name.endswith(SAMPLES)):
-                for record in self._records(path):
-                    found.setdefault(record.record_id, record)
-        except OSError as error:
-            raise StoreError(f"store {self.path}: cannot be read: {error.strerror}") from error
+        for _, record in sorted(everything, key=itemgetter(0)):
+            found.setdefault(record.record_id, record)
         return sorted(found.values(), key=lambda record: record.finished_at)
-
-    def _records(self, path: Path) -> Iterator[TrialRecord]:
-        for value in self._lines(path):
-            try:
-                yield TrialRecord.model_validate(value)
-            except ValidationError:
-                self.num_unreadable += 1
 
     def latest(self) -> list[TrialRecord]:
         """The last record of each trial, in the order in which trials were first seen."""
@@ -168,27 +125,54 @@ class ResultsStore:
         """The raw samples of a record, or None where it has none."""
         if record.samples_file is None:
             return None
-        path = self.path / "segments" / Path(record.samples_file).name
+        path = self.path / SEGMENTS / Path(record.samples_file).name
         if not path.is_file():
             return None
-        return next((line for line in self._lines(path) if line.get("record_id") == record.record_id), None)
+        wanted = json.dumps(record.record_id)[1:-1].encode()
+        with path.open("rb") as file:
+            for line in file:
+                if wanted in line and (found := _samples_of(line, record.record_id)):
+                    return found
+        return None
 
     def frame(
         self,
         by: Literal["trial", "point"] = "trial",
-        where: Callable[[TrialRecord], bool] = lambda record: True,
+        where: Callable[[TrialRecord], bool] | str | None = None,
         kind: Kind = "trial",
+        columns: Sequence[str] | None = None,
     ) -> "pd.DataFrame":
         """One row per trial (its last attempt), or per point and session with the median and range over repeats.
 
         Records of other kinds (probes, checkpoints) are rows of frames of their own.
-        """
-        from results.frames import by_point, trial_frame
 
-        trials = trial_frame([record for record in self.latest() if record.kind == kind and where(record)])
+        Args:
+            by: trial or point.
+            where: which trials: a condition in SQL over the columns, such as `"spec.workload" = 'bert'`, or a function
+                of the record. A function needs every record read from its JSON: slow where there are many.
+            kind: which records.
+            columns: which columns, in this order; only these are read (by trial). Default: all.
+
+        Raises:
+            StoreError: no such store, grouping or column; or the condition is not valid.
+        """
+        from results.frames import by_point
+        from results.query import opened
+
         if by not in ("trial", "point"):
             raise StoreError(f"frame: by {by!r} is unknown; allowed: trial, point")
-        return trials if by == "trial" else by_point(trials, list(Figures.model_fields))
+        if callable(where):
+            trials = self._frame_of(where, kind)
+        else:
+            chosen = columns if by == "trial" else None
+            trials = opened(self._snapshot(), kind).frame(chosen, where)
+        found = trials if by == "trial" else by_point(trials, list(Figures.model_fields))
+        return found if columns is None else _chosen(found, columns)
+
+    def _frame_of(self, where: Callable[[TrialRecord], bool], kind: Kind) -> "pd.DataFrame":
+        from results.frames import trial_frame
+
+        return trial_frame([record for record in self.latest() if record.kind == kind and where(record)])
 
     def sql(self, query: str) -> "pd.DataFrame":
         """Run DuckDB over the same rows, as a table named `trials`.
@@ -196,16 +180,36 @@ class ResultsStore:
         Raises:
             StoreError: the query is not valid.
         """
-        import duckdb
+        from results.query import opened
 
-        connection = duckdb.connect(":memory:", config={"enable_external_access": "false"})
-        frame = self.frame()
-        connection.execute(f"SET pandas_analyze_sample = {max(len(frame), 1)}")
-        connection.register("trials", frame)
-        try:
-            found = connection.execute(query)
-        except duckdb.Error as error:
-            raise StoreError(f"query: {str(error).splitlines()[0]}") from error
-        if found is None or found.description is None:
-            raise StoreError(f"query {query!r}: nothing to run; such as: select label, au from trials")
-        return found.df()
+        return opened(self._snapshot(), "trial").sql(query)
+
+    def compact(self) -> "Compacted":
+        """Turn what was appended since the last time into Parquet, beside its segments; others may go on appending.
+
+        Raises:
+            StoreError: no such store, or one that cannot be read or written.
+        """
+        from results.compact import compact
+
+        if not self.exists():
+            raise StoreError(f"store {self.path}: no results there; name one with --store or BENCHSUITE_STORE")
+        return compact(self.path)
+
+
+def _samples_of(line: bytes, record_id: str) -> dict[str, Any] | None:
+    """The raw samples that a line holds, where it is whole and this record's."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and found.get("record_id") == record_id else None
+
+
+def _chosen(frame: "pd.DataFrame", columns: Sequence[str]) -> "pd.DataFrame":
+    from results.query import allowed
+
+    for name in columns:
+        if name not in frame:
+            raise StoreError(f"frame: column {name!r} is unknown; {allowed(name, [*map(str, frame.columns)])}")
+    return frame[list(columns)]

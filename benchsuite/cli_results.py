@@ -1,0 +1,57 @@
+"""The verbs `results show`, `results query` and `results compact`. Imports little until a verb needs it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchsuite import cli_export
+from benchsuite.options import PlainFormat, RecordKind, TableFormat
+
+results_app = typer.Typer(help="Look into a results store.", no_args_is_help=True, rich_markup_mode=None)
+results_app.add_typer(cli_export.export_app, name="export")
+results_app.command("profile")(cli_export.profile)
+results_app.command("darshan")(cli_export.darshan)
+
+Store = Annotated[
+    Path,
+    typer.Option("--store", envvar="BENCHSUITE_STORE", help="Results store.", show_default=True),
+]
+DEFAULT_STORE = Path("benchsuite-store")
+Format = Annotated[TableFormat, typer.Option("--format", help="table, json, csv or md.")]
+
+
+@results_app.command("show")
+def show(
+    store: Store = DEFAULT_STORE,
+    format: Format = TableFormat.table,
+    by: Annotated[str, typer.Option("--by", help="trial, or point (median over repeats).")] = "trial",
+    kind: Annotated[RecordKind, typer.Option("--kind", help="trial, probe or checkpoint.")] = RecordKind.trial,
+) -> None:
+    """One row per trial, probe or checkpoint."""
+    from benchsuite import show
+
+    show.results(store, format, by, kind)
+
+
+@results_app.command("query")
+def query(
+    query: Annotated[str, typer.Argument(help="SQL over the table `trials`.")],
+    store: Store = DEFAULT_STORE,
+    format: Format = TableFormat.table,
+) -> None:
+    """Run SQL (DuckDB) over the trials."""
+    from benchsuite import show
+
+    show.query(store, query, format)
+
+
+@results_app.command("compact")
+def compact(
+    store: Store = DEFAULT_STORE,
+    format: Annotated[PlainFormat, typer.Option("--format", help="table or json.")] = PlainFormat.table,
+) -> None:
+    """Add Parquet of what was appended since the last time, for fast reading; sweeps may go on meanwhile."""
+    from benchsuite import show
+
+    show.compaction(store, format)

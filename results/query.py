@@ -1,0 +1,167 @@
+"""Segments and Parquet as one table in DuckDB: the last attempt of every trial, a column per field."""
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from results.columns import CONTRACT, Batch, literal, plain, quoted, selected, unified
+from results.manifest import MEND, PARQUET, Part
+from results.segments import OFFSET, SEGMENT, StoreError
+from results.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TAIL, EARLIER, ALL, LAST = "tail_records", "earlier_attempts", "all_records", "last_attempts"
+PLACE = f"{SEGMENT}, {OFFSET}"
+ATTEMPT = f"kind, trial_id, finished_at, {PLACE}"
+WHEN = f"{{'finished_at': finished_at, 'segment': {SEGMENT}, 'line': {OFFSET}}}"
+EARLIER_WITH_TAIL = f"""
+    SELECT {ATTEMPT} FROM compacted_earlier UNION ALL FROM (
+        SELECT {ATTEMPT} FROM (
+            SELECT {ATTEMPT} FROM compacted SEMI JOIN {TAIL} USING (kind, trial_id)
+                ANTI JOIN compacted_earlier USING ({PLACE})
+            UNION ALL SELECT {ATTEMPT} FROM {TAIL})
+        QUALIFY row_number() OVER (PARTITION BY trial_id
+            ORDER BY finished_at DESC, {SEGMENT} DESC, {OFFSET} DESC) > 1)"""
+"""Records that a later attempt replaces; in the parts alone they are known already."""
+FIRST_SEEN = f"""
+    LEFT JOIN (SELECT trial_id, min({WHEN}) AS first_seen FROM {EARLIER} GROUP BY trial_id) USING (trial_id)
+    ORDER BY coalesce(first_seen, {WHEN})"""
+"""Trials in the order in which they were first seen, which an earlier attempt may have settled."""
+QUERIES = {duckdb.StatementType.SELECT, duckdb.StatementType.MULTI}
+"""Statements that change nothing; a PIVOT counts as several."""
+SHOWN = ("spec.", "dataset.", "env.")
+
+
+@dataclass(frozen=True)
+class Table:
+    """The last attempts of one kind, open for queries that can reach nothing else; what each column holds."""
+
+    connection: duckdb.DuckDBPyConnection
+    columns: dict[str, str]
+    has_earlier: bool
+
+    def frame(self, columns: Sequence[str] | None, where: str | None) -> "pd.DataFrame":
+        """Chosen columns (default: all) of the rows that a condition in SQL holds for, as first seen.
+
+        Raises:
+            StoreError: there is no such column, or the condition is not valid.
+        """
+        for name in columns or ():
+            if name not in self.columns:
+                raise StoreError(f"frame: column {name!r} is unknown; {allowed(name, list(self.columns))}")
+        wanted = ", ".join(map(quoted, columns if columns is not None else self.columns)) or "NULL"
+        order = FIRST_SEEN if self.has_earlier else f"ORDER BY finished_at, {PLACE}"
+        rows = f"(FROM {LAST} WHERE ({where or 'true'}\n))"
+        return self._run(f"SELECT {wanted} FROM {rows} {order}", "frame")
+
+    def sql(self, query: str) -> "pd.DataFrame":
+        """What a query over `trials` finds.
+
+        Raises:
+            StoreError: it is not valid, or no query.
+        """
+        try:
+            statements = self.connection.extract_statements(query)
+        except duckdb.Error as error:
+            raise StoreError(f"query: {_first_line(error)}") from error
+        if not statements:
+            raise StoreError(f"query {query!r}: nothing to run; such as: select label, au from trials")
+        for statement in statements:
+            if statement.type not in QUERIES:
+                raise StoreError(f"query: {statement.type.name} is disabled; allowed: SELECT, WITH, FROM, DESCRIBE")
+        return self._run(query, "query")
+
+    def _run(self, query: str, what: str) -> "pd.DataFrame":
+        try:
+            found = self.connection.execute(query).df()
+        except duckdb.Error as error:
+            raise StoreError(f"{what}: {_first_line(error)}") from error
+        return plain(found, self.columns)
+
+
+def allowed(name: str, names: list[str]) -> str:
+    """The nearest of many names."""
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"allowed: {', '.join(names[:5])}, ... ({len(names)} names)" + (f"; nearest: {near[0]}" if near else "")
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def _columns(parts: Sequence[dict[str, str]]) -> dict[str, str]:
+    """What each column of the table holds: those of the contract first, then as first seen."""
+    held: dict[str, set[str]] = {}
+    names = {name.lower(): name for name in CONTRACT}
+    for part in parts:
+        for name, kind in part.items():
+            if name in CONTRACT or name.startswith(SHOWN):
+                held.setdefault(names.setdefault(name.lower(), name), set()).add(kind)
+    return {name: CONTRACT.get(name) or unified(held[name]) for name in names.values()}
+
+
+def _relations(paths: str, parts: Sequence[Part], wanted: dict[str, str]) -> list[str]:
+    """SQL for the rows of the parts, one query for each set of columns."""
+    shapes: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for part in parts:
+        shapes.setdefault(tuple(sorted(part.columns.items())), []).append(literal(f"{paths}/{part.file}"))
+    return [
+        f"SELECT {selected(dict(shape), wanted)}, {PLACE} FROM read_parquet([{', '.join(files)}])"
+        for shape, files in shapes.items()
+    ]
+
+
+def _views(connection: duckdb.DuckDBPyConnection, found: Snapshot, kind: str) -> Table:
+    folder = found.store / PARQUET
+    parts = [part for part in found.manifest.parts if part.kind == kind]
+    batch = Batch()
+    for stored in found.tail:
+        if stored.record.kind == kind:
+            batch.add(stored)
+    tail, held = batch.table()
+    connection.register(TAIL, tail)
+    columns = _columns([*(part.columns for part in parts), held])
+    compacted = _relations(str(folder), parts, columns)
+    rest = f"SELECT {selected(held, columns)}, {PLACE} FROM {TAIL}"
+    earlier = f"SELECT {ATTEMPT} FROM {TAIL} WHERE false"
+    if name := found.manifest.earlier_attempts:
+        earlier = f"FROM read_parquet({literal(str(folder / name))}) WHERE kind = {literal(kind)}"
+    views = {
+        ALL: " UNION ALL ".join([*compacted, rest] if len(batch) else compacted or [rest]),
+        "compacted": " UNION ALL ".join(compacted or [f"{rest} WHERE false"]),
+        "compacted_earlier": earlier,
+    }
+    for name, query in views.items():
+        connection.execute(f"CREATE VIEW {name} AS {query}")
+    connection.execute(
+        f"CREATE TEMP TABLE {EARLIER} AS {EARLIER_WITH_TAIL if len(batch) else 'FROM compacted_earlier'}"
+    )
+    has_earlier = connection.execute(f"FROM {EARLIER} LIMIT 1").fetchone() is not None
+    without = f"ANTI JOIN {EARLIER} USING ({PLACE})" if has_earlier else ""
+    connection.execute(f"CREATE VIEW {LAST} AS FROM {ALL} {without}")
+    connection.execute(f"CREATE VIEW trials AS SELECT {', '.join(map(quoted, columns))} FROM {LAST}")
+    return Table(connection, columns, has_earlier)
+
+
+def opened(found: Snapshot, kind: str) -> Table:
+    """The last attempts of one kind, over parts and segments alike.
+
+    Raises:
+        StoreError: a part is missing or damaged.
+    """
+    connection = duckdb.connect(":memory:")
+    connection.execute("SET pandas_analyze_sample = 0; SET enable_progress_bar = false")
+    try:
+        table = _views(connection, found, kind)
+    except duckdb.Error as error:
+        mend = MEND.format(found.store / PARQUET)
+        raise StoreError(f"store {found.store}: cannot be read: {_first_line(error)}; {mend}") from error
+    connection.execute(f"SET allowed_paths = [{', '.join(map(literal, found.paths()))}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+    return table
