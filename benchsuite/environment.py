@@ -16,7 +16,14 @@ from benchsuite.machine import this_machine
 from storage.filesystems import file_system_of
 
 LIBRARIES = ("torch", "numpy", "simplejpeg", "webdataset")
-SCHEDULER_VARIABLES = ("SLURM_JOB_ID", "SLURM_JOB_PARTITION", "SLURM_JOB_NODELIST", "PBS_JOBID", "PBS_QUEUE")
+SCHEDULER_VARIABLES = (
+    "SLURM_JOB_ID",
+    "SLURM_JOB_PARTITION",
+    "SLURM_JOB_NODELIST",
+    "PBS_JOBID",
+    "PBS_QUEUE",
+    "LSB_JOBID",
+)
 
 
 def environment() -> dict[str, Any]:

@@ -1,0 +1,108 @@
+"""Print and draw the scaling series of a store."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import typer
+import yaml
+
+from benchsuite.errors import UserError, nearest
+from benchsuite.options import TableFormat
+from benchsuite.show import console, fitting_table
+from results.export.figure import draw_scaling
+from results.report.latex import as_latex
+from results.report.scaling import COLUMNS, LEGEND, answer, as_objects, basis, markdown, notes, point_rows, titles
+from results.report.tables import as_csv, as_json, is_missing
+from results.scaling import Series, find_series
+from results.store import ResultsStore
+
+PREFIXES = ("", "spec.", "dataset.", "env.")
+
+
+def scaling(
+    store: Path, format: TableFormat, where: list[str], mix: bool, figures: Mapping[str, Path | None], latex: bool
+) -> None:
+    """Print every series of a store, and draw them where asked.
+
+    Raises:
+        UserError: a filter is wrong, or there is no series.
+    """
+    opened = ResultsStore(store)
+    found = series_of(opened, where, mix)
+    for kind, out in figures.items():
+        if out is not None:
+            draw_scaling(found, titles(found), out, kind)
+            typer.echo(f"figure: {out}", err=True)
+    _show(found, format, latex)
+    if opened.num_unreadable:
+        typer.echo(f"warning: {opened.num_unreadable} lines of {store} could not be read", err=True)
+
+
+def series_of(store: ResultsStore, where: list[str], mix: bool) -> list[Series]:
+    """The series of a store among the trials that all filters let through."""
+    trials = store.frame()
+    for text in where:
+        trials = trials[_matches(trials, text)]
+    found = find_series(trials, mix)
+    if not found:
+        sizes = sorted({int(size) for size in trials.get("spec.world_size", pd.Series()) if not is_missing(size)})
+        raise UserError(
+            f"store {store.path}: no scaling series: no trials differ only in ranks, at the same batch per rank or in "
+            f"all; {len(trials)} trials, ranks {', '.join(map(str, sizes)) or 'unknown'}; sweep `world_size` as in "
+            "weak-scaling.yaml"
+        )
+    return found
+
+
+def _matches(trials: pd.DataFrame, text: str) -> "pd.Series[bool]":
+    """Which trials a filter KEY=VALUE lets through; keys of the spec need no prefix."""
+    key, equals, raw = text.partition("=")
+    if not equals:
+        raise UserError(f"--where {text!r}: give KEY=VALUE, such as --where data.format=hdf5")
+    column = next((prefix + key for prefix in PREFIXES if prefix + key in trials), None)
+    if column is None:
+        allowed = [str(name).removeprefix("spec.") for name in trials]
+        raise UserError(f"--where {text!r}: trials have no {key!r}; such as workload, session{nearest(key, allowed)}")
+    wanted = _value(raw)
+    kept = trials[column].map(lambda value: str(value) == raw or (pd.api.types.is_scalar(value) and value == wanted))
+    if not kept.any():
+        values = sorted({str(value) for value in trials[column] if not is_missing(value)})
+        raise UserError(f"--where {text!r}: no such trial; found: {', '.join(values[:20])}{nearest(raw, values)}")
+    return kept.astype(bool)
+
+
+def _value(raw: str) -> Any:
+    """What a filter's value means in YAML, such as 2 or true; as it stands where it is none."""
+    try:
+        return yaml.safe_load(raw)
+    except yaml.YAMLError:
+        return raw
+
+
+def _show(found: Sequence[Series], format: TableFormat, latex: bool) -> None:
+    named = [*zip(found, titles(found), strict=True)]
+    if latex:
+        tables = (as_latex(point_rows(s, title), COLUMNS, f"{title} · {basis(s)}") for s, title in named)
+        typer.echo("\n\n".join(tables))
+    elif format is TableFormat.json:
+        typer.echo(as_json(as_objects(found)))
+    elif format is TableFormat.csv:
+        typer.echo(as_csv([row for series, title in named for row in point_rows(series, title)]))
+    elif format is TableFormat.md:
+        typer.echo(markdown(found))
+    else:
+        _print_tables(named)
+
+
+def _print_tables(named: Sequence[tuple[Series, str]]) -> None:
+    out = console()
+    for series, title in named:
+        out.print(f"{title} · {basis(series)}", style="bold", markup=False)
+        out.print(f"-> {answer(series)}", markup=False)
+        out.print(fitting_table(point_rows(series, title), COLUMNS, out))
+        for line in notes(series):
+            out.print(line, markup=False)
+        out.print()
+    out.print(LEGEND, style="dim", markup=False)

@@ -1,0 +1,254 @@
+"""Scaling in words and tables: a series is headed by what its points share, and followed by what they rest on."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from results.efficiency import PARTS, pooled
+from results.fits import Estimate, Fit
+from results.frames import MIN_REPEATS_FOR_INTERVAL
+from results.report.tables import ABSENT, Column, Row, as_markdown, inline, is_missing, number
+from results.scaling import WHOLE_WORLD, ScalingPoint, Series, laws
+
+IN_TITLE = (
+    "workload",
+    "variant",
+    "data.source",
+    "data.format",
+    "data.loader",
+    "data.cache",
+    "data.staging",
+    "precision",
+)
+HIDDEN_IN_TITLE = ("storage", "none")
+"""Words of a title that go without saying."""
+IN_WORDS = {"rest": "computation and all else", "exchange": "the exchange", "load": "waiting for input"}
+NOTICEABLE_SHARE = 0.005
+"""Of the ideal rate: what prints as 1 %."""
+
+
+def titles(found: Sequence[Series]) -> list[str]:
+    """Each series' kind, what its points share, and, where series differ in more, that as well."""
+    return [" · ".join([series.kind, _shared_words(series, found), _batch_words(series)]) for series in found]
+
+
+def _shared_words(series: Series, found: Sequence[Series]) -> str:
+    row = series.example
+    source = row.get("spec.data.source")
+    names = [name for name in IN_TITLE if source == "storage" or not name.startswith("data.") or name == "data.source"]
+    words = [str(row[f"spec.{name}"]) for name in names if not is_missing(row.get(f"spec.{name}"))]
+    words = [word for word in words if word not in HIDDEN_IN_TITLE]
+    words.append(_mode(series))
+    told = {*(f"spec.{name}" for name in IN_TITLE), "spec.parallelism"}
+    keys = dict.fromkeys(key for other in found for key in other.example if key.startswith("spec.") or key == "session")
+    for key in keys:
+        hidden = key in told or key.startswith("spec.parallelism.") or key.endswith(("batch_size", "world_size"))
+        values = {repr(_plain(other.example.get(key))) for other in found}
+        if not hidden and len(values) > 1 and not is_missing(row.get(key)):
+            words.append(f"{key.rpartition('.')[2]} {row[key]}")
+    return " ".join(words)
+
+
+def _plain(value: Any) -> Any:
+    return None if is_missing(value) else value
+
+
+def _mode(series: Series) -> str:
+    """The parallelism of most points in words; a single rank's `none` is its series' mode with one rank."""
+    named = [trial.get("spec.parallelism") for point in series.points for trial in point.trials]
+    words = [word for word in named if isinstance(word, str) and word != "none"]
+    row = series.example
+    if words or isinstance(row.get("spec.parallelism"), str):
+        return words[-1] if words else ""
+    degrees = [(name, row.get(f"spec.parallelism.{name}")) for name in (*WHOLE_WORLD, "zero")]
+    told = [f"{name} {int(value)}" for name, value in degrees if value is not None and not is_missing(value)]
+    return " ".join(["dp", *(word for word in told if word not in ("tp 1", "pp 1", "cp 1", "zero 0"))])
+
+
+def _batch_words(series: Series) -> str:
+    return f"{series.batch} per rank" if series.kind == "weak" else f"{series.batch} in all"
+
+
+def basis(series: Series) -> str:
+    """The baseline, why it is not a smaller one, and how often was measured."""
+    if series.baseline_ranks is None:
+        return "no baseline: no point has a rate"
+    smaller = [point for point in series.points if point.ranks < series.baseline_ranks]
+    words = f"baseline {counted(series.baseline_ranks, 'rank')}"
+    if smaller:
+        words += f" ({', '.join(counted(point.ranks, 'rank') + ': ' + point.status for point in smaller)})"
+    measured = [point for point in series.points if point.trials]
+    repeats = sorted({len(point.trials) for point in measured})
+    words += f" · {counted(repeats[0], 'repeat')}" if len(repeats) == 1 else f" · {repeats[0]} to {repeats[-1]} repeats"
+    allocations = {name for point in measured for name in point.rates if name is not None}
+    return words + (f" in {counted(len(allocations), 'allocation')}" if allocations else "")
+
+
+def counted(count: int, noun: str) -> str:
+    """1 rank, 2 ranks."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def answer(series: Series) -> str:
+    """What a series says, in one sentence."""
+    judged = [point for point in series.points if point.efficiency is not None and point.losses]
+    if not judged:
+        return "No efficiency: fewer than two numbers of ranks have a rate."
+    last = judged[-1]
+    text = f"Efficiency {efficiency_cell(_point_row(series, last))} at {counted(last.ranks, 'rank')}"
+    known = {name: share for name, share in last.losses.items() if share is not None}
+    worst = max(known, key=lambda name: known[name])
+    if known[worst] < NOTICEABLE_SHARE:
+        return f"{text}."
+    return f"{text}; most of what is lost goes to {IN_WORDS.get(worst, worst)} ({known[worst] * 100:.0f} %)."
+
+
+def point_rows(series: Series, title: str) -> list[dict[str, Any]]:
+    """A flat row for each number of ranks; null for what is missing."""
+    shared = {
+        "series": title,
+        "kind": series.kind,
+        "session": series.example["session"],
+        "batch": series.batch,
+        "baseline_ranks": series.baseline_ranks,
+    }
+    return [shared | _point_row(series, point) for point in series.points]
+
+
+def _point_row(series: Series, point: ScalingPoint) -> dict[str, Any]:
+    rates = sorted(pooled(point.rates))
+    own = {
+        f"{series.kind}_efficiency{end}": value for end, value in zip(("", "_low", "_high"), _ends(point), strict=True)
+    }
+    middle = len(rates) // 2
+    return {
+        "ranks": point.ranks,
+        "status": point.status,
+        "reason": point.reason,
+        "samples_per_s": (rates[middle] + rates[-middle - 1]) / 2 if rates else None,
+        "samples_per_s_min": rates[0] if rates else None,
+        "samples_per_s_max": rates[-1] if rates else None,
+        "repeats": len(rates),
+        "allocations": len([name for name in point.rates if name is not None]) or None,
+        **{f"{kind}_efficiency{end}": None for kind in ("strong", "weak") for end in ("", "_low", "_high")},
+        **own,
+        "interval": point.bounds.kind,
+        **{f"lost_{name}": point.losses.get(name) for name in PARTS},
+        "caveats": list(point.caveats),
+    }
+
+
+def _ends(point: ScalingPoint) -> tuple[float | None, float | None, float | None]:
+    return point.efficiency, point.bounds.low, point.bounds.high
+
+
+def efficiency_cell(row: Row) -> str:
+    """The efficiency, its interval in brackets; in parentheses where it is only the range over repeats."""
+    name = next(
+        (f"{kind}_efficiency" for kind in ("strong", "weak") if not is_missing(row[f"{kind}_efficiency"])), None
+    )
+    if name is None:
+        return ABSENT
+    text = f"{row[name]:.2f}"
+    if row["interval"] is None:
+        return text
+    ends = f"{row[f'{name}_low']:.2f} {row[f'{name}_high']:.2f}"
+    return f"{text} [{ends}]" if row["interval"] == "95 %" else f"{text} ({ends})"
+
+
+def _lost(name: str) -> Column:
+    def cell(row: Row) -> str:
+        share = row[f"lost_{name}"]
+        return ABSENT if is_missing(share) else f"{share * 100 + 0.0:.0f} %".replace("-0 %", "0 %")
+
+    return Column(f"lost to {name}" if name == PARTS[0] else name, cell)
+
+
+def remark(row: Row) -> str:
+    """Why there is no figure, and why one must not be trusted blindly."""
+    status = "" if row["status"] == "ok" else row["status"]
+    reason = row["reason"] or ""
+    return " · ".join(filter(None, [": ".join(filter(None, [status, reason])), " ".join(row["caveats"])]))
+
+
+COLUMNS = (
+    Column("ranks", lambda row: str(row["ranks"])),
+    Column("samples/s", lambda row: number(row, "samples_per_s", digits=1)),
+    Column("efficiency", efficiency_cell),
+    *map(_lost, PARTS),
+    Column("remark", remark, right=False),
+)
+
+
+def fit_line(fit: Fit) -> str:
+    """A law and its parameters with their intervals, or why there are none."""
+    if fit.problem:
+        return fit.problem
+    words = ", ".join(_estimate(estimate) for estimate in fit.estimates)
+    return f"{fit.law}: {words}" + (
+        f" (misses by {fit.relative_error * 100:.1f} %)" if fit.relative_error is not None else ""
+    )
+
+
+def _estimate(estimate: Estimate) -> str:
+    if estimate.name == "peak ranks" and estimate.value is None:
+        return "no peak" + (f" below {estimate.low:.0f} ranks" if estimate.low else "")
+    if estimate.value is None:
+        return f"{estimate.name} {ABSENT}"
+    value, low, high = (None if end is None else f"{end:.3g}" for end in (estimate.value, estimate.low, estimate.high))
+    if low is None and high is None:
+        return f"{estimate.name} {value}"
+    ends = f"{low or '-inf'} {high or 'inf'}"
+    return f"{estimate.name} {value} " + (f"[{ends}]" if estimate.kind == "95 %" else f"({ends})")
+
+
+def notes(series: Series) -> list[str]:
+    """What a series' figures rest on, and the laws fitted to them."""
+    kinds = {point.bounds.kind for point in series.points if point.efficiency is not None and point.losses}
+    alone = [point for point in series.points if point.losses and point.bounds.kind is None]
+    return [
+        *(["[ ] 95 % interval of the ratio of medians, allocations and repeats resampled"] if "95 %" in kinds else []),
+        *(
+            [f"( ) range over repeats, no interval: fewer than {MIN_REPEATS_FOR_INTERVAL} of them"]
+            if "range" in kinds
+            else []
+        ),
+        *(["one repeat: nothing is said about how sure an efficiency is"] if alone else []),
+        *(f"mixed environments: {fact}" for fact in series.mixed),
+        *map(fit_line, laws(series)),
+    ]
+
+
+LEGEND = (
+    "efficiency = P(N) / (P(N0) N / N0), P the median of samples/s, N0 the baseline · lost: shares of the ideal rate, "
+    "which add up to 1 - efficiency\n"
+    "load: waiting for input · exchange: what the least waiting rank has too · imbalance: waiting for slower ranks · "
+    "rest: computation and all else"
+)
+
+
+def markdown(found: Sequence[Series]) -> str:
+    """All series as Markdown."""
+    parts = []
+    for series, title in zip(found, titles(found), strict=True):
+        table = as_markdown(point_rows(series, title), COLUMNS)
+        lines = "\n".join(f"- {inline(line)}" for line in (basis(series), *notes(series)))
+        parts += [f"## {inline(title)}", inline(answer(series)), table, lines]
+    return "\n\n".join([*parts, LEGEND.replace("\n", " ")])
+
+
+def as_objects(found: Sequence[Series]) -> list[Mapping[str, Any]]:
+    """All series as plain nested values, for JSON."""
+    return [
+        {
+            "series": title,
+            "kind": series.kind,
+            "session": series.example["session"],
+            "batch": series.batch,
+            "baseline_ranks": series.baseline_ranks,
+            "mixed_environments": list(series.mixed),
+            "points": [_point_row(series, point) for point in series.points],
+            "fits": [asdict(fit) for fit in laws(series)],
+        }
+        for series, title in zip(found, titles(found), strict=True)
+    ]
