@@ -74,6 +74,10 @@ def _input_verdict(figures: Mapping[str, Any], about: Mapping[str, Any], au: flo
         f"{_busy(figures)}{_headspace(figures)}"
     )
     if stall < (1 - au) / 2 and not about.get("emulated"):
+        others = figures.get("foreign_cpu_cores") or 0.0
+        if others > _reader_cores(figures, about):
+            taken = f"{evidence}; other processes kept {others:.1f} of {about.get('cores')} cores busy"
+            return Judgement("client", taken, "measure again on idle cores: this says nothing of the job itself")
         taken = f"{evidence}; readers take cores from the computation"
         return Judgement("client", taken, "more cores a rank, fewer workers or threads, or data that need no decoding")
     cached = _cached(figures)
@@ -94,6 +98,12 @@ def _input_verdict(figures: Mapping[str, Any], about: Mapping[str, Any], au: flo
     if share <= 1 - MAIN_SHARE:
         return Judgement("client", evidence, _more_readers(about))
     return Judgement("mixed", evidence, f"{_more_readers(about)}; and {_faster_reads(about, saturation)}")
+
+
+def _reader_cores(figures: Mapping[str, Any], about: Mapping[str, Any]) -> float:
+    """Cores that all ranks' readers keep busy."""
+    readers = (about.get("ranks") or 1) * max(about.get("num_workers") or 0, 1)
+    return float(readers * (figures.get("reader_busy_fraction") or 0.0))
 
 
 def _busy(figures: Mapping[str, Any]) -> str:

@@ -40,7 +40,7 @@ class Point:
     def label(self) -> str:
         """The varied values in words, or the workload where nothing varies."""
         words = [_word(key, value) for key, value in self.varied.items()]
-        return " ".join(filter(None, words)) or self.spec.workload
+        return " ".join(filter(None, words)) or _word("workload", self.spec.workload)
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,8 @@ def _word(key: str, value: Any) -> str:
         return ""
     if isinstance(value, Mapping):
         return " ".join(name if inner is True else f"{name} {inner}" for name, inner in value.items())
+    if key == "workload":
+        return str(value).rpartition("/")[2]
     unit = {"world_size": "rank", "num_workers": "worker"}.get(name)
     if unit is None:
         return f"{name} {value}" if isinstance(value, int | float) else str(value)
@@ -343,7 +345,8 @@ def _unfit_samples(point: Point, manifest: Manifest, workload: Workload) -> str 
         return f"{point.dataset} has {manifest.num_classes} classes, {who} tells {variant.num_classes} apart"
     for name in ("seq_len", "max_predictions"):
         if name in variant.sample and manifest.params.get(name) != variant.sample[name]:
-            return f"{point.dataset} has {name} {manifest.params.get(name)}, {who} takes {variant.sample[name]}"
+            made = f"{point.dataset} has {name} {manifest.params.get(name)}, {who} takes {variant.sample[name]}"
+            return f"{made}; make it with `--variant {point.spec.variant}`"
     if manifest.params.get("vocab_size", 0) > variant.sample.get("vocab_size", 1 << 62):
         return (
             f"{point.dataset} has a vocabulary of {manifest.params['vocab_size']}, {who} knows "

@@ -64,7 +64,9 @@ def _rank(rank: int, name: str) -> None:
     if rank == 0:
         compared = compare(case, spread, train_alone(case, device), device)
         partial = folder / "found.partial"
-        partial.write_text(json.dumps(asdict(compared) | {"equal": compared.equal, "steps": case.steps}))
+        partial.write_text(
+            json.dumps(asdict(compared) | {"equal": compared.equal, "rounded": compared.rounded, "steps": case.steps})
+        )
         partial.rename(folder / "found.json")
     if dist.is_initialized():
         dist.barrier()
@@ -87,8 +89,16 @@ def in_words(point: Point, found: dict[str, Any]) -> str:
     """The verdict in one line."""
     spec = point.spec
     verdict = "ok" if found["equal"] else "NOT the same training"
+    weights = (
+        f"all weights together by {found['distance']:.1e} of the way they went (allowed: {found['max_distance']:.1g})"
+        if found["rounded"]
+        else f"weights by {found['weight_difference']:.1e} of what training changed (allowed: "
+        f"{found['max_weight_difference']:.0e})"
+    )
+    if not found["moved"]:
+        weights = "and training changed no weight: there is nothing to compare"
     return (
         f"{verdict}: {spec.workload} {spec.variant}, {spec.layout.name}, {spec.ranks} ranks, {spec.precision}: over "
         f"{found['steps']} steps losses differ from those of one process by {found['loss_difference']:.1e} at most "
-        f"(allowed: {found['tolerance']:.0e}), weights by {found['weight_difference']:.1e} of what training changed"
+        f"(allowed: {found['tolerance']:.0e}), {weights}"
     )

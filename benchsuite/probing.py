@@ -110,14 +110,16 @@ def kept(
     measuring: Measuring, store: Path | None, status: Status, samples: Mapping[str, Any], **fields: Any
 ) -> TrialRecord:
     """The record, appended to the store where there is one; measured again it is a repeat."""
-    opened = ResultsStore(store) if store else None
     first = measuring.record(status, 0, **fields)
-    if opened is None:
-        return first
-    before = opened.records() if opened.exists() else []
-    repeat = sum((other.point_id, other.session) == (first.point_id, first.session) for other in before)
-    again = first.model_copy(update={"repeat": repeat, "trial_id": trial_id(first.point_id, first.session, repeat)})
-    return opened.append(again, dict(samples))
+    return append_repeat(ResultsStore(store), first, dict(samples)) if store else first
+
+
+def append_repeat(store: ResultsStore, record: TrialRecord, samples: dict[str, Any] | None) -> TrialRecord:
+    """Append a record as one more repeat of what its session has of its point."""
+    before = store.records() if store.exists() else []
+    repeat = sum((other.point_id, other.session) == (record.point_id, record.session) for other in before)
+    again = {"repeat": repeat, "trial_id": trial_id(record.point_id, record.session, repeat)}
+    return store.append(record.model_copy(update=again), samples)
 
 
 @contextmanager

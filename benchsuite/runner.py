@@ -222,9 +222,9 @@ def trial(
     format: PlainFormat,
     store: Path | None = None,
 ) -> int:
-    """Run one trial outside of any store; several ranks are forked, one runs in this process.
+    """Run one trial; several ranks are forked, one runs in this process.
 
-    `store` is only read, where its device is that of a record there.
+    Its record is kept in `store`, where one is given; a device `emulated:from-record` is one of that store.
     """
     from benchsuite import exporting, inprocess
 
@@ -237,7 +237,14 @@ def trial(
         return _check_loss(inprocess.plan_trial({**value, "data": {"source": "synthetic"}}), format)
     point = inprocess.plan_trial(value, store)
     alone = inprocess.fits_one_process(point)
+    from benchsuite.probing import append_repeat
+
+    opened = ResultsStore(store) if store else None
+    if opened:
+        opened.check_writable()
     record, samples = inprocess.in_this_process(point) if alone else inprocess.in_processes(point)
+    if opened:
+        record = append_repeat(opened, record, samples)
     if timeline and samples:
         exporting.write_trace(samples, record.label, timeline)
     if format is PlainFormat.json:

@@ -1,6 +1,8 @@
 """Print what a store holds."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -11,8 +13,8 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from benchsuite import profiles
-from benchsuite.errors import refuse
-from benchsuite.options import RecordKind, TableFormat
+from benchsuite.errors import UserError, refuse
+from benchsuite.options import PlainFormat, RecordKind, TableFormat
 from results.report.markdown import report as markdown
 from results.report.probes import COLUMNS_OF
 from results.report.sections import Section, sections
@@ -33,7 +35,7 @@ from results.report.tables import (
     troubles,
 )
 from results.staging import lines as staging_lines
-from results.store import ResultsStore
+from results.store import ResultsStore, StoreError
 
 UNLIMITED_WIDTH = 2000
 """Nothing is cut or wrapped where output is not a terminal."""
@@ -100,6 +102,21 @@ def _cell(name: str, row: Row) -> str:
     return ABSENT if is_missing(row[name]) else str(row[name])
 
 
+def compaction(store: Path, format: PlainFormat) -> None:
+    """Compact a store, and say what was done."""
+    opened = ResultsStore(store)
+    done = opened.compact()
+    if format is PlainFormat.json:
+        typer.echo(json.dumps(asdict(done), indent=1))
+        return
+    typer.echo(
+        f"compacted {done.num_new:,} new records of {store}: {done.num_records:,} in {done.num_parts} Parquet parts, "
+        f"{done.parquet_bytes / 1e6:,.1f} MB; segments ({done.segment_bytes / 1e6:,.1f} MB) stay"
+    )
+    if done.num_passed:
+        typer.echo(f"warning: {done.num_passed} lines of {store} could not be read; they stay in segments", err=True)
+
+
 def report(store: Path, format: TableFormat) -> None:
     """The report on everything in a store."""
     opened = ResultsStore(store)
@@ -116,12 +133,31 @@ def report(store: Path, format: TableFormat) -> None:
     _warn_of_damage(opened)
 
 
+def html(store: Path, out: Path, others: Mapping[str, object]) -> None:
+    """Write the report as one HTML file; `others` are options that have no meaning beside it.
+
+    Raises:
+        UserError: one of them is given.
+    """
+    from results.report import html as pages
+
+    given = [f"{name} {value}" if isinstance(value, str) else name for name, value in others.items() if value]
+    if given:
+        raise UserError(f"report: --html {out} with {given[0]}; allowed: one of --html, {', '.join(others)}")
+    opened = ResultsStore(store)
+    num_bytes = pages.write(opened, out)
+    typer.echo(f"written: {out} ({num_bytes / 1e6:.1f} MB; open it in a browser, it needs no network)", err=True)
+    _warn_of_damage(opened)
+
+
 def mlperf(store: Path, format: TableFormat) -> None:
     """Emulated trials as MLPerf Storage tells of them, a summary per point."""
     from results.report import mlperf as summaries
 
     opened = ResultsStore(store)
     found = summaries.summaries(rows(opened.frame()), profiles.published)
+    if not found:
+        raise StoreError(f"store {store}: no trial on an accelerator that is not here; such as: device: emulated:h100")
     if format in (TableFormat.json, TableFormat.csv):
         _print(found, (), format)
     else:

@@ -123,7 +123,7 @@ def check(asked: Asked) -> Engine:
     if asked.size_bytes < least:
         raise DatasetError(
             f"size {asked.size_bytes} bytes: {max(asked.depths)} readers of {max(asked.blocks)}-byte blocks need "
-            f"{least} at least; or name smaller blocks or depths"
+            f"{least} at least ({-(-least >> 20)}MiB); or name smaller blocks or depths"
         )
     if not asked.seconds > 0:
         raise DatasetError(f"seconds {asked.seconds}: allowed: more than 0")

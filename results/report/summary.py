@@ -6,7 +6,8 @@ from typing import Any
 
 from results.report.tables import Row, is_missing
 
-UNVERIFIED = frozenset({"cache_unverified", "counters_disagree"})
+UNVERIFIED = "cache_unverified"
+DISAGREEING = "counters_disagree"
 CERTIFIED = (("cold", "before", 0.0, 0.01), ("warm", "before", 0.99, 1.0), ("direct", "after", 0.0, 0.05))
 """Cache states, when residency is looked at, and between what shares it must be."""
 DOUBTFUL = frozenset({"not_steady", "foreign_load", "counters_disagree"})
@@ -25,13 +26,22 @@ def answer(points: Sequence[Row]) -> str:
     best, worst = (pick(trusted, key=lambda row: row["au"]) for pick in (max, min))
     verdicts = Counter(str(row["bottleneck"]) for row in measured)
     held = ", ".join(f"{name} in {count}" for name, count in verdicts.most_common())
-    text = f"Held back by {held} of {len(measured)} points. Best AU {best['au']:.2f} ({best['label']})"
+    text = f"Held back by {held} of {len(measured)} points{_all_doubtful(measured)}. "
+    text += f"Best AU {best['au']:.2f} ({best['label']})"
     if len(measured) > 1:
         text += f", worst {worst['au']:.2f} ({worst['label']})"
     why = worst.get("bottleneck_evidence")
     remedy = worst.get("bottleneck_remedy")
     text += f": {why}" if why else ""
     return f"{text}." if is_missing(remedy) or not remedy else f"{text}. What may help it: {remedy}."
+
+
+def _all_doubtful(points: Sequence[Row]) -> str:
+    """Said where no point is free of what makes points doubtful."""
+    found = Counter(name for row in points for name in DOUBTFUL & {*row["caveats"]})
+    if not all(DOUBTFUL & {*row["caveats"]} for row in points):
+        return ""
+    return f"; every one is doubtful ({', '.join(name for name, _ in found.most_common())}): see below"
 
 
 def _without_ceiling(ok: Sequence[Row]) -> str:
@@ -58,10 +68,12 @@ def trust(trials: Sequence[Row]) -> str:
         seen = [
             row
             for row in asked
-            if _within(row.get(f"cache_resident_{when}"), low, high) and not UNVERIFIED & {*row["caveats"]}
+            if _within(row.get(f"cache_resident_{when}"), low, high) and UNVERIFIED not in row["caveats"]
         ]
+        agreeing = sum(DISAGREEING not in row["caveats"] for row in seen)
         if asked:
-            parts.append(f"{state} verified by mincore in {len(seen)} of {len(asked)}")
+            but = f" (and by counters in {agreeing})" if agreeing < len(seen) else ""
+            parts.append(f"{state} verified by mincore in {len(seen)} of {len(asked)}{but}")
     if any(row.get("env.data.server_cache") == "unknown" for row in ok):
         parts.append("the server's cache unknown")
     found = Counter(name for row in ok for name in row["caveats"])
@@ -71,15 +83,26 @@ def trust(trials: Sequence[Row]) -> str:
 
 
 def remedies(trials: Sequence[Row]) -> list[str]:
-    """The caveats with their arithmetic and what would help, the commonest first."""
+    """Each caveat once, the commonest first, with the arithmetic of its commonest detail and what would help."""
     found = Counter(str(detail) for row in trials if row["status"] == "ok" for detail in row["caveat_details"])
-    lines = [f"{detail}" + (f" (in {count} trials)" if count > 1 else "") for detail, count in found.most_common()]
+    by_name: dict[str, list[tuple[str, int]]] = {}
+    for detail, count in found.most_common():
+        by_name.setdefault(detail.partition(":")[0], []).append((detail, count))
+    lines = [_remedy(details) for details in by_name.values()]
     more = (
-        [f"and {len(lines) - MAX_REMEDIES} more caveats: see caveat_details in `results show --format json`"]
+        [f"and {len(lines) - MAX_REMEDIES} more kinds: see caveat_details in `results show --format json`"]
         if len(lines) > MAX_REMEDIES
         else []
     )
     return lines[:MAX_REMEDIES] + more
+
+
+def _remedy(details: Sequence[tuple[str, int]]) -> str:
+    """The commonest detail of a caveat, and in how many trials it or another like it stands."""
+    text, count = details[0]
+    everywhere = sum(number for _, number in details)
+    alike = f" (such in {everywhere} trials)" if len(details) > 1 else f" (in {count} trials)"
+    return text + (alike if everywhere > 1 else "")
 
 
 def _within(value: Any, low: float, high: float) -> bool:

@@ -83,13 +83,22 @@ class Compared:
     tolerance: float
     max_distance: float = MAX_ROUNDED_DISTANCE
     max_weight_difference: float = WEIGHT_FACTOR * TOLERANCE
+    moved: bool = True
+    """Whether training changed any weight of the reference: else there is nothing to compare."""
+
+    @property
+    def rounded(self) -> bool:
+        """Whether values are rounded or compressed: single weights then go astray, and all together are compared."""
+        return self.tolerance > TOLERANCE
 
     @property
     def equal(self) -> bool:
         """Whether the differences are within the tolerance."""
-        if self.tolerance > TOLERANCE:
-            return self.loss_difference <= self.tolerance and self.distance <= self.max_distance
-        return self.loss_difference <= self.tolerance and self.weight_difference <= self.max_weight_difference
+        if not self.moved or self.loss_difference > self.tolerance:
+            return False
+        if self.rounded:
+            return self.distance <= self.max_distance
+        return self.weight_difference <= self.max_weight_difference
 
 
 class NoClock:
@@ -205,6 +214,7 @@ def compare(case: Case, spread: Trained, alone: Trained, device: torch.device) -
         tolerance_of(case.compute),
         max_distance=2 * MAX_ROUNDED_DISTANCE if case.compute.precision == "pure_bf16" else MAX_ROUNDED_DISTANCE,
         max_weight_difference=TOLERANCE * WEIGHT_FACTOR * (10 if case.compute.optimizer in ADAPTIVE else 1),
+        moved=any(not torch.equal(theirs, value.to(theirs.dtype)) for _, theirs, value in triples),
     )
 
 

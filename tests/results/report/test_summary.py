@@ -28,6 +28,20 @@ def test_remedies_are_the_commonest_details():
     assert remedies(trials) == ["a: b (in 2 trials)", "c: d"]
 
 
+def test_each_caveat_is_told_once():
+    trials = [trial(caveat_details=[f"foreign_load: {cores} of 2 cores"]) for cores in (1.5, 1.6, 1.6)]
+    assert remedies([*trials, trial(caveat_details=["c: d"])]) == [
+        "foreign_load: 1.6 of 2 cores (such in 3 trials)",
+        "c: d",
+    ]
+
+
+def test_doubt_about_every_point_stands_in_the_sentence():
+    doubtful = [point("files", 1.8) | {"caveats": ["foreign_load"]}, point("tar", 0.7) | {"caveats": ["not_steady"]}]
+    assert "of 2 points; every one is doubtful (" in answer(doubtful)
+    assert "doubtful" not in answer([*doubtful, point("lmdb", 0.6)])
+
+
 def trial(status: str = "ok", caveats: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
     return {"status": status, "caveats": list(caveats), **more}
 
@@ -73,6 +87,11 @@ def test_trust_counts_trials_caveats_and_skips():
 def test_trust_says_how_often_the_cache_state_was_verified():
     trials = [cold(0.0), cold(0.01), cold(0.02), cold(None), cold(0.0, status="failed")]
     assert trust(trials) == "trust: 4 of 5 trials ok · cold verified by mincore in 2 of 4"
+
+
+def test_residency_counts_where_the_device_was_read_by_others_too():
+    trials = [cold(0.0), cold(0.0, caveats=("counters_disagree",))]
+    assert "cold verified by mincore in 2 of 2 (and by counters in 1)" in trust(trials)
 
 
 def test_trust_verifies_warm_at_the_other_end():
