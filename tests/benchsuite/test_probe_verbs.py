@@ -133,9 +133,9 @@ class TestWords:
         assert detail == "not_cold: tmpfs is memory: no storage was read"
 
     def test_rates_from_memory_are_no_storage_figures(self):
-        figures = probing.figures(made_probe(access="memory"))
-        assert figures.storage_ceiling_bytes_per_s is figures.random_read_bytes_per_s is figures.random_reads_per_s is None
-        assert figures.opens_per_s == 2000
+        found = probing.figures(made_probe(access="memory"))
+        assert (found.storage_ceiling_bytes_per_s, found.random_read_bytes_per_s, found.random_reads_per_s) == (None,) * 3
+        assert found.opens_per_s == 2000
         assert probing.figures(made_probe()).storage_ceiling_bytes_per_s == 2e9
 
     @pytest.mark.parametrize(
