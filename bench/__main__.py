@@ -12,7 +12,23 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bench import au, gpu, jpegs, loaders, models, photographs, probe, profile, staging, startup, steps, watch, writing
+from bench import (
+    au,
+    gate,
+    gpu,
+    jpegs,
+    loaders,
+    models,
+    photographs,
+    probe,
+    profile,
+    staging,
+    startup,
+    steps,
+    store,
+    watch,
+    writing,
+)
 from bench.throttle import CannotThrottle
 from storage import fio
 from storage.convert import generate_dataset
@@ -26,8 +42,13 @@ MAX_DECODE_DIFFERENCE = 0.15
 MIN_WRITE_RATIO = 0.5
 MIN_JPEG_RATIO = 0.9
 MAX_AU_ERROR = 0.01
+MAX_FALSE_ALARMS, MIN_FOUND = 0.01, 0.95
 MAX_PROFILE_RATIO = 1.05
 MAX_PROBE_DIFFERENCE = 0.1
+MAX_COMPACT_S = 120.0
+MAX_COMPACT_BYTES = 2e9
+MAX_QUERY_S = 1.0
+MAX_FRAME_S = 2.0
 
 
 def goal(met: bool, text: str) -> str:
@@ -56,6 +77,8 @@ def main(arguments: list[str]) -> None:
         "profile": print_profile,
         "probe": print_probe,
         "staging": print_staging,
+        "gate": print_gate,
+        "store": print_store,
     }
     asked = [name for name in arguments if not name.startswith("-")]
     unknown = [name for name in asked if name not in sections]
@@ -235,6 +258,44 @@ def print_staging(folder: Path) -> None:
     if "--write" in sys.argv:
         Path("docs").mkdir(exist_ok=True)
         Path("docs/staging.svg").write_text(staging.figure(lines))
+
+
+def print_store(folder: Path) -> None:
+    """(m)"""
+    path = folder / "store"
+    num_trials = store.make(path)
+    size, raw = (store.folder_bytes(path / "segments", name) / 1e9 for name in ("*[0-9].jsonl", "*.samples.jsonl"))
+    print(f"(m) {store.NUM_RECORDS:,} records ({size:.1f} GB, and {raw:.1f} GB raw samples) of {num_trials:,} trials")
+    done = store.called(path, "compact")
+    assert done.num_rows == store.NUM_RECORDS
+    parquet = store.folder_bytes(path / "parquet", "*.parquet") / 1e9
+    print(
+        f"    results compact: {done.seconds:.1f} s, {done.peak_bytes / 1e9:.2f} GB of memory, {parquet:.2f} GB Parquet"
+    )
+    met = done.seconds <= MAX_COMPACT_S and done.peak_bytes <= MAX_COMPACT_BYTES
+    print(goal(met, f"<= {MAX_COMPACT_S:.0f} s, <= {MAX_COMPACT_BYTES / 1e9:.0f} GB"))
+    query = store.called(path, "sql", query=store.QUERY)
+    assert query.again_s is not None and query.num_trials == num_trials // 2
+    print(f"    filter and group by two columns: {query.again_s:.2f} s; first time with imports {query.seconds:.2f} s")
+    print(goal(query.again_s <= MAX_QUERY_S, f"<= {MAX_QUERY_S:.0f} s"))
+    frame = store.called(path, "frame", columns=store.COLUMNS, where="session = 's3'")
+    assert frame.again_s is not None
+    what = f"frame() of {frame.num_rows:,} rows, {len(store.COLUMNS)} columns"
+    print(f"    {what}: {frame.again_s:.2f} s; first time with imports {frame.seconds:.2f} s")
+    print(goal(frame.again_s <= MAX_FRAME_S and frame.num_rows >= 99_000, f"<= {MAX_FRAME_S:.0f} s"))
+
+
+def print_gate(_folder: Path) -> None:
+    """(n)"""
+    print("(n) the nightly gate on simulated histories of 100 points, beside asv's own rule; steps of sigma")
+    found = gate.measure()
+    print(gate.table(found))
+    alarms = [ours.false_alarms for ours, _ in found.values()]
+    print(goal(max(alarms) < MAX_FALSE_ALARMS, f"false alarms on less than {MAX_FALSE_ALARMS:.0%} of nights"))
+    for number, (sigmas, nights) in enumerate(gate.PROMISED):
+        missed = [f"{kind} {level:.0%}" for (kind, level), (ours, _) in found.items() if ours.found[number] < MIN_FOUND]
+        text = f"{sigmas:g} sigma found within {nights} nights in {MIN_FOUND:.0%}"
+        print(goal(not missed, text + (f" (not: {', '.join(missed)})" if missed else "")))
 
 
 if __name__ == "__main__":

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from benchsuite import cli_export
+from benchsuite import cli_gate, cli_scaling
 from benchsuite.cli_data import data_app
 from benchsuite.cli_probe import probe_app
+from benchsuite.cli_results import results_app
 from benchsuite.options import (
     INTERRUPTED,
     NOTHING_RAN,
@@ -17,7 +18,6 @@ from benchsuite.options import (
     USAGE,
     PlainFormat,
     ProfileName,
-    RecordKind,
     SchemaName,
     TableFormat,
 )
@@ -31,20 +31,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"max_content_width": 110},
 )
-results_app = typer.Typer(help="Look into a results store.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(data_app, name="data")
 app.add_typer(probe_app, name="probe")
 app.add_typer(results_app, name="results")
-results_app.add_typer(cli_export.export_app, name="export")
-results_app.command("profile")(cli_export.profile)
-results_app.command("darshan")(cli_export.darshan)
+app.command("scaling")(cli_scaling.scaling)
+app.command("compare")(cli_gate.compare)
+app.add_typer(cli_gate.baseline_app, name="baseline")
+app.command("check")(cli_gate.check)
 
 Store = Annotated[
     Path,
     typer.Option("--store", envvar="BENCHSUITE_STORE", help="Results store.", show_default=True),
 ]
 DEFAULT_STORE = Path("benchsuite-store")
-Format = Annotated[TableFormat, typer.Option("--format", help="table, json, csv or md.")]
 Overrides = Annotated[list[str] | None, typer.Option("-o", "--override", metavar="KEY=VALUE", help="Set a field.")]
 Session = Annotated[str, typer.Option("--session", help="Measuring campaign; a new one measures anew.")]
 Profile = Annotated[
@@ -100,7 +99,9 @@ def trial(
         Path | None, typer.Option("--timeline", metavar="OUT.json", help="Write the steps as a trace for Perfetto.")
     ] = None,
     overrides: Overrides = None,
-    store: Store = DEFAULT_STORE,
+    store: Annotated[
+        Path | None, typer.Option("--store", help="Also keep the record there; emulated:from-record reads from it.")
+    ] = None,
     format: Annotated[PlainFormat, typer.Option("--format", help="json prints the record.")] = PlainFormat.table,
 ) -> None:
     """Run one trial and print it; one rank runs in this process, so that a debugger can follow it."""
@@ -155,40 +156,21 @@ def schema(what: Annotated[SchemaName, typer.Argument(help="trial, sweep, record
 @app.command()
 def report(
     store: Store = DEFAULT_STORE,
-    format: Annotated[TableFormat, typer.Option("--format", help="table, md, csv or json.")] = TableFormat.table,
+    format: Annotated[TableFormat | None, typer.Option("--format", help="table (default), md, csv or json.")] = None,
     mlperf_storage: Annotated[
         bool, typer.Option("--mlperf-storage", help="Emulated accelerators: the fields of MLPerf Storage's summary.")
     ] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="OUT.html", help="Write one page with charts; needs no network.")
+    ] = None,
 ) -> None:
     """What the results say: a sentence, a table, and what the numbers rest on."""
     from benchsuite import show
 
-    (show.mlperf if mlperf_storage else show.report)(store, format)
-
-
-@results_app.command("show")
-def results_show(
-    store: Store = DEFAULT_STORE,
-    format: Format = TableFormat.table,
-    by: Annotated[str, typer.Option("--by", help="trial, or point (median over repeats).")] = "trial",
-    kind: Annotated[RecordKind, typer.Option("--kind", help="trial, probe or checkpoint.")] = RecordKind.trial,
-) -> None:
-    """One row per trial, probe or checkpoint."""
-    from benchsuite import show
-
-    show.results(store, format, by, kind)
-
-
-@results_app.command("query")
-def results_query(
-    query: Annotated[str, typer.Argument(help="SQL over the table `trials`.")],
-    store: Store = DEFAULT_STORE,
-    format: Format = TableFormat.table,
-) -> None:
-    """Run SQL (DuckDB) over the trials."""
-    from benchsuite import show
-
-    show.query(store, query, format)
+    if html is not None:
+        show.html(store, html, others={"--format": format, "--mlperf-storage": mlperf_storage})
+    else:
+        (show.mlperf if mlperf_storage else show.report)(store, format or TableFormat.table)
 
 
 def _version(value: bool) -> None:

@@ -5,9 +5,11 @@ from typing import Annotated
 
 import typer
 
+from benchsuite import cli_export_files
 from benchsuite.options import PlainFormat
 
 export_app = typer.Typer(help="Results in the form of other programs.", no_args_is_help=True, rich_markup_mode=None)
+cli_export_files.register(export_app)
 
 Store = Annotated[
     Path,
@@ -28,6 +30,32 @@ def trace(
     from benchsuite import exporting
 
     exporting.export_trace(store, names)
+
+
+@export_app.command("asv")
+def asv(
+    store: Store = DEFAULT_STORE,
+    config: Annotated[Path, typer.Option("--config", help="asv's configuration.")] = Path("asv.conf.json"),
+    machine: Annotated[
+        str | None, typer.Option("--machine", help="Whose results they are; default: the host of each trial.")
+    ] = None,
+    commit: Annotated[
+        str | None, typer.Option("--commit", help="Of trials that know of none, or of one with changes.")
+    ] = None,
+    sweep: Annotated[str | None, typer.Option("--sweep", help="Only the sweep of this name.")] = None,
+) -> None:
+    """Write sweeps, such as those of batch jobs, into asv's history; `asv show`, `compare`, `publish` read them."""
+    from results.export.asv import export
+    from results.store import ResultsStore
+
+    found = export(ResultsStore(store), config, machine, commit, sweep)
+    for line in found.left_out:
+        typer.echo(line, err=True)
+    for new in found.written:
+        points = f"{new.num_points} point{'s' * (new.num_points > 1)}"
+        typer.echo(
+            f"{new.sweep} · {points} · session {new.session} · commit {new.commit[:8]} · {new.machine}: {new.path}"
+        )
 
 
 def profile(

@@ -3,6 +3,7 @@
 from enum import StrEnum
 
 OK, CRASH, USAGE, SOME_FAILED, NOTHING_RAN, REQUEUE, INTERRUPTED = 0, 1, 2, 3, 4, 75, 130
+REGRESSION = 10
 
 
 class TableFormat(StrEnum):

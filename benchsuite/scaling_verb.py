@@ -44,7 +44,7 @@ def series_of(store: ResultsStore, where: list[str], mix: bool) -> list[Series]:
     """The series of a store among the trials that all filters let through."""
     trials = store.frame()
     for text in where:
-        trials = trials[_matches(trials, text)]
+        trials = trials[matches(trials, text)]
     found = find_series(trials, mix)
     if not found:
         sizes = sorted({int(size) for size in trials.get("spec.world_size", pd.Series()) if not is_missing(size)})
@@ -56,7 +56,7 @@ def series_of(store: ResultsStore, where: list[str], mix: bool) -> list[Series]:
     return found
 
 
-def _matches(trials: pd.DataFrame, text: str) -> "pd.Series[bool]":
+def matches(trials: pd.DataFrame, text: str) -> "pd.Series[bool]":
     """Which trials a filter KEY=VALUE lets through; keys of the spec need no prefix."""
     key, equals, raw = text.partition("=")
     if not equals:

@@ -117,7 +117,9 @@ def run(
                 sized = sizes.setdefault(
                     item.point.point_id, fitted(sizes.get(item.point.point_id, item.point), launcher)
                 )
-                record = run_one(replace(attempt, point=sized), store, launcher, watcher.progress, measured)
+                asked = {"batch_size_asked": "auto"} if item.point.spec.batch_size == "auto" else {}
+                attempt = replace(attempt, point=sized, env=attempt.env | asked)
+                record = run_one(attempt, store, launcher, watcher.progress, measured)
             except UserError as error:
                 record = store.append(attempt.record("failed", reason=str(error)))
             watcher.finished(record)

@@ -68,7 +68,7 @@ def _percent(seconds: float | None, whole_s: float) -> str:
 def _sizes(histogram: Mapping[str, int]) -> list[str]:
     """A bar per power of two."""
     most = max(histogram.values(), default=0)
-    named = {_below(int(bound)) if bound.isdigit() else bound: count for bound, count in histogram.items()}
+    named = {below(int(bound)) if bound.isdigit() else bound: count for bound, count in histogram.items()}
     width = max(map(len, named), default=0)
     return [
         *(["reads by size"] if named else []),
@@ -79,7 +79,7 @@ def _sizes(histogram: Mapping[str, int]) -> list[str]:
     ]
 
 
-def _below(bound: int) -> str:
+def below(bound: int) -> str:
     """The sizes from half a power of two to just below it; that of nothing."""
     if bound == 1:
         return "0 B"

@@ -29,6 +29,7 @@ VERBS = [
     "results",
     "results show",
     "results query",
+    "results compact",
     "results profile",
     "results darshan",
     "results export",
@@ -40,6 +41,12 @@ VERBS = [
     "probe",
     "probe storage",
     "probe checkpoint",
+    "scaling",
+    "compare",
+    "baseline",
+    "baseline set",
+    "baseline show",
+    "check",
 ]
 SWEEP: dict[str, Any] = {
     "base": {"workload": "resnet50", "variant": "tiny", "batch_size": 4, "data": {"source": "synthetic"}},
@@ -58,18 +65,6 @@ def sweep_file(tmp_path: Path) -> Path:
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump(SWEEP))
     return path
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ResultsStore:
-    """Two repeats of one point and a failed trial."""
-    store = ResultsStore(tmp_path / "store")
-    for number, rate in enumerate([100.0, 104.0]):
-        figures = {"samples_per_s": rate, "au": 0.5, "bottleneck": "storage", "load_s": 0.01, "step_s_mean": 0.02}
-        store.append(made_record(number, figures=figures, question="Why so slow?", caveats=["not_steady"]))
-    lost = {"status": "failed", "reason": "disk | on\nfire", "figures": {}, "label": "tar", "point_id": "other"}
-    store.append(made_record(2, **lost, question="Why so slow?"))
-    return store
 
 
 def error_line(run_cli: Run, *arguments: object) -> str:
@@ -94,7 +89,7 @@ class TestHelp:
         assert all(len(words) > 1 for words in options), "every option is explained"
 
     def test_the_verbs_are_those_tested_here(self, run_cli: Run):
-        for parent in ("", "data", "probe", "results"):
+        for parent in ("", "baseline", "data", "probe", "results"):
             _, out, _ = run_cli(*parent.split(), "--help")
             listed = {line.split()[0] for line in out.split("Commands:")[1].splitlines() if line.strip()}
             assert {f"{parent} {name}".strip() for name in listed if name.isalpha()} <= set(VERBS)
@@ -316,6 +311,13 @@ class TestTrial:
         line = error_line(run_cli, "trial", self.trial_file(tmp_path, world_size=2), "--validate")
         assert "parallelism none has 1 rank, world_size is 2" in line
 
+    def test_its_record_is_kept_where_it_is_told(self, run_cli: Run, tmp_path: Path):
+        path = self.trial_file(tmp_path, measure={"steps": 2, "warmup_steps": 1})
+        for _ in range(2):
+            assert run_cli("trial", path, "--store", tmp_path / "kept")[0] == 0
+        records = ResultsStore(tmp_path / "kept").latest()
+        assert [(record.repeat, record.status) for record in records] == [(0, "ok"), (1, "ok")]
+
     def test_a_trial_has_one_value(self, run_cli: Run, tmp_path: Path):
         line = error_line(run_cli, "trial", self.trial_file(tmp_path), "--validate", "-o", "batch_size=[1, 2]")
         assert "batch_size" in line and "not a list" in line
@@ -372,7 +374,7 @@ class TestResults:
         code, out, err = run_cli("report", "--store", store.path, "--format", "md")
         assert (code, err) == (0, "")
         assert out.startswith("## Why so slow?")
-        assert "Held back by storage in 1 of 1 points. Best AU 0.50 (files)." in out
+        assert "1 of 1 points; every one is doubtful (not_steady): see below. Best AU 0.50 (files)." in out
         assert "trust: 2 of 3 trials ok" in out
         assert any("tar" in line and "failed" in line and "disk" in line for line in out.splitlines())
 

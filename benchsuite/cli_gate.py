@@ -1,0 +1,66 @@
+"""The verbs `compare`, `baseline set`, `baseline show` and `check`. Imports little until one is used."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchsuite.options import TableFormat
+
+baseline_app = typer.Typer(
+    help="The sessions that later ones are checked against.", no_args_is_help=True, rich_markup_mode=None
+)
+
+Store = Annotated[
+    Path,
+    typer.Option("--store", envvar="BENCHSUITE_STORE", help="Results store.", show_default=True),
+]
+DEFAULT_STORE = Path("benchsuite-store")
+Format = Annotated[TableFormat, typer.Option("--format", help="table, json, csv or md.")]
+SIDE = "A store, or KEY=VALUE[,KEY=VALUE] over --store: session, commit, date=A..B, any column."
+
+
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help=SIDE)],
+    b: Annotated[str, typer.Argument(metavar="B", help="The same; what B is to A.")],
+    store: Store = DEFAULT_STORE,
+    format: Format = TableFormat.table,
+    metrics: Annotated[str, typer.Option("--metrics", help="Comma-separated; default: the usual ones.")] = "",
+) -> None:
+    """Compare B with A on the points that both have: ratio with its interval, and better, worse, same or can't tell."""
+    from benchsuite import gate
+
+    gate.compare(store, a, b, format, [name for name in metrics.split(",") if name])
+
+
+@baseline_app.command("set")
+def baseline_set(
+    session: Annotated[list[str] | None, typer.Option("--session", help="A session; again for more.")] = None,
+    date: Annotated[str, typer.Option("--date", metavar="FROM[..TO]", help="All sessions of these days.")] = "",
+    store: Store = DEFAULT_STORE,
+) -> None:
+    """Pin sessions as the reference of `check`; all that are there, unless some are named."""
+    from benchsuite import gate
+
+    gate.set_baseline(store, session or [], date)
+
+
+@baseline_app.command("show")
+def baseline_show(
+    store: Store = DEFAULT_STORE,
+    format: Format = TableFormat.table,
+) -> None:
+    """Print which sessions are the baseline."""
+    from benchsuite import gate
+
+    gate.show_baseline(store, format)
+
+
+def check(
+    store: Store = DEFAULT_STORE,
+    format: Format = TableFormat.table,
+) -> None:
+    """Check the newest session against the baseline and the nights since; exit code 10 where something got worse."""
+    from benchsuite import gate
+
+    raise typer.Exit(gate.check(store, format))

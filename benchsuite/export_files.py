@@ -1,0 +1,99 @@
+"""Results written for other programs: chosen, converted, and put where they are asked for."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+import typer
+
+from benchsuite.errors import UserError, refuse
+from benchsuite.options import RecordKind
+from benchsuite.scaling_verb import matches as matches
+from results import baseline
+from results.export import junit as junit_xml
+from results.export import latex as latex_tables
+from results.export import methods as paragraph
+from results.export import prometheus as textfile
+from results.export import tables
+from results.frames import by_point
+from results.record import Figures
+from results.report.tables import rows
+from results.store import ResultsStore
+
+
+def csv(store: Path, out: Path | None, where: Sequence[str], by: str, kind: RecordKind) -> None:
+    """Every column as CSV."""
+    _write(tables.csv_text(_grouped(store, where, by, kind)), out)
+
+
+def parquet(store: Path, out: Path, where: Sequence[str], by: str, kind: RecordKind) -> None:
+    """Every column as Parquet."""
+    tables.write_parquet(_grouped(store, where, by, kind), out)
+    _told(out)
+
+
+def junit(store: Path, out: Path | None, where: Sequence[str], check: bool) -> None:
+    """Trials, and what the gate finds where that is asked for, as JUnit XML."""
+    found = baseline.check(ResultsStore(store)) if check else None
+    _write(junit_xml.junit(rows(_chosen(store, where)), found), out)
+
+
+def prometheus(store: Path, out: Path | None, where: Sequence[str]) -> None:
+    """The newest session of every point as Prometheus text."""
+    text = textfile.prometheus(rows(_chosen(store, where)))
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        _told(textfile.write_textfile(text, out))
+
+
+def latex(store: Path, out: Path | None, where: Sequence[str]) -> None:
+    """Tables of points as LaTeX."""
+    _write(latex_tables.point_tables(_chosen(store, where)) + "\n", out)
+
+
+def methods(store: Path, out: Path | None, where: Sequence[str], latex: bool) -> None:
+    """The methods paragraph."""
+    trials = rows(_chosen(store, where))
+    _write((paragraph.methods_latex if latex else paragraph.methods)(trials) + "\n", out)
+
+
+def _chosen(store: Path, where: Sequence[str], kind: RecordKind = RecordKind.trial) -> pd.DataFrame:
+    """The records of a kind that all filters let through.
+
+    Raises:
+        UserError: a filter is wrong, or there are none.
+    """
+    opened = ResultsStore(store)
+    found = opened.frame(kind=kind.value)
+    if found.empty:
+        kinds = ", ".join(RecordKind)
+        raise UserError(f"store {store}: no record of kind {kind.value} to export; allowed: {kinds}")
+    for text in where:
+        found = found[matches(found, text)]
+    if opened.num_unreadable:
+        typer.echo(f"warning: {opened.num_unreadable} lines of {store} could not be read", err=True)
+    return found
+
+
+def _grouped(store: Path, where: Sequence[str], by: str, kind: RecordKind) -> pd.DataFrame:
+    if by not in ("trial", "point"):
+        raise refuse("--by", by, ("trial", "point"))
+    found = _chosen(store, where, kind)
+    return found if by == "trial" else by_point(found, list(Figures.model_fields))
+
+
+def _write(text: str, out: Path | None) -> None:
+    """To a file, or to standard output."""
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        out.write_text(text, encoding="utf-8", errors="replace", newline="\n")
+    except OSError as error:
+        raise UserError(f"{out}: cannot be written: {error.strerror}") from error
+    _told(out)
+
+
+def _told(out: Path) -> None:
+    typer.echo(f"exported: {out}", err=True)

@@ -1,0 +1,81 @@
+"""Print comparisons and what the nightly gate finds."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+from benchsuite.options import OK, REGRESSION, TableFormat
+from benchsuite.show import console, fitting_table
+from results import baseline, metrics
+from results.compare import compare as compared
+from results.report import compare as report
+from results.report.tables import Column, Row, as_csv, as_markdown
+from results.sides import side
+from results.store import ResultsStore
+
+
+def compare(store: Path, a: str, b: str, format: TableFormat, names: Sequence[str]) -> None:
+    """B against A."""
+    found = compared(side(store, a), side(store, b), metrics.chosen(names or metrics.BY_DEFAULT))
+    if format is TableFormat.json:
+        typer.echo(json.dumps(report.comparison_json(found), indent=1, default=str))
+        return
+    rows = report.comparison_rows(found)
+    if format is TableFormat.csv:
+        typer.echo(as_csv(rows))
+        return
+    _paragraphs(report.comparison_head(found), rows, report.COLUMNS, report.comparison_foot(found), format)
+
+
+def _paragraphs(
+    head: str, rows: Sequence[Row], columns: Sequence[Column], foot: Sequence[str], format: TableFormat
+) -> None:
+    """A sentence, a table, and lines below it."""
+    if format is TableFormat.md:
+        typer.echo("\n\n".join([head, as_markdown(rows, columns), "\n".join(f"- {line}" for line in foot)]))
+        return
+    out = console()
+    out.print(head, markup=False)
+    out.print(fitting_table(rows, columns, out))
+    for line in foot:
+        out.print(line, markup=False)
+
+
+def set_baseline(store: Path, sessions: Sequence[str], dates: str) -> None:
+    """Pin sessions."""
+    made = baseline.set_baseline(ResultsStore(store), sessions, dates)
+    typer.echo(f"baseline of {store}: {_named(made['sessions'])}")
+
+
+def show_baseline(store: Path, format: TableFormat) -> None:
+    """Which sessions are pinned."""
+    found = baseline.baseline_of(ResultsStore(store))
+    if format is TableFormat.json:
+        typer.echo(json.dumps(found, indent=1))
+    elif format is TableFormat.csv:
+        typer.echo(as_csv([{"session": name, "set_at": found["set_at"]} for name in found["sessions"]]))
+    else:
+        typer.echo(f"baseline of {store}, set {found.get('set_at')}: {_named(found['sessions'])}")
+
+
+def _named(sessions: Sequence[str]) -> str:
+    if len(sessions) == 1:
+        return f"1 session, {sessions[0]}"
+    return f"{len(sessions)} sessions, {sessions[0]} to {sessions[-1]}"
+
+
+def check(store: Path, format: TableFormat) -> int:
+    """The newest session against the baseline; the exit code."""
+    found = baseline.check(ResultsStore(store))
+    if format is TableFormat.json:
+        typer.echo(json.dumps(report.check_json(found), indent=1, default=str))
+    elif format is TableFormat.csv:
+        typer.echo(as_csv(report.regression_rows(found)))
+    elif format is TableFormat.md and found.regressions:
+        head, *lines = report.check_lines(found)
+        _paragraphs(head, report.regression_rows(found), report.REGRESSION_COLUMNS, lines, format)
+    else:
+        typer.echo("\n".join(report.check_lines(found)))
+    return REGRESSION if found.regressions else OK

@@ -1,0 +1,1 @@
+"""What airspeed velocity (asv) runs every night: one sweep, tracked by commit. See asv.conf.json."""

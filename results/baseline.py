@@ -1,0 +1,203 @@
+"""The nightly gate over a store: which sessions are the baseline, and whether the newest session is worse."""
+
+import json
+import math
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from results.cause import Cause, cause_of
+from results.history import Night, Point, doubtful, nights_of, points_of, values_of
+from results.metrics import GATED, Metric
+from results.noise import Array
+from results.store import ResultsStore, StoreError
+from results.watch import Alarms, watch
+
+FILE = "baseline.json"
+INTERVAL = 1.96
+
+
+@dataclass(frozen=True)
+class Regression:
+    """One metric of one point that has stepped to a worse level and is still there."""
+
+    point: str
+    label: str
+    metric: str
+    before: float
+    """Level before the step, in the metric's unit."""
+    now: float
+    """The newest session's value."""
+    worse: float
+    """Relative change for the worse since the step: 0.1 is a tenth."""
+    worse_low: float
+    worse_high: float
+    """Its 95 % interval."""
+    since: str
+    """The session of the step, at its likeliest."""
+    since_date: str
+    noise: float
+    """Night-to-night standard deviation, relative."""
+    cause: Cause
+
+
+@dataclass(frozen=True)
+class Check:
+    """What the newest session looks like beside the baseline."""
+
+    session: str
+    date: str
+    baseline: Sequence[str]
+    num_nights: int
+    """Sessions that were looked at, the baseline's included."""
+    num_judged: int
+    """Series (a metric of a point) that could be judged."""
+    too_young: Sequence[str]
+    """Points with too few sessions before (`watch.MIN_NIGHTS`)."""
+    doubtful: Sequence[str]
+    """Points not judged as a caveat forbids, with it."""
+    missing: Sequence[str]
+    """Points of the session before that have no ok trial now."""
+    regressions: Sequence[Regression]
+
+
+def set_baseline(store: ResultsStore, sessions: Sequence[str] = (), dates: str = "") -> dict[str, Any]:
+    """Pin sessions as the reference, by name or by date (a day, or FROM..TO); all there are where neither is given.
+
+    Raises:
+        StoreError: a session is not there, no session lies between the dates, or the store cannot be written.
+    """
+    nights = nights_of(store.latest())
+    known = [night.session for night in nights]
+    for name in sessions:
+        if name not in known:
+            raise StoreError(f"session {name!r} has no ok trial; there are: {', '.join(known[-8:]) or 'none'}")
+    first, _, last = dates.partition("..")
+    last = last or ("9999" if dates.endswith("..") else first)
+    inside = [n.session for n in nights if not dates or (first <= n.date[:10] and n.date[: len(last)] <= last)]
+    chosen = [name for name in inside if not sessions or name in sessions]
+    if not chosen:
+        there = f"{nights[0].date[:10]}..{nights[-1].date[:10]}" if nights else "none"
+        raise StoreError(f"baseline of {dates or 'all sessions'}: no session there; there are: {there}")
+    made = {"schema_version": 1, "sessions": chosen, "set_at": datetime.now(UTC).isoformat(timespec="seconds")}
+    _write(store.path / FILE, made)
+    return made
+
+
+def _write(path: Path, value: dict[str, Any]) -> None:
+    """By rename, so that readers see the old baseline or the new one."""
+    made = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+    try:
+        with made.open("w") as file:
+            file.write(json.dumps(value, indent=1) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        made.replace(path)
+    except OSError as error:
+        raise StoreError(f"store {path.parent}: cannot be written: {error.strerror}") from error
+
+
+def baseline_of(store: ResultsStore) -> dict[str, Any]:
+    """What `set_baseline` wrote.
+
+    Raises:
+        StoreError: there is none, or it cannot be read.
+    """
+    path = store.path / FILE
+    try:
+        found = json.loads(path.read_text())
+        sessions = found["sessions"]
+    except FileNotFoundError:
+        raise StoreError(f"store {store.path} has no baseline; set one: benchsuite baseline set") from None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise StoreError(f"{path}: cannot be read: {error}; set it anew: benchsuite baseline set") from None
+    if not isinstance(sessions, list) or not sessions:
+        raise StoreError(f"{path}: has no sessions; set it anew: benchsuite baseline set")
+    return dict(found)
+
+
+def check(store: ResultsStore) -> Check:
+    """Compare the newest session with the baseline, and with what came between.
+
+    Raises:
+        StoreError: no baseline, its sessions are gone, or nothing is newer.
+    """
+    pinned = set(baseline_of(store)["sessions"])
+    nights = nights_of(store.latest())
+    reference = [night for night in nights if night.session in pinned]
+    if not reference:
+        raise StoreError(f"the baseline's sessions {', '.join(sorted(pinned))} have no ok trials in {store.path}")
+    since = max(night.date for night in reference)
+    later = [night for night in nights if night.session not in pinned and night.date > since]
+    if not later:
+        raise StoreError(f"no session is newer than the baseline's ({reference[-1].session}): nothing to check")
+    return check_nights(reference, later)
+
+
+def check_nights(reference: Sequence[Night], later: Sequence[Night]) -> Check:
+    """The same on nights in time order, the newest last."""
+    nights = [*reference, *later]
+    points = points_of(nights)
+    values = {metric: values_of(nights, points, metric) for metric in GATED}
+    newest = nights[-1]
+    watched: list[tuple[Metric, Alarms]] = []
+    for metric, table in values.items():
+        num_points = int((~np.isnan(table)).any(1).sum())
+        if num_points:
+            num_series = num_points / metric.gate_share
+            watched.append((metric, watch(table, len(reference), math.log1p(metric.practical), num_series)))
+    regressions = [
+        _regression(nights, points[row], metric, values[metric][row], alarms, int(row))
+        for metric, alarms in watched
+        for row in np.flatnonzero(alarms.alarm[:, -1])
+    ]
+    here = [point for point in points if point.key in newest.trials]
+    judged = {points[row].key for _, alarms in watched for row in np.flatnonzero(alarms.judged[:, -1])}
+    left = [point for point in here if point.key not in judged]
+    unsure = {point.key: " ".join(sorted(doubtful(newest.trials[point.key]))) for point in left}
+    return Check(
+        session=newest.session,
+        date=newest.date,
+        baseline=[night.session for night in reference],
+        num_nights=len(nights),
+        num_judged=sum(int(alarms.judged[:, -1].sum()) for _, alarms in watched),
+        too_young=[point.label for point in left if not unsure[point.key]],
+        doubtful=[f"{point.label}: {unsure[point.key]}" for point in left if unsure[point.key]],
+        missing=[point.label for point in points if point.key in nights[-2].trials and point.key not in newest.trials],
+        regressions=sorted(regressions, key=lambda found: -found.worse),
+    )
+
+
+def _regression(
+    nights: Sequence[Night], point: Point, metric: Metric, values: Array, alarms: Alarms, row: int
+) -> Regression:
+    """What is said of an alarm of the newest night."""
+    step = int(alarms.since[row, -1])
+    shift, error = float(alarms.shift[row, -1]), INTERVAL * float(alarms.shift_error[row, -1])
+    after = float(np.nanmedian(values[step:]))
+    low, middle, high = (_worse(shift + part, metric) for part in (-error, 0.0, error))
+    return Regression(
+        point=point.key,
+        label=point.label,
+        metric=metric.name,
+        before=math.exp(metric.sign * (after - shift)),
+        now=math.exp(metric.sign * float(values[-1])),
+        worse=middle,
+        worse_low=low,
+        worse_high=high,
+        since=nights[step].session,
+        since_date=nights[step].date,
+        noise=float(alarms.scale[row, -1]),
+        cause=cause_of(nights[:step], nights[step:], point.key, metric),
+    )
+
+
+def _worse(shift: float, metric: Metric) -> float:
+    """A shift of logarithms as a relative change for the worse: lost of what is good, added to what is bad."""
+    return 1 - math.exp(-shift) if metric.higher_is_better else math.expm1(shift)

@@ -1,0 +1,339 @@
+"""Sweeps that ran in batch jobs, written into the history of airspeed velocity (asv)."""
+
+import importlib
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from results.export.asv_points import (
+    EXPORTED,
+    PARAM_NAMES,
+    UNITS,
+    VERSION,
+    Axes,
+    Key,
+    Measured,
+    axes_of,
+    class_name,
+    exported_axes,
+    measured,
+)
+from results.record import TrialRecord
+from results.store import ResultsStore, StoreError
+
+ENVIRONMENT = "benchsuite"
+"""The name of the asv environment of exported results: `asv run` writes to others, and overwrites none of them."""
+ARCHITECTURE = re.compile(r"x86_64|aarch64|ppc64le|arm64|riscv64")
+
+
+@dataclass(frozen=True)
+class Written:
+    """A sweep's session that now stands in asv's history."""
+
+    machine: str
+    commit: str
+    sweep: str
+    session: str
+    num_points: int
+    path: Path
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export wrote, and what it left out and why."""
+
+    written: list[Written]
+    left_out: list[str]
+
+
+@dataclass(frozen=True)
+class _History:
+    """asv's modules, configuration and repository."""
+
+    asv: Any
+    util: Any
+    results_dir: Path
+    repo: Any
+
+    def commit(self, name: str) -> str | None:
+        """The whole hash of a commit; None where the repository does not have it."""
+        try:
+            return str(self.repo.get_hash_from_name(name))
+        except (self.asv.NoSuchNameError, self.util.ProcessError):
+            return None
+
+
+class _Modules:
+    """asv, which has no types."""
+
+    def __init__(self) -> None:
+        try:
+            self.util: Any = importlib.import_module("asv.util")
+            repo = importlib.import_module("asv.repo")
+            self.Results: Any = importlib.import_module("asv.results").Results
+            self.Benchmarks: Any = importlib.import_module("asv.benchmarks").Benchmarks
+            self.BenchmarkResult: Any = importlib.import_module("asv.runner").BenchmarkResult
+            self.Config: Any = importlib.import_module("asv.config").Config
+            self.Machine: Any = importlib.import_module("asv.machine").Machine
+            importlib.import_module("asv.plugins.git")
+        except ImportError as error:
+            raise StoreError(f"export to asv needs asv ({error}): pip install 'benchsuite[asv]'") from None
+        self.get_repo, self.NoSuchNameError = repo.get_repo, repo.NoSuchNameError
+
+
+@contextmanager
+def _no_traceback(asv: Any) -> Iterator[None]:
+    """What asv calls its user's mistake is a mistake of ours."""
+    try:
+        yield
+    except (asv.util.UserError, asv.util.ProcessError) as error:
+        raise StoreError(f"asv: {' '.join(str(error).split())}") from None
+
+
+def _opened(asv: Any, config: Path) -> _History:
+    if not config.is_file():
+        raise StoreError(f"{config}: no such file; name asv's configuration with --config")
+    try:
+        conf = asv.Config.load(str(config))
+    except ValueError as error:
+        raise StoreError(f"{config}: not asv's configuration: {error}") from None
+    folder = config.absolute().parent
+    if (folder / conf.repo).exists():
+        conf.repo = str(folder / conf.repo)
+    return _History(asv, asv.util, folder / conf.results_dir, asv.get_repo(conf))
+
+
+def export(
+    store: ResultsStore,
+    config: Path,
+    machine: str | None = None,
+    commit: str | None = None,
+    sweep: str | None = None,
+) -> Exported:
+    """Write a store's sweeps into asv's history for their commit, machine and date; again is no harm.
+
+    asv keeps one result for each commit and machine: of several sessions the newest one counts.
+
+    Args:
+        config: asv.conf.json; its repository must have the commits.
+        machine: whose name the results get; default: the host that each trial ran on.
+        commit: of trials that name none, or one with changes in the work tree.
+        sweep: only this one.
+
+    Raises:
+        StoreError: asv is missing, nothing can be exported, or what is given is not right.
+    """
+    asv = _Modules()
+    with _no_traceback(asv):
+        history = _opened(asv, config)
+        trials = _chosen(store, sweep)
+        if machine is not None and not re.fullmatch(r"[A-Za-z0-9][\w.-]*", machine):
+            raise StoreError(f"--machine {machine!r}: allowed: letters, digits and _ . -")
+        if commit is not None and history.commit(commit) is None:
+            raise StoreError(f"--commit {commit!r}: the repository of {config} has no such commit")
+        sessions, left_out = _sessions(history, trials, machine, commit)
+        if not sessions:
+            raise StoreError(f"store {store.path}: nothing to export; {'; '.join(left_out)}")
+        axes = _recorded(history, sessions)
+        benchmarks = _listed(history, axes)
+        _pad(history, benchmarks)
+        return Exported([_write(history, session, benchmarks) for session in sessions], left_out)
+
+
+def _chosen(store: ResultsStore, sweep: str | None) -> list[TrialRecord]:
+    """The trials of sweeps, without those that were traced."""
+    found = [trial for trial in store.latest() if trial.kind == "trial" and trial.sweep != "watch"]
+    found = [trial for trial in found if "workload" in trial.spec and "traced" not in trial.caveats]
+    names = sorted({trial.sweep for trial in found})
+    if not found:
+        raise StoreError(f"store {store.path}: no trials of sweeps")
+    if sweep is not None and sweep not in names:
+        import difflib
+
+        close = difflib.get_close_matches(sweep, names, n=1, cutoff=0.5)
+        hint = f"; nearest: {close[0]}" if close else ""
+        raise StoreError(f"--sweep {sweep!r} is not in {store.path}; allowed: {', '.join(names)}{hint}")
+    return [trial for trial in found if sweep in (None, trial.sweep)]
+
+
+@dataclass(frozen=True)
+class _Session:
+    """The trials of one sweep in one session, at one commit and on one machine."""
+
+    machine: str
+    commit: str
+    sweep: str
+    trials: list[TrialRecord]
+
+    @property
+    def points(self) -> dict[Key, Measured]:
+        """What they gave."""
+        return measured(self.trials)
+
+    @property
+    def begun(self) -> datetime:
+        """When the first of them began."""
+        return min(datetime.fromisoformat(trial.started_at) for trial in self.trials)
+
+
+def _sessions(
+    history: _History, trials: Sequence[TrialRecord], machine: str | None, commit: str | None
+) -> tuple[list[_Session], list[str]]:
+    """The newest session of each sweep by machine and commit, and what has to be left out."""
+    groups: dict[tuple[str, str, str], dict[str, list[TrialRecord]]] = {}
+    left: dict[str, int] = {}
+    known: dict[str, str | None] = {}
+    for trial in trials:
+        told = str(trial.env.get("commit") or "")
+        name = told if told and not told.endswith("-dirty") else commit
+        if name is None:
+            why = f"commit {told}: a changed work tree" if told else "no commit is known"
+            left[f"{why}; --commit names one"] = left.get(f"{why}; --commit names one", 0) + 1
+            continue
+        whole = known[name] if name in known else known.setdefault(name, history.commit(name))
+        if whole is None:
+            why = f"commit {name} is not in the repository"
+            left[why] = left.get(why, 0) + 1
+            continue
+        key = (machine or str(trial.env.get("host") or "unknown"), whole, trial.sweep)
+        groups.setdefault(key, {}).setdefault(trial.session, []).append(trial)
+    found = [_Session(*key, _newest(sessions, key[2], left)) for key, sessions in groups.items()]
+    return found, [f"left out {count} trial{'s' * (count > 1)}: {why}" for why, count in left.items()]
+
+
+def _newest(sessions: Mapping[str, list[TrialRecord]], sweep: str, left: dict[str, int]) -> list[TrialRecord]:
+    newest = max(sessions, key=lambda name: max(trial.started_at for trial in sessions[name]))
+    for name, trials in sessions.items():
+        if name != newest:
+            left[f"session {name} of {sweep}: {newest} of the same commit and machine is newer"] = len(trials)
+    return sessions[newest]
+
+
+def _recorded(history: _History, sessions: Sequence[_Session]) -> dict[str, Axes]:
+    """Add the sweeps' parameters to those that were exported before; all of them."""
+    before = exported_axes(history.results_dir)
+    keys = {name: [Key(*values) for values in itertools.product(*axes)] for name, axes in before.items()}
+    for session in sessions:
+        keys.setdefault(class_name(session.sweep), []).extend(session.points)
+    found = {name: axes_of(some) for name, some in keys.items() if some}
+    lines = [json.dumps({"sweep": n, **dict(zip(PARAM_NAMES, axes, strict=True))}) for n, axes in found.items()]
+    history.results_dir.mkdir(parents=True, exist_ok=True)
+    fresh = history.results_dir / f"{EXPORTED}.new"
+    fresh.write_text("\n".join(lines) + "\n")
+    fresh.replace(history.results_dir / EXPORTED)
+    return found
+
+
+def _listed(history: _History, axes: Mapping[str, Axes]) -> dict[str, Any]:
+    """asv's list of benchmarks with those of the exported sweeps, written as the next `asv run` would."""
+    path = Path(history.asv.Benchmarks.get_benchmark_file_path(str(history.results_dir)))
+    version = history.asv.Benchmarks.api_version
+    known: dict[str, Any] = history.util.load_json(str(path), version) if path.is_file() else {}
+    ours: dict[str, Any] = {}
+    for name, values in axes.items():
+        for metric in UNITS:
+            benchmark = f"sweeps.{name}.{metric}"
+            wanted = [[repr(value) for value in some] for some in values]
+            given = known.get(benchmark) or _described(benchmark, metric)
+            merged = zip(given["params"] or [[], [], []], wanted, strict=True)
+            ours[benchmark] = given | {"params": [list(dict.fromkeys([*a, *b])) for a, b in merged]}
+    history.util.write_json(str(path), known | ours, version)
+    return ours
+
+
+def _described(name: str, metric: str) -> dict[str, Any]:
+    """A benchmark as asv lists it."""
+    return {
+        "code": f"{metric}: measured by benchsuite in batch jobs, written by `benchsuite results export asv`",
+        "name": name,
+        "param_names": list(PARAM_NAMES),
+        "params": [],
+        "type": "track",
+        "unit": UNITS[metric],
+        "version": VERSION,
+    }
+
+
+def _pad(history: _History, benchmarks: Mapping[str, Any]) -> None:
+    """Give results of other commits the parameters that are new: not measured there, which asv would call failed."""
+    for path in sorted(history.results_dir.glob("*/*.json")):
+        if path.name == "machine.json":
+            continue
+        result = history.asv.Results.load(str(path))
+        lacking = [
+            name
+            for name in result.get_result_keys(benchmarks)
+            if {*_tuples(benchmarks[name]["params"])} - {*_tuples(result.get_result_params(name))}
+        ]
+        for name in lacking:
+            _add(history, result, benchmarks[name], {}, None)
+        if lacking:
+            result.save(str(history.results_dir))
+
+
+def _tuples(params: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    return list(itertools.product(*params))
+
+
+def _add(
+    history: _History,
+    result: Any,
+    benchmark: Mapping[str, Any],
+    fresh: Mapping[tuple[str, ...], float | None],
+    begun: datetime | None,
+) -> None:
+    """Set a benchmark's values: fresh ones, else those it has, else NaN, which is not measured. None is failed."""
+    name = benchmark["name"]
+    before: dict[tuple[str, ...], float | None] = {}
+    if name in result.get_result_keys({name: benchmark}):
+        params = result.get_result_params(name)
+        before = dict(zip(_tuples(params), result.get_result_value(name, params), strict=True))
+        begun = begun or datetime.fromtimestamp(result.started_at[name] / 1000, UTC)
+    values = [fresh.get(key, before.get(key, math.nan)) for key in _tuples(benchmark["params"])]
+    none = [None] * len(values)
+    made = history.asv.BenchmarkResult(values, none, list(none), 0, "", None)
+    result.add_result(benchmark, made, started_at=begun)
+
+
+def _write(history: _History, session: _Session, benchmarks: Mapping[str, Any]) -> Written:
+    machine = _machine(history, session)
+    python = ".".join(str(session.trials[0].env.get("python") or "").split(".")[:2])
+    date = history.repo.get_date(session.commit)
+    params = machine | {"python": python}
+    result = history.asv.Results(params, {}, session.commit, date, python, ENVIRONMENT, {})
+    result.load_data(str(history.results_dir))
+    points = session.points
+    for metric in UNITS:
+        benchmark = benchmarks[f"sweeps.{class_name(session.sweep)}.{metric}"]
+        fresh = {tuple(map(repr, key)): None if p.failure else p.values[metric] for key, p in points.items()}
+        _add(history, result, benchmark, fresh, session.begun)
+    result.save(str(history.results_dir))
+    path = history.results_dir / result._filename
+    return Written(session.machine, session.commit, session.sweep, session.trials[0].session, len(points), path)
+
+
+def _machine(history: _History, session: _Session) -> dict[str, Any]:
+    """What asv knows of the machine; where it knows nothing, the facts of the trials are written for it."""
+    path = history.results_dir / session.machine / "machine.json"
+    if path.is_file():
+        known: dict[str, Any] = history.util.load_json(str(path), history.asv.Machine.api_version)
+        return {name: value for name, value in known.items() if name != "version"}
+    env = session.trials[-1].env
+    architecture = ARCHITECTURE.search(str(env.get("os") or ""))
+    facts = {
+        "arch": architecture.group() if architecture else "",
+        "cpu": str(env.get("cpu") or ""),
+        "machine": session.machine,
+        "num_cpu": str(env.get("cores") or ""),
+        "os": str(env.get("os") or ""),
+        "ram": str(env.get("memory_bytes") or ""),
+    }
+    history.util.write_json(str(path), facts, history.asv.Machine.api_version)
+    return facts

@@ -1,0 +1,109 @@
+"""Tables of points for papers: LaTeX with the rules of booktabs, a table per sweep and session."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+import pandas as pd
+
+from results.frames import MIN_REPEATS_FOR_INTERVAL, by_point
+from results.record import Figures
+from results.report.latex import as_latex
+from results.report.tables import ABSENT, Column, Row, caveats, from_storage, is_missing, number, outcome, rows
+
+BEYOND_OT1 = str.maketrans(
+    {
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        "\u00d7": r"$\times$",
+        "→": r"$\rightarrow$",
+        "≤": r"$\leq$",
+        "≥": r"$\geq$",
+        "\u2212": r"$-$",
+        "\u00b5": r"$\mu$",
+        "\u03bc": r"$\mu$",
+    }
+    | {chr(code): None for code in (*range(0x20), 0x7F) if chr(code) not in "\t\n"}
+)
+"""Letters that LaTeX's first font prints as others, or that are no letters. None is part of the tables' own markup."""
+SIGNIFICANT = 3
+AU = "AU: step time with its input in memory / step time."
+
+
+def point_tables(trials: pd.DataFrame) -> str:
+    r"""A `table` for each sweep and session of a frame of trials; needs \usepackage{booktabs}."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for point in rows(by_point(trials, list(Figures.model_fields))):
+        found.setdefault((str(point["sweep"]), str(point["session"])), []).append(point)
+    sweeps = Counter(sweep for sweep, _ in found)
+    return "\n\n".join(
+        _table(points, session if sweeps[sweep] > 1 else "") for (sweep, session), points in found.items()
+    )
+
+
+def in_fonts(text: str) -> str:
+    """LaTeX text that any of its fonts can print: what `results.report.latex` leaves as it is, too."""
+    return text.translate(BEYOND_OT1)
+
+
+def _table(points: Sequence[Row], session: str) -> str:
+    """The points of one sweep and session; the session is told where it is given."""
+    first = points[0]
+    columns = [column for column in COLUMNS if any(column.cell(row) not in ("", ABSENT) for row in points)]
+    measured = any(not is_missing(row.get("au")) for row in points)
+    title = str(first["question"] or first["sweep"]).strip() + (f" (session {session})" if session else "")
+    end = "" if title.endswith((".", "?", "!")) else "."
+    caption = f"{title}{end} {_meaning(points)}" + (f" {AU}" if measured else "")
+    name = re.sub(r"[^A-Za-z0-9.:-]+", "-", f"{first['sweep']}-{first['session']}")
+    table = in_fonts(as_latex(points, columns, caption))
+    return table.replace("\\begin{tabular}", f"\\label{{tab:{name}}}\n\\begin{{tabular}}", 1)
+
+
+def _meaning(points: Sequence[Row]) -> str:
+    """What stands in the cells, by how many repeats the points have."""
+    repeats = [point["repeats"] for point in points]
+    if max(repeats) < 2:
+        return "Single trials."
+    ranged = any(2 <= count < MIN_REPEATS_FOR_INTERVAL for count in repeats)
+    signs = (["± farthest repeat"] if ranged else []) + (
+        ["[ ] 95 % interval of the median"] if max(repeats) >= MIN_REPEATS_FOR_INTERVAL else []
+    )
+    return f"Medians over n ok repeats; {', '.join(signs)}."
+
+
+def median_of(row: Row, name: str, scale: float = 1.0, digits: int | None = None) -> str:
+    """A point's median with its 95 % interval, `1.00 [0.98, 1.01]`; where there is none, with its farthest repeat.
+
+    Without `digits` it has three significant ones, at most as many decimals.
+    """
+    value, low, high = (row.get(key) for key in (name, f"{name}_low", f"{name}_high"))
+    if value is None or is_missing(value):
+        return ABSENT
+    if digits is None:
+        digits = _decimals(value * scale)
+    if low is None or high is None or is_missing(low) or is_missing(high):
+        return number(row, name, scale, digits)
+    return f"{value * scale:.{digits}f} [{low * scale:.{digits}f}, {high * scale:.{digits}f}]"
+
+
+def _decimals(value: float) -> int:
+    if value == 0 or not math.isfinite(value):
+        return SIGNIFICANT - 1
+    return min(SIGNIFICANT, max(0, SIGNIFICANT - 1 - math.floor(math.log10(abs(value)))))
+
+
+COLUMNS = (
+    Column("point", lambda row: str(row["label"]), right=False),
+    Column("n", lambda row: str(row["repeats"])),
+    Column("AU", lambda row: median_of(row, "au", digits=2)),
+    Column("samples/s", lambda row: median_of(row, "samples_per_s")),
+    Column("tokens/s", lambda row: median_of(row, "tokens_per_s")),
+    Column("MFU", lambda row: median_of(row, "mfu", digits=2)),
+    Column("MB/s", lambda row: median_of(row, "io_bytes_per_s", 1e-6)),
+    Column("from storage", from_storage),
+    Column("ms/step", lambda row: median_of(row, "step_s_mean", 1e3)),
+    Column("verdict", outcome, right=False),
+    Column("caveats", caveats, right=False),
+)

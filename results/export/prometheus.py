@@ -1,0 +1,184 @@
+"""Figures as Prometheus reads them (text format 0.0.4), for the textfile directory of a node exporter.
+
+Values are those of each point's newest session: medians over its ok repeats. Names carry base units as Prometheus
+wants them: `_seconds`, `_bytes`, `_ratio`.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from statistics import median
+from typing import get_args
+
+from results.frames import IN_WORDS
+from results.manifest import publish, temporary
+from results.record import Figures, Status
+from results.report.tables import Row, is_missing
+from results.segments import StoreError
+
+PREFIX = "benchsuite_"
+ENDING = ".prom"
+"""The node exporter reads no other files."""
+TERA = {"tflops_per_device": "device_flops_per_second", "peak_tflops_per_device": "device_peak_flops_per_second"}
+NAMED = {
+    "au": "accelerator_utilization_ratio",
+    "au_mlperf": "accelerator_utilization_mlperf_ratio",
+    "mfu": "model_flops_utilization_ratio",
+    "hfu": "hardware_flops_utilization_ratio",
+    "cache_resident_before": "cache_resident_before_ratio",
+    "cache_resident_after": "cache_resident_after_ratio",
+    "read_amplification": "read_amplification_ratio",
+    "checkpoint_slowdown": "checkpoint_slowdown_ratio",
+    "strong_efficiency": "strong_efficiency_ratio",
+    "weak_efficiency": "weak_efficiency_ratio",
+    **TERA,
+}
+UNITS = (
+    (re.compile(r"_s_(mean|p\d+)$"), r"_\1_seconds"),
+    (re.compile(r"_per_s$"), "_per_second"),
+    (re.compile(r"_s_per_"), "_seconds_per_"),
+    (re.compile(r"_s$"), "_seconds"),
+    (re.compile(r"_j$"), "_joules"),
+    (re.compile(r"_fraction$"), "_ratio"),
+)
+INFO = {
+    "variant": "spec.variant",
+    "device": "spec.device",
+    "precision": "spec.precision",
+    "format": "spec.data.format",
+    "loader": "spec.data.loader",
+    "cache": "spec.data.cache",
+    "world_size": "spec.world_size",
+    "host": "env.host",
+    "commit": "env.commit",
+}
+
+
+@dataclass
+class Family:
+    """One metric and its series."""
+
+    name: str
+    help: str
+    series: list[tuple[Mapping[str, str], float]] = field(default_factory=list)
+
+    def lines(self) -> Iterable[str]:
+        """In the text format; nothing where there is no series."""
+        if self.series:
+            yield f"# HELP {self.name} {_escaped(self.help)}"
+            yield f"# TYPE {self.name} gauge"
+        for labels, value in self.series:
+            words = ",".join(f'{key}="{_escaped(text, quotes=True)}"' for key, text in labels.items())
+            yield f"{self.name}{{{words}}} {_number(value)}"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point: its labels, and the trials of its newest session, oldest first."""
+
+    labels: Mapping[str, str]
+    trials: Sequence[Row]
+
+
+def metric_name(figure: str) -> str:
+    """What a figure is called in Prometheus."""
+    name = NAMED.get(figure, figure)
+    for pattern, unit in UNITS:
+        name = pattern.sub(unit, name)
+    return PREFIX + name
+
+
+def prometheus(trials: Sequence[Row]) -> str:
+    """The newest session of every point, as text."""
+    points = [Point(_labels(found[-1]), found) for found in _newest(trials)]
+    families = [*_counts(points), *_figures(points)]
+    return "".join(f"{line}\n" for family in families for line in family.lines())
+
+
+def _newest(trials: Sequence[Row]) -> list[list[Row]]:
+    """The trials of each point's newest session, oldest first."""
+    found: dict[str, list[Row]] = {}
+    for row in sorted(trials, key=lambda row: str(row["finished_at"])):
+        found.setdefault(str(row["point_id"]), []).append(row)
+    return [[row for row in point if row["session"] == point[-1]["session"]] for point in found.values()]
+
+
+def _labels(row: Row) -> dict[str, str]:
+    named = {"point": row["label"], "point_id": row["point_id"], "sweep": row["sweep"]}
+    return {key: str(value) for key, value in (named | {"workload": row.get("spec.workload") or ""}).items()}
+
+
+def _counts(points: Sequence[Point]) -> list[Family]:
+    """What is told of every point, whether it has figures or not."""
+    info = Family(f"{PREFIX}point_info", "What the point's newest session is and found; the value is always 1")
+    ended = Family(f"{PREFIX}last_finished_timestamp_seconds", "When the newest trial of the point ended")
+    statuses = Family(f"{PREFIX}trials", "Trials of the point's newest session, by status")
+    caveats = Family(f"{PREFIX}caveat_trials", "Of these, ok trials that bear a caveat: why not to trust blindly")
+    for point in points:
+        newest = point.trials[-1]
+        info.series.append(({**point.labels, **_info(newest)}, 1))
+        ended.series.append((point.labels, datetime.fromisoformat(str(newest["finished_at"])).timestamp()))
+        counts = Counter(row["status"] for row in point.trials)
+        statuses.series += [({**point.labels, "status": name}, counts[name]) for name in get_args(Status)]
+        borne = Counter(name for row in point.trials if row["status"] == "ok" for name in row["caveats"])
+        caveats.series += [({**point.labels, "caveat": name}, count) for name, count in sorted(borne.items())]
+    return [info, ended, statuses, caveats]
+
+
+def _info(row: Row) -> dict[str, str]:
+    """What is known of a point in words; labels that have no value are left out."""
+    told = {"session": row["session"], "bottleneck": row["bottleneck"]}
+    told |= {name: row.get(column) for name, column in INFO.items()}
+    return {name: str(value) for name, value in told.items() if not is_missing(value)}
+
+
+def _figures(points: Sequence[Point]) -> list[Family]:
+    """A metric for each figure that any point has."""
+    families = []
+    for figure, described in Figures.model_fields.items():
+        if figure in IN_WORDS:
+            continue
+        family = Family(metric_name(figure), described.description or figure.replace("_", " "))
+        scale = 1e12 if figure in TERA else 1.0
+        for point in points:
+            ok = [row for row in point.trials if row["status"] == "ok" and not is_missing(row[figure])]
+            if ok:
+                family.series.append((point.labels, median(float(row[figure]) for row in ok) * scale))
+        families.append(family)
+    return families
+
+
+def _escaped(text: str, quotes: bool = False) -> str:
+    text = text.replace("\\", r"\\").replace("\n", r"\n")
+    return text.replace('"', r"\"") if quotes else text
+
+
+def _number(value: float) -> str:
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(value)
+
+
+def write_textfile(text: str, out: Path) -> Path:
+    """Write by rename, so that the node exporter never reads half of it; a folder gets `benchsuite.prom`.
+
+    Raises:
+        StoreError: the name ends otherwise than in .prom, which the node exporter passes over; or it cannot be written.
+    """
+    path = out / f"benchsuite{ENDING}" if out.is_dir() else out
+    if path.suffix != ENDING:
+        raise StoreError(f"{path}: a node exporter reads only *{ENDING}: {path.with_suffix(ENDING)}")
+    made = temporary(path)
+    try:
+        made.write_bytes(text.encode("utf-8", errors="replace"))
+        publish(path, written=made)
+    except OSError as error:
+        with suppress(OSError):
+            made.unlink()
+        raise StoreError(f"{path}: cannot be written: {error.strerror}") from error
+    return path

@@ -1,0 +1,132 @@
+"""A store by date: sessions in time order, and of each point one value a night."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from results.frames import Row
+from results.metrics import Metric
+from results.noise import Array
+from results.record import TrialRecord
+from results.report.tables import is_missing
+
+PATHS = ("root", "staging_dir")
+"""Settings of `spec.data` that differ between sites and change nothing of what is measured."""
+WITHOUT_IDENTITY = ("repeats", "timeout_s", "profile", "ceilings")
+"""Settings of `spec.measure` that change nothing either."""
+UNLIKE_STATE = {"not_cold", "not_warm", "not_direct", "counters_disagree"}
+DISTRUSTED = frozenset({"oversubscribed", "foreign_load", "not_steady", "traced"} | UNLIKE_STATE)
+"""Caveats with which a figure is no evidence of a change, unless all of the other side bears the same."""
+
+
+def point_key(record: TrialRecord) -> str:
+    """What a point measures, wherever its files lie: a digest of its spec without paths, and its dataset's id.
+
+    A batch that was asked for and the same batch found by `batch_size: auto` are two points.
+    """
+    return _digest(record, (), resized=was_resized(record))
+
+
+def loose_key(record: TrialRecord) -> str:
+    """The same, whatever the batch."""
+    return _digest(record, ("batch_size", "global_batch_size"), resized=False)
+
+
+def was_resized(record: TrialRecord) -> bool:
+    """Whether its batch was found, not asked for."""
+    return record.env.get("batch_size_asked") == "auto" or "resized" in record.caveats
+
+
+def _digest(record: TrialRecord, left_out: Sequence[str], resized: bool) -> str:
+    spec = {name: value for name, value in record.spec.items() if value is not None and name not in left_out}
+    for part, names in (("data", PATHS), ("measure", WITHOUT_IDENTITY)):
+        if isinstance(spec.get(part), Mapping):
+            spec[part] = {k: v for k, v in spec[part].items() if k not in names and v is not None}
+    told = {"spec": spec, "dataset_id": (record.dataset or {}).get("dataset_id"), "resized": resized}
+    return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True)
+class Night:
+    """One session."""
+
+    session: str
+    date: str
+    """Of its first trial, as ISO."""
+    trials: Mapping[str, Sequence[TrialRecord]]
+    """The ok ones by point key."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point over all nights."""
+
+    key: str
+    label: str
+
+
+def nights_of(records: Iterable[TrialRecord]) -> list[Night]:
+    """The sessions with ok trials, in the order in which they began."""
+    found: dict[str, dict[str, list[TrialRecord]]] = {}
+    begun: dict[str, str] = {}
+    for record in records:
+        if record.status != "ok" or record.kind != "trial" or "traced" in record.caveats:
+            continue
+        found.setdefault(record.session, {}).setdefault(point_key(record), []).append(record)
+        begun[record.session] = min(begun.get(record.session, record.started_at), record.started_at)
+    return [Night(name, begun[name], found[name]) for name in sorted(found, key=lambda name: (begun[name], name))]
+
+
+def points_of(nights: Sequence[Night]) -> list[Point]:
+    """Every point of the nights, by its newest label, in the order of the sweep."""
+    newest: dict[str, TrialRecord] = {}
+    for night in nights:
+        newest |= {key: trials[-1] for key, trials in night.trials.items()}
+    ordered = sorted(newest.items(), key=lambda item: (item[1].sweep, item[1].order))
+    return [Point(key, record.label or key) for key, record in ordered]
+
+
+def value_of(trials: Sequence[TrialRecord], metric: str) -> float | None:
+    """The night's value: the median over repeats; of trustworthy ones where there are any."""
+    trusted = [trial for trial in trials if not DISTRUSTED & {*trial.caveats}] or trials
+    values = [getattr(trial.figures, metric) for trial in trusted]
+    known = [float(value) for value in values if not is_missing(value) and value > 0]
+    return median(known) if known else None
+
+
+def values_of(nights: Sequence[Night], points: Sequence[Point], metric: Metric) -> Array:
+    """Logarithms (points, nights), larger for worse, NaN where a point has no value that night.
+
+    Nights that a caveat makes doubtful count as none, unless most nights of the point are so.
+    """
+    found, doubts = np.full((2, len(points), len(nights)), np.nan)
+    for column, night in enumerate(nights):
+        for row, point in enumerate(points):
+            trials = night.trials.get(point.key, ())
+            value = value_of(trials, metric.name)
+            if value is not None:
+                found[row, column] = metric.sign * np.log(value)
+                doubts[row, column] = bool(doubtful(trials))
+    usual = np.nansum(doubts, 1) > 0.5 * (~np.isnan(doubts)).sum(1)
+    kept: Array = np.where((doubts > 0) & ~usual[:, None], np.nan, found)
+    return kept
+
+
+def doubtful(trials: Sequence[TrialRecord]) -> frozenset[str]:
+    """Caveats that all of the trials bear and that forbid trust; empty where any trial is trustworthy."""
+    if any(not DISTRUSTED & {*trial.caveats} for trial in trials):
+        return frozenset()
+    return frozenset(name for trial in trials for name in trial.caveats if name in DISTRUSTED)
+
+
+def parts_of(trials: Sequence[TrialRecord], names: Sequence[str]) -> Row:
+    """Medians over the repeats of parts of the step, in seconds."""
+    found: Row = {}
+    for name in names:
+        values = [getattr(trial.figures, name) for trial in trials if getattr(trial.figures, name) is not None]
+        found[name] = median(values) if values else None
+    return found

@@ -1,0 +1,62 @@
+"""Which way each metric is good, what change matters, and how much of the gate's false alarms it may have."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from results.store import StoreError
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure that is compared: a positive number, judged by ratios."""
+
+    name: str
+    higher_is_better: bool
+    practical: float
+    """The least relative change that matters."""
+    gate_share: float = 0.0
+    """Part of the gate's false alarms; 0: compared, not gated."""
+
+    @property
+    def sign(self) -> int:
+        """Makes logarithms larger for worse."""
+        return -1 if self.higher_is_better else 1
+
+
+METRICS = (
+    Metric("samples_per_s", True, 0.005, 0.90),
+    Metric("au", True, 0.01, 0.04),
+    Metric("first_batch_s", False, 0.10, 0.03),
+    Metric("stage_s", False, 0.05, 0.03),
+    Metric("step_s_mean", False, 0.005),
+    Metric("step_s_p95", False, 0.02),
+    Metric("tokens_per_s", True, 0.005),
+    Metric("io_bytes_per_s", True, 0.005),
+    Metric("storage_bytes_per_s", True, 0.02),
+    Metric("mfu", True, 0.005),
+    Metric("startup_s", False, 0.10),
+    Metric("peak_memory_bytes", False, 0.01),
+    Metric("host_memory_bytes", False, 0.05),
+    Metric("energy_j", False, 0.02),
+)
+"""samples_per_s has nearly all of the gate: a slow-down shows there, whatever its cause."""
+GATED = tuple(metric for metric in METRICS if metric.gate_share)
+BY_DEFAULT = ("samples_per_s", "au", "first_batch_s", "stage_s", "peak_memory_bytes")
+"""What `compare` prints unless told otherwise."""
+
+
+def chosen(names: Iterable[str]) -> tuple[Metric, ...]:
+    """Metrics by name.
+
+    Raises:
+        StoreError: one is not compared, with the nearest that is.
+    """
+    import difflib
+
+    known = {metric.name: metric for metric in METRICS}
+    for name in names:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f"; nearest: {close[0]}" if close else ""
+            raise StoreError(f"metric {name!r} is not compared; allowed: {', '.join(known)}{hint}")
+    return tuple(known[name] for name in names)

@@ -1,0 +1,189 @@
+"""What a comparison and the gate say, as lines, tables and plain values."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from results.baseline import Check, Regression
+from results.cause import Changed
+from results.compare import Compared, Comparison
+from results.environments import Difference
+from results.report.tables import ABSENT, Column, Row
+
+UNITS = {"_s": (1e3, "ms"), "_bytes": (1e-6, "MB"), "_bytes_per_s": (1e-6, "MB/s"), "_j": (1, "J")}
+MAX_FACTS = 6
+COLUMNS = (
+    Column("point", lambda row: str(row["label"]), right=False),
+    Column("metric", lambda row: str(row["metric"]), right=False),
+    Column("good is", lambda row: str(row["good"]), right=False),
+    Column("A", lambda row: str(row["a_text"])),
+    Column("B", lambda row: str(row["b_text"])),
+    Column("B / A [95 %]", lambda row: str(row["ratio_text"])),
+    Column("n", lambda row: f"{row['repeats_a']}+{row['repeats_b']}"),
+    Column("verdict", lambda row: str(row["verdict"]), right=False),
+    Column("why, caveats", lambda row: "; ".join(filter(None, [row["why"], " ".join(row["caveats"])])), right=False),
+)
+METHOD = (
+    "B / A: Hodges-Lehmann's ratio with the 95 % interval of the ranks; p: Mann-Whitney, corrected by Holm for {count} "
+    "comparisons. worse, better: significant and beyond the practical threshold of the metric; same: certainly within "
+    "it. Several sessions on a side count by their medians; repeats of one session share its night, and `check` knows "
+    "by what nights differ."
+)
+
+
+def in_unit(metric: str, value: float) -> str:
+    """A figure as it is printed."""
+    if metric.endswith("_per_s") and not metric.endswith("_bytes_per_s"):
+        return f"{value:.4g}"
+    for ending in ("_bytes_per_s", "_bytes", "_s", "_j"):
+        if metric.endswith(ending) or f"{ending}_" in metric:
+            scale, unit = UNITS[ending]
+            return f"{value * scale:.4g} {unit}"
+    return f"{value:.4g}"
+
+
+def comparison_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    """One flat row for each metric of each point."""
+    return [_row(one) for one in comparison.compared]
+
+
+def _row(one: Compared) -> dict[str, Any]:
+    ends = "[-]" if one.low is None else f"[{one.low:.3f} {one.high:.3f}]"
+    return {
+        "point": one.point,
+        "label": one.label,
+        "metric": one.metric.name,
+        "good": "up" if one.metric.higher_is_better else "down",
+        "a": one.one,
+        "b": one.other,
+        "a_text": in_unit(one.metric.name, one.one),
+        "b_text": in_unit(one.metric.name, one.other),
+        "unit": one.unit,
+        "repeats_a": one.repeats[0],
+        "repeats_b": one.repeats[1],
+        "ratio": one.ratio,
+        "ratio_low": one.low,
+        "ratio_high": one.high,
+        "ratio_text": f"{one.ratio:.3f} {ends}",
+        "p_corrected": one.p,
+        "practical": one.metric.practical,
+        "verdict": one.verdict,
+        "why": one.why,
+        "caveats": list(one.caveats),
+    }
+
+
+def comparison_head(comparison: Comparison) -> str:
+    """The sentence first: how many of each verdict."""
+    verdicts = [one.verdict for one in comparison.compared]
+    told = [f"{verdicts.count(name)} {name}" for name in ("worse", "better", "same", "can't tell")]
+    points = len({one.point for one in comparison.compared})
+    return f"B against A: {', '.join(told)} ({len(verdicts)} comparisons on {points} points)"
+
+
+def comparison_foot(comparison: Comparison) -> list[str]:
+    """What differs in the environments, what was not compared, and how it was done."""
+    lines = [f"environments: {facts(comparison.environment) or 'no fact differs'}"]
+    for side, labels in (("A", comparison.only_one), ("B", comparison.only_other)):
+        lines += [f"only in {side}: {', '.join(labels)}"] if labels else []
+    lines += [f"refused: {text}" for text in comparison.refused]
+    return [*lines, METHOD.format(count=len(comparison.compared))]
+
+
+def facts(found: Sequence[Difference]) -> str:
+    """Facts that differ, as `name one -> other`."""
+    told = [f"{one.fact} {_plain(one.one)} -> {_plain(one.other)}" for one in found]
+    more = [f"and {len(told) - MAX_FACTS} more"] if len(told) > MAX_FACTS else []
+    return ", ".join([*told[:MAX_FACTS], *more])
+
+
+def comparison_json(comparison: Comparison) -> dict[str, Any]:
+    """Everything, for programs."""
+    return {
+        "comparisons": [
+            {name: value for name, value in row.items() if not name.endswith("_text")}
+            for row in comparison_rows(comparison)
+        ],
+        "environment": [asdict(one) for one in comparison.environment],
+        "only_in_a": list(comparison.only_one),
+        "only_in_b": list(comparison.only_other),
+        "refused": list(comparison.refused),
+    }
+
+
+def check_lines(check: Check) -> list[str]:
+    """What the gate says: one line where nothing happened."""
+    series = f"{check.num_judged} series of session {check.session}, {check.num_nights} nights"
+    if not check.regressions:
+        head = f"ok: no regression in {series}"
+    else:
+        head = f"regression: {len(check.regressions)} of {series}"
+    lines = [head, *(line for found in check.regressions for line in regression_lines(found))]
+    notes = (
+        ("not judged, too few sessions before", check.too_young),
+        ("not judged, doubtful", check.doubtful),
+        ("no ok trial in this session", check.missing),
+    )
+    return [*lines, *(f"  {what}: {', '.join(labels)}" for what, labels in notes if labels)]
+
+
+def regression_lines(found: Regression) -> list[str]:
+    """What, how much, since when, the likely layer, and what changed with it."""
+    before, now = (in_unit(found.metric, value) for value in (found.before, found.now))
+    lines = [
+        f"{found.label}: {found.metric} {before} -> {now}, {found.worse:.1%} worse "
+        f"[{found.worse_low:.1%} {found.worse_high:.1%}] since {found.since}{_day(found)}; "
+        f"nights vary by {found.noise:.1%}"
+    ]
+    cause = found.cause
+    if cause.layer:
+        parts = ", ".join(
+            f"{one.part.removesuffix('_s')} {one.before_s * 1e3:.1f} -> {one.after_s * 1e3:.1f} ms"
+            for one in cause.grown
+        )
+        lines.append(f"  likely layer: {cause.layer}: {parts} a step")
+    if cause.verdict_before or cause.verdict_after:
+        lines.append(f"  verdict: {cause.verdict_before or ABSENT} before, {cause.verdict_after or ABSENT} since")
+    if cause.hosts:
+        lines.append(f"  slow on {_and(cause.hosts)} only")
+    told = "; ".join(_change(one) for one in cause.changed[:MAX_FACTS])
+    return [*lines, f"  changed with it: {told or 'no fact of the environment that is recorded'}"]
+
+
+def _day(found: Regression) -> str:
+    day = found.since_date[:10]
+    return "" if day == found.since else f" ({day})"
+
+
+def _change(one: Changed) -> str:
+    where = f", {_and(one.hosts)} only" if one.hosts else ""
+    return f"{one.fact} {_plain(one.before)} -> {_plain(one.after)}{where}"
+
+
+def _plain(value: Any) -> str:
+    return "not told" if value is None else str(value)
+
+
+def _and(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def check_json(check: Check) -> dict[str, Any]:
+    """Everything, for programs."""
+    return {"regression": bool(check.regressions), **asdict(check)}
+
+
+REGRESSION_COLUMNS = (
+    Column("point", lambda row: str(row["label"]), right=False),
+    Column("metric", lambda row: str(row["metric"]), right=False),
+    Column("before", lambda row: in_unit(row["metric"], row["before"])),
+    Column("now", lambda row: in_unit(row["metric"], row["now"])),
+    Column("worse by [95 %]", lambda row: f"{row['worse']:.1%} [{row['worse_low']:.1%} {row['worse_high']:.1%}]"),
+    Column("since", lambda row: str(row["since"]), right=False),
+    Column("likely layer", lambda row: str(row["cause"]["layer"] or ABSENT), right=False),
+)
+
+
+def regression_rows(check: Check) -> list[Row]:
+    """A row for each regression."""
+    return [asdict(found) for found in check.regressions]

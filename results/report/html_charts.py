@@ -1,0 +1,58 @@
+"""Every chart of the HTML report, in the order of the page."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from results.record import TrialRecord
+from results.report import figures, figures_scaling, figures_step, figures_storage
+from results.report.figures import Chart, Numbered, places
+from results.report.tables import Row, is_missing
+from results.store import ResultsStore
+
+MAX_TIMELINES = MAX_PROFILES = 12
+"""Trials that have a timeline, or an I/O profile, in the page; the rest is left to other verbs."""
+
+
+def charts(
+    store: ResultsStore, points: Sequence[Numbered], trials: Sequence[Row], records: Sequence[TrialRecord]
+) -> list[Chart]:
+    """Every chart that has something to show, in the order of the page."""
+    return [
+        *figures.against_ranks(points, "au", "Accelerator utilization against ranks", "au", "AU"),
+        *figures.against_ranks(points, "rate", "Throughput against ranks", "samples_per_s", "samples/s"),
+        *figures_storage.formats_by_loaders(points),
+        *figures_step.breakdown(points),
+        *figures_scaling.efficiencies(trials, points),
+        *figures_step.buckets(points),
+        *figures_step.memory(points),
+        *_profiles(points, records),
+        *figures_storage.staging(points),
+        *_timelines(store, points, records),
+    ]
+
+
+def _profiles(points: Sequence[Numbered], records: Sequence[TrialRecord]) -> Iterator[Chart]:
+    place = places(points)
+    profiled = [record for record in records if record.io_profile]
+    for record in profiled[-MAX_PROFILES:]:
+        number = place[record.session, record.point_id]
+        yield from figures_storage.io_profile(record.io_profile or {}, number, points[number][1])
+
+
+def _timelines(store: ResultsStore, points: Sequence[Numbered], records: Sequence[TrialRecord]) -> Iterator[Chart]:
+    """Of the points that wait most for input, the repeat with the median step."""
+    kept = [record for record in records if record.samples_file and record.status == "ok" and record.sweep != "watch"]
+    repeats: dict[tuple[str, str], list[TrialRecord]] = {}
+    for record in kept:
+        repeats.setdefault((record.session, record.point_id), []).append(record)
+    place = places(points)
+    worst = sorted(repeats, key=lambda key: _or(points[place[key]][1].get("au"), 2.0))
+    for key in sorted(worst[:MAX_TIMELINES], key=lambda key: place[key]):
+        steps = sorted(repeats[key], key=lambda record: _or(record.figures.step_s_mean, 0.0))
+        samples = store.samples(steps[(len(steps) - 1) // 2])
+        if samples and samples.get("ranks"):
+            yield from figures_step.timeline(samples, place[key], points[place[key]][1])
+
+
+def _or(value: Any, default: float) -> float:
+    return default if is_missing(value) else float(value)

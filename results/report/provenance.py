@@ -1,0 +1,108 @@
+"""Where results come from: the environments they were measured in, and sweep files that measure the same again."""
+
+import json
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from results.record import TrialRecord
+
+FACTS = ("host", "cpu", "cores", "memory_bytes", "devices", "os", "python", "benchsuite", "commit")
+MAX_VALUES = 12
+"""Values of one fact that are told."""
+
+
+def environments(records: Sequence[TrialRecord]) -> list[tuple[str, list[str]]]:
+    """Each fact with its values; how many trials have which is said where they differ."""
+    found: dict[str, Counter[str]] = {}
+    for record in records:
+        for name, value in _facts(record.env).items():
+            found.setdefault(name, Counter())[value] += 1
+    return [(name, _told(values)) for name, values in found.items()]
+
+
+def _facts(env: Mapping[str, Any]) -> dict[str, str]:
+    data = env.get("data") or {}
+    facts = {name: env.get(name) for name in FACTS}
+    facts |= {name: data.get(name) for name in ("file_system", "mount", "server_cache")}
+    facts |= {str(name): value for name, value in {**env.get("libraries", {}), **env.get("scheduler", {})}.items()}
+    return {name: _text(name, value) for name, value in facts.items() if value not in (None, [], "")}
+
+
+def _text(name: str, value: Any) -> str:
+    if name == "memory_bytes":
+        return f"{value / 1e9:.1f} GB"
+    if name == "devices":
+        counts = Counter(_device(device) for device in value)
+        return ", ".join(f"{count} x {device}" for device, count in counts.items())
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _device(device: Any) -> str:
+    return f"{device.get('name')} (driver {device.get('driver')})" if isinstance(device, Mapping) else str(device)
+
+
+def _told(values: Counter[str]) -> list[str]:
+    if len(values) == 1:
+        return [*values]
+    told = [f"{value} ({count} trials)" for value, count in values.most_common(MAX_VALUES)]
+    return told + ([f"and {len(values) - MAX_VALUES} more"] if len(values) > MAX_VALUES else [])
+
+
+def commands(records: Sequence[TrialRecord]) -> dict[str, list[str]]:
+    """For each sweep the commands that measure it again, a session each, from the file that `sweep_file` gives."""
+    found: dict[str, list[str]] = {}
+    for record in records:
+        command = f"benchsuite sweep {_word(record.sweep)}.yaml --session {_word(record.session)}"
+        told = found.setdefault(record.sweep, [])
+        if command not in told:
+            told.append(command)
+    return found
+
+
+def _word(text: str) -> str:
+    """As a shell takes it for one word."""
+    return shlex.quote(text)
+
+
+def sweep_file(records: Sequence[TrialRecord]) -> str | None:
+    """A sweep file with the points of one sweep, as they were resolved; None where they are no points of a sweep.
+
+    What all points share stands under `base`; what differs, under `zip`, a value per point. Null is left to defaults.
+    """
+    points = {record.point_id: record for record in sorted(records, key=lambda record: record.order)}
+    specs = [_flat(record.spec) for record in points.values()]
+    if not specs or any("measure.steps" not in spec for spec in specs):
+        return None
+    keys = list(dict.fromkeys(key for spec in specs for key in spec))
+    same = {key for key in keys if all(spec.get(key) == specs[0].get(key) for spec in specs)}
+    text: dict[str, Any] = {"name": records[0].sweep}
+    if records[0].question:
+        text["question"] = records[0].question
+    text["base"] = _nested({key: specs[0][key] for key in keys if key in same and specs[0].get(key) is not None})
+    if len(same) < len(keys):
+        text["zip"] = {key: [spec.get(key) for spec in specs] for key in keys if key not in same}
+    return yaml.safe_dump(text, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
+
+
+def _flat(spec: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted keys; degrees of parallelism stay together, because a name may stand for them."""
+    flat: dict[str, Any] = {}
+    for key, value in spec.items():
+        whole = not isinstance(value, Mapping) or key == "parallelism"
+        flat |= {f"{prefix}{key}": value} if whole else _flat(value, f"{prefix}{key}.")
+    return flat
+
+
+def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for key, value in flat.items():
+        head, _, rest = key.partition(".")
+        if rest:
+            nested.setdefault(head, {})[rest] = value
+        else:
+            nested[head] = value
+    return nested

@@ -1,0 +1,83 @@
+"""One side of a comparison: a store's path, or a filter over the trials of a store."""
+
+import difflib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from results.frames import row
+from results.record import TrialRecord
+from results.store import ResultsStore, StoreError
+
+SHORT = {"commit": "env.commit", "host": "env.host"}
+ANY_DATE = "0000"
+
+
+def side(store: Path, text: str) -> list[TrialRecord]:
+    """The ok trials that a side of a comparison names, the last attempt of each.
+
+    Args:
+        text: the path of a store, or `KEY=VALUE[,KEY=VALUE...]` over `store`: session, commit, date (a day, or
+            FROM..TO, both included), or any column of its trials, such as spec.world_size or label.
+
+    Raises:
+        StoreError: neither a store nor a filter, an unknown key, or nothing matches.
+    """
+    if "=" not in text or ResultsStore(text).exists():
+        if not ResultsStore(text).exists():
+            raise StoreError(f"{text!r} is neither a store nor a filter; allowed: DIR, session=NAME, date=A..B, KEY=V")
+        return _ok(ResultsStore(text).latest())
+    records = _ok(ResultsStore(store).latest())
+    for condition in text.split(","):
+        key, equals, value = condition.partition("=")
+        if not equals or not value:
+            raise StoreError(f"filter {text!r}: {condition!r} should be KEY=VALUE")
+        matches = _matcher(SHORT.get(key, key), value, records)
+        kept = [record for record in records if matches(record)]
+        if not kept:
+            raise StoreError(f"filter {text!r}: no ok trial has {condition}{_there(SHORT.get(key, key), records)}")
+        records = kept
+    return records
+
+
+def _ok(records: list[TrialRecord]) -> list[TrialRecord]:
+    return [record for record in records if record.status == "ok" and record.kind == "trial"]
+
+
+def _matcher(key: str, value: str, records: list[TrialRecord]) -> Callable[[TrialRecord], bool]:
+    if key == "date":
+        first, dots, last = value.partition("..")
+        low, high = first, (last or "9999") if dots else first
+        return lambda record: low <= record.started_at[: max(len(low), 1)] and record.started_at[: len(high)] <= high
+    known = {name for record in records for name in row(record)}
+    if records and key not in known:
+        names = ["session", "commit", "date", *sorted(known)]
+        close = difflib.get_close_matches(key, names, n=1, cutoff=0.4)
+        hint = f"; nearest: {close[0]}" if close else ""
+        raise StoreError(f"filter key {key!r} is unknown; allowed: session, commit, date, any column{hint}")
+    if key == "env.commit":
+        return lambda record: str(record.env.get("commit") or "").startswith(value)
+    return lambda record: _same(row(record).get(key), value)
+
+
+def _same(found: Any, wanted: str) -> bool:
+    """Whether a column's value is what was written; numbers by value."""
+    if found is None:
+        return wanted in ("null", "none")
+    if isinstance(found, bool):
+        return str(found).lower() == wanted.lower()
+    if isinstance(found, int | float):
+        try:
+            return float(wanted) == float(found)
+        except ValueError:
+            return False
+    return str(found) == wanted
+
+
+def _there(key: str, records: list[TrialRecord]) -> str:
+    """What values there are."""
+    if key == "date":
+        days = sorted({record.started_at[:10] for record in records})
+        return f"; there are: {days[0]}..{days[-1]}" if days else ""
+    values: Mapping[str, None] = dict.fromkeys(str(row(record).get(key)) for record in records)
+    return f"; there are: {', '.join([*values][:8])}" if values else "; the store has no ok trial"

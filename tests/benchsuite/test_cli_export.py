@@ -1,0 +1,140 @@
+"""The verbs `results export ...`: what they print and write, filters, and one-line errors."""
+
+import csv
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import duckdb
+import pytest
+
+from results.store import ResultsStore
+from tests.results.nightly import fill, night_name
+
+Run = Callable[..., tuple[int, str, str]]
+VERBS = ["csv", "parquet", "junit", "prometheus", "latex", "methods"]
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BENCHSUITE_STORE", raising=False)
+
+
+def exported(run_cli: Run, store: ResultsStore, *arguments: object) -> str:
+    """What a verb prints."""
+    code, out, err = run_cli("results", "export", *arguments, "--store", store.path)
+    assert (code, err) == (0, "")
+    return out
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help(run_cli: Run, verb: str):
+    code, out, _ = run_cli("results", "export", verb, "--help")
+    assert code == 0 and "--where" in out and "--out" in out and "--store" in out
+
+
+def test_csv(run_cli: Run, store: ResultsStore):
+    found = [*csv.DictReader(io.StringIO(exported(run_cli, store, "csv")))]
+    assert [(row["status"], row["samples_per_s"]) for row in found] == [
+        ("ok", "100.0"),
+        ("ok", "104.0"),
+        ("failed", ""),
+    ]
+    (point, _) = csv.DictReader(io.StringIO(exported(run_cli, store, "csv", "--by", "point")))
+    assert (point["samples_per_s"], point["samples_per_s_min"], point["repeats"]) == ("102.0", "100.0", "2")
+
+
+def test_parquet(run_cli: Run, store: ResultsStore):
+    code, out, err = run_cli("results", "export", "parquet", "--store", store.path, "--out", "a.parquet")
+    assert (code, out, err) == (0, "", "exported: a.parquet\n")
+    query = "SELECT samples_per_s, caveats FROM 'a.parquet' ORDER BY repeat"
+    assert duckdb.sql(query).fetchall() == [(100.0, ["not_steady"]), (104.0, ["not_steady"]), (None, [])]
+
+
+def test_junit(run_cli: Run, store: ResultsStore):
+    (suite,) = ElementTree.fromstring(exported(run_cli, store, "junit"))
+    assert (suite.get("tests"), suite.get("failures")) == ("3", "1")
+    (failure,) = suite.iter("failure")
+    assert failure.get("message") == "disk | on"
+
+
+def test_junit_with_regressions(run_cli: Run, tmp_path: Path):
+    def change(night: int, point: int) -> dict[str, float]:
+        return {"slower": 0.2} if night >= 33 and point == 1 else {}
+
+    store = fill(tmp_path / "nights", 36, num_points=2, change=change)
+    dates = f"{night_name(0)}..{night_name(29)}"
+    assert run_cli("baseline", "set", "--date", dates, "--store", store.path)[0] == 0
+    tonight = f"session={night_name(35)}"
+    trials, check = ElementTree.fromstring(exported(run_cli, store, "junit", "--check", "--where", tonight))
+    assert (trials.get("tests"), trials.get("failures")) == ("6", "0")
+    assert check.get("failures") == "1"
+    assert [case.get("name") for case in check.iter("testcase")] == ["point 1: samples_per_s"]
+
+
+def test_prometheus(run_cli: Run, store: ResultsStore, tmp_path: Path):
+    line = 'benchsuite_samples_per_second{point="files",point_id="point",sweep="made",workload="resnet50"} 102'
+    text = exported(run_cli, store, "prometheus")
+    assert line in text.splitlines()
+    code, out, err = run_cli("results", "export", "prometheus", "--store", store.path, "--out", tmp_path)
+    assert (code, out, err) == (0, "", f"exported: {tmp_path}/benchsuite.prom\n")
+    assert (tmp_path / "benchsuite.prom").read_text() == text
+
+
+def test_latex(run_cli: Run, store: ResultsStore):
+    lines = exported(run_cli, store, "latex").splitlines()
+    assert r"files & 2 & 0.50 $\pm$0.00 & 102 $\pm$2 & 20.0 $\pm$0.0 & storage & not\_steady \\" in lines
+    assert r"tar & 0 & - & - & - & failed &  \\" in lines
+
+
+def test_methods(run_cli: Run, store: ResultsStore, tmp_path: Path):
+    text = exported(run_cli, store, "methods")
+    assert text.endswith("Caveats, of 2 ok trials: not_steady in 2.\n") and text.count("\n") == 1
+    assert exported(run_cli, store, "methods", "--latex").endswith("not\\_steady in 2.\n")
+    assert run_cli("results", "export", "methods", "--store", store.path, "--out", "m.txt")[1] == ""
+    assert (tmp_path / "m.txt").read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("verb", "lost"),
+    [
+        ("csv", "disk | on"),
+        ("junit", "<failure"),
+        ("prometheus", 'point="tar"'),
+        ("latex", "tar & 0"),
+        ("methods", "1 failed of 3 trials"),
+    ],
+)
+def test_filters(run_cli: Run, store: ResultsStore, verb: str, lost: str):
+    """What only the failed trial brings is gone when filters leave it out."""
+    assert lost in exported(run_cli, store, verb)
+    some = exported(run_cli, store, verb, "--where", "label=files", "--where", "workload=resnet50")
+    assert lost not in some and re.search(r"not\\?_steady", some)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["csv", "--where", "label"], ["--where 'label'", "KEY=VALUE"]),
+        (["junit", "--where", "lable=files"], ["no 'lable'", "nearest: label"]),
+        (["methods", "--where", "label=fils"], ["no such trial", "nearest: files"]),
+        (["csv", "--by", "pont"], ["--by 'pont'", "trial, point", "nearest: point"]),
+        (["csv", "--kind", "probe"], ["no record of kind probe", "trial, probe, checkpoint"]),
+        (["csv", "--out", "gone/a.csv"], ["gone/a.csv", "cannot be written", "No such file"]),
+        (["parquet", "--out", "gone/a.parquet"], ["gone/a.parquet", "cannot be written"]),
+        (["parquet"], ["--out"]),
+        (["prometheus", "--out", "a.txt"], ["a.txt", "*.prom"]),
+        (["junit", "--check"], ["has no baseline", "benchsuite baseline set"]),
+        (["latex", "--store", "gone"], ["gone", "--store"]),
+        (["xml"], ["xml"]),
+    ],
+)
+def test_mistakes(run_cli: Run, store: ResultsStore, arguments: list[str], words: list[str]):
+    store_option = [] if "--store" in arguments or arguments == ["xml"] else ["--store", store.path]
+    code, out, err = run_cli("results", "export", *arguments, *store_option)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ") and err.count("\n") == 1
+    assert all(word in err for word in words), err

@@ -1,0 +1,185 @@
+"""The verbs `compare`, `baseline` and `check`: what they print, exit codes, and one-line errors."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from benchsuite.options import REGRESSION
+from results.store import ResultsStore
+from tests.results.made import made_record
+from tests.results.nightly import fill, night_name
+
+Run = Callable[..., tuple[int, str, str]]
+NIGHTS, STEP = 36, 33
+
+
+def slow(night: int, point: int) -> Mapping[str, Any]:
+    return {"slower": 0.2} if night >= STEP and point == 1 else {}
+
+
+@pytest.fixture
+def nightly(tmp_path: Path, run_cli: Run) -> ResultsStore:
+    """Nights with a step of one point in the last three; the first thirty are the baseline."""
+    store = fill(tmp_path / "nights", NIGHTS, num_points=3, change=slow)
+    dates = f"{night_name(0)}..{night_name(29)}"
+    code, out, err = run_cli("baseline", "set", "--date", dates, "--store", store.path)
+    assert (code, err) == (0, "")
+    assert out == f"baseline of {store.path}: 30 sessions, {night_name(0)} to {night_name(29)}\n"
+    return store
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    """Two stores: six repeats each, the second a tenth slower and on another host."""
+    paths = (tmp_path / "a", tmp_path / "b")
+    for path, rate, host in zip(paths, (100.0, 90.0), ("here", "there"), strict=True):
+        store = ResultsStore(path)
+        for n in range(6):
+            env = made_record().env | {"host": host}
+            store.append(made_record(n, env=env, label="wds | lustre", figures={"samples_per_s": rate + 0.1 * n}))
+    return paths
+
+
+class TestCompare:
+    def test_a_table(self, run_cli: Run, pair: tuple[Path, Path]):
+        code, out, err = run_cli("compare", *pair)
+        head, *lines = out.splitlines()
+        assert (code, err) == (0, "")
+        assert head == "B against A: 1 worse, 0 better, 0 same, 0 can't tell (1 comparisons on 1 points)"
+        (row,) = [line for line in lines if "wds | lustre" in line]
+        assert row.split()[3:] == ["samples_per_s", "up", "100.2", "90.25", "0.900", "[0.898", "0.903]", "6+6", "worse"]
+        assert "environments: host here -> there" in lines
+        assert "Hodges-Lehmann" in lines[-1] and "Holm for 1 comparisons" in lines[-1]
+
+    def test_json(self, run_cli: Run, pair: tuple[Path, Path]):
+        found = json.loads(run_cli("compare", *pair, "--format", "json")[1])
+        (one,) = found["comparisons"]
+        assert (one["verdict"], one["good"], one["repeats_a"]) == ("worse", "up", 6)
+        assert one["p_corrected"] == pytest.approx(2 / 924)
+        assert found["environment"] == [{"fact": "host", "one": "here", "other": "there", "identity": False}]
+
+    def test_markdown_and_csv(self, run_cli: Run, pair: tuple[Path, Path]):
+        out = run_cli("compare", *pair, "--format", "md")[1]
+        assert "| wds \\| lustre | samples_per_s | up |" in out and "\n- environments: " in out
+        (row,) = csv.DictReader(io.StringIO(run_cli("compare", *pair, "--format", "csv")[1]))
+        assert (row["label"], row["verdict"], row["b"]) == ("wds | lustre", "worse", "90.25")
+
+    def test_filters_over_one_store(self, run_cli: Run, nightly: ResultsStore):
+        sides = (f"date={night_name(0)}..{night_name(19)}", f"date={night_name(STEP)}..")
+        code, out, _ = run_cli("compare", *sides, "--store", nightly.path, "--metrics", "samples_per_s,step_s_mean")
+        assert code == 0 and out.startswith("B against A: 2 worse, ")
+        assert [line.split()[-1] for line in out.splitlines() if "point 1" in line] == ["worse", "worse"]
+        assert "20+3" in out, "sessions, not their repeats"
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (["session=a", "session=b"], ["benchsuite-store", "--store"]),
+            (["gone", "session=b"], ["'gone' is neither a store nor a filter"]),
+            (["session=a"], ["Missing argument 'B'"]),
+        ],
+    )
+    def test_mistakes(
+        self, run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: list[str]
+    ):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.delenv("BENCHSUITE_STORE", raising=False)
+        code, out, err = run_cli("compare", *arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert err.startswith("error: ") and all(word in err for word in words)
+
+    def test_an_unknown_metric(self, run_cli: Run, pair: tuple[Path, Path]):
+        code, _, err = run_cli("compare", *pair, "--metrics", "step_mean")
+        assert code == 2 and "metric 'step_mean' is not compared" in err and "nearest: step_s_mean" in err
+
+    def test_unlike_machines(self, run_cli: Run, pair: tuple[Path, Path]):
+        ResultsStore(pair[1]).append(made_record(9, env=made_record().env | {"cores": 64}))
+        code, _, err = run_cli("compare", *pair)
+        assert code == 2 and err.startswith("error: A and B are not comparable: cores is 2 in A and 64 in B")
+
+
+class TestCheck:
+    def test_a_regression_is_exit_code_10(self, run_cli: Run, nightly: ResultsStore):
+        code, out, err = run_cli("check", "--store", nightly.path)
+        assert (code, err) == (REGRESSION, "") and REGRESSION == 10
+        head, first, *rest = out.splitlines()
+        assert head.startswith(f"regression: 1 of 3 series of session {night_name(NIGHTS - 1)}")
+        assert first.startswith("point 1: samples_per_s ") and f"since {night_name(STEP)}" in first
+        assert rest[0].startswith("  likely layer: input: load ")
+
+    def test_quiet_nights_are_one_line_and_exit_code_0(self, run_cli: Run, tmp_path: Path):
+        store = fill(tmp_path / "quiet", 12, num_points=3)
+        run_cli("baseline", "set", "--date", f"{night_name(0)}..{night_name(9)}", "--store", store.path)
+        code, out, err = run_cli("check", "--store", store.path)
+        assert (code, err, out.count("\n")) == (0, "", 1)
+        assert out.startswith("ok: no regression in 3 series")
+
+    def test_json(self, run_cli: Run, nightly: ResultsStore):
+        code, out, _ = run_cli("check", "--store", nightly.path, "--format", "json")
+        found = json.loads(out)
+        assert code == REGRESSION and found["regression"] is True
+        (one,) = found["regressions"]
+        assert (one["label"], one["since"], one["cause"]["layer"]) == ("point 1", night_name(STEP), "input")
+
+    def test_markdown_and_csv(self, run_cli: Run, nightly: ResultsStore):
+        code, out, _ = run_cli("check", "--store", nightly.path, "--format", "md")
+        assert code == REGRESSION and "| point 1 | samples_per_s | " in out
+        code, out, _ = run_cli("check", "--store", nightly.path, "--format", "csv")
+        assert code == REGRESSION and [row["label"] for row in csv.DictReader(io.StringIO(out))] == ["point 1"]
+
+    def test_the_new_level_as_baseline_is_no_regression(self, run_cli: Run, nightly: ResultsStore):
+        run_cli(
+            "baseline", "set", "--session", night_name(STEP), "--session", night_name(STEP + 1), "--store", nightly.path
+        )
+        code, out, _ = run_cli("check", "--store", nightly.path)
+        assert code == 0 and "not judged, too few sessions before: point 0, point 1, point 2" in out
+
+    def test_without_a_baseline(self, run_cli: Run, tmp_path: Path):
+        store = fill(tmp_path / "bare", 2, num_points=1)
+        for arguments in (["check"], ["baseline", "show"]):
+            code, out, err = run_cli(*arguments, "--store", store.path)
+            assert (code, out) == (2, "") and err.count("\n") == 1
+            assert "has no baseline; set one: benchsuite baseline set" in err
+
+
+class TestBaseline:
+    def test_show(self, run_cli: Run, nightly: ResultsStore):
+        code, out, _ = run_cli("baseline", "show", "--store", nightly.path)
+        assert code == 0 and f"30 sessions, {night_name(0)} to {night_name(29)}" in out
+        found = json.loads(run_cli("baseline", "show", "--store", nightly.path, "--format", "json")[1])
+        assert len(found["sessions"]) == 30 and found["schema_version"] == 1
+
+    def test_a_session_that_is_not_there(self, run_cli: Run, nightly: ResultsStore):
+        code, _, err = run_cli("baseline", "set", "--session", "tonight", "--store", nightly.path)
+        assert code == 2 and "session 'tonight' has no ok trial" in err
+
+
+def test_a_batch_that_was_found_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """So that no comparison takes it for one that was asked for."""
+    from benchsuite import sweep
+    from benchsuite.grid import resolve
+    from benchsuite.machine import Machine
+    from results.history import was_resized
+    from tests.benchsuite.made import made_spec
+
+    def of(batch: int | str) -> bool:
+        point = resolve(made_spec(batch_size=batch, data={"source": "synthetic"}), Machine(2, 0), 1, {})
+        sized = replace(point, spec=point.spec.model_copy(update={"batch_size": 4}))
+        monkeypatch.setattr(sweep, "fitted", lambda *_: sized)
+        monkeypatch.setattr(sweep, "record_skipped", lambda *_: None)
+        monkeypatch.setattr(sweep, "run_one", lambda attempt, *_: attempt.record("ok"))
+        plan = SimpleNamespace(sweep=SimpleNamespace(name="made", question=None), skipped=[])
+        watcher = SimpleNamespace(started=lambda *_: None, progress=lambda *_: None, finished=lambda *_: None)
+        todo = [sweep.Todo(point, 0)]
+        (record,) = sweep.run(plan, todo, ResultsStore(tmp_path), None, "s", watcher)  # type: ignore[arg-type]
+        assert record.spec["batch_size"] == 4
+        return was_resized(record)
+
+    assert (of("auto"), of(4)) == (True, False)

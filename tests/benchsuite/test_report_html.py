@@ -1,0 +1,214 @@
+"""`benchsuite report --html`: its file, its errors, and the page in a real browser."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from benchsuite.cli import run_command
+from benchsuite.grid import expand
+from benchsuite.machine import Machine
+from benchsuite.spec import parse_sweep
+from results.report import html, provenance
+from results.store import ResultsStore
+from tests.results.made import made_record
+from tests.results.report.chromium import Tab, tab
+from tests.results.report.reported import NASTY, full_store
+
+CHARTS = ("au", "rate", "heat", "step", "weak-scaling", "buckets", "memory", "io", "staging", "timeline")
+SHOWN = "[...document.querySelectorAll('#charts > section:not([hidden])')].map(box => box.id)"
+ROWS = "[...document.querySelectorAll('#points tbody tr')].map(row => row.cells[0].textContent)"
+CONTRAST = "getComputedStyle(document.querySelector('#au .ytitle')).fill"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    with tab(tmp_path_factory.mktemp("browser")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The full report, with plain names and with names that would run if they could."""
+    folder = tmp_path_factory.mktemp("pages")
+    for name, nasty in (("plain", ""), ("nasty", NASTY)):
+        html.write(full_store(folder / name, nasty), folder / f"{name}.html")
+    return {name: folder / f"{name}.html" for name in ("plain", "nasty")}
+
+
+def opened(browser: Tab, page: Path, width: int = 1200, dark: bool = False) -> Tab:
+    browser.problems.clear()
+    browser.requested.clear()
+    browser.look(width, dark)
+    browser.open(page)
+    return browser
+
+
+def traces(browser: Tab, key: str) -> list[dict[str, Any]]:
+    """What Plotly drew, as it was given."""
+    script = (
+        f"JSON.stringify(document.querySelector('#{key} .plot').data.map(({{name, x, y, z}}) => ({{name, x, y, z}})))"
+    )
+    return json.loads(browser.run(script))
+
+
+def test_the_verb_writes_one_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    full_store(tmp_path / "store")
+    out = tmp_path / "out.html"
+    assert run_command(["report", "--store", str(tmp_path / "store"), "--html", str(out)]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.startswith(f"written: {out} (4.9 MB; ")
+    assert out.read_text().startswith("<!DOCTYPE html>") and [*tmp_path.glob("*.*")] == [out]
+
+
+@pytest.mark.parametrize("more", [["--format", "md"], ["--mlperf-storage"]])
+def test_other_outputs_beside_it_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]
+) -> None:
+    full_store(tmp_path / "store")
+    assert run_command(["report", "--store", str(tmp_path / "store"), "--html", "x.html", *more]) == 2
+    error = capsys.readouterr().err
+    assert (
+        error
+        == f"error: report: --html x.html with {' '.join(more)}; allowed: one of --html, --format, --mlperf-storage\n"
+    )
+
+
+def test_no_store_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["report", "--store", str(tmp_path / "none"), "--html", str(tmp_path / "x.html")]) == 2
+    assert "no results there" in capsys.readouterr().err and not (tmp_path / "x.html").exists()
+
+
+def test_its_sweep_file_measures_the_same_points() -> None:
+    machine = Machine(cores=8, cuda_devices=0)
+    base = {
+        "workload": "resnet50",
+        "variant": "tiny",
+        "batch_size": 8,
+        "device": "cpu",
+        "data": {"source": "synthetic"},
+    }
+    sweep = {
+        "name": "again",
+        "question": "The same?",
+        "base": base,
+        "grid": {"world_size": [1, 2, 4], "parallelism": ["ddp", {"dp": 1, "tp": 1}]},
+        "include": [{"bucket_cap_mb": 5, "parallelism": "ddp", "world_size": 2}],
+    }
+    plan = expand(parse_sweep(sweep), machine)
+    asked = [point.spec for point in (*plan.points, *(skipped.point for skipped in plan.skipped))]
+    records = [
+        made_record(n, point_id=f"p{n}", order=n, spec=spec.model_dump(mode="json"), question="The same?")
+        for n, spec in enumerate(asked)
+    ]
+    again = expand(parse_sweep(yaml.safe_load(provenance.sweep_file(records) or "")), machine)
+    found = [point.spec for point in (*again.points, *(skipped.point for skipped in again.skipped))]
+    assert len(found) == 7 and again.sweep.question == "The same?"
+    assert {spec.model_dump_json() for spec in found} == {spec.model_dump_json() for spec in asked}
+
+
+@pytest.mark.parametrize("name", ["plain", "nasty"])
+def test_every_chart_is_drawn_without_an_error_or_a_request(browser: Tab, pages: dict[str, Path], name: str) -> None:
+    opened(browser, pages[name])
+    assert browser.problems == []
+    assert [url for url in browser.requested if not url.startswith("data:")] == [pages[name].as_uri()]
+    assert tuple(browser.run(SHOWN)) == CHARTS
+    drawn = browser.run("[...document.querySelectorAll('.plot')].every(box => box.querySelector('.main-svg'))")
+    bars = browser.run("document.querySelectorAll('#step .bars .point').length")
+    assert drawn and bars == 9 * 6  # nine points with a step of six parts
+
+
+def test_names_that_are_markup_are_text(browser: Tab, pages: dict[str, Path]) -> None:
+    opened(browser, pages["nasty"])
+    assert browser.run("document.title") == "benchsuite report" and browser.run("document.images.length") == 0
+    assert browser.run("document.scripts.length") == 3
+    assert f"files 1 ranks{NASTY}" in browser.run(ROWS)
+    legend = browser.run("document.querySelector('#buckets .legend').textContent")
+    assert "</script><script>document.title" in legend
+
+
+def test_a_script_put_into_the_page_does_not_run(browser: Tab, pages: dict[str, Path]) -> None:
+    opened(browser, pages["plain"])
+    make = "const s = document.createElement('script'); s.textContent = 'document.title = `owned`'"
+    browser.run(f"(() => {{ {make}; document.body.append(s); }})()")
+    assert browser.run("document.title") != "owned"
+
+
+def test_filters_narrow_tables_and_charts_down(browser: Tab, pages: dict[str, Path]) -> None:
+    opened(browser, pages["plain"])
+    browser.choose("format", "lmdb")
+    assert browser.run(ROWS) == ["lmdb 1 ranks", "lmdb 2 ranks", "lmdb 4 ranks"]
+    assert browser.run("document.getElementById('count').textContent") == "3 of 11 points"
+    assert [(trace["name"], trace["y"]) for trace in traces(browser, "rate")] == [
+        ("all lmdb", [100.5, 180.5]),
+        ("no result", [0]),
+    ]
+    assert [trace["z"] for trace in traces(browser, "heat")] == [[[0.9]]]
+    assert not {"io", "staging", "buckets"} & set(browser.run(SHOWN))
+    browser.choose("status", "failed")
+    assert browser.run(ROWS) == ["lmdb 4 ranks"] and "au" in browser.run(SHOWN) and "step" not in browser.run(SHOWN)
+    browser.run("document.querySelector('#filters button').click()")
+    assert len(browser.run(ROWS)) == 11 and tuple(browser.run(SHOWN)) == CHARTS
+    browser.choose("workload", "bert")
+    browser.choose("session", "default")
+    assert browser.run(ROWS) == [] and browser.run(SHOWN) == [] and browser.problems == []
+
+
+def test_failures_say_why(browser: Tab, pages: dict[str, Path]) -> None:
+    opened(browser, pages["plain"])
+    told = browser.run("[...document.querySelectorAll('#failures tbody tr')].map(row => row.innerText)")
+    assert [line.split("\t")[:4] for line in told] == [
+        ["all · lmdb 4 ranks", "failed", "EIO on part-7", "2"],
+        ["all · oom", "oom", "CUDA out of memory", "1"],
+    ]
+
+
+def test_another_trials_timeline_can_be_chosen(browser: Tab, pages: dict[str, Path]) -> None:
+    opened(browser, pages["plain"])
+    pick = "const s = document.querySelector('#timeline select'); s.selectedIndex = 2"
+    assert {rank for trace in traces(browser, "timeline") for rank in trace["y"]} == {"0"}
+    browser.run(f"(() => {{ {pick}; s.dispatchEvent(new Event('change')); }})()")
+    assert {rank for trace in traces(browser, "timeline") for rank in trace["y"]} == {"0", "1", "2", "3"}
+
+
+def test_light_and_dark_follow_the_browser(browser: Tab, pages: dict[str, Path]) -> None:
+    opened(browser, pages["plain"])
+    light = browser.run("getComputedStyle(document.documentElement).backgroundColor"), browser.run(CONTRAST)
+    browser.look(1200, dark=True)
+    dark = browser.run("getComputedStyle(document.documentElement).backgroundColor"), browser.run(CONTRAST)
+    assert light == ("rgb(255, 255, 255)", "rgb(27, 31, 36)")
+    assert dark == ("rgb(20, 23, 27)", "rgb(231, 234, 238)")
+
+
+@pytest.mark.parametrize("name", ["plain", "nasty"])
+def test_a_phone_scrolls_down_only(browser: Tab, pages: dict[str, Path], name: str) -> None:
+    opened(browser, pages[name], width=390)
+    assert browser.run("document.documentElement.scrollWidth") <= 390
+    widest = browser.run(
+        "Math.max(...[...document.querySelectorAll('.plot .main-svg')].map(s => s.getBoundingClientRect().right))"
+    )
+    assert widest <= 390
+
+
+def test_print_is_light_and_whole(browser: Tab, pages: dict[str, Path]) -> None:
+    opened(browser, pages["plain"], dark=True)
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    assert browser.run(CONTRAST) == "rgb(27, 31, 36)"
+    browser.run("dispatchEvent(new Event('afterprint'))")
+    assert browser.run(CONTRAST) == "rgb(231, 234, 238)"
+    pdf = browser.pdf()
+    assert pdf.startswith(b"%PDF") and pdf.count(b"/Type /Page\n") >= 3 and browser.problems == []
+
+
+def test_rows_beyond_the_first_are_shown_on_demand(browser: Tab, tmp_path: Path) -> None:
+    store = ResultsStore(tmp_path / "store")
+    for number in range(30):
+        store.append(made_record(number, trial_id=f"t{number}", point_id=f"p{number}", label=f"point {number}"))
+    html.write(store, tmp_path / "many.html")
+    opened(browser, tmp_path / "many.html")
+    assert len(browser.run(ROWS)) == 25
+    browser.run("document.querySelector('#points .more').click()")
+    assert len(browser.run(ROWS)) == 30 and browser.run("document.querySelector('#points .more').hidden")

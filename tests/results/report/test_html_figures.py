@@ -1,0 +1,221 @@
+"""The charts of the HTML report: answers worked out by hand, and Plotly's own check of their form."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+import pytest
+
+from results.report import figures, figures_scaling, figures_step, figures_storage, html_charts
+from results.report.figures import Chart, Numbered
+from results.report.sections import sections
+from results.store import ResultsStore
+from tests.results.made import made_record
+from tests.results.report.reported import PROFILE, full_store, made_figures, made_spec, trial
+from tests.results.test_trace_export import made_samples
+
+POINTS = "spec.world_size"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> ResultsStore:
+    return full_store(tmp_path_factory.mktemp("full"))
+
+
+def points_of(store: ResultsStore) -> list[Numbered]:
+    return list(enumerate(row for section in sections(store) for row in section.points))
+
+
+def every_chart(store: ResultsStore) -> list[Chart]:
+    trials = [row for section in sections(store) for row in section.trials]
+    return html_charts.charts(store, points_of(store), trials, store.latest())
+
+
+def chart(store: ResultsStore, key: str) -> Chart:
+    return next(found for found in every_chart(store) if found.key == key)
+
+
+def named(chart: Chart, name: str) -> dict[str, Any]:
+    (found,) = [trace for trace in chart.traces if trace.get("name") == name]
+    return found
+
+
+def numbers(value: Any) -> Iterator[float]:
+    if isinstance(value, dict | list | tuple):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from numbers(inner)
+    elif isinstance(value, float):
+        yield value
+
+
+def test_every_chart_is_what_plotly_accepts(store: ResultsStore) -> None:
+    found = every_chart(store)
+    assert len(found) >= 10
+    for one in found:
+        go.Figure({"data": list(one.traces), "layout": dict(one.layout)})
+        assert all(map(math.isfinite, numbers(one.traces))), one.key
+
+
+def test_elements_carry_the_numbers_of_their_points(store: ResultsStore) -> None:
+    labels = [row["label"] for _, row in points_of(store)]
+    trace = named(chart(store, "rate"), "all lmdb")
+    assert [labels[number] for number in trace["customdata"]] == ["lmdb 1 ranks", "lmdb 2 ranks"]
+    assert (trace["x"], trace["y"]) == ([1, 2], [100.5, 180.5])
+    assert trace["error_y"]["array"] == trace["error_y"]["arrayminus"] == [0.5, 0.5]  # two repeats: their range
+
+
+def test_points_without_a_result_stand_on_the_floor(store: ResultsStore) -> None:
+    labels = [row["label"] for _, row in points_of(store)]
+    lost = named(chart(store, "au"), "no result")
+    assert [(labels[n], x, y) for n, x, y in zip(lost["customdata"], lost["x"], lost["y"], strict=True)] == [
+        ("lmdb 4 ranks", 4, 0),
+        ("oom", 1, 0),
+    ]
+
+
+def test_six_repeats_have_an_interval_for_bars(tmp_path: Path) -> None:
+    store = ResultsStore(tmp_path)
+    for repeat, rate in enumerate((100, 90, 95, 104, 108, 130)):
+        store.append(trial(repeat, "p", made_spec(), made_figures(rate), trial_id=f"p.{repeat}"))
+    (trace,) = chart(store, "rate").traces
+    assert trace["y"] == [102.0]
+    assert (trace["error_y"]["arrayminus"], trace["error_y"]["array"]) == ([12.0], [28.0])
+
+
+def test_a_line_holds_points_that_differ_in_ranks_alone() -> None:
+    def row(ranks: int, **more: Any) -> dict[str, Any]:
+        return {"sweep": "s", "session": "d", "spec.world_size": ranks, "spec.parallelism": "ddp", **more}
+
+    rows = [row(1, **{"spec.parallelism": "none"}), row(4), row(2), row(2, **{"spec.precision": "bf16"})]
+    found = figures.lines(list(enumerate(rows)), POINTS, ())
+    assert [(name, [number for number, _ in group]) for name, group in found] == [("s", [0, 2, 1]), ("bf16", [3])]
+
+
+def test_batches_that_meet_at_one_number_of_ranks_are_told_apart() -> None:
+    rows = [
+        {"sweep": "s", "session": "d", "spec.world_size": 2, "spec.batch_size": size, "spec.precision": "fp32"}
+        for size in (4, 8)
+    ]
+    found = figures.lines(list(enumerate(rows)), POINTS, ("spec.batch_size",))
+    assert [name for name, _ in found] == ["batch_size 4", "batch_size 8"]
+
+
+def test_sessions_are_named_where_a_sweep_has_several() -> None:
+    rows = [{"sweep": "s", "session": name, "spec.world_size": 1} for name in ("mon", "tue")]
+    assert [name for name, _ in figures.lines(list(enumerate(rows)), POINTS, ())] == ["mon", "tue"]
+
+
+def test_the_step_is_the_sum_of_its_parts(store: ResultsStore) -> None:
+    found = chart(store, "step")
+    assert found.bars and [trace["name"] for trace in found.traces] == [
+        "load",
+        "h2d",
+        "forward",
+        "backward",
+        "exchange",
+        "update",
+    ]
+    assert sum(trace["x"][0] for trace in found.traces) == pytest.approx(80.0)
+    labels = [row["label"] for _, row in points_of(store)]
+    exchange = dict(zip((labels[n] for n in named(found, "exchange")["y"]), named(found, "exchange")["x"], strict=True))
+    assert [exchange[f"bucket-{size}"] for size in (1, 25, 100)] == [100.0, 4.0, 1.0]
+    assert "lmdb 4 ranks" not in exchange
+
+
+def test_step_and_exchange_against_bucket_size(store: ResultsStore) -> None:
+    found = chart(store, "buckets")
+    step, exchange = found.traces
+    assert step["x"] == exchange["x"] == [1, 25, 100]
+    assert (step["y"], exchange["y"]) == ([80.0] * 3, [100.0, 4.0, 1.0])
+    assert found.layout["xaxis"]["tickvals"] == [1, 25, 100]
+
+
+def test_memory_in_gigabytes(store: ResultsStore) -> None:
+    found = chart(store, "memory")
+    held = {trace["name"]: trace["x"][0] for trace in found.traces}
+    assert held == {"weights": 1.0, "gradients": 1.0, "optimizer": 2.0, "peak of a rank": 6.0}
+
+
+def test_the_heat_map_has_a_cell_per_point_that_read(store: ResultsStore) -> None:
+    found = chart(store, "heat")
+    labels = [row["label"] for _, row in points_of(store)]
+    cells = {(labels[number], x, y, value) for x, y, value, number in found.cells}
+    assert ("lmdb 1 ranks", "lmdb", "torch", 0.9) in cells and ("files 4 ranks", "files", "torch", 0.4) in cells
+    assert len(cells) == 9  # twelve points, of which one failed, one had no memory, one is unstaged besides
+
+
+def test_efficiency_has_its_interval_and_the_ideal(store: ResultsStore) -> None:
+    found = chart(store, "weak-scaling")
+    line = named(found, "files")
+    # Medians over two repeats: 100.5, 180.5, 360.5
+    assert line["y"] == pytest.approx([1.0, 180.5 / 201, 360.5 / 402], rel=1e-4)
+    low, high = 180 / 101 / 2, 181 / 100 / 2
+    assert line["error_y"]["arrayminus"][1] == pytest.approx(line["y"][1] - low, abs=1e-4)
+    assert line["error_y"]["array"][1] == pytest.approx(high - line["y"][1], abs=1e-4)
+    ideal = named(found, "ideal")
+    assert (ideal["x"], ideal["y"]) == ([1, 4], [1, 1]) and "customdata" not in ideal
+    assert named(found, "no result")["x"] == [4]
+
+
+def test_unlike_environments_are_told_and_do_not_stop_the_report(tmp_path: Path) -> None:
+    store = ResultsStore(tmp_path)
+    for ranks in (1, 2):
+        record = trial(ranks, f"p{ranks}", made_spec(world_size=ranks), made_figures(100.0 * ranks))
+        store.append(record.model_copy(update={"env": {**record.env, "cpu": f"cpu {ranks}"}}))
+    assert any("mixed environments: cpu 'cpu 1' at 1 rank" in line for line in chart(store, "weak-scaling").lines)
+
+
+def test_staging_lines_cross_where_it_pays(store: ResultsStore) -> None:
+    (found,) = [one for one in every_chart(store) if one.key == "staging"]
+    unstaged, staged, pays = found.traces
+    even = 30 / (1000 / 360.5 - 1000 / 720)
+    assert (staged["y"][0], unstaged["y"][0]) == (30.0, 0.0)
+    assert pays["x"][0] == pytest.approx(even, rel=1e-4)
+    assert pays["y"][0] == pytest.approx(even * 1000 / 360.5, rel=1e-4)
+    assert pays["y"][0] == pytest.approx(30 + even * 1000 / 720, rel=1e-4)
+
+
+def test_reads_by_size() -> None:
+    (found,) = figures_storage.io_profile(PROFILE, 3, {"label": "l", "sweep": "s", "session": "d"})
+    assert (found.traces[0]["x"], found.traces[0]["y"]) == (["32 KiB to 64 KiB", "64 KiB to 128 KiB"], [10, 20])
+    assert found.traces[0]["meta"] == {"point": 3} and any("sequential share 0.75" in line for line in found.lines)
+
+
+def test_the_timeline_is_the_loaders_step_of_median_length() -> None:
+    samples = made_samples(ranks=2, blocks=2, steps=3)
+    for rank in samples["ranks"]:
+        rank["blocks"][1]["parts"]["load"] = [0.004, 0.104, 0.054]
+    (found,) = figures_step.timeline(samples, 5, {"label": "l", "sweep": "s", "session": "d"})
+    load, forward = named(found, "load"), named(found, "forward")
+    assert load["x"] == pytest.approx([54.0, 54.0]) and load["y"] == ["0", "1"]
+    assert load["base"] == pytest.approx([0.0, 0.1], abs=1e-3)  # rank 1 began 0.1 ms later
+    assert forward["base"] == pytest.approx([54.0, 54.1], abs=1e-2) and forward["x"] == pytest.approx([10.0, 10.0])
+    assert [trace["name"] for trace in found.traces][-1] == "update" and found.traces[0]["meta"] == {"point": 5}
+
+
+def test_samples_without_steps_have_no_timeline() -> None:
+    row = {"label": "l", "sweep": "s", "session": "d"}
+    assert figures_step.timeline({"ranks": [{"rank": 0, "blocks": []}]}, 0, row) == []
+
+
+def test_charts_without_figures_are_not_there() -> None:
+    row = {"label": "l", "sweep": "s", "session": "d", "status": "ok", "point_id": "p", "spec.world_size": 1}
+    points = [(0, row)]
+    for made in (figures_step.breakdown, figures_step.memory, figures_step.buckets, figures_storage.staging):
+        assert made(points) == []
+    assert figures_storage.formats_by_loaders(points) == []
+    assert figures.against_ranks(points, "au", "AU", "au", "AU") == []
+    assert figures_scaling.efficiencies([], points) == []
+
+
+def test_missing_is_null_never_zero() -> None:
+    assert [figures.rounded(value) for value in (None, math.nan, math.inf, 0.0)] == [None, None, None, 0.0]
+    assert figures.rounded(0.123456789, 1e3) == 123.46
+
+
+def test_a_watched_loop_without_ranks_or_parts_is_no_trouble(tmp_path: Path) -> None:
+    store = ResultsStore(tmp_path)
+    store.append(made_record(0, sweep="watch", spec={"script": "train.py"}, figures={"load_s": 0.1, "other_s": 0.2}))
+    assert [found.key for found in every_chart(store)] == ["step"]

@@ -1,0 +1,165 @@
+"""The gate on stores: what `baseline set` pins, and what `check` says of the newest session."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from results.baseline import FILE, baseline_of, check, set_baseline
+from results.report.compare import check_json, check_lines
+from results.store import ResultsStore, StoreError
+from tests.results.nightly import fill, night_name, trial
+
+NIGHTS = 44
+STEP = 41
+
+
+def at_the_step(night: int, point: int) -> dict[str, Any]:
+    """Point 2 loads longer from the step on, and its file system's client is another."""
+    if night < STEP or point != 2:
+        return {}
+    env = {"host": "node0", "cores": 2, "devices": [], "lustre_client": "2.15.5"}
+    return {"slower": 0.12, "env": env}
+
+
+def pinned(store: ResultsStore) -> ResultsStore:
+    set_baseline(store, dates=f"{night_name(0)}..{night_name(29)}")
+    return store
+
+
+@pytest.fixture(scope="module")
+def stepped(tmp_path_factory: pytest.TempPathFactory) -> ResultsStore:
+    return pinned(fill(tmp_path_factory.mktemp("stepped"), NIGHTS, change=at_the_step))
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> ResultsStore:
+    return pinned(fill(tmp_path_factory.mktemp("quiet"), NIGHTS))
+
+
+def test_quiet_nights_are_one_line(quiet: ResultsStore):
+    found = check(quiet)
+    assert found.regressions == [] and found.num_judged == 6
+    assert check_lines(found) == [f"ok: no regression in 6 series of session {night_name(43)}, 44 nights"]
+
+
+def test_a_step_is_told_with_what_how_much_since_when_and_why(stepped: ResultsStore):
+    (found,) = check(stepped).regressions
+    assert (found.label, found.metric, found.since) == ("point 2", "samples_per_s", night_name(STEP))
+    assert found.worse == pytest.approx(1 - 1 / 1.12, abs=0.02)
+    assert found.worse_low < 1 - 1 / 1.12 < found.worse_high
+    assert found.noise == pytest.approx(0.01, rel=0.4)
+    assert found.before == pytest.approx(1 / 0.076, rel=0.02)
+    assert found.cause.layer == "input"
+    assert [one.part for one in found.cause.grown] == ["load_s"]
+    assert [(one.fact, one.before, one.after) for one in found.cause.changed] == [("lustre_client", "2.15.4", "2.15.5")]
+
+
+def test_the_text_of_a_regression(stepped: ResultsStore):
+    head, first, *rest = check_lines(check(stepped))
+    assert head == f"regression: 1 of 6 series of session {night_name(43)}, 44 nights"
+    assert first.startswith("point 2: samples_per_s 13.") and f"since {night_name(STEP)}" in first
+    assert rest[0].startswith("  likely layer: input: load 9.8 -> 18.9 ms") and rest[0].endswith("ms a step")
+    assert rest[1] == "  verdict: none before, none since"
+    assert rest[2] == "  changed with it: lustre_client 2.15.4 -> 2.15.5"
+    assert json.loads(json.dumps(check_json(check(stepped))))["regression"] is True
+
+
+def test_hosts_are_named_where_only_some_are_slow(tmp_path: Path):
+    def change(night: int, point: int) -> Mapping[str, Any]:
+        """Every point runs on three hosts in turn; from the step on two of them have a new client and are slow."""
+        host = f"node{(night + point) % 3}"
+        slow = night >= STEP - 4 and host != "node1"
+        env = {"host": host, "cores": 2, "devices": [], "lustre_client": "2.15.5" if slow else "2.15.4"}
+        return {"slower": 0.12 if slow else 0.0, "env": env}
+
+    found = check(pinned(fill(tmp_path, NIGHTS, change=change))).regressions
+    causes = [one.cause for one in found]
+    assert causes and all([*cause.hosts] == ["node0", "node2"] for cause in causes)
+    assert all(
+        [(one.fact, [*one.hosts]) for one in cause.changed] == [("lustre_client", ["node0", "node2"])]
+        for cause in causes
+    )
+
+
+def test_a_caveat_alone_makes_no_regression(tmp_path: Path):
+    def loaded(night: int, point: int) -> Mapping[str, Any]:
+        return {"slower": 0.5, "caveats": ["foreign_load"]} if night == NIGHTS - 1 and point == 1 else {}
+
+    found = check(pinned(fill(tmp_path, NIGHTS, change=loaded)))
+    assert found.regressions == [] and found.num_judged == 5
+    assert check_lines(found)[1:] == ["  not judged, doubtful: point 1: foreign_load"]
+
+
+def test_a_caveat_that_all_nights_bear_does_not_hide_one(tmp_path: Path):
+    def change(night: int, point: int) -> Mapping[str, Any]:
+        return {"slower": 0.12 if night >= STEP and point == 1 else 0.0, "caveats": ["not_steady"]}
+
+    (found,) = check(pinned(fill(tmp_path, NIGHTS, change=change))).regressions
+    assert found.label == "point 1"
+
+
+def test_points_that_are_new_or_gone_are_told(tmp_path: Path):
+    store = pinned(fill(tmp_path, NIGHTS - 1, num_points=3))
+    last = NIGHTS - 1
+    for point in (0, 1, 7):
+        for repeat in range(3):
+            store.append(trial(last, point, repeat, 0.0))
+    found = check(store)
+    assert ([*found.too_young], [*found.missing], found.num_judged) == (["point 7"], ["point 2"], 2)
+
+
+def test_failed_trials_are_no_values(tmp_path: Path):
+    store = pinned(fill(tmp_path, NIGHTS, num_points=2))
+    store.append(trial(NIGHTS, 0, 0, 0.0))
+    store.append(trial(NIGHTS, 1, 0, 0.0).model_copy(update={"status": "failed", "reason": "EIO"}))
+    assert [*check(store).missing] == ["point 1"]
+
+
+class TestBaseline:
+    def test_by_date(self, quiet: ResultsStore):
+        assert baseline_of(quiet)["sessions"] == [night_name(night) for night in range(30)]
+
+    def test_by_name_and_anew(self, tmp_path: Path):
+        store = fill(tmp_path, 5, num_points=1)
+        assert set_baseline(store)["sessions"] == [night_name(night) for night in range(5)]
+        set_baseline(store, [night_name(2), night_name(1)])
+        assert baseline_of(store)["sessions"] == [night_name(1), night_name(2)]
+        assert sorted(path.name for path in tmp_path.iterdir()) == [FILE, "segments"], "written by rename"
+
+    def test_sessions_between_are_left_out(self, tmp_path: Path):
+        """What lies before the baseline's end and is not of it is nobody's history."""
+        store = fill(tmp_path, 12, num_points=2)
+        set_baseline(store, [night_name(night) for night in range(9) if night != 4])
+        found = check(store)
+        assert (len(found.baseline), found.num_nights) == (8, 11)
+
+    @pytest.mark.parametrize(
+        ("sessions", "dates", "words"),
+        [
+            (["2026-01-99"], "", "session '2026-01-99' has no ok trial; there are: 2026-01-01, 2026-01-02"),
+            ([], "2025", r"no session there; there are: 2026-01-01\.\.2026-01-02"),
+        ],
+    )
+    def test_mistakes(self, tmp_path: Path, sessions: list[str], dates: str, words: str):
+        with pytest.raises(StoreError, match=words):
+            set_baseline(fill(tmp_path, 2, num_points=1), sessions, dates)
+
+    def test_none(self, tmp_path: Path):
+        with pytest.raises(StoreError, match="has no baseline; set one: benchsuite baseline set"):
+            check(fill(tmp_path, 2, num_points=1))
+
+    @pytest.mark.parametrize("text", ["{", "[]", '{"sessions": []}', '{"sessions": "all"}'])
+    def test_damaged(self, tmp_path: Path, text: str):
+        store = fill(tmp_path, 2, num_points=1)
+        (tmp_path / FILE).write_text(text)
+        with pytest.raises(StoreError, match="set it anew"):
+            check(store)
+
+    def test_nothing_newer(self, tmp_path: Path):
+        store = fill(tmp_path, 3, num_points=1)
+        set_baseline(store)
+        with pytest.raises(StoreError, match="no session is newer than the baseline's"):
+            check(store)

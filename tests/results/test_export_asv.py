@@ -1,0 +1,367 @@
+"""Sweeps as asv's benchmarks: their parameters and values, and a store written into asv's history."""
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from results.export.asv import export
+from results.export.asv_points import Key, Measured, axes_of, class_name, exported_axes, keys_of, measured
+from results.record import TrialRecord
+from results.store import ResultsStore, StoreError
+from tests.results.made import made_record
+
+asv_results = pytest.importorskip("asv.results", reason="asv is an extra: pip install 'benchsuite[asv]'")
+
+SPEC: dict[str, Any] = {
+    "workload": "unet3d",
+    "variant": "tiny",
+    "parallelism": "ddp",
+    "world_size": 1,
+    "data": {"source": "storage", "format": "files", "root": "/data", "loader": "torch"},
+    "measure": {"steps": 8},
+}
+ENV = {"host": "node1", "os": "Linux-6.1-x86_64-with-glibc2.36", "python": "3.11.7", "cores": 64, "cpu": "a cpu"}
+
+
+def made_spec(ranks: int = 1, format: str = "files", **changes: Any) -> dict[str, Any]:
+    return {
+        **SPEC,
+        "world_size": ranks,
+        **changes,
+        "data": {**SPEC["data"], "format": format, **changes.get("data", {})},
+    }
+
+
+def trial(number: int, rate: float | None, ranks: int = 1, format: str = "files", **changes: Any) -> TrialRecord:
+    """Trial `number` of the sweep `batch-formats`; without a rate a failed one."""
+    figures = {"samples_per_s": rate, "au": 0.75, "peak_memory_bytes": 1000 * ranks}
+    fields: dict[str, Any] = {
+        "trial_id": f"{format}{ranks}.{number}",
+        "sweep": "batch-formats",
+        "status": "failed" if rate is None else "ok",
+        "reason": "EIO on part-7" if rate is None else None,
+        "figures": {} if rate is None else figures,
+        "spec": made_spec(ranks, format),
+    }
+    env = {**ENV, **changes.pop("env", {})}
+    return made_record(number, **(fields | {"env": env} | changes))
+
+
+class TestKeys:
+    def test_of_workload_format_and_ranks(self):
+        assert keys_of([made_spec(1), made_spec(2, "hdf5")]) == [("unet3d", "files", 1), ("unet3d", "hdf5", 2)]
+
+    def test_sources_that_read_no_format_are_named(self):
+        specs = [made_spec(data={"source": "memory"}), made_spec(data={"source": "synthetic"})]
+        assert [key.format for key in keys_of(specs)] == ["memory", "synthetic"]
+
+    def test_what_else_varies_stands_with_the_format(self):
+        specs = [made_spec(ranks, data={"loader": name}) for ranks in (1, 2) for name in ("torch", "dali")]
+        assert [key.format for key in keys_of(specs)] == ["files data.loader=torch", "files data.loader=dali"] * 2
+
+    def test_what_follows_from_ranks_or_workload_does_not(self):
+        specs = [
+            made_spec(1, parallelism="none", batch_size=4, threads_per_rank=2),
+            made_spec(2, parallelism="ddp", batch_size=2, threads_per_rank=1),
+            made_spec(1, workload="bert", data={"root": "/bert"}),
+        ]
+        assert [key.format for key in keys_of(specs)] == ["files", "files", "files"]
+
+    def test_paths_and_repeats_tell_no_points_apart(self):
+        others = {"steps": 8, "repeats": 5, "timeout_s": 9, "ceilings": False, "profile": None}
+        specs = [made_spec(data={"root": "/a"}), made_spec(data={"root": "/b"}, measure=others)]
+        assert keys_of(specs) == [("unet3d", "files", 1)] * 2
+
+    def test_steps_do(self):
+        found = keys_of([made_spec(), made_spec(measure={"steps": 9})])
+        assert [key.format for key in found] == ["files measure.steps=8", "files measure.steps=9"]
+
+    def test_degrees_of_parallelism_are_those_that_are_set(self):
+        degrees = {"dp": 2, "tp": 1, "pp": 1, "zero": 1, "engine": "torch", "schedule": "1f1b", "cp": 1}
+        specs = [
+            made_spec(2),
+            made_spec(2, parallelism=degrees),
+            made_spec(2, parallelism={**degrees, "zero": 0, "pp": 2, "loss_parallel": True, "microbatches": None}),
+        ]
+        assert [key.format for key in keys_of(specs)] == [
+            "files parallelism=ddp",
+            "files parallelism=dp 2 zero 1",
+            "files parallelism=dp 2 pp 2 schedule 1f1b loss_parallel",
+        ]
+
+    def test_axes_are_each_value_once_with_ranks_in_order(self):
+        keys = [Key("unet3d", "hdf5", 4), Key("unet3d", "files", 1), Key("bert", "hdf5", 2)]
+        assert axes_of(keys) == (["unet3d", "bert"], ["hdf5", "files"], [1, 2, 4])
+        assert axes_of([]) == ([], [], [])
+
+    def test_a_class_name_has_nothing_that_asv_reads_as_something_else(self):
+        assert class_name("weak-scaling.v2") == "weak_scaling_v2"
+
+
+class TestMeasured:
+    def test_medians_by_hand(self):
+        """100 samples/s on one rank and 150 on two: 1/100 s each, and 150 / (100 x 2) = 0.75 efficiency."""
+        rates = [(1, 90.0), (1, 100.0), (1, 400.0), (2, 150.0)]
+        found = measured([trial(number, rate, ranks) for number, (ranks, rate) in enumerate(rates)])
+        one, two = found[Key("unet3d", "files", 1)].values, found[Key("unet3d", "files", 2)].values
+        assert one["track_seconds_per_sample"] == pytest.approx(0.01)
+        assert two["track_seconds_per_sample"] == pytest.approx(1 / 150)
+        assert (one["track_one_minus_au"], one["track_peak_memory"]) == (0.25, 1000)
+        assert math.isnan(one["track_one_minus_efficiency"]), "the baseline has no efficiency"
+        assert two["track_one_minus_efficiency"] == 0.25
+
+    def test_efficiency_is_against_the_same_format(self):
+        trials = [trial(0, 100.0), trial(1, 300.0, 1, "hdf5"), trial(2, 300.0, 2, "hdf5"), trial(3, 200.0, 2)]
+        found = {key: point.values["track_one_minus_efficiency"] for key, point in measured(trials).items()}
+        assert found[Key("unet3d", "hdf5", 2)] == 0.5
+        assert found[Key("unet3d", "files", 2)] == 0.0
+
+    def test_oversubscribed_ranks_have_no_efficiency(self):
+        trials = [trial(0, 100.0), trial(1, 150.0, 2, caveats=["oversubscribed"])]
+        point = measured(trials)[Key("unet3d", "files", 2)]
+        assert math.isnan(point.values["track_one_minus_efficiency"])
+        assert point.values["track_seconds_per_sample"] == pytest.approx(1 / 150)
+
+    def test_a_doubtful_repeat_counts_only_where_all_are(self):
+        doubtful = trial(0, 10.0, caveats=["foreign_load"])
+        key = Key("unet3d", "files", 1)
+        assert measured([doubtful, trial(1, 100.0)])[key].values["track_seconds_per_sample"] == 0.01
+        assert measured([doubtful])[key].values["track_seconds_per_sample"] == 0.1
+
+    def test_a_missing_figure_is_nan_and_not_zero(self):
+        point = measured([trial(0, 100.0, figures={"samples_per_s": 100.0})])[Key("unet3d", "files", 1)]
+        assert math.isnan(point.values["track_one_minus_au"]) and math.isnan(point.values["track_peak_memory"])
+
+    def test_failed_is_told_and_skipped_is_nan(self):
+        trials = [trial(0, None), trial(1, None, 2, status="skipped", reason="no such device")]
+        found = measured(trials)
+        assert found[Key("unet3d", "files", 1)] == Measured(failure="failed: EIO on part-7")
+        assert all(math.isnan(value) for value in found[Key("unet3d", "files", 2)].values.values())
+        assert len(found[Key("unet3d", "files", 2)].values) == 4
+
+    def test_one_good_repeat_is_enough(self):
+        assert measured([trial(0, None), trial(1, 50.0)])[Key("unet3d", "files", 1)].failure is None
+
+    def test_an_interrupted_point_is_left_out(self):
+        assert measured([trial(0, None, status="interrupted")]) == {}
+
+
+def git(folder: Path, *words: str) -> str:
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    command = ["git", "-C", str(folder), *identity, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """asv's configuration in a repository with two commits."""
+    git(tmp_path, "init", "-q", "-b", "main", "repo")
+    repo = tmp_path / "repo"
+    settings = {"version": 1, "project": "p", "repo": ".", "branches": ["main"], "results_dir": ".asv/results"}
+    (repo / "asv.conf.json").write_text(json.dumps(settings))
+    git(repo, "commit", "-q", "--allow-empty", "-m", "one")
+    git(repo, "commit", "-q", "--allow-empty", "-m", "two")
+    return repo / "asv.conf.json"
+
+
+@pytest.fixture
+def commits(config: Path) -> tuple[str, str]:
+    """The hashes of both, older first."""
+    return git(config.parent, "rev-parse", "HEAD^"), git(config.parent, "rev-parse", "HEAD")
+
+
+def stored(tmp_path: Path, *trials: TrialRecord) -> ResultsStore:
+    store = ResultsStore(tmp_path / "store")
+    for record in trials:
+        store.append(record)
+    return store
+
+
+def at(commit: str, **env: Any) -> dict[str, Any]:
+    return {"env": {"commit": commit[:12], **env}}
+
+
+def values(path: Path, metric: str = "track_seconds_per_sample") -> dict[tuple[str, str], float | None]:
+    """A benchmark's values as asv reads them, by format and ranks."""
+    result = asv_results.Results.load(str(path))
+    name = f"sweeps.batch_formats.{metric}"
+    workloads, formats, ranks = result.get_result_params(name)
+    assert workloads == ["'unet3d'"]
+    keys = [(format.strip("'"), rank) for format in formats for rank in ranks]
+    return dict(zip(keys, result.get_result_value(name, result.get_result_params(name)), strict=True))
+
+
+class TestExport:
+    def test_a_commit_its_machine_and_its_dates(self, tmp_path: Path, config: Path, commits: tuple[str, str]):
+        store = stored(tmp_path, trial(0, 100.0, **at(commits[0])), trial(1, 160.0, 2, **at(commits[0])))
+        (written,) = export(store, config).written
+        assert (written.machine, written.commit, written.num_points) == ("node1", commits[0], 2)
+        assert written.path == config.parent / ".asv/results/node1" / f"{commits[0][:8]}-benchsuite.json"
+        result = asv_results.Results.load(str(written.path), machine_name="node1")
+        assert result.date == 1000 * int(git(config.parent, "show", "-s", "--format=%at", commits[0]))
+        assert {*result.started_at.values()} == {1767225600000}, "2026-01-01T00:00 UTC, when the first trial began"
+        assert values(written.path) == {("files", "1"): 0.01, ("files", "2"): 1 / 160}
+        assert values(written.path, "track_one_minus_efficiency")["files", "2"] == pytest.approx(0.2)
+        machine = json.loads((written.path.parent / "machine.json").read_text())
+        assert (machine["arch"], machine["num_cpu"], machine["cpu"]) == ("x86_64", "64", "a cpu")
+
+    def test_failed_is_null_and_skipped_is_nan(self, tmp_path: Path, config: Path, commits: tuple[str, str]):
+        skipped = trial(1, None, 2, status="skipped", **at(commits[0]))
+        (written,) = export(stored(tmp_path, trial(0, None, **at(commits[0])), skipped), config).written
+        found = values(written.path)
+        assert found["files", "1"] is None
+        assert math.isnan(found["files", "2"] or 0)
+
+    def test_the_list_of_benchmarks_gets_it_and_keeps_others(
+        self, tmp_path: Path, config: Path, commits: tuple[str, str]
+    ):
+        listed = config.parent / ".asv/results/benchmarks.json"
+        listed.parent.mkdir(parents=True)
+        other = {
+            "name": "time_other",
+            "params": [],
+            "param_names": [],
+            "version": "x",
+            "type": "time",
+            "unit": "seconds",
+        }
+        listed.write_text(json.dumps({"time_other": other, "version": 2}))
+        export(stored(tmp_path, trial(0, 100.0, **at(commits[0]))), config)
+        found = json.loads(listed.read_text())
+        assert found["time_other"] == other and found["version"] == 2
+        ours = found["sweeps.batch_formats.track_one_minus_au"]
+        assert (ours["version"], ours["unit"]) == ("1", "1 - AU")
+        assert ours["params"] == [["'unet3d'"], ["'files'"], ["1"]]
+        assert exported_axes(listed.parent) == {"batch_formats": (["unet3d"], ["files"], [1])}
+
+    def test_again_changes_nothing(self, tmp_path: Path, config: Path, commits: tuple[str, str]):
+        store = stored(tmp_path, trial(0, 100.0, **at(commits[0])), trial(1, None, 2, **at(commits[0])))
+        export(store, config)
+        folder = config.parent / ".asv"
+        before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        export(store, config)
+        assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+        assert len(before) == 4
+
+    def test_new_parameters_are_not_measured_at_older_commits(
+        self, tmp_path: Path, config: Path, commits: tuple[str, str]
+    ):
+        (older,) = export(stored(tmp_path, trial(0, 100.0, **at(commits[0]))), config).written
+        export(stored(tmp_path, trial(1, 50.0, 4, "hdf5", **at(commits[1]))), config)
+        found = values(older.path)
+        assert found.pop(("files", "1")) == 0.01
+        assert {*found} == {("files", "4"), ("hdf5", "1"), ("hdf5", "4")}
+        assert all(value is not None and math.isnan(value) for value in found.values()), "null would be failed"
+
+    def test_a_later_export_keeps_what_it_does_not_have(self, tmp_path: Path, config: Path, commits: tuple[str, str]):
+        export(stored(tmp_path / "a", trial(0, 100.0, **at(commits[0]))), config)
+        (written,) = export(stored(tmp_path / "b", trial(1, 50.0, 2, **at(commits[0]))), config).written
+        assert values(written.path) == {("files", "1"): 0.01, ("files", "2"): 0.02}
+
+    def test_the_newest_session_of_a_commit_counts(self, tmp_path: Path, config: Path, commits: tuple[str, str]):
+        later = trial(7, 50.0, session="night-2", **at(commits[0]))
+        found = export(stored(tmp_path, later, trial(0, 100.0, session="night-1", **at(commits[0]))), config)
+        assert values(found.written[0].path) == {("files", "1"): 0.02}
+        assert found.left_out == [
+            "left out 1 trial: session night-1 of batch-formats: night-2 of the same commit and machine is newer"
+        ]
+
+    def test_hosts_are_machines_unless_one_is_named(self, tmp_path: Path, config: Path, commits: tuple[str, str]):
+        hosts = [trial(n, 100.0, n + 1, **at(commits[0], host=f"node{n}")) for n in range(2)]
+        store = stored(tmp_path, *hosts)
+        assert [written.machine for written in export(store, config).written] == ["node0", "node1"]
+        (written,) = export(store, config, machine="cluster").written
+        assert (written.machine, written.num_points) == ("cluster", 2)
+
+    def test_a_machine_that_asv_knows_keeps_its_facts(self, tmp_path: Path, config: Path, commits: tuple[str, str]):
+        known = {"machine": "node1", "os": "mine", "arch": "a", "cpu": "c", "num_cpu": "1", "ram": "r", "version": 1}
+        path = config.parent / ".asv/results/node1/machine.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(known))
+        (written,) = export(stored(tmp_path, trial(0, 100.0, **at(commits[0]))), config).written
+        assert json.loads(path.read_text()) == known
+        assert asv_results.Results.load(str(written.path)).params["os"] == "mine"
+
+    def test_trials_without_a_commit_of_the_repository_are_left_out(
+        self, tmp_path: Path, config: Path, commits: tuple[str, str]
+    ):
+        trials = [
+            trial(0, 100.0, **at(commits[0])),
+            trial(1, 100.0, 2, env={"commit": f"{commits[0][:12]}-dirty"}),
+            trial(2, 100.0, 3, env={"commit": None}),
+            trial(3, 100.0, 4, env={"commit": "0123456789ab"}),
+        ]
+        store = stored(tmp_path, *trials)
+        found = export(store, config)
+        assert found.written[0].num_points == 1
+        assert found.left_out == [
+            f"left out 1 trial: commit {commits[0][:12]}-dirty: a changed work tree; --commit names one",
+            "left out 1 trial: no commit is known; --commit names one",
+            "left out 1 trial: commit 0123456789ab is not in the repository",
+        ]
+        named = export(store, config, commit="HEAD")
+        assert [(new.commit, new.num_points) for new in named.written] == [(commits[0], 1), (commits[1], 2)]
+
+
+class TestMistakes:
+    @pytest.fixture
+    def store(self, tmp_path: Path, commits: tuple[str, str]) -> ResultsStore:
+        return stored(tmp_path, trial(0, 100.0, **at(commits[0])))
+
+    @pytest.mark.parametrize(
+        ("asked", "words"),
+        [
+            ({"sweep": "batch-format"}, ["--sweep 'batch-format'", "allowed: batch-formats", "nearest: batch-formats"]),
+            ({"machine": "../up"}, ["--machine '../up'", "allowed: letters"]),
+            ({"commit": "gone"}, ["--commit 'gone'", "no such commit"]),
+        ],
+    )
+    def test_in_one_line(self, store: ResultsStore, config: Path, asked: dict[str, str], words: list[str]):
+        with pytest.raises(StoreError) as caught:
+            export(store, config, **asked)
+        assert all(word in str(caught.value) for word in words), caught.value
+        assert "\n" not in str(caught.value)
+        assert not (config.parent / ".asv").exists(), "nothing was written"
+
+    def test_no_configuration(self, store: ResultsStore, tmp_path: Path):
+        with pytest.raises(StoreError, match=r"gone.json: no such file; .* --config"):
+            export(store, tmp_path / "gone.json")
+
+    def test_a_configuration_that_is_none(self, store: ResultsStore, tmp_path: Path):
+        (tmp_path / "asv.conf.json").write_text("{")
+        with pytest.raises(StoreError, match="not asv's configuration"):
+            export(store, tmp_path / "asv.conf.json")
+
+    def test_nothing_to_export_says_why(self, tmp_path: Path, config: Path):
+        with pytest.raises(StoreError, match=r"nothing to export; left out 1 trial: no commit is known"):
+            export(stored(tmp_path, trial(0, 100.0)), config)
+
+    def test_from_the_command_line(self, tmp_path: Path, config: Path, run_cli: Callable[..., tuple[int, str, str]]):
+        store = stored(tmp_path / "other", trial(0, 100.0))
+        asked = ("results", "export", "asv", "--store", store.path, "--config", config)
+        code, out, err = run_cli(*asked)
+        assert (code, out) == (2, "")
+        assert err.startswith("error: store ") and err.count("\n") == 1
+        code, out, err = run_cli(*asked, "--commit", "HEAD", "--machine", "cluster", "--sweep", "batch-formats")
+        head = git(config.parent, "rev-parse", "--short=8", "HEAD")
+        path = config.parent / f".asv/results/cluster/{head}-benchsuite.json"
+        assert (code, err) == (0, "")
+        assert out == f"batch-formats · 1 point · session default · commit {head} · cluster: {path}\n"
+
+    def test_a_damaged_history(self, store: ResultsStore, config: Path):
+        listed = config.parent / ".asv/results/benchmarks.json"
+        listed.parent.mkdir(parents=True)
+        listed.write_text("{")
+        with pytest.raises(StoreError, match=r"asv: Error parsing JSON in file .*benchmarks.json"):
+            export(store, config)
+
+    def test_asv_is_not_installed(self, store: ResultsStore, config: Path, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setitem(sys.modules, "asv.util", None)
+        with pytest.raises(StoreError, match=r"pip install 'benchsuite\[asv\]'"):
+            export(store, config)
