@@ -28,9 +28,9 @@ WAYS = {
     (6, 2.5): 0.03,
     (4, 3.0): 0.03,
     (4, 3.5): 0.03,
-    (2, 3.5): 0.12,
-    (2, 4.0): 0.35,
-    (2, 5.0): 0.16,
+    (2, 3.5): 0.13,
+    (2, 4.0): 0.40,
+    (2, 5.0): 0.18,
     (2, 6.0): 0.02,
     (1, 6.0): 0.005,
 }
@@ -42,6 +42,8 @@ KNOWN_DOF, SCALE_NODES = 120.0, 5
 """A scale with more degrees of freedom is as good as known; others are integrated over."""
 PRESCREEN, PRESCREEN_FLIPS = 2.0, 1.0
 """Series with no window this many standard errors above the level are not looked at closer; with two levels, less."""
+OFTEN = 0.15
+"""A second level with a smaller share of the nights is like outliers: the series is looked at from its first."""
 NEWEST = 0.5
 """Nor those whose newest night is not this many standard deviations above it: old bad nights alarm once."""
 
@@ -115,11 +117,13 @@ def _parts(length: int) -> list[slice]:
 def _suspicious(noise: Noise, recent: Array) -> Mask:
     """Which series have any window above their level."""
     known = ~np.isnan(recent[:, ::-1])
-    over = np.where(known, recent[:, ::-1] - noise.level[:, None], 0.0)
+    often = noise.share > OFTEN
+    level, width = np.where(often, noise.level, noise.low), np.where(often, noise.spread, noise.scale)
+    over = np.where(known, recent[:, ::-1] - level[:, None], 0.0)
     count = np.cumsum(known, 1)
-    z = np.cumsum(over, 1) / (noise.spread[:, None] * np.sqrt(np.maximum(count, 1)))
-    least = np.where(noise.share > 0, PRESCREEN_FLIPS, PRESCREEN)
-    newest = recent[:, -1] > noise.low + NEWEST * noise.scale
+    z = np.cumsum(over, 1) / (width[:, None] * np.sqrt(np.maximum(count, 1)))
+    least = np.where(often, PRESCREEN_FLIPS, PRESCREEN)
+    newest = recent[:, -1] > level + NEWEST * width
     found: Mask = (z > least[:, None]).any(1) & known[:, 0] & newest
     return found
 

@@ -19,7 +19,7 @@ MIN_NIGHTS = 6
 """Fewer values tell nothing about a series."""
 FALSE_ALARMS = 0.01
 """Share of the nights on which any of the series may alarm without cause."""
-LOG_FACTOR, SHORT_FACTOR = 0.5, 70.0
+LOG_FACTOR, SHORT_FACTOR = 0.6, 70.0
 """Where the threshold of one series begins; with log(series / share of the false alarms) added, and
 SHORT_FACTOR over the nights learnt from, the rate above was measured in simulations (`python -m bench gate`)."""
 TAIL_MARGIN, TAIL_SHORT_NIGHTS = 0.0, 150.0
