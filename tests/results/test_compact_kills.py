@@ -127,7 +127,8 @@ def test_writers_and_two_compactions_at_once(tmp_path: Path):
     store = ResultsStore(tmp_path)
     frame = store.frame()
     assert len(frame) == 1 + 3 * 15
-    assert set(frame["record_id"][1:].str.split("-").str[1].astype(int) % 2) == {1}, "the second attempt of each trial"
+    written = frame["record_id"][frame["record_id"].str.startswith("w")]  # all begin in one second, in any order
+    assert set(written.str.split("-").str[1].astype(int) % 2) == {1}, "the second attempt of each trial"
     for record in store.records()[::20]:
         if record.sweep == "made" and record.record_id.startswith("w"):
             samples = store.samples(record)
