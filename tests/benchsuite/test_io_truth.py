@@ -18,7 +18,7 @@ from results.record import TrialRecord
 from storage.convert import generate_dataset
 from storage.iostat import mount_io
 from storage.pagecache import evict
-from tests.storage.samples import file_system
+from tests.storage.samples import PAGES_MAY_GO, file_system
 from workloads.samples import SAMPLES
 
 SAMPLES_MADE = 320
@@ -69,6 +69,7 @@ def trial(launcher: Launcher, data: Path, ranks: int = 1, **settings: Any) -> Tr
     return record
 
 
+@PAGES_MAY_GO
 @pytest.mark.parametrize("name", ["files", "hdf5"])
 def test_cold_comes_from_storage_and_warm_from_memory(data: Path, launcher: Launcher, name: str) -> None:
     cold, warm = (trial(launcher, data, format=name, cache=state) for state in ("cold", "warm"))
@@ -82,6 +83,7 @@ def test_cold_comes_from_storage_and_warm_from_memory(data: Path, launcher: Laun
         assert record.figures.read_call_bytes == pytest.approx(record.figures.delivered_bytes, rel=0.05)
 
 
+@PAGES_MAY_GO
 def test_only_what_will_be_read_is_evicted(data: Path, launcher: Launcher) -> None:
     """48 batches of 320 samples would be too many: 17 of 4 leave most files as they were."""
     files = sorted((data / "files").rglob("*.jpg"))

@@ -14,6 +14,7 @@ import benchsuite
 from results.store import ResultsStore
 from storage import LOADERS
 from tests.faults.conftest import Bench
+from tests.storage.samples import PAGES_MAY_GO
 
 PARTS = ("load_s", "h2d_s", "forward_s", "backward_s", "exchange_s", "update_s")
 
@@ -38,6 +39,7 @@ def check_figures(record: dict[str, Any]) -> None:
         assert hit < 0.5 if spec["data"]["cache"] == "cold" else hit > 0.95
 
 
+@PAGES_MAY_GO
 def test_every_axis(bench: Bench, dataset_root: Path) -> None:
     base = {
         "workload": "resnet50",
@@ -73,6 +75,7 @@ def test_every_axis(bench: Bench, dataset_root: Path) -> None:
     assert samples is not None and [rank["rank"] for rank in samples["ranks"]] == [0, 1, 2, 3]
 
 
+@PAGES_MAY_GO
 def test_every_format_with_every_loader(bench: Bench, dataset_root: Path) -> None:
     """The example sweep, made small."""
     small = ["variant=tiny", "batch_size=4", "precision=fp32", "data.num_workers=1", "data.cache=warm"]
@@ -117,6 +120,7 @@ def test_every_mode_of_the_example_sweep(bench: Bench) -> None:
     assert sharded["weights_bytes"] == pytest.approx(whole["weights_bytes"] / 2, rel=0.01)
 
 
+@PAGES_MAY_GO
 @pytest.mark.parametrize(("workload", "form"), [("unet3d", "hdf5"), ("bert", "lmdb"), ("gpt_neox", "tokens")])
 def test_every_model_trains_from_its_data(bench: Bench, tmp_path: Path, workload: str, form: str) -> None:
     root = tmp_path / "data"
@@ -153,6 +157,7 @@ def test_what_cannot_be_read_is_skipped_with_its_reason(bench: Bench, dataset_ro
     assert "format tokens stores tokens samples, resnet50 takes image" in out + err
 
 
+@PAGES_MAY_GO
 def test_the_demo(bench: Bench) -> None:
     code, out, err = bench.run("demo", "--folder", "2026", "--store", bench.store, "--samples", "1024")
     assert code == 0, err

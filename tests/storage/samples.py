@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+import pytest
 import simplejpeg
 
 from storage import FORMATS, load
@@ -27,6 +28,8 @@ PARAMS: Mapping[str, Mapping[str, int]] = {
 }
 """What the samples of each kind are made for."""
 WORKLOADS = {"image": "resnet50", "volume": "unet3d", "mlm": "bert", "tokens": "gpt_neox"}
+PAGES_MAY_GO = pytest.mark.flaky(reruns=2)
+"""For tests of what lies in memory: a kernel may drop clean pages at any time."""
 SHARDED = ("webdataset", "tfrecord")
 IMAGE_FORMATS = sorted(name for name in FORMATS if "image" in load(FORMATS, name).kinds)
 STORED = [(name, kind) for name in sorted(FORMATS) for kind in sorted(load(FORMATS, name).kinds)]

@@ -26,6 +26,7 @@ from tests.storage.makers import failing_sample, noted_sample
 from tests.storage.samples import IMAGE_FORMATS, PARAMS, WORKLOADS, contents, digests, some_samples
 
 KINDS = sorted(PARAMS)
+OTHER_FORMS = dict(zip(KINDS, ["webdataset", "hdf5", "tokens", "lmdb"], strict=True))
 
 
 def generated(folder: Path, kind: str, form: str, count: int, seed: int, processes: int) -> Dataset:
@@ -36,7 +37,7 @@ def generated(folder: Path, kind: str, form: str, count: int, seed: int, process
 
 
 class TestGenerated:
-    @pytest.mark.parametrize(("kind", "other_form"), zip(KINDS, ["webdataset", "hdf5", "tokens", "lmdb"], strict=True))
+    @pytest.mark.parametrize(("kind", "other_form"), OTHER_FORMS.items())
     def test_depends_on_the_seed_and_not_on_processes_or_format(
         self, tmp_path: Path, kind: str, other_form: str
     ) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from storage.iostat import ProcessIO, process_io
 from storage.pagecache import evict, warm
-from tests.storage.samples import file_system
+from tests.storage.samples import PAGES_MAY_GO, file_system
 
 SIZE = 8_000_000
 
@@ -33,6 +33,7 @@ def grown(path: Path) -> ProcessIO:
     )
 
 
+@PAGES_MAY_GO
 def test_a_read_from_memory_is_no_read_from_storage(file: Path) -> None:
     warm([file])
     counted = grown(file)

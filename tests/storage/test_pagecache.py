@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from storage.pagecache import Residency, evict, residency, warm
-from tests.storage.samples import file_system
+from tests.storage.samples import PAGES_MAY_GO, file_system
+
+pytestmark = PAGES_MAY_GO
 
 PAGE = mmap.PAGESIZE
 PAGES = 64

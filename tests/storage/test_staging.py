@@ -18,7 +18,7 @@ from storage.format import Dataset, DatasetError, is_dataset, open_dataset
 from storage.staging import MARK, making_folder, node_local_folder, stage, unstage
 from storage.verify import same_samples, verify_dataset
 from tests.storage.conftest import Made
-from tests.storage.samples import STORED, facts, file_system, flip
+from tests.storage.samples import PAGES_MAY_GO, STORED, facts, file_system, flip
 from tests.storage.staged import Process, Replaced, finished, hidden, inodes, wait_until
 
 COUNT = 26
@@ -296,6 +296,7 @@ class TestPageCache:
             pytest.skip("the temporary folder lies in memory: nothing there can be evicted")
         return mine("webdataset", "volume")
 
+    @PAGES_MAY_GO
     def test_a_cold_source_stays_cold(self, on_disk: Dataset, tmp_path: Path) -> None:
         pagecache.evict(on_disk.data_files())
         staged = stage(on_disk.folder, tmp_path / "copy")
@@ -303,6 +304,7 @@ class TestPageCache:
         assert staged.source_left_as_found
         assert staged.resident_fraction == 1
 
+    @PAGES_MAY_GO
     def test_what_was_in_memory_stays_there(self, on_disk: Dataset, tmp_path: Path) -> None:
         files = on_disk.data_files()
         pagecache.evict(files)

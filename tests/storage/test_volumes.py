@@ -14,7 +14,8 @@ MB = 1_000_000
 
 class TestSizes:
     @pytest.fixture(scope="class")
-    def shapes(self) -> list[tuple[int, int, int]]:
+    @staticmethod
+    def shapes() -> list[tuple[int, int, int]]:
         return [volume_shape(0, index, REFERENCE) for index in range(4000)]
 
     def test_mean_and_spread_are_those_of_the_reference(self, shapes: list[tuple[int, int, int]]) -> None:

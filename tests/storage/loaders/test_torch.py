@@ -20,7 +20,7 @@ from tests.conftest import NUM_SAMPLES
 from tests.storage.conftest import Made
 from tests.storage.loaders.conformance import BATCH, COUNT, SEED, LoaderConformance, children
 from tests.storage.loaders.memory import MemoryConformance
-from tests.storage.samples import IMAGE_FORMATS, PARAMS, file_system
+from tests.storage.samples import IMAGE_FORMATS, PAGES_MAY_GO, PARAMS, file_system
 
 
 class TestTorch(LoaderConformance, MemoryConformance):
@@ -38,6 +38,7 @@ def loader_of(dataset: Dataset, **spec: object) -> Iterator[TorchLoader]:
 
 
 class TestStorageBytes:
+    @PAGES_MAY_GO
     @pytest.mark.parametrize("name", IMAGE_FORMATS)
     @pytest.mark.parametrize("workers", [0, 2])
     def test_grow_by_the_datasets_size_when_cold_and_not_when_warm(

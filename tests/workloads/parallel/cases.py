@@ -111,18 +111,24 @@ class Asked:
 
 
 def cases(world_size: int, which: str) -> Iterator[Asked]:
-    """Every legal mode, for every model on few ranks and for one on many; techniques with one model each.
+    """Every legal mode, with every model on the fewest ranks it can have and with one on more; techniques on few.
 
-    Where `which` is full, every one with every model.
+    Where `which` is full, every one with every model on any number of ranks.
     """
     for number, mode in enumerate((*NAMED, *DEGREES)):
-        every = (Asked(workload, variant, mode, world_size) for workload, variant in MODELS)
-        legal = [asked for asked in every if asked.legal()]
-        if which == "full" or world_size < MANY_RANKS:
+        legal = _legal(mode, world_size)
+        fewer_can = world_size > FEW_RANKS and _legal(mode, world_size // 2)
+        if which == "full" or (world_size < MANY_RANKS and not fewer_can):
             yield from legal
         elif legal:
             yield legal[number % len(legal)]
-    yield from _techniques(world_size, which)
+    if which == "full" or world_size < MANY_RANKS:
+        yield from _techniques(world_size, which)
+
+
+def _legal(mode: Any, world_size: int) -> list[Asked]:
+    every = (Asked(workload, variant, mode, world_size) for workload, variant in MODELS)
+    return [asked for asked in every if asked.legal()]
 
 
 def _techniques(world_size: int, which: str) -> Iterator[Asked]:
