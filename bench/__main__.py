@@ -6,7 +6,7 @@ IMAGENET_SAMPLE=DIR adds real photographs to compare with. `--write` puts the ta
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +26,11 @@ from bench import (
     startup,
     steps,
     store,
+    volumes,
     watch,
     writing,
 )
+from bench.pairs import Ratio
 from bench.throttle import CannotThrottle
 from storage import fio
 from storage.convert import generate_dataset
@@ -41,6 +43,7 @@ MAX_MODEL_RATIO = 1.0
 MAX_DECODE_DIFFERENCE = 0.15
 MIN_WRITE_RATIO = 0.5
 MIN_JPEG_RATIO = 0.9
+MIN_COLD_RATIO = 0.95
 MAX_AU_ERROR = 0.01
 MAX_FALSE_ALARMS, MIN_FOUND = 0.01, 0.95
 MAX_PROFILE_RATIO = 1.05
@@ -74,6 +77,7 @@ def main(arguments: list[str]) -> None:
         "generation": print_generation,
         "loaders": print_loaders,
         "jpegs": print_jpegs,
+        "volumes": print_volumes,
         "profile": print_profile,
         "probe": print_probe,
         "staging": print_staging,
@@ -199,7 +203,8 @@ def print_generation(folder: Path) -> None:
     """(e)"""
     print("(e) writing volumes beside the disk's own streaming speed, both flushed to the disk")
     for name, ratio in writing.measure(folder).items():
-        print(f"    {name}: {ratio.ours / 1e6:,.0f} MB/s, disk {ratio.disk / 1e6:,.0f} MB/s, ratio {ratio.ratio:.2f}")
+        rates = f"{ratio.ours / 1e6:,.0f} MB/s, disk {ratio.disk / 1e6:,.0f} MB/s"
+        print(f"    {name}: {rates}, ratio {ratio.ratio:.2f} ({ratio.least:.2f}..{ratio.most:.2f})")
         print(goal(ratio.ratio >= MIN_WRITE_RATIO, f">= {MIN_WRITE_RATIO}"))
 
 
@@ -238,12 +243,23 @@ def print_probe(folder: Path) -> None:
 def print_jpegs(folder: Path) -> None:
     """(f2)"""
     print("(f2) warm photographs through two workers over decoding and augmenting them in memory in two processes")
+    print_best(jpegs.measure(folder, 2), MIN_JPEG_RATIO)
+
+
+def print_volumes(folder: Path) -> None:
+    """(f3)"""
+    print("(f3) cold volumes through two workers over preadv of the same files by two threads")
+    print_best(volumes.measure(folder, 2), MIN_COLD_RATIO)
+
+
+def print_best(found: Mapping[tuple[str, str], Ratio], wanted: float) -> None:
+    """Ratios by format and loader, and whether the best loader of every format reaches what is wanted."""
     best: dict[str, float] = {}
-    for (name, loader), ratio in jpegs.measure(folder, 2).items():
+    for (name, loader), ratio in found.items():
         print(f"    {name} {loader}: {ratio}")
         best[name] = max(best.get(name, 0.0), ratio.median)
     least = min(best, key=lambda name: best[name])
-    print(goal(best[least] >= MIN_JPEG_RATIO, f"best loader of every format >= {MIN_JPEG_RATIO} (least: {least})"))
+    print(goal(best[least] >= wanted, f"best loader of every format >= {wanted} (least: {least})"))
 
 
 def print_staging(folder: Path) -> None:
@@ -290,12 +306,15 @@ def print_gate(_folder: Path) -> None:
     print("(n) the nightly gate on simulated histories of 100 points, beside asv's own rule; steps of sigma")
     found = gate.measure()
     print(gate.table(found))
-    alarms = [ours.false_alarms for ours, _ in found.values()]
+    alarms = [cell.ours.false_alarms for cell in found.values()]
     print(goal(max(alarms) < MAX_FALSE_ALARMS, f"false alarms on less than {MAX_FALSE_ALARMS:.0%} of nights"))
     for number, (sigmas, nights) in enumerate(gate.PROMISED):
-        missed = [f"{kind} {level:.0%}" for (kind, level), (ours, _) in found.items() if ours.found[number] < MIN_FOUND]
-        text = f"{sigmas:g} sigma found within {nights} nights in {MIN_FOUND:.0%}"
-        print(goal(not missed, text + (f" (not: {', '.join(missed)})" if missed else "")))
+        most = {which: cell.best.found[number] for which, cell in found.items()}
+        least = {which: MIN_FOUND if share >= MIN_FOUND else MIN_FOUND * share for which, share in most.items()}
+        missed = [which for which, cell in found.items() if cell.ours.found[number] < least[which]]
+        told = ", ".join(f"{kind} {level:.0%}" for kind, level in missed)
+        text = f"{sigmas:g} sigma found within {nights} nights in {MIN_FOUND:.0%}; where no rule can, of what one can"
+        print(goal(not missed, text + (f" (not: {told})" if missed else "")))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from storage.format import Dataset
-from storage.kinds import Kind, empty_batch, sample_rng
+from storage.kinds import Kind, augment_image, empty_batch, sample_rng
 from storage.sample import Sample, read_at
 
 Piece = tuple[str, int, int]
@@ -83,10 +83,16 @@ def decode_only(samples: list[Sample]) -> float:
 
 
 def decode_and_augment(samples: list[Sample], kind: Kind, params: Mapping[str, int]) -> float:
-    """Seconds that decoding and augmenting take, into the same memory again and again."""
+    """Seconds that decoding by the JPEG library, as it is plainly used, and augmenting take.
+
+    Images are augmented into the same memory again and again.
+    """
+    import simplejpeg
+
     torch.set_num_threads(1)
     row = {name: tensor[0] for name, tensor in empty_batch(kind, params, 1).items()}
     start = time.perf_counter()
     for sample in samples:
-        kind.decode(sample, params, sample_rng(0, 0, sample.key), row)
+        pixels = torch.from_numpy(simplejpeg.decode_jpeg(sample.fields["image"], "RGB"))
+        augment_image(pixels, params, sample_rng(0, 0, sample.key), row)
     return time.perf_counter() - start

@@ -15,18 +15,20 @@ from storage.convert import generate_dataset
 from workloads.samples import SAMPLES
 
 SAMPLES_WRITTEN = 40
-ROUNDS = 2
+ROUNDS = 4
 BLOCK_BYTES = 8 << 20
 FORMATS = ("files", "hdf5", "lmdb", "webdataset", "tfrecord")
 
 
 @dataclass(frozen=True)
 class Written:
-    """Bytes per second of a generated dataset and of plain writes, and the median of their ratios over rounds."""
+    """Bytes per second of a generated dataset and of plain writes, and the median and range of their ratios."""
 
     ours: float
     disk: float
     ratio: float
+    least: float
+    most: float
 
 
 def disk_rate(path: Path, num_bytes: int) -> float:
@@ -65,5 +67,6 @@ def measure(folder: Path) -> dict[str, Written]:
             ours, _ = generate_rate(folder / name, name)
             rounds.append((ours, (before + disk_rate(folder / "plain", size)) / 2))
         ours, disk = np.median(rounds, axis=0)
-        found[name] = Written(float(ours), float(disk), float(np.median([a / b for a, b in rounds])))
+        ratios = [float(a / b) for a, b in rounds]
+        found[name] = Written(float(ours), float(disk), float(np.median(ratios)), min(ratios), max(ratios))
     return found

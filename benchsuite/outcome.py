@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import sys
 import time
 import uuid
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ from benchsuite.launch import Outcome
 from benchsuite.metrics import caveats, figures
 from benchsuite.ranks import RankResult, read_progress, read_result
 from benchsuite.reconcile import counter_caveats, mount_caveats, reads_figures
-from benchsuite.spec import trial_id
+from benchsuite.spec import match_id, trial_id
 from results.record import Figures, Kind, Status, TrialRecord
 from storage.filesystems import file_system_of
 from storage.ioprofile import profile_of
@@ -68,6 +69,7 @@ class Attempt:
             record_id=uuid.uuid4().hex,
             trial_id=trial_id(point.point_id, self.session, self.repeat),
             point_id=point.point_id,
+            match_id=match_id(point.spec, manifest.dataset_id if manifest is not None else None),
             session=self.session,
             repeat=self.repeat,
             sweep=self.sweep,
@@ -77,6 +79,7 @@ class Attempt:
             order=point.order,
             started_at=self.started_at,
             finished_at=now(),
+            command=[Path(sys.argv[0]).name, *sys.argv[1:]],
             wall_s=time.perf_counter() - self.started_s,
             spec=point.spec.model_dump(),
             dataset=dataset,

@@ -25,6 +25,8 @@ UNUSED_BY_MEMORY = ("cache", "staging", "staging_dir", "num_workers", "prefetch_
 """Data settings without effect where one batch is read."""
 WITHOUT_IDENTITY = {"measure": {"repeats", "timeout_s", "profile", "ceilings"}}
 """Fields that do not change what is measured, left out of ids."""
+PATHS = {"data": {"root", "staging_dir"}}
+"""Fields that differ from site to site, left out of what trials are matched by."""
 
 
 class MeasureSpec(BaseModel):
@@ -236,9 +238,19 @@ def parse_sweep(value: Mapping[str, Any]) -> SweepSpec:
 
 def point_id(spec: TrialSpec, dataset_id: str | None) -> str:
     """Digest of a resolved spec's non-default fields and the dataset's id, so that new fields change no id."""
-    fields = spec.model_dump(exclude_defaults=True, exclude=WITHOUT_IDENTITY)
-    if not fields.get("measure"):
-        fields.pop("measure", None)
+    return _digest(spec, dataset_id, WITHOUT_IDENTITY)
+
+
+def match_id(spec: TrialSpec, dataset_id: str | None) -> str:
+    """The same without paths: what trials of other sites, nights and versions are matched by."""
+    return _digest(spec, dataset_id, WITHOUT_IDENTITY | PATHS)
+
+
+def _digest(spec: TrialSpec, dataset_id: str | None, left_out: dict[str, set[str]]) -> str:
+    fields = spec.model_dump(exclude_defaults=True, exclude=left_out)
+    for part in left_out:
+        if not fields.get(part):
+            fields.pop(part, None)
     canonical = json.dumps({"spec": fields, "dataset_id": dataset_id}, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 

@@ -24,10 +24,12 @@ DISTRUSTED = frozenset({"oversubscribed", "foreign_load", "not_steady", "traced"
 
 
 def point_key(record: TrialRecord) -> str:
-    """What a point measures, wherever its files lie: a digest of its spec without paths, and its dataset's id.
+    """What a point measures, wherever its files lie: its spec without paths, and its dataset's id.
 
     A batch that was asked for and the same batch found by `batch_size: auto` are two points.
     """
+    if record.match_id is not None:
+        return f"{record.match_id}{'-resized' if was_resized(record) else ''}"
     return _digest(record, (), resized=was_resized(record))
 
 

@@ -129,6 +129,9 @@ class TrialRecord(BaseModel):
     record_id: str = Field(description="unique per attempt; doubles are dropped by it")
     trial_id: str = Field(description="point x session x repeat")
     point_id: str = Field(description="digest of the resolved spec and the dataset's id")
+    match_id: str | None = Field(
+        None, description="the same digest without paths: what trials of other sites, nights and versions match by"
+    )
     session: str
     repeat: int
     sweep: str
@@ -141,6 +144,7 @@ class TrialRecord(BaseModel):
     order: int = Field(0, description="position of the point in its sweep")
     started_at: str
     finished_at: str
+    command: list[str] = Field(default_factory=list, description="the command line that measured it, word by word")
     wall_s: float | None = Field(None, description="from turning to the trial to its record, not yet written")
     phase: str | None = Field(None, description="the last phase reached")
     work_folder: str | None = Field(None, description="where the logs of a failed attempt lie, within the store")

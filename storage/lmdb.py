@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from storage import npy
-from storage.behind import begin_to_flush
+from storage.behind import WriteBehind
 from storage.fields import KIND_FIELDS, RECORD_KINDS, record, unpack
 from storage.format import (
     Dataset,
@@ -58,9 +58,9 @@ def write(folder: Path, samples: Iterable[Sample]) -> Iterator[IndexRow]:
     """Write `data.mdb`, committing every COMMIT_BYTES, then `data.mdb.idx`; LMDB's lock file is removed."""
     import lmdb
 
-    pending, count, memory = 0, 0, Recycled()
+    pending, count, flushed, memory = 0, 0, 0, Recycled()
     opening = lmdb.open(str(folder), map_size=MAP_BYTES, writemap=False, sync=False, metasync=False)
-    with _memory_kept(), opening as environment, (folder / DATA).open("rb") as file:
+    with _memory_kept(), opening as environment, (folder / DATA).open("rb") as file, WriteBehind() as behind:
         transaction = environment.begin(write=True)
         for count, sample in enumerate(samples, 1):
             for name, value in sorted(_values(sample, memory)):
@@ -68,7 +68,8 @@ def write(folder: Path, samples: Iterable[Sample]) -> Iterator[IndexRow]:
             pending += sample.stored_bytes
             if pending >= COMMIT_BYTES:
                 transaction.commit()
-                begin_to_flush(file.fileno())
+                before, flushed = flushed, os.fstat(file.fileno()).st_size
+                behind.written(file.fileno(), before, flushed)
                 transaction, pending = environment.begin(write=True), 0
             yield index_row(sample, DATA)
         transaction.commit()

@@ -28,6 +28,8 @@ def fresh(name: str, num_bytes: int) -> npt.NDArray[np.uint8]:
     return np.empty(num_bytes, np.uint8)
 
 
+AHEAD_BYTES = 8 << 20
+"""From so many on, what is not in memory is asked for at once: read-ahead would fetch it in smaller pieces."""
 HEADER_BYTES = 4096
 """What stands around a sample's content in a file, at most, for memory to be large enough at once."""
 
@@ -121,6 +123,17 @@ def read_whole(path: Path, name: str, allocate: Allocate) -> npt.NDArray[np.uint
         os.close(descriptor)
 
 
+def _read_what_is_there(descriptor: int, offset: int, view: memoryview) -> int:
+    """Read what lies in memory from `offset` on, and have the kernel fetch the rest all at once; the bytes read."""
+    try:
+        done = os.preadv(descriptor, [view], offset, os.RWF_NOWAIT)
+    except OSError:  # nothing is in memory, or the file system cannot tell
+        done = 0
+    if done < len(view):
+        os.posix_fadvise(descriptor, offset + done, len(view) - done, os.POSIX_FADV_WILLNEED)
+    return done
+
+
 def read_at(descriptor: int, offset: int, buffer: npt.NDArray[np.uint8], path: Path) -> npt.NDArray[np.uint8]:
     """Fill a buffer from an open file at `offset`.
 
@@ -129,6 +142,8 @@ def read_at(descriptor: int, offset: int, buffer: npt.NDArray[np.uint8], path: P
     """
     view, done = buffer.data, 0
     try:
+        if len(view) >= AHEAD_BYTES:
+            done = _read_what_is_there(descriptor, offset, view)
         while done < len(view):
             count = os.preadv(descriptor, [view[done:]], offset + done)
             if not count:

@@ -53,19 +53,15 @@ def _told(values: Counter[str]) -> list[str]:
 
 
 def commands(records: Sequence[TrialRecord]) -> dict[str, list[str]]:
-    """For each sweep the commands that measure it again, a session each, from the file that `sweep_file` gives."""
+    """For each sweep the commands that measured it; where none is known, what measures `sweep_file` again."""
     found: dict[str, list[str]] = {}
     for record in records:
-        command = f"benchsuite sweep {_word(record.sweep)}.yaml --session {_word(record.session)}"
+        again = ["benchsuite", "sweep", f"{record.sweep}.yaml", "--session", record.session]
+        command = shlex.join(record.command or again)
         told = found.setdefault(record.sweep, [])
         if command not in told:
             told.append(command)
     return found
-
-
-def _word(text: str) -> str:
-    """As a shell takes it for one word."""
-    return shlex.quote(text)
 
 
 def sweep_file(records: Sequence[TrialRecord]) -> str | None:

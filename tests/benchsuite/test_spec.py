@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from benchsuite.errors import UserError
-from benchsuite.spec import TrialSpec, check_session, parse_sweep, parse_trial, point_id, trial_id
+from benchsuite.spec import TrialSpec, check_session, match_id, parse_sweep, parse_trial, point_id, trial_id
 from tests.benchsuite.made import made_spec
 
 BASE: dict[str, Any] = {"workload": "resnet50", "batch_size": 4}
@@ -233,6 +233,16 @@ def test_point_id_does_not_see_a_default_that_is_written_out():
 )
 def test_point_id_sees_every_choice(changes: dict[str, Any]):
     assert changed(**changes) != changed()
+
+
+def test_match_id_leaves_out_paths_and_nothing_else():
+    def matched(**changes: Any) -> str:
+        return match_id(made_spec(**changes), "id")
+
+    there = {"root": "/elsewhere"}
+    assert matched(data=there) == matched() and changed(data=there) != changed()
+    assert matched(data=there | {"num_workers": 7}) != matched() != matched(measure={"seed": 7})
+    assert match_id(made_spec(), "other") != matched()
 
 
 def test_point_id_sees_the_dataset():

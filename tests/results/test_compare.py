@@ -165,6 +165,13 @@ class TestMatching:
         there = trials(around(100), "b", spec=self.spec(root="/b"), point_id="y", dataset={"dataset_id": "d"})
         assert len(compare(one, there, SPEED).compared) == 1
 
+    def test_fields_that_a_later_version_adds_do_not_matter(self):
+        one = trials(around(100), spec=self.spec(), match_id="m")
+        later = trials(around(100), "b", spec=self.spec() | {"added": "its default"}, match_id="m")
+        assert len(compare(one, later, SPEED).compared) == 1
+        with pytest.raises(StoreError, match="none is in both"):
+            compare(one, trials(around(100), "b", spec=self.spec(), match_id="n"), SPEED)
+
     @pytest.mark.parametrize("changes", [{"spec": {"batch_size": 64}}, {"dataset": {"dataset_id": "other"}}])
     def test_all_else_does(self, changes: dict[str, Any]):
         one = trials(around(100), spec={"batch_size": 32}, dataset={"dataset_id": "d"})
