@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from storage import npy
-from storage.behind import WriteBehind
+from storage.behind import begin_to_flush
 from storage.fields import KIND_FIELDS, RECORD_KINDS, record, unpack
 from storage.format import (
     Dataset,
@@ -55,25 +55,28 @@ def entry_key(row: int, field: str) -> bytes:
 
 
 def write(folder: Path, samples: Iterable[Sample]) -> Iterator[IndexRow]:
-    """Write `data.mdb`, committing every COMMIT_BYTES, then `data.mdb.idx`; LMDB's lock file is removed."""
+    """Write `data.mdb`, committing every COMMIT_BYTES; LMDB's lock file is removed.
+
+    `data.mdb.idx` follows for samples that the kernel shall not read ahead: it takes a look at every value.
+    """
     import lmdb
 
-    pending, count, flushed, memory = 0, 0, 0, Recycled()
+    pending, total, count, memory = 0, 0, 0, Recycled()
     opening = lmdb.open(str(folder), map_size=MAP_BYTES, writemap=False, sync=False, metasync=False)
-    with _memory_kept(), opening as environment, (folder / DATA).open("rb") as file, WriteBehind() as behind:
+    with _memory_kept(), opening as environment, (folder / DATA).open("rb") as file:
         transaction = environment.begin(write=True)
         for count, sample in enumerate(samples, 1):
             for name, value in sorted(_values(sample, memory)):
                 transaction.put(entry_key(count - 1, name), value, append=True)
-            pending += sample.stored_bytes
+            pending, total = pending + sample.stored_bytes, total + sample.stored_bytes
             if pending >= COMMIT_BYTES:
                 transaction.commit()
-                before, flushed = flushed, os.fstat(file.fileno()).st_size
-                behind.written(file.fileno(), before, flushed)
+                begin_to_flush(file.fileno())
                 transaction, pending = environment.begin(write=True), 0
             yield index_row(sample, DATA)
         transaction.commit()
-        _places(environment, folder / DATA, count).tofile(folder / PLACES)
+        if total < count * READ_AHEAD_BYTES:
+            _places(environment, folder / DATA, count).tofile(folder / PLACES)
     (folder / "lock.mdb").unlink(missing_ok=True)
 
 
