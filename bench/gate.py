@@ -85,7 +85,9 @@ class Truth:
         """Of values (points, nights)."""
         scale, share = self.scale[:, None], self.share[:, None]
         law = stats.t(4, scale=scale / np.sqrt(2)) if self.heavy else stats.norm(scale=scale)
-        found: Array = np.log((1 - share) * law.pdf(values) + share * law.pdf(values - self.jump))
+        found: Array = law.logpdf(values)
+        if share.any():
+            found = np.logaddexp(np.log(1 - share) + found, np.log(share) + law.logpdf(values - self.jump))
         return found
 
 

@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,8 @@ class Attempt:
     """time.perf_counter() when the harness turned to it."""
     started_at: str = field(default_factory=lambda: now())
     kind: Kind = "trial"
+    after: str = ""
+    """When the record that this one replaces was finished: clocks of nodes differ, and the last record counts."""
 
     def record(self, status: Status, **fields: Any) -> TrialRecord:
         """A record of this attempt."""
@@ -78,7 +80,7 @@ class Attempt:
             label=point.label,
             order=point.order,
             started_at=self.started_at,
-            finished_at=now(),
+            finished_at=max(now(), _just_after(self.after)),
             command=[Path(sys.argv[0]).name, *sys.argv[1:]],
             wall_s=time.perf_counter() - self.started_s,
             spec=point.spec.model_dump(),
@@ -102,6 +104,13 @@ def new_attempt(point: Point, session: str, repeat: int, sweep: str, question: s
 def now() -> str:
     """UTC, to the microsecond, so that records sort by it."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def _just_after(moment: str) -> str:
+    """A microsecond later."""
+    if not moment:
+        return ""
+    return (datetime.fromisoformat(moment) + timedelta(microseconds=1)).isoformat(timespec="microseconds")
 
 
 def conclude(attempt: Attempt, outcome: Outcome, folder: Path) -> tuple[TrialRecord, dict[str, Any] | None]:

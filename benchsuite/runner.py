@@ -4,6 +4,7 @@ import json
 import signal
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
@@ -17,6 +18,8 @@ import typer
 from benchsuite import datasets, grid
 from benchsuite import sweep as sweeping
 from benchsuite.advice import small_datasets
+from benchsuite.claims import LEASE_S, Claims
+from benchsuite.deadline import NO_DEADLINE, Deadline, deadline_of
 from benchsuite.errors import UserError, refuse
 from benchsuite.launch import Launcher, load_launcher
 from benchsuite.machine import this_machine
@@ -51,6 +54,8 @@ def sweep(
     launcher: str,
     retry: str,
     profile: ProfileName | None = None,
+    until: str | None = None,
+    lease_s: float = LEASE_S,
 ) -> int:
     """Run a sweep file; the exit code."""
     check_session(session)
@@ -63,7 +68,8 @@ def sweep(
     if dry_run:
         return _print_plan(plan, store, session)
     store.check_writable()
-    return _run(plan, store, session, statuses, chosen)
+    clock = deadline_of(until, store.latest)
+    return _run(plan, store, session, statuses, chosen, clock=clock, lease_s=lease_s)
 
 
 def _profiled(profile: ProfileName | None) -> list[str]:
@@ -127,8 +133,11 @@ def _run(
     retry: frozenset[str],
     chosen: Launcher,
     show: bool = False,
+    clock: Deadline = NO_DEADLINE,
+    lease_s: float = LEASE_S,
 ) -> int:
-    state = sweeping.status(plan, store, session, retry)
+    claims = Claims.of(store.path, session, lease_s)
+    state = sweeping.unclaimed(plan, store, session, retry, claims)
     with SweepDisplay() as display:
         display.say(f"{_summary(plan, state)} · session {session} · store {store.path}")
         for line in _skipped_lines(plan):
@@ -147,12 +156,23 @@ def _run(
             return _exit_code([], state)
         try:
             with chosen as launcher, _one_interrupt():
-                records = sweeping.run(plan, state.todo, store, launcher, session, display)
+                ran = sweeping.run(plan, state.todo, store, launcher, session, display, claims, clock)
         except (KeyboardInterrupt, sweeping.Terminated) as stop:
             display.say("stopped early: the trial in flight was dropped, the rest is kept; the same command goes on")
             return INTERRUPTED if isinstance(stop, KeyboardInterrupt) else REQUEUE
+        for line in _left_lines(ran):
+            display.say(line)
     _show(plan, store, session)
-    return _exit_code(records, state)
+    return REQUEUE if ran.out_of_time else _exit_code(ran.records, state)
+
+
+def _left_lines(ran: sweeping.Ran) -> Iterator[str]:
+    """What was not measured here, and why."""
+    if ran.out_of_time:
+        yield f"{ran.out_of_time} trials left: they could not have ended in time; the same command goes on"
+    holders = Counter(str(held.claim.holder) for held in ran.held if held.claim)
+    for holder, count in holders.items():
+        yield f"{count} trials are left to another sweep, which is at them: {holder}"
 
 
 def _show(plan: grid.Plan, store: ResultsStore, session: str) -> None:
@@ -161,7 +181,9 @@ def _show(plan: grid.Plan, store: ResultsStore, session: str) -> None:
     asked = {
         trial_id(point.point_id, session, repeat) for point in points for repeat in range(point.spec.measure.repeats)
     }
-    section_table(section_of(store, asked, {point.point_id: point.label for point in points}))
+    section = section_of(store, asked, {point.point_id: point.label for point in points})
+    if section.trials:
+        section_table(section)
     command = sys.argv[0] if Path(sys.argv[0]).name == "benchsuite" else "benchsuite"
     typer.echo(f"written: {store.path.absolute()} (segments/*.jsonl) · next: {command} report --store {store.path}")
 

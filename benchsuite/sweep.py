@@ -3,20 +3,23 @@
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, Protocol
 
 from benchsuite.autobatch import fitted
 from benchsuite.ceilings import Ceilings, of_record, without_model
+from benchsuite.claims import Claims, Held, Holding
+from benchsuite.deadline import NO_DEADLINE, Deadline
 from benchsuite.errors import UserError
 from benchsuite.grid import Plan, Point
 from benchsuite.launch import Launcher, Outcome
 from benchsuite.outcome import Attempt, conclude, keep_traces, new_attempt, with_ceilings, work_folder
 from benchsuite.ranks import Progress
 from benchsuite.spec import trial_id
+from benchsuite.turns import Turns
 from results.record import TrialRecord
 from results.store import ResultsStore, StoreError
 
@@ -25,7 +28,14 @@ FINISHED = frozenset({"ok", "failed", "oom", "timeout"})
 
 
 class Terminated(BaseException):
-    """SIGTERM arrived: stop early, to be requeued."""
+    """SIGTERM or SIGUSR1 arrived: stop early, to be requeued."""
+
+
+class Lost(Exception):
+    """Another sweep has taken over the trial."""
+
+    def __str__(self) -> str:
+        return "dropped: this sweep gave no sign for longer than its lease, and another has taken the trial over"
 
 
 class Watcher(Protocol):
@@ -37,6 +47,8 @@ class Watcher(Protocol):
 
     def finished(self, record: TrialRecord) -> None: ...
 
+    def say(self, text: str) -> None: ...
+
 
 @dataclass(frozen=True)
 class Todo:
@@ -44,6 +56,8 @@ class Todo:
 
     point: Point
     repeat: int
+    after: str = ""
+    """When the record that it replaces was finished, as ISO; none where empty."""
 
 
 @dataclass(frozen=True)
@@ -60,18 +74,26 @@ class Status:
 
 def status(plan: Plan, store: ResultsStore, session: str, retry: frozenset[str] = frozenset()) -> Status:
     """Which trials of a plan its session still lacks, repeats interleaved over the points."""
-    known = {_done(record.trial_id, record.spec): record.status for record in store.latest()} if store.exists() else {}
+    known = {_done(record.trial_id, record.spec): record for record in store.latest()} if store.exists() else {}
     todo: list[Todo] = []
     finished: dict[str, int] = {}
     repeats = max((point.spec.measure.repeats for point in plan.points), default=0)
     for repeat in range(repeats):
         for point in (point for point in plan.points if repeat < point.spec.measure.repeats):
-            before = known.get(_done(trial_id(point.point_id, session, repeat), point.spec.model_dump()))
-            if before in FINISHED and before not in retry:
-                finished[before] = finished.get(before, 0) + 1
+            before = known.get((trial_id(point.point_id, session, repeat), point.spec.measure.profile))
+            if before is not None and before.status in FINISHED and before.status not in retry:
+                finished[before.status] = finished.get(before.status, 0) + 1
             else:
-                todo.append(Todo(point, repeat))
+                todo.append(Todo(point, repeat, before.finished_at if before is not None else ""))
     return Status(todo, finished)
+
+
+def unclaimed(plan: Plan, store: ResultsStore, session: str, retry: frozenset[str], claims: Claims) -> Status:
+    """The same, where other sweeps may be finishing trials of the session meanwhile."""
+    found = status(plan, store, session, retry)
+    return (
+        status(plan, store, session, retry) if claims.over(_claim_of(item, session) for item in found.todo) else found
+    )
 
 
 def _done(trial: str, spec: Mapping[str, Any]) -> tuple[str, str | None]:
@@ -79,18 +101,35 @@ def _done(trial: str, spec: Mapping[str, Any]) -> tuple[str, str | None]:
     return trial, (spec.get("measure") or {}).get("profile")
 
 
+def _claim_of(item: Todo, session: str) -> str:
+    trial, profile = trial_id(item.point.point_id, session, item.repeat), item.point.spec.measure.profile
+    return f"{trial}.{profile}" if profile else trial
+
+
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Turn SIGTERM into an exception, so that a trial in flight is ended and recorded."""
+    """Turn SIGTERM and SIGUSR1 (Slurm's early warning) into an exception, so that a trial in flight is recorded."""
 
     def stop(_number: int, _frame: FrameType | None) -> NoReturn:
         raise Terminated
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGUSR1)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a sweep did."""
+
+    records: list[TrialRecord]
+    held: list[Held]
+    """Trials that other sweeps were at when this one had no more to do."""
+    out_of_time: int
+    """Trials that could not have ended in time."""
 
 
 def run(
@@ -100,31 +139,72 @@ def run(
     launcher: Launcher,
     session: str,
     watcher: Watcher,
-) -> list[TrialRecord]:
-    """Run trials one after another and append a record of each.
+    claims: Claims,
+    clock: Deadline = NO_DEADLINE,
+) -> Ran:
+    """Run trials one after another, each once over all sweeps of the session, and append a record of each.
 
     A trial in flight when the sweep is interrupted becomes an `interrupted` record, and the interrupt is passed on.
     """
     record_skipped(plan, store, session)
-    records = []
-    sizes: dict[str, Point] = {}
-    measured: Ceilings = {}
-    with terminable():
-        for number, item in enumerate(todo):
-            attempt = _attempt(plan, item, session)
-            watcher.started(attempt, number, len(todo))
-            try:
-                sized = sizes.setdefault(
-                    item.point.point_id, fitted(sizes.get(item.point.point_id, item.point), launcher)
-                )
-                asked = {"batch_size_asked": "auto"} if item.point.spec.batch_size == "auto" else {}
-                attempt = replace(attempt, point=sized, env=attempt.env | asked)
-                record = run_one(attempt, store, launcher, watcher.progress, measured)
-            except UserError as error:
-                record = store.append(attempt.record("failed", reason=str(error)))
-            watcher.finished(record)
-            records.append(record)
-    return records
+    bench = _Bench(plan, store, launcher, session, watcher)
+    late = 0
+    with terminable(), ExitStack() as stack:
+        stack.callback(claims.release)
+        turns = Turns([(number, item, _claim_of(item, session)) for number, item in enumerate(todo)], claims)
+        for number, item, holding in turns:
+            if not clock.allows(item.point.point_id):
+                late += 1
+                continue
+            with holding:
+                record = bench.measure(item, number, len(todo), holding)
+            if record is not None:
+                clock.learn(record)
+    return Ran(bench.records, turns.held, late)
+
+
+@dataclass
+class _Bench:
+    """What the trials of one sweep share."""
+
+    plan: Plan
+    store: ResultsStore
+    launcher: Launcher
+    session: str
+    watcher: Watcher
+    records: list[TrialRecord] = field(default_factory=list)
+    sizes: dict[str, Point] = field(default_factory=dict)
+    ceilings: Ceilings = field(default_factory=dict)
+
+    def measure(self, item: Todo, number: int, total: int, holding: Holding) -> TrialRecord | None:
+        """Run one trial and append its record; None where another sweep has it, or had it already."""
+        if holding.taken_over and self._is_finished(item):
+            holding.done()
+            return None
+        attempt = _attempt(self.plan, item, self.session)
+        self.watcher.started(attempt, number, total)
+        name = item.point.point_id
+        try:
+            sized = self.sizes.setdefault(name, fitted(self.sizes.get(name, item.point), self.launcher))
+            asked = {"batch_size_asked": "auto"} if item.point.spec.batch_size == "auto" else {}
+            attempt = replace(attempt, point=sized, env=attempt.env | asked)
+            record = run_one(attempt, self.store, self.launcher, self.watcher.progress, self.ceilings, holding)
+        except UserError as error:
+            record = self.store.append(attempt.record("failed", reason=str(error)))
+        except Lost as lost:
+            self.watcher.say(f"{attempt.point.label}: {lost}")
+            return None
+        holding.done()
+        self.watcher.finished(record)
+        self.records.append(record)
+        return record
+
+    def _is_finished(self, item: Todo) -> bool:
+        """Whether the sweep that held the trial before had appended its record."""
+        wanted = _done(trial_id(item.point.point_id, self.session, item.repeat), item.point.spec.model_dump())
+        stored = self.store.latest() if self.store.exists() else []
+        found = [record for record in stored if _done(record.trial_id, record.spec) == wanted]
+        return any(record.status in FINISHED and record.finished_at > item.after for record in found)
 
 
 def run_one(
@@ -133,10 +213,14 @@ def run_one(
     launcher: Launcher,
     on_progress: Callable[[Progress], None],
     ceilings: Ceilings | None = None,
+    holding: Holding | None = None,
 ) -> TrialRecord:
     """Launch one attempt and append its record; its work folder stays only when it failed.
 
     `ceilings` holds what is known of inputs; those of this trial's are measured when it has ended well.
+
+    Raises:
+        Lost: another sweep has taken the trial meanwhile; nothing is appended.
     """
     point = attempt.point
     trial = trial_id(point.point_id, attempt.session, attempt.repeat)
@@ -144,26 +228,33 @@ def run_one(
         folder = work_folder(store.path, trial)
     except OSError as error:
         raise StoreError(f"store {store.path}: cannot be written: {error.strerror}") from error
+
+    def keep(record: TrialRecord, samples: dict[str, Any] | None = None) -> TrialRecord:
+        if holding is not None and holding.is_lost():
+            raise Lost
+        return store.append(record, samples)
+
     try:
         outcome = launcher.run(point.spec, point.dataset, folder, on_progress)
     except (KeyboardInterrupt, Terminated):
         record, _ = conclude(attempt, Outcome(interrupted=True), folder)
-        store.append(record)
+        with suppress(Lost):
+            keep(record)
         _remove(folder)
         raise
     record, samples = conclude(attempt, outcome, folder)
     record = keep_traces(record, folder, store.path / "traces" / record.record_id, store.path)
     if record.status != "ok":
-        return store.append(record.model_copy(update={"work_folder": str(folder.relative_to(store.path))}), samples)
+        return keep(record.model_copy(update={"work_folder": str(folder.relative_to(store.path))}), samples)
     _remove(folder)
     if ceilings is None:
-        return store.append(record, samples)
+        return keep(record, samples)
     try:
         found = _ceilings(attempt, store, launcher, ceilings)
     except (KeyboardInterrupt, Terminated):
-        store.append(record, samples)
+        keep(record, samples)
         raise
-    return store.append(with_ceilings(attempt, record, found), samples)
+    return keep(with_ceilings(attempt, record, found), samples)
 
 
 def _ceilings(attempt: Attempt, store: ResultsStore, launcher: Launcher, known: Ceilings) -> dict[str, Any]:
@@ -190,7 +281,8 @@ def _remove(folder: Path) -> None:
 
 
 def _attempt(plan: Plan, item: Todo, session: str) -> Attempt:
-    return new_attempt(item.point, session, item.repeat, plan.sweep.name, plan.sweep.question)
+    found = new_attempt(item.point, session, item.repeat, plan.sweep.name, plan.sweep.question)
+    return replace(found, after=item.after)
 
 
 def record_skipped(plan: Plan, store: ResultsStore, session: str) -> None:

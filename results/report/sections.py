@@ -37,6 +37,8 @@ def sections(store: ResultsStore) -> list[Section]:
 def section_of(store: ResultsStore, trial_ids: Collection[str], labels: Mapping[str, str]) -> Section:
     """The trials of one plan, whichever sweep measured them, with the labels (by point id) that this plan gives."""
     frame = store.frame(where=lambda record: record.trial_id in trial_ids)
+    if frame.empty:
+        return Section("", [], [])
     frame["label"] = [labels[point] for point in frame["point_id"]]
     return _section(rows(by_point(frame, list(Figures.model_fields))), rows(frame), "")
 

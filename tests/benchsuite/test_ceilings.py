@@ -8,6 +8,7 @@ import pytest
 from benchsuite import sweep
 from benchsuite.cache import NO_MODEL
 from benchsuite.ceilings import without_model
+from benchsuite.claims import Claims
 from benchsuite.grid import Point, expand
 from benchsuite.inprocess import plan_trial
 from benchsuite.launch import load_launcher
@@ -56,6 +57,8 @@ class Silent:
 
     def finished(self, record: TrialRecord) -> None: ...
 
+    def say(self, text: str) -> None: ...
+
 
 def test_what_the_model_does_makes_no_other_pipeline(data: Path) -> None:
     plain = alone(data)
@@ -100,7 +103,8 @@ def test_measured_once_a_session_and_named_by_the_trials(data: Path, tmp_path: P
     store = ResultsStore(tmp_path / "store")
     with load_launcher("auto") as launcher:
         todo = sweep.status(plan, store, "default").todo
-        records = sweep.run(plan, todo, store, launcher, "default", Silent())
+        claims = Claims.of(store.path, "default")
+        records = sweep.run(plan, todo, store, launcher, "default", Silent(), claims).records
     probes = [record for record in store.latest() if record.kind == "probe"]
     assert len(records) == 4 and len(probes) == 1
     assert {record.figures.ceilings_record_id for record in records} == {probes[0].record_id}

@@ -164,6 +164,7 @@ class TestBaseline:
 def test_a_batch_that_was_found_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """So that no comparison takes it for one that was asked for."""
     from benchsuite import sweep
+    from benchsuite.claims import Claims
     from benchsuite.grid import resolve
     from benchsuite.machine import Machine
     from results.history import was_resized
@@ -178,7 +179,8 @@ def test_a_batch_that_was_found_is_marked(tmp_path: Path, monkeypatch: pytest.Mo
         plan = SimpleNamespace(sweep=SimpleNamespace(name="made", question=None), skipped=[])
         watcher = SimpleNamespace(started=lambda *_: None, progress=lambda *_: None, finished=lambda *_: None)
         todo = [sweep.Todo(point, 0)]
-        (record,) = sweep.run(plan, todo, ResultsStore(tmp_path), None, "s", watcher)  # type: ignore[arg-type]
+        claims = Claims.of(tmp_path / str(batch), "s")
+        (record,) = sweep.run(plan, todo, ResultsStore(tmp_path), None, "s", watcher, claims).records  # type: ignore[arg-type]
         assert record.spec["batch_size"] == 4
         return was_resized(record)
 

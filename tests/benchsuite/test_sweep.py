@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from benchsuite import sweep as sweeping
+from benchsuite.claims import Claims
 from benchsuite.errors import UserError
 from benchsuite.grid import Plan, expand
 from benchsuite.launch import Outcome, RankExit
@@ -56,6 +57,9 @@ class Silence:
     def finished(self, record: TrialRecord) -> None:
         self.seen.append(f"finished {record.status}")
 
+    def say(self, text: str) -> None:
+        self.seen.append(text)
+
 
 def made_plan(repeats: int = 2, **sweep: Any) -> Plan:
     base = {
@@ -70,8 +74,10 @@ def made_plan(repeats: int = 2, **sweep: Any) -> Plan:
 
 
 def run(plan: Plan, store: ResultsStore, launcher: Rehearsal, session: str = "default", retry: str = "") -> list[str]:
-    todo = sweeping.status(plan, store, session, frozenset(retry.split(","))).todo
-    return [record.trial_id for record in sweeping.run(plan, todo, store, launcher, session, Silence())]
+    claims = Claims.of(store.path, session)
+    todo = sweeping.unclaimed(plan, store, session, frozenset(retry.split(",")), claims).todo
+    ran = sweeping.run(plan, todo, store, launcher, session, Silence(), claims)
+    return [record.trial_id for record in ran.records]
 
 
 @pytest.fixture
@@ -150,7 +156,8 @@ def test_an_interrupt_loses_the_trial_in_flight_only(store: ResultsStore, stop: 
 def test_the_watcher_is_told(store: ResultsStore):
     watcher = Silence()
     plan = made_plan(repeats=1)
-    sweeping.run(plan, sweeping.status(plan, store, "s").todo, store, Rehearsal(), "s", watcher)
+    todo = sweeping.status(plan, store, "s").todo
+    sweeping.run(plan, todo, store, Rehearsal(), "s", watcher, Claims.of(store.path, "s"))
     assert watcher.seen == ["started 0/2", "finished ok", "started 1/2", "finished ok"]
 
 

@@ -1,0 +1,286 @@
+"""Claims on trials: any number of sweeps share one session of a store, without locks and without trusting clocks.
+
+STORE/claims/SESSION/TRIAL.N is made with O_EXCL: whoever makes it holds the trial. The holder replaces it now and then
+by renaming, with a higher beat. Who wants the trial watches the beat: when it has stood still for the lease, by the
+watcher's own monotonic clock, TRIAL.N+1 is free to be made, and the old holder, should it wake, finds it and drops
+what it measured. A finished trial's claim stays, so that a plan made before does not measure it again.
+"""
+
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+import psutil
+
+from benchsuite.errors import UserError
+
+State = Literal["running", "done", "released"]
+CLAIMS = "claims"
+LEASE_S = 120.0
+"""A holder that gave no sign for so long has lost its trial. File systems may show files late by up to a minute."""
+BEATS_PER_LEASE = 6
+JOB_ID_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID")
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds a trial."""
+
+    host: str
+    pid: int
+    job: str | None = None
+    place: str = ""
+    """Where its pid means something: boot and pid namespace."""
+    born_s: float = 0.0
+    """When the process began, as its kernel tells it."""
+
+    def __str__(self) -> str:
+        return f"{self.host}, process {self.pid}" + (f", job {self.job}" if self.job else "")
+
+    def is_gone(self) -> bool:
+        """Whether it was a process of this place that has ended; False where that cannot be told."""
+        if self.place != _place():
+            return False
+        try:
+            return psutil.Process(self.pid).create_time() != self.born_s
+        except psutil.NoSuchProcess:
+            return True
+        except psutil.Error:
+            return False
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a claim's file says."""
+
+    token: str
+    holder: Holder
+    state: State = "running"
+    beat: int = 0
+    since: str = ""
+    """UTC by the holder's clock: for people."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """Another sweep has the trial."""
+
+    claim: Claim | None
+    """None while its file is being written."""
+    generation: int
+    alive: bool
+    """Its beat has moved since it was first looked at."""
+
+
+@dataclass
+class _Seen:
+    generation: int
+    beat: tuple[str, int] | None
+    at_s: float
+    moved: bool = False
+
+
+@cache
+def _place() -> str:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return secrets.token_hex(8)
+
+
+def this_process() -> Holder:
+    """This process as a holder."""
+    job = next((os.environ[name] for name in JOB_ID_VARIABLES if os.environ.get(name)), None)
+    return Holder(socket.gethostname(), os.getpid(), job, _place(), psutil.Process().create_time())
+
+
+@dataclass
+class Claims:
+    """The claims of a session, as one sweep sees and makes them."""
+
+    folder: Path
+    lease_s: float = LEASE_S
+    holder: Holder = field(default_factory=this_process)
+    _known: dict[str, int] = field(default_factory=dict)
+    """From which generation on a claim tells what came after this sweep's plan."""
+    _seen: dict[str, _Seen] = field(default_factory=dict)
+    _made: "list[Holding]" = field(default_factory=list)
+
+    @classmethod
+    def of(cls, store: Path, session: str, lease_s: float = LEASE_S) -> "Claims":
+        """Those of a session of a store."""
+        return cls(store / CLAIMS / session, lease_s)
+
+    def over(self, trials: Iterable[str]) -> set[str]:
+        """Which of these trials have a claim that is done. What such a claim stands for is in the store by now.
+
+        So the store is to be read again; what it still lacks may be taken.
+        """
+        generations = latest_generations(self.folder)
+        found = set()
+        for trial in (trial for trial in trials if trial in generations):
+            self._known[trial] = generation = generations[trial]
+            claim = read_claim(self.folder / f"{trial}.{generation}")
+            if claim is not None and claim.state == "done":
+                found.add(trial)
+                self._known[trial] = generation + 1
+        return found
+
+    def take(self, trial: str) -> "Holding | Held | None":
+        """The trial, if it is free; who has it otherwise; None where another sweep has finished it meanwhile.
+
+        Raises:
+            UserError: the store cannot be written.
+        """
+        generation = self._known.get(trial, 0)
+        while True:
+            path = self.folder / f"{trial}.{generation}"
+            if (holding := self._make(path, trial, generation)) is not None:
+                return holding
+            if (self.folder / f"{trial}.{generation + 1}").exists():
+                generation += 1
+                continue
+            claim = read_claim(path)
+            if claim is not None and claim.state == "done":
+                return None
+            if not (claim is not None and claim.state == "released") and not self._is_abandoned(
+                trial, generation, claim
+            ):
+                return Held(claim, generation, self._seen[trial].moved)
+            generation += 1
+
+    def _make(self, path: Path, trial: str, generation: int) -> "Holding | None":
+        claim = Claim(secrets.token_hex(8), self.holder, since=datetime.now(UTC).isoformat(timespec="seconds"))
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        except FileExistsError:
+            return None
+        except OSError as error:
+            raise UserError(f"store {self.folder.parent.parent}: cannot be written: {error.strerror}") from error
+        holding = Holding(path, claim, self.lease_s / BEATS_PER_LEASE, generation > self._known.get(trial, 0))
+        self._made = [*(one for one in self._made if one.is_open), holding]
+        with os.fdopen(descriptor, "w") as file, suppress(OSError):  # a full disk: the record will tell
+            file.write(json.dumps(asdict(claim)))
+        return holding
+
+    def release(self) -> None:
+        """Leave what is still held: an interrupt may come before a claim just made is entered."""
+        for holding in self._made:
+            holding.release()
+
+    def _is_abandoned(self, trial: str, generation: int, claim: Claim | None) -> bool:
+        now, beat = time.monotonic(), (claim.token, claim.beat) if claim else None
+        seen = self._seen.get(trial)
+        if seen is None or seen.generation != generation:
+            self._seen[trial] = seen = _Seen(generation, beat, now)
+        elif seen.beat != beat:
+            moved = seen.beat is not None
+            self._seen[trial] = seen = _Seen(generation, beat, now, moved)
+        return now - seen.at_s >= self.lease_s or (claim is not None and claim.holder.is_gone())
+
+
+class Holding:
+    """A trial that this process holds: its claim is renewed in the background until it is left."""
+
+    def __init__(self, path: Path, claim: Claim, every_s: float, taken_over: bool) -> None:
+        self.taken_over = taken_over
+        """From a sweep that gave no sign: what it finished last may be in the store."""
+        self._path, self._claim = path, claim
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._beat, args=(every_s,), daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the trial is neither done nor left."""
+        return self._claim.state == "running"
+
+    def release(self) -> None:
+        """Leave a trial that is not done to others."""
+        if self.is_open:
+            self._end("released")
+
+    def is_lost(self) -> bool:
+        """Whether another sweep has taken the trial over, because this one gave no sign for too long."""
+        stem, _, generation = self._path.name.rpartition(".")
+        return self._path.with_name(f"{stem}.{int(generation) + 1}").exists()
+
+    def done(self) -> None:
+        """The trial's record is in the store."""
+        self._end("done")
+
+    def _end(self, state: State) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._replace(state)
+
+    def _beat(self, every_s: float) -> None:
+        while not self._stop.wait(every_s):
+            with suppress(OSError):  # a full disk costs the claim at worst, never the trial
+                self._replace("running")
+
+    def _replace(self, state: State) -> None:
+        claim = self._claim
+        self._claim = Claim(claim.token, claim.holder, state, claim.beat + 1, claim.since)
+        fresh = self._path.with_name(f".{self._path.name}-{claim.token}")
+        with suppress(OSError):
+            fresh.write_text(json.dumps(asdict(self._claim)))
+            fresh.replace(self._path)
+
+
+def read_claim(path: Path) -> Claim | None:
+    """A claim; None while it is being written, or where it is gone or damaged."""
+    try:
+        value = json.loads(path.read_text())
+        return Claim(**{**value, "holder": Holder(**value["holder"])})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def latest_generations(folder: Path) -> dict[str, int]:
+    """The last claim of each trial, by trial."""
+    found: dict[str, int] = {}
+    for trial, generation in _files(folder):
+        found[trial] = max(generation, found.get(trial, 0))
+    return found
+
+
+def _files(folder: Path) -> Iterator[tuple[str, int]]:
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return
+    for name in names:
+        trial, _, generation = name.rpartition(".")
+        if trial and not name.startswith(".") and generation.isdigit():
+            yield trial, int(generation)
+
+
+def running(folder: Path) -> dict[str, Claim]:
+    """Trials that are held, with their claims."""
+    claims = {
+        trial: read_claim(folder / f"{trial}.{generation}") for trial, generation in latest_generations(folder).items()
+    }
+    return {trial: claim for trial, claim in claims.items() if claim is not None and claim.state == "running"}

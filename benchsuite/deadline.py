@@ -1,0 +1,81 @@
+"""When a sweep has to be over: no trial is started that, by what is known of it, could not end in time."""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from benchsuite.errors import UserError
+from results.record import TrialRecord
+
+END_VARIABLES = ("SLURM_JOB_END_TIME",)
+"""Seconds since 1970 at which the allocation ends."""
+RESERVE_S = 30.0
+"""Kept for what follows the last trial before an allocation ends."""
+
+
+@dataclass
+class Deadline:
+    """The end, and how long trials have taken."""
+
+    ends_s: float | None = None
+    """Seconds since 1970 by this node's clock; None: no end."""
+    _taken_s: dict[str, float] = field(default_factory=dict)
+
+    def learn(self, record: TrialRecord) -> None:
+        """Note how long a trial has taken."""
+        if record.wall_s is not None:
+            self._taken_s[record.point_id] = max(record.wall_s, self._taken_s.get(record.point_id, 0.0))
+
+    def estimate_s(self, point_id: str) -> float:
+        """The longest that this point has taken, else any; 0 where nothing is known yet."""
+        return self._taken_s.get(point_id, max(self._taken_s.values(), default=0.0))
+
+    def allows(self, point_id: str) -> bool:
+        """Whether a trial of this point, started now, would end in time."""
+        return self.ends_s is None or time.time() + self.estimate_s(point_id) <= self.ends_s
+
+
+NO_DEADLINE = Deadline()
+
+
+def deadline_of(
+    until: str | None, known: Callable[[], Iterable[TrialRecord]], environment: Mapping[str, str] = os.environ
+) -> Deadline:
+    """The earlier of what is asked for and of the allocation's end, with what is known of trials so far.
+
+    Raises:
+        UserError: `until` is no time.
+    """
+    ends = [float(environment[name]) - RESERVE_S for name in END_VARIABLES if environment.get(name, "").isdigit()]
+    if until is not None:
+        ends.append(parse_until(until, datetime.now()).timestamp())
+    found = Deadline(min(ends, default=None))
+    for record in known() if ends else ():
+        found.learn(record)
+    return found
+
+
+def parse_until(text: str, now: datetime) -> datetime:
+    """A moment: `06:30` (the next one), `2026-01-31T06:30`, or `+90m`, `+2h`, `+45s` from now.
+
+    Raises:
+        UserError: it is none of these, or over.
+    """
+    units = {"s": 1, "m": 60, "h": 3600}
+    number, unit = text[1:-1], text[-1:]
+    if text.startswith("+") and unit in units and number.replace(".", "", 1).isdigit():
+        return now + timedelta(seconds=float(number) * units[unit])
+    try:
+        if len(text) <= len("06:30:00"):
+            moment = datetime.combine(
+                now.date(), datetime.strptime(text, "%H:%M" if text.count(":") == 1 else "%H:%M:%S").time()
+            )
+            return moment if moment > now else moment + timedelta(days=1)
+        moment = datetime.fromisoformat(text).astimezone().replace(tzinfo=None)
+    except ValueError:
+        raise UserError(f"--until {text!r}: allowed: 06:30, 2026-01-31T06:30, +90m, +2h, +45s") from None
+    if moment <= now:
+        raise UserError(f"--until {text}: is over; it is {now:%Y-%m-%dT%H:%M} now")
+    return moment

@@ -1,0 +1,30 @@
+"""A launcher that runs nothing: trials take REHEARSED_S seconds, so that what sweeps do around them can be tested."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchsuite.launch import Outcome, RankExit
+from benchsuite.ranks import Block, Progress, RankResult
+from benchsuite.spec import TrialSpec
+
+STEP = {"load": 0.0, "h2d": 0.0, "forward": 0.01, "backward": 0.02, "update": 0.01}
+
+
+class RehearsedLauncher:
+    """Each trial ends well, with figures made up."""
+
+    def __enter__(self) -> "RehearsedLauncher":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def run(
+        self, spec: TrialSpec, dataset: Path | None, folder: Path, on_progress: Callable[[Progress], None]
+    ) -> Outcome:
+        time.sleep(float(os.environ.get("REHEARSED_S", "0.05")))
+        parts = {name: [seconds] * 4 for name, seconds in STEP.items()}
+        block = Block("plain", 0.0, 0.16, parts, run_queue_s=0.0, consumed_samples=16)
+        RankResult(0, "ok", phase="done", blocks=[block]).write(folder / "rank-0.json")
+        return Outcome([RankExit(0, 0)])

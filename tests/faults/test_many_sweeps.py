@@ -1,0 +1,129 @@
+"""Many sweeps on one session of one store: each trial is measured once, whoever is killed, stopped or late."""
+
+import json
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from results.store import ResultsStore
+from tests.faults.conftest import Bench
+
+Wait = Callable[[Callable[[], bool]], None]
+LEASE_S = 2
+SWEEPS, POINTS, REPEATS = 8, 50, 2
+DEADLINE_S = 120
+
+
+def sweep_of(points: int, repeats: int) -> dict[str, Any]:
+    return {
+        "name": "shared",
+        "base": {
+            "workload": "faulty",
+            "variant": "sound",
+            "data": {"source": "synthetic"},
+            "device": "cpu",
+            "measure": {"steps": 4, "warmup_steps": 1, "repeats": repeats},
+        },
+        "grid": {"batch_size": [*range(1, points + 1)]},
+    }
+
+
+def start(bench: Bench, file: Path, seconds: float, *arguments: object) -> subprocess.Popen[str]:
+    bench.env["REHEARSED_S"] = str(seconds)
+    return bench.start("sweep", file, "--store", bench.store, "--launcher", "rehearsed", *arguments)
+
+
+def claims(bench: Bench) -> list[Path]:
+    folder = bench.store / "claims" / "default"
+    return [path for path in folder.glob("*") if not path.name.startswith(".")] if folder.is_dir() else []
+
+
+def test_eight_sweeps_share_a_hundred_trials(bench: Bench) -> None:
+    file = bench.write(sweep_of(POINTS, REPEATS))
+    sweeps = [start(bench, file, 0.1, "--lease", LEASE_S) for _ in range(SWEEPS)]
+    for process in sweeps:
+        _, err = process.communicate(timeout=DEADLINE_S)
+        assert process.returncode == 0, err
+        assert "Traceback" not in err
+    records = bench.records()
+    measured = Counter(record["trial_id"] for record in records)
+    assert len(measured) == POINTS * REPEATS and set(measured.values()) == {1}
+    assert {record["status"] for record in records} == {"ok"}
+    writers = {path.name for path in (bench.store / "segments").glob("*.jsonl") if "samples" not in path.name}
+    assert len(writers) > 1, "more than one had its share"
+    assert len(ResultsStore(bench.store).frame()) == POINTS * REPEATS
+    code, _, err = bench.sweep(file, "--launcher", "rehearsed")
+    assert code == 0 and "nothing left to do" in err
+
+
+def test_the_trial_of_a_killed_sweep_on_another_node_is_taken_over_after_its_lease(
+    bench: Bench, wait_until: Wait
+) -> None:
+    file = bench.write(sweep_of(2, 1))
+    killed = start(bench, file, 60)
+    wait_until(lambda: bool(claims(bench)))
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate(timeout=DEADLINE_S)
+    (claim,) = claims(bench)
+    value = json.loads(claim.read_text())
+    claim.write_text(json.dumps(value | {"holder": value["holder"] | {"place": "another node", "host": "n0417"}}))
+    process = start(bench, file, 0.05, "--lease", LEASE_S)
+    _, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, err
+    assert claim.with_name(claim.name[:-1] + "1").exists()
+    assert sorted(record["status"] for record in bench.records()) == ["ok", "ok"]
+
+
+def test_a_stopped_sweep_that_wakes_after_its_lease_drops_what_it_measured(bench: Bench, wait_until: Wait) -> None:
+    file = bench.write(sweep_of(1, 1))
+    stopped = start(bench, file, 1.0, "--lease", LEASE_S)
+    wait_until(lambda: bool(claims(bench)))
+    stopped.send_signal(signal.SIGSTOP)
+    other = start(bench, file, 0.05, "--lease", LEASE_S)
+    _, err = other.communicate(timeout=DEADLINE_S)
+    assert other.returncode == 0, err
+    stopped.send_signal(signal.SIGCONT)
+    _, err = stopped.communicate(timeout=DEADLINE_S)
+    assert stopped.returncode == 0 and "another has taken the trial over" in err
+    (record,) = bench.records()
+    assert record["status"] == "ok"
+
+
+def test_what_another_sweep_is_at_is_left_to_it(bench: Bench, wait_until: Wait) -> None:
+    file = bench.write(sweep_of(1, 1))
+    busy = start(bench, file, 8, "--lease", LEASE_S)
+    wait_until(lambda: bool(claims(bench)))
+    other = start(bench, file, 0.05, "--lease", LEASE_S)
+    _, err = other.communicate(timeout=DEADLINE_S)
+    assert other.returncode == 0, err
+    assert "1 trials are left to another sweep, which is at them: " in err and f"process {busy.pid}" in err
+    _, err = busy.communicate(timeout=DEADLINE_S)
+    assert busy.returncode == 0, err
+    assert len(bench.records()) == 1
+
+
+def test_slurms_early_warning_ends_a_sweep_to_be_requeued(bench: Bench, wait_until: Wait) -> None:
+    file = bench.write(sweep_of(2, 1))
+    process = start(bench, file, 60)
+    wait_until(lambda: any(bench.store.glob("work/*/*")))
+    process.send_signal(signal.SIGUSR1)
+    _, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 75, err
+    (claim,) = claims(bench)
+    assert json.loads(claim.read_text())["state"] == "released"
+    assert [record["status"] for record in bench.records()] == ["interrupted"]
+
+
+def test_what_would_not_end_in_time_is_not_started(bench: Bench) -> None:
+    file = bench.write(sweep_of(3, 1))
+    process = start(bench, file, 2, "--until", "+3.5s")
+    _, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 75, err
+    assert "trials left: they could not have ended in time; the same command goes on" in err
+    assert 1 <= len(bench.records()) < 3
+    process = start(bench, file, 0.05)
+    _, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0 and len(bench.records()) == 3, err
