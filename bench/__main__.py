@@ -306,6 +306,10 @@ def print_gate(_folder: Path) -> None:
     print("(n) the nightly gate on simulated histories of 100 points, beside asv's own rule; steps of sigma")
     found = gate.measure()
     print(gate.table(found))
+    print("    plain noise, by the nights of the baseline where nothing else is known:")
+    for nights in gate.BASELINES:
+        told = zip(gate.PROMISED, gate.after(nights), strict=True)
+        print(f"    {nights}: " + ", ".join(f"{s:g} sigma within {n} nights {share:.1%}" for (s, n), share in told))
     alarms = [cell.ours.false_alarms for cell in found.values()]
     print(goal(max(alarms) < MAX_FALSE_ALARMS, f"false alarms on less than {MAX_FALSE_ALARMS:.0%} of nights"))
     for number, (sigmas, nights) in enumerate(gate.PROMISED):

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ FLIP = 0.08
 PROMISED = ((4.0, 2), (2.0, 8))
 """(sigma, nights)"""
 BEST_WINDOWS = 500_000
+BASELINES = (7, 14, 30, 60, 120, 240)
 ASV_NIGHTS, ASV_HISTORY = 20, 120
 """asv's search grows with the square of the history: it is asked about fewer nights, of shorter histories."""
 ASV_THRESHOLD = 0.05
@@ -150,6 +152,18 @@ def ours(kind: str, level: float) -> Rates:
         found.append(hits)
     nights = np.concatenate(quiet)
     return Rates(float(nights.mean()), len(nights), tuple(np.mean(found, 0)))
+
+
+def after(num_nights: int) -> tuple[float, ...]:
+    """What is found of PROMISED where a baseline of so many nights is all that is known: plain noise of 3 %."""
+    speed = METRICS[0]
+    hits = []
+    for seed, (sigmas, nights) in product(range(STEPPED), PROMISED):
+        values, sigma = history(np.random.default_rng([seed, nights]), "plain", 0.03, num_nights + nights)
+        values[:, num_nights:] += sigmas * sigma[:, None]
+        how = (num_nights, float(np.log1p(speed.practical)), POINTS / speed.gate_share)
+        hits.append(float(watch(values, *how, first=num_nights).alarm[:, num_nights:].any(1).mean()))
+    return tuple(float(share) for share in np.reshape(hits, (STEPPED, len(PROMISED))).mean(0))
 
 
 def asv_alarms(values: Array) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from benchsuite.options import OK, REGRESSION, TableFormat
+from benchsuite.options import NOTHING_RAN, OK, REGRESSION, SOME_FAILED, TableFormat
 from benchsuite.show import console, fitting_table
 from results import baseline, metrics
 from results.compare import compare as compared
@@ -78,4 +78,8 @@ def check(store: Path, format: TableFormat) -> int:
         _paragraphs(head, report.regression_rows(found), report.REGRESSION_COLUMNS, lines, format)
     else:
         typer.echo("\n".join(report.check_lines(found)))
-    return REGRESSION if found.regressions else OK
+    if found.regressions:
+        return REGRESSION
+    if not found.num_judged:
+        return NOTHING_RAN
+    return SOME_FAILED if found.missing else OK

@@ -75,9 +75,14 @@ def _lasting_share(block: Block) -> float:
 
 
 def slowest_rank(results: Sequence[RankResult], kind: str) -> int:
-    """Position of the rank whose counted steps took longest in all."""
-    totals = [sum(sum(block.step_s()) for block in result.blocks if block.kind == kind) for result in results]
-    return int(np.argmax(totals))
+    """Position of the rank whose counted steps took longest in all, waiting for others left out: they wait for it."""
+    return int(np.argmax([_busy_s(result, kind) for result in results]))
+
+
+def _busy_s(result: RankResult, kind: str) -> float:
+    blocks = [block for block in result.blocks if block.kind == kind]
+    waiting = sum(sum(block.parts.get(name, [])) for block in blocks for name in ("exchange", "bubble"))
+    return sum(sum(block.step_s()) for block in blocks) - waiting
 
 
 def part_means(blocks: Sequence[Block]) -> dict[str, float]:
@@ -143,6 +148,14 @@ def exchange_min_s(results: Sequence[RankResult], kind: str) -> float | None:
     return float(np.min(np.array(ranks), axis=0).mean()) if ranks[0] else None
 
 
+def load_mean_s(results: Sequence[RankResult], kind: str) -> float | None:
+    """Seconds per step of waiting for input, mean over ranks; None for one."""
+    if len(results) < 2:
+        return None
+    loads = [part_means([block for block in result.blocks if block.kind == kind]) for result in results]
+    return float(np.mean([parts["load_s"] for parts in loads])) if all("load_s" in parts for parts in loads) else None
+
+
 def imbalance(results: Sequence[RankResult], kind: str) -> dict[str, float | int]:
     """How long ranks wait for a slower one in the exchange, and for which: the one that waits least itself."""
     waits = [
@@ -152,7 +165,11 @@ def imbalance(results: Sequence[RankResult], kind: str) -> dict[str, float | int
     if len(waits) < 2 or not all(waits):
         return {}
     waited = (np.array(waits) - np.min(np.array(waits), axis=0)).mean(axis=1)
-    return {"imbalance_s": float(waited.max()), "slowest_rank": results[int(waited.argmin())].rank}
+    return {
+        "imbalance_s": float(waited.max()),
+        "imbalance_mean_s": float(waited.mean()),
+        "slowest_rank": results[int(waited.argmin())].rank,
+    }
 
 
 def loader_figures(spec: TrialSpec, results: Sequence[RankResult]) -> dict[str, Any]:
@@ -265,6 +282,7 @@ def figures(spec: TrialSpec, results: Sequence[RankResult], flops: "Flops | None
         **compute_figures(spec, results, rate, flops),
         "bubble_fraction": parts["bubble_s"] / steps["step_s_mean"] if "bubble_s" in parts else None,
         "exchange_min_s": exchange_min_s(results, kind),
+        "load_mean_s": load_mean_s(results, kind),
         **imbalance(results, kind),
         "peak_memory_bytes": max((r.peak_memory_bytes for r in results if r.peak_memory_bytes), default=None),
         "host_memory_bytes": sum(hosts) if len(hosts) == len(results) else None,

@@ -4,7 +4,7 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,10 +17,12 @@ from results.history import Night, Point, doubtful, nights_of, points_of, values
 from results.metrics import GATED, Metric
 from results.noise import Array
 from results.store import ResultsStore, StoreError
-from results.watch import Alarms, watch
+from results.watch import Alarms, learnt_end, watch
 
 FILE = "baseline.json"
 INTERVAL = 1.96
+FAR = 4.0
+"""Standard deviations of a night."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,14 @@ class Check:
     num_judged: int
     """Series (a metric of a point) that could be judged."""
     too_young: Sequence[str]
-    """Points with too few sessions before (`watch.MIN_NIGHTS`)."""
+    """Points with too few sessions before (`watch.MIN_NIGHTS`), and how many they have."""
     doubtful: Sequence[str]
     """Points not judged as a caveat forbids, with it."""
     missing: Sequence[str]
-    """Points of the session before that have no ok trial now."""
+    """Points of the baseline, or of the session before, that have no ok trial now, and why where that is known."""
     regressions: Sequence[Regression]
+    far: Sequence[str] = ()
+    """Series that are far outside their nights, which one night does not tell from an outlier, and by how much."""
 
 
 def set_baseline(store: ResultsStore, sessions: Sequence[str] = (), dates: str = "") -> dict[str, Any]:
@@ -74,6 +78,7 @@ def set_baseline(store: ResultsStore, sessions: Sequence[str] = (), dates: str =
         StoreError: a session is not there, no session lies between the dates, or the store cannot be written.
     """
     nights = nights_of(store.latest())
+    nights = [night for night in nights if night.trials]
     known = [night.session for night in nights]
     for name in sessions:
         if name not in known:
@@ -123,20 +128,27 @@ def baseline_of(store: ResultsStore) -> dict[str, Any]:
 
 
 def check(store: ResultsStore) -> Check:
-    """Compare the newest session with the baseline, and with what came between.
+    """Compare the newest session that has points of the baseline with it, and with what came between.
 
     Raises:
-        StoreError: no baseline, its sessions are gone, or nothing is newer.
+        StoreError: no baseline, its sessions are gone, or nothing that has its points is newer.
     """
     pinned = set(baseline_of(store)["sessions"])
     nights = nights_of(store.latest())
-    reference = [night for night in nights if night.session in pinned]
+    reference = [night for night in nights if night.session in pinned and night.trials]
     if not reference:
         raise StoreError(f"the baseline's sessions {', '.join(sorted(pinned))} have no ok trials in {store.path}")
     since = max(night.date for night in reference)
-    later = [night for night in nights if night.session not in pinned and night.date > since]
+    points = {key for night in reference for key in night.trials}
+    later = [
+        night
+        for night in nights
+        if night.session not in pinned and night.date > since and points & {*night.trials, *night.failed}
+    ]
     if not later:
-        raise StoreError(f"no session is newer than the baseline's ({reference[-1].session}): nothing to check")
+        raise StoreError(
+            f"no session with points of the baseline is newer than it ({reference[-1].session}): nothing to check"
+        )
     return check_nights(reference, later)
 
 
@@ -161,17 +173,49 @@ def check_nights(reference: Sequence[Night], later: Sequence[Night]) -> Check:
     judged = {points[row].key for _, alarms in watched for row in np.flatnonzero(alarms.judged[:, -1])}
     left = [point for point in here if point.key not in judged]
     unsure = {point.key: " ".join(sorted(doubtful(newest.trials[point.key]))) for point in left}
+    counts = _learnt_from(values.values(), len(reference))
+    young = {point.key: f"{point.label} (has {counts[row]})" for row, point in enumerate(points)}
     return Check(
         session=newest.session,
         date=newest.date,
         baseline=[night.session for night in reference],
         num_nights=len(nights),
         num_judged=sum(int(alarms.judged[:, -1].sum()) for _, alarms in watched),
-        too_young=[point.label for point in left if not unsure[point.key]],
+        too_young=[young[point.key] for point in left if not unsure[point.key]],
         doubtful=[f"{point.label}: {unsure[point.key]}" for point in left if unsure[point.key]],
-        missing=[point.label for point in points if point.key in nights[-2].trials and point.key not in newest.trials],
+        missing=_missing(points, nights, len(reference)),
         regressions=sorted(regressions, key=lambda found: -found.worse),
+        far=[text for metric, alarms in watched for text in _far(points, metric, alarms)],
     )
+
+
+def _learnt_from(values: Iterable[Array], num_baseline: int) -> Array:
+    """Of each point, the nights that its noise is learnt from: of the metric that has most."""
+    found = [(~np.isnan(table[:, : learnt_end(table.shape[1] - 1, num_baseline)])).sum(1) for table in values]
+    counts: Array = np.max(found, axis=0)
+    return counts
+
+
+def _missing(points: Sequence[Point], nights: Sequence[Night], num_baseline: int) -> list[str]:
+    """Points without an ok trial in the newest of the nights."""
+    newest, labels = nights[-1], {point.key: point.label for point in points}
+    known = {key for night in (*nights[:num_baseline], *nights[-2:-1]) for key in (*night.trials, *night.failed)}
+    known |= {*newest.failed}
+    told = []
+    for key in (key for key in labels if key in known and key not in newest.trials):
+        failed = newest.failed.get(key)
+        told.append(f"{labels[key]}: {failed.status}, {failed.reason}" if failed else labels[key])
+    return told
+
+
+def _far(points: Sequence[Point], metric: Metric, alarms: Alarms) -> list[str]:
+    """Series whose newest value is no regression yet, and nothing that their noise explains."""
+    shift, scale = alarms.shift[:, -1], alarms.scale[:, -1]
+    out = ~alarms.alarm[:, -1] & (shift > np.maximum(FAR * scale, math.log1p(metric.practical)))
+    return [
+        f"{points[row].label}: {metric.name} {_worse(float(shift[row]), metric):.0%} worse"
+        for row in map(int, np.flatnonzero(out))
+    ]
 
 
 def _regression(

@@ -8,7 +8,7 @@ independent: so where a side has several sessions, their medians are the values.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Literal
@@ -138,9 +138,21 @@ def _environments(one: Sequence[list[TrialRecord]], other: Sequence[list[TrialRe
     """Facts in which all of A differs from all of B, point by point, each once; identity facts wherever they do."""
     found: dict[str, Difference] = {}
     for trials, others in zip(one, other, strict=True):
-        for difference in differences(trials[-1].env, others[-1].env):
-            found.setdefault(difference.fact, difference)
+        for here, there in _unlike_pairs(trials, others):
+            for difference in differences(here.env, there.env):
+                found.setdefault(difference.fact, difference)
     return sorted(found.values(), key=lambda difference: (not difference.identity, difference.fact))
+
+
+def _unlike_pairs(
+    one: Sequence[TrialRecord], other: Sequence[TrialRecord]
+) -> Iterator[tuple[TrialRecord, TrialRecord]]:
+    """The newest of each side, and each side's newest with its trials in which an identity fact is another."""
+    yield one[-1], other[-1]
+    for trials in (one, other):
+        for trial in trials[:-1]:
+            if any(difference.identity for difference in differences(trial.env, trials[-1].env)):
+                yield trial, trials[-1]
 
 
 def _pair(key: str, one: Sequence[TrialRecord], other: Sequence[TrialRecord], metric: Metric) -> Compared | None:
@@ -152,7 +164,7 @@ def _pair(key: str, one: Sequence[TrialRecord], other: Sequence[TrialRecord], me
     low, high = interval(first, second)
     logs = np.log(first), np.log(second)
     shift = float(np.median(np.subtract.outer(logs[1], logs[0])))
-    p = float(mannwhitneyu(first, second, alternative="two-sided").pvalue)
+    p = max(float(mannwhitneyu(first, second, alternative="two-sided").pvalue), least_p(len(first), len(second)))
     lost, borne = doubtful(one), doubtful(other)
     return Compared(
         point=key,
@@ -253,8 +265,10 @@ def _verdict(one: Compared, p: float, comparisons: int) -> Compared:
     )
     if why is None and p <= LEVEL and abs(math.log(one.ratio)) >= margin:
         verdict = "better" if (one.ratio > 1) == one.metric.higher_is_better else "worse"
-    elif why is None and (inside or p <= LEVEL):
+    elif why is None and inside:
         verdict = "same"
+    elif why is None and p <= LEVEL:
+        why = f"real, but it is not certain that it is less than {one.metric.practical:.1%}"
     elif why is None:
         why = _what_would(one, comparisons, margin)
     return replace(one, p=p, verdict=verdict, why=why)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from results.frames import MIN_REPEATS_FOR_INTERVAL
+from results.report.tables import is_missing
 
 Rates = Mapping[str | None, Sequence[float]]
 """Samples per second of each repeat, by the allocation it ran in."""
@@ -46,7 +47,8 @@ def efficiency(rates: Rates, baseline: Rates, ranks: int, baseline_ranks: int) -
 
 
 def bounds(rates: Rates, baseline: Rates, ranks: int, baseline_ranks: int) -> Bounds:
-    """A 95 % interval of the efficiency from six repeats of both points on; below that its range.
+    """A 95 % interval of the efficiency from six repeats of both points on, in six allocations each or the same ones;
+    below that its range.
 
     Percentiles of a two-stage bootstrap of the ratio of medians: allocations are drawn with replacement, and repeats
     within each (Davison & Hinkley, "Bootstrap Methods and their Application", 1997, 3.8), because repeats in one batch
@@ -55,10 +57,10 @@ def bounds(rates: Rates, baseline: Rates, ranks: int, baseline_ranks: int) -> Bo
     """
     here, there = pooled(rates), pooled(baseline)
     ideal = baseline_ranks / ranks
-    if min(len(here), len(there)) >= MIN_REPEATS_FOR_INTERVAL:
+    names, same = list(rates), {*rates} == {*baseline}
+    enough = same or min(len(rates), len(baseline)) >= MIN_REPEATS_FOR_INTERVAL  # what a job's nodes do differs by job
+    if enough and min(len(here), len(there)) >= MIN_REPEATS_FOR_INTERVAL:
         generator = np.random.default_rng(SEED)
-        names = list(rates)
-        same = {*names} == {*baseline}
         first = _chosen(len(rates), generator)
         second = first if same else _chosen(len(baseline), generator)
         others = [baseline[name] for name in (names if same else baseline)]
@@ -96,7 +98,7 @@ def losses(row: Mapping[str, Any], baseline: Mapping[str, Any], work: float, fou
 
     load        waiting for input
     exchange    communication that the least waiting rank has too: the wire
-    imbalance   the rest of the exchange: waiting for slower ranks
+    imbalance   waiting for slower ranks, the mean over all
     rest        what is left: computation, copies, update, bubbles, and what the rates of the windows have beyond the
                 mean step (samples that the prefetch queue lost). Also exchange, where it was not measured
 
@@ -113,8 +115,8 @@ def losses(row: Mapping[str, Any], baseline: Mapping[str, Any], work: float, fou
 
 
 def _load(row: Mapping[str, Any]) -> float | None:
-    value: float | None = row.get("load_s")
-    return value
+    mean, slowest = row.get("load_mean_s"), row.get("load_s")
+    return slowest if is_missing(mean) else mean
 
 
 def _exchange(row: Mapping[str, Any]) -> float | None:
@@ -129,6 +131,9 @@ def _wire(row: Mapping[str, Any]) -> float | None:
 
 
 def _waiting(row: Mapping[str, Any]) -> float | None:
+    mean: float | None = row.get("imbalance_mean_s")
+    if not is_missing(mean):
+        return mean
     whole, wire = _exchange(row), _wire(row)
     return None if whole is None or wire is None else whole - wire
 

@@ -2,13 +2,15 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
+from typing import Any
 
 import numpy as np
 
-from results.frames import Row
+from results.frames import FAILED, Row
 from results.metrics import Metric
 from results.noise import Array
 from results.record import TrialRecord
@@ -61,6 +63,8 @@ class Night:
     """Of its first trial, as ISO."""
     trials: Mapping[str, Sequence[TrialRecord]]
     """The ok ones by point key."""
+    failed: Mapping[str, TrialRecord] = field(default_factory=dict)
+    """Points without an ok trial, with the last that failed."""
 
 
 @dataclass(frozen=True)
@@ -72,24 +76,40 @@ class Point:
 
 
 def nights_of(records: Iterable[TrialRecord]) -> list[Night]:
-    """The sessions with ok trials, in the order in which they began."""
+    """The sessions that measured anything, or failed to, in the order in which they began."""
     found: dict[str, dict[str, list[TrialRecord]]] = {}
+    failed: dict[str, dict[str, TrialRecord]] = {}
     begun: dict[str, str] = {}
     for record in records:
-        if record.status != "ok" or record.kind != "trial" or "traced" in record.caveats:
+        if record.kind != "trial" or "traced" in record.caveats:
             continue
-        found.setdefault(record.session, {}).setdefault(point_key(record), []).append(record)
+        if record.status == "ok":
+            found.setdefault(record.session, {}).setdefault(point_key(record), []).append(record)
+        elif record.status in FAILED:
+            failed.setdefault(record.session, {})[point_key(record)] = record
+        else:
+            continue
         begun[record.session] = min(begun.get(record.session, record.started_at), record.started_at)
-    return [Night(name, begun[name], found[name]) for name in sorted(found, key=lambda name: (begun[name], name))]
+    names = sorted(begun, key=lambda name: (begun[name], name))
+    return [Night(name, begun[name], ok := found.get(name, {}), _without(failed.get(name, {}), ok)) for name in names]
+
+
+def _without(failed: Mapping[str, TrialRecord], ok: Mapping[str, Any]) -> dict[str, TrialRecord]:
+    return {key: record for key, record in failed.items() if key not in ok}
 
 
 def points_of(nights: Sequence[Night]) -> list[Point]:
     """Every point of the nights, by its newest label, in the order of the sweep."""
     newest: dict[str, TrialRecord] = {}
     for night in nights:
+        newest |= night.failed
         newest |= {key: trials[-1] for key, trials in night.trials.items()}
     ordered = sorted(newest.items(), key=lambda item: (item[1].sweep, item[1].order))
-    return [Point(key, record.label or key) for key, record in ordered]
+    labels = Counter(record.label or key for key, record in ordered)
+    return [
+        Point(key, label if labels[label] == 1 else f"{label} ({key[:6]})")
+        for key, label in ((key, record.label or key) for key, record in ordered)
+    ]
 
 
 def value_of(trials: Sequence[TrialRecord], metric: str) -> float | None:

@@ -95,6 +95,10 @@ class Figures(BaseModel):
     bottleneck_evidence: str | None = None
     bottleneck_remedy: str | None = Field(None, description="what would help, by the same numbers")
     imbalance_s: float | None = Field(None, description="per step, most that a rank waits for a slower one")
+    imbalance_mean_s: float | None = Field(
+        None, description="per step, what a rank waits for slower ones, mean over all"
+    )
+    load_mean_s: float | None = Field(None, description="per step, what a rank waits for input, mean over all")
     slowest_rank: int | None = Field(None, description="the rank that the others wait for most")
     overhead_fraction: float | None = Field(
         None,

@@ -36,7 +36,7 @@ ONE_RANK = ("none", "data_parallel")
 """Names of what `ddp` is with a single rank."""
 WHOLE_WORLD = ("tp", "pp", "cp")
 """Modes in which all ranks work on the same samples."""
-EXCLUDED = frozenset({"oversubscribed", "batch_resized"})
+EXCLUDED = frozenset({"oversubscribed"})
 """Caveats that keep a trial out of efficiencies."""
 
 

@@ -46,6 +46,11 @@ class Alarms:
     """Standard deviation of a night; NaN where it is not known."""
 
 
+def learnt_end(night: int, num_baseline: int) -> int:
+    """How many nights are learnt from when a night is judged."""
+    return min(max(night - NIGHTS + 1, num_baseline), night)
+
+
 class _Learner:
     """What is known of the series of one metric as their nights go by."""
 
@@ -61,7 +66,7 @@ class _Learner:
 
     def end(self, night: int) -> int:
         """The first night that is looked at and not learnt from."""
-        return min(max(night - NIGHTS + 1, self.num_baseline), night)
+        return learnt_end(night, self.num_baseline)
 
     def learn(self, night: int) -> tuple[Mask, Noise | None, float]:
         """Which series are known well enough, their noise, and the threshold of their factors' logarithms."""

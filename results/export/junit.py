@@ -120,6 +120,8 @@ def _add_check(root: Element, check: Check) -> None:
         Case(f"{found.label}: {found.metric}", classname, 0.0, "failure", "regression", _lines(regression_lines(found)))
         for found in check.regressions
     ]
+    if not check.num_judged:
+        cases.append(Case("no regression", classname, 0.0, "skipped", "", "nothing could be judged"))
     cases = cases or [Case("no regression", classname)]
     unjudged = (
         (check.too_young, "too few sessions before"),

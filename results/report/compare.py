@@ -9,6 +9,7 @@ from results.cause import Changed
 from results.compare import Compared, Comparison
 from results.environments import Difference
 from results.report.tables import ABSENT, Column, Row
+from results.watch import MIN_NIGHTS
 
 UNITS = {"_s": (1e3, "ms"), "_bytes": (1e-6, "MB"), "_bytes_per_s": (1e-6, "MB/s"), "_j": (1, "J")}
 MAX_FACTS = 6
@@ -114,15 +115,20 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
 def check_lines(check: Check) -> list[str]:
     """What the gate says: one line where nothing happened."""
     series = f"{check.num_judged} series of session {check.session}, {check.num_nights} nights"
-    if not check.regressions:
-        head = f"ok: no regression in {series}"
-    else:
+    if check.regressions:
         head = f"regression: {len(check.regressions)} of {series}"
+    elif not check.num_judged:
+        head = f"nothing judged: {series}"
+    elif check.missing:
+        head = f"{len(check.missing)} points have no ok trial; no regression in {series}"
+    else:
+        head = f"ok: no regression in {series}"
     lines = [head, *(line for found in check.regressions for line in regression_lines(found))]
     notes = (
-        ("not judged, too few sessions before", check.too_young),
+        (f"not judged, needs {MIN_NIGHTS} sessions in the baseline, or more than a week old", check.too_young),
         ("not judged, doubtful", check.doubtful),
         ("no ok trial in this session", check.missing),
+        ("far outside its nights, one night so far", check.far),
     )
     return [*lines, *(f"  {what}: {', '.join(labels)}" for what, labels in notes if labels)]
 

@@ -8,7 +8,7 @@ from results.efficiency import PARTS, pooled
 from results.fits import Estimate, Fit
 from results.frames import MIN_REPEATS_FOR_INTERVAL
 from results.report.tables import ABSENT, Column, Row, as_markdown, inline, is_missing, number
-from results.scaling import WHOLE_WORLD, ScalingPoint, Series, laws
+from results.scaling import FOLLOWS_RANKS, WHOLE_WORLD, ScalingPoint, Series, laws
 
 IN_TITLE = (
     "workload",
@@ -42,7 +42,7 @@ def _shared_words(series: Series, found: Sequence[Series]) -> str:
     told = {*(f"spec.{name}" for name in IN_TITLE), "spec.parallelism"}
     keys = dict.fromkeys(key for other in found for key in other.example if key.startswith("spec.") or key == "session")
     for key in keys:
-        hidden = key in told or key.startswith("spec.parallelism.") or key.endswith(("batch_size", "world_size"))
+        hidden = key in told or key.startswith("spec.parallelism.") or key.removeprefix("spec.") in FOLLOWS_RANKS
         values = {repr(_plain(other.example.get(key))) for other in found}
         if not hidden and len(values) > 1 and not is_missing(row.get(key)):
             words.append(f"{key.rpartition('.')[2]} {row[key]}")
@@ -100,6 +100,8 @@ def answer(series: Series) -> str:
     worst = max(known, key=lambda name: known[name])
     if known[worst] < NOTICEABLE_SHARE:
         return f"{text}."
+    if set(known) == {"rest"}:
+        return f"{text}; what is lost was not split: the parts of steps were not measured."
     return f"{text}; most of what is lost goes to {IN_WORDS.get(worst, worst)} ({known[worst] * 100:.0f} %)."
 
 
@@ -209,7 +211,7 @@ def notes(series: Series) -> list[str]:
     return [
         *(["[ ] 95 % interval of the ratio of medians, allocations and repeats resampled"] if "95 %" in kinds else []),
         *(
-            [f"( ) range over repeats, no interval: fewer than {MIN_REPEATS_FOR_INTERVAL} of them"]
+            [f"( ) range over repeats, no interval: it takes {MIN_REPEATS_FOR_INTERVAL}, of as many jobs or the same"]
             if "range" in kinds
             else []
         ),

@@ -24,7 +24,7 @@ def answer(points: Sequence[Row]) -> str:
         return _without_ceiling(ok)
     trusted = [row for row in measured if not DOUBTFUL & {*row["caveats"]} and not row.get("unstable")] or measured
     best, worst = (pick(trusted, key=lambda row: row["au"]) for pick in (max, min))
-    verdicts = Counter(str(row["bottleneck"]) for row in measured)
+    verdicts = Counter(row["bottleneck"] or "nothing known" for row in measured)
     held = ", ".join(f"{name} in {count}" for name, count in verdicts.most_common())
     text = f"Held back by {held} of {len(measured)} points{_all_doubtful(measured)}. "
     text += f"Best AU {best['au']:.2f} ({best['label']})"
@@ -55,8 +55,11 @@ def _without_ceiling(ok: Sequence[Row]) -> str:
     rated = [row for row in ok if not is_missing(row.get("samples_per_s"))]
     if not rated:
         return "No point has a rate."
-    best = max(rated, key=lambda row: row["samples_per_s"])
-    return f"Fastest is {best['label']}: {best['samples_per_s']:.0f} samples/s. No point read from storage."
+    trusted = [row for row in rated if not DOUBTFUL & {*row["caveats"]} and not row.get("unstable")]
+    best = max(trusted or rated, key=lambda row: row["samples_per_s"])
+    text = f"Fastest is {best['label']}: {best['samples_per_s']:.0f} samples/s{_all_doubtful(rated)}."
+    read = any(row.get("spec.data.source") == "storage" for row in rated)
+    return f"{text} {'No point has an AU.' if read else 'No point read from storage.'}"
 
 
 def trust(trials: Sequence[Row]) -> str:
@@ -101,7 +104,7 @@ def _remedy(details: Sequence[tuple[str, int]]) -> str:
     """The commonest detail of a caveat, and in how many trials it or another like it stands."""
     text, count = details[0]
     everywhere = sum(number for _, number in details)
-    alike = f" (such in {everywhere} trials)" if len(details) > 1 else f" (in {count} trials)"
+    alike = f" (the commonest of {everywhere} such remarks)" if len(details) > 1 else f" (in {count} trials)"
     return text + (alike if everywhere > 1 else "")
 
 

@@ -139,7 +139,9 @@ class TestCheck:
             "baseline", "set", "--session", night_name(STEP), "--session", night_name(STEP + 1), "--store", nightly.path
         )
         code, out, _ = run_cli("check", "--store", nightly.path)
-        assert code == 0 and "not judged, too few sessions before: point 0, point 1, point 2" in out
+        assert code == 4 and out.startswith("nothing judged: ")
+        young = "point 0 (has 2), point 1 (has 2), point 2 (has 2)"
+        assert f"not judged, needs 6 sessions in the baseline, or more than a week old: {young}" in out
 
     def test_without_a_baseline(self, run_cli: Run, tmp_path: Path):
         store = fill(tmp_path / "bare", 2, num_points=1)

@@ -50,13 +50,13 @@ def test_sentence_table_and_what_it_rests_on(run_cli: Run, store: Path):
     lines = [line.strip() for line in out.splitlines()]
     assert "weak · resnet50 tiny synthetic fp32 ddp · 8 per rank · baseline 1 rank · 3 repeats" in lines
     assert (
-        "-> Efficiency 0.91 (0.89 1.01) at 4 ranks; most of what is lost goes to computation and all else (9 %)."
+        "-> Efficiency 0.91 (0.89 1.01) at 4 ranks; what is lost was not split: the parts of steps were not measured."
         in lines
     )
     (row,) = [line.split() for line in lines if line.startswith("4 ") and "364.0" in line]
     assert row == ["4", "364.0", "±36.0", "0.91", "(0.89", "1.01)", "9", "%", "not_steady", "unstable"]
     assert any(line.split() == ["4", "-", "-", "-", "failed:", "EIO"] for line in lines)
-    assert "( ) range over repeats, no interval: fewer than 6 of them" in lines
+    assert "( ) range over repeats, no interval: it takes 6, of as many jobs or the same" in lines
     assert "USL needs 4 numbers of ranks, 3 measured" in lines
     assert any(line.startswith("efficiency = P(N) / (P(N0) N / N0)") for line in lines)
 

@@ -81,6 +81,21 @@ def test_steps_are_those_of_the_slowest_rank():
     assert found["step_s_mean"] == pytest.approx(0.10)
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_the_breakdown_is_that_of_the_rank_that_others_wait_for(first: int):
+    """In step, all ranks take as long: what tells is who waits, not a rounding of the sums."""
+    busy = made_block("plain", 0.0, {"load": 0.01, "forward": 0.07, "exchange": 0.02})
+    waiting = made_block("plain", 0.0, {"load": 0.0, "forward": 0.02, "exchange": 0.08001})
+    ranks = [waiting, busy] if first else [busy, waiting]
+    spec = made_spec(world_size=2, parallelism="ddp", data={"source": "memory"})
+    found = figures(spec, [made_result(rank, [block]) for rank, block in enumerate(ranks)])
+    assert (found["forward_s"], found["exchange_s"]) == (pytest.approx(0.07), pytest.approx(0.02))
+    assert found["imbalance_s"] == pytest.approx(0.06, rel=1e-3)
+    assert found["imbalance_mean_s"] == pytest.approx(0.03, rel=1e-3)
+    assert found["load_mean_s"] == pytest.approx(0.005)
+    assert found["slowest_rank"] == first
+
+
 def test_rate_is_samples_over_latest_end_minus_earliest_start():
     early = made_block("plain", 10.0, {"forward": 1.0}, end_s=14.0)
     late = made_block("plain", 11.0, {"forward": 1.0}, end_s=16.0)

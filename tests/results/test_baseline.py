@@ -1,6 +1,8 @@
 """The gate on stores: what `baseline set` pins, and what `check` says of the newest session."""
 
 import json
+import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -108,14 +110,61 @@ def test_points_that_are_new_or_gone_are_told(tmp_path: Path):
         for repeat in range(3):
             store.append(trial(last, point, repeat, 0.0))
     found = check(store)
-    assert ([*found.too_young], [*found.missing], found.num_judged) == (["point 7"], ["point 2"], 2)
+    assert ([*found.too_young], [*found.missing], found.num_judged) == (["point 7 (has 0)"], ["point 2"], 2)
 
 
 def test_failed_trials_are_no_values(tmp_path: Path):
     store = pinned(fill(tmp_path, NIGHTS, num_points=2))
     store.append(trial(NIGHTS, 0, 0, 0.0))
     store.append(trial(NIGHTS, 1, 0, 0.0).model_copy(update={"status": "failed", "reason": "EIO"}))
-    assert [*check(store).missing] == ["point 1"]
+    assert [*check(store).missing] == ["point 1: failed, EIO"]
+
+
+def test_a_night_on_which_all_fails_is_no_good_night(tmp_path: Path):
+    store = pinned(fill(tmp_path, NIGHTS, num_points=2))
+    for point in (0, 1):
+        store.append(trial(NIGHTS, point, 0, 0.0).model_copy(update={"status": "failed", "reason": "EIO"}))
+    found = check(store)
+    assert (found.session, found.num_judged) == (night_name(NIGHTS), 0)
+    head, *rest = check_lines(found)
+    assert head.startswith("nothing judged: ")
+    assert rest == ["  no ok trial in this session: point 0: failed, EIO, point 1: failed, EIO"]
+
+
+def test_a_point_that_keeps_failing_is_told_every_night(tmp_path: Path):
+    store = pinned(fill(tmp_path, NIGHTS, num_points=1))
+    for night in (NIGHTS - 2, NIGHTS - 1):
+        for one in (1, 2):
+            failed = trial(night, one, 0, 0.0).model_copy(update={"status": "failed", "reason": "EIO"})
+            store.append(failed)
+    found = check(store)
+    assert [*found.missing] == ["point 1: failed, EIO", "point 2: failed, EIO"] and found.num_judged == 1
+    assert check_lines(found)[0].startswith("2 points have no ok trial; no regression in 1 series")
+
+
+def test_another_sweep_later_that_night_changes_nothing(stepped: ResultsStore, tmp_path: Path):
+    shutil.copytree(stepped.path, tmp_path / "store")
+    store = ResultsStore(tmp_path / "store")
+    other = {"spec": {"workload": "bert", "batch_size": 1}, "session": "demo", "trial_id": "d", "sweep": "demo"}
+    store.append(trial(NIGHTS, 9, 0, 0.0, **other))
+    assert check(store).session == night_name(NIGHTS - 1) and check(store).regressions
+
+
+def test_one_very_bad_night_is_told_and_no_regression_yet(tmp_path: Path):
+    store = pinned(
+        fill(tmp_path, NIGHTS, num_points=2, change=lambda night, _: {"slower": 3.0 * (night == NIGHTS - 1)})
+    )
+    found = check(store)
+    told = [line for line in check_lines(found) if "far outside its nights" in line]
+    assert bool(found.regressions) != bool(told)
+    assert not told or "point 0: samples_per_s 75% worse" in told[0]
+
+
+def test_points_of_one_label_are_told_apart(tmp_path: Path):
+    store = pinned(fill(tmp_path, NIGHTS, num_points=2, change=lambda night, point: {"label": "fp32"}))
+    store.append(trial(NIGHTS, 0, 0, 0.0, label="fp32"))
+    (missing,) = check(store).missing
+    assert re.fullmatch(r"fp32 \([0-9a-f]{6}\)", missing)
 
 
 class TestBaseline:
@@ -161,5 +210,5 @@ class TestBaseline:
     def test_nothing_newer(self, tmp_path: Path):
         store = fill(tmp_path, 3, num_points=1)
         set_baseline(store)
-        with pytest.raises(StoreError, match="no session is newer than the baseline's"):
+        with pytest.raises(StoreError, match="no session with points of the baseline is newer than it"):
             check(store)

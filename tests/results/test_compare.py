@@ -86,7 +86,8 @@ class TestStatistics:
 
 class TestVerdicts:
     @pytest.mark.parametrize(
-        ("ratio", "verdict"), [(1.1, "better"), (0.9, "worse"), (1.0, "same"), (1.004, "same"), (0.996, "same")]
+        ("ratio", "verdict"),
+        [(1.1, "better"), (0.9, "worse"), (1.0, "same"), (1.004, "can't tell"), (0.996, "can't tell")],
     )
     def test_throughput(self, ratio: float, verdict: str):
         one = only(compare(trials(around(100)), trials(around(100 * ratio), "b"), SPEED))

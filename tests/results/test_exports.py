@@ -178,16 +178,18 @@ class TestJunit:
         assert failure.message.startswith("point 1: samples_per_s ") and f"since {night_name(33)}" in failure.message
         assert "likely layer: input" in failure.text
 
-    def test_no_regression_is_a_case_that_passes_and_young_points_are_skipped(self, tmp_path: Path):
+    def test_no_regression_is_a_case_that_passes(self, tmp_path: Path):
+        store = fill(tmp_path, 30, num_points=2)
+        baseline.set_baseline(store, dates=f"{night_name(0)}..{night_name(20)}")
+        (suite,) = JUnitXml.fromroot(checked(junit([], baseline.check(store))))
+        assert [(case.name, bool(case.result)) for case in suite] == [("no regression", False)]
+
+    def test_nothing_judged_is_no_case_that_passes(self, tmp_path: Path):
         store = fill(tmp_path, 4, num_points=2)
         baseline.set_baseline(store, sessions=[night_name(0)])
         (suite,) = JUnitXml.fromroot(checked(junit([], baseline.check(store))))
-        assert [(case.name, bool(case.result)) for case in suite] == [
-            ("no regression", False),
-            ("point 0", True),
-            ("point 1", True),
-        ]
-        assert suite.failures == 0 and suite.skipped == 2
+        assert [case.name for case in suite] == ["no regression", "point 0 (has 1)", "point 1 (has 1)"]
+        assert suite.failures == 0 and suite.skipped == 3
 
 
 def parsed(text: str) -> dict[str, dict[tuple[str, ...], float]]:

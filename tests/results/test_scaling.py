@@ -156,8 +156,8 @@ def test_repeats_that_failed_are_told():
     assert found.efficiency == pytest.approx(0.945)
 
 
-@pytest.mark.parametrize("caveat", ["oversubscribed", "batch_resized"])
-def test_what_must_stay_out_stays_out_and_is_told(caveat: str):
+def test_what_must_stay_out_stays_out_and_is_told():
+    caveat = "oversubscribed"
     records = [
         *made_trials({1: [100.0], 2: [190.0]}),
         made_trial(4, 200.0, caveats=[caveat], caveat_details=[f"{caveat}: the arithmetic"]),

@@ -69,7 +69,7 @@ def test_intervals_and_ranges_are_told_apart():
     assert any(line.startswith("[ ] 95 % interval") for line in notes(sure))
     unsure = one({1: list(SIX[:5]), 2: [2 * rate for rate in SIX]})
     assert efficiency_cell(point_rows(unsure, "")[1]) == "1.00 (0.96 1.05)"
-    assert any(line.startswith("( ) range over repeats, no interval: fewer than 6") for line in notes(unsure))
+    assert any(line.startswith("( ) range over repeats, no interval: it takes 6") for line in notes(unsure))
     single = one({1: [100.0], 2: [190.0]})
     assert efficiency_cell(point_rows(single, "")[1]) == "0.95"
     assert any(line.startswith("one repeat") for line in notes(single))

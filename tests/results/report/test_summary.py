@@ -31,7 +31,7 @@ def test_remedies_are_the_commonest_details():
 def test_each_caveat_is_told_once():
     trials = [trial(caveat_details=[f"foreign_load: {cores} of 2 cores"]) for cores in (1.5, 1.6, 1.6)]
     assert remedies([*trials, trial(caveat_details=["c: d"])]) == [
-        "foreign_load: 1.6 of 2 cores (such in 3 trials)",
+        "foreign_load: 1.6 of 2 cores (the commonest of 3 such remarks)",
         "c: d",
     ]
 
