@@ -19,6 +19,7 @@ from bench import (
     jpegs,
     loaders,
     models,
+    nights,
     photographs,
     probe,
     profile,
@@ -82,6 +83,7 @@ def main(arguments: list[str]) -> None:
         "probe": print_probe,
         "staging": print_staging,
         "gate": print_gate,
+        "nights": print_nights,
         "store": print_store,
     }
     asked = [name for name in arguments if not name.startswith("-")]
@@ -307,18 +309,28 @@ def print_gate(_folder: Path) -> None:
     found = gate.measure()
     print(gate.table(found))
     print("    plain noise, by the nights of the baseline where nothing else is known:")
-    for nights in gate.BASELINES:
-        told = zip(gate.PROMISED, gate.after(nights), strict=True)
-        print(f"    {nights}: " + ", ".join(f"{s:g} sigma within {n} nights {share:.1%}" for (s, n), share in told))
+    for num_nights in gate.BASELINES:
+        told = zip(gate.PROMISED, gate.after(num_nights), strict=True)
+        print(f"    {num_nights}: " + ", ".join(f"{s:g} sigma within {n} nights {share:.1%}" for (s, n), share in told))
     alarms = [cell.ours.false_alarms for cell in found.values()]
     print(goal(max(alarms) < MAX_FALSE_ALARMS, f"false alarms on less than {MAX_FALSE_ALARMS:.0%} of nights"))
-    for number, (sigmas, nights) in enumerate(gate.PROMISED):
+    for number, (sigmas, within) in enumerate(gate.PROMISED):
         most = {which: cell.best.found[number] for which, cell in found.items()}
         least = {which: MIN_FOUND if share >= MIN_FOUND else MIN_FOUND * share for which, share in most.items()}
         missed = [which for which, cell in found.items() if cell.ours.found[number] < least[which]]
         told = ", ".join(f"{kind} {level:.0%}" for kind, level in missed)
-        text = f"{sigmas:g} sigma found within {nights} nights in {MIN_FOUND:.0%}; where no rule can, of what one can"
+        text = f"{sigmas:g} sigma found within {within} nights in {MIN_FOUND:.0%}; where no rule can, of what one can"
         print(goal(not missed, text + (f" (not: {told})" if missed else "")))
+
+
+def print_nights(folder: Path) -> None:
+    """(n2)"""
+    print("(n2) the nightly gate on real sessions of this machine, the last ones on one core")
+    found = nights.measure(folder)
+    print(f"    {found.num_points} points; {found.alarmed} alarms on {found.judged} quiet nights that could be judged")
+    print(goal(found.alarmed <= MAX_FALSE_ALARMS * found.judged, f"on less than {MAX_FALSE_ALARMS:.0%} of nights"))
+    print(goal(found.found_after is not None, f"the slow-down found within {nights.SLOWED} nights"))
+    print("\n".join(f"    {line}" for line in found.text))
 
 
 if __name__ == "__main__":
