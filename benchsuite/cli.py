@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from benchsuite import cli_gate, cli_scaling
+from benchsuite import cli_gate, cli_layers, cli_scaling, cli_submit
 from benchsuite.cli_data import data_app
 from benchsuite.cli_probe import probe_app
 from benchsuite.cli_results import results_app
@@ -34,6 +34,7 @@ app = typer.Typer(
 app.add_typer(data_app, name="data")
 app.add_typer(probe_app, name="probe")
 app.add_typer(results_app, name="results")
+app.command("submit")(cli_submit.submit)
 app.command("scaling")(cli_scaling.scaling)
 app.command("compare")(cli_gate.compare)
 app.add_typer(cli_gate.baseline_app, name="baseline")
@@ -65,11 +66,31 @@ def sweep(
     launcher: Annotated[str, typer.Option("--launcher", help="auto or local.")] = "auto",
     retry: Retry = "",
     profile: Profile = None,
+    until: Annotated[
+        str | None,
+        typer.Option("--until", metavar="TIME", help="Start nothing that would not end by then: 06:30, +2h."),
+    ] = None,
+    lease: Annotated[
+        float, typer.Option("--lease", min=1, help="Seconds without a sign after which another sweep's trial is free.")
+    ] = 120.0,
+    show_config: Annotated[
+        bool, typer.Option("--show-config", help="Print every value and the layer it comes from; run none.")
+    ] = False,
+    format: Annotated[
+        PlainFormat | None, typer.Option("--format", help="Of --show-config: table (default) or json.")
+    ] = None,
 ) -> None:
     """Run the grid of a sweep file; what its session has already is not run again."""
+    if show_config:
+        from benchsuite import showconfig
+
+        return showconfig.show(file, overrides or [], format or PlainFormat.table)
+    if format is not None:
+        raise typer.BadParameter("--format goes with --show-config")
     from benchsuite import runner
 
-    raise typer.Exit(runner.sweep(file, session, store, dry_run, overrides or [], launcher, retry, profile))
+    measured = runner.sweep(file, session, store, dry_run, overrides or [], launcher, retry, profile, until, lease)
+    raise typer.Exit(measured)
 
 
 @app.command()
@@ -183,9 +204,11 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
 ) -> None:
     """What holds a training job back: storage, the input pipeline, compute or the interconnect?"""
+    cli_layers.use_default_store(context)
 
 
 # typer carries click inside and exports of its exceptions only the leaves.

@@ -1,27 +1,39 @@
 """Sweep file -> points to run, and points skipped with the reason why."""
 
 import itertools
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 import storage
 import workloads
 from benchsuite.blocks import reader_samples
 from benchsuite.errors import UserError, dotted_keys, nearest_key, refuse
+from benchsuite.layers import layered
 from benchsuite.machine import Machine
 from benchsuite.profiles import problem as emulated_problem
 from benchsuite.profiles import with_step
 from benchsuite.spec import SweepSpec, TrialSpec, check_staging, parse_sweep, parse_trial, point_id, resolved_data
+from benchsuite.yamlfile import Values, flat, override, parse_yaml, read_yaml, set_key
 from storage.format import Format, Manifest, is_dataset, read_manifest
 from workloads.layout import LayoutError
 from workloads.legality import problem
 from workloads.workload import Workload
 
-Values = dict[str, Any]
+__all__ = [
+    "Plan",
+    "Point",
+    "Skipped",
+    "expand",
+    "load_sweep",
+    "override",
+    "parse_yaml",
+    "read_yaml",
+    "resolve",
+    "why_illegal",
+    "workload_of",
+]
 
 
 @dataclass(frozen=True)
@@ -75,105 +87,10 @@ def _word(key: str, value: Any) -> str:
     return f"{value} {unit}" if value == 1 else f"{value} {unit}s"
 
 
-class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, which would let the second of two equal keys win in silence."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        doubled = [key for key in keys if keys.count(key) > 1]
-        if doubled:
-            line = node.start_mark.line + 1
-            raise yaml.YAMLError(f"key {doubled[0]!r} stands twice in the mapping that starts at line {line}")
-        return super().construct_mapping(node, deep)
-
-
-def read_yaml(path: Path) -> Values:
-    """A file's YAML mapping.
-
-    Raises:
-        UserError: missing, unreadable, or not a mapping.
-    """
-    try:
-        return parse_yaml(path.read_text(), str(path))
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not YAML: {error}") from error
-
-
-def parse_yaml(text: str, name: str) -> Values:
-    """A YAML mapping.
-
-    Raises:
-        UserError: not YAML, or not a mapping; naming `name`.
-    """
-    try:
-        value = yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError as error:
-        reason = " ".join(str(error).split()).replace(' in "<unicode string>",', "")
-        raise UserError(f"{name}: not YAML: {reason}") from error
-    if value is None:
-        raise UserError(f"{name}: is empty")
-    if not isinstance(value, dict):
-        raise UserError(f"{name}: holds {type(value).__name__}, not keys and values")
-    return value
-
-
-def override(value: Values, overrides: list[str]) -> Values:
-    """Apply `key=value` overrides to a sweep: a list becomes an axis of the grid, anything else a base value.
-
-    Raises:
-        UserError: no `=` in it, or the value is not YAML.
-    """
-    sweep = {**value, **{key: _mapping(value, key) for key in ("base", "grid", "zip")}}
-    for text in overrides:
-        key, equals, raw = text.partition("=")
-        if not equals:
-            raise UserError(f"-o {text!r}: give key=value, such as -o measure.steps=10")
-        try:
-            parsed = yaml.safe_load(raw)
-        except yaml.YAMLError:
-            raise UserError(f"-o {text!r}: {raw!r} is not a YAML value") from None
-        sweep["grid"].pop(key, None)
-        together = sweep["zip"].pop(key, None)
-        if not isinstance(parsed, list):
-            _set(sweep["base"], key, parsed)
-        elif together is not None:
-            sweep["zip"][key] = parsed
-        else:
-            sweep["grid"][key] = parsed
-    return sweep
-
-
-def _mapping(value: Values, key: str) -> Values:
-    inner = value.get(key) or {}
-    if not isinstance(inner, Mapping):
-        raise UserError(f"{key!r} holds {inner!r}, not keys and values")
-    return dict(inner)
-
-
-def _set(target: Values, key: str, value: Any) -> None:
-    """Set a dotted key in nested mappings."""
-    head, _, rest = key.partition(".")
-    if not rest:
-        target[head] = value
-        return
-    inner = target.get(head)
-    target[head] = dict(inner) if isinstance(inner, Mapping) else {}
-    _set(target[head], rest, value)
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> Values:
-    flat: Values = {}
-    for key, item in value.items():
-        flat |= _flat(item, f"{prefix}{key}.") if isinstance(item, Mapping) else {f"{prefix}{key}": item}
-    return flat
-
-
 def _check_keys(sweep: SweepSpec) -> None:
     """Axes and filters must name fields of a trial, and zipped lists must be equally long."""
     known = dotted_keys(TrialSpec)
-    filters = [_flat(entry) for entry in (*sweep.exclude, *sweep.include)]
+    filters = [flat(entry) for entry in (*sweep.exclude, *sweep.include)]
     for key in itertools.chain(sweep.grid, sweep.zip, *filters):
         if key not in known:
             raise UserError(f"unknown key {key!r}; allowed: {', '.join(known)}{nearest_key(key, known)}")
@@ -204,12 +121,12 @@ def _combinations(sweep: SweepSpec) -> Iterator[Values]:
 
 
 def load_sweep(path: Path, overrides: list[str]) -> SweepSpec:
-    """Read a sweep file and apply overrides.
+    """Read a sweep file; site, user, environment and overrides count as `layers` says.
 
     Raises:
         UserError: one line about the first problem.
     """
-    value = override(read_yaml(path), overrides)
+    value = layered(read_yaml(path), str(path), overrides).sweep
     sweep = parse_sweep({"name": path.stem, **value})
     _check_keys(sweep)
     return sweep
@@ -224,8 +141,8 @@ def expand(sweep: SweepSpec, machine: Machine, store: Path | None = None) -> Pla
     asked = []
     for varied in _combinations(sweep):
         nested: Values = {}
-        for key, value in {**_flat(sweep.base), **varied}.items():
-            _set(nested, key, value)
+        for key, value in {**flat(sweep.base), **varied}.items():
+            set_key(nested, key, value)
         asked.append((varied, with_step(parse_trial(nested), store)))
     check_staging([spec for _, spec in asked])
     largest = max((spec.ranks for _, spec in asked), default=1)
@@ -245,9 +162,9 @@ def expand(sweep: SweepSpec, machine: Machine, store: Path | None = None) -> Pla
 
 
 def _excluded(spec: TrialSpec, sweep: SweepSpec) -> str | None:
-    flat = _flat(spec.model_dump())
-    for entry in map(_flat, sweep.exclude):
-        if all(flat.get(key) == value for key, value in entry.items()):
+    values = flat(spec.model_dump())
+    for entry in map(flat, sweep.exclude):
+        if all(values.get(key) == value for key, value in entry.items()):
             return "excluded by the file"
     return None
 

@@ -4,6 +4,7 @@ from enum import StrEnum
 
 OK, CRASH, USAGE, SOME_FAILED, NOTHING_RAN, REQUEUE, INTERRUPTED = 0, 1, 2, 3, 4, 75, 130
 REGRESSION = 10
+STORE_VARIABLE = "BENCHSUITE_STORE"
 
 
 class TableFormat(StrEnum):
@@ -59,6 +60,21 @@ class ProfileName(StrEnum):
     io = "io"
     strace = "strace"
     torch = "torch"
+
+
+class Scheduler(StrEnum):
+    """Who runs batch jobs."""
+
+    slurm = "slurm"
+    pbs = "pbs"
+
+
+class JobMode(StrEnum):
+    """How a sweep becomes batch jobs."""
+
+    sweep = "sweep"
+    array = "array"
+    per_world_size = "per-world-size"
 
 
 class SchemaName(StrEnum):

@@ -15,13 +15,14 @@ from typing import Any
 import psutil
 import typer
 
-from benchsuite import datasets, grid
+from benchsuite import datasets, grid, showconfig
 from benchsuite import sweep as sweeping
 from benchsuite.advice import small_datasets
 from benchsuite.claims import LEASE_S, Claims
 from benchsuite.deadline import NO_DEADLINE, Deadline, deadline_of
 from benchsuite.errors import UserError, refuse
 from benchsuite.launch import Launcher, load_launcher
+from benchsuite.layers import layered
 from benchsuite.machine import this_machine
 from benchsuite.options import (
     INTERRUPTED,
@@ -61,9 +62,8 @@ def sweep(
     check_session(session)
     statuses = _retry_statuses(retry)
     chosen = load_launcher(launcher)
-    bundled = Path(str(files("benchsuite"))) / "sweeps" / file.name
-    known = bundled if not file.exists() and file.parent == Path() and bundled.is_file() else file
-    plan = grid.expand(grid.load_sweep(known, [*overrides, *_profiled(profile)]), this_machine(), store_path)
+    asked = grid.load_sweep(showconfig.bundled(file), [*overrides, *_profiled(profile)])
+    plan = grid.expand(asked, this_machine(), store_path)
     store = ResultsStore(store_path)
     if dry_run:
         return _print_plan(plan, store, session)
@@ -299,7 +299,7 @@ def _trial_values(spec: Path, overrides: list[str]) -> dict[str, Any]:
     given = grid.read_yaml(spec)
     if "base" in given:
         raise UserError(f"{spec}: a sweep file; use `benchsuite sweep`, or give what stands under `base`")
-    value = grid.override({"base": given}, overrides)
+    value = layered({"base": given}, str(spec), overrides).sweep
     if value["grid"]:
         raise UserError(f"-o {next(iter(value['grid']))}: a trial has one value, not a list")
     base: dict[str, Any] = value["base"]

@@ -1,6 +1,6 @@
 """Fixtures that several packages' tests share: one small dataset, in every format."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def one_thread() -> None:
     """Forked children hang in threaded tensor operations once their parent has run one."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_site_or_user_file() -> Iterator[None]:
+    """What this machine's site or user prefers changes no test."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("BENCHSUITE_SITE", "BENCHSUITE_USER_CONFIG"):
+            patch.setenv(name, "")
+        yield
 
 
 @pytest.fixture(scope="session")

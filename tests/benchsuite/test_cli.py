@@ -41,6 +41,7 @@ VERBS = [
     "probe",
     "probe storage",
     "probe checkpoint",
+    "submit",
     "scaling",
     "compare",
     "baseline",

@@ -1,0 +1,198 @@
+"""`benchsuite submit`: check a sweep's plan, write its job scripts and hand them to the scheduler."""
+
+import math
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from benchsuite import grid
+from benchsuite.errors import UserError
+from benchsuite.jobscript import Job, job_name, write
+from benchsuite.launch import load_launcher
+from benchsuite.layers import environment_fields
+from benchsuite.machine import Machine, this_machine
+from benchsuite.options import NOTHING_RAN, OK, Scheduler
+from benchsuite.showconfig import bundled
+from benchsuite.site import JobSpec, job_defaults, parse_job
+from benchsuite.spec import check_session
+from benchsuite.sweep import nothing_runs
+
+COMMANDS = {Scheduler.slurm: ("sbatch", "--parsable"), Scheduler.pbs: ("qsub",)}
+PACKAGES = {Scheduler.slurm: "slurm-client", Scheduler.pbs: "openpbs-client"}
+CONFIG_VARIABLES = ("BENCHSUITE_SITE", "BENCHSUITE_USER_CONFIG")
+MANY_DEVICES = 1 << 20
+"""What a plan is checked against where the devices of the nodes are not known here."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asks for, besides what a job asks its scheduler for."""
+
+    file: Path
+    session: str
+    store: Path
+    overrides: list[str]
+    dry_run: bool
+    out: Path | None
+
+
+def submit(scheduler: Scheduler, request: Request, given: dict[str, Any], options: list[str]) -> int:
+    """Write the scripts of a sweep's jobs and, but for a dry run, submit them; the exit code.
+
+    `given` are the fields of a JobSpec that the command line names, above those of the site's and user's file.
+
+    Raises:
+        UserError: one line about the first problem; nothing was submitted then.
+    """
+    check_session(request.session)
+    spec = job_spec(given, options)
+    load_launcher(spec.launcher)
+    if not request.dry_run:
+        _check_installed(scheduler)
+    plan = planned(request, spec)
+    if not plan.points:
+        typer.echo(f"error: {nothing_runs(plan)}", err=True)
+        return NOTHING_RAN
+    made = jobs(request, spec, plan)
+    scripts = [(job, write(scheduler, job, spec)) for job in made]
+    for job, text in scripts:
+        _write(job, text)
+        command = _command(scheduler, job)
+        typer.echo(f"written: {job.script}" if request.dry_run else _submitted(command, job))
+    return OK
+
+
+def job_spec(given: dict[str, Any], options: list[str]) -> JobSpec:
+    """A job's settings: the command line's above the user's above the site's.
+
+    Raises:
+        UserError: one is not allowed, or has no meaning beside another.
+    """
+    merged = job_defaults()
+    added = dict(_option(text) for text in options)
+    spec = parse_job(merged | given | {"options": merged.get("options", {}) | added})
+    if "array_tasks" in given and spec.mode != "array":
+        raise UserError(f"--array-tasks {spec.array_tasks} with --mode {spec.mode}; allowed with --mode array")
+    if "nodes" in given and spec.mode == "per-world-size":
+        raise UserError(f"--nodes {spec.nodes} with --mode per-world-size: follows from world_size; --ranks-per-node")
+    return spec
+
+
+def _option(text: str) -> tuple[str, str | None]:
+    key, equals, value = text.partition("=")
+    return key, value if equals else None
+
+
+def planned(request: Request, spec: JobSpec, extra: list[str] | None = None) -> grid.Plan:
+    """The plan of a sweep on the nodes of a job, whose devices this host may lack."""
+    sweep = grid.load_sweep(bundled(request.file), [*request.overrides, *(extra or [])])
+    here = this_machine()
+    many = Machine(here.cores, MANY_DEVICES)
+    if here.cuda_devices or "gpu" in (spec.gres or ""):
+        return grid.expand(sweep, many, request.store)
+    plan = grid.expand(sweep, here, request.store)
+    roomy = plan if plan.points else grid.expand(sweep, many, request.store)
+    return roomy if roomy.points else plan
+
+
+def jobs(request: Request, spec: JobSpec, plan: grid.Plan) -> list[Job]:
+    """The jobs of a plan.
+
+    Raises:
+        UserError: mode per-world-size, and the sweep is no product of world sizes and the rest.
+    """
+    if spec.mode == "per-world-size":
+        return [_of_size(request, spec, plan, size) for size in sorted({point.spec.ranks for point in plan.points})]
+    largest = max(point.spec.ranks for point in plan.points)
+    tasks = spec.array_tasks if spec.mode == "array" else 1
+    return [_job(request, spec, job_name(plan.sweep.name, request.session), largest, [], tasks)]
+
+
+def _of_size(request: Request, spec: JobSpec, plan: grid.Plan, size: int) -> Job:
+    """The job of all points with one world size.
+
+    Threads are given, since their default depends on the largest world size, of which this job knows nothing.
+    """
+    points = [point for point in plan.points if point.spec.ranks == size]
+    extra = [f"world_size={size}"]
+    if "threads_per_rank" not in {*plan.sweep.base, *plan.sweep.grid, *plan.sweep.zip}:
+        extra.append(f"threads_per_rank={spec.cpus_per_rank or points[0].spec.threads_per_rank}")
+    selected = {_but_threads(point) for point in planned(request, spec, extra).points}
+    if selected != {_but_threads(point) for point in points}:
+        raise UserError(
+            f"{plan.sweep.name}: --mode per-world-size: -o world_size={size} selects {len(selected)} points, the plan "
+            f"has {len(points)} of {size} ranks; keep world_size out of zip and include, or use --mode sweep"
+        )
+    name = job_name(plan.sweep.name, request.session, f"{size}ranks")
+    return _job(request, spec.model_copy(update={"nodes": None}), name, size, extra)
+
+
+def _but_threads(point: grid.Point) -> str:
+    return point.spec.model_copy(update={"threads_per_rank": None}).model_dump_json()
+
+
+def _job(request: Request, spec: JobSpec, name: str, num_ranks: int, extra: list[str], num_tasks: int = 1) -> Job:
+    store = Path(request.store).expanduser().absolute()
+    file = bundled(request.file)
+    named = request.file if spec.container and file != request.file else file.expanduser().absolute()
+    words = ["benchsuite", "sweep", str(named), "--session", request.session, "--launcher", spec.launcher]
+    for text in [*request.overrides, *extra]:
+        words += ["-o", text]
+    command = Path(sys.executable).parent / "benchsuite"
+    return Job(
+        name=name,
+        nodes=spec.nodes or math.ceil(num_ranks / spec.ranks_per_node),
+        ranks_per_node=min(spec.ranks_per_node, num_ranks),
+        words=words,
+        store=store,
+        folder=Path.cwd(),
+        out=(request.out or store / "jobs").expanduser().absolute(),
+        num_tasks=num_tasks,
+        environment={name: os.environ[name] for name in _variables()},
+        search=command.parent if command.is_file() else None,
+    )
+
+
+def _variables() -> list[str]:
+    """Variables that decide what the sweep is; PBS hands none of them to a job."""
+    return [*(name for name in CONFIG_VARIABLES if name in os.environ), *environment_fields()]
+
+
+def _write(job: Job, text: str) -> None:
+    try:
+        job.out.mkdir(parents=True, exist_ok=True)
+        job.script.write_text(text)
+        job.script.chmod(0o755)
+    except OSError as error:
+        raise UserError(f"--out {job.out}: cannot be written: {error.strerror}") from error
+
+
+def _command(scheduler: Scheduler, job: Job) -> list[str]:
+    """What submits a job's script; PBS learns of an array here, so that a requeued task is one job."""
+    array = ["-J", f"1-{job.num_tasks}"] if scheduler is Scheduler.pbs and job.num_tasks > 1 else []
+    return [*COMMANDS[scheduler], *array, str(job.script)]
+
+
+def _check_installed(scheduler: Scheduler) -> None:
+    program = COMMANDS[scheduler][0]
+    if shutil.which(program) is None:
+        raise UserError(
+            f"{program} is not on PATH: submit from a login node of the cluster, or install it (Debian: "
+            f"{PACKAGES[scheduler]}); --dry-run only writes the script"
+        )
+
+
+def _submitted(command: list[str], job: Job) -> str:
+    """Submit a script; a line with the job's id."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
+        raise UserError(f"{command[0]} {job.script}: {reason}")
+    number = done.stdout.strip().partition(";")[0]
+    return f"submitted: {number} · {job.script}"

@@ -1,0 +1,44 @@
+#!/bin/bash
+#SBATCH --job-name=bs-mine
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=4
+#SBATCH --cpus-per-task=8
+#SBATCH --time=1-02:00:00
+#SBATCH --account=proj42
+#SBATCH --partition=boost
+#SBATCH --qos=high
+#SBATCH --constraint='a100&nvme'
+#SBATCH --gres=gpu:4
+#SBATCH --array=1-3
+#SBATCH --output=/o/bs-mine-%A_%a.out
+#SBATCH --reservation=x
+#SBATCH --comment='it'"'"'s a test'
+#SBATCH --exclusive
+#SBATCH --signal=B:USR1@120
+#SBATCH --requeue
+#SBATCH --open-mode=append
+set -euo pipefail
+
+set +u # modules and activation scripts read variables that are not set
+module load cuda/12.4
+module load nccl
+source /apps/venv/bin/activate
+set -u
+export BENCHSUITE_STORE=/scratch/store
+cd /w
+
+sweep="" signalled="" cancelled=""
+trap 'signalled=yes; kill -s USR1 "$sweep" 2>/dev/null || true' USR1
+trap 'signalled=yes cancelled=yes; kill -s TERM "$sweep" 2>/dev/null || true' TERM
+apptainer exec --nv '/images/bench suite.sif' benchsuite sweep /w/mine.yaml &
+sweep=$!
+while :; do
+  signalled="" code=0
+  wait "$sweep" || code=$?
+  if [ -z "$signalled" ]; then break; fi # else a signal has ended the wait, not the sweep
+done
+# 75: stopped early, trials are left; the next run goes on in the same session (not when cancelled)
+if [ "$code" -eq 75 ] && [ -z "$cancelled" ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 3 ]; then
+  scontrol requeue "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
+fi
+exit "$code"
