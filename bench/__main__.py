@@ -21,6 +21,7 @@ from bench import (
     models,
     nights,
     photographs,
+    plan,
     probe,
     profile,
     staging,
@@ -53,6 +54,7 @@ MAX_COMPACT_S = 120.0
 MAX_COMPACT_BYTES = 2e9
 MAX_QUERY_S = 1.0
 MAX_FRAME_S = 2.0
+MAX_PLAN_S, MAX_PLAN_BYTES = 10.0, 1e9
 
 
 def goal(met: bool, text: str) -> str:
@@ -84,6 +86,7 @@ def main(arguments: list[str]) -> None:
         "staging": print_staging,
         "gate": print_gate,
         "nights": print_nights,
+        "plan": print_plan,
         "store": print_store,
     }
     asked = [name for name in arguments if not name.startswith("-")]
@@ -321,6 +324,16 @@ def print_gate(_folder: Path) -> None:
         told = ", ".join(f"{kind} {level:.0%}" for kind, level in missed)
         text = f"{sigmas:g} sigma found within {within} nights in {MIN_FOUND:.0%}; where no rule can, of what one can"
         print(goal(not missed, text + (f" (not: {told})" if missed else "")))
+
+
+def print_plan(folder: Path) -> None:
+    """(p)"""
+    print(f"(p) a plan of {plan.POINTS:,} trials")
+    found = plan.measure(folder)
+    print(f"    expanded and checked in {found.expand_s:.1f} s; {found.left:,} found left in {found.resume_s:.1f} s")
+    print(f"    {found.memory_bytes / 1e9:.2f} GB of memory")
+    print(goal(found.expand_s + found.resume_s <= MAX_PLAN_S, f"<= {MAX_PLAN_S:.0f} s in all"))
+    print(goal(found.memory_bytes <= MAX_PLAN_BYTES, f"<= {MAX_PLAN_BYTES / 1e9:.0f} GB"))
 
 
 def print_nights(folder: Path) -> None:

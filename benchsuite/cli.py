@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from benchsuite import cli_gate, cli_layers, cli_scaling, cli_submit
+from benchsuite import cli_gate, cli_layers, cli_scaling, cli_status, cli_submit
 from benchsuite.cli_data import data_app
 from benchsuite.cli_probe import probe_app
 from benchsuite.cli_results import results_app
@@ -35,6 +35,7 @@ app.add_typer(data_app, name="data")
 app.add_typer(probe_app, name="probe")
 app.add_typer(results_app, name="results")
 app.command("submit")(cli_submit.submit)
+app.command("status")(cli_status.status)
 app.command("scaling")(cli_scaling.scaling)
 app.command("compare")(cli_gate.compare)
 app.add_typer(cli_gate.baseline_app, name="baseline")

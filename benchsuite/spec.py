@@ -172,14 +172,16 @@ def check_names(spec: TrialSpec) -> None:
     Raises:
         UserError: with what was given, what is allowed and the nearest match.
     """
-    workload_names = workloads.names(workloads.WORKLOADS, "benchsuite.workloads")
-    if spec.workload not in workload_names and ":" not in spec.workload:
-        raise refuse("workload", spec.workload, workload_names, workloads.WORKLOADS_NOT_YET)
+    if spec.workload not in workloads.WORKLOADS and ":" not in spec.workload:
+        known = workloads.names(workloads.WORKLOADS, "benchsuite.workloads")  # looks through all installed packages
+        if spec.workload not in known:
+            raise refuse("workload", spec.workload, known, workloads.WORKLOADS_NOT_YET)
     if isinstance(spec.parallelism, str) and spec.parallelism not in (*workloads.MODES, *COMPOSED):
         raise refuse("parallelism", spec.parallelism, workloads.MODES, workloads.MODES_NOT_YET)
-    formats = storage.names(storage.FORMATS, "benchsuite.formats")
-    if spec.data.format not in formats:
-        raise refuse("data.format", spec.data.format, formats, storage.FORMATS_NOT_YET)
+    if spec.data.format not in storage.FORMATS:
+        formats = storage.names(storage.FORMATS, "benchsuite.formats")
+        if spec.data.format not in formats:
+            raise refuse("data.format", spec.data.format, formats, storage.FORMATS_NOT_YET)
     if spec.data.loader not in storage.LOADERS:
         raise refuse("data.loader", spec.data.loader, storage.LOADERS, storage.LOADERS_NOT_YET)
     if profiles.is_emulated(spec.device):

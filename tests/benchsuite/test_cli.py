@@ -20,6 +20,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 VERBS = [
     "sweep",
+    "status",
     "demo",
     "trial",
     "list",

@@ -50,6 +50,8 @@ def test_eight_sweeps_share_a_hundred_trials(bench: Bench) -> None:
         assert "Traceback" not in err
     records = bench.records()
     measured = Counter(record["trial_id"] for record in records)
+    _, out, _ = bench.run("status", file, "--store", bench.store)
+    assert out == f"session default · {POINTS * REPEATS} done · 0 failed · 0 running · 0 waiting\n"
     assert len(measured) == POINTS * REPEATS and set(measured.values()) == {1}
     assert {record["status"] for record in records} == {"ok"}
     writers = {path.name for path in (bench.store / "segments").glob("*.jsonl") if "samples" not in path.name}
@@ -96,6 +98,9 @@ def test_what_another_sweep_is_at_is_left_to_it(bench: Bench, wait_until: Wait) 
     file = bench.write(sweep_of(1, 1))
     busy = start(bench, file, 8, "--lease", LEASE_S)
     wait_until(lambda: bool(claims(bench)))
+    code, out, _ = bench.run("status", file, "--store", bench.store)
+    assert code == 0 and out.startswith("session default · 0 done · 0 failed · 1 running · 0 waiting\nrunning  ")
+    assert f"process {busy.pid}, since " in out
     other = start(bench, file, 0.05, "--lease", LEASE_S)
     _, err = other.communicate(timeout=DEADLINE_S)
     assert other.returncode == 0, err

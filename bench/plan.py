@@ -1,0 +1,88 @@
+"""(p) A plan of 100,000 trials: expanding and checking it, and finding what a session still lacks of it."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+POINTS, DONE = 100_000, 90_000
+CHILD = "import sys; from bench.plan import child; child(sys.argv[1])"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Seconds without imports, and the most memory of the process."""
+
+    expand_s: float
+    resume_s: float
+    points: int
+    left: int
+    memory_bytes: int
+
+
+def measure(folder: Path) -> Planned:
+    """In a process of its own."""
+    done = subprocess.run([sys.executable, "-c", CHILD, str(folder)], check=True, capture_output=True, text=True)
+    return Planned(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def child(folder: str) -> None:
+    """Expand, fill a store with records of nine tenths in another process, resume, and print what it took."""
+    import resource
+    import time
+
+    from benchsuite import grid, sweep
+    from benchsuite.machine import this_machine
+    from benchsuite.spec import parse_sweep
+    from results.store import ResultsStore
+
+    asked = parse_sweep(big_sweep())
+    start = time.perf_counter()
+    plan = grid.expand(asked, this_machine())
+    expand_s = time.perf_counter() - start
+    fill = "import sys; from bench.plan import fill; fill(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", fill, folder], check=True, stdout=subprocess.DEVNULL)
+    start = time.perf_counter()
+    state = sweep.status(plan, ResultsStore(Path(folder) / "store"), "default")
+    found = Planned(
+        expand_s=expand_s,
+        resume_s=time.perf_counter() - start,
+        points=len(plan.points),
+        left=len(state.todo),
+        memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    )
+    print(json.dumps(vars(found)))
+
+
+def big_sweep() -> dict[str, object]:
+    """100 batches x 2 optimizers x 500 seeds."""
+    base = {
+        "workload": "resnet50",
+        "variant": "tiny",
+        "data": {"source": "synthetic"},
+        "device": "cpu",
+        "measure": {"repeats": 1},
+    }
+    values = {
+        "batch_size": [*range(1, 101)],
+        "optimizer": ["sgd", "momentum"],
+        "measure.seed": [*range(POINTS // 200)],
+    }
+    return {"name": "big", "base": base, "grid": values}
+
+
+def fill(folder: str) -> None:
+    """A segment with a record of each trial that is done."""
+    from benchsuite import grid
+    from benchsuite.machine import this_machine
+    from benchsuite.outcome import new_attempt
+    from benchsuite.spec import parse_sweep
+
+    plan = grid.expand(parse_sweep(big_sweep()), this_machine())
+    attempt = new_attempt(plan.points[0], "default", 0, "big", None)
+    segments = Path(folder) / "store" / "segments"
+    segments.mkdir(parents=True)
+    with (segments / "made.jsonl").open("w") as file:
+        for point in plan.points[:DONE]:
+            file.write(replace(attempt, point=point).record("ok").model_dump_json() + "\n")

@@ -1,0 +1,142 @@
+"""The verb `status`: of a session's trials, which are done, failed, running and by whom, and waiting."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import typer
+
+from benchsuite import grid, showconfig
+from benchsuite import sweep as sweeping
+from benchsuite.claims import CLAIMS, Claim, running
+from benchsuite.machine import this_machine
+from benchsuite.options import OK, PlainFormat
+from benchsuite.spec import check_session, trial_id
+from results.record import TrialRecord
+from results.store import ResultsStore
+
+FAILED = ("failed", "oom", "timeout")
+MAX_TOLD = 20
+
+
+@dataclass(frozen=True)
+class Running:
+    """A trial that a sweep is at."""
+
+    trial: str
+    label: str
+    holder: str
+    since: str
+    gone: bool
+    """Its sweep has ended without leaving it, as this machine can tell."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """A session as it stands."""
+
+    session: str
+    done: int
+    """Trials that ended well."""
+    failed: Mapping[str, str]
+    """Labels with reasons."""
+    running: Sequence[Running]
+    waiting: int | None
+    """None without a sweep file, which alone says what is still to come."""
+    rest_s: float | None
+    """Estimated seconds until all is done, with as many sweeps as there are now; None where nothing tells."""
+
+
+def status(file: Path | None, session: str, store_path: Path, overrides: list[str], format: PlainFormat) -> int:
+    """Print where a session stands; the exit code."""
+    check_session(session)
+    store = ResultsStore(store_path)
+    plan = (
+        grid.expand(grid.load_sweep(showconfig.bundled(file), overrides), this_machine(), store_path) if file else None
+    )
+    found = examine(plan, session, store)
+    if format is PlainFormat.json:
+        typer.echo(json.dumps(asdict(found), indent=1))
+    else:
+        typer.echo("\n".join(lines(found)))
+    return OK
+
+
+def examine(plan: grid.Plan | None, session: str, store: ResultsStore) -> Status:
+    """Where a session stands: all of it, or what a plan asks of it."""
+    stored = store.latest() if plan is None or store.exists() else []
+    asked = None if plan is None else _labels(plan, session)
+    trials = [
+        r for r in stored if r.session == session and r.kind == "trial" and (asked is None or r.trial_id in asked)
+    ]
+    held = {
+        name: claim
+        for name, claim in running(store.path / CLAIMS / session).items()
+        if asked is None or _trial(name) in asked
+    }
+    done = [record for record in trials if record.status == "ok"]
+    waiting = None
+    if plan is not None:
+        todo = sweeping.status(plan, store, session).todo
+        waiting = sum(trial_id(item.point.point_id, session, item.repeat) not in map(_trial, held) for item in todo)
+    return Status(
+        session=session,
+        done=len(done),
+        failed={record.label or record.trial_id: record.reason or "" for record in trials if record.status in FAILED},
+        running=[_running(name, claim, asked or {}) for name, claim in held.items()],
+        waiting=waiting,
+        rest_s=_rest_s(done, waiting, held),
+    )
+
+
+def _labels(plan: grid.Plan, session: str) -> dict[str, str]:
+    return {
+        trial_id(point.point_id, session, repeat): f"{point.label} · repeat {repeat + 1}"
+        for point in plan.points
+        for repeat in range(point.spec.measure.repeats)
+    }
+
+
+def _trial(name: str) -> str:
+    """The trial of a claim's name, which may end with how it is observed: point, session and repeat come first."""
+    head, _, last = name.rpartition(".")
+    return name if last.isdigit() else head
+
+
+def _running(name: str, claim: Claim, labels: Mapping[str, str]) -> Running:
+    trial = _trial(name)
+    return Running(trial, labels.get(trial, trial), str(claim.holder), claim.since, claim.holder.is_gone())
+
+
+def _rest_s(done: Sequence[TrialRecord], waiting: int | None, held: Mapping[str, Claim]) -> float | None:
+    taken = [record.wall_s for record in done if record.wall_s is not None]
+    if waiting is None or not taken:
+        return None
+    sweeps = len({(claim.holder.host, claim.holder.pid) for claim in held.values() if not claim.holder.is_gone()})
+    return median(taken) * (waiting + len(held) / 2) / max(1, sweeps)
+
+
+def lines(found: Status) -> list[str]:
+    """For people."""
+    parts = [f"session {found.session}", f"{found.done} done", f"{len(found.failed)} failed"]
+    parts.append(f"{len(found.running)} running")
+    if found.waiting is not None:
+        parts.append(f"{found.waiting} waiting")
+    if found.rest_s:
+        sweeps = len({one.holder for one in found.running if not one.gone})
+        parts.append(f"about {_duration(found.rest_s)} left with {max(1, sweeps)} sweep{'s' if sweeps > 1 else ''}")
+    told: list[Any] = [" · ".join(parts)]
+    for one in found.running[:MAX_TOLD]:
+        told.append(f"running  {one.label}: {one.holder}, since {one.since}{' (gone)' if one.gone else ''}")
+    told += [f"failed   {label}: {reason}" for label, reason in [*found.failed.items()][:MAX_TOLD]]
+    hidden = max(0, len(found.running) - MAX_TOLD) + max(0, len(found.failed) - MAX_TOLD)
+    return told + ([f"and {hidden} more; --format json has all"] if hidden else [])
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
