@@ -1,6 +1,7 @@
 """Ranks that run many cases one after another: `python -m tests.workloads.parallel.job WORLD_SIZE FOLDER full|normal`.
 
 One job for each number of ranks, since starting ranks takes longer than a case. Rank 0 writes a line for each case.
+With another job's rank-0.jsonl behind these words, only what that one did not end well is run.
 """
 
 import json
@@ -36,13 +37,13 @@ def run(asked: Asked, keep: list[object]) -> Compared | None:
     return compare(case, spread, train_alone(case, CPU), CPU)
 
 
-def rank_main(rank: int, world_size: int, folder: Path, which: str) -> None:
+def rank_main(rank: int, world_size: int, folder: Path, which: str, done: set[str]) -> None:
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "rendezvous"), world_size)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size)
     keep: list[object] = []
     with (folder / f"rank-{rank}.jsonl").open("w") as lines:
-        for asked in cases(world_size, which):
+        for asked in (asked for asked in cases(world_size, which) if asked.name not in done):
             start = time.perf_counter()
             found: dict[str, object] = {"name": asked.name}
             try:
@@ -62,6 +63,7 @@ def rank_main(rank: int, world_size: int, folder: Path, which: str) -> None:
             found = {"name": f"waits under {mode}"} | waiting(mode, keep)
             lines.write(json.dumps(found) + "\n")
         dist.barrier()
+    (folder / f"ended-{rank}").touch()
 
 
 def waiting(mode: object, keep: list[object]) -> dict[str, object]:
@@ -92,8 +94,15 @@ def without_exchange() -> dict[str, object]:
     return asdict(compared) | {"equal": compared.equal}
 
 
+def well_ended(findings: Path) -> set[str]:
+    """The cases that a job ended without an error."""
+    found = map(json.loads, findings.read_text().splitlines())
+    return {finding["name"] for finding in found if "error" not in finding}
+
+
 def main() -> None:
     world_size, folder, which = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+    done = well_ended(Path(sys.argv[4])) if len(sys.argv) > 4 else set()
     pids = []
     for rank in range(world_size):
         pid = os.fork()
@@ -101,7 +110,7 @@ def main() -> None:
             log = os.open(folder / f"rank-{rank}.log", os.O_WRONLY | os.O_CREAT, 0o644)
             os.dup2(log, 2)
             try:
-                rank_main(rank, world_size, folder, which)
+                rank_main(rank, world_size, folder, which, done)
             finally:
                 os._exit(0)
         pids.append(pid)
