@@ -136,6 +136,9 @@ def _techniques(world_size: int, which: str) -> Iterator[Asked]:
         compiled = compute.get("compile", False)
         if compiled and which != "full" and world_size > FEW_RANKS:
             continue  # compiling takes a minute
+        fewer_can = any(Asked(*model, mode, world_size // 2, compute).legal() for model in MODELS)
+        if which != "full" and world_size > FEW_RANKS and fewer_can:
+            continue
         legal = [
             asked
             for workload, variant in MODELS
