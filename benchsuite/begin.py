@@ -20,7 +20,7 @@ def settle(spec: TrialSpec, me: RankIdentity) -> torch.device:
     set_float32(spec.precision)
     if spec.device != "cuda":
         return torch.device("cpu")
-    device = torch.device("cuda", me.local_rank)
+    device = torch.device("cuda", me.local_rank if me.device_index is None else me.device_index)
     torch.cuda.set_device(device)
     torch.cuda.reset_peak_memory_stats(device)
     return device
@@ -31,7 +31,7 @@ def rendezvous_of(me: RankIdentity, timeout_s: float) -> Store:
     if me.world_size == 1:
         return HashStore()
     return TCPStore(
-        "127.0.0.1",
+        me.master_addr,
         me.master_port,
         me.world_size,
         is_master=me.rank == 0,

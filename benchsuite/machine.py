@@ -9,10 +9,11 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Machine:
-    """Cores this process may use, and CUDA devices that torch could use."""
+    """Cores this process may use, and CUDA devices that torch could use; and on how many nodes there are as many."""
 
     cores: int
     cuda_devices: int
+    nodes: int = 1
 
 
 def this_machine() -> Machine:

@@ -301,12 +301,14 @@ def caveats(
     cores: int,
     cache_visible: bool,
     foreign_cores: float | None = None,
+    ranks_on_node: int | None = None,
 ) -> list[tuple[str, str]]:
     """Why figures must not be trusted blindly: (name, the arithmetic)."""
     found: list[tuple[str, str]] = []
-    threads = spec.ranks * (spec.threads_per_rank or 1)
-    if spec.device == "cpu" and threads > cores:
-        found.append(("oversubscribed", f"{spec.ranks} ranks x {spec.threads_per_rank} threads > {cores} cores"))
+    ranks = ranks_on_node or spec.ranks
+    if spec.device == "cpu" and ranks * (spec.threads_per_rank or 1) > cores:
+        where = " of a node" if ranks < spec.ranks else ""
+        found.append(("oversubscribed", f"{ranks} ranks x {spec.threads_per_rank} threads > {cores} cores{where}"))
     if foreign_cores is not None and foreign_cores > MAX_FOREIGN_SHARE * cores:
         found.append(("foreign_load", f"other processes kept {foreign_cores:.1f} of {cores} cores busy"))
     if spec.data.source == "storage":

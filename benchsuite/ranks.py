@@ -4,7 +4,7 @@ import json
 import mmap
 import os
 import struct
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,34 @@ class RankIdentity:
     """A bound socket for rank 0's rendezvous store."""
     staging_dir: Path | None = None
     """Where staged copies go on this node; None: where the environment says."""
+    master_addr: str = "127.0.0.1"
+    """Of rank 0's node."""
+    address: str | None = None
+    """Of this rank's node, where ranks are on several."""
+    interface: str | None = None
+    """The network interface that has it."""
+    device_index: int | None = None
+    """Among the devices that this process may use; None: the local rank."""
+    clock_offset_s: float = 0.0
+    """How far this node's clock is ahead of the launcher's."""
+    watches_machine: bool = True
+    """False where ranks of another node are on the same machine and read its counters."""
+
+    @property
+    def reads_counters(self) -> bool:
+        """Whether it is for this rank to read what counts for a whole machine."""
+        return self.local_rank == 0 and self.watches_machine
+
+    def next(self, number: int) -> "RankIdentity":
+        """The rank that comes so many after this one on the same agent; the first of all has the meeting's socket."""
+        rank = self.rank + number
+        return replace(
+            self,
+            rank=rank,
+            local_rank=self.local_rank + number,
+            device_index=None if self.device_index is None else self.device_index + number,
+            listen_fd=self.listen_fd if rank == 0 else None,
+        )
 
     @property
     def result_path(self) -> Path:
@@ -109,6 +137,8 @@ class RankResult:
     host_memory_bytes: int | None = None
     first_batch_s: float | None = None
     startup_s: float | None = None
+    clock_offset_s: float = 0.0
+    """How far its node's clock was ahead of the launcher's: of the moments in blocks, until `on_one_clock`."""
     steps_s: float | None = None
     """Seconds in all steps, uncounted ones included."""
     decoded_sample_bytes: int | None = None
@@ -135,12 +165,23 @@ class RankResult:
     """Host seconds of the harness's own marks and heartbeat, by `benchsuite.overhead`."""
     account: dict[str, Any] | None = None
     """Bytes held and sent in one step that was counted and not timed (`workloads.parallel.account.Account`)."""
+    flops: dict[str, Any] | None = None
+    """Of rank 0: what a sample costs (`workloads.flops.Flops`); empty where the model cannot be counted."""
 
     def write(self, path: Path) -> None:
         """Write by rename, so that a reader sees the whole or nothing."""
         partial = path.with_suffix(".partial")
         partial.write_text(json.dumps(asdict(self)))
         partial.rename(path)
+
+
+def on_one_clock(result: RankResult) -> RankResult:
+    """The same with its moments by the launcher's clock, as those of other nodes."""
+    ahead_s = result.clock_offset_s
+    if not ahead_s:
+        return result
+    blocks = [replace(one, start_s=one.start_s - ahead_s, end_s=one.end_s - ahead_s) for one in result.blocks]
+    return replace(result, blocks=blocks)
 
 
 def read_result(path: Path) -> RankResult | None:

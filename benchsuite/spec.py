@@ -69,8 +69,10 @@ class TrialSpec(ComputeSpec):
         "none", description="none | ddp | zero1 | zero2 | fsdp | hsdp | tp | pp | ep, or degrees such as {dp: 2, tp: 2}"
     )
     world_size: int | None = Field(None, ge=1, description="ranks; default: the product of the degrees")
-    nodes: None = Field(None, description="with ranks_per_node instead of world_size (not yet)")
-    ranks_per_node: None = None
+    nodes: int | None = Field(None, ge=1, description="with ranks_per_node instead of world_size, or to spread it")
+    ranks_per_node: int | None = Field(
+        None, ge=1, description="default: one a device, or as many as a node's cores have threads for"
+    )
     batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
         None, description="samples per data-parallel rank and step; auto: the largest that fits a CUDA device"
     )
@@ -87,6 +89,18 @@ class TrialSpec(ComputeSpec):
         return self
 
     @model_validator(mode="after")
+    def _one_number_of_ranks(self) -> "TrialSpec":
+        if self.nodes is None:
+            return self
+        if self.ranks_per_node is None and self.ranks % self.nodes:
+            raise ValueError(f"nodes {self.nodes} does not divide {self.ranks} ranks; give ranks_per_node")
+        if self.ranks_per_node is not None and self.ranks != self.nodes * self.ranks_per_node:
+            asked = self.nodes * self.ranks_per_node
+            each = f"nodes {self.nodes} x ranks_per_node {self.ranks_per_node} = {asked}"
+            raise ValueError(f"{each} ranks; world_size or degrees say {self.ranks}")
+        return self
+
+    @model_validator(mode="after")
     def _known_names(self) -> "TrialSpec":
         check_names(self)
         return self
@@ -94,8 +108,12 @@ class TrialSpec(ComputeSpec):
     @property
     def ranks(self) -> int:
         """Number of ranks."""
-        if self.world_size is not None or isinstance(self.parallelism, str):
-            return self.world_size or 1
+        if self.world_size is not None:
+            return self.world_size
+        if self.nodes is not None and self.ranks_per_node is not None:
+            return self.nodes * self.ranks_per_node
+        if isinstance(self.parallelism, str):
+            return self.nodes or 1
         asked = self.parallelism
         return (asked.dp or 1) * asked.tp * asked.pp * asked.cp
 

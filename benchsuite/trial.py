@@ -13,7 +13,7 @@ import torch
 
 import storage
 import workloads
-from benchsuite import cache, observe, overhead, staging
+from benchsuite import cache, counts, observe, overhead, staging
 from benchsuite.begin import build, join, rendezvous_of, settle
 from benchsuite.blocks import CEILING_BLOCKS, SETTLING_STEPS, layout
 from benchsuite.clock import Clock, clock_for
@@ -26,7 +26,6 @@ from storage.loaders import Batch
 from storage.loaders.reader import Reading
 from workloads.parallel.account import account
 from workloads.parallel.apply import Training
-from workloads.spec import Variant
 from workloads.workload import Workload
 
 
@@ -58,10 +57,9 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
         join(rendezvous, me, device, spec)
 
     heart.phase("build")
-    variant = workload.variants[spec.variant]
-    training, clock = _stepping(spec, workload, variant, device, me.rank)
+    training, clock = _stepping(spec, workload, device, me.rank)
     keep.append(training)
-    batch = workload.synthetic(variant, spec.rank_batch, device) if batch is None else batch
+    batch = workload.synthetic(workload.variants[spec.variant], spec.rank_batch, device) if batch is None else batch
 
     gc.collect()  # what building left over is no part of a step
     heart.phase("warmup")
@@ -72,7 +70,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
         stepper.run(lambda: batch, spec.measure.warmup_steps)
 
     heart.phase("measure")
-    blocks, reads = _measure(spec, stepper, feed, batch, placed.folder if me.local_rank == 0 else None)
+    blocks, reads = _measure(spec, stepper, feed, batch, placed.folder if me.reads_counters else None)
     found = RankResult(
         me.rank,
         "ok",
@@ -82,20 +80,22 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
         host_memory_bytes=_host_memory(),
         first_batch_s=first_batch_s,
         startup_s=startup_s,
+        clock_offset_s=me.clock_offset_s,
         steps_s=stepper.steps_s,
         final_loss=stepper.loss,
     )
     found = replace(found, **observe.found(spec, stepper, feed, batch, me), **staged, **cache.found(cached))
-    found = replace(found, **_of_model(spec, variant, training, batch, device), **overhead.of(clock, me.folder, blocks))
+    found = replace(found, **_of_model(spec, workload, training, batch, me), **overhead.of(clock, me.folder, blocks))
     found = replace(found, reads=reads, storage_ceiling=cache.storage_ceiling(spec, dataset, feed, me))
     heart.phase("done")
     return found
 
 
 def _of_model(
-    spec: TrialSpec, variant: Variant, training: Training | EmulatedDevice, batch: Batch, device: torch.device
+    spec: TrialSpec, workload: Workload, training: Training | EmulatedDevice, batch: Batch, me: RankIdentity
 ) -> dict[str, Any]:
     """What is known of the model and its samples when all steps are done; an emulated device has no model."""
+    variant = workload.variants[spec.variant]
     decoded = sum(value.nbytes for value in batch.values()) // spec.rank_batch
     if isinstance(training, EmulatedDevice):
         return {"decoded_sample_bytes": decoded, "tokens_per_sample": variant.sample.get("seq_len")}
@@ -103,8 +103,9 @@ def _of_model(
         "decoded_sample_bytes": decoded,
         "skipped_steps": training.scaler.skipped_steps if spec.precision == "fp16" else None,
         "account": _account(training, batch, spec.compile),
+        "flops": counts.by_rank(spec, workload, me),
         "tokens_per_sample": variant.sample.get("seq_len"),
-        "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+        "device_name": torch.cuda.get_device_name() if spec.device == "cuda" else None,
         "num_devices": torch.cuda.device_count() if spec.parallelism == "data_parallel" else 1,
     }
 
@@ -122,13 +123,13 @@ def _account(training: Training, batch: Batch, compiled: bool) -> dict[str, Any]
 
 
 def _stepping(
-    spec: TrialSpec, workload: Workload, variant: Variant, device: torch.device, rank: int
+    spec: TrialSpec, workload: Workload, device: torch.device, rank: int
 ) -> tuple[Training | EmulatedDevice, Clock]:
     """What takes the steps, and their clock; an emulated device is both."""
     if spec.emulated_step_s:
         emulated = EmulatedDevice(step_s=spec.emulated_step_s)
         return emulated, emulated
-    return build(spec, workload, variant, device, rank), clock_for(device)
+    return build(spec, workload, workload.variants[spec.variant], device, rank), clock_for(device)
 
 
 def _open_feed(spec: TrialSpec, workload: Workload, dataset: Dataset, me: RankIdentity, device: torch.device) -> Feed:

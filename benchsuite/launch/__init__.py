@@ -4,22 +4,26 @@ A launcher is built without arguments, is a context manager, and has the method 
 LAUNCHERS through the entry point group `benchsuite.launchers`.
 """
 
+import os
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from benchsuite.errors import refuse
+from benchsuite.launch.allocation import allocation, task
 from benchsuite.ranks import Progress
 from benchsuite.spec import TrialSpec
 
 LAUNCHERS: Mapping[str, str] = {
     "local": "benchsuite.launch.local:LocalLauncher",
+    "torchrun": "benchsuite.launch.starters:torchrun",
+    "srun": "benchsuite.launch.starters:srun",
+    "mpiexec": "benchsuite.launch.starters:mpiexec",
 }
-LAUNCHERS_NOT_YET = ("torchrun", "srun", "mpiexec")
 
 
 @dataclass(frozen=True)
@@ -42,24 +46,38 @@ class Outcome:
     """The kernel killed a process for memory meanwhile."""
     launcher_error: str | None = None
     foreign_cores: float | None = None
-    """Cores that other processes kept busy meanwhile; None where the launcher cannot tell."""
+    """Cores that other processes kept busy meanwhile, of the node where that was most; None where nobody can tell."""
+    launcher: str | None = None
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+    """Node by node: its name, its first and last rank, its cores, and those of them that others kept busy."""
 
 
 def load_launcher(name: str) -> "Launcher":
-    """A launcher by name; `auto` is the local one.
+    """A launcher by name; `auto` is what the environment suggests.
 
     Raises:
-        UserError: no such launcher.
+        UserError: no such launcher, or it cannot run here.
     """
-    name = "local" if name == "auto" else name
+    if name == "auto":
+        name = suggested()[0]
     if name in LAUNCHERS:
         made: Launcher = pkgutil.resolve_name(LAUNCHERS[name])()
         return made
     found = {entry.name: entry for entry in entry_points(group="benchsuite.launchers")}
     if name not in found:
-        raise refuse("--launcher", name, ("auto", *LAUNCHERS, *found), LAUNCHERS_NOT_YET)
+        raise refuse("--launcher", name, ("auto", *LAUNCHERS, *found))
     added: Launcher = found[name].load()()
     return added
+
+
+def suggested(environment: Mapping[str, str] = os.environ) -> tuple[str, str]:
+    """The launcher that `auto` stands for, and why."""
+    mine, given = task(environment), allocation(environment)
+    if mine is not None and mine.world_size > 1:
+        return mine.starter, f"this process is task {mine.rank} of {mine.world_size}"
+    if given is not None and given.num_nodes > 1:
+        return ("srun" if given.scheduler == "slurm" else "mpiexec"), given.words
+    return "local", f"{given.words}, so ranks are forked here" if given else "no scheduler's job"
 
 
 class Launcher(Protocol):

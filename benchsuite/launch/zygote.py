@@ -1,16 +1,14 @@
-"""The zygote: a process that has torch imported, forks the ranks of a trial and watches them.
+"""The zygote: a process on a node that has torch imported, forks the node's ranks of a trial and watches them.
 
 It touches no CUDA and starts no thread pool: a fork taken after either hangs or fails in its children. Requests
-and replies are JSON lines on stdin and stdout; when stdin closes, everything is killed and the zygote ends.
+and replies are messages over its link to the launcher; when that breaks, everything is killed and the zygote ends.
 """
 
 import ctypes
 import faulthandler
 import gc
-import json
 import os
 import pkgutil
-import resource
 import select
 import signal
 import socket
@@ -19,7 +17,7 @@ import tempfile
 import time
 import traceback
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -32,6 +30,10 @@ import webdataset.tariterators  # noqa: F401  (imported once here instead of in 
 import storage
 import workloads
 from benchsuite.failure import failed_result
+from benchsuite.launch.allocation import task
+from benchsuite.launch.link import Link
+from benchsuite.launch.meeting import VARIABLE, Invitation, answer, interface_of, read_invitation
+from benchsuite.launch.node import CpuUse, about_this_node, oom_kills
 from benchsuite.ranks import RankIdentity
 from benchsuite.spec import TrialSpec
 from benchsuite.staging import copies_folder, remove_left
@@ -39,11 +41,14 @@ from storage.format import DatasetError
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-IGNORED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+IGNORED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 """Schedulers signal every process of a job: the zygote leaves it to the sweep to end the trial."""
 PEERS_GRACE_S = 0.2
 """After a rank has failed, how long the others may take to fail of themselves and say why."""
 MAX_POLL_S = 3600.0
+MEET_PAUSE_S = 0.1
+MEET_S = 120.0
+"""How long an agent tries to reach its launcher."""
 REAP_PAUSE_S = 0.002
 STACKS_GRACE_S = 0.3
 """After a time-out, how long ranks may take to write where they hang."""
@@ -52,78 +57,33 @@ MAX_TEMPORARY_LENGTH = 50
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def oom_kills() -> int:
-    """How many processes the kernel has killed for memory since it started; 0 where it does not say."""
-    try:
-        lines = Path("/proc/vmstat").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+@dataclass
+class Agent:
+    """This process's link to its launcher, and the port at which ranks meet should the first one be forked here."""
+
+    link: Link
+    everywhere: bool
+    """Whether ranks of other nodes may come, too."""
+    listener: socket.socket = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.listen()
+
+    def listen(self) -> None:
+        """Take a new port."""
+        self.listener = socket.create_server(("" if self.everywhere else "127.0.0.1", 0), backlog=1024)
+
+    @property
+    def port(self) -> int:
+        """The port taken."""
+        return int(self.listener.getsockname()[1])
 
 
-@dataclass(frozen=True)
-class CpuUse:
-    """CPU seconds of everyone on the cores this process may use, and of this process's ended children."""
-
-    everyone_s: float
-    children_s: float
-    at_s: float
-
-    @classmethod
-    def now(cls) -> "CpuUse":
-        """Read the counters."""
-        per_core = psutil.cpu_times(percpu=True)
-        mine = [per_core[core] for core in os.sched_getaffinity(0) if core < len(per_core)]
-        busy = sum(sum(core) - core.idle - getattr(core, "iowait", 0.0) - core.guest - core.guest_nice for core in mine)
-        children = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return cls(busy, children.ru_utime + children.ru_stime, time.monotonic())
-
-    def foreign_cores(self, later: "CpuUse") -> float:
-        """Cores that others kept busy between two readings."""
-        others = (later.everyone_s - self.everyone_s) - (later.children_s - self.children_s)
-        return max(0.0, others / (later.at_s - self.at_s))
-
-
-class Control:
-    """The pipe to the launcher: requests in, replies out."""
-
-    def __init__(self) -> None:
-        self.inbox = os.dup(0)
-        self.outbox = os.dup(1)
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
-        os.dup2(2, 1)
-        self._buffer = b""
-
-    def receive(self) -> dict[str, Any] | None:
-        """The next request; None when the launcher is gone."""
-        while b"\n" not in self._buffer:
-            chunk = os.read(self.inbox, 65536)
-            if not chunk:
-                return None
-            self._buffer += chunk
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        value: dict[str, Any] = json.loads(line)
-        return value
-
-    def send(self, message: dict[str, Any]) -> None:
-        """Reply; a launcher that is gone is noticed by the next receive."""
-        try:
-            os.write(self.outbox, json.dumps(message).encode() + b"\n")
-        except BrokenPipeError:
-            return
-
-    def close_in_child(self) -> None:
-        """Ranks must not hold the pipe open."""
-        os.close(self.inbox)
-        os.close(self.outbox)
-
-
-def rank_main(request: dict[str, Any], me: RankIdentity, control: Control, zygote: int) -> NoReturn:
+def rank_main(request: dict[str, Any], me: RankIdentity, agent: Agent, zygote: int) -> NoReturn:
     """A forked rank: run, leave the result, and exit without unwinding (torch's groups may hang in destructors)."""
     keep: list[object] = []
     try:
-        _become_rank(request, me, control, zygote)
+        _become_rank(request, me, agent, zygote)
         spec = TrialSpec.model_validate_json(request["spec"])
         dataset = Path(request["dataset"]) if request["dataset"] else None
         pkgutil.resolve_name(request["task"])(spec, dataset, me, keep).write(me.result_path)
@@ -139,43 +99,47 @@ def rank_main(request: dict[str, Any], me: RankIdentity, control: Control, zygot
             os._exit(1)
 
 
-def _become_rank(request: dict[str, Any], me: RankIdentity, control: Control, zygote: int) -> None:
+def _become_rank(request: dict[str, Any], me: RankIdentity, agent: Agent, zygote: int) -> None:
     """What a fresh fork of the zygote does first: signals, descriptors, log, environment."""
-    for number in IGNORED_SIGNALS:
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
-    control.close_in_child()
+    agent.link.close()
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != zygote:
         os._exit(1)
     log = os.open(me.log_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
     os.environ["TMPDIR"] = tempfile.tempdir = request["scratch"]
     os.environ |= {"RANK": str(me.rank), "WORLD_SIZE": str(me.world_size), "LOCAL_RANK": str(me.local_rank)}
+    os.environ |= {"MASTER_ADDR": me.master_addr, "MASTER_PORT": str(me.master_port)}
+    if me.interface and "GLOO_SOCKET_IFNAME" not in os.environ:
+        os.environ["GLOO_SOCKET_IFNAME"] = me.interface
 
 
-def fork_ranks(request: dict[str, Any], control: Control) -> list[int]:
-    """Fork every rank into one process group; their pids."""
-    world_size = int(request["world_size"])
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    listener.set_inheritable(True)
+def fork_ranks(request: dict[str, Any], agent: Agent) -> list[int]:
+    """Fork this node's ranks into one process group; their pids."""
     pids: list[int] = []
     zygote = os.getpid()
-    staging_dir = copies_folder(TrialSpec.model_validate_json(request["spec"]))  # ranks get a TMPDIR of their own
-    for rank in range(world_size):
-        me = RankIdentity(
-            rank, world_size, rank, Path(request["folder"]), request["launched_s"], port, listener.fileno(), staging_dir
-        )
+    spec = TrialSpec.model_validate_json(request["spec"])
+    share = replace(
+        RankIdentity(**request["first"] | {"folder": Path(request["first"]["folder"])}),
+        listen_fd=agent.listener.fileno(),
+        staging_dir=copies_folder(spec),  # ranks get a TMPDIR of their own
+        interface=interface_of(request["first"]["address"]) if request["first"]["address"] else None,
+    )
+    for number in range(request["num_ranks"]):
+        me = share.next(number)
         pid = os.fork()
         if pid == 0:
             os.setpgid(0, pids[0] if pids else 0)
-            rank_main(request, me, control, zygote)
+            rank_main(request, me, agent, zygote)
         pids.append(pid)
         with suppress(OSError):  # the child has done it already, or has ended
             os.setpgid(pid, pids[0])
-    listener.close()
+    agent.listener.close()
+    agent.listen()
     return pids
 
 
@@ -187,10 +151,13 @@ def peek_exit(pid: int) -> tuple[int | None, int | None] | None:
     return (info.si_status, None) if info.si_code == os.CLD_EXITED else (None, info.si_status)
 
 
-def watch(pids: list[int], deadline_s: float, control: Control) -> tuple[dict[int, Any], str | None]:
-    """Wait for the ranks: how each ended of itself, and why the wait ended early (`timeout`, or `gone` launcher)."""
+def watch(pids: list[int], deadline_s: float, link: Link) -> tuple[dict[int, Any], str | None]:
+    """Wait for the ranks: how each ended of itself, and why the wait ended early.
+
+    Early: at its `timeout`; by the launcher's `end`, as ranks of another node have failed; or it is `gone`.
+    """
     poller = select.poll()
-    poller.register(control.inbox, select.POLLIN | select.POLLHUP)
+    poller.register(link, select.POLLIN | select.POLLHUP)
     descriptors = {os.pidfd_open(pid): rank for rank, pid in enumerate(pids)}
     for descriptor in descriptors:
         poller.register(descriptor, select.POLLIN)
@@ -203,8 +170,8 @@ def watch(pids: list[int], deadline_s: float, control: Control) -> tuple[dict[in
             early = None if grace_ends < deadline_s else "timeout"
             break
         for descriptor, _ in poller.poll(min(left, MAX_POLL_S) * 1000):
-            if descriptor == control.inbox:
-                early = "gone"
+            if descriptor == link.fileno():
+                early = "gone" if link.receive() is None else "end"
                 break
             rank = descriptors[descriptor]
             poller.unregister(descriptor)
@@ -248,7 +215,7 @@ def short_temporary() -> str | None:
     return "/tmp" if len(tempfile.gettempdir()) > MAX_TEMPORARY_LENGTH else None
 
 
-def run_trial(request: dict[str, Any], control: Control) -> bool:
+def run_trial(request: dict[str, Any], agent: Agent) -> bool:
     """Fork, watch, clean up and reply; False when the launcher is gone."""
     kills, before = oom_kills(), CpuUse.now()
     deadline = time.monotonic() + float(request["timeout_s"])
@@ -256,17 +223,17 @@ def run_trial(request: dict[str, Any], control: Control) -> bool:
     with tempfile.TemporaryDirectory(
         prefix="benchsuite-", dir=short_temporary(), ignore_cleanup_errors=True
     ) as scratch:
-        pids = fork_ranks({**request, "scratch": scratch}, control)
-        exits, early = watch(pids, deadline, control)
+        pids = fork_ranks({**request, "scratch": scratch}, agent)
+        exits, early = watch(pids, deadline, agent.link)
         end_all(pids, dump_stacks=early == "timeout")
-    ended = [{"rank": rank, "code": code, "signal": number} for rank, (code, number) in exits.items()]
-    control.send(
+    first = request["first"]["rank"]
+    agent.link.send(
         {
-            "exits": ended,
+            "exits": [{"rank": first + at, "code": code, "signal": number} for at, (code, number) in exits.items()],
             "timed_out": early == "timeout",
-            "interrupted": early == "gone",
             "out_of_memory": oom_kills() > kills,
-            "foreign_cores": before.foreign_cores(CpuUse.now()),
+            **before.until(CpuUse.now()),
+            "port": agent.port,
         }
     )
     remove_left(TrialSpec.model_validate_json(request["spec"]))
@@ -287,21 +254,63 @@ def preload() -> None:
         workloads.load(workloads.WORKLOADS, name)
 
 
+def meet(again: bool) -> tuple[Link, str | None] | None:
+    """The link to the launcher and what proves this agent to it; None where there is no launcher any more.
+
+    A launcher that started this process itself has passed a socket. Others leave an invitation in the environment, or
+    the name of a file that holds it as long as they want agents.
+    """
+    if len(sys.argv) > 1:
+        return None if again else (Link(socket.socket(fileno=int(sys.argv[1]))), None)
+    where = os.environ[VARIABLE]
+    if again and not where.startswith("/"):
+        return None
+    deadline = time.monotonic() + MEET_S
+    while time.monotonic() < deadline:
+        invitation = read_invitation(Path(where)) if where.startswith("/") else Invitation.parse(where)
+        if invitation is not None and (link := answer(invitation)) is not None:
+            return link, invitation.token
+        if again and invitation is None:
+            return None
+        time.sleep(MEET_PAUSE_S)
+    raise ConnectionError(f"no launcher can be reached by {where}")
+
+
+def introduction(token: str | None) -> dict[str, Any]:
+    """What the launcher has to know of this agent; one that forked it knows its code already."""
+    mine = task()
+    if token is None:
+        return about_this_node(code=False)
+    return {**about_this_node(code=True), "token": token, "task": mine.rank if mine else 0}
+
+
+def serve(link: Link, token: str | None) -> None:
+    """Answer a launcher until it is gone."""
+    agent = Agent(link, everywhere=token is not None)
+    link.send({**introduction(token), "port": agent.port})
+    while (request := link.receive()) is not None:
+        if "ping" in request:
+            link.send({"pong": time.perf_counter()})
+        elif "spec" in request and not run_trial(request, agent):
+            break
+    agent.listener.close()
+    link.close()
+
+
 def main() -> None:
-    """Serve requests until the launcher closes the pipe."""
+    """Serve launchers as long as there is one."""
     for number in IGNORED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
-    control = Control()
     torch.set_num_threads(1)
     preload()
     gc.collect()
     gc.freeze()  # a rank that went through all that is imported would stand still for a quarter of a second
     assert not torch.cuda.is_initialized(), "a fork taken now could not use CUDA"  # type: ignore[no-untyped-call]
-    control.send({"ready": True})
-    while (request := control.receive()) is not None:
-        if not run_trial(request, control):
-            return
+    again = False
+    while (met := meet(again)) is not None:
+        serve(*met)
+        again = True
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What a trial may be asked, how a mistake is told, and ids that do not move."""
 
+import re
 from typing import Any
 
 import pytest
@@ -100,7 +101,6 @@ def test_impossible_values(change: dict[str, Any], words: list[str]):
         ({"precision": "fp8"}, ["precision 'fp8'", "fp32", "bf16"]),
         ({"parallelism": "cp"}, ["parallelism 'cp'", "none, data_parallel"]),
         ({"measure": {"epochs": 3}}, ["measure.epochs 3"]),
-        ({"nodes": 2}, ["nodes 2"]),
     ],
 )
 def test_not_yet(change: dict[str, Any], words: list[str]):
@@ -276,3 +276,28 @@ def test_session_names_that_are_refused(session: str):
     with pytest.raises(UserError, match="session") as caught:
         check_session(session)
     assert "letters, digits" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "ranks"),
+    [
+        ({"nodes": 2, "ranks_per_node": 4}, 8),
+        ({"nodes": 3}, 3),
+        ({"nodes": 2, "world_size": 8}, 8),
+        ({"ranks_per_node": 4, "world_size": 6}, 6),
+        ({"nodes": 2, "parallelism": {"tp": 2, "dp": 2}}, 4),
+    ],
+)
+def test_nodes_give_ranks_or_spread_them(asked: dict[str, Any], ranks: int):
+    assert parse_trial({"parallelism": "ddp", **BASE, **asked}).ranks == ranks
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"nodes": 3, "world_size": 8}, "nodes 3 does not divide 8 ranks; give ranks_per_node"),
+        ({"nodes": 2, "ranks_per_node": 4, "world_size": 4}, "nodes 2 x ranks_per_node 4 = 8 ranks; .* say 4"),
+    ],
+)
+def test_nodes_that_do_not_fit_the_ranks(asked: dict[str, Any], words: str):
+    assert re.search(words, refused({"parallelism": "ddp", **BASE, **asked}))

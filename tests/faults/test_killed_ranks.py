@@ -26,13 +26,13 @@ def launcher() -> Iterator[LocalLauncher]:
 
 
 def descendants(launcher: LocalLauncher) -> list[psutil.Process]:
-    assert launcher._zygote is not None
-    return psutil.Process(launcher._zygote.pid).children(recursive=True)
+    assert launcher._process is not None
+    return psutil.Process(launcher._process.pid).children(recursive=True)
 
 
 def ranks(launcher: LocalLauncher) -> list[psutil.Process]:
-    assert launcher._zygote is not None
-    return psutil.Process(launcher._zygote.pid).children()
+    assert launcher._process is not None
+    return psutil.Process(launcher._process.pid).children()
 
 
 def run_and_hurt(
@@ -101,7 +101,7 @@ def test_a_killed_zygote_is_a_failed_trial_and_the_next_one_runs(dataset_root: P
     with LocalLauncher() as own:
         own.start()
         own._ensure_ready()
-        zygote = psutil.Process(own._zygote.pid)  # type: ignore[union-attr]
+        zygote = psutil.Process(own._process.pid)  # type: ignore[union-attr]
         below: list[psutil.Process] = []
 
         def kill_zygote() -> None:

@@ -1,0 +1,382 @@
+"""Trials on agents: processes on one or more nodes, each of which forks its node's ranks and watches them."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from selectors import EVENT_READ, DefaultSelector
+from types import TracebackType
+from typing import IO, Any, NoReturn, Self
+
+from benchsuite.errors import UserError
+from benchsuite.launch import Outcome, RankExit
+from benchsuite.launch.allocation import Task
+from benchsuite.launch.link import Link
+from benchsuite.launch.meeting import VARIABLE, Meeting, write_invitation
+from benchsuite.launch.node import about_this_node, boot_id
+from benchsuite.launch.placing import Agent, Share, about_nodes, agent_of, shares
+from benchsuite.ranks import Progress, RankIdentity, read_progress
+from benchsuite.spec import TrialSpec
+
+START_TIMEOUT_S = 120.0
+CLEANUP_GRACE_S = 30.0
+"""How long after a trial's time-out agents may take to end their processes."""
+PEERS_GRACE_S = 0.5
+"""After the ranks of one agent have failed, how long those of others may take to fail of themselves and say why."""
+REFRESH_S = 0.2
+VISIBLE_S = 15.0
+MEETINGS = Path("work") / "meetings"
+PINGS = 5
+TRIAL = "benchsuite.trial:run_rank"
+PACKAGE_ROOT = Path(__file__).parents[2]
+ZYGOTE = (sys.executable, "-P", "-m", "benchsuite.launch.zygote")
+
+
+@dataclass(frozen=True)
+class Crew:
+    """How a launcher comes by its agents."""
+
+    name: str = "local"
+    num_agents: int = 1
+    starter: tuple[str, ...] = ()
+    """What starts the agents' command on every node; empty: this process starts one agent here."""
+    ranks_per_node: int | None = None
+    """What the user asked the scheduler for; None: as many as a node has room for."""
+    words: str = ""
+    """Where the agents are, for people."""
+    num_nodes: int = 1
+    task: Task | None = None
+    """Of a process that is one of a job's tasks, each of which is to be an agent."""
+
+    @property
+    def only_here(self) -> bool:
+        """Whether there is one agent, of this process's own."""
+        return not self.starter and self.task is None
+
+
+class AgentLauncher:
+    """Starts its agents when first needed, and new ones should any die.
+
+    `task` names what a rank runs: a function like `benchsuite.trial.run_rank`.
+    """
+
+    def __init__(self, crew: Crew, task: str = TRIAL) -> None:
+        self.crew = crew
+        self._task = task
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] | None = None
+        self._meeting: Meeting | None = None
+        self._place: Path | None = None
+        self._own: Link | None = None
+        self._agents: list[Agent] = []
+        self._ports: dict[int, int] = {}
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes that trials may be spread over."""
+        return self.crew.num_nodes
+
+    def meet_in(self, store: Path) -> None:
+        """Where each task of a job is to be an agent: become one, and not return, in all but the first.
+
+        The first leaves word for the others in the store, which all see.
+        """
+        mine = self.crew.task
+        if mine is None:
+            return
+        self._place = (store / MEETINGS / f"{mine.job}.json").absolute()
+        if mine.rank > 0:
+            os.execve(ZYGOTE[0], list(ZYGOTE), agents_environment(str(self._place)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._place is not None:
+            self._place.unlink(missing_ok=True)
+        self.close()
+
+    def start(self) -> None:
+        """Start the agents without waiting for them."""
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the agents)
+        command, passed, where = [*self.crew.starter, *ZYGOTE], [], None
+        if self.crew.only_here:
+            self._own, theirs = _pair()
+            command.append(str(theirs.fileno()))
+            passed.append(theirs)
+        else:
+            self._meeting = Meeting()
+            where = self._meeting.invitation.text()
+            if self._place is not None:
+                write_invitation(self._place, self._meeting.invitation)
+                where = str(self._place)
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,
+            env=agents_environment(where),
+            pass_fds=[link.fileno() for link in passed],
+        )
+        for link in passed:
+            link.close()
+
+    def run(
+        self, spec: TrialSpec, dataset: Path | None, folder: Path, on_progress: Callable[[Progress], None]
+    ) -> Outcome:
+        """Run a trial's ranks; an interrupt ends them all before it is passed on."""
+        try:
+            self._ensure_ready()
+            places = shares(spec, self._agents, self.crew.ranks_per_node)
+            for request, place in zip(self._requests(spec, dataset, folder, places), places, strict=True):
+                place.agent.link.send(request)
+            replies = self._await_replies(spec, folder, places, on_progress)
+        except UserError:
+            raise
+        except TimeoutError:
+            self.close()
+            return Outcome(timed_out=True)
+        except BaseException:
+            self.close()
+            raise
+        return self._outcome(spec, folder, places, replies)
+
+    def _ensure_ready(self) -> None:
+        if self._process is not None and self._process.poll() is not None and not self._agents:
+            self.close()
+        if self._process is None:
+            self.start()
+        if self._agents:
+            return
+        if self._own is not None:
+            self._take([(self._own, _first_words(self._own))])
+        else:
+            assert self._meeting is not None
+            self._take(self._meeting.gather(self.crew.num_agents, START_TIMEOUT_S, self._check_running))
+
+    def _check_running(self) -> None:
+        """Agents that do not come because what starts them has ended are not waited for."""
+        assert self._process is not None
+        if self._process.poll() is not None:
+            self._cannot_start(self._last_words())
+
+    def _take(self, found: Sequence[tuple[Link, dict[str, Any] | None]]) -> None:
+        """Keep the agents that have come, if they are all and the same."""
+        heard = [(link, hello) for link, hello in found if hello is not None]
+        links = [link for link, _ in heard]
+        self._agents = [agent_of(link, hello, self._address_of(link, links)) for link, hello in heard]
+        self._ports = {link.fileno(): hello["port"] for link, hello in heard}
+        if len(heard) < self.crew.num_agents:
+            missing = f"{len(heard)} of {self.crew.num_agents} agents have come: " if self.crew.num_agents > 1 else ""
+            self._cannot_start(missing + self._last_words())
+        if not self.crew.only_here:
+            self._check_same_code([hello for _, hello in heard])
+
+    def _check_same_code(self, hellos: Sequence[dict[str, Any]]) -> None:
+        own = about_this_node(code=True)
+        for hello in hellos:
+            if (hello["version"], hello["code"]) != (own["version"], own["code"]):
+                theirs = f"benchsuite {hello['version']} (source {hello['code']}) from {hello['from']}"
+                ours = f"{own['version']} (source {own['code']}) from {own['from']}"
+                self._cannot_start(f"node {hello['node']} runs {theirs}, this process {ours}: install one of them")
+
+    def _cannot_start(self, why: str) -> NoReturn:
+        self.close()
+        raise UserError(f"ranks cannot be started: {why}")
+
+    def _address_of(self, link: Link, links: Sequence[Link]) -> str | None:
+        """An agent's address as other nodes may use it: of one on this node, that by which others come here."""
+        if self._own is not None:
+            return None
+        own, peer = link.socket.getsockname()[0], str(link.socket.getpeername()[0])
+        if own != peer:
+            return peer
+        ends = [(other.socket.getsockname()[0], other.socket.getpeername()[0]) for other in links]
+        return next((str(mine) for mine, theirs in ends if mine != theirs), peer)
+
+    def _requests(
+        self, spec: TrialSpec, dataset: Path | None, folder: Path, places: Sequence[Share]
+    ) -> list[dict[str, Any]]:
+        """What each agent is asked to do. Moments are told by the agent's own clock."""
+        first = places[0].agent
+        several = len({place.agent.node for place in places}) > 1
+        launched_s = time.perf_counter()
+        found, machines = [], set[str]()
+        for place in places:
+            offset_s = clock_offset_s(place.agent)
+            identity = RankIdentity(
+                rank=place.rank,
+                world_size=spec.ranks,
+                local_rank=place.local_rank,
+                folder=folder.absolute(),
+                launched_s=launched_s + offset_s,
+                master_port=self._ports[first.link.fileno()],
+                master_addr=first.address if several and first.address else "127.0.0.1",
+                address=place.agent.address if several else None,
+                device_index=place.device,
+                clock_offset_s=offset_s,
+                watches_machine=place.agent.boot_id not in machines,
+            )
+            machines.add(place.agent.boot_id)
+            found.append(
+                {
+                    "task": self._task,
+                    "spec": spec.model_dump_json(),
+                    "dataset": str(dataset.absolute()) if dataset else None,
+                    "num_ranks": place.num_ranks,
+                    "first": asdict(identity) | {"folder": str(identity.folder)},
+                    "timeout_s": spec.measure.timeout_s,
+                }
+            )
+        return found
+
+    def _await_replies(
+        self, spec: TrialSpec, folder: Path, places: Sequence[Share], on_progress: Callable[[Progress], None]
+    ) -> dict[int, dict[str, Any] | None]:
+        """What each agent says of its ranks' end, by its place; None of an agent that is gone.
+
+        Raises:
+            TimeoutError: one has not ended the trial in time.
+        """
+        deadline, end_at = time.monotonic() + spec.measure.timeout_s + CLEANUP_GRACE_S, float("inf")
+        replies: dict[int, dict[str, Any] | None] = {}
+        with DefaultSelector() as selector:
+            for number, place in enumerate(places):
+                selector.register(place.agent.link, EVENT_READ, number)
+            while len(replies) < len(places):
+                for key, _ in selector.select(REFRESH_S):
+                    selector.unregister(key.fileobj)
+                    reply = replies[key.data] = places[key.data].agent.link.receive()
+                    if not _went_well(reply, places[key.data]):
+                        end_at = min(end_at, time.monotonic() + PEERS_GRACE_S)
+                if time.monotonic() > end_at:
+                    for number in set(range(len(places))) - set(replies):
+                        places[number].agent.link.send({"end": True})
+                    end_at = float("inf")
+                if time.monotonic() > deadline:
+                    raise TimeoutError
+                progress = read_progress(folder, 0)
+                if progress is not None:
+                    on_progress(progress)
+        return replies
+
+    def _outcome(
+        self, spec: TrialSpec, folder: Path, places: Sequence[Share], replies: dict[int, dict[str, Any] | None]
+    ) -> Outcome:
+        gone = [places[number].agent.node for number, reply in replies.items() if reply is None]
+        if gone:
+            who = "the process that forks ranks ended" if self.crew.only_here else f"node {gone[0]} is gone"
+            reason = f"{who}: {self._last_words(expect_end=True)}"
+            self.close()
+            return Outcome(launcher_error=reason)
+        found = {number: reply for number, reply in replies.items() if reply is not None}
+        for number, reply in found.items():
+            self._ports[places[number].agent.link.fileno()] = reply["port"]
+        exits = [RankExit(**ended) for reply in found.values() for ended in reply["exits"]]
+        _await_results(folder, [ended.rank for ended in exits if ended.code == 0])
+        nodes = about_nodes(places, [found[number] for number in range(len(places))])
+        return Outcome(
+            exits=sorted(exits, key=lambda ended: ended.rank),
+            timed_out=any(reply["timed_out"] for reply in found.values()),
+            out_of_memory=any(reply["out_of_memory"] for reply in found.values()),
+            foreign_cores=max(node["foreign_cpu_cores"] for node in nodes),
+            launcher=self.crew.name,
+            nodes=nodes,
+        )
+
+    def _last_words(self, expect_end: bool = False) -> str:
+        """The last line that agents or what starts them wrote, and how it ended."""
+        assert self._log is not None and self._process is not None
+        if expect_end and self.crew.only_here:
+            self._process.wait()
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        code = self._process.poll()
+        ended = "" if code is None else f" (exit status {code})"
+        return (lines[-1] if lines else "it said nothing") + ended
+
+    def close(self) -> None:
+        """End the agents and, with them, every process of a running trial."""
+        for agent in self._agents:
+            agent.link.close()
+        for end in (self._own, self._meeting):
+            if end is not None:
+                end.close()
+        if self._process is not None:
+            try:
+                self._process.wait(timeout=CLEANUP_GRACE_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
+        if self._log is not None:
+            self._log.close()
+        self._agents, self._own, self._meeting, self._process, self._log = [], None, None, None, None
+
+
+def agents_environment(where: str | None) -> dict[str, str]:
+    """What agents start with, and where their launcher is: an invitation, or the file that holds it."""
+    # The package need not be installed: agents find it where this process did, not in the current folder.
+    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(PACKAGE_ROOT)]))
+    found = {"GOMP_SPINCOUNT": "1000", **os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": path}
+    return found | ({VARIABLE: where} if where else {})
+
+
+def _pair() -> tuple[Link, socket.socket]:
+    """Both ends of a connection, the second for a child."""
+    ours, theirs = socket.socketpair()
+    return Link(ours), theirs
+
+
+def _first_words(link: Link) -> dict[str, Any] | None:
+    """What the agent that this process started says of itself; None where it ends, or says nothing in time."""
+    try:
+        return link.receive(START_TIMEOUT_S)
+    except TimeoutError:
+        return None
+
+
+def clock_offset_s(agent: Agent) -> float:
+    """How far an agent's clock is ahead of this one's: 0 on one machine, else by the quickest of some exchanges.
+
+    As NTP does it: the agent's reading belongs to the middle of the exchange, half of which is the most it errs by.
+    """
+    if agent.boot_id == boot_id():
+        return 0.0
+    best, offset_s = float("inf"), 0.0
+    for _ in range(PINGS):
+        sent_s = time.perf_counter()
+        agent.link.send({"ping": True})
+        try:
+            reply = agent.link.receive(START_TIMEOUT_S)
+        except TimeoutError:
+            reply = None
+        if reply is None:
+            return 0.0  # it is gone, which the trial will find
+        took_s = time.perf_counter() - sent_s
+        if took_s < best:
+            best, offset_s = took_s, reply["pong"] - sent_s - took_s / 2
+    return offset_s
+
+
+def _went_well(reply: Mapping[str, Any] | None, place: Share) -> bool:
+    """Whether all of an agent's ranks have ended with status 0."""
+    return reply is not None and [ended["code"] for ended in reply["exits"]] == [0] * place.num_ranks
+
+
+def _await_results(folder: Path, ranks: Sequence[int]) -> None:
+    """Wait until this node sees what ranks of others have written: a network file system may keep it for a moment."""
+    deadline = time.monotonic() + VISIBLE_S
+    while time.monotonic() < deadline:
+        seen = {entry.name for entry in os.scandir(folder)}
+        if all(f"rank-{rank}.json" in seen for rank in ranks):
+            return
+        time.sleep(REFRESH_S)

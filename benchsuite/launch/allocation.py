@@ -1,0 +1,100 @@
+"""What the environment says of how this process was started: its place among a job's tasks, and the job's nodes."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Task:
+    """One of several processes that something else has started for one job."""
+
+    starter: str
+    """`torchrun`, `srun` or `mpiexec`."""
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    job: str
+    """The same for all tasks of the job, and for no other job that runs."""
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """What a scheduler has given to this job."""
+
+    scheduler: str
+    job_id: str
+    hosts: tuple[str, ...] = ()
+    """By name where it tells them."""
+    num_nodes: int = 1
+    tasks_per_node: int | None = None
+    cores_per_node: int | None = None
+
+    @property
+    def words(self) -> str:
+        """Such as `job 81234: 8 nodes`."""
+        return f"job {self.job_id}: {self.num_nodes} node{'s' if self.num_nodes > 1 else ''}"
+
+
+TASK_VARIABLES: Mapping[str, tuple[str, str, str, str, str]] = {
+    "OMPI_COMM_WORLD_RANK": (
+        "mpiexec",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+        "PMIX_NAMESPACE",
+    ),
+    "PALS_RANKID": ("mpiexec", "PMI_SIZE", "PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE", "PALS_APID"),
+    "SLURM_PROCID": ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", "SLURM_STEP_ID"),
+    "PMI_RANK": ("mpiexec", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PBS_JOBID"),
+    "RANK": ("torchrun", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT"),
+}
+"""Rank -> who sets it, and where it puts the number of tasks, this node's, and something that names the job."""
+
+
+def task(environment: Mapping[str, str] = os.environ) -> Task | None:
+    """This process's place among the tasks of its job; None where it was started alone.
+
+    torchrun's come first: it may itself have been started as a task of something else.
+    """
+    order = list(TASK_VARIABLES)
+    if "TORCHELASTIC_RUN_ID" in environment:
+        order = ["RANK"]
+    for variable in order:
+        starter, world, local, per_node, job = TASK_VARIABLES[variable]
+        world_size = _number(environment, world)
+        if environment.get(variable, "").isdigit() and world_size:
+            names = (environment.get(name, "") for name in ("SLURM_JOB_ID", "PBS_JOBID", "MASTER_ADDR", job))
+            return Task(
+                starter,
+                int(environment[variable]),
+                world_size,
+                _number(environment, local) or 0,
+                _number(environment, per_node) or 1,
+                "-".join([starter, *filter(None, names)]).replace("/", "_"),
+            )
+    return None
+
+
+def allocation(environment: Mapping[str, str] = os.environ) -> Allocation | None:
+    """What a scheduler has given to this job; None outside of one."""
+    if environment.get("SLURM_JOB_ID"):
+        return Allocation(
+            "slurm",
+            environment["SLURM_JOB_ID"],
+            num_nodes=_number(environment, "SLURM_JOB_NUM_NODES") or 1,
+            tasks_per_node=_number(environment, "SLURM_NTASKS_PER_NODE"),
+            cores_per_node=_number(environment, "SLURM_CPUS_ON_NODE"),
+        )
+    if environment.get("PBS_NODEFILE"):
+        hosts = tuple(dict.fromkeys(Path(environment["PBS_NODEFILE"]).read_text().split()))
+        return Allocation("pbs", environment.get("PBS_JOBID", "?"), hosts, len(hosts))
+    return None
+
+
+def _number(environment: Mapping[str, str], name: str) -> int | None:
+    """The number that a variable begins with: Slurm writes `2(x3)` for twos on three nodes."""
+    text = environment.get(name, "").partition("(")[0].partition(",")[0]
+    return int(text) if text.isdigit() else None

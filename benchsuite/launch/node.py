@@ -1,0 +1,89 @@
+"""What an agent says of its node, and what it watches there beside its ranks."""
+
+import hashlib
+import os
+import resource
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+import benchsuite
+from benchsuite.machine import this_machine
+
+PACKAGES = ("storage", "workloads", "results", "benchsuite")
+NAME_VARIABLES = ("SLURMD_NODENAME",)
+"""Where several nodes are one machine, the scheduler's name tells them apart."""
+
+
+def node_name(environment: Mapping[str, str] = os.environ) -> str:
+    """What this node is called."""
+    return next((environment[name] for name in NAME_VARIABLES if environment.get(name)), socket.gethostname())
+
+
+def boot_id() -> str:
+    """What processes share that have one kernel: its clock, its page cache, its counters."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def code_digest() -> str:
+    """Of the source that ranks run: nodes with another one measure something else."""
+    root, digest = Path(benchsuite.__file__).parents[1], hashlib.sha256()
+    for package in PACKAGES:
+        for path in sorted((root / package).rglob("*.py")):
+            digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def about_this_node(code: bool) -> dict[str, Any]:
+    """What a launcher has to know of an agent's node, and which code it runs, if that may be another."""
+    machine = this_machine()
+    return {
+        "node": node_name(),
+        "boot_id": boot_id(),
+        "cores": machine.cores,
+        "cpus": sorted(os.sched_getaffinity(0)),
+        "cuda_devices": machine.cuda_devices,
+        "version": benchsuite.__version__,
+        "code": code_digest() if code else None,
+        "from": str(Path(benchsuite.__file__).parent),
+    }
+
+
+def oom_kills() -> int:
+    """How many processes the kernel has killed for memory since it started; 0 where it does not say."""
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+
+
+@dataclass(frozen=True)
+class CpuUse:
+    """CPU seconds of everyone on the cores this process may use, and of this process's ended children."""
+
+    everyone_s: float
+    children_s: float
+    at_s: float
+
+    @classmethod
+    def now(cls) -> "CpuUse":
+        """Read the counters."""
+        per_core = psutil.cpu_times(percpu=True)
+        mine = [per_core[core] for core in os.sched_getaffinity(0) if core < len(per_core)]
+        busy = sum(sum(core) - core.idle - getattr(core, "iowait", 0.0) - core.guest - core.guest_nice for core in mine)
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return cls(busy, children.ru_utime + children.ru_stime, time.monotonic())
+
+    def until(self, later: "CpuUse") -> dict[str, float]:
+        """Cores that were busy between two readings, and of these with this process's children."""
+        seconds = later.at_s - self.at_s
+        return {
+            "busy_cores": (later.everyone_s - self.everyone_s) / seconds,
+            "own_cores": (later.children_s - self.children_s) / seconds,
+        }

@@ -1,0 +1,125 @@
+"""Which ranks of a trial an agent forks."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchsuite.errors import UserError
+from benchsuite.launch.link import Link
+from benchsuite.spec import TrialSpec
+
+
+@dataclass(frozen=True)
+class Agent:
+    """A process on a node that forks ranks there, as its launcher sees it."""
+
+    link: Link
+    node: str
+    task: int = 0
+    boot_id: str = ""
+    cores: int = 1
+    cpus: tuple[int, ...] = ()
+    """Those that it may use, by number."""
+    cuda_devices: int = 0
+    address: str | None = None
+    """Of its node, for the ranks of others."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """Consecutive ranks of a trial, forked by one agent."""
+
+    agent: Agent
+    rank: int
+    num_ranks: int
+    local_rank: int
+    """Of the first, among those of its node."""
+    device: int
+    """Of the first, among the devices that the agent may use."""
+
+
+def shares(spec: TrialSpec, agents: Sequence[Agent], per_node: int | None = None) -> list[Share]:
+    """Ranks laid out node by node, each node's over its agents; as few nodes as `ranks_per_node` lets.
+
+    Where a trial does not say, a node takes `per_node` ranks, else one for each device, or as many as its cores have
+    threads for; where that is too few for the nodes there are, all of them take the same more.
+
+    Raises:
+        UserError: more nodes or devices than there are.
+    """
+    nodes: dict[str, list[Agent]] = {}
+    for agent in sorted(agents, key=lambda agent: agent.task):
+        nodes.setdefault(agent.node, []).append(agent)
+    most = ranks_per_node(spec, next(iter(nodes.values())), per_node, len(nodes))
+    wanted = math.ceil(spec.ranks / most)
+    if wanted > len(nodes):
+        raise UserError(f"{spec.ranks} ranks, {most} a node, need {wanted} nodes; there are {len(nodes)}")
+    found: list[Share] = []
+    for number, (name, mine) in enumerate(list(nodes.items())[:wanted]):
+        ranks = range(number * most, min(spec.ranks, (number + 1) * most))
+        devices = sum(agent.cuda_devices for agent in mine) if len(mine) > 1 else mine[0].cuda_devices
+        if spec.device == "cuda" and len(ranks) > devices:
+            raise UserError(f"{len(ranks)} ranks on {name} > {devices} CUDA devices there")
+        found += _dealt(ranks, mine)
+    return found
+
+
+def ranks_per_node(spec: TrialSpec, node: Sequence[Agent], per_node: int | None, num_nodes: int) -> int:
+    """At most how many ranks of a trial a node takes."""
+    if spec.ranks_per_node is not None:
+        return spec.ranks_per_node
+    if spec.nodes is not None:
+        return math.ceil(spec.ranks / spec.nodes)
+    cores = sum(agent.cores for agent in node) // max(1, spec.threads_per_rank or 1)
+    devices = sum(agent.cuda_devices for agent in node)
+    room = per_node or (devices if spec.device == "cuda" else cores)
+    return max(1, room, math.ceil(spec.ranks / num_nodes))
+
+
+def _dealt(ranks: range, agents: Sequence[Agent]) -> list[Share]:
+    """A node's ranks over its agents, evenly. Agents that see one device, or none, use their own; others share all."""
+    each = math.ceil(len(ranks) / len(agents))
+    found = []
+    for number, agent in enumerate(agents):
+        mine = ranks[number * each : (number + 1) * each]
+        if mine:
+            local = mine[0] - ranks[0]
+            found.append(Share(agent, mine[0], len(mine), local, local if agent.cuda_devices > each else 0))
+    return found
+
+
+def agent_of(link: Link, hello: Mapping[str, Any], address: str | None) -> Agent:
+    """An agent by what it said of itself."""
+    known = {name: hello[name] for name in ("node", "task", "boot_id", "cores", "cuda_devices") if name in hello}
+    return Agent(link, address=address, cpus=tuple(hello["cpus"]), **known)
+
+
+def about_nodes(places: Sequence[Share], replies: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What a record says of each node: its name, its first and last rank, its cores, and how many others kept busy."""
+    nodes: dict[str, list[tuple[Share, Mapping[str, Any]]]] = {}
+    for place, reply in zip(places, replies, strict=True):
+        nodes.setdefault(place.agent.node, []).append((place, reply))
+    return [
+        {
+            "node": name,
+            "ranks": [mine[0][0].rank, mine[-1][0].rank + mine[-1][0].num_ranks - 1],
+            "cores": _cores([place.agent for place, _ in mine]),
+            "foreign_cpu_cores": _foreign_cores(mine),
+        }
+        for name, mine in nodes.items()
+    ]
+
+
+def _cores(agents: Sequence[Agent]) -> int:
+    """Cores that a node's agents may use together, those that several may use once."""
+    return min(len({cpu for agent in agents for cpu in agent.cpus}), sum(agent.cores for agent in agents))
+
+
+def _foreign_cores(mine: Sequence[tuple[Share, Mapping[str, Any]]]) -> float:
+    """Cores of a node that were busy and not with its agents' ranks."""
+    busy: dict[tuple[int, ...], float] = {}
+    for place, reply in mine:
+        busy[place.agent.cpus] = max(busy.get(place.agent.cpus, 0.0), reply["busy_cores"])
+    own = sum(float(reply["own_cores"]) for _, reply in mine)
+    return max(0.0, sum(busy.values()) - own)

@@ -1,0 +1,113 @@
+"""Launchers `srun`, `mpiexec` and `torchrun`: what starts an agent on every node, as an argument list.
+
+Each also takes over the tasks of a job that was started by it: `srun -N 4 benchsuite sweep FILE` is four processes, of
+which the first plans and records, and every one is an agent.
+"""
+
+import shutil
+import subprocess
+import sys
+
+from benchsuite.errors import UserError
+from benchsuite.launch.agents import AgentLauncher, Crew
+from benchsuite.launch.allocation import Allocation, allocation, task
+from benchsuite.launch.meeting import VARIABLE
+
+
+def srun() -> AgentLauncher:
+    """Within a Slurm allocation.
+
+    Raises:
+        UserError: not within one, or there is no srun.
+    """
+    mine = _as_task("srun")
+    if mine is not None:
+        return mine
+    given = allocation()
+    if given is None or given.scheduler != "slurm":
+        raise UserError("--launcher srun: SLURM_JOB_ID is not set; start it within sbatch or salloc")
+    _find("srun", "Slurm")
+    return AgentLauncher(
+        Crew("srun", given.num_nodes, srun_command(given), given.tasks_per_node, given.words, given.num_nodes)
+    )
+
+
+def srun_command(given: Allocation) -> tuple[str, ...]:
+    """One task on each node, with all that the job has there; further steps of the job may run beside."""
+    nodes = str(given.num_nodes)
+    cores = (f"--cpus-per-task={given.cores_per_node}",) if given.cores_per_node else ()
+    return ("srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", *cores, "--overlap", "--quiet")
+
+
+def mpiexec() -> AgentLauncher:
+    """By Open MPI, MPICH or PALS: over the hosts of PBS_NODEFILE, the nodes of a Slurm job, or here.
+
+    Raises:
+        UserError: there is no mpiexec, or none that is known.
+    """
+    mine = _as_task("mpiexec")
+    if mine is not None:
+        return mine
+    path = _find("mpiexec", "Open MPI, MPICH or PALS")
+    given = allocation()
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60)
+    command = mpiexec_command(said.stdout + said.stderr, given)
+    nodes = given.num_nodes if given else 1
+    return AgentLauncher(Crew("mpiexec", nodes, command, given.tasks_per_node if given else None, _words(given), nodes))
+
+
+def mpiexec_command(version: str, given: Allocation | None) -> tuple[str, ...]:
+    """One process on each node, free to use all its cores.
+
+    Raises:
+        UserError: what `mpiexec --version` has said names none that is known.
+    """
+    count, hosts = str(given.num_nodes if given else 1), ",".join(given.hosts if given else ())
+    if "Open MPI" in version or "OpenRTE" in version:
+        named = ("--host", hosts) if hosts else ()
+        spread = ("--map-by", "ppr:1:node", "--bind-to", "none", "-x", VARIABLE, "-x", "PYTHONPATH")
+        return ("mpiexec", "-n", count, *named, *spread)
+    if "PALS" in version:
+        named = ("--hosts", hosts) if hosts else ()
+        return ("mpiexec", "-n", count, "--ppn", "1", *named, "--cpu-bind", "none", "--envall")
+    if "HYDRA" in version or "MPICH" in version or "Intel(R) MPI" in version:
+        named = ("-hosts", hosts) if hosts else ()
+        return ("mpiexec", "-n", count, "-ppn", "1", *named)
+    line = version.strip().splitlines()[:1]
+    raise UserError(f"mpiexec --version says {line}: allowed: Open MPI, MPICH (Hydra), PALS")
+
+
+def torchrun() -> AgentLauncher:
+    """The tasks that torchrun has started on the nodes of a rendezvous; alone, an agent that it starts here."""
+    mine = _as_task("torchrun")
+    if mine is not None:
+        return mine
+    command = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", "--no-python")
+    return AgentLauncher(Crew("torchrun", 1, command, words="one process, on this machine"))
+
+
+def _as_task(starter: str) -> AgentLauncher | None:
+    """The launcher of a process that is a task of such a job; None for one that was started alone."""
+    mine = task()
+    if mine is None or mine.starter != starter or (mine.world_size == 1 and starter != "torchrun"):
+        return None
+    crew = Crew(
+        starter,
+        mine.world_size,
+        ranks_per_node=mine.local_world_size if mine.local_world_size > 1 else None,
+        words=f"task {mine.rank} of {mine.world_size}",
+        num_nodes=-(-mine.world_size // mine.local_world_size),
+        task=mine,
+    )
+    return AgentLauncher(crew)
+
+
+def _words(given: Allocation | None) -> str:
+    return given.words if given else "no scheduler's job: one process, on this machine"
+
+
+def _find(program: str, package: str) -> str:
+    path = shutil.which(program)
+    if path is None:
+        raise UserError(f"--launcher {program}: {program} is not installed or not in PATH (it comes with {package})")
+    return path

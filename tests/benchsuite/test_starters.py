@@ -1,0 +1,91 @@
+"""What starts agents, as argument lists, and what a user is told where they cannot be started."""
+
+from pathlib import Path
+
+import pytest
+
+from benchsuite.errors import UserError
+from benchsuite.launch import load_launcher
+from benchsuite.launch.agents import AgentLauncher, Crew
+from benchsuite.launch.allocation import Allocation
+from benchsuite.launch.starters import mpiexec_command, srun_command
+from tests.benchsuite.launchers import spec
+
+SLURM = Allocation("slurm", "7", (), 3, None, 64)
+PBS = Allocation("pbs", "7", ("x1", "x2"), 2)
+
+
+def test_srun_takes_all_cores_of_every_node_and_leaves_room_for_other_steps() -> None:
+    command = srun_command(SLURM)
+    assert command[:4] == ("srun", "--nodes=3", "--ntasks=3", "--ntasks-per-node=1")
+    assert "--cpus-per-task=64" in command and "--overlap" in command
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        ("mpiexec (OpenRTE) 4.1.4", ["-n 2", "--host x1,x2", "--map-by ppr:1:node", "--bind-to none", "-x BENCHSUITE"]),
+        ("prterun (Open MPI) 5.0.3", ["-n 2", "--host x1,x2"]),
+        ("PALS 1.4.0", ["-n 2", "--ppn 1", "--hosts x1,x2", "--cpu-bind none"]),
+        ("HYDRA build details:\n    Version: 4.1", ["-n 2", "-ppn 1", "-hosts x1,x2"]),
+    ],
+)
+def test_mpiexec_of_each_maker(version: str, words: list[str]) -> None:
+    command = " ".join(mpiexec_command(version, PBS))
+    assert command.startswith("mpiexec ")
+    for text in words:
+        assert text in command
+    assert "x1" not in " ".join(mpiexec_command(version, None))
+
+
+def test_an_mpiexec_that_nobody_knows() -> None:
+    with pytest.raises(UserError, match=r"mpiexec --version says \['LAM 7'\]: allowed: Open MPI, MPICH"):
+        mpiexec_command("LAM 7\nmore", None)
+
+
+def test_srun_outside_of_a_job_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    with pytest.raises(UserError, match="--launcher srun: SLURM_JOB_ID is not set; start it within sbatch or salloc"):
+        load_launcher("srun")
+
+
+def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    for name in ("srun", "mpiexec"):
+        with pytest.raises(UserError, match=f"--launcher {name}: {name} is not installed or not in PATH"):
+            load_launcher(name)
+
+
+def test_a_starter_that_fails_says_why(tmp_path: Path) -> None:
+    program = tmp_path / "starter"
+    program.write_text("#!/bin/sh\necho 'error: node n2 is drained' >&2\nexit 3\n")
+    program.chmod(0o755)
+    with (
+        AgentLauncher(Crew("srun", 2, (str(program),), num_nodes=2)) as launcher,
+        pytest.raises(UserError, match=r"ranks cannot be started: error: node n2 is drained \(exit status 3\)"),
+    ):
+        launcher.run(spec(1), None, tmp_path, lambda progress: None)
+
+
+def test_a_node_with_other_code_is_refused(tmp_path: Path) -> None:
+    """A second installation, with one line more, starts the agent."""
+    copy = tmp_path / "other"
+    root = Path(__file__).parents[2]
+    for package in ("benchsuite", "storage", "workloads", "results"):
+        for path in (root / package).rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                target = copy / path.relative_to(root)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(path.read_bytes())
+    with (copy / "benchsuite" / "clock.py").open("a") as file:
+        file.write("# changed\n")
+    program = tmp_path / "starter"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={copy} exec "$@"\n')
+    program.chmod(0o755)
+    crew = Crew("srun", 1, (str(program),))
+    with (
+        AgentLauncher(crew) as launcher,
+        pytest.raises(UserError, match=rf"node .* from {copy}/benchsuite, this process .*: install one of them"),
+    ):
+        launcher.run(spec(1), None, tmp_path, lambda progress: None)
