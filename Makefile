@@ -2,14 +2,24 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+CLUSTER_PACKAGES := slurm-wlm munge openmpi-bin
+CLUSTER_PROGRAMS := slurmctld slurmd munged mpiexec
 
-.PHONY: demo test lint bench gpu-test clean
+.PHONY: demo test test-cluster lint bench gpu-test clean
 
 demo: $(VENV)/installed
 	$(BIN)/benchsuite demo
 
 test: $(VENV)/installed-dev lint
 	$(BIN)/python -m pytest
+
+# Needs root on Debian, whose Slurm, munge and Open MPI it installs where they are missing; skips with its reason elsewhere.
+test-cluster: $(VENV)/installed-dev
+	@if [ "$$(id -u)" = 0 ] && [ -e /etc/debian_version ] && ! type $(CLUSTER_PROGRAMS) >/dev/null 2>&1; then \
+	  echo 'installing $(CLUSTER_PACKAGES)'; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(CLUSTER_PACKAGES); \
+	fi
+	$(BIN)/python -m pytest tests/cluster -m cluster
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

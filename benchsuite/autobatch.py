@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from benchsuite.counts import tell
 from benchsuite.errors import UserError
 from benchsuite.grid import Point, why_illegal
 from benchsuite.launch import Launcher
@@ -55,6 +56,7 @@ def fitted(point: Point, launcher: Launcher) -> Point:
         probe = replace(point, spec=probe_of(spec, batch_size), dataset=None, manifest=None)
         attempt = new_attempt(probe, "default", 0, "auto", None)
         with tempfile.TemporaryDirectory(prefix="benchsuite-") as name:
+            tell(probe.spec, Path(name))
             outcome = launcher.run(probe.spec, None, Path(name), lambda progress: None)
             record, _ = conclude(attempt, outcome, Path(name))
         if record.status not in ("ok", "oom"):

@@ -11,6 +11,7 @@ import storage
 from benchsuite.blocks import reader_samples
 from benchsuite.environment import file_system
 from benchsuite.measure import Feed, barrier
+from benchsuite.profiles import NO_MODEL
 from benchsuite.ranks import RankIdentity
 from benchsuite.spec import TrialSpec
 from storage import pagecache
@@ -19,8 +20,6 @@ from storage.filesystems import file_system_of
 from storage.format import Dataset, Format, Lane, dealt
 from storage.pagecache import Residency
 
-NO_MODEL = "emulated:1us"
-"""The device of a trial that measures the loader alone."""
 PLAIN_READ_S = 1.0
 """A plain reader reads for at most so long."""
 MAX_LEFT_RESIDENT = 0.05

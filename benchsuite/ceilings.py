@@ -7,9 +7,9 @@ are evicted and read plainly after its last step.
 
 from typing import Any
 
-from benchsuite.cache import NO_MODEL
 from benchsuite.grid import Point, resolve, why_illegal
 from benchsuite.machine import this_machine
+from benchsuite.profiles import NO_MODEL
 from results.record import TrialRecord
 from workloads.spec import ComputeSpec
 

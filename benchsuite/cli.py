@@ -74,6 +74,9 @@ def sweep(
     lease: Annotated[
         float, typer.Option("--lease", min=1, help="Seconds without a sign after which another sweep's trial is free.")
     ] = 120.0,
+    order_seed: Annotated[
+        int | None, typer.Option("--order-seed", metavar="N", help="Shuffle each round of repeats by this seed.")
+    ] = None,
     show_config: Annotated[
         bool, typer.Option("--show-config", help="Print every value and the layer it comes from; run none.")
     ] = False,
@@ -90,8 +93,8 @@ def sweep(
         raise typer.BadParameter("--format goes with --show-config")
     from benchsuite import runner
 
-    measured = runner.sweep(file, session, store, dry_run, overrides or [], launcher, retry, profile, until, lease)
-    raise typer.Exit(measured)
+    how = (launcher, retry, profile, until, lease, order_seed)
+    raise typer.Exit(runner.sweep(file, session, store, dry_run, overrides or [], *how))
 
 
 @app.command()

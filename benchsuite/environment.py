@@ -13,6 +13,7 @@ import psutil
 
 import benchsuite
 from benchsuite.machine import this_machine
+from benchsuite.moment import moment
 from storage.filesystems import file_system_of
 
 LIBRARIES = ("torch", "numpy", "simplejpeg", "webdataset")
@@ -27,8 +28,8 @@ SCHEDULER_VARIABLES = (
 
 
 def environment() -> dict[str, Any]:
-    """Facts that a figure depends on, and the load of the moment. A fact that cannot be had is None."""
-    return {**_lasting_facts(), "load_average": os.getloadavg()[0]}
+    """Facts that a figure depends on, and those of the moment. A fact that cannot be had is None."""
+    return {**_lasting_facts(), "load_average": os.getloadavg()[0], "moment": moment()}
 
 
 @cache

@@ -1,15 +1,16 @@
 """Why a trial failed: exceptions and exits turned into a status and a plain reason."""
 
+import errno
+import os
 import re
 import signal
 import traceback
 from pathlib import Path
 
-import torch
-
 from benchsuite.ranks import RankResult
 
 _OUT_OF_MEMORY = ("out of memory", "DefaultCPUAllocator: can't allocate memory", "Cannot allocate memory")
+SHARED_MEMORY = "/dev/shm"
 _PEER = ("closed by peer", "Connection reset", "NCCL communicator was aborted", "Broken pipe", "recvValue failed")
 
 
@@ -30,7 +31,17 @@ def reason_of(error: BaseException) -> str:
         return text
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno} in {frames[-1].name})" if frames else ""
-    return f"{kind}: {text}".rstrip(": ") + where
+    return f"{kind}: {text}".rstrip(": ") + _full_place(error) + where
+
+
+def _full_place(error: BaseException) -> str:
+    """That shared memory is full, where an exception says only that something is: semaphores of workers lie there."""
+    if not isinstance(error, OSError) or error.errno != errno.ENOSPC or error.filename is not None:
+        return ""
+    try:
+        return f": {SHARED_MEMORY} is full" if not os.statvfs(SHARED_MEMORY).f_bavail else ""
+    except OSError:
+        return ""
 
 
 def is_plain(error: BaseException) -> bool:
@@ -40,8 +51,8 @@ def is_plain(error: BaseException) -> bool:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an exception says that memory ran out, on the host or on a device."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
+    if isinstance(error, MemoryError) or any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__):
+        return True  # torch's is told by its name, as the process of a sweep imports no torch
     return isinstance(error, RuntimeError | OSError) and any(words in str(error) for words in _OUT_OF_MEMORY)
 
 
@@ -71,6 +82,16 @@ def last_line(log: Path) -> str | None:
     except OSError:
         return None
     return lines[-1] if lines else None
+
+
+def silent(folder: Path, num_ranks: int) -> str:
+    """After a time-out: ranks that did not tell where they hang, while others did; empty where there is none."""
+    told = [hanging_at(folder / f"rank-{rank}.log") is not None for rank in range(num_ranks)]
+    ranks = [str(rank) for rank, has_told in enumerate(told) if not has_told]
+    if not any(told) or not ranks:
+        return ""
+    who = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)}"
+    return f"; {who} gave no sign of life: stopped, or stuck in the kernel"
 
 
 def hanging_at(log: Path) -> str | None:

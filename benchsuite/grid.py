@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import storage
 import workloads
@@ -17,15 +17,19 @@ from benchsuite.profiles import with_step
 from benchsuite.spec import SweepSpec, TrialSpec, check_staging, parse_sweep, parse_trial, point_id, resolved_data
 from benchsuite.yamlfile import Values, flat, override, parse_yaml, read_yaml, set_key
 from storage.format import Format, Manifest, is_dataset, read_manifest
+from workloads.facts import FACTS, Facts
 from workloads.layout import LayoutError
 from workloads.legality import problem
-from workloads.workload import Workload
+
+if TYPE_CHECKING:
+    from workloads.workload import Workload
 
 __all__ = [
     "Plan",
     "Point",
     "Skipped",
     "expand",
+    "facts_of",
     "load_sweep",
     "override",
     "parse_yaml",
@@ -175,6 +179,8 @@ def resolve(spec: TrialSpec, machine: Machine, largest_world_size: int, varied: 
     if ":" in name:
         path, _, attribute = name.rpartition(":")
         name = f"{Path(path).expanduser().absolute()}:{attribute}"
+    ranks_per_node = spec.ranks_per_node or (spec.ranks // spec.nodes if spec.nodes else None)
+    crowd = ranks_per_node or -(-largest_world_size // machine.nodes)
     device = spec.device if spec.device != "auto" else ("cuda" if machine.cuda_devices else "cpu")
     resolved = spec.model_copy(
         update={
@@ -182,7 +188,9 @@ def resolve(spec: TrialSpec, machine: Machine, largest_world_size: int, varied: 
             "data": resolved_data(spec.data),
             "device": device,
             "world_size": spec.ranks,
-            "threads_per_rank": spec.threads_per_rank or max(1, machine.cores // largest_world_size),
+            "nodes": None,
+            "ranks_per_node": ranks_per_node,
+            "threads_per_rank": spec.threads_per_rank or max(1, machine.cores // crowd),
         }
     )
     dataset, manifest = _find_dataset(resolved)
@@ -198,12 +206,26 @@ def _find_dataset(spec: TrialSpec) -> tuple[Path | None, Manifest | None]:
     return folder, read_manifest(folder) if is_dataset(folder) else None
 
 
-def workload_of(spec: TrialSpec) -> Workload:
+def facts_of(spec: TrialSpec) -> Facts:
+    """What a plan must know of a spec's workload, which has its variant. Of those in `FACTS` none is imported for it.
+
+    Raises:
+        UserError: it has not, or is no workload at all.
+    """
+    facts = FACTS.get(spec.workload) or workload_of(spec).facts
+    if spec.variant not in facts.variants:
+        raise refuse(f"variant of {spec.workload}", spec.variant, facts.variants)
+    return facts
+
+
+def workload_of(spec: TrialSpec) -> "Workload":
     """A spec's workload, which has its variant.
 
     Raises:
         UserError: it has not, or is no workload at all.
     """
+    from workloads.workload import Workload
+
     workload = workloads.load(workloads.WORKLOADS, spec.workload, "benchsuite.workloads")
     if not isinstance(workload, Workload):
         raise UserError(f"workload {spec.workload!r} is {type(workload).__name__}, not a workloads.workload.Workload")
@@ -215,38 +237,51 @@ def workload_of(spec: TrialSpec) -> Workload:
 def why_illegal(point: Point, machine: Machine) -> str | None:
     """Why a point cannot run on this machine with this dataset, with the arithmetic; None where it can."""
     spec = point.spec
-    workload = workload_of(spec)
+    facts = facts_of(spec)
     try:
         layout = spec.layout
     except LayoutError as error:
         return str(error)
-    if spec.device == "cuda" and spec.ranks > machine.cuda_devices:
-        return f"{spec.ranks} ranks > {machine.cuda_devices} CUDA devices that torch can use here"
+    too_few = _machine_problem(spec, machine)
+    if too_few:
+        return too_few
     if spec.batch_size == "auto" and spec.device != "cuda":
         return f"batch_size auto fills a CUDA device's memory, device is {spec.device}"
     if spec.global_batch_size is not None and spec.global_batch_size % layout.dp:
         return f"global_batch_size {spec.global_batch_size} is not a multiple of {layout.dp} data-parallel ranks"
     if spec.emulated:
-        return emulated_problem(spec) or _dataset_problem(point, workload)
-    illegal = problem(workload, workload.variants[spec.variant], layout, spec, spec.rank_batch, spec.device)
-    return illegal or (None if spec.data.source == "synthetic" else _dataset_problem(point, workload))
+        return emulated_problem(spec) or _dataset_problem(point, facts)
+    illegal = problem(facts, facts.variants[spec.variant], layout, spec, spec.rank_batch, spec.device)
+    return illegal or (None if spec.data.source == "synthetic" else _dataset_problem(point, facts))
 
 
-def _dataset_problem(point: Point, workload: Workload) -> str | None:
+def _machine_problem(spec: TrialSpec, machine: Machine) -> str | None:
+    """Why the nodes or devices here are too few."""
+    nodes = -(-spec.ranks // spec.ranks_per_node) if spec.ranks_per_node else 1
+    if nodes > machine.nodes:
+        has = f"{machine.nodes} node{'s' if machine.nodes > 1 else ''}"
+        return f"{spec.ranks} ranks, {spec.ranks_per_node} a node, need {nodes} nodes; this launcher has {has}"
+    if spec.device == "cuda" and spec.ranks > machine.cuda_devices * machine.nodes:
+        each = f"{machine.nodes} nodes x " if machine.nodes > 1 else ""
+        return f"{spec.ranks} ranks > {each}{machine.cuda_devices} CUDA devices that torch can use here"
+    return None
+
+
+def _dataset_problem(point: Point, facts: Facts) -> str | None:
     spec, manifest = point.spec, point.manifest
     if point.dataset is None:
         raise UserError(f"data.root is missing: source {spec.data.source} reads a dataset")
     form: Format = storage.load(storage.FORMATS, spec.data.format, "benchsuite.formats")
-    if workload.kind not in form.kinds:
+    if facts.kind not in form.kinds:
         stores = " and ".join(sorted(form.kinds))
-        return f"format {form.name} stores {stores} samples, {spec.workload} takes {workload.kind}"
+        return f"format {form.name} stores {stores} samples, {spec.workload} takes {facts.kind}"
     if manifest is None:
         return _missing_dataset(Path(str(spec.data.root)), point.dataset)
     if manifest.format != spec.data.format:
         return f"{point.dataset} holds format {manifest.format}, not {spec.data.format}"
-    if manifest.kind != workload.kind:
-        return f"{point.dataset} holds {manifest.kind} samples, {spec.workload} takes {workload.kind}"
-    unfit = _unfit_samples(point, manifest, workload) or storage.loader_problem(spec.data.loader, manifest.kind)
+    if manifest.kind != facts.kind:
+        return f"{point.dataset} holds {manifest.kind} samples, {spec.workload} takes {facts.kind}"
+    unfit = _unfit_samples(point, manifest, facts) or storage.loader_problem(spec.data.loader, manifest.kind)
     if unfit:
         return unfit
     lanes = spec.data_ranks * (spec.data.readers if spec.data.source == "storage" else 1)
@@ -254,9 +289,9 @@ def _dataset_problem(point: Point, workload: Workload) -> str | None:
     return unfit or _too_few_for_cold(spec, form, form.smallest_lane(manifest, lanes), lanes)
 
 
-def _unfit_samples(point: Point, manifest: Manifest, workload: Workload) -> str | None:
+def _unfit_samples(point: Point, manifest: Manifest, facts: Facts) -> str | None:
     """Why samples of the right kind do not fit the variant: classes, lengths, extents."""
-    variant = workload.variants[point.spec.variant]
+    variant = facts.variants[point.spec.variant]
     who = f"{point.spec.workload} {point.spec.variant}"
     if (manifest.num_classes or 0) > variant.num_classes:
         return f"{point.dataset} has {manifest.num_classes} classes, {who} tells {variant.num_classes} apart"

@@ -13,6 +13,7 @@ import torch
 
 from benchsuite.autobatch import fitted
 from benchsuite.ceilings import of_record, without_model
+from benchsuite.counts import tell
 from benchsuite.errors import UserError
 from benchsuite.failure import failed_result, is_plain
 from benchsuite.grid import Point, resolve, why_illegal
@@ -155,5 +156,6 @@ def launched(point: Point, launcher: Launcher) -> Measured:
 def _run_in(launcher: Launcher, attempt: Attempt) -> Measured:
     point = attempt.point
     with tempfile.TemporaryDirectory(prefix="benchsuite-") as name:
+        tell(point.spec, Path(name))
         outcome = launcher.run(point.spec, point.dataset, Path(name), lambda progress: None)
         return _kept(conclude(attempt, outcome, Path(name)), Path(name))

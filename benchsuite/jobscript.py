@@ -14,7 +14,7 @@ from benchsuite.options import REQUEUE, Scheduler
 from benchsuite.site import JobSpec
 
 WARNING_S = 120
-"""A job is told to stop so long before its limit."""
+"""A job is told to stop so long before its limit; one that is shorter than twice this, in the middle."""
 OWN = {
     Scheduler.slurm: {
         "job-name": "the sweep's name",
@@ -143,7 +143,7 @@ def _slurm(job: Job, spec: JobSpec) -> Iterator[str]:
             yield f"#SBATCH --{key}={quoted(value, f'--{key}')}"
     for key, value in _options(Scheduler.slurm, spec):
         yield f"#SBATCH --{key}" if value is None else f"#SBATCH --{key}={value}"
-    yield f"#SBATCH --signal=B:USR1@{WARNING_S}"
+    yield f"#SBATCH --signal=B:USR1@{min(WARNING_S, (spec.time_s or 2 * WARNING_S) // 2)}"
     yield "#SBATCH --requeue"
     yield "#SBATCH --open-mode=append"
 
@@ -191,6 +191,8 @@ def _run(scheduler: Scheduler, job: Job, spec: JobSpec) -> Iterator[str]:
         left_s = max(spec.time_s - WARNING_S, spec.time_s // 2)
         warned = ["timeout", "--foreground", "--preserve-status", "--signal=USR1", str(left_s)]
         words = [*warned, *words, "--until", f"+{left_s}s"]
+    if scheduler is Scheduler.slurm:
+        yield from _end_time(job)
     yield 'sweep="" signalled="" cancelled=""'
     for name, note in (("USR1", ""), ("TERM", " cancelled=yes")):
         yield f"trap 'signalled=yes{note}; kill -s {name} \"$sweep\" 2>/dev/null || true' {name}"
@@ -203,14 +205,26 @@ def _run(scheduler: Scheduler, job: Job, spec: JobSpec) -> Iterator[str]:
     yield "done"
 
 
+def _task(job: Job) -> str:
+    """What Slurm's commands take for this job alone: the id of an array's first task stands for all."""
+    return "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if job.num_tasks > 1 else "$SLURM_JOB_ID"
+
+
+def _end_time(job: Job) -> Iterator[str]:
+    yield 'if [ -n "${SLURM_JOB_ID:-}" ] && [ -z "${SLURM_JOB_END_TIME:-}" ]; then # Slurm 22.05 does not tell'
+    yield f'  end=$(squeue -h -j "{_task(job)}" -o %e 2>/dev/null || true)'
+    yield '  SLURM_JOB_END_TIME=$(date -d "${end:-unknown}" +%s 2>/dev/null || true)'
+    yield "  export SLURM_JOB_END_TIME"
+    yield "fi"
+
+
 def _requeue(scheduler: Scheduler, job: Job, spec: JobSpec) -> Iterator[str]:
     if not spec.max_requeues:
         return
     yield f"# {REQUEUE}: stopped early, trials are left; the next run goes on in the same session (not when cancelled)"
     if scheduler is Scheduler.slurm:
-        task = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if job.num_tasks > 1 else "$SLURM_JOB_ID"
         times = "${SLURM_RESTART_COUNT:-0}"
-        call = f'scontrol requeue "{task}"'
+        call = f'scontrol requeue "{_task(job)}"'
     else:
         yield "# a new job runs this script, since PBS lets none but operators requeue one (qrerun)"
         times = "${REQUEUES:-0}"

@@ -7,29 +7,25 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import workloads
 from benchsuite import staging
+from benchsuite.counts import flops_of
 from benchsuite.diagnose import verdict
 from benchsuite.environment import environment, file_system
 from benchsuite.failure import hanging_at, is_peer_failure, last_line, signal_name
 from benchsuite.grid import Point
 from benchsuite.launch import Outcome
 from benchsuite.metrics import caveats, figures
-from benchsuite.ranks import RankResult, read_progress, read_result
+from benchsuite.ranks import RankResult, on_one_clock, read_progress, read_result
 from benchsuite.reconcile import counter_caveats, mount_caveats, reads_figures
 from benchsuite.spec import match_id, trial_id
 from results.record import Figures, Kind, Status, TrialRecord
 from storage.filesystems import file_system_of
 from storage.ioprofile import profile_of
-from workloads import WorkloadError
-from workloads.flops import Flops, count
-from workloads.workload import Workload
 
 TORCH_TRACE = "torch-rank"
 """What the traces of PyTorch's profiler begin with, in a rank's folder."""
@@ -117,7 +113,10 @@ def conclude(attempt: Attempt, outcome: Outcome, folder: Path) -> tuple[TrialRec
     """The record of an attempt whose processes have ended, and its raw samples."""
     ranks = attempt.point.spec.ranks
     results = [read_result(folder / f"rank-{rank}.json") for rank in range(ranks)]
-    done = [result for result in results if result is not None and result.status == "ok"]
+    if outcome.nodes:
+        told = {"launcher": outcome.launcher, "nodes": outcome.nodes, "cores": outcome.nodes[0]["cores"]}
+        attempt = replace(attempt, env=attempt.env | told)
+    done = [on_one_clock(result) for result in results if result is not None and result.status == "ok"]
     clean = len(outcome.exits) == ranks and all(ended.code == 0 for ended in outcome.exits)
     if clean and len(done) == ranks:
         try:
@@ -131,16 +130,6 @@ def conclude(attempt: Attempt, outcome: Outcome, folder: Path) -> tuple[TrialRec
     return record, None
 
 
-@cache
-def flops_of(workload: str, variant: str) -> Flops | None:
-    """What a sample costs; None where the model cannot be counted without values."""
-    known: Workload = workloads.load(workloads.WORKLOADS, workload, "benchsuite.workloads")
-    try:
-        return count(known, known.variants[variant])
-    except WorkloadError:
-        return None
-
-
 def measured(
     attempt: Attempt, results: list[RankResult], foreign_cores: float | None
 ) -> tuple[TrialRecord, dict[str, Any]]:
@@ -148,14 +137,13 @@ def measured(
     spec = attempt.point.spec
     read_from = "staging" if spec.data.staging == "copy" else "data"
     stored_on = file_system_of(attempt.env.get(read_from, {}).get("file_system"))
-    values = figures(spec, results, None if spec.emulated else flops_of(spec.workload, spec.variant))
+    values = figures(spec, results, flops_of(spec, results))
     values |= reads_figures(results, stored_on.reads_counted) | staging.figures(results)
     values["foreign_cpu_cores"] = foreign_cores
     values |= _judged(values, attempt)
     profile = profile_of([result.io_profile for result in results if result.io_profile])
-    found = traced(values, profile) + caveats(
-        spec, results, attempt.env["cores"], stored_on.client_visible, foreign_cores
-    )
+    ranks, cores = _crowded(attempt)
+    found = traced(values, profile) + caveats(spec, results, cores, stored_on.client_visible, foreign_cores, ranks)
     found += counter_caveats(spec, values) + mount_caveats(results, stored_on.reads_counted)
     found += staging.caveats(spec, results)
     record = attempt.record(
@@ -167,6 +155,12 @@ def measured(
         io_profile=profile,
     )
     return record, _samples(results)
+
+
+def _crowded(attempt: Attempt) -> tuple[int, int]:
+    """Ranks and cores of the node that has most ranks for its cores; all here where the launcher does not tell."""
+    nodes = [(node["ranks"][1] - node["ranks"][0] + 1, node["cores"]) for node in attempt.env.get("nodes", [])]
+    return max(nodes, key=lambda node: node[0] / node[1], default=(attempt.point.spec.ranks, attempt.env["cores"]))
 
 
 def _judged(values: Mapping[str, Any], attempt: Attempt) -> dict[str, str | None]:

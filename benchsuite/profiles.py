@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from benchsuite.spec import TrialSpec
 
 PREFIX = "emulated:"
+NO_MODEL = "emulated:1us"
+"""The device of a trial that measures the loader alone."""
 FORMS = "a time such as emulated:180ms, or emulated:from-record ID"
 SAME_STEP = ("workload", "variant", "rank_batch")
 """What a step's time belongs to."""

@@ -1,4 +1,4 @@
-"""The verbs that run trials: sweep, demo, trial."""
+"""The verbs that run trials: sweep, demo, trial. What makes tables, which takes pandas, is imported when one is due."""
 
 import json
 import signal
@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from types import FrameType
@@ -15,13 +16,14 @@ from typing import Any
 import psutil
 import typer
 
-from benchsuite import datasets, grid, showconfig
+from benchsuite import grid, showconfig
 from benchsuite import sweep as sweeping
 from benchsuite.advice import small_datasets
 from benchsuite.claims import LEASE_S, Claims
 from benchsuite.deadline import NO_DEADLINE, Deadline, deadline_of
 from benchsuite.errors import UserError, refuse
-from benchsuite.launch import Launcher, load_launcher
+from benchsuite.launch import CannotStart, Launcher, in_words, load_launcher
+from benchsuite.launch.agents import AgentLauncher
 from benchsuite.layers import layered
 from benchsuite.machine import this_machine
 from benchsuite.options import (
@@ -35,11 +37,8 @@ from benchsuite.options import (
 )
 from benchsuite.profiles import with_step
 from benchsuite.progress import SweepDisplay, finished_line
-from benchsuite.show import section_table
 from benchsuite.spec import check_session, parse_sweep, parse_trial, trial_id
 from results.record import TrialRecord
-from results.report.sections import section_of
-from results.report.tables import COLUMNS, as_table, points_in_words
 from results.store import ResultsStore
 from storage.format import is_dataset
 
@@ -57,19 +56,33 @@ def sweep(
     profile: ProfileName | None = None,
     until: str | None = None,
     lease_s: float = LEASE_S,
+    order_seed: int | None = None,
 ) -> int:
     """Run a sweep file; the exit code."""
     check_session(session)
     statuses = _retry_statuses(retry)
     chosen = load_launcher(launcher)
     asked = grid.load_sweep(showconfig.bundled(file), [*overrides, *_profiled(profile)])
-    plan = grid.expand(asked, this_machine(), store_path)
     store = ResultsStore(store_path)
+    if isinstance(chosen, AgentLauncher) and not dry_run:
+        chosen.meet_in(store_path)
+    machine = replace(this_machine(), nodes=getattr(chosen, "num_nodes", 1))
+    plan = grid.expand(asked, machine, store_path)
     if dry_run:
-        return _print_plan(plan, store, session)
+        return _print_plan(plan, store, session, order_seed)
     store.check_writable()
     clock = deadline_of(until, store.latest)
-    return _run(plan, store, session, statuses, chosen, clock=clock, lease_s=lease_s)
+    return _run(
+        plan,
+        store,
+        session,
+        statuses,
+        chosen,
+        clock=clock,
+        lease_s=lease_s,
+        order_seed=order_seed,
+        where=in_words(launcher, chosen),
+    )
 
 
 def _profiled(profile: ProfileName | None) -> list[str]:
@@ -94,14 +107,13 @@ def _retry_statuses(text: str) -> frozenset[str]:
     return frozenset(statuses)
 
 
-def _print_plan(plan: grid.Plan, store: ResultsStore, session: str) -> int:
-    """Every trial with its id, what is done already, what is skipped and why."""
+def _print_plan(plan: grid.Plan, store: ResultsStore, session: str, order_seed: int | None) -> int:
+    """Every trial with its id in the order of running, what is done already, what is skipped and why."""
     state = sweeping.status(plan, store, session)
     waiting = {trial_id(item.point.point_id, session, item.repeat) for item in state.todo}
-    for point in plan.points:
-        for repeat in range(point.spec.measure.repeats):
-            name = trial_id(point.point_id, session, repeat)
-            typer.echo(f"{'run ' if name in waiting else 'done'}  {name}  {point.label}")
+    for item in sweeping.rounds(plan, order_seed):
+        name = trial_id(item.point.point_id, session, item.repeat)
+        typer.echo(f"{'run ' if name in waiting else 'done'}  {name}  {item.point.label}")
     for skipped in plan.skipped:
         typer.echo(f"skip  {skipped.point.point_id}  {skipped.point.label}: {skipped.reason}")
     typer.echo(_summary(plan, state), err=True)
@@ -120,6 +132,10 @@ def _summary(plan: grid.Plan, state: sweeping.Status) -> str:
 
 def _skipped_lines(plan: grid.Plan) -> list[str]:
     """A line for each reason to skip, with the points it struck."""
+    if not plan.skipped:
+        return []
+    from results.report.tables import points_in_words
+
     reasons: dict[str, list[str]] = {}
     for skipped in plan.skipped:
         reasons.setdefault(skipped.reason, []).append(skipped.point.label)
@@ -135,11 +151,13 @@ def _run(
     show: bool = False,
     clock: Deadline = NO_DEADLINE,
     lease_s: float = LEASE_S,
+    order_seed: int | None = None,
+    where: str = "local",
 ) -> int:
     claims = Claims.of(store.path, session, lease_s)
-    state = sweeping.unclaimed(plan, store, session, retry, claims)
+    state = sweeping.unclaimed(plan, store, session, retry, claims, order_seed)
     with SweepDisplay() as display:
-        display.say(f"{_summary(plan, state)} · session {session} · store {store.path}")
+        display.say(f"{_summary(plan, state)} · session {session} · store {store.path} · {where}")
         for line in _skipped_lines(plan):
             display.say(line)
         small = small_datasets(plan, psutil.virtual_memory().total) if state.todo else None
@@ -157,6 +175,9 @@ def _run(
         try:
             with chosen as launcher, _one_interrupt():
                 ran = sweeping.run(plan, state.todo, store, launcher, session, display, claims, clock)
+        except CannotStart as error:
+            display.say(f"stopped: {error}; what is done is kept, and the same command goes on")
+            return REQUEUE
         except (KeyboardInterrupt, sweeping.Terminated) as stop:
             display.say("stopped early: the trial in flight was dropped, the rest is kept; the same command goes on")
             return INTERRUPTED if isinstance(stop, KeyboardInterrupt) else REQUEUE
@@ -177,6 +198,9 @@ def _left_lines(ran: sweeping.Ran) -> Iterator[str]:
 
 def _show(plan: grid.Plan, store: ResultsStore, session: str) -> None:
     """The table of a plan's points, and where everything was written."""
+    from benchsuite.show import section_table
+    from results.report.sections import section_of
+
     points = [*plan.points, *(skipped.point for skipped in plan.skipped)]
     asked = {
         trial_id(point.point_id, session, repeat) for point in points for repeat in range(point.spec.measure.repeats)
@@ -219,6 +243,8 @@ def _one_interrupt() -> Iterator[None]:
 
 def demo(folder: Path, store_path: Path, session: str, samples: int) -> int:
     """Make the demo's datasets where they are missing, and run its sweep."""
+    from benchsuite import datasets
+
     check_session(session)
     store = ResultsStore(store_path)
     store.check_writable()
@@ -274,7 +300,7 @@ def trial(
     else:
         from benchsuite.show import console
         from results.frames import trial_frame
-        from results.report.tables import rows
+        from results.report.tables import COLUMNS, as_table, rows
 
         console().print(as_table(rows(trial_frame([record])), COLUMNS))
         typer.echo(finished_line(record), err=True)

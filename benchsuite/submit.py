@@ -5,7 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ import typer
 from benchsuite import grid
 from benchsuite.errors import UserError
 from benchsuite.jobscript import Job, job_name, write
-from benchsuite.launch import load_launcher
+from benchsuite.launch import check_name
 from benchsuite.layers import environment_fields
-from benchsuite.machine import Machine, this_machine
+from benchsuite.machine import this_machine
 from benchsuite.options import NOTHING_RAN, OK, Scheduler
 from benchsuite.showconfig import bundled
 from benchsuite.site import JobSpec, job_defaults, parse_job
@@ -26,8 +27,8 @@ from benchsuite.sweep import nothing_runs
 COMMANDS = {Scheduler.slurm: ("sbatch", "--parsable"), Scheduler.pbs: ("qsub",)}
 PACKAGES = {Scheduler.slurm: "slurm-client", Scheduler.pbs: "openpbs-client"}
 CONFIG_VARIABLES = ("BENCHSUITE_SITE", "BENCHSUITE_USER_CONFIG")
-MANY_DEVICES = 1 << 20
-"""What a plan is checked against where the devices of the nodes are not known here."""
+MANY_DEVICES = MANY_NODES = 1 << 20
+"""What a plan is checked against where the nodes of the job and their devices are not known here."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def submit(scheduler: Scheduler, request: Request, given: dict[str, Any], option
     """
     check_session(request.session)
     spec = job_spec(given, options)
-    load_launcher(spec.launcher)
+    check_name(spec.launcher)
     if not request.dry_run:
         _check_installed(scheduler)
     plan = planned(request, spec)
@@ -92,13 +93,23 @@ def _option(text: str) -> tuple[str, str | None]:
 def planned(request: Request, spec: JobSpec, extra: list[str] | None = None) -> grid.Plan:
     """The plan of a sweep on the nodes of a job, whose devices this host may lack."""
     sweep = grid.load_sweep(bundled(request.file), [*request.overrides, *(extra or [])])
-    here = this_machine()
-    many = Machine(here.cores, MANY_DEVICES)
+    here = replace(this_machine(), nodes=spec.nodes or MANY_NODES)
+    many = replace(here, cuda_devices=MANY_DEVICES)
     if here.cuda_devices or "gpu" in (spec.gres or ""):
-        return grid.expand(sweep, many, request.store)
+        here = many
     plan = grid.expand(sweep, here, request.store)
-    roomy = plan if plan.points else grid.expand(sweep, many, request.store)
-    return roomy if roomy.points else plan
+    if not plan.points:
+        here = many
+        plan = grid.expand(sweep, here, request.store)
+    if not plan.points or spec.nodes:
+        return plan
+    # The default of threads_per_rank follows from how many ranks share a node of the largest trial.
+    return grid.expand(sweep, replace(here, nodes=_nodes_of(plan.points, spec)), request.store)
+
+
+def _nodes_of(points: Sequence[grid.Point], spec: JobSpec) -> int:
+    """Nodes that the largest trial needs."""
+    return max(math.ceil(point.spec.ranks / (point.spec.ranks_per_node or spec.ranks_per_node)) for point in points)
 
 
 def jobs(request: Request, spec: JobSpec, plan: grid.Plan) -> list[Job]:
@@ -109,9 +120,8 @@ def jobs(request: Request, spec: JobSpec, plan: grid.Plan) -> list[Job]:
     """
     if spec.mode == "per-world-size":
         return [_of_size(request, spec, plan, size) for size in sorted({point.spec.ranks for point in plan.points})]
-    largest = max(point.spec.ranks for point in plan.points)
     tasks = spec.array_tasks if spec.mode == "array" else 1
-    return [_job(request, spec, job_name(plan.sweep.name, request.session), largest, [], tasks)]
+    return [_job(request, spec, job_name(plan.sweep.name, request.session), plan.points, [], tasks)]
 
 
 def _of_size(request: Request, spec: JobSpec, plan: grid.Plan, size: int) -> Job:
@@ -130,14 +140,18 @@ def _of_size(request: Request, spec: JobSpec, plan: grid.Plan, size: int) -> Job
             f"has {len(points)} of {size} ranks; keep world_size out of zip and include, or use --mode sweep"
         )
     name = job_name(plan.sweep.name, request.session, f"{size}ranks")
-    return _job(request, spec.model_copy(update={"nodes": None}), name, size, extra)
+    return _job(request, spec.model_copy(update={"nodes": None}), name, points, extra)
 
 
 def _but_threads(point: grid.Point) -> str:
     return point.spec.model_copy(update={"threads_per_rank": None}).model_dump_json()
 
 
-def _job(request: Request, spec: JobSpec, name: str, num_ranks: int, extra: list[str], num_tasks: int = 1) -> Job:
+def _job(
+    request: Request, spec: JobSpec, name: str, points: Sequence[grid.Point], extra: list[str], num_tasks: int = 1
+) -> Job:
+    num_ranks = max(point.spec.ranks for point in points)
+    per_node = max(point.spec.ranks_per_node or spec.ranks_per_node for point in points)
     store = Path(request.store).expanduser().absolute()
     file = bundled(request.file)
     named = request.file if spec.container and file != request.file else file.expanduser().absolute()
@@ -147,8 +161,8 @@ def _job(request: Request, spec: JobSpec, name: str, num_ranks: int, extra: list
     command = Path(sys.executable).parent / "benchsuite"
     return Job(
         name=name,
-        nodes=spec.nodes or math.ceil(num_ranks / spec.ranks_per_node),
-        ranks_per_node=min(spec.ranks_per_node, num_ranks),
+        nodes=spec.nodes or _nodes_of(points, spec),
+        ranks_per_node=min(per_node, num_ranks),
         words=words,
         store=store,
         folder=Path.cwd(),

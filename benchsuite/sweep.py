@@ -1,5 +1,6 @@
 """Run a plan: skip what is done, launch what is not, append every result to the store."""
 
+import random
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -12,10 +13,12 @@ from typing import Any, NoReturn, Protocol
 from benchsuite.autobatch import fitted
 from benchsuite.ceilings import Ceilings, of_record, without_model
 from benchsuite.claims import Claims, Held, Holding
+from benchsuite.clean import Finding, Guard, noted
+from benchsuite.counts import tell
 from benchsuite.deadline import NO_DEADLINE, Deadline
 from benchsuite.errors import UserError
 from benchsuite.grid import Plan, Point
-from benchsuite.launch import Launcher, Outcome
+from benchsuite.launch import CannotStart, Launcher, Outcome
 from benchsuite.outcome import Attempt, conclude, keep_traces, new_attempt, with_ceilings, work_folder
 from benchsuite.ranks import Progress
 from benchsuite.spec import trial_id
@@ -58,6 +61,8 @@ class Todo:
     repeat: int
     after: str = ""
     """When the record that it replaces was finished, as ISO; none where empty."""
+    order_seed: int | None = None
+    """What shuffled its round of repeats; None: points in the order of the plan."""
 
 
 @dataclass(frozen=True)
@@ -72,28 +77,51 @@ class Status:
         return sum(count for status, count in self.finished.items() if status != "ok")
 
 
-def status(plan: Plan, store: ResultsStore, session: str, retry: frozenset[str] = frozenset()) -> Status:
+def rounds(plan: Plan, order_seed: int | None = None) -> Iterator[Todo]:
+    """Every trial of a plan: the first repeat of all points, then the second of all, and so on.
+
+    With a seed each round is shuffled, the same way whenever the plan and the seed are the same.
+    """
+    for repeat in range(max((point.spec.measure.repeats for point in plan.points), default=0)):
+        points = [point for point in plan.points if repeat < point.spec.measure.repeats]
+        if order_seed is not None:
+            random.Random(f"{order_seed}:{repeat}").shuffle(points)
+        yield from (Todo(point, repeat, order_seed=order_seed) for point in points)
+
+
+def status(
+    plan: Plan,
+    store: ResultsStore,
+    session: str,
+    retry: frozenset[str] = frozenset(),
+    order_seed: int | None = None,
+) -> Status:
     """Which trials of a plan its session still lacks, repeats interleaved over the points."""
     known = {_done(record.trial_id, record.spec): record for record in store.latest()} if store.exists() else {}
     todo: list[Todo] = []
     finished: dict[str, int] = {}
-    repeats = max((point.spec.measure.repeats for point in plan.points), default=0)
-    for repeat in range(repeats):
-        for point in (point for point in plan.points if repeat < point.spec.measure.repeats):
-            before = known.get((trial_id(point.point_id, session, repeat), point.spec.measure.profile))
-            if before is not None and before.status in FINISHED and before.status not in retry:
-                finished[before.status] = finished.get(before.status, 0) + 1
-            else:
-                todo.append(Todo(point, repeat, before.finished_at if before is not None else ""))
+    for item in rounds(plan, order_seed):
+        before = known.get((trial_id(item.point.point_id, session, item.repeat), item.point.spec.measure.profile))
+        if before is not None and before.status in FINISHED and before.status not in retry:
+            finished[before.status] = finished.get(before.status, 0) + 1
+        else:
+            todo.append(replace(item, after=before.finished_at if before is not None else ""))
     return Status(todo, finished)
 
 
-def unclaimed(plan: Plan, store: ResultsStore, session: str, retry: frozenset[str], claims: Claims) -> Status:
+def unclaimed(
+    plan: Plan,
+    store: ResultsStore,
+    session: str,
+    retry: frozenset[str],
+    claims: Claims,
+    order_seed: int | None = None,
+) -> Status:
     """The same, where other sweeps may be finishing trials of the session meanwhile."""
-    found = status(plan, store, session, retry)
-    return (
-        status(plan, store, session, retry) if claims.over(_claim_of(item, session) for item in found.todo) else found
-    )
+    found = status(plan, store, session, retry, order_seed)
+    if claims.over(_claim_of(item, session) for item in found.todo):
+        return status(plan, store, session, retry, order_seed)
+    return found
 
 
 def _done(trial: str, spec: Mapping[str, Any]) -> tuple[str, str | None]:
@@ -175,6 +203,7 @@ class _Bench:
     records: list[TrialRecord] = field(default_factory=list)
     sizes: dict[str, Point] = field(default_factory=dict)
     ceilings: Ceilings = field(default_factory=dict)
+    guard: Guard = field(default_factory=Guard)
 
     def measure(self, item: Todo, number: int, total: int, holding: Holding) -> TrialRecord | None:
         """Run one trial and append its record; None where another sweep has it, or had it already."""
@@ -187,8 +216,12 @@ class _Bench:
         try:
             sized = self.sizes.setdefault(name, fitted(self.sizes.get(name, item.point), self.launcher))
             asked = {"batch_size_asked": "auto"} if item.point.spec.batch_size == "auto" else {}
-            attempt = replace(attempt, point=sized, env=attempt.env | asked)
-            record = run_one(attempt, self.store, self.launcher, self.watcher.progress, self.ceilings, holding)
+            attempt = replace(attempt, point=sized, env=attempt.env | asked | _place(item, number))
+            shown = self.watcher.progress
+            record = run_one(attempt, self.store, self.launcher, shown, self.ceilings, holding, self.guard)
+        except CannotStart as error:
+            self.store.append(attempt.record("interrupted", reason=str(error)))
+            raise
         except UserError as error:
             record = self.store.append(attempt.record("failed", reason=str(error)))
         except Lost as lost:
@@ -214,15 +247,17 @@ def run_one(
     on_progress: Callable[[Progress], None],
     ceilings: Ceilings | None = None,
     holding: Holding | None = None,
+    guard: Guard | None = None,
 ) -> TrialRecord:
     """Launch one attempt and append its record; its work folder stays only when it failed.
 
-    `ceilings` holds what is known of inputs; those of this trial's are measured when it has ended well.
+    `ceilings` holds what is known of inputs; those of this trial's are measured when it has ended well. `guard` looks
+    at the devices before and after.
 
     Raises:
         Lost: another sweep has taken the trial meanwhile; nothing is appended.
     """
-    point = attempt.point
+    point, found = attempt.point, list[Finding]()
     trial = trial_id(point.point_id, attempt.session, attempt.repeat)
     try:
         folder = work_folder(store.path, trial)
@@ -235,6 +270,9 @@ def run_one(
         return store.append(record, samples)
 
     try:
+        if guard is not None:
+            guard.before(point.spec.device == "cuda")
+        tell(point.spec, folder)
         outcome = launcher.run(point.spec, point.dataset, folder, on_progress)
     except (KeyboardInterrupt, Terminated):
         record, _ = conclude(attempt, Outcome(interrupted=True), folder)
@@ -242,19 +280,21 @@ def run_one(
             keep(record)
         _remove(folder)
         raise
+    if guard is not None:
+        attempt, found = guard.after(attempt)
     record, samples = conclude(attempt, outcome, folder)
-    record = keep_traces(record, folder, store.path / "traces" / record.record_id, store.path)
+    record = keep_traces(noted(record, found), folder, store.path / "traces" / record.record_id, store.path)
     if record.status != "ok":
         return keep(record.model_copy(update={"work_folder": str(folder.relative_to(store.path))}), samples)
     _remove(folder)
     if ceilings is None:
         return keep(record, samples)
     try:
-        found = _ceilings(attempt, store, launcher, ceilings)
+        limits = _ceilings(attempt, store, launcher, ceilings)
     except (KeyboardInterrupt, Terminated):
         keep(record, samples)
         raise
-    return keep(with_ceilings(attempt, record, found), samples)
+    return keep(with_ceilings(attempt, record, limits), samples)
 
 
 def _ceilings(attempt: Attempt, store: ResultsStore, launcher: Launcher, known: Ceilings) -> dict[str, Any]:
@@ -278,6 +318,11 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):
         folder.parent.rmdir()
+
+
+def _place(item: Todo, number: int) -> dict[str, Any]:
+    """For a record: how many trials of its sweep came before it, and what shuffled them."""
+    return {"order": {"number": number, "seed": item.order_seed}}
 
 
 def _attempt(plan: Plan, item: Todo, session: str) -> Attempt:

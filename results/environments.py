@@ -35,6 +35,8 @@ OF_THE_MOMENT = frozenset(
     }
 )
 """Facts that differ between any two trials and are not compared."""
+OF_THE_MOMENT_BELOW = ("moment.", "nodes.", "order.")
+"""Nor is any fact below these."""
 JOB_IDS = ("scheduler.SLURM_JOB_ID", "scheduler.PBS_JOBID", "scheduler.LSB_JOBID")
 
 
@@ -49,6 +51,11 @@ class Difference:
     """None where an environment does not tell it."""
     identity: bool
     """Whether it forbids a comparison: a fact of IDENTITY that both tell."""
+
+
+def is_momentary(fact: str) -> bool:
+    """Whether a fact differs between any two trials."""
+    return fact in OF_THE_MOMENT or fact.startswith(OF_THE_MOMENT_BELOW)
 
 
 def facts_of(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,8 +79,8 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[Differ
     first, second = _told(one), _told(other)
     found = [
         Difference(fact, first.get(fact), second.get(fact), fact in IDENTITY and fact in first and fact in second)
-        for fact in {*first, *second} - OF_THE_MOMENT
-        if first.get(fact) != second.get(fact)
+        for fact in {*first, *second}
+        if first.get(fact) != second.get(fact) and not is_momentary(fact)
     ]
     return sorted(found, key=lambda difference: (not difference.identity, difference.fact))
 

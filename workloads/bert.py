@@ -16,7 +16,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Pr
 from torch.nn.functional import cross_entropy, gelu, linear, scaled_dot_product_attention
 
 from workloads import WorkloadError
-from workloads.samples import SAMPLES
+from workloads.facts import BERT, bert_divisible
 from workloads.spec import Variant
 from workloads.workload import Batch, Plan, TensorParallel, Workload
 
@@ -26,8 +26,6 @@ LEARNING_RATE = 1e-4
 """Of Devlin et al., for batches of 256; low enough for small ones without warm-up."""
 SHORT_SHARE = 0.1
 """Share of synthetic samples that are padded."""
-NANO_SAMPLE = {"seq_len": 16, "max_predictions": 4, "vocab_size": 128}
-"""For tests; no dataset has so few words."""
 
 
 class Embeddings(nn.Module):
@@ -258,11 +256,6 @@ def _plan(model: nn.Module, sequence_parallel: bool, loss_parallel: bool) -> Pla
     }
 
 
-def _divisible(variant: Variant) -> dict[str, int]:
-    """Heads are dealt to ranks, and the sequence with sequence parallelism; the vocabulary may be dealt unevenly."""
-    return {"heads": cast(int, variant.model["heads"]), "seq_len": variant.sample["seq_len"]}
-
-
 _THEIRS = {
     "embeddings.word": "bert.embeddings.word_embeddings",
     "embeddings.position": "bert.embeddings.position_embeddings",
@@ -313,18 +306,10 @@ def to_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return theirs
 
 
-_SAMPLES = SAMPLES["bert"]
 WORKLOAD = Workload(
-    name="bert",
-    kind=_SAMPLES.kind,
-    variants={
-        "nano": Variant({"hidden": 32, "layers": 4, "heads": 8, "dropout": 0.0}, NANO_SAMPLE),
-        "tiny": Variant({"hidden": 128, "layers": 4, "heads": 4, "dropout": 0.1}, _SAMPLES.variants["tiny"]),
-        "base": Variant({"hidden": 768, "layers": 12, "heads": 12, "dropout": 0.1}, _SAMPLES.variants["base"]),
-        "reference": Variant(
-            {"hidden": 1024, "layers": 24, "heads": 16, "dropout": 0.1}, _SAMPLES.variants["reference"]
-        ),
-    },
+    name=BERT.name,
+    kind=BERT.kind,
+    variants=BERT.variants,
     build=build,
     loss=loss,
     synthetic=synthetic,
@@ -332,5 +317,5 @@ WORKLOAD = Workload(
     learning_rate=LEARNING_RATE,
     targets=targets,
     blocks=blocks,
-    tensor_parallel=TensorParallel(_plan, _divisible),
+    tensor_parallel=TensorParallel(_plan, bert_divisible),
 )

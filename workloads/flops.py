@@ -1,15 +1,16 @@
-"""FLOPs and parameters of a model: the one place where they are counted."""
+"""FLOPs and parameters of a model: the one place where they are counted. Torch is imported to count, not to be told."""
 
 from dataclasses import dataclass
-
-import torch
-from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
+from typing import TYPE_CHECKING
 
 from workloads import WorkloadError
 from workloads.spec import Variant
-from workloads.workload import Workload
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from workloads.workload import Workload
 
 CONVENTION = (
     "2 FLOPs per multiply-add of convolutions and matrix products, attention's included (all of it, masked or not); "
@@ -31,12 +32,16 @@ class Flops:
     convention: str = CONVENTION
 
 
-def count(workload: Workload, variant: Variant) -> Flops:
+def count(workload: "Workload", variant: Variant) -> Flops:
     """Counts, without memory or computation: model and batch are on the meta device.
 
     Raises:
         WorkloadError: the model needs real values to be built or run.
     """
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
     meta = torch.device("meta")
     # The counter knows attention only as the matrix products that this backend makes of it.
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
@@ -59,7 +64,7 @@ def count(workload: Workload, variant: Variant) -> Flops:
     return Flops(num_parameters, forward // SAMPLES_COUNTED, backward // SAMPLES_COUNTED, again // SAMPLES_COUNTED)
 
 
-def _counted_in_blocks(workload: Workload, model: nn.Module, counter: FlopCounterMode) -> list[int]:
+def _counted_in_blocks(workload: "Workload", model: "nn.Module", counter: "FlopCounterMode") -> list[int]:
     """Filled by the forward pass with what each block takes."""
     found: list[int] = []
     begun: list[int] = []

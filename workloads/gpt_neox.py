@@ -13,15 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, gelu, scaled_dot_product_attention
 
-from workloads import WorkloadError
+from workloads.facts import GPT_NEOX, ROTARY_SHARE, gpt_neox_divisible
 from workloads.moe import Experts, MoE
-from workloads.samples import SAMPLES
 from workloads.spec import Variant
 from workloads.workload import Batch, Pipeline, Plan, Stage, TensorParallel, Workload
 
 MLP_FACTOR = 4
 ROTARY_BASE = 10_000.0
-ROTARY_SHARE = 4  # one in so many of a head's dimensions is rotated
 LEARNING_RATE = 3e-4
 """Low enough for a benchmark's small batches; Pythia trained its sizes at 1e-3 to 1.2e-4, in batches of 2M tokens."""
 
@@ -214,11 +212,6 @@ def tensor_parallel_plan(model: nn.Module, sequence_parallel: bool, loss_paralle
     return plan
 
 
-def divisible(variant: Variant) -> dict[str, int]:
-    """What a tensor-parallel degree must divide; `seq_len` where activations are split along it."""
-    return {"heads": cast(int, variant.model["heads"]), **variant.sample}
-
-
 NAMES_IN_TRANSFORMERS = {
     "embed": "gpt_neox.embed_in",
     "attention_norm": "input_layernorm",
@@ -253,47 +246,17 @@ def from_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return _renamed({name: value for name, value in state.items() if not name.endswith(CONSTANTS)}, names, "")
 
 
-def shape(
-    hidden: int, layers: int, heads: int, num_experts: int = 0, top_k: int = 0, *, vocab_size: int, seq_len: int
-) -> Variant:
-    """A decoder of any shape; one without experts has plain MLPs.
-
-    Raises:
-        WorkloadError: heads that are not whole, or a quarter of whose dimensions cannot be rotated in pairs.
-    """
-    if hidden % heads or hidden // heads % (2 * ROTARY_SHARE):
-        raise WorkloadError(f"hidden({hidden}) / heads({heads}) must be a multiple of {2 * ROTARY_SHARE}")
-    model = {"hidden": hidden, "layers": layers, "heads": heads, "num_experts": num_experts, "top_k": top_k}
-    return Variant(model, {"seq_len": seq_len, "vocab_size": vocab_size})
-
-
-SHAPES: Mapping[str, Sequence[int]] = {
-    "nano": (64, 4, 8),
-    "nano_moe": (64, 4, 8, 8, 2),
-    "tiny": (128, 4, 4),
-    "pythia-70m": (512, 6, 8),
-    "pythia-160m": (768, 12, 12),
-    "pythia-410m": (1024, 24, 16),
-    "pythia-1b": (2048, 16, 8),
-    "pythia-1.4b": (2048, 24, 16),
-    "pythia-2.8b": (2560, 32, 32),
-    "pythia-6.9b": (4096, 32, 32),
-    "moe": (768, 12, 12, 8, 2),
-    "reference": (6144, 44, 64),
-}
-"""Hidden, layers, heads; number of experts and how many of them a token visits."""
-
 WORKLOAD = Workload(
-    name="gpt_neox",
-    kind=SAMPLES["gpt_neox"].kind,
-    variants={name: shape(*sizes, **SAMPLES["gpt_neox"].variants[name]) for name, sizes in SHAPES.items()},
+    name=GPT_NEOX.name,
+    kind=GPT_NEOX.kind,
+    variants=GPT_NEOX.variants,
     build=build,
     loss=loss,
     synthetic=synthetic,
     optimizer=optimizer,
     learning_rate=LEARNING_RATE,
     blocks=blocks,
-    tensor_parallel=TensorParallel(tensor_parallel_plan, divisible),
+    tensor_parallel=TensorParallel(tensor_parallel_plan, gpt_neox_divisible),
     pipeline=Pipeline(stages, criterion),
     experts=experts,
 )

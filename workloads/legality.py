@@ -5,11 +5,9 @@ import shutil
 from collections.abc import Iterator
 from functools import cache
 
-import torch
-
+from workloads.facts import Facts
 from workloads.layout import Layout
 from workloads.spec import ComputeSpec, Variant
-from workloads.workload import Workload
 
 DDP_ONLY = ("bucket_cap_mb", "comm_hook", "static_graph", "gradient_as_bucket_view")
 FSDP_ONLY = ("reshard_after_forward", "prefetch_blocks", "cpu_offload")
@@ -24,15 +22,15 @@ def has_compiler() -> bool:
 
 
 def problem(
-    workload: Workload, variant: Variant, layout: Layout, compute: ComputeSpec, rank_batch: int, device: str
+    facts: Facts, variant: Variant, layout: Layout, compute: ComputeSpec, rank_batch: int, device: str
 ) -> str | None:
     """Why this workload cannot be trained so, or None."""
     every = (
-        _tensor_problems(workload, variant, layout),
-        _pipeline_problems(workload, variant, layout, compute, rank_batch),
-        _expert_problems(workload, variant, layout),
+        _tensor_problems(facts, variant, layout),
+        _pipeline_problems(facts, variant, layout, compute, rank_batch),
+        _expert_problems(facts, variant, layout),
         _sharding_problems(layout),
-        _technique_problems(workload, layout, compute, rank_batch, device),
+        _technique_problems(facts, layout, compute, rank_batch, device),
         _precision_problems(layout, compute, device),
         _device_problems(layout, device),
     )
@@ -44,15 +42,15 @@ def _indivisible(what: str, value: int, by: str, degree: int) -> Iterator[str]:
         yield f"{what} {value} is not a multiple of {by} {degree}"
 
 
-def _tensor_problems(workload: Workload, variant: Variant, layout: Layout) -> Iterator[str]:
+def _tensor_problems(facts: Facts, variant: Variant, layout: Layout) -> Iterator[str]:
     if layout.tp == 1:
         if layout.sequence_parallel or layout.loss_parallel:
             yield "sequence_parallel and loss_parallel split over tp, which is 1"
         return
-    if workload.tensor_parallel is None:
-        yield f"{workload.name} has no plan for tp {layout.tp}: its layers are not split"
+    if facts.divisible is None:
+        yield f"{facts.name} has no plan for tp {layout.tp}: its layers are not split"
         return
-    needed = workload.tensor_parallel.divisible(variant)
+    needed = facts.divisible(variant)
     if not layout.loss_parallel:
         needed = {what: value for what, value in needed.items() if what != "vocab_size"}
     for what, value in needed.items():
@@ -62,19 +60,19 @@ def _tensor_problems(workload: Workload, variant: Variant, layout: Layout) -> It
 
 
 def _pipeline_problems(
-    workload: Workload, variant: Variant, layout: Layout, compute: ComputeSpec, rank_batch: int
+    facts: Facts, variant: Variant, layout: Layout, compute: ComputeSpec, rank_batch: int
 ) -> Iterator[str]:
     if layout.pp == 1:
         return
-    if workload.pipeline is None:
-        yield f"{workload.name} cannot be cut into pp {layout.pp} stages"
+    if facts.num_pieces is None:
+        yield f"{facts.name} cannot be cut into pp {layout.pp} stages"
         return
-    if workload.targets is not None:
-        yield f"{workload.name} takes means over targets of the whole batch, which no stage of pp {layout.pp} sees"
+    if facts.has_targets:
+        yield f"{facts.name} takes means over targets of the whole batch, which no stage of pp {layout.pp} sees"
     stages = layout.pp * layout.stages_per_rank
-    pieces = _num_pieces(workload, variant)
+    pieces = facts.num_pieces(variant)
     if pieces < stages:
-        yield f"{pieces} pieces of {workload.name} < pp {layout.pp} x {layout.stages_per_rank} stages a rank = {stages}"
+        yield f"{pieces} pieces of {facts.name} < pp {layout.pp} x {layout.stages_per_rank} stages a rank = {stages}"
     yield from _indivisible("batch_size", rank_batch, "microbatches", layout.microbatches)
     if layout.schedule == "naive" and layout.microbatches > 1:
         yield f"schedule naive has 1 microbatch, microbatches is {layout.microbatches}"
@@ -86,18 +84,12 @@ def _pipeline_problems(
         yield f"grad_accum {compute.grad_accum}: a pipeline accumulates over parallelism.microbatches; use those"
 
 
-def _num_pieces(workload: Workload, variant: Variant) -> int:
-    assert workload.pipeline is not None
-    with torch.device("meta"):
-        return len(workload.pipeline.stages(workload.build(variant)))
-
-
-def _expert_problems(workload: Workload, variant: Variant, layout: Layout) -> Iterator[str]:
+def _expert_problems(facts: Facts, variant: Variant, layout: Layout) -> Iterator[str]:
     if layout.ep == 1:
         return
     experts = variant.model.get("num_experts", 0)
-    if workload.experts is None or not isinstance(experts, int) or not experts:
-        yield f"{workload.name} has no experts in this variant to deal to ep {layout.ep} ranks"
+    if not facts.has_experts or not isinstance(experts, int) or not experts:
+        yield f"{facts.name} has no experts in this variant to deal to ep {layout.ep} ranks"
         return
     yield from _indivisible("experts", experts, "ep", layout.ep)
     if layout.tp > 1 or layout.pp > 1:
@@ -116,7 +108,7 @@ def _sharding_problems(layout: Layout) -> Iterator[str]:
 
 
 def _technique_problems(
-    workload: Workload, layout: Layout, compute: ComputeSpec, rank_batch: int, device: str
+    facts: Facts, layout: Layout, compute: ComputeSpec, rank_batch: int, device: str
 ) -> Iterator[str]:
     yield from _indivisible("batch_size", rank_batch, "grad_accum", compute.grad_accum)
     given = compute.model_dump(exclude_defaults=True)
@@ -132,15 +124,15 @@ def _technique_problems(
         yield f"static_graph with grad_accum {compute.grad_accum}: DDP then expects an exchange in every backward"
     if compute.channels_last and layout.pp > 1:
         yield f"channels_last with pp {layout.pp}: stages hand on tensors with channels outermost"
-    if compute.channels_last and workload.kind not in IMAGES:
-        yield f"channels_last is for images and volumes, {workload.name} takes {workload.kind}"
+    if compute.channels_last and facts.kind not in IMAGES:
+        yield f"channels_last is for images and volumes, {facts.name} takes {facts.kind}"
     yield from _optimizer_problems(layout, compute)
     if compute.cpu_offload and compute.precision == "fp16":
         yield "cpu_offload with fp16: gradients are scaled on the device"
     if compute.compile and device == "cpu" and not has_compiler():
         yield f"compile on a CPU needs a C++ compiler: {' or '.join(COMPILERS)} is not installed, CXX is not set"
-    if compute.compile and device == "cpu" and workload.kind == "volume":
-        yield f"compile of {workload.name} on a CPU: torch's compiler fails at 3D convolutions there (torch 2.13)"
+    if compute.compile and device == "cpu" and facts.kind == "volume":
+        yield f"compile of {facts.name} on a CPU: torch's compiler fails at 3D convolutions there (torch 2.13)"
     if layout.pp > 1 and compute.compile:
         yield f"compile with pp {layout.pp}: compiled stages may hand on tensors that are not contiguous"
     if layout.tp > 1 and compute.compile:

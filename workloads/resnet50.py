@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from workloads.samples import SAMPLES
+from workloads.facts import RESNET50
 from workloads.spec import Variant
 from workloads.workload import Batch, Pipeline, Stage, Workload
 
@@ -168,21 +168,10 @@ def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=0.9, weight_decay=1e-4)
 
 
-def _variant(name: str, layers: tuple[int, ...], width: int, bottleneck: bool = True) -> Variant:
-    model: dict[str, int | float | tuple[int, ...]] = {"layers": layers, "width": width, "bottleneck": bottleneck}
-    return Variant(model, SAMPLES["resnet50"].variants[name], num_classes=1000)
-
-
 WORKLOAD = Workload(
-    name="resnet50",
-    kind=SAMPLES["resnet50"].kind,
-    variants={
-        "nano": _variant("nano", (3, 3, 0, 0), 8),
-        "tiny": _variant("tiny", (3, 4, 6, 3), 16),
-        "resnet18": _variant("resnet18", (2, 2, 2, 2), 64, bottleneck=False),
-        "resnet101": _variant("resnet101", (3, 4, 23, 3), 64),
-        "reference": _variant("reference", (3, 4, 6, 3), 64),
-    },
+    name=RESNET50.name,
+    kind=RESNET50.kind,
+    variants=RESNET50.variants,
     build=build,
     loss=loss,
     synthetic=synthetic,

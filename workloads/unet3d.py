@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from workloads.samples import SAMPLES
+from workloads.facts import UNET3D
 from workloads.spec import Variant
 from workloads.workload import Batch, Workload
 
@@ -135,19 +135,10 @@ def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=0.9, nesterov=True)
 
 
-# No extent is halved down to 2: there torch 2.13's bfloat16 convolutions have wrong gradients on CPUs.
-_FILTERS: dict[str, tuple[int, ...]] = {
-    "nano": (4, 8),
-    "tiny": (8, 16, 32),
-    "reference": (32, 64, 128, 256, 320),
-}
 WORKLOAD = Workload(
-    name="unet3d",
-    kind=SAMPLES["unet3d"].kind,
-    variants={
-        name: Variant({"filters": filters}, SAMPLES["unet3d"].variants[name], num_classes=3)
-        for name, filters in _FILTERS.items()
-    },
+    name=UNET3D.name,
+    kind=UNET3D.kind,
+    variants=UNET3D.variants,
     build=build,
     loss=loss,
     synthetic=synthetic,

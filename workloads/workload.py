@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from workloads.facts import Facts
 from workloads.spec import Variant
 
 if TYPE_CHECKING:
@@ -66,3 +67,21 @@ class Workload:
     tensor_parallel: TensorParallel | None = None
     pipeline: Pipeline | None = None
     experts: Callable[[nn.Module], Sequence[nn.Module]] | None = None
+
+    @property
+    def facts(self) -> Facts:
+        """What a plan must know of it."""
+        return Facts(
+            self.name,
+            self.kind,
+            self.variants,
+            self.tensor_parallel.divisible if self.tensor_parallel else None,
+            self._num_pieces if self.pipeline else None,
+            has_targets=self.targets is not None,
+            has_experts=self.experts is not None,
+        )
+
+    def _num_pieces(self, variant: Variant) -> int:
+        assert self.pipeline is not None
+        with torch.device("meta"):
+            return len(self.pipeline.stages(self.build(variant)))

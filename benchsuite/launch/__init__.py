@@ -8,12 +8,12 @@ import os
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from benchsuite.errors import refuse
+from benchsuite.errors import UserError, refuse
 from benchsuite.launch.allocation import allocation, task
 from benchsuite.ranks import Progress
 from benchsuite.spec import TrialSpec
@@ -24,6 +24,10 @@ LAUNCHERS: Mapping[str, str] = {
     "srun": "benchsuite.launch.starters:srun",
     "mpiexec": "benchsuite.launch.starters:mpiexec",
 }
+
+
+class CannotStart(UserError):
+    """No trial can be run by this launcher, now."""
 
 
 @dataclass(frozen=True)
@@ -58,16 +62,36 @@ def load_launcher(name: str) -> "Launcher":
     Raises:
         UserError: no such launcher, or it cannot run here.
     """
-    if name == "auto":
-        name = suggested()[0]
+    name = suggested()[0] if name == "auto" else name
     if name in LAUNCHERS:
         made: Launcher = pkgutil.resolve_name(LAUNCHERS[name])()
         return made
+    added: Launcher = _added(name).load()()
+    return added
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that no launcher has, wherever it could run.
+
+    Raises:
+        UserError: no such launcher.
+    """
+    if name != "auto" and name not in LAUNCHERS:
+        _added(name)
+
+
+def _added(name: str) -> EntryPoint:
+    """A third party's launcher."""
     found = {entry.name: entry for entry in entry_points(group="benchsuite.launchers")}
     if name not in found:
         raise refuse("--launcher", name, ("auto", *LAUNCHERS, *found))
-    added: Launcher = found[name].load()()
-    return added
+    return found[name]
+
+
+def in_words(name: str, launcher: object) -> str:
+    """Which launcher was asked for, or was chosen and why."""
+    chosen, why = suggested() if name == "auto" else (name, getattr(launcher, "words", ""))
+    return f"{chosen} ({why})" if why else chosen
 
 
 def suggested(environment: Mapping[str, str] = os.environ) -> tuple[str, str]:

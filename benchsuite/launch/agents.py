@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import IO, Any, NoReturn, Self
 
 from benchsuite.errors import UserError
-from benchsuite.launch import Outcome, RankExit
+from benchsuite.launch import CannotStart, Outcome, RankExit
 from benchsuite.launch.allocation import Task
 from benchsuite.launch.link import Link
 from benchsuite.launch.meeting import VARIABLE, Meeting, write_invitation
@@ -81,6 +81,11 @@ class AgentLauncher:
     def num_nodes(self) -> int:
         """Nodes that trials may be spread over."""
         return self.crew.num_nodes
+
+    @property
+    def words(self) -> str:
+        """Where its agents are."""
+        return self.crew.words
 
     def meet_in(self, store: Path) -> None:
         """Where each task of a job is to be an agent: become one, and not return, in all but the first.
@@ -191,7 +196,7 @@ class AgentLauncher:
 
     def _cannot_start(self, why: str) -> NoReturn:
         self.close()
-        raise UserError(f"ranks cannot be started: {why}")
+        raise CannotStart(f"ranks cannot be started: {why}")
 
     def _address_of(self, link: Link, links: Sequence[Link]) -> str | None:
         """An agent's address as other nodes may use it: of one on this node, that by which others come here."""
@@ -307,6 +312,8 @@ class AgentLauncher:
     def close(self) -> None:
         """End the agents and, with them, every process of a running trial."""
         for agent in self._agents:
+            if self.crew.task is not None and agent.task == self.crew.task.rank:
+                agent.link.send({"quit": True})  # it would wait for this process's next launcher, as others' do
             agent.link.close()
         for end in (self._own, self._meeting):
             if end is not None:

@@ -284,17 +284,20 @@ def introduction(token: str | None) -> dict[str, Any]:
     return {**about_this_node(code=True), "token": token, "task": mine.rank if mine else 0}
 
 
-def serve(link: Link, token: str | None) -> None:
-    """Answer a launcher until it is gone."""
+def serve(link: Link, token: str | None) -> bool:
+    """Answer a launcher until it is gone; whether there may be another, which it has not said there is not."""
     agent = Agent(link, everywhere=token is not None)
     link.send({**introduction(token), "port": agent.port})
-    while (request := link.receive()) is not None:
+    wanted = True
+    while wanted and (request := link.receive()) is not None:
+        wanted = "quit" not in request
         if "ping" in request:
             link.send({"pong": time.perf_counter()})
         elif "spec" in request and not run_trial(request, agent):
             break
     agent.listener.close()
     link.close()
+    return wanted
 
 
 def main() -> None:
@@ -308,8 +311,7 @@ def main() -> None:
     gc.freeze()  # a rank that went through all that is imported would stand still for a quarter of a second
     assert not torch.cuda.is_initialized(), "a fork taken now could not use CUDA"  # type: ignore[no-untyped-call]
     again = False
-    while (met := meet(again)) is not None:
-        serve(*met)
+    while (met := meet(again)) is not None and serve(*met):
         again = True
 
 

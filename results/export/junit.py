@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 from results.baseline import Check
-from results.environments import OF_THE_MOMENT, facts_of
+from results.environments import facts_of, is_momentary
 from results.frames import FAILED
 from results.report.compare import check_lines, regression_lines
 from results.report.tables import Row, caveats, is_missing
@@ -108,7 +108,7 @@ def _facts(trials: Sequence[Row]) -> list[tuple[str, str]]:
     found: dict[str, dict[str, None]] = {}
     for row in trials:
         for name, value in facts_of(row).items():
-            if name not in OF_THE_MOMENT and not isinstance(value, list):
+            if not is_momentary(name) and not isinstance(value, list):
                 found.setdefault(name, {})[str(value)] = None
     return [(name, ", ".join(values)) for name, values in found.items()]
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import yaml
 
+from results.drift import ranges
+from results.frames import flatten
 from results.record import TrialRecord
 
 FACTS = ("host", "cpu", "cores", "memory_bytes", "devices", "os", "python", "benchsuite", "commit")
@@ -16,12 +18,13 @@ MAX_VALUES = 12
 
 
 def environments(records: Sequence[TrialRecord]) -> list[tuple[str, list[str]]]:
-    """Each fact with its values; how many trials have which is said where they differ."""
+    """Each fact with its values; how many trials have which is said where they differ. Of what drifts, the range."""
     found: dict[str, Counter[str]] = {}
     for record in records:
         for name, value in _facts(record.env).items():
             found.setdefault(name, Counter())[value] += 1
-    return [(name, _told(values)) for name, values in found.items()]
+    drift = ranges([flatten("env", record.env) | record.figures.model_dump() for record in records])
+    return [*((name, _told(values)) for name, values in found.items()), *((name, [text]) for name, text in drift)]
 
 
 def _facts(env: Mapping[str, Any]) -> dict[str, str]:

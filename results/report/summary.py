@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from results.drift import drifted
 from results.report.tables import Row, is_missing
 
 UNVERIFIED = "cache_unverified"
@@ -81,6 +82,7 @@ def trust(trials: Sequence[Row]) -> str:
         parts.append("the server's cache unknown")
     found = Counter(name for row in ok for name in row["caveats"])
     parts += [f"{name} in {count}" for name, count in found.most_common()]
+    parts += [f"drift: {', '.join(far)}"] if (far := drifted(trials)) else []
     skipped = sum(row["status"] == "skipped" for row in trials)
     return "trust: " + " · ".join([*parts, *([f"{skipped} skipped"] if skipped else [])])
 

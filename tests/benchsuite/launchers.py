@@ -46,9 +46,9 @@ def hang(_spec: TrialSpec, _dataset: Path | None, me: RankIdentity, _keep: list[
     return RankResult(me.rank, "ok")
 
 
-def spec(world_size: int, timeout_s: float = 60, **more: Any) -> TrialSpec:
-    """A trial of ranks without data."""
-    return plan_trial(
+def spec(world_size: int, timeout_s: float = 60, ranks_per_node: int | None = None) -> TrialSpec:
+    """A trial of ranks without data, planned for more nodes than this process may see."""
+    planned = plan_trial(
         {
             "workload": "gpt_neox",
             "variant": "nano",
@@ -58,9 +58,9 @@ def spec(world_size: int, timeout_s: float = 60, **more: Any) -> TrialSpec:
             "batch_size": 2,
             "device": "cpu",
             "measure": {"steps": 4, "warmup_steps": 1, "timeout_s": timeout_s},
-            **more,
         }
     ).spec
+    return planned.model_copy(update={"ranks_per_node": ranks_per_node})
 
 
 def marked(mark: str) -> list[psutil.Process]:
@@ -108,10 +108,8 @@ class LauncherConformance:
 
     def test_a_trial_is_measured(self, launcher: AgentLauncher, tmp_path: Path) -> None:
         launcher._task = "benchsuite.trial:run_rank"
-        per_node = {"ranks_per_node": 2 // self.nodes}
-        point = plan_trial(spec(2).model_dump(exclude={"ranks_per_node"}))
-        asked = point.spec.model_copy(update=per_node)
-        outcome = launcher.run(asked, None, tmp_path, lambda progress: None)
+        point = plan_trial(spec(2))
+        outcome = launcher.run(spec(2, ranks_per_node=2 // self.nodes), None, tmp_path, lambda progress: None)
         record, samples = conclude(new_attempt(point, "default", 0, "conformance", None), outcome, tmp_path)
         assert (record.status, record.reason) == ("ok", None)
         assert samples is not None and len(samples["ranks"]) == 2
@@ -156,5 +154,5 @@ class LauncherConformance:
 
     def test_more_nodes_than_there_are_is_one_line(self, launcher: AgentLauncher, tmp_path: Path) -> None:
         with pytest.raises(UserError, match=f"4 ranks, 1 a node, need 4 nodes; there are {self.nodes}"):
-            self.run(launcher, "tell", spec(4).model_copy(update={"ranks_per_node": 1}), tmp_path)
+            self.run(launcher, "tell", spec(4, ranks_per_node=1), tmp_path)
         assert self.run(launcher, "tell", spec(1), tmp_path).exits[0].code == 0, "the launcher goes on"

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from benchsuite import sweep
-from benchsuite.cache import NO_MODEL
 from benchsuite.ceilings import without_model
 from benchsuite.claims import Claims
 from benchsuite.grid import Point, expand
@@ -14,6 +13,7 @@ from benchsuite.inprocess import plan_trial
 from benchsuite.launch import load_launcher
 from benchsuite.machine import this_machine
 from benchsuite.outcome import Attempt
+from benchsuite.profiles import NO_MODEL
 from benchsuite.ranks import Progress
 from benchsuite.spec import parse_sweep
 from results.record import TrialRecord

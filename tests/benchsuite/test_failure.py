@@ -92,6 +92,8 @@ def test_a_worker_out_of_memory_is_out_of_memory():
     [
         MemoryError(),
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        torch.OutOfMemoryError("the device refused"),  # its type tells
+        type("Ours", (torch.OutOfMemoryError,), {})("the device refused"),
         RuntimeError("[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory: you tried"),
         RuntimeError("CUDA error: out of memory"),
         OSError(12, "Cannot allocate memory"),

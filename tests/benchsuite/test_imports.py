@@ -4,12 +4,22 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+
+import storage
+from results.store import ResultsStore
+from workloads.flops import count
+from workloads.resnet50 import WORKLOAD as RESNET50
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("storage", "workloads", "results", "benchsuite")
+WORKLOADS = ["resnet50", "unet3d", "bert", "gpt_neox"]
+HEAVY = ["torch", "scipy.stats", "scipy.optimize", "plotly", "storage.convert", "pandas"]
 MAX_FUNCTION_LINES = 60
 MAX_FILE_LINES = 400
 
@@ -83,7 +93,76 @@ print("torch" in sys.modules)
     assert in_new_process(code).splitlines()[-1] == "False"
 
 
-@pytest.mark.parametrize("workload", ["resnet50", "unet3d", "bert", "gpt_neox"])
+MODELS = {
+    "base": {"variant": "tiny", "batch_size": 4, "world_size": 2, "data": {"source": "synthetic"}},
+    "grid": {"workload": WORKLOADS, "parallelism": ["ddp", "zero1", "fsdp", "tp", "pp", {"dp": 2, "ep": 2}]},
+}
+"""Legal or not, and in every case decided by what is known of the four workloads."""
+
+
+def imported_by(folder: Path, *commands: list[str], codes: set[int] | None = None) -> str:
+    """Which of the heavy modules a process has imported that has run these commands, one after another."""
+    code = f"""
+import sys
+from benchsuite.cli import run_command
+codes = {{run_command([*words, "--store", "{folder}/store"]) for words in {commands!r}}}
+assert codes == {codes or {0}}, codes
+print([name for name in {HEAVY} if name in sys.modules])
+"""
+    return in_new_process(code).splitlines()[-1]
+
+
+def written(folder: Path, sweep: dict[str, Any]) -> str:
+    path = folder / "s.yaml"
+    path.write_text(yaml.safe_dump(sweep))
+    return str(path)
+
+
+def test_planning_takes_neither_torch_nor_tables(tmp_path: Path):
+    """Nor does asking how a session stands, or writing the scripts of its jobs."""
+    file = written(tmp_path, MODELS)
+    job = ["--nodes", "1", "--ranks-per-node", "2", "--time", "01:00:00", "--out", str(tmp_path / "jobs"), "--dry-run"]
+    commands = ["sweep", file, "--dry-run"], ["status", file], ["submit", "slurm", file, *job]
+    assert imported_by(tmp_path, *commands) == "[]"
+
+
+def test_planning_over_every_format_and_loader(tmp_path: Path, dataset_root: Path):
+    base = {"workload": "resnet50", "variant": "tiny", "batch_size": 2, "data": {"root": str(dataset_root)}}
+    grid = {"data.format": [path.name for path in dataset_root.iterdir()], "data.loader": [*storage.LOADERS]}
+    file = written(tmp_path, {"base": {**base, "measure": {"steps": 2, "warmup_steps": 1}}, "grid": grid})
+    assert imported_by(tmp_path, ["sweep", file, "--dry-run"]) == "[]"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"workload": "resnet51"},
+        {"workload": "resnet50", "variant": "tny"},
+        {"workload": "resnet50", "variant": "tiny", "batchsize": 2},
+        {"workload": "resnet50", "variant": "tiny", "data": {"root": "nowhere"}},
+    ],
+)
+def test_refusing_a_sweep_file_takes_neither(tmp_path: Path, changes: dict[str, Any]):
+    file = written(tmp_path, {"base": {"batch_size": 4, "measure": {"steps": 2}, **changes}})
+    assert imported_by(tmp_path, ["sweep", file], codes={2}) == "[]"
+
+
+def test_a_sweep_and_its_report_take_no_torch(tmp_path: Path, dataset_root: Path):
+    """Ranks have it; what plans, watches, judges and records them has not, and its tables come with pandas alone."""
+    data = {"root": str(dataset_root), "num_workers": 0, "cache": "warm"}
+    base = {"workload": "resnet50", "variant": "tiny", "batch_size": 2, "data": data}
+    file = written(tmp_path, {"base": {**base, "measure": {"steps": 2, "repeats": 2, "ceilings": False}}})
+    found = imported_by(tmp_path, ["sweep", file], ["report"], ["results", "show"])
+    assert found == "['pandas']"
+    records = [record for record in ResultsStore(tmp_path / "store").latest() if record.kind == "trial"]
+    assert [record.status for record in records] == ["ok", "ok"]
+    counted = asdict(count(RESNET50, RESNET50.variants["tiny"]))
+    for record in records:  # the first one's rank counted, the second one's was told
+        assert record.figures.parameters == counted["parameters"]
+        assert record.figures.flops_per_sample == counted["forward_flops"] + counted["backward_flops"]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
 def test_data_verbs_leave_torch_out(tmp_path: Path, workload: str):
     code = f"""
 import sys

@@ -253,11 +253,11 @@ class TestVerb:
             assert f"#SBATCH --job-name=bs-mine-default-{size}ranks" in directives(text)
 
     def test_jobs_per_world_size_measure_what_the_sweep_would(self, run_cli: Run, tmp_path: Path):
-        """Threads are fixed over the series, as in one sweep."""
+        """Threads are fixed over the series, as in one sweep on one node."""
         (tmp_path / "mine.yaml").write_text(yaml.safe_dump(SWEEP | {"scaling": "weak"}))
         whole = run_cli("sweep", "mine.yaml", "--dry-run")[1].splitlines()
         parts = []
-        for text in self.dry_run(run_cli, "slurm", "--mode", "per-world-size"):
+        for text in self.dry_run(run_cli, "slurm", "--mode", "per-world-size", "--ranks-per-node", "8"):
             parts += run_cli(*command(text)[1:], "--dry-run")[1].splitlines()
         ids = [[line.split()[1] for line in lines if line.startswith("run")] for lines in (whole, parts)]
         assert ids[0] == ids[1] and len(ids[0]) == 3

@@ -27,6 +27,8 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.folder, self.store = folder, folder / "store"
         self.mark = uuid.uuid4().hex
+        self.before: list[str] = []
+        """What every command is started by."""
         self.temporary = Path(tempfile.mkdtemp(prefix="bs-"))
         self.env = {
             **os.environ,
@@ -42,7 +44,7 @@ class Bench:
 
     def start(self, *arguments: object) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [*COMMAND, *map(str, arguments)],
+            [*self.before, *COMMAND, *map(str, arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

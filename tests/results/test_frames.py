@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binom
 
 from results.frames import IN_WORDS, flatten, median_interval, trial_frame
 from results.record import Figures, TrialRecord
@@ -193,6 +194,13 @@ def test_parts_of_a_point_add_up_to_its_step(tmp_path: Path):
     ]
     (point,) = by_point(tmp_path, records).to_dict(orient="records")
     assert point["load_s"] + point["forward_s"] == pytest.approx(point["step_s_mean"])
+
+
+def test_interval_is_that_of_scipys_quantile():
+    """Up to 300 repeats: the ranks are those by scipy.stats.binom, which the module does not import."""
+    for count in range(6, 301):
+        rank = max(int(binom.ppf(0.025, count, 0.5)) - 1, 0)
+        assert median_interval([float(value) for value in range(count)]) == (rank, count - 1 - rank)
 
 
 @pytest.mark.parametrize("count", range(6))

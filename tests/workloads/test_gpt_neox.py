@@ -15,7 +15,8 @@ from storage.kinds import TOKENS, decode_one
 from storage.sample import fresh
 from storage.sequences import token_sample
 from workloads import WorkloadError
-from workloads.gpt_neox import WORKLOAD, Layer, from_transformers, rotary_table, rotate, shape, to_transformers
+from workloads.facts import gpt_neox_shape as shape
+from workloads.gpt_neox import WORKLOAD, Layer, from_transformers, rotary_table, rotate, to_transformers
 from workloads.spec import Variant
 from workloads.workload import Batch
 

@@ -16,7 +16,7 @@ def refused(
 ) -> str | None:
     workload: Workload = workloads.load(workloads.WORKLOADS, name)
     layout = layout_of(mode if isinstance(mode, str) else Parallelism(**mode), ranks)
-    return problem(workload, workload.variants[variant], layout, ComputeSpec(**compute), batch, device)
+    return problem(workload.facts, workload.variants[variant], layout, ComputeSpec(**compute), batch, device)
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ class Asked:
             case = self.case()
         except LayoutError:
             return False
-        return not problem(case.workload, case.variant, case.layout, case.compute, RANK_BATCH, "cpu")
+        return not problem(case.workload.facts, case.variant, case.layout, case.compute, RANK_BATCH, "cpu")
 
 
 def cases(world_size: int, which: str) -> Iterator[Asked]:

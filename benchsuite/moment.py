@@ -1,0 +1,114 @@
+"""Facts of the moment, which drift between the repeats of a trial: load, clocks, users and memory of this host."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+CPUS = Path("/sys/devices/system/cpu")
+CGROUPS = Path("/sys/fs/cgroup")
+UNLIMITED_BYTES = 1 << 60
+"""Version 1 of control groups says no limit by a number near 2^63."""
+
+
+def moment() -> dict[str, Any]:
+    """What this host is like now; None where it does not say.
+
+    `cpu_mhz` is the clock of the fastest core that this process may use, `cpu_limit_mhz` what the kernel lets it reach,
+    `cpu_throttled` how often cores were held back for heat since the host started.
+    """
+    available, total = memory_bytes()
+    return {
+        "load_average_5min": os.getloadavg()[1],
+        "cpu_mhz": cpu_mhz(),
+        "cpu_limit_mhz": cpu_limit_mhz(),
+        "cpu_throttled": throttle_count(),
+        "memory_available_bytes": available,
+        "memory_limit_bytes": total,
+        "users": sorted({user.name for user in psutil.users()}),
+    }
+
+
+def _cores() -> list[int]:
+    return sorted(os.sched_getaffinity(0))
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _most(name: str, root: Path) -> float | None:
+    """The largest of a file's numbers over the cores, from kHz to MHz."""
+    found = [_number(root / f"cpu{core}" / "cpufreq" / name) for core in _cores()]
+    return max((number / 1000 for number in found if number), default=None)
+
+
+def cpu_mhz(root: Path = CPUS, cpuinfo: Path = Path("/proc/cpuinfo")) -> float | None:
+    """The clock of the fastest core; as a virtual machine tells it where the kernel does not."""
+    found = _most("scaling_cur_freq", root)
+    if found is not None:
+        return found
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:
+        return None
+    return max((float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")), default=None)
+
+
+def cpu_limit_mhz(root: Path = CPUS) -> float | None:
+    """What the kernel lets the fastest core reach now: lowered by power and thermal policies."""
+    return _most("scaling_max_freq", root)
+
+
+def throttle_count(root: Path = CPUS) -> int | None:
+    """How often a core, or the package it is in, was held back for heat; None where the kernel does not count."""
+    found = [
+        _number(root / f"cpu{core}" / "thermal_throttle" / name)
+        for core in _cores()
+        for name in ("core_throttle_count", "package_throttle_count")
+    ]
+    counted = [number for number in found if number is not None]
+    return sum(counted) if counted else None
+
+
+def memory_bytes(root: Path = CGROUPS, groups: Path = Path("/proc/self/cgroup")) -> tuple[int, int]:
+    """Host memory that is available to this process, and that could be: of the host, or of its control group."""
+    memory = psutil.virtual_memory()
+    available, total = int(memory.available), int(memory.total)
+    for folder in _memory_groups(root, groups):
+        limit = _number(folder / "memory.max") or _number(folder / "memory.limit_in_bytes")
+        used = _number(folder / "memory.current") or _number(folder / "memory.usage_in_bytes")
+        if limit is None or used is None or limit >= UNLIMITED_BYTES:
+            continue
+        total, available = min(total, limit), min(available, max(0, limit - used + _reclaimable(folder)))
+    return available, total
+
+
+def _memory_groups(root: Path, groups: Path) -> list[Path]:
+    """Control groups of this process that may limit its memory: its own and all above, in both versions."""
+    try:
+        lines = [line.split(":", 2) for line in groups.read_text().splitlines()]
+    except OSError:
+        return []
+    found: list[Path] = []
+    for _, controllers, name in lines:
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        top = root / "memory" if controllers else root
+        own = top / name.lstrip("/")
+        found += [folder for folder in (own, *own.parents) if folder.is_relative_to(top)]
+    return found
+
+
+def _reclaimable(folder: Path) -> int:
+    """Bytes of files that nobody has used lately: counted as used, given up at once."""
+    try:
+        lines = (folder / "memory.stat").read_text().splitlines()
+    except OSError:
+        return 0
+    values = dict(line.split() for line in lines)
+    return int(values.get("total_inactive_file", values.get("inactive_file", 0)))

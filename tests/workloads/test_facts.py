@@ -1,0 +1,89 @@
+"""What a plan is told of a workload is what the model says of itself."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import workloads
+from workloads import WORKLOADS
+from workloads.facts import FACTS, gpt_neox_shape
+from workloads.samples import SAMPLES
+from workloads.workload import Workload
+
+PAIRS = [(name, variant) for name, facts in FACTS.items() for variant in facts.variants]
+TOO_BIG = {"reference", "pythia-6.9b", "pythia-2.8b", "pythia-1.4b", "pythia-1b", "pythia-410m"}
+"""Built in more than 0.1 s, even without memory; their depth is that of the formula all the same."""
+
+
+def loaded(name: str) -> Workload:
+    workload: Workload = workloads.load(WORKLOADS, name)
+    return workload
+
+
+def test_every_workload_of_the_registry_is_told() -> None:
+    assert sorted(FACTS) == sorted(WORKLOADS)
+    assert [facts.name for facts in FACTS.values()] == list(FACTS)
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_what_is_told_is_what_the_workload_says(name: str) -> None:
+    told, said = FACTS[name], loaded(name).facts
+    assert (told.name, told.kind, told.variants) == (said.name, said.kind, said.variants)
+    assert (told.has_targets, told.has_experts) == (said.has_targets, said.has_experts)
+    assert (told.divisible is None, told.num_pieces is None) == (said.divisible is None, said.num_pieces is None)
+
+
+@pytest.mark.parametrize(("name", "variant"), PAIRS)
+def test_degrees_must_divide_what_the_workload_says(name: str, variant: str) -> None:
+    told, said = FACTS[name], loaded(name).facts
+    if told.divisible is not None and said.divisible is not None:
+        assert told.divisible(told.variants[variant]) == said.divisible(said.variants[variant])
+
+
+@pytest.mark.parametrize(("name", "variant"), [pair for pair in PAIRS if pair[1] not in TOO_BIG])
+def test_pieces_are_those_of_the_model(name: str, variant: str) -> None:
+    told, said = FACTS[name], loaded(name).facts
+    if told.num_pieces is not None and said.num_pieces is not None:
+        assert told.num_pieces(told.variants[variant]) == said.num_pieces(said.variants[variant])
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "pieces"),
+    [
+        ("resnet50", "reference", 18),  # 3 + 4 + 6 + 3 blocks, a stem and a head
+        ("resnet50", "resnet101", 35),
+        ("gpt_neox", "reference", 46),  # 44 layers, an embedding and a head
+        ("gpt_neox", "nano_moe", 6),
+    ],
+)
+def test_pieces_by_hand(name: str, variant: str, pieces: int) -> None:
+    num_pieces = FACTS[name].num_pieces
+    assert num_pieces is not None and num_pieces(FACTS[name].variants[variant]) == pieces
+
+
+def test_variants_take_the_samples_that_datasets_have() -> None:
+    assert {
+        name: {variant: spec.sample for variant, spec in FACTS[name].variants.items() if variant in samples.variants}
+        for name, samples in SAMPLES.items()
+    } == {name: samples.variants for name, samples in SAMPLES.items()}
+
+
+def test_other_workloads_say_it_themselves() -> None:
+    """A third party's constant: its facts follow from what it can do, not from its name."""
+    neox = loaded("gpt_neox")
+    shallow = {"mine": gpt_neox_shape(64, 3, 4, vocab_size=32, seq_len=8)}
+    mine = replace(neox, name="mine", variants=shallow).facts
+    assert mine.num_pieces is not None and mine.divisible is not None
+    assert (mine.name, mine.num_pieces(shallow["mine"]), mine.divisible(shallow["mine"])["heads"]) == ("mine", 5, 4)
+    none: dict[str, Any] = dict.fromkeys(("pipeline", "tensor_parallel", "experts"))
+    bare = replace(neox, **none).facts
+    assert (bare.num_pieces, bare.divisible, bare.has_experts, bare.has_targets) == (None, None, False, False)
+    assert replace(neox, targets=lambda batch: {}).facts.has_targets
+
+
+def test_facts_and_reasons_need_no_torch() -> None:
+    code = "import sys, workloads.facts, workloads.legality, workloads.flops; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
