@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-CLUSTER_PACKAGES := slurm-wlm munge openmpi-bin
-CLUSTER_PROGRAMS := slurmctld slurmd munged mpiexec
+CLUSTER_PACKAGES := slurm-wlm munge openmpi-bin iproute2
+CLUSTER_PROGRAMS := slurmctld slurmd munged mpiexec ip tc
 
 .PHONY: demo test test-cluster lint bench gpu-test clean
 
@@ -19,7 +19,7 @@ test-cluster: $(VENV)/installed-dev
 	  echo 'installing $(CLUSTER_PACKAGES)'; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(CLUSTER_PACKAGES); \
 	fi
-	$(BIN)/python -m pytest tests/cluster -m cluster
+	$(BIN)/python -m pytest tests/cluster tests/network -m "cluster and not full"
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

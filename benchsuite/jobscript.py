@@ -212,7 +212,7 @@ def _task(job: Job) -> str:
 
 def _end_time(job: Job) -> Iterator[str]:
     yield 'if [ -n "${SLURM_JOB_ID:-}" ] && [ -z "${SLURM_JOB_END_TIME:-}" ]; then # Slurm 22.05 does not tell'
-    yield f'  end=$(squeue -h -j "{_task(job)}" -o %e 2>/dev/null || true)'
+    yield f'  end=$(SLURM_TIME_FORMAT=standard squeue -h -j "{_task(job)}" -o %e 2>/dev/null || true)'
     yield '  SLURM_JOB_END_TIME=$(date -d "${end:-unknown}" +%s 2>/dev/null || true)'
     yield "  export SLURM_JOB_END_TIME"
     yield "fi"

@@ -19,10 +19,17 @@ from benchsuite.launch import Launcher, load_launcher
 from results.record import TrialRecord
 
 TOLERANCE = 0.01
+SHARED_CORE_TOLERANCE = 0.02
+"""Of ranks that share cores: each of a 3.5 ms step's wakings then waits for another's few microseconds of work."""
 RETRIES = 2
 """A trial that is off is measured again so often, and the median of all taken."""
 MAX_FOREIGN_CORES = 0.3
 """Other processes may use so much of the cores before a trial that is off says nothing."""
+
+
+def tolerance(case: Case) -> float:
+    """How far a measured AU may be from the truth."""
+    return TOLERANCE if case.ranks <= (os.cpu_count() or 1) else SHARED_CORE_TOLERANCE
 
 
 @dataclass
@@ -42,11 +49,11 @@ class Rig:
     def au(self, case: Case) -> float:
         """One trial's AU; where it is off, the median of three. Where others keep the cores busy, nothing is said."""
         found = [self.record(case)]
-        if abs((found[0].figures.au or 0.0) - case.truth) > TOLERANCE:
+        if abs((found[0].figures.au or 0.0) - case.truth) > tolerance(case):
             found += [self.record(case) for _ in range(RETRIES)]
         median = statistics.median(record.figures.au or 0.0 for record in found)
         busy = max(record.figures.foreign_cpu_cores or 0.0 for record in found)
-        if abs(median - case.truth) > TOLERANCE and busy > MAX_FOREIGN_CORES:
+        if abs(median - case.truth) > tolerance(case) and busy > MAX_FOREIGN_CORES:
             pytest.skip(f"other processes kept {busy:.1f} cores busy: AU {median:.3f}, truth {case.truth:.3f}")
         return median
 
@@ -69,13 +76,13 @@ def label(case: Any) -> str:
 def test_emulated_au_is_the_truth(rig: Rig, case: Case) -> None:
     if case.ranks > (os.cpu_count() or 1) and not case.workers:
         pytest.skip("ranks that read in line need a core each")
-    assert rig.au(case) == pytest.approx(case.truth, abs=TOLERANCE)
+    assert rig.au(case) == pytest.approx(case.truth, abs=tolerance(case))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("case", au.all_cases(), ids=label)
 def test_emulated_au_is_the_truth_everywhere(rig: Rig, case: Case) -> None:
-    assert rig.au(case) == pytest.approx(case.truth, abs=TOLERANCE)
+    assert rig.au(case) == pytest.approx(case.truth, abs=tolerance(case))
 
 
 def test_the_parts_of_an_emulated_step_add_up(rig: Rig) -> None:
@@ -90,7 +97,7 @@ def test_the_parts_of_an_emulated_step_add_up(rig: Rig) -> None:
 def test_the_refill_between_epochs_counts(rig: Rig) -> None:
     """256 samples are read ten times over: readers go on from epoch to epoch, and what that takes is in the AU."""
     case = Case(0.0035, 32, 0.9, workers=2, steps=80)
-    assert rig.au(case) == pytest.approx(case.truth, abs=TOLERANCE)
+    assert rig.au(case) == pytest.approx(case.truth, abs=tolerance(case))
 
 
 def test_mlperf_counts_a_queue_that_is_full_at_the_start(rig: Rig) -> None:

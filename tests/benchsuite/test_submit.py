@@ -101,6 +101,14 @@ class TestScripts:
         spec = parse_job({"time": time})
         assert (spec.time_s, spec.walltime) == (seconds, walltime)
 
+    @pytest.mark.parametrize(
+        ("time", "warning_s"), [(None, 120), ("1-00:00:00", 120), ("00:04:00", 120), ("00:02:00", 60), ("00:01:00", 30)]
+    )
+    def test_slurm_warns_a_short_job_in_its_middle(self, time: str | None, warning_s: int):
+        """One that is warned at its start would be queued again and again, and measure nothing."""
+        text = write(Scheduler.slurm, PLAIN, parse_job({"time": time} if time else {}))
+        assert f"#SBATCH --signal=B:USR1@{warning_s}\n" in text
+
     def test_names_are_made_harmless(self):
         assert job_name("a b;c", "2026:01$(x)") == "bs-a-b-c-2026-01-x-"
         assert len(job_name("x" * 300)) == 100

@@ -27,7 +27,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.cluster)
         if reason:
             item.add_marker(pytest.mark.skip(reason=reason))
-    if not config.option.markexpr and not any("cluster" in argument for argument in config.args):
+    named = any(Path(argument.partition("::")[0]).resolve().is_relative_to(HERE) for argument in config.args)
+    if not config.option.markexpr and not named:
         config.hook.pytest_deselected(items=own)
         items[:] = [item for item in items if item not in set(own)]
 

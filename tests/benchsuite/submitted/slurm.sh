@@ -12,7 +12,7 @@ export BENCHSUITE_STORE=/scratch/store
 cd /w
 
 if [ -n "${SLURM_JOB_ID:-}" ] && [ -z "${SLURM_JOB_END_TIME:-}" ]; then # Slurm 22.05 does not tell
-  end=$(squeue -h -j "$SLURM_JOB_ID" -o %e 2>/dev/null || true)
+  end=$(SLURM_TIME_FORMAT=standard squeue -h -j "$SLURM_JOB_ID" -o %e 2>/dev/null || true)
   SLURM_JOB_END_TIME=$(date -d "${end:-unknown}" +%s 2>/dev/null || true)
   export SLURM_JOB_END_TIME
 fi
