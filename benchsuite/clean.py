@@ -143,7 +143,9 @@ def left_behind(look: Look, again: Sequence[Gpu]) -> Iterator[str]:
     new = {name: size for name, size in shared_files().items() if name not in look.shared}
     if new:
         mapped = _mapped_files(table)
-        yield from (f"{SHARED_MEMORY / name} ({size / 1e6:.1f} MB)" for name, size in new.items() if name not in mapped)
+        still = shared_files()  # semaphores that others make have a name for an instant
+        left = {name: size for name, size in new.items() if name in still and name not in mapped}
+        yield from (f"{SHARED_MEMORY / name} ({size / 1e6:.1f} MB)" for name, size in left.items())
     for before, gpu in zip(look.gpus, again, strict=False):
         known = {os.getpid(), *(pid for pid, _ in before.processes)}
         yield from (_holder(gpu, table, pid, held) for pid, held in gpu.processes if pid not in known)

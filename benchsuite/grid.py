@@ -1,6 +1,7 @@
 """Sweep file -> points to run, and points skipped with the reason why."""
 
 import itertools
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -142,10 +143,11 @@ def expand(sweep: SweepSpec, machine: Machine, store: Path | None = None) -> Pla
     Raises:
         UserError: a key or value that no machine would accept.
     """
-    asked = []
+    asked: deque[tuple[Values, TrialSpec]] = deque()
+    base = flat(sweep.base)
     for varied in _combinations(sweep):
         nested: Values = {}
-        for key, value in {**flat(sweep.base), **varied}.items():
+        for key, value in {**base, **varied}.items():
             set_key(nested, key, value)
         asked.append((varied, with_step(parse_trial(nested), store)))
     check_staging([spec for _, spec in asked])
@@ -153,7 +155,9 @@ def expand(sweep: SweepSpec, machine: Machine, store: Path | None = None) -> Pla
     points: dict[str, Point] = {}
     skipped: dict[str, Skipped] = {}
     keys = list(dict.fromkeys([*sweep.grid, *sweep.zip, *(key for entry in sweep.include for key in entry)]))
-    for order, (unsorted, spec) in enumerate(asked):
+    num_asked = len(asked)
+    for order in range(num_asked):
+        unsorted, spec = asked.popleft()  # of a large plan, both would not fit
         varied = {key: unsorted[key] for key in keys if key in unsorted}
         point = replace(resolve(spec, machine, largest, varied), order=order)
         reason = _excluded(point.spec, sweep) or why_illegal(point, machine)
@@ -161,12 +165,12 @@ def expand(sweep: SweepSpec, machine: Machine, store: Path | None = None) -> Pla
             skipped.setdefault(point.point_id, Skipped(point, reason))
         else:
             points.setdefault(point.point_id, point)
-    duplicates = len(asked) - len(points) - len(skipped)
+    duplicates = num_asked - len(points) - len(skipped)
     return Plan(sweep, list(points.values()), list(skipped.values()), duplicates)
 
 
 def _excluded(spec: TrialSpec, sweep: SweepSpec) -> str | None:
-    values = flat(spec.model_dump())
+    values = flat(spec.model_dump()) if sweep.exclude else {}
     for entry in map(flat, sweep.exclude):
         if all(values.get(key) == value for key, value in entry.items()):
             return "excluded by the file"

@@ -119,11 +119,22 @@ def read(
     Raises:
         OSError: it cannot be read.
     """
+    for line in lines(path, start, end):
+        if ended_only and not line.endswith(b"\n"):
+            return
+        found = parsed(path.name, start, line)
+        start += len(line)
+        yield start, found
+
+
+def lines(path: Path, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+    """The lines of a segment from one byte to another (default: its end).
+
+    Raises:
+        OSError: it cannot be read.
+    """
     with path.open("rb") as file:
         file.seek(start)
         while (end is None or start < end) and (line := file.readline()):
-            if ended_only and not line.endswith(b"\n"):
-                return
-            found = parsed(path.name, start, line)
             start += len(line)
-            yield start, found
+            yield line

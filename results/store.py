@@ -17,6 +17,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from results.outcomes import Ended, outcomes
 from results.record import Figures, Kind, TrialRecord
 from results.segments import SAMPLES, SEGMENTS, Segment, Stored, StoreError, without_collector
 from results.snapshot import Snapshot, compacted_records, snapshot
@@ -120,6 +121,14 @@ class ResultsStore:
         for record in self.records():
             trials[record.trial_id] = record
         return list(trials.values())
+
+    def outcomes(self) -> dict[str, Ended]:
+        """How the last attempt at each trial ended, by trial; for stores with many records, which it keeps none of.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        return outcomes(self.path) if self.exists() else {}
 
     def samples(self, record: TrialRecord) -> dict[str, Any] | None:
         """The raw samples of a record, or None where it has none."""
