@@ -13,6 +13,7 @@ import torch
 
 from benchsuite.autobatch import fitted
 from benchsuite.ceilings import of_record, without_model
+from benchsuite.clean import Guard
 from benchsuite.counts import tell
 from benchsuite.errors import UserError
 from benchsuite.failure import failed_result, is_plain
@@ -82,7 +83,7 @@ def in_this_process(point: Point) -> Measured:
 def _with_ceilings(point: Point, run: Callable[[Attempt], Measured]) -> Measured:
     """Run a trial, and then the one that measures what its input could give at best."""
     attempt = new_attempt(point, "default", 0, "trial", None)
-    record, samples = run(attempt)
+    record, samples = Guard().around(attempt, run)
     alone = without_model(point) if record.status == "ok" else None
     if alone is None:
         return record, samples

@@ -16,7 +16,7 @@ from benchsuite import staging
 from benchsuite.counts import flops_of
 from benchsuite.diagnose import verdict
 from benchsuite.environment import environment, file_system
-from benchsuite.failure import hanging_at, is_peer_failure, last_line, signal_name
+from benchsuite.failure import hanging_at, is_peer_failure, last_line, signal_name, silent
 from benchsuite.grid import Point
 from benchsuite.launch import Outcome
 from benchsuite.metrics import caveats, figures
@@ -215,7 +215,8 @@ def failure(outcome: Outcome, results: list[RankResult | None], folder: Path) ->
         return "failed", outcome.launcher_error
     if outcome.timed_out:
         stack = hanging_at(folder / "rank-0.log")
-        return "timeout", f"killed at its time limit {where}" + (f", at {stack}" if stack else "")
+        at = f", at {stack}" if stack else ""
+        return "timeout", f"killed at its time limit {where}{at}{silent(folder, len(results))}"
     causes: list[tuple[int, str]] = []
     for ended in outcome.exits:
         result = results[ended.rank]

@@ -35,6 +35,7 @@ from benchsuite.options import (
     PlainFormat,
     ProfileName,
 )
+from benchsuite.plans import keep_plan
 from benchsuite.profiles import with_step
 from benchsuite.progress import SweepDisplay, finished_line
 from benchsuite.spec import check_session, parse_sweep, parse_trial, trial_id
@@ -172,6 +173,7 @@ def _run(
             if show:
                 _show(plan, store, session)
             return _exit_code([], state)
+        keep_plan(store.path, session, plan)
         try:
             with chosen as launcher, _one_interrupt():
                 ran = sweeping.run(plan, state.todo, store, launcher, session, display, claims, clock)

@@ -10,11 +10,12 @@ from typing import Any
 import typer
 
 from benchsuite import grid, showconfig
-from benchsuite import sweep as sweeping
 from benchsuite.claims import CLAIMS, Claim, running
 from benchsuite.machine import this_machine
 from benchsuite.options import OK, PlainFormat
-from benchsuite.spec import check_session, trial_id
+from benchsuite.plans import kept_plans, labels
+from benchsuite.spec import SweepSpec, check_session
+from benchsuite.sweep import FINISHED
 from results.record import TrialRecord
 from results.store import ResultsStore
 
@@ -45,7 +46,7 @@ class Status:
     """Labels with reasons."""
     running: Sequence[Running]
     waiting: int | None
-    """None without a sweep file, which alone says what is still to come."""
+    """None where neither a sweep file nor a plan in the store says what is still to come."""
     rest_s: float | None
     """Estimated seconds until all is done, with as many sweeps as there are now; None where nothing tells."""
 
@@ -54,10 +55,8 @@ def status(file: Path | None, session: str, store_path: Path, overrides: list[st
     """Print where a session stands; the exit code."""
     check_session(session)
     store = ResultsStore(store_path)
-    plan = (
-        grid.expand(grid.load_sweep(showconfig.bundled(file), overrides), this_machine(), store_path) if file else None
-    )
-    found = examine(plan, session, store)
+    asked = grid.load_sweep(showconfig.bundled(file), overrides) if file else None
+    found = examine(planned(asked, session, store), session, store, whole=asked is None)
     if format is PlainFormat.json:
         typer.echo(json.dumps(asdict(found), indent=1))
     else:
@@ -65,23 +64,34 @@ def status(file: Path | None, session: str, store_path: Path, overrides: list[st
     return OK
 
 
-def examine(plan: grid.Plan | None, session: str, store: ResultsStore) -> Status:
-    """Where a session stands: all of it, or what a plan asks of it."""
-    stored = store.latest() if plan is None or store.exists() else []
-    asked = None if plan is None else _labels(plan, session)
-    trials = [
-        r for r in stored if r.session == session and r.kind == "trial" and (asked is None or r.trial_id in asked)
-    ]
+def planned(asked: SweepSpec | None, session: str, store: ResultsStore) -> dict[str, str] | None:
+    """The trials that a sweep comes to, or all sweeps of a session, with their labels; None where nothing is known.
+
+    Where this machine would plan none of the trials that the sweep has planned on its nodes, theirs are meant.
+    """
+    kept = kept_plans(store.path, session)
+    if asked is None:
+        return {trial: label for plan in kept.values() for trial, label in plan.items()} or None
+    here = labels(grid.expand(asked, this_machine(), store.path), session)
+    there = kept.get(asked.name, {})
+    return there if there and not here.keys() & there.keys() else here
+
+
+def examine(asked: Mapping[str, str] | None, session: str, store: ResultsStore, whole: bool) -> Status:
+    """Where a session stands: all of it, or what is asked of it."""
+    stored = store.latest() if asked is None or store.exists() else []
+    mine = [record for record in stored if record.session == session and record.kind == "trial"]
+    trials = mine if whole or asked is None else [record for record in mine if record.trial_id in asked]
     held = {
         name: claim
         for name, claim in running(store.path / CLAIMS / session).items()
-        if asked is None or _trial(name) in asked
+        if whole or asked is None or _trial(name) in asked
     }
     done = [record for record in trials if record.status == "ok"]
     waiting = None
-    if plan is not None:
-        todo = sweeping.status(plan, store, session).todo
-        waiting = sum(trial_id(item.point.point_id, session, item.repeat) not in map(_trial, held) for item in todo)
+    if asked is not None:
+        over = {record.trial_id for record in trials if record.status in FINISHED}
+        waiting = len(asked.keys() - over - {_trial(name) for name in held})
     return Status(
         session=session,
         done=len(done),
@@ -90,14 +100,6 @@ def examine(plan: grid.Plan | None, session: str, store: ResultsStore) -> Status
         waiting=waiting,
         rest_s=_rest_s(done, waiting, held),
     )
-
-
-def _labels(plan: grid.Plan, session: str) -> dict[str, str]:
-    return {
-        trial_id(point.point_id, session, repeat): f"{point.label} · repeat {repeat + 1}"
-        for point in plan.points
-        for repeat in range(point.spec.measure.repeats)
-    }
 
 
 def _trial(name: str) -> str:

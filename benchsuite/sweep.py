@@ -3,7 +3,7 @@
 import random
 import shutil
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -97,7 +97,7 @@ def status(
     order_seed: int | None = None,
 ) -> Status:
     """Which trials of a plan its session still lacks, repeats interleaved over the points."""
-    known = {_done(record.trial_id, record.spec): record for record in store.latest()} if store.exists() else {}
+    known = {(ended.trial_id, ended.profile): ended for ended in store.outcomes().values()}
     todo: list[Todo] = []
     finished: dict[str, int] = {}
     for item in rounds(plan, order_seed):
@@ -122,11 +122,6 @@ def unclaimed(
     if claims.over(_claim_of(item, session) for item in found.todo):
         return status(plan, store, session, retry, order_seed)
     return found
-
-
-def _done(trial: str, spec: Mapping[str, Any]) -> tuple[str, str | None]:
-    """What has been measured: a trial, and how it was observed."""
-    return trial, (spec.get("measure") or {}).get("profile")
 
 
 def _claim_of(item: Todo, session: str) -> str:
@@ -234,10 +229,10 @@ class _Bench:
 
     def _is_finished(self, item: Todo) -> bool:
         """Whether the sweep that held the trial before had appended its record."""
-        wanted = _done(trial_id(item.point.point_id, self.session, item.repeat), item.point.spec.model_dump())
-        stored = self.store.latest() if self.store.exists() else []
-        found = [record for record in stored if _done(record.trial_id, record.spec) == wanted]
-        return any(record.status in FINISHED and record.finished_at > item.after for record in found)
+        found = self.store.outcomes().get(trial_id(item.point.point_id, self.session, item.repeat))
+        if found is None or found.profile != item.point.spec.measure.profile:
+            return False
+        return found.status in FINISHED and found.finished_at > item.after
 
 
 def run_one(
@@ -332,7 +327,7 @@ def _attempt(plan: Plan, item: Todo, session: str) -> Attempt:
 
 def record_skipped(plan: Plan, store: ResultsStore, session: str) -> None:
     """Let the store know once per session which points were skipped, and why, so that reports show them."""
-    known = {record.trial_id: record for record in store.latest()} if store.exists() else {}
+    known = store.outcomes()
     for skipped in plan.skipped:
         before = known.get(trial_id(skipped.point.point_id, session, 0))
         if before is not None and (before.status in FINISHED or before.reason == skipped.reason):

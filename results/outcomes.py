@@ -10,6 +10,7 @@ from results.columns import literal, quoted
 from results.manifest import MEND, PARQUET, Manifest, load
 from results.record import TrialRecord
 from results.segments import StoreError, lines, segment_paths
+from results.snapshot import ROWS_AT_ONCE
 
 PROFILE = "spec.measure.profile"
 FIELDS = ("trial_id", "status", "finished_at", "reason", PROFILE)
@@ -60,14 +61,18 @@ def _tail(store: Path, manifest: Manifest) -> Iterator[Ended]:
 
 def _compacted(store: Path, manifest: Manifest) -> Iterator[Ended]:
     """Those of compacted records; older parts lack columns that were added later."""
+    if not manifest.parts:
+        return
     import duckdb
 
-    for part in manifest.parts:
-        path = store / PARQUET / part.file
-        wanted = ", ".join(quoted(name) if name in part.columns else "NULL" for name in FIELDS)
-        try:
-            rows = duckdb.sql(f"SELECT {wanted} FROM read_parquet({literal(str(path))})").fetchall()
-        except duckdb.Error as error:
-            mend = MEND.format(store / PARQUET)
-            raise StoreError(f"store {store}: cannot be read: {str(error).splitlines()[0]}; {mend}") from error
-        yield from (Ended(*row) for row in rows)
+    try:
+        with duckdb.connect(":memory:") as connection:
+            for part in manifest.parts:
+                path = literal(str(store / PARQUET / part.file))
+                wanted = ", ".join(quoted(name) if name in part.columns else "NULL" for name in FIELDS)
+                rows = connection.execute(f"SELECT {wanted} FROM read_parquet({path})")
+                while some := rows.fetchmany(ROWS_AT_ONCE):
+                    yield from (Ended(*row) for row in some)
+    except duckdb.Error as error:
+        mend = MEND.format(store / PARQUET)
+        raise StoreError(f"store {store}: cannot be read: {str(error).splitlines()[0]}; {mend}") from error

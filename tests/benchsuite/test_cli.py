@@ -124,7 +124,7 @@ class TestUsageErrors:
             (["sweep", "mine.yaml", "--session", ""], ["session ''"]),
             (["sweep", "mine.yaml", "--retry", "foo"], ["--retry 'foo'", "failed, oom, timeout"]),
             (["sweep", "mine.yaml", "--retry", "failed,time-out"], ["'time-out'", "nearest: timeout"]),
-            (["sweep", "mine.yaml", "--launcher", "srun"], ["--launcher 'srun'", "not yet supported", "local"]),
+            (["sweep", "mine.yaml", "--launcher", "srun"], ["--launcher srun", "SLURM_JOB_ID", "sbatch or salloc"]),
             (["sweep", "mine.yaml", "--launcher", "locl"], ["--launcher 'locl'", "nearest: local"]),
             (["sweep", "mine.yaml", "-o", "batchsize=3"], ["unknown key 'batchsize'", "nearest: batch_size"]),
             (["sweep", "mine.yaml", "-o", "batch_size"], ["key=value"]),

@@ -1,0 +1,74 @@
+"""Where a session stands, asked on the node that planned it, on another, or without a file."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from benchsuite import grid, plans
+from benchsuite.machine import Machine
+from results.store import ResultsStore
+from tests.results.made import made_record
+
+Run = Callable[..., tuple[int, str, str]]
+SWEEP: dict[str, Any] = {
+    "name": "mine",
+    "base": {
+        "workload": "resnet50",
+        "variant": "tiny",
+        "data": {"source": "synthetic"},
+        "parallelism": "ddp",
+        "batch_size": 4,
+        "measure": {"repeats": 2},
+    },
+    "grid": {"world_size": [1, 2]},
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(SWEEP))
+    return path
+
+
+def half_done(file: Path, store: Path, machine: Machine) -> None:
+    """The sweep planned on a machine, of whose four trials one is done and one has failed."""
+    plan = grid.expand(grid.load_sweep(file, []), machine)
+    plans.keep_plan(store, "default", plan)
+    first, second, *_ = plans.labels(plan, "default")
+    ResultsStore(store).append(made_record(1, trial_id=first, session="default", wall_s=30.0))
+    failed = {"status": "failed", "reason": "rank 1: killed by SIGKILL", "label": "1 rank"}
+    ResultsStore(store).append(made_record(2, trial_id=second, session="default", wall_s=10.0, **failed))
+
+
+@pytest.mark.parametrize("there", [Machine(2, 0), Machine(64, 4)], ids=["as-here", "another-kind"])
+def test_a_login_node_knows_what_the_nodes_have_planned(
+    run_cli: Run, file: Path, tmp_path: Path, there: Machine
+) -> None:
+    store = tmp_path / "store"
+    half_done(file, store, there)
+    for asked in ([file], []):
+        code, out, err = run_cli("status", *asked, "--store", store)
+        assert (code, err) == (0, "")
+        assert out.splitlines()[0] == (
+            "session default · 1 done · 1 failed · 0 running · 2 waiting · about 60 s left with 1 sweep"
+        )
+        assert out.splitlines()[1] == "failed   1 rank: rank 1: killed by SIGKILL"
+
+
+def test_before_anything_was_planned(run_cli: Run, file: Path, tmp_path: Path) -> None:
+    code, out, _ = run_cli("status", file, "--store", tmp_path / "none")
+    assert (code, out) == (0, "session default · 0 done · 0 failed · 0 running · 4 waiting\n")
+
+
+def test_a_plan_is_whole_or_not_there(file: Path, tmp_path: Path) -> None:
+    plan = grid.expand(grid.load_sweep(file, []), Machine(2, 0))
+    plans.keep_plan(tmp_path, "s", plan)
+    folder = tmp_path / "plans" / "s"
+    assert [path.name for path in folder.iterdir()] == ["mine.json"]
+    (folder / "torn.json").write_text('{"a": ')
+    assert plans.kept_plans(tmp_path, "s") == {"mine": plans.labels(plan, "s")}
+    assert plans.kept_plans(tmp_path, "other") == {}
