@@ -44,12 +44,16 @@ class Holder:
     """Where its pid means something: boot and pid namespace."""
     born_s: float = 0.0
     """When the process began, as its kernel tells it."""
+    job_starts: int = 0
+    """How often its job had been started again: a job's earlier start has ended on all its nodes."""
 
     def __str__(self) -> str:
         return f"{self.host}, process {self.pid}" + (f", job {self.job}" if self.job else "")
 
     def is_gone(self) -> bool:
-        """Whether it was a process of this place that has ended; False where that cannot be told."""
+        """Whether it was a process of this place, or of an earlier start of this job; False where it may still run."""
+        if self.job is not None and self.job == _job() and self.job_starts < _job_starts():
+            return True
         if self.place != _place():
             return False
         try:
@@ -102,8 +106,17 @@ def _place() -> str:
 
 def this_process() -> Holder:
     """This process as a holder."""
-    job = next((os.environ[name] for name in JOB_ID_VARIABLES if os.environ.get(name)), None)
-    return Holder(socket.gethostname(), os.getpid(), job, _place(), psutil.Process().create_time())
+    born_s = psutil.Process().create_time()
+    return Holder(socket.gethostname(), os.getpid(), _job(), _place(), born_s, _job_starts())
+
+
+def _job() -> str | None:
+    return next((os.environ[name] for name in JOB_ID_VARIABLES if os.environ.get(name)), None)
+
+
+def _job_starts() -> int:
+    text = os.environ.get("SLURM_RESTART_COUNT", "")
+    return int(text) if text.isdigit() else 0
 
 
 @dataclass

@@ -64,7 +64,9 @@ def sweep(
         bool, typer.Option("--dry-run", help="Print every trial and what is skipped; run none.")
     ] = False,
     overrides: Overrides = None,
-    launcher: Annotated[str, typer.Option("--launcher", help="auto or local.")] = "auto",
+    launcher: Annotated[
+        str, typer.Option("--launcher", help="auto, local, torchrun, srun, mpiexec, or an added one.")
+    ] = "auto",
     retry: Retry = "",
     profile: Profile = None,
     until: Annotated[
@@ -77,6 +79,9 @@ def sweep(
     order_seed: Annotated[
         int | None, typer.Option("--order-seed", metavar="N", help="Shuffle each round of repeats by this seed.")
     ] = None,
+    lanes: Annotated[
+        int, typer.Option("--lanes", min=1, metavar="N", help="Run N trials at a time, each on its share of the nodes.")
+    ] = 1,
     show_config: Annotated[
         bool, typer.Option("--show-config", help="Print every value and the layer it comes from; run none.")
     ] = False,
@@ -92,9 +97,10 @@ def sweep(
     if format is not None:
         raise typer.BadParameter("--format goes with --show-config")
     from benchsuite import runner
+    from benchsuite.how import How
 
-    how = (launcher, retry, profile, until, lease, order_seed)
-    raise typer.Exit(runner.sweep(file, session, store, dry_run, overrides or [], *how))
+    how = How(launcher, retry, profile, until, lease, order_seed, lanes)
+    raise typer.Exit(runner.sweep(file, session, store, dry_run, overrides or [], how))
 
 
 @app.command()

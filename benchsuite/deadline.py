@@ -1,6 +1,7 @@
 """When a sweep has to be over: no trial is started that, by what is known of it, could not end in time."""
 
 import os
+import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from results.record import TrialRecord
 
 END_VARIABLES = ("SLURM_JOB_END_TIME",)
 """Seconds since 1970 at which the allocation ends."""
+SQUEUE_S = 20.0
 RESERVE_S = 30.0
 """Kept for what follows the last trial before an allocation ends."""
 
@@ -48,13 +50,30 @@ def deadline_of(
     Raises:
         UserError: `until` is no time.
     """
-    ends = [float(environment[name]) - RESERVE_S for name in END_VARIABLES if environment.get(name, "").isdigit()]
+    told = [environment[name] for name in END_VARIABLES if environment.get(name, "").isdigit()]
+    ends = [float(end) - RESERVE_S for end in told or _asked_end(environment)]
     if until is not None:
         ends.append(parse_until(until, datetime.now()).timestamp())
     found = Deadline(min(ends, default=None))
     for record in known() if ends else ():
         found.learn(record)
     return found
+
+
+def _asked_end(environment: Mapping[str, str]) -> list[str]:
+    """When squeue says that this job ends: Slurm 22.05 and older tell it to no variable."""
+    if not environment.get("SLURM_JOB_ID"):
+        return []
+    array = environment.get("SLURM_ARRAY_JOB_ID"), environment.get("SLURM_ARRAY_TASK_ID")
+    job = f"{array[0]}_{array[1]}" if all(array) else environment["SLURM_JOB_ID"]
+    command = ["squeue", "--noheader", "--jobs", job, "--format=%e"]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=SQUEUE_S, env={**environment, "SLURM_TIME_FORMAT": "%s"}
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [line for line in done.stdout.split() if line.isdigit()][:1]
 
 
 def parse_until(text: str, now: datetime) -> datetime:

@@ -4,6 +4,7 @@ import os
 import platform
 import socket
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import psutil
 
 import benchsuite
+from benchsuite.launch.lanes import this_lane
 from benchsuite.machine import this_machine
 from benchsuite.moment import moment
 from storage.filesystems import file_system_of
@@ -25,6 +27,14 @@ SCHEDULER_VARIABLES = (
     "PBS_QUEUE",
     "LSB_JOBID",
 )
+CONTAINER_VARIABLES = (
+    "APPTAINER_CONTAINER",
+    "SINGULARITY_CONTAINER",
+    "SLURM_CONTAINER",
+    "ENROOT_CONTAINER",
+    "container",
+)
+"""Apptainer's, Singularity's, Slurm's and enroot's own, and what systemd and podman set."""
 
 
 def environment() -> dict[str, Any]:
@@ -47,7 +57,19 @@ def _lasting_facts() -> dict[str, Any]:
         "devices": devices(),
         "libraries": {name: _version(name) for name in LIBRARIES},
         "scheduler": {name: os.environ[name] for name in SCHEDULER_VARIABLES if name in os.environ},
+        "container": container(),
+        "lane": None if this_lane() is None else str(this_lane()),
+        "modules": [name for name in os.environ.get("LOADEDMODULES", "").split(":") if name],
     }
+
+
+def container(environment: Mapping[str, str] = os.environ, root: Path = Path("/")) -> str | None:
+    """The container that this process is in, by its image where that is told; None outside of one."""
+    named = next((environment[name] for name in CONTAINER_VARIABLES if environment.get(name)), None)
+    if named is not None:
+        return named
+    marks = {"run/.containerenv": "podman", ".dockerenv": "docker"}
+    return next((kind for mark, kind in marks.items() if (root / mark).exists()), None)
 
 
 def file_system(path: Path) -> dict[str, Any]:

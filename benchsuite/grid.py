@@ -2,7 +2,7 @@
 
 import itertools
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,8 @@ from workloads.legality import problem
 if TYPE_CHECKING:
     from workloads.workload import Workload
 
+EACH = "each"
+"""A value of `node`: every one there is."""
 __all__ = [
     "Plan",
     "Point",
@@ -37,6 +39,7 @@ __all__ = [
     "read_yaml",
     "resolve",
     "why_illegal",
+    "with_nodes",
     "workload_of",
 ]
 
@@ -134,6 +137,20 @@ def load_sweep(path: Path, overrides: list[str]) -> SweepSpec:
     value = layered(read_yaml(path), str(path), overrides).sweep
     sweep = parse_sweep({"name": path.stem, **value})
     _check_keys(sweep)
+    return sweep
+
+
+def with_nodes(sweep: SweepSpec, names: Callable[[], list[str]]) -> SweepSpec:
+    """The sweep with a point for every node where `node` is `each`; `names` is asked for them only then."""
+    base = dict(sweep.base)
+    axes = {"grid": sweep.grid, "zip": sweep.zip}
+    if base.get("node") == EACH:
+        base.pop("node")
+        return sweep.model_copy(update={"base": base, "grid": {"node": names(), **sweep.grid}})
+    for part, axis in axes.items():
+        if EACH in axis.get("node", []):
+            kept = [name for name in axis["node"] if name != EACH]
+            return sweep.model_copy(update={part: axis | {"node": [*kept, *names()]}})
     return sweep
 
 

@@ -18,7 +18,7 @@ from benchsuite.yamlfile import Values, assign, flat, parse_override, set_key, w
 from workloads.layout import ONE_RANK
 
 PREFIX = "BENCHSUITE_"
-RESERVED = ("STORE", "SITE", "USER_CONFIG")
+RESERVED = ("STORE", "SITE", "USER_CONFIG", "AGENT", "LANE")
 RESERVED_PREFIXES = ("NIGHTLY_", "TEST_", "IMAGENET_")
 """Environment variables with another meaning than a field of a trial."""
 BUILT_IN = "built-in"

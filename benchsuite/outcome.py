@@ -19,6 +19,7 @@ from benchsuite.environment import environment, file_system
 from benchsuite.failure import hanging_at, is_peer_failure, last_line, signal_name, silent
 from benchsuite.grid import Point
 from benchsuite.launch import Outcome
+from benchsuite.launch.lanes import this_lane
 from benchsuite.metrics import caveats, figures
 from benchsuite.ranks import RankResult, on_one_clock, read_progress, read_result
 from benchsuite.reconcile import counter_caveats, mount_caveats, reads_figures
@@ -146,6 +147,8 @@ def measured(
     found = traced(values, profile) + caveats(spec, results, cores, stored_on.client_visible, foreign_cores, ranks)
     found += counter_caveats(spec, values) + mount_caveats(results, stored_on.reads_counted)
     found += staging.caveats(spec, results)
+    if lane := this_lane():
+        found.append(("lanes", f"trials of {lane.count - 1} other lanes ran on other nodes of the job meanwhile"))
     record = attempt.record(
         "ok",
         phase="done",

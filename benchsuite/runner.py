@@ -6,8 +6,9 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from types import FrameType
@@ -19,11 +20,14 @@ import typer
 from benchsuite import grid, showconfig
 from benchsuite import sweep as sweeping
 from benchsuite.advice import small_datasets
-from benchsuite.claims import LEASE_S, Claims
+from benchsuite.claims import Claims
 from benchsuite.deadline import NO_DEADLINE, Deadline, deadline_of
 from benchsuite.errors import UserError, refuse
+from benchsuite.how import How
 from benchsuite.launch import CannotStart, Launcher, in_words, load_launcher
 from benchsuite.launch.agents import AgentLauncher
+from benchsuite.launch.lanes import check_lanes, run_lanes, this_lane
+from benchsuite.launch.node import node_name
 from benchsuite.layers import layered
 from benchsuite.machine import this_machine
 from benchsuite.options import (
@@ -43,47 +47,37 @@ from results.record import TrialRecord
 from results.store import ResultsStore
 from storage.format import is_dataset
 
+_AS_USUAL = How()
 DEMO_SHARD_SAMPLES = 64
 
 
-def sweep(
-    file: Path,
-    session: str,
-    store_path: Path,
-    dry_run: bool,
-    overrides: list[str],
-    launcher: str,
-    retry: str,
-    profile: ProfileName | None = None,
-    until: str | None = None,
-    lease_s: float = LEASE_S,
-    order_seed: int | None = None,
-) -> int:
+def sweep(file: Path, session: str, store_path: Path, dry_run: bool, overrides: list[str], how: How = _AS_USUAL) -> int:
     """Run a sweep file; the exit code."""
     check_session(session)
-    statuses = _retry_statuses(retry)
-    chosen = load_launcher(launcher)
-    asked = grid.load_sweep(showconfig.bundled(file), [*overrides, *_profiled(profile)])
+    statuses = _retry_statuses(how.retry)
+    chosen = load_launcher(how.launcher)
+    asked = grid.load_sweep(showconfig.bundled(file), [*overrides, *_profiled(how.profile)])
     store = ResultsStore(store_path)
+    num_nodes = getattr(chosen, "num_nodes", 1)
+    check_lanes(how.lanes, num_nodes, how.launcher)
     if isinstance(chosen, AgentLauncher) and not dry_run:
         chosen.meet_in(store_path)
-    machine = replace(this_machine(), nodes=getattr(chosen, "num_nodes", 1))
-    plan = grid.expand(asked, machine, store_path)
-    if dry_run:
-        return _print_plan(plan, store, session, order_seed)
-    store.check_writable()
-    clock = deadline_of(until, store.latest)
-    return _run(
-        plan,
-        store,
-        session,
-        statuses,
-        chosen,
-        clock=clock,
-        lease_s=lease_s,
-        order_seed=order_seed,
-        where=in_words(launcher, chosen),
-    )
+    with closing(chosen) if isinstance(chosen, AgentLauncher) else nullcontext():
+        asked = grid.with_nodes(asked, partial(_node_names, chosen))
+        plan = grid.expand(asked, replace(this_machine(), nodes=num_nodes // how.lanes), store_path)
+        if dry_run:
+            return _print_plan(plan, store, session, how.order_seed)
+        store.check_writable()
+        if how.lanes > 1:
+            codes = run_lanes(how.lanes, how.words(file, session, store_path, overrides))
+            _show(plan, store, session)
+            return max(codes)
+        return _run(plan, store, session, statuses, chosen, how, clock=deadline_of(how.until, store.latest))
+
+
+def _node_names(launcher: Launcher) -> list[str]:
+    """The nodes of a launcher; this one where it does not tell."""
+    return launcher.node_names() if isinstance(launcher, AgentLauncher) else [node_name()]
 
 
 def _profiled(profile: ProfileName | None) -> list[str]:
@@ -149,14 +143,13 @@ def _run(
     session: str,
     retry: frozenset[str],
     chosen: Launcher,
+    how: How = _AS_USUAL,
     show: bool = False,
     clock: Deadline = NO_DEADLINE,
-    lease_s: float = LEASE_S,
-    order_seed: int | None = None,
-    where: str = "local",
 ) -> int:
-    claims = Claims.of(store.path, session, lease_s)
-    state = sweeping.unclaimed(plan, store, session, retry, claims, order_seed)
+    claims = Claims.of(store.path, session, how.lease_s)
+    state = sweeping.unclaimed(plan, store, session, retry, claims, how.order_seed)
+    where = in_words(how.launcher, chosen)
     with SweepDisplay() as display:
         display.say(f"{_summary(plan, state)} · session {session} · store {store.path} · {where}")
         for line in _skipped_lines(plan):
@@ -185,7 +178,8 @@ def _run(
             return INTERRUPTED if isinstance(stop, KeyboardInterrupt) else REQUEUE
         for line in _left_lines(ran):
             display.say(line)
-    _show(plan, store, session)
+    if this_lane() is None:
+        _show(plan, store, session)
     return REQUEUE if ran.out_of_time else _exit_code(ran.records, state)
 
 
@@ -201,7 +195,9 @@ def _left_lines(ran: sweeping.Ran) -> Iterator[str]:
 def _show(plan: grid.Plan, store: ResultsStore, session: str) -> None:
     """The table of a plan's points, and where everything was written."""
     from benchsuite.show import section_table
+    from results import screen
     from results.report.sections import section_of
+    from results.report.tables import rows
 
     points = [*plan.points, *(skipped.point for skipped in plan.skipped)]
     asked = {
@@ -210,6 +206,8 @@ def _show(plan: grid.Plan, store: ResultsStore, session: str) -> None:
     section = section_of(store, asked, {point.point_id: point.label for point in points})
     if section.trials:
         section_table(section)
+    if any(point.spec.node for point in plan.points):
+        typer.echo("\n".join(screen.lines(rows(store.frame(where=lambda record: record.trial_id in asked)))))
     command = sys.argv[0] if Path(sys.argv[0]).name == "benchsuite" else "benchsuite"
     typer.echo(f"written: {store.path.absolute()} (segments/*.jsonl) · next: {command} report --store {store.path}")
 

@@ -30,9 +30,10 @@ class Setting:
 
 
 def bundled(file: Path) -> Path:
-    """A sweep file, or the example of that name where there is no such file here."""
-    example = Path(str(files("benchsuite"))) / "sweeps" / file.name
-    return example if not file.exists() and file.parent == Path() and example.is_file() else file
+    """A sweep file, or the example of that name, with `.yaml` or without, where there is no such file here."""
+    folder = Path(str(files("benchsuite"))) / "sweeps"
+    examples = [path for path in (folder / file.name, folder / f"{file.name}.yaml") if path.is_file()]
+    return examples[0] if examples and not file.exists() and file.parent == Path() else file
 
 
 def show(file: Path, overrides: list[str], format: PlainFormat) -> None:

@@ -73,6 +73,9 @@ class TrialSpec(ComputeSpec):
     ranks_per_node: int | None = Field(
         None, ge=1, description="default: one a device, or as many as a node's cores have threads for"
     )
+    node: str | None = Field(
+        None, description="the node of the launcher's on which it runs; in a sweep `each`: a point for every one"
+    )
     batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
         None, description="samples per data-parallel rank and step; auto: the largest that fits a CUDA device"
     )
@@ -86,6 +89,12 @@ class TrialSpec(ComputeSpec):
     def _one_batch_size(self) -> "TrialSpec":
         if (self.batch_size is None) == (self.global_batch_size is None):
             raise ValueError("give batch_size or global_batch_size, and not both")
+        return self
+
+    @model_validator(mode="after")
+    def _one_node(self) -> "TrialSpec":
+        if self.node is not None and (self.nodes or 1) > 1:
+            raise ValueError(f"node {self.node} is one, nodes is {self.nodes}")
         return self
 
     @model_validator(mode="after")

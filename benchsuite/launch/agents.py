@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
@@ -17,22 +17,20 @@ from typing import IO, Any, NoReturn, Self
 from benchsuite.errors import UserError
 from benchsuite.launch import CannotStart, Outcome, RankExit
 from benchsuite.launch.allocation import Task
+from benchsuite.launch.answers import START_TIMEOUT_S, await_results, clock_offset_s, first_words, went_well
 from benchsuite.launch.link import Link
 from benchsuite.launch.meeting import VARIABLE, Meeting, write_invitation
-from benchsuite.launch.node import about_this_node, boot_id
+from benchsuite.launch.node import about_this_node
 from benchsuite.launch.placing import Agent, Share, about_nodes, agent_of, shares
 from benchsuite.ranks import Progress, RankIdentity, read_progress
 from benchsuite.spec import TrialSpec
 
-START_TIMEOUT_S = 120.0
 CLEANUP_GRACE_S = 30.0
 """How long after a trial's time-out agents may take to end their processes."""
 PEERS_GRACE_S = 0.5
 """After the ranks of one agent have failed, how long those of others may take to fail of themselves and say why."""
 REFRESH_S = 0.2
-VISIBLE_S = 15.0
 MEETINGS = Path("work") / "meetings"
-PINGS = 5
 TRIAL = "benchsuite.trial:run_rank"
 PACKAGE_ROOT = Path(__file__).parents[2]
 ZYGOTE = (sys.executable, "-P", "-m", "benchsuite.launch.zygote")
@@ -81,6 +79,15 @@ class AgentLauncher:
     def num_nodes(self) -> int:
         """Nodes that trials may be spread over."""
         return self.crew.num_nodes
+
+    def node_names(self) -> list[str]:
+        """The nodes, by name; starts the agents.
+
+        Raises:
+            CannotStart: they cannot be started.
+        """
+        self._ensure_ready()
+        return list(dict.fromkeys(agent.node for agent in sorted(self._agents, key=lambda agent: agent.task)))
 
     @property
     def words(self) -> str:
@@ -163,7 +170,7 @@ class AgentLauncher:
         if self._agents:
             return
         if self._own is not None:
-            self._take([(self._own, _first_words(self._own))])
+            self._take([(self._own, first_words(self._own))])
         else:
             assert self._meeting is not None
             self._take(self._meeting.gather(self.crew.num_agents, START_TIMEOUT_S, self._check_running))
@@ -261,7 +268,7 @@ class AgentLauncher:
                 for key, _ in selector.select(REFRESH_S):
                     selector.unregister(key.fileobj)
                     reply = replies[key.data] = places[key.data].agent.link.receive()
-                    if not _went_well(reply, places[key.data]):
+                    if not went_well(reply, places[key.data]):
                         end_at = min(end_at, time.monotonic() + PEERS_GRACE_S)
                 if time.monotonic() > end_at:
                     for number in set(range(len(places))) - set(replies):
@@ -287,7 +294,7 @@ class AgentLauncher:
         for number, reply in found.items():
             self._ports[places[number].agent.link.fileno()] = reply["port"]
         exits = [RankExit(**ended) for reply in found.values() for ended in reply["exits"]]
-        _await_results(folder, [ended.rank for ended in exits if ended.code == 0])
+        await_results(folder, [ended.rank for ended in exits if ended.code == 0])
         nodes = about_nodes(places, [found[number] for number in range(len(places))])
         return Outcome(
             exits=sorted(exits, key=lambda ended: ended.rank),
@@ -341,49 +348,3 @@ def _pair() -> tuple[Link, socket.socket]:
     """Both ends of a connection, the second for a child."""
     ours, theirs = socket.socketpair()
     return Link(ours), theirs
-
-
-def _first_words(link: Link) -> dict[str, Any] | None:
-    """What the agent that this process started says of itself; None where it ends, or says nothing in time."""
-    try:
-        return link.receive(START_TIMEOUT_S)
-    except TimeoutError:
-        return None
-
-
-def clock_offset_s(agent: Agent) -> float:
-    """How far an agent's clock is ahead of this one's: 0 on one machine, else by the quickest of some exchanges.
-
-    As NTP does it: the agent's reading belongs to the middle of the exchange, half of which is the most it errs by.
-    """
-    if agent.boot_id == boot_id():
-        return 0.0
-    best, offset_s = float("inf"), 0.0
-    for _ in range(PINGS):
-        sent_s = time.perf_counter()
-        agent.link.send({"ping": True})
-        try:
-            reply = agent.link.receive(START_TIMEOUT_S)
-        except TimeoutError:
-            reply = None
-        if reply is None:
-            return 0.0  # it is gone, which the trial will find
-        took_s = time.perf_counter() - sent_s
-        if took_s < best:
-            best, offset_s = took_s, reply["pong"] - sent_s - took_s / 2
-    return offset_s
-
-
-def _went_well(reply: Mapping[str, Any] | None, place: Share) -> bool:
-    """Whether all of an agent's ranks have ended with status 0."""
-    return reply is not None and [ended["code"] for ended in reply["exits"]] == [0] * place.num_ranks
-
-
-def _await_results(folder: Path, ranks: Sequence[int]) -> None:
-    """Wait until this node sees what ranks of others have written: a network file system may keep it for a moment."""
-    deadline = time.monotonic() + VISIBLE_S
-    while time.monotonic() < deadline:
-        seen = {entry.name for entry in os.scandir(folder)}
-        if all(f"rank-{rank}.json" in seen for rank in ranks):
-            return
-        time.sleep(REFRESH_S)

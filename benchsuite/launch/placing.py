@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchsuite.errors import UserError
+from benchsuite.errors import UserError, refuse
 from benchsuite.launch.link import Link
 from benchsuite.spec import TrialSpec
 
@@ -51,6 +51,10 @@ def shares(spec: TrialSpec, agents: Sequence[Agent], per_node: int | None = None
     nodes: dict[str, list[Agent]] = {}
     for agent in sorted(agents, key=lambda agent: agent.task):
         nodes.setdefault(agent.node, []).append(agent)
+    if spec.node is not None:
+        if spec.node not in nodes:
+            raise refuse("node", spec.node, list(nodes))
+        nodes = {spec.node: nodes[spec.node]}
     most = ranks_per_node(spec, next(iter(nodes.values())), per_node, len(nodes))
     wanted = math.ceil(spec.ranks / most)
     if wanted > len(nodes):

@@ -7,10 +7,12 @@ which the first plans and records, and every one is an agent.
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 from benchsuite.errors import UserError
 from benchsuite.launch.agents import AgentLauncher, Crew
 from benchsuite.launch.allocation import Allocation, allocation, task
+from benchsuite.launch.lanes import share_of, this_lane
 from benchsuite.launch.meeting import VARIABLE
 
 
@@ -27,16 +29,18 @@ def srun() -> AgentLauncher:
     if given is None or given.scheduler != "slurm":
         raise UserError("--launcher srun: SLURM_JOB_ID is not set; start it within sbatch or salloc")
     _find("srun", "Slurm")
-    return AgentLauncher(
-        Crew("srun", given.num_nodes, srun_command(given), given.tasks_per_node, given.words, given.num_nodes)
-    )
+    given = _of_this_lane(given)
+    nodes = given.num_nodes
+    return AgentLauncher(Crew("srun", nodes, srun_command(given), given.tasks_per_node, given.words, nodes))
 
 
 def srun_command(given: Allocation) -> tuple[str, ...]:
     """One task on each node, with all that the job has there; further steps of the job may run beside."""
     nodes = str(given.num_nodes)
     cores = (f"--cpus-per-task={given.cores_per_node}",) if given.cores_per_node else ()
-    return ("srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", *cores, "--overlap", "--quiet")
+    named = (f"--nodelist={','.join(given.hosts)}",) if given.hosts else ()
+    one_each = (f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1")
+    return ("srun", *one_each, *named, *cores, "--overlap", "--quiet")
 
 
 def mpiexec() -> AgentLauncher:
@@ -50,6 +54,7 @@ def mpiexec() -> AgentLauncher:
         return mine
     path = _find("mpiexec", "Open MPI, MPICH or PALS")
     given = allocation()
+    given = _of_this_lane(given) if given else None
     said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60)
     command = mpiexec_command(said.stdout + said.stderr, given)
     nodes = given.num_nodes if given else 1
@@ -100,6 +105,22 @@ def _as_task(starter: str) -> AgentLauncher | None:
         task=mine,
     )
     return AgentLauncher(crew)
+
+
+def _of_this_lane(given: Allocation) -> Allocation:
+    """The nodes of an allocation that this process may use; for a lane they need names, which Slurm tells in short.
+
+    Raises:
+        UserError: scontrol does not tell them.
+    """
+    lane = this_lane()
+    if lane is None or given.hosts or given.scheduler != "slurm":
+        return share_of(given, lane)
+    command = [_find("scontrol", "Slurm"), "show", "hostnames"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    if done.returncode:
+        raise UserError(f"--lanes: scontrol show hostnames: {done.stderr.strip()}")
+    return share_of(replace(given, hosts=tuple(done.stdout.split())), lane)
 
 
 def _words(given: Allocation | None) -> str:

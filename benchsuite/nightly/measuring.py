@@ -138,7 +138,7 @@ def measure(nightly: Nightly) -> dict[Key, Measured]:
     prepare(nightly)
     session = datetime.now(UTC).strftime("%Y-%m-%dT%H%M%S")
     with contextlib.chdir(nightly.data_folder):
-        code = runner.sweep(nightly.sweep_file, session, nightly.store_folder, False, [], "auto", "")
+        code = runner.sweep(nightly.sweep_file, session, nightly.store_folder, False, [])
     if code not in (OK, SOME_FAILED):
         raise UserError(f"{nightly.sweep_file}: {'nothing could run' if code == NOTHING_RAN else 'stopped early'}")
     name = nightly.sweep().name

@@ -145,3 +145,14 @@ def test_a_damaged_claim_is_no_claim_of_anyone(tmp_path: Path) -> None:
     (folder / "t.0").write_text('{"token": "x", "holder": 7}')
     assert read_claim(folder / "t.0") is None
     assert held(claims(tmp_path).take("t")).claim is None
+
+
+def test_an_earlier_start_of_this_job_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that its scheduler has started again need not wait for the lease of its own former processes."""
+    monkeypatch.setenv("SLURM_JOB_ID", "991")
+    monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
+    assert not ELSEWHERE.is_gone(), "another node of this start, perhaps"
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert ELSEWHERE.is_gone()
+    assert not replace(ELSEWHERE, job_starts=1).is_gone() and not replace(ELSEWHERE, job="992").is_gone()
+    assert this_process().job_starts == 1

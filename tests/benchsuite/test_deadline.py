@@ -2,6 +2,7 @@
 
 import time
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
@@ -57,3 +58,16 @@ def test_the_earlier_of_what_is_asked_for_and_the_allocations_end() -> None:
     asked = deadline_of("+60s", lambda: known, {"SLURM_JOB_END_TIME": str(end)})
     assert asked.ends_s == pytest.approx(time.time() + 60, abs=5) and not asked.allows("b")
     assert deadline_of(None, lambda: known, {}).ends_s is None
+
+
+def test_slurm_is_asked_where_it_tells_no_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    end = int(time.time()) + 900
+    squeue = tmp_path / "squeue"
+    squeue.write_text(f'#!/bin/sh\n[ "$SLURM_TIME_FORMAT" = %s ] && [ "$3" = 12_3 ] && echo {end} || echo N/A\n')
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    task = {"SLURM_JOB_ID": "15", "SLURM_ARRAY_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": "3", "PATH": str(tmp_path)}
+    assert deadline_of(None, list, task).ends_s == end - RESERVE_S
+    assert deadline_of(None, list, {"SLURM_JOB_ID": "15", "PATH": str(tmp_path)}).ends_s is None, "it has no end"
+    squeue.unlink()
+    assert deadline_of(None, list, task | {"PATH": str(tmp_path)}).ends_s is None

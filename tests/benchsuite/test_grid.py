@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from benchsuite.errors import UserError
-from benchsuite.grid import expand, override, parse_yaml, read_yaml
+from benchsuite.grid import expand, override, parse_yaml, read_yaml, with_nodes
+from benchsuite.spec import parse_sweep
 from tests.benchsuite.grids import SYNTHETIC, TWO_CORES, in_folder, labels, load, plan, refused
 
 __all__ = ["in_folder"]
@@ -237,3 +238,20 @@ class TestOverrides:
         except UserError:
             return
         assert {point.spec.world_size for point in found.points} == {3}
+
+
+def test_a_point_for_every_node():
+    def names() -> list[str]:
+        return ["n1", "n2"]
+
+    def never() -> list[str]:
+        raise AssertionError("agents are started only where nodes are asked for")
+
+    sweep = parse_sweep({"name": "s", "base": {"workload": "resnet50", "batch_size": 4}})
+    assert with_nodes(sweep, never) is sweep
+    each = sweep.model_copy(update={"base": sweep.base | {"node": "each"}})
+    assert with_nodes(each, names).grid == {"node": ["n1", "n2"]} and "node" not in with_nodes(each, names).base
+    axis = sweep.model_copy(update={"grid": {"node": ["each"], "batch_size": [1]}})
+    assert with_nodes(axis, names).grid == {"node": ["n1", "n2"], "batch_size": [1]}
+    named = sweep.model_copy(update={"grid": {"node": ["n7"]}})
+    assert with_nodes(named, never) is named

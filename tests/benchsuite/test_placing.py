@@ -81,3 +81,11 @@ def test_tasks_of_one_node_are_no_foreigners_to_each_other() -> None:
     bound = [Agent(LINK, "a", task, "boot", 1, (task,)) for task in (0, 1)]
     (told,) = about_nodes(shares(spec, bound, 2), [{"busy_cores": 1.0, "own_cores": 0.875}] * 2)
     assert (told["cores"], told["foreign_cpu_cores"]) == (2, 0.25)
+
+
+def test_a_trial_that_names_its_node() -> None:
+    three = agents("a", "b", "c", cores=1)
+    assert placed(1, three, node="b") == [("b", 0, 1, 0, 0)]
+    assert placed(2, three, node="c") == [("c", 0, 2, 0, 0)]
+    with pytest.raises(UserError, match=r"node 'd' .*allowed: a, b, c"):
+        placed(1, three, node="d")

@@ -1,0 +1,107 @@
+"""Which node of an allocation is slower than the others, from one small trial that ran on each of them alone."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+NODE = "spec.node"
+MIN_NODES = 3
+"""Of two nodes that differ, nobody can tell which is the odd one."""
+MIN_DIFFERENCE = 0.05
+SPREADS = 3.0
+MAD_TO_SIGMA = 1.4826
+"""A normal distribution's standard deviation over its median absolute deviation."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What is compared between nodes."""
+
+    name: str
+    columns: tuple[str, ...]
+    """Added up."""
+    more_is_better: bool
+    scale: float
+    unit: str
+
+
+MEASURES = (
+    Measure("slow device", ("forward_s", "backward_s", "update_s"), False, 1e3, "ms of computing a step"),
+    Measure("slow path to the device", ("h2d_s",), False, 1e3, "ms of copying a step"),
+    Measure("slow loading", ("loader_only_samples_per_s",), True, 1.0, "samples/s without a model"),
+    Measure("slow mount", ("storage_ceiling_bytes_per_s",), True, 1e-6, "MB/s to a plain reader"),
+)
+
+
+@dataclass(frozen=True)
+class Outlier:
+    """A node that is slower than the others by one measure."""
+
+    node: str
+    measure: Measure
+    value: float
+    usual: float
+    """Median of all nodes."""
+
+    def __str__(self) -> str:
+        scale, change = self.measure.scale, self.value / self.usual - 1
+        found = f"{self.value * scale:.3g} {self.measure.unit}, the median of nodes is {self.usual * scale:.3g}"
+        return f"{self.node}: {self.measure.name}: {found} ({change:+.0%})"
+
+
+def outliers(rows: Sequence[Mapping[str, Any]]) -> list[Outlier]:
+    """Nodes that lie on the slow side of the median of nodes by more than 5 % and three robust standard deviations.
+
+    The deviation is that of the nodes' medians (1.4826 times their median absolute deviation), or that of the repeats
+    on a node where that is more. Fewer than three nodes have no outlier.
+
+    Args:
+        rows: one per trial, with `spec.node` and figures by name, as `ResultsStore.frame` gives them.
+    """
+    found: list[Outlier] = []
+    for measure in MEASURES:
+        values = _by_node(rows, measure)
+        if len(values) >= MIN_NODES:
+            found += _of(measure, values)
+    return found
+
+
+def _by_node(rows: Sequence[Mapping[str, Any]], measure: Measure) -> dict[str, list[float]]:
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        parts = [row.get(column) for column in measure.columns]
+        known = [float(part) for part in parts if part is not None and part == part]  # NaN is unlike itself
+        if row.get(NODE) and len(known) == len(parts):
+            values.setdefault(str(row[NODE]), []).append(sum(known))
+    return values
+
+
+def _of(measure: Measure, values: Mapping[str, Sequence[float]]) -> list[Outlier]:
+    medians = {node: median(found) for node, found in values.items()}
+    usual = median(medians.values())
+    if usual <= 0:
+        return []
+    between = MAD_TO_SIGMA * median(abs(value - usual) for value in medians.values())
+    within = max(_spread(found) for found in values.values())
+    least = max(MIN_DIFFERENCE * usual, SPREADS * max(between, within))
+    slower = -1 if measure.more_is_better else 1
+    return [Outlier(node, measure, value, usual) for node, value in medians.items() if slower * (value - usual) > least]
+
+
+def _spread(found: Sequence[float]) -> float:
+    middle = median(found)
+    return MAD_TO_SIGMA * median(abs(value - middle) for value in found)
+
+
+def lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What a screen of nodes has found, for people; empty for trials that were on no node in particular."""
+    nodes = {str(row[NODE]) for row in rows if row.get(NODE)}
+    if not nodes:
+        return []
+    odd = outliers(rows)
+    if odd:
+        return [f"outlier  {outlier}" for outlier in odd]
+    if len(nodes) < MIN_NODES:
+        return [f"{len(nodes)} node{'s' if len(nodes) > 1 else ''}: an outlier can be told from {MIN_NODES} nodes on"]
+    return [f"{len(nodes)} nodes, none slower than the others by more than {MIN_DIFFERENCE:.0%} and the spread"]
