@@ -21,7 +21,7 @@ TORCHRUN_RUNS = 5
 
 
 def sweep_of(root: Path) -> dict[str, Any]:
-    """Ten 2-rank tiny trials from memory and ten from warm files with one worker a rank."""
+    """Twenty 2-rank tiny trials from memory and twenty from warm files with one worker a rank."""
     return {
         "name": "startup",
         "base": {
@@ -32,7 +32,7 @@ def sweep_of(root: Path) -> dict[str, Any]:
             "parallelism": "ddp",
             "world_size": 2,
             "batch_size": 4,
-            "measure": {"steps": 10, "warmup_steps": 2, "repeats": 10},
+            "measure": {"steps": 10, "warmup_steps": 2, "repeats": 20},
         },
         "grid": {"data.source": ["memory", "storage"]},
     }
