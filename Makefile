@@ -10,8 +10,10 @@ CLUSTER_PROGRAMS := slurmctld slurmd munged mpiexec ip tc
 demo: $(VENV)/installed
 	$(BIN)/benchsuite demo
 
+# Tests of what is measured run alone; the others two at a time.
 test: $(VENV)/installed-dev lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not quiet and not full and not cluster"
+	$(BIN)/python -m pytest -m "quiet and not full and not cluster"
 
 # Needs root on Debian, whose Slurm, munge and Open MPI it installs where they are missing; skips with its reason elsewhere.
 test-cluster: $(VENV)/installed-dev
@@ -19,7 +21,7 @@ test-cluster: $(VENV)/installed-dev
 	  echo 'installing $(CLUSTER_PACKAGES)'; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(CLUSTER_PACKAGES); \
 	fi
-	$(BIN)/python -m pytest tests/cluster tests/network -m "cluster and not full"
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/cluster tests/network -m "cluster and not full"
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from results.columns import literal, quoted
 from results.manifest import MEND, PARQUET, Manifest, load
 from results.record import TrialRecord
 from results.segments import StoreError, lines, segment_paths
@@ -64,6 +63,8 @@ def _compacted(store: Path, manifest: Manifest) -> Iterator[Ended]:
     if not manifest.parts:
         return
     import duckdb
+
+    from results.columns import literal, quoted  # brings pandas, which a plan can do without
 
     try:
         with duckdb.connect(":memory:") as connection:

@@ -11,6 +11,8 @@ from benchsuite.inprocess import plan_trial, run_forked
 from storage.convert import generate_dataset
 from storage.format import open_dataset
 
+pytestmark = pytest.mark.quiet
+
 BLKIO = Path("/sys/fs/cgroup/blkio")
 RATE_BYTES_PER_S = 16_000_000
 BATCH, STEP_S = 8, 0.030

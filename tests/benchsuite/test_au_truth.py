@@ -18,6 +18,8 @@ from benchsuite.inprocess import run_point
 from benchsuite.launch import Launcher, load_launcher
 from results.record import TrialRecord
 
+pytestmark = pytest.mark.quiet
+
 TOLERANCE = 0.01
 SHARED_CORE_TOLERANCE = 0.02
 """Of ranks that share cores: each of a 3.5 ms step's wakings then waits for another's few microseconds of work."""

@@ -22,6 +22,8 @@ from storage.convert import generate_dataset
 from tests.storage.samples import file_system
 from workloads.samples import SAMPLES
 
+pytestmark = pytest.mark.quiet
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -23,6 +23,8 @@ from results.store import ResultsStore
 from tests.benchsuite.test_sweep import Rehearsal, made_plan, run
 from tests.results.made import made_record
 
+pytestmark = pytest.mark.quiet
+
 ROOMY = (50_000_000_000, 64_000_000_000)
 ME = os.getpid()
 

@@ -23,6 +23,8 @@ from results.record import Figures, TrialRecord
 from results.store import ResultsStore
 from tests.benchsuite.made import made_spec
 
+pytestmark = pytest.mark.quiet
+
 Cli = Callable[..., tuple[int, str, str]]
 
 

@@ -21,6 +21,8 @@ from storage.pagecache import evict
 from tests.storage.samples import PAGES_MAY_GO, file_system
 from workloads.samples import SAMPLES
 
+pytestmark = pytest.mark.quiet
+
 SAMPLES_MADE = 320
 READS = """
 import os, sys

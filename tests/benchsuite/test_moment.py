@@ -10,6 +10,8 @@ import pytest
 from benchsuite.environment import environment
 from benchsuite.moment import cpu_limit_mhz, cpu_mhz, memory_bytes, moment, throttle_count
 
+pytestmark = pytest.mark.quiet
+
 
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:

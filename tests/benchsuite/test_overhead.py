@@ -13,6 +13,8 @@ from benchsuite.overhead import BLOCKS, STEPS, instrument_s_per_step
 from benchsuite.ranks import Heartbeat
 from tests.benchsuite.made import made_block, made_result, made_spec
 
+pytestmark = pytest.mark.quiet
+
 BLOCK = made_block("loader", 0.0, {"load": 0.01, "forward": 0.01, "backward": 0.02, "update": 0.01})
 
 

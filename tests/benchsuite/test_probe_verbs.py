@@ -20,6 +20,8 @@ from tests.benchsuite.test_cli import Run, error_line, in_folder
 from tests.results.made import made_record
 from tests.storage.samples import file_system
 
+pytestmark = pytest.mark.quiet
+
 __all__ = ["in_folder"]
 QUICK = ("--size", "2MiB", "--seconds", "0.03", "--block", "4KiB,64KiB", "--depth", "1,2", "--engine", "own")
 STATE = ("--workload", "gpt_neox", "--variant", "nano", "--repeats", "2")

@@ -21,6 +21,8 @@ from storage.partial import partial_folder
 from tests.benchsuite.grids import plan, refused, storage_base
 from tests.benchsuite.made import made_result, made_spec
 
+pytestmark = pytest.mark.quiet
+
 
 def spec(root: Path, copies: Path | None, staged: str, **changes: Any) -> dict[str, Any]:
     """A few steps over less than an epoch of the 96 images."""

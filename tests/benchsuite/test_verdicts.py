@@ -20,6 +20,8 @@ from storage.convert import generate_dataset
 from tests.storage.samples import file_system
 from workloads.samples import SAMPLES
 
+pytestmark = pytest.mark.quiet
+
 PHOTOS, TINY_FILES, VOLUMES = 192, 600, 48
 PACED_US = 2000
 

@@ -12,6 +12,8 @@ from torch.utils.data import DataLoader, Dataset
 from results.store import ResultsStore
 from tests.benchsuite.watching import Files, watched
 
+pytestmark = pytest.mark.quiet
+
 ROOT = Path(__file__).parents[2]
 
 

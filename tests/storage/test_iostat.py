@@ -11,6 +11,8 @@ from storage.iostat import ProcessIO, process_io
 from storage.pagecache import evict, warm
 from tests.storage.samples import PAGES_MAY_GO, file_system
 
+pytestmark = pytest.mark.quiet
+
 SIZE = 8_000_000
 
 

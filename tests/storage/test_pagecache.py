@@ -12,7 +12,7 @@ import pytest
 from storage.pagecache import Residency, evict, residency, warm
 from tests.storage.samples import PAGES_MAY_GO, file_system
 
-pytestmark = PAGES_MAY_GO
+pytestmark = [pytest.mark.quiet, PAGES_MAY_GO]
 
 PAGE = mmap.PAGESIZE
 PAGES = 64

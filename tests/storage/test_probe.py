@@ -20,6 +20,8 @@ from storage.reading import PATTERNS, Pattern, aligned_buffers, offsets, read_fi
 from storage.sample import DatasetError
 from tests.storage.samples import file_system
 
+pytestmark = pytest.mark.quiet
+
 SMALL = Asked(size_bytes=4 << 20, seconds=0.06, blocks=(4096, 65536), depths=(1, 4), engine="own", rounds=2)
 SHM = Path("/dev/shm")
 

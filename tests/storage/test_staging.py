@@ -155,6 +155,22 @@ class TestDamage:
         assert not is_dataset(tmp_path / "copy")
 
 
+def half_files(making: Path) -> list[Path]:
+    return [path for path in making.rglob("*") if path.name.endswith(".copy")]
+
+
+def stop_in_mid_file(copying: Process, making: Path) -> None:
+    """Stop a copy that has finished some files and is at another."""
+    for _ in range(1000):
+        wait_until(lambda: len(finished(making)) >= 3)
+        copying.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, copying.pid, os.WSTOPPED)
+        if half_files(making):
+            return
+        copying.send_signal(signal.SIGCONT)
+    raise AssertionError("it was never at a file")
+
+
 class TestInterrupted:
     @pytest.mark.parametrize(("name", "kind"), [("webdataset", "image"), ("files", "image"), ("files", "volume")])
     def test_killed_in_mid_copy_and_taken_up_again(
@@ -164,12 +180,12 @@ class TestInterrupted:
         source, target = made(name, kind), tmp_path / "copy"
         making = making_folder(target)
         killed = process(source.folder, target)
-        wait_until(lambda: len(finished(making)) >= 3)
+        stop_in_mid_file(killed, making)
         killed.send_signal(signal.SIGKILL)
         killed.wait()
         kept = inodes(finished(making))
         assert not target.exists() and not is_dataset(making)
-        assert any(path.name.endswith(".copy") for path in making.rglob("*")), "it was killed between two files"
+        assert half_files(making)
         staged = stage(source.folder, target)
         verify_dataset(target)
         assert kept.items() <= inodes(finished(target)).items()
