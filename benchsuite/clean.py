@@ -1,7 +1,7 @@
 """Whether the devices of this host are clean before a trial, and whether it left nothing behind.
 
-What is found is a caveat of the record, never a refusal; the facts behind it stand in its `env.moment`. Launchers that
-use other nodes are looked at here only as far as they run on this one.
+What is found is a caveat of the record, never a refusal; the facts behind it stand in its `env.moment`. A sweep looks
+at its own host, agents at theirs.
 """
 
 import os
@@ -65,14 +65,18 @@ class Guard:
 
     def after(self, attempt: Attempt) -> tuple[Attempt, list[Finding]]:
         """Look again: the attempt with the facts of both looks, and what is to be said of them."""
+        told, found = self.again()
+        return replace(attempt, env=attempt.env | {"moment": attempt.env.get("moment", {}) | told}), found
+
+    def again(self) -> tuple[dict[str, Any], list[Finding]]:
+        """Look again: the facts of both looks, and what is to be said of them."""
         look = self._look
         assert look is not None, "before() comes first"
         again = gpus() if look.gpus else []
         throttled = throttle_count()
-        told = attempt.env.get("moment", {}) | facts(look, again, throttled)
         found = [(UNCLEAN, text) for text in (*unclean(look), *throttles(look, again, throttled))]
         found += [(LEFT_BEHIND, text) for text in left_behind(look, again)]
-        return replace(attempt, env=attempt.env | {"moment": told}), found
+        return facts(look, again, throttled), found
 
     def around(self, attempt: Attempt, run: Callable[[Attempt], Measured]) -> Measured:
         """Run an attempt between two looks: its record with what was found, and its samples."""

@@ -278,7 +278,9 @@ def run_one(
     if guard is not None:
         attempt, found = guard.after(attempt)
     record, samples = conclude(attempt, outcome, folder)
-    record = keep_traces(noted(record, found), folder, store.path / "traces" / record.record_id, store.path)
+    record = keep_traces(
+        noted(record, [*found, *outcome.found]), folder, store.path / "traces" / record.record_id, store.path
+    )
     if record.status != "ok":
         return keep(record.model_copy(update={"work_folder": str(folder.relative_to(store.path))}), samples)
     _remove(folder)

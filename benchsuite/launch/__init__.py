@@ -51,6 +51,8 @@ class Outcome:
     launcher_error: str | None = None
     foreign_cores: float | None = None
     """Cores that other processes kept busy meanwhile, of the node where that was most; None where nobody can tell."""
+    found: list[tuple[str, str]] = field(default_factory=list)
+    """Caveats: what agents of other nodes have found there before and after it, by name and in words."""
     launcher: str | None = None
     nodes: list[dict[str, Any]] = field(default_factory=list)
     """Node by node: its name, its first and last rank, its cores, and those of them that others kept busy."""

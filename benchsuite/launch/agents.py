@@ -20,7 +20,7 @@ from benchsuite.launch.allocation import Task
 from benchsuite.launch.answers import START_TIMEOUT_S, await_results, clock_offset_s, first_words, went_well
 from benchsuite.launch.link import Link
 from benchsuite.launch.meeting import VARIABLE, Meeting, write_invitation
-from benchsuite.launch.node import about_this_node
+from benchsuite.launch.node import about_this_node, node_name
 from benchsuite.launch.placing import Agent, Share, about_nodes, agent_of, shares
 from benchsuite.ranks import Progress, RankIdentity, read_progress
 from benchsuite.spec import TrialSpec
@@ -221,7 +221,7 @@ class AgentLauncher:
         """What each agent is asked to do. Moments are told by the agent's own clock."""
         first = places[0].agent
         several = len({place.agent.node for place in places}) > 1
-        launched_s = time.perf_counter()
+        launched_s, here = time.perf_counter(), node_name()
         found, machines = [], set[str]()
         for place in places:
             offset_s = clock_offset_s(place.agent)
@@ -247,6 +247,7 @@ class AgentLauncher:
                     "num_ranks": place.num_ranks,
                     "first": asdict(identity) | {"folder": str(identity.folder)},
                     "timeout_s": spec.measure.timeout_s,
+                    "look": place.local_rank == 0 and place.agent.node != here,
                 }
             )
         return found
@@ -303,6 +304,11 @@ class AgentLauncher:
             foreign_cores=max(node["foreign_cpu_cores"] for node in nodes),
             launcher=self.crew.name,
             nodes=nodes,
+            found=[
+                (name, f"{place.agent.node}: {text}")
+                for number, place in enumerate(places)
+                for name, text in found[number].get("found", [])
+            ],
         )
 
     def _last_words(self, expect_end: bool = False) -> str:

@@ -29,6 +29,7 @@ import webdataset.tariterators  # noqa: F401  (imported once here instead of in 
 
 import storage
 import workloads
+from benchsuite.clean import Guard
 from benchsuite.failure import failed_result
 from benchsuite.launch.allocation import task
 from benchsuite.launch.link import Link
@@ -65,6 +66,8 @@ class Agent:
     everywhere: bool
     """Whether ranks of other nodes may come, too."""
     listener: socket.socket = field(init=False)
+    guard: Guard = field(default_factory=Guard)
+    """Looks at this node, where the sweep is on another."""
 
     def __post_init__(self) -> None:
         self.listen()
@@ -217,6 +220,8 @@ def short_temporary() -> str | None:
 
 def run_trial(request: dict[str, Any], agent: Agent) -> bool:
     """Fork, watch, clean up and reply; False when the launcher is gone."""
+    if request["look"]:
+        agent.guard.before("cuda" in TrialSpec.model_validate_json(request["spec"]).device)
     kills, before = oom_kills(), CpuUse.now()
     deadline = time.monotonic() + float(request["timeout_s"])
     # Ranks leave without cleaning up, so what they and their workers put into TMPDIR is removed here.
@@ -227,6 +232,7 @@ def run_trial(request: dict[str, Any], agent: Agent) -> bool:
         exits, early = watch(pids, deadline, agent.link)
         end_all(pids, dump_stacks=early == "timeout")
     first = request["first"]["rank"]
+    _, found = agent.guard.again() if request["look"] else ({}, [])
     agent.link.send(
         {
             "exits": [{"rank": first + at, "code": code, "signal": number} for at, (code, number) in exits.items()],
@@ -234,6 +240,7 @@ def run_trial(request: dict[str, Any], agent: Agent) -> bool:
             "out_of_memory": oom_kills() > kills,
             **before.until(CpuUse.now()),
             "port": agent.port,
+            "found": found,
         }
     )
     remove_left(TrialSpec.model_validate_json(request["spec"]))

@@ -1,6 +1,7 @@
 """Trials over the nodes of an allocation: by srun, by mpiexec, and as the tasks of a job that either has started."""
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -102,3 +103,17 @@ def test_lanes_screen_the_nodes_side_by_side(bench: ClusterBench, slurm: Slurm) 
         assert record["env"]["lane"] == {"n1": "0/2", "n2": "1/2"}[record["spec"]["node"]]
     assert "[lane 1] " in ran.err and "[lane 2] " in ran.err
     assert "2 nodes: an outlier can be told from 3 nodes on" in ran.out
+
+
+def test_what_disturbs_another_node_is_a_caveat(bench: ClusterBench, slurm: Slurm) -> None:
+    """A process that keeps n2 busy, which a sweep on n1 cannot see."""
+    busy = [sys.executable, "-c", "while True: pass"]
+    sweep = ["sweep", str(bench.grid(3, node="each")), "--store", str(bench.store), "-o", "node=[n2]"]
+    words = shlex.join([*COMMAND, *sweep])
+    script = (
+        f"srun --overlap --nodes=1 --ntasks=1 --nodelist=n2 {shlex.join(busy)} &\n{words}\ncode=$?\nkill %1\nexit $code"
+    )
+    ran = slurm.run_in_allocation(2, ["bash", "-c", script], bench.folder, "--cpus-per-task=4", env=bench.env)
+    assert ran.code == 0, ran.err
+    details = [text for record in bench.records() for text in record["caveat_details"]]
+    assert any(text.startswith("unclean_devices: n2: CPU: process ") for text in details), details
