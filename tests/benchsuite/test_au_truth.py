@@ -21,9 +21,9 @@ from results.record import TrialRecord
 pytestmark = pytest.mark.quiet
 
 TOLERANCE = 0.01
-SHARED_CORE_TOLERANCE = 0.02
+SHARED_CORE_TOLERANCE = 0.015
 """Of ranks that share cores: each of a 3.5 ms step's wakings then waits for another's few microseconds of work."""
-RETRIES = 2
+RETRIES = 4
 """A trial that is off is measured again so often, and the median of all taken."""
 MAX_FOREIGN_CORES = 0.3
 """Other processes may use so much of the cores before a trial that is off says nothing."""
@@ -49,7 +49,7 @@ class Rig:
         return found
 
     def au(self, case: Case) -> float:
-        """One trial's AU; where it is off, the median of three. Where others keep the cores busy, nothing is said."""
+        """One trial's AU; where it is off, the median of five. Where others keep the cores busy, nothing is said."""
         found = [self.record(case)]
         if abs((found[0].figures.au or 0.0) - case.truth) > tolerance(case):
             found += [self.record(case) for _ in range(RETRIES)]
