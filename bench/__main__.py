@@ -24,6 +24,7 @@ from bench import (
     plan,
     probe,
     profile,
+    report,
     staging,
     startup,
     steps,
@@ -54,6 +55,7 @@ MAX_COMPACT_S = 120.0
 MAX_COMPACT_BYTES = 2e9
 MAX_QUERY_S = 1.0
 MAX_FRAME_S = 2.0
+MAX_REPORT_BYTES, MAX_OPEN_S = 6e6, 2.0
 MAX_PLAN_S, MAX_PLAN_BYTES = 10.0, 1e9
 
 
@@ -88,6 +90,7 @@ def main(arguments: list[str]) -> None:
         "nights": print_nights,
         "plan": print_plan,
         "store": print_store,
+        "report": print_report,
     }
     asked = [name for name in arguments if not name.startswith("-")]
     unknown = [name for name in asked if name not in sections]
@@ -157,6 +160,16 @@ def print_gpu(_folder: Path) -> None:
     ratio, seconds = gpu.unet3d_ratio()
     print(f"    UNet3D 128^3 step over the plainest loop's: {ratio:.3f} ({seconds:.4f} s)")
     print(goal(ratio <= MAX_STEP_RATIO, f"<= {MAX_STEP_RATIO}"))
+
+
+def print_report(folder: Path) -> None:
+    """(r)"""
+    found = report.measure(folder)
+    print(f"(r) the HTML report of {report.TRIALS:,} trials of {report.POINTS:,} points")
+    print(f"    written in {found.write_s:.1f} s, {found.num_bytes / 1e6:.2f} MB")
+    print(goal(found.num_bytes <= MAX_REPORT_BYTES, f"<= {MAX_REPORT_BYTES / 1e6:.0f} MB"))
+    print(f"    opened and drawn: {spread(found.open_s)}")
+    print(goal(float(np.median(found.open_s)) <= MAX_OPEN_S, f"<= {MAX_OPEN_S} s"))
 
 
 def print_startup(folder: Path) -> None:

@@ -22,6 +22,8 @@ FALSE_ALARMS = 0.01
 LOG_FACTOR, SHORT_FACTOR = 0.6, 70.0
 """Where the threshold of one series begins; with log(series / share of the false alarms) added, and
 SHORT_FACTOR over the nights learnt from, the rate above was measured in simulations (`python -m bench gate`)."""
+FLIPS_FACTOR = 0.6
+"""Added for series with two levels: their share is an estimate too, and a run of the worse level looks like a step."""
 TAIL_MARGIN, TAIL_SHORT_NIGHTS = 0.0, 150.0
 """Windows that the noise was learnt from surprise less than new ones: what is added to their tail."""
 HEAVIER = 1.2
@@ -116,7 +118,8 @@ def watch(values: Array, num_baseline: int, practical: float, num_series: float,
         if noise is None:
             continue
         seen = evidence(noise, _recent(values, learner, night)[known])
-        over = (seen.log_factor >= threshold) & (seen.shift >= practical)
+        least = threshold + FLIPS_FACTOR * (noise.share > 0)
+        over = (seen.log_factor >= least) & (seen.shift >= practical)
         alarm[known, night], judged[:, night] = over, known & ~np.isnan(values[:, night])
         begin = np.minimum(np.where(np.isinf(learner.step[known]), night - seen.nights + 1, learner.step[known]), night)
         found["since"][known, night] = np.where(over, begin, np.nan)
