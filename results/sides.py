@@ -10,7 +10,7 @@ from results.record import TrialRecord
 from results.store import ResultsStore, StoreError
 
 SHORT = {"commit": "env.commit", "host": "env.host"}
-ANY_DATE = "0000"
+PARTS = ("spec", "dataset", "env")
 
 
 def side(store: Path, text: str) -> list[TrialRecord]:
@@ -18,7 +18,7 @@ def side(store: Path, text: str) -> list[TrialRecord]:
 
     Args:
         text: the path of a store, or `KEY=VALUE[,KEY=VALUE...]` over `store`: session, commit, date (a day, or
-            FROM..TO, both included), or any column of its trials, such as spec.world_size or label.
+            FROM..TO, both included), or any column of its trials, such as label, or world_size and data.format as a sweep file writes them.
 
     Raises:
         StoreError: neither a store nor a filter, an unknown key, or nothing matches.
@@ -32,12 +32,20 @@ def side(store: Path, text: str) -> list[TrialRecord]:
         key, equals, value = condition.partition("=")
         if not equals or not value:
             raise StoreError(f"filter {text!r}: {condition!r} should be KEY=VALUE")
-        matches = _matcher(SHORT.get(key, key), value, records)
+        column = _column(key, records)
+        matches = _matcher(column, value, records)
         kept = [record for record in records if matches(record)]
         if not kept:
-            raise StoreError(f"filter {text!r}: no ok trial has {condition}{_there(SHORT.get(key, key), records)}")
+            raise StoreError(f"filter {text!r}: no ok trial has {condition}{_there(column, records)}")
         records = kept
     return records
+
+
+def _column(key: str, records: list[TrialRecord]) -> str:
+    """The column that a key means: by its name, or as a sweep file writes it, such as data.format."""
+    known = {name for record in records for name in row(record)}
+    named = [SHORT.get(key, key), *(f"{part}.{key}" for part in PARTS)]
+    return next((name for name in named if name in known), named[0])
 
 
 def _ok(records: list[TrialRecord]) -> list[TrialRecord]:

@@ -22,7 +22,7 @@ FALSE_ALARMS = 0.01
 LOG_FACTOR, SHORT_FACTOR = 0.6, 70.0
 """Where the threshold of one series begins; with log(series / share of the false alarms) added, and
 SHORT_FACTOR over the nights learnt from, the rate above was measured in simulations (`python -m bench gate`)."""
-FLIPS_FACTOR = 0.6
+FLIPS_FACTOR = 1.0
 """Added for series with two levels: their share is an estimate too, and a run of the worse level looks like a step."""
 TAIL_MARGIN, TAIL_SHORT_NIGHTS = 0.0, 150.0
 """Windows that the noise was learnt from surprise less than new ones: what is added to their tail."""

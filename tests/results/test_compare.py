@@ -232,6 +232,7 @@ class TestSides:
             ("date=2026-01-06..", ["tue", "wed"]),
             ("date=..2026-01-06", ["mon", "tue"]),
             ("spec.world_size=3", ["wed"]),
+            ("world_size=3", ["wed"]),
             ("date=2026-01-06..,spec.world_size=2", ["tue"]),
         ],
     )
