@@ -12,8 +12,7 @@ from pathlib import Path
 from benchsuite.counts import tell
 from benchsuite.errors import UserError
 from benchsuite.grid import Point, why_illegal
-from benchsuite.launch import Launcher
-from benchsuite.machine import this_machine
+from benchsuite.launch import Launcher, machine_of
 from benchsuite.outcome import conclude, new_attempt
 from benchsuite.spec import TrialSpec
 from storage.spec import DataSpec
@@ -42,8 +41,10 @@ def probe_of(spec: TrialSpec, batch_size: int) -> TrialSpec:
     return spec.model_copy(update={"batch_size": batch_size, "data": data, "measure": measure})
 
 
-def fitted(point: Point, launcher: Launcher) -> Point:
+def fitted(point: Point, launcher: Launcher, work: Path | None = None) -> Point:
     """The point with the largest batch that fits; as it is where its batch is given.
+
+    `work` is a folder that all nodes see; default: the temporary one of this node.
 
     Raises:
         UserError: no batch fits, or a try failed for another reason than memory.
@@ -55,7 +56,7 @@ def fitted(point: Point, launcher: Launcher) -> Point:
     def fits(batch_size: int) -> bool:
         probe = replace(point, spec=probe_of(spec, batch_size), dataset=None, manifest=None)
         attempt = new_attempt(probe, "default", 0, "auto", None)
-        with tempfile.TemporaryDirectory(prefix="benchsuite-") as name:
+        with tempfile.TemporaryDirectory(prefix="benchsuite-", dir=work) as name:
             tell(probe.spec, Path(name))
             outcome = launcher.run(probe.spec, None, Path(name), lambda progress: None)
             record, _ = conclude(attempt, outcome, Path(name))
@@ -67,7 +68,7 @@ def fitted(point: Point, launcher: Launcher) -> Point:
     if not found:
         raise UserError(f"batch_size auto: not even {spec.batch_unit} samples a rank fit the device's memory")
     sized = replace(point, spec=spec.model_copy(update={"batch_size": found}))
-    reason = why_illegal(sized, this_machine())
+    reason = why_illegal(sized, machine_of(launcher))
     if reason:
         raise UserError(f"batch_size auto found {found}: {reason}")
     return sized

@@ -8,7 +8,7 @@ are evicted and read plainly after its last step.
 from typing import Any
 
 from benchsuite.grid import Point, resolve, why_illegal
-from benchsuite.machine import this_machine
+from benchsuite.machine import Machine, this_machine
 from benchsuite.profiles import NO_MODEL
 from results.record import TrialRecord
 from workloads.spec import ComputeSpec
@@ -17,10 +17,10 @@ Ceilings = dict[str, dict[str, Any]]
 """What is known of inputs, as figures, by the id of the trial that measured it."""
 
 
-def without_model(point: Point) -> Point | None:
+def without_model(point: Point, machine: Machine | None = None) -> Point | None:
     """The trial of the same pipeline with no model; None where there is no pipeline, or it cannot be run alone.
 
-    Staged copies are not made a second time for it.
+    Staged copies are not made a second time for it. `machine` is what the launcher has; default: this one.
     """
     spec = point.spec
     reads = spec.data.source == "storage" and spec.data.staging == "none"
@@ -38,8 +38,9 @@ def without_model(point: Point) -> Point | None:
         "global_batch_size": None,
         "measure": measure,
     }
-    alone = resolve(spec.model_copy(update=changed), this_machine(), ranks, {})
-    return None if why_illegal(alone, this_machine()) else alone
+    where = machine or this_machine()
+    alone = resolve(spec.model_copy(update=changed), where, ranks, {})
+    return None if why_illegal(alone, where) else alone
 
 
 def of_record(record: TrialRecord) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -129,7 +129,8 @@ class Claims:
     _known: dict[str, int] = field(default_factory=dict)
     """From which generation on a claim tells what came after this sweep's plan."""
     _seen: dict[str, _Seen] = field(default_factory=dict)
-    _made: "list[Holding]" = field(default_factory=list)
+    _open: "set[Holding]" = field(default_factory=set)
+    """Made, and neither done nor left."""
 
     @classmethod
     def of(cls, store: Path, session: str, lease_s: float = LEASE_S) -> "Claims":
@@ -159,22 +160,36 @@ class Claims:
         """
         generation = self._known.get(trial, 0)
         while True:
-            path = self.folder / f"{trial}.{generation}"
-            if (holding := self._make(path, trial, generation)) is not None:
+            if (holding := self._make(trial, generation)) is not None:
                 return holding
-            if (self.folder / f"{trial}.{generation + 1}").exists():
-                generation += 1
-                continue
-            claim = read_claim(path)
-            if claim is not None and claim.state == "done":
-                return None
-            if not (claim is not None and claim.state == "released") and not self._is_abandoned(
-                trial, generation, claim
-            ):
-                return Held(claim, generation, self._seen[trial].moved)
-            generation += 1
+            found = self._after(trial, generation)
+            if not isinstance(found, int):
+                return found
+            generation = found
 
-    def _make(self, path: Path, trial: str, generation: int) -> "Holding | None":
+    def look(self, trial: str) -> Literal["free"] | Held | None:
+        """What `take` would find, without taking it."""
+        generation = self._known.get(trial, 0)
+        while (self.folder / f"{trial}.{generation}").exists():
+            found = self._after(trial, generation)
+            if not isinstance(found, int):
+                return found
+            generation = found
+        return "free"
+
+    def _after(self, trial: str, generation: int) -> int | Held | None:
+        """Of a claim that another has made: the generation to try next, who holds it, or None where it is done."""
+        if (self.folder / f"{trial}.{generation + 1}").exists():
+            return generation + 1
+        claim = read_claim(self.folder / f"{trial}.{generation}")
+        if claim is not None and claim.state == "done":
+            return None
+        if (claim is not None and claim.state == "released") or self._is_abandoned(trial, generation, claim):
+            return generation + 1
+        return Held(claim, generation, self._seen[trial].moved)
+
+    def _make(self, trial: str, generation: int) -> "Holding | None":
+        path = self.folder / f"{trial}.{generation}"
         claim = Claim(secrets.token_hex(8), self.holder, since=datetime.now(UTC).isoformat(timespec="seconds"))
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -183,15 +198,16 @@ class Claims:
             return None
         except OSError as error:
             raise UserError(f"store {self.folder.parent.parent}: cannot be written: {error.strerror}") from error
-        holding = Holding(path, claim, self.lease_s / BEATS_PER_LEASE, generation > self._known.get(trial, 0))
-        self._made = [*(one for one in self._made if one.is_open), holding]
+        taken_over = generation > self._known.get(trial, 0)
+        holding = Holding(path, claim, self.lease_s / BEATS_PER_LEASE, taken_over, self._open.discard)
+        self._open.add(holding)
         with os.fdopen(descriptor, "w") as file, suppress(OSError):  # a full disk: the record will tell
             file.write(json.dumps(asdict(claim)))
         return holding
 
     def release(self) -> None:
         """Leave what is still held: an interrupt may come before a claim just made is entered."""
-        for holding in self._made:
+        for holding in list(self._open):
             holding.release()
 
     def _is_abandoned(self, trial: str, generation: int, claim: Claim | None) -> bool:
@@ -208,10 +224,12 @@ class Claims:
 class Holding:
     """A trial that this process holds: its claim is renewed in the background until it is left."""
 
-    def __init__(self, path: Path, claim: Claim, every_s: float, taken_over: bool) -> None:
+    def __init__(
+        self, path: Path, claim: Claim, every_s: float, taken_over: bool, on_end: Callable[["Holding"], None]
+    ) -> None:
         self.taken_over = taken_over
         """From a sweep that gave no sign: what it finished last may be in the store."""
-        self._path, self._claim = path, claim
+        self._path, self._claim, self._on_end = path, claim, on_end
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, args=(every_s,), daemon=True)
 
@@ -248,6 +266,7 @@ class Holding:
         if self._thread.is_alive():
             self._thread.join()
         self._replace(state)
+        self._on_end(self)
 
     def _beat(self, every_s: float) -> None:
         while not self._stop.wait(every_s):

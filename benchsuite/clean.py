@@ -54,6 +54,11 @@ class Guard:
         self._last = Table.now()
         self._look: Look | None = None
 
+    @property
+    def has_looked(self) -> bool:
+        """Whether there was a look before the trial."""
+        return self._look is not None
+
     def before(self, uses_gpus: bool) -> Look:
         """Look at the host; who is busy is told of the time since the last look."""
         time.sleep(max(0.0, self._last.at_s + MIN_WINDOW_S - time.monotonic()))

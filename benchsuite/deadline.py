@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from statistics import median
 
 from benchsuite.errors import UserError
 from results.record import TrialRecord
@@ -24,28 +25,47 @@ class Deadline:
     ends_s: float | None = None
     """Seconds since 1970 by this node's clock; None: no end."""
     _taken_s: dict[str, float] = field(default_factory=dict)
+    _usual_s: float | None = None
+    """Median of the above, until more is learned."""
 
-    def learn(self, record: TrialRecord) -> None:
-        """Note how long a trial has taken."""
-        if record.wall_s is not None:
-            self._taken_s[record.point_id] = max(record.wall_s, self._taken_s.get(record.point_id, 0.0))
+    def learn(self, point_id: str, taken_s: float) -> None:
+        """Note how long a trial of a point has taken."""
+        self._taken_s[point_id] = max(taken_s, self._taken_s.get(point_id, 0.0))
+        self._usual_s = None
 
-    def estimate_s(self, point_id: str) -> float:
-        """The longest that this point has taken, else any; 0 where nothing is known yet."""
-        return self._taken_s.get(point_id, max(self._taken_s.values(), default=0.0))
+    def estimate_s(self, point_id: str) -> float | None:
+        """The longest that this point has taken, else the median of the others; None where nothing is known yet."""
+        if self._usual_s is None and self._taken_s:
+            self._usual_s = median(self._taken_s.values())
+        return self._taken_s.get(point_id, self._usual_s)
+
+    def left_s(self) -> float:
+        """Seconds until the end; infinite without one."""
+        return float("inf") if self.ends_s is None else max(0.0, self.ends_s - time.time())
 
     def allows(self, point_id: str) -> bool:
         """Whether a trial of this point, started now, would end in time."""
-        return self.ends_s is None or time.time() + self.estimate_s(point_id) <= self.ends_s
+        return self.ends_s is None or time.time() + (self.estimate_s(point_id) or 0.0) <= self.ends_s
+
+    def none_fits(self, point_ids: Iterable[str]) -> str:
+        """In words, why no trial of these points is started."""
+        shortest_s = min((taken for taken in map(self.estimate_s, point_ids) if taken is not None), default=None)
+        about = "" if shortest_s is None else f"the shortest takes about {shortest_s:.0f} s, "
+        return f"no trial can end in time: {about}{self.left_s():.0f} s are left"
 
 
 NO_DEADLINE = Deadline()
 
 
 def deadline_of(
-    until: str | None, known: Callable[[], Iterable[TrialRecord]], environment: Mapping[str, str] = os.environ
+    until: str | None,
+    sweep: str,
+    known: Callable[[], Iterable[TrialRecord]],
+    environment: Mapping[str, str] = os.environ,
 ) -> Deadline:
-    """The earlier of what is asked for and of the allocation's end, with what is known of trials so far.
+    """The earlier of what is asked for and of the allocation's end, with how long trials of a sweep have taken so far.
+
+    Other sweeps of the store, probes and points that were skipped tell nothing.
 
     Raises:
         UserError: `until` is no time.
@@ -56,7 +76,9 @@ def deadline_of(
         ends.append(parse_until(until, datetime.now()).timestamp())
     found = Deadline(min(ends, default=None))
     for record in known() if ends else ():
-        found.learn(record)
+        ran = record.kind == "trial" and record.sweep == sweep and record.status != "skipped"
+        if ran and record.wall_s is not None:
+            found.learn(record.point_id, record.wall_s)
     return found
 
 

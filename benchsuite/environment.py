@@ -44,22 +44,28 @@ def environment() -> dict[str, Any]:
 
 @cache
 def _lasting_facts() -> dict[str, Any]:
-    machine = this_machine()
     return {
         "benchsuite": benchsuite.__version__,
         "commit": _commit(),
-        "host": socket.gethostname(),
-        "os": platform.platform(),
-        "python": platform.python_version(),
-        "cpu": _cpu_model(),
-        "cores": machine.cores,
-        "memory_bytes": psutil.virtual_memory().total,
-        "devices": devices(),
+        **facts_of_host(),
         "libraries": {name: _version(name) for name in LIBRARIES},
         "scheduler": {name: os.environ[name] for name in SCHEDULER_VARIABLES if name in os.environ},
         "container": container(),
         "lane": None if this_lane() is None else str(this_lane()),
         "modules": [name for name in os.environ.get("LOADEDMODULES", "").split(":") if name],
+    }
+
+
+def facts_of_host() -> dict[str, Any]:
+    """What this host is and has."""
+    return {
+        "host": socket.gethostname(),
+        "os": platform.platform(),
+        "python": platform.python_version(),
+        "cpu": _cpu_model(),
+        "cores": this_machine().cores,
+        "memory_bytes": psutil.virtual_memory().total,
+        "devices": devices(),
     }
 
 

@@ -23,6 +23,28 @@ def this_machine() -> Machine:
     return Machine(min(cores, max(1, math.ceil(quota))) if quota else cores, _cuda_devices())
 
 
+def device_ids() -> list[str]:
+    """The devices that this process may use, by UUID: processes of one node may share them or have their own.
+
+    Empty where torch can use none.
+    """
+    import pynvml
+
+    if not _cuda_devices():
+        return []
+    pynvml.nvmlInit()
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(pynvml.nvmlDeviceGetCount())]
+        every = [str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+    finally:
+        pynvml.nvmlShutdown()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return every
+    names = [name.strip() for name in visible.split(",") if name.strip() not in ("", "-1")]
+    return [every[int(name)] if name.isdigit() and int(name) < len(every) else name for name in names]
+
+
 def cpu_quota(root: Path = Path("/sys/fs/cgroup")) -> float | None:
     """Cores that the control group allows, as containers see it (cpu.max, or v1's cpu.cfs_*); None without limit."""
     try:

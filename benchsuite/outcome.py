@@ -115,7 +115,7 @@ def conclude(attempt: Attempt, outcome: Outcome, folder: Path) -> tuple[TrialRec
     ranks = attempt.point.spec.ranks
     results = [read_result(folder / f"rank-{rank}.json") for rank in range(ranks)]
     if outcome.nodes:
-        told = {"launcher": outcome.launcher, "nodes": outcome.nodes, "cores": outcome.nodes[0]["cores"]}
+        told = outcome.facts | {"launcher": outcome.launcher, "nodes": outcome.nodes, "cores": outcome.nodes[0]["cores"]}
         attempt = replace(attempt, env=attempt.env | told)
     done = [on_one_clock(result) for result in results if result is not None and result.status == "ok"]
     clean = len(outcome.exits) == ranks and all(ended.code == 0 for ended in outcome.exits)

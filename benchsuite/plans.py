@@ -1,9 +1,11 @@
 """What sweeps of a session have planned, kept in the store: `status` may be asked where their nodes' devices are not.
 
-STORE/plans/<session>/<sweep>.json holds the label of each trial by its id. The same sweep, planned on nodes of another
-kind, gives trials with other ids: the last plan counts.
+STORE/plans/<session>/<sweep>.<digest>.json holds the label of each trial by its id. One sweep may be planned several
+times: by jobs for one world size each, with other overrides, by lanes each for its own nodes, on nodes of another kind.
+Each plan has a file of its own, named by its content, and all of them count.
 """
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -13,6 +15,7 @@ from benchsuite.spec import trial_id
 from results.segments import StoreError
 
 PLANS = "plans"
+DIGEST_DIGITS = 16
 
 
 def labels(plan: Plan, session: str) -> dict[str, str]:
@@ -30,22 +33,25 @@ def keep_plan(store: Path, session: str, plan: Plan) -> None:
     Raises:
         StoreError: the store cannot be written.
     """
-    path = store / PLANS / session / f"{plan.sweep.name}.json"
+    text = json.dumps(labels(plan, session))
+    digest = hashlib.sha256(text.encode()).hexdigest()[:DIGEST_DIGITS]
+    path = store / PLANS / session / f"{plan.sweep.name}.{digest}.json"
     partial = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(labels(plan, session)))
+        partial.write_text(text)
         partial.rename(path)
     except OSError as error:
         raise StoreError(f"store {store}: cannot be written: {error.strerror}") from error
 
 
 def kept_plans(store: Path, session: str) -> dict[str, dict[str, str]]:
-    """The plans of a session, by sweep; what cannot be read is left out."""
-    found = {}
-    for path in sorted((store / PLANS / session).glob("[!.]*.json")):
+    """The trials that each sweep of a session has planned, with their labels; what cannot be read is left out."""
+    found: dict[str, dict[str, str]] = {}
+    for path in sorted((store / PLANS / session).glob("[!.]*.*.json")):
         try:
-            found[path.stem] = dict(json.loads(path.read_text()))
+            plan = dict(json.loads(path.read_text()))
         except (OSError, ValueError, TypeError):
             continue
+        found.setdefault(path.stem.rpartition(".")[0], {}).update(plan)
     return found

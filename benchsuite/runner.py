@@ -6,7 +6,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib.resources import files
@@ -24,9 +24,9 @@ from benchsuite.claims import Claims
 from benchsuite.deadline import NO_DEADLINE, Deadline, deadline_of
 from benchsuite.errors import UserError, refuse
 from benchsuite.how import How
-from benchsuite.launch import CannotStart, Launcher, in_words, load_launcher
+from benchsuite.launch import CannotStart, Launcher, in_words, load_launcher, machine_of
 from benchsuite.launch.agents import AgentLauncher
-from benchsuite.launch.lanes import check_lanes, run_lanes, this_lane
+from benchsuite.launch.lanes import check_lanes, planned_nodes, run_lanes, this_lane, worst
 from benchsuite.launch.node import node_name
 from benchsuite.layers import layered
 from benchsuite.machine import this_machine
@@ -36,13 +36,14 @@ from benchsuite.options import (
     OK,
     REQUEUE,
     SOME_FAILED,
+    USAGE,
     PlainFormat,
     ProfileName,
 )
 from benchsuite.plans import keep_plan
 from benchsuite.profiles import with_step
 from benchsuite.progress import SweepDisplay, finished_line
-from benchsuite.spec import check_session, parse_sweep, parse_trial, trial_id
+from benchsuite.spec import SweepSpec, check_session, parse_sweep, parse_trial, trial_id
 from results.record import TrialRecord
 from results.store import ResultsStore
 from storage.format import is_dataset
@@ -57,22 +58,62 @@ def sweep(file: Path, session: str, store_path: Path, dry_run: bool, overrides: 
     statuses = _retry_statuses(how.retry)
     chosen = load_launcher(how.launcher)
     asked = grid.load_sweep(showconfig.bundled(file), [*overrides, *_profiled(how.profile)])
+    try:
+        with _terminable(), closing(chosen) if isinstance(chosen, AgentLauncher) else nullcontext():
+            return _planned(asked, file, session, store_path, dry_run, overrides, how, chosen, statuses)
+    except sweeping.Terminated:
+        typer.echo("stopped early: no trial was begun; the same command goes on", err=True)
+        return REQUEUE
+    except CannotStart as error:
+        return _cannot_start(error)
+
+
+def _planned(
+    asked: SweepSpec,
+    file: Path,
+    session: str,
+    store_path: Path,
+    dry_run: bool,
+    overrides: list[str],
+    how: How,
+    chosen: Launcher,
+    statuses: frozenset[str],
+) -> int:
+    """Plan for the nodes of the launcher, and run that; a dry run plans for as many of this one."""
     store = ResultsStore(store_path)
     num_nodes = getattr(chosen, "num_nodes", 1)
-    check_lanes(how.lanes, num_nodes, how.launcher)
+    of_a_job = chosen.crew.task if isinstance(chosen, AgentLauncher) else None
+    check_lanes(how.lanes, num_nodes, how.launcher, of_a_job)
     if isinstance(chosen, AgentLauncher) and not dry_run:
         chosen.meet_in(store_path)
-    with closing(chosen) if isinstance(chosen, AgentLauncher) else nullcontext():
-        asked = grid.with_nodes(asked, partial(_node_names, chosen))
-        plan = grid.expand(asked, replace(this_machine(), nodes=num_nodes // how.lanes), store_path)
-        if dry_run:
-            return _print_plan(plan, store, session, how.order_seed)
-        store.check_writable()
-        if how.lanes > 1:
-            codes = run_lanes(how.lanes, how.words(file, session, store_path, overrides))
-            _show(plan, store, session)
-            return max(codes)
-        return _run(plan, store, session, statuses, chosen, how, clock=deadline_of(how.until, store.latest))
+    machine = replace(this_machine(), nodes=num_nodes) if dry_run or how.lanes > 1 else machine_of(chosen)
+    asked = grid.with_nodes(asked, partial(_node_names, chosen))
+    nodes = planned_nodes(machine.nodes, how.lanes, this_lane())
+    plan = grid.expand(asked, replace(machine, nodes=nodes), store_path)
+    if dry_run:
+        return _print_plan(plan, store, session, how.order_seed)
+    store.check_writable()
+    if how.lanes > 1:
+        codes = run_lanes(how.lanes, how.words(file, session, store_path, overrides), num_nodes)
+        _show(plan, store, session)
+        return worst(codes)
+    clock = deadline_of(how.until, plan.sweep.name, store.latest)
+    return _run(plan, store, session, statuses, chosen, how, clock=clock)
+
+
+def _terminable() -> AbstractContextManager[None]:
+    """Let SIGTERM and SIGUSR1 end a sweep in good order while it plans, too; only main threads get signals."""
+    main = threading.current_thread() is threading.main_thread()
+    return sweeping.terminable() if main else nullcontext()
+
+
+def _cannot_start(error: CannotStart) -> int:
+    """Say so; the exit code: the same again would help only where ranks could be started before."""
+    if error.lasting:
+        typer.echo(f"error: {error}", err=True)
+        return USAGE
+    typer.echo(f"stopped: {error}; what is done is kept, and the same command goes on", err=True)
+    return REQUEUE
 
 
 def _node_names(launcher: Launcher) -> list[str]:
@@ -171,8 +212,7 @@ def _run(
             with chosen as launcher, _one_interrupt():
                 ran = sweeping.run(plan, state.todo, store, launcher, session, display, claims, clock)
         except CannotStart as error:
-            display.say(f"stopped: {error}; what is done is kept, and the same command goes on")
-            return REQUEUE
+            return _cannot_start(error)
         except (KeyboardInterrupt, sweeping.Terminated) as stop:
             display.say("stopped early: the trial in flight was dropped, the rest is kept; the same command goes on")
             return INTERRUPTED if isinstance(stop, KeyboardInterrupt) else REQUEUE
@@ -180,12 +220,16 @@ def _run(
             display.say(line)
     if this_lane() is None:
         _show(plan, store, session)
+    if ran.none_fits:
+        return NOTHING_RAN
     return REQUEUE if ran.out_of_time else _exit_code(ran.records, state)
 
 
 def _left_lines(ran: sweeping.Ran) -> Iterator[str]:
     """What was not measured here, and why."""
-    if ran.out_of_time:
+    if ran.none_fits:
+        yield f"error: {ran.none_fits}"
+    elif ran.out_of_time:
         yield f"{ran.out_of_time} trials left: they could not have ended in time; the same command goes on"
     holders = Counter(str(held.claim.holder) for held in ran.held if held.claim)
     for holder, count in holders.items():

@@ -36,14 +36,22 @@ class Running:
 
 
 @dataclass(frozen=True)
+class Failed:
+    """A trial that failed."""
+
+    label: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Status:
     """A session as it stands."""
 
     session: str
     done: int
     """Trials that ended well."""
-    failed: Mapping[str, str]
-    """Labels with reasons."""
+    failed: Mapping[str, Failed]
+    """By trial."""
     running: Sequence[Running]
     waiting: int | None
     """None where neither a sweep file nor a plan in the store says what is still to come."""
@@ -95,11 +103,16 @@ def examine(asked: Mapping[str, str] | None, session: str, store: ResultsStore, 
     return Status(
         session=session,
         done=len(done),
-        failed={record.label or record.trial_id: record.reason or "" for record in trials if record.status in FAILED},
+        failed={record.trial_id: _failed(record) for record in trials if record.status in FAILED},
         running=[_running(name, claim, asked or {}) for name, claim in held.items()],
         waiting=waiting,
         rest_s=_rest_s(done, waiting, held),
     )
+
+
+def _failed(record: TrialRecord) -> Failed:
+    label = f"{record.label} · repeat {record.repeat + 1}" if record.label else record.trial_id
+    return Failed(label, record.reason or "")
 
 
 def _trial(name: str) -> str:
@@ -133,7 +146,7 @@ def lines(found: Status) -> list[str]:
     told: list[Any] = [" · ".join(parts)]
     for one in found.running[:MAX_TOLD]:
         told.append(f"running  {one.label}: {one.holder}, since {one.since}{' (gone)' if one.gone else ''}")
-    told += [f"failed   {label}: {reason}" for label, reason in [*found.failed.items()][:MAX_TOLD]]
+    told += [f"failed   {one.label}: {one.reason}" for one in [*found.failed.values()][:MAX_TOLD]]
     hidden = max(0, len(found.running) - MAX_TOLD) + max(0, len(found.failed) - MAX_TOLD)
     return told + ([f"and {hidden} more; --format json has all"] if hidden else [])
 

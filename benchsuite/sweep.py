@@ -1,8 +1,10 @@
 """Run a plan: skip what is done, launch what is not, append every result to the store."""
 
+import os
 import random
 import shutil
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -12,13 +14,13 @@ from typing import Any, NoReturn, Protocol
 
 from benchsuite.autobatch import fitted
 from benchsuite.ceilings import Ceilings, of_record, without_model
-from benchsuite.claims import Claims, Held, Holding
+from benchsuite.claims import JOB_ID_VARIABLES, Claims, Held, Holding
 from benchsuite.clean import Finding, Guard, noted
 from benchsuite.counts import tell
 from benchsuite.deadline import NO_DEADLINE, Deadline
 from benchsuite.errors import UserError
 from benchsuite.grid import Plan, Point
-from benchsuite.launch import CannotStart, Launcher, Outcome
+from benchsuite.launch import CannotStart, Launcher, Outcome, machine_of
 from benchsuite.outcome import Attempt, conclude, keep_traces, new_attempt, with_ceilings, work_folder
 from benchsuite.ranks import Progress
 from benchsuite.spec import trial_id
@@ -26,6 +28,8 @@ from benchsuite.turns import Turns
 from results.record import TrialRecord
 from results.store import ResultsStore, StoreError
 
+ENDING = (signal.SIGTERM, signal.SIGUSR1)
+SIGNALS_APART_S = 2.0
 FINISHED = frozenset({"ok", "failed", "oom", "timeout"})
 """Trials with these are not run again in their session, unless asked by `retry`."""
 
@@ -134,14 +138,28 @@ def terminable() -> Iterator[None]:
     """Turn SIGTERM and SIGUSR1 (Slurm's early warning) into an exception, so that a trial in flight is recorded."""
 
     def stop(_number: int, _frame: FrameType | None) -> NoReturn:
+        for number in ENDING:
+            signal.signal(number, signal.SIG_IGN)  # schedulers say it several times: once is enough to be at the end
         raise Terminated
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    before = {number: signal.signal(number, stop) for number in ENDING}
     try:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, handler)
+
+
+def _asked_to_end(outcome: Outcome) -> bool:
+    """Whether ranks have ended by SIGTERM: schedulers send it to all processes of a job, in no order.
+
+    Then this process has a moment to get its own; in a scheduler's job it is taken to be meant.
+    """
+    if not any(ended.signal == signal.SIGTERM for ended in outcome.exits):
+        return False
+    time.sleep(SIGNALS_APART_S)
+    return any(name in os.environ for name in JOB_ID_VARIABLES)
 
 
 @dataclass(frozen=True)
@@ -153,6 +171,8 @@ class Ran:
     """Trials that other sweeps were at when this one had no more to do."""
     out_of_time: int
     """Trials that could not have ended in time."""
+    none_fits: str | None = None
+    """Where not one trial was started for that reason: how long the shortest takes, and how long is left."""
 
 
 def run(
@@ -171,19 +191,20 @@ def run(
     """
     record_skipped(plan, store, session)
     bench = _Bench(plan, store, launcher, session, watcher)
-    late = 0
+    asked = [(number, item, _claim_of(item, session)) for number, item in enumerate(todo)]
+    turns = Turns(asked, claims, lambda item: clock.allows(item.point.point_id))
+    num_started = 0
     with terminable(), ExitStack() as stack:
         stack.callback(claims.release)
-        turns = Turns([(number, item, _claim_of(item, session)) for number, item in enumerate(todo)], claims)
         for number, item, holding in turns:
-            if not clock.allows(item.point.point_id):
-                late += 1
-                continue
+            num_started, began_s = num_started + 1, time.monotonic()
             with holding:
                 record = bench.measure(item, number, len(todo), holding)
             if record is not None:
-                clock.learn(record)
-    return Ran(bench.records, turns.held, late)
+                clock.learn(item.point.point_id, time.monotonic() - began_s)
+    none = turns.late and not num_started
+    none_fits = clock.none_fits(item.point.point_id for item in turns.late) if none else None
+    return Ran(bench.records, turns.held, len(turns.late), none_fits)
 
 
 @dataclass
@@ -209,7 +230,8 @@ class _Bench:
         self.watcher.started(attempt, number, total)
         name = item.point.point_id
         try:
-            sized = self.sizes.setdefault(name, fitted(self.sizes.get(name, item.point), self.launcher))
+            known = self.sizes.get(name, item.point)
+            sized = self.sizes.setdefault(name, fitted(known, self.launcher, self.store.path / "work"))
             asked = {"batch_size_asked": "auto"} if item.point.spec.batch_size == "auto" else {}
             attempt = replace(attempt, point=sized, env=attempt.env | asked | _place(item, number))
             shown = self.watcher.progress
@@ -265,17 +287,18 @@ def run_one(
         return store.append(record, samples)
 
     try:
-        if guard is not None:
+        if guard is not None and _is_here(launcher):
             guard.before(point.spec.device == "cuda")
         tell(point.spec, folder)
         outcome = launcher.run(point.spec, point.dataset, folder, on_progress)
+        outcome = replace(outcome, interrupted=outcome.interrupted or _asked_to_end(outcome))
     except (KeyboardInterrupt, Terminated):
         record, _ = conclude(attempt, Outcome(interrupted=True), folder)
         with suppress(Lost):
             keep(record)
         _remove(folder)
         raise
-    if guard is not None:
+    if guard is not None and guard.has_looked:
         attempt, found = guard.after(attempt)
     record, samples = conclude(attempt, outcome, folder)
     record = keep_traces(
@@ -294,9 +317,15 @@ def run_one(
     return keep(with_ceilings(attempt, record, limits), samples)
 
 
+def _is_here(launcher: Launcher) -> bool:
+    """Whether ranks may run on this node: then it is this process that looks at it."""
+    told: Callable[[], bool] | None = getattr(launcher, "is_here", None)
+    return told is None or told()
+
+
 def _ceilings(attempt: Attempt, store: ResultsStore, launcher: Launcher, known: Ceilings) -> dict[str, Any]:
     """What the trial's input could give at best: known, in the session's store, or measured now and appended to it."""
-    alone = without_model(attempt.point)
+    alone = without_model(attempt.point, machine_of(launcher))
     if alone is None:
         return {}
     name = trial_id(alone.point_id, attempt.session, 0)

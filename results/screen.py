@@ -1,6 +1,6 @@
-"""Which node of an allocation is slower than the others, from one small trial that ran on each of them alone."""
+"""Which node of an allocation is slower than the others, or unsteady, from small trials on each of them alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -10,6 +10,10 @@ MIN_NODES = 3
 """Of two nodes that differ, nobody can tell which is the odd one."""
 MIN_DIFFERENCE = 0.05
 SPREADS = 3.0
+MIN_REPEATS = 3
+"""Ranges of two repeats of the same distribution differ too much to tell a node by them."""
+UNSTEADY_RANGES = 5.0
+"""Of nodes whose three repeats are normal alike, fewer than 1 in 1,000 go beyond, with 16 nodes 1 in 30,000."""
 MAD_TO_SIGMA = 1.4826
 """A normal distribution's standard deviation over its median absolute deviation."""
 
@@ -46,25 +50,57 @@ class Outlier:
 
     def __str__(self) -> str:
         scale, change = self.measure.scale, self.value / self.usual - 1
-        found = f"{self.value * scale:.3g} {self.measure.unit}, the median of nodes is {self.usual * scale:.3g}"
+        found = f"{_digits(self.value * scale)} {self.measure.unit}, "
+        found += f"the median of nodes is {_digits(self.usual * scale)}"
         return f"{self.node}: {self.measure.name}: {found} ({change:+.0%})"
+
+
+@dataclass(frozen=True)
+class Unsteady:
+    """A node whose repeats differ far more than those of the others."""
+
+    node: str
+    measure: Measure
+    values: tuple[float, ...]
+    range: float
+    """Of its repeats, over the median of all nodes."""
+    usual_range: float
+    """Median of the same of all nodes."""
+
+    def __str__(self) -> str:
+        least, most = (_digits(value * self.measure.scale) for value in (min(self.values), max(self.values)))
+        found = f"{least} to {most} {self.measure.unit} in {len(self.values)} repeats"
+        named = f"{self.node}: unsteady {self.measure.name.removeprefix('slow ')}"
+        return f"{named}: {found}, {self.range:.0%} apart; the median of nodes is {self.usual_range:.1%}"
+
+
+def _digits(value: float) -> str:
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
 def outliers(rows: Sequence[Mapping[str, Any]]) -> list[Outlier]:
     """Nodes that lie on the slow side of the median of nodes by more than 5 % and three robust standard deviations.
 
     The deviation is that of the nodes' medians (1.4826 times their median absolute deviation), or that of the repeats
-    on a node where that is more. Fewer than three nodes have no outlier.
+    on a node, by the median over nodes, where that is more. Fewer than three nodes have no outlier.
 
     Args:
         rows: one per trial, with `spec.node` and figures by name, as `ResultsStore.frame` gives them.
     """
-    found: list[Outlier] = []
+    return [found for measure, values in _compared(rows) for found in _of(measure, values)]
+
+
+def unsteady(rows: Sequence[Mapping[str, Any]]) -> list[Unsteady]:
+    """Nodes whose repeats range over more than 5 % of the median of nodes, and five times the nodes' median range."""
+    return [found for measure, values in _compared(rows) for found in _unsteady_of(measure, values)]
+
+
+def _compared(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Measure, dict[str, list[float]]]]:
+    """What enough nodes have, node by node."""
     for measure in MEASURES:
         values = _by_node(rows, measure)
         if len(values) >= MIN_NODES:
-            found += _of(measure, values)
-    return found
+            yield measure, values
 
 
 def _by_node(rows: Sequence[Mapping[str, Any]], measure: Measure) -> dict[str, list[float]]:
@@ -83,10 +119,24 @@ def _of(measure: Measure, values: Mapping[str, Sequence[float]]) -> list[Outlier
     if usual <= 0:
         return []
     between = MAD_TO_SIGMA * median(abs(value - usual) for value in medians.values())
-    within = max(_spread(found) for found in values.values())
+    within = median(_spread(found) for found in values.values())
     least = max(MIN_DIFFERENCE * usual, SPREADS * max(between, within))
     slower = -1 if measure.more_is_better else 1
     return [Outlier(node, measure, value, usual) for node, value in medians.items() if slower * (value - usual) > least]
+
+
+def _unsteady_of(measure: Measure, values: Mapping[str, Sequence[float]]) -> list[Unsteady]:
+    usual = median(median(found) for found in values.values())
+    if usual <= 0:
+        return []
+    ranges = {node: (max(found) - min(found)) / usual for node, found in values.items()}
+    usual_range = median(ranges.values())
+    most = max(MIN_DIFFERENCE, UNSTEADY_RANGES * usual_range)
+    return [
+        Unsteady(node, measure, tuple(values[node]), found, usual_range)
+        for node, found in ranges.items()
+        if found > most and len(values[node]) >= MIN_REPEATS
+    ]
 
 
 def _spread(found: Sequence[float]) -> float:
@@ -99,9 +149,9 @@ def lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     nodes = {str(row[NODE]) for row in rows if row.get(NODE)}
     if not nodes:
         return []
-    odd = outliers(rows)
+    odd = [f"outlier  {found}" for found in outliers(rows)] + [f"unsteady {found}" for found in unsteady(rows)]
     if odd:
-        return [f"outlier  {outlier}" for outlier in odd]
+        return odd
     if len(nodes) < MIN_NODES:
         return [f"{len(nodes)} node{'s' if len(nodes) > 1 else ''}: an outlier can be told from {MIN_NODES} nodes on"]
     return [f"{len(nodes)} nodes, none slower than the others by more than {MIN_DIFFERENCE:.0%} and the spread"]

@@ -15,6 +15,7 @@ from typing import Any, Protocol, Self
 
 from benchsuite.errors import UserError, refuse
 from benchsuite.launch.allocation import allocation, task
+from benchsuite.machine import Machine, this_machine
 from benchsuite.ranks import Progress
 from benchsuite.spec import TrialSpec
 
@@ -28,6 +29,9 @@ LAUNCHERS: Mapping[str, str] = {
 
 class CannotStart(UserError):
     """No trial can be run by this launcher, now."""
+
+    lasting = False
+    """It never could, in this process: to start the same sweep again would help nothing."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,8 @@ class Outcome:
     """Cores that other processes kept busy meanwhile, of the node where that was most; None where nobody can tell."""
     found: list[tuple[str, str]] = field(default_factory=list)
     """Caveats: what agents of other nodes have found there before and after it, by name and in words."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Of rank 0's host, where none of the ranks was on this one."""
     launcher: str | None = None
     nodes: list[dict[str, Any]] = field(default_factory=list)
     """Node by node: its name, its first and last rank, its cores, and those of them that others kept busy."""
@@ -90,6 +96,15 @@ def _added(name: str) -> EntryPoint:
     return found[name]
 
 
+def machine_of(launcher: object) -> Machine:
+    """What a node of a launcher has, and how many there are; this machine where it does not tell.
+
+    Raises:
+        CannotStart: its agents, which could tell, cannot be started.
+    """
+    return getattr(launcher, "machine", None) or this_machine()
+
+
 def in_words(name: str, launcher: object) -> str:
     """Which launcher was asked for, or was chosen and why."""
     chosen, why = suggested() if name == "auto" else (name, getattr(launcher, "words", ""))
@@ -101,7 +116,8 @@ def suggested(environment: Mapping[str, str] = os.environ) -> tuple[str, str]:
     mine, given = task(environment), allocation(environment)
     if mine is not None and mine.world_size > 1:
         return mine.starter, f"this process is task {mine.rank} of {mine.world_size}"
-    if given is not None and given.num_nodes > 1:
+    elsewhere = given is not None and given.scheduler == "slurm" and not environment.get("SLURMD_NODENAME")
+    if given is not None and (given.num_nodes > 1 or elsewhere):
         return ("srun" if given.scheduler == "slurm" else "mpiexec"), given.words
     return "local", f"{given.words}, so ranks are forked here" if given else "no scheduler's job"
 

@@ -4,11 +4,11 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from types import TracebackType
@@ -16,12 +16,21 @@ from typing import IO, Any, NoReturn, Self
 
 from benchsuite.errors import UserError
 from benchsuite.launch import CannotStart, Outcome, RankExit
-from benchsuite.launch.allocation import Task
-from benchsuite.launch.answers import START_TIMEOUT_S, await_results, clock_offset_s, first_words, went_well
+from benchsuite.launch.answers import (
+    START_TIMEOUT_S,
+    await_results,
+    clock_offset_s,
+    ended,
+    first_words,
+    pong,
+    went_well,
+)
+from benchsuite.launch.crew import ZYGOTE, Crew, agents_environment
 from benchsuite.launch.link import Link
-from benchsuite.launch.meeting import VARIABLE, Meeting, write_invitation
+from benchsuite.launch.meeting import Meeting, write_invitation
 from benchsuite.launch.node import about_this_node, node_name
-from benchsuite.launch.placing import Agent, Share, about_nodes, agent_of, shares
+from benchsuite.launch.placing import Agent, Share, about_nodes, agent_of, cores_of, shares
+from benchsuite.machine import Machine, this_machine
 from benchsuite.ranks import Progress, RankIdentity, read_progress
 from benchsuite.spec import TrialSpec
 
@@ -30,32 +39,12 @@ CLEANUP_GRACE_S = 30.0
 PEERS_GRACE_S = 0.5
 """After the ranks of one agent have failed, how long those of others may take to fail of themselves and say why."""
 REFRESH_S = 0.2
+LEAVE_S = 60.0
+"""How long tasks that have not come yet are waited for, to be told that there is nothing to do."""
 MEETINGS = Path("work") / "meetings"
+STARTERS_WORDS = ("srun:", "slurmstepd:", "Primary job", "---", "prterun", "mpiexec")
+"""What starters say of their own follows what agents have said."""
 TRIAL = "benchsuite.trial:run_rank"
-PACKAGE_ROOT = Path(__file__).parents[2]
-ZYGOTE = (sys.executable, "-P", "-m", "benchsuite.launch.zygote")
-
-
-@dataclass(frozen=True)
-class Crew:
-    """How a launcher comes by its agents."""
-
-    name: str = "local"
-    num_agents: int = 1
-    starter: tuple[str, ...] = ()
-    """What starts the agents' command on every node; empty: this process starts one agent here."""
-    ranks_per_node: int | None = None
-    """What the user asked the scheduler for; None: as many as a node has room for."""
-    words: str = ""
-    """Where the agents are, for people."""
-    num_nodes: int = 1
-    task: Task | None = None
-    """Of a process that is one of a job's tasks, each of which is to be an agent."""
-
-    @property
-    def only_here(self) -> bool:
-        """Whether there is one agent, of this process's own."""
-        return not self.starter and self.task is None
 
 
 class AgentLauncher:
@@ -74,11 +63,33 @@ class AgentLauncher:
         self._own: Link | None = None
         self._agents: list[Agent] = []
         self._ports: dict[int, int] = {}
+        self._was_ready = False
 
     @property
     def num_nodes(self) -> int:
         """Nodes that trials may be spread over."""
         return self.crew.num_nodes
+
+    @property
+    def machine(self) -> Machine:
+        """What each node has, the least of all; starts agents of other nodes.
+
+        Raises:
+            CannotStart: they cannot be started.
+        """
+        if self.crew.only_here:
+            return this_machine()
+        self._ensure_ready()
+        nodes: dict[str, list[Agent]] = {}
+        for agent in self._agents:
+            nodes.setdefault(agent.node, []).append(agent)
+        cores = min(cores_of(node) for node in nodes.values())
+        devices = min(len({name for agent in node for name in agent.devices}) for node in nodes.values())
+        return Machine(cores, devices, len(nodes))
+
+    def is_here(self) -> bool:
+        """Whether ranks run on this process's node, too."""
+        return self.crew.only_here or any(agent.node == node_name() for agent in self._agents)
 
     def node_names(self) -> list[str]:
         """The nodes, by name; starts the agents.
@@ -105,6 +116,7 @@ class AgentLauncher:
         self._place = (store / MEETINGS / f"{mine.job}.json").absolute()
         if mine.rank > 0:
             os.execve(ZYGOTE[0], list(ZYGOTE), agents_environment(str(self._place)))
+        self.start()  # now: the others wait for it, however long this process plans
 
     def __enter__(self) -> Self:
         return self
@@ -112,8 +124,6 @@ class AgentLauncher:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._place is not None:
-            self._place.unlink(missing_ok=True)
         self.close()
 
     def start(self) -> None:
@@ -136,7 +146,7 @@ class AgentLauncher:
             stdout=self._log,
             stderr=self._log,
             start_new_session=True,
-            env=agents_environment(where),
+            env=agents_environment(where, self.crew.without),
             pass_fds=[link.fileno() for link in passed],
         )
         for link in passed:
@@ -149,22 +159,29 @@ class AgentLauncher:
         try:
             self._ensure_ready()
             places = shares(spec, self._agents, self.crew.ranks_per_node)
+            if any(pong(place.agent.link) is None for place in places):  # gone since the last trial
+                self._restart()
+                places = shares(spec, self._agents, self.crew.ranks_per_node)
             for request, place in zip(self._requests(spec, dataset, folder, places), places, strict=True):
                 place.agent.link.send(request)
             replies = self._await_replies(spec, folder, places, on_progress)
         except UserError:
             raise
         except TimeoutError:
-            self.close()
+            self.close(again=True)
             return Outcome(timed_out=True)
         except BaseException:
-            self.close()
+            self.close(again=True)
             raise
-        return self._outcome(spec, folder, places, replies)
+        return self._outcome(folder, places, replies)
+
+    def _restart(self) -> None:
+        self.close(again=True)
+        self._ensure_ready()
 
     def _ensure_ready(self) -> None:
         if self._process is not None and self._process.poll() is not None and not self._agents:
-            self.close()
+            self.close(again=True)
         if self._process is None:
             self.start()
         if self._agents:
@@ -192,9 +209,10 @@ class AgentLauncher:
             self._cannot_start(missing + self._last_words())
         if not self.crew.only_here:
             self._check_same_code([hello for _, hello in heard])
+        self._was_ready = True
 
     def _check_same_code(self, hellos: Sequence[dict[str, Any]]) -> None:
-        own = about_this_node(code=True)
+        own = about_this_node(elsewhere=True)
         for hello in hellos:
             if (hello["version"], hello["code"]) != (own["version"], own["code"]):
                 theirs = f"benchsuite {hello['version']} (source {hello['code']}) from {hello['from']}"
@@ -202,8 +220,10 @@ class AgentLauncher:
                 self._cannot_start(f"node {hello['node']} runs {theirs}, this process {ours}: install one of them")
 
     def _cannot_start(self, why: str) -> NoReturn:
-        self.close()
-        raise CannotStart(f"ranks cannot be started: {why}")
+        self.close(again=True)
+        error = CannotStart(f"ranks cannot be started: {why}")
+        error.lasting = not self._was_ready and not self.crew.only_here
+        raise error
 
     def _address_of(self, link: Link, links: Sequence[Link]) -> str | None:
         """An agent's address as other nodes may use it: of one on this node, that by which others come here."""
@@ -268,7 +288,7 @@ class AgentLauncher:
             while len(replies) < len(places):
                 for key, _ in selector.select(REFRESH_S):
                     selector.unregister(key.fileobj)
-                    reply = replies[key.data] = places[key.data].agent.link.receive()
+                    reply = replies[key.data] = ended(places[key.data].agent.link)
                     if not went_well(reply, places[key.data]):
                         end_at = min(end_at, time.monotonic() + PEERS_GRACE_S)
                 if time.monotonic() > end_at:
@@ -282,28 +302,29 @@ class AgentLauncher:
                     on_progress(progress)
         return replies
 
-    def _outcome(
-        self, spec: TrialSpec, folder: Path, places: Sequence[Share], replies: dict[int, dict[str, Any] | None]
-    ) -> Outcome:
+    def _outcome(self, folder: Path, places: Sequence[Share], replies: dict[int, dict[str, Any] | None]) -> Outcome:
         gone = [places[number].agent.node for number, reply in replies.items() if reply is None]
         if gone:
             who = "the process that forks ranks ended" if self.crew.only_here else f"node {gone[0]} is gone"
             reason = f"{who}: {self._last_words(expect_end=True)}"
-            self.close()
+            self.close(again=True)
             return Outcome(launcher_error=reason)
         found = {number: reply for number, reply in replies.items() if reply is not None}
+        if wrong := next((reply["error"] for reply in found.values() if "error" in reply), None):
+            return Outcome(launcher_error=wrong)
         for number, reply in found.items():
             self._ports[places[number].agent.link.fileno()] = reply["port"]
-        exits = [RankExit(**ended) for reply in found.values() for ended in reply["exits"]]
-        await_results(folder, [ended.rank for ended in exits if ended.code == 0])
+        exits = [RankExit(**one) for reply in found.values() for one in reply["exits"]]
+        await_results(folder, [one.rank for one in exits if one.code is not None])
         nodes = about_nodes(places, [found[number] for number in range(len(places))])
         return Outcome(
-            exits=sorted(exits, key=lambda ended: ended.rank),
+            exits=sorted(exits, key=lambda one: one.rank),
             timed_out=any(reply["timed_out"] for reply in found.values()),
             out_of_memory=any(reply["out_of_memory"] for reply in found.values()),
             foreign_cores=max(node["foreign_cpu_cores"] for node in nodes),
             launcher=self.crew.name,
             nodes=nodes,
+            facts={} if self.is_here() else dict(places[0].agent.facts),
             found=[
                 (name, f"{place.agent.node}: {text}")
                 for number, place in enumerate(places)
@@ -318,36 +339,38 @@ class AgentLauncher:
             self._process.wait()
         self._log.seek(0)
         lines = self._log.read().decode(errors="replace").strip().splitlines()
+        telling = [line for line in lines if not line.startswith(STARTERS_WORDS)] or lines
         code = self._process.poll()
-        ended = "" if code is None else f" (exit status {code})"
-        return (lines[-1] if lines else "it said nothing") + ended
+        with_code = "" if code is None else f" (exit status {code})"
+        return (telling[-1] if telling else "it said nothing") + with_code
 
-    def close(self) -> None:
-        """End the agents and, with them, every process of a running trial."""
+    def close(self, again: bool = False) -> None:
+        """End the agents and, with them, every process of a running trial.
+
+        Tasks of a job, which cannot be started anew, wait for the next call of `start` where it is to be called again.
+        """
+        if self._place is not None and not again:
+            if self._meeting is not None and not self._agents:
+                links = [link for link, _ in self._meeting.gather(self.crew.num_agents, LEAVE_S)]
+                self._agents = [Agent(link, "") for link in links]
+            self._place.unlink(missing_ok=True)
         for agent in self._agents:
-            if self.crew.task is not None and agent.task == self.crew.task.rank:
-                agent.link.send({"quit": True})  # it would wait for this process's next launcher, as others' do
+            if not again or (self.crew.task is not None and agent.task == self.crew.task.rank):
+                agent.link.send({"quit": True})
             agent.link.close()
         for end in (self._own, self._meeting):
             if end is not None:
                 end.close()
         if self._process is not None:
-            try:
-                self._process.wait(timeout=CLEANUP_GRACE_S)
-            except subprocess.TimeoutExpired:
-                os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.wait()
+            for ending in (None, signal.SIGTERM, signal.SIGKILL):
+                if ending is not None:
+                    os.killpg(self._process.pid, ending)
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(timeout=CLEANUP_GRACE_S)
+                    break
         if self._log is not None:
             self._log.close()
         self._agents, self._own, self._meeting, self._process, self._log = [], None, None, None, None
-
-
-def agents_environment(where: str | None) -> dict[str, str]:
-    """What agents start with, and where their launcher is: an invitation, or the file that holds it."""
-    # The package need not be installed: agents find it where this process did, not in the current folder.
-    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(PACKAGE_ROOT)]))
-    found = {"GOMP_SPINCOUNT": "1000", **os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": path}
-    return found | ({VARIABLE: where} if where else {})
 
 
 def _pair() -> tuple[Link, socket.socket]:

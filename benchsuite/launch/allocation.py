@@ -31,6 +31,8 @@ class Allocation:
     num_nodes: int = 1
     tasks_per_node: int | None = None
     cores_per_node: int | None = None
+    """Of the node that has fewest."""
+    gpus_per_node: int | None = None
 
     @property
     def words(self) -> str:
@@ -62,11 +64,14 @@ def task(environment: Mapping[str, str] = os.environ) -> Task | None:
     order = list(TASK_VARIABLES)
     if "TORCHELASTIC_RUN_ID" in environment:
         order = ["RANK"]
+    elif "MPI_LOCALRANKID" in environment:  # Hydra's tasks, each of whose nodes Slurm counts as one
+        order = ["PMI_RANK"]
     for variable in order:
         starter, world, local, per_node, job = TASK_VARIABLES[variable]
         world_size = _number(environment, world)
         if environment.get(variable, "").isdigit() and world_size:
-            names = (environment.get(name, "") for name in ("SLURM_JOB_ID", "PBS_JOBID", "MASTER_ADDR", job))
+            more = ("MASTER_ADDR",) if starter == "torchrun" else ()
+            names = (environment.get(name, "") for name in ("SLURM_JOB_ID", "PBS_JOBID", *more, job))
             return Task(
                 starter,
                 int(environment[variable]),
@@ -86,12 +91,19 @@ def allocation(environment: Mapping[str, str] = os.environ) -> Allocation | None
             environment["SLURM_JOB_ID"],
             num_nodes=_number(environment, "SLURM_JOB_NUM_NODES") or 1,
             tasks_per_node=_number(environment, "SLURM_NTASKS_PER_NODE"),
-            cores_per_node=_number(environment, "SLURM_CPUS_ON_NODE"),
+            cores_per_node=_least(environment.get("SLURM_JOB_CPUS_PER_NODE", "")),
+            gpus_per_node=_number(environment, "SLURM_GPUS_ON_NODE"),
         )
     if environment.get("PBS_NODEFILE"):
         hosts = tuple(dict.fromkeys(Path(environment["PBS_NODEFILE"]).read_text().split()))
         return Allocation("pbs", environment.get("PBS_JOBID", "?"), hosts, len(hosts))
     return None
+
+
+def _least(text: str) -> int | None:
+    """The least of what Slurm writes as `64(x3),32`: none of a step's tasks may ask for more."""
+    found = [int(part.partition("(")[0]) for part in text.split(",") if part.partition("(")[0].isdigit()]
+    return min(found, default=None)
 
 
 def _number(environment: Mapping[str, str], name: str) -> int | None:

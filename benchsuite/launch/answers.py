@@ -1,6 +1,7 @@
 """What agents answer: their first words, their clocks, how their ranks ended, and what these have written."""
 
 import os
+import secrets
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,29 +36,49 @@ def clock_offset_s(agent: Agent) -> float:
     best, offset_s = float("inf"), 0.0
     for _ in range(PINGS):
         sent_s = time.perf_counter()
-        agent.link.send({"ping": True})
-        try:
-            reply = agent.link.receive(START_TIMEOUT_S)
-        except TimeoutError:
-            reply = None
-        if reply is None:
+        theirs_s = pong(agent.link)
+        if theirs_s is None:
             return 0.0  # it is gone, which the trial will find
         took_s = time.perf_counter() - sent_s
         if took_s < best:
-            best, offset_s = took_s, reply["pong"] - sent_s - took_s / 2
+            best, offset_s = took_s, theirs_s - sent_s - took_s / 2
     return offset_s
+
+
+def pong(link: Link) -> float | None:
+    """What an agent's clock says, asked now; None where it is gone, or does not answer."""
+    mark = secrets.token_hex(4)
+    link.send({"ping": mark})
+    deadline = time.monotonic() + START_TIMEOUT_S
+    try:
+        while (reply := link.receive(max(0.0, deadline - time.monotonic()))) is not None:
+            if reply.get("ping") == mark:
+                return float(reply["pong"])
+    except TimeoutError:
+        return None
+    return None
+
+
+def ended(link: Link) -> dict[str, Any] | None:
+    """How a trial has ended on an agent; late answers to other questions are passed over. None where it is gone."""
+    while (reply := link.receive()) is not None and not reply.keys() & {"exits", "error"}:
+        pass
+    return reply
 
 
 def went_well(reply: Mapping[str, Any] | None, place: Share) -> bool:
     """Whether all of an agent's ranks have ended with status 0."""
-    return reply is not None and [ended["code"] for ended in reply["exits"]] == [0] * place.num_ranks
+    return reply is not None and [one["code"] for one in reply.get("exits", [])] == [0] * place.num_ranks
 
 
 def await_results(folder: Path, ranks: Sequence[int]) -> None:
     """Wait until this node sees what ranks of others have written: a network file system may keep it for a moment."""
     deadline = time.monotonic() + VISIBLE_S
     while time.monotonic() < deadline:
-        seen = {entry.name for entry in os.scandir(folder)}
+        try:
+            seen = {entry.name for entry in os.scandir(folder)}
+        except OSError:
+            return
         if all(f"rank-{rank}.json" in seen for rank in ranks):
             return
         time.sleep(LOOK_S)

@@ -9,21 +9,24 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
-from typing import IO
+from types import FrameType, TracebackType
+from typing import IO, Any, Self
 
 import typer
 
 from benchsuite.errors import UserError
-from benchsuite.launch.allocation import Allocation
+from benchsuite.launch.allocation import Allocation, Task
+from benchsuite.options import CRASH, INTERRUPTED, NOTHING_RAN, OK, REQUEUE, SOME_FAILED, USAGE
 
 VARIABLE = "BENCHSUITE_LANE"
 COMMAND = (sys.executable, "-P", "-c", "from benchsuite.cli import main; main()")
-PASSED_ON = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+PASSED_ON = {signal.SIGTERM: REQUEUE, signal.SIGUSR1: REQUEUE, signal.SIGINT: INTERRUPTED}
+"""Signals that lanes are to have, and what a lane ends with that one of them strikes before it can answer."""
+WORST_FIRST = (CRASH, INTERRUPTED, REQUEUE, SOME_FAILED, NOTHING_RAN, USAGE, OK)
+PACKAGE_ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ class Lane:
 
     number: int
     count: int
+    num_nodes: int | None = None
+    """That trials are planned for, in all lanes alike: some may have one more. None: not told."""
 
     def __str__(self) -> str:
         return f"{self.number}/{self.count}"
@@ -39,8 +44,21 @@ class Lane:
 
 def this_lane(environment: Mapping[str, str] = os.environ) -> Lane | None:
     """The lane that this process is; None where it has all nodes."""
-    number, _, count = environment.get(VARIABLE, "").partition("/")
-    return Lane(int(number), int(count)) if number.isdigit() and count.isdigit() else None
+    words = environment.get(VARIABLE, "").split("/")
+    if len(words) not in (2, 3) or not all(word.isdigit() for word in words):
+        return None
+    return Lane(*(int(word) for word in words))
+
+
+def planned_nodes(num_nodes: int, lanes: int, lane: Lane | None = None) -> int:
+    """The nodes that trials are planned for: as many in all lanes, since threads and ids of trials follow from them.
+
+    Args:
+        num_nodes: those that this process has.
+        lanes: to how many lanes it is to deal them.
+        lane: the one that this process itself is.
+    """
+    return lane.num_nodes if lane and lane.num_nodes else num_nodes // lanes
 
 
 def share_of(given: Allocation, lane: Lane | None) -> Allocation:
@@ -51,38 +69,57 @@ def share_of(given: Allocation, lane: Lane | None) -> Allocation:
     return replace(given, hosts=hosts, num_nodes=len(hosts))
 
 
-def check_lanes(count: int, num_nodes: int, launcher: str) -> None:
-    """Refuse more lanes than nodes.
+def check_lanes(count: int, num_nodes: int, launcher: str, task: Task | None = None) -> None:
+    """Refuse more lanes than nodes, and lanes of what is itself one of a job's tasks: each task would start them.
 
     Raises:
-        UserError: there are fewer nodes.
+        UserError: there are fewer nodes, or this process is such a task.
     """
+    if count > 1 and task is not None:
+        where = f"this process is task {task.rank} of {task.world_size}, which {task.starter} has started"
+        raise UserError(f"--lanes {count}: {where}; allowed: one process in the allocation, which starts the lanes")
     if count > num_nodes:
         has = f"{num_nodes} node{'s' if num_nodes > 1 else ''}"
         raise UserError(f"--lanes {count}: launcher {launcher} has {has}; a lane is at least one")
 
 
-def run_lanes(count: int, words: Sequence[str]) -> list[int]:
-    """Run the same sweep once in each lane, what they say behind their number; their exit codes."""
-    lanes = [Lane(number, count) for number in range(count)]
-    processes = [_started(lane, words) for lane in lanes]
-    with _passing_on(processes):
-        said = [
-            threading.Thread(target=_repeat, args=(lane, process.stderr))
-            for lane, process in zip(lanes, processes, strict=True)
-        ]
-        for thread in said:
-            thread.start()
-        codes = [process.wait() for process in processes]
+def run_lanes(count: int, words: Sequence[str], num_nodes: int) -> list[int]:
+    """Run the same sweep once in each lane, what they say behind their number; their exit codes.
+
+    A lane that a signal has killed counts as crashed, but for a signal that this process got and passed on to it.
+    Once one has come, no further lane is started.
+    """
+    lanes = [Lane(number, count, planned_nodes(num_nodes, count)) for number in range(count)]
+    said = []
+    with _Signals() as signals:
+        for lane in lanes:
+            if signals.got:
+                break
+            process = _started(lane, words)
+            signals.pass_to(process)
+            said.append(threading.Thread(target=_repeat, args=(lane, process.stderr)))
+            said[-1].start()
+        codes = [signals.code_of(process.wait()) for process in signals.processes]
         for thread in said:
             thread.join()
-    return codes
+    return codes + [PASSED_ON[signals.got[0]] for _ in lanes[len(codes) :]]
+
+
+def worst(codes: Sequence[int]) -> int:
+    """The exit code for several lanes: the first of 1, 130, 75, 3, 4, 2, 0 that one of them has; any other is 1.
+
+    But a lane in which nothing could run (4) counts only where no other has done all it was asked for (0).
+    """
+    known = {code if code in WORST_FIRST else CRASH for code in codes}
+    if OK in known:
+        known.discard(NOTHING_RAN)
+    return min(known, key=WORST_FIRST.index)
 
 
 def _started(lane: Lane, words: Sequence[str]) -> subprocess.Popen[str]:
-    root = str(Path(__file__).parents[1])
-    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), root]))
-    environment = {**os.environ, VARIABLE: str(lane), "PYTHONPATH": path}
+    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(PACKAGE_ROOT)]))
+    told = f"{lane}/{lane.num_nodes}"
+    environment = {**os.environ, VARIABLE: told, "PYTHONPATH": path}
     return subprocess.Popen(
         [*COMMAND, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
     )
@@ -93,17 +130,43 @@ def _repeat(lane: Lane, said: IO[str] | None) -> None:
         typer.echo(f"[lane {lane.number + 1}] {line.rstrip()}", err=True)
 
 
-@contextmanager
-def _passing_on(processes: Sequence["subprocess.Popen[str]"]) -> Iterator[None]:
-    """Let every lane have the signals that this process gets."""
+class _Signals:
+    """Lets every lane have each signal that this process gets, once, those that came while it was started included."""
 
-    def pass_on(number: int, _frame: FrameType | None) -> None:
-        for process in processes:
-            process.send_signal(number)
+    def __init__(self) -> None:
+        self.processes: list[subprocess.Popen[str]] = []
+        self.got: list[signal.Signals] = []
+        self._told: set[tuple[int, int]] = set()
+        self._before: dict[signal.Signals, Any] = {}
 
-    before = {number: signal.signal(number, pass_on) for number in PASSED_ON}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self._pass_on) for number in PASSED_ON}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def pass_to(self, process: subprocess.Popen[str]) -> None:
+        """Let a lane just started have them, too."""
+        self.processes.append(process)
+        for number in list(self.got):
+            self._tell(process, number)
+
+    def code_of(self, code: int) -> int:
+        """A lane's exit code, for which that of the process is negative where a signal has killed it."""
+        if -code in self.got:
+            return PASSED_ON[signal.Signals(-code)]
+        return CRASH if code < 0 else code
+
+    def _pass_on(self, number: int, _frame: FrameType | None) -> None:
+        self.got.append(signal.Signals(number))
+        for process in self.processes:
+            self._tell(process, self.got[-1])
+
+    def _tell(self, process: subprocess.Popen[str], number: signal.Signals) -> None:
+        if (process.pid, number) not in self._told:
+            self._told.add((process.pid, number))
+            process.send_signal(number)

@@ -19,6 +19,8 @@ class Link:
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
         self._buffer = b""
+        self.asked = ""
+        """What the launcher wants to be proven to."""
         if connection.family != socket.AF_UNIX:
             _notice_silence(connection)
 
@@ -34,16 +36,26 @@ class Link:
             return False
         return True
 
-    def receive(self, timeout_s: float | None = None) -> dict[str, Any] | None:
-        """The next message; None when the peer is gone.
+    @property
+    def pending(self) -> bool:
+        """Whether a message has come that nobody has asked for yet."""
+        return b"\n" in self._buffer
+
+    def receive(self, timeout_s: float | None = None, max_bytes: int | None = None) -> dict[str, Any] | None:
+        """The next message; None when the peer is gone, or has sent more than `max_bytes` and no message.
 
         Raises:
             TimeoutError: none came in time.
+            ValueError: what came is no message.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while b"\n" not in self._buffer:
+        poller = select.poll()  # select() knows no descriptors above 1023
+        poller.register(self.socket, select.POLLIN)
+        while not self.pending:
+            if max_bytes is not None and len(self._buffer) > max_bytes:
+                return None
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not select.select([self.socket], [], [], left)[0]:
+            if not poller.poll(None if left is None else left * 1000):
                 raise TimeoutError
             try:
                 chunk = self.socket.recv(CHUNK_BYTES)
@@ -53,7 +65,9 @@ class Link:
                 return None
             self._buffer += chunk
         line, _, self._buffer = self._buffer.partition(b"\n")
-        message: dict[str, Any] = json.loads(line)
+        message = json.loads(line)
+        if not isinstance(message, dict):
+            raise ValueError(f"no message: {line[:80]!r}")
         return message
 
     def close(self) -> None:

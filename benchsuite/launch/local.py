@@ -1,6 +1,7 @@
 """Launcher `local`: ranks on this machine, forked from a zygote that has torch imported."""
 
-from benchsuite.launch.agents import TRIAL, AgentLauncher, Crew
+from benchsuite.launch.agents import TRIAL, AgentLauncher
+from benchsuite.launch.crew import Crew
 
 
 class LocalLauncher(AgentLauncher):

@@ -13,7 +13,8 @@ from typing import Any
 import psutil
 
 import benchsuite
-from benchsuite.machine import this_machine
+from benchsuite.environment import facts_of_host
+from benchsuite.machine import device_ids, this_machine
 
 PACKAGES = ("storage", "workloads", "results", "benchsuite")
 NAME_VARIABLES = ("SLURMD_NODENAME",)
@@ -39,17 +40,19 @@ def code_digest() -> str:
     return digest.hexdigest()[:12]
 
 
-def about_this_node(code: bool) -> dict[str, Any]:
-    """What a launcher has to know of an agent's node, and which code it runs, if that may be another."""
+def about_this_node(elsewhere: bool) -> dict[str, Any]:
+    """What a launcher has to know of an agent's node, and if that may be another, which code it runs and its facts."""
     machine = this_machine()
     return {
         "node": node_name(),
         "boot_id": boot_id(),
         "cores": machine.cores,
         "cpus": sorted(os.sched_getaffinity(0)),
-        "cuda_devices": machine.cuda_devices,
+        "devices": device_ids(),
+        "pid": os.getpid(),
         "version": benchsuite.__version__,
-        "code": code_digest() if code else None,
+        "code": code_digest() if elsewhere else None,
+        "facts": facts_of_host() if elsewhere else {},
         "from": str(Path(benchsuite.__file__).parent),
     }
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from benchsuite.errors import UserError, refuse
@@ -21,9 +21,12 @@ class Agent:
     cores: int = 1
     cpus: tuple[int, ...] = ()
     """Those that it may use, by number."""
-    cuda_devices: int = 0
+    devices: tuple[str, ...] = ()
+    """CUDA devices that it may use, each by a name that is its own."""
     address: str | None = None
     """Of its node, for the ranks of others."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Of its host, where that may be another than the sweep's."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +65,19 @@ def shares(spec: TrialSpec, agents: Sequence[Agent], per_node: int | None = None
     found: list[Share] = []
     for number, (name, mine) in enumerate(list(nodes.items())[:wanted]):
         ranks = range(number * most, min(spec.ranks, (number + 1) * most))
-        devices = sum(agent.cuda_devices for agent in mine) if len(mine) > 1 else mine[0].cuda_devices
-        if spec.device == "cuda" and len(ranks) > devices:
-            raise UserError(f"{len(ranks)} ranks on {name} > {devices} CUDA devices there")
-        found += _dealt(ranks, mine)
+        dealt = _dealt(ranks, mine)
+        if spec.device == "cuda":
+            _check_devices(name, len(ranks), dealt)
+        found += dealt
     return found
+
+
+def _check_devices(node: str, num_ranks: int, dealt: Sequence["Share"]) -> None:
+    """Refuse a rank without a device of its own, as far as its agent may see."""
+    for share in dealt:
+        if share.device + share.num_ranks > len(share.agent.devices):
+            devices = len({name for each in dealt for name in each.agent.devices})
+            raise UserError(f"{num_ranks} ranks on {node} > {devices} CUDA devices there")
 
 
 def ranks_per_node(spec: TrialSpec, node: Sequence[Agent], per_node: int | None, num_nodes: int) -> int:
@@ -76,27 +87,28 @@ def ranks_per_node(spec: TrialSpec, node: Sequence[Agent], per_node: int | None,
     if spec.nodes is not None:
         return math.ceil(spec.ranks / spec.nodes)
     cores = sum(agent.cores for agent in node) // max(1, spec.threads_per_rank or 1)
-    devices = sum(agent.cuda_devices for agent in node)
+    devices = len({name for agent in node for name in agent.devices})
     room = per_node or (devices if spec.device == "cuda" else cores)
     return max(1, room, math.ceil(spec.ranks / num_nodes))
 
 
 def _dealt(ranks: range, agents: Sequence[Agent]) -> list[Share]:
-    """A node's ranks over its agents, evenly. Agents that see one device, or none, use their own; others share all."""
-    each = math.ceil(len(ranks) / len(agents))
-    found = []
+    """A node's ranks over its agents, evenly; agents with the same devices share them in the order of ranks."""
+    shared = len({agent.devices for agent in agents}) == 1
+    each, more = divmod(len(ranks), len(agents))
+    found, begin = [], 0
     for number, agent in enumerate(agents):
-        mine = ranks[number * each : (number + 1) * each]
+        mine = ranks[begin : begin + each + (number < more)]
         if mine:
-            local = mine[0] - ranks[0]
-            found.append(Share(agent, mine[0], len(mine), local, local if agent.cuda_devices > each else 0))
+            found.append(Share(agent, mine[0], len(mine), begin, begin if shared else 0))
+        begin += len(mine)
     return found
 
 
 def agent_of(link: Link, hello: Mapping[str, Any], address: str | None) -> Agent:
     """An agent by what it said of itself."""
-    known = {name: hello[name] for name in ("node", "task", "boot_id", "cores", "cuda_devices") if name in hello}
-    return Agent(link, address=address, cpus=tuple(hello["cpus"]), **known)
+    known = {name: hello[name] for name in ("node", "task", "boot_id", "cores", "facts") if name in hello}
+    return Agent(link, address=address, cpus=tuple(hello["cpus"]), devices=tuple(hello["devices"]), **known)
 
 
 def about_nodes(places: Sequence[Share], replies: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -108,14 +120,14 @@ def about_nodes(places: Sequence[Share], replies: Sequence[Mapping[str, Any]]) -
         {
             "node": name,
             "ranks": [mine[0][0].rank, mine[-1][0].rank + mine[-1][0].num_ranks - 1],
-            "cores": _cores([place.agent for place, _ in mine]),
+            "cores": cores_of([place.agent for place, _ in mine]),
             "foreign_cpu_cores": _foreign_cores(mine),
         }
         for name, mine in nodes.items()
     ]
 
 
-def _cores(agents: Sequence[Agent]) -> int:
+def cores_of(agents: Sequence[Agent]) -> int:
     """Cores that a node's agents may use together, those that several may use once."""
     return min(len({cpu for agent in agents for cpu in agent.cpus}), sum(agent.cores for agent in agents))
 

@@ -4,16 +4,28 @@ Each also takes over the tasks of a job that was started by it: `srun -N 4 bench
 which the first plans and records, and every one is an agent.
 """
 
+import os
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
 
 from benchsuite.errors import UserError
-from benchsuite.launch.agents import AgentLauncher, Crew
+from benchsuite.launch.agents import AgentLauncher
 from benchsuite.launch.allocation import Allocation, allocation, task
+from benchsuite.launch.crew import Crew
 from benchsuite.launch.lanes import share_of, this_lane
 from benchsuite.launch.meeting import VARIABLE
+
+OF_OTHER_STEPS = (
+    "SLURM_CPU_BIND",
+    "SLURM_GPUS_PER_TASK",
+    "SLURM_MEM_PER_",
+    "SLURM_NTASKS_PER_GPU",
+    "SLURM_TRES_PER_TASK",
+)
+"""What a job asked for its tasks would hold for agents, which are to have all of a node."""
+HANDED_ON = ("CUDA_", "GLOO_", "LD_LIBRARY_PATH", "MKL_", "NCCL_", "OMP_", "PATH", "TMPDIR", "TORCH_", "UCX_")
 
 
 def srun() -> AgentLauncher:
@@ -31,7 +43,8 @@ def srun() -> AgentLauncher:
     _find("srun", "Slurm")
     given = _of_this_lane(given)
     nodes = given.num_nodes
-    return AgentLauncher(Crew("srun", nodes, srun_command(given), given.tasks_per_node, given.words, nodes))
+    crew = Crew("srun", nodes, srun_command(given), given.tasks_per_node, given.words, nodes, OF_OTHER_STEPS)
+    return AgentLauncher(crew)
 
 
 def srun_command(given: Allocation) -> tuple[str, ...]:
@@ -39,8 +52,10 @@ def srun_command(given: Allocation) -> tuple[str, ...]:
     nodes = str(given.num_nodes)
     cores = (f"--cpus-per-task={given.cores_per_node}",) if given.cores_per_node else ()
     named = (f"--nodelist={','.join(given.hosts)}",) if given.hosts else ()
+    gpus = (f"--gpus-per-node={given.gpus_per_node}",) if given.gpus_per_node else ()
     one_each = (f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1")
-    return ("srun", *one_each, *named, *cores, "--overlap", "--quiet")
+    whole = ("--mem=0", "--cpu-bind=none", "--mpi=none", "--export=ALL", "--overlap", "--quiet")
+    return ("srun", *one_each, *named, *cores, *gpus, *whole)
 
 
 def mpiexec() -> AgentLauncher:
@@ -70,8 +85,8 @@ def mpiexec_command(version: str, given: Allocation | None) -> tuple[str, ...]:
     count, hosts = str(given.num_nodes if given else 1), ",".join(given.hosts if given else ())
     if "Open MPI" in version or "OpenRTE" in version:
         named = ("--host", hosts) if hosts else ()
-        spread = ("--map-by", "ppr:1:node", "--bind-to", "none", "-x", VARIABLE, "-x", "PYTHONPATH")
-        return ("mpiexec", "-n", count, *named, *spread)
+        told = [word for name in _told() for word in ("-x", name)]
+        return ("mpiexec", "-n", count, *named, "--map-by", "ppr:1:node", "--bind-to", "none", *told)
     if "PALS" in version:
         named = ("--hosts", hosts) if hosts else ()
         return ("mpiexec", "-n", count, "--ppn", "1", *named, "--cpu-bind", "none", "--envall")
@@ -80,6 +95,11 @@ def mpiexec_command(version: str, given: Allocation | None) -> tuple[str, ...]:
         return ("mpiexec", "-n", count, "-ppn", "1", *named)
     line = version.strip().splitlines()[:1]
     raise UserError(f"mpiexec --version says {line}: allowed: Open MPI, MPICH (Hydra), PALS")
+
+
+def _told() -> list[str]:
+    """Variables that Open MPI has to be asked to hand to other nodes."""
+    return [VARIABLE, "PYTHONPATH", *sorted(name for name in os.environ if name.startswith(HANDED_ON))]
 
 
 def torchrun() -> AgentLauncher:

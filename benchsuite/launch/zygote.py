@@ -32,9 +32,10 @@ import workloads
 from benchsuite.clean import Guard
 from benchsuite.failure import failed_result
 from benchsuite.launch.allocation import task
+from benchsuite.launch.answers import VISIBLE_S
 from benchsuite.launch.link import Link
-from benchsuite.launch.meeting import VARIABLE, Invitation, answer, interface_of, read_invitation
-from benchsuite.launch.node import CpuUse, about_this_node, oom_kills
+from benchsuite.launch.meeting import VARIABLE, Invitation, answer, interface_of, proof, read_invitation
+from benchsuite.launch.node import CpuUse, about_this_node, node_name, oom_kills
 from benchsuite.ranks import RankIdentity
 from benchsuite.spec import TrialSpec
 from benchsuite.staging import copies_folder, remove_left
@@ -172,6 +173,9 @@ def watch(pids: list[int], deadline_s: float, link: Link) -> tuple[dict[int, Any
         if left <= 0:
             early = None if grace_ends < deadline_s else "timeout"
             break
+        if link.pending:  # it came with the request
+            early = "gone" if link.receive() is None else "end"
+            break
         for descriptor, _ in poller.poll(min(left, MAX_POLL_S) * 1000):
             if descriptor == link.fileno():
                 early = "gone" if link.receive() is None else "end"
@@ -220,6 +224,9 @@ def short_temporary() -> str | None:
 
 def run_trial(request: dict[str, Any], agent: Agent) -> bool:
     """Fork, watch, clean up and reply; False when the launcher is gone."""
+    if not _is_seen(Path(request["first"]["folder"])):
+        folder = Path(request["first"]["folder"]).parents[2]
+        return agent.link.send({"error": f"node {node_name()} does not see {folder}: all nodes must see the store"})
     if request["look"]:
         agent.guard.before("cuda" in TrialSpec.model_validate_json(request["spec"]).device)
     kills, before = oom_kills(), CpuUse.now()
@@ -233,6 +240,7 @@ def run_trial(request: dict[str, Any], agent: Agent) -> bool:
         end_all(pids, dump_stacks=early == "timeout")
     first = request["first"]["rank"]
     _, found = agent.guard.again() if request["look"] else ({}, [])
+    remove_left(TrialSpec.model_validate_json(request["spec"]))
     agent.link.send(
         {
             "exits": [{"rank": first + at, "code": code, "signal": number} for at, (code, number) in exits.items()],
@@ -243,8 +251,17 @@ def run_trial(request: dict[str, Any], agent: Agent) -> bool:
             "found": found,
         }
     )
-    remove_left(TrialSpec.model_validate_json(request["spec"]))
     return early != "gone"
+
+
+def _is_seen(folder: Path) -> bool:
+    """Whether this node sees a folder that another has just made: network file systems may take a moment."""
+    deadline = time.monotonic() + VISIBLE_S
+    while not folder.is_dir():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(MEET_PAUSE_S)
+    return True
 
 
 def preload() -> None:
@@ -283,23 +300,23 @@ def meet(again: bool) -> tuple[Link, str | None] | None:
     raise ConnectionError(f"no launcher can be reached by {where}")
 
 
-def introduction(token: str | None) -> dict[str, Any]:
+def introduction(token: str | None, asked: str) -> dict[str, Any]:
     """What the launcher has to know of this agent; one that forked it knows its code already."""
     mine = task()
     if token is None:
-        return about_this_node(code=False)
-    return {**about_this_node(code=True), "token": token, "task": mine.rank if mine else 0}
+        return about_this_node(elsewhere=False)
+    return {**about_this_node(elsewhere=True), "proof": proof(token, "agent", asked), "task": mine.rank if mine else 0}
 
 
 def serve(link: Link, token: str | None) -> bool:
     """Answer a launcher until it is gone; whether there may be another, which it has not said there is not."""
     agent = Agent(link, everywhere=token is not None)
-    link.send({**introduction(token), "port": agent.port})
+    link.send({**introduction(token, link.asked), "port": agent.port})
     wanted = True
     while wanted and (request := link.receive()) is not None:
         wanted = "quit" not in request
         if "ping" in request:
-            link.send({"pong": time.perf_counter()})
+            link.send({"pong": time.perf_counter(), "ping": request["ping"]})
         elif "spec" in request and not run_trial(request, agent):
             break
     agent.listener.close()

@@ -33,7 +33,8 @@ PALS = {
     "PBS_JOBID": "17.server",
 }
 MPICH = {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}
-BATCH = {"SLURM_JOB_ID": "81234", "SLURM_JOB_NUM_NODES": "3", "SLURM_PROCID": "0", "SLURM_CPUS_ON_NODE": "64"}
+NODE = {"SLURM_JOB_CPUS_PER_NODE": "96(x2),64", "SLURMD_NODENAME": "n1"}
+BATCH = {"SLURM_JOB_ID": "81234", "SLURM_JOB_NUM_NODES": "3", "SLURM_PROCID": "0", **NODE}
 STEP = {
     **BATCH,
     "SLURM_STEP_ID": "2",
@@ -82,6 +83,7 @@ def test_allocations(tmp_path: Path) -> None:
         ({}, "local", "no scheduler's job"),
         (BATCH, "srun", "job 81234: 3 nodes"),
         (BATCH | {"SLURM_JOB_NUM_NODES": "1"}, "local", "job 81234: 1 node, so ranks are forked here"),
+        ({"SLURM_JOB_ID": "7"}, "srun", "job 7: 1 node"),
         (STEP, "srun", "this process is task 4 of 6"),
         (STEP | {"SLURM_STEP_NUM_TASKS": "1"}, "srun", "job 81234: 3 nodes"),
         (OPEN_MPI, "mpiexec", "this process is task 3 of 4"),

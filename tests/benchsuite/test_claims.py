@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchsuite.claims import Claims, Held, Holder, Holding, read_claim, running, this_process
+from benchsuite.turns import Turns
 
 ELSEWHERE = Holder("n0417", 4711, "991", "another boot", 1.0)
 LEASE_S = 0.4
@@ -156,3 +157,50 @@ def test_an_earlier_start_of_this_job_is_gone(monkeypatch: pytest.MonkeyPatch) -
     assert ELSEWHERE.is_gone()
     assert not replace(ELSEWHERE, job_starts=1).is_gone() and not replace(ELSEWHERE, job="992").is_gone()
     assert this_process().job_starts == 1
+
+
+def test_looking_at_a_trial_takes_nothing(tmp_path: Path) -> None:
+    mine, other = claims(tmp_path), claims(tmp_path, this_process())
+    assert mine.look("t") == "free" and not (tmp_path / "claims").exists()
+    with taken(other.take("t")) as holding:
+        assert held(mine.look("t")).generation == 0
+        holding.done()
+    assert mine.look("t") is None
+    taken(other.take("u")).release()
+    assert mine.look("u") == "free" and read_claim(tmp_path / "claims" / "s" / "u.1") is None
+
+
+def test_all_that_is_still_held_is_left_and_what_has_ended_is_forgotten(tmp_path: Path) -> None:
+    mine = claims(tmp_path, this_process())
+    done, left, *open_ones = (taken(mine.take(name)) for name in "abcde")
+    done.done()
+    left.release()
+    assert mine._open == {*open_ones}
+    mine.release()
+    assert mine._open == set()
+    states = {path.name: read_claim(path) for path in (tmp_path / "claims" / "s").iterdir()}
+    assert {name: claim and claim.state for name, claim in states.items()} == {
+        "a.0": "done",
+        **dict.fromkeys(("b.0", "c.0", "d.0", "e.0"), "released"),
+    }
+
+
+def test_making_a_claim_looks_at_no_other_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = []
+    monkeypatch.setattr(Holding, "is_open", property(lambda holding: looked.append(holding) or True))
+    mine = claims(tmp_path)
+    for number in range(50):
+        taken(mine.take(f"t{number}"))
+    assert looked == []
+
+
+def test_turns_that_are_not_allowed_are_not_claimed(tmp_path: Path) -> None:
+    items = [(number, name, name) for number, name in enumerate("abcd")]
+    turns = Turns(items, claims(tmp_path), lambda item: item in "ac")
+    ran = []
+    for number, item, holding in turns:
+        with holding:
+            ran.append((number, item))
+            holding.done()
+    assert (ran, turns.late, turns.held) == ([(0, "a"), (2, "c")], ["b", "d"], [])
+    assert sorted(path.name for path in (tmp_path / "claims" / "s").iterdir()) == ["a.0", "c.0"]

@@ -1,6 +1,7 @@
 """Which agent forks which ranks."""
 
 import socket
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,10 @@ LINK = Link(socket.socketpair()[0])
 def agents(*nodes: str, cores: int = 4, devices: int = 0) -> list[Agent]:
     """Agents on nodes by name, in the order of their tasks."""
     return [
-        Agent(LINK, node, task, f"boot-{node}", cores, tuple(range(cores)), devices) for task, node in enumerate(nodes)
+        Agent(
+            LINK, node, task, f"boot-{node}", cores, tuple(range(cores)), tuple(f"{node}-{n}" for n in range(devices))
+        )
+        for task, node in enumerate(nodes)
     ]
 
 
@@ -45,9 +49,9 @@ def test_tasks_that_share_a_node_take_its_ranks_in_turn() -> None:
     tasks = agents("a", "a", "b", "b")
     assert placed(4, tasks, per_node=2) == [
         ("a", 0, 1, 0, 0),
-        ("a", 1, 1, 1, 0),
+        ("a", 1, 1, 1, 1),
         ("b", 2, 1, 0, 0),
-        ("b", 3, 1, 1, 0),
+        ("b", 3, 1, 1, 1),
     ]
     assert [share[0] for share in placed(2, agents("b", "a"), ranks_per_node=1)] == ["b", "a"], "in the tasks' order"
 
@@ -56,8 +60,11 @@ def test_devices() -> None:
     assert placed(6, agents("a", "b", devices=4), device="cuda") == [("a", 0, 4, 0, 0), ("b", 4, 2, 0, 0)]
     each_sees_all = agents("a", "a", devices=2)
     assert [share[4] for share in placed(2, each_sees_all, per_node=2, device="cuda")] == [0, 1]
-    each_sees_its_own = agents("a", "a", devices=1)
-    assert [share[4] for share in placed(2, each_sees_its_own, per_node=2, device="cuda")] == [0, 0]
+    own = [replace(agent, devices=(f"{agent.task}-0", f"{agent.task}-1")) for agent in agents("a", "a")]
+    assert placed(3, own, per_node=3, device="cuda") == [("a", 0, 2, 0, 0), ("a", 2, 1, 2, 0)]
+    assert [share[4] for share in placed(4, each_sees_all, per_node=4)] == [0, 2]
+    with pytest.raises(UserError, match="4 ranks on a > 2 CUDA devices there"):
+        placed(4, each_sees_all, per_node=4, device="cuda")
     with pytest.raises(UserError, match="5 ranks on a > 4 CUDA devices there"):
         placed(5, agents("a", devices=4), device="cuda")
 

@@ -1,13 +1,15 @@
 """What starts agents, as argument lists, and what a user is told where they cannot be started."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchsuite.errors import UserError
 from benchsuite.launch import load_launcher
-from benchsuite.launch.agents import AgentLauncher, Crew
+from benchsuite.launch.agents import AgentLauncher
 from benchsuite.launch.allocation import Allocation
+from benchsuite.launch.crew import Crew
 from benchsuite.launch.starters import mpiexec_command, srun_command
 from tests.benchsuite.launchers import spec
 
@@ -18,7 +20,8 @@ PBS = Allocation("pbs", "7", ("x1", "x2"), 2)
 def test_srun_takes_all_cores_of_every_node_and_leaves_room_for_other_steps() -> None:
     command = srun_command(SLURM)
     assert command[:4] == ("srun", "--nodes=3", "--ntasks=3", "--ntasks-per-node=1")
-    assert "--cpus-per-task=64" in command and "--overlap" in command
+    assert {"--cpus-per-task=64", "--overlap", "--export=ALL", "--mem=0", "--cpu-bind=none"} <= {*command}
+    assert "--gpus-per-node=4" in srun_command(replace(SLURM, gpus_per_node=4))
 
 
 @pytest.mark.parametrize(

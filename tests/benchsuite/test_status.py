@@ -1,5 +1,6 @@
 """Where a session stands, asked on the node that planned it, on another, or without a file."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ def half_done(file: Path, store: Path, machine: Machine) -> None:
     plans.keep_plan(store, "default", plan)
     first, second, *_ = plans.labels(plan, "default")
     ResultsStore(store).append(made_record(1, trial_id=first, session="default", wall_s=30.0))
-    failed = {"status": "failed", "reason": "rank 1: killed by SIGKILL", "label": "1 rank"}
+    failed = {"status": "failed", "reason": "rank 1: killed by SIGKILL", "label": "1 rank", "repeat": 1}
     ResultsStore(store).append(made_record(2, trial_id=second, session="default", wall_s=10.0, **failed))
 
 
@@ -56,7 +57,7 @@ def test_a_login_node_knows_what_the_nodes_have_planned(
         assert out.splitlines()[0] == (
             "session default · 1 done · 1 failed · 0 running · 2 waiting · about 60 s left with 1 sweep"
         )
-        assert out.splitlines()[1] == "failed   1 rank: rank 1: killed by SIGKILL"
+        assert out.splitlines()[1] == "failed   1 rank · repeat 2: rank 1: killed by SIGKILL"
 
 
 def test_before_anything_was_planned(run_cli: Run, file: Path, tmp_path: Path) -> None:
@@ -68,7 +69,42 @@ def test_a_plan_is_whole_or_not_there(file: Path, tmp_path: Path) -> None:
     plan = grid.expand(grid.load_sweep(file, []), Machine(2, 0))
     plans.keep_plan(tmp_path, "s", plan)
     folder = tmp_path / "plans" / "s"
-    assert [path.name for path in folder.iterdir()] == ["mine.json"]
-    (folder / "torn.json").write_text('{"a": ')
+    (name,) = (path.name for path in folder.iterdir())
+    assert name.startswith("mine.") and name.endswith(".json")
+    (folder / "torn.0123.json").write_text('{"a": ')
     assert plans.kept_plans(tmp_path, "s") == {"mine": plans.labels(plan, "s")}
     assert plans.kept_plans(tmp_path, "other") == {}
+
+
+def test_every_failed_repeat_of_a_point_counts(run_cli: Run, tmp_path: Path) -> None:
+    store = ResultsStore(tmp_path / "store")
+    for repeat in range(3):
+        failed = {"status": "failed", "reason": f"exit code {repeat}", "label": "2 ranks", "repeat": repeat}
+        store.append(made_record(repeat, trial_id=f"p.default.{repeat}", session="default", **failed))
+    _, out, _ = run_cli("status", "--store", store.path)
+    assert out.splitlines() == [
+        "session default · 0 done · 3 failed · 0 running",
+        *(f"failed   2 ranks · repeat {repeat + 1}: exit code {repeat}" for repeat in range(3)),
+    ]
+    _, out, _ = run_cli("status", "--store", store.path, "--format", "json")
+    failed = json.loads(out)["failed"]
+    assert failed["p.default.1"] == {"label": "2 ranks · repeat 2", "reason": "exit code 1"} and len(failed) == 3
+
+
+def test_plans_of_the_same_sweep_add_up(run_cli: Run, file: Path, tmp_path: Path) -> None:
+    """As jobs for one world size each leave them, at any time and again after they were started anew."""
+    for ranks in (1, 2, 1):
+        plan = grid.expand(grid.load_sweep(file, [f"world_size={ranks}"]), Machine(64, 4))
+        plans.keep_plan(tmp_path, "default", plan)
+    assert len(list((tmp_path / "plans" / "default").iterdir())) == 2
+    assert [len(plan) for plan in plans.kept_plans(tmp_path, "default").values()] == [4]
+    ResultsStore(tmp_path).append(made_record(1, session="default"))
+    _, out, _ = run_cli("status", "--store", tmp_path)
+    assert "· 4 waiting" in out
+
+
+def test_sweeps_with_like_names_are_kept_apart(file: Path, tmp_path: Path) -> None:
+    for name in ("mine", "mine.v2"):
+        plan = grid.expand(grid.load_sweep(file, []).model_copy(update={"name": name}), Machine(2, 0))
+        plans.keep_plan(tmp_path, "s", plan)
+    assert sorted(plans.kept_plans(tmp_path, "s")) == ["mine", "mine.v2"]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from results.screen import lines, outliers
+from results.screen import lines, outliers, unsteady
 
 USUAL: dict[str, Any] = {
     "forward_s": 0.010,
@@ -67,3 +67,28 @@ def test_missing_figures_and_too_few_nodes() -> None:
     assert screened(trials("a", h2d_s=None), trials("b", h2d_s=None), trials("c", h2d_s=float("nan"))) == []
     assert lines([*trials("a"), *trials("b", h2d_s=0.1)]) == ["2 nodes: an outlier can be told from 3 nodes on"]
     assert lines([{"forward_s": 1.0}]) == []
+
+
+def test_a_flaky_node_hides_no_slow_one_and_is_named() -> None:
+    """One loads at 450, 900 and 1350 samples/s, where others keep within 1 %; another one always at 700."""
+    flaky = [
+        row | {"loader_only_samples_per_s": 900.0 * by} for row, by in zip(trials("f"), (0.5, 1, 1.5), strict=True)
+    ]
+    slow = trials("s", loader_only_samples_per_s=700.0)
+    rows = [*trials("a"), *trials("b"), *trials("c"), *flaky, *slow]
+    assert lines(rows) == [
+        "outlier  s: slow loading: 700 samples/s without a model, the median of nodes is 900 (-22%)",
+        "unsteady f: unsteady loading: 450 to 1350 samples/s without a model in 3 repeats, 100% apart; "
+        "the median of nodes is 2.0%",
+    ]
+
+
+def test_a_node_whose_repeats_differ_as_others_do_is_not_unsteady() -> None:
+    assert unsteady([row for node in "abc" for row in trials(node, 0.2)]) == []
+    few_per_cent = [row for node, wobble in (("a", 0.001), ("b", 0.001), ("c", 0.02)) for row in trials(node, wobble)]
+    assert unsteady(few_per_cent) == [], "4 % is less than what matters"
+    four_times = [row for node, wobble in (("a", 0.02), ("b", 0.02), ("c", 0.08)) for row in trials(node, wobble)]
+    assert unsteady(four_times) == []
+    twice = [row for node in "abc" for row in trials(node, 0.3 if node == "c" else 0.01)[:2]]
+    assert unsteady(twice) == [], "two repeats"
+    assert unsteady([*trials("a"), *trials("b", 0.5)]) == [], "two nodes"
