@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchsuite import grid
+from benchsuite import grid, runner
 from benchsuite.errors import UserError
 from benchsuite.how import How
 from benchsuite.launch import lanes
@@ -18,7 +18,8 @@ from benchsuite.launch.allocation import Allocation, Task
 from benchsuite.launch.lanes import Lane, check_lanes, planned_nodes, run_lanes, share_of, this_lane, worst
 from benchsuite.machine import Machine
 from benchsuite.options import ProfileName
-from benchsuite.spec import parse_sweep
+from benchsuite.spec import SweepSpec, parse_sweep
+from tests.benchsuite.test_sweep import Rehearsal
 
 FIVE = Allocation("slurm", "7", ("a", "b", "c", "d", "e"), 5)
 
@@ -165,3 +166,34 @@ def test_a_lane_finds_the_package_where_this_process_did(
     assert run_lanes(1, [], 1) == [0]
     root = capfd.readouterr().err.removeprefix("[lane 1] ").strip()
     assert (Path(root) / "benchsuite" / "cli.py").is_file() and not (Path(root) / "cli.py").exists()
+
+
+class TwoNodes(Rehearsal):
+    """A launcher of a lane that has a node more than others."""
+
+    num_nodes = 2
+    machine = Machine(8, 0, 2)
+
+
+@pytest.mark.parametrize(("lane", "nodes"), [("0/2/1", 1), (None, 2)])
+def test_a_lane_plans_for_the_nodes_that_all_lanes_have(
+    lane: str | None,
+    nodes: int,
+    run_cli: Callable[..., tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    planned: list[int] = []
+
+    def expand(sweep: SweepSpec, machine: Machine, store: Path) -> grid.Plan:
+        planned.append(machine.nodes)
+        return grid.Plan(sweep, [], [])
+
+    file = tmp_path / "s.yaml"
+    base = {"workload": "resnet50", "variant": "tiny", "data": {"source": "synthetic"}, "batch_size": 1}
+    file.write_text(yaml.safe_dump({"name": "s", "base": base}))
+    monkeypatch.setenv("BENCHSUITE_LANE", lane or "")
+    monkeypatch.setattr(runner, "load_launcher", lambda name: TwoNodes())
+    monkeypatch.setattr(runner.grid, "expand", expand)
+    run_cli("sweep", file, "--store", tmp_path / "store", "--dry-run")
+    assert planned == [nodes]

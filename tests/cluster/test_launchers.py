@@ -117,3 +117,20 @@ def test_what_disturbs_another_node_is_a_caveat(bench: ClusterBench, slurm: Slur
     assert ran.code == 0, ran.err
     details = [text for record in bench.records() for text in record["caveat_details"]]
     assert any(text.startswith("unclean_devices: n2: CPU: process ") for text in details), details
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_salloc_measures_the_nodes_and_not_the_host_it_was_typed_on(
+    bench: ClusterBench, slurm: Slurm, nodes: int
+) -> None:
+    sweep = ["sweep", str(bench.grid(2, parallelism="ddp", world_size=nodes)), "--store", str(bench.store)]
+    slurm.call(
+        "salloc", f"--nodes={nodes}", "--cpus-per-task=4", *COMMAND, *sweep, "-o", "ranks_per_node=1", env=bench.env
+    )
+    assert [record["status"] for record in bench.records()] == ["ok", "ok"], bench.records()
+    for record in bench.records():
+        assert record["env"]["launcher"] == "srun"
+        assert [node["node"] for node in record["env"]["nodes"]] == ["n1", "n2"][:nodes]
+        assert not {"left_behind", "unclean_devices"} & {*record["caveats"]}, record["caveat_details"]
+        if slurm.own_hosts:
+            assert record["env"]["host"] == "n1"
