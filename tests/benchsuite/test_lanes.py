@@ -14,6 +14,7 @@ from benchsuite import grid, runner
 from benchsuite.errors import UserError
 from benchsuite.how import How
 from benchsuite.launch import lanes
+from benchsuite.launch.agents import AgentLauncher
 from benchsuite.launch.allocation import Allocation, Task
 from benchsuite.launch.lanes import Lane, check_lanes, planned_nodes, run_lanes, share_of, this_lane, worst
 from benchsuite.machine import Machine
@@ -48,6 +49,10 @@ def test_more_lanes_than_nodes_are_refused() -> None:
 def test_lanes_of_each_of_a_jobs_tasks_are_refused(
     run_cli: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    def meet_in(*_: object) -> None:
+        pytest.fail("it became an agent")
+
+    monkeypatch.setattr(AgentLauncher, "meet_in", meet_in)
     task = Task("srun", 1, 2, 0, 1, "srun-7-0")
     check_lanes(1, 2, "auto", task)
     file = tmp_path / "s.yaml"
@@ -187,7 +192,7 @@ def test_a_lane_plans_for_the_nodes_that_all_lanes_have(
 
     def expand(sweep: SweepSpec, machine: Machine, store: Path) -> grid.Plan:
         planned.append(machine.nodes)
-        return grid.Plan(sweep, [], [])
+        return grid.Plan(sweep, [], [], 0)
 
     file = tmp_path / "s.yaml"
     base = {"workload": "resnet50", "variant": "tiny", "data": {"source": "synthetic"}, "batch_size": 1}
