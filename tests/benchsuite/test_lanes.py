@@ -120,15 +120,15 @@ def test_a_lane_is_asked_for_the_same_sweep() -> None:
 def test_lanes_run_beside_each_other_and_get_signals(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Each waits until the other is there, tells its number and ends with it; the second one is sent a signal."""
+    """Each tells its number and waits until the other has; then the first one sends the signal that ends both."""
     program = (
         "import os, pathlib, signal, sys, time\n"
         "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(75))\n"
         "lane = os.environ['BENCHSUITE_LANE']\n"
         "folder = pathlib.Path(sys.argv[1])\n"
+        "print('here', lane, file=sys.stderr, flush=True)\n"
         "(folder / lane[0]).touch()\n"
         "while len(list(folder.iterdir())) < 2: time.sleep(0.01)\n"
-        "print('here', lane, file=sys.stderr, flush=True)\n"
         "if lane[0] == '0': os.kill(os.getppid(), signal.SIGUSR1)\n"
         "time.sleep(60)\n"
     )
