@@ -17,6 +17,7 @@ from benchsuite.profiles import problem as emulated_problem
 from benchsuite.profiles import with_step
 from benchsuite.spec import SweepSpec, TrialSpec, check_staging, parse_sweep, parse_trial, point_id, resolved_data
 from benchsuite.yamlfile import Values, flat, override, parse_yaml, read_yaml, set_key
+from results.segments import without_collector
 from storage.format import Format, Manifest, is_dataset, read_manifest
 from workloads.facts import FACTS, Facts
 from workloads.layout import LayoutError
@@ -154,6 +155,7 @@ def with_nodes(sweep: SweepSpec, names: Callable[[], list[str]]) -> SweepSpec:
     return sweep
 
 
+@without_collector()
 def expand(sweep: SweepSpec, machine: Machine, store: Path | None = None) -> Plan:
     """Every point of a sweep, resolved for this machine, with what is skipped and why.
 

@@ -115,8 +115,8 @@ def conclude(attempt: Attempt, outcome: Outcome, folder: Path) -> tuple[TrialRec
     ranks = attempt.point.spec.ranks
     results = [read_result(folder / f"rank-{rank}.json") for rank in range(ranks)]
     if outcome.nodes:
-        told = outcome.facts | {"launcher": outcome.launcher, "nodes": outcome.nodes, "cores": outcome.nodes[0]["cores"]}
-        attempt = replace(attempt, env=attempt.env | told)
+        told = {"launcher": outcome.launcher, "nodes": outcome.nodes, "cores": outcome.nodes[0]["cores"]}
+        attempt = replace(attempt, env=attempt.env | outcome.facts | told)
     done = [on_one_clock(result) for result in results if result is not None and result.status == "ok"]
     clean = len(outcome.exits) == ranks and all(ended.code == 0 for ended in outcome.exits)
     if clean and len(done) == ranks:

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from results.manifest import MEND, PARQUET, Manifest, load
 from results.record import TrialRecord
-from results.segments import StoreError, lines, segment_paths
+from results.segments import StoreError, lines, segment_paths, without_collector
 from results.snapshot import ROWS_AT_ONCE
 
 PROFILE = "spec.measure.profile"
@@ -27,6 +27,7 @@ class Ended:
     """How it was observed."""
 
 
+@without_collector()
 def outcomes(store: Path) -> dict[str, Ended]:
     """The last attempt at each trial, by trial.
 

@@ -18,7 +18,8 @@ def side(store: Path, text: str) -> list[TrialRecord]:
 
     Args:
         text: the path of a store, or `KEY=VALUE[,KEY=VALUE...]` over `store`: session, commit, date (a day, or
-            FROM..TO, both included), or any column of its trials, such as label, or world_size and data.format as a sweep file writes them.
+            FROM..TO, both included), or any column of its trials, such as label, or as a sweep file writes them:
+            world_size, data.format.
 
     Raises:
         StoreError: neither a store nor a filter, an unknown key, or nothing matches.
