@@ -112,7 +112,7 @@ def agent_of(link: Link, hello: Mapping[str, Any], address: str | None) -> Agent
 
 
 def about_nodes(places: Sequence[Share], replies: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What a record says of each node: its name, its first and last rank, its cores, and how many others kept busy."""
+    """What a record says of each node: name, first and last rank, cores, those that others kept busy, its state."""
     nodes: dict[str, list[tuple[Share, Mapping[str, Any]]]] = {}
     for place, reply in zip(places, replies, strict=True):
         nodes.setdefault(place.agent.node, []).append((place, reply))
@@ -123,6 +123,7 @@ def about_nodes(places: Sequence[Share], replies: Sequence[Mapping[str, Any]]) -
             "cores": cores_of([place.agent for place, _ in mine]),
             "foreign_cpu_cores": _foreign_cores(mine),
         }
+        | ({"moment": mine[0][1]["moment"]} if mine[0][1].get("moment") else {})
         for name, mine in nodes.items()
     ]
 

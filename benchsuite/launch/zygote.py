@@ -36,6 +36,7 @@ from benchsuite.launch.answers import VISIBLE_S
 from benchsuite.launch.link import Link
 from benchsuite.launch.meeting import VARIABLE, Invitation, answer, interface_of, proof, read_invitation
 from benchsuite.launch.node import CpuUse, about_this_node, node_name, oom_kills
+from benchsuite.moment import moment
 from benchsuite.ranks import RankIdentity
 from benchsuite.spec import TrialSpec
 from benchsuite.staging import copies_folder, remove_left
@@ -224,9 +225,10 @@ def short_temporary() -> str | None:
 
 def run_trial(request: dict[str, Any], agent: Agent) -> bool:
     """Fork, watch, clean up and reply; False when the launcher is gone."""
-    if not _is_seen(Path(request["first"]["folder"])):
-        folder = Path(request["first"]["folder"]).parents[2]
+    folder = Path(request["first"]["folder"])
+    if not _is_seen(folder):
         return agent.link.send({"error": f"node {node_name()} does not see {folder}: all nodes must see the store"})
+    then = moment() if request["look"] else {}
     if request["look"]:
         agent.guard.before("cuda" in TrialSpec.model_validate_json(request["spec"]).device)
     kills, before = oom_kills(), CpuUse.now()
@@ -249,6 +251,7 @@ def run_trial(request: dict[str, Any], agent: Agent) -> bool:
             **before.until(CpuUse.now()),
             "port": agent.port,
             "found": found,
+            "moment": then,
         }
     )
     return early != "gone"

@@ -1,11 +1,16 @@
 """Launchers that need nothing but this machine."""
 
+import socket
+from pathlib import Path
+
 import pytest
 
+from benchsuite.launch import zygote
 from benchsuite.launch.agents import AgentLauncher
+from benchsuite.launch.link import Link
 from benchsuite.launch.local import LocalLauncher
 from benchsuite.launch.starters import torchrun
-from tests.benchsuite.launchers import LauncherConformance
+from tests.benchsuite.launchers import LauncherConformance, spec
 
 
 class TestLocal(LauncherConformance):
@@ -13,6 +18,25 @@ class TestLocal(LauncherConformance):
     @classmethod
     def made(cls) -> AgentLauncher:
         return LocalLauncher()
+
+    def test_an_agent_that_is_killed_between_trials_costs_none(self, launcher: AgentLauncher, tmp_path: Path) -> None:
+        for trial in ("first", "second"):
+            (tmp_path / trial).mkdir()
+            outcome = self.run(launcher, "tell", spec(1), tmp_path / trial)
+            assert [(ended.rank, ended.code) for ended in outcome.exits] == [(0, 0)]
+            assert launcher._process is not None
+            launcher._process.kill()
+            launcher._process.wait()
+
+
+def test_a_node_that_does_not_see_the_store_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zygote, "VISIBLE_S", 0.1)
+    ours, theirs = (Link(end) for end in socket.socketpair())
+    agent = zygote.Agent(theirs, everywhere=False)
+    assert zygote.run_trial({"first": {"folder": "/nowhere/store/work/trial/1"}}, agent), "it goes on"
+    told = ours.receive(5)
+    assert told is not None
+    assert told["error"].endswith(" does not see /nowhere/store/work/trial/1: all nodes must see the store")
 
 
 class TestTorchrun(LauncherConformance):
