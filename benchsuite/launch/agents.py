@@ -315,7 +315,8 @@ class AgentLauncher:
         for number, reply in found.items():
             self._ports[places[number].agent.link.fileno()] = reply["port"]
         exits = [RankExit(**one) for reply in found.values() for one in reply["exits"]]
-        await_results(folder, [one.rank for one in exits if one.code is not None])
+        if not self.crew.only_here:
+            await_results(folder, [one.rank for one in exits if one.code is not None])
         nodes = about_nodes(places, [found[number] for number in range(len(places))])
         return Outcome(
             exits=sorted(exits, key=lambda one: one.rank),

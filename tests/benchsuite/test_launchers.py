@@ -33,10 +33,10 @@ def test_a_node_that_does_not_see_the_store_says_so(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(zygote, "VISIBLE_S", 0.1)
     ours, theirs = (Link(end) for end in socket.socketpair())
     agent = zygote.Agent(theirs, everywhere=False)
-    assert zygote.run_trial({"first": {"folder": "/nowhere/store/work/trial/1"}}, agent), "it goes on"
+    assert zygote.run_trial({"first": {"folder": "/nowhere/to/be/seen"}}, agent), "it goes on"
     told = ours.receive(5)
     assert told is not None
-    assert told["error"].endswith(" does not see /nowhere/store/work/trial/1: all nodes must see the store")
+    assert told["error"].endswith(" does not see /nowhere/to/be/seen: all nodes must see the store")
 
 
 class TestTorchrun(LauncherConformance):

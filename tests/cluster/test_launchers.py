@@ -117,6 +117,9 @@ def test_what_disturbs_another_node_is_a_caveat(bench: ClusterBench, slurm: Slur
     assert ran.code == 0, ran.err
     details = [text for record in bench.records() for text in record["caveat_details"]]
     assert any(text.startswith("unclean_devices: n2: CPU: process ") for text in details), details
+    for record in bench.records():
+        (node,) = record["env"]["nodes"]
+        assert node["node"] == "n2" and node["moment"]["memory_available_bytes"] > 0, "its state, too"
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
