@@ -3,9 +3,12 @@
 Every trial goes the whole way: planned, forked by the launcher, read by its loader, reduced to a record.
 """
 
+import importlib
 import itertools
+import math
 import os
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -13,10 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
+import numpy as np
+
 import storage
+from benchsuite.blocks import LOADER_BLOCKS
 from benchsuite.grid import Point
 from benchsuite.inprocess import plan_trial
 from benchsuite.launch import Launcher, load_launcher
@@ -141,7 +146,7 @@ def hand_over_s(loader_name: str, folder: Path) -> float:
         next(loader)
         excess.append(time.perf_counter() - started - case.batch * case.sample_us / 1e6)
     loader.close()
-    return median(excess)
+    return statistics.median(excess)
 
 
 @contextmanager
@@ -216,6 +221,8 @@ def with_samples(
 ) -> tuple[TrialRecord, dict[str, Any] | None]:
     """The record of a case's trial, and its raw samples."""
     point = point_of(case, folder, changes)
+    for path in dataset_of(case, folder).glob("begun-*"):
+        path.unlink()
     attempt = new_attempt(point, "default", 0, "au", None)
     with tempfile.TemporaryDirectory(prefix="benchsuite-au-") as name:
         outcome = launcher.run(point.spec, point.dataset, Path(name), lambda progress: None)
@@ -225,6 +232,21 @@ def with_samples(
 def measured(case: Case, folder: Path, launcher: Launcher, changes: Mapping[str, Any] | None = None) -> TrialRecord:
     """The record of a case's trial."""
     return with_samples(case, folder, launcher, changes)[0]
+
+
+def seen(case: Case, root: Path, samples: Mapping[str, Any]) -> float:
+    """Utilization by the readers' own clock: a step over the time from one batch's beginning to the next one's.
+
+    For batches read in line. Left out is what lies between two blocks of steps, and how late the device's host wakes,
+    which a device does not wait for: from a block's first batch to its last one it counts once.
+    """
+    counted = math.ceil(case.steps / LOADER_BLOCKS)
+    late_s = statistics.mean(block["late_s"] for rank in samples["ranks"] for block in rank["blocks"])
+    spans = []
+    for begun in importlib.import_module("paced").begun_s(root):
+        batches = begun[:: case.batch][-LOADER_BLOCKS * counted :].reshape(LOADER_BLOCKS, counted)
+        spans.append(float(np.diff(batches, axis=1).mean()))
+    return case.step_s / (statistics.mean(spans) - late_s / (counted - 1))
 
 
 @dataclass(frozen=True)
@@ -239,7 +261,7 @@ class Found:
     @property
     def error(self) -> float:
         """Median AU less the truth."""
-        return median(self.au) - self.case.truth
+        return statistics.median(self.au) - self.case.truth
 
 
 def measure(folder: Path, repeats: int = 3) -> list[Found]:

@@ -3,15 +3,21 @@
 A reader waits for moments in time, so that what it does between two samples, and how late it wakes, is part of the
 known time and does not add to it. After a pause (the queue was full, or the training process read in line) time begins
 anew.
+
+When a process's main thread began each sample is kept beside the dataset: what the machine made of the pace.
 """
 
 import ctypes
+import itertools
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from storage.format import (
     Dataset,
@@ -30,6 +36,8 @@ FILE = "paced.bin"
 PAUSE_S = 0.001
 """A reader that turns to its next sample so late has paused."""
 LEARNING = 0.2
+MAX_BEGUN = 4096
+"""Samples of one process whose beginnings are kept."""
 PR_SET_TIMERSLACK = 29
 _mine = threading.local()
 
@@ -53,11 +61,25 @@ def wait_next(pace_s: float) -> None:
     _mine.late_s = min(max(0.0, _mine.late_s + LEARNING * error_s), PAUSE_S)
 
 
+@cache
+def _journal(folder: Path, process: int) -> tuple[NDArray[np.float64], Iterator[int]]:
+    return np.memmap(folder / f"begun-{process}.f64", np.float64, "w+", shape=(MAX_BEGUN,)), itertools.count()
+
+
+def begun_s(folder: Path) -> list[NDArray[np.float64]]:
+    """Moments of time.perf_counter() at which each process that has read this dataset began a sample."""
+    found = [np.fromfile(path) for path in sorted(folder.glob("begun-*.f64"))]
+    return [moments[moments > 0] for moments in found]
+
+
 def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
     """The lane's samples, each when it is due; their tokens are zeros."""
     pace_s = int(dataset.manifest.options["sample_us"]) / 1e6
     tokens = np.zeros(dataset.manifest.params["seq_len"] + 1, np.uint16)
+    main = threading.current_thread() is threading.main_thread()
+    begun, counted = _journal(dataset.folder, os.getpid()) if main else (np.zeros(MAX_BEGUN), itertools.count())
     for row in map(int, dealt(len(dataset.index), lane)):
+        begun[next(counted) % MAX_BEGUN] = time.perf_counter()
         wait_next(pace_s)
         yield Sample(text(dataset.index["key"][row]), {"tokens": tokens}, row, FILE)
 
