@@ -8,6 +8,7 @@ place, so an interrupted write leaves nothing that passes for a dataset.
 import ctypes
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -45,7 +46,7 @@ class FieldInfo(BaseModel):
 
 
 class FileInfo(BaseModel):
-    """One data file, its size and the digest of its content: "blake3:" and hex, or hex alone for blake2b-128."""
+    """One data file, its size and the digest of its content, as `file_digest` gives it."""
 
     model_config = ConfigDict(extra="ignore")
     path: str
@@ -169,9 +170,17 @@ class IndexRow:
 
 
 def file_digest(path: Path, like: str = "blake3:", max_threads: int = blake3.AUTO) -> str:
-    """Digest of a file's content: BLAKE3, or blake2b (128 bits, hex) where `like` is one of those."""
+    """Digest of a file's content, of the kind that `like` is.
+
+    `blake3:` and hex is BLAKE3. `blake3-from-8192:` and hex is BLAKE3 of the content from byte 8192 on, followed by
+    what lies before: of a file whose beginning is written last. Hex alone is blake2b with 128 bits.
+    """
     if like.startswith("blake3:"):
         return f"blake3:{blake3(max_threads=max_threads).update_mmap(path).hexdigest(16)}"
+    if found := re.match(r"blake3-from-(\d+):", like):
+        content = np.memmap(path, np.uint8, "r").data if path.stat().st_size else memoryview(b"")
+        digest = blake3(max_threads=max_threads).update(content[int(found[1]) :]).update(content[: int(found[1])])
+        return f"{found[0]}{digest.hexdigest(16)}"
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 

@@ -12,14 +12,16 @@ import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from blake3 import blake3
 
 from storage import npy
-from storage.behind import begin_to_flush
+from storage.behind import WriteBehind
 from storage.fields import KIND_FIELDS, RECORD_KINDS, record, unpack
 from storage.format import (
     Dataset,
@@ -39,6 +41,7 @@ DATA = "data.mdb"
 MAP_BYTES = 1 << 44
 """Address space, not memory or disk."""
 COMMIT_BYTES = 1 << 26
+BLOCK_BYTES = 1 << 22
 PLACES = f"{DATA}.idx"
 """Beside the data: per row two int64, offset and length of the pages that its image or record fills in DATA."""
 PAGE = 4096
@@ -54,30 +57,79 @@ def entry_key(row: int, field: str) -> bytes:
     return f"{row:010d}/{field}".encode()
 
 
-def write(folder: Path, samples: Iterable[Sample]) -> Iterator[IndexRow]:
+def write(folder: Path, samples: Iterable[Sample], digests: dict[str, str] | None = None) -> Iterator[IndexRow]:
     """Write `data.mdb`, committing every COMMIT_BYTES; LMDB's lock file is removed.
 
-    `data.mdb.idx` follows for samples that the kernel shall not read ahead: it takes a look at every value.
+    `data.mdb.idx` follows for samples that the kernel shall not read ahead. A transaction that reads the empty tree
+    stays open meanwhile: LMDB then uses no page twice, and what is committed has its final place and content.
     """
     import lmdb
 
     pending, total, count, memory = 0, 0, 0, Recycled()
-    opening = lmdb.open(str(folder), map_size=MAP_BYTES, writemap=False, sync=False, metasync=False)
-    with _memory_kept(), opening as environment, (folder / DATA).open("rb") as file:
-        transaction = environment.begin(write=True)
-        for count, sample in enumerate(samples, 1):
-            for name, value in sorted(_values(sample, memory)):
-                transaction.put(entry_key(count - 1, name), value, append=True)
-            pending, total = pending + sample.stored_bytes, total + sample.stored_bytes
-            if pending >= COMMIT_BYTES:
-                transaction.commit()
-                begin_to_flush(file.fileno())
-                transaction, pending = environment.begin(write=True), 0
-            yield index_row(sample, DATA)
-        transaction.commit()
-        if total < count * READ_AHEAD_BYTES:
-            _places(environment, folder / DATA, count).tofile(folder / PLACES)
+    environment = lmdb.open(str(folder), map_size=MAP_BYTES, writemap=False, sync=False, metasync=False)
+    with (folder / DATA).open("rb", buffering=0) as file:
+        with _memory_kept(), environment, environment.begin(), WriteBehind() as behind:
+            committed = _Committed(environment, file, behind)
+            transaction = environment.begin(write=True)
+            for count, sample in enumerate(samples, 1):
+                for name, value in sorted(_values(sample, memory)):
+                    transaction.put(entry_key(count - 1, name), value, append=True)
+                pending, total = pending + sample.stored_bytes, total + sample.stored_bytes
+                if pending >= COMMIT_BYTES:
+                    transaction.commit()
+                    committed.follow(count, total)
+                    transaction, pending = environment.begin(write=True), 0
+                yield index_row(sample, DATA)
+            transaction.commit()
+            committed.follow(count, total)
+            if total < count * READ_AHEAD_BYTES:
+                committed.places().tofile(folder / PLACES)
+        if digests is not None:
+            digests[DATA] = committed.digest()
     (folder / "lock.mdb").unlink(missing_ok=True)
+
+
+class _Committed:
+    """Follows a growing LMDB file: digests what was added, notes where small values lie, and has it leave the cache.
+
+    Pages that are mapped to look at a value stay in the page cache, whatever is asked.
+    """
+
+    def __init__(self, environment: Any, file: FileIO, behind: WriteBehind) -> None:
+        self._places: list[npt.NDArray[np.int64]] = []
+        self._environment, self._file, self._behind = environment, file, behind
+        self._rows, self._digest, self._block = 0, blake3(max_threads=blake3.AUTO), bytearray(BLOCK_BYTES)
+        self._end = self._head = 2 * environment.stat()["psize"]
+        """Before it lie the two pages that say which tree is valid, written anew by each commit."""
+
+    def follow(self, rows: int, num_bytes: int) -> None:
+        """So many rows and bytes of samples have been committed."""
+        if num_bytes < rows * READ_AHEAD_BYTES:
+            self._places.append(_places(self._environment, self._rows, rows))
+            self._rows = rows
+        start = self._end
+        self._end = self._digested(start, os.fstat(self._file.fileno()).st_size)
+        self._behind.written(self._file.fileno(), start, self._end)
+
+    def places(self) -> npt.NDArray[np.int64]:
+        """Of all rows."""
+        return np.concatenate(self._places)
+
+    def digest(self) -> str:
+        """Of the closed file, as `file_digest` gives it."""
+        self._digested(self._end, os.fstat(self._file.fileno()).st_size)
+        self._digested(0, self._head)
+        return f"blake3-from-{self._head}:{self._digest.hexdigest(16)}"
+
+    def _digested(self, start: int, end: int) -> int:
+        view = memoryview(self._block)
+        while start < end:
+            got = os.preadv(self._file.fileno(), [view[: min(len(view), end - start)]], start)
+            if not got:
+                raise DatasetError(f"{DATA}: it shrank while it was written")
+            self._digest.update(view[:got])
+            start += got
+        return start
 
 
 @contextmanager
@@ -97,19 +149,19 @@ def _memory_kept() -> Iterator[None]:
         libc.malloc_trim(0)
 
 
-def _places(environment: Any, path: Path, count: int) -> npt.NDArray[np.int64]:
-    """Offset and length, in the file, of the pages of each row's image or record; (0, 0) where it shares one."""
-    places = np.zeros((count, 2), "<i8")
+def _places(environment: Any, first_row: int, end_row: int) -> npt.NDArray[np.int64]:
+    """Offset and length, in the file, of the pages of rows' images or records; (0, 0) where one shares a page."""
+    places = np.zeros((end_row - first_row, 2), "<i8")
     with environment.begin(buffers=True) as transaction:
-        base = None
-        for key, value in transaction.cursor():
+        base, cursor = None, transaction.cursor()
+        for key, value in cursor if cursor.set_range(entry_key(first_row, "")) else ():
             row, _, name = bytes(key).partition(b"/")
             if name not in (b"image", b"npy") or len(value) < PAGE:
                 continue
             address = np.frombuffer(value, np.uint8).__array_interface__["data"][0]
             base = _mapped_at(address) if base is None else base
             first, end = (address - base) // PAGE, -(-(address - base + len(value)) // PAGE)
-            places[int(row)] = first * PAGE, (end - first) * PAGE
+            places[int(row) - first_row] = first * PAGE, (end - first) * PAGE
     return places
 
 
@@ -265,4 +317,5 @@ LMDB = Format(
     file_per_sample=False,
     sequential=False,
     sample_overhead_bytes=4096,
+    digests_files=True,
 )

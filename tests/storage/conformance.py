@@ -20,6 +20,7 @@ from storage.format import (
     class_label,
     content_digest,
     dataset_id,
+    file_digest,
 )
 from storage.sample import Recycled
 from storage.verify import verify_dataset
@@ -173,7 +174,8 @@ class FormatConformance(DamageConformance):
     def test_listed_files_have_sizes_and_digests(self, form: Format, made_dataset: Dataset) -> None:
         for info in made_dataset.manifest.files:
             assert (made_dataset.folder / info.path).stat().st_size == info.bytes
-            assert info.digest.startswith("blake3:")
+            assert info.digest.startswith("blake3")
+            assert file_digest(made_dataset.folder / info.path, info.digest) == info.digest
         assert bool(made_dataset.manifest.files) or form.file_per_sample
 
     def test_samples_name_the_file_they_came_from(self, made_dataset: Dataset) -> None:

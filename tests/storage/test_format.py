@@ -83,9 +83,21 @@ class TestDigests:
         old = hashlib.blake2b(b"x" * 100_000, digest_size=16).hexdigest()
         assert file_digest(tmp_path / "one", like=old) == old
 
+    def test_of_a_file_from_a_byte_on(self, tmp_path: Path) -> None:
+        """For files whose beginning is written last."""
+        content, turned = b"abc" * 5000, tmp_path / "turned"
+        turned.write_bytes(content)
+        like = "blake3-from-8192:"
+        assert file_digest(turned, like) == f"{like}{blake3(content[8192:] + content[:8192]).hexdigest(16)}"
+        assert file_digest(turned, "blake3-from-90000:") == f"blake3-from-90000:{blake3(content).hexdigest(16)}"
+        turned.write_bytes(content[:8192])
+        assert file_digest(turned, like) == f"{like}{blake3(content[:8192]).hexdigest(16)}"
+
     def test_of_an_empty_file(self, tmp_path: Path) -> None:
         (tmp_path / "empty").touch()
         assert file_digest(tmp_path / "empty") == f"blake3:{blake3(b'').hexdigest(16)}"
+        like = "blake3-from-8192:"
+        assert file_digest(tmp_path / "empty", like) == f"{like}{blake3(b'').hexdigest(16)}"
 
     def test_of_an_array_depends_on_name_dtype_shape_and_values(self) -> None:
         zeros = np.zeros((2, 3), np.float32)

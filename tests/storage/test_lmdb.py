@@ -13,7 +13,7 @@ import pytest
 
 from storage import npy
 from storage.convert import in_order
-from storage.format import Dataset, DatasetError, Lane
+from storage.format import Dataset, DatasetError, Lane, file_digest, open_dataset
 from storage.lmdb import DATA, PAGE, PLACES, environment, read, read_places
 from storage.sample import Recycled, Sample
 from tests.storage.conformance import FormatConformance, ImageConformance
@@ -46,6 +46,32 @@ def test_the_library_reads_images_by_hand(mine: Made, by_hand: Callable[[Dataset
     for row, sample in enumerate(some_samples(6)):
         assert entries[f"{row:010d}/image".encode()] == sample.fields["image"]
         assert entries[f"{row:010d}/label".encode()] == sample.fields["label"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_digest_follows_every_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_hand: Callable[[Dataset], dict[bytes, bytes]], kind: str
+) -> None:
+    """What was committed is never written again, but for the two pages at the beginning."""
+    once, often = tmp_path / "once", tmp_path / "often"
+    samples = some_samples(40, kind)
+    store(samples, kind, once, "lmdb")
+    monkeypatch.setattr("storage.lmdb.COMMIT_BYTES", 1)
+    dataset = store(samples, kind, often, "lmdb")
+    listed = {info.path: info.digest for info in dataset.manifest.files}
+    assert listed[DATA].startswith("blake3-from-8192:")
+    assert listed == {name: file_digest(often / name, digest) for name, digest in listed.items()}
+    assert by_hand(dataset) == by_hand(open_dataset(once))
+
+
+def test_places_are_noted_also_where_large_samples_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("storage.lmdb.COMMIT_BYTES", 1)
+    monkeypatch.setattr("storage.lmdb.READ_AHEAD_BYTES", 9000)
+    sizes = [20_000, 10_000, 5_000, 5_000, 5_000, 5_000]
+    samples = [Sample(f"{size}-{row}", {"image": bytes(size), "label": b"0"}) for row, size in enumerate(sizes)]
+    dataset = store(samples, "image", tmp_path / "set", "lmdb")
+    places = read_places(dataset)
+    assert places is not None and [int(length) // PAGE for length in places[:, 1]] == [5, 3, 2, 2, 2, 2]
 
 
 def test_the_library_reads_arrays_by_hand(mine: Made, by_hand: Callable[[Dataset], dict[bytes, bytes]]) -> None:
