@@ -14,6 +14,7 @@ import torch
 
 from bench import (
     au,
+    dlio,
     gate,
     gpu,
     jpegs,
@@ -83,6 +84,7 @@ def main(arguments: list[str]) -> None:
         "loaders": print_loaders,
         "jpegs": print_jpegs,
         "volumes": print_volumes,
+        "dlio": print_dlio,
         "profile": print_profile,
         "probe": print_probe,
         "staging": print_staging,
@@ -268,6 +270,19 @@ def print_volumes(folder: Path) -> None:
     """(f3)"""
     print("(f3) cold volumes through two workers over preadv of the same files by two threads")
     print_best(volumes.measure(folder, 2), MIN_COLD_RATIO)
+
+
+def print_dlio(folder: Path) -> None:
+    """(f4)"""
+    if not dlio.interpreter():
+        print("(f4) our loaders beside DLIO: not run; DLIO_PYTHON names no interpreter that has dlio_benchmark")
+        return
+    print("(f4) our loaders beside DLIO: the same samples, as many workers, turns in one run")
+    rows = list(dlio.measure(folder))
+    print(dlio.table(rows))
+    for (extension, cold), wanted in dlio.GOALS.items():
+        least = min(row.best for row in rows if (row.extension, row.cold) == (extension, cold))
+        print(goal(least >= wanted, f"{extension} {'cold' if cold else 'warm'}, best loader / DLIO >= {wanted}"))
 
 
 def print_best(found: Mapping[tuple[str, str], Ratio], wanted: float) -> None:

@@ -74,7 +74,7 @@ def make_volumes(folder: Path, samples: int) -> dict[str, Dataset]:
     """Volumes of UNet3D's reference size in every format, and as .npz."""
     spec = SAMPLES["unet3d"]
     params = spec.variants["reference"]
-    made = partial(_make, folder, "unet3d", spec.kind, params, samples)
+    made = partial(make_one, folder, "unet3d", spec.kind, params, samples)
     return {name: made(name, {}) for name in FORMATS} | {"files npz": made("files npz", {"array": "npz"})}
 
 
@@ -82,13 +82,14 @@ def make_images(folder: Path, samples: int) -> dict[str, Dataset]:
     """Photographs like ImageNet's in every format."""
     spec = SAMPLES["resnet50"]
     return {
-        name: _make(folder, "resnet50", spec.kind, spec.variants["reference"], samples, name, {}) for name in FORMATS
+        name: make_one(folder, "resnet50", spec.kind, spec.variants["reference"], samples, name, {}) for name in FORMATS
     }
 
 
-def _make(
+def make_one(
     folder: Path, workload: str, kind: str, params: object, samples: int, name: str, options: dict[str, int | str]
 ) -> Dataset:
+    """A dataset by a format's name, `npz` after it or not: generated where it is the first, else converted."""
     target, form = folder / name.replace(" ", "-"), name.partition(" ")[0]
     if form in ("webdataset", "tfrecord"):
         options = {"shard_samples": max(1, samples // 8)}
@@ -192,13 +193,14 @@ def measure(scene: Scene, loaders: tuple[str, ...], rounds: int = ROUNDS) -> Tab
 
 def _take_turns(cell: Cell, scene: Scene, name: str, loader: str, cold: bool) -> None:
     """One round of a cell: our loader, then the plainest use of its library."""
-    cell.rates.append(_turn(partial(ours, scene, name, loader), scene, name, cold))
+    cell.rates.append(turn(partial(ours, scene, name, loader), scene, name, cold))
     by_hand = hand_made(scene, name, loader)
     if by_hand is not None:
-        cell.plain.append(_turn(by_hand, scene, name, cold))
+        cell.plain.append(turn(by_hand, scene, name, cold))
 
 
-def _turn(start: Callable[[], Started], scene: Scene, name: str, cold: bool) -> float:
+def turn(start: Callable[[], Started], scene: Scene, name: str, cold: bool) -> float:
+    """Bytes per second of one contender's turn."""
     dataset = scene.datasets[name]
     gc.collect()
     if not cold:
