@@ -9,9 +9,9 @@ from typing import Any
 import psutil
 import pytest
 
+from bench.network import Network
 from benchsuite.ranks import read_progress
 from tests.faults.conftest import COMMAND, Bench
-from tests.network.conftest import Network
 
 BASE = {
     "workload": "gpt_neox",

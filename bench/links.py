@@ -1,0 +1,125 @@
+"""Back-test over shaped links: computation is emulated, exchange is real, and eight nodes are predicted from fewer.
+
+Nodes are network namespaces of this host; a sweep is started on them by torchrun, as its user would.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bench.network import Network
+
+PLUGIN = Path(__file__).parent / "waiting" / "waiting.py"
+NODES = (1, 2, 4, 8)
+MODES: Mapping[str, Mapping[str, Any]] = {
+    "ddp": {"base": {"parallelism": "ddp", "batch_size": 4, "bucket_cap_mb": 1}, "scaling": "weak"},
+    "fsdp": {"base": {"parallelism": "fsdp", "batch_size": 4}, "scaling": "weak"},
+    "tp": {"base": {"parallelism": "tp", "global_batch_size": 4}, "scaling": "strong", "workload": "TENSOR_PARALLEL"},
+    "pp": {"base": {"parallelism": "pp", "global_batch_size": 8}, "scaling": "strong"},
+}
+MEDIAN_GOAL, WORST_GOAL = 0.08, 0.15
+
+
+def sweep(mode: str, repeats: int, nodes: Sequence[int]) -> dict[str, Any]:
+    """The sweep of a mode over all numbers of nodes."""
+    asked = dict(MODES[mode])
+    base = {
+        "workload": f"{PLUGIN}:{asked.pop('workload', 'WORKLOAD')}",
+        "variant": "links",
+        "data": {"source": "synthetic"},
+        "device": "cpu",
+        "threads_per_rank": 1,
+        "ranks_per_node": 1,
+        "measure": {"steps": 12, "warmup_steps": 3, "repeats": repeats, "timeout_s": 300},
+        **asked.pop("base"),
+    }
+    grid: dict[str, Any] = {"world_size": list(nodes)}
+    return {"name": f"links-{mode}", "base": base, "grid": grid, **asked}
+
+
+COMMAND = [sys.executable, "-c", "from benchsuite.cli import main; main()"]
+TIMEOUT_S = 1800
+
+
+@dataclass(frozen=True)
+class Held:
+    """What was predicted of the nodes that were left out, beside what was measured."""
+
+    mode: str
+    ranks: int
+    measured_s: float
+    predicted_s: float
+    low_s: float
+    high_s: float
+
+    @property
+    def error(self) -> float:
+        """predicted / measured - 1."""
+        return self.predicted_s / self.measured_s - 1
+
+    @property
+    def within(self) -> bool:
+        """Whether the 90 % interval holds it."""
+        return self.low_s <= self.measured_s <= self.high_s
+
+
+def run_sweep(network: Network, folder: Path, mode: str, repeats: int) -> None:
+    """Start torchrun with a sweep on every node, and wait.
+
+    Raises:
+        RuntimeError: it failed on one of them; with the end of what that said.
+    """
+    file, store = folder / f"{mode}.yaml", folder / "store"
+    file.write_text(yaml.safe_dump(sweep(mode, repeats, NODES)))
+    env = {**os.environ, "BENCHSUITE_SITE": "", "BENCHSUITE_USER_CONFIG": ""}
+    started = []
+    for node in network.nodes:
+        meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={network.address(1)}:29400", f"--rdzv-id={mode}"]
+        torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={len(network.nodes)}", *meeting]
+        local = ["--nproc-per-node=1", "--local-addr", network.address(node), "--no-python"]
+        command = [*torchrun, *local, *COMMAND, "sweep", str(file), "--store", str(store)]
+        started.append(network.start(node, command, folder, env))
+    for node, process in zip(network.nodes, started, strict=True):
+        if process.wait(TIMEOUT_S):
+            raise RuntimeError(f"{mode}, node {node}: {(folder / f'node-{node}.out').read_text()[-2000:]}")
+
+
+def back_test(store: Path) -> list[Held]:
+    """Every series fitted to at most half of its nodes, and held against the others, by `benchsuite predict`."""
+    command = [*COMMAND, "predict", "--back-test", "--store", str(store), "--format", "json"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = []
+    for series in json.loads(said):
+        for row in series["rows"]:
+            ends = (row["step_s"], row["step_s_low"], row["step_s_high"])
+            found.append(Held(_mode(series["series"]), row["ranks"], row["measured_s"], *ends))
+    return found
+
+
+def _mode(title: str) -> str:
+    return next((mode for mode in MODES if f" {mode} " in title), title)
+
+
+def measure(folder: Path, repeats: int = 2, rate: str = "400mbit") -> list[Held]:
+    """Sweeps of all modes over links of `rate`, and their back-test."""
+    with closing(Network(max(NODES), rate)) as network:
+        for mode in MODES:
+            run_sweep(network, folder, mode, repeats)
+    return back_test(folder / "store")
+
+
+def table(rows: Sequence[Held]) -> str:
+    """Markdown."""
+    lines = ["| mode | nodes | measured ms | predicted ms [90 %] | error |", "|---|---|---|---|---|"]
+    for row in rows:
+        ends = f"{row.predicted_s * 1e3:.0f} [{row.low_s * 1e3:.0f} {row.high_s * 1e3:.0f}]"
+        lines.append(f"| {row.mode} | {row.ranks} | {row.measured_s * 1e3:.0f} | {ends} | {row.error:+.1%} |")
+    return "\n".join(lines)
