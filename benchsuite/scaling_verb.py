@@ -84,7 +84,10 @@ def _value(raw: str) -> Any:
 def _show(found: Sequence[Series], format: TableFormat, latex: bool) -> None:
     named = [*zip(found, titles(found), strict=True)]
     if latex:
-        tables = (as_latex(point_rows(s, title), COLUMNS, f"{title} · {basis(s)}") for s, title in named)
+        tables = (
+            as_latex(point_rows(s, title), COLUMNS, f"{title} · {basis(s)}", f"scaling-{number}")
+            for number, (s, title) in enumerate(named, 1)
+        )
         typer.echo("\n\n".join(tables))
     elif format is TableFormat.json:
         typer.echo(as_json(as_objects(found)))

@@ -1,7 +1,6 @@
 """Tables of points for papers: LaTeX with the rules of booktabs, a table per sweep and session."""
 
 import math
-import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -56,9 +55,7 @@ def _table(points: Sequence[Row], session: str) -> str:
     title = str(first["question"] or first["sweep"]).strip() + (f" (session {session})" if session else "")
     end = "" if title.endswith((".", "?", "!")) else "."
     caption = f"{title}{end} {_meaning(points)}" + (f" {AU}" if measured else "")
-    name = re.sub(r"[^A-Za-z0-9.:-]+", "-", f"{first['sweep']}-{first['session']}")
-    table = in_fonts(as_latex(points, columns, caption))
-    return table.replace("\\begin{tabular}", f"\\label{{tab:{name}}}\n\\begin{{tabular}}", 1)
+    return in_fonts(as_latex(points, columns, caption, f"{first['sweep']}-{first['session']}"))
 
 
 def _meaning(points: Sequence[Row]) -> str:

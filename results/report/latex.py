@@ -1,5 +1,6 @@
 """Tables for papers: LaTeX with the rules of booktabs."""
 
+import re
 from collections.abc import Sequence
 
 from results.report.tables import Column, Row
@@ -25,13 +26,14 @@ def escaped(text: str) -> str:
     return "".join(ESCAPES.get(letter, letter) for letter in " ".join(text.split()))
 
 
-def as_latex(found: Sequence[Row], columns: Sequence[Column], caption: str) -> str:
-    r"""A `table` with a caption; needs \usepackage{booktabs}."""
+def as_latex(found: Sequence[Row], columns: Sequence[Column], caption: str, label: str) -> str:
+    r"""A `table` with a caption and a label, `tab:` before it; needs \usepackage{booktabs}."""
     heading = " & ".join(escaped(column.heading) for column in columns)
     return "\n".join(
         [
             r"\begin{table}",
             rf"\caption{{{escaped(caption)}}}",
+            rf"\label{{tab:{re.sub(r'[^A-Za-z0-9.:-]+', '-', label)}}}",
             rf"\begin{{tabular}}{{{''.join('r' if column.right else 'l' for column in columns)}}}",
             r"\toprule",
             rf"{heading} \\",

@@ -85,6 +85,7 @@ def test_markdown(run_cli: Run, store: Path):
 def test_latex(run_cli: Run, store: Path):
     out = run_cli("scaling", "--store", store, "--latex")[1]
     assert out.count(r"\begin{tabular}") == out.count(r"\end{tabular}") == 2
+    assert r"\label{tab:scaling-1}" in out and r"\label{tab:scaling-2}" in out
     assert r"2 & 190.0 $\pm$10.0 & 0.95 (0.89 0.98) & - & - & - & 5 \% & not\_steady \\" in out
 
 

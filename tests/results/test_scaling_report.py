@@ -164,10 +164,11 @@ def test_markdown_has_all_series():
 
 def test_latex_is_escaped_and_has_its_cells():
     columns = (Column("what_%", lambda row: row["a"], right=False), Column("n", lambda row: row["b"]))
-    text = as_latex([{"a": r"50 % & {x}_\ #$~^", "b": "1 ±2"}, {"a": "[0 1]", "b": ""}], columns, "a\nb_c · d")
+    text = as_latex([{"a": r"50 % & {x}_\ #$~^", "b": "1 ±2"}, {"a": "[0 1]", "b": ""}], columns, "a\nb_c · d", "a_b 1")
     assert text.splitlines() == [
         r"\begin{table}",
         r"\caption{a b\_c $\cdot$ d}",
+        r"\label{tab:a-b-1}",
         r"\begin{tabular}{lr}",
         r"\toprule",
         r"what\_\% & n \\",
