@@ -12,7 +12,7 @@ demo: $(VENV)/installed
 
 # Tests of what is measured run alone; the others two at a time.
 test: $(VENV)/installed-dev lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not quiet and not full and not cluster"
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not quiet and not full and not cluster"
 	$(BIN)/python -m pytest -m "quiet and not full and not cluster"
 
 # Needs root on Debian, whose Slurm, munge and Open MPI it installs where they are missing; skips with its reason elsewhere.

@@ -12,10 +12,14 @@ from storage.convert import convert_dataset, generate_dataset
 NUM_SAMPLES = 96
 SHARD_SAMPLES = 8
 """12 shards, so that 2 ranks x 2 workers each get three."""
+LONGEST = ("workloads/parallel/test_modes.py", "faults/", "benchsuite/test_validate.py", "storage/loaders/")
+"""Files that take minutes are begun first, so that of two processes none ends with a long one."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the full matrix out, unless an expression of markers is given (`-m full`)."""
+    """Put the longest files first, and leave the full matrix out unless an expression of markers is given."""
+    names = [f"tests/{name}" for name in LONGEST]
+    items.sort(key=lambda item: next((place for place, name in enumerate(names) if item.nodeid.startswith(name)), 9))
     if config.option.markexpr:
         return
     full = [item for item in items if item.get_closest_marker("full")]
