@@ -11,6 +11,7 @@ from benchsuite import profiles
 from benchsuite.errors import refuse
 from benchsuite.launch import LAUNCHERS
 from benchsuite.machine import this_machine
+from benchsuite.predict import machines, models
 from benchsuite.spec import SweepSpec, TrialSpec
 from results.record import TrialRecord
 from storage.format import Manifest
@@ -41,6 +42,8 @@ def everything() -> dict[str, list[str]]:
             "emulated:TIME",
             "emulated:from-record ID",
         ],
+        "models": models.names(),
+        "machines": machines.names(),
         "sweeps": sorted(entry.name for entry in sweeps.iterdir() if entry.name.endswith(".yaml")),
     }
 

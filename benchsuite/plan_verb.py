@@ -1,0 +1,270 @@
+"""Plan layouts and print them."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+
+from benchsuite.errors import UserError, refuse
+from benchsuite.options import PlainFormat
+from benchsuite.predict import machines, models
+from benchsuite.predict.assumptions import RANGES
+from benchsuite.predict.layouts import RECOMPUTE, Choices
+from benchsuite.predict.machines import PRECISIONS, Machine
+from benchsuite.predict.models import Model
+from benchsuite.predict.planned import Job
+from benchsuite.predict.planner import CHANGES, Figure, Plan, Planned
+from benchsuite.predict.planner import plan as make_plan
+from benchsuite.predict.planner import what_if as make_what_if
+from benchsuite.predict.shape import params
+from benchsuite.show import UNLIMITED_WIDTH, console
+
+ABSENT = "-"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line asked for."""
+
+    model: str | None
+    machine: str | None
+    devices: int | None
+    batch: int | None
+    seq_len: int | None = None
+    precision: str | None = None
+    tokens: float | None = None
+    samples: float | None = None
+    sequence_parallel: bool = True
+    flash_attention: bool = True
+
+
+def choices(recompute: str | None, zero: int | None, max_tensor_parallel: int | None, **fixed: int | None) -> Choices:
+    """What the search may choose from; an option that is given fixes its axis."""
+    if recompute is not None and recompute not in RECOMPUTE:
+        raise refuse("--recompute", recompute, RECOMPUTE)
+    own: dict[str, Any] = {name: None if value is None else (value,) for name, value in fixed.items()}
+    return Choices(
+        zero=Choices().zero if zero is None else (zero,),
+        recompute=RECOMPUTE if recompute is None else (recompute,),
+        max_tensor_parallel=max_tensor_parallel,
+        **own,
+    )
+
+
+def plan(asked: Asked, fixed: Choices, what_if: str | None, top: int, seed: int, format: PlainFormat) -> None:
+    """Search, and print the best layouts and what changes would bring.
+
+    Raises:
+        UserError: an option is missing or wrong, nothing is legal, or nothing fits.
+    """
+    job, changes = job_of(asked), parse_changes(what_if)
+    samples = samples_of(job.model, asked)
+    found = make_plan(job, fixed, samples, top, seed)
+    under = make_what_if(job, fixed, changes, samples, seed) if changes else {}
+    if format is PlainFormat.json:
+        typer.echo(json.dumps(as_object(job, found, under, samples), indent=1))
+    else:
+        _print(job, found, under, samples)
+
+
+def job_of(asked: Asked) -> Job:
+    """The job that was asked for.
+
+    Raises:
+        UserError: something is missing or unknown.
+    """
+    missing = [f"--{name}" for name in ("model", "machine", "devices", "batch") if getattr(asked, name) is None]
+    if missing:
+        raise UserError(
+            f"plan needs {', '.join(missing)}; `benchsuite list models` and `list machines` tell which there are"
+        )
+    model, machine = models.load(str(asked.model)), machines.load(str(asked.machine))
+    if asked.seq_len is not None:
+        model = model.with_seq_len(asked.seq_len)
+    precision = asked.precision or default_precision(machine)
+    if precision not in PRECISIONS:
+        raise refuse("--precision", precision, PRECISIONS)
+    machine.peak_flops(precision)
+    return Job(
+        model=model,
+        machine=machine,
+        devices=asked.devices or 1,
+        batch=asked.batch or 1,
+        precision=precision,
+        sequence_parallel=asked.sequence_parallel,
+        flash_attention=asked.flash_attention,
+    )
+
+
+def default_precision(machine: Machine) -> str:
+    """bf16 where the device has a peak of it, else fp16, else what it has."""
+    peaks = machine.device.peak_flops
+    return next((name for name in ("bf16", "fp16") if name in peaks), next(iter(peaks)))
+
+
+def samples_of(model: Model, asked: Asked) -> float | None:
+    """Samples of the whole training: as asked, else as published; None where neither is known."""
+    if asked.tokens is not None and asked.samples is not None:
+        raise UserError("--tokens and --samples are both given; give one")
+    if asked.samples is not None:
+        return asked.samples
+    if asked.tokens is not None and not model.shaped:
+        raise UserError(f"--tokens: samples of {model.name} ({model.kind}) have no tokens; give --samples")
+    tokens = asked.tokens or model.published_tokens
+    return model.published_samples if tokens is None else tokens / model.tokens
+
+
+def parse_changes(text: str | None) -> dict[str, float]:
+    """`network=2,storage=2` as numbers.
+
+    Raises:
+        UserError: no such change, or not a number above 0.
+    """
+    found: dict[str, float] = {}
+    for part in filter(None, (text or "").split(",")):
+        name, equals, raw = part.partition("=")
+        if name not in CHANGES:
+            raise refuse("--what-if", name, CHANGES)
+        try:
+            factor = float(raw)
+        except ValueError:
+            factor = 0.0
+        if not equals or not math.isfinite(factor) or factor <= 0:
+            raise UserError(f"--what-if {part!r}: give {name}=FACTOR, a number above 0, such as {name}=2")
+        found[name] = factor
+    return found
+
+
+def as_object(job: Job, found: Plan, under: Mapping[str, Planned], samples: float | None) -> dict[str, Any]:
+    """Everything for JSON, the assumptions with their ranges included."""
+    return {
+        "model": job.model.name,
+        "machine": job.machine.name,
+        "devices": job.devices,
+        "batch": job.batch,
+        "precision": job.precision,
+        "samples": samples,
+        "interval": 0.9,
+        "legal": found.num_legal,
+        "fitting": found.num_fitting,
+        "layouts": [asdict(each) for each in found.best],
+        "why": found.why,
+        "what_if": {name: asdict(each) for name, each in under.items()},
+        "notes": list(found.notes),
+        "assumptions": {name: asdict(each) for name, each in RANGES.items()},
+        "sources": [job.model.source, *job.machine.sources],
+    }
+
+
+def _print(job: Job, found: Plan, under: Mapping[str, Planned], samples: float | None) -> None:
+    out, machine = console(), job.machine
+    for line in title(job, samples):
+        out.print(line, markup=False)
+    out.print(f"{found.num_legal} legal layouts, {found.num_fitting} fit in memory", markup=False)
+    _print_table([(str(each.rank), each) for each in found.best], "#", machine.device.memory_bytes, out)
+    out.print(found.why, markup=False)
+    if under:
+        out.print()
+        _print_table([*under.items()], "what if", machine.device.memory_bytes, out)
+    for line in (*found.notes, *LEGEND):
+        out.print(line, style="dim", markup=False)
+
+
+LEGEND = (
+    "[ ]: 90 % interval, drawn from the ranges of what is assumed; --format json has them. Nothing was measured.",
+    "mb: samples a microbatch x microbatches; v: chunks a stage; comm: exchange not hidden; memory: fullest device.",
+)
+
+
+def title(job: Job, samples: float | None) -> tuple[str, ...]:
+    """What is planned."""
+    model, machine = job.model, job.machine
+    size = f"{params(model) / 1e9:.4g} billion parameters"
+    length = f", {model.tokens} tokens a sample" if model.shaped else ""
+    far = "" if samples is None else f", {samples * model.tokens:.3g} {'tokens' if model.shaped else 'samples'} in all"
+    return (
+        f"{model.name} ({size}{length}) on {job.devices} x {machine.device.name} of {machine.name}, "
+        f"{job.batch} samples a step, {job.precision}{far}",
+    )
+
+
+HEADINGS = (
+    "tp",
+    "pp",
+    "dp",
+    "zero",
+    "mb",
+    "v",
+    "recompute",
+    "s/step",
+    "TFLOP/s",
+    "MFU",
+    "memory GB",
+    "bubble",
+    "comm",
+    "input",
+    "days",
+    "device-h",
+    "kWh",
+)
+DROPPED_FIRST = ("v", "kWh", "device-h", "TFLOP/s", "input", "MFU", "bubble", "comm", "recompute", "days")
+"""Columns that a narrow terminal does without, in this order."""
+
+
+def _print_table(rows: Sequence[tuple[str, Planned]], first: str, memory_bytes: float, out: Console) -> None:
+    """With as many columns as the terminal has room for."""
+    headings = [*HEADINGS]
+    cells = [(name, dict(zip(HEADINGS, _cells(each, memory_bytes), strict=True))) for name, each in rows]
+    table = _table(cells, first, headings)
+    for dropped in DROPPED_FIRST:
+        if Measurement.get(out, out.options.update(width=UNLIMITED_WIDTH), table).maximum <= out.width:
+            break
+        headings.remove(dropped)
+        table = _table(cells, first, headings)
+        table.caption = "columns left out for want of room: a wider terminal, or --format json, shows them"
+    out.print(table)
+
+
+def _table(cells: Sequence[tuple[str, Mapping[str, str]]], first: str, headings: Sequence[str]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", caption_justify="left")
+    for heading in (first, *headings):
+        table.add_column(heading, justify="left" if heading in ("what if", "recompute") else "right", no_wrap=True)
+    for name, row in cells:
+        table.add_row(name, *(row[heading] for heading in headings))
+    return table
+
+
+def _cells(of: Planned, memory_bytes: float) -> tuple[str, ...]:
+    """One for each of HEADINGS."""
+    return (
+        *(str(number) for number in (of.tp, of.pp, of.dp, of.zero)),
+        f"{of.microbatch} x {of.num_microbatches}",
+        str(of.interleave),
+        of.recompute,
+        _interval(of.step_s),
+        ABSENT if of.tflops_per_device is None else f"{of.tflops_per_device.value:.0f}",
+        _interval(of.mfu, digits=2),
+        f"{'' if of.activation_bytes is not None else '>'}{of.memory_bytes / 1e9:.1f} of {memory_bytes / 1e9:.0f}",
+        *(_percent(share) for share in (of.bubble_share, of.communication_share, of.input_share)),
+        _interval(of.days),
+        *(ABSENT if figure is None else f"{figure.value:,.0f}" for figure in (of.device_hours, of.energy_kwh)),
+    )
+
+
+def _interval(figure: Figure | None, digits: int | None = None) -> str:
+    """A value and its bounds, to three digits of the value."""
+    if figure is None:
+        return ABSENT
+    if digits is None:
+        digits = max(0, 2 - math.floor(math.log10(figure.value))) if figure.value > 0 else 0
+    return f"{figure.value:,.{digits}f} [{figure.low:,.{digits}f}, {figure.high:,.{digits}f}]"
+
+
+def _percent(share: Figure) -> str:
+    return f"{share.value:.1%}" if share.high > 0 else "0%"

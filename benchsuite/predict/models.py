@@ -1,0 +1,177 @@
+"""Models that can be planned, as YAML: their shapes, and what follows from them: parameters, FLOPs, bytes a sample."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
+
+from benchsuite.errors import UserError, one_line, refuse
+from benchsuite.predict.shipped import Values, shipped_files
+from benchsuite.yamlfile import parse_yaml, read_yaml
+
+Kind = Literal["decoder", "encoder", "encoder-decoder", "vision-transformer", "conv", "other"]
+SHAPED = ("decoder", "encoder", "encoder-decoder", "vision-transformer")
+"""Kinds that are stacks of transformer layers; the others can be spread by data parallelism and ZeRO only."""
+FOLDER = "models"
+
+
+class Model(BaseModel):
+    """One model. Widths are elements, lengths tokens; None means not known, or not meant for this kind."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    kind: Kind
+    source: str
+    note: str = ""
+    layers: PositiveInt | None = None
+    hidden: PositiveInt | None = None
+    heads: PositiveInt | None = None
+    seq_len: PositiveInt | None = None
+    vocab: PositiveInt | None = None
+    kv_heads: PositiveInt | None = None
+    """Grouped-query attention; default: as many as heads."""
+    head_dim: PositiveInt | None = None
+    """Default: hidden / heads."""
+    ffn_hidden: PositiveInt | None = None
+    """Default: 4 hidden."""
+    gated_mlp: bool = False
+    """SwiGLU and the like: three matrices instead of two."""
+    bias: bool = True
+    rms_norm: bool = False
+    tied_embeddings: bool = True
+    learned_positions: bool = False
+    decoder_layers: PositiveInt | None = None
+    decoder_seq_len: PositiveInt | None = None
+    predictions: PositiveInt | None = None
+    """Tokens a sample that meet the vocabulary; default: all of the last stack."""
+    other_params: int = Field(default=0, ge=0)
+    other_forward_flops_per_sample: float = Field(default=0.0, ge=0)
+    train_flops_per_sample: PositiveFloat | None = None
+    """Forward and backward of kinds that are no stacks of layers."""
+    activations_per_sample: PositiveFloat | None = None
+    """Elements kept for the backward pass, of such kinds."""
+    device_sample_s: PositiveFloat | None = None
+    """Measured forward and backward time of one sample on one device; used instead of FLOPs where given."""
+    bytes_per_token: PositiveFloat | None = None
+    sample_bytes: PositiveFloat | None = None
+    """As stored; default: bytes_per_token times the sample's tokens."""
+    published_params: PositiveFloat | None = None
+    published_tokens: PositiveFloat | None = None
+    published_samples: PositiveFloat | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if not self.shaped:
+            if self.published_params is None:
+                raise ValueError(f"model {self.name}: kind {self.kind} needs published_params")
+            return self
+        missing = [key for key in ("layers", "hidden", "heads", "seq_len") if getattr(self, key) is None]
+        if self.kind == "encoder-decoder":
+            missing += [key for key in ("decoder_layers", "decoder_seq_len") if getattr(self, key) is None]
+        if missing:
+            raise ValueError(f"model {self.name}: kind {self.kind} needs {', '.join(missing)}")
+        if self.head_dim is None and self.width % self.num_heads:
+            raise ValueError(
+                f"model {self.name}: hidden {self.hidden} % heads {self.heads} = {self.width % self.num_heads}, not 0; "
+                "give head_dim if heads are not hidden / heads wide"
+            )
+        if self.heads and self.kv_heads and self.heads % self.kv_heads:
+            raise ValueError(f"model {self.name}: heads {self.heads} is no multiple of kv_heads {self.kv_heads}")
+        return self
+
+    @property
+    def shaped(self) -> bool:
+        """Whether it is a stack of transformer layers."""
+        return self.kind in SHAPED
+
+    @property
+    def width(self) -> int:
+        """Elements of a token between layers."""
+        return self.hidden or 1
+
+    @property
+    def num_heads(self) -> int:
+        """Attention heads; 1 where there are none."""
+        return self.heads or 1
+
+    @property
+    def num_layers(self) -> int:
+        """Layers that a pipeline can be cut between, both stacks together; 1 where there are none."""
+        return (self.layers or 1) + (self.decoder_layers or 0)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a sample's longest stack; 1 where a sample has none."""
+        return self.seq_len or 1
+
+    def with_seq_len(self, seq_len: int) -> Self:
+        """The same model on samples of another length."""
+        if not self.shaped or self.kind == "vision-transformer":
+            raise UserError(f"--seq-len {seq_len}: model {self.name} ({self.kind}) has no sequence length to choose")
+        changed: Values = self.model_dump() | {"seq_len": seq_len}
+        if self.predictions is not None:
+            changed["predictions"] = max(1, round(self.predictions * seq_len / self.tokens))
+        return type(self)(**changed)
+
+
+def names() -> list[str]:
+    """Every model that comes with benchsuite."""
+    return sorted(_shipped())
+
+
+def load(name: str) -> Model:
+    """A model by its name, or from one's own YAML file: the fields of `Model`, or `common` and `models` of several.
+
+    FILE.yaml:NAME chooses one of several.
+
+    Raises:
+        UserError: no such model or file, or a field is wrong.
+    """
+    file, _, one = name.partition(".yaml:")
+    if one or name.endswith((".yaml", ".yml")) or "/" in name:
+        path = Path(f"{file}.yaml" if one else name)
+        return _one_of(_entries(read_yaml(path), path.stem, str(path)), one, str(path))
+    found = _shipped()
+    if name not in found:
+        raise refuse("--model", name, sorted(found))
+    return found[name]
+
+
+def _one_of(found: dict[str, Model], one: str, path: str) -> Model:
+    if one and one not in found:
+        raise refuse(f"model in {path}", one, found)
+    if not one and len(found) > 1:
+        raise UserError(f"{path} holds {len(found)} models: {', '.join(found)}; choose one: {path}:{next(iter(found))}")
+    return found[one or next(iter(found))]
+
+
+@cache
+def _shipped() -> dict[str, Model]:
+    found: dict[str, Model] = {}
+    for stem, text in shipped_files(FOLDER).items():
+        found |= _entries(parse_yaml(text, stem), stem, stem)
+    return found
+
+
+def _entries(values: Values, stem: str, where: str) -> dict[str, Model]:
+    """The models of one file."""
+    if "models" not in values:
+        return {stem: parse({"name": stem, "source": where} | values, where)}
+    if set(values) - {"source", "common", "models"} or not isinstance(values["models"], dict):
+        raise UserError(f"{where}: holds {', '.join(values)}; allowed beside models: source, common")
+    shared = {"source": values.get("source", where), **values.get("common", {})}
+    return {name: parse({"name": name} | shared | own, where) for name, own in values["models"].items()}
+
+
+def parse(values: dict[str, Any], where: str) -> Model:
+    """A model from its fields.
+
+    Raises:
+        UserError: a field is unknown, missing or wrong.
+    """
+    try:
+        return Model.model_validate(values)
+    except ValidationError as error:
+        raise UserError(f"{where}: {one_line(error, Model, {})}") from None

@@ -1,0 +1,70 @@
+"""What a plan says in words: layouts, why the second loses, and what is not known."""
+
+import numpy as np
+
+from benchsuite.predict.assumptions import TYPICAL
+from benchsuite.predict.layouts import RECOMPUTE, Layouts
+from benchsuite.predict.planned import Cost, Job
+
+QUANTILES = (0.05, 0.95)
+EQUAL = 1e-3
+"""Share of a step below which two layouts count as equal."""
+PARTS = {
+    "compute_s": "computation",
+    "recompute_s": "recomputation",
+    "tensor_s": "tensor-parallel exchange",
+    "pipeline_s": "sends between stages",
+    "bubble_s": "bubble",
+    "data_s": "exchange between replicas",
+    "optimizer_s": "optimizer",
+    "straggling_s": "stragglers",
+    "input_s": "input",
+}
+
+
+def named(of: Layouts, at: int) -> str:
+    """A layout in words."""
+    text = f"tp {of.tp[at]} pp {of.pp[at]} dp {of.dp[at]} zero {of.zero[at]} recompute {RECOMPUTE[of.recompute[at]]}"
+    return text + (f" interleave {of.interleave[at]}" if of.interleave[at] > 1 else "")
+
+
+def why_second_loses(of: Layouts, costs: Cost, draws: Cost) -> str:
+    """A sentence: by how much, through which parts of the step, and in what share of the draws."""
+    if len(of) < 2:
+        return "No other layout fits."
+    parts = {words: getattr(costs, name) for name, words in PARTS.items()}
+    differences = {words: float(part[1] - part[0]) for words, part in parts.items()}
+    lost = float(costs.step_s[1] - costs.step_s[0])
+    share = lost / float(costs.step_s[0])
+    second = f"The runner-up ({named(of, 1)})"
+    if share < EQUAL:
+        return f"{second} takes as long: nothing in the model tells them apart."
+    told = sorted((words for words in differences if abs(differences[words]) > 0.1 * lost), key=differences.__getitem__)
+    listed = ", ".join(f"{words} {differences[words]:+.3g} s" for words in reversed(told))
+    ahead = f"{second} loses {lost:.3g} s a step ({share:.1%}): {listed}"
+    if draws.step_s.shape[-1] < 2:
+        return f"{ahead}."
+    slower = float(np.mean(draws.step_s[:, 1] > draws.step_s[:, 0]))
+    doubt = ": too close to call" if QUANTILES[0] < slower < QUANTILES[1] else ""
+    return f"{ahead}; slower in {slower:.0%} of the draws{doubt}."
+
+
+def notes(job: Job) -> tuple[str, ...]:
+    """What is not known of the machine and the model, and what is taken instead."""
+    machine, model = job.machine, job.model
+    found = []
+    if machine.inter_node.oversubscription is None and job.nodes > 1:
+        found.append(f"oversubscription of {machine.name}'s network is not known: taken as 1")
+    if machine.storage.shared_read_bytes_per_s is None:
+        found.append(f"bandwidth of {machine.name}'s shared file system is not known: input is taken to keep up")
+    elif model.sample_bytes is None and model.bytes_per_token is None:
+        found.append(f"bytes of a stored sample of {model.name} are not known: input is taken to keep up")
+    if machine.node_max_w is None and machine.device.tdp_w is not None:
+        found.append(f"power of {machine.name}'s nodes is not known: devices' and {TYPICAL.host_power:.0%} for hosts")
+    if not model.shaped:
+        found.append(f"{model.name} ({model.kind}): planned with data parallelism and ZeRO only")
+        if model.activations_per_sample is None:
+            found.append(f"activations of {model.name} are not known: only its model states are checked against memory")
+    if model.kind == "encoder-decoder":
+        found.append("an encoder-decoder's layers count as their mean; activations as of the longer stack")
+    return tuple(found)

@@ -1,0 +1,167 @@
+"""Pipeline schedules as data: each stage's order of work, and when it is done if every dependency is waited for."""
+
+from dataclasses import dataclass
+
+from benchsuite.errors import UserError, refuse
+from benchsuite.predict.arrays import not_negative, whole
+from benchsuite.predict.orders import INTERLEAVED, ORDERS, SPLIT, Kind, Order
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A piece of work on one stage, from `start` to `end` in the units that durations were given in."""
+
+    stage: int
+    kind: Kind
+    """F forward, B backward (of the input alone where the schedule splits it), W gradient of the weights."""
+    microbatch: int
+    chunk: int
+    start: float
+    end: float
+
+
+Timeline = tuple[tuple[Slot, ...], ...]
+"""Of each stage, its slots in the order they are done."""
+
+
+def schedule(
+    name: str,
+    num_stages: int,
+    num_microbatches: int,
+    interleave: int = 1,
+    t_f: float = 1.0,
+    t_b: float = 1.0,
+    t_w: float = 1.0,
+    p2p_s: float = 0.0,
+) -> Timeline:
+    """When each stage does what in one step.
+
+    `name`: naive | gpipe | 1f1b | interleaved | zero_bubble (interleaved too) | zb-h1 | zb-h2 | zbv. `t_f`, `t_b` and
+    `t_w`: a stage's whole forward pass of one microbatch, gradient of its input, of its weights (a chunk takes 1/v of
+    each); schedules that don't split the backward pass take t_b + t_w in one B.
+    `p2p_s`: from one stage to the next, hidden where there is other work.
+    Orders: Huang et al. 2019 (gpipe), Narayanan et al. 2019 and 2021 (1f1b, interleaved), Qi et al. 2023 and 2024
+    (zb-h1, zb-h2, zbv; optimizer steps without a barrier).
+
+    Raises:
+        UserError: an unknown name, a number out of range, or microbatches that the schedule cannot take.
+    """
+    whole(num_stages=num_stages, num_microbatches=num_microbatches, interleave=interleave)
+    not_negative(t_f=t_f, t_b=t_b, t_w=t_w, p2p_s=p2p_s)
+    name = canonical(name)
+    name = "interleaved" if name == "1f1b" and interleave > 1 else name
+    check_microbatches(name, num_stages, num_microbatches, interleave)
+    chunks = 2 if name == "zbv" else interleave
+    split = name in SPLIT
+    seconds = {"F": t_f / chunks, "B": (t_b if split else t_b + t_w) / chunks, "W": t_w / chunks}
+    orders = [ORDERS[name](stage, num_stages, num_microbatches, interleave) for stage in range(num_stages)]
+    return _run(orders, [_virtual(name, stage, num_stages, chunks) for stage in range(num_stages)], seconds, p2p_s)
+
+
+def canonical(name: str) -> str:
+    """A schedule's name as this module writes it: 1F1B, ZB_H1 and zero-bubble are 1f1b, zb-h1 and zero_bubble.
+
+    Raises:
+        UserError: there is no such schedule.
+    """
+    found = {known.replace("_", "-"): known for known in ORDERS}.get(str(name).lower().replace("_", "-"))
+    if found is None:
+        raise refuse("schedule", name, ORDERS)
+    return found
+
+
+def check_microbatches(name: str, num_stages: int, num_microbatches: int, interleave: int) -> None:
+    """UserError where a schedule cannot take so many chunks or microbatches, with the arithmetic."""
+    if interleave > 1 and name not in INTERLEAVED:
+        raise UserError(
+            f"interleave {interleave} with schedule {name!r} is not allowed; allowed: 1, or {', '.join(INTERLEAVED)}"
+        )
+    if interleave > 1 and num_microbatches % num_stages:
+        raise UserError(
+            f"{name}: num_microbatches {num_microbatches} % num_stages {num_stages} = "
+            f"{num_microbatches % num_stages}; allowed: 0"
+        )
+    if name == "zbv" and num_microbatches < 2 * num_stages - 1:
+        raise UserError(
+            f"zbv: num_microbatches {num_microbatches} < 2 num_stages - 1 = {2 * num_stages - 1}; allowed: that or more"
+        )
+
+
+def makespan(timeline: Timeline) -> float:
+    """From the first start to the last end over stages."""
+    slots = [slot for stage in timeline for slot in stage]
+    return max(slot.end for slot in slots) - min(slot.start for slot in slots)
+
+
+def idle_fractions(timeline: Timeline) -> list[float]:
+    """Of each stage, the share of the makespan in which it does nothing."""
+    total = makespan(timeline)
+    return [1 - sum(slot.end - slot.start for slot in stage) / total for stage in timeline]
+
+
+def bubbles(timeline: Timeline) -> list[float]:
+    """Of each stage, the time between its first start and last end in which it does nothing.
+
+    What counts where optimizer steps need no barrier, as in the zero-bubble schedules.
+    """
+    return [stage[-1].end - stage[0].start - sum(slot.end - slot.start for slot in stage) for stage in timeline]
+
+
+def peak_in_flight(timeline: Timeline) -> list[float]:
+    """Of each stage, the most microbatches whose activations it holds at once, in whole stages' worth (chunks / v).
+
+    An activation is held from the start of F to the end of the last piece of work that needs it (W, else B).
+    """
+    return [_peak(stage) for stage in timeline]
+
+
+def _peak(stage: tuple[Slot, ...]) -> float:
+    last: Kind = "W" if any(slot.kind == "W" for slot in stage) else "B"
+    held = most = 0
+    for slot in stage:
+        held += slot.kind == "F"
+        most = max(most, held)
+        held -= slot.kind == last
+    return most / (1 + max(slot.chunk for slot in stage))
+
+
+def _virtual(name: str, stage: int, num_stages: int, chunks: int) -> list[int]:
+    """Of each chunk of a stage, its place in the model; zbv goes back through the stages with the second half."""
+    if name == "zbv":
+        return [stage, 2 * num_stages - 1 - stage]
+    return [chunk * num_stages + stage for chunk in range(chunks)]
+
+
+def _run(orders: list[Order], places: list[list[int]], seconds: dict[str, float], p2p_s: float) -> Timeline:
+    """Each stage takes its next piece of work as soon as it is free and what that needs is there."""
+    ends: dict[tuple[str, int, int], tuple[float, int]] = {}
+    done: list[list[Slot]] = [[] for _ in orders]
+    last_place = max(max(of) for of in places)
+    waiting = True
+    while waiting:
+        waiting = False
+        for stage, order in enumerate(orders):
+            while len(done[stage]) < len(order):
+                kind, microbatch, chunk = order[len(done[stage])]
+                place = places[stage][chunk]
+                needed = [(k, microbatch, at) for k, at in _needs(kind, place, last_place)]
+                if any(need not in ends for need in needed):
+                    break
+                there = [ends[need][0] + (p2p_s if ends[need][1] != stage else 0.0) for need in needed]
+                start = max([*there, done[stage][-1].end if done[stage] else 0.0])
+                done[stage].append(Slot(stage, kind, microbatch, chunk, start, start + seconds[kind]))
+                ends[kind, microbatch, place] = start + seconds[kind], stage
+                waiting = True
+    assert all(len(slots) == len(order) for slots, order in zip(done, orders, strict=True)), (
+        "a schedule that waits on itself"
+    )
+    return tuple(tuple(slots) for slots in done)
+
+
+def _needs(kind: Kind, place: int, last_place: int) -> list[tuple[str, int]]:
+    """What has to be done before, as kind and place in the model."""
+    if kind == "F":
+        return [("F", place - 1)] if place else []
+    if kind == "W":
+        return [("B", place)]
+    return [("F", place), ("B", place + 1)] if place < last_place else [("F", place)]
