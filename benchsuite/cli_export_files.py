@@ -18,7 +18,7 @@ Where = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where to; default: standard output.")]
 By = Annotated[str, typer.Option("--by", help="trial, or point (median over repeats).")]
-Kind = Annotated[RecordKind, typer.Option("--kind", help="trial, probe or checkpoint.")]
+Kind = Annotated[RecordKind, typer.Option("--kind", help="trial, probe, comm or checkpoint.")]
 
 
 def csv(

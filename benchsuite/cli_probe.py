@@ -5,10 +5,12 @@ from typing import Annotated
 
 import typer
 
-from benchsuite.options import CheckpointMode, PlainFormat, ProbeEngine
+from benchsuite.options import CheckpointMode, CommBackend, PlainFormat, ProbeEngine
 
 probe_app = typer.Typer(
-    help="What a path gives: raw reads, and checkpoints.", no_args_is_help=True, rich_markup_mode=None
+    help="What a path or a network gives: raw reads, checkpoints, collectives.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 Folder = Annotated[Path, typer.Argument(help="A folder; what is written there is removed again.")]
@@ -75,3 +77,65 @@ def probe_checkpoint(
         "measure": {"timeout_s": float(timeout)},
     }
     raise typer.Exit(checkpointing.verb(path, mode.value, repeats, values, store, session, format))
+
+
+@probe_app.command("comm")
+def probe_comm(
+    op: Annotated[
+        str,
+        typer.Option(
+            "--op", help="all, or all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, send_recv."
+        ),
+    ] = "all_reduce",
+    sizes: Annotated[
+        str, typer.Option("--sizes", help="FIRST:LAST in powers of two, or a list; of the whole array, as nccl-tests.")
+    ] = "1KiB:16MiB",
+    dtype: Annotated[str, typer.Option("--dtype", help="all, or fp64, fp32, fp16, bf16, int64, int32, int8.")] = "fp32",
+    world_size: Annotated[str, typer.Option("--world-size", help="Ranks; several one after the other: 2,4.")] = "2",
+    backend: Annotated[
+        CommBackend, typer.Option("--backend", help="auto (nccl where there are CUDA devices), gloo, nccl.")
+    ] = CommBackend.auto,
+    algorithm: Annotated[
+        str,
+        typer.Option(
+            "--algorithm",
+            help="all, or backend (what it chooses) and step tables over send/recv: ring, recursive_doubling, "
+            "halving_doubling, torus, tree, parameter_server, parameter_server_sharded, binomial.",
+        ),
+    ] = "backend",
+    torus: Annotated[
+        str | None, typer.Option("--torus", metavar="XxY", help="Ranks in a row x rows; default: the squarest.")
+    ] = None,
+    overlap: Annotated[
+        bool, typer.Option("--overlap", help="Also train with DDP, its exchange during backward and after it.")
+    ] = False,
+    buckets: Annotated[str, typer.Option("--buckets", help="Sizes of DDP's buckets.")] = "1MiB,4MiB,25MiB",
+    iterations: Annotated[int, typer.Option("--iterations", min=2, help="At least so many samples of each.")] = 20,
+    seconds: Annotated[float, typer.Option("--seconds", min=0, help="And at least so long.")] = 0.2,
+    launcher: Annotated[
+        str, typer.Option("--launcher", help="auto, local, torchrun, srun, mpiexec; over nodes it needs a store.")
+    ] = "auto",
+    ranks_per_node: Annotated[int | None, typer.Option("--ranks-per-node", min=1, help="As in a trial.")] = None,
+    timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds until all is killed.")] = 900,
+    store: Store = None,
+    session: Session = "default",
+    format: Format = PlainFormat.table,
+) -> None:
+    """Measure collectives by size, dtype and ranks, each checked by its contents; fit alpha and beta."""
+    from benchsuite import commprobe
+
+    asked = commprobe.asked(
+        op=op,
+        sizes=sizes,
+        dtype=dtype,
+        world_size=world_size,
+        backend=backend.value,
+        algorithm=algorithm,
+        torus=torus,
+        buckets=buckets if overlap else "",
+        iterations=iterations,
+        seconds=seconds,
+        ranks_per_node=ranks_per_node,
+        timeout_s=float(timeout),
+    )
+    raise typer.Exit(commprobe.verb(asked, launcher, store, session, format))

@@ -26,9 +26,9 @@ def show(
     store: Store = DEFAULT_STORE,
     format: Format = TableFormat.table,
     by: Annotated[str, typer.Option("--by", help="trial, or point (median over repeats).")] = "trial",
-    kind: Annotated[RecordKind, typer.Option("--kind", help="trial, probe or checkpoint.")] = RecordKind.trial,
+    kind: Annotated[RecordKind, typer.Option("--kind", help="trial, probe, comm or checkpoint.")] = RecordKind.trial,
 ) -> None:
-    """One row per trial, probe or checkpoint."""
+    """One row per trial, probe, collective or checkpoint."""
     from benchsuite import show
 
     show.results(store, format, by, kind)

@@ -46,11 +46,20 @@ class CheckpointMode(StrEnum):
     async_ = "async"
 
 
+class CommBackend(StrEnum):
+    """Who carries the messages between ranks."""
+
+    auto = "auto"
+    gloo = "gloo"
+    nccl = "nccl"
+
+
 class RecordKind(StrEnum):
     """What a record is of."""
 
     trial = "trial"
     probe = "probe"
+    comm = "comm"
     checkpoint = "checkpoint"
 
 

@@ -145,7 +145,7 @@ def storage_verb(path: Path, asked: Asked, store: Path | None, session: str, for
     env = facts_of(path)
     kind: str | None = env["data"]["file_system"]
     started_s, started_at = time.perf_counter(), _now()
-    with ending_on_sigterm(), _progress(f"probing {path}") as progress:
+    with ending_on_sigterm(), progress_bar(f"probing {path}") as progress:
         found = probe.probe(path.absolute(), asked, kind, progress)
     spec = {
         "path": str(found.path),
@@ -179,7 +179,7 @@ def storage_verb(path: Path, asked: Asked, store: Path | None, session: str, for
 
 
 @contextmanager
-def _progress(title: str) -> Iterator[Any]:
+def progress_bar(title: str) -> Iterator[Any]:
     """A bar on standard error; nothing where that is no terminal."""
     out = Console(stderr=True)
     if not out.is_terminal:

@@ -119,6 +119,14 @@ class Figures(BaseModel):
     checkpoint_blocked_s: float | None = Field(None, description="training waits for one checkpoint")
     checkpoint_durable_s: float | None = Field(None, description="from its beginning until it is flushed to storage")
     checkpoint_slowdown: float | None = Field(None, description="async: a step while it is written / a step without")
+    comm_s: float | None = Field(None, description="one collective, the slowest rank: median over samples")
+    comm_s_p5: float | None = None
+    comm_s_p95: float | None = None
+    algbw_bytes_per_s: float | None = Field(None, description="size / comm_s, of the whole array as nccl-tests has it")
+    busbw_bytes_per_s: float | None = Field(None, description="algbw x nccl-tests' factor of the collective")
+    comm_messages: int | None = Field(None, description="step tables: sent by all ranks in one call, counted")
+    comm_sent_bytes: int | None = Field(None, description="the same in bytes")
+    overlap_fraction: float | None = Field(None, description="DDP: 1 - exposed exchange / the same exchange alone")
     strong_efficiency: float | None = None
     weak_efficiency: float | None = None
 

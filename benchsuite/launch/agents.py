@@ -55,7 +55,7 @@ class AgentLauncher:
 
     def __init__(self, crew: Crew, task: str = TRIAL) -> None:
         self.crew = crew
-        self._task = task
+        self.task = task
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
         self._meeting: Meeting | None = None
@@ -261,7 +261,7 @@ class AgentLauncher:
             machines.add(place.agent.boot_id)
             found.append(
                 {
-                    "task": self._task,
+                    "task": self.task,
                     "spec": spec.model_dump_json(),
                     "dataset": str(dataset.absolute()) if dataset else None,
                     "num_ranks": place.num_ranks,

@@ -4,9 +4,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from results.record import TrialRecord
-from results.report import figures, figures_scaling, figures_step, figures_storage
+from results.report import (
+    figures,
+    figures_comm,
+    figures_knee,
+    figures_pipeline,
+    figures_predicted,
+    figures_scaling,
+    figures_step,
+    figures_storage,
+)
 from results.report.figures import Chart, Numbered, places
-from results.report.tables import Row, is_missing
+from results.report.modelled import NOTHING, Modelled
+from results.report.tables import Row, is_missing, rows
 from results.store import ResultsStore
 
 MAX_TIMELINES = MAX_PROFILES = 12
@@ -14,19 +24,28 @@ MAX_TIMELINES = MAX_PROFILES = 12
 
 
 def charts(
-    store: ResultsStore, points: Sequence[Numbered], trials: Sequence[Row], records: Sequence[TrialRecord]
+    store: ResultsStore,
+    points: Sequence[Numbered],
+    trials: Sequence[Row],
+    records: Sequence[TrialRecord],
+    modelled: Modelled = NOTHING,
 ) -> list[Chart]:
     """Every chart that has something to show, in the order of the page."""
+    place = places(points)
     return [
         *figures.against_ranks(points, "au", "Accelerator utilization against ranks", "au", "AU"),
         *figures.against_ranks(points, "rate", "Throughput against ranks", "samples_per_s", "samples/s"),
         *figures_storage.formats_by_loaders(points),
         *figures_step.breakdown(points),
         *figures_scaling.efficiencies(trials, points),
+        *figures_predicted.charts(modelled.predicted, place),
         *figures_step.buckets(points),
         *figures_step.memory(points),
         *_profiles(points, records),
         *figures_storage.staging(points),
+        *figures_knee.charts(modelled.knees, place),
+        *figures_pipeline.charts(modelled.pipelines, place),
+        *figures_comm.charts([*rows(store.frame(by="point", kind="comm"))]),
         *_timelines(store, points, records),
     ]
 

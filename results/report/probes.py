@@ -1,7 +1,8 @@
-"""Tables of probes and checkpoints: what a path gives, beside the trials that were held back by it."""
+"""Tables of probes, checkpoints and collectives: what a path or a network gives, beside the trials held back by it."""
 
 from collections.abc import Mapping, Sequence
 
+from results.report.comm import COMM_COLUMNS
 from results.report.tables import Column, caveats, number
 
 _HEAD = (
@@ -35,5 +36,9 @@ CHECKPOINT_COLUMNS = (
     Column("slow-down", lambda row: number(row, "checkpoint_slowdown")),
     Column("caveats", caveats, right=False),
 )
-COLUMNS_OF: Mapping[str, Sequence[Column]] = {"probe": PROBE_COLUMNS, "checkpoint": CHECKPOINT_COLUMNS}
+COLUMNS_OF: Mapping[str, Sequence[Column]] = {
+    "probe": PROBE_COLUMNS,
+    "comm": COMM_COLUMNS,
+    "checkpoint": CHECKPOINT_COLUMNS,
+}
 """By the kind of record."""

@@ -103,7 +103,7 @@ class LauncherConformance:
         assert left == []
 
     def run(self, launcher: AgentLauncher, task: str, asked: TrialSpec, folder: Path) -> Outcome:
-        launcher._task = f"tests.benchsuite.launchers:{task}"
+        launcher.task = f"tests.benchsuite.launchers:{task}"
         seen: list[Progress] = []
         return launcher.run(asked, None, folder, seen.append)
 
@@ -111,7 +111,7 @@ class LauncherConformance:
         return [json.loads((folder / f"told-{rank}").read_text()) for rank in range(ranks)]
 
     def test_a_trial_is_measured(self, launcher: AgentLauncher, tmp_path: Path) -> None:
-        launcher._task = "benchsuite.trial:run_rank"
+        launcher.task = "benchsuite.trial:run_rank"
         point = plan_trial(spec(2))
         outcome = launcher.run(spec(2, ranks_per_node=2 // self.nodes), None, tmp_path, lambda progress: None)
         record, samples = conclude(new_attempt(point, "default", 0, "conformance", None), outcome, tmp_path)

@@ -122,7 +122,7 @@ def test_filters(run_cli: Run, store: ResultsStore, verb: str, lost: str):
         (["junit", "--where", "lable=files"], ["no 'lable'", "nearest: label"]),
         (["methods", "--where", "label=fils"], ["no such trial", "nearest: files"]),
         (["csv", "--by", "pont"], ["--by 'pont'", "trial, point", "nearest: point"]),
-        (["csv", "--kind", "probe"], ["no record of kind probe", "trial, probe, checkpoint"]),
+        (["csv", "--kind", "probe"], ["no record of kind probe", "trial, probe, comm, checkpoint"]),
         (["csv", "--out", "gone/a.csv"], ["gone/a.csv", "cannot be written", "No such file"]),
         (["parquet", "--out", "gone/a.parquet"], ["gone/a.parquet", "cannot be written"]),
         (["parquet"], ["--out"]),

@@ -1,0 +1,128 @@
+"""`probe comm` over shaped links: against the wire's theory, and its fits against sizes that they have not seen."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bench.network import Network
+from benchsuite.predict import collectives
+from benchsuite.predict.alphabeta import from_rows
+from results.frames import trial_frame
+from results.record import TrialRecord
+from results.store import ResultsStore
+
+RATE = "200mbit"
+PAYLOAD = 1448 / 1514
+"""Of an Ethernet frame of 1500 bytes, of which IP and TCP (with timestamps) take 52, and the link's own header 14."""
+BETA_S_PER_BYTE = 8 / (200e6 * PAYLOAD)
+KNOWN, BETWEEN = "64KiB,128KiB,256KiB,512KiB,1MiB,2MiB,4MiB", "96KiB,192KiB,384KiB,768KiB,1536KiB,3MiB"
+TABLES = ("ring", "recursive_doubling", "halving_doubling", "torus", "tree", "parameter_server")
+GLOO: Mapping[int, Mapping[str, float]] = {
+    2: {"all_reduce": 1, "reduce_scatter": 1, "all_gather": 0.5, "broadcast": 1},
+    4: {"all_reduce": 1.5, "reduce_scatter": 1.5, "all_gather": 0.75, "broadcast": 3},
+}
+"""Arrays over the busiest link: a reduce_scatter costs an all_reduce, a broadcast k(k+1)/2 with k = log2 N."""
+COMMAND = [sys.executable, "-c", "from benchsuite.cli import main; main()"]
+TIMEOUT_S = 1800
+
+
+@dataclass(frozen=True)
+class Held:
+    """A collective beside what its wire would take alone."""
+
+    ranks: int
+    op: str
+    algorithm: str
+    num_bytes: int
+    measured_s: float
+    wire_s: float
+
+    def __str__(self) -> str:
+        off = self.measured_s / self.wire_s - 1
+        name = f"{self.op} {self.algorithm}, {self.ranks} ranks, {self.num_bytes / 2**20:g} MiB"
+        return f"{name}: {self.measured_s * 1e3:.1f} ms, wire {self.wire_s * 1e3:.1f} ({off:+.1%})"
+
+
+def probe(folder: Path, nodes: int, *options: str) -> list[TrialRecord]:
+    """What `probe comm` finds on nodes with links of their own.
+
+    Raises:
+        RuntimeError: it failed on one of them; with the end of what that said.
+    """
+    store = folder / f"store-{nodes}-{len(os.listdir(folder))}"
+    with closing(Network(nodes, RATE)) as network:
+        started = []
+        for node in network.nodes:
+            meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={network.address(1)}:29400", "--rdzv-id=comm"]
+            torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}", *meeting]
+            local = ["--nproc-per-node=1", "--local-addr", network.address(node), "--no-python"]
+            asked = ["--world-size", str(nodes), "--ranks-per-node", "1", "--backend", "gloo", "--store", str(store)]
+            command = [*torchrun, *local, *COMMAND, "probe", "comm", *asked, *options]
+            started.append(network.start(node, command, folder, {**os.environ}))
+        for node, process in zip(network.nodes, started, strict=True):
+            if process.wait(TIMEOUT_S):
+                raise RuntimeError(f"node {node}: {(folder / f'node-{node}.out').read_text()[-2000:]}")
+    return ResultsStore(store).records()
+
+
+def measure(folder: Path, nodes: Sequence[int] = (2, 4)) -> list[Held]:
+    """gloo's own collectives and the step tables' all-reduces, of 1 and 4 MiB."""
+    found = []
+    for ranks in nodes:
+        ops = ",".join(GLOO[ranks])
+        records = probe(
+            folder, ranks, "--op", ops, "--sizes", "1MiB,4MiB", "--algorithm", ",".join(("backend", *TABLES))
+        )
+        found += [held for record in records if (held := _held(record)) is not None]
+    return found
+
+
+def _held(record: TrialRecord) -> Held | None:
+    """None of records that have no time, or no theory here.
+
+    Only what leaves a node is held back, so that a server takes in all arrays in the time of one: N in all, not 2(N-1).
+    """
+    spec, measured_s = record.spec, record.figures.comm_s
+    ranks, size = spec["world_size"], spec["num_bytes"]
+    if measured_s is None:
+        return None
+    if spec["algorithm"] == "backend":
+        wire_s = GLOO[ranks][spec["op"]] * size * BETA_S_PER_BYTE
+    elif spec["algorithm"] == "parameter_server":
+        wire_s = ranks * size * BETA_S_PER_BYTE
+    elif spec["op"] == "all_reduce":
+        wire_s = float(collectives.time_s("all_reduce", spec["algorithm"], ranks, size, 0.0, BETA_S_PER_BYTE))
+    else:
+        return None
+    return Held(ranks, spec["op"], spec["algorithm"], size, measured_s, wire_s)
+
+
+def fitted(folder: Path, nodes: int = 4) -> tuple[list[float], float]:
+    """Errors of fits at sizes between those fitted, |predicted / measured - 1|, and the share within 90 % intervals."""
+    ops = ("--op", ",".join(GLOO[nodes]))
+    known, between = probe(folder, nodes, *ops, "--sizes", KNOWN), probe(folder, nodes, *ops, "--sizes", BETWEEN)
+    fits = {key.op: fit for key, fit in from_rows(trial_frame(known)).items()}
+    errors, covered = [], []
+    for record in between:
+        size, seconds = record.spec["num_bytes"], record.figures.comm_s
+        if seconds is not None:
+            low, high = fits[record.spec["op"]].interval_s(size)
+            errors.append(abs(float(fits[record.spec["op"]].time_s(size)) / seconds - 1))
+            covered.append(bool(low <= seconds <= high))
+    return errors, float(np.mean(covered))
+
+
+def report(folder: Path) -> None:
+    """Print it."""
+    rows = measure(folder)
+    for row in rows:
+        print(f"    {row}")
+    gaps = [abs(row.measured_s / row.wire_s - 1) for row in rows if row.algorithm == "backend"]
+    print(f"    gloo's own against its wire: median {np.median(gaps):.1%}, worst {max(gaps):.1%}")
+    errors, covered = fitted(folder)
+    print(f"    fits at {len(errors)} sizes between: median error {np.median(errors):.1%}, {covered:.0%} within 90 %")

@@ -1,0 +1,274 @@
+"""`benchsuite probe comm`: launch the ranks, make a record of each collective, print them and what was fitted."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from benchsuite.commcells import (
+    ALLOWED_ALGORITHMS,
+    ELEMENT_BYTES,
+    OPS,
+    Request,
+    cells,
+    check_algorithms,
+    parse_names,
+    parse_ranks,
+    parse_shape,
+    parse_sizes,
+)
+from benchsuite.commrecords import Measured, ddp_specs, label_of, record_of, spec_of
+from benchsuite.environment import environment
+from benchsuite.errors import UserError
+from benchsuite.grid import Point, resolve, why_illegal
+from benchsuite.launch import Launcher, Outcome, load_launcher, machine_of
+from benchsuite.launch.agents import AgentLauncher
+from benchsuite.machine import Machine
+from benchsuite.options import OK, SOME_FAILED, PlainFormat
+from benchsuite.outcome import failure, work_folder
+from benchsuite.predict.traffic import torus_shape
+from benchsuite.probing import Measuring, ending_on_sigterm, progress_bar
+from benchsuite.ranks import RankResult, read_result
+from benchsuite.spec import check_session, parse_trial, trial_id
+from results.record import Status
+from results.store import ResultsStore
+
+TASK = "benchsuite.comm:run_rank"
+NETWORK_VARIABLES = ("GLOO_", "NCCL_", "UCX_")
+"""Beginnings of those that a time depends on."""
+LEGEND = (
+    "us: median over samples (three rounds) of the slowest rank, each after a barrier; size: the whole array, algbw "
+    "and busbw as in nccl-tests; contents checked. alpha, beta: piecewise fit with 95 % intervals."
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the options of `probe comm` ask for."""
+
+    ops: tuple[str, ...]
+    algorithms: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    sizes: tuple[int, ...]
+    ranks: tuple[int, ...]
+    backend: str
+    iterations: int
+    seconds: float
+    shape: tuple[int, int] | None = None
+    bucket_bytes: tuple[int, ...] = ()
+    ranks_per_node: int | None = None
+    timeout_s: float = 900.0
+
+
+def asked(
+    op: str,
+    sizes: str,
+    dtype: str,
+    world_size: str,
+    algorithm: str,
+    torus: str | None,
+    buckets: str,
+    **others: Any,
+) -> Asked:
+    """What the options ask for; `others` as they are.
+
+    Raises:
+        UserError: one of them is not allowed, or does not go with another.
+    """
+    ops = parse_names(op, "--op", OPS)
+    algorithms = parse_names(algorithm, "--algorithm", ALLOWED_ALGORITHMS)
+    if algorithm != "all":
+        check_algorithms(ops, algorithms)
+    shape = parse_shape(torus)
+    ranks = parse_ranks(world_size)
+    if shape is not None:
+        if "torus" not in algorithms:
+            raise UserError(f"--torus {torus} without --algorithm torus: give both, or neither")
+        for num_ranks in ranks:
+            torus_shape(num_ranks, shape)
+    return Asked(
+        ops=ops,
+        algorithms=algorithms,
+        dtypes=parse_names(dtype, "--dtype", tuple(ELEMENT_BYTES)),
+        sizes=parse_sizes(sizes),
+        ranks=ranks,
+        shape=shape,
+        bucket_bytes=parse_sizes(buckets) if buckets else (),
+        **others,
+    )
+
+
+def verb(asked: Asked, launcher: str, store: Path | None, session: str, format: PlainFormat) -> int:
+    """Measure, and print what was found; the exit code.
+
+    Raises:
+        UserError: this cannot run here.
+    """
+    check_session(session)
+    chosen = load_launcher(launcher)
+    if not isinstance(chosen, AgentLauncher):
+        raise UserError(f"--launcher {launcher}: runs trials only; allowed: local, torchrun, srun, mpiexec")
+    chosen.task = TASK
+    if store is None and not chosen.crew.only_here:
+        raise UserError(
+            f"--launcher {launcher}: give --store in a folder that all nodes see: ranks leave results there"
+        )
+    with ending_on_sigterm(), closing(chosen):
+        if store is not None:
+            chosen.meet_in(store)
+            ResultsStore(store).check_writable()
+        points = [point_of(asked, num_ranks, machine_of(chosen)) for num_ranks in asked.ranks]
+        kept = [one for point in points for one in _appended(measured(asked, point, chosen, store, session), store)]
+    show(kept, format, store)
+    return OK if all(record.status in ("ok", "skipped") for record, _ in kept) else SOME_FAILED
+
+
+def point_of(asked: Asked, num_ranks: int, machine: Machine) -> Point:
+    """Where the ranks run and on what, as a trial says it.
+
+    Raises:
+        UserError: they cannot run here, with the arithmetic.
+    """
+    device = {"gloo": "cpu", "nccl": "cuda"}.get(asked.backend, "auto")
+    values = {
+        "workload": "gpt_neox",
+        "variant": "tiny",
+        "data": {"source": "synthetic"},
+        "device": device,
+        "parallelism": "ddp",
+        "world_size": num_ranks,
+        "ranks_per_node": asked.ranks_per_node,
+        "batch_size": 1,
+        "measure": {"timeout_s": float(asked.timeout_s)},
+    }
+    point = resolve(parse_trial(values), machine, num_ranks, {})
+    reason = why_illegal(point, machine)
+    if reason:
+        raise UserError(f"probe comm cannot run: {reason}")
+    return point
+
+
+def measured(asked: Asked, point: Point, launcher: Launcher, store: Path | None, session: str) -> Iterator[Measured]:
+    """A record of each cell of one number of ranks, and its raw samples; none of cells that were not come to."""
+    num_ranks = point.spec.ranks
+    wanted = cells(asked.ops, asked.algorithms, asked.dtypes, asked.sizes, num_ranks, asked.shape)
+    request = Request(tuple(wanted), asked.iterations, asked.seconds, asked.bucket_bytes)
+    begun = Measuring("comm", {}, "", session, environment() | {"network": _network()})
+    with _folder(store, launcher) as folder:
+        request.write(folder)
+        with progress_bar(f"probing collectives on {num_ranks} ranks") as bar:
+            outcome = launcher.run(point.spec, None, folder, lambda progress: bar(progress.step, progress.total))
+        lines = [_cells(folder / f"cells-{rank}.jsonl") for rank in range(num_ranks)]
+        why = _failure(outcome, num_ranks, folder)
+    env = begun.env
+    if outcome.nodes:
+        env |= outcome.facts | {
+            "launcher": outcome.launcher,
+            "nodes": outcome.nodes,
+            "cores": outcome.nodes[0]["cores"],
+        }
+    specs = [*(spec_of(cell, point, env) for cell in wanted), *ddp_specs(asked.bucket_bytes, point, env)]
+    complete = min(map(len, lines))
+    for number, spec in enumerate(specs[: complete + 1]):
+        measuring = Measuring("comm", spec, label_of(spec), session, env, begun.started_s, begun.started_at)
+        if number < complete:
+            yield record_of(measuring, [rank[number] for rank in lines])
+        elif why is not None:
+            status, reason = why
+            left = len(specs) - number - 1
+            also = f"; {left} more were not come to" if left else ""
+            yield measuring.record(status, 0, reason=f"{reason}{also}"), None
+    if why is not None and complete == len(specs):
+        typer.echo(f"warning: all was measured, and then: {why[1]}", err=True)
+
+
+def _network() -> dict[str, str]:
+    return {name: value for name, value in sorted(os.environ.items()) if name.startswith(NETWORK_VARIABLES)}
+
+
+@contextmanager
+def _folder(store: Path | None, launcher: Launcher) -> Iterator[Path]:
+    """Where ranks leave what they found: in the store where they are on other nodes, which all see it."""
+    here = isinstance(launcher, AgentLauncher) and launcher.crew.only_here
+    if store is None or here:
+        with tempfile.TemporaryDirectory(prefix="benchsuite-") as name:
+            yield Path(name)
+        return
+    folder = work_folder(store, "comm")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _cells(path: Path) -> list[dict[str, Any]]:
+    """What a rank has found so far of each cell, all rounds together; a torn last line is left out."""
+    found: list[dict[str, Any]] = []
+    try:
+        for line in path.read_text().splitlines():
+            timed = json.loads(line)
+            if timed["cell"] == len(found):
+                found.append(timed)
+            else:
+                found[timed["cell"]]["seconds"] += timed["seconds"]
+    except (OSError, ValueError):
+        pass
+    return found
+
+
+def _failure(outcome: Outcome, num_ranks: int, folder: Path) -> tuple[Status, str] | None:
+    """Why not all ranks came to their end; None where they did."""
+    if len(outcome.exits) == num_ranks and all(ended.code == 0 for ended in outcome.exits):
+        return None
+    results: list[RankResult | None] = []
+    for rank in range(num_ranks):
+        path = folder / f"rank-{rank}.json"
+        ended_well = path.is_file() and json.loads(path.read_text())["status"] == "ok"
+        results.append(None if ended_well else read_result(path))
+    return failure(outcome, results, folder)
+
+
+def _appended(found: Iterable[Measured], store: Path | None) -> Iterator[Measured]:
+    """The records as stored; those of points that the session has already are repeats."""
+    if store is None:
+        yield from found
+        return
+    opened = ResultsStore(store)
+    before = opened.records() if opened.exists() else []
+    seen = Counter((record.point_id, record.session) for record in before if record.kind == "comm")
+    for record, samples in found:
+        repeat = seen[record.point_id, record.session]
+        seen[record.point_id, record.session] += 1
+        again = {"repeat": repeat, "trial_id": trial_id(record.point_id, record.session, repeat)}
+        yield opened.append(record.model_copy(update=again), samples), samples
+
+
+def show(kept: Sequence[Measured], format: PlainFormat, store: Path | None) -> None:
+    """The table and what was fitted; or the records with their raw samples."""
+    if format is PlainFormat.json:
+        typer.echo(json.dumps([one.model_dump(mode="json") | {"samples": samples} for one, samples in kept], indent=1))
+        return
+    from benchsuite.predict.alphabeta import from_rows, in_words
+    from benchsuite.show import console
+    from results.frames import trial_frame
+    from results.report.comm import COMM_COLUMNS
+    from results.report.tables import as_table, rows
+
+    frame = trial_frame([record for record, _ in kept])
+    out = console()
+    out.print(as_table(rows(frame), COMM_COLUMNS))
+    for key, fitted in from_rows(frame).items():
+        out.print(f"{key.op} {key.algorithm} {key.dtype} {key.backend}, {key.ranks} ranks:", markup=False)
+        for line in in_words(fitted):
+            out.print(f"  {line}", markup=False)
+    out.print(LEGEND, style="dim", markup=False)
+    if store:
+        typer.echo(f"written: {store} · next: benchsuite results show --kind comm --store {store}", err=True)

@@ -1,0 +1,73 @@
+"""The table of measured collectives: latency and bandwidths by op, algorithm, dtype, ranks and size."""
+
+from results.report.tables import ABSENT, Column, Row, caveats, is_missing, number
+
+DDP_STEP = "ddp_step"
+"""The op of a whole training step, whose exchange is DDP's."""
+
+
+def binary(value: object) -> str:
+    """Sizes in powers of two as they are given: 64 KiB."""
+    if is_missing(value):
+        return ABSENT
+    num_bytes = int(float(str(value)))
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if num_bytes >= 1 << power and num_bytes % (1 << power) == 0:
+            return f"{num_bytes >> power} {unit}"
+    return f"{num_bytes} B"
+
+
+def _spread(row: Row) -> str:
+    """The middle 90 % of samples."""
+    low, high = row.get("comm_s_p5"), row.get("comm_s_p95")
+    if is_missing(low) or is_missing(high):
+        return ABSENT
+    return f"{number(row, 'comm_s_p5', 1e6, 1)}..{number(row, 'comm_s_p95', 1e6, 1)}"
+
+
+def _sent(row: Row) -> str:
+    """Messages and bytes counted, where the messages are ours."""
+    if is_missing(row.get("comm_messages")):
+        return ""
+    return f"{number(row, 'comm_messages', digits=0)}: {binary(row['comm_sent_bytes'])}"
+
+
+def _size(row: Row) -> str:
+    """Of the array; of a training step, of its buckets."""
+    return binary(row.get("spec.bucket_bytes") if row.get("spec.op") == DDP_STEP else row.get("spec.num_bytes"))
+
+
+def _rate(row: Row, name: str) -> str:
+    """GB/s to three digits: small messages have thousandths of what large ones have."""
+    value = row.get(name)
+    return ABSENT if is_missing(value) else f"{float(str(value)) * 1e-9:.3g}"
+
+
+def _status(row: Row) -> str:
+    reason = row.get("reason")
+    return str(row["status"]) if is_missing(reason) else f"{row['status']}: {reason}"
+
+
+COMM_COLUMNS = (
+    Column("op", lambda row: str(row.get("spec.op")), right=False),
+    Column("algorithm", lambda row: str(row.get("spec.algorithm")), right=False),
+    Column("dtype", lambda row: str(row.get("spec.dtype")), right=False),
+    Column("backend", lambda row: str(row.get("spec.backend")), right=False),
+    Column("ranks", lambda row: number(row, "spec.world_size", digits=0)),
+    Column("nodes", lambda row: number(row, "spec.nodes", digits=0)),
+    Column("size", _size),
+    Column("us", lambda row: number(row, "comm_s", 1e6, 1)),
+    Column("5..95 %", _spread),
+    Column("algbw GB/s", lambda row: _rate(row, "algbw_bytes_per_s")),
+    Column("busbw GB/s", lambda row: _rate(row, "busbw_bytes_per_s")),
+    Column("sent, messages: bytes", _sent, right=False, optional=True),
+    Column("ms/step", lambda row: _optional(row, "step_s_p50", 1e3, 2), optional=True),
+    Column("exposed ms", lambda row: _optional(row, "exchange_s", 1e3, 2), optional=True),
+    Column("overlap", lambda row: _optional(row, "overlap_fraction", 1, 2), optional=True),
+    Column("status", _status, right=False),
+    Column("caveats", caveats, right=False, optional=True),
+)
+
+
+def _optional(row: Row, name: str, scale: float, digits: int) -> str:
+    return "" if is_missing(row.get(name)) else number(row, name, scale, digits)

@@ -1,0 +1,67 @@
+"""Collectives by NCCL: the same checks and clocks on a device; with several devices, between them."""
+
+import time
+from typing import Any
+
+import pytest
+import torch
+
+from benchsuite.commcells import BACKEND, OPS
+from benchsuite.commddpfigures import MODES
+from benchsuite.commops import DTYPES
+from benchsuite.commprobe import TASK, Asked, measured, point_of
+from benchsuite.launch.local import LocalLauncher
+from benchsuite.machine import this_machine
+from results.record import TrialRecord
+
+Found = list[tuple[TrialRecord, dict[str, Any] | None]]
+
+
+def found_on(ranks: int, **changes: Any) -> Found:
+    base = {"ops": OPS, "algorithms": (BACKEND,), "dtypes": ("fp32", "bf16"), "sizes": (4096, 1 << 20)}
+    base |= {"ranks": (ranks,), "backend": "nccl", "iterations": 3, "seconds": 0.0, "timeout_s": 120.0}
+    asked = Asked(**{**base, **changes})
+    with LocalLauncher(TASK) as launcher:
+        return list(measured(asked, point_of(asked, ranks, this_machine()), launcher, None, "s"))
+
+
+def test_one_device_runs_every_collective_and_dtype() -> None:
+    """A group of one sends nothing, and still calls, checks and times."""
+    found = found_on(1, dtypes=tuple(DTYPES))
+    assert len(found) == 2 * len(OPS) * len(DTYPES)
+    for record, _ in found:
+        assert record.status == "ok" or record.spec["op"] == "send_recv", (record.spec, record.reason)
+        assert record.spec["backend"] == "nccl" and record.spec["device"] == "cuda"
+
+
+def test_overlap_on_a_device() -> None:
+    found = found_on(1, ops=("all_reduce",), sizes=(4096,), dtypes=("fp32",), bucket_bytes=(25 << 20,))
+    assert [record.spec["algorithm"] for record, _ in found[1:]] == list(MODES)
+    for record, _ in found[1:]:
+        assert record.status == "ok", record.reason
+        assert record.figures.step_s_p50 and record.figures.exchange_s is not None
+
+
+@pytest.mark.parametrize("algorithm", [BACKEND, "ring", "recursive_doubling", "halving_doubling", "tree"])
+def test_several_devices(algorithm: str) -> None:
+    devices = torch.cuda.device_count()
+    if devices < 2:
+        pytest.skip(f"{devices} CUDA device; NCCL wants one for each rank")
+    found = found_on(min(devices, 4), ops=("all_reduce",), algorithms=(algorithm,))
+    assert {record.status for record, _ in found} == {"ok"}, [record.reason for record, _ in found]
+    for record, _ in found:
+        assert (record.figures.comm_messages is None) == (algorithm == BACKEND)
+
+
+def test_events_time_the_device_and_not_the_host() -> None:
+    from benchsuite.comm import _sample_on_device_s
+
+    matrix = torch.randn(4096, 4096, device="cuda")
+    matrix @ matrix
+    torch.cuda.synchronize()
+    began_s = time.perf_counter()
+    for _ in range(20):
+        matrix @ matrix
+    torch.cuda.synchronize()
+    waited_s = time.perf_counter() - began_s
+    assert _sample_on_device_s(lambda: matrix @ matrix, 20) == pytest.approx(waited_s, rel=0.5)
