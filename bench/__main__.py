@@ -1,6 +1,7 @@
 """Run the benchmarks and print each claim with its goal: all of them, or the sections named as arguments.
 
-IMAGENET_SAMPLE=DIR adds real photographs to compare with. `--write` puts the tables of `loaders` into BENCHMARKS.md.
+IMAGENET_SAMPLE=DIR adds real photographs to compare with, PUBLISHED_TABLES=FILE published measurements to predict.
+`--write` puts the tables of `loaders` into BENCHMARKS.md.
 """
 
 import os
@@ -14,15 +15,18 @@ import torch
 
 from bench import (
     au,
+    collectives,
     dlio,
     gate,
     gpu,
     jpegs,
+    links,
     loaders,
     models,
     nights,
     photographs,
     plan,
+    predictions,
     probe,
     profile,
     report,
@@ -93,6 +97,9 @@ def main(arguments: list[str]) -> None:
         "plan": print_plan,
         "store": print_store,
         "report": print_report,
+        "predict": predictions.show,
+        "comm": collectives.show,
+        "links": links.show,
     }
     asked = [name for name in arguments if not name.startswith("-")]
     unknown = [name for name in asked if name not in sections]

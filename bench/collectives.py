@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.network import Network
+from bench.network import Network, missing
 from benchsuite.predict import collectives
 from benchsuite.predict.alphabeta import from_rows
 from results.frames import trial_frame
@@ -126,3 +126,12 @@ def report(folder: Path) -> None:
     print(f"    gloo's own against its wire: median {np.median(gaps):.1%}, worst {max(gaps):.1%}")
     errors, covered = fitted(folder)
     print(f"    fits at {len(errors)} sizes between: median error {np.median(errors):.1%}, {covered:.0%} within 90 %")
+
+
+def show(folder: Path) -> None:
+    """(c)"""
+    reason = missing()
+    if reason:
+        print(f"(c) collectives over shaped links: not run: {reason}")
+    else:
+        report(folder)

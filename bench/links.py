@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
-from bench.network import Network
+from bench.network import Network, missing
 
 PLUGIN = Path(__file__).parent / "waiting" / "waiting.py"
 NODES = (1, 2, 4, 8)
@@ -123,3 +124,17 @@ def table(rows: Sequence[Held]) -> str:
         ends = f"{row.predicted_s * 1e3:.0f} [{row.low_s * 1e3:.0f} {row.high_s * 1e3:.0f}]"
         lines.append(f"| {row.mode} | {row.ranks} | {row.measured_s * 1e3:.0f} | {ends} | {row.error:+.1%} |")
     return "\n".join(lines)
+
+
+def show(folder: Path) -> None:
+    """(p)"""
+    reason = missing()
+    if reason:
+        print(f"(p) eight nodes predicted from one, two and four: not run: {reason}")
+        return
+    print("(p) eight nodes predicted from one, two and four, links of 400 Mbit/s: emulated computation, real exchange")
+    rows = measure(folder)
+    print(table(rows))
+    errors = np.abs([row.error for row in rows])
+    for name, error, wanted in (("median", np.median(errors), MEDIAN_GOAL), ("worst", errors.max(), WORST_GOAL)):
+        print(f"   goal: {name} error <= {wanted:.0%}: {'met' if error <= wanted else 'MISSED'} ({error:.1%})")

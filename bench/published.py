@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -64,7 +65,7 @@ SHAPE = ("num_layers", "hidden_size", "num_heads")
 
 
 def _configurations(
-    rows: pd.DataFrame, batches: "pd.Series[float]", vocab: float, zero: object, recompute: object, flash: float
+    rows: pd.DataFrame, batches: "pd.Series[float]", vocab: float, zero: Any, recompute: Any, flash: float
 ) -> Configurations:
     told = rows.assign(
         num_microbatches=batches, vocab_size=vocab, zero=zero, recompute=recompute, flash=flash, ranks_per_node=8.0

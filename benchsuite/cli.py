@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from benchsuite import cli_gate, cli_layers, cli_scaling, cli_status, cli_submit
+from benchsuite import cli_gate, cli_layers, cli_plan, cli_predict, cli_scaling, cli_status, cli_submit
 from benchsuite.cli_data import data_app
 from benchsuite.cli_probe import probe_app
 from benchsuite.cli_results import results_app
@@ -37,6 +37,8 @@ app.add_typer(results_app, name="results")
 app.command("submit")(cli_submit.submit)
 app.command("status")(cli_status.status)
 app.command("scaling")(cli_scaling.scaling)
+app.command("plan")(cli_plan.plan)
+app.command("predict")(cli_predict.predict)
 app.command("compare")(cli_gate.compare)
 app.add_typer(cli_gate.baseline_app, name="baseline")
 app.command("check")(cli_gate.check)
@@ -144,7 +146,7 @@ def trial(
 @app.command("list")
 def list_(
     what: Annotated[
-        str, typer.Argument(help="workloads, formats, loaders, parallelism, launchers, devices, sweeps.")
+        str, typer.Argument(help="workloads, formats, loaders, parallelism, launchers, devices, models, ...")
     ] = "",
     format: Annotated[PlainFormat, typer.Option("--format", help="table or json.")] = PlainFormat.table,
 ) -> None:

@@ -1,6 +1,9 @@
 """Pipeline schedules as data: each stage's order of work, and when it is done if every dependency is waited for."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from benchsuite.errors import UserError, refuse
 from benchsuite.predict.arrays import not_negative, whole
@@ -29,16 +32,16 @@ def schedule(
     num_stages: int,
     num_microbatches: int,
     interleave: int = 1,
-    t_f: float = 1.0,
-    t_b: float = 1.0,
-    t_w: float = 1.0,
+    t_f: float | Sequence[float] = 1.0,
+    t_b: float | Sequence[float] = 1.0,
+    t_w: float | Sequence[float] = 1.0,
     p2p_s: float = 0.0,
 ) -> Timeline:
     """When each stage does what in one step.
 
     `name`: naive | gpipe | 1f1b | interleaved | zero_bubble (interleaved too) | zb-h1 | zb-h2 | zbv. `t_f`, `t_b` and
     `t_w`: a stage's whole forward pass of one microbatch, gradient of its input, of its weights (a chunk takes 1/v of
-    each); schedules that don't split the backward pass take t_b + t_w in one B.
+    each), one number or one for each stage; schedules that don't split the backward pass take t_b + t_w in one B.
     `p2p_s`: from one stage to the next, hidden where there is other work.
     Orders: Huang et al. 2019 (gpipe), Narayanan et al. 2019 and 2021 (1f1b, interleaved), Qi et al. 2023 and 2024
     (zb-h1, zb-h2, zbv; optimizer steps without a barrier).
@@ -53,7 +56,11 @@ def schedule(
     check_microbatches(name, num_stages, num_microbatches, interleave)
     chunks = 2 if name == "zbv" else interleave
     split = name in SPLIT
-    seconds = {"F": t_f / chunks, "B": (t_b if split else t_b + t_w) / chunks, "W": t_w / chunks}
+    of_stages = [np.broadcast_to(np.asarray(given, dtype=np.float64), num_stages).tolist() for given in (t_f, t_b, t_w)]
+    seconds = [
+        {"F": f / chunks, "B": (b if split else b + w) / chunks, "W": w / chunks}
+        for f, b, w in zip(*of_stages, strict=True)
+    ]
     orders = [ORDERS[name](stage, num_stages, num_microbatches, interleave) for stage in range(num_stages)]
     return _run(orders, [_virtual(name, stage, num_stages, chunks) for stage in range(num_stages)], seconds, p2p_s)
 
@@ -132,7 +139,9 @@ def _virtual(name: str, stage: int, num_stages: int, chunks: int) -> list[int]:
     return [chunk * num_stages + stage for chunk in range(chunks)]
 
 
-def _run(orders: list[Order], places: list[list[int]], seconds: dict[str, float], p2p_s: float) -> Timeline:
+def _run(
+    orders: list[Order], places: list[list[int]], seconds: Sequence[Mapping[str, float]], p2p_s: float
+) -> Timeline:
     """Each stage takes its next piece of work as soon as it is free and what that needs is there."""
     ends: dict[tuple[str, int, int], tuple[float, int]] = {}
     done: list[list[Slot]] = [[] for _ in orders]
@@ -149,8 +158,8 @@ def _run(orders: list[Order], places: list[list[int]], seconds: dict[str, float]
                     break
                 there = [ends[need][0] + (p2p_s if ends[need][1] != stage else 0.0) for need in needed]
                 start = max([*there, done[stage][-1].end if done[stage] else 0.0])
-                done[stage].append(Slot(stage, kind, microbatch, chunk, start, start + seconds[kind]))
-                ends[kind, microbatch, place] = start + seconds[kind], stage
+                done[stage].append(Slot(stage, kind, microbatch, chunk, start, start + seconds[stage][kind]))
+                ends[kind, microbatch, place] = start + seconds[stage][kind], stage
                 waiting = True
     assert all(len(slots) == len(order) for slots, order in zip(done, orders, strict=True)), (
         "a schedule that waits on itself"

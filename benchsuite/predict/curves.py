@@ -1,0 +1,200 @@
+"""Curves to predict from: the scaling series of a store, and tables of ranks and times."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import nnls
+
+from benchsuite.commcells import BACKEND
+from benchsuite.errors import UserError
+from benchsuite.predict import hidden
+from benchsuite.predict.alphabeta import AlphaBeta, Key
+from benchsuite.predict.arrays import Floats
+from benchsuite.predict.series import INPUT_BOUND, Curve, Point
+from benchsuite.predict.tables import FOLLOWS_RANKS, data_ranks, families, samples_per_step, words
+from results.efficiency import pooled
+from results.frames import middle
+from results.report.tables import is_missing
+from results.scaling import ScalingPoint, Series
+from results.scaling import data_ranks as ranks_with_samples
+
+COLLECTIVES: Mapping[str, Mapping[str, float]] = {
+    "ddp": {"all_reduce": 1},
+    "tp": {"all_reduce": 1},
+    "zero1": {"all_reduce": 1},
+    "zero2": {"all_reduce": 1},
+    "fsdp": {"all_gather": 2, "reduce_scatter": 1},
+}
+"""What a mode exchanges: how often the whole array, by collective."""
+WIRE = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
+"""Times (N - 1)/N of the whole array: what a rank sends by a ring, as `wire_bytes_per_step` counts."""
+BUCKET_BYTES = 25 * 2**20
+"""DDP's and FSDP's messages are about as large."""
+SATURATED = 0.75
+"""Input is limited by a shared file system where its rate grows by less than this share of what ranks grow by."""
+
+
+def from_series(
+    series: Series, title: str, probed: Mapping[Key, AlphaBeta], limit: float | None, staged: bool
+) -> Curve:
+    """The curve of a store's series; `limit` is what the shared file system gives, bytes/s, where its user knows it."""
+    measured = [point for point in series.points if point.trials]
+    points = tuple(_point(series, point) for point in measured)
+    row = series.example
+    mode = _mode(series)
+    staged = staged or row.get("spec.data.staging") not in (None, "none")
+    known = limit if limit is not None else _saturated(points)
+    wire = middle([dict(trial) for trial in measured[-1].trials], "step_s_mean") if measured else {}
+    share = ranks_with_samples(measured[-1].trials[0]) / measured[-1].ranks if measured else 1.0
+    microbatches = row.get("spec.parallelism.microbatches")
+    buckets, bucket_s = _overlap(mode, wire, probed)
+    return Curve(
+        title,
+        series.kind,
+        series.batch,
+        points,
+        share,
+        pipeline=mode == "pp",
+        microbatches=None if microbatches is None or is_missing(microbatches) else int(microbatches),
+        exchange=None if mode == "ddp" else exchange_of(mode, wire, probed),
+        buckets=buckets,
+        bucket_s=bucket_s,
+        has_input=row.get("spec.data.source") in (None, "storage") and any(p.io_bytes_per_s for p in points),
+        shared_bytes_per_s=None if staged else known,
+    )
+
+
+def _overlap(
+    mode: str, row: Mapping[str, Any], probed: Mapping[Key, AlphaBeta]
+) -> tuple[tuple[float, ...], Callable[[Floats], Floats] | None]:
+    """DDP's buckets, and what each takes by ranks where it was probed."""
+    sent, ranks = _number(row, "wire_bytes_per_step"), row.get("spec.world_size")
+    if mode != "ddp" or not sent or not ranks or ranks < 2:
+        return (), None
+    cap = _number(row, "spec.bucket_cap_mb")
+    buckets = hidden.buckets_of(sent / (2 * (ranks - 1) / ranks), cap * 2**20 if cap else BUCKET_BYTES)
+    sizes = sorted({*buckets.tolist()})
+    forms = [_probed_s({"all_reduce": 1.0}, size, probed) for size in sizes]
+    known = [form for form in forms if form is not None]
+    if len(known) < len(sizes):
+        return tuple(buckets.tolist()), None
+    places = [sizes.index(size) for size in buckets.tolist()]
+    return tuple(buckets.tolist()), lambda n: np.stack([known[place](n) for place in places], axis=-1)
+
+
+def _mode(series: Series) -> str:
+    """The named parallelism of its larger points."""
+    named = [trial.get("spec.parallelism") for point in series.points for trial in point.trials]
+    found = [name for name in named if isinstance(name, str) and name != "none"]
+    return found[-1] if found else "ddp"
+
+
+def _point(series: Series, point: ScalingPoint) -> Point:
+    """Seconds per step are samples over the rate, as efficiencies count."""
+    samples = series.batch if series.kind == "strong" else series.batch * ranks_with_samples(point.trials[0])
+    row = middle([dict(trial) for trial in point.trials], "step_s_mean")
+    step = row.get("step_s_mean")
+    seconds = tuple(samples / rate for rate in pooled(point.rates))
+    load = _number(row, "load_mean_s", "load_s") or 0.0
+    parts = _parts(row, step, load, point.ranks)
+    read, backward = _number(row, "io_bytes_per_s"), _number(row, "backward_s")
+    return Point(point.ranks, seconds, load, parts, read, backward)
+
+
+def _parts(row: Mapping[str, Any], step: Any, load: float, ranks: int) -> dict[str, float | None] | None:
+    """Computation is what is left of the step: copies, update and bubbles too."""
+    wire = _number(row, "exchange_min_s", "exchange_s")
+    waiting = _number(row, "imbalance_mean_s")
+    if ranks == 1:
+        wire, waiting = 0.0, 0.0
+    if wire is None or is_missing(step):
+        return None
+    waiting = max((_number(row, "exchange_s") or wire) - wire, 0.0) if waiting is None else waiting
+    return {"compute": max(float(step) - load - wire - waiting, 0.0), "exchange": wire, "imbalance": waiting}
+
+
+def _number(row: Mapping[str, Any], *names: str) -> float | None:
+    """The first figure that is there."""
+    return next((float(row[name]) for name in names if not is_missing(row.get(name))), None)
+
+
+def _saturated(points: Sequence[Point]) -> float | None:
+    """The rate at which a shared file system gave out, bytes/s; None where it was not seen to."""
+    known = [point for point in points if point.io_bytes_per_s]
+    if len(known) < 2 or known[-1].load_s < INPUT_BOUND * known[-1].middle_s:
+        return None
+    before, last = known[-2], known[-1]
+    grown = (last.io_bytes_per_s or 0.0) / (before.io_bytes_per_s or 1.0) - 1
+    return last.io_bytes_per_s if grown < SATURATED * (last.ranks / before.ranks - 1) else None
+
+
+def exchange_of(
+    mode: str, row: Mapping[str, Any], probed: Mapping[Key, AlphaBeta]
+) -> Callable[[Floats], Floats] | None:
+    """Seconds of a mode's collectives by ranks, from probes of one backend at two numbers of ranks or more.
+
+    Between and beyond the probed ranks: A (N - 1)/N + B (N - 1), neither negative.
+    """
+    sent, ranks = _number(row, "wire_bytes_per_step"), row.get("spec.world_size")
+    if mode not in COLLECTIVES or not sent or not ranks or ranks < 2:
+        return None
+    share = (ranks - 1) / ranks
+    whole = sent / sum(times * WIRE[op] * share for op, times in COLLECTIVES[mode].items())
+    return _probed_s(COLLECTIVES[mode], whole, probed)
+
+
+def _probed_s(
+    wanted: Mapping[str, float], num_bytes: float, probed: Mapping[Key, AlphaBeta]
+) -> Callable[[Floats], Floats] | None:
+    """Seconds of collectives of an array by ranks: how often each; None with fewer than two probed numbers of ranks."""
+    seconds: dict[int, float] = {}
+    for count in sorted({key.ranks for key in probed}):
+        fits = {key.op: fit for key, fit in probed.items() if (key.ranks, *key[1:3]) == (count, BACKEND, "fp32")}
+        if {*wanted} <= {*fits}:
+            seconds[count] = sum(times * _buckets_s(fits[op], num_bytes) for op, times in wanted.items())
+    if len(seconds) < 2:
+        return None
+    counts = np.array([*seconds], dtype=np.float64)
+    design = np.stack([(counts - 1) / counts, counts - 1], axis=1)
+    times_s = np.array([*seconds.values()])
+    volume, linear = nnls(design / times_s[:, None], np.ones(len(counts)))[0]
+    return lambda n: np.asarray(volume * (n - 1) / n + linear * (n - 1), dtype=np.float64)
+
+
+def _buckets_s(fit: AlphaBeta, num_bytes: float) -> float:
+    size = min(num_bytes, BUCKET_BYTES, fit.max_bytes)
+    return num_bytes / size * float(fit.time_s(size))
+
+
+def from_table(frame: pd.DataFrame, name: str) -> list[Curve]:
+    """A curve for each set of rows that differ in ranks alone; strong where all have one global batch.
+
+    Raises:
+        UserError: a time that is missing or not above 0.
+    """
+    if not (frame["step_s"] > 0).all():
+        line = int(np.flatnonzero(~(frame["step_s"] > 0))[0])
+        raise UserError(f"table {name}: row {line + 1} has no time above 0")
+    kept = frame.assign(samples=samples_per_step(frame), data_ranks=data_ranks(frame)).reset_index(drop=True)
+    return [_table_curve(kept, rows.index.tolist(), name) for _, rows in kept.groupby(families(frame).to_numpy())]
+
+
+def _table_curve(frame: pd.DataFrame, places: list[int], name: str) -> Curve:
+    rows = frame.loc[places]
+    told = frame.drop(columns=["samples", "data_ranks"])
+    several = rows["ranks"].nunique() > 1
+    strong = several and rows["samples"].nunique() == 1
+    points = tuple(Point(ranks, tuple(found)) for ranks, found in _by_ranks(rows))
+    share = float((rows["data_ranks"] / rows["ranks"]).iloc[-1])
+    per_rank = float((rows["samples"] / rows["data_ranks"]).iloc[0])
+    others = [column for column in told if column not in FOLLOWS_RANKS]
+    title = words(told, places[0], range(len(told))) if others else ""
+    kind = "strong" if strong else "weak"
+    return Curve(f"{name} {title}".strip(), kind, float(rows["samples"].iloc[0]) if strong else per_rank, points, share)
+
+
+def _by_ranks(rows: pd.DataFrame) -> list[tuple[int, list[float]]]:
+    counts = rows["ranks"].astype(int)
+    return [(count, rows["step_s"][counts == count].tolist()) for count in sorted(counts.unique().tolist())]

@@ -1,0 +1,89 @@
+"""What computation does not hide of DDP's exchange, by ranks: its buckets over a wire that the trials tell."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from benchsuite.predict.arrays import Floats
+from benchsuite.predict.overlap import BUCKET_BYTES, FIRST_BUCKET_BYTES, exposed_s, ready_s
+
+PRIORS, WIDTHS = (50e-6, 1e-9), (2.0, 3.0)
+"""Of latency and seconds per byte: medians, and deviations of their logarithms."""
+NOISE_S, NOISE = 1e-3, 0.1
+STARTS = (-2.0, -1.0, 0.0, 1.0, 2.0)
+DRAWS, SEED = 60, 20260101
+Exposed = Callable[[Floats], Floats]
+
+
+@dataclass(frozen=True)
+class Wire:
+    """A ring that was fitted."""
+
+    exposed: Exposed
+    ends: Exposed
+    """5th and 95th percentile of what is exposed by ranks, (2, n), from the posterior of both constants (Laplace's)."""
+    latency_s: float
+    s_per_byte: float
+
+
+def buckets_of(num_bytes: float, cap_bytes: float = BUCKET_BYTES) -> Floats:
+    """DDP's buckets of gradients of so many bytes, where parameters are small beside a bucket."""
+    first = min(FIRST_BUCKET_BYTES, cap_bytes, num_bytes)
+    rest = num_bytes - first
+    whole = [first, *[cap_bytes] * int(rest // cap_bytes)]
+    return np.array([*whole, rest % cap_bytes] if rest % cap_bytes else whole)
+
+
+def exposed(buckets: Floats, backward_s: Callable[[Floats], Floats], bucket_s: Callable[[Floats], Floats]) -> Exposed:
+    """Exposed seconds by ranks; `bucket_s` gives what each bucket takes, (n, buckets), `backward_s` (n,)."""
+
+    def found(ranks: Floats) -> Floats:
+        backward = backward_s(ranks)
+        sizes = np.broadcast_to(buckets, (len(ranks), len(buckets)))
+        return np.asarray(exposed_s(backward, ready_s(sizes, backward), bucket_s(ranks)))
+
+    return found
+
+
+def ring_s(buckets: Floats, latency_s: float, s_per_byte: float) -> Callable[[Floats], Floats]:
+    """What each bucket takes in a ring of n: 2 (n - 1) alpha + 2 (n - 1)/n D beta, (n, buckets)."""
+
+    def found(ranks: Floats) -> Floats:
+        n = ranks[:, None]
+        return np.asarray(2 * (n - 1) * latency_s + 2 * (n - 1) / n * buckets * s_per_byte)
+
+    return found
+
+
+def from_exposed(buckets: Floats, backward_s: Callable[[Floats], Floats], measured_s: Mapping[int, float]) -> Wire:
+    """The ring that leaves as much exposed as was measured: its constants, and what it leaves elsewhere.
+
+    Where the exchange hides but for its last bucket, little is exposed at every measured scale, and most of it once it
+    takes longer than the backward pass: a straight line through the measured ones would miss that.
+    """
+    ranks = np.array([*measured_s], dtype=np.float64)
+    wanted = np.array([*measured_s.values()])
+
+    def constants(place: Floats) -> tuple[float, float]:
+        latency, per_byte = np.array(PRIORS) * np.exp(np.array(WIDTHS) * place)
+        return float(latency), float(per_byte)
+
+    def form(place: Floats) -> Exposed:
+        return exposed(buckets, backward_s, ring_s(buckets, *constants(place)))
+
+    def residuals(place: Floats) -> Floats:
+        return np.concatenate([(form(place)(ranks) - wanted) / (NOISE_S + NOISE * wanted), place])
+
+    tries = [least_squares(residuals, [0.0, start]) for start in STARTS]
+    best = min(tries, key=lambda one: float(one.cost))
+    slopes = np.asarray(best.jac, dtype=np.float64)
+    spread = np.linalg.cholesky(np.linalg.inv(slopes.T @ slopes))
+    draws = best.x + np.random.default_rng(SEED).standard_normal((DRAWS, 2)) @ spread.T
+
+    def ends(count: Floats) -> Floats:
+        found: Floats = np.quantile([form(draw)(count) for draw in draws], [0.05, 0.95], axis=0)
+        return found
+
+    return Wire(form(best.x), ends, *constants(best.x))

@@ -1,0 +1,164 @@
+"""Predictions as rows and lines: what is printed of a curve, what it rests on, and how well it did before."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from benchsuite.errors import UserError
+from benchsuite.predict.interval import coverage
+from benchsuite.predict.series import DRIFT_PER_DOUBLING, MAX_BEYOND, MIN_SCALES, Curve, Model, Outlook, fit
+from results.report.tables import ABSENT, Column, Row
+
+WORDS = {
+    "compute": "computation",
+    "exchange": "communication not hidden behind computation",
+    "imbalance": "waiting for the slowest rank",
+    "load": "waiting for input",
+}
+
+
+def ends(row: Row, name: str, scale: float = 1.0, digits: int = 1) -> str:
+    """A value with its interval."""
+    if row.get(name) is None:
+        return ABSENT
+    value, low, high = (row[f"{name}{end}"] * scale for end in ("", "_low", "_high"))
+    return f"{value:.{digits}f} [{low:.{digits}f} {high:.{digits}f}]"
+
+
+def share(name: str) -> Column:
+    """A column of a part of the step."""
+
+    def cell(row: Row) -> str:
+        value = row.get(f"{name}_share")
+        return ABSENT if value is None else f"{value * 100 + 0.0:.0f} %".replace("-0 %", "0 %")
+
+    return Column(name, cell)
+
+
+COLUMNS = (
+    Column("layout", lambda row: str(row.get("label", "")), right=False, optional=True),
+    Column("ranks", lambda row: str(row["ranks"])),
+    Column("ms/step [90 %]", lambda row: ends(row, "step_s", 1e3)),
+    Column("samples/s [90 %]", lambda row: ends(row, "samples_per_s")),
+    Column("efficiency [90 %]", lambda row: ends(row, "efficiency", digits=2)),
+    Column("AU [90 %]", lambda row: ends(row, "au", digits=2)),
+    *map(share, ("compute", "exchange", "bubble", "imbalance", "load")),
+)
+TEST_COLUMNS = (
+    Column("series", lambda row: str(row.get("label", "")), right=False),
+    Column("ranks", lambda row: str(row["ranks"])),
+    Column("measured ms/step", lambda row: f"{row['measured_s'] * 1e3:.1f}"),
+    Column("predicted [90 %]", lambda row: ends(row, "step_s", 1e3)),
+    Column("error", lambda row: f"{row['error'] * 100:+.1f} %"),
+    Column("within", lambda row: "yes" if row["within"] else "no"),
+)
+
+
+def row(model: Model, found: Outlook) -> dict[str, Any]:
+    """A flat row of one prediction. Efficiency is P(N) / (P(N0) N / N0), N0 the smallest scale measured."""
+    first = model.curve.points[0]
+    seconds = (found.step_s, found.low_s, found.high_s)
+    rates = [found.samples / second for second in (seconds[0], seconds[2], seconds[1])]
+    ideal = model.curve.samples(first.ranks) / first.middle_s * found.ranks / first.ranks
+    parts = {f"{name}_share": value / found.step_s for name, value in found.parts.items()}
+    return {
+        "ranks": found.ranks,
+        **_three("step_s", seconds),
+        **_three("samples_per_s", rates),
+        **_three("efficiency", [rate / ideal for rate in rates]),
+        **(_three("au", found.au) if model.curve.has_input else {"au": None, "au_low": None, "au_high": None}),
+        **parts,
+    }
+
+
+def _three(name: str, values: Sequence[float]) -> dict[str, float]:
+    return {f"{name}{end}": float(value) for end, value in zip(("", "_low", "_high"), values, strict=True)}
+
+
+def assumptions(model: Model, ranks: Sequence[int], network: float = 1.0, storage: float = 1.0) -> list[str]:
+    """What the predictions of a curve rest on, each a line, and what would make them tighter."""
+    curve = model.curve
+    measured = ", ".join(str(point.ranks) for point in curve.points)
+    batch = "the batch of a rank stays" if curve.kind == "weak" else "the batch of all ranks stays"
+    lines = [f"fitted to {measured} ranks, {curve.kind}: {batch}; the same machine, network and software at all scales"]
+    told = all(point.parts is not None for point in curve.points)
+    lines.append(_how_split(told, curve))
+    if max(ranks, default=0) > curve.most_ranks:
+        lines.append(
+            f"beyond {curve.most_ranks} ranks the interval grows by {model.drift:.1%} of the step per doubling "
+            f"({DRIFT_PER_DOUBLING:.0%}, corrected by back-tests of this series); a measurement at "
+            f"{min(MAX_BEYOND * curve.most_ranks, max(ranks))} ranks would tighten it most"
+        )
+    lines += _of_input(curve, storage)
+    if network != 1:
+        lines.append(f"what if: communication not hidden takes 1/{network:g} of its time; what is hidden stays hidden")
+    return lines
+
+
+def _how_split(told: bool, curve: Curve) -> str:
+    by = "by collectives as probed" if curve.exchange is not None else "as (N - 1)/N and N - 1"
+    if curve.exchange is not None and curve.buckets:
+        wire = "as probed" if curve.bucket_s is not None else "of a ring that the exposed exchange of the trials tells"
+        by = f"as buckets of DDP leave exposed beside the backward pass, each {wire}"
+    grows = f"communication grows {by}, waiting for the slowest as the largest of N normal times"
+    if told:
+        return f"computation, communication and waiting as measured; {grows}"
+    if curve.pipeline:
+        return f"the parts of steps were not told apart: fitted to the whole; bubble (N - 1)/m; {grows}"
+    return f"the parts of steps were not told apart: fitted to the whole; {grows}"
+
+
+def _of_input(curve: Curve, storage: float) -> list[str]:
+    if curve.shared_bytes_per_s is not None:
+        limit = curve.shared_bytes_per_s * storage
+        return [f"input: all ranks share a file system of {limit / 1e9:.3g} GB/s, beyond that they wait for it"]
+    last = curve.points[-1]
+    if last.io_bytes_per_s is None:
+        return ["input: waits per sample stay as at the smallest scale; no bytes were counted, so there is no AU"]
+    return [
+        f"input: no limit of a shared file system was seen up to {last.io_bytes_per_s / 1e9:.3g} GB/s, none is "
+        "assumed; give one with --shared-bandwidth"
+    ]
+
+
+def back_test(curve: Curve) -> tuple[list[dict[str, Any]], list[str]]:
+    """Predict the scales above half of the largest from those below, and say how far it was off.
+
+    Raises:
+        UserError: fewer than two scales would be left.
+    """
+    held = [point for point in curve.points if point.ranks > curve.most_ranks / 2]
+    left = tuple(point for point in curve.points if point.ranks <= curve.most_ranks / 2)
+    if len(left) < MIN_SCALES:
+        known = ", ".join(str(point.ranks) for point in curve.points)
+        raise UserError(
+            f"{curve.title}: measured at {known} ranks: a back-test leaves out those above {curve.most_ranks / 2:g} "
+            f"and needs {MIN_SCALES} scales below"
+        )
+    model = fit(replace(curve, points=left))
+    rows = [tested(curve.title, p.ranks, p.middle_s, _seconds(model.at(p.ranks))) for p in held]
+    fitted_to = ", ".join(str(point.ranks) for point in left)
+    return rows, [f"fitted to {fitted_to} ranks", summary(rows)]
+
+
+def _seconds(found: Outlook) -> tuple[float, float, float]:
+    return found.step_s, found.low_s, found.high_s
+
+
+def tested(label: str, ranks: int, measured_s: float, seconds: Sequence[float]) -> dict[str, Any]:
+    """A flat row of a prediction beside what was measured."""
+    within = bool(seconds[1] <= measured_s <= seconds[2])
+    own = {"label": label, "ranks": ranks, "measured_s": measured_s, **_three("step_s", seconds)}
+    return own | {"error": seconds[0] / measured_s - 1, "within": within}
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Errors of a back-test and how many of its intervals hold."""
+    errors = np.abs([row["error"] for row in rows])
+    measured, low, high = ([row[name] for row in rows] for name in ("measured_s", "step_s_low", "step_s_high"))
+    return (
+        f"{len(rows)} predicted: error median {np.median(errors):.1%}, mean {errors.mean():.1%}, worst "
+        f"{errors.max():.1%}; {coverage(measured, low, high):.0%} within their 90 % intervals"
+    )

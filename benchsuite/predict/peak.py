@@ -1,0 +1,97 @@
+"""Peak memory of this suite's own transformers in float32 on a CPU: states, what autograd keeps, what works on it.
+
+Counted by hand from the models' code, an element at a time, and held to torch's own account of allocations by a test:
+h hidden, a heads, L layers, s seq_len, V vocabulary, p predictions a sequence. Training with AdamW, gradients freed
+between steps; on a GPU, or with other kernels of attention, less or more is kept.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from benchsuite.errors import refuse
+from benchsuite.predict.memory import fp32_bytes
+
+FLOAT_BYTES = 4
+ATTENTION_COPIES = 3
+"""Of attention's scores under dropout: after softmax, the mask, and their product."""
+LOGIT_COPIES = 3
+"""Log-probabilities, the gradient of each, and that of the logits."""
+ADAM_TEMPORARIES = 2
+"""Of the largest parameter, while the optimizer steps."""
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Bytes."""
+
+    states: float
+    """Weights, gradients and both moments: 16 a parameter."""
+    kept: float
+    """Most that autograd keeps for backward."""
+    peak: float
+    """Most at any moment of a step."""
+
+
+def gpt_neox_peak(
+    params: float, sizes: Mapping[str, float], sample: Mapping[str, float], batch_size: int, largest: float = 0.0
+) -> Peak:
+    """Of a dense `workloads.gpt_neox`, `largest` the elements of its largest parameter.
+
+    A layer keeps 18 h + a + 4 elements a token: its input, two norms' outputs, the fused projection 3 h, rotated
+    queries and keys 2 h, attention's output twice, the MLP's 4 h twice; a sum per head, two norms' statistics. At the
+    peak, when the gradient of the logits is made, there are 3 V + 2 h + 2 more, and no gradient of a weight.
+    """
+    h, heads, layers, vocab = sizes["hidden"], sizes["heads"], sizes["layers"], sample["vocab_size"]
+    tokens = batch_size * sample["seq_len"]
+    blocks = layers * (18 * h + heads + 4) + 2 * h + 2
+    kept = tokens * (blocks + vocab)
+    return _peak(params, kept, tokens * (blocks + LOGIT_COPIES * vocab), largest)
+
+
+def bert_peak(
+    params: float, sizes: Mapping[str, float], sample: Mapping[str, float], batch_size: int, largest: float = 0.0
+) -> Peak:
+    """Of `workloads.bert` with dropout.
+
+    A layer keeps 18 h + 3 a s + 4 elements a token: queries, keys, values, attention's output, the MLP's 4 h twice, and
+    of each of two residuals a dropout mask, the sum and its norm; three copies of the scores. The peak is in the head
+    (3 V + 4 h + 2 a prediction) or in the last layer's MLP (3 h more a token, and gradients of the head's weights).
+    """
+    h, layers, s, vocab = sizes["hidden"], sizes["layers"], sample["seq_len"], sample["vocab_size"]
+    tokens, masked = batch_size * s, batch_size * sample["max_predictions"]
+    blocks = layers * (18 * h + ATTENTION_COPIES * sizes["heads"] * s + 4)
+    embedded = 3 * h + 2
+    head = masked * (4 * h + 2)
+    kept = tokens * (blocks + embedded) + head + masked * vocab
+    in_head = tokens * (blocks + embedded) + head + masked * LOGIT_COPIES * vocab
+    in_layer = tokens * (blocks + 6 * h) + vocab * h + vocab + 2 * h**2
+    return _peak(params, kept, max(in_head, in_layer), largest)
+
+
+def _peak(params: float, kept: float, working: float, largest: float) -> Peak:
+    """The larger of backward's peak, before there are gradients, and the optimizer's, without activations."""
+    states = float(fp32_bytes(params))
+    before = states * 3 / 4 + FLOAT_BYTES * working
+    after = states + FLOAT_BYTES * ADAM_TEMPORARIES * largest
+    return Peak(states, FLOAT_BYTES * kept, max(before, after))
+
+
+PEAKS = {"gpt_neox": gpt_neox_peak, "bert": bert_peak}
+
+
+def peak_of(
+    workload: str,
+    params: float,
+    sizes: Mapping[str, float],
+    sample: Mapping[str, float],
+    batch_size: int,
+    largest: float = 0.0,
+) -> Peak:
+    """The peak of a workload's variant; `sizes` and `sample` are its `model` and `sample`.
+
+    Raises:
+        UserError: a workload that is not counted.
+    """
+    if workload not in PEAKS:
+        raise refuse("workload", workload, PEAKS)
+    return PEAKS[workload](params, sizes, sample, batch_size, largest)

@@ -1,0 +1,335 @@
+"""T(N) of a measured scaling series: computation, exposed communication, waiting for the slowest, and input."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import nnls
+from scipy.stats import t as student
+
+from benchsuite.errors import UserError
+from benchsuite.predict import hidden
+from benchsuite.predict.arrays import Floats
+from benchsuite.predict.interval import LEVEL, doublings_beyond
+from benchsuite.predict.model import of_slowest
+
+MIN_SCALES = 2
+MAX_BEYOND = 8
+"""Times the most ranks measured: predictions beyond it are refused unless asked for."""
+LEAST_NOISE, PART_NOISE = 0.02, 0.005
+"""What a model this small misses at least: as a share of a part, and besides of the whole step."""
+DRIFT_PER_DOUBLING, DRIFT_COUNTS = 0.03, 2
+"""Relative error per doubling beyond what was measured, before a back-test tells; and for how many tests it counts."""
+PRIOR_SHARES = {"fixed": 1.0, "divided": 1.0, "volume": 0.5, "linear": 0.1, "measured": 1.0, "slowest": 0.05}
+"""Standard deviations of a term's coefficient, as shares of the largest scale's step."""
+DRAWS, SEED = 300, 20260101
+INPUT_BOUND = 0.1
+"""Input limits a step that waits for it for more than this share."""
+PARTS = ("compute", "exchange", "imbalance")
+PART_OF = {
+    "fixed": "compute",
+    "divided": "compute",
+    "volume": "exchange",
+    "linear": "exchange",
+    "measured": "exchange",
+    "slowest": "imbalance",
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """What was measured at a number of ranks."""
+
+    ranks: int
+    step_s: tuple[float, ...]
+    """Of each repeat."""
+    load_s: float = 0.0
+    """Of it waiting for input."""
+    parts: Mapping[str, float | None] | None = None
+    """Of it computation, exchange without stragglers, and waiting for them; None where they were not told apart."""
+    io_bytes_per_s: float | None = None
+    backward_s: float | None = None
+
+    @property
+    def middle_s(self) -> float:
+        """The median step."""
+        return float(np.median(self.step_s))
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A series of points that differ in their ranks alone."""
+
+    title: str
+    kind: str
+    """weak: the batch of a rank is fixed; strong: that of all ranks."""
+    batch: float
+    """Samples per step: of a rank that has samples of its own (weak), of all (strong)."""
+    points: tuple[Point, ...]
+    data_share: float = 1.0
+    """Ranks with samples of their own over ranks."""
+    pipeline: bool = False
+    """The ranks are stages of a pipeline, which wait for one another, by the bubble."""
+    microbatches: int | None = None
+    """Of a pipeline; None: as many as stages."""
+    exchange: Callable[[Floats], Floats] | None = None
+    """Seconds of the series' collectives by ranks, as probed; None where they were not."""
+    exchange_ends: Callable[[Floats], Floats] | None = None
+    """Ends of the 90 % interval of `exchange` by ranks, (2, n), where it was fitted."""
+    buckets: tuple[float, ...] = ()
+    """Bytes of what DDP exchanges at a time, beside the backward pass."""
+    bucket_s: Callable[[Floats], Floats] | None = None
+    """What each takes by ranks, as probed, (n, buckets); None: as a ring that the trials' exchange tells."""
+    has_input: bool = False
+    """Waiting for input was measured, so that there is a utilization."""
+    shared_bytes_per_s: float | None = None
+    """Limit of a file system that all ranks read from; None where it was not seen or staging lifts it."""
+
+    def samples(self, ranks: float) -> float:
+        """Samples per step of all ranks."""
+        return self.batch * ranks * self.data_share if self.kind == "weak" else self.batch
+
+    @property
+    def most_ranks(self) -> int:
+        """The largest scale."""
+        return max(point.ranks for point in self.points)
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """The prediction for one number of ranks; ends are those of the interval."""
+
+    ranks: int
+    step_s: float
+    low_s: float
+    high_s: float
+    load_s: float
+    load_high_s: float
+    parts: Mapping[str, float]
+    """Seconds of compute, exchange, imbalance and load."""
+    samples: float
+
+    @property
+    def au(self) -> tuple[float, float, float]:
+        """Share of the step that does not wait for input: value, low, high."""
+        value = 1 - self.load_s / self.step_s
+        least = 1 - min(self.load_high_s / self.high_s, 1.0)
+        return value, min(least, value), max(value, 1 - self.load_s / self.high_s)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A curve with its fitted terms."""
+
+    curve: Curve
+    names: tuple[str, ...]
+    coefficients: Floats
+    """Seconds at the largest measured scale."""
+    draws: Floats
+    """(DRAWS, terms): the same, as measurements within their noise and the priors would give them."""
+    noise: float
+    drift: float
+    """Relative error per doubling beyond the largest measured scale."""
+    freedom: int
+
+    def at(self, ranks: int, network: float = 1.0, storage: float = 1.0, level: float = LEVEL) -> Outlook:
+        """The step at so many ranks, were the network and the shared file system so many times as fast."""
+        terms = _terms(self.curve, np.array([float(ranks)]))[0]
+        terms = terms * np.array([1 / network if PART_OF[name] == "exchange" else 1.0 for name in self.names])
+        seconds = terms * self.coefficients
+        base = float(seconds.sum())
+        low, high = self._ends(self.draws @ terms, self._wire_ends(ranks, network), base, ranks, level)
+        load, load_high = self._load_s(ranks, base, storage)
+        parts = {part: float(seconds[[PART_OF[name] == part for name in self.names]].sum()) for part in PARTS}
+        return Outlook(
+            ranks,
+            base + load,
+            low + min(load, self._load_s(ranks, low, storage)[0]),
+            high + max(load_high, self._load_s(ranks, high, storage)[0]),
+            load,
+            load_high,
+            {**parts, "load": load},
+            self.curve.samples(ranks),
+        )
+
+    def _wire_ends(self, ranks: int, network: float) -> tuple[float, float]:
+        """How far what is exposed may lie below and above, by the constants of the wire."""
+        if self.curve.exchange is None or self.curve.exchange_ends is None:
+            return 0.0, 0.0
+        here, most = np.array([float(ranks)]), np.array([float(self.curve.most_ranks)])
+        scale = self.coefficients[self.names.index("measured")] / max(float(self.curve.exchange(most)[0]), 1e-12)
+        away = (self.curve.exchange_ends(here)[:, 0] - self.curve.exchange(here)[0]) * scale / network
+        return min(float(away[0]), 0.0), max(float(away[1]), 0.0)
+
+    def _ends(
+        self, drawn: Floats, wire_s: tuple[float, float], base_s: float, ranks: int, level: float
+    ) -> tuple[float, float]:
+        """Of the step without input: spread of the draws, of the wire, noise and drift, as if independent."""
+        drift = self.drift * float(doublings_beyond(ranks, self.curve.most_ranks))
+        own = float(student.ppf(0.5 + level / 2, self.freedom)) * float(np.hypot(self.noise, drift))
+        below, above = np.quantile(drawn, [0.5 - level / 2, 0.5 + level / 2]) / base_s - 1
+        down = np.sqrt(own**2 + min(below, 0.0) ** 2 + (wire_s[0] / base_s) ** 2)
+        up = np.sqrt(own**2 + max(above, 0.0) ** 2 + (wire_s[1] / base_s) ** 2)
+        return base_s * float(np.exp(-down)), base_s * float(1 + up)
+
+    def _load_s(self, ranks: int, base_s: float, storage: float) -> tuple[float, float]:
+        """Waiting for input: that of the smallest scale, or for a shared file system to deliver; and its upper end."""
+        first, last = self.curve.points[0], self.curve.points[-1]
+        work = self.curve.samples(ranks) / ranks / (self.curve.samples(first.ranks) / first.ranks)
+        own = first.load_s * work
+        whole = input_bytes(self.curve) * self.curve.samples(ranks)
+        limit = self.curve.shared_bytes_per_s
+        if limit is not None and whole:
+            delivered = max(own, whole / (limit * storage) - base_s)
+            return delivered, delivered
+        seen = last.io_bytes_per_s
+        unsafe = whole / (seen * storage) - base_s if seen and whole else 0.0
+        return own, max(own, unsafe if ranks > last.ranks and _reads(self.curve) else own)
+
+
+def _reads(curve: Curve) -> bool:
+    """Whether input was waited for at the largest scale, so that its limit may be near."""
+    last = curve.points[-1]
+    return last.load_s > INPUT_BOUND / 2 * last.middle_s
+
+
+def input_bytes(curve: Curve) -> float:
+    """Bytes of a sample as stored; 0 where they are not known."""
+    for point in curve.points:
+        if point.io_bytes_per_s:
+            return point.io_bytes_per_s * point.middle_s / curve.samples(point.ranks)
+    return 0.0
+
+
+def _term_names(curve: Curve) -> tuple[str, ...]:
+    own = ("linear",) if curve.exchange is None else ("linear", "measured")
+    volume = () if curve.exchange is not None and curve.buckets else ("volume",)
+    return ("fixed", *(("divided",) if curve.kind == "strong" else ()), *volume, *own, "slowest")
+
+
+def overlapped(curve: Curve) -> Curve:
+    """The curve with what its buckets leave exposed by ranks, where backward passes and exchanges were measured."""
+    backward = {point.ranks: point.backward_s for point in curve.points if point.backward_s}
+    waits = {p.ranks: p.parts["exchange"] for p in curve.points if p.ranks > 1 and p.parts and p.parts["exchange"]}
+    if not curve.buckets or not backward or curve.exchange is not None or not (waits or curve.bucket_s):
+        return curve
+    strong = curve.kind == "strong"
+    per_rank_s = float(np.median([seconds * (ranks if strong else 1) for ranks, seconds in backward.items()]))
+    buckets = np.array(curve.buckets)
+
+    def backward_s(ranks: Floats) -> Floats:
+        return per_rank_s / ranks if strong else np.full(ranks.shape, per_rank_s)
+
+    if curve.bucket_s is not None:
+        return replace(curve, exchange=hidden.exposed(buckets, backward_s, curve.bucket_s))
+    measured = {ranks: float(seconds) for ranks, seconds in waits.items() if seconds is not None}
+    wire = hidden.from_exposed(buckets, backward_s, measured)
+    return replace(curve, exchange=wire.exposed, exchange_ends=wire.ends)
+
+
+def _terms(curve: Curve, ranks: Floats) -> Floats:
+    """(n, terms): each term by ranks, 1 at the largest measured scale.
+
+    Computation is fixed and, in strong scaling, divided by the ranks (of pipelines times (m + N - 1)/m: the bubble).
+    Exchange grows with (N - 1)/N, as a ring's volume, with N - 1, as latencies and shared links do, and as probed. The
+    slowest of N ranks waits for nobody: the mean of the largest of N normal times.
+    """
+    most = np.array([float(curve.most_ranks)])
+    forms: dict[str, Callable[[Floats], Floats]] = {
+        "fixed": np.ones_like,
+        "divided": lambda n: (1 + (n - 1) / (curve.microbatches or n) * curve.pipeline) / n,
+        "volume": lambda n: (n - 1) / n,
+        "linear": lambda n: n - 1,
+        "measured": curve.exchange or np.ones_like,
+        "slowest": lambda n: np.asarray(of_slowest(n), dtype=np.float64),
+    }
+    columns = [forms[name](ranks) / np.maximum(forms[name](most), 1e-12) for name in _term_names(curve)]
+    return np.stack([np.broadcast_to(column, ranks.shape) for column in columns], axis=1)
+
+
+def fit(curve: Curve) -> Model:
+    """Coefficients of all terms, none below zero: least squares over parts and steps, with priors.
+
+    Input is taken off first: it is modelled on its own. The error per doubling is that of back-tests of the curve
+    itself, with DRIFT_PER_DOUBLING counting for two.
+
+    Raises:
+        UserError: fewer than two numbers of ranks.
+    """
+    if len(curve.points) < MIN_SCALES:
+        known = ", ".join(str(point.ranks) for point in curve.points) or "none"
+        raise UserError(f"{curve.title}: measured at {known} ranks: a prediction needs at least {MIN_SCALES} scales")
+    model = _fitted(curve)
+    errors = []
+    for count in range(MIN_SCALES, len(curve.points)):
+        held = curve.points[count]
+        known_model = _fitted(replace(curve, points=curve.points[:count]))
+        doublings = float(doublings_beyond(held.ranks, curve.points[count - 1].ranks))
+        base = held.middle_s - held.load_s
+        errors.append((sum(known_model.at(held.ranks).parts[part] for part in PARTS) / base - 1) / max(doublings, 1.0))
+    squares = DRIFT_COUNTS * DRIFT_PER_DOUBLING**2 + sum(error**2 for error in errors)
+    return replace(model, drift=float(np.sqrt(squares / (DRIFT_COUNTS + len(errors)))))
+
+
+def _fitted(curve: Curve) -> Model:
+    curve = overlapped(curve)
+    names = _term_names(curve)
+    ranks = np.array([float(point.ranks) for point in curve.points])
+    design = _terms(curve, ranks)
+    noise = _noise(curve.points)
+    largest = curve.points[-1].middle_s
+    rows, targets = [], []
+    for row, point in zip(design, curve.points, strict=True):
+        base = point.middle_s - point.load_s
+        known = {name: value for name, value in (point.parts or {}).items() if value is not None}
+        told = {*known} >= {*PARTS}
+        wanted = [({part}, value) for part, value in known.items()] if told else [({*PARTS}, base)]
+        for of, value in wanted:
+            deviation = float(np.hypot(noise * value, PART_NOISE * base))
+            rows.append(row * [PART_OF[name] in of for name in names] / deviation)
+            targets.append(value / deviation)
+    widths = np.array([PRIOR_SHARES[name] for name in names]) * largest
+    whole = np.vstack([np.array(rows), np.diag(1 / widths)])
+    wanted_s = np.concatenate([targets, np.zeros(len(names))])
+    repeats = sum(len(point.step_s) for point in curve.points)
+    return Model(
+        curve,
+        names,
+        nnls(whole, wanted_s)[0],
+        _drawn(whole, wanted_s, len(rows)),
+        noise,
+        DRIFT_PER_DOUBLING,
+        max(repeats - MIN_SCALES, 3),
+    )
+
+
+def _drawn(whole: Floats, wanted: Floats, measured: int) -> Floats:
+    """Solutions for measurements drawn within their noise, and coefficients from the half-normal priors.
+
+    Randomize-then-optimize (Bardsley et al. 2014): ends of what the measurements and signs allow, without linearising.
+    """
+    generator = np.random.default_rng(SEED)
+    noise = generator.standard_normal((DRAWS, len(wanted)))
+    noise[:, measured:] = np.abs(noise[:, measured:])
+    return np.array([nnls(whole, wanted + draw)[0] for draw in noise])
+
+
+def _noise(points: Sequence[Point]) -> float:
+    """Relative standard deviation of a median step over repeats, at least LEAST_NOISE."""
+    spreads = [np.std(p.step_s, ddof=1) / p.middle_s / np.sqrt(len(p.step_s)) for p in points if len(p.step_s) > 1]
+    return float(max(LEAST_NOISE, *spreads)) if spreads else LEAST_NOISE
+
+
+def check_reach(curve: Curve, ranks: Sequence[int], far: bool) -> None:
+    """Refuse ranks too far beyond what was measured.
+
+    Raises:
+        UserError: more than MAX_BEYOND times the largest measured scale, and `far` is not set.
+    """
+    most = curve.most_ranks
+    beyond = [number for number in ranks if number > MAX_BEYOND * most]
+    if beyond and not far:
+        raise UserError(
+            f"{curve.title}: {beyond[0]} ranks are {beyond[0] / most:.3g} times the {most} measured; allowed: up to "
+            f"{MAX_BEYOND} times ({MAX_BEYOND * most}); measure more ranks, or give --far"
+        )

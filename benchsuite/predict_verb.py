@@ -1,0 +1,167 @@
+"""Print what a store's series, or a user's table, say of scales that were not measured."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import typer
+
+from benchsuite.errors import UserError, refuse
+from benchsuite.options import TableFormat
+from benchsuite.predict import outlook
+from benchsuite.predict.alphabeta import from_rows
+from benchsuite.predict.curves import from_series, from_table
+from benchsuite.predict.layoutcurves import LayoutCurves
+from benchsuite.predict.outlook import COLUMNS, TEST_COLUMNS
+from benchsuite.predict.series import Curve, check_reach, fit
+from benchsuite.predict.tables import has_layouts, read
+from benchsuite.probing import parse_bytes
+from benchsuite.scaling_verb import matches, series_of
+from benchsuite.show import console, fitting_table
+from results.report.scaling import titles
+from results.report.tables import as_csv, as_json, as_markdown
+from results.store import ResultsStore
+
+SCALING = ("weak", "strong")
+MAX_PRINTED = 20
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be predicted."""
+
+    ranks: tuple[int, ...]
+    where: tuple[str, ...] = ()
+    network: float = 1.0
+    storage: float = 1.0
+    shared_bandwidth: str | None = None
+    staging: bool = False
+    far: bool = False
+    scaling: str = "weak"
+    mix_environments: bool = False
+
+
+@dataclass(frozen=True)
+class Section:
+    """What is printed of one series: a row for each number of ranks, and lines."""
+
+    title: str
+    rows: Sequence[Row]
+    lines: Sequence[str]
+
+
+def numbers(text: str, back_test: bool) -> tuple[int, ...]:
+    """Numbers of ranks from `16,64`, ascending.
+
+    Raises:
+        UserError: none, where they are needed, or something else than whole numbers.
+    """
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words and not back_test:
+        raise UserError("--ranks is missing: give numbers of ranks to predict, such as --ranks 16,64, or --back-test")
+    wrong = [word for word in words if not word.isdigit() or int(word) < 1]
+    if wrong:
+        raise UserError(f"--ranks {wrong[0]!r}: allowed: whole numbers from 1, with commas: 16,64,256")
+    return tuple(sorted({int(word) for word in words}))
+
+
+def predict(store: Path, table: Path | None, asked: Asked, back_test: bool, format: TableFormat) -> None:
+    """Predict, or test predictions, and print.
+
+    Raises:
+        UserError: what was asked cannot be, or the data do not carry it.
+    """
+    if asked.scaling not in SCALING:
+        raise refuse("--scaling", asked.scaling, SCALING)
+    sections = _sections(store, table, asked, back_test)
+    columns = TEST_COLUMNS if back_test else COLUMNS
+    if format is TableFormat.json:
+        typer.echo(as_json([{"series": s.title, "rows": list(s.rows), "assumptions": list(s.lines)} for s in sections]))
+    elif format is TableFormat.csv:
+        typer.echo(as_csv([{"series": section.title, **row} for section in sections for row in section.rows]))
+    elif format is TableFormat.md:
+        texts = (f"**{s.title}**\n\n{as_markdown(s.rows, columns)}\n\n{_bullets(s.lines)}" for s in sections)
+        typer.echo("\n\n".join(texts))
+    else:
+        _print(sections, columns)
+
+
+def _bullets(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _print(sections: Sequence[Section], columns: Any) -> None:
+    out = console()
+    for section in sections[:MAX_PRINTED]:
+        out.print(section.title, style="bold", markup=False)
+        if section.rows:
+            out.print(fitting_table(section.rows, columns, out))
+        for line in section.lines:
+            out.print(f"- {line}", markup=False)
+        out.print()
+    if len(sections) > MAX_PRINTED:
+        left = len(sections) - MAX_PRINTED
+        out.print(f"{left} more not shown: choose with --where, or --format csv", markup=False)
+
+
+def _sections(store: Path, table: Path | None, asked: Asked, back_test: bool) -> list[Section]:
+    if table is None:
+        curves = _store_curves(store, asked)
+        return [_section(curve, asked, back_test) for curve in _usable(curves)]
+    frame = read(table)
+    for text in asked.where:
+        frame = frame[matches(frame, text)]
+    frame = frame.reset_index(drop=True)
+    if has_layouts(frame):
+        return _layout_sections(frame, table.name, asked, back_test)
+    return [_section(curve, asked, back_test) for curve in _usable(from_table(frame, table.name))]
+
+
+def _store_curves(path: Path, asked: Asked) -> list[Curve]:
+    opened = ResultsStore(path)
+    found = series_of(opened, list(asked.where), asked.mix_environments)
+    probed = from_rows(opened.frame(kind="comm"))
+    limit = float(parse_bytes(asked.shared_bandwidth, "--shared-bandwidth")) if asked.shared_bandwidth else None
+    return [
+        from_series(series, title, probed, limit, asked.staging)
+        for series, title in zip(found, titles(found), strict=True)
+    ]
+
+
+def _usable(curves: Sequence[Curve]) -> list[Curve]:
+    """Those with two scales or more.
+
+    Raises:
+        UserError: there is none.
+    """
+    found = [curve for curve in curves if len(curve.points) > 1]
+    if not found:
+        fit(curves[0])
+    return found
+
+
+def _section(curve: Curve, asked: Asked, back_test: bool) -> Section:
+    if back_test:
+        rows, lines = outlook.back_test(curve)
+        return Section(curve.title, rows, lines)
+    check_reach(curve, asked.ranks, asked.far)
+    model = fit(curve)
+    rows = [outlook.row(model, model.at(ranks, asked.network, asked.storage)) for ranks in asked.ranks]
+    return Section(curve.title, rows, outlook.assumptions(model, asked.ranks, asked.network, asked.storage))
+
+
+def _layout_sections(frame: pd.DataFrame, name: str, asked: Asked, back_test: bool) -> list[Section]:
+    curves = LayoutCurves.of(frame, name)
+    if back_test:
+        rows, lines = curves.back_test()
+        return [Section(name, rows, lines)]
+    curves.check_reach(asked.ranks, asked.far)
+    known = replace(curves, network=asked.network)
+    return [
+        Section(
+            f"{name} · {asked.scaling}", known.outlooks(asked.ranks, asked.scaling), known.assumptions(asked.scaling)
+        )
+    ]

@@ -1,0 +1,149 @@
+"""`benchsuite predict` from a store or a table to tables, JSON, CSV, Markdown and error lines."""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from results.store import ResultsStore
+from tests.results.scaled import made_trials
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BENCHSUITE_STORE", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A weak series in two precisions, at 1 to 4 ranks."""
+    store = ResultsStore(tmp_path / "store")
+    rates = {1: [99.0, 100.0, 101.0], 2: [190.0, 192.0, 193.0], 4: [372.0, 374.0, 377.0]}
+    for record in (*made_trials(rates), *made_trials(rates, spec={"precision": "bf16"})):
+        store.append(record)
+    return store.path
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "published.csv"
+    path.write_text("gpus,batch,images/s\n8,256,2800\n16,256,5500\n32,256,10700\n64,256,20500\n")
+    return path
+
+
+def error_line(run_cli: Run, *arguments: object) -> str:
+    code, out, err = run_cli("predict", *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ") and err.count("\n") == 1
+    return err
+
+
+def test_a_table_for_each_series_and_what_it_rests_on(run_cli: Run, store: Path):
+    code, out, err = run_cli("predict", "--store", store, "--ranks", "16,8")
+    assert (code, err) == (0, "")
+    lines = [line.strip() for line in out.splitlines()]
+    assert "weak · resnet50 tiny synthetic bf16 ddp · 8 per rank" in lines
+    rows = [line.split() for line in lines if line.startswith(("8 ", "16 "))]
+    assert [row[0] for row in rows] == ["8", "16", "8", "16"]
+    low, high = float(rows[0][2].strip("[")), float(rows[0][3].strip("]"))
+    assert low < float(rows[0][1]) < high
+    assert 80 < float(rows[0][1]) < 95, "86 ms at 4 ranks"
+    assert any(line.startswith("- fitted to 1, 2, 4 ranks, weak") for line in lines)
+    assert any("a measurement at 16 ranks would tighten it most" in line for line in lines)
+
+
+def test_where(run_cli: Run, store: Path):
+    out = run_cli("predict", "--store", store, "--ranks", "8", "--where", "precision=fp32")[1]
+    assert "fp32" in out and "bf16" not in out
+    assert "no such trial; found: bf16, fp32" in error_line(
+        run_cli, "--store", store, "--ranks", "8", "--where", "precision=fp8"
+    )
+
+
+def test_json(run_cli: Run, store: Path):
+    code, out, _ = run_cli("predict", "--store", store, "--ranks", "8", "--format", "json")
+    assert code == 0
+    first, _ = json.loads(out)
+    (row,) = first["rows"]
+    assert row["ranks"] == 8
+    assert row["samples_per_s"] == pytest.approx(64 / row["step_s"])
+    assert row["efficiency_low"] < row["efficiency"] < row["efficiency_high"]
+    assert first["assumptions"]
+
+
+def test_csv_and_markdown(run_cli: Run, store: Path):
+    rows = list(
+        csv.DictReader(io.StringIO(run_cli("predict", "--store", store, "--ranks", "8,16", "--format", "csv")[1]))
+    )
+    assert [row["ranks"] for row in rows] == ["8", "16"] * 2
+    assert float(rows[0]["step_s_low"]) < float(rows[0]["step_s_high"])
+    text = run_cli("predict", "--store", store, "--ranks", "8", "--format", "md")[1]
+    assert "| ranks | ms/step [90 %] |" in text and "- fitted to 1, 2, 4 ranks" in text
+
+
+def test_back_test(run_cli: Run, table: Path):
+    code, out, err = run_cli("predict", "--table", table, "--back-test")
+    assert (code, err) == (0, "")
+    (row,) = [line.split() for line in out.splitlines() if " 64 " in line]
+    assert row[1:3] == ["64", "799.2"]
+    assert abs(float(row[6])) < 5
+    assert "- 1 predicted: error median" in out
+
+
+def test_table_of_layouts(run_cli: Run, tmp_path: Path):
+    lines = ["gpus,tp,microbatch,global_batch,hidden,layers,seq,step_s"]
+    for gpus in (2, 4, 8):
+        for tp, micro in ((1, 1), (1, 2), (2, 1), (2, 2)):
+            lines.append(f"{gpus},{tp},{micro},{micro * 8 * gpus // tp},1024,24,1024,{0.1 * micro / tp + 0.02 * tp}")
+    (tmp_path / "layouts.csv").write_text("\n".join(lines))
+    code, out, err = run_cli("predict", "--table", "layouts.csv", "--ranks", "16", "--format", "json")
+    assert (code, err) == (0, "")
+    (found,) = json.loads(out)
+    assert [row["label"] for row in found["rows"]] == [
+        "tensor 1 microbatch 1",
+        "tensor 1 microbatch 2",
+        "tensor 2 microbatch 1",
+        "tensor 2 microbatch 2",
+    ]
+    assert any(line.startswith("rows of layouts not seen are off by") for line in found["assumptions"])
+
+
+def test_what_ifs(run_cli: Run, store: Path):
+    def exchange(*options: str) -> float:
+        out = run_cli("predict", "--store", store, "--ranks", "16", "--format", "json", *options)[1]
+        return float(json.loads(out)[0]["rows"][0]["exchange_share"])
+
+    assert exchange("--network", "4") < exchange() / 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ((), "--ranks is missing: give numbers of ranks to predict"),
+        (("--ranks", "8,many"), "--ranks 'many': allowed: whole numbers from 1, with commas"),
+        (("--ranks", "33"), "33 ranks are 8.25 times the 4 measured; allowed: up to 8 times (32)"),
+        (("--ranks", "8", "--scaling", "week"), "--scaling 'week' is unknown; allowed: weak, strong; nearest: weak"),
+        (("--ranks", "8", "--shared-bandwidth", "fast"), "--shared-bandwidth 'fast': not a size"),
+        (("--ranks", "8", "--table", "none.csv"), "table none.csv: no such file"),
+    ],
+)
+def test_error_lines(run_cli: Run, store: Path, arguments: tuple[str, ...], line: str):
+    assert line in error_line(run_cli, "--store", store, *arguments)
+
+
+def test_far_is_allowed_when_asked_for(run_cli: Run, store: Path):
+    assert run_cli("predict", "--store", store, "--ranks", "64", "--far")[0] == 0
+
+
+def test_a_single_scale_is_not_enough(run_cli: Run, tmp_path: Path):
+    (tmp_path / "one.csv").write_text("gpus,step_s\n4,0.5\n")
+    assert "measured at 4 ranks: a prediction needs at least 2 scales" in error_line(
+        run_cli, "--table", "one.csv", "--ranks", "8"
+    )
