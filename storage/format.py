@@ -46,7 +46,10 @@ class FieldInfo(BaseModel):
 
 
 class FileInfo(BaseModel):
-    """One data file, its size and the digest of its content, as `file_digest` gives it."""
+    """One data file, its size and the digest of its content: "blake3:" or "blake3-from-N:" and hex (`file_digest`).
+
+    Hex alone is blake2b-128.
+    """
 
     model_config = ConfigDict(extra="ignore")
     path: str
