@@ -1,5 +1,6 @@
 """The verb `plan`. Imports little until it is used."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -37,6 +38,12 @@ WhatIf = Annotated[
     str | None,
     typer.Option("--what-if", metavar="network=2,...", help="Also with network, storage, device, data times as much."),
 ]
+Schedule = Annotated[
+    str | None,
+    typer.Option("--schedule", metavar="NAME", help="Draw this pipeline schedule instead: 1f1b, zb-h1, zbv, ..."),
+]
+Microbatches = Annotated[int | None, _at_least_1("--microbatches", "Of the schedule that is drawn, in a step.")]
+Svg = Annotated[Path | None, typer.Option("--svg", metavar="OUT.svg", help="Write the drawn schedule as a figure.")]
 
 
 def plan(
@@ -58,13 +65,20 @@ def plan(
     sequence_parallel: SequenceParallel = True,
     flash_attention: FlashAttention = True,
     what_if: WhatIf = None,
+    schedule: Schedule = None,
+    microbatches: Microbatches = None,
+    svg: Svg = None,
     top: Annotated[int, _at_least_1("--top", "How many layouts to print.")] = 10,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the draws that the intervals come from.")] = 0,
     format: Annotated[PlainFormat, typer.Option("--format", help="table or json.")] = PlainFormat.table,
 ) -> None:
     """The best layouts of a model on a machine: time, memory, bubble, exchange, input, days and energy."""
-    from benchsuite import plan_verb
+    from benchsuite import plan_verb, schedule_verb
 
+    asked_of_plan = {"--model": model, "--machine": machine, "--devices": devices, "--batch": batch}
+    schedule_verb.check_alone(schedule, {"--microbatches": microbatches, "--svg": svg}, asked_of_plan)
+    if schedule is not None:
+        return schedule_verb.draw(schedule, pipeline_parallel, microbatches, interleave, svg, format)
     asked = plan_verb.Asked(
         model, machine, devices, batch, seq_len, precision, tokens, samples, sequence_parallel, flash_attention
     )

@@ -121,7 +121,9 @@ def report(store: Path, format: TableFormat) -> None:
     """The report on everything in a store."""
     opened = ResultsStore(store)
     if format is TableFormat.md:
-        typer.echo(markdown(opened))
+        from benchsuite.modelled import modelled
+
+        typer.echo(markdown(opened, modelled(opened)))
     elif format in (TableFormat.json, TableFormat.csv):
         _print([*rows(opened.frame())], TRIAL_COLUMNS, format)
     else:
@@ -139,13 +141,14 @@ def html(store: Path, out: Path, others: Mapping[str, object]) -> None:
     Raises:
         UserError: one of them is given.
     """
+    from benchsuite.modelled import modelled
     from results.report import html as pages
 
     given = [f"{name} {value}" if isinstance(value, str) else name for name, value in others.items() if value]
     if given:
         raise UserError(f"report: --html {out} with {given[0]}; allowed: one of --html, {', '.join(others)}")
     opened = ResultsStore(store)
-    num_bytes = pages.write(opened, out)
+    num_bytes = pages.write(opened, out, modelled(opened))
     typer.echo(f"written: {out} ({num_bytes / 1e6:.1f} MB; open it in a browser, it needs no network)", err=True)
     _warn_of_damage(opened)
 

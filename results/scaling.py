@@ -123,15 +123,15 @@ def find_series(trials: pd.DataFrame, mix_environments: bool = False) -> list[Se
     alike: dict[object, list[Row]] = {}
     for row in rows(trials):
         if batches(row) is not None:
-            alike.setdefault(_shared(row), []).append(row)
+            alike.setdefault(shared_settings(row), []).append(row)
     found = [candidate for kind in KINDS for group in alike.values() for candidate in _of_kind(kind, group)]
     return [
         _series(kind, batch, group, _expected(kind, group, found), mix_environments) for kind, batch, group in found
     ]
 
 
-def _shared(row: Row) -> object:
-    """What the trials of a series have in common."""
+def shared_settings(row: Row) -> object:
+    """What the trials of a series have in common, as a key."""
     spec = {
         name: value
         for name, value in row.items()

@@ -46,10 +46,7 @@ class FieldInfo(BaseModel):
 
 
 class FileInfo(BaseModel):
-    """One data file, its size and the digest of its content: "blake3:" or "blake3-from-N:" and hex (`file_digest`).
-
-    Hex alone is blake2b-128.
-    """
+    """One data file, its size and its digest: "blake3:" or "blake3-from-N:" and hex, or hex alone for blake2b-128."""
 
     model_config = ConfigDict(extra="ignore")
     path: str
@@ -175,8 +172,8 @@ class IndexRow:
 def file_digest(path: Path, like: str = "blake3:", max_threads: int = blake3.AUTO) -> str:
     """Digest of a file's content, of the kind that `like` is.
 
-    `blake3:` and hex is BLAKE3. `blake3-from-8192:` and hex is BLAKE3 of the content from byte 8192 on, followed by
-    what lies before: of a file whose beginning is written last. Hex alone is blake2b with 128 bits.
+    "blake3-from-8192:" and hex is BLAKE3 of the content from byte 8192 on, followed by what lies before: of a file
+    whose beginning is written last.
     """
     if like.startswith("blake3:"):
         return f"blake3:{blake3(max_threads=max_threads).update_mmap(path).hexdigest(16)}"

@@ -56,13 +56,21 @@ def schedule(
     check_microbatches(name, num_stages, num_microbatches, interleave)
     chunks = 2 if name == "zbv" else interleave
     split = name in SPLIT
-    of_stages = [np.broadcast_to(np.asarray(given, dtype=np.float64), num_stages).tolist() for given in (t_f, t_b, t_w)]
+    of_stages = [_of_stages(key, given, num_stages) for key, given in (("t_f", t_f), ("t_b", t_b), ("t_w", t_w))]
     seconds = [
         {"F": f / chunks, "B": (b if split else b + w) / chunks, "W": w / chunks}
         for f, b, w in zip(*of_stages, strict=True)
     ]
     orders = [ORDERS[name](stage, num_stages, num_microbatches, interleave) for stage in range(num_stages)]
     return _run(orders, [_virtual(name, stage, num_stages, chunks) for stage in range(num_stages)], seconds, p2p_s)
+
+
+def _of_stages(key: str, given: float | Sequence[float], num_stages: int) -> list[float]:
+    """A duration of each stage."""
+    found = [float(value) for value in np.atleast_1d(np.asarray(given, dtype=np.float64))]
+    if len(found) not in (1, num_stages):
+        raise UserError(f"{key} has {len(found)} values; allowed: one, or num_stages = {num_stages}")
+    return found * num_stages if len(found) == 1 else found
 
 
 def canonical(name: str) -> str:

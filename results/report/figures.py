@@ -3,8 +3,10 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
+from results.frames import median_interval
 from results.report.tables import Row, is_missing
 from results.scaling import FOLLOWS_RANKS, ONE_RANK
 
@@ -160,6 +162,23 @@ def _ends(row: Row, name: str) -> tuple[float, float]:
         if not any(map(is_missing, ends)):
             return float(ends[0] or 0.0), float(ends[1] or 0.0)
     return float(row[name]), float(row[name])
+
+
+def bars(repeats: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """Error bars of points by their repeats: the 95 % interval of the median where there is one, else the range."""
+    known = [(median(values), *_interval_or_range(values)) for values in map(list, repeats)]
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [rounded(high - middle) for middle, _, high in known],
+        "arrayminus": [rounded(middle - low) for middle, low, _ in known],
+        "thickness": 1,
+    }
+
+
+def _interval_or_range(values: list[float]) -> tuple[float, float]:
+    low, high = median_interval(values)
+    return (min(values), max(values)) if low is None or high is None else (low, high)
 
 
 def line(name: str, group: Sequence[Numbered], along: str, figure: str, scale: float = 1.0) -> Trace | None:

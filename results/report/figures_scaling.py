@@ -62,14 +62,14 @@ def _short(titles: Sequence[str]) -> list[str]:
 def _traces(series: Series, name: str, place: Place) -> list[Trace]:
     """A series with its intervals; what has no rate as crosses on the floor."""
     judged = [point for point in series.points if point.efficiency is not None and point.trials]
-    numbers = [_number(point, place) for point in judged]
+    numbers = [number_of(point, place) for point in judged]
     line: Trace = {
         "type": "scatter",
         "mode": "lines+markers",
         "name": name,
         "x": [point.ranks for point in judged],
         "y": [rounded(point.efficiency) for point in judged],
-        "error_y": _errors(judged),
+        "error_y": errors(judged),
         "customdata": numbers,
     }
     gone = [point for point in series.points if point.efficiency is None]
@@ -81,12 +81,13 @@ def _traces(series: Series, name: str, place: Place) -> list[Trace]:
     return [line, {**cross, "x": x, "y": [0] * len(x), "hovertext": text, "meta": {"point": numbers[0]}}]
 
 
-def _number(point: ScalingPoint, place: Place) -> int:
+def number_of(point: ScalingPoint, place: Place) -> int:
+    """The number of a point's first trial in the table of the page."""
     row = point.trials[0]
     return place[str(row["session"]), str(row["point_id"])]
 
 
-def _errors(judged: Sequence[ScalingPoint]) -> dict[str, Any]:
+def errors(judged: Sequence[ScalingPoint]) -> dict[str, Any]:
     """From the efficiency to the ends of its interval; nothing at the baseline."""
 
     def length(end: float | None, point: ScalingPoint) -> float | None:

@@ -15,6 +15,7 @@ from typing import Any
 from results.record import TrialRecord
 from results.report import html_charts, html_words
 from results.report.figures import COLORS, Chart, Numbered, places
+from results.report.modelled import NOTHING, Modelled
 from results.report.sections import Section, sections
 from results.report.summary import LEGEND
 from results.report.tables import ABSENT, COLUMNS, Row, is_missing
@@ -23,13 +24,13 @@ from results.store import ResultsStore, StoreError
 FILTERS = ("sweep", "workload", "format", "session", "status")
 
 
-def write(store: ResultsStore, out: Path) -> int:
-    """Write the report on everything in a store; returns its size in bytes.
+def write(store: ResultsStore, out: Path, modelled: Modelled = NOTHING) -> int:
+    """Write the report on everything in a store, and what models say of it; returns its size in bytes.
 
     Raises:
         StoreError: plotly is not installed, the store cannot be read, or the file not be written.
     """
-    text = page(store).encode()
+    text = page(store, modelled).encode()
     try:
         out.write_bytes(text)
     except OSError as error:
@@ -37,7 +38,7 @@ def write(store: ResultsStore, out: Path) -> int:
     return len(text)
 
 
-def page(store: ResultsStore) -> str:
+def page(store: ResultsStore, modelled: Modelled = NOTHING) -> str:
     """The whole page.
 
     Its policy of content lets only the two scripts run that this function put there, and loads nothing.
@@ -53,7 +54,7 @@ def page(store: ResultsStore) -> str:
         summary="\n".join(html_words.summary(found)),
         legend="<br>".join(escape(line) for line in LEGEND.splitlines()),
         provenance="\n".join(html_words.origins(records)),
-        data=embedded(data(store, found, records)),
+        data=embedded(data(store, found, records, modelled)),
         plotly=plotly,
         script=script,
     )
@@ -86,7 +87,9 @@ def embedded(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def data(store: ResultsStore, found: Sequence[Section], records: Sequence[TrialRecord]) -> dict[str, Any]:
+def data(
+    store: ResultsStore, found: Sequence[Section], records: Sequence[TrialRecord], modelled: Modelled = NOTHING
+) -> dict[str, Any]:
     """What the page's script draws: a row per point with what it is filtered by, charts, and what failed."""
     points = list(enumerate(row for section in found for row in section.points))
     trials = [row for section in found for row in section.trials]
@@ -99,7 +102,7 @@ def data(store: ResultsStore, found: Sequence[Section], records: Sequence[TrialR
         "values": values,
         "points": {"label": [str(row["label"]) for _, row in points]}
         | {name: [_coded(key[name], values[name]) for key in keys] for name in FILTERS},
-        "charts": [_lean(chart) for chart in html_charts.charts(store, points, trials, records)],
+        "charts": [_lean(chart) for chart in html_charts.charts(store, points, trials, records, modelled)],
         "failures": list(_failures(points, trials)),
         "colors": COLORS,
     }

@@ -1,15 +1,25 @@
 """The report as Markdown: question, answer, points, trials, what the numbers rest on."""
 
+from collections.abc import Callable, Sequence
+
+from results.report.modelled import NOTHING, Modelled, Predicted
 from results.report.sections import Section, sections
 from results.report.summary import LEGEND, answer, remedies, trust
-from results.report.tables import COLUMNS, TRIAL_COLUMNS, as_markdown, inline, troubles
+from results.report.tables import COLUMNS, TRIAL_COLUMNS, Column, Row, as_markdown, inline, troubles
 from results.staging import lines as staging_lines
 from results.store import ResultsStore
 
 
-def report(store: ResultsStore) -> str:
-    """A report on everything in the store, a section per sweep and session; one table row per trial."""
+def report(store: ResultsStore, modelled: Modelled = NOTHING) -> str:
+    """A report on everything in the store, a section per sweep and session; one table row per trial.
+
+    Then what models say of it: a table for each predicted series, and lines of knees and pipelines.
+    """
     parts = [_markdown(section) for section in sections(store)]
+    parts += [_predicted(one) for one in modelled.predicted]
+    told = [(knee.title, knee.lines) for knee in modelled.knees]
+    told += [(step.title, step.lines) for step in modelled.pipelines]
+    parts += [f"## {inline(title)}\n\n{_bullets(lines)}" for title, lines in told]
     return "\n\n".join([*(parts or ["No results yet."]), LEGEND.replace("\n", " ")])
 
 
@@ -20,7 +30,7 @@ def _markdown(section: Section) -> str:
             inline(answer(section.points)),
             "Median over repeats ± the distance to the farthest:",
             as_markdown(section.points, COLUMNS),
-            *(["\n".join(f"- {inline(line)}" for line in found)] if (found := staging_lines(section.points)) else []),
+            *([_bullets(found)] if (found := staging_lines(section.points)) else []),
             "\n".join(
                 [
                     trust(section.trials),
@@ -31,3 +41,31 @@ def _markdown(section: Section) -> str:
             as_markdown(section.trials, TRIAL_COLUMNS),
         ]
     )
+
+
+def _predicted(one: Predicted) -> str:
+    """What a series' model says of the ranks measured and of powers of two beyond."""
+    lines = [*([f"no prediction: {one.problem}"] if one.problem else []), *one.lines]
+    wanted = one.ticks
+    rows = [row for row in one.rows if row["ranks"] in wanted]
+    table = [as_markdown(rows, PREDICTED)] if rows else []
+    return "\n\n".join([f"## Predicted: {inline(one.title)}", *table, _bullets(lines)])
+
+
+def _bullets(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {inline(line)}" for line in lines)
+
+
+def _ends(name: str, digits: int) -> Callable[[Row], str]:
+    def cell(row: Row) -> str:
+        value, low, high = (f"{row[f'{name}{end}']:.{digits}f}" for end in ("", "_low", "_high"))
+        return f"{value} [{low} {high}]"
+
+    return cell
+
+
+PREDICTED = (
+    Column("ranks", lambda row: str(row["ranks"])),
+    Column("samples/s [90 %]", _ends("samples_per_s", 1)),
+    Column("efficiency [90 %]", _ends("efficiency", 2)),
+)

@@ -3,7 +3,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const FILTERS = ["sweep", "workload", "format", "session", "status"];
 const MAX_ROWS = 25, MAX_BARS = 25, MAX_LEGEND = 14, BAR = 24, PRINTED = 680;
-const BESIDE_EACH_OTHER = ["au", "rate", "weak-scaling", "strong-scaling", "heat", "io", "staging", "buckets"];
+const BESIDE_EACH_OTHER = ["au", "rate", "weak-scaling", "strong-scaling", "heat", "io", "staging", "knee", "buckets"];
 const COARSE = matchMedia("(pointer: coarse)").matches;
 // Plotly would offer to send a chart to its makers' servers.
 const SETTINGS = { responsive: true, displaylogo: false, displayModeBar: COARSE ? false : "hover", showSendToCloud: false,
@@ -116,6 +116,7 @@ function themed(traces, layout) {
     legend: { orientation: "h", x: 0, y: -0.18, yanchor: "top", traceorder: "normal" },
     showlegend: named.length > 1 && named.length <= MAX_LEGEND,
   };
+  for (const key of Object.keys(layout)) if (/^[xy]axis\d/.test(key)) base[key] = axis;
   const all = merged(base, layout);
   // Room for the legend is beyond the height of the figure.
   if (all.showlegend) {
@@ -130,8 +131,15 @@ function themed(traces, layout) {
   return all;
 }
 
+// Charts of a section that a user can choose between: those of points that are shown, and those of none.
+function choices(section) {
+  const point = (chart) => chart.traces.map((trace) => (trace.meta ? trace.meta.point : (trace.customdata || [])[0]))
+    .find((number) => number !== undefined);
+  return section.charts.filter((chart) => !chart.choice || point(chart) === undefined || isShown(point(chart)));
+}
+
 function draw(section) {
-  const shown = section.charts.filter((chart) => !chart.choice || !chart.traces[0].meta || isShown(chart.traces[0].meta.point));
+  const shown = choices(section);
   const chart = shown.includes(section.current) ? section.current : shown[0];
   section.current = chart;
   if (section.select) {
@@ -177,7 +185,7 @@ function makeSections() {
       if (chart.choice) {
         section.select = element("select", undefined, { title: "which trial" });
         section.select.addEventListener("change", () => {
-          section.current = section.charts.filter((one) => isShown(one.traces[0].meta.point))[section.select.selectedIndex];
+          section.current = choices(section)[section.select.selectedIndex];
           draw(section);
         });
         box.append(section.select);

@@ -7,6 +7,7 @@ from typing import Any
 from results.efficiency import PARTS, pooled
 from results.fits import Estimate, Fit
 from results.frames import MIN_REPEATS_FOR_INTERVAL
+from results.knee import input_knee, knee_line
 from results.report.tables import ABSENT, Column, Row, as_markdown, inline, is_missing, number
 from results.scaling import FOLLOWS_RANKS, WHOLE_WORLD, ScalingPoint, Series, laws
 
@@ -217,6 +218,7 @@ def notes(series: Series) -> list[str]:
         ),
         *(["one repeat: nothing is said about how sure an efficiency is"] if alone else []),
         *(f"mixed environments: {fact}" for fact in series.mixed),
+        *filter(None, [knee_line(series)]),
         *map(fit_line, laws(series)),
     ]
 
@@ -251,6 +253,7 @@ def as_objects(found: Sequence[Series]) -> list[Mapping[str, Any]]:
             "mixed_environments": list(series.mixed),
             "points": [_point_row(series, point) for point in series.points],
             "fits": [asdict(fit) for fit in laws(series)],
+            "knee": asdict(input_knee(series)),
         }
         for series, title in zip(found, titles(found), strict=True)
     ]

@@ -131,6 +131,14 @@ def test_order_is_that_of_pytorch(name: str, theirs: str, chunks: tuple[int, ...
             assert ours == order_of_torch(theirs, p, m, v, rank)
 
 
+def test_stages_may_take_unequal_times() -> None:
+    # the second stage, three times as slow, never waits once it has begun; the first waits for it
+    first, last = schedule("gpipe", 2, 3, 1, [1.0, 3.0], [2.0, 6.0], 0.0)
+    assert [(slot.start, slot.end) for slot in last] == [(1, 4), (4, 7), (7, 10), (10, 16), (16, 22), (22, 28)]
+    assert [(slot.start, slot.end) for slot in first] == [(0, 1), (1, 2), (2, 3), (16, 18), (22, 24), (28, 30)]
+    assert schedule("1f1b", 2, 3, 1, [1.0, 1.0]) == schedule("1f1b", 2, 3)
+
+
 @pytest.mark.parametrize(
     ("given", "line"),
     [
@@ -142,6 +150,7 @@ def test_order_is_that_of_pytorch(name: str, theirs: str, chunks: tuple[int, ...
             "interleave 2 with schedule 'zb-h1' is not allowed; allowed: 1, or interleaved, zero_bubb",
         ),
         (("interleaved", 4, 6, 2), "interleaved: num_microbatches 6 % num_stages 4 = 2; allowed: 0"),
+        (("gpipe", 3, 2, 1, [1.0, 2.0]), "t_f has 2 values; allowed: one, or num_stages = 3"),
         (("zbv", 4, 6), "zbv: num_microbatches 6 < 2 num_stages - 1 = 7; allowed: that or more"),
     ],
 )
