@@ -16,6 +16,7 @@ from benchsuite.predict.series import INPUT_BOUND, Curve, Point
 from benchsuite.predict.tables import FOLLOWS_RANKS, data_ranks, families, samples_per_step, words
 from results.efficiency import pooled
 from results.frames import middle
+from results.knee import input_knee
 from results.report.tables import is_missing
 from results.scaling import ScalingPoint, Series
 from results.scaling import data_ranks as ranks_with_samples
@@ -45,7 +46,7 @@ def from_series(
     row = series.example
     mode = _mode(series)
     staged = staged or row.get("spec.data.staging") not in (None, "none")
-    known = limit if limit is not None else _saturated(points)
+    known = limit or input_knee(series).limit_bytes_per_s or _saturated(points)
     wire = middle([dict(trial) for trial in measured[-1].trials], "step_s_mean") if measured else {}
     share = ranks_with_samples(measured[-1].trials[0]) / measured[-1].ranks if measured else 1.0
     microbatches = row.get("spec.parallelism.microbatches")
