@@ -26,6 +26,7 @@ MODES: Mapping[str, Mapping[str, Any]] = {
     "tp": {"base": {"parallelism": "tp", "global_batch_size": 4}, "scaling": "strong", "workload": "TENSOR_PARALLEL"},
     "pp": {"base": {"parallelism": "pp", "global_batch_size": 8}, "scaling": "strong"},
 }
+RATE = "100mbit"
 MEDIAN_GOAL, WORST_GOAL = 0.08, 0.15
 
 
@@ -109,7 +110,7 @@ def _mode(title: str) -> str:
     return next((mode for mode in MODES if f" {mode} " in title), title)
 
 
-def measure(folder: Path, repeats: int = 2, rate: str = "400mbit") -> list[Held]:
+def measure(folder: Path, repeats: int = 2, rate: str = RATE) -> list[Held]:
     """Sweeps of all modes over links of `rate`, and their back-test."""
     with closing(Network(max(NODES), rate)) as network:
         for mode in MODES:
@@ -132,7 +133,7 @@ def show(folder: Path) -> None:
     if reason:
         print(f"(p) eight nodes predicted from one, two and four: not run: {reason}")
         return
-    print("(p) eight nodes predicted from one, two and four, links of 400 Mbit/s: emulated computation, real exchange")
+    print("(p) eight nodes predicted from one, two and four, links of 100 Mbit/s: emulated computation, real exchange")
     rows = measure(folder)
     print(table(rows))
     errors = np.abs([row.error for row in rows])

@@ -114,10 +114,13 @@ def _sections(store: Path, table: Path | None, asked: Asked, back_test: bool) ->
     frame = read(table)
     for text in asked.where:
         frame = frame[matches(frame, text)]
+    read_as = str(frame.attrs.get("read", ""))
     frame = frame.reset_index(drop=True)
     if has_layouts(frame):
-        return _layout_sections(frame, table.name, asked, back_test)
-    return [_section(curve, asked, back_test) for curve in _usable(from_table(frame, table.name))]
+        sections = _layout_sections(frame, table.name, asked, back_test)
+    else:
+        sections = [_section(curve, asked, back_test) for curve in _usable(from_table(frame, table.name))]
+    return [replace(section, lines=[*section.lines, read_as]) for section in sections]
 
 
 def _store_curves(path: Path, asked: Asked) -> list[Curve]:

@@ -183,13 +183,14 @@ def fit(num_bytes: ArrayLike, seconds: ArrayLike, level: float = 0.95, max_piece
 def from_rows(frame: "pd.DataFrame") -> dict[Key, AlphaBeta]:
     """One fit for each op, algorithm, dtype, backend and number of ranks and nodes in a store's rows of kind comm.
 
-    Rows that failed or were skipped are left out, and so is what has fewer than three sizes.
+    Left out: rows that failed or were skipped, those of more ranks than cores, and what has fewer than three sizes.
     """
     columns = [f"spec.{name}" for name in ("op", "algorithm", "dtype", "backend", "world_size", "nodes")]
     if frame.empty or not {*columns, "spec.num_bytes", "comm_s", "status"} <= {*frame.columns}:
         return {}
     known = frame["comm_s"].notna() & frame["spec.num_bytes"].notna() & (frame["spec.op"] != WHOLE_STEP)
-    good = frame[(frame["status"] == "ok") & known]
+    crowded = frame["caveats"].map(lambda names: "oversubscribed" in list(names)) if "caveats" in frame else False
+    good = frame[(frame["status"] == "ok") & known & ~np.asarray(crowded, dtype=bool)]
     found = {}
     for values, rows in good.groupby(columns):
         op, algorithm, dtype, backend, ranks, nodes = cast(tuple[Any, ...], values)

@@ -1,5 +1,6 @@
 """Curves to predict from: the scaling series of a store, and tables of ranks and times."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -63,7 +64,22 @@ def from_series(
         buckets=buckets,
         bucket_s=bucket_s,
         has_input=row.get("spec.data.source") in (None, "storage") and any(p.io_bytes_per_s for p in points),
+        caveats=_caveats(series),
         shared_bytes_per_s=None if staged else known,
+    )
+
+
+def _caveats(series: Series) -> tuple[str, ...]:
+    """What trials that count are marked with, and numbers of ranks that do not count, in words."""
+    trials = [trial for point in series.points for trial in point.trials]
+    marks = Counter(str(name) for trial in trials for name in trial.get("caveats") or ())
+    found = [f"{name} in {count} of {len(trials)} trials" for name, count in marks.most_common()]
+    unstable = [str(point.ranks) for point in series.points if point.trials and "unstable" in point.caveats]
+    without = [point for point in series.points if not point.trials]
+    return (
+        *found,
+        *([f"unstable at {', '.join(unstable)} ranks"] if unstable else []),
+        *(f"{point.ranks} ranks {point.status}{f' ({point.reason})' if point.reason else ''}" for point in without),
     )
 
 

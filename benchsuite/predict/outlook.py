@@ -9,8 +9,9 @@ import numpy as np
 from benchsuite.errors import UserError
 from benchsuite.predict.interval import coverage
 from benchsuite.predict.series import DRIFT_PER_DOUBLING, MAX_BEYOND, MIN_SCALES, Curve, Model, Outlook, fit
-from results.report.tables import ABSENT, Column, Row
+from results.report.tables import ABSENT, Column, Row, number
 
+SMALL_MISFIT = 0.05
 WORDS = {
     "compute": "computation",
     "exchange": "communication not hidden behind computation",
@@ -40,6 +41,7 @@ def share(name: str) -> Column:
 COLUMNS = (
     Column("layout", lambda row: str(row.get("label", "")), right=False, optional=True),
     Column("ranks", lambda row: str(row["ranks"])),
+    Column("measured", lambda row: number({**row, "repeats": 1}, "measured_s", 1e3), optional=True),
     Column("ms/step [90 %]", lambda row: ends(row, "step_s", 1e3)),
     Column("samples/s [90 %]", lambda row: ends(row, "samples_per_s")),
     Column("efficiency [90 %]", lambda row: ends(row, "efficiency", digits=2)),
@@ -63,8 +65,10 @@ def row(model: Model, found: Outlook) -> dict[str, Any]:
     rates = [found.samples / second for second in (seconds[0], seconds[2], seconds[1])]
     ideal = model.curve.samples(first.ranks) / first.middle_s * found.ranks / first.ranks
     parts = {f"{name}_share": value / found.step_s for name, value in found.parts.items()}
+    measured = next((point.middle_s for point in model.curve.points if point.ranks == found.ranks), None)
     return {
         "ranks": found.ranks,
+        "measured_s": measured,
         **_three("step_s", seconds),
         **_three("samples_per_s", rates),
         **_three("efficiency", [rate / ideal for rate in rates]),
@@ -85,13 +89,24 @@ def assumptions(model: Model, ranks: Sequence[int], network: float = 1.0, storag
     lines = [f"fitted to {measured} ranks, {curve.kind}: {batch}; the same machine, network and software at all scales"]
     told = all(point.parts is not None for point in curve.points)
     lines.append(_how_split(told, curve))
+    if model.misfit > SMALL_MISFIT:
+        lines.append(
+            f"warning: the fitted steps miss those measured by {model.misfit:.0%} (root mean square), and intervals are "
+            "wider for it: the points are unsteady, or something grows in a way that is not modelled"
+        )
+    lines += [f"trials: {', '.join(curve.caveats)}"] if curve.caveats else []
     if max(ranks, default=0) > curve.most_ranks:
+        tested = (
+            "corrected by back-tests of this series" if len(curve.points) > MIN_SCALES else "too few for a back-test"
+        )
         lines.append(
             f"beyond {curve.most_ranks} ranks the interval grows by {model.drift:.1%} of the step per doubling "
-            f"({DRIFT_PER_DOUBLING:.0%}, corrected by back-tests of this series); a measurement at "
+            f"({DRIFT_PER_DOUBLING:.0%}, {tested}); a measurement at "
             f"{min(MAX_BEYOND * curve.most_ranks, max(ranks))} ranks would tighten it most"
         )
     lines += _of_input(curve, storage)
+    if storage != 1 and curve.shared_bytes_per_s is None:
+        lines.append("what if: --storage changes nothing: no limit of a shared file system is known")
     if network != 1:
         lines.append(f"what if: communication not hidden takes 1/{network:g} of its time; what is hidden stays hidden")
     return lines

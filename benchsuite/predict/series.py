@@ -82,6 +82,8 @@ class Curve:
     """What each takes by ranks, as probed, (n, buckets); None: as a ring that the trials' exchange tells."""
     has_input: bool = False
     """Waiting for input was measured, so that there is a utilization."""
+    caveats: tuple[str, ...] = ()
+    """Of its trials, in words; and what was left out."""
     shared_bytes_per_s: float | None = None
     """Limit of a file system that all ranks read from; None where it was not seen or staging lifts it."""
 
@@ -131,6 +133,8 @@ class Model:
     drift: float
     """Relative error per doubling beyond the largest measured scale."""
     freedom: int
+    misfit: float = 0.0
+    """Root mean square of fitted / measured - 1 over the points; part of the noise."""
 
     def at(self, ranks: int, network: float = 1.0, storage: float = 1.0, level: float = LEVEL) -> Outlook:
         """The step at so many ranks, were the network and the shared file system so many times as fast."""
@@ -251,7 +255,7 @@ def fit(curve: Curve) -> Model:
     """Coefficients of all terms, none below zero: least squares over parts and steps, with priors.
 
     Input is taken off first: it is modelled on its own. The error per doubling is that of back-tests of the curve
-    itself, with DRIFT_PER_DOUBLING counting for two.
+    itself, with DRIFT_PER_DOUBLING counting for two; by what the model misses its own points, intervals are wider.
 
     Raises:
         UserError: fewer than two numbers of ranks.
@@ -268,7 +272,13 @@ def fit(curve: Curve) -> Model:
         base = held.middle_s - held.load_s
         errors.append((sum(known_model.at(held.ranks).parts[part] for part in PARTS) / base - 1) / max(doublings, 1.0))
     squares = DRIFT_COUNTS * DRIFT_PER_DOUBLING**2 + sum(error**2 for error in errors)
-    return replace(model, drift=float(np.sqrt(squares / (DRIFT_COUNTS + len(errors)))))
+    drift = float(np.sqrt(squares / (DRIFT_COUNTS + len(errors))))
+    missed = [
+        sum(model.at(point.ranks).parts[part] for part in PARTS) / (point.middle_s - point.load_s) - 1
+        for point in curve.points
+    ]
+    misfit = float(np.sqrt(np.mean(np.square(missed))))
+    return replace(model, drift=drift, misfit=misfit, noise=float(np.hypot(model.noise, misfit)))
 
 
 def _fitted(curve: Curve) -> Model:
@@ -327,6 +337,14 @@ def check_reach(curve: Curve, ranks: Sequence[int], far: bool) -> None:
         UserError: more than MAX_BEYOND times the largest measured scale, and `far` is not set.
     """
     most = curve.most_ranks
+    uneven = [
+        number for number in ranks if curve.kind == "strong" and curve.batch % max(1.0, number * curve.data_share)
+    ]
+    if uneven:
+        raise UserError(
+            f"{curve.title}: {uneven[0]} ranks cannot share {curve.batch:g} samples a step evenly; take a divisor of "
+            f"{curve.batch:g}, or a series of a larger batch"
+        )
     beyond = [number for number in ranks if number > MAX_BEYOND * most]
     if beyond and not far:
         raise UserError(

@@ -28,7 +28,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     ),
     "tokens_per_s": ("tokenspers", "tokenspersec", "tokenspersecond", "tokenss", "throughputtokens"),
     "global_batch_size": ("globalbatch", "globalbatchsize", "totalbatch"),
-    "batch_size": ("batch", "batchsize", "batchperrank", "localbatch"),
+    "batch_size": ("batchsize", "batchperrank", "localbatch"),
     "microbatch": ("microbatch", "microbatchsize", "mbs"),
     "num_microbatches": ("nummicrobatches", "microbatches", "gradaccum", "gradientaccumulation"),
     "seq_len": ("seqlen", "seq", "sequencelength", "contextlength"),
@@ -45,7 +45,10 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "ranks_per_node": ("rankspernode", "gpuspernode", "devicespernode"),
 }
 """Columns and what they may be called, without signs and in small letters."""
-TIMES = ("step_s", "step_ms", "samples_per_s", "tokens_per_s")
+RATES = ("samples_per_s", "tokens_per_s")
+TIMES = ("step_s", "step_ms", *RATES)
+ROUND_SAMPLES = 2
+"""Decimals of samples per step that rates and times, as printed, leave."""
 SHAPE = ("hidden_size", "num_layers", "seq_len", "microbatch")
 """What a table of layouts has at least, besides ranks and a time."""
 DEFAULTS: Mapping[str, float] = {
@@ -106,11 +109,23 @@ def named(frame: pd.DataFrame, where: str) -> pd.DataFrame:
         name = of.get(re.sub(r"[^a-z0-9]", "", column.lower()), column)
         names[column] = name if name not in names.values() else column
     frame = frame.rename(columns=names)
+    if "batch" in frame and not {"batch_size", "global_batch_size"} & {*frame.columns}:
+        raise UserError(f"table {where}: column 'batch': name it batch_size (of a rank) or global_batch_size (of all)")
+    frame.attrs["read"] = _as_read(names)
     for needed in (("ranks",), TIMES):
         if not {*needed} & {*frame.columns}:
             close = nearest(needed[0], [str(column) for column in frame.columns])
             raise UserError(f"table {where}: no column of {' or '.join(needed)}; it has {', '.join(names)}{close}")
     return frame
+
+
+def _as_read(names: Mapping[str, str]) -> str:
+    """Which columns were understood, and what the others are taken for."""
+    known = [name if column == name else f"{name} ({column})" for column, name in names.items() if name in NAMES]
+    others = [column for column, name in names.items() if name not in NAMES]
+    told = f"; rows that differ in {', '.join(others)} are series of their own" if others else ""
+    batch = {"batch_size", "global_batch_size", "microbatch", *RATES} & {*names.values()}
+    return f"read: {', '.join(known)}{told}" + ("" if batch else "; one sample a rank and step is assumed")
 
 
 def _numbers(column: "pd.Series[Any]", where: str, name: str) -> "pd.Series[float]":
@@ -140,7 +155,10 @@ def step_s(frame: pd.DataFrame, where: str) -> "pd.Series[float]":
 
 
 def samples_per_step(frame: pd.DataFrame) -> "pd.Series[float]":
-    """The global batch: as given, from that of a rank, or from microbatches; one sample a rank where nothing tells."""
+    """The global batch: as given, from that of a rank, from microbatches, or samples per second times a step's.
+
+    One sample a rank where nothing tells.
+    """
     if "global_batch_size" in frame:
         return frame["global_batch_size"]
     data = data_ranks(frame)
@@ -148,6 +166,9 @@ def samples_per_step(frame: pd.DataFrame) -> "pd.Series[float]":
         return frame["batch_size"] * data
     if "microbatch" in frame:
         return frame["microbatch"] * frame.get("num_microbatches", 1.0) * data
+    seconds = frame["step_ms"] / 1e3 if "step_ms" in frame else frame.get("step_s")
+    if "samples_per_s" in frame and seconds is not None:
+        return (frame["samples_per_s"] * seconds).round(ROUND_SAMPLES)
     return frame["ranks"]
 
 
