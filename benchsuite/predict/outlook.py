@@ -91,8 +91,8 @@ def assumptions(model: Model, ranks: Sequence[int], network: float = 1.0, storag
     lines.append(_how_split(told, curve))
     if model.misfit > SMALL_MISFIT:
         lines.append(
-            f"warning: the fitted steps miss those measured by {model.misfit:.0%} (root mean square), intervals are wider "
-            "for it: the points are unsteady, or something grows in a way that is not modelled"
+            f"warning: the fitted steps miss those measured by {model.misfit:.0%} (root mean square), intervals are "
+            "wider for it: the points are unsteady, or something grows in a way that is not modelled"
         )
     lines += [f"trials: {', '.join(curve.caveats)}"] if curve.caveats else []
     if max(ranks, default=0) > curve.most_ranks:
