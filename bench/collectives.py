@@ -27,6 +27,8 @@ GLOO: Mapping[int, Mapping[str, float]] = {
     4: {"all_reduce": 1.5, "reduce_scatter": 1.5, "all_gather": 0.75, "broadcast": 3},
 }
 """Arrays over the busiest link: a reduce_scatter costs an all_reduce, a broadcast k(k+1)/2 with k = log2 N."""
+MEDIAN_GAP, MEDIAN_ERROR, COVERED = 0.10, 0.10, (0.80, 0.97)
+"""Goals: of collectives against their wire; of fits at sizes between, and of their 90 % intervals."""
 COMMAND = [sys.executable, "-c", "from benchsuite.cli import main; main()"]
 TIMEOUT_S = 1800
 
@@ -122,10 +124,26 @@ def report(folder: Path) -> None:
     rows = measure(folder)
     for row in rows:
         print(f"    {row}")
-    gaps = [abs(row.measured_s / row.wire_s - 1) for row in rows if row.algorithm == "backend"]
-    print(f"    gloo's own against its wire: median {np.median(gaps):.1%}, worst {max(gaps):.1%}")
+    show_gaps(rows)
     errors, covered = fitted(folder)
-    print(f"    fits at {len(errors)} sizes between: median error {np.median(errors):.1%}, {covered:.0%} within 90 %")
+    error = float(np.median(errors))
+    print(f"    fits at {len(errors)} sizes between: median error {error:.1%}, {covered:.0%} within 90 %")
+    _goal(error <= MEDIAN_ERROR, f"median error of fits <= {MEDIAN_ERROR:.0%}")
+    low, high = COVERED
+    _goal(low <= covered <= high, f"90 % intervals hold in {low:.0%} to {high:.0%} of {len(errors)} sizes")
+
+
+def show_gaps(rows: Sequence[Held]) -> None:
+    """How far gloo's own collectives and the step tables' all-reduces are from their wire, each with its goal."""
+    for name, algorithm in (("gloo's own", "backend"), *zip(TABLES, TABLES, strict=True)):
+        gaps = [abs(row.measured_s / row.wire_s - 1) for row in rows if row.algorithm == algorithm]
+        if gaps:
+            print(f"    {name} against its wire: median {np.median(gaps):.1%}, worst {max(gaps):.1%}")
+            _goal(float(np.median(gaps)) <= MEDIAN_GAP, f"{name}: median <= {MEDIAN_GAP:.0%}")
+
+
+def _goal(met: bool, text: str) -> None:
+    print(f"   goal: {text}: {'met' if met else 'MISSED'}")
 
 
 def show(folder: Path) -> None:

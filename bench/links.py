@@ -136,6 +136,13 @@ def show(folder: Path) -> None:
     print("(p) eight nodes predicted from one, two and four, links of 100 Mbit/s: emulated computation, real exchange")
     rows = measure(folder)
     print(table(rows))
+    show_goals(rows)
+
+
+def show_goals(rows: Sequence[Held]) -> None:
+    """How many intervals hold, and whether errors are as small as they should be."""
+    held = sum(row.within for row in rows)
+    print(f"   coverage: {held} of {len(rows)} 90 % intervals hold what was measured ({held / len(rows):.0%})")
     errors = np.abs([row.error for row in rows])
     for name, error, wanted in (("median", np.median(errors), MEDIAN_GOAL), ("worst", errors.max(), WORST_GOAL)):
         print(f"   goal: {name} error <= {wanted:.0%}: {'met' if error <= wanted else 'MISSED'} ({error:.1%})")

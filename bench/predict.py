@@ -14,8 +14,11 @@ from benchsuite.predict.io import samples_per_s
 from benchsuite.predict.model import Configurations
 
 SEEDS_SINGLE, SEEDS_MULTI = 5, 20
-NETWORK = {"a100_40gb": 0.8 * 200e9, "h100_80gb": 0.8 * 400e9}
-"""Bytes/s of a node: 80 % of 1600 Gb/s as llm-foundry says of its A100-40GB hosts, and of 3200 Gb/s as of DGX H100."""
+NETWORK = {"a100_40gb": 0.8 * 200e9, "a100_80gb": 0.8 * 200e9, "h100_80gb": 0.8 * 400e9}
+"""Bytes/s of a node: 80 % of 1600 Gb/s, as llm-foundry says of its A100-40GB hosts, taken for those of 80 GB too, and
+of 3200 Gb/s as of DGX H100."""
+LEFT_OUT = "amp_fp8"
+"""Precision of rows that are neither fitted nor predicted: the model has one rate of products a device."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ def mpt_scales(table: pd.DataFrame) -> Iterator[tuple[str, BackTest, Floats]]:
     The third is the error of keeping tokens per second and device, where a row has the same model at a smaller scale.
     """
     for device, network in NETWORK.items():
-        rows = table[(table["gpu"] == device) & (table["precision"] != "amp_fp8")].reset_index(drop=True)
+        rows = table[(table["gpu"] == device) & (table["precision"] != LEFT_OUT)].reset_index(drop=True)
         runs, seconds = mpt(rows)
         small = (rows["gpus"] <= rows["gpus"].max() / 2).to_numpy()
         groups = (rows["model"] + rows["seq"].astype(str)).to_numpy()[small]

@@ -28,7 +28,7 @@ Samples = Annotated[float | None, _at_least_1("--samples", "The same in samples.
 Zero = Annotated[int | None, typer.Option("--zero", min=0, max=3, help="Only this ZeRO stage.")]
 Recompute = Annotated[str | None, typer.Option("--recompute", help="Only none, selective or full.")]
 Microbatch = Annotated[int | None, _at_least_1("--microbatch", "Only so many samples.")]
-Interleave = Annotated[int | None, _at_least_1("--interleave", "Only so many chunks a stage, or 1 where it cannot be.")]
+Interleave = Annotated[int | None, _at_least_1("--interleave", "Only so many chunks a stage.")]
 TensorParallel = Annotated[int | None, _at_least_1("--tensor-parallel", "Only this degree.")]
 PipelineParallel = Annotated[int | None, _at_least_1("--pipeline-parallel", "Only this degree.")]
 MaxTensorParallel = Annotated[int | None, _at_least_1("--max-tensor-parallel", "At most this degree.")]

@@ -20,6 +20,13 @@ Store = Annotated[
 Session = Annotated[str, typer.Option("--session", help="Measuring campaign that the record belongs to.")]
 Format = Annotated[PlainFormat, typer.Option("--format", help="json prints the record with its raw samples.")]
 
+Overlap = Annotated[
+    bool, typer.Option("--overlap", help="Also train with DDP, its exchange during backward and after it.")
+]
+Buckets = Annotated[
+    str | None, typer.Option("--buckets", help="Sizes of DDP's buckets, with --overlap; default: 1MiB,4MiB,25MiB.")
+]
+
 
 @probe_app.command("storage")
 def probe_storage(
@@ -106,10 +113,8 @@ def probe_comm(
     torus: Annotated[
         str | None, typer.Option("--torus", metavar="XxY", help="Ranks in a row x rows; default: the squarest.")
     ] = None,
-    overlap: Annotated[
-        bool, typer.Option("--overlap", help="Also train with DDP, its exchange during backward and after it.")
-    ] = False,
-    buckets: Annotated[str, typer.Option("--buckets", help="Sizes of DDP's buckets.")] = "1MiB,4MiB,25MiB",
+    overlap: Overlap = False,
+    buckets: Buckets = None,
     iterations: Annotated[int, typer.Option("--iterations", min=2, help="At least so many samples of each.")] = 20,
     seconds: Annotated[float, typer.Option("--seconds", min=0, help="And at least so long.")] = 0.2,
     launcher: Annotated[
@@ -132,7 +137,8 @@ def probe_comm(
         backend=backend.value,
         algorithm=algorithm,
         torus=torus,
-        buckets=buckets if overlap else "",
+        overlap=overlap,
+        buckets=buckets,
         iterations=iterations,
         seconds=seconds,
         ranks_per_node=ranks_per_node,

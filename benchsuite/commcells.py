@@ -48,11 +48,6 @@ class Cell:
         """Whether the result overwrites the input."""
         return self.algorithm != BACKEND or self.op in IN_PLACE
 
-    @property
-    def label(self) -> str:
-        """In words."""
-        return f"{self.op} {self.algorithm} {self.dtype} {size_in_words(self.num_bytes)} on {self.num_ranks} ranks"
-
 
 @dataclass(frozen=True)
 class Request:
@@ -88,7 +83,7 @@ def busbw_bytes_per_s(op: str, num_ranks: int, num_bytes: int, comm_s: float) ->
     return num_bytes / comm_s * BUSBW[op](num_ranks)
 
 
-def parse_sizes(text: str) -> tuple[int, ...]:
+def parse_sizes(text: str, option: str = "--sizes") -> tuple[int, ...]:
     """Sizes such as 1KiB:64MiB, in powers of two, or a list of sizes.
 
     Raises:
@@ -96,17 +91,17 @@ def parse_sizes(text: str) -> tuple[int, ...]:
     """
     first, colon, last = text.partition(":")
     if not colon:
-        return tuple(sorted({*_sizes(text)}))
-    low, high = parse_bytes(first, "--sizes"), parse_bytes(last, "--sizes")
+        return tuple(sorted({*_sizes(text, option)}))
+    low, high = parse_bytes(first, option), parse_bytes(last, option)
     if not 1 <= low <= high:
-        raise UserError(f"--sizes {text!r}: allowed: FIRST:LAST with 1 <= FIRST <= LAST, such as 1KiB:64MiB")
+        raise UserError(f"{option} {text!r}: allowed: FIRST:LAST with 1 <= FIRST <= LAST, such as 1KiB:64MiB")
     return tuple(low << power for power in range((high // low).bit_length()))
 
 
-def _sizes(text: str) -> list[int]:
-    found = [parse_bytes(one, "--sizes") for one in text.split(",")]
+def _sizes(text: str, option: str) -> list[int]:
+    found = [parse_bytes(one, option) for one in text.split(",")]
     if min(found) < 1:
-        raise UserError(f"--sizes {text!r}: allowed: 1 byte and above")
+        raise UserError(f"{option} {text!r}: allowed: 1 byte and above")
     return found
 
 
@@ -188,12 +183,14 @@ def check_algorithms(ops: Sequence[str], algorithms: Sequence[str]) -> None:
             raise UserError(f"--algorithm {algorithm}: not of {', '.join(ops)}; allowed with --op {', '.join(having)}")
 
 
-def size_in_words(num_bytes: int) -> str:
-    """16 KiB, or 1000 B where it is no whole number of those."""
-    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if num_bytes >= 1 << power and num_bytes % (1 << power) == 0:
-            return f"{num_bytes >> power} {unit}"
-    return f"{num_bytes} B"
+def lacking(ops: Sequence[str], algorithms: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Pairs of an op and a step table that it does not have."""
+    return tuple(
+        (op, algorithm)
+        for op in ops
+        for algorithm in algorithms
+        if algorithm != BACKEND and algorithm not in STEP_TABLES.get(op, {})
+    )
 
 
 ALLOWED_ALGORITHMS = (BACKEND, *ALGORITHMS)

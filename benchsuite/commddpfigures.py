@@ -25,10 +25,10 @@ def step_figures(seconds: Sequence[float], extras: Sequence[Mapping[str, Any]]) 
     """Medians over steps. `seconds`: of the slowest rank, step by step; `extras`: of each rank, seconds by part.
 
     Exposed exchange is told twice: of the rank that waits longest, and of the one that waits least, whose wait is the
-    wire's and not a straggler's. Overlap counts the second.
+    wire's and not a straggler's. Overlap counts the second, and of the exchange alone the same.
     """
     part = {name: np.array([extra[name] for extra in extras]) for name in ("forward_s", "backward_s", "exchange_s")}
-    alone_s = median(np.array([extra["alone_s"] for extra in extras]).max(axis=0).tolist())
+    alone_s = median(np.array([extra["alone_s"] for extra in extras]).min(axis=0).tolist())
     exposed_s = part["exchange_s"].min(axis=0)
     p50, p95, p99 = np.percentile(seconds, (50, 95, 99))
     return Figures(

@@ -20,12 +20,13 @@ from benchsuite.commcells import (
     Request,
     cells,
     check_algorithms,
+    lacking,
     parse_names,
     parse_ranks,
     parse_shape,
     parse_sizes,
 )
-from benchsuite.commrecords import Measured, ddp_specs, label_of, record_of, spec_of
+from benchsuite.commrecords import Measured, ddp_specs, label_of, lacking_spec, record_of, spec_of
 from benchsuite.environment import environment
 from benchsuite.errors import UserError
 from benchsuite.grid import Point, resolve, why_illegal
@@ -42,11 +43,17 @@ from results.record import Status
 from results.store import ResultsStore
 
 TASK = "benchsuite.comm:run_rank"
+BUCKETS = "1MiB,4MiB,25MiB"
 NETWORK_VARIABLES = ("GLOO_", "NCCL_", "UCX_")
 """Beginnings of those that a time depends on."""
 LEGEND = (
     "us: median over samples (three rounds) of the slowest rank, each after a barrier; size: the whole array, algbw "
     "and busbw as in nccl-tests; contents checked. alpha, beta: piecewise fit with 95 % intervals."
+)
+DDP_LEGEND = (
+    "ddp_step: overlap = 1 - exposed / us, us being the same exchange with nothing else to do, both of the rank that "
+    "waits least. Below 0, as after_backward may be: what is exposed took longer than alone, by noise or by what the "
+    "processors still do."
 )
 
 
@@ -64,6 +71,8 @@ class Asked:
     seconds: float
     shape: tuple[int, int] | None = None
     bucket_bytes: tuple[int, ...] = ()
+    lacking: tuple[tuple[str, str], ...] = ()
+    """Ops and step tables asked for by name that they do not have: skipped rows."""
     ranks_per_node: int | None = None
     timeout_s: float = 900.0
 
@@ -75,7 +84,8 @@ def asked(
     world_size: str,
     algorithm: str,
     torus: str | None,
-    buckets: str,
+    overlap: bool,
+    buckets: str | None,
     **others: Any,
 ) -> Asked:
     """What the options ask for; `others` as they are.
@@ -94,6 +104,8 @@ def asked(
             raise UserError(f"--torus {torus} without --algorithm torus: give both, or neither")
         for num_ranks in ranks:
             torus_shape(num_ranks, shape)
+    if buckets is not None and not overlap:
+        raise UserError(f"--buckets {buckets} without --overlap: give both, or neither")
     return Asked(
         ops=ops,
         algorithms=algorithms,
@@ -101,7 +113,8 @@ def asked(
         sizes=parse_sizes(sizes),
         ranks=ranks,
         shape=shape,
-        bucket_bytes=parse_sizes(buckets) if buckets else (),
+        bucket_bytes=parse_sizes(BUCKETS if buckets is None else buckets, "--buckets") if overlap else (),
+        lacking=lacking(ops, algorithms) if algorithm != "all" else (),
         **others,
     )
 
@@ -176,6 +189,10 @@ def measured(asked: Asked, point: Point, launcher: Launcher, store: Path | None,
             "cores": outcome.nodes[0]["cores"],
         }
     specs = [*(spec_of(cell, point, env) for cell in wanted), *ddp_specs(asked.bucket_bytes, point, env)]
+    for op, algorithm in asked.lacking:
+        spec = lacking_spec(op, algorithm, asked.dtypes[0], point, env)
+        measuring = Measuring("comm", spec, label_of(spec), session, env, begun.started_s, begun.started_at)
+        yield measuring.record("skipped", 0, reason=f"{algorithm}: {op} has no such step table"), None
     complete = min(map(len, lines))
     for number, spec in enumerate(specs[: complete + 1]):
         measuring = Measuring("comm", spec, label_of(spec), session, env, begun.started_s, begun.started_at)
@@ -259,16 +276,19 @@ def show(kept: Sequence[Measured], format: PlainFormat, store: Path | None) -> N
     from benchsuite.predict.alphabeta import from_rows, in_words
     from benchsuite.show import console
     from results.frames import trial_frame
-    from results.report.comm import COMM_COLUMNS
+    from results.report.comm import DDP_STEP, columns_of
     from results.report.tables import as_table, rows
 
     frame = trial_frame([record for record, _ in kept])
     out = console()
-    out.print(as_table(rows(frame), COMM_COLUMNS))
+    found = rows(frame)
+    out.print(as_table(found, columns_of(found)))
     for key, fitted in from_rows(frame).items():
         out.print(f"{key.op} {key.algorithm} {key.dtype} {key.backend}, {key.ranks} ranks:", markup=False)
         for line in in_words(fitted):
             out.print(f"  {line}", markup=False)
     out.print(LEGEND, style="dim", markup=False)
+    if any(row.get("spec.op") == DDP_STEP for row in found):
+        out.print(DDP_LEGEND, style="dim", markup=False)
     if store:
         typer.echo(f"written: {store} · next: benchsuite results show --kind comm --store {store}", err=True)

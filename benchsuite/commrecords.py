@@ -35,6 +35,12 @@ def spec_of(cell: Cell, point: Point, env: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def lacking_spec(op: str, algorithm: str, dtype: str, point: Point, env: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of a step table that an op does not have: of no size."""
+    sizes = {"num_bytes": None, "in_place": True, "torus": None}
+    return {"op": op, "algorithm": algorithm, "dtype": dtype, **sizes, **_where(point, env)}
+
+
 def _where(point: Point, env: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "backend": backend_of(point),

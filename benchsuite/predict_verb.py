@@ -76,6 +76,7 @@ def predict(store: Path, table: Path | None, asked: Asked, back_test: bool, form
     """
     if asked.scaling not in SCALING:
         raise refuse("--scaling", asked.scaling, SCALING)
+    _check_input(asked, table)
     sections = _sections(store, table, asked, back_test)
     columns = TEST_COLUMNS if back_test else COLUMNS
     if format is TableFormat.json:
@@ -83,10 +84,27 @@ def predict(store: Path, table: Path | None, asked: Asked, back_test: bool, form
     elif format is TableFormat.csv:
         typer.echo(as_csv([{"series": section.title, **row} for section in sections for row in section.rows]))
     elif format is TableFormat.md:
-        texts = (f"**{s.title}**\n\n{as_markdown(s.rows, columns)}\n\n{_bullets(s.lines)}" for s in sections)
+        tables = [as_markdown(s.rows, columns) + "\n\n" if s.rows else "" for s in sections]
+        texts = (f"**{s.title}**\n\n{shown}{_bullets(s.lines)}" for s, shown in zip(sections, tables, strict=True))
         typer.echo("\n\n".join(texts))
     else:
         _print(sections, columns)
+
+
+def _check_input(asked: Asked, table: Path | None) -> None:
+    """Refuse what says how input is stored where nothing reads it, or contradicts itself."""
+    given = {
+        "--staging": asked.staging,
+        "--storage": asked.storage != 1,
+        "--shared-bandwidth": asked.shared_bandwidth is not None,
+    }
+    named = [name for name, is_given in given.items() if is_given]
+    if table is not None and named:
+        raise UserError(f"{', '.join(named)} with --table: a table does not tell of input; allowed: with --store")
+    if asked.staging and asked.shared_bandwidth is not None:
+        raise UserError(
+            "--staging with --shared-bandwidth: staged input does not share a file system; give one of both"
+        )
 
 
 def _bullets(lines: Sequence[str]) -> str:
@@ -109,8 +127,7 @@ def _print(sections: Sequence[Section], columns: Any) -> None:
 
 def _sections(store: Path, table: Path | None, asked: Asked, back_test: bool) -> list[Section]:
     if table is None:
-        curves = _store_curves(store, asked)
-        return [_section(curve, asked, back_test) for curve in _usable(curves)]
+        return _of_curves(_store_curves(store, asked), asked, back_test)
     frame = read(table)
     for text in asked.where:
         frame = frame[matches(frame, text)]
@@ -119,7 +136,7 @@ def _sections(store: Path, table: Path | None, asked: Asked, back_test: bool) ->
     if has_layouts(frame):
         sections = _layout_sections(frame, table.name, asked, back_test)
     else:
-        sections = [_section(curve, asked, back_test) for curve in _usable(from_table(frame, table.name))]
+        sections = _of_curves(from_table(frame, table.name), asked, back_test)
     return [replace(section, lines=[*section.lines, read_as]) for section in sections]
 
 
@@ -127,23 +144,40 @@ def _store_curves(path: Path, asked: Asked) -> list[Curve]:
     opened = ResultsStore(path)
     found = series_of(opened, list(asked.where), asked.mix_environments)
     probed = from_rows(opened.frame(kind="comm"))
-    limit = float(parse_bytes(asked.shared_bandwidth, "--shared-bandwidth")) if asked.shared_bandwidth else None
+    limit = _limit(asked.shared_bandwidth)
     return [
         from_series(series, title, probed, limit, asked.staging)
         for series, title in zip(found, titles(found), strict=True)
     ]
 
 
-def _usable(curves: Sequence[Curve]) -> list[Curve]:
-    """Those with two scales or more.
+def _limit(text: str | None) -> float | None:
+    """Bytes/s of the shared file system; None where none is given."""
+    if text is None:
+        return None
+    found = float(parse_bytes(text, "--shared-bandwidth"))
+    if not found:
+        raise UserError(f"--shared-bandwidth {text!r}: allowed: above 0, such as 5GB")
+    return found
+
+
+def _of_curves(curves: Sequence[Curve], asked: Asked, back_test: bool) -> list[Section]:
+    """A section for each curve, those without a prediction last, with the reason.
 
     Raises:
-        UserError: there is none.
+        UserError: none can be predicted; the reason of the one with the most scales.
     """
-    found = [curve for curve in curves if len(curve.points) > 1]
-    if not found:
-        fit(curves[0])
-    return found
+    sections: list[Section] = []
+    problems: list[tuple[int, UserError]] = []
+    for curve in curves:
+        try:
+            sections.append(_section(curve, asked, back_test))
+        except UserError as error:
+            problems.append((len(curve.points), error))
+            sections.append(Section(curve.title, [], [f"left out: {str(error).removeprefix(f'{curve.title}: ')}"]))
+    if len(problems) == len(sections):
+        raise max(problems, key=lambda problem: problem[0])[1]
+    return sorted(sections, key=lambda section: not section.rows)
 
 
 def _section(curve: Curve, asked: Asked, back_test: bool) -> Section:

@@ -1,6 +1,7 @@
 """Print what a store holds."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -15,6 +16,7 @@ from rich.table import Table
 from benchsuite import profiles
 from benchsuite.errors import UserError, refuse
 from benchsuite.options import PlainFormat, RecordKind, TableFormat
+from results.report.comm import columns_of
 from results.report.markdown import report as markdown
 from results.report.probes import COLUMNS_OF
 from results.report.sections import Section, sections
@@ -87,8 +89,18 @@ def results(store: Path, format: TableFormat, by: str, kind: RecordKind = Record
     if by not in ("trial", "point"):
         raise refuse("--by", by, ("trial", "point"))
     frame = ResultsStore(store).frame(by="point" if by == "point" else "trial", kind=kind.value)
+    found = rows(frame)
     columns = COLUMNS_OF.get(kind.value) or (POINT_COLUMNS if by == "point" else TRIAL_COLUMNS)
-    _print([*rows(frame)], columns, format)
+    if not found and format is TableFormat.table:
+        typer.echo(f"no records of kind {kind.value} in {store}{_other_kinds(ResultsStore(store))}")
+    else:
+        _print(found, columns_of(found) if kind is RecordKind.comm else columns, format)
+
+
+def _other_kinds(store: ResultsStore) -> str:
+    kinds = Counter(record.kind for record in store.records())
+    told = ", ".join(f"--kind {kind} ({count})" for kind, count in kinds.items())
+    return f"; it has {told}" if told else ""
 
 
 def query(store: Path, text: str, format: TableFormat) -> None:

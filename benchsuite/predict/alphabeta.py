@@ -4,7 +4,7 @@ One line over all sizes is wrong where a library switches its protocol (NCCL: LL
 latency lies under small sizes; so pieces, and as few as the measured times ask for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -45,6 +45,9 @@ class Key(NamedTuple):
     backend: str
     ranks: int
     nodes: int = 1
+    host: str = ""
+    machine: str = ""
+    """Processor, devices and torch, as far as they are known."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +184,7 @@ def fit(num_bytes: ArrayLike, seconds: ArrayLike, level: float = 0.95, max_piece
 
 
 def from_rows(frame: "pd.DataFrame") -> dict[Key, AlphaBeta]:
-    """One fit for each op, algorithm, dtype, backend and number of ranks and nodes in a store's rows of kind comm.
+    """One fit for each op, algorithm, dtype, backend, number of ranks and nodes, and machine in rows of kind comm.
 
     Left out: rows that failed or were skipped, those of more ranks than cores, and what has fewer than three sizes.
     """
@@ -191,13 +194,29 @@ def from_rows(frame: "pd.DataFrame") -> dict[Key, AlphaBeta]:
     known = frame["comm_s"].notna() & frame["spec.num_bytes"].notna() & (frame["spec.op"] != WHOLE_STEP)
     crowded = frame["caveats"].map(lambda names: "oversubscribed" in list(names)) if "caveats" in frame else False
     good = frame[(frame["status"] == "ok") & known & ~np.asarray(crowded, dtype=bool)]
+    where = [[read(row) for _, row in good.iterrows()] for read in (host_of, machine_of)]
     found = {}
-    for values, rows in good.groupby(columns):
-        op, algorithm, dtype, backend, ranks, nodes = cast(tuple[Any, ...], values)
+    for values, rows in good.groupby([*(good[name] for name in columns), *map(np.array, where)] if len(good) else []):
+        op, algorithm, dtype, backend, ranks, nodes, host, machine = cast(tuple[Any, ...], values)
         if rows["spec.num_bytes"].nunique() >= MIN_SIZES:
-            key = Key(op, algorithm, dtype, backend, int(ranks), int(nodes))
+            key = Key(op, algorithm, dtype, backend, int(ranks), int(nodes), str(host), str(machine))
             found[key] = fit(rows["spec.num_bytes"], rows["comm_s"])
     return found
+
+
+def host_of(row: "Mapping[str, Any] | pd.Series[Any]") -> str:
+    """The host that a store's row tells; empty where it tells none."""
+    return _text(row.get("env.host"))
+
+
+def machine_of(row: "Mapping[str, Any] | pd.Series[Any]") -> str:
+    """Processor, devices and torch of a store's row, as far as it tells them."""
+    told = (_text(row.get(f"env.{name}")) for name in ("cpu", "devices.name", "libraries.torch"))
+    return ", ".join(filter(None, told))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _check_level(level: float) -> None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,11 @@ from benchsuite.errors import UserError
 from benchsuite.predict import hidden
 from benchsuite.predict.alphabeta import AlphaBeta, Key
 from benchsuite.predict.arrays import Floats
-from benchsuite.predict.series import INPUT_BOUND, Curve, Point
+from benchsuite.predict.modes import in_words, mode_of
+from benchsuite.predict.probes import comparable
+from benchsuite.predict.series import Curve, Point
 from benchsuite.predict.tables import FOLLOWS_RANKS, data_ranks, families, samples_per_step, words
+from benchsuite.predict.waiting import INPUT_BOUND, input_bytes
 from results.efficiency import pooled
 from results.frames import middle
 from results.knee import input_knee
@@ -41,18 +45,20 @@ SATURATED = 0.75
 def from_series(
     series: Series, title: str, probed: Mapping[Key, AlphaBeta], limit: float | None, staged: bool
 ) -> Curve:
-    """The curve of a store's series; `limit` is what the shared file system gives, bytes/s, where its user knows it."""
+    """The curve of a store's series; `limit` is what the shared file system gives, bytes/s, where its user knows it.
+
+    Nothing in it is of ranks beyond those of the series: `upto` makes it again from fewer.
+    """
     measured = [point for point in series.points if point.trials]
     points = tuple(_point(series, point) for point in measured)
-    row = series.example
-    mode = _mode(series)
-    staged = staged or row.get("spec.data.staging") not in (None, "none")
-    known = limit or input_knee(series).limit_bytes_per_s or _saturated(points)
+    row, mode = series.example, mode_of(series)
+    like, left_out = comparable(series, probed)
+    copied = not is_missing(row.get("spec.data.staging")) and row["spec.data.staging"] != "none"
     wire = middle([dict(trial) for trial in measured[-1].trials], "step_s_mean") if measured else {}
     share = ranks_with_samples(measured[-1].trials[0]) / measured[-1].ranks if measured else 1.0
     microbatches = row.get("spec.parallelism.microbatches")
-    buckets, bucket_s = _overlap(mode, wire, probed)
-    return Curve(
+    buckets, bucket_s = _overlap(mode, wire, like)
+    curve = Curve(
         title,
         series.kind,
         series.batch,
@@ -60,13 +66,39 @@ def from_series(
         share,
         pipeline=mode == "pp",
         microbatches=None if microbatches is None or is_missing(microbatches) else int(microbatches),
-        exchange=None if mode == "ddp" else exchange_of(mode, wire, probed),
+        exchange=None if mode == "ddp" else exchange_of(mode, wire, like),
         buckets=buckets,
         bucket_s=bucket_s,
-        has_input=row.get("spec.data.source") in (None, "storage") and any(p.io_bytes_per_s for p in points),
+        has_input=_reads_storage(row) and any(p.io_bytes_per_s for p in points),
         caveats=_caveats(series),
-        shared_bytes_per_s=None if staged else known,
+        shared_bytes_per_s=None if staged or copied else _limit(series, points, limit),
+        staged="trials" if copied else "asked" if staged else None,
+        notes=(*in_words(mode), *left_out),
+        refound=lambda most: from_series(_upto(series, most), title, probed, limit, staged),
     )
+    return curve if limit is None else replace(curve, notes=(*curve.notes, *_without_effect(curve, limit)))
+
+
+def _upto(series: Series, ranks: float) -> Series:
+    return replace(series, points=tuple(point for point in series.points if point.ranks <= ranks))
+
+
+def _reads_storage(row: Mapping[str, Any]) -> bool:
+    return is_missing(row.get("spec.data.source")) or row.get("spec.data.source") == "storage"
+
+
+def _limit(series: Series, points: Sequence[Point], given: float | None) -> float | None:
+    """Of the shared file system, bytes/s: what its user says, or what the scales show."""
+    return given if given is not None else input_knee(series).limit_bytes_per_s or _saturated(points)
+
+
+def _without_effect(curve: Curve, limit: float) -> list[str]:
+    """Why a limit that its user gave changes nothing."""
+    if curve.staged:
+        return [f"the limit of {limit / 1e9:.3g} GB/s changes nothing: input comes from copies on each node"]
+    if not input_bytes(curve):
+        return [f"the limit of {limit / 1e9:.3g} GB/s changes nothing: no bytes of samples were counted"]
+    return []
 
 
 def _caveats(series: Series) -> tuple[str, ...]:
@@ -91,7 +123,7 @@ def _overlap(
     if mode != "ddp" or not sent or not ranks or ranks < 2:
         return (), None
     cap = _number(row, "spec.bucket_cap_mb")
-    buckets = hidden.buckets_of(sent / (2 * (ranks - 1) / ranks), cap * 2**20 if cap else BUCKET_BYTES)
+    buckets = hidden.buckets_of(sent / (2 * (ranks - 1) / ranks), cap * 2**20 if cap else None)
     sizes = sorted({*buckets.tolist()})
     forms = [_probed_s({"all_reduce": 1.0}, size, probed) for size in sizes]
     known = [form for form in forms if form is not None]
@@ -99,13 +131,6 @@ def _overlap(
         return tuple(buckets.tolist()), None
     places = [sizes.index(size) for size in buckets.tolist()]
     return tuple(buckets.tolist()), lambda n: np.stack([known[place](n) for place in places], axis=-1)
-
-
-def _mode(series: Series) -> str:
-    """The named parallelism of its larger points."""
-    named = [trial.get("spec.parallelism") for point in series.points for trial in point.trials]
-    found = [name for name in named if isinstance(name, str) and name != "none"]
-    return found[-1] if found else "ddp"
 
 
 def _point(series: Series, point: ScalingPoint) -> Point:
@@ -117,7 +142,7 @@ def _point(series: Series, point: ScalingPoint) -> Point:
     load = _number(row, "load_mean_s", "load_s") or 0.0
     parts = _parts(row, step, load, point.ranks)
     read, backward = _number(row, "io_bytes_per_s"), _number(row, "backward_s")
-    return Point(point.ranks, seconds, load, parts, read, backward)
+    return Point(point.ranks, seconds, load, parts, read, backward, _number(row, "au"))
 
 
 def _parts(row: Mapping[str, Any], step: Any, load: float, ranks: int) -> dict[str, float | None] | None:

@@ -199,7 +199,8 @@ def fit(
     """Fit constants, a residual where it helps, and the interval's width, from (n,) configurations and step times.
 
     Errors out of sample are those of ten folds, each predicted from the other nine. `groups` (n,): rows of one group
-    stay together, so that errors are those of configurations not seen; without it, of rows among others like them.
+    stay together, so that errors are those of configurations not seen; without it, or with one group alone, of rows
+    among others like them.
     For configurations of a shape that no row has, errors are those of rows whose whole shape was left out.
     `known`: medians of priors that the machine's papers tell, such as node_bytes_per_s.
 
@@ -234,8 +235,10 @@ def fit(
 
 
 def _folds(count: int, groups: ArrayLike | None, seed: int) -> Iterator[NDArray[np.bool_]]:
-    """Which rows are left out, FOLDS times or as often as there are groups."""
+    """Which rows are left out, FOLDS times or as often as there are groups; by rows where there is one group."""
     names, places = np.unique(np.arange(count) if groups is None else np.asarray(groups), return_inverse=True)
+    if len(names) < 2:
+        names = places = np.arange(count)
     order = np.random.default_rng(seed).permutation(len(names))
     for fold in range(min(FOLDS, len(names))):
         yield np.isin(places, order[fold::FOLDS])

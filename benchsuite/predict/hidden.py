@@ -28,12 +28,16 @@ class Wire:
     s_per_byte: float
 
 
-def buckets_of(num_bytes: float, cap_bytes: float = BUCKET_BYTES) -> Floats:
-    """DDP's buckets of gradients of so many bytes, where parameters are small beside a bucket."""
-    first = min(FIRST_BUCKET_BYTES, cap_bytes, num_bytes)
+def buckets_of(num_bytes: float, cap_bytes: float | None = None) -> Floats:
+    """DDP's buckets of gradients of so many bytes, where parameters are small beside a bucket.
+
+    Without a cap the first one is small, and the others are of 25 MiB.
+    """
+    cap = BUCKET_BYTES if cap_bytes is None else cap_bytes
+    first = min(FIRST_BUCKET_BYTES if cap_bytes is None else cap, num_bytes)
     rest = num_bytes - first
-    whole = [first, *[cap_bytes] * int(rest // cap_bytes)]
-    return np.array([*whole, rest % cap_bytes] if rest % cap_bytes else whole)
+    whole = [first, *[cap] * int(rest // cap)]
+    return np.array([*whole, rest % cap] if rest % cap else whole)
 
 
 def exposed(buckets: Floats, backward_s: Callable[[Floats], Floats], bucket_s: Callable[[Floats], Floats]) -> Exposed:

@@ -108,11 +108,12 @@ class LayoutCurves:
         kept = [name for name in PRIORS if name not in learnt]
         out = predictor.out_of_sample
         batch = "the batch of a data-parallel rank stays" if scaling == "weak" else "the batch of all ranks stays"
+        unseen = "of layouts not seen" if self.family.nunique() > 1 else "not seen"
         residual = "with" if predictor.residual else "without"
         return [
             f"one model fitted to {len(self.frame)} rows, {residual} a residual learnt from them; {batch}",
-            f"rows of layouts not seen are off by {out.mape:.1%} on average; intervals are quantiles of these errors, "
-            f"wider beyond {predictor.most_ranks:g} ranks and the sizes of the table",
+            f"rows {unseen} are off by {out.mape:.1%} on average; intervals are quantiles of these errors, wider "
+            f"beyond {predictor.most_ranks:g} ranks and the sizes of the table",
             f"learnt from the table: {', '.join(learnt) or 'nothing'}",
             f"near what is assumed before measuring, rows that vary it would tell: {', '.join(kept) or 'nothing'}",
             *self.assumed,

@@ -123,11 +123,11 @@ def microbatches(model: Model, per_replica: int, choices: Choices) -> Iterable[i
 
 
 def interleaves(model: Model, pp: int, num_microbatches: int, choices: Choices) -> Iterable[int]:
-    """Chunks of layers a stage holds; 1 where what was asked for cannot be."""
+    """Chunks of layers a stage holds; none where what was asked for cannot be."""
     found = [1]
     if pp > 1 and num_microbatches % pp == 0:
         found = divisors(model.num_layers // pp)
-    return [chunks for chunks in found if choices.interleave is None or chunks in choices.interleave] or [1]
+    return [chunks for chunks in found if choices.interleave is None or chunks in choices.interleave]
 
 
 def padded_vocab(vocab: int | None, tp: Ints) -> Ints:
@@ -153,8 +153,10 @@ def _nothing(model: Model, machine: Machine, devices: int, batch: int, choices: 
         )
     return UserError(
         f"no legal layout of {model.name} on {devices} devices with batch {batch} under zero {_listed(choices.zero)}, "
-        f"recompute {_listed(choices.recompute)}, microbatch {_listed(choices.microbatch or ('any',))}: pipelines take "
-        "zero 0 or 1, and dp x microbatch must divide the batch"
+        f"recompute {_listed(choices.recompute)}, microbatch {_listed(choices.microbatch or ('any',))}, interleave "
+        f"{_listed(choices.interleave or ('any',))}: pipelines take zero 0 or 1, dp x microbatch must divide the "
+        f"batch, and pp x interleave the {model.num_layers} layers, with 2 stages or more and microbatches in "
+        "multiples of them"
     )
 
 

@@ -1,7 +1,6 @@
 """Predictions as rows and lines: what is printed of a curve, what it rests on, and how well it did before."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ import numpy as np
 from benchsuite.errors import UserError
 from benchsuite.predict.interval import coverage
 from benchsuite.predict.series import DRIFT_PER_DOUBLING, MAX_BEYOND, MIN_SCALES, Curve, Model, Outlook, fit
+from benchsuite.predict.waiting import input_bytes
 from results.report.tables import ABSENT, Column, Row, number
 
 SMALL_MISFIT = 0.05
@@ -45,7 +45,8 @@ COLUMNS = (
     Column("ms/step [90 %]", lambda row: ends(row, "step_s", 1e3)),
     Column("samples/s [90 %]", lambda row: ends(row, "samples_per_s")),
     Column("efficiency [90 %]", lambda row: ends(row, "efficiency", digits=2)),
-    Column("AU [90 %]", lambda row: ends(row, "au", digits=2)),
+    Column("AU [90 %]", lambda row: ends(row, "au", digits=2), optional=True),
+    Column("not waiting for input [90 %]", lambda row: ends(row, "fed", digits=2), optional=True),
     *map(share, ("compute", "exchange", "bubble", "imbalance", "load")),
 )
 TEST_COLUMNS = (
@@ -59,7 +60,12 @@ TEST_COLUMNS = (
 
 
 def row(model: Model, found: Outlook) -> dict[str, Any]:
-    """A flat row of one prediction. Efficiency is P(N) / (P(N0) N / N0), N0 the smallest scale measured."""
+    """A flat row of one prediction. Efficiency is P(N) / (P(N0) N / N0), N0 the smallest scale measured.
+
+    Where AU was measured, `au` is the share of the step that does not wait for input, scaled to it; else `fed` is that
+    share.
+    """
+    anchored = found.au_scale is not None
     first = model.curve.points[0]
     seconds = (found.step_s, found.low_s, found.high_s)
     rates = [found.samples / second for second in (seconds[0], seconds[2], seconds[1])]
@@ -72,9 +78,14 @@ def row(model: Model, found: Outlook) -> dict[str, Any]:
         **_three("step_s", seconds),
         **_three("samples_per_s", rates),
         **_three("efficiency", [rate / ideal for rate in rates]),
-        **(_three("au", found.au) if model.curve.has_input else {"au": None, "au_low": None, "au_high": None}),
+        **(_three("au", found.au) if anchored else _none("au")),
+        **(_three("fed", found.fed) if model.curve.has_input and not anchored else _none("fed")),
         **parts,
     }
+
+
+def _none(name: str) -> dict[str, None]:
+    return {f"{name}{end}": None for end in ("", "_low", "_high")}
 
 
 def _three(name: str, values: Sequence[float]) -> dict[str, float]:
@@ -105,7 +116,8 @@ def assumptions(model: Model, ranks: Sequence[int], network: float = 1.0, storag
             f"{min(MAX_BEYOND * curve.most_ranks, max(ranks))} ranks would tighten it most"
         )
     lines += _of_input(curve, storage)
-    if storage != 1 and curve.shared_bytes_per_s is None:
+    lines += curve.notes
+    if storage != 1 and (curve.shared_bytes_per_s is None or not input_bytes(curve)):
         lines.append("what if: --storage changes nothing: no limit of a shared file system is known")
     if network != 1:
         lines.append(f"what if: communication not hidden takes 1/{network:g} of its time; what is hidden stays hidden")
@@ -126,12 +138,19 @@ def _how_split(told: bool, curve: Curve) -> str:
 
 
 def _of_input(curve: Curve, storage: float) -> list[str]:
-    if curve.shared_bytes_per_s is not None:
+    if curve.staged == "asked":
+        return [
+            "what if: input staged on each node: no shared file system limits it; waits per sample stay as at the "
+            "smallest scale"
+        ]
+    if curve.staged == "trials":
+        return ["input: read from copies on each node, no shared file system limits it; waits per sample as measured"]
+    if curve.shared_bytes_per_s is not None and input_bytes(curve):
         limit = curve.shared_bytes_per_s * storage
         return [f"input: all ranks share a file system of {limit / 1e9:.3g} GB/s, beyond that they wait for it"]
     last = curve.points[-1]
     if last.io_bytes_per_s is None:
-        return ["input: waits per sample stay as at the smallest scale; no bytes were counted, so there is no AU"]
+        return ["input: waits per sample as measured, at more ranks as at the most measured; no bytes were counted"]
     return [
         f"input: no limit of a shared file system was seen up to {last.io_bytes_per_s / 1e9:.3g} GB/s, none is "
         "assumed; give one with --shared-bandwidth"
@@ -152,7 +171,7 @@ def back_test(curve: Curve) -> tuple[list[dict[str, Any]], list[str]]:
             f"{curve.title}: measured at {known} ranks: a back-test leaves out those above {curve.most_ranks / 2:g} "
             f"and needs {MIN_SCALES} scales below"
         )
-    model = fit(replace(curve, points=left))
+    model = fit(curve.upto(curve.most_ranks / 2))
     rows = [tested(curve.title, p.ranks, p.middle_s, _seconds(model.at(p.ranks))) for p in held]
     fitted_to = ", ".join(str(point.ranks) for point in left)
     return rows, [f"fitted to {fitted_to} ranks", summary(rows)]

@@ -12,25 +12,28 @@ from numpy.typing import ArrayLike
 from benchsuite.predict.arrays import Floats, not_negative, positive
 
 FIRST_BUCKET_BYTES = 2**20
-"""dist._DEFAULT_FIRST_BUCKET_BYTES: a small one, so that exchanging begins early."""
+"""dist._DEFAULT_FIRST_BUCKET_BYTES: a small one, so that exchanging begins early; where no cap is given."""
 BUCKET_BYTES = 25 * 2**20
-"""bucket_cap_mb=25."""
+"""The cap where bucket_cap_mb is None."""
 
 
 def bucket_bytes(
-    param_bytes: Iterable[float], bucket_cap_bytes: float = BUCKET_BYTES, first_bytes: float = FIRST_BUCKET_BYTES
+    param_bytes: Iterable[float], bucket_cap_bytes: float | None = None, first_bytes: float = FIRST_BUCKET_BYTES
 ) -> list[float]:
     """Bytes of DDP's buckets from the bytes of each parameter's gradient, given in order of registration.
 
     Gradients come in reverse order (so DDP rebuilds its buckets after the first step). A bucket is closed by the
-    parameter that fills it, which may make it larger than its cap.
+    parameter that fills it, which may make it larger than its cap. Without a cap the first one is small; a cap that is
+    given holds for the first as well.
     """
-    positive(bucket_cap_bytes=bucket_cap_bytes, first_bytes=first_bytes)
+    cap = BUCKET_BYTES if bucket_cap_bytes is None else bucket_cap_bytes
+    first = first_bytes if bucket_cap_bytes is None else cap
+    positive(bucket_cap_bytes=cap, first_bytes=first)
     buckets: list[float] = []
     filled = 0.0
     for size in reversed(list(param_bytes)):
         filled += size
-        if filled >= (bucket_cap_bytes if buckets else min(first_bytes, bucket_cap_bytes)):
+        if filled >= (cap if buckets else first):
             buckets.append(filled)
             filled = 0.0
     return [*buckets, filled] if filled else buckets

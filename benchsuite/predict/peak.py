@@ -8,7 +8,7 @@ between steps; on a GPU, or with other kernels of attention, less or more is kep
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from benchsuite.errors import refuse
+from benchsuite.errors import UserError, refuse
 from benchsuite.predict.memory import fp32_bytes
 
 FLOAT_BYTES = 4
@@ -90,8 +90,12 @@ def peak_of(
     """The peak of a workload's variant; `sizes` and `sample` are its `model` and `sample`.
 
     Raises:
-        UserError: a workload that is not counted.
+        UserError: a workload, or a variant with experts or without dropout, that is not counted.
     """
     if workload not in PEAKS:
         raise refuse("workload", workload, PEAKS)
+    if workload == "gpt_neox" and sizes.get("num_experts", 0):
+        raise UserError(f"gpt_neox with {sizes['num_experts']:g} experts: not counted; allowed: num_experts 0")
+    if workload == "bert" and not sizes.get("dropout", 0.0) > 0:
+        raise UserError("bert with dropout 0: not counted, other kernels of attention keep less; allowed: above 0")
     return PEAKS[workload](params, sizes, sample, batch_size, largest)

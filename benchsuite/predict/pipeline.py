@@ -56,7 +56,7 @@ def bubble_s(
 
     Raises:
         UserError: an unknown schedule, a number out of range, m not a multiple of p where chunks are interleaved, or
-            durations for which a schedule has no closed form (simulate it then: `schedules.schedule`).
+            microbatches or durations for which a schedule has no closed form (simulate it then: `schedules.schedule`).
     """
     p, m, v = whole(num_stages=num_stages, num_microbatches=num_microbatches, interleave=interleave)
     f, b, w = not_negative(forward_s=forward_s, backward_s=backward_s, weight_s=weight_s)
@@ -64,6 +64,12 @@ def bubble_s(
     p, m, v, f, b, w = np.broadcast_arrays(p, m, v, f, b, w)
     if name == "zbv" and not (np.all(f == b) and np.all(b == w)):
         raise UserError("zbv has a closed form only where forward_s, backward_s and weight_s are equal; simulate it")
+    if name in ("zbv", "zb-h2") and np.any(m < 2 * p - 1):
+        few = np.argmax(m < 2 * p - 1)
+        raise UserError(
+            f"{name} with {m.flat[few]:g} microbatches on {p.flat[few]:g} stages has no closed form; allowed: "
+            f"2p - 1 = {2 * p.flat[few] - 1:g} or more; simulate it"
+        )
     if name == "zb-h2":
         return (p - 1) * np.maximum(np.maximum(f + b - 2 * w, b - f), 0.0)
     if name in ("zb-h1", "zero_bubble"):

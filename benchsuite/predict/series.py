@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from scipy.optimize import nnls
 from scipy.stats import t as student
 
 from benchsuite.errors import UserError
-from benchsuite.predict import hidden
+from benchsuite.predict import hidden, waiting
 from benchsuite.predict.arrays import Floats
 from benchsuite.predict.interval import LEVEL, doublings_beyond
 from benchsuite.predict.model import of_slowest
@@ -23,8 +24,8 @@ DRIFT_PER_DOUBLING, DRIFT_COUNTS = 0.03, 2
 PRIOR_SHARES = {"fixed": 1.0, "divided": 1.0, "volume": 0.5, "linear": 0.1, "measured": 1.0, "slowest": 0.05}
 """Standard deviations of a term's coefficient, as shares of the largest scale's step."""
 DRAWS, SEED = 300, 20260101
-INPUT_BOUND = 0.1
-"""Input limits a step that waits for it for more than this share."""
+LEAST_BASE = 0.01
+"""Of a step that is not waiting for input, as a share, whatever its waits add up to."""
 PARTS = ("compute", "exchange", "imbalance")
 PART_OF = {
     "fixed": "compute",
@@ -49,11 +50,18 @@ class Point:
     """Of it computation, exchange without stragglers, and waiting for them; None where they were not told apart."""
     io_bytes_per_s: float | None = None
     backward_s: float | None = None
+    au: float | None = None
+    """Accelerator utilization as measured, against the rate without input."""
 
     @property
     def middle_s(self) -> float:
         """The median step."""
         return float(np.median(self.step_s))
+
+    @property
+    def base_s(self) -> float:
+        """Of it not waiting for input."""
+        return max(self.middle_s - self.load_s, LEAST_BASE * self.middle_s)
 
 
 @dataclass(frozen=True)
@@ -86,6 +94,24 @@ class Curve:
     """Of its trials, in words; and what was left out."""
     shared_bytes_per_s: float | None = None
     """Limit of a file system that all ranks read from; None where it was not seen or staging lifts it."""
+    staged: Literal["trials", "asked"] | None = None
+    """Input comes from copies on each node: of the trials themselves, or of a what-if."""
+    notes: tuple[str, ...] = ()
+    """What else its prediction rests on."""
+    refound: "Callable[[float], Curve] | None" = None
+    """The curve as its measurements up to so many ranks alone give it; None: nothing but its points was measured."""
+
+    def upto(self, ranks: float) -> "Curve":
+        """What would be known of it, had it not been measured at more ranks."""
+        if self.refound is not None:
+            return self.refound(ranks)
+        return replace(self, points=tuple(point for point in self.points if point.ranks <= ranks))
+
+    @property
+    def au_scale(self) -> float | None:
+        """The measured utilization over the share of a step that does not wait for input; None where none was."""
+        known = [point.au * point.middle_s / point.base_s for point in self.points if point.au is not None]
+        return float(np.median(known)) if known else None
 
     def samples(self, ranks: float) -> float:
         """Samples per step of all ranks."""
@@ -110,13 +136,15 @@ class Outlook:
     parts: Mapping[str, float]
     """Seconds of compute, exchange, imbalance and load."""
     samples: float
+    fed: tuple[float, float, float]
+    """Share of the step that does not wait for input: value, low, high."""
+    au_scale: float | None = None
 
     @property
     def au(self) -> tuple[float, float, float]:
-        """Share of the step that does not wait for input: value, low, high."""
-        value = 1 - self.load_s / self.step_s
-        least = 1 - min(self.load_high_s / self.high_s, 1.0)
-        return value, min(least, value), max(value, 1 - self.load_s / self.high_s)
+        """Utilization: value, low, high; that share, where none was measured."""
+        value, low, high = (share * (1.0 if self.au_scale is None else self.au_scale) for share in self.fed)
+        return value, low, high
 
 
 @dataclass(frozen=True)
@@ -143,17 +171,22 @@ class Model:
         seconds = terms * self.coefficients
         base = float(seconds.sum())
         low, high = self._ends(self.draws @ terms, self._wire_ends(ranks, network), base, ranks, level)
-        load, load_high = self._load_s(ranks, base, storage)
+        (load, load_high), (load_low, low_high), (load_top, _) = (
+            waiting.load_s(self.curve, ranks, end_s, storage) for end_s in (base, low, high)
+        )
+        fed = base / (base + load)
         parts = {part: float(seconds[[PART_OF[name] == part for name in self.names]].sum()) for part in PARTS}
         return Outlook(
             ranks,
             base + load,
-            low + min(load, self._load_s(ranks, low, storage)[0]),
-            high + max(load_high, self._load_s(ranks, high, storage)[0]),
+            low + min(load, load_low),
+            high + max(load_high, load_top),
             load,
             load_high,
             {**parts, "load": load},
             self.curve.samples(ranks),
+            (fed, min(fed, low / (low + max(load_low, low_high))), max(fed, high / (high + load_top))),
+            self.curve.au_scale,
         )
 
     def _wire_ends(self, ranks: int, network: float) -> tuple[float, float]:
@@ -175,34 +208,6 @@ class Model:
         down = np.sqrt(own**2 + min(below, 0.0) ** 2 + (wire_s[0] / base_s) ** 2)
         up = np.sqrt(own**2 + max(above, 0.0) ** 2 + (wire_s[1] / base_s) ** 2)
         return base_s * float(np.exp(-down)), base_s * float(1 + up)
-
-    def _load_s(self, ranks: int, base_s: float, storage: float) -> tuple[float, float]:
-        """Waiting for input: that of the smallest scale, or for a shared file system to deliver; and its upper end."""
-        first, last = self.curve.points[0], self.curve.points[-1]
-        work = self.curve.samples(ranks) / ranks / (self.curve.samples(first.ranks) / first.ranks)
-        own = first.load_s * work
-        whole = input_bytes(self.curve) * self.curve.samples(ranks)
-        limit = self.curve.shared_bytes_per_s
-        if limit is not None and whole:
-            delivered = max(own, whole / (limit * storage) - base_s)
-            return delivered, delivered
-        seen = last.io_bytes_per_s
-        unsafe = whole / (seen * storage) - base_s if seen and whole else 0.0
-        return own, max(own, unsafe if ranks > last.ranks and _reads(self.curve) else own)
-
-
-def _reads(curve: Curve) -> bool:
-    """Whether input was waited for at the largest scale, so that its limit may be near."""
-    last = curve.points[-1]
-    return last.load_s > INPUT_BOUND / 2 * last.middle_s
-
-
-def input_bytes(curve: Curve) -> float:
-    """Bytes of a sample as stored; 0 where they are not known."""
-    for point in curve.points:
-        if point.io_bytes_per_s:
-            return point.io_bytes_per_s * point.middle_s / curve.samples(point.ranks)
-    return 0.0
 
 
 def _term_names(curve: Curve) -> tuple[str, ...]:
@@ -252,10 +257,11 @@ def _terms(curve: Curve, ranks: Floats) -> Floats:
 
 
 def fit(curve: Curve) -> Model:
-    """Coefficients of all terms, none below zero: least squares over parts and steps, with priors.
+    """Coefficients of all terms, none below zero: least squares over whole steps and their parts, with priors.
 
     Input is taken off first: it is modelled on its own. The error per doubling is that of back-tests of the curve
-    itself, with DRIFT_PER_DOUBLING counting for two; by what the model misses its own points, intervals are wider.
+    itself, beyond what noise of both sides explains, with DRIFT_PER_DOUBLING counting for two; by what the model misses
+    its own points, intervals are wider.
 
     Raises:
         UserError: fewer than two numbers of ranks.
@@ -269,14 +275,12 @@ def fit(curve: Curve) -> Model:
         held = curve.points[count]
         known_model = _fitted(replace(curve, points=curve.points[:count]))
         doublings = float(doublings_beyond(held.ranks, curve.points[count - 1].ranks))
-        base = held.middle_s - held.load_s
-        errors.append((sum(known_model.at(held.ranks).parts[part] for part in PARTS) / base - 1) / max(doublings, 1.0))
-    squares = DRIFT_COUNTS * DRIFT_PER_DOUBLING**2 + sum(error**2 for error in errors)
+        foretold = sum(known_model.at(held.ranks).parts[part] for part in PARTS)
+        errors.append((foretold / held.base_s - 1) / max(doublings, 1.0))
+    by_noise = 2 * model.noise**2
+    squares = DRIFT_COUNTS * DRIFT_PER_DOUBLING**2 + sum(max(error**2 - by_noise, 0.0) for error in errors)
     drift = float(np.sqrt(squares / (DRIFT_COUNTS + len(errors))))
-    missed = [
-        sum(model.at(point.ranks).parts[part] for part in PARTS) / (point.middle_s - point.load_s) - 1
-        for point in curve.points
-    ]
+    missed = [sum(model.at(point.ranks).parts[part] for part in PARTS) / point.base_s - 1 for point in curve.points]
     misfit = float(np.sqrt(np.mean(np.square(missed))))
     return replace(model, drift=drift, misfit=misfit, noise=float(np.hypot(model.noise, misfit)))
 
@@ -290,10 +294,10 @@ def _fitted(curve: Curve) -> Model:
     largest = curve.points[-1].middle_s
     rows, targets = [], []
     for row, point in zip(design, curve.points, strict=True):
-        base = point.middle_s - point.load_s
+        base = point.base_s
         known = {name: value for name, value in (point.parts or {}).items() if value is not None}
         told = {*known} >= {*PARTS}
-        wanted = [({part}, value) for part, value in known.items()] if told else [({*PARTS}, base)]
+        wanted = [({*PARTS}, base), *([({part}, value) for part, value in known.items()] if told else [])]
         for of, value in wanted:
             deviation = float(np.hypot(noise * value, PART_NOISE * base))
             rows.append(row * [PART_OF[name] in of for name in names] / deviation)

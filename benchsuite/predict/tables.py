@@ -15,7 +15,7 @@ from benchsuite.predict.model import Configurations
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "ranks": ("ranks", "gpus", "numgpus", "ngpus", "worldsize", "devices", "numdevices", "accelerators", "nacc"),
-    "step_s": ("steps", "steptimes", "iterationtimes", "iterations", "seconds", "stepsmean", "secondsperstep"),
+    "step_s": ("steptimes", "iterationtimes", "seconds", "stepsmean", "secondsperstep", "sstep"),
     "step_ms": ("stepms", "steptimems", "iterationtimems", "iterationms", "msperstep", "msstep"),
     "samples_per_s": (
         "samplespers",
@@ -45,6 +45,15 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "ranks_per_node": ("rankspernode", "gpuspernode", "devicespernode"),
 }
 """Columns and what they may be called, without signs and in small letters."""
+SECONDS = ("step_s", "iteration_s")
+"""The same with a `_` for signs: without it they could be counts of steps."""
+LABELS = frozenset({"model", "name", "config", "configuration", "layout", "machine", "version"})
+"""Columns that tell series apart though numbers stand in them."""
+FLAGS = ("zero", "recompute", "flash")
+COUNTS = frozenset({*NAMES} - {"step_s", "step_ms", "samples_per_s", "tokens_per_s", "batch_size", *FLAGS})
+"""Columns of whole numbers."""
+DISAGREE = 0.05
+"""Two times of one row differ by more than rounding from this share on."""
 RATES = ("samples_per_s", "tokens_per_s")
 TIMES = ("step_s", "step_ms", *RATES)
 ROUND_SAMPLES = 2
@@ -70,7 +79,8 @@ def read(path: Path) -> pd.DataFrame:
     CSV with a header; JSON: a list of objects, or an object with `columns` and `rows`.
 
     Raises:
-        UserError: no such file, no table, no column of ranks or of times, or a cell that is no number.
+        UserError: no such file, no table, no column of ranks or of times, a cell that is missing, no number or out of
+            range, or two times of a row that disagree.
     """
     if not path.is_file():
         raise UserError(f"table {path}: no such file; give a CSV or JSON file of configurations and times")
@@ -80,22 +90,44 @@ def read(path: Path) -> pd.DataFrame:
     frame = named(pd.DataFrame(found), str(path))
     for name in frame.columns.intersection([*NAMES]):
         frame[name] = _numbers(frame[name], f"table {path}", name)
-    frame["step_s"] = step_s(frame, str(path))
+        _check_column(frame[name], f"table {path}", name)
+    _check_filled(frame, f"table {path}")
+    seconds = step_s(frame, str(path))
+    _check_times(frame, seconds, f"table {path}")
+    frame["step_s"] = seconds
     return frame
 
 
 def _csv_rows(path: Path) -> list[dict[str, Any]]:
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        return [dict(row) for row in csv.DictReader(file)]
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            found = [dict(row) for row in csv.DictReader(file)]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise _unreadable(path, "CSV", error) from None
+    for number, row in enumerate(found, 1):
+        if None in row:
+            names = [name for name in row if name is not None]
+            raise UserError(f"table {path}: row {number} has more cells than the header's {len(names)} columns")
+    return found
+
+
+def _unreadable(path: Path, kind: str, error: Exception) -> UserError:
+    """A file in another encoding, or damaged."""
+    allowed = f"allowed: {kind} in UTF-8" if isinstance(error, UnicodeDecodeError) else f"not {kind}"
+    return UserError(f"table {path}: {allowed}: {' '.join(str(error).split())}")
 
 
 def _json_rows(path: Path) -> list[dict[str, Any]]:
     try:
-        found = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise UserError(f"table {path}: not JSON: {error}") from None
+        found = json.loads(path.read_text(encoding="utf-8-sig"), parse_int=float)
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(path, "JSON", error) from None
     if isinstance(found, dict) and isinstance(found.get("columns"), list) and isinstance(found.get("rows"), list):
-        return [dict(zip(found["columns"], row, strict=False)) for row in found["rows"]]
+        columns = [str(column) for column in found["columns"]]
+        for number, row in enumerate(found["rows"], 1):
+            if not isinstance(row, list) or len(row) != len(columns):
+                raise UserError(f"table {path}: row {number} is not a list of {len(columns)} cells, one a column")
+        return [dict(zip(columns, row, strict=True)) for row in found["rows"]]
     if isinstance(found, list) and all(isinstance(row, dict) for row in found):
         return found
     raise UserError(f"table {path}: allowed: a list of objects, or an object with `columns` and `rows`")
@@ -103,15 +135,16 @@ def _json_rows(path: Path) -> list[dict[str, Any]]:
 
 def named(frame: pd.DataFrame, where: str) -> pd.DataFrame:
     """The frame with its columns under the names used here; the first of two that mean the same."""
-    of = {alias: name for name, aliases in NAMES.items() for alias in aliases}
+    columns = [str(column) for column in frame.columns]
     names: dict[str, str] = {}
-    for column in map(str, frame.columns):
-        name = of.get(re.sub(r"[^a-z0-9]", "", column.lower()), column)
+    for column in sorted(columns, key=lambda column: column not in NAMES):
+        name = _name_of(column)
         names[column] = name if name not in names.values() else column
+    names = {column: names[column] for column in columns}
     frame = frame.rename(columns=names)
     if "batch" in frame and not {"batch_size", "global_batch_size"} & {*frame.columns}:
         raise UserError(f"table {where}: column 'batch': name it batch_size (of a rank) or global_batch_size (of all)")
-    frame.attrs["read"] = _as_read(names)
+    frame.attrs["read"] = _as_read(names, frame)
     for needed in (("ranks",), TIMES):
         if not {*needed} & {*frame.columns}:
             close = nearest(needed[0], [str(column) for column in frame.columns])
@@ -119,25 +152,90 @@ def named(frame: pd.DataFrame, where: str) -> pd.DataFrame:
     return frame
 
 
-def _as_read(names: Mapping[str, str]) -> str:
+def _name_of(column: str) -> str:
+    """The name used here, or the column's own. `steps` and `steps/s` are no seconds, `step (s)` is."""
+    of = {alias: name for name, aliases in NAMES.items() for alias in aliases}
+    words = re.sub(r"[^a-z0-9]+", "_", column.lower()).strip("_")
+    if words in SECONDS:
+        return column if "/" in column else "step_s"
+    return of.get(words.replace("_", ""), column)
+
+
+def _as_read(names: Mapping[str, str], frame: pd.DataFrame) -> str:
     """Which columns were understood, and what the others are taken for."""
     known = [name if column == name else f"{name} ({column})" for column, name in names.items() if name in NAMES]
     others = [column for column, name in names.items() if name not in NAMES]
-    told = f"; rows that differ in {', '.join(others)} are series of their own" if others else ""
+    apart = [column for column in others if _tells_apart(frame, column)]
+    unused = [column for column in others if column not in apart]
+    told = f"; rows that differ in {', '.join(apart)} are series of their own" if apart else ""
+    told += f"; not used: {', '.join(unused)}" if unused else ""
     batch = {"batch_size", "global_batch_size", "microbatch", *RATES} & {*names.values()}
-    return f"read: {', '.join(known)}{told}" + ("" if batch else "; one sample a rank and step is assumed")
+    return f"read: {', '.join(known)}{told}" + ("" if batch else "; no batch: one sample a rank and step is assumed")
 
 
 def _numbers(column: "pd.Series[Any]", where: str, name: str) -> "pd.Series[float]":
-    """As float; words of logic as 1 and 0; empty cells as missing."""
-    words = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "full": 1.0, "none": 0.0, "": np.nan}
-    values = column.map(lambda value: words.get(str(value).strip().lower(), value))
+    """As float; empty cells as missing; in columns of flags words of logic as 1 and 0."""
+    logic = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "full": 1.0, "none": 0.0}
+    words = {"": np.nan} | (logic if name in FLAGS else {})
+
+    def cell(value: Any) -> Any:
+        if value is None or isinstance(value, list | dict):
+            return np.nan
+        return words.get(str(value).strip().lower(), value)
+
+    values = column.map(cell)
     numbers = pd.to_numeric(values, errors="coerce").astype("float64")
-    wrong = numbers.isna() & values.notna()
+    wrong = numbers.isna() & (values.notna() | column.map(lambda value: isinstance(value, list | dict)))
     if wrong.any():
         line = int(np.flatnonzero(wrong)[0])
         raise UserError(f"{where}: {name} {column.iloc[line]!r} in row {line + 1} is not a number")
     return numbers
+
+
+def _check_column(column: "pd.Series[float]", where: str, name: str) -> None:
+    """Refuse what a column cannot hold; missing cells pass."""
+    if name in FLAGS:
+        most = 3 if name == "zero" else 1
+        legal, allowed = (column >= 0) & (column <= most), f"from 0 to {most}"
+    elif name in COUNTS:
+        legal, allowed = (column >= 1) & (column % 1 == 0), "a whole number, 1 or above"
+    else:
+        legal, allowed = column > 0, "a finite number above 0"
+    wrong = column.notna() & ~(legal & np.isfinite(column))
+    if wrong.any():
+        line = int(np.flatnonzero(wrong)[0])
+        raise UserError(f"{where}: {name} {column.iloc[line]:g} in row {line + 1} is not allowed; allowed: {allowed}")
+
+
+def _check_filled(frame: pd.DataFrame, where: str) -> None:
+    """Refuse empty cells where no default stands in for them, and where they are counted with."""
+    shape = {*SHAPE, "num_heads"} - {"microbatch"}
+    unused = ({*DEFAULTS} if has_layouts(frame) else {*DEFAULTS, *shape}) - {"tensor", "pipeline"}
+    if "tokens_per_s" in frame and not {"step_s", "step_ms", "samples_per_s"} & {*frame.columns}:
+        unused -= {"seq_len"}
+    for name in [name for name in NAMES if name in frame and name not in unused]:
+        if frame[name].isna().any():
+            line = int(np.flatnonzero(frame[name].isna())[0])
+            raise UserError(f"{where}: row {line + 1} has no {name}; every row needs one, or leave the column out")
+
+
+def _check_times(frame: pd.DataFrame, seconds: "pd.Series[float]", where: str) -> None:
+    """Refuse rows whose other times, or rates of a known batch, tell another step than `seconds`."""
+    told = {"step_ms": frame["step_ms"] / 1e3} if "step_ms" in frame else {}
+    if {"batch_size", "global_batch_size"} & {*frame.columns} or {"microbatch", "num_microbatches"} <= {*frame.columns}:
+        samples = samples_per_step(frame)
+        if "samples_per_s" in frame:
+            told["samples_per_s"] = samples / frame["samples_per_s"]
+        if {"tokens_per_s", "seq_len"} <= {*frame.columns}:
+            told["tokens_per_s"] = samples * frame["seq_len"] / frame["tokens_per_s"]
+    for name, other in told.items():
+        wrong = (other / seconds - 1).abs() > DISAGREE
+        if wrong.any():
+            line = int(np.flatnonzero(wrong)[0])
+            raise UserError(
+                f"{where}: row {line + 1}: {name} {frame[name].iloc[line]:g} tells a step of {other.iloc[line]:.4g} s, "
+                f"another column {seconds.iloc[line]:.4g} s; leave out the one that is not of these steps"
+            )
 
 
 def step_s(frame: pd.DataFrame, where: str) -> "pd.Series[float]":
@@ -197,6 +295,8 @@ def configurations(frame: pd.DataFrame) -> tuple[Configurations, list[str]]:
     if "num_heads" not in told:
         told["num_heads"] = np.maximum(np.round(told["hidden_size"] / 64), 1)
         assumed.append("heads of 64: their number is not in the table")
+    if not {"num_microbatches", "global_batch_size", "batch_size"} & {*told.columns}:
+        assumed.append("one microbatch a step: neither their number nor the batch is in the table")
     told["num_microbatches"] = samples_per_step(frame) / told["data"] / told["microbatch"]
     _check(told)
     columns = {name: told[name].to_numpy(dtype=np.float64) for name in Configurations.__dataclass_fields__}
@@ -217,11 +317,29 @@ def _check(told: pd.DataFrame) -> None:
 
 
 def families(frame: pd.DataFrame) -> "pd.Series[int]":
-    """A number for each layout: rows of one differ only in data-parallel ranks, the batch that follows, and times."""
-    kept = [str(name) for name in frame.columns if name not in FOLLOWS_RANKS and frame[name].map(_plain).all()]
+    """A number for each layout: rows of one differ only in data-parallel ranks, the batch that follows, and results.
+
+    What tells layouts apart: the columns of NAMES that do not follow the ranks, and columns of text.
+    """
+    kept = apart(frame)
     if not kept:
         return pd.Series(0, frame.index)
     return frame.groupby(kept, dropna=False, sort=False).ngroup()
+
+
+def apart(frame: pd.DataFrame) -> list[str]:
+    """The columns that tell layouts apart; other columns of numbers are results."""
+    return [str(name) for name in frame.columns if name not in FOLLOWS_RANKS and _tells_apart(frame, str(name))]
+
+
+def _tells_apart(frame: pd.DataFrame, name: str) -> bool:
+    """Whether a column is one of NAMES or LABELS, or has a word, or true and false, in it."""
+    column = frame[name]
+    if name in NAMES or not column.map(_plain).all():
+        return name in NAMES
+    words = [value for value in column if isinstance(value, str) and value.strip()]
+    numbers = pd.to_numeric(pd.Series(words, dtype=object), errors="coerce")
+    return name.lower() in LABELS or bool(numbers.isna().any()) or any(isinstance(v, bool | np.bool_) for v in column)
 
 
 def _plain(value: Any) -> bool:
@@ -230,7 +348,6 @@ def _plain(value: Any) -> bool:
 
 def words(frame: pd.DataFrame, row: int, among: Sequence[int]) -> str:
     """What tells a row's layout from others: columns that vary over `among`."""
-    named_so = [str(name) for name in frame.columns if name not in FOLLOWS_RANKS]
-    varying = [name for name in named_so if frame[name].iloc[[*among]].nunique(dropna=False) > 1]
+    varying = [name for name in apart(frame) if frame[name].iloc[[*among]].nunique(dropna=False) > 1]
     cells = {name: frame[name].iloc[row] for name in varying}
     return " ".join(f"{name} {value:g}" if isinstance(value, float) else f"{value}" for name, value in cells.items())

@@ -1,5 +1,7 @@
 """The table of measured collectives: latency and bandwidths by op, algorithm, dtype, ranks and size."""
 
+from collections.abc import Sequence
+
 from results.report.tables import ABSENT, Column, Row, caveats, is_missing, number
 
 DDP_STEP = "ddp_step"
@@ -62,11 +64,26 @@ COMM_COLUMNS = (
     Column("busbw GB/s", lambda row: _rate(row, "busbw_bytes_per_s")),
     Column("sent, messages: bytes", _sent, right=False, optional=True),
     Column("ms/step", lambda row: _optional(row, "step_s_p50", 1e3, 2), optional=True),
-    Column("exposed ms", lambda row: _optional(row, "exchange_s", 1e3, 2), optional=True),
+    Column("exposed ms", lambda row: _optional(row, "exchange_min_s", 1e3, 2), optional=True),
     Column("overlap", lambda row: _optional(row, "overlap_fraction", 1, 2), optional=True),
+    Column("session", lambda row: str(row["session"]), right=False),
+    Column("repeat", lambda row: number(row, "repeat", digits=0)),
+    Column("host", lambda row: str(row.get("env.host")), right=False),
     Column("status", _status, right=False),
     Column("caveats", caveats, right=False, optional=True),
 )
+
+
+WHERE_FROM = ("session", "repeat", "host")
+
+
+def columns_of(found: Sequence[Row]) -> tuple[Column, ...]:
+    """The columns, without those of where rows come from that are the same in all."""
+    return tuple(
+        column
+        for column in COMM_COLUMNS
+        if column.heading not in WHERE_FROM or len({column.cell(row) for row in found}) > 1
+    )
 
 
 def _optional(row: Row, name: str, scale: float, digits: int) -> str:

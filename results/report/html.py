@@ -4,6 +4,7 @@ import base64
 import hashlib
 import importlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from html import escape
@@ -51,13 +52,20 @@ def page(store: ResultsStore, modelled: Modelled = NOTHING) -> str:
         policy=" ".join(f"'sha256-{_digest(text)}'" for text in (plotly, script)),
         style=_asset("style.css"),
         subtitle=escape(html_words.subtitle(records)),
-        summary="\n".join(html_words.summary(found)),
+        summary="\n".join(html_words.summary(found)) if found else _without_trials(store),
         legend="<br>".join(escape(line) for line in LEGEND.splitlines()),
         provenance="\n".join(html_words.origins(records)),
         data=embedded(data(store, found, records, modelled)),
         plotly=plotly,
         script=script,
     )
+
+
+def _without_trials(store: ResultsStore) -> str:
+    """Which other records there are, whose charts stand below."""
+    kinds = Counter(record.kind for record in store.latest())
+    told = ", ".join(f"{count} of kind {kind}" for kind, count in kinds.items())
+    return f"<p>No trials yet; other records: {escape(told)}.</p>" if told else "\n".join(html_words.summary([]))
 
 
 def _asset(name: str) -> str:

@@ -34,7 +34,7 @@ def store(tmp_path: Path) -> Path:
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     path = tmp_path / "published.csv"
-    path.write_text("gpus,batch,images/s\n8,256,2800\n16,256,5500\n32,256,10700\n64,256,20500\n")
+    path.write_text("gpus,batch_size,images/s\n8,256,2800\n16,256,5500\n32,256,10700\n64,256,20500\n")
     return path
 
 
@@ -131,11 +131,38 @@ def test_what_ifs(run_cli: Run, store: Path):
         (("--ranks", "33"), "33 ranks are 8.25 times the 4 measured; allowed: up to 8 times (32)"),
         (("--ranks", "8", "--scaling", "week"), "--scaling 'week' is unknown; allowed: weak, strong; nearest: weak"),
         (("--ranks", "8", "--shared-bandwidth", "fast"), "--shared-bandwidth 'fast': not a size"),
+        (("--ranks", "8", "--shared-bandwidth", "0B"), "--shared-bandwidth '0B': allowed: above 0, such as 5GB"),
+        (("--ranks", "8", "--shared-bandwidth", "5GB", "--staging"), "--staging with --shared-bandwidth: staged input"),
         (("--ranks", "8", "--table", "none.csv"), "table none.csv: no such file"),
+        (
+            ("--ranks", "8", "--table", "t.csv", "--staging", "--storage", "2", "--shared-bandwidth", "5GB"),
+            "--staging, --storage, --shared-bandwidth with --table: a table does not tell of input",
+        ),
     ],
 )
 def test_error_lines(run_cli: Run, store: Path, arguments: tuple[str, ...], line: str):
     assert line in error_line(run_cli, "--store", store, *arguments)
+
+
+def test_a_series_that_is_too_short_stops_no_other(run_cli: Run, store: Path):
+    for record in made_trials({1: [50.0], 2: [90.0]}, spec={"precision": "fp16"}):
+        ResultsStore(store).append(record)
+    code, out, err = run_cli("predict", "--store", store, "--ranks", "32", "--format", "json")
+    assert (code, err) == (0, "")
+    *good, short = json.loads(out)
+    assert [row["ranks"] for section in good for row in section["rows"]] == [32, 32]
+    assert short["rows"] == [] and "fp16" in short["series"]
+    assert short["assumptions"][0].startswith("left out: 32 ranks are 16 times the 2 measured")
+    text = run_cli("predict", "--store", store, "--ranks", "32", "--format", "md")[1]
+    assert text.count("| ranks |") == 2 and "- left out: 32 ranks" in text
+    for record in made_trials({8: [700.0]}):
+        ResultsStore(store).append(record)
+    code, out, err = run_cli("predict", "--store", store, "--back-test", "--format", "json")
+    assert (code, err) == (0, "")
+    *tested, last = json.loads(out)
+    assert sorted(row["ranks"] for section in tested for row in section["rows"]) == [4, 8]
+    assert last["assumptions"][0].startswith("left out: measured at 1, 2 ranks: a back-test leaves out those above 1")
+    assert "left out" not in error_line(run_cli, "--store", store, "--ranks", "100")
 
 
 def test_far_is_allowed_when_asked_for(run_cli: Run, store: Path):

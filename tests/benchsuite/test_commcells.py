@@ -14,6 +14,7 @@ from benchsuite.commcells import (
     busbw_bytes_per_s,
     cells,
     check_algorithms,
+    lacking,
     parse_names,
     parse_ranks,
     parse_shape,
@@ -115,6 +116,13 @@ def test_step_tables_are_asked_of_the_ops_that_have_them() -> None:
     check_algorithms(("all_reduce",), ("backend", "tree"))
     with pytest.raises(UserError, match="--algorithm tree: not of broadcast; allowed with --op all_reduce"):
         check_algorithms(("broadcast",), ("tree",))
+
+
+def test_ops_that_lack_a_step_table() -> None:
+    assert lacking(("all_reduce", "broadcast"), ("backend", "ring", "binomial")) == (
+        ("all_reduce", "binomial"),
+        ("broadcast", "ring"),
+    )
 
 
 def test_a_request_comes_through_its_file(tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -227,6 +227,14 @@ class TestRows:
         assert found[key].pieces[0].alpha_s == pytest.approx(1e-4)
         assert found[key._replace(nodes=2)].time_s(2048) == pytest.approx(1.0)
 
+    def test_hosts_and_machines_are_fitted_apart(self) -> None:
+        slow = self.frame(**{"env.host": "b", "env.cpu": "old", "comm_s": [1.0, 1.0, 1.0, 1.0]})
+        found = from_rows(pd.concat([self.frame(**{"env.host": "a"}), slow], ignore_index=True))
+        assert {(key.host, key.machine) for key in found} == {("a", ""), ("b", "old")}
+        by_host = {key.host: fitted for key, fitted in found.items()}
+        assert by_host["a"].time_s(2048) == pytest.approx(1e-4 + 2048e-9, rel=0.01)
+        assert by_host["b"].time_s(2048) == pytest.approx(1.0)
+
     def test_what_has_no_time_is_left_out(self) -> None:
         lost = self.frame(status=["ok", "ok", "ok", "skipped"], comm_s=[1e-4, 1e-4, 1e-4, None])
         (found,) = from_rows(lost).values()

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bench import collectives, links
 from bench.predict import constant_rate, halves, held_out, joined, mpt_scales, storage_errors
 from bench.published import mpt, tables
 
@@ -113,6 +114,39 @@ def test_samples_per_second_from_utilization():
     assert np.median(errors["unet3d"]) < 0.05
 
 
+def test_goals_of_links_tell_how_many_intervals_hold(capsys: pytest.CaptureFixture[str]):
+    rows = [links.Held("ddp", 8, 1.0, 1.05, 0.9, 1.2), links.Held("tp", 8, 1.0, 1.2, 1.1, 1.3)]
+    links.show_goals(rows)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].strip() == "coverage: 1 of 2 90 % intervals hold what was measured (50%)"
+    assert [line.strip() for line in lines[1:]] == [
+        "goal: median error <= 8%: MISSED (12.5%)",
+        "goal: worst error <= 15%: MISSED (20.0%)",
+    ]
+
+
+def test_goals_of_collectives_name_each_step_table(capsys: pytest.CaptureFixture[str]):
+    times = {"backend": 1.02, "ring": 1.05, "tree": 1.3}
+    collectives.show_gaps([collectives.Held(4, "all_reduce", name, 1 << 20, s, 1.0) for name, s in times.items()])
+    assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [
+        "gloo's own against its wire: median 2.0%, worst 2.0%",
+        "goal: gloo's own: median <= 10%: met",
+        "ring against its wire: median 5.0%, worst 5.0%",
+        "goal: ring: median <= 10%: met",
+        "tree against its wire: median 30.0%, worst 30.0%",
+        "goal: tree: median <= 10%: MISSED",
+    ]
+
+
+def test_eighty_gigabytes_are_held_back_too_and_eight_bits_left_out():
+    given = fsdp_table()
+    others = [given.assign(gpu="a100_80gb"), given.assign(gpu="h100_80gb")]
+    eight_bits = given.head(1).assign(gpu="h100_80gb", gpus=128, precision="amp_fp8")
+    found = {device: len(test.errors) for device, test, _ in mpt_scales(pd.concat([given, *others, eight_bits]))}
+    held = int((given["gpus"] > 8).sum())
+    assert found == {"a100_40gb": held, "a100_80gb": held, "h100_80gb": held}
+
+
 class TestAllRows:
     @pytest.fixture
     def published(self) -> dict[str, pd.DataFrame]:
@@ -128,7 +162,7 @@ class TestAllRows:
 
     def test_more_devices_from_up_to_half(self, published: dict[str, pd.DataFrame]):
         found = joined([test for _, test, _ in mpt_scales(published["llmfoundry_fsdp"])])
-        assert len(found.errors) == 13
+        assert len(found.errors) == 14
         assert found.errors.mean() <= 0.025
         assert found.covered >= 0.8
 

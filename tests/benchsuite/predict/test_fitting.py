@@ -90,6 +90,11 @@ class TestPublished:
         assert held >= 5 / 7
         assert predicted.parts.step_s == pytest.approx(predicted.step_s)
 
+    def test_one_group_is_left_out_by_rows(self):
+        runs, seconds = published()
+        alone, without = fit(runs, seconds, groups=np.zeros(len(seconds))), fit(runs, seconds)
+        assert alone.out_of_sample.errors.tolist() == without.out_of_sample.errors.tolist()
+
     def test_intervals_widen_beyond_what_was_measured(self):
         found = fit(*published())
         far = configured(

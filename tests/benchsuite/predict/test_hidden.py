@@ -24,9 +24,11 @@ def truth(ranks: Any) -> Any:
 
 
 def test_buckets():
-    assert buckets_of(10 * MB, 4 * MB).tolist() == [MB, 4 * MB, 4 * MB, MB]
-    assert buckets_of(9 * MB, 4 * MB).tolist() == [MB, 4 * MB, 4 * MB]
-    assert buckets_of(0.5 * MB).tolist() == [0.5 * MB]
+    assert buckets_of(10 * MB, 4 * MB).tolist() == [4 * MB, 4 * MB, 2 * MB]
+    assert buckets_of(12 * MB, 4 * MB).tolist() == [4 * MB, 4 * MB, 4 * MB]
+    assert buckets_of(60 * MB).tolist() == [MB, 25 * MB, 25 * MB, 9 * MB], "a small first one where no cap is given"
+    assert buckets_of(60 * MB, 25 * MB).tolist() == [25 * MB, 25 * MB, 10 * MB]
+    assert buckets_of(0.5 * MB).tolist() == buckets_of(0.5 * MB, MB).tolist() == [0.5 * MB]
     assert BUCKETS.sum() == 8 * MB
 
 

@@ -44,8 +44,8 @@ class TestLegal:
         found = legal(model(), machine(), 2, 8, Choices(zero=(0,), recompute=("none",), pipeline_parallel=(2,)))
         chunks = {(int(m), int(v)) for m, v in zip(found.num_microbatches, found.interleave, strict=True)}
         assert chunks == {(1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (8, 1), (8, 2)}
-        flat = legal(model(), machine(), 2, 8, Choices(pipeline_parallel=(1,), interleave=(2,)))
-        assert set(flat.interleave) == {1}, "where it cannot be interleaved, it is not"
+        asked = legal(model(), machine(), 2, 8, Choices(interleave=(2,)))
+        assert set(asked.interleave) == {2} == set(asked.pp), "where it cannot be interleaved, there is no layout"
 
     def test_zero_2_and_3_without_pipelines_only(self):
         found = legal(model(), machine(), 4, 8, Choices())
@@ -69,6 +69,8 @@ class TestLegal:
             ((4, 3, Choices(tensor_parallel=(1,), pipeline_parallel=(2,))), "nearest: 4"),
             ((14, 14, Choices(pipeline_parallel=(3,))), "a divisor of 4 layers"),
             ((4, 4, Choices(zero=(3,), pipeline_parallel=(2,))), "zero 0 or 1"),
+            ((4, 4, Choices(interleave=(7,))), r"interleave 7: .* pp x interleave the 4 layers"),
+            ((4, 4, Choices(interleave=(2,), pipeline_parallel=(1,))), r"interleave 2: .* with 2 stages or more"),
         ],
     )
     def test_nothing_is_legal(self, numbers: tuple[int, int, Choices], words: str):

@@ -21,21 +21,24 @@ class TestBuckets:
         assert overlap.bucket_bytes([1, 25 * MIB, 25 * MIB - 1, MIB]) == [MIB, 50 * MIB - 1, 1]
         assert overlap.bucket_bytes([1, 25 * MIB, 2, MIB - 1]) == [MIB + 1, 25 * MIB, 1]
 
-    def test_a_cap_below_the_first_bucket_s_holds_for_it_too(self) -> None:
+    def test_a_cap_that_is_given_holds_for_the_first_bucket_too(self) -> None:
         assert overlap.bucket_bytes([4, 4, 4, 4], bucket_cap_bytes=8) == [8, 8]
+        assert overlap.bucket_bytes([MIB] * 12, bucket_cap_bytes=4 * MIB) == [4 * MIB] * 3
+        assert overlap.bucket_bytes([MIB] * 50, bucket_cap_bytes=25 * MIB) == [25 * MIB] * 2
         assert overlap.bucket_bytes([]) == []
 
-    @pytest.mark.parametrize("cap", [0.25, 1, 4, 25])
-    def test_is_what_pytorch_assigns(self, cap: float) -> None:
+    @pytest.mark.parametrize("cap", [None, 0.25, 1, 4, 25])
+    def test_is_what_pytorch_assigns(self, cap: float | None) -> None:
+        """DistributedDataParallel gives the reducer the small first limit where bucket_cap_mb is None alone."""
         import torch
         import torch.distributed as dist
 
         sizes = np.random.default_rng(3).integers(1, 3_000_000, 60).tolist()
         tensors = [torch.empty(size, device="meta") for size in reversed(sizes)]
-        limits = [min(dist._DEFAULT_FIRST_BUCKET_BYTES, int(cap * MIB)), int(cap * MIB)]
+        limits = [dist._DEFAULT_FIRST_BUCKET_BYTES, 25 * MIB] if cap is None else [int(cap * MIB)]
         buckets, _ = dist._compute_bucket_assignment_by_size(tensors, limits)
         theirs = [sum(4 * tensors[place].numel() for place in bucket) for bucket in buckets]
-        assert overlap.bucket_bytes([4 * size for size in sizes], cap * MIB) == theirs
+        assert overlap.bucket_bytes([4 * size for size in sizes], None if cap is None else cap * MIB) == theirs
 
 
 class TestTimeline:

@@ -39,6 +39,15 @@ def test_by_hand():
     assert peak_of("gpt_neox", 1000, sizes, sample, 1, largest=7).peak == 16_000 + 8 * 7, "the optimizer's"
 
 
+def test_variants_that_are_not_counted():
+    moe = GPT_NEOX.variants["nano_moe"]
+    with pytest.raises(UserError, match="gpt_neox with 8 experts: not counted; allowed: num_experts 0"):
+        peak_of("gpt_neox", 1, moe.model, moe.sample, 1)  # type: ignore[arg-type]
+    nano = BERT.variants["nano"]
+    with pytest.raises(UserError, match=r"bert with dropout 0: not counted, .*; allowed: above 0"):
+        peak_of("bert", 1, nano.model, nano.sample, 1)  # type: ignore[arg-type]
+
+
 def test_error_line():
     with pytest.raises(UserError, match="workload 'berts' is unknown; allowed: gpt_neox, bert; nearest: bert"):
         peak_of("berts", 1, {}, {}, 1)

@@ -122,6 +122,8 @@ class TestForms:
             ),
             (("interleaved", 4, 6, 2), "num_microbatches % num_stages is not 0; allowed: multiples of num_stages"),
             (("zbv", 4, 8, 1, 1.0, 2.0, 1.0), "zbv has a closed form only where .* are equal; simulate it"),
+            (("zbv", 4, 6), r"zbv with 6 microbatches on 4 stages has no closed form; allowed: 2p - 1 = 7 or more"),
+            (("zb-h2", [2, 8], 8), r"zb-h2 with 8 microbatches on 8 stages has no closed form; .* = 15 or more; simu"),
             (("1f1b", 4, 8, 1, -1.0), "forward_s -1 is not allowed; allowed: a finite number, 0 or above"),
         ],
     )

@@ -46,7 +46,10 @@ def test_published_headings_are_understood(table):
     [
         ("ranks,step_s\n1,0.5\n2,0.6\n", [0.5, 0.6]),
         ("gpus,ms/step\n1,500\n2,600\n", [0.5, 0.6]),
-        ("GPUs,batch,images/s\n1,32,64\n2,32,128\n", [0.5, 0.5]),
+        ("GPUs,batch size,images/s\n1,32,64\n2,32,128\n", [0.5, 0.5]),
+        ("gpus,step (s),steps\n1,0.5,1000\n2,0.6,1000\n", [0.5, 0.6]),
+        ("gpus,Iteration_S,iterations,s/step\n1,0.5,10,0.5\n", [0.5]),
+        ("gpus,seconds,step_s\n1,3600,0.5\n", [0.5]),
         ("GPUs,global batch,samples/s\n1,64,64\n2,64,100\n", [1.0, 0.64]),
         ("gpus,microbatch,grad_accum,seq,tokens/s\n8,6,2,2048,196608\n", [1.0]),
     ],
@@ -75,6 +78,30 @@ def test_words_of_logic_are_numbers(table):
         ("rank,step_s\n1,2\n", "no column of ranks; it has rank, step_s; nearest: rank"),
         ("ranks,step_s\n1,0.5\n2,fast\n", "step_s 'fast' in row 2 is not a number"),
         ("ranks,tokens_per_s\n1,10\n", "tokens_per_s without a column of seq_len"),
+        ("gpus,step_s\n1,0.5\n,0.6\n", "row 2 has no ranks"),
+        ("gpus,step_s\n1,0.5\n2,0.6,7\n", "row 2 has more cells than the header's 2 columns"),
+        ("gpus,step_s\n1,inf\n", "step_s inf in row 1 is not allowed; allowed: a finite number above 0"),
+        ("gpus,step_s\n1,0.5\n2,-1\n", "step_s -1 in row 2 is not allowed"),
+        ("gpus,step_s\n1.5,0.5\n", "ranks 1.5 in row 1 is not allowed; allowed: a whole number, 1 or above"),
+        ("gpus,step_s\n0,0.5\n", "ranks 0 in row 1 is not allowed"),
+        ("gpus,step_s\nnone,0.5\n", "ranks 'none' in row 1 is not a number"),
+        ("gpus,layers,step_s\n1,0,0.5\n", "num_layers 0 in row 1 is not allowed"),
+        ("gpus,zero,step_s\n1,4,0.5\n", "zero 4 in row 1 is not allowed; allowed: from 0 to 3"),
+        ("gpus,steps\n1,1000\n2,1000\n", "no column of step_s or step_ms"),
+        ("gpus,steps/s\n1,2\n2,1.9\n", "no column of step_s or step_ms"),
+        ("gpus,step/s\n1,2\n2,1.9\n", "no column of step_s or step_ms"),
+        (
+            "gpus,step_s,ms/step\n1,0.5,500\n2,0.6,900\n",
+            "row 2: step_ms 900 tells a step of 0.9 s, another column 0.6 s",
+        ),
+        (
+            "gpus,global_batch,step_s,samples/s\n1,64,0.5,128\n2,64,0.5,256\n",
+            "row 2: samples_per_s 256 tells a step of 0.25 s, another column 0.5 s",
+        ),
+        (
+            "gpus,microbatch,hidden,layers,seq,step_s\n2,1,64,2,8,0.5\n2,1,,2,8,0.5\n",
+            "row 2 has no hidden_size; every row needs one",
+        ),
     ],
 )
 def test_error_lines(table, text: str, line: str):
@@ -93,6 +120,47 @@ def test_no_file_and_no_json(table, tmp_path: Path):
         read(table('{"rows": 3}', "a.json"))
 
 
+def test_rounding_is_no_disagreement(table):
+    frame = read(table("gpus,global_batch,step_s,ms/step,samples/s\n1,64,0.37,372.2,172\n"))
+    assert frame["step_s"].tolist() == [0.37]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('{"columns": ["gpus", "step_s"], "rows": [1, 2]}', "row 1 is not a list of 2 cells"),
+        ('{"columns": ["gpus", "step_s"], "rows": [[1, 2], [1]]}', "row 2 is not a list of 2 cells"),
+        ('[{"gpus": {"count": 1}, "step_s": 0.5}]', "ranks {'count': 1.0} in row 1 is not a number"),
+        ('[{"gpus": [1], "step_s": 0.5}]', "ranks [1.0] in row 1 is not a number"),
+        ('[{"gpus": null, "step_s": 0.5}]', "row 1 has no ranks"),
+        ('[{"gpus": 1, "step_s": 1e999}]', "step_s inf in row 1 is not allowed"),
+        (f'[{{"gpus": 1, "step_s": 1{"0" * 400}}}]', "step_s inf in row 1 is not allowed"),
+        ('[{"gpus": 1, "step_s": 0.5}, {"gpus": 2}]', "row 2 has no step_s"),
+        ('[{"gpus": 1, "step_s": 0.5}, 3]', "allowed: a list of objects"),
+    ],
+)
+def test_json_error_lines(table, text: str, line: str):
+    with pytest.raises(UserError) as caught:
+        read(table(text, "a.json"))
+    assert line in str(caught.value) and str(caught.value).startswith("table ") and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.json"])
+def test_another_encoding(tmp_path: Path, name: str):
+    (tmp_path / name).write_bytes("gpus,step_s\n1,0.5\n".encode("utf-16"))
+    with pytest.raises(UserError, match=r"a\.(csv: allowed: CSV|json: allowed: JSON) in UTF-8: "):
+        read(tmp_path / name)
+
+
+def test_how_a_table_was_read_is_told(table):
+    frame = read(table("GPUs,model,mfu,step_s,gpu_hours\n1,a,0.5,0.5,1\n2,a,0.4,0.6,2\n"))
+    assert frame.attrs["read"] == (
+        "read: ranks (GPUs), step_s; rows that differ in model are series of their own; not used: mfu, gpu_hours; "
+        "no batch: one sample a rank and step is assumed"
+    )
+    assert "no batch" not in read(table("gpus,batch_size,step_s\n1,8,0.5\n")).attrs["read"]
+
+
 def test_degrees_must_multiply_to_the_ranks_and_microbatches_be_whole(table):
     with pytest.raises(UserError, match=r"row 1: tp 1 x pp 2 x dp 1 = 2, but 4 ranks"):
         configurations(read(table(VTRAIN.replace("\n2,16", "\n4,16"))))
@@ -101,16 +169,25 @@ def test_degrees_must_multiply_to_the_ranks_and_microbatches_be_whole(table):
 
 
 def test_families_differ_in_more_than_ranks(table):
-    text = "gpus,model,batch,step_s\n1,a,8,0.5\n2,a,8,0.6\n1,b,8,0.7\n"
+    text = "gpus,model,batch_size,step_s\n1,a,8,0.5\n2,a,8,0.6\n1,b,8,0.7\n"
     frame = read(table(text))
     assert families(frame).tolist() == [0, 0, 1]
     assert words(frame, 2, range(3)) == "b"
 
 
+def test_results_tell_no_families_apart_but_labels_and_settings_do(table):
+    frame = read(table("gpus,step_s,mfu,gpu_hours\n1,0.5,0.51,1.0\n2,0.6,0.48,2.4\n"))
+    assert families(frame).tolist() == [0, 0] and words(frame, 1, range(2)) == ""
+    frame = read(table("gpus,step_s,model,mfu\n1,0.5,1.3,0.5\n2,0.6,1.3,0.4\n1,0.9,7,0.5\n"))
+    assert families(frame).tolist() == [0, 0, 1], "a model's name may be a number"
+    frame = read(table('[{"gpus": 1, "step_s": 1, "fused": true}, {"gpus": 1, "step_s": 2, "fused": false}]', "a.json"))
+    assert families(frame).tolist() == [0, 1]
+
+
 class TestCurves:
     def test_weak_where_the_batch_of_a_rank_is_fixed(self, table):
         first, second = from_table(
-            read(table("gpus,model,batch,step_s\n2,a,8,0.6\n1,a,8,0.5\n1,a,8,0.52\n1,b,8,0.7\n")), "t"
+            read(table("gpus,model,batch_size,step_s\n2,a,8,0.6\n1,a,8,0.5\n1,a,8,0.52\n1,b,8,0.7\n")), "t"
         )
         assert (first.title, first.kind, first.batch) == ("t a", "weak", 8)
         assert [(point.ranks, point.step_s) for point in first.points] == [(1, (0.5, 0.52)), (2, (0.6,))]
@@ -122,7 +199,7 @@ class TestCurves:
         assert (found.kind, found.batch, found.samples(8)) == ("strong", 64, 64)
 
     def test_a_row_without_a_time(self, table):
-        with pytest.raises(UserError, match="row 2 has no time above 0"):
+        with pytest.raises(UserError, match="row 2 has no step_s"):
             from_table(read(table("gpus,step_s\n1,1.0\n2,\n")), "t")
 
 
@@ -151,6 +228,20 @@ class TestLayoutCurves:
         assert all("tensor 2" not in row["label"] for row in curves.outlooks((17,), "weak"))
         with pytest.raises(UserError, match=r"t\.csv: no layout of it can be at 1024 ranks"):
             curves.outlooks((1024,), "strong")
+
+    def test_one_layout_alone_is_predicted(self, table):
+        lines = ["gpus,microbatch,global_batch,hidden,layers,seq,step_s"]
+        lines += [f"{n},2,{32 * n},1024,24,1024,{0.5 + 0.01 * n}" for n in (1, 2, 3, 4, 6, 8)]
+        curves = LayoutCurves.of(read(table("\n".join(lines))), "t.csv")
+        (row,) = curves.outlooks((16,), "weak")
+        assert 0.4 < row["step_s_low"] < row["step_s"] < row["step_s_high"] < 1.0
+        assert any(line.startswith("rows not seen are off by") for line in curves.assumptions("weak"))
+
+    def test_one_microbatch_where_no_batch_is_told_is_told(self, table):
+        text = "gpus,microbatch,hidden,layers,seq,step_s\n2,3,64,2,8,0.5\n"
+        runs, assumed = configurations(read(table(text)))
+        assert runs.num_microbatches.tolist() == [1]
+        assert "one microbatch a step: neither their number nor the batch is in the table" in assumed
 
     def test_refuses_too_far(self, table):
         curves = self.of(table)

@@ -53,7 +53,7 @@ def test_a_store_of_probes_only_says_so(tmp_path: Path) -> None:
     store = ResultsStore(tmp_path)
     store.append(made_record(0, kind="probe"))
     text = html.page(store)
-    assert "No results yet." in text and data(text)["rows"] == []
+    assert "No trials yet; other records: 1 of kind probe." in text and data(text)["rows"] == []
 
 
 def test_the_verdict_stands_in_words_at_the_top(tmp_path: Path) -> None:
