@@ -107,6 +107,8 @@ def resident_bytes() -> int:
     """Memory of this process and its children: shared pages divided by those who share them, files' pages left out."""
     total = 0
     for process in [psutil.Process(), *psutil.Process().children()]:
+        if process.status() == psutil.STATUS_ZOMBIE:  # of an earlier test, not waited for: it has no memory
+            continue
         for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines():
             name, _, value = line.partition(":")
             if name in ("Pss_Anon", "Pss_Shmem"):
