@@ -19,7 +19,9 @@ from benchsuite.inprocess import run_point
 from benchsuite.launch import Launcher, load_launcher
 from results.record import TrialRecord
 
-pytestmark = pytest.mark.quiet
+BAD_MINUTE = pytest.mark.flaky(reruns=2, reruns_delay=15)
+"""A virtual machine's host may disturb all that is timed for a while, without telling; a wrong figure stays wrong."""
+pytestmark = [pytest.mark.quiet, BAD_MINUTE]
 
 TOLERANCE = 0.01
 SHARED_CORE_TOLERANCE = 0.015
