@@ -1,7 +1,6 @@
 """`probe comm` over shaped links: against the wire's theory, and its fits against sizes that they have not seen."""
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.network import Network, missing
+from bench.network import COMMAND, Network, missing
 from benchsuite.predict import collectives
 from benchsuite.predict.alphabeta import from_rows
 from results.frames import trial_frame
@@ -29,8 +28,6 @@ GLOO: Mapping[int, Mapping[str, float]] = {
 """Arrays over the busiest link: a reduce_scatter costs an all_reduce, a broadcast k(k+1)/2 with k = log2 N."""
 MEDIAN_GAP, MEDIAN_ERROR, COVERED = 0.10, 0.10, (0.80, 0.97)
 """Goals: of collectives against their wire; of fits at sizes between, and of their 90 % intervals."""
-COMMAND = [sys.executable, "-c", "from benchsuite.cli import main; main()"]
-TIMEOUT_S = 1800
 
 
 @dataclass(frozen=True)
@@ -58,17 +55,8 @@ def probe(folder: Path, nodes: int, *options: str) -> list[TrialRecord]:
     """
     store = folder / f"store-{nodes}-{len(os.listdir(folder))}"
     with closing(Network(nodes, RATE)) as network:
-        started = []
-        for node in network.nodes:
-            meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={network.address(1)}:29400", "--rdzv-id=comm"]
-            torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}", *meeting]
-            local = ["--nproc-per-node=1", "--local-addr", network.address(node), "--no-python"]
-            asked = ["--world-size", str(nodes), "--ranks-per-node", "1", "--backend", "gloo", "--store", str(store)]
-            command = [*torchrun, *local, *COMMAND, "probe", "comm", *asked, *options]
-            started.append(network.start(node, command, folder, {**os.environ}))
-        for node, process in zip(network.nodes, started, strict=True):
-            if process.wait(TIMEOUT_S):
-                raise RuntimeError(f"node {node}: {(folder / f'node-{node}.out').read_text()[-2000:]}")
+        asked = ["--world-size", str(nodes), "--ranks-per-node", "1", "--backend", "gloo", "--store", str(store)]
+        network.run("comm", [*COMMAND, "probe", "comm", *asked, *options], folder, {**os.environ})
     return ResultsStore(store).records()
 
 

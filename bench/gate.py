@@ -3,7 +3,7 @@
 A sweep of 100 points, a value per point and night. Each point's noise is the named level times a lognormal factor of
 its own (sigma 0.3). False alarms: nights without a step, after the first 100, on which any of the 100 points alarms.
 Found: points whose step of so many sigma, after 300 nights, alarms within so many nights; sigma is the standard
-deviation of a point's nights, rare outliers left out.
+deviation of a point's nights: rare outliers left out, or of all nights.
 """
 
 import os
@@ -44,6 +44,9 @@ CELLS = (
     ("outliers", 0.01),
     ("outliers", 0.03),
     ("outliers", 0.10),
+    ("outliers, sigma of all nights", 0.01),
+    ("outliers, sigma of all nights", 0.03),
+    ("outliers, sigma of all nights", 0.10),
     ("bimodal", 0.01),
     ("bimodal", 0.03),
     ("heavy tails", 0.03),
@@ -69,12 +72,13 @@ class Truth:
     share: Array
     jump: float
     heavy: bool
+    counted: bool
+    """Whether nights that lie higher are part of the noise that steps are measured in."""
 
     @property
     def sigma(self) -> Array:
-        """Standard deviation of the nights, rare outliers left out."""
-        flips = self.jump == FLIP
-        return np.sqrt(self.scale**2 + flips * self.share * (1 - self.share) * self.jump**2)
+        """Standard deviation of the nights."""
+        return np.sqrt(self.scale**2 + self.counted * self.share * (1 - self.share) * self.jump**2)
 
     def draw(self, rng: np.random.Generator, num_nights: int) -> Array:
         """Logarithms (points, nights), larger for worse."""
@@ -97,11 +101,11 @@ def truth(rng: np.random.Generator, kind: str, level: float, num_points: int) ->
     """What the points of a sweep are like."""
     scale = level * np.exp(rng.normal(0, 0.3, num_points))
     share, jump = np.zeros(num_points), 0.0
-    if kind == "outliers":
+    if kind.startswith("outliers"):
         share, jump = np.full(num_points, OUTLIER_SHARE), OUTLIER
     if kind == "bimodal":
         share, jump = rng.choice([0.2, 0.5, 0.8], num_points), FLIP
-    return Truth(scale, share, jump, kind == "heavy tails")
+    return Truth(scale, share, jump, kind == "heavy tails", counted=kind != "outliers")
 
 
 def history(rng: np.random.Generator, kind: str, level: float, num_nights: int) -> tuple[Array, Array]:

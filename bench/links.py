@@ -1,12 +1,13 @@
 """Back-test over shaped links: computation is emulated, exchange is real, and eight nodes are predicted from fewer.
 
-Nodes are network namespaces of this host; a sweep is started on them by torchrun, as its user would.
+Nodes are network namespaces of this host; a sweep is started on them by torchrun, as its user would. Each may use the
+same share of the cores at every number of nodes: else one rank had all of them, and eight ranks that wake together
+waited for one another's computation, which no series from one to four tells.
 """
 
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from bench.network import Network, missing
+from bench import quota
+from bench.network import COMMAND, Network, missing
 
 PLUGIN = Path(__file__).parent / "waiting" / "waiting.py"
 NODES = (1, 2, 4, 8)
@@ -27,6 +29,11 @@ MODES: Mapping[str, Mapping[str, Any]] = {
     "pp": {"base": {"parallelism": "pp", "global_batch_size": 8}, "scaling": "strong"},
 }
 RATE = "100mbit"
+BURST_BYTES = 32 * 1024
+"""A quarter of what tensor-parallel ranks exchange at a time. What a link saves up while ranks compute it lets through
+at once afterwards, as no network card does: with 128 KiB half of the exchange of two ranks took no time at all."""
+USED_CORES = 0.88
+"""Of the host's cores by all ranks together; the rest carries their packets."""
 MEDIAN_GOAL, WORST_GOAL = 0.08, 0.15
 
 
@@ -45,10 +52,6 @@ def sweep(mode: str, repeats: int, nodes: Sequence[int]) -> dict[str, Any]:
     }
     grid: dict[str, Any] = {"world_size": list(nodes)}
     return {"name": f"links-{mode}", "base": base, "grid": grid, **asked}
-
-
-COMMAND = [sys.executable, "-c", "from benchsuite.cli import main; main()"]
-TIMEOUT_S = 1800
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,11 @@ class Held:
         return self.low_s <= self.measured_s <= self.high_s
 
 
+def cores_of_a_node(cores: int, nodes: int) -> float:
+    """What a node may use of the host's cores, so that all fit; no more than its one thread can."""
+    return min(1.0, USED_CORES * cores / nodes)
+
+
 def run_sweep(network: Network, folder: Path, mode: str, repeats: int) -> None:
     """Start torchrun with a sweep on every node, and wait.
 
@@ -82,16 +90,7 @@ def run_sweep(network: Network, folder: Path, mode: str, repeats: int) -> None:
     file, store = folder / f"{mode}.yaml", folder / "store"
     file.write_text(yaml.safe_dump(sweep(mode, repeats, NODES)))
     env = {**os.environ, "BENCHSUITE_SITE": "", "BENCHSUITE_USER_CONFIG": ""}
-    started = []
-    for node in network.nodes:
-        meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={network.address(1)}:29400", f"--rdzv-id={mode}"]
-        torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={len(network.nodes)}", *meeting]
-        local = ["--nproc-per-node=1", "--local-addr", network.address(node), "--no-python"]
-        command = [*torchrun, *local, *COMMAND, "sweep", str(file), "--store", str(store)]
-        started.append(network.start(node, command, folder, env))
-    for node, process in zip(network.nodes, started, strict=True):
-        if process.wait(TIMEOUT_S):
-            raise RuntimeError(f"{mode}, node {node}: {(folder / f'node-{node}.out').read_text()[-2000:]}")
+    network.run(mode, [*COMMAND, "sweep", str(file), "--store", str(store)], folder, env)
 
 
 def back_test(store: Path) -> list[Held]:
@@ -110,9 +109,9 @@ def _mode(title: str) -> str:
     return next((mode for mode in MODES if f" {mode} " in title), title)
 
 
-def measure(folder: Path, repeats: int = 2, rate: str = RATE) -> list[Held]:
-    """Sweeps of all modes over links of `rate`, and their back-test."""
-    with closing(Network(max(NODES), rate)) as network:
+def measure(folder: Path, repeats: int = 2, rate: str = RATE, cores: float | None = None) -> list[Held]:
+    """Sweeps of all modes over links of `rate`, each node with so many cores, and their back-test."""
+    with closing(Network(max(NODES), rate, BURST_BYTES, cores)) as network:
         for mode in MODES:
             run_sweep(network, folder, mode, repeats)
     return back_test(folder / "store")
@@ -134,9 +133,20 @@ def show(folder: Path) -> None:
         print(f"(p) eight nodes predicted from one, two and four: not run: {reason}")
         return
     print("(p) eight nodes predicted from one, two and four, links of 100 Mbit/s: emulated computation, real exchange")
-    rows = measure(folder)
+    reason, cores = quota.missing(), len(os.sched_getaffinity(0))
+    each = None if reason else cores_of_a_node(cores, max(NODES))
+    print(f"    {said_of_cores(each, cores, reason)}")
+    rows = measure(folder, cores=each)
     print(table(rows))
     show_goals(rows)
+
+
+def said_of_cores(each: float | None, cores: int, reason: str | None) -> str:
+    """Whether computation is the same at every number of nodes."""
+    if each is None:
+        return f"no equal share of the cores: {reason}; eight nodes share {cores} cores that one has alone"
+    period_ms = quota.PERIOD_US / 1e3
+    return f"each node may use {each:.2f} of {cores} cores, whatever their number (cgroup, {period_ms:g} ms)"
 
 
 def show_goals(rows: Sequence[Held]) -> None:
