@@ -22,6 +22,8 @@ from storage.loaders import Batch
 
 MAX_FORGIVEN_S = 0.001
 """Reading in line begins late by what sleep() is late; more than this is the client's, and lost."""
+MEETING_S = 0.001
+"""Ranks that read in line agree on a moment so far ahead: agreeing takes time, which would be read as loading."""
 PR_SET_TIMERSLACK = 29
 
 
@@ -63,6 +65,9 @@ class EmulatedDevice(HostClock):
         self.late_s = []
         super().start()
         self._start = self._last_of_ranks(self._start)
+        if self.in_line and dist.is_initialized():
+            self._start += MEETING_S
+            self._awake_s = wait_until(self._start)
         if self._held is None:
             return
         paused_s = self._start - self._last_of_ranks(max(self._end_s, self._arrived_s))

@@ -1,8 +1,8 @@
 """Format `paced`: a sample takes a reader a known time, and nearly nothing of a core; found by its entry point.
 
 A reader waits for moments in time, so that what it does between two samples, and how late it wakes, is part of the
-known time and does not add to it. After a pause (the queue was full, or the training process read in line) time begins
-anew.
+known time and does not add to it: a disk goes on while who reads from it waits for a core. After a pause (the queue was
+full, or the training process read in line) time begins anew.
 
 When a process's main thread began each sample is kept beside the dataset: what the machine made of the pace.
 """
@@ -34,7 +34,7 @@ from storage.sample import Sample
 
 FILE = "paced.bin"
 PAUSE_S = 0.001
-"""A reader that turns to its next sample so late has paused."""
+"""A reader that turns to its next sample so long after it had the last one has paused."""
 LEARNING = 0.2
 MAX_BEGUN = 4096
 """Samples of one process whose beginnings are kept."""
@@ -53,11 +53,12 @@ def wait_next(pace_s: float) -> None:
     """Wait until this thread's next sample is due, woken as much earlier as it has woken late before."""
     if not hasattr(_mine, "due_s"):
         ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)
-        _mine.due_s = _mine.late_s = 0.0
+        _mine.due_s = _mine.back_s = _mine.late_s = 0.0
     now = time.perf_counter()
-    _mine.due_s = (_mine.due_s if now - _mine.due_s < PAUSE_S else now) + pace_s
+    _mine.due_s = (_mine.due_s if now - _mine.back_s < PAUSE_S else now) + pace_s
     time.sleep(max(0.0, _mine.due_s - _mine.late_s - now))
-    error_s = time.perf_counter() - _mine.due_s
+    _mine.back_s = time.perf_counter()
+    error_s = _mine.back_s - _mine.due_s
     _mine.late_s = min(max(0.0, _mine.late_s + LEARNING * error_s), PAUSE_S)
 
 

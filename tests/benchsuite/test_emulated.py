@@ -243,6 +243,25 @@ class TestWaiting:
         _, times = self.device([0.02] * 6, in_line=True)
         assert statistics.median(times.parts["load"][1:]) == pytest.approx(0.02, abs=0.002)
 
+    def test_agreeing_on_the_beginning_is_no_loading(self, monkeypatch: pytest.MonkeyPatch):
+        """Ranks that read in line have no step to hide it in."""
+
+        def meet(device: EmulatedDevice, moment_s: float) -> float:
+            time.sleep(0.0008)
+            return moment_s
+
+        made = EmulatedDevice(step_s=0.01, feed=lambda: time.sleep(0.002) or {}, in_line=True)
+        monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+        monkeypatch.setattr(EmulatedDevice, "_last_of_ranks", meet)
+        loads = []
+        for _ in range(5):
+            made.start()
+            batch = made.next_batch()
+            made.mark("load")
+            made.step(batch)
+            loads += made.stop().parts["load"]
+        assert statistics.median(loads) == pytest.approx(0.002, abs=0.0004)
+
     def test_a_batch_that_is_held_over_a_pause_counts_its_wait_and_not_the_pause(self):
         made, _ = self.device([0.0, 0.0, 0.02])
         time.sleep(0.05)
