@@ -272,7 +272,10 @@ def print_probe(folder: Path) -> None:
 def print_jpegs(folder: Path) -> None:
     """(f2)"""
     print("(f2) warm photographs through two workers over decoding and augmenting them in memory in two processes")
-    print_best(jpegs.measure(folder, 2), MIN_JPEG_RATIO)
+    scene = loaders.image_scene(folder, jpegs.SAMPLES, 2)
+    print_best(jpegs.measure(scene), MIN_JPEG_RATIO)
+    print("    DALI over its own plainest use")
+    print_best(jpegs.of_dali(scene), 1.0)
 
 
 def print_volumes(folder: Path) -> None:

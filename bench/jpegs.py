@@ -1,13 +1,14 @@
 """Warm photographs of every format, beside decoding and augmenting the same bytes in memory: interleaved pairs.
 
 The table of `loaders` takes the limit once a round; here every turn of a loader has one beside it, in swapped order.
+DALI, whose decoder is another, stands beside its own plainest use.
 """
 
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 from bench import raw
-from bench.loaders import FORMATS, PREFETCH, image_scene, ours, warm_rate
+from bench.loaders import FORMATS, PREFETCH, Scene, Started, hand_made, ours, warm_rate
 from bench.pairs import Ratio, interleaved
 from storage.pagecache import warm
 
@@ -16,24 +17,35 @@ PAIRS = 10
 LOADERS = ("torch", "threads")
 
 
-def measure(folder: Path, workers: int) -> dict[tuple[str, str], Ratio]:
-    """The rate of each format's loaders over that of decoding and augmenting, by format and loader."""
-    scene = image_scene(folder, SAMPLES, workers)
-    assert scene.work is not None
-    work = scene.work
-    queued = workers * PREFETCH + 2
+def seconds(scene: Scene, name: str, start: Callable[[], Started]) -> float:
+    """Seconds a byte of a loader's turn."""
+    return 1.0 / warm_rate(start, scene.datasets[name], scene.batch, scene.workers * PREFETCH + 2)
+
+
+def of_dali(scene: Scene) -> dict[tuple[str, str], Ratio]:
+    """The rate of our `dali` over that of its plainest use by hand, of the formats that DALI reads itself."""
     found = {}
+    for name, dataset in scene.datasets.items():
+        by_hand = hand_made(scene, name, "dali")
+        if by_hand is not None:
+            warm(dataset.data_files())
+            plainly, loaded = partial(seconds, scene, name, by_hand), partial(ours, scene, name, "dali")
+            found[name, "dali"] = interleaved(plainly, partial(seconds, scene, name, loaded), PAIRS)
+    return found
+
+
+def measure(scene: Scene) -> dict[tuple[str, str], Ratio]:
+    """The rate of each format's loaders over that of decoding and augmenting, by format and loader."""
+    work, found = scene.work, {}
+    assert work is not None
     for name in FORMATS:
         dataset = scene.datasets[name]
         warm(dataset.data_files())
         for loader in LOADERS:
-            start = partial(ours, scene, name, loader)
+            loaded = partial(seconds, scene, name, partial(ours, scene, name, loader))
 
             def limit() -> float:
-                return 1.0 / raw.decode_rate(scene.samples, work, workers)
-
-            def loaded(start: object = start, dataset: object = dataset) -> float:
-                return 1.0 / warm_rate(start, dataset, scene.batch, queued)  # type: ignore[arg-type]
+                return 1.0 / raw.decode_rate(scene.samples, work, scene.workers)
 
             found[name, loader] = interleaved(limit, loaded, PAIRS)
     return found
