@@ -142,9 +142,7 @@ def flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
 def compared(folder: Path, scene: Scene, name: str, extension: str, cold: bool, rounds: int) -> Compared:
     """One row: both read in turns."""
     dataset = scene.datasets[name]
-    found = Compared(
-        extension, dataset.manifest.num_samples, scene.workers, cold, ours={loader: [] for loader in OURS}
-    )
+    found = Compared(extension, dataset.manifest.num_samples, scene.workers, cold, ours={loader: [] for loader in OURS})
     files = laid_out(folder / "dlio", scene.datasets["files"] if extension == "hdf5" else dataset, extension)
     for _ in range(rounds):
         found.dlio.append(dlio_rate(folder / "dlio", files, extension, scene.batch, scene.workers, cold))

@@ -1,8 +1,8 @@
 """Back-test over shaped links: computation is emulated, exchange is real, and eight nodes are predicted from fewer.
 
-Nodes are network namespaces of this host; a sweep is started on them by torchrun, as its user would. Each may use the
-same share of the cores at every number of nodes: else one rank had all of them, and eight ranks that wake together
-waited for one another's computation, which no series from one to four tells.
+Nodes are network namespaces of this host; a sweep is started on them by torchrun, as its user would. Two things would
+make eight nodes on two cores another machine than one: layers take their time whoever waits for a core (`waiting`), and
+each node may use the same share of the cores at every number of nodes (`quota`).
 """
 
 import json
@@ -145,8 +145,7 @@ def said_of_cores(each: float | None, cores: int, reason: str | None) -> str:
     """Whether computation is the same at every number of nodes."""
     if each is None:
         return f"no equal share of the cores: {reason}; eight nodes share {cores} cores that one has alone"
-    period_ms = quota.PERIOD_US / 1e3
-    return f"each node may use {each:.2f} of {cores} cores, whatever their number (cgroup, {period_ms:g} ms)"
+    return f"each node may use {each:.2f} of {cores} cores, whatever their number (cgroup quota)"
 
 
 def show_goals(rows: Sequence[Held]) -> None:

@@ -94,7 +94,7 @@ class Network:
         return f"10.77.0.{node}"
 
     def _add(self, node: int, made: ExitStack) -> None:
-        """Make a node, and leave in `made` how it is removed: its link goes with its namespace."""
+        """Make a node, and leave in `made` how it is removed."""
         space = self.space(node)
         ip("netns", "add", space)
         made.callback(ip, "netns", "del", space)
@@ -104,6 +104,7 @@ class Network:
         names = [f"{self.address(each)} node-{each}" for each in self.nodes]
         hosts.write_text("\n".join(["127.0.0.1 localhost", *names, ""]))
         ip("link", "add", self.port(node), "type", "veth", "peer", "name", "fabric0", "netns", space)
+        made.callback(ip, "link", "del", self.port(node))
         ip("link", "set", self.port(node), "master", self.bridge, "up")
         ip("-n", space, "addr", "add", f"{self.address(node)}/24", "dev", "fabric0")
         for name in ("lo", "fabric0"):

@@ -1,6 +1,7 @@
 """Groups of processes that may use so much of the cores and no more: cgroup v1 (`cpu.cfs_quota_us`) or v2 (`cpu.max`).
 
-The kernel counts at its tick (4 ms at 250 Hz): what runs for less is not stopped in between, and is held back after it.
+The kernel counts at its tick (4 ms at 250 Hz) and by periods: a share holds over some tenths of a second. What runs for
+less than a tick is not slowed.
 """
 
 import os
@@ -10,8 +11,7 @@ from math import ceil
 from pathlib import Path
 
 V1, V2 = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
-PERIOD_US, LEAST_QUOTA_US = 5_000, 1_000
-"""Short, so that a group is slowed evenly instead of run and stopped in turns; the kernel takes no less than LEAST."""
+PERIOD_US = 100_000
 GONE_S = 10.0
 
 
@@ -26,13 +26,12 @@ def limit(name: str, cores: float) -> Path:
         CannotLimit: no root, or no cgroup that can.
     """
     old = (V1 / "cpu.cfs_quota_us").exists()
-    period_us = max(PERIOD_US, ceil(LEAST_QUOTA_US / cores))
-    quota_us = ceil(cores * period_us)
+    quota_us = ceil(cores * PERIOD_US)
     group = (V1 if old else V2) / name
     files = (
-        {"cpu.cfs_period_us": str(period_us), "cpu.cfs_quota_us": str(quota_us)}
+        {"cpu.cfs_period_us": str(PERIOD_US), "cpu.cfs_quota_us": str(quota_us)}
         if old
-        else {"cpu.max": f"{quota_us} {period_us}"}
+        else {"cpu.max": f"{quota_us} {PERIOD_US}"}
     )
     try:
         group.mkdir()

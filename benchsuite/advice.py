@@ -1,9 +1,30 @@
 """What the user of a plan had better know before it runs."""
 
-from benchsuite.grid import Plan
+from benchsuite.crowding import crowding
+from benchsuite.grid import Plan, Point, ranks_on_a_node
 
 MEMORY_FACTOR = 5
 """MLPerf Storage's rule: a dataset of at least five times the memory of all hosts."""
+
+
+def crowd_of(plan: Plan, point: Point) -> str | None:
+    """Where the ranks of a point will have more threads than their node has cores, the arithmetic; else None."""
+    if plan.machine is None:
+        return None
+    return crowding(point.spec, ranks_on_a_node(point.spec, plan.machine), plan.machine.cores)
+
+
+def crowded(plan: Plan) -> list[str]:
+    """A warning for each way in which points have more threads than a node has cores; they run all the same."""
+    found: dict[str, list[str]] = {}
+    for point in plan.points:
+        if crowd := crowd_of(plan, point):
+            found.setdefault(crowd, []).append(point.label)
+    return [f"warning: {_named(labels)}: {crowd}; flagged oversubscribed" for crowd, labels in found.items()]
+
+
+def _named(labels: list[str]) -> str:
+    return labels[0] if len(labels) == 1 else f"{len(labels)} points such as {labels[0]}"
 
 
 def small_datasets(plan: Plan, memory_bytes: int) -> str | None:

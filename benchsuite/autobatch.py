@@ -4,7 +4,6 @@ Each try is a short trial on synthetic samples in processes of its own. The batc
 the gap is halved until it is a sixteenth. Batches are multiples of what grad_accum and pipelines cut them into.
 """
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from benchsuite.errors import UserError
 from benchsuite.grid import Point, why_illegal
 from benchsuite.launch import Launcher, machine_of
 from benchsuite.outcome import conclude, new_attempt
+from benchsuite.scratch import scratch
 from benchsuite.spec import TrialSpec
 from storage.spec import DataSpec
 
@@ -56,10 +56,10 @@ def fitted(point: Point, launcher: Launcher, work: Path | None = None) -> Point:
     def fits(batch_size: int) -> bool:
         probe = replace(point, spec=probe_of(spec, batch_size), dataset=None, manifest=None)
         attempt = new_attempt(probe, "default", 0, "auto", None)
-        with tempfile.TemporaryDirectory(prefix="benchsuite-", dir=work) as name:
-            tell(probe.spec, Path(name))
-            outcome = launcher.run(probe.spec, None, Path(name), lambda progress: None)
-            record, _ = conclude(attempt, outcome, Path(name))
+        with scratch(work) as folder:
+            tell(probe.spec, folder)
+            outcome = launcher.run(probe.spec, None, folder, lambda progress: None)
+            record, _ = conclude(attempt, outcome, folder)
         if record.status not in ("ok", "oom"):
             raise UserError(f"batch_size auto: trying {batch_size} failed: {record.reason}")
         return record.status == "ok"

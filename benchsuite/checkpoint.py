@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.state_dict_saver import async_save, save
 import workloads
 from benchsuite.begin import build, join, rendezvous_of, settle
 from benchsuite.errors import UserError
-from benchsuite.ranks import Heartbeat, RankIdentity
+from benchsuite.ranks import Heartbeat, RankIdentity, write_whole
 from benchsuite.samestate import State, compare, leaves, local, mapped
 from benchsuite.spec import TrialSpec
 from storage import pagecache
@@ -92,10 +92,8 @@ class CheckpointResult:
     status: str = "ok"
 
     def write(self, path: Path) -> None:
-        """Write by rename, so that a reader sees the whole or nothing."""
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(asdict(self)))
-        partial.rename(path)
+        """Leave it where the launcher looks."""
+        write_whole(path, asdict(self))
 
 
 @dataclass(frozen=True)

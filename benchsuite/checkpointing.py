@@ -1,7 +1,6 @@
 """`benchsuite probe checkpoint`: launch the ranks, and make a record of what they found."""
 
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -14,12 +13,13 @@ from benchsuite.checkpoint import Request, Written
 from benchsuite.errors import UserError
 from benchsuite.grid import Point, workload_of
 from benchsuite.inprocess import plan_trial
-from benchsuite.launch import Outcome
+from benchsuite.launch import Outcome, check_alone
 from benchsuite.launch.local import LocalLauncher
 from benchsuite.options import OK, SOME_FAILED, PlainFormat
 from benchsuite.outcome import failure
 from benchsuite.probing import MAX_RESIDENT, Measuring, ending_on_sigterm, facts_of, kept
 from benchsuite.ranks import RankResult, read_result
+from benchsuite.scratch import scratch
 from benchsuite.spec import check_session
 from results.record import Figures
 from results.store import ResultsStore
@@ -49,6 +49,7 @@ def verb(
         UserError: this cannot run here.
     """
     check_session(session)
+    check_alone("probe checkpoint")
     check_folder(path)
     if store:
         ResultsStore(store).check_writable()
@@ -114,8 +115,7 @@ def launched(
 ) -> tuple[list[dict[str, Any]], tuple[str, str] | None]:
     """What each rank found; or status and reason where one failed."""
     ranks = range(point.spec.ranks)
-    with tempfile.TemporaryDirectory(prefix="benchsuite-") as name:
-        folder = Path(name)
+    with scratch() as folder:
         request.write(folder)
         outcome = launcher.run(point.spec, None, folder, lambda progress: None)
         found = [_found(folder / f"rank-{rank}.json") for rank in ranks]

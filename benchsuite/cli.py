@@ -37,8 +37,8 @@ app.add_typer(results_app, name="results")
 app.command("submit")(cli_submit.submit)
 app.command("status")(cli_status.status)
 app.command("scaling")(cli_scaling.scaling)
-app.command("plan")(cli_plan.plan)
-app.command("predict")(cli_predict.predict)
+app.command("plan", epilog=cli_plan.EPILOG)(cli_plan.plan)
+app.command("predict", epilog=cli_predict.EPILOG)(cli_predict.predict)
 app.command("compare")(cli_gate.compare)
 app.add_typer(cli_gate.baseline_app, name="baseline")
 app.command("check")(cli_gate.check)
@@ -149,16 +149,26 @@ def list_(
         str, typer.Argument(help="workloads, formats, loaders, parallelism, launchers, devices, models, ...")
     ] = "",
     format: Annotated[PlainFormat, typer.Option("--format", help="table or json.")] = PlainFormat.table,
+    yaml: Annotated[
+        str | None, typer.Option("--yaml", metavar="NAME", help="Print this one of the machines or models, to edit.")
+    ] = None,
 ) -> None:
     """What there is to choose from."""
     from benchsuite import inventory
 
+    if yaml is not None:
+        from benchsuite.predict import template
+
+        return typer.echo(template.text(what, yaml), nl=False)
     found = inventory.everything() if not what else {what: inventory.some(what)}
+    variants = inventory.variants() if "workloads" in found else {}
     if format is PlainFormat.json:
-        typer.echo(json.dumps(found, indent=1))
+        typer.echo(json.dumps(found | ({"variants": variants} if variants else {}), indent=1))
         return
     for name, values in found.items():
-        typer.echo(f"{name}: {', '.join(values) or '-'}")
+        of = variants if name == "workloads" else {}
+        words = [f"{value} ({', '.join(of[value])})" if value in of else value for value in values]
+        typer.echo(f"{name}: {', '.join(words) or '-'}")
 
 
 @app.command()
@@ -179,7 +189,9 @@ def doctor(
 
 
 @app.command()
-def schema(what: Annotated[SchemaName, typer.Argument(help="trial, sweep, record or manifest.")]) -> None:
+def schema(
+    what: Annotated[SchemaName, typer.Argument(help="trial, sweep, record, manifest, machine, model or table.")],
+) -> None:
     """Print a JSON Schema."""
     from benchsuite import inventory
 
@@ -196,14 +208,18 @@ def report(
     html: Annotated[
         Path | None, typer.Option("--html", metavar="OUT.html", help="Write one page with charts; needs no network.")
     ] = None,
+    session: Annotated[
+        str | None,
+        typer.Option("--session", metavar="NAME|latest", help="Only this, or the one measured last; default: all."),
+    ] = None,
 ) -> None:
     """What the results say: a sentence, a table, and what the numbers rest on."""
     from benchsuite import show
 
     if html is not None:
-        show.html(store, html, others={"--format": format, "--mlperf-storage": mlperf_storage})
+        show.html(store, html, {"--format": format, "--mlperf-storage": mlperf_storage}, session)
     else:
-        (show.mlperf if mlperf_storage else show.report)(store, format or TableFormat.table)
+        (show.mlperf if mlperf_storage else show.report)(store, format or TableFormat.table, session)
 
 
 def _version(value: bool) -> None:

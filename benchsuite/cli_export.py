@@ -6,16 +6,12 @@ from typing import Annotated
 import typer
 
 from benchsuite import cli_export_files
+from benchsuite.cli_export_files import DEFAULT_STORE, Store
 from benchsuite.options import PlainFormat
 
 export_app = typer.Typer(help="Results in the form of other programs.", no_args_is_help=True, rich_markup_mode=None)
 cli_export_files.register(export_app)
 
-Store = Annotated[
-    Path,
-    typer.Option("--store", envvar="BENCHSUITE_STORE", help="Results store.", show_default=True),
-]
-DEFAULT_STORE = Path("benchsuite-store")
 Format = Annotated[PlainFormat, typer.Option("--format", help="table or json.")]
 
 
@@ -40,22 +36,24 @@ def asv(
         str | None, typer.Option("--machine", help="Whose results they are; default: the host of each trial.")
     ] = None,
     commit: Annotated[
-        str | None, typer.Option("--commit", help="Of trials that know of none, or of one with changes.")
+        str | None, typer.Option("--commit", help="Of trials that know of none, or ran in a changed work tree.")
     ] = None,
     sweep: Annotated[str | None, typer.Option("--sweep", help="Only the sweep of this name.")] = None,
+    dirty: Annotated[
+        bool, typer.Option("--dirty", help="Those of a changed work tree too, apart: environment benchsuite-dirty.")
+    ] = False,
 ) -> None:
     """Write sweeps, such as those of batch jobs, into asv's history; `asv show`, `compare`, `publish` read them."""
     from results.export.asv import export
     from results.store import ResultsStore
 
-    found = export(ResultsStore(store), config, machine, commit, sweep)
+    found = export(ResultsStore(store), config, machine, commit, sweep, dirty)
     for line in found.left_out:
         typer.echo(line, err=True)
     for new in found.written:
         points = f"{new.num_points} point{'s' * (new.num_points > 1)}"
-        typer.echo(
-            f"{new.sweep} · {points} · session {new.session} · commit {new.commit[:8]} · {new.machine}: {new.path}"
-        )
+        commit_words = f"commit {new.commit[:8]}{', changed work tree' * new.is_changed}"
+        typer.echo(f"{new.sweep} · {points} · session {new.session} · {commit_words} · {new.machine}: {new.path}")
 
 
 def profile(

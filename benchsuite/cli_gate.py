@@ -1,22 +1,18 @@
 """The verbs `compare`, `baseline set`, `baseline show` and `check`. Imports little until one is used."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from benchsuite.options import TableFormat
+from benchsuite.cli_export_files import DEFAULT_STORE, Store
+from benchsuite.options import ComparedKind, TableFormat
 
 baseline_app = typer.Typer(
     help="The sessions that later ones are checked against.", no_args_is_help=True, rich_markup_mode=None
 )
 
-Store = Annotated[
-    Path,
-    typer.Option("--store", envvar="BENCHSUITE_STORE", help="Results store.", show_default=True),
-]
-DEFAULT_STORE = Path("benchsuite-store")
 Format = Annotated[TableFormat, typer.Option("--format", help="table, json, csv or md.")]
+KindOption = Annotated[ComparedKind, typer.Option("--kind", help="comm: collectives of `probe comm`.")]
 SIDE = "A store, or KEY=VALUE[,KEY=VALUE] over --store: session, commit, date=A..B, any column."
 
 
@@ -26,11 +22,12 @@ def compare(
     store: Store = DEFAULT_STORE,
     format: Format = TableFormat.table,
     metrics: Annotated[str, typer.Option("--metrics", help="Comma-separated; default: the usual ones.")] = "",
+    kind: KindOption = ComparedKind.trial,
 ) -> None:
     """Compare B with A on the points that both have: ratio with its interval, and better, worse, same or can't tell."""
     from benchsuite import gate
 
-    gate.compare(store, a, b, format, [name for name in metrics.split(",") if name])
+    gate.compare(store, a, b, format, [name for name in metrics.split(",") if name], kind)
 
 
 @baseline_app.command("set")
@@ -59,8 +56,9 @@ def baseline_show(
 def check(
     store: Store = DEFAULT_STORE,
     format: Format = TableFormat.table,
+    kind: KindOption = ComparedKind.trial,
 ) -> None:
     """Check the newest session against the baseline and the nights since; exit code 10 where something got worse."""
     from benchsuite import gate
 
-    raise typer.Exit(gate.check(store, format))
+    raise typer.Exit(gate.check(store, format, kind))

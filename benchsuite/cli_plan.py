@@ -6,6 +6,9 @@ from typing import Annotated
 import typer
 
 from benchsuite.options import PlainFormat
+from benchsuite.plancolumns import explained
+
+EPILOG = f"Columns: {explained()}"
 
 
 def _at_least_1(name: str, help: str) -> typer.models.OptionInfo:
@@ -36,11 +39,20 @@ SequenceParallel = Annotated[bool, typer.Option(help="Tensor-parallel ranks also
 FlashAttention = Annotated[bool, typer.Option(help="Attention never stores its scores.")]
 WhatIf = Annotated[
     str | None,
-    typer.Option("--what-if", metavar="network=2,...", help="Also with network, storage, device, data times as much."),
+    typer.Option(
+        "--what-if",
+        metavar="network=2,...",
+        help="Also with network, storage, device, data times as much; or staging: input staged on each node.",
+    ),
+]
+Staging = Annotated[
+    bool, typer.Option("--staging", help="The dataset is copied to each node's own drives once, and read from there.")
 ]
 Schedule = Annotated[
     str | None,
-    typer.Option("--schedule", metavar="NAME", help="Draw this pipeline schedule instead: 1f1b, zb-h1, zbv, ..."),
+    typer.Option(
+        "--schedule", metavar="NAME", help="Draw this pipeline schedule instead: 1f1b, zb-h1, zbv, v-min, ..."
+    ),
 ]
 Microbatches = Annotated[int | None, _at_least_1("--microbatches", "Of the schedule that is drawn, in a step.")]
 Svg = Annotated[Path | None, typer.Option("--svg", metavar="OUT.svg", help="Write the drawn schedule as a figure.")]
@@ -65,6 +77,7 @@ def plan(
     sequence_parallel: SequenceParallel = True,
     flash_attention: FlashAttention = True,
     what_if: WhatIf = None,
+    staging: Staging = False,
     schedule: Schedule = None,
     microbatches: Microbatches = None,
     svg: Svg = None,
@@ -80,7 +93,17 @@ def plan(
     if schedule is not None:
         return schedule_verb.draw(schedule, pipeline_parallel, microbatches, interleave, svg, format)
     asked = plan_verb.Asked(
-        model, machine, devices, batch, seq_len, precision, tokens, samples, sequence_parallel, flash_attention
+        model,
+        machine,
+        devices,
+        batch,
+        seq_len,
+        precision,
+        tokens,
+        samples,
+        sequence_parallel,
+        flash_attention,
+        staging,
     )
     fixed = plan_verb.choices(
         zero=zero,

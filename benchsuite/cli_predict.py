@@ -7,28 +7,51 @@ import typer
 
 from benchsuite.options import TableFormat
 
+EPILOG = (
+    "Columns: efficiency: samples/s over those of the smallest measured scale times as many ranks; compute, exchange, "
+    "bubble, imbalance, load: shares of the step that go to computation, communication which it does not hide, waiting "
+    "for pipeline stages, for the slowest rank, for input; [ ]: 90 % interval. All follows from what was measured; "
+    "what is assumed beside it stands below each table."
+)
+
 Store = Annotated[
     Path,
     typer.Option("--store", envvar="BENCHSUITE_STORE", help="Results store.", show_default=True),
+]
+Table = Annotated[
+    Path | None,
+    typer.Option(
+        "--table",
+        metavar="FILE",
+        help="Measured times from a CSV or JSON, not a store; `benchsuite schema table` has its columns.",
+    ),
+]
+BackTest = Annotated[
+    bool,
+    typer.Option(
+        "--back-test",
+        help="How far to trust it here: hide the largest scales, predict them from the others, print the errors.",
+    ),
+]
+Scaling = Annotated[
+    str,
+    typer.Option(
+        "--scaling",
+        help="Of layouts in a table: weak (the batch of a data-parallel rank stays) or strong (that of all).",
+    ),
 ]
 
 
 def predict(
     ranks: Annotated[str, typer.Option("--ranks", metavar="N,N", help="Numbers of ranks: 16,64,256.")] = "",
     store: Store = Path("benchsuite-store"),
-    table: Annotated[
-        Path | None, typer.Option("--table", metavar="FILE", help="Measured times from a CSV or JSON, not a store.")
-    ] = None,
+    table: Table = None,
     where: Annotated[
         list[str] | None,
         typer.Option("--where", metavar="KEY=VALUE", help="Only such trials or rows: parallelism=ddp; again."),
     ] = None,
-    back_test: Annotated[
-        bool, typer.Option("--back-test", help="Leave out the largest scales, predict them, and print the errors.")
-    ] = False,
-    scaling: Annotated[
-        str, typer.Option("--scaling", help="Of layouts in a table: weak or strong (the batch of all ranks stays).")
-    ] = "weak",
+    back_test: BackTest = False,
+    scaling: Scaling = "weak",
     network: Annotated[
         float, typer.Option("--network", min=0.001, metavar="X", help="What if the network were X times as fast.")
     ] = 1.0,

@@ -36,14 +36,20 @@ def show(
 
 @results_app.command("query")
 def query(
-    query: Annotated[str, typer.Argument(help="SQL over the table `trials`.")],
+    query: Annotated[str, typer.Argument(help="SQL over the table `trials`; see --columns.")] = "",
     store: Store = DEFAULT_STORE,
     format: Format = TableFormat.table,
+    columns: Annotated[
+        bool, typer.Option("--columns", help="List the columns of `trials` with their types, and stop.")
+    ] = False,
 ) -> None:
-    """Run SQL (DuckDB) over the trials."""
+    """Run SQL (DuckDB) over the trials, such as: select label, au, "spec.data.format" from trials."""
     from benchsuite import show
 
-    show.query(store, query, format)
+    if columns:
+        show.query_columns(store, format)
+    else:
+        show.query(store, query, format)
 
 
 @results_app.command("compact")

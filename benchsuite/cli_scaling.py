@@ -5,20 +5,12 @@ from typing import Annotated
 
 import typer
 
+from benchsuite.cli_export_files import DEFAULT_STORE, Store, Where
 from benchsuite.options import TableFormat
-
-Store = Annotated[
-    Path,
-    typer.Option("--store", envvar="BENCHSUITE_STORE", help="Results store.", show_default=True),
-]
-Where = Annotated[
-    list[str] | None,
-    typer.Option("--where", metavar="KEY=VALUE", help="Only such trials: data.format=hdf5, session=tonight; again."),
-]
 
 
 def scaling(
-    store: Store = Path("benchsuite-store"),
+    store: Store = DEFAULT_STORE,
     format: Annotated[TableFormat, typer.Option("--format", help="table, json, csv or md.")] = TableFormat.table,
     where: Where = None,
     mix_environments: Annotated[

@@ -21,7 +21,10 @@ def submit(
     qos: Annotated[Text, typer.Option("--qos", help="Quality of service (Slurm).")] = None,
     constraint: Annotated[Text, typer.Option("--constraint", help="Of nodes; PBS: NAME=VALUE.")] = None,
     gres: Annotated[Text, typer.Option("--gres", help="Of each node: gpu:4; PBS: ngpus=4.")] = None,
-    ranks_per_node: Annotated[Number, typer.Option("--ranks-per-node", min=1, help="Of a trial; default 1.")] = None,
+    ranks_per_node: Annotated[
+        Number,
+        typer.Option("--ranks-per-node", min=1, help="Default: one a GPU of --gres, else spread over --nodes, else 1."),
+    ] = None,
     cpus_per_rank: Annotated[Number, typer.Option("--cpus-per-rank", min=1, help="Cores of a rank.")] = None,
     option: Annotated[
         list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="Any other directive, again.")

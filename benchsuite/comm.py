@@ -15,7 +15,7 @@ from benchsuite.commcells import Cell, Request
 from benchsuite.commddpfigures import MODES
 from benchsuite.commops import Prepared, element_bytes, prepare
 from benchsuite.failure import is_out_of_memory, reason_of
-from benchsuite.ranks import Heartbeat, RankIdentity
+from benchsuite.ranks import Heartbeat, RankIdentity, write_whole
 from benchsuite.spec import TrialSpec
 from benchsuite.stepping import Counted
 from benchsuite.steptables import table
@@ -59,10 +59,8 @@ class CommResult:
     status: str = "ok"
 
     def write(self, path: Path) -> None:
-        """Write by rename, so that a reader sees the whole or nothing."""
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(asdict(self)))
-        partial.rename(path)
+        """Leave it where the launcher looks."""
+        write_whole(path, asdict(self))
 
 
 @dataclass(frozen=True)

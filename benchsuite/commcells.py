@@ -1,11 +1,12 @@
 """What `probe comm` is asked for: its cells, and bandwidths as nccl-tests defines them. Imports no torch."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchsuite.errors import UserError, refuse
+from benchsuite.predict.collectives import BUSBW as ALL_BUSBW
 from benchsuite.probing import parse_bytes
 from benchsuite.steptables import ALGORITHMS, STEP_TABLES, Shape
 
@@ -13,17 +14,9 @@ BACKEND = "backend"
 """The algorithm that the backend chooses."""
 REQUEST = "comm.json"
 ELEMENT_BYTES: Mapping[str, int] = {"fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "int64": 8, "int32": 4, "int8": 1}
-BUSBW: Mapping[str, Callable[[int], float]] = {
-    "all_reduce": lambda num: 2 * (num - 1) / num,
-    "all_gather": lambda num: (num - 1) / num,
-    "reduce_scatter": lambda num: (num - 1) / num,
-    "all_to_all": lambda num: (num - 1) / num,
-    "broadcast": lambda num: 1.0,
-    "reduce": lambda num: 1.0,
-    "send_recv": lambda num: 1.0,
-}
-"""What algbw is times, so that it tells of the hardware whatever the number of ranks (nccl-tests, PERFORMANCE.md)."""
-OPS = tuple(BUSBW)
+OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv")
+BUSBW = {op: ALL_BUSBW[op] for op in OPS}
+"""What algbw is times, so that it tells of the hardware whatever the number of ranks."""
 DIVIDED = ("all_gather", "reduce_scatter", "all_to_all")
 """Ops whose array has a part for each rank."""
 IN_PLACE = ("all_reduce", "broadcast", "reduce")
@@ -80,7 +73,7 @@ def algbw_bytes_per_s(num_bytes: int, comm_s: float) -> float:
 
 def busbw_bytes_per_s(op: str, num_ranks: int, num_bytes: int, comm_s: float) -> float:
     """algbw x the factor of the op."""
-    return num_bytes / comm_s * BUSBW[op](num_ranks)
+    return num_bytes / comm_s * float(BUSBW[op](num_ranks))
 
 
 def parse_sizes(text: str, option: str = "--sizes") -> tuple[int, ...]:

@@ -24,8 +24,9 @@ def gradient_bytes(device: str) -> int:
 def step_figures(seconds: Sequence[float], extras: Sequence[Mapping[str, Any]]) -> Figures:
     """Medians over steps. `seconds`: of the slowest rank, step by step; `extras`: of each rank, seconds by part.
 
-    Exposed exchange is told twice: of the rank that waits longest, and of the one that waits least, whose wait is the
-    wire's and not a straggler's. Overlap counts the second, and of the exchange alone the same.
+    Exposed exchange is told twice: of the rank that waits longest (`exchange_s`), and of the one that waits least
+    (`exchange_min_s`): the slowest of a step, which the others wait for, so that its wait is the wire's and not a
+    straggler's. Tables, charts and overlap take the second, and of the exchange alone the same.
     """
     part = {name: np.array([extra[name] for extra in extras]) for name in ("forward_s", "backward_s", "exchange_s")}
     alone_s = median(np.array([extra["alone_s"] for extra in extras]).min(axis=0).tolist())

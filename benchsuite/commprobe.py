@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -38,6 +37,7 @@ from benchsuite.outcome import failure, work_folder
 from benchsuite.predict.traffic import torus_shape
 from benchsuite.probing import Measuring, ending_on_sigterm, progress_bar
 from benchsuite.ranks import RankResult, read_result
+from benchsuite.scratch import scratch
 from benchsuite.spec import check_session, parse_trial, trial_id
 from results.record import Status
 from results.store import ResultsStore
@@ -51,9 +51,10 @@ LEGEND = (
     "and busbw as in nccl-tests; contents checked. alpha, beta: piecewise fit with 95 % intervals."
 )
 DDP_LEGEND = (
-    "ddp_step: overlap = 1 - exposed / us, us being the same exchange with nothing else to do, both of the rank that "
-    "waits least. Below 0, as after_backward may be: what is exposed took longer than alone, by noise or by what the "
-    "processors still do."
+    "ddp_step: exposed: what backward() takes longer than its computation, of the rank that waits least in a step: the "
+    "slowest, which others wait for. overlap = 1 - exposed / us, us being the same exchange with nothing else to do, "
+    "of its least waiting rank. Below 0, as after_backward may be: what is exposed took longer than alone, by noise or "
+    "by what the processors still do."
 )
 
 
@@ -216,8 +217,8 @@ def _folder(store: Path | None, launcher: Launcher) -> Iterator[Path]:
     """Where ranks leave what they found: in the store where they are on other nodes, which all see it."""
     here = isinstance(launcher, AgentLauncher) and launcher.crew.only_here
     if store is None or here:
-        with tempfile.TemporaryDirectory(prefix="benchsuite-") as name:
-            yield Path(name)
+        with scratch() as made:
+            yield made
         return
     folder = work_folder(store, "comm")
     try:
@@ -277,12 +278,13 @@ def show(kept: Sequence[Measured], format: PlainFormat, store: Path | None) -> N
     from benchsuite.show import console
     from results.frames import trial_frame
     from results.report.comm import DDP_STEP, columns_of
-    from results.report.tables import as_table, rows
+    from results.report.fitting import fitting_table
+    from results.report.tables import rows
 
     frame = trial_frame([record for record, _ in kept])
     out = console()
     found = rows(frame)
-    out.print(as_table(found, columns_of(found)))
+    out.print(fitting_table(found, columns_of(found), out))
     for key, fitted in from_rows(frame).items():
         out.print(f"{key.op} {key.algorithm} {key.dtype} {key.backend}, {key.ranks} ranks:", markup=False)
         for line in in_words(fitted):

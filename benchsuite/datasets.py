@@ -15,7 +15,8 @@ import storage
 import workloads
 from benchsuite.errors import UserError, refuse
 from storage import convert as making
-from storage.format import Format, Manifest
+from storage.format import Dataset, DatasetError, Format, Manifest
+from storage.problems import Damage, Problems
 from storage.verify import same_samples, verify_dataset
 from workloads.samples import SAMPLES
 
@@ -161,7 +162,7 @@ def generate(target: Path, asked: Asked, samples: int, seed: int, encoding: str)
 
 def convert(source: Path, target: Path, asked: Asked, tokenizer: Path | None) -> None:
     """Convert a dataset, or what a user has."""
-    with _bar(f"converting {source}") as progress:
+    with _each_told(str(source), "; nothing was written"), _bar(f"converting {source}") as progress:
         manifest = making.convert_dataset(
             source,
             target,
@@ -178,9 +179,38 @@ def convert(source: Path, target: Path, asked: Asked, tokenizer: Path | None) ->
     _advise(manifest)
 
 
+@contextmanager
+def _each_told(where: str, after: str = "") -> Iterator[None]:
+    """Several things wrong are told in a line each, before the error that gives their number.
+
+    Raises:
+        DatasetError: how many there are `where`; one thing wrong as it is.
+    """
+    try:
+        yield
+    except Damage as damage:
+        for line in damage.told:
+            typer.echo(line, err=True)
+        if damage.count > len(damage.told):
+            typer.echo(f"and {damage.count - len(damage.told)} more", err=True)
+        raise DatasetError(f"{where}: {damage.count} problems{after}") from damage
+
+
 def verify(first: Path, second: Path | None) -> None:
-    """Check one dataset, or that two hold the same samples."""
-    checked = [verify_dataset(folder) for folder in (first, second) if folder is not None]
+    """Check one dataset, or that two hold the same samples; all that is wrong is told, a line each.
+
+    Raises:
+        DatasetError: something is wrong; how many problems there are, where there are several.
+    """
+    folders = [folder for folder in (first, second) if folder is not None]
+    problems, checked = Problems(), list[Dataset]()
+    for folder in folders:
+        try:
+            checked.append(verify_dataset(folder))
+        except DatasetError as error:
+            problems.add(error)
+    with _each_told(" and ".join(map(str, folders))):
+        problems.tell()
     if len(checked) == 2:
         same_samples(*checked)
         typer.echo(f"ok: {first} and {second} hold the same {checked[0].manifest.num_samples} samples")

@@ -1,24 +1,29 @@
 """Print comparisons and what the nightly gate finds."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import typer
 
-from benchsuite.options import NOTHING_RAN, OK, REGRESSION, SOME_FAILED, TableFormat
-from benchsuite.show import console, fitting_table
+from benchsuite.options import NOTHING_RAN, OK, REGRESSION, SOME_FAILED, ComparedKind, TableFormat
+from benchsuite.show import console
 from results import baseline, metrics
 from results.compare import compare as compared
+from results.record import Kind
 from results.report import compare as report
+from results.report.fitting import fitting_table, say
 from results.report.tables import Column, Row, as_csv, as_markdown
 from results.sides import side
 from results.store import ResultsStore
 
+KINDS: Mapping[ComparedKind, Kind] = {ComparedKind.trial: "trial", ComparedKind.comm: "comm"}
 
-def compare(store: Path, a: str, b: str, format: TableFormat, names: Sequence[str]) -> None:
+
+def compare(store: Path, a: str, b: str, format: TableFormat, names: Sequence[str], kind: ComparedKind) -> None:
     """B against A."""
-    found = compared(side(store, a), side(store, b), metrics.chosen(names or metrics.BY_DEFAULT))
+    of = KINDS[kind]
+    found = compared(side(store, a, of), side(store, b, of), metrics.chosen(names or metrics.DEFAULT_OF[of]))
     if format is TableFormat.json:
         typer.echo(json.dumps(report.comparison_json(found), indent=1, default=str))
         return
@@ -37,10 +42,10 @@ def _paragraphs(
         typer.echo("\n\n".join([head, as_markdown(rows, columns), "\n".join(f"- {line}" for line in foot)]))
         return
     out = console()
-    out.print(head, markup=False)
+    say(out, head)
     out.print(fitting_table(rows, columns, out))
     for line in foot:
-        out.print(line, markup=False)
+        say(out, line)
 
 
 def set_baseline(store: Path, sessions: Sequence[str], dates: str) -> None:
@@ -66,9 +71,9 @@ def _named(sessions: Sequence[str]) -> str:
     return f"{len(sessions)} sessions, {sessions[0]} to {sessions[-1]}"
 
 
-def check(store: Path, format: TableFormat) -> int:
+def check(store: Path, format: TableFormat, kind: ComparedKind) -> int:
     """The newest session against the baseline; the exit code."""
-    found = baseline.check(ResultsStore(store))
+    found, out = baseline.check(ResultsStore(store), KINDS[kind]), console()
     if format is TableFormat.json:
         typer.echo(json.dumps(report.check_json(found), indent=1, default=str))
     elif format is TableFormat.csv:
@@ -77,7 +82,8 @@ def check(store: Path, format: TableFormat) -> int:
         head, *lines = report.check_lines(found)
         _paragraphs(head, report.regression_rows(found), report.REGRESSION_COLUMNS, lines, format)
     else:
-        typer.echo("\n".join(report.check_lines(found)))
+        for line in report.check_lines(found):
+            say(out, line)
     if found.regressions:
         return REGRESSION
     if not found.num_judged:

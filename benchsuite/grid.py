@@ -37,6 +37,7 @@ __all__ = [
     "load_sweep",
     "override",
     "parse_yaml",
+    "ranks_on_a_node",
     "read_yaml",
     "resolve",
     "why_illegal",
@@ -80,6 +81,8 @@ class Plan:
     points: list[Point]
     skipped: list[Skipped]
     duplicates: int
+    machine: Machine | None = None
+    """What it was made for."""
 
 
 def _word(key: str, value: Any) -> str:
@@ -185,7 +188,7 @@ def expand(sweep: SweepSpec, machine: Machine, store: Path | None = None) -> Pla
         else:
             points.setdefault(point.point_id, point)
     duplicates = num_asked - len(points) - len(skipped)
-    return Plan(sweep, list(points.values()), list(skipped.values()), duplicates)
+    return Plan(sweep, list(points.values()), list(skipped.values()), duplicates, machine)
 
 
 def _excluded(spec: TrialSpec, sweep: SweepSpec) -> str | None:
@@ -287,7 +290,18 @@ def _machine_problem(spec: TrialSpec, machine: Machine) -> str | None:
     if spec.device == "cuda" and spec.ranks > machine.cuda_devices * machine.nodes:
         each = f"{machine.nodes} nodes x " if machine.nodes > 1 else ""
         return f"{spec.ranks} ranks > {each}{machine.cuda_devices} CUDA devices that torch can use here"
+    crowd = ranks_on_a_node(spec, machine)
+    if spec.device == "cuda" and crowd > machine.cuda_devices:
+        return f"{crowd} ranks on a node > {machine.cuda_devices} CUDA devices that torch can use there"
     return None
+
+
+def ranks_on_a_node(spec: TrialSpec, machine: Machine) -> int:
+    """Ranks of a resolved trial on the node that takes most of them, as launchers lay them out."""
+    if spec.ranks_per_node is not None or spec.node is not None:
+        return min(spec.ranks, spec.ranks_per_node or spec.ranks)
+    room = machine.cuda_devices if spec.device == "cuda" else machine.cores // (spec.threads_per_rank or 1)
+    return min(spec.ranks, max(1, room, -(-spec.ranks // machine.nodes)))
 
 
 def _dataset_problem(point: Point, facts: Facts) -> str | None:

@@ -1,6 +1,5 @@
 """`benchsuite.run(spec)`: a trial in this process, for debuggers and notebooks."""
 
-import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +23,7 @@ from benchsuite.measure import Feed
 from benchsuite.outcome import Attempt, conclude, keep_traces, new_attempt, with_ceilings
 from benchsuite.profiles import with_step
 from benchsuite.ranks import RankIdentity
+from benchsuite.scratch import scratch
 from benchsuite.spec import TrialSpec, check_staging, parse_trial
 from benchsuite.staging import TrialCopy
 from results.record import TrialRecord
@@ -96,8 +96,8 @@ def _run_here(attempt: Attempt) -> Measured:
 
     point = attempt.point
     keep: list[object] = []
-    with tempfile.TemporaryDirectory(prefix="benchsuite-") as name, _torch_settings_kept():
-        me = RankIdentity(0, 1, 0, Path(name), time.perf_counter())
+    with scratch() as folder, _torch_settings_kept():
+        me = RankIdentity(0, 1, 0, folder, time.perf_counter())
         code = 0
         try:
             result = run_rank(point.spec, point.dataset, me, keep)
@@ -108,7 +108,7 @@ def _run_here(attempt: Attempt) -> Measured:
         finally:
             _give_back(keep)
         result.write(me.result_path)
-        return _kept(conclude(attempt, Outcome([RankExit(0, code)]), Path(name)), Path(name))
+        return _kept(conclude(attempt, Outcome([RankExit(0, code)]), folder), folder)
 
 
 def _give_back(keep: list[object]) -> None:
@@ -156,7 +156,7 @@ def launched(point: Point, launcher: Launcher) -> Measured:
 
 def _run_in(launcher: Launcher, attempt: Attempt) -> Measured:
     point = attempt.point
-    with tempfile.TemporaryDirectory(prefix="benchsuite-") as name:
-        tell(point.spec, Path(name))
-        outcome = launcher.run(point.spec, point.dataset, Path(name), lambda progress: None)
-        return _kept(conclude(attempt, outcome, Path(name)), Path(name))
+    with scratch() as folder:
+        tell(point.spec, folder)
+        outcome = launcher.run(point.spec, point.dataset, folder, lambda progress: None)
+        return _kept(conclude(attempt, outcome, folder), folder)

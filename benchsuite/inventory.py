@@ -12,15 +12,22 @@ from benchsuite.errors import refuse
 from benchsuite.launch import LAUNCHERS
 from benchsuite.machine import this_machine
 from benchsuite.predict import machines, models
+from benchsuite.predict.machines import Machine
+from benchsuite.predict.models import Model
+from benchsuite.predict.tablecolumns import Table
 from benchsuite.spec import SweepSpec, TrialSpec
 from results.record import TrialRecord
 from storage.format import Manifest
+from workloads.facts import FACTS
 
 SCHEMAS: Mapping[str, type[BaseModel]] = {
     "trial": TrialSpec,
     "sweep": SweepSpec,
     "record": TrialRecord,
     "manifest": Manifest,
+    "machine": Machine,
+    "model": Model,
+    "table": Table,
 }
 
 
@@ -46,6 +53,11 @@ def everything() -> dict[str, list[str]]:
         "machines": machines.names(),
         "sweeps": sorted(entry.name for entry in sweeps.iterdir() if entry.name.endswith(".yaml")),
     }
+
+
+def variants() -> dict[str, list[str]]:
+    """The variants of each workload of this package, those for tests left out; others' would have to be imported."""
+    return {name: [each for each in facts.variants if not each.startswith("nano")] for name, facts in FACTS.items()}
 
 
 def some(what: str) -> list[str]:

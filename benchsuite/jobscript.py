@@ -68,11 +68,13 @@ class Job:
     """Variables that the sweep needs besides the store's."""
     search: Path | None = None
     """Folder of the benchsuite command, for jobs that find none on PATH."""
+    kind: str = ""
+    """Of job, where scripts of several kinds may lie in one folder: `slurm`, `pbs-array`."""
 
     @property
     def script(self) -> Path:
         """The script's path."""
-        return self.out / f"{self.name}.sh"
+        return self.out / ".".join(filter(None, [self.name, self.kind, "sh"]))
 
 
 def job_name(*words: str) -> str:

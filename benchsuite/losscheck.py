@@ -2,7 +2,6 @@
 
 import json
 import os
-import tempfile
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +15,8 @@ from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedExc
 from benchsuite.begin import backend_of
 from benchsuite.errors import UserError
 from benchsuite.grid import Point, workload_of
+from benchsuite.ranks import write_whole
+from benchsuite.scratch import scratch
 from benchsuite.spec import TrialSpec, parse_trial
 from workloads.parallel.check import Case, compare, train_alone, train_spread
 from workloads.precision import set_float32
@@ -36,8 +37,7 @@ def check_loss(point: Point) -> dict[str, Any]:
     Raises:
         UserError: a rank failed; with its last words.
     """
-    with tempfile.TemporaryDirectory(prefix="benchsuite-") as name:
-        folder = Path(name)
+    with scratch() as folder:
         (folder / "spec.json").write_text(point.spec.model_dump_json())
         try:
             start_processes(  # type: ignore[no-untyped-call]
@@ -63,11 +63,8 @@ def _rank(rank: int, name: str) -> None:
     spread = train_spread(case, device, keep)
     if rank == 0:
         compared = compare(case, spread, train_alone(case, device), device)
-        partial = folder / "found.partial"
-        partial.write_text(
-            json.dumps(asdict(compared) | {"equal": compared.equal, "rounded": compared.rounded, "steps": case.steps})
-        )
-        partial.rename(folder / "found.json")
+        more = {"equal": compared.equal, "rounded": compared.rounded, "steps": case.steps}
+        write_whole(folder / "found.json", asdict(compared) | more)
     if dist.is_initialized():
         dist.barrier()
     os._exit(0)  # unwinding DDP may hang

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchsuite.blocks import LOADER_BLOCKS, STEADY_TURNS, layout, steady_steps
+from benchsuite.crowding import crowding
 from benchsuite.peaks import peak_flops
 from benchsuite.ranks import Block, RankResult
 from benchsuite.spec import TrialSpec
@@ -306,9 +307,8 @@ def caveats(
     """Why figures must not be trusted blindly: (name, the arithmetic)."""
     found: list[tuple[str, str]] = []
     ranks = ranks_on_node or spec.ranks
-    if spec.device == "cpu" and ranks * (spec.threads_per_rank or 1) > cores:
-        where = " of a node" if ranks < spec.ranks else ""
-        found.append(("oversubscribed", f"{ranks} ranks x {spec.threads_per_rank} threads > {cores} cores{where}"))
+    if crowd := crowding(spec, ranks, cores):
+        found.append(("oversubscribed", crowd))
     if foreign_cores is not None and foreign_cores > MAX_FOREIGN_SHARE * cores:
         found.append(("foreign_load", f"other processes kept {foreign_cores:.1f} of {cores} cores busy"))
     if spec.data.source == "storage":

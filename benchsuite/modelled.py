@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from benchsuite.errors import UserError
 from benchsuite.knees import storage_knees
-from benchsuite.pipelines import pipeline_steps
+from benchsuite.pipelines import MAX_PIPELINES, pipeline_points, pipeline_steps
 from benchsuite.predict import outlook
 from benchsuite.predict.alphabeta import from_rows
 from benchsuite.predict.curves import from_series
@@ -19,13 +19,27 @@ PER_DOUBLING = 4
 """Points of a curve."""
 MAX_PREDICTED = 24
 """Series that a report predicts: fitting one takes about 0.1 s."""
+PREDICTED = "series are predicted, those with the most scales (`benchsuite predict --where KEY=VALUE` predicts any)"
+DRAWN = "points with pipelines are drawn, the last ones"
 
 
 def modelled(store: ResultsStore) -> Modelled:
     """All that a report of a store draws besides what was measured."""
     trials = store.frame()
     found = [] if trials.empty else find_series(trials, mix_environments=True)
-    return Modelled(predictions(store, found), pipeline_steps(store), storage_knees(found, titles(found)))
+    pipelines, num_series = pipeline_points(store), sum(len(series.rates) > 1 for series in found)
+    return Modelled(
+        predictions(store, found),
+        pipeline_steps(store, pipelines),
+        storage_knees(found, titles(found)),
+        unpredicted=_left_out(num_series, MAX_PREDICTED, PREDICTED),
+        undrawn=_left_out(len(pipelines), MAX_PIPELINES, DRAWN),
+    )
+
+
+def _left_out(count: int, most: int, words: str) -> str:
+    """How many there are beyond what a report has; empty where none."""
+    return f"{most} of {count} {words}; {count - most} left out." if count > most else ""
 
 
 def predictions(store: ResultsStore, found: Sequence[Series]) -> list[Predicted]:

@@ -63,6 +63,13 @@ class RecordKind(StrEnum):
     checkpoint = "checkpoint"
 
 
+class ComparedKind(StrEnum):
+    """Of what records are compared and checked."""
+
+    trial = "trial"
+    comm = "comm"
+
+
 class ProfileName(StrEnum):
     """What may be recorded of a trial besides its steps."""
 
@@ -93,3 +100,6 @@ class SchemaName(StrEnum):
     sweep = "sweep"
     record = "record"
     manifest = "manifest"
+    machine = "machine"
+    model = "model"
+    table = "table"

@@ -19,13 +19,18 @@ Times = Mapping[str, Sequence[float]]
 """Seconds per step of each stage, by part."""
 
 
-def pipeline_steps(store: ResultsStore) -> list[PipelineStep]:
-    """The schedule of each point whose ranks are stages of a pipeline, by its repeat with the median step."""
+def pipeline_points(store: ResultsStore) -> list[list[TrialRecord]]:
+    """The ok repeats of each point whose ranks are stages of a pipeline."""
     repeats: dict[tuple[str, str], list[TrialRecord]] = {}
     for record in store.latest():
         if record.kind == "trial" and record.status == "ok" and layout(record) is not None:
             repeats.setdefault((record.session, record.point_id), []).append(record)
-    last = [*repeats.values()][-MAX_PIPELINES:]
+    return [*repeats.values()]
+
+
+def pipeline_steps(store: ResultsStore, points: Sequence[list[TrialRecord]] | None = None) -> list[PipelineStep]:
+    """The schedule of the last MAX_PIPELINES points, each by its repeat with the median step."""
+    last = (pipeline_points(store) if points is None else points)[-MAX_PIPELINES:]
     return [_step(store, sorted(records, key=_seconds)[(len(records) - 1) // 2]) for records in last]
 
 

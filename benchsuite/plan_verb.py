@@ -13,13 +13,15 @@ from rich.table import Table
 
 from benchsuite.errors import UserError, refuse
 from benchsuite.options import PlainFormat
+from benchsuite.plancolumns import COLUMNS, explained
 from benchsuite.predict import machines, models
 from benchsuite.predict.assumptions import RANGES
 from benchsuite.predict.layouts import RECOMPUTE, Choices
 from benchsuite.predict.machines import PRECISIONS, Machine
 from benchsuite.predict.models import Model
+from benchsuite.predict.plan_words import basis
 from benchsuite.predict.planned import Job
-from benchsuite.predict.planner import CHANGES, Figure, Plan, Planned
+from benchsuite.predict.planner import CHANGES, STAGING, Figure, Plan, Planned
 from benchsuite.predict.planner import plan as make_plan
 from benchsuite.predict.planner import what_if as make_what_if
 from benchsuite.predict.shape import params
@@ -42,6 +44,7 @@ class Asked:
     samples: float | None = None
     sequence_parallel: bool = True
     flash_attention: bool = True
+    staging: bool = False
 
 
 def choices(recompute: str | None, zero: int | None, max_tensor_parallel: int | None, **fixed: int | None) -> Choices:
@@ -99,6 +102,7 @@ def job_of(asked: Asked) -> Job:
         precision=precision,
         sequence_parallel=asked.sequence_parallel,
         flash_attention=asked.flash_attention,
+        staged=asked.staging,
     )
 
 
@@ -121,7 +125,7 @@ def samples_of(model: Model, asked: Asked) -> float | None:
 
 
 def parse_changes(text: str | None) -> dict[str, float]:
-    """`network=2,storage=2` as numbers.
+    """`network=2,storage=2` as numbers; `staging`, which has none, as 1.
 
     Raises:
         UserError: no such change, or not a number above 0.
@@ -131,14 +135,20 @@ def parse_changes(text: str | None) -> dict[str, float]:
         name, equals, raw = part.partition("=")
         if name not in CHANGES:
             raise refuse("--what-if", name, CHANGES)
-        try:
-            factor = float(raw)
-        except ValueError:
-            factor = 0.0
-        if not equals or not math.isfinite(factor) or factor <= 0:
-            raise UserError(f"--what-if {part!r}: give {name}=FACTOR, a number above 0, such as {name}=2")
-        found[name] = factor
+        if name == STAGING and equals:
+            raise UserError(f"--what-if {part!r}: staging has no factor; give it alone")
+        found[name] = 1.0 if name == STAGING else _factor(name, part, raw)
     return found
+
+
+def _factor(name: str, part: str, raw: str) -> float:
+    try:
+        factor = float(raw)
+    except ValueError:
+        factor = 0.0
+    if not math.isfinite(factor) or factor <= 0:
+        raise UserError(f"--what-if {part!r}: give {name}=FACTOR, a number above 0, such as {name}=2")
+    return factor
 
 
 def as_object(job: Job, found: Plan, under: Mapping[str, Planned], samples: float | None) -> dict[str, Any]:
@@ -149,6 +159,7 @@ def as_object(job: Job, found: Plan, under: Mapping[str, Planned], samples: floa
         "devices": job.devices,
         "batch": job.batch,
         "precision": job.precision,
+        "staged": job.staged,
         "samples": samples,
         "interval": 0.9,
         "legal": found.num_legal,
@@ -156,6 +167,8 @@ def as_object(job: Job, found: Plan, under: Mapping[str, Planned], samples: floa
         "layouts": [asdict(each) for each in found.best],
         "why": found.why,
         "what_if": {name: asdict(each) for name, each in under.items()},
+        "staging": None if found.staging is None else asdict(found.staging),
+        "basis": basis(job),
         "notes": list(found.notes),
         "assumptions": {name: asdict(each) for name, each in RANGES.items()},
         "sources": [job.model.source, *job.machine.sources],
@@ -167,19 +180,13 @@ def _print(job: Job, found: Plan, under: Mapping[str, Planned], samples: float |
     for line in title(job, samples):
         out.print(line, markup=False)
     out.print(f"{found.num_legal} legal layouts, {found.num_fitting} fit in memory", markup=False)
-    _print_table([(str(each.rank), each) for each in found.best], "#", machine.device.memory_bytes, out)
+    shown = _print_table([(str(each.rank), each) for each in found.best], "#", machine.device.memory_bytes, out)
     out.print(found.why, markup=False)
     if under:
         out.print()
         _print_table([*under.items()], "what if", machine.device.memory_bytes, out)
-    for line in (*found.notes, *LEGEND):
+    for line in (basis(job), *found.notes, explained(shown)):
         out.print(line, style="dim", markup=False)
-
-
-LEGEND = (
-    "[ ]: 90 % interval, drawn from the ranges of what is assumed; --format json has them. Nothing was measured.",
-    "mb: samples a microbatch x microbatches; v: chunks a stage; comm: exchange not hidden; memory: fullest device.",
-)
 
 
 def title(job: Job, samples: float | None) -> tuple[str, ...]:
@@ -194,31 +201,13 @@ def title(job: Job, samples: float | None) -> tuple[str, ...]:
     )
 
 
-HEADINGS = (
-    "tp",
-    "pp",
-    "dp",
-    "zero",
-    "mb",
-    "v",
-    "recompute",
-    "s/step",
-    "TFLOP/s",
-    "MFU",
-    "memory GB",
-    "bubble",
-    "comm",
-    "input",
-    "days",
-    "device-h",
-    "kWh",
-)
+HEADINGS = tuple(COLUMNS)
 DROPPED_FIRST = ("v", "kWh", "device-h", "TFLOP/s", "input", "MFU", "bubble", "comm", "recompute", "days")
 """Columns that a narrow terminal does without, in this order."""
 
 
-def _print_table(rows: Sequence[tuple[str, Planned]], first: str, memory_bytes: float, out: Console) -> None:
-    """With as many columns as the terminal has room for."""
+def _print_table(rows: Sequence[tuple[str, Planned]], first: str, memory_bytes: float, out: Console) -> list[str]:
+    """With as many columns as the terminal has room for; which these are."""
     headings = [*HEADINGS]
     cells = [(name, dict(zip(HEADINGS, _cells(each, memory_bytes), strict=True))) for name, each in rows]
     table = _table(cells, first, headings)
@@ -229,6 +218,7 @@ def _print_table(rows: Sequence[tuple[str, Planned]], first: str, memory_bytes: 
         table = _table(cells, first, headings)
         table.caption = "columns left out for want of room: a wider terminal, or --format json, shows them"
     out.print(table)
+    return headings
 
 
 def _table(cells: Sequence[tuple[str, Mapping[str, str]]], first: str, headings: Sequence[str]) -> Table:

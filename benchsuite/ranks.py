@@ -169,10 +169,15 @@ class RankResult:
     """Of rank 0: what a sample costs (`workloads.flops.Flops`); empty where the model cannot be counted."""
 
     def write(self, path: Path) -> None:
-        """Write by rename, so that a reader sees the whole or nothing."""
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(asdict(self)))
-        partial.rename(path)
+        """Leave it where the launcher looks."""
+        write_whole(path, asdict(self))
+
+
+def write_whole(path: Path, value: dict[str, Any]) -> None:
+    """Write JSON by rename, so that a reader sees the whole or nothing."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(value))
+    partial.rename(path)
 
 
 def on_one_clock(result: RankResult) -> RankResult:

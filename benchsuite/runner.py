@@ -4,10 +4,9 @@ import json
 import signal
 import sys
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -19,17 +18,19 @@ import typer
 
 from benchsuite import grid, showconfig
 from benchsuite import sweep as sweeping
-from benchsuite.advice import small_datasets
+from benchsuite import sweep_words as words
+from benchsuite.advice import crowded, small_datasets
 from benchsuite.claims import Claims
 from benchsuite.deadline import NO_DEADLINE, Deadline, deadline_of
 from benchsuite.errors import UserError, refuse
 from benchsuite.how import How
-from benchsuite.launch import CannotStart, Launcher, in_words, load_launcher, machine_of
+from benchsuite.launch import CannotStart, Launcher, check_alone, in_words, load_launcher, machine_of
 from benchsuite.launch.agents import AgentLauncher
+from benchsuite.launch.allocation import Task
 from benchsuite.launch.lanes import check_lanes, planned_nodes, run_lanes, this_lane, worst
 from benchsuite.launch.node import node_name
 from benchsuite.layers import layered
-from benchsuite.machine import this_machine
+from benchsuite.machine import Machine, this_machine
 from benchsuite.options import (
     INTERRUPTED,
     NOTHING_RAN,
@@ -52,15 +53,28 @@ _AS_USUAL = How()
 DEMO_SHARD_SAMPLES = 64
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What the command line asks for."""
+
+    sweep: SweepSpec
+    file: Path
+    session: str
+    store: Path
+    overrides: list[str]
+    how: How
+
+
 def sweep(file: Path, session: str, store_path: Path, dry_run: bool, overrides: list[str], how: How = _AS_USUAL) -> int:
     """Run a sweep file; the exit code."""
     check_session(session)
-    statuses = _retry_statuses(how.retry)
+    _retry_statuses(how.retry)
     chosen = load_launcher(how.launcher)
-    asked = grid.load_sweep(showconfig.bundled(file), [*overrides, *_profiled(how.profile)])
+    spec = grid.load_sweep(showconfig.bundled(file), [*overrides, *_profiled(how.profile)])
+    asked = _Asked(spec, file, session, store_path, overrides, how)
     try:
         with _terminable(), closing(chosen) if isinstance(chosen, AgentLauncher) else nullcontext():
-            return _planned(asked, file, session, store_path, dry_run, overrides, how, chosen, statuses)
+            return (_dry_run if dry_run else _planned)(asked, chosen)
     except sweeping.Terminated:
         typer.echo("stopped early: no trial was begun; the same command goes on", err=True)
         return REQUEUE
@@ -68,37 +82,47 @@ def sweep(file: Path, session: str, store_path: Path, dry_run: bool, overrides: 
         return _cannot_start(error)
 
 
-def _planned(
-    asked: SweepSpec,
-    file: Path,
-    session: str,
-    store_path: Path,
-    dry_run: bool,
-    overrides: list[str],
-    how: How,
-    chosen: Launcher,
-    statuses: frozenset[str],
-) -> int:
-    """Plan for the nodes of the launcher, and run that; a dry run plans for as many of this one."""
-    store = ResultsStore(store_path)
-    num_nodes = getattr(chosen, "num_nodes", 1)
-    of_a_job = chosen.crew.task if isinstance(chosen, AgentLauncher) else None
-    check_lanes(how.lanes, num_nodes, how.launcher, of_a_job)
-    if isinstance(chosen, AgentLauncher) and not dry_run:
-        chosen.meet_in(store_path)
-    machine = replace(this_machine(), nodes=num_nodes) if dry_run or how.lanes > 1 else machine_of(chosen)
-    asked = grid.with_nodes(asked, partial(_node_names, chosen))
-    nodes = planned_nodes(machine.nodes, how.lanes, this_lane())
-    plan = grid.expand(asked, replace(machine, nodes=nodes), store_path)
-    if dry_run:
-        return _print_plan(plan, store, session, how.order_seed)
+def _dry_run(asked: _Asked, chosen: Launcher) -> int:
+    """Plan for as many of this node as the launcher has, and print that; of several tasks of a job one does."""
+    num_nodes, mine = _check_lanes(asked, chosen), _task_of(chosen)
+    if mine is not None and mine.rank:
+        return OK
+    plan = _plan(asked, chosen, replace(this_machine(), nodes=num_nodes))
+    return words.print_plan(plan, ResultsStore(asked.store), asked.session, asked.how.order_seed)
+
+
+def _planned(asked: _Asked, chosen: Launcher) -> int:
+    """Plan for the nodes of the launcher, and run that."""
+    store, how = ResultsStore(asked.store), asked.how
+    num_nodes = _check_lanes(asked, chosen)
+    if isinstance(chosen, AgentLauncher):
+        chosen.meet_in(asked.store)
+    plan = _plan(asked, chosen, replace(this_machine(), nodes=num_nodes) if how.lanes > 1 else machine_of(chosen))
     store.check_writable()
     if how.lanes > 1:
-        codes = run_lanes(how.lanes, how.words(file, session, store_path, overrides), num_nodes)
-        _show(plan, store, session)
+        codes = run_lanes(how.lanes, how.words(asked.file, asked.session, asked.store, asked.overrides), num_nodes)
+        _show(plan, store, asked.session)
         return worst(codes)
     clock = deadline_of(how.until, plan.sweep.name, store.latest)
-    return _run(plan, store, session, statuses, chosen, how, clock=clock)
+    return _run(plan, store, asked.session, chosen, how, clock=clock)
+
+
+def _check_lanes(asked: _Asked, chosen: Launcher) -> int:
+    """The nodes of the launcher, which the lanes asked for can share."""
+    num_nodes: int = getattr(chosen, "num_nodes", 1)
+    check_lanes(asked.how.lanes, num_nodes, asked.how.launcher, _task_of(chosen))
+    return num_nodes
+
+
+def _task_of(chosen: Launcher) -> Task | None:
+    return chosen.crew.task if isinstance(chosen, AgentLauncher) else None
+
+
+def _plan(asked: _Asked, chosen: Launcher, machine: Machine) -> grid.Plan:
+    """The plan on the nodes that a lane has."""
+    spec = grid.with_nodes(asked.sweep, partial(_node_names, chosen))
+    nodes = planned_nodes(machine.nodes, asked.how.lanes, this_lane())
+    return grid.expand(spec, replace(machine, nodes=nodes), asked.store)
 
 
 def _terminable() -> AbstractContextManager[None]:
@@ -143,67 +167,31 @@ def _retry_statuses(text: str) -> frozenset[str]:
     return frozenset(statuses)
 
 
-def _print_plan(plan: grid.Plan, store: ResultsStore, session: str, order_seed: int | None) -> int:
-    """Every trial with its id in the order of running, what is done already, what is skipped and why."""
-    state = sweeping.status(plan, store, session)
-    waiting = {trial_id(item.point.point_id, session, item.repeat) for item in state.todo}
-    for item in sweeping.rounds(plan, order_seed):
-        name = trial_id(item.point.point_id, session, item.repeat)
-        typer.echo(f"{'run ' if name in waiting else 'done'}  {name}  {item.point.label}")
-    for skipped in plan.skipped:
-        typer.echo(f"skip  {skipped.point.point_id}  {skipped.point.label}: {skipped.reason}")
-    typer.echo(_summary(plan, state), err=True)
-    return OK if plan.points else NOTHING_RAN
-
-
-def _summary(plan: grid.Plan, state: sweeping.Status) -> str:
-    done = sum(state.finished.values())
-    parts = [f"{plan.sweep.name} · {len(plan.points)} points · {done} of {done + len(state.todo)} trials done"]
-    if plan.skipped:
-        parts.append(f"{len(plan.skipped)} points skipped")
-    if plan.duplicates:
-        parts.append(f"{plan.duplicates} duplicate points merged")
-    return " · ".join(parts)
-
-
-def _skipped_lines(plan: grid.Plan) -> list[str]:
-    """A line for each reason to skip, with the points it struck."""
-    if not plan.skipped:
-        return []
-    from results.report.tables import points_in_words
-
-    reasons: dict[str, list[str]] = {}
-    for skipped in plan.skipped:
-        reasons.setdefault(skipped.reason, []).append(skipped.point.label)
-    return [f"skipped {points_in_words(labels)}: {reason}" for reason, labels in reasons.items()]
-
-
 def _run(
     plan: grid.Plan,
     store: ResultsStore,
     session: str,
-    retry: frozenset[str],
     chosen: Launcher,
     how: How = _AS_USUAL,
     show: bool = False,
     clock: Deadline = NO_DEADLINE,
 ) -> int:
     claims = Claims.of(store.path, session, how.lease_s)
-    state = sweeping.unclaimed(plan, store, session, retry, claims, how.order_seed)
+    state = sweeping.unclaimed(plan, store, session, _retry_statuses(how.retry), claims, how.order_seed)
     where = in_words(how.launcher, chosen)
     with SweepDisplay() as display:
-        display.say(f"{_summary(plan, state)} · session {session} · store {store.path} · {where}")
-        for line in _skipped_lines(plan):
+        display.say(f"{words.summary(plan, state)} · session {session} · store {store.path} · {where}")
+        for line in words.skipped_lines(plan):
             display.say(line)
-        small = small_datasets(plan, psutil.virtual_memory().total) if state.todo else None
-        if small:
-            display.say(small)
+        warnings = [small_datasets(plan, psutil.virtual_memory().total), *crowded(plan)] if state.todo else []
+        for warning in filter(None, warnings):
+            display.say(warning)
         if not plan.points:
             sweeping.record_skipped(plan, store, session)
             display.say(f"error: {sweeping.nothing_runs(plan)}")
             return NOTHING_RAN
         if not state.todo:
-            display.say(_nothing_left(state, session))
+            display.say(words.nothing_left(state, session))
             if show:
                 _show(plan, store, session)
             return _exit_code([], state)
@@ -216,24 +204,13 @@ def _run(
         except (KeyboardInterrupt, sweeping.Terminated) as stop:
             display.say("stopped early: the trial in flight was dropped, the rest is kept; the same command goes on")
             return INTERRUPTED if isinstance(stop, KeyboardInterrupt) else REQUEUE
-        for line in _left_lines(ran):
+        for line in words.left_lines(ran):
             display.say(line)
     if this_lane() is None:
         _show(plan, store, session)
     if ran.none_fits:
         return NOTHING_RAN
     return REQUEUE if ran.out_of_time else _exit_code(ran.records, state)
-
-
-def _left_lines(ran: sweeping.Ran) -> Iterator[str]:
-    """What was not measured here, and why."""
-    if ran.none_fits:
-        yield f"error: {ran.none_fits}"
-    elif ran.out_of_time:
-        yield f"{ran.out_of_time} trials left: they could not have ended in time; the same command goes on"
-    holders = Counter(str(held.claim.holder) for held in ran.held if held.claim)
-    for holder, count in holders.items():
-        yield f"{count} trials are left to another sweep, which is at them: {holder}"
 
 
 def _show(plan: grid.Plan, store: ResultsStore, session: str) -> None:
@@ -254,13 +231,6 @@ def _show(plan: grid.Plan, store: ResultsStore, session: str) -> None:
         typer.echo("\n".join(screen.lines(rows(store.frame(where=lambda record: record.trial_id in asked)))))
     command = sys.argv[0] if Path(sys.argv[0]).name == "benchsuite" else "benchsuite"
     typer.echo(f"written: {store.path.absolute()} (segments/*.jsonl) · next: {command} report --store {store.path}")
-
-
-def _nothing_left(state: sweeping.Status, session: str) -> str:
-    text = f"nothing left to do: all {sum(state.finished.values())} trials of session {session!r} are in the store"
-    if state.num_failed:
-        text += f", {state.num_failed} of them failed (--retry failed,oom,timeout runs those again)"
-    return f"{text}; --session NAME measures anew, `benchsuite report` shows them"
 
 
 def _exit_code(records: list[TrialRecord], state: sweeping.Status) -> int:
@@ -290,6 +260,7 @@ def demo(folder: Path, store_path: Path, session: str, samples: int) -> int:
     from benchsuite import datasets
 
     check_session(session)
+    check_alone("demo")
     store = ResultsStore(store_path)
     store.check_writable()
     if not is_dataset(folder / "files"):
@@ -301,7 +272,7 @@ def demo(folder: Path, store_path: Path, session: str, samples: int) -> int:
     value: dict[str, Any] = grid.parse_yaml(resource.read_text(), "demo.yaml")
     value["base"]["data"]["root"] = str(folder)
     plan = grid.expand(parse_sweep(value), this_machine())
-    return _run(plan, store, session, frozenset(), load_launcher("auto"), show=True)
+    return _run(plan, store, session, load_launcher("auto"), show=True)
 
 
 def trial(
@@ -325,6 +296,7 @@ def trial(
         from benchsuite.validate import validate as examine
 
         return examine(with_step(parse_trial(value), store), format)
+    check_alone("trial")
     if check_loss:
         return _check_loss(inprocess.plan_trial({**value, "data": {"source": "synthetic"}}), format)
     point = inprocess.plan_trial(value, store)
@@ -342,11 +314,12 @@ def trial(
     if format is PlainFormat.json:
         typer.echo(record.model_dump_json(indent=1))
     else:
-        from benchsuite.show import console
+        from benchsuite.show import console, fitting_table
         from results.frames import trial_frame
-        from results.report.tables import COLUMNS, as_table, rows
+        from results.report.tables import COLUMNS, rows
 
-        console().print(as_table(rows(trial_frame([record])), COLUMNS))
+        out = console()
+        out.print(fitting_table(rows(trial_frame([record])), COLUMNS, out))
         typer.echo(finished_line(record), err=True)
         exporting.print_profile(record)
     return OK if record.status == "ok" else SOME_FAILED

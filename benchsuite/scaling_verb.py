@@ -10,8 +10,9 @@ import yaml
 
 from benchsuite.errors import UserError, nearest
 from benchsuite.options import TableFormat
-from benchsuite.show import console, fitting_table
+from benchsuite.show import console
 from results.export.figure import draw_scaling
+from results.report.fitting import fitting_table, say
 from results.report.latex import as_latex
 from results.report.scaling import COLUMNS, LEGEND, answer, as_objects, basis, markdown, notes, point_rows, titles
 from results.report.tables import as_csv, as_json, is_missing
@@ -102,10 +103,10 @@ def _show(found: Sequence[Series], format: TableFormat, latex: bool) -> None:
 def _print_tables(named: Sequence[tuple[Series, str]]) -> None:
     out = console()
     for series, title in named:
-        out.print(f"{title} · {basis(series)}", style="bold", markup=False)
-        out.print(f"-> {answer(series)}", markup=False)
+        say(out, f"{title} · {basis(series)}", "bold")
+        say(out, f"-> {answer(series)}")
         out.print(fitting_table(point_rows(series, title), COLUMNS, out))
         for line in notes(series):
-            out.print(line, markup=False)
+            say(out, line)
         out.print()
-    out.print(LEGEND, style="dim", markup=False)
+    say(out, LEGEND, "dim")

@@ -5,18 +5,20 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 
 import pandas as pd
 import typer
 from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
 
 from benchsuite import profiles
 from benchsuite.errors import UserError, refuse
 from benchsuite.options import PlainFormat, RecordKind, TableFormat
+from benchsuite.sessions import chosen
 from results.report.comm import columns_of
+from results.report.fitting import UNLIMITED_WIDTH as UNLIMITED_WIDTH
+from results.report.fitting import fitting_table as fitting_table
 from results.report.markdown import report as markdown
 from results.report.probes import COLUMNS_OF
 from results.report.sections import Section, sections
@@ -31,7 +33,6 @@ from results.report.tables import (
     as_csv,
     as_json,
     as_markdown,
-    as_table,
     is_missing,
     rows,
     troubles,
@@ -39,37 +40,11 @@ from results.report.tables import (
 from results.staging import lines as staging_lines
 from results.store import ResultsStore, StoreError
 
-UNLIMITED_WIDTH = 2000
-"""Nothing is cut or wrapped where output is not a terminal."""
-DROPPED_FIRST = (
-    "= load+h2d+fwd+bwd+exch+upd",
-    "caveats",
-    "from storage",
-    "MB/s",
-    "tokens/s",
-    "samples/s",
-    "ms/step",
-    "trial",
-)
-"""Columns that a narrow terminal does without, in this order."""
-
 
 def console() -> Console:
     """Standard output, wide where it is not a terminal."""
     out = Console(highlight=False)
     return out if out.is_terminal else Console(highlight=False, width=UNLIMITED_WIDTH)
-
-
-def fitting_table(found: Sequence[Row], columns: Sequence[Column], out: Console) -> Table:
-    """The table with as many columns as the terminal has room for."""
-    table = as_table(found, columns)
-    for heading in DROPPED_FIRST:
-        if Measurement.get(out, out.options.update(width=UNLIMITED_WIDTH), table).maximum <= out.width:
-            break
-        columns = [column for column in columns if column.heading != heading]
-        table = as_table(found, columns)
-        table.caption = "columns left out for want of room: a wider terminal, or --format md, shows them"
-    return table
 
 
 def _print(found: Sequence[Row], columns: Sequence[Column], format: TableFormat) -> None:
@@ -106,8 +81,16 @@ def _other_kinds(store: ResultsStore) -> str:
 def query(store: Path, text: str, format: TableFormat) -> None:
     """The rows of a query."""
     frame: pd.DataFrame = ResultsStore(store).sql(text)
-    columns = tuple(Column(name, partial(_cell, name)) for name in frame.columns)
+    columns = tuple(
+        Column(name, partial(_cell, name), right=pd.api.types.is_numeric_dtype(frame[name])) for name in frame.columns
+    )
     _print([*rows(frame)], columns, format)
+
+
+def query_columns(store: Path, format: TableFormat) -> None:
+    """The columns that a query can name."""
+    names = ("column", "type", "meaning")
+    _print(ResultsStore(store).columns(), [Column(name, itemgetter(name), right=False) for name in names], format)
 
 
 def _cell(name: str, row: Row) -> str:
@@ -129,9 +112,9 @@ def compaction(store: Path, format: PlainFormat) -> None:
         typer.echo(f"warning: {done.num_passed} lines of {store} could not be read; they stay in segments", err=True)
 
 
-def report(store: Path, format: TableFormat) -> None:
-    """The report on everything in a store."""
-    opened = ResultsStore(store)
+def report(store: Path, format: TableFormat, session: str | None = None) -> None:
+    """The report on everything in a store, or on one session of it."""
+    opened = chosen(store, session)
     if format is TableFormat.md:
         from benchsuite.modelled import modelled
 
@@ -147,8 +130,8 @@ def report(store: Path, format: TableFormat) -> None:
     _warn_of_damage(opened)
 
 
-def html(store: Path, out: Path, others: Mapping[str, object]) -> None:
-    """Write the report as one HTML file; `others` are options that have no meaning beside it.
+def html(store: Path, out: Path, others: Mapping[str, object], session: str | None = None) -> None:
+    """Write the report on a store, or one session, as one HTML file; `others` are options without meaning beside it.
 
     Raises:
         UserError: one of them is given.
@@ -159,17 +142,17 @@ def html(store: Path, out: Path, others: Mapping[str, object]) -> None:
     given = [f"{name} {value}" if isinstance(value, str) else name for name, value in others.items() if value]
     if given:
         raise UserError(f"report: --html {out} with {given[0]}; allowed: one of --html, {', '.join(others)}")
-    opened = ResultsStore(store)
+    opened = chosen(store, session)
     num_bytes = pages.write(opened, out, modelled(opened))
     typer.echo(f"written: {out} ({num_bytes / 1e6:.1f} MB; open it in a browser, it needs no network)", err=True)
     _warn_of_damage(opened)
 
 
-def mlperf(store: Path, format: TableFormat) -> None:
+def mlperf(store: Path, format: TableFormat, session: str | None = None) -> None:
     """Emulated trials as MLPerf Storage tells of them, a summary per point."""
     from results.report import mlperf as summaries
 
-    opened = ResultsStore(store)
+    opened = chosen(store, session)
     found = summaries.summaries(rows(opened.frame()), profiles.published)
     if not found:
         raise StoreError(f"store {store}: no trial on an accelerator that is not here; such as: device: emulated:h100")

@@ -16,6 +16,7 @@ from benchsuite.yamlfile import Values, flat, read_yaml, set_key
 
 BATCH = ("batch_size", "global_batch_size")
 _TIME = re.compile(r"(?:(\d{1,3})-)?(\d{1,3}):([0-5]\d):([0-5]\d)")
+_SLURM_GPUS, _PBS_GPUS = re.compile(r"gpu(?::[^:(]+)??(?::(\d+))?(?:\(.*\))?"), re.compile(r"\bngpus=(\d+)")
 
 Word = Annotated[str, StringConstraints(min_length=1)]
 
@@ -26,7 +27,9 @@ class JobSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
 
     nodes: int | None = Field(None, ge=1, description="default: as many as the largest world size needs")
-    ranks_per_node: int = Field(1, ge=1, description="of a trial")
+    ranks_per_node: int | None = Field(
+        None, ge=1, description="of a trial; default: one for each GPU of a node, else spread over `nodes`, else 1"
+    )
     cpus_per_rank: int | None = Field(None, ge=1, description="cores; default: the scheduler's")
     time: str | None = Field(None, description="the job's limit, [D-]HH:MM:SS")
     account: Word | None = None
@@ -65,6 +68,15 @@ class JobSpec(BaseModel):
             return None
         days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
         return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+    @property
+    def gpus_per_node(self) -> int | None:
+        """GPUs that each node is asked for, by `gres` or Slurm's option gpus-per-node; None where neither says."""
+        option = self.options.get("gpus-per-node")
+        asked = [*(self.gres or "").split(","), f"gpu:{option}" if option else ""]
+        counts = [int(found[1] or 1) for found in map(_SLURM_GPUS.fullmatch, asked) if found]
+        counts += [int(count) for count in _PBS_GPUS.findall(self.gres or "")]
+        return sum(counts) or None
 
     @property
     def walltime(self) -> str | None:

@@ -27,6 +27,7 @@ from benchsuite.sweep import nothing_runs
 COMMANDS = {Scheduler.slurm: ("sbatch", "--parsable"), Scheduler.pbs: ("qsub",)}
 PACKAGES = {Scheduler.slurm: "slurm-client", Scheduler.pbs: "openpbs-client"}
 CONFIG_VARIABLES = ("BENCHSUITE_SITE", "BENCHSUITE_USER_CONFIG")
+NO_TIME = "warning: no --time: the cluster's default ends the job, often after minutes; give --time HH:MM:SS"
 MANY_DEVICES = MANY_NODES = 1 << 20
 """What a plan is checked against where the nodes of the job and their devices are not known here."""
 
@@ -60,13 +61,21 @@ def submit(scheduler: Scheduler, request: Request, given: dict[str, Any], option
     if not plan.points:
         typer.echo(f"error: {nothing_runs(plan)}", err=True)
         return NOTHING_RAN
-    made = jobs(request, spec, plan)
+    made = [replace(job, kind=kind_of(scheduler, spec)) for job in jobs(request, spec, plan)]
     scripts = [(job, write(scheduler, job, spec)) for job in made]
+    if spec.time is None:
+        typer.echo(NO_TIME, err=True)
     for job, text in scripts:
+        typer.echo(_shape(job, spec, plan), err=True)
         _write(job, text)
         command = _command(scheduler, job)
         typer.echo(f"written: {job.script}" if request.dry_run else _submitted(command, job))
     return OK
+
+
+def kind_of(scheduler: Scheduler, spec: JobSpec) -> str:
+    """What tells the scripts of one sweep's jobs apart: an array's sweeps share their trials, a single job's do not."""
+    return f"{scheduler.value}-array" if spec.mode == "array" else scheduler.value
 
 
 def job_spec(given: dict[str, Any], options: list[str]) -> JobSpec:
@@ -95,7 +104,7 @@ def planned(request: Request, spec: JobSpec, extra: list[str] | None = None) -> 
     sweep = grid.load_sweep(bundled(request.file), [*request.overrides, *(extra or [])])
     here = replace(this_machine(), nodes=spec.nodes or MANY_NODES)
     many = replace(here, cuda_devices=MANY_DEVICES)
-    if here.cuda_devices or "gpu" in (spec.gres or ""):
+    if here.cuda_devices or spec.gpus_per_node or "gpu" in (spec.gres or ""):
         here = many
     plan = grid.expand(sweep, here, request.store)
     if not plan.points:
@@ -109,7 +118,20 @@ def planned(request: Request, spec: JobSpec, extra: list[str] | None = None) -> 
 
 def _nodes_of(points: Sequence[grid.Point], spec: JobSpec) -> int:
     """Nodes that the largest trial needs."""
-    return max(math.ceil(point.spec.ranks / (point.spec.ranks_per_node or spec.ranks_per_node)) for point in points)
+    usual, _ = ranks_a_node(spec, points)
+    return max(math.ceil(point.spec.ranks / (point.spec.ranks_per_node or usual)) for point in points)
+
+
+def ranks_a_node(spec: JobSpec, points: Sequence[grid.Point]) -> tuple[int, str]:
+    """How many ranks of a trial a node takes where the trial does not say, and why so many."""
+    largest = max(point.spec.ranks for point in points)
+    if spec.ranks_per_node is not None:
+        return spec.ranks_per_node, "as asked for"
+    if spec.gpus_per_node is not None:
+        return min(spec.gpus_per_node, largest), f"one a GPU, of {spec.gpus_per_node} on a node"
+    if spec.nodes is not None:
+        return math.ceil(largest / spec.nodes), f"the largest trial's {largest} over {spec.nodes}"
+    return 1, "more by --ranks-per-node, --nodes or --gres"
 
 
 def jobs(request: Request, spec: JobSpec, plan: grid.Plan) -> list[Job]:
@@ -151,7 +173,8 @@ def _job(
     request: Request, spec: JobSpec, name: str, points: Sequence[grid.Point], extra: list[str], num_tasks: int = 1
 ) -> Job:
     num_ranks = max(point.spec.ranks for point in points)
-    per_node = max(point.spec.ranks_per_node or spec.ranks_per_node for point in points)
+    usual, _ = ranks_a_node(spec, points)
+    per_node = max(point.spec.ranks_per_node or usual for point in points)
     store = Path(request.store).expanduser().absolute()
     file = bundled(request.file)
     named = request.file if spec.container and file != request.file else file.expanduser().absolute()
@@ -178,8 +201,21 @@ def _variables() -> list[str]:
     return [*(name for name in CONFIG_VARIABLES if name in os.environ), *environment_fields()]
 
 
+def _shape(job: Job, spec: JobSpec, plan: grid.Plan) -> str:
+    """How many ranks a job has on how many nodes, and why, for people."""
+    why = "as the sweep says"
+    if any(point.spec.ranks_per_node is None for point in plan.points):
+        _, why = ranks_a_node(spec, plan.points)
+    tasks = f"{job.num_tasks} jobs of " if job.num_tasks > 1 else ""
+    nodes = f"{tasks}{job.nodes} node{'s' if job.nodes > 1 else ''}"
+    return f"{job.name}: {nodes} x {job.ranks_per_node} rank{'s' if job.ranks_per_node > 1 else ''} ({why})"
+
+
 def _write(job: Job, text: str) -> None:
+    """Write a script; where another lies there, a job may yet run it again, so the user hears of it."""
     try:
+        if job.script.exists() and job.script.read_bytes() != text.encode():
+            typer.echo(f"note: {job.script} was there with other content: replaced", err=True)
         job.out.mkdir(parents=True, exist_ok=True)
         job.script.write_text(text)
         job.script.chmod(0o755)

@@ -2,8 +2,6 @@
 
 import json
 import math
-import os
-import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,8 +12,10 @@ import numpy as np
 
 from results.cause import Cause, cause_of
 from results.history import Night, Point, doubtful, nights_of, points_of, values_of
-from results.metrics import GATED, Metric
+from results.manifest import publish
+from results.metrics import GATED, GATED_OF, Metric
 from results.noise import Array
+from results.record import Kind
 from results.store import ResultsStore, StoreError
 from results.watch import Alarms, learnt_end, watch
 
@@ -77,8 +77,9 @@ def set_baseline(store: ResultsStore, sessions: Sequence[str] = (), dates: str =
     Raises:
         StoreError: a session is not there, no session lies between the dates, or the store cannot be written.
     """
-    nights = nights_of(store.latest())
-    nights = [night for night in nights if night.trials]
+    records = store.latest()
+    measured = {n.session: n for kind in GATED_OF for n in nights_of(records, kind) if n.trials}
+    nights = sorted(measured.values(), key=lambda night: (night.date, night.session))
     known = [night.session for night in nights]
     for name in sessions:
         if name not in known:
@@ -97,13 +98,8 @@ def set_baseline(store: ResultsStore, sessions: Sequence[str] = (), dates: str =
 
 def _write(path: Path, value: dict[str, Any]) -> None:
     """By rename, so that readers see the old baseline or the new one."""
-    made = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     try:
-        with made.open("w") as file:
-            file.write(json.dumps(value, indent=1) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        made.replace(path)
+        publish(path, (json.dumps(value, indent=1) + "\n").encode())
     except OSError as error:
         raise StoreError(f"store {path.parent}: cannot be written: {error.strerror}") from error
 
@@ -127,17 +123,21 @@ def baseline_of(store: ResultsStore) -> dict[str, Any]:
     return dict(found)
 
 
-def check(store: ResultsStore) -> Check:
+def check(store: ResultsStore, kind: Kind = "trial") -> Check:
     """Compare the newest session that has points of the baseline with it, and with what came between.
+
+    `kind`: of the records that are looked at; trials, or collectives (comm).
 
     Raises:
         StoreError: no baseline, its sessions are gone, or nothing that has its points is newer.
     """
     pinned = set(baseline_of(store)["sessions"])
-    nights = nights_of(store.latest())
+    nights = nights_of(store.latest(), kind)
     reference = [night for night in nights if night.session in pinned and night.trials]
     if not reference:
-        raise StoreError(f"the baseline's sessions {', '.join(sorted(pinned))} have no ok trials in {store.path}")
+        told = ", ".join(sorted(pinned))
+        what = "trials" if kind == "trial" else f"records of kind {kind}"
+        raise StoreError(f"the baseline's sessions {told} have no ok {what} in {store.path}")
     since = max(night.date for night in reference)
     points = {key for night in reference for key in night.trials}
     later = [
@@ -149,14 +149,14 @@ def check(store: ResultsStore) -> Check:
         raise StoreError(
             f"no session with points of the baseline is newer than it ({reference[-1].session}): nothing to check"
         )
-    return check_nights(reference, later)
+    return check_nights(reference, later, GATED_OF[kind])
 
 
-def check_nights(reference: Sequence[Night], later: Sequence[Night]) -> Check:
+def check_nights(reference: Sequence[Night], later: Sequence[Night], gated: Sequence[Metric] = GATED) -> Check:
     """The same on nights in time order, the newest last."""
     nights = [*reference, *later]
     points = points_of(nights)
-    values = {metric: values_of(nights, points, metric) for metric in GATED}
+    values = {metric: values_of(nights, points, metric) for metric in gated}
     newest = nights[-1]
     watched: list[tuple[Metric, Alarms]] = []
     for metric, table in values.items():

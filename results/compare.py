@@ -47,7 +47,7 @@ class Compared:
     repeats: tuple[int, int]
     """How many of these in A and in B."""
     ratio: float
-    """B over A, by Hodges and Lehmann."""
+    """B over A, by Hodges and Lehmann: the median of the ratios of all pairs, which is not that of the medians."""
     low: float | None
     high: float | None
     """95 % interval of the ratio, of this comparison alone; None where there are too few repeats for one."""
@@ -57,6 +57,11 @@ class Compared:
     why: str | None
     """Why it cannot be told, and what would."""
     caveats: tuple[str, ...]
+
+    @property
+    def ratio_of_medians(self) -> float:
+        """B over A, by the two medians."""
+        return self.other / self.one
 
 
 @dataclass(frozen=True)

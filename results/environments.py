@@ -26,6 +26,7 @@ they are told, and stop nobody.
 OF_THE_MOMENT = frozenset(
     {
         "load_average",
+        "nodes",
         "data.free_bytes",
         "staging.free_bytes",
         "scheduler.SLURM_JOB_ID",

@@ -13,7 +13,7 @@ import numpy as np
 from results.frames import FAILED, Row
 from results.metrics import Metric
 from results.noise import Array
-from results.record import TrialRecord
+from results.record import Kind, TrialRecord
 from results.report.tables import is_missing
 
 PATHS = ("root", "staging_dir")
@@ -75,13 +75,13 @@ class Point:
     label: str
 
 
-def nights_of(records: Iterable[TrialRecord]) -> list[Night]:
-    """The sessions that measured anything, or failed to, in the order in which they began."""
+def nights_of(records: Iterable[TrialRecord], kind: Kind = "trial") -> list[Night]:
+    """The sessions that measured anything of a kind, or failed to, in the order in which they began."""
     found: dict[str, dict[str, list[TrialRecord]]] = {}
     failed: dict[str, dict[str, TrialRecord]] = {}
     begun: dict[str, str] = {}
     for record in records:
-        if record.kind != "trial" or "traced" in record.caveats:
+        if record.kind != kind or "traced" in record.caveats:
             continue
         if record.status == "ok":
             found.setdefault(record.session, {}).setdefault(point_key(record), []).append(record)

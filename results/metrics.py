@@ -1,8 +1,10 @@
 """Which way each metric is good, what change matters, and how much of the gate's false alarms it may have."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from results.near import nearest
+from results.record import Kind
 from results.store import StoreError
 
 
@@ -38,11 +40,17 @@ METRICS = (
     Metric("peak_memory_bytes", False, 0.01),
     Metric("host_memory_bytes", False, 0.05),
     Metric("energy_j", False, 0.02),
+    Metric("comm_s", False, 0.05),
+    Metric("busbw_bytes_per_s", True, 0.05),
 )
 """samples_per_s has nearly all of the gate: a slow-down shows there, whatever its cause."""
 GATED = tuple(metric for metric in METRICS if metric.gate_share)
+GATED_OF: Mapping[Kind, tuple[Metric, ...]] = {"comm": (Metric("comm_s", False, 0.05, 1.0),), "trial": GATED}
+"""By kind of record: collectives are checked on their own, and take nothing of what trials may alarm."""
 BY_DEFAULT = ("samples_per_s", "au", "first_batch_s", "stage_s", "peak_memory_bytes")
 """What `compare` prints unless told otherwise."""
+DEFAULT_OF: Mapping[Kind, tuple[str, ...]] = {"trial": BY_DEFAULT, "comm": ("comm_s", "step_s_mean")}
+"""By kind of record; of collectives a training step with DDP alone has a step."""
 
 
 def chosen(names: Iterable[str]) -> tuple[Metric, ...]:
@@ -51,12 +59,8 @@ def chosen(names: Iterable[str]) -> tuple[Metric, ...]:
     Raises:
         StoreError: one is not compared, with the nearest that is.
     """
-    import difflib
-
     known = {metric.name: metric for metric in METRICS}
     for name in names:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            hint = f"; nearest: {close[0]}" if close else ""
-            raise StoreError(f"metric {name!r} is not compared; allowed: {', '.join(known)}{hint}")
+            raise StoreError(f"metric {name!r} is not compared; allowed: {', '.join(known)}{nearest(name, known)}")
     return tuple(known[name] for name in names)

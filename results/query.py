@@ -1,14 +1,17 @@
 """Segments and Parquet as one table in DuckDB: the last attempt of every trial, a column per field."""
 
 import difflib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import duckdb
 
-from results.columns import CONTRACT, Batch, literal, plain, quoted, selected, unified
+from results.columns import CONTRACT, SQL_TYPES, Batch, literal, plain, quoted, selected, unified
 from results.manifest import MEND, PARQUET, Part
+from results.near import nearest
+from results.record import Figures, TrialRecord
 from results.segments import OFFSET, SEGMENT, StoreError
 from results.snapshot import Snapshot
 
@@ -35,6 +38,10 @@ FIRST_SEEN = f"""
 QUERIES = {duckdb.StatementType.SELECT, duckdb.StatementType.MULTI}
 """Statements that change nothing; a PIVOT counts as several."""
 SHOWN = ("spec.", "dataset.", "env.")
+UNKNOWN = re.compile(
+    r"Referenced column \"(?P<column>[^\"]+)\" not found"
+    r"|(?:Referenced table|does not have a column named) \"(?P<part>[^\"]+)\""
+)
 
 
 @dataclass(frozen=True)
@@ -70,24 +77,61 @@ class Table:
         except duckdb.Error as error:
             raise StoreError(f"query: {_first_line(error)}") from error
         if not statements:
-            raise StoreError(f"query {query!r}: nothing to run; such as: select label, au from trials")
+            such = "select label, au from trials; columns: --columns"
+            raise StoreError(f"query {query!r}: nothing to run; such as: {such}")
         for statement in statements:
             if statement.type not in QUERIES:
                 raise StoreError(f"query: {statement.type.name} is disabled; allowed: SELECT, WITH, FROM, DESCRIBE")
         return self._run(query, "query")
 
+    def described(self) -> list[dict[str, str]]:
+        """Each column: its name, its type in SQL, and what it means where the contract says so."""
+        fields = TrialRecord.model_fields | Figures.model_fields
+        return [
+            {
+                "column": name,
+                "type": SQL_TYPES[held],
+                "meaning": (fields[name].description or "") if name in fields else "",
+            }
+            for name, held in self.columns.items()
+        ]
+
     def _run(self, query: str, what: str) -> "pd.DataFrame":
         try:
             found = self.connection.execute(query).df()
         except duckdb.Error as error:
-            raise StoreError(f"{what}: {_first_line(error)}") from error
+            told = unknown_column(query, str(error), list(self.columns)) or _first_line(error)
+            told += "; the only table is trials" * ("Table with name" in told)
+            raise StoreError(f"{what}: {told}") from error
         return plain(found, self.columns)
 
 
 def allowed(name: str, names: list[str]) -> str:
     """The nearest of many names."""
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"allowed: {', '.join(names[:5])}, ... ({len(names)} names)" + (f"; nearest: {near[0]}" if near else "")
+    return f"allowed: {', '.join(names[:5])}, ... ({len(names)} names){nearest(name, names)}"
+
+
+def unknown_column(query: str, error: str, names: Sequence[str]) -> str | None:
+    """What is said where DuckDB does not know a column: the nearest ones, as a query names them; None for other errors.
+
+    A name with a dot that is not quoted is taken for a table's.
+    """
+    found = UNKNOWN.search(error)
+    if found is None:
+        return None
+    named = found["column"] or found["part"]
+    dotted = re.search(rf"\b{re.escape(named)}(\.\w+)+", query)
+    if found["part"] and dotted:
+        named = dotted[0]
+    ends = [name for name in names if name.lower().endswith(f".{named.lower()}")]
+    near = [named] if named in names else ends or difflib.get_close_matches(named, names, n=3, cutoff=0.5)
+    told = f"; nearest: {', '.join(map(_in_sql, near))}" if near else ""
+    quotes = " (names with a dot stand in double quotes)" if any("." in name for name in near) else ""
+    return f"no column {named!r} in trials{told}{quotes}; all: results query --columns"
+
+
+def _in_sql(name: str) -> str:
+    return name if name.isidentifier() else quoted(name)
 
 
 def _first_line(error: Exception) -> str:

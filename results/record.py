@@ -119,7 +119,11 @@ class Figures(BaseModel):
     checkpoint_blocked_s: float | None = Field(None, description="training waits for one checkpoint")
     checkpoint_durable_s: float | None = Field(None, description="from its beginning until it is flushed to storage")
     checkpoint_slowdown: float | None = Field(None, description="async: a step while it is written / a step without")
-    comm_s: float | None = Field(None, description="one collective, the slowest rank: median over samples")
+    comm_s: float | None = Field(
+        None,
+        description="one collective, the slowest rank: median over samples; of op ddp_step the exchange of all "
+        "gradients with nothing beside it, of the rank that waits least",
+    )
     comm_s_p5: float | None = None
     comm_s_p95: float | None = None
     algbw_bytes_per_s: float | None = Field(None, description="size / comm_s, of the whole array as nccl-tests has it")

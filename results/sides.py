@@ -1,20 +1,20 @@
 """One side of a comparison: a store's path, or a filter over the trials of a store."""
 
-import difflib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from results.frames import row
-from results.record import TrialRecord
+from results.near import nearest
+from results.record import Kind, TrialRecord
 from results.store import ResultsStore, StoreError
 
 SHORT = {"commit": "env.commit", "host": "env.host"}
 PARTS = ("spec", "dataset", "env")
 
 
-def side(store: Path, text: str) -> list[TrialRecord]:
-    """The ok trials that a side of a comparison names, the last attempt of each.
+def side(store: Path, text: str, kind: Kind = "trial") -> list[TrialRecord]:
+    """The ok trials, or records of another kind, that a side of a comparison names, the last attempt of each.
 
     Args:
         text: the path of a store, or `KEY=VALUE[,KEY=VALUE...]` over `store`: session, commit, date (a day, or
@@ -27,8 +27,8 @@ def side(store: Path, text: str) -> list[TrialRecord]:
     if "=" not in text or ResultsStore(text).exists():
         if not ResultsStore(text).exists():
             raise StoreError(f"{text!r} is neither a store nor a filter; allowed: DIR, session=NAME, date=A..B, KEY=V")
-        return _ok(ResultsStore(text).latest())
-    records = _ok(ResultsStore(store).latest())
+        return _ok(ResultsStore(text).latest(), kind)
+    records = _ok(ResultsStore(store).latest(), kind)
     for condition in text.split(","):
         key, equals, value = condition.partition("=")
         if not equals or not value:
@@ -49,8 +49,8 @@ def _column(key: str, records: list[TrialRecord]) -> str:
     return next((name for name in named if name in known), named[0])
 
 
-def _ok(records: list[TrialRecord]) -> list[TrialRecord]:
-    return [record for record in records if record.status == "ok" and record.kind == "trial"]
+def _ok(records: list[TrialRecord], kind: Kind) -> list[TrialRecord]:
+    return [record for record in records if record.status == "ok" and record.kind == kind]
 
 
 def _matcher(key: str, value: str, records: list[TrialRecord]) -> Callable[[TrialRecord], bool]:
@@ -61,8 +61,7 @@ def _matcher(key: str, value: str, records: list[TrialRecord]) -> Callable[[Tria
     known = {name for record in records for name in row(record)}
     if records and key not in known:
         names = ["session", "commit", "date", *sorted(known)]
-        close = difflib.get_close_matches(key, names, n=1, cutoff=0.4)
-        hint = f"; nearest: {close[0]}" if close else ""
+        hint = nearest(key, names, cutoff=0.4)
         raise StoreError(f"filter key {key!r} is unknown; allowed: session, commit, date, any column{hint}")
     if key == "env.commit":
         return lambda record: str(record.env.get("commit") or "").startswith(value)

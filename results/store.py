@@ -193,6 +193,12 @@ class ResultsStore:
 
         return opened(self._snapshot(), "trial").sql(query)
 
+    def columns(self) -> list[dict[str, str]]:
+        """What columns a query of `sql` can name: each with its type, and what it means where that is known."""
+        from results.query import opened
+
+        return opened(self._snapshot(), "trial").described()
+
     def compact(self) -> "Compacted":
         """Turn what was appended since the last time into Parquet, beside its segments; others may go on appending.
 

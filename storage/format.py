@@ -115,6 +115,8 @@ class Lane:
     """Where a format reads to. Recycled memory makes a sample valid until the next one is drawn."""
     direct: bool = False
     """Read past the page cache; for formats that can."""
+    start: int = 0
+    """So many samples, or shards, are passed over."""
 
 
 Options = Mapping[str, int | str]
@@ -136,8 +138,7 @@ class Format:
     `digests_files`: `write` takes `digests` too, and puts into it what `file_digest` would give, by file.
     `direct_problem(manifest)`: why it cannot be read past the page cache, or None; absent where it never can.
     `files_of(dataset, rows)`: the data files of some samples, where samples have files of their own.
-    `space_factor`, `sample_overhead_bytes`: disk space that writing needs, as a multiple of the samples' bytes and
-    besides that for each sample.
+    `space_factor`, `sample_overhead_bytes`: disk space that writing needs: times the samples' bytes, and for each one.
     """
 
     name: str
@@ -367,7 +368,7 @@ def order(count: int, lane: Lane) -> npt.NDArray[np.int64]:
 
 def dealt(count: int, lane: Lane) -> npt.NDArray[np.int64]:
     """The items of this lane: the epoch's order dealt like cards, so lanes differ by at most one item."""
-    return order(count, lane)[lane.index :: lane.count]
+    return order(count, lane)[lane.index :: lane.count][lane.start :]
 
 
 def data_file(dataset: Dataset, name: str) -> Path:

@@ -9,26 +9,41 @@ from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
-_WRITER = re.compile(r"(?P<host>[0-9a-f]{16})-(?P<pid>\d{1,9})-(?P<started>\d+)-[0-9a-f]{4}")
-"""Host, process id, when that process was started (clock ticks since boot), and random digits."""
+_PROCESS = re.compile(r"(?P<host>[0-9a-f]{16})-(?P<pid>\d{1,9})-(?P<started>\d+)")
+"""Host, process id, and when that process was started (clock ticks since boot)."""
+_RANDOM = re.compile(r"[0-9a-f]{4}")
 _PLACE_OF_START = 19
 """Of the start in /proc/PID/stat, counted behind the command's name; the state is the first there."""
 
 
 def partial_folder(folder: Path) -> Path:
     """A name beside `folder` for what this process is going to rename to it."""
-    pid = os.getpid()
-    return folder.with_name(f"{_prefix(folder)}{_host() or '0' * 16}-{pid}-{_facts(pid)[1]}-{secrets.token_hex(2)}")
+    return folder.with_name(f"{_prefix(folder)}{this_process()}-{secrets.token_hex(2)}")
 
 
 def remove_abandoned(folder: Path) -> None:
     """Remove what writers of `folder` left that are no more; never that of another host or of a running process."""
-    host, prefix = _host(), _prefix(folder)
+    prefix = _prefix(folder)
     with suppress(OSError):
         for found in os.listdir(folder.parent):
-            writer = _WRITER.fullmatch(found, len(prefix)) if found.startswith(prefix) else None
-            if writer and writer["host"] == host and not _is_running(int(writer["pid"]), int(writer["started"])):
+            writer, _, digits = found.removeprefix(prefix).rpartition("-")
+            if found.startswith(prefix) and _RANDOM.fullmatch(digits) and has_ended(writer):
                 shutil.rmtree(folder.with_name(found), ignore_errors=True)
+
+
+def this_process() -> str:
+    """A name for this process that no other has, on any host."""
+    pid = os.getpid()
+    return f"{_host() or '0' * 16}-{pid}-{_facts(pid)[1]}"
+
+
+def has_ended(process: str) -> bool:
+    """Whether what was named so by `this_process` ran on this host and is no more.
+
+    False of another host's, of a running one, of what is no such name, and where it cannot be told.
+    """
+    named = _PROCESS.fullmatch(process)
+    return bool(named and named["host"] == _host() and not _is_running(int(named["pid"]), int(named["started"])))
 
 
 def _prefix(folder: Path) -> str:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from benchsuite.errors import UserError, refuse
-from benchsuite.launch.allocation import allocation, task
+from benchsuite.launch.allocation import allocation, task, task_variables
 from benchsuite.machine import Machine, this_machine
 from benchsuite.ranks import Progress
 from benchsuite.spec import TrialSpec
@@ -68,14 +68,32 @@ def load_launcher(name: str) -> "Launcher":
     """A launcher by name; `auto` is what the environment suggests.
 
     Raises:
-        UserError: no such launcher, or it cannot run here.
+        UserError: no such launcher, it cannot run here, or this process is one of several tasks of a job.
     """
     name = suggested()[0] if name == "auto" else name
     if name in LAUNCHERS:
+        check_alone(f"--launcher {name}", unless=name)
         made: Launcher = pkgutil.resolve_name(LAUNCHERS[name])()
         return made
     added: Launcher = _added(name).load()()
     return added
+
+
+def check_alone(what: str, unless: str = "") -> None:
+    """Refuse what each task of a job would do once more, such as a sweep of its own.
+
+    Args:
+        what: that is asked for, in words.
+        unless: the starter of tasks that share the work.
+
+    Raises:
+        UserError: this process is one of several tasks that another starter has started; naming the variables that
+            say so.
+    """
+    mine = task()
+    if mine is not None and mine.world_size > 1 and mine.starter != unless:
+        where = f"this process is task {mine.rank} of {mine.world_size} ({task_variables()})"
+        raise UserError(f"{what}: {where}, and each would run it all; allowed: sweep --launcher auto, or one process")
 
 
 def check_name(name: str) -> None:

@@ -61,26 +61,38 @@ def task(environment: Mapping[str, str] = os.environ) -> Task | None:
 
     torchrun's come first: it may itself have been started as a task of something else.
     """
+    variable = _rank_variable(environment)
+    if variable is None:
+        return None
+    starter, world, local, per_node, job = TASK_VARIABLES[variable]
+    more = ("MASTER_ADDR",) if starter == "torchrun" else ()
+    names = (environment.get(name, "") for name in ("SLURM_JOB_ID", "PBS_JOBID", *more, job))
+    return Task(
+        starter,
+        int(environment[variable]),
+        _number(environment, world) or 1,
+        _number(environment, local) or 0,
+        _number(environment, per_node) or 1,
+        "-".join([starter, *filter(None, names)]).replace("/", "_"),
+    )
+
+
+def task_variables(environment: Mapping[str, str] = os.environ) -> str:
+    """What says that this process is one of a job's tasks, such as `RANK=1, WORLD_SIZE=4`; nothing where it is none."""
+    variable = _rank_variable(environment)
+    names = (variable, TASK_VARIABLES[variable][1]) if variable else ()
+    return ", ".join(f"{name}={environment[name]}" for name in names)
+
+
+def _rank_variable(environment: Mapping[str, str]) -> str | None:
+    """The variable with this process's rank among the tasks of its job; None where it was started alone."""
     order = list(TASK_VARIABLES)
     if "TORCHELASTIC_RUN_ID" in environment:
         order = ["RANK"]
     elif "MPI_LOCALRANKID" in environment:  # Hydra's tasks, each of whose nodes Slurm counts as one
         order = ["PMI_RANK"]
-    for variable in order:
-        starter, world, local, per_node, job = TASK_VARIABLES[variable]
-        world_size = _number(environment, world)
-        if environment.get(variable, "").isdigit() and world_size:
-            more = ("MASTER_ADDR",) if starter == "torchrun" else ()
-            names = (environment.get(name, "") for name in ("SLURM_JOB_ID", "PBS_JOBID", *more, job))
-            return Task(
-                starter,
-                int(environment[variable]),
-                world_size,
-                _number(environment, local) or 0,
-                _number(environment, per_node) or 1,
-                "-".join([starter, *filter(None, names)]).replace("/", "_"),
-            )
-    return None
+    given = (name for name in order if environment.get(name, "").isdigit())
+    return next((name for name in given if _number(environment, TASK_VARIABLES[name][1])), None)
 
 
 def allocation(environment: Mapping[str, str] = os.environ) -> Allocation | None:

@@ -38,6 +38,7 @@ from benchsuite.launch.meeting import VARIABLE, Invitation, answer, interface_of
 from benchsuite.launch.node import CpuUse, about_this_node, node_name, oom_kills
 from benchsuite.moment import moment
 from benchsuite.ranks import RankIdentity
+from benchsuite.scratch import scratch
 from benchsuite.spec import TrialSpec
 from benchsuite.staging import copies_folder, remove_left
 from storage.format import DatasetError
@@ -218,9 +219,9 @@ def _signal(send: Any, target: int, number: int) -> None:
         return
 
 
-def short_temporary() -> str | None:
+def short_temporary() -> Path | None:
     """Where scratch folders go: /tmp where TMPDIR is so long that a worker's socket below it would get no name."""
-    return "/tmp" if len(tempfile.gettempdir()) > MAX_TEMPORARY_LENGTH else None
+    return Path("/tmp") if len(tempfile.gettempdir()) > MAX_TEMPORARY_LENGTH else None
 
 
 def run_trial(request: dict[str, Any], agent: Agent) -> bool:
@@ -234,10 +235,8 @@ def run_trial(request: dict[str, Any], agent: Agent) -> bool:
     kills, before = oom_kills(), CpuUse.now()
     deadline = time.monotonic() + float(request["timeout_s"])
     # Ranks leave without cleaning up, so what they and their workers put into TMPDIR is removed here.
-    with tempfile.TemporaryDirectory(
-        prefix="benchsuite-", dir=short_temporary(), ignore_cleanup_errors=True
-    ) as scratch:
-        pids = fork_ranks({**request, "scratch": scratch}, agent)
+    with scratch(short_temporary()) as temporary:
+        pids = fork_ranks({**request, "scratch": str(temporary)}, agent)
         exits, early = watch(pids, deadline, agent.link)
         end_all(pids, dump_stacks=early == "timeout")
     first = request["first"]["rank"]

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from benchsuite.errors import UserError
+from results.report.comm import DDP_STEP
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,8 +31,6 @@ MAX_BEYOND = 16.0
 DRIFT_PER_DOUBLING = 0.02
 """Relative standard error added for each doubling outside the measured sizes: by as much (root of the mean square)
 NCCL's all-reduce times of vTrain's A100 and V100 are missed where the largest sizes are left out of the fit."""
-WHOLE_STEP = "ddp_step"
-"""An op of the store's rows that is no collective."""
 LEAST_NOISE = 1e-3
 """Relative; clocks, and a median of a few dozen iterations, tell no less."""
 
@@ -191,7 +190,7 @@ def from_rows(frame: "pd.DataFrame") -> dict[Key, AlphaBeta]:
     columns = [f"spec.{name}" for name in ("op", "algorithm", "dtype", "backend", "world_size", "nodes")]
     if frame.empty or not {*columns, "spec.num_bytes", "comm_s", "status"} <= {*frame.columns}:
         return {}
-    known = frame["comm_s"].notna() & frame["spec.num_bytes"].notna() & (frame["spec.op"] != WHOLE_STEP)
+    known = frame["comm_s"].notna() & frame["spec.num_bytes"].notna() & (frame["spec.op"] != DDP_STEP)
     crowded = frame["caveats"].map(lambda names: "oversubscribed" in list(names)) if "caveats" in frame else False
     good = frame[(frame["status"] == "ok") & known & ~np.asarray(crowded, dtype=bool)]
     where = [[read(row) for _, row in good.iterrows()] for read in (host_of, machine_of)]

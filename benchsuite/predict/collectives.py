@@ -9,7 +9,9 @@ networks: fit alpha and beta piecewise. Sources: Thakur, Rabenseifner, Gropp, "O
 operations in MPICH", 2005; Bruck et al. 1997; Sanders, Speck, Traff 2009 (two trees); Patarasuk and Yuan 2009 (ring).
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,7 +21,7 @@ from benchsuite.predict.algorithms import FORMS
 from benchsuite.predict.arrays import Floats, not_negative, whole
 from benchsuite.predict.traffic import Shape, sent_bytes_per_rank
 
-BUSBW = {
+BUSBW: Mapping[str, Callable[[Any], Any]] = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
     "reduce_scatter": lambda n: (n - 1) / n,
     "all_gather": lambda n: (n - 1) / n,
@@ -31,7 +33,8 @@ BUSBW = {
     "send_recv": lambda n: np.ones_like(n),
     "hypercube": lambda n: np.ones_like(n),
 }
-
+"""Of a number or an array of ranks, busbw / algbw: it tells of the hardware whatever their number (nccl-tests'
+PERFORMANCE.md)."""
 HIERARCHICAL = ("all_reduce", "reduce_scatter", "all_gather")
 
 

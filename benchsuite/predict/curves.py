@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import nnls
 
 from benchsuite.commcells import BACKEND
 from benchsuite.errors import UserError
-from benchsuite.predict import hidden
+from benchsuite.predict import hidden, late
 from benchsuite.predict.alphabeta import AlphaBeta, Key
 from benchsuite.predict.arrays import Floats
+from benchsuite.predict.growth import volume_and_linear
+from benchsuite.predict.late import figure
 from benchsuite.predict.modes import in_words, mode_of
+from benchsuite.predict.overlap import BUCKET_BYTES
 from benchsuite.predict.probes import comparable
 from benchsuite.predict.series import Curve, Point
 from benchsuite.predict.tables import FOLLOWS_RANKS, data_ranks, families, samples_per_step, words
@@ -30,14 +32,14 @@ COLLECTIVES: Mapping[str, Mapping[str, float]] = {
     "ddp": {"all_reduce": 1},
     "tp": {"all_reduce": 1},
     "zero1": {"all_reduce": 1},
-    "zero2": {"all_reduce": 1},
+    "zero2": {"all_gather": 1, "reduce_scatter": 1},
     "fsdp": {"all_gather": 2, "reduce_scatter": 1},
 }
 """What a mode exchanges: how often the whole array, by collective."""
 WIRE = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
 """Times (N - 1)/N of the whole array: what a rank sends by a ring, as `wire_bytes_per_step` counts."""
-BUCKET_BYTES = 25 * 2**20
-"""DDP's and FSDP's messages are about as large."""
+CONTENDED = 0.05
+"""Share of a step spent runnable but not running, from which on cores are short."""
 SATURATED = 0.75
 """Input is limited by a shared file system where its rate grows by less than this share of what ranks grow by."""
 
@@ -54,10 +56,12 @@ def from_series(
     row, mode = series.example, mode_of(series)
     like, left_out = comparable(series, probed)
     copied = not is_missing(row.get("spec.data.staging")) and row["spec.data.staging"] != "none"
-    wire = middle([dict(trial) for trial in measured[-1].trials], "step_s_mean") if measured else {}
+    wire = _middle(measured[-1]) if measured else {}
     share = ranks_with_samples(measured[-1].trials[0]) / measured[-1].ranks if measured else 1.0
     microbatches = row.get("spec.parallelism.microbatches")
     buckets, bucket_s = _overlap(mode, wire, like)
+    has_input = _reads_storage(row) and any(p.io_bytes_per_s for p in points)
+    shown = {point.ranks: _middle(point) for point in measured}
     curve = Curve(
         title,
         series.kind,
@@ -69,11 +73,11 @@ def from_series(
         exchange=None if mode == "ddp" else exchange_of(mode, wire, like),
         buckets=buckets,
         bucket_s=bucket_s,
-        has_input=_reads_storage(row) and any(p.io_bytes_per_s for p in points),
+        has_input=has_input,
         caveats=_caveats(series),
         shared_bytes_per_s=None if staged or copied else _limit(series, points, limit),
         staged="trials" if copied else "asked" if staged else None,
-        notes=(*in_words(mode), *left_out),
+        notes=(*in_words(mode), *left_out, *(late.notes(shown) if has_input else ()), *_contention(shown)),
         refound=lambda most: from_series(_upto(series, most), title, probed, limit, staged),
     )
     return curve if limit is None else replace(curve, notes=(*curve.notes, *_without_effect(curve, limit)))
@@ -115,14 +119,26 @@ def _caveats(series: Series) -> tuple[str, ...]:
     )
 
 
+def _contention(rows: Mapping[int, Mapping[str, Any]]) -> Sequence[str]:
+    """That computation waited for cores: it grows with the ranks that share them, by no law that is modelled."""
+    waited = {ranks: figure(row, "cpu_contention_fraction") or 0.0 for ranks, row in rows.items()}
+    most = max(waited, key=lambda ranks: waited[ranks], default=0)
+    if not most or waited[most] < CONTENDED:
+        return ()
+    return (
+        f"cores were short: at {most} ranks {waited[most]:.0%} of the step was spent waiting for one; where more ranks "
+        "share the same cores computation takes longer than predicted",
+    )
+
+
 def _overlap(
     mode: str, row: Mapping[str, Any], probed: Mapping[Key, AlphaBeta]
 ) -> tuple[tuple[float, ...], Callable[[Floats], Floats] | None]:
     """DDP's buckets, and what each takes by ranks where it was probed."""
-    sent, ranks = _number(row, "wire_bytes_per_step"), row.get("spec.world_size")
+    sent, ranks = figure(row, "wire_bytes_per_step"), row.get("spec.world_size")
     if mode != "ddp" or not sent or not ranks or ranks < 2:
         return (), None
-    cap = _number(row, "spec.bucket_cap_mb")
+    cap = figure(row, "spec.bucket_cap_mb")
     buckets = hidden.buckets_of(sent / (2 * (ranks - 1) / ranks), cap * 2**20 if cap else None)
     sizes = sorted({*buckets.tolist()})
     forms = [_probed_s({"all_reduce": 1.0}, size, probed) for size in sizes]
@@ -136,30 +152,32 @@ def _overlap(
 def _point(series: Series, point: ScalingPoint) -> Point:
     """Seconds per step are samples over the rate, as efficiencies count."""
     samples = series.batch if series.kind == "strong" else series.batch * ranks_with_samples(point.trials[0])
-    row = middle([dict(trial) for trial in point.trials], "step_s_mean")
+    row = _middle(point)
     step = row.get("step_s_mean")
     seconds = tuple(samples / rate for rate in pooled(point.rates))
-    load = _number(row, "load_mean_s", "load_s") or 0.0
-    parts = _parts(row, step, load, point.ranks)
-    read, backward = _number(row, "io_bytes_per_s"), _number(row, "backward_s")
-    return Point(point.ranks, seconds, load, parts, read, backward, _number(row, "au"))
+    load = figure(row, "load_mean_s", "load_s") or 0.0
+    others = late.late_s(row) or 0.0
+    parts = _parts(row, step, load, others, point.ranks)
+    read, backward = figure(row, "io_bytes_per_s"), figure(row, "backward_s")
+    return Point(point.ranks, seconds, load + others, parts, read, backward, figure(row, "au"))
 
 
-def _parts(row: Mapping[str, Any], step: Any, load: float, ranks: int) -> dict[str, float | None] | None:
-    """Computation is what is left of the step: copies, update and bubbles too."""
-    wire = _number(row, "exchange_min_s", "exchange_s")
-    waiting = _number(row, "imbalance_mean_s")
+def _middle(point: ScalingPoint) -> Mapping[str, Any]:
+    """The repeat with the median step."""
+    return middle([dict(trial) for trial in point.trials], "step_s_mean")
+
+
+def _parts(row: Mapping[str, Any], step: Any, load: float, others: float, ranks: int) -> dict[str, float | None] | None:
+    """Computation is what is left of the step: copies, update and bubbles too. `others`: imbalance that is input's."""
+    wire = figure(row, "exchange_min_s", "exchange_s")
+    waiting = figure(row, "imbalance_mean_s")
     if ranks == 1:
         wire, waiting = 0.0, 0.0
     if wire is None or is_missing(step):
         return None
-    waiting = max((_number(row, "exchange_s") or wire) - wire, 0.0) if waiting is None else waiting
-    return {"compute": max(float(step) - load - wire - waiting, 0.0), "exchange": wire, "imbalance": waiting}
-
-
-def _number(row: Mapping[str, Any], *names: str) -> float | None:
-    """The first figure that is there."""
-    return next((float(row[name]) for name in names if not is_missing(row.get(name))), None)
+    waiting = max((figure(row, "exchange_s") or wire) - wire, 0.0) if waiting is None else waiting
+    compute = max(float(step) - load - wire - waiting, 0.0)
+    return {"compute": compute, "exchange": wire, "imbalance": waiting - others}
 
 
 def _saturated(points: Sequence[Point]) -> float | None:
@@ -179,7 +197,7 @@ def exchange_of(
 
     Between and beyond the probed ranks: A (N - 1)/N + B (N - 1), neither negative.
     """
-    sent, ranks = _number(row, "wire_bytes_per_step"), row.get("spec.world_size")
+    sent, ranks = figure(row, "wire_bytes_per_step"), row.get("spec.world_size")
     if mode not in COLLECTIVES or not sent or not ranks or ranks < 2:
         return None
     share = (ranks - 1) / ranks
@@ -198,10 +216,7 @@ def _probed_s(
             seconds[count] = sum(times * _buckets_s(fits[op], num_bytes) for op, times in wanted.items())
     if len(seconds) < 2:
         return None
-    counts = np.array([*seconds], dtype=np.float64)
-    design = np.stack([(counts - 1) / counts, counts - 1], axis=1)
-    times_s = np.array([*seconds.values()])
-    volume, linear = nnls(design / times_s[:, None], np.ones(len(counts)))[0]
+    volume, linear = volume_and_linear(seconds)
     return lambda n: np.asarray(volume * (n - 1) / n + linear * (n - 1), dtype=np.float64)
 
 

@@ -89,7 +89,7 @@ class LayoutCurves:
         return {name: value * (self.network if name in NETWORK else 1.0) for name, value in constants.items()}
 
     def _row(self, predictor: Predictor, place: int, samples: float, ranks: int, scaling: str) -> dict[str, Any] | None:
-        """The layout of a row at other ranks: data-parallel ranks follow."""
+        """The layout of a measured row at other ranks: data-parallel ranks follow. Its efficiency is over that row."""
         one = self.runs.take(np.array([place]))
         data = ranks / float(one.tensor[0] * one.pipeline[0])
         grown = data / float(one.data[0]) if scaling == "weak" else 1.0
@@ -98,8 +98,9 @@ class LayoutCurves:
             return None
         wanted = replace(one, data=np.array([data]), num_microbatches=np.array([round(batches)]))
         found = predictor.predict(wanted)
-        ideal = samples / float(predictor.predict(one).step_s[0]) * ranks / float(one.ranks[0])
-        return _as_row(found, ranks, samples * grown, ideal)
+        ideal = samples / float(self.seconds[place]) * ranks / float(one.ranks[0])
+        baseline = {"baseline_ranks": int(one.ranks[0]), "baseline_s": float(self.seconds[place])}
+        return _as_row(found, ranks, samples * grown, ideal) | baseline
 
     def assumptions(self, scaling: str) -> list[str]:
         """What the predictions of all layouts rest on."""
@@ -112,12 +113,18 @@ class LayoutCurves:
         residual = "with" if predictor.residual else "without"
         return [
             f"one model fitted to {len(self.frame)} rows, {residual} a residual learnt from them; {batch}",
+            f"efficiency: over the step that was measured at each layout's most ranks ({self._baselines()})",
             f"rows {unseen} are off by {out.mape:.1%} on average; intervals are quantiles of these errors, wider "
             f"beyond {predictor.most_ranks:g} ranks and the sizes of the table",
             f"learnt from the table: {', '.join(learnt) or 'nothing'}",
             f"near what is assumed before measuring, rows that vary it would tell: {', '.join(kept) or 'nothing'}",
             *self.assumed,
         ]
+
+    def _baselines(self) -> str:
+        """Of all layouts: the least and the most of their most ranks."""
+        found = sorted({float(self.runs.ranks[self.family == family].max()) for family in self.family.unique()})
+        return " to ".join(f"{ranks:g}" for ranks in dict.fromkeys((found[0], found[-1])))
 
     def back_test(self) -> tuple[list[dict[str, Any]], list[str]]:
         """Predict rows above half of the table's most ranks from the others.

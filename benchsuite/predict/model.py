@@ -19,6 +19,8 @@ HALF_BYTES, ADAM_BYTES = 2, 16
 """Of a value in 16 bits; of a parameter with gradient, master copy and Adam's two moments."""
 SHARP = 4
 """How sharply a layer turns from bound by launches to bound by arithmetic: the p of the p-norm of both times."""
+PASSES: Mapping[bool, Floats] = {False: np.array([2.0, 2.0, 1.0, 0.0]), True: np.array([0.0, 0.0, 1.0, 3.0])}
+"""How often ZeRO 0 to 3 pass all parameters or gradients: False once a step, True for every microbatch."""
 
 
 @dataclass(frozen=True)
@@ -136,17 +138,17 @@ def parts(runs: Configurations, constants: Constants) -> StepParts:
     send = send_s(runs, constants)
     m, p = runs.num_microbatches, runs.pipeline
     passes = (m - 1) * (stage + head + send) + p * stage + head + 2 * (p - 1) * send
-    gathered = m * data_s(runs, constants, stage + head, sharded=True)
-    reduced = data_s(runs, constants, stage + head, sharded=False)
+    each = m * data_s(runs, constants, stage + head, sharded=True)
+    once = data_s(runs, constants, stage + head, sharded=False)
     states = ADAM_BYTES * runs.params_per_device / np.where(runs.zero >= 1, runs.data, 1)
     rest = constants["update_s_per_byte"] * states + constants["step_s"]
-    whole = passes + gathered + reduced + rest
+    whole = passes + each + once + rest
     slowest = constants["jitter"] * of_slowest(runs.ranks)
     return StepParts(
         compute=m * (share * layer + head),
         tensor=m * share * exchange,
         bubble=passes - m * (stage + head),
-        data=gathered + reduced,
+        data=each + once,
         rest=rest + whole * slowest,
     )
 
@@ -213,19 +215,20 @@ def send_s(runs: Configurations, constants: Constants) -> Floats:
 def data_s(runs: Configurations, constants: Constants, beside_s: Floats, sharded: bool) -> Floats:
     """Exchange over data-parallel ranks that computation of `beside_s` seconds does not hide.
 
-    Sharded parameters (ZeRO 3): two all-gathers and a reduce-scatter per layer and microbatch; else one all-reduce of
-    the gradients per step. Groups of ranks that leave a node share its links: t of them, at most all its devices.
+    `sharded`: what sharded gradients and parameters cost for every microbatch; else what is exchanged once a step.
+    Passes of all parameters through a reduce_scatter or all_gather (`volumes.data_parallel_passes`; arXiv:1910.02054,
+    section 7): ZeRO 0 and 1 two a step; ZeRO 2 one for every microbatch's gradients and one a step for the parameters;
+    ZeRO 3 three a microbatch, layer by layer, with the latency of each. Groups of ranks that leave a node share its
+    links: t of them, at most all its devices.
     """
     t, d = runs.tensor, runs.data
     inside = t * d <= runs.ranks_per_node
     groups = np.minimum(t, runs.ranks_per_node)
     s_per_byte = np.where(inside, 1 / constants["link_bytes_per_s"], groups / constants["node_bytes_per_s"])
     ring = terms("all_gather", "ring", d)
-    num_bytes = HALF_BYTES * runs.params_per_device
-    if sharded:
-        units = runs.num_layers / runs.pipeline
-        whole = 3 * (ring.wire * num_bytes * s_per_byte + units * ring.latency * constants["latency_s"])
-    else:
-        whole = 2 * ring.wire * num_bytes * s_per_byte
-    hidden = constants["overlap"] / (1 + constants["overlap"]) * np.minimum(whole, beside_s)
-    return np.where((runs.zero >= 3) == sharded, whole - hidden, 0.0)
+    layered = (runs.zero >= 3) & sharded
+    passes = PASSES[sharded][np.clip(runs.zero, 0, 3).astype(np.intp)]
+    latency = np.where(layered, runs.num_layers / runs.pipeline * ring.latency * constants["latency_s"], 0.0)
+    whole = passes * (ring.wire * HALF_BYTES * runs.params_per_device * s_per_byte + latency)
+    hidden: Floats = constants["overlap"] / (1 + constants["overlap"]) * np.minimum(whole, beside_s)
+    return np.asarray(whole - hidden, dtype=np.float64)

@@ -2,11 +2,12 @@
 
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
-from benchsuite.errors import UserError, one_line, refuse
+from benchsuite.errors import UserError, refuse
+from benchsuite.predict.inputs import Part, Quantity, checked
 from benchsuite.predict.shipped import Values, shipped_files
 from benchsuite.yamlfile import parse_yaml, read_yaml
 
@@ -14,16 +15,24 @@ Kind = Literal["decoder", "encoder", "encoder-decoder", "vision-transformer", "c
 SHAPED = ("decoder", "encoder", "encoder-decoder", "vision-transformer")
 """Kinds that are stacks of transformer layers; the others can be spread by data parallelism and ZeRO only."""
 FOLDER = "models"
+Params = Annotated[float, Quantity("parameters", 1, 1e16, "20e9")]
+Flop = Annotated[float, Quantity("FLOP of one sample", 1e3, 1e21, "24.3e9")]
+SampleBytes = Annotated[float, Quantity("bytes of one sample", 1, 1e13, "110e3")]
 
 
-class Model(BaseModel):
-    """One model. Widths are elements, lengths tokens; None means not known, or not meant for this kind."""
+class Model(Part):
+    """One model. Widths are elements, lengths tokens; null means not known, or not meant for this kind.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    Stacks of layers need layers, hidden, heads and seq_len (an encoder-decoder also decoder_layers and
+    decoder_seq_len), the kinds conv and other published_params. A file of several models has them by name under
+    `models`, and what they share under `common`.
+    """
 
-    name: str
+    name: str = ""
+    """Default: that of the file."""
     kind: Kind
-    source: str
+    source: str = ""
+    """Where the figures are from."""
     note: str = ""
     layers: PositiveInt | None = None
     hidden: PositiveInt | None = None
@@ -48,18 +57,20 @@ class Model(BaseModel):
     """Tokens a sample that meet the vocabulary; default: all of the last stack."""
     other_params: int = Field(default=0, ge=0)
     other_forward_flops_per_sample: float = Field(default=0.0, ge=0)
-    train_flops_per_sample: PositiveFloat | None = None
+    train_flops_per_sample: Flop | None = None
     """Forward and backward of kinds that are no stacks of layers."""
-    activations_per_sample: PositiveFloat | None = None
-    """Elements kept for the backward pass, of such kinds."""
-    device_sample_s: PositiveFloat | None = None
+    activations_per_sample: Annotated[float, Quantity("elements of one sample", 1, 1e14, "11.1e6")] | None = None
+    """Kept for the backward pass, of such kinds."""
+    device_sample_s: Annotated[float, Quantity("seconds of one sample", 1e-8, 1e5, "4e-3")] | None = None
     """Measured forward and backward time of one sample on one device; used instead of FLOPs where given."""
-    bytes_per_token: PositiveFloat | None = None
-    sample_bytes: PositiveFloat | None = None
+    bytes_per_token: Annotated[float, Quantity("bytes of one token", 0.01, 1e6, "2")] | None = None
+    sample_bytes: SampleBytes | None = None
     """As stored; default: bytes_per_token times the sample's tokens."""
-    published_params: PositiveFloat | None = None
-    published_tokens: PositiveFloat | None = None
-    published_samples: PositiveFloat | None = None
+    dataset_samples: Annotated[float, Quantity("samples of one epoch", 1, 1e15, "1281167")] | None = None
+    """Of the dataset that it is trained on: tells how long staging copies, and whether it fits on a node."""
+    published_params: Params | None = None
+    published_tokens: Annotated[float, Quantity("tokens of the whole training", 1, 1e18, "300e9")] | None = None
+    published_samples: Annotated[float, Quantity("samples of the whole training", 1, 1e18, "115e6")] | None = None
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -116,6 +127,14 @@ class Model(BaseModel):
         return type(self)(**changed)
 
 
+class Several(Part):
+    """A file of several models: keys of `Model`."""
+
+    source: str = ""
+    common: dict[str, Any] = Field(default_factory=dict)
+    models: Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
+
+
 def names() -> list[str]:
     """Every model that comes with benchsuite."""
     return sorted(_shipped())
@@ -159,10 +178,9 @@ def _entries(values: Values, stem: str, where: str) -> dict[str, Model]:
     """The models of one file."""
     if "models" not in values:
         return {stem: parse({"name": stem, "source": where} | values, where)}
-    if set(values) - {"source", "common", "models"} or not isinstance(values["models"], dict):
-        raise UserError(f"{where}: holds {', '.join(values)}; allowed beside models: source, common")
-    shared = {"source": values.get("source", where), **values.get("common", {})}
-    return {name: parse({"name": name} | shared | own, where) for name, own in values["models"].items()}
+    several = checked(Several, values, where)
+    shared = {"source": several.source or where} | several.common
+    return {name: parse({"name": name} | shared | own, f"{where}: {name}") for name, own in several.models.items()}
 
 
 def parse(values: dict[str, Any], where: str) -> Model:
@@ -171,7 +189,4 @@ def parse(values: dict[str, Any], where: str) -> Model:
     Raises:
         UserError: a field is unknown, missing or wrong.
     """
-    try:
-        return Model.model_validate(values)
-    except ValidationError as error:
-        raise UserError(f"{where}: {one_line(error, Model, {})}") from None
+    return checked(Model, values, where)

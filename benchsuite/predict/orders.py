@@ -1,9 +1,10 @@
 """In which order each stage of a pipeline does its work, by schedule: p stages, m microbatches, v chunks a stage."""
 
 from collections.abc import Callable, Iterator
-from typing import Literal
 
-Kind = Literal["F", "B", "W"]
+from benchsuite.predict import vorders
+from benchsuite.predict.vorders import Kind
+
 Order = list[tuple[Kind, int, int]]
 """Kind, microbatch, chunk, as one stage does them."""
 
@@ -97,10 +98,17 @@ def _zbv(stage: int, p: int, m: int, v: int) -> Order:
     return order
 
 
+def _v(name: str) -> Callable[[int, int, int, int], Order]:
+    """A V-shaped schedule by its building block."""
+    return lambda stage, p, m, v: [*vorders.repeated(name, stage, p, m)]
+
+
 INTERLEAVED = ("interleaved", "zero_bubble")
 """Schedules that take several chunks a stage."""
-SPLIT = ("zero_bubble", "zb-h1", "zb-h2", "zbv")
+SPLIT = ("zero_bubble", "zb-h1", "zb-h2", "zbv", *vorders.PACES)
 """Schedules that split the backward pass in B and W."""
+V_SHAPED = ("zbv", *vorders.PACES)
+"""Schedules with two chunks a stage, of which the second goes back through the stages."""
 ORDERS: dict[str, Callable[[int, int, int, int], Order]] = {
     "naive": _naive,
     "gpipe": _gpipe,
@@ -110,4 +118,5 @@ ORDERS: dict[str, Callable[[int, int, int, int], Order]] = {
     "zb-h1": _zero_bubble,
     "zb-h2": _zb_h2,
     "zbv": _zbv,
+    **{name: _v(name) for name in vorders.PACES},
 }

@@ -8,6 +8,7 @@ import numpy as np
 from benchsuite.errors import UserError
 from benchsuite.predict.interval import coverage
 from benchsuite.predict.series import DRIFT_PER_DOUBLING, MAX_BEYOND, MIN_SCALES, Curve, Model, Outlook, fit
+from benchsuite.predict.trends import impossible
 from benchsuite.predict.waiting import input_bytes
 from results.report.tables import ABSENT, Column, Row, number
 
@@ -105,6 +106,7 @@ def assumptions(model: Model, ranks: Sequence[int], network: float = 1.0, storag
             f"warning: the fitted steps miss those measured by {model.misfit:.0%} (root mean square), intervals are "
             "wider for it: the points are unsteady, or something grows in a way that is not modelled"
         )
+    lines += impossible(curve)
     lines += [f"trials: {', '.join(curve.caveats)}"] if curve.caveats else []
     if max(ranks, default=0) > curve.most_ranks:
         tested = (
@@ -132,9 +134,8 @@ def _how_split(told: bool, curve: Curve) -> str:
     grows = f"communication grows {by}, waiting for the slowest as the largest of N normal times"
     if told:
         return f"computation, communication and waiting as measured; {grows}"
-    if curve.pipeline:
-        return f"the parts of steps were not told apart: fitted to the whole; bubble (N - 1)/m; {grows}"
-    return f"the parts of steps were not told apart: fitted to the whole; {grows}"
+    bubble = "bubble (N - 1)/m, and what each of m + N - 1 slots costs; " if curve.pipeline else ""
+    return f"the parts of steps were not told apart: fitted to the whole; {bubble}{grows}"
 
 
 def _of_input(curve: Curve, storage: float) -> list[str]:

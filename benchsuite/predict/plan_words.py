@@ -36,17 +36,28 @@ def why_second_loses(of: Layouts, costs: Cost, draws: Cost) -> str:
     differences = {words: float(part[1] - part[0]) for words, part in parts.items()}
     lost = float(costs.step_s[1] - costs.step_s[0])
     share = lost / float(costs.step_s[0])
-    second = f"The runner-up ({named(of, 1)})"
+    second = f"The second-best layout ({named(of, 1)})"
     if share < EQUAL:
-        return f"{second} takes as long: nothing in the model tells them apart."
+        return f"{second} takes as long: nothing that is computed here tells them apart."
     told = sorted((words for words in differences if abs(differences[words]) > 0.1 * lost), key=differences.__getitem__)
     listed = ", ".join(f"{words} {differences[words]:+.3g} s" for words in reversed(told))
-    ahead = f"{second} loses {lost:.3g} s a step ({share:.1%}): {listed}"
+    ahead = f"{second} takes {lost:.3g} s a step ({share:.1%}) more: {listed}"
     if draws.step_s.shape[-1] < 2:
         return f"{ahead}."
     slower = float(np.mean(draws.step_s[:, 1] > draws.step_s[:, 0]))
     doubt = ": too close to call" if QUANTILES[0] < slower < QUANTILES[1] else ""
-    return f"{ahead}; slower in {slower:.0%} of the draws{doubt}."
+    draw = f"in {slower:.0%} of {len(draws.step_s):,} random draws of what is assumed{doubt}"
+    return f"{ahead}. It is the slower one {draw}."
+
+
+def basis(job: Job) -> str:
+    """What the figures rest on."""
+    measured = " and the device_sample_s that was given" if job.model.device_sample_s is not None else ""
+    return (
+        f"Computed from the stated figures of {job.machine.name} (data sheets: --format json has the sources)"
+        f"{measured} with efficiencies that published runs of other systems reached: nothing was measured on this "
+        "machine."
+    )
 
 
 def notes(job: Job) -> tuple[str, ...]:
@@ -55,10 +66,7 @@ def notes(job: Job) -> tuple[str, ...]:
     found = []
     if machine.inter_node.oversubscription is None and job.nodes > 1:
         found.append(f"oversubscription of {machine.name}'s network is not known: taken as 1")
-    if machine.storage.shared_read_bytes_per_s is None:
-        found.append(f"bandwidth of {machine.name}'s shared file system is not known: input is taken to keep up")
-    elif model.sample_bytes is None and model.bytes_per_token is None:
-        found.append(f"bytes of a stored sample of {model.name} are not known: input is taken to keep up")
+    found += _of_input(job)
     if machine.node_max_w is None and machine.device.tdp_w is not None:
         found.append(f"power of {machine.name}'s nodes is not known: devices' and {TYPICAL.host_power:.0%} for hosts")
     if not model.shaped:
@@ -68,3 +76,18 @@ def notes(job: Job) -> tuple[str, ...]:
     if model.kind == "encoder-decoder":
         found.append("an encoder-decoder's layers count as their mean; activations as of the longer stack")
     return tuple(found)
+
+
+def _of_input(job: Job) -> list[str]:
+    """What is not known of storage and samples."""
+    name, storage, model = job.machine.name, job.machine.storage, job.model
+    if model.sample_bytes is None and model.bytes_per_token is None:
+        return [f"bytes of a stored sample of {model.name} are not known: input is taken to keep up"]
+    if storage.shared_read_bytes_per_s is None and job.staged:
+        return [f"bandwidth of {name}'s shared file system is not known: nor when copying the dataset pays"]
+    if storage.shared_read_bytes_per_s is None:
+        return [f"bandwidth of {name}'s shared file system is not known: input is taken to keep up"]
+    if storage.local_read_bytes_per_s is None:
+        why = f"staging is not compared: storage.local_read_bytes_per_s of {name} is not known"
+        return [f"input is assumed to be read from the shared file system ({why})"]
+    return []

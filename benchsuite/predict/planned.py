@@ -31,6 +31,8 @@ class Job:
     precision: str = "bf16"
     sequence_parallel: bool = True
     flash_attention: bool = True
+    staged: bool = False
+    """Input is read from copies on the nodes' own drives, not from the shared file system."""
 
     @property
     def element_bytes(self) -> int:
@@ -62,7 +64,7 @@ class Cost:
     optimizer_s: Floats
     straggling_s: Floats
     input_s: Floats
-    """Waiting for the shared file system."""
+    """Waiting for storage."""
 
     @property
     def step_s(self) -> Floats:
@@ -122,11 +124,21 @@ def _whole(job: Job, parts: dict[str, Any], given: Assumptions) -> Cost:
 
 
 def input_s(job: Job, given: Assumptions) -> Any:
-    """Seconds to read a step's samples from the shared file system, at its own or the nodes' speed; 0 where unknown."""
-    size, shared = sample_bytes(job.model), job.machine.storage.shared_read_bytes_per_s
-    if size is None or shared is None:
-        return 0.0
-    return job.batch * size / np.minimum(given.storage_efficiency * shared, job.nodes * job.machine.node_bytes_per_s)
+    """Seconds to read a step's samples; 0 where their size or the storage's bandwidth is not known."""
+    size, rate = sample_bytes(job.model), read_bytes_per_s(job, given)
+    return 0.0 if size is None or rate is None else job.batch * size / rate
+
+
+def read_bytes_per_s(job: Job, given: Assumptions) -> Any:
+    """What the job's nodes read together: from their own drives where input is staged, else from the shared file
+    system, at its own or the nodes' speed; None where it is not known.
+    """
+    shared, own = job.machine.storage.shared_read_bytes_per_s, job.machine.storage.local_read_bytes_per_s
+    if job.staged:
+        return None if own is None else given.storage_efficiency * own * job.nodes
+    if shared is None:
+        return None
+    return np.minimum(given.storage_efficiency * shared, job.nodes * job.machine.node_bytes_per_s)
 
 
 def _layer(job: Job, shape: Shape, of: Layouts, given: Assumptions) -> _Pass:

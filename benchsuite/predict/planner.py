@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from benchsuite.errors import UserError, refuse
+from benchsuite.predict import staged
 from benchsuite.predict.arrays import Floats
 from benchsuite.predict.assumptions import TYPICAL, Assumptions, drawn
 from benchsuite.predict.footprint import Footprint, footprint
@@ -13,9 +14,12 @@ from benchsuite.predict.layouts import RECOMPUTE, Choices, Ints, Layouts, legal
 from benchsuite.predict.plan_words import PARTS, QUANTILES, named, notes, why_second_loses
 from benchsuite.predict.planned import Cost, Job, cost
 from benchsuite.predict.shape import train_flops_per_sample
+from benchsuite.predict.staged import Staging
 
 NUM_DRAWS = 2000
-CHANGES = ("network", "storage", "device", "data")
+STAGING = "staging"
+CHANGES = ("network", "storage", "device", "data", STAGING)
+"""What `what_if` may change: times a factor; input staged, which has none."""
 
 
 @dataclass(frozen=True)
@@ -83,15 +87,19 @@ class Plan:
     notes: tuple[str, ...]
     num_legal: int
     num_fitting: int
+    staging: Staging | None = None
+    """None where the machine or the model does not tell."""
 
 
 def ranked(job: Job, choices: Choices, given: Assumptions = TYPICAL) -> Ranked:
     """Every layout that is legal and fits, fastest first.
 
     Raises:
-        UserError: nothing is legal, or nothing fits (with the least memory and what would help).
+        UserError: nothing is legal, nothing fits (with the least memory and what would help), or input cannot be
+            staged as asked.
     """
     check_size(job)
+    staged.check(job)
     found = legal(job.model, job.machine, job.devices, job.batch, _useful(job, choices))
     memory = footprint(job, found)
     fitting = np.flatnonzero(memory.total <= memory.usable)
@@ -115,23 +123,34 @@ def plan(job: Job, choices: Choices, samples: float | None = None, top: int = 10
     given = drawn(NUM_DRAWS, seed)
     draws = cost(job, shown, given)
     best = tuple(_planned(order, draws, given, at, samples) for at in range(len(shown)))
-    return Plan(
-        best, why_second_loses(order.layouts, order.cost, draws), notes(job), order.num_legal, order.num_fitting
-    )
+    both = staged.staging(job, order.layouts, samples)
+    told = (*notes(job), *([staged.in_words(both, job)] if both else []))
+    why = why_second_loses(order.layouts, order.cost, draws)
+    return Plan(best, why, told, order.num_legal, order.num_fitting, both)
 
 
 def what_if(
     job: Job, choices: Choices, changes: Mapping[str, float], samples: float | None = None, seed: int = 0
 ) -> dict[str, Planned]:
-    """The best layout as things are, and under each change alone: network, storage, device as fast, data as much."""
+    """The best layout as things are, and under each change alone: network, storage, device as fast, data as much.
+
+    `staging` has no factor: input from copies on the nodes' own drives.
+    """
     found = {"as it is": plan(job, choices, samples, 1, seed).best[0]}
     for name, factor in changes.items():
         if name not in CHANGES:
             raise refuse("--what-if", name, CHANGES)
-        machine = job.machine if name == "data" else job.machine.scaled(**{name: factor})
+        label = name if name == STAGING else f"{name} x{factor:g}"
         much = samples * factor if name == "data" and samples is not None else samples
-        found[f"{name} x{factor:g}"] = plan(replace(job, machine=machine), choices, much, 1, seed).best[0]
+        found[label] = plan(_changed(job, name, factor), choices, much, 1, seed).best[0]
     return found
+
+
+def _changed(job: Job, name: str, factor: float) -> Job:
+    """The job under one of CHANGES."""
+    if name == STAGING:
+        return replace(job, staged=True)
+    return job if name == "data" else replace(job, machine=job.machine.scaled(**{name: factor}))
 
 
 def check_size(job: Job) -> None:

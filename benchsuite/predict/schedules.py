@@ -7,7 +7,8 @@ import numpy as np
 
 from benchsuite.errors import UserError, refuse
 from benchsuite.predict.arrays import not_negative, whole
-from benchsuite.predict.orders import INTERLEAVED, ORDERS, SPLIT, Kind, Order
+from benchsuite.predict.orders import INTERLEAVED, ORDERS, SPLIT, V_SHAPED, Order
+from benchsuite.predict.vorders import Kind
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,13 @@ def schedule(
 ) -> Timeline:
     """When each stage does what in one step.
 
-    `name`: naive | gpipe | 1f1b | interleaved | zero_bubble (interleaved too) | zb-h1 | zb-h2 | zbv. `t_f`, `t_b` and
-    `t_w`: a stage's whole forward pass of one microbatch, gradient of its input, of its weights (a chunk takes 1/v of
-    each), one number or one for each stage; schedules that don't split the backward pass take t_b + t_w in one B.
+    `name`: naive | gpipe | 1f1b | interleaved | zero_bubble (interleaved too) | zb-h1 | zb-h2 | zbv | v-half | v-min.
+    `t_f`, `t_b` and `t_w`: a stage's whole forward pass of one microbatch, gradient of its input, of its weights (a
+    chunk takes 1/v of each), one number or one for each stage; schedules that don't split the backward pass take
+    t_b + t_w in one B.
     `p2p_s`: from one stage to the next, hidden where there is other work.
     Orders: Huang et al. 2019 (gpipe), Narayanan et al. 2019 and 2021 (1f1b, interleaved), Qi et al. 2023 and 2024
-    (zb-h1, zb-h2, zbv; optimizer steps without a barrier).
+    (zb-h1, zb-h2, zbv, v-half, v-min; optimizer steps without a barrier).
 
     Raises:
         UserError: an unknown name, a number out of range, or microbatches that the schedule cannot take.
@@ -54,7 +56,7 @@ def schedule(
     name = canonical(name)
     name = "interleaved" if name == "1f1b" and interleave > 1 else name
     check_microbatches(name, num_stages, num_microbatches, interleave)
-    chunks = 2 if name == "zbv" else interleave
+    chunks = 2 if name in V_SHAPED else interleave
     split = name in SPLIT
     of_stages = [_of_stages(key, given, num_stages) for key, given in (("t_f", t_f), ("t_b", t_b), ("t_w", t_w))]
     seconds = [
@@ -141,8 +143,8 @@ def _peak(stage: tuple[Slot, ...]) -> float:
 
 
 def _virtual(name: str, stage: int, num_stages: int, chunks: int) -> list[int]:
-    """Of each chunk of a stage, its place in the model; zbv goes back through the stages with the second half."""
-    if name == "zbv":
+    """Of each chunk of a stage, its place in the model; V_SHAPED go back through the stages with the second half."""
+    if name in V_SHAPED:
         return [stage, 2 * num_stages - 1 - stage]
     return [chunk * num_stages + stage for chunk in range(chunks)]
 

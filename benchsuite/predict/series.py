@@ -9,7 +9,7 @@ from scipy.optimize import nnls
 from scipy.stats import t as student
 
 from benchsuite.errors import UserError
-from benchsuite.predict import hidden, waiting
+from benchsuite.predict import growth, hidden, waiting
 from benchsuite.predict.arrays import Floats
 from benchsuite.predict.interval import LEVEL, doublings_beyond
 from benchsuite.predict.model import of_slowest
@@ -21,8 +21,18 @@ LEAST_NOISE, PART_NOISE = 0.02, 0.005
 """What a model this small misses at least: as a share of a part, and besides of the whole step."""
 DRIFT_PER_DOUBLING, DRIFT_COUNTS = 0.03, 2
 """Relative error per doubling beyond what was measured, before a back-test tells; and for how many tests it counts."""
-PRIOR_SHARES = {"fixed": 1.0, "divided": 1.0, "volume": 0.5, "linear": 0.1, "measured": 1.0, "slowest": 0.05}
-"""Standard deviations of a term's coefficient, as shares of the largest scale's step."""
+PRIOR_SHARES = {
+    "fixed": 1.0,
+    "divided": 1.0,
+    "slots": 0.3,
+    "volume": 0.5,
+    "linear": 0.1,
+    "measured": 1.0,
+    "slowest": 0.05,
+}
+"""Standard deviations of a term's coefficient, as shares of the largest scale's step; `linear`: at least."""
+PIPELINE_FIXED = 0.3
+"""Of `fixed` in pipelines: what a stage does once is divided or paid in every slot of the schedule."""
 DRAWS, SEED = 300, 20260101
 LEAST_BASE = 0.01
 """Of a step that is not waiting for input, as a share, whatever its waits add up to."""
@@ -30,6 +40,7 @@ PARTS = ("compute", "exchange", "imbalance")
 PART_OF = {
     "fixed": "compute",
     "divided": "compute",
+    "slots": "compute",
     "volume": "exchange",
     "linear": "exchange",
     "measured": "exchange",
@@ -45,7 +56,7 @@ class Point:
     step_s: tuple[float, ...]
     """Of each repeat."""
     load_s: float = 0.0
-    """Of it waiting for input."""
+    """Of it waiting for input, its own or that of ranks which it meets in the exchange."""
     parts: Mapping[str, float | None] | None = None
     """Of it computation, exchange without stragglers, and waiting for them; None where they were not told apart."""
     io_bytes_per_s: float | None = None
@@ -125,7 +136,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Outlook:
-    """The prediction for one number of ranks; ends are those of the interval."""
+    """The prediction for one number of ranks; ends are those of the prediction interval (`interval`)."""
 
     ranks: int
     step_s: float
@@ -201,7 +212,7 @@ class Model:
     def _ends(
         self, drawn: Floats, wire_s: tuple[float, float], base_s: float, ranks: int, level: float
     ) -> tuple[float, float]:
-        """Of the step without input: spread of the draws, of the wire, noise and drift, as if independent."""
+        """Of the step without input, for one more median of repeats: by draws, wire, noise and drift."""
         drift = self.drift * float(doublings_beyond(ranks, self.curve.most_ranks))
         own = float(student.ppf(0.5 + level / 2, self.freedom)) * float(np.hypot(self.noise, drift))
         below, above = np.quantile(drawn, [0.5 - level / 2, 0.5 + level / 2]) / base_s - 1
@@ -213,7 +224,8 @@ class Model:
 def _term_names(curve: Curve) -> tuple[str, ...]:
     own = ("linear",) if curve.exchange is None else ("linear", "measured")
     volume = () if curve.exchange is not None and curve.buckets else ("volume",)
-    return ("fixed", *(("divided",) if curve.kind == "strong" else ()), *volume, *own, "slowest")
+    strong = ("divided", "slots") if curve.pipeline else ("divided",)
+    return ("fixed", *(strong if curve.kind == "strong" else ()), *volume, *own, "slowest")
 
 
 def overlapped(curve: Curve) -> Curve:
@@ -239,7 +251,8 @@ def overlapped(curve: Curve) -> Curve:
 def _terms(curve: Curve, ranks: Floats) -> Floats:
     """(n, terms): each term by ranks, 1 at the largest measured scale.
 
-    Computation is fixed and, in strong scaling, divided by the ranks (of pipelines times (m + N - 1)/m: the bubble).
+    Computation is fixed and, in strong scaling, divided by the ranks (of pipelines times (m + N - 1)/m: the bubble;
+    and besides what each of the m + N - 1 slots of their schedule costs whatever is in it: launches, a longest layer).
     Exchange grows with (N - 1)/N, as a ring's volume, with N - 1, as latencies and shared links do, and as probed. The
     slowest of N ranks waits for nobody: the mean of the largest of N normal times.
     """
@@ -247,6 +260,7 @@ def _terms(curve: Curve, ranks: Floats) -> Floats:
     forms: dict[str, Callable[[Floats], Floats]] = {
         "fixed": np.ones_like,
         "divided": lambda n: (1 + (n - 1) / (curve.microbatches or n) * curve.pipeline) / n,
+        "slots": lambda n: (curve.microbatches or n) + n - 1,
         "volume": lambda n: (n - 1) / n,
         "linear": lambda n: n - 1,
         "measured": curve.exchange or np.ones_like,
@@ -285,12 +299,18 @@ def fit(curve: Curve) -> Model:
     return replace(model, drift=drift, misfit=misfit, noise=float(np.hypot(model.noise, misfit)))
 
 
+def _prior_share(curve: Curve, term: str) -> float:
+    if term == "linear":
+        return max(PRIOR_SHARES[term], growth.linear_share(curve))
+    return PIPELINE_FIXED if term == "fixed" and curve.pipeline else PRIOR_SHARES[term]
+
+
 def _fitted(curve: Curve) -> Model:
     curve = overlapped(curve)
     names = _term_names(curve)
     ranks = np.array([float(point.ranks) for point in curve.points])
     design = _terms(curve, ranks)
-    noise = _noise(curve.points)
+    noise = noise_of(curve.points)
     largest = curve.points[-1].middle_s
     rows, targets = [], []
     for row, point in zip(design, curve.points, strict=True):
@@ -302,7 +322,7 @@ def _fitted(curve: Curve) -> Model:
             deviation = float(np.hypot(noise * value, PART_NOISE * base))
             rows.append(row * [PART_OF[name] in of for name in names] / deviation)
             targets.append(value / deviation)
-    widths = np.array([PRIOR_SHARES[name] for name in names]) * largest
+    widths = np.array([_prior_share(curve, name) for name in names]) * largest
     whole = np.vstack([np.array(rows), np.diag(1 / widths)])
     wanted_s = np.concatenate([targets, np.zeros(len(names))])
     repeats = sum(len(point.step_s) for point in curve.points)
@@ -328,7 +348,7 @@ def _drawn(whole: Floats, wanted: Floats, measured: int) -> Floats:
     return np.array([nnls(whole, wanted + draw)[0] for draw in noise])
 
 
-def _noise(points: Sequence[Point]) -> float:
+def noise_of(points: Sequence[Point]) -> float:
     """Relative standard deviation of a median step over repeats, at least LEAST_NOISE."""
     spreads = [np.std(p.step_s, ddof=1) / p.middle_s / np.sqrt(len(p.step_s)) for p in points if len(p.step_s) > 1]
     return float(max(LEAST_NOISE, *spreads)) if spreads else LEAST_NOISE

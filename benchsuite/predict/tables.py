@@ -12,50 +12,14 @@ import pandas as pd
 
 from benchsuite.errors import UserError, nearest
 from benchsuite.predict.model import Configurations
+from benchsuite.predict.tablecolumns import COUNTS, FLAGS, NAMES, RATES, TIMES
 
-NAMES: Mapping[str, tuple[str, ...]] = {
-    "ranks": ("ranks", "gpus", "numgpus", "ngpus", "worldsize", "devices", "numdevices", "accelerators", "nacc"),
-    "step_s": ("steptimes", "iterationtimes", "seconds", "stepsmean", "secondsperstep", "sstep"),
-    "step_ms": ("stepms", "steptimems", "iterationtimems", "iterationms", "msperstep", "msstep"),
-    "samples_per_s": (
-        "samplespers",
-        "samplespersec",
-        "samplespersecond",
-        "sampless",
-        "throughput",
-        "imagespers",
-        "imagess",
-    ),
-    "tokens_per_s": ("tokenspers", "tokenspersec", "tokenspersecond", "tokenss", "throughputtokens"),
-    "global_batch_size": ("globalbatch", "globalbatchsize", "totalbatch"),
-    "batch_size": ("batchsize", "batchperrank", "localbatch"),
-    "microbatch": ("microbatch", "microbatchsize", "mbs"),
-    "num_microbatches": ("nummicrobatches", "microbatches", "gradaccum", "gradientaccumulation"),
-    "seq_len": ("seqlen", "seq", "sequencelength", "contextlength"),
-    "num_layers": ("numlayers", "layers"),
-    "hidden_size": ("hiddensize", "hidden", "dmodel"),
-    "num_heads": ("numheads", "heads", "attentionheads"),
-    "vocab_size": ("vocabsize", "vocab", "vocabulary"),
-    "tensor": ("tensor", "tp", "tensorparallel", "tensorparallelism"),
-    "pipeline": ("pipeline", "pp", "pipelineparallel", "pipelineparallelism"),
-    "data": ("data", "dp", "dataparallel", "dataparallelism"),
-    "zero": ("zero", "zerostage"),
-    "recompute": ("recompute", "actckpt", "activationcheckpointing"),
-    "flash": ("flash", "flashattention"),
-    "ranks_per_node": ("rankspernode", "gpuspernode", "devicespernode"),
-}
-"""Columns and what they may be called, without signs and in small letters."""
 SECONDS = ("step_s", "iteration_s")
 """The same with a `_` for signs: without it they could be counts of steps."""
 LABELS = frozenset({"model", "name", "config", "configuration", "layout", "machine", "version"})
 """Columns that tell series apart though numbers stand in them."""
-FLAGS = ("zero", "recompute", "flash")
-COUNTS = frozenset({*NAMES} - {"step_s", "step_ms", "samples_per_s", "tokens_per_s", "batch_size", *FLAGS})
-"""Columns of whole numbers."""
 DISAGREE = 0.05
 """Two times of one row differ by more than rounding from this share on."""
-RATES = ("samples_per_s", "tokens_per_s")
-TIMES = ("step_s", "step_ms", *RATES)
 ROUND_SAMPLES = 2
 """Decimals of samples per step that rates and times, as printed, leave."""
 SHAPE = ("hidden_size", "num_layers", "seq_len", "microbatch")
@@ -76,7 +40,8 @@ FOLLOWS_RANKS = frozenset({"ranks", "data", "global_batch_size", "num_microbatch
 def read(path: Path) -> pd.DataFrame:
     """A table with the columns of NAMES that it has, as numbers, and its other columns as they are; with `step_s`.
 
-    CSV with a header; JSON: a list of objects, or an object with `columns` and `rows`.
+    CSV with a header, commas, semicolons or tabs between; JSON: a list of objects, or an object with `columns` and
+    `rows`; JSONL: an object a line. `tablecolumns.TableRow` says what columns hold.
 
     Raises:
         UserError: no such file, no table, no column of ranks or of times, a cell that is missing, no number or out of
@@ -84,7 +49,7 @@ def read(path: Path) -> pd.DataFrame:
     """
     if not path.is_file():
         raise UserError(f"table {path}: no such file; give a CSV or JSON file of configurations and times")
-    found = _json_rows(path) if path.suffix.lower() == ".json" else _csv_rows(path)
+    found = _json_rows(path) if path.suffix.lower() in (".json", ".jsonl") else _csv_rows(path)
     if not found:
         raise UserError(f"table {path}: no rows")
     frame = named(pd.DataFrame(found), str(path))
@@ -101,7 +66,9 @@ def read(path: Path) -> pd.DataFrame:
 def _csv_rows(path: Path) -> list[dict[str, Any]]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            found = [dict(row) for row in csv.DictReader(file)]
+            delimiter = max(",;\t", key=file.readline().count)
+            file.seek(0)
+            found = [dict(row) for row in csv.DictReader(file, delimiter=delimiter)]
     except (UnicodeDecodeError, csv.Error) as error:
         raise _unreadable(path, "CSV", error) from None
     for number, row in enumerate(found, 1):
@@ -119,7 +86,10 @@ def _unreadable(path: Path, kind: str, error: Exception) -> UserError:
 
 def _json_rows(path: Path) -> list[dict[str, Any]]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8-sig"), parse_int=float)
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix.lower() == ".jsonl":
+            text = f"[{','.join(line for line in text.splitlines() if line.strip())}]"
+        found = json.loads(text, parse_int=float)
     except (ValueError, RecursionError) as error:
         raise _unreadable(path, "JSON", error) from None
     if isinstance(found, dict) and isinstance(found.get("columns"), list) and isinstance(found.get("rows"), list):
@@ -188,7 +158,10 @@ def _numbers(column: "pd.Series[Any]", where: str, name: str) -> "pd.Series[floa
     wrong = numbers.isna() & (values.notna() | column.map(lambda value: isinstance(value, list | dict)))
     if wrong.any():
         line = int(np.flatnonzero(wrong)[0])
-        raise UserError(f"{where}: {name} {column.iloc[line]!r} in row {line + 1} is not a number")
+        given = column.iloc[line]
+        looks = re.fullmatch(r"-?\d[\d.,' ]*", str(given).strip())
+        hint = "; write 1234.5 for 1,234.5 and 0.5 for 0,5" if looks else ""
+        raise UserError(f"{where}: {name} {given!r} in row {line + 1} is not a number{hint}")
     return numbers
 
 
@@ -197,6 +170,8 @@ def _check_column(column: "pd.Series[float]", where: str, name: str) -> None:
     if name in FLAGS:
         most = 3 if name == "zero" else 1
         legal, allowed = (column >= 0) & (column <= most), f"from 0 to {most}"
+        if name == "zero":
+            legal, allowed = legal & (column % 1 == 0), f"{allowed}, whole"
     elif name in COUNTS:
         legal, allowed = (column >= 1) & (column % 1 == 0), "a whole number, 1 or above"
     else:

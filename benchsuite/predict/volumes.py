@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from benchsuite.errors import refuse
 from benchsuite.predict.arrays import Floats, not_negative, positive, whole
+from benchsuite.predict.pipeline import p2p_bytes
 
 ZERO_STAGES = (0, 1, 2, 3)
 ALL_REDUCES_A_LAYER = {"none": 4, "selective": 4, "full": 6}
@@ -107,16 +108,13 @@ def pipeline_bytes(
 ) -> Floats:
     """What all stages of one pipeline send to each other: 2 m (p v - 1) b s h elements, forward and backward.
 
-    `scatter_gather`: each of t ranks sends 1/t of them (Narayanan et al. 2021, section 4.1). Interleaving: v times as
+    `scatter_gather`: each of t ranks sends 1/t of them (`pipeline.p2p_bytes`). Interleaving: v times as
     much, nearly (section 2.2.2). With one stage nothing is sent.
     """
-    b, s, h, size = positive(
-        batch_size=batch_size, seq_len=seq_len, hidden_size=hidden_size, bytes_per_element=bytes_per_element
-    )
     p, m, v = whole(num_stages=num_stages, num_microbatches=num_microbatches, interleave=interleave)
-    (t,) = whole(tensor_parallel=tensor_parallel)
     boundaries = np.where(p > 1, p * v - 1, 0.0)
-    return 2 * m * boundaries * b * s * h * size / (t if scatter_gather else np.ones_like(t))
+    one = p2p_bytes(batch_size, seq_len, hidden_size, tensor_parallel, scatter_gather, bytes_per_element)
+    return 2 * m * boundaries * one
 
 
 def expert_parallel_layer_bytes(

@@ -25,11 +25,17 @@ from results.export.asv_points import (
     exported_axes,
     measured,
 )
+from results.near import nearest
 from results.record import TrialRecord
 from results.store import ResultsStore, StoreError
 
 ENVIRONMENT = "benchsuite"
 """The name of the asv environment of exported results: `asv run` writes to others, and overwrites none of them."""
+CHANGED_ENVIRONMENT = "benchsuite-dirty"
+"""That of trials of a changed work tree: they stand beside the commit's own numbers, never for them."""
+CHANGED = "-dirty"
+"""How a commit with changes in the work tree ends, as git describes it."""
+NOT_ITS_OWN = "a changed work tree, so not the commit's own numbers; --dirty exports them beside those"
 ARCHITECTURE = re.compile(r"x86_64|aarch64|ppc64le|arm64|riscv64")
 
 
@@ -43,6 +49,8 @@ class Written:
     session: str
     num_points: int
     path: Path
+    is_changed: bool = False
+    """Whether its trials ran in a changed work tree."""
 
 
 @dataclass(frozen=True)
@@ -116,16 +124,19 @@ def export(
     machine: str | None = None,
     commit: str | None = None,
     sweep: str | None = None,
+    dirty: bool = False,
 ) -> Exported:
     """Write a store's sweeps into asv's history for their commit, machine and date; again is no harm.
 
-    asv keeps one result for each commit and machine: of several sessions the newest one counts.
+    asv keeps one result for each commit and machine: of several sessions the newest one counts. Trials of a changed
+    work tree are left out, or stand in an asv environment of their own, and with the parameter `work_tree`.
 
     Args:
         config: asv.conf.json; its repository must have the commits.
         machine: whose name the results get; default: the host that each trial ran on.
-        commit: of trials that name none, or one with changes in the work tree.
+        commit: of trials that name none, and of those in a changed work tree.
         sweep: only this one.
+        dirty: those in a changed work tree too, beside the commit that was changed.
 
     Raises:
         StoreError: asv is missing, nothing can be exported, or what is given is not right.
@@ -138,7 +149,7 @@ def export(
             raise StoreError(f"--machine {machine!r}: allowed: letters, digits and _ . -")
         if commit is not None and history.commit(commit) is None:
             raise StoreError(f"--commit {commit!r}: the repository of {config} has no such commit")
-        sessions, left_out = _sessions(history, trials, machine, commit)
+        sessions, left_out = _sessions(history, trials, machine, commit, dirty)
         if not sessions:
             raise StoreError(f"store {store.path}: nothing to export; {'; '.join(left_out)}")
         axes = _recorded(history, sessions)
@@ -155,11 +166,8 @@ def _chosen(store: ResultsStore, sweep: str | None) -> list[TrialRecord]:
     if not found:
         raise StoreError(f"store {store.path}: no trials of sweeps")
     if sweep is not None and sweep not in names:
-        import difflib
-
-        close = difflib.get_close_matches(sweep, names, n=1, cutoff=0.5)
-        hint = f"; nearest: {close[0]}" if close else ""
-        raise StoreError(f"--sweep {sweep!r} is not in {store.path}; allowed: {', '.join(names)}{hint}")
+        told = f"{', '.join(names)}{nearest(sweep, names)}"
+        raise StoreError(f"--sweep {sweep!r} is not in {store.path}; allowed: {told}")
     return [trial for trial in found if sweep in (None, trial.sweep)]
 
 
@@ -170,6 +178,7 @@ class _Session:
     machine: str
     commit: str
     sweep: str
+    environment: str
     trials: list[TrialRecord]
 
     @property
@@ -184,28 +193,36 @@ class _Session:
 
 
 def _sessions(
-    history: _History, trials: Sequence[TrialRecord], machine: str | None, commit: str | None
+    history: _History, trials: Sequence[TrialRecord], machine: str | None, commit: str | None, dirty: bool
 ) -> tuple[list[_Session], list[str]]:
     """The newest session of each sweep by machine and commit, and what has to be left out."""
-    groups: dict[tuple[str, str, str], dict[str, list[TrialRecord]]] = {}
+    groups: dict[tuple[str, str, str, str], dict[str, list[TrialRecord]]] = {}
     left: dict[str, int] = {}
     known: dict[str, str | None] = {}
     for trial in trials:
         told = str(trial.env.get("commit") or "")
-        name = told if told and not told.endswith("-dirty") else commit
+        name = _commit_of(told, commit, dirty)
         if name is None:
-            why = f"commit {told}: a changed work tree" if told else "no commit is known"
-            left[f"{why}; --commit names one"] = left.get(f"{why}; --commit names one", 0) + 1
+            why = f"commit {told}: {NOT_ITS_OWN}" if told else "no commit is known; --commit names one"
+            left[why] = left.get(why, 0) + 1
             continue
         whole = known[name] if name in known else known.setdefault(name, history.commit(name))
         if whole is None:
             why = f"commit {name} is not in the repository"
             left[why] = left.get(why, 0) + 1
             continue
-        key = (machine or str(trial.env.get("host") or "unknown"), whole, trial.sweep)
+        environment = CHANGED_ENVIRONMENT if told.endswith(CHANGED) else ENVIRONMENT
+        key = (machine or str(trial.env.get("host") or "unknown"), whole, trial.sweep, environment)
         groups.setdefault(key, {}).setdefault(trial.session, []).append(trial)
     found = [_Session(*key, _newest(sessions, key[2], left)) for key, sessions in groups.items()]
     return found, [f"left out {count} trial{'s' * (count > 1)}: {why}" for why, count in left.items()]
+
+
+def _commit_of(told: str, commit: str | None, dirty: bool) -> str | None:
+    """Which commit a trial's numbers stand at: its own, else the one that was named; None: they are left out."""
+    if told and not told.endswith(CHANGED):
+        return told
+    return told.removesuffix(CHANGED) if told and dirty and commit is None else commit
 
 
 def _newest(sessions: Mapping[str, list[TrialRecord]], sweep: str, left: dict[str, int]) -> list[TrialRecord]:
@@ -306,8 +323,9 @@ def _write(history: _History, session: _Session, benchmarks: Mapping[str, Any]) 
     machine = _machine(history, session)
     python = ".".join(str(session.trials[0].env.get("python") or "").split(".")[:2])
     date = history.repo.get_date(session.commit)
-    params = machine | {"python": python}
-    result = history.asv.Results(params, {}, session.commit, date, python, ENVIRONMENT, {})
+    changed = session.environment == CHANGED_ENVIRONMENT
+    params = machine | {"python": python} | ({"work_tree": "changed"} if changed else {})
+    result = history.asv.Results(params, {}, session.commit, date, python, session.environment, {})
     result.load_data(str(history.results_dir))
     points = session.points
     for metric in UNITS:
@@ -316,7 +334,8 @@ def _write(history: _History, session: _Session, benchmarks: Mapping[str, Any]) 
         _add(history, result, benchmark, fresh, session.begun)
     result.save(str(history.results_dir))
     path = history.results_dir / result._filename
-    return Written(session.machine, session.commit, session.sweep, session.trials[0].session, len(points), path)
+    told = session.trials[0].session
+    return Written(session.machine, session.commit, session.sweep, told, len(points), path, changed)
 
 
 def _machine(history: _History, session: _Session) -> dict[str, Any]:

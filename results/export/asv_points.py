@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from results.record import TrialRecord
+from results.report.naming import degrees
 
 VERSION = "1"
 """asv drops what was measured under another version; raise it when a metric's definition changes."""
@@ -77,18 +78,6 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _degrees(parallelism: Mapping[str, Any]) -> str:
-    """What is set of parallelism, such as `tp 2`; degrees of one, and the schedule of no pipeline, are not."""
-    pipelined = int(parallelism.get("pp") or 1) > 1
-    words = []
-    for name, value in parallelism.items():
-        if value is True:
-            words.append(name)
-        elif value not in (None, False, "torch", 0 if name == "zero" else 1) and (name != "schedule" or pipelined):
-            words.append(f"{name} {value}")
-    return " ".join(words) or "none"
-
-
 def _plain_key(spec: Mapping[str, Any]) -> Key:
     data = spec.get("data") or {}
     source = data.get("source", "storage")
@@ -115,7 +104,7 @@ def keys_of(specs: Sequence[Mapping[str, Any]]) -> list[Key]:
 def _settings(spec: Mapping[str, Any]) -> dict[str, Any]:
     """What may tell points apart besides workload, format and ranks, flat."""
     asked = spec.get("parallelism")
-    flat = _flat({**spec, "parallelism": _degrees(asked) if isinstance(asked, Mapping) else asked})
+    flat = _flat({**spec, "parallelism": degrees(asked) if isinstance(asked, Mapping) else asked})
     return {name: value for name, value in flat.items() if not NOT_A_SETTING.fullmatch(name)}
 
 

@@ -4,8 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from results.export.wording import and_, counted, in_bytes, is_emulated, ran_ones, told_of, whole
-from results.report.tables import Row, is_missing
+from results.export.wording import in_bytes, is_emulated, ran_ones, told_of
+from results.report.naming import parallelism_of
+from results.report.plain import and_, counted
+from results.report.tables import Row, is_missing, whole
 
 LIBRARY = "env.libraries."
 
@@ -54,7 +56,7 @@ def workload(trials: Sequence[Row]) -> list[str]:
         ("{}", lambda row: _joined(row, " ", "spec.workload", "spec.variant")),
         ("device {}", "spec.device"),
         ("precision {}", "spec.precision"),
-        ("parallelism {}", _parallelism),
+        ("parallelism {}", parallelism_of),
         ("ranks: {}", lambda row: whole(row.get("spec.world_size"))),
         ("samples per rank and step: {}", lambda row: whole(row.get("spec.batch_size"))),
         ("samples of all ranks per step: {}", lambda row: whole(row.get("spec.global_batch_size"))),
@@ -73,15 +75,6 @@ def workload(trials: Sequence[Row]) -> list[str]:
 
 def _joined(row: Row, between: str, *columns: str) -> str:
     return between.join(str(row[name]) for name in columns if not is_missing(row.get(name)))
-
-
-def _parallelism(row: Row) -> Any:
-    """Its name, or the degrees and settings that were given."""
-    named = row.get("spec.parallelism")
-    if isinstance(named, str):
-        return named
-    degrees = {key.rpartition(".")[2]: whole(row[key]) for key in row if key.startswith("spec.parallelism.")}
-    return " ".join(f"{key} {value}" for key, value in degrees.items() if not is_missing(value))
 
 
 def data(trials: Sequence[Row]) -> list[str]:

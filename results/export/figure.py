@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from results.report.plain import plain
 from results.scaling import ScalingPoint, Series
 from results.store import StoreError
 
@@ -12,8 +13,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SETTINGS: dict[Any, Any] = {"svg.hashsalt": "benchsuite", "svg.fonttype": "none", "pdf.fonttype": 42}
-"""The same figure gives the same bytes, and its text stays text."""
+SETTINGS: dict[Any, Any] = {
+    "svg.hashsalt": "benchsuite",
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,
+    "text.parse_math": False,
+}
+"""The same figure gives the same bytes, and its text stays text: a `$` begins no formula."""
 UNDATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 MARKERS = "osD^vP*X"
 
@@ -36,7 +42,7 @@ def draw_scaling(found: Sequence[Series], titles: Sequence[str], out: Path, form
         axes = figure.add_subplot()
         axes.axhline(1.0, color="0.6", linestyle="--", linewidth=1, label="ideal")
         for number, (series, title) in enumerate(zip(found, titles, strict=True)):
-            _line(axes, series, title, number)
+            _line(axes, series, plain(title), number)
         _axes(axes, found)
         _legend(figure, axes)
         try:

@@ -4,7 +4,6 @@ Valid under the schema of Ant's JUnit task (windyroad/JUnit-Schema), the stricte
 `testsuites`, every suite with `properties`, `system-out` and `system-err`.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,12 +16,10 @@ from results.baseline import Check
 from results.environments import facts_of, is_momentary
 from results.frames import FAILED
 from results.report.compare import check_lines, regression_lines
+from results.report.plain import plain
 from results.report.tables import Row, caveats, is_missing
 
 PACKAGE = "benchsuite"
-TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 has no way to write."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +51,6 @@ def junit(trials: Sequence[Row], check: Check | None = None) -> str:
         _add_check(root, check)
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
-
-
-def plain(text: str) -> str:
-    """A text without what XML cannot hold: control characters, colours of terminals, lone surrogates."""
-    return NOT_XML.sub("", TERMINAL.sub("", text))
 
 
 def _add_trials(root: Element, name: str, trials: Sequence[Row]) -> None:

@@ -11,22 +11,6 @@ from results.record import Figures
 from results.report.latex import as_latex
 from results.report.tables import ABSENT, Column, Row, caveats, from_storage, is_missing, number, outcome, rows
 
-BEYOND_OT1 = str.maketrans(
-    {
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "|": r"\textbar{}",
-        "\u00d7": r"$\times$",
-        "→": r"$\rightarrow$",
-        "≤": r"$\leq$",
-        "≥": r"$\geq$",
-        "\u2212": r"$-$",
-        "\u00b5": r"$\mu$",
-        "\u03bc": r"$\mu$",
-    }
-    | {chr(code): None for code in (*range(0x20), 0x7F) if chr(code) not in "\t\n"}
-)
-"""Letters that LaTeX's first font prints as others, or that are no letters. None is part of the tables' own markup."""
 SIGNIFICANT = 3
 AU = "AU: step time with its input in memory / step time."
 
@@ -42,11 +26,6 @@ def point_tables(trials: pd.DataFrame) -> str:
     )
 
 
-def in_fonts(text: str) -> str:
-    """LaTeX text that any of its fonts can print: what `results.report.latex` leaves as it is, too."""
-    return text.translate(BEYOND_OT1)
-
-
 def _table(points: Sequence[Row], session: str) -> str:
     """The points of one sweep and session; the session is told where it is given."""
     first = points[0]
@@ -55,7 +34,7 @@ def _table(points: Sequence[Row], session: str) -> str:
     title = str(first["question"] or first["sweep"]).strip() + (f" (session {session})" if session else "")
     end = "" if title.endswith((".", "?", "!")) else "."
     caption = f"{title}{end} {_meaning(points)}" + (f" {AU}" if measured else "")
-    return in_fonts(as_latex(points, columns, caption, f"{first['sweep']}-{first['session']}"))
+    return as_latex(points, columns, caption, f"{first['sweep']}-{first['session']}")
 
 
 def _meaning(points: Sequence[Row]) -> str:

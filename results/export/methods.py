@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from statistics import median
 
 from results.export.conditions import data, hardware, workload
-from results.export.latex import in_fonts
-from results.export.wording import counted, is_emulated, ok_ones, ran_ones, span, told_of, whole
+from results.export.wording import is_emulated, ok_ones, ran_ones, span, told_of
 from results.frames import FAILED, MIN_REPEATS_FOR_INTERVAL, UNSTABLE_SPREAD
 from results.report.latex import escaped
+from results.report.plain import counted
 from results.report.summary import CERTIFIED, DISAGREEING, UNVERIFIED, remedies
-from results.report.tables import Row, is_missing
+from results.report.tables import Row, is_missing, whole
 
 WATCHED = "watch"
 """The sweep of loops that are not ours."""
@@ -29,7 +29,7 @@ def methods(trials: Sequence[Row]) -> str:
 
 def methods_latex(trials: Sequence[Row]) -> str:
     """The same as LaTeX."""
-    return in_fonts(escaped(methods(trials)))
+    return escaped(methods(trials))
 
 
 def _scope(trials: Sequence[Row]) -> list[str]:

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from statistics import median
-from typing import get_args
+from typing import Any, get_args
 
 from results.frames import IN_WORDS
 from results.manifest import publish, temporary
 from results.record import Figures, Status
-from results.report.tables import Row, is_missing
+from results.report.naming import parallelism_of
+from results.report.tables import Row, is_missing, whole
 from results.segments import StoreError
 
 PREFIX = "benchsuite_"
@@ -46,17 +47,25 @@ UNITS = (
     (re.compile(r"_j$"), "_joules"),
     (re.compile(r"_fraction$"), "_ratio"),
 )
-INFO = {
+SETTINGS = {
     "variant": "spec.variant",
     "device": "spec.device",
     "precision": "spec.precision",
+    "world_size": "spec.world_size",
+    "batch_size": "spec.batch_size",
+    "global_batch_size": "spec.global_batch_size",
+    "source": "spec.data.source",
+}
+"""Labels of every series: with `parallelism`, and of points that read those below, what tells most points apart."""
+READING = {
     "format": "spec.data.format",
     "loader": "spec.data.loader",
     "cache": "spec.data.cache",
-    "world_size": "spec.world_size",
-    "host": "env.host",
-    "commit": "env.commit",
+    "staging": "spec.data.staging",
 }
+INFO = {"host": "env.host", "commit": "env.commit"}
+UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+"""Control characters and halves of letters, which no parser need take in a label."""
 
 
 @dataclass
@@ -109,8 +118,18 @@ def _newest(trials: Sequence[Row]) -> list[list[Row]]:
 
 
 def _labels(row: Row) -> dict[str, str]:
+    """The point's name, its id, which alone is unique, and its settings in words."""
     named = {"point": row["label"], "point_id": row["point_id"], "sweep": row["sweep"]}
-    return {key: str(value) for key, value in (named | {"workload": row.get("spec.workload") or ""}).items()}
+    named |= {"workload": row.get("spec.workload") or ""}
+    return {key: str(value) for key, value in named.items()} | _settings(row)
+
+
+def _settings(row: Row) -> dict[str, str]:
+    """Settings that have a value; those of reading only where something is read."""
+    reads = row.get("spec.data.source") in (None, "storage")
+    told = {name: row.get(column) for name, column in {**SETTINGS, **(READING if reads else {})}.items()}
+    told |= {"parallelism": parallelism_of(row) or None}
+    return {name: str(whole(value)) for name, value in told.items() if not is_missing(value)}
 
 
 def _counts(points: Sequence[Point]) -> list[Family]:
@@ -132,7 +151,7 @@ def _counts(points: Sequence[Point]) -> list[Family]:
 
 def _info(row: Row) -> dict[str, str]:
     """What is known of a point in words; labels that have no value are left out."""
-    told = {"session": row["session"], "bottleneck": row["bottleneck"]}
+    told: dict[str, Any] = {"session": row["session"], "bottleneck": row["bottleneck"]}
     told |= {name: row.get(column) for name, column in INFO.items()}
     return {name: str(value) for name, value in told.items() if not is_missing(value)}
 
@@ -154,6 +173,7 @@ def _figures(points: Sequence[Point]) -> list[Family]:
 
 
 def _escaped(text: str, quotes: bool = False) -> str:
+    text = UNPRINTABLE.sub("\ufffd", text)
     text = text.replace("\\", r"\\").replace("\n", r"\n")
     return text.replace('"', r"\"") if quotes else text
 

@@ -5,6 +5,7 @@ from html import escape
 
 from results.report.figures_pipeline import KINDS, LATER_CHUNK
 from results.report.modelled import Slot
+from results.report.plain import plain
 
 LEFT, TOP, ROW, UNIT = 70, 34, 26, 26
 """Pixels beside and above the bars, of a stage, and of the shortest piece of work."""
@@ -58,7 +59,7 @@ def svg(slots: Sequence[Slot], title: str) -> str:
         [
             f"<svg xmlns='http://www.w3.org/2000/svg' width='{width:.0f}' height='{height}' {FONT}>",
             f"<rect width='{width:.0f}' height='{height}' fill='white'/>",
-            f"<text x='{LEFT}' y='20' font-size='13'>{escape(title)}</text>",
+            f"<text x='{LEFT}' y='20' font-size='13'>{escape(plain(title))}</text>",
             *(f"<text x='8' y='{TOP + ROW * n + 17}'>stage {n}</text>" for n in range(stages)),
             *(_box(slot, scale) for slot in slots),
             *_legend({slot.kind for slot in slots}, TOP + ROW * stages + 12),

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from results.report.plain import and_, counted
 from results.report.tables import Row, is_missing
 
 MAX_VALUES = 6
@@ -30,25 +31,10 @@ def told_of(trials: Sequence[Row], value: str | Callable[[Row], Any]) -> str:
     return and_(told + ([f"{len(counts) - MAX_VALUES} more"] if len(counts) > MAX_VALUES else []))
 
 
-def and_(words: Sequence[str]) -> str:
-    """Words as a list in a sentence."""
-    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
-
-
-def counted(count: int, noun: str) -> str:
-    """A number with its noun."""
-    return f"{count} {noun}" + ("" if count == 1 else "s")
-
-
 def span(values: Sequence[int]) -> str:
     """The least and the most, or the one there is."""
     low, high = min(values), max(values)
     return str(low) if low == high else f"{low} to {high}"
-
-
-def whole(value: Any) -> Any:
-    """A whole number without decimals, which a column with gaps gives it."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def in_bytes(value: Any) -> str | None:

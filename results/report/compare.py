@@ -1,5 +1,6 @@
 """What a comparison and the gate say, as lines, tables and plain values."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -8,6 +9,7 @@ from results.baseline import Check, Regression
 from results.cause import Changed
 from results.compare import Compared, Comparison
 from results.environments import Difference
+from results.report.plain import and_
 from results.report.tables import ABSENT, Column, Row
 from results.watch import MIN_NIGHTS
 
@@ -17,18 +19,19 @@ COLUMNS = (
     Column("point", lambda row: str(row["label"]), right=False),
     Column("metric", lambda row: str(row["metric"]), right=False),
     Column("good is", lambda row: str(row["good"]), right=False),
-    Column("A", lambda row: str(row["a_text"])),
-    Column("B", lambda row: str(row["b_text"])),
+    Column("A median", lambda row: str(row["a_text"])),
+    Column("B median", lambda row: str(row["b_text"])),
     Column("B / A [95 %]", lambda row: str(row["ratio_text"])),
     Column("n", lambda row: f"{row['repeats_a']}+{row['repeats_b']}"),
     Column("verdict", lambda row: str(row["verdict"]), right=False),
-    Column("why, caveats", lambda row: "; ".join(filter(None, [row["why"], " ".join(row["caveats"])])), right=False),
+    Column("why, caveats", lambda row: _remark(row), right=False, footnote=True),
 )
 METHOD = (
-    "B / A: Hodges-Lehmann's ratio with the 95 % interval of the ranks; p: Mann-Whitney, corrected by Holm for {count} "
-    "comparisons. worse, better: significant and beyond the practical threshold of the metric; same: certainly within "
-    "it. Several sessions on a side count by their medians; repeats of one session share its night, and `check` knows "
-    "by what nights differ."
+    "B / A: the median of the ratios of all pairs, a value of B over one of A (Hodges-Lehmann), not the ratio of the "
+    "two medians beside it; [ ] its 95 % interval by ranks, [-] where values are too few. p: Mann-Whitney, by Holm "
+    "corrected for {count} comparisons. worse, better: significant and beyond the practical threshold of the metric; "
+    "same: certainly within it. Several sessions on a side count by their medians; repeats of one session share its "
+    "night, and `check` knows by what nights differ."
 )
 
 
@@ -63,6 +66,7 @@ def _row(one: Compared) -> dict[str, Any]:
         "repeats_a": one.repeats[0],
         "repeats_b": one.repeats[1],
         "ratio": one.ratio,
+        "ratio_of_medians": one.ratio_of_medians,
         "ratio_low": one.low,
         "ratio_high": one.high,
         "ratio_text": f"{one.ratio:.3f} {ends}",
@@ -72,6 +76,13 @@ def _row(one: Compared) -> dict[str, Any]:
         "why": one.why,
         "caveats": list(one.caveats),
     }
+
+
+def _remark(row: Row) -> str:
+    """Why it cannot be told, where the medians say something else than the pairs, and caveats."""
+    apart = abs(math.log(row["ratio_of_medians"] / row["ratio"])) >= math.log1p(row["practical"])
+    medians = f"the medians' ratio is {row['ratio_of_medians']:.3f}" if apart else None
+    return "; ".join(filter(None, [row["why"], medians, " ".join(row["caveats"])]))
 
 
 def comparison_head(comparison: Comparison) -> str:
@@ -151,7 +162,7 @@ def regression_lines(found: Regression) -> list[str]:
     if cause.verdict_before or cause.verdict_after:
         lines.append(f"  verdict: {cause.verdict_before or ABSENT} before, {cause.verdict_after or ABSENT} since")
     if cause.hosts:
-        lines.append(f"  slow on {_and(cause.hosts)} only")
+        lines.append(f"  slow on {and_(cause.hosts)} only")
     told = "; ".join(_change(one) for one in cause.changed[:MAX_FACTS])
     return [*lines, f"  changed with it: {told or 'no fact of the environment that is recorded'}"]
 
@@ -162,16 +173,12 @@ def _day(found: Regression) -> str:
 
 
 def _change(one: Changed) -> str:
-    where = f", {_and(one.hosts)} only" if one.hosts else ""
+    where = f", {and_(one.hosts)} only" if one.hosts else ""
     return f"{one.fact} {_plain(one.before)} -> {_plain(one.after)}{where}"
 
 
 def _plain(value: Any) -> str:
     return "not told" if value is None else str(value)
-
-
-def _and(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def check_json(check: Check) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Charts of the HTML report in Plotly's terms: lines over points that differ in one setting, and bars of each point."""
 
+import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,21 @@ PART_COLORS = dict(
 )
 HIDDEN_WORDS = ("storage", "none")
 """Values that go without saying."""
+MAX_LINES = 12
+"""Lines of a chart that can be named in its legend; of more, groups can be chosen."""
+GROUPED_BY = (
+    "sweep",
+    "session",
+    "spec.workload",
+    "spec.data.source",
+    "spec.data.format",
+    "spec.data.loader",
+    "spec.parallelism",
+    "spec.precision",
+    "spec.data.cache",
+    "spec.data.staging",
+)
+"""Settings by which they are grouped, in this order until the groups are small enough."""
 MARGIN = 0.04
 """Decades beside the ends of a logarithmic axis."""
 UNTOLD = ("spec.measure.", "spec.data.root", "spec.data.staging_dir", "spec.nodes", "spec.ranks_per_node")
@@ -46,6 +62,8 @@ class Chart:
     """`y` holds numbers of points, which the page turns into their labels."""
     cells: Sequence[tuple[str, str, float, int]] = ()
     """x, y, value and point: a heat map of medians."""
+    groups: Sequence[tuple[str, Sequence[int]]] = ()
+    """Choices of some of the traces: a name, and the places of its traces. Empty: all are always drawn."""
 
 
 def places(points: Sequence[Numbered]) -> dict[tuple[str, str], int]:
@@ -212,14 +230,45 @@ def lost(points: Sequence[Numbered], along: str) -> list[Trace]:
 def against_ranks(points: Sequence[Numbered], key: str, title: str, figure: str, unit: str) -> list[Chart]:
     """A figure against ranks, a line per group of points that differ in nothing else; none where no point has it."""
     along = "spec.world_size"
-    groups = lines(points, along, FOLLOWS_RANKS)
-    traces = [found for name, group in groups if (found := line(name, group, along, figure)) is not None]
+    drawn = [(group, line(name, group, along, figure)) for name, group in lines(points, along, FOLLOWS_RANKS)]
+    traces = [found for _, found in drawn if found is not None]
     if not traces:
         return []
     ranks = {int(row[along]) for _, row in points if not is_missing(row.get(along))}
     layout = {"xaxis": log_axis(ranks), "yaxis": axis(unit, rangemode="tozero")}
     note = "Median over repeats; bars: 95 % interval from six repeats on, else the range."
-    return [Chart(key, title, [*traces, *lost(points, along)], layout, note)]
+    if len(traces) <= MAX_LINES:
+        return [Chart(key, title, [*traces, *lost(points, along)], layout, note)]
+    parts = [[*([] if found is None else [found]), *lost(group, along)] for group, found in drawn]
+    groups = grouped([group[0][1] for group, _ in drawn], list(map(len, parts)))
+    return [Chart(key, title, list(itertools.chain(*parts)), layout, note, groups=groups)]
+
+
+def grouped(rows: Sequence[Row], sizes: Sequence[int]) -> list[tuple[str, list[int]]]:
+    """Choices of few enough series to be named in a legend, after that of all; none where no setting parts them.
+
+    Args:
+        rows: a point of each series.
+        sizes: the traces of each, which stand one after another.
+    """
+    keys = [key for key in GROUPED_BY if len({_group_word(row, key) for row in rows}) > 1]
+    if len(rows) <= MAX_LINES or not keys:
+        return []
+    ends = list(itertools.accumulate(sizes))
+    places = [range(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+    for count in range(1, len(keys) + 1):
+        found: dict[str, list[range]] = {}
+        for row, own in zip(rows, places, strict=True):
+            words = dict.fromkeys(_group_word(row, key) for key in keys[:count])
+            found.setdefault(" ".join(filter(None, words)) or "others", []).append(own)
+        if max(map(len, found.values())) <= MAX_LINES:
+            break
+    whole = (f"all {len(rows)} series", list(range(ends[-1])))
+    return [whole, *((name, list(itertools.chain(*part))) for name, part in found.items())]
+
+
+def _group_word(row: Row, key: str) -> str:
+    return _word(key.rpartition(".")[2], _setting(row, key)) if _applies(row, key) else ""
 
 
 def stacked(points: Sequence[Numbered], columns: Mapping[str, str], scale: float) -> list[Trace]:

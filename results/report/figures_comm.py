@@ -47,7 +47,7 @@ def _buckets(rows: Sequence[Row]) -> list[Chart]:
     traces: list[Trace] = []
     for name, group in series(rows):
         dash = DASHES.get(str(group[0].get("spec.algorithm")), "dot")
-        for what, figure in (("step", "step_s_p50"), ("exposed exchange", "exchange_s")):
+        for what, figure in (("step", "step_s_p50"), ("exposed exchange", "exchange_min_s")):
             known = [row for row in group if not is_missing(row.get(figure))]
             if known:
                 line = _line(f"{what} {name}", known, figure, 1e3, along="spec.bucket_bytes")
@@ -55,7 +55,10 @@ def _buckets(rows: Sequence[Row]) -> list[Chart]:
     if not traces:
         return []
     layout = {"xaxis": size_axis(rows, "spec.bucket_bytes", "bucket size"), "yaxis": axis("ms", rangemode="tozero")}
-    note = "Median over steps. Exposed exchange: what backward() takes longer than its computation."
+    note = (
+        "Median over steps of the slowest rank. Exposed exchange: what backward() takes longer than its computation, "
+        "of the rank that waits least in a step: the slowest, which others wait for. The table shows the same."
+    )
     return [Chart("comm-buckets", "DDP's step against bucket size, overlap on and off", traces, layout, note)]
 
 

@@ -20,12 +20,13 @@ NOTE = "One step; numbers are microbatches, gaps are bubbles. Paler: a later chu
 META = {"of": "schedule"}
 
 
-def charts(found: Sequence[PipelineStep], place: Place) -> list[Chart]:
-    """A chart of each step of a pipeline."""
-    return [_chart(step, place) for step in found]
+def charts(found: Sequence[PipelineStep], place: Place, left_out: str = "") -> list[Chart]:
+    """A chart of each step of a pipeline. `left_out`: what else there is, told with each."""
+    note = f"{NOTE} {left_out}" if left_out else NOTE
+    return [_chart(step, place, note) for step in found]
 
 
-def _chart(step: PipelineStep, place: Place) -> Chart:
+def _chart(step: PipelineStep, place: Place, note: str) -> Chart:
     own = (step.session, step.point_id)
     meta = META if None in own else {"point": place[own]}  # type: ignore[index]
     drawn = step.slots if len(step.slots) <= MAX_SLOTS else ()
@@ -49,7 +50,7 @@ def _chart(step: PipelineStep, place: Place) -> Chart:
     }
     empty: list[Trace] = [{"type": "scatter", "x": [], "y": [], "meta": meta}]
     lines = [step.title, *step.lines, *left]
-    return Chart("pipeline", "Pipeline schedules", traces or empty, layout, NOTE, lines, choice=step.title)
+    return Chart("pipeline", "Pipeline schedules", traces or empty, layout, note, lines, choice=step.title)
 
 
 def _names(slots: Sequence[Slot]) -> list[tuple[str, int]]:

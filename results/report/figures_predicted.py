@@ -20,16 +20,20 @@ NOTE = (
 )
 
 
-def charts(found: Sequence[Predicted], place: Place) -> list[Chart]:
-    """A chart of each series that has a measured point: throughput above, efficiency below."""
-    return [_chart(one, place) for one in found if _measured(one)]
+def charts(found: Sequence[Predicted], place: Place, left_out: str = "") -> list[Chart]:
+    """A chart of each series that has a measured point: throughput above, efficiency below.
+
+    `left_out`: what else there is, told with each.
+    """
+    note = f"{NOTE} {left_out}" if left_out else NOTE
+    return [_chart(one, place, note) for one in found if _measured(one)]
 
 
 def _measured(one: Predicted) -> list[ScalingPoint]:
     return [point for point in one.series.points if point.trials]
 
 
-def _chart(one: Predicted, place: Place) -> Chart:
+def _chart(one: Predicted, place: Place, note: str) -> Chart:
     measured = _measured(one)
     number = number_of(measured[0], place)
     traces = [
@@ -47,7 +51,7 @@ def _chart(one: Predicted, place: Place) -> Chart:
     }
     told = [one.title, *([f"no prediction: {one.problem}"] if one.problem else []), *one.lines]
     choice = f"{one.title} · {one.series.example['session']}"
-    return Chart("predicted", "Predicted behind measured", traces, layout, NOTE, told, choice=choice)
+    return Chart("predicted", "Predicted behind measured", traces, layout, note, told, choice=choice)
 
 
 def _curve(one: Predicted, figure: str, row: int, number: int) -> list[Trace]:

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from results.report import scaling as words
-from results.report.figures import Chart, Numbered, Trace, axis, log_axis, places, rounded
+from results.report.figures import Chart, Numbered, Trace, axis, grouped, log_axis, places, rounded
 from results.report.tables import Row
 from results.scaling import KINDS, ScalingPoint, Series, find_series
 
@@ -29,8 +29,11 @@ def _chart(kind: str, found: Sequence[Series], place: Place) -> list[Chart]:
     if not found:
         return []
     titles = words.titles(found)
-    traces = [
-        trace for series, name in zip(found, _short(titles), strict=True) for trace in _traces(series, name, place)
+    parts = [_traces(series, name, place) for series, name in zip(found, _short(titles), strict=True)]
+    traces = [trace for part in parts for trace in part]
+    groups = [
+        (name, [*own, len(traces)])  # with the ideal
+        for name, own in grouped([series.example for series in found], list(map(len, parts)))
     ]
     ranks = {point.ranks for series in found for point in series.points}
     ideal = {"color": "#888888", "dash": "dash"}
@@ -43,7 +46,8 @@ def _chart(kind: str, found: Sequence[Series], place: Place) -> list[Chart]:
         for line in (title, f"  {words.answer(series)}", f"  {words.basis(series)}", *_indented(words.notes(series)))
     ]
     note = "P(N) / (P(N0) N / N0), P the median of samples/s. Bars: 95 % interval from six repeats on, else the range."
-    return [Chart(f"{kind}-scaling", f"{kind.capitalize()} scaling efficiency", traces, layout, note, text)]
+    title = f"{kind.capitalize()} scaling efficiency"
+    return [Chart(f"{kind}-scaling", title, traces, layout, note, text, groups=groups)]
 
 
 def _indented(lines: Sequence[str]) -> list[str]:

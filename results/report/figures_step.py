@@ -26,6 +26,12 @@ MAX_RANKS = 64
 """Ranks that a timeline shows."""
 HELD = ("weights", "gradients", "optimizer", "activations")
 PEAKS = {"peak_memory_bytes": ("peak of a rank", "line-ns-open"), "host_memory_bytes": ("host, all ranks", "diamond")}
+MEMORY_NOTE = (
+    "Bars: bytes of tensors that the largest rank holds, activations at their most. Peak of a rank: on a GPU the most "
+    "that PyTorch's allocator had allocated at one time, without what it only reserved; on a CPU the largest resident "
+    "set (RSS), with interpreter and libraries, so far above the bars for small models. Host: all ranks and their "
+    "workers, shared pages split between those that share them (PSS)."
+)
 Event = Mapping[str, Any]
 
 
@@ -52,8 +58,7 @@ def memory(points: Sequence[Numbered]) -> list[Chart]:
                 {**dots, "x": [rounded(size, 1e-9) for _, size in known], "y": numbers, "customdata": numbers}
             )
     layout = {"xaxis": axis("GB", rangemode="tozero"), "barmode": "stack"}
-    note = "Bars: what the largest rank holds. Peak: of its device; on a CPU its resident set, libraries included."
-    return [Chart("memory", "Memory", traces, layout, note, bars=True)] if traces else []
+    return [Chart("memory", "Memory", traces, layout, MEMORY_NOTE, bars=True)] if traces else []
 
 
 def buckets(points: Sequence[Numbered]) -> list[Chart]:

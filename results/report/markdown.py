@@ -17,9 +17,11 @@ def report(store: ResultsStore, modelled: Modelled = NOTHING) -> str:
     """
     parts = [_markdown(section) for section in sections(store)]
     parts += [_predicted(one) for one in modelled.predicted]
+    parts += [inline(modelled.unpredicted)] if modelled.unpredicted else []
     told = [(knee.title, knee.lines) for knee in modelled.knees]
     told += [(step.title, step.lines) for step in modelled.pipelines]
     parts += [f"## {inline(title)}\n\n{_bullets(lines)}" for title, lines in told]
+    parts += [inline(modelled.undrawn)] if modelled.undrawn else []
     return "\n\n".join([*(parts or ["No results yet."]), LEGEND.replace("\n", " ")])
 
 

@@ -142,5 +142,5 @@ COLUMNS = (
     Column("our AU", lambda row: f"{fmean(row['benchsuite']['au']):.3f}" if row["benchsuite"]["au"] else ABSENT),
     Column("samples/s", _number("train_throughput_mean_samples_per_second", 1)),
     Column("MiB/s", _number("train_io_mean_MB_per_second", 1)),
-    Column("deviations", lambda row: "; ".join(row["benchsuite"]["deviations"]), right=False),
+    Column("deviations", lambda row: "; ".join(row["benchsuite"]["deviations"]), right=False, footnote=True),
 )

@@ -91,6 +91,10 @@ class Modelled:
     predicted: Sequence[Predicted] = ()
     pipelines: Sequence[PipelineStep] = ()
     knees: Sequence[StorageKnee] = ()
+    unpredicted: str = ""
+    """How many series more there are than are predicted; empty where all are."""
+    undrawn: str = ""
+    """The same of pipelines."""
 
 
 NOTHING = Modelled()

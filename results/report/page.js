@@ -2,7 +2,8 @@
 // Draws what stands in #data, and narrows it down by the filters. Names come from users: they reach the page as text only.
 const data = JSON.parse(document.getElementById("data").textContent);
 const FILTERS = ["sweep", "workload", "format", "session", "status"];
-const MAX_ROWS = 25, MAX_BARS = 25, MAX_LEGEND = 14, BAR = 24, PRINTED = 680;
+const MAX_ROWS = 25, MAX_BARS = 25, MAX_LEGEND = 14, BAR = 24, LINE = 13, PRINTED = 680;
+const isNarrow = () => innerWidth < 600;
 const BESIDE_EACH_OTHER = ["au", "rate", "weak-scaling", "strong-scaling", "heat", "io", "staging", "knee", "buckets"];
 const COARSE = matchMedia("(pointer: coarse)").matches;
 // Plotly would offer to send a chart to its makers' servers.
@@ -30,7 +31,17 @@ function element(tag, text, more = {}) {
 
 // Plotly reads tags and entities in its texts.
 const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
-const short = (text, length) => (text.length > length ? text.slice(0, length - 1) + "…" : text);
+// A text on at most so many lines, cut between words where it can be.
+function folded(text, width, most) {
+  const lines = [];
+  for (const word of String(text).split(" ").flatMap((one) => one.match(new RegExp(`.{1,${width}}`, "gsu")) || [])) {
+    const joined = lines.length ? `${lines[lines.length - 1]} ${word}` : word;
+    if (lines.length && joined.length <= width) lines[lines.length - 1] = joined;
+    else lines.push(word);
+  }
+  if (lines.length > most) lines.splice(most - 1, Infinity, lines[most - 1].slice(0, width - 1) + "…");
+  return lines.map(plain);
+}
 
 function label(number) {
   const point = data.points[number];
@@ -89,10 +100,11 @@ function bars(traces) {
     return { ...trace, x: pick(trace.x, kept), y: pick(trace.y, kept).map((number) => place.get(number)),
       customdata: pick(trace.customdata, kept), hovertext: pick(trace.hovertext, kept) };
   });
-  const width = innerWidth < 600 ? 18 : 44;
-  const yaxis = { tickvals: [...place.values()], ticktext: numbers.map((n) => plain(short(label(n), width))),
+  const names = numbers.map((number) => folded(label(number), ...(isNarrow() ? [20, 4] : [44, 3])));
+  const yaxis = { tickvals: [...place.values()], ticktext: names.map((lines) => lines.join("<br>")),
     range: [numbers.length - 0.4, -0.6], showgrid: false };
-  return { traces: found, layout: { yaxis, height: 130 + BAR * numbers.length }, left: all.length - numbers.length };
+  const bar = BAR + LINE * (Math.max(1, ...names.map((lines) => lines.length)) - 1);
+  return { traces: found, layout: { yaxis, height: 130 + bar * numbers.length }, left: all.length - numbers.length };
 }
 
 function merged(a, b) {
@@ -107,11 +119,11 @@ function merged(a, b) {
 function themed(traces, layout) {
   const style = getComputedStyle(document.documentElement), color = (name) => style.getPropertyValue(name).trim();
   const axis = { gridcolor: color("--grid"), linecolor: color("--line"), zerolinecolor: color("--line"), automargin: true };
-  const narrow = innerWidth < 600, named = traces.filter((trace) => trace.name);
+  const narrow = isNarrow(), named = traces.filter((trace) => trace.name);
   const base = {
     colorway: data.colors, paper_bgcolor: color("--back"), plot_bgcolor: color("--back"), height: 360, autosize: true,
     font: { family: "system-ui, sans-serif", size: narrow ? 11 : 12, color: color("--text") },
-    margin: { l: 48, r: 12, t: 12, b: 44 }, hovermode: "closest", xaxis: axis, yaxis: axis, bargap: 0.25,
+    margin: { l: 48, r: 12, t: COARSE ? 12 : 30, b: 44 }, hovermode: "closest", xaxis: axis, yaxis: axis, bargap: 0.25,
     hoverlabel: { align: "left", namelength: 60 }, dragmode: COARSE ? false : "zoom",
     legend: { orientation: "h", x: 0, y: -0.18, yanchor: "top", traceorder: "normal" },
     showlegend: named.length > 1 && named.length <= MAX_LEGEND,
@@ -120,9 +132,10 @@ function themed(traces, layout) {
   const all = merged(base, layout);
   // Room for the legend is beyond the height of the figure.
   if (all.showlegend) {
-    const letters = Math.max(...named.map((trace) => trace.name.length));
+    const names = named.map((trace) => trace.name.split("<br>"));
+    const letters = Math.max(...names.flat().map((line) => line.length)), lines = Math.max(...names.map((one) => one.length));
     const across = Math.max(1, Math.floor((narrow ? 330 : 520) / (50 + 6.5 * Math.min(letters, 60))));
-    const room = 20 * Math.ceil(named.length / across) + 10;
+    const room = (20 + LINE * (lines - 1)) * Math.ceil(named.length / across) + 10;
     all.height += room;
     all.margin = { ...all.margin, b: 60 + room };
     all.legend.y = -56 / Math.max(100, all.height - all.margin.b - all.margin.t);
@@ -133,9 +146,10 @@ function themed(traces, layout) {
 
 // Charts of a section that a user can choose between: those of points that are shown, and those of none.
 function choices(section) {
-  const point = (chart) => chart.traces.map((trace) => (trace.meta ? trace.meta.point : (trace.customdata || [])[0]))
-    .find((number) => number !== undefined);
-  return section.charts.filter((chart) => !chart.choice || point(chart) === undefined || isShown(point(chart)));
+  const numbers = (chart) => chart.traces.flatMap((trace) => (trace.meta ? [trace.meta.point] : trace.customdata || []))
+    .filter((number) => number !== undefined);
+  const has = (chart) => !numbers(chart).length || numbers(chart).some(isShown);
+  return section.charts.filter((chart) => !chart.choice || has(chart));
 }
 
 function draw(section) {
@@ -157,16 +171,17 @@ function draw(section) {
     layout = merged(layout, made.layout);
     if (made.left) note += ` The first ${MAX_BARS} points; narrow down to see the other ${made.left}.`;
   }
-  const told = new Set(), crowded = !chart.bars && traces.length > MAX_LEGEND;
+  const told = new Set(), crowded = !chart.bars && new Set(traces.map((trace) => trace.name)).size > MAX_LEGEND;
   traces = traces.map((trace) => {
-    const name = trace.name === undefined ? undefined : plain(trace.name), again = told.has(name);
+    const name = trace.name === undefined ? undefined : folded(trace.name, isNarrow() ? 40 : 80, 3).join("<br>");
+    const again = told.has(name);
     told.add(name);
     if (crowded) delete trace.error_y;
     const markers = trace.type === "scatter" && trace.name === "no result";
     return { ...trace, name, legendgroup: markers ? "no result" : undefined, showlegend: name !== undefined && !again };
   });
   const laid = themed(traces.filter((trace) => trace.showlegend), layout);
-  if (crowded) note += " Too many lines for names and bars: point at one, or narrow down.";
+  if (crowded) note += " Too many lines for names and bars: choose fewer, or point at one.";
   section.note.textContent = note;
   section.lines.textContent = (chart.lines || []).join("\n");
   section.lines.hidden = !chart.lines;
@@ -174,8 +189,12 @@ function draw(section) {
   Plotly.react(section.plot, traces, laid, SETTINGS);
 }
 
+// A chart with too many series for one legend is one for each choice of them.
+const parted = (chart) => (chart.groups || [[chart.choice, chart.traces.keys()]])
+  .map(([choice, places]) => ({ ...chart, choice, traces: [...places].map((place) => chart.traces[place]) }));
+
 function makeSections() {
-  for (const chart of data.charts) {
+  for (const chart of data.charts.flatMap(parted)) {
     if (!sections.has(chart.key)) {
       const box = element("section", undefined, { id: chart.key, className: BESIDE_EACH_OTHER.includes(chart.key) ? "" : "wide" });
       const section = { charts: [], box, note: element("p", "", { className: "note" }), lines: element("pre", "", { className: chart.key === "io" ? "table" : "" }),
@@ -183,7 +202,7 @@ function makeSections() {
       section.plot.setAttribute("role", "img");
       box.append(element("h2", chart.title), section.note);
       if (chart.choice) {
-        section.select = element("select", undefined, { title: "which trial" });
+        section.select = element("select", undefined, { title: "which to show" });
         section.select.addEventListener("change", () => {
           section.current = choices(section)[section.select.selectedIndex];
           draw(section);

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from results.report.comm import COMM_COLUMNS
+from results.report.naming import last_part
 from results.report.tables import Column, caveats, number
 
 _HEAD = (
@@ -21,11 +22,11 @@ PROBE_COLUMNS = (
     Column("opens/s", lambda row: number(row, "opens_per_s", digits=0)),
     Column("unlinks/s", lambda row: number(row, "unlinks_per_s", digits=0)),
     Column("engine", lambda row: str(row.get("spec.engine")), right=False),
-    Column("caveats", caveats, right=False),
+    Column("caveats", caveats, right=False, footnote=True),
 )
 CHECKPOINT_COLUMNS = (
     *_HEAD,
-    Column("state", lambda row: f"{row.get('spec.workload')} {row.get('spec.variant')}", right=False),
+    Column("state", lambda row: f"{last_part(row.get('spec.workload'))} {row.get('spec.variant')}", right=False),
     Column("ranks", lambda row: f"{row.get('spec.world_size')} {row.get('spec.parallelism')}", right=False),
     Column("mode", lambda row: str(row.get("spec.mode")), right=False),
     Column("MB", lambda row: number({**row, "repeats": 1}, "checkpoint_bytes", 1e-6, 1)),
@@ -34,7 +35,7 @@ CHECKPOINT_COLUMNS = (
     Column("blocked s", lambda row: number(row, "checkpoint_blocked_s", digits=3)),
     Column("durable s", lambda row: number(row, "checkpoint_durable_s", digits=3)),
     Column("slow-down", lambda row: number(row, "checkpoint_slowdown")),
-    Column("caveats", caveats, right=False),
+    Column("caveats", caveats, right=False, footnote=True),
 )
 COLUMNS_OF: Mapping[str, Sequence[Column]] = {
     "probe": PROBE_COLUMNS,

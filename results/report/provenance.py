@@ -11,6 +11,7 @@ import yaml
 from results.drift import ranges
 from results.frames import flatten
 from results.record import TrialRecord
+from results.report.naming import is_file
 
 FACTS = ("host", "cpu", "cores", "memory_bytes", "devices", "os", "python", "benchsuite", "commit")
 MAX_VALUES = 12
@@ -21,10 +22,16 @@ def environments(records: Sequence[TrialRecord]) -> list[tuple[str, list[str]]]:
     """Each fact with its values; how many trials have which is said where they differ. Of what drifts, the range."""
     found: dict[str, Counter[str]] = {}
     for record in records:
-        for name, value in _facts(record.env).items():
+        for name, value in {**_facts(record.env), **_file(record.spec)}.items():
             found.setdefault(name, Counter())[value] += 1
     drift = ranges([flatten("env", record.env) | record.figures.model_dump() for record in records])
     return [*((name, _told(values)) for name, values in found.items()), *((name, [text]) for name, text in drift)]
+
+
+def _file(spec: Mapping[str, Any]) -> dict[str, str]:
+    """The whole path of a workload in a file of its own, which titles shorten."""
+    named = spec.get("workload")
+    return {"workload": named} if isinstance(named, str) and is_file(named) else {}
 
 
 def _facts(env: Mapping[str, Any]) -> dict[str, str]:

@@ -8,6 +8,8 @@ from results.efficiency import PARTS, pooled
 from results.fits import Estimate, Fit
 from results.frames import MIN_REPEATS_FOR_INTERVAL
 from results.knee import input_knee, knee_line
+from results.report.naming import WORKLOAD, short_workloads
+from results.report.plain import counted
 from results.report.tables import ABSENT, Column, Row, as_markdown, inline, is_missing, number
 from results.scaling import FOLLOWS_RANKS, WHOLE_WORLD, ScalingPoint, Series, laws
 
@@ -34,7 +36,7 @@ def titles(found: Sequence[Series]) -> list[str]:
 
 
 def _shared_words(series: Series, found: Sequence[Series]) -> str:
-    row = series.example
+    row = {**series.example, **_short_workload(series, found)}
     source = row.get("spec.data.source")
     names = [name for name in IN_TITLE if source == "storage" or not name.startswith("data.") or name == "data.source"]
     words = [str(row[f"spec.{name}"]) for name in names if not is_missing(row.get(f"spec.{name}"))]
@@ -48,6 +50,12 @@ def _shared_words(series: Series, found: Sequence[Series]) -> str:
         if not hidden and len(values) > 1 and not is_missing(row.get(key)):
             words.append(f"{key.rpartition('.')[2]} {row[key]}")
     return " ".join(words)
+
+
+def _short_workload(series: Series, found: Sequence[Series]) -> Row:
+    known = [name for one in found if isinstance(name := one.example.get(WORKLOAD), str)]
+    named = series.example.get(WORKLOAD)
+    return {WORKLOAD: short_workloads(known)[named]} if isinstance(named, str) else {}
 
 
 def _plain(value: Any) -> Any:
@@ -83,11 +91,6 @@ def basis(series: Series) -> str:
     words += f" · {counted(repeats[0], 'repeat')}" if len(repeats) == 1 else f" · {repeats[0]} to {repeats[-1]} repeats"
     allocations = {name for point in measured for name in point.rates if name is not None}
     return words + (f" in {counted(len(allocations), 'allocation')}" if allocations else "")
-
-
-def counted(count: int, noun: str) -> str:
-    """1 rank, 2 ranks."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def answer(series: Series) -> str:
@@ -179,7 +182,7 @@ COLUMNS = (
     Column("samples/s", lambda row: number(row, "samples_per_s", digits=1)),
     Column("efficiency", efficiency_cell),
     *map(_lost, PARTS),
-    Column("remark", remark, right=False),
+    Column("remark", remark, right=False, footnote=True),
 )
 
 

@@ -3,8 +3,11 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+import pandas as pd
+
 from results.frames import by_point
 from results.record import Figures
+from results.report.naming import WORKLOAD, short_workloads
 from results.report.tables import Row, rows
 from results.store import ResultsStore
 
@@ -19,8 +22,8 @@ class Section:
 
 
 def sections(store: ResultsStore) -> list[Section]:
-    """Every sweep and session of a store, in the order in which they were first seen."""
-    frame = store.frame()
+    """Every sweep and session of a store, as first seen; workloads by their short names."""
+    frame = _with_short_workloads(store.frame())
     points, trials = rows(by_point(frame, list(Figures.model_fields))), rows(frame)
     keys = list(dict.fromkeys((row["sweep"], row["session"]) for row in trials))
     several = {sweep for sweep, session in keys if any(other == sweep and s != session for other, s in keys)}
@@ -32,6 +35,13 @@ def sections(store: ResultsStore) -> list[Section]:
         )
         for key in keys
     ]
+
+
+def _with_short_workloads(frame: pd.DataFrame) -> pd.DataFrame:
+    if WORKLOAD not in frame:
+        return frame
+    names = short_workloads(name for name in frame[WORKLOAD] if isinstance(name, str))
+    return frame.assign(**{WORKLOAD: [names.get(name, name) for name in frame[WORKLOAD]]})
 
 
 def section_of(store: ResultsStore, trial_ids: Collection[str], labels: Mapping[str, str]) -> Section:

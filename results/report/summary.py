@@ -23,7 +23,7 @@ def answer(points: Sequence[Row]) -> str:
     measured = [row for row in ok if not is_missing(row.get("au"))]
     if not measured:
         return _without_ceiling(ok)
-    trusted = [row for row in measured if not DOUBTFUL & {*row["caveats"]} and not row.get("unstable")] or measured
+    trusted = [row for row in measured if not _doubts(row)] or measured
     best, worst = (pick(trusted, key=lambda row: row["au"]) for pick in (max, min))
     verdicts = Counter(row["bottleneck"] or "nothing known" for row in measured)
     held = ", ".join(f"{name} in {count}" for name, count in verdicts.most_common())
@@ -34,13 +34,27 @@ def answer(points: Sequence[Row]) -> str:
     why = worst.get("bottleneck_evidence")
     remedy = worst.get("bottleneck_remedy")
     text += f": {why}" if why else ""
-    return f"{text}." if is_missing(remedy) or not remedy else f"{text}. What may help it: {remedy}."
+    text += "" if is_missing(remedy) or not remedy else f". What may help it: {remedy}"
+    left_out = _left_out(measured, trusted)
+    return f"{text}. {left_out} for best and worst." if left_out else f"{text}."
+
+
+def _doubts(row: Row) -> frozenset[str]:
+    """Why a point is named neither best nor worst nor fastest while there are others."""
+    return DOUBTFUL & {*row["caveats"]} | ({"unstable"} if row.get("unstable") else set())
+
+
+def _left_out(points: Sequence[Row], trusted: Sequence[Row]) -> str:
+    """How many points were not considered, and why; nothing where all were."""
+    count = len(points) - len(trusted)
+    why = " or ".join(sorted({name for row in points for name in _doubts(row)}))
+    return f"{count} {why} point{'s are' if count > 1 else ' is'} not considered" if count else ""
 
 
 def _all_doubtful(points: Sequence[Row]) -> str:
     """Said where no point is free of what makes points doubtful."""
-    found = Counter(name for row in points for name in DOUBTFUL & {*row["caveats"]})
-    if not all(DOUBTFUL & {*row["caveats"]} for row in points):
+    found = Counter(name for row in points for name in _doubts(row))
+    if not all(_doubts(row) for row in points):
         return ""
     return f"; every one is doubtful ({', '.join(name for name, _ in found.most_common())}): see below"
 
@@ -56,9 +70,11 @@ def _without_ceiling(ok: Sequence[Row]) -> str:
     rated = [row for row in ok if not is_missing(row.get("samples_per_s"))]
     if not rated:
         return "No point has a rate."
-    trusted = [row for row in rated if not DOUBTFUL & {*row["caveats"]} and not row.get("unstable")]
-    best = max(trusted or rated, key=lambda row: row["samples_per_s"])
-    text = f"Fastest is {best['label']}: {best['samples_per_s']:.0f} samples/s{_all_doubtful(rated)}."
+    trusted = [row for row in rated if not _doubts(row)] or rated
+    best = max(trusted, key=lambda row: row["samples_per_s"])
+    left_out = _left_out(rated, trusted)
+    text = f"Fastest is {best['label']}: {best['samples_per_s']:.0f} samples/s"
+    text += f"; {left_out}." if left_out else f"{_all_doubtful(rated)}."
     read = any(row.get("spec.data.source") == "storage" for row in rated)
     return f"{text} {'No point has an AU.' if read else 'No point read from storage.'}"
 

@@ -15,6 +15,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from results.report.plain import plain
+
 Row = Mapping[str, Any]
 PARTS = ("load_s", "h2d_s", "forward_s", "backward_s", "exchange_s", "update_s")
 ABSENT = "-"
@@ -30,11 +32,18 @@ class Column:
     right: bool = True
     optional: bool = False
     """Left out, also in Markdown, where no row has anything in it."""
+    footnote: bool = False
+    """Remarks: where a terminal is narrow they stand below the table, and numbers in it."""
 
 
 def is_missing(value: Any) -> bool:
     """None, NaN and NaT are missing; zero is not."""
     return value is None or value is pd.NaT or (isinstance(value, float) and math.isnan(value))
+
+
+def whole(value: Any) -> Any:
+    """A whole number without decimals, which a column with gaps gives it."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def number(row: Row, name: str, scale: float = 1.0, digits: int = 2) -> str:
@@ -118,7 +127,7 @@ COLUMNS = (
     Column("ms/step", lambda row: number({**row, "repeats": 1}, "step_s_mean", 1e3, 1)),
     Column("= load+h2d+fwd+bwd+exch+upd", step_parts, right=False),
     Column("verdict", outcome, right=False),
-    Column("caveats", caveats, right=False),
+    Column("caveats", caveats, right=False, footnote=True),
 )
 POINT_COLUMNS = (
     Column("sweep", lambda row: str(row["sweep"]), right=False),
@@ -166,7 +175,7 @@ def as_markdown(found: Sequence[Row], columns: Sequence[Column]) -> str:
 
 def inline(text: str) -> str:
     """A text as Markdown prints it: on one line, and without HTML."""
-    return " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
+    return " ".join(plain(text).split()).replace("&", "&amp;").replace("<", "&lt;")
 
 
 def _cell(text: str) -> str:
@@ -201,5 +210,5 @@ def as_table(found: Sequence[Row], columns: Sequence[Column]) -> Table:
     for column, _ in shown:
         table.add_column(column.heading, justify="right" if column.right else "left", no_wrap=True)
     for values in zip(*(values for _, values in shown), strict=True):
-        table.add_row(*map(Text, values))
+        table.add_row(*(Text(plain(value)) for value in values))
     return table

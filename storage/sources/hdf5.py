@@ -3,8 +3,9 @@
 Links, external storage and virtual datasets are not followed: they lead to other files.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from storage.sources.source import (
     nothing,
     sample_key,
     told,
+    whole,
     with_suffixes,
 )
 from storage.sources.volumes import BYTES_PER_VOXEL, volume_sample
@@ -122,6 +124,11 @@ def _is_encoded(images: Any) -> bool:
 
 
 def _image_samples(paths: list[Path], counts: list[int]) -> Iterator[Sample]:
+    return whole(_image_makers(paths, counts))
+
+
+def _image_makers(paths: list[Path], counts: list[int]) -> Iterator[Callable[[], Sample]]:
+    """What makes each sample, to be called before the next one is drawn."""
     row = 0
     for path, count in zip(paths, counts, strict=True):
         with _opened(path) as file:
@@ -132,11 +139,15 @@ def _image_samples(paths: list[Path], counts: list[int]) -> Iterator[Sample]:
                 classes = np.asarray(labels[...]).reshape(-1)
                 bounds = None if offsets is None else np.asarray(offsets[...])
             for at in range(count):
-                where = f"{path}: sample {at}"
-                with told(where, *_ERRORS):
-                    image = _image(images, bounds, at)
-                yield image_sample(f"{row:08d}", image, int(classes[at]), where, path)
+                yield partial(_image_at, images, bounds, at, f"{row:08d}", int(classes[at]), path)
                 row += 1
+
+
+def _image_at(images: Any, bounds: Array | None, at: int, key: str, label: int, path: Path) -> Sample:
+    where = f"{path}: sample {at}"
+    with told(where, *_ERRORS):
+        image = _image(images, bounds, at)
+    return image_sample(key, image, label, where, path)
 
 
 def _image(images: Any, bounds: Array | None, at: int) -> bytes:

@@ -4,13 +4,14 @@ import io
 import os
 import struct
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import simplejpeg
 
 from storage.fields import image_extension, is_image
 from storage.sample import DatasetError, Sample
-from storage.sources.source import Keys, Request, Source, reason, sample_key, total_size, walk
+from storage.sources.source import Keys, Request, Source, reason, sample_key, total_size, walk, whole
 
 JPEG_SUFFIXES = {".jpg", ".jpeg"}
 IMAGE_SUFFIXES = {*JPEG_SUFFIXES, ".png"}
@@ -53,19 +54,24 @@ def open_images(paths: list[Path], request: Request) -> Source:
 def _folder_samples(source: Path, paths: list[Path]) -> Iterator[Sample]:
     parts = [path.relative_to(source).parts for path in paths]
     classes = {name: number for number, name in enumerate(sorted({part[0] for part in parts if len(part) > 1}))}
+    labels = [classes[part[0]] if len(part) > 1 else 0 for part in parts]
     keys = Keys("file")
-    for path, part in zip(paths, parts, strict=True):
-        key = sample_key(path.relative_to(source))
-        if not key.isascii() and key != key.encode(errors="replace").decode():
-            raise DatasetError(f"{os.fsencode(path)!r}: the file's name is not UTF-8; rename it")
-        keys.take(key, path)
-        try:
-            image = path.read_bytes()
-        except OSError as error:
-            raise DatasetError(f"{path}: {error.strerror}") from error
-        check_jpeg(image, path) if path.suffix.lower() in JPEG_SUFFIXES else check_png(image, path)
-        label = classes[part[0]] if len(part) > 1 else 0
-        yield Sample(key, {"image": image, "label": str(label).encode()}, source=str(path))
+    return whole(
+        partial(_file_sample, path, sample_key(path.relative_to(source)), label, keys)
+        for path, label in zip(paths, labels, strict=True)
+    )
+
+
+def _file_sample(path: Path, key: str, label: int, keys: Keys) -> Sample:
+    if not key.isascii() and key != key.encode(errors="replace").decode():
+        raise DatasetError(f"{os.fsencode(path)!r}: the file's name is not UTF-8; rename it")
+    keys.take(key, path)
+    try:
+        image = path.read_bytes()
+    except OSError as error:
+        raise DatasetError(f"{path}: {error.strerror}") from error
+    check_jpeg(image, path) if path.suffix.lower() in JPEG_SUFFIXES else check_png(image, path)
+    return Sample(key, {"image": image, "label": str(label).encode()}, source=str(path))
 
 
 def image_sample(key: str, image: bytes, label: int, where: str, source: Path) -> Sample:

@@ -25,6 +25,7 @@ from storage.sources.source import (
     name_key,
     nothing,
     told,
+    whole,
     with_suffixes,
 )
 from storage.sources.volumes import volume_sample
@@ -106,13 +107,15 @@ def _text(key: bytes, path: Path) -> str:
 
 def _image_samples(path: Path, classes: dict[str, int]) -> Iterator[Sample]:
     keys = Keys("entry")
-    for name, image in _entries(path, values=True):
-        if _ABOUT_ITSELF.fullmatch(name):
-            continue
+
+    def sample(name: bytes, image: bytes) -> Sample:
         where = f"{path}: entry {_text(name, path)!r}"
         _refuse_other(image, where)
         key = keys.take(name_key(_text(name, path)), where)
-        yield image_sample(key, image, classes.get(first_folder(_text(name, path)), 0), where, path)
+        return image_sample(key, image, classes.get(first_folder(_text(name, path)), 0), where, path)
+
+    found = ((name, image) for name, image in _entries(path, values=True) if not _ABOUT_ITSELF.fullmatch(name))
+    return whole(partial(sample, *entry) for entry in found)
 
 
 def _refuse_other(value: bytes, where: str) -> None:

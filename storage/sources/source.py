@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
+from storage.problems import MAX_TOLD, Problems
 from storage.sample import DatasetError, Sample
 from storage.tokens import Documents
 
@@ -80,6 +81,32 @@ class Keys:
             raise DatasetError(f"{where}: another {self._what} has the same key {key!r}; rename one of them")
         self._seen.add(key)
         return key
+
+
+def whole(makers: Iterable[Callable[[], Sample]]) -> Iterator[Sample]:
+    """Samples as they are made; after one that is damaged the rest is only looked at, so that the end tells of all.
+
+    Where none of the first is whole, it is the sort of data that is wrong, and the rest is not looked at.
+
+    Raises:
+        DatasetError: what is wrong, once all was looked at; `storage.problems.Damage` where that is several things.
+    """
+    problems, any_whole = Problems(), False
+    try:
+        for make in makers:
+            try:
+                sample = make()
+            except DatasetError as error:
+                problems.add(error)
+                if not any_whole and problems.count == MAX_TOLD - 1:
+                    raise DatasetError("none so far is whole, and the rest was not looked at") from None
+                continue
+            any_whole = True
+            if not problems:
+                yield sample
+    except DatasetError as error:  # and nothing more can be read
+        problems.add(error)
+    problems.tell()
 
 
 def sample_key(relative: Path) -> str:

@@ -26,6 +26,7 @@ from storage.sources.source import (
     nothing,
     told,
     total_size,
+    whole,
     with_suffixes,
 )
 from storage.sources.volumes import volume_sample
@@ -178,17 +179,26 @@ def open_tar_images(paths: list[Path], request: Request) -> Source:
 
 
 def _image_samples(paths: list[Path], labels: _Labels) -> Iterator[Sample]:
-    keys, first_origin = Keys(), ""
-    for path in paths:
-        for name, found in _groups(path, "image", contents=True):
-            where = f"{path}: sample {name!r}"
-            label, origin = labels.of(name, found, where)
-            first_origin = first_origin or origin
-            if origin != first_origin:
-                raise DatasetError(f"{where}: its class comes from {origin}, those before from {first_origin}")
-            image = next(found[extension] for extension in IMAGE_EXTENSIONS if extension in found)
-            key = keys.take(clean_key(name), where)
-            yield image_sample(key, image, label, where, path)
+    keys, origins = Keys(), list[str]()
+    return whole(
+        partial(_image_of, path, name, found, labels, keys, origins)
+        for path in paths
+        for name, found in _groups(path, "image", contents=True)
+    )
+
+
+def _image_of(
+    path: Path, name: str, found: dict[str, bytes], labels: _Labels, keys: Keys, origins: list[str]
+) -> Sample:
+    """A sample, whose class comes from where that of the first one did."""
+    where = f"{path}: sample {name!r}"
+    label, origin = labels.of(name, found, where)
+    if not origins:
+        origins.append(origin)
+    if origin != origins[0]:
+        raise DatasetError(f"{where}: its class comes from {origin}, those before from {origins[0]}")
+    image = next(found[extension] for extension in IMAGE_EXTENSIONS if extension in found)
+    return image_sample(keys.take(clean_key(name), where), image, label, where, path)
 
 
 def open_tar_volumes(paths: list[Path], request: Request) -> Source:
@@ -205,9 +215,15 @@ def open_tar_volumes(paths: list[Path], request: Request) -> Source:
 
 def _volume_samples(paths: list[Path]) -> Iterator[Sample]:
     keys = Keys()
-    for path in paths:
-        for name, found in _groups(path, "volume", contents=True):
-            where = f"{path}: sample {name!r}"
-            image, label = next(pair for pair in PAIRS if pair[0] in found)
-            arrays = [npy.view(found[member], f"{where}: .{member}") for member in (image, label)]
-            yield volume_sample(keys.take(clean_key(name), where), arrays[0], arrays[1], where, path)
+    return whole(
+        partial(_volume_of, path, name, found, keys)
+        for path in paths
+        for name, found in _groups(path, "volume", contents=True)
+    )
+
+
+def _volume_of(path: Path, name: str, found: dict[str, bytes], keys: Keys) -> Sample:
+    where = f"{path}: sample {name!r}"
+    image, label = next(pair for pair in PAIRS if pair[0] in found)
+    arrays = [npy.view(found[member], f"{where}: .{member}") for member in (image, label)]
+    return volume_sample(keys.take(clean_key(name), where), arrays[0], arrays[1], where, path)

@@ -3,6 +3,7 @@
 import re
 import struct
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from storage.examples import IMAGE, LABEL, VOLUME, Feature, features
 from storage.sample import Array, DatasetError, Sample
 from storage.sources.images import image_sample
 from storage.sources.sequences import MLM_SHAPES, mlm_sample
-from storage.sources.source import Keys, Request, Source, file_size, name_key, nothing, told, total_size
+from storage.sources.source import Keys, Request, Source, file_size, name_key, nothing, told, total_size, whole
 from storage.sources.volumes import volume_sample
 from storage.tfrecord import masked_crc, records
 
@@ -117,15 +118,25 @@ class _Features:
 def _samples(
     paths: list[Path], request: Request, make: Callable[[str, _Features, Request], Sample]
 ) -> Iterator[Sample]:
-    keys, row = Keys("record"), 0
+    keys = Keys("record")
+
+    def sample(payload: Any, number: int, row: int, path: Path) -> Sample:
+        found = _Features(payload, f"{path}: record {number}", path)
+        key = keys.take(name_key(found.key()) or f"{row:08d}", found.where)
+        return make(key, found, request)
+
+    return whole(partial(sample, *record) for record in _records(paths))
+
+
+def _records(paths: list[Path]) -> Iterator[tuple[Any, int, int, Path]]:
+    """The records of all files: content, number in its file and in all, file."""
+    row = 0
     for path in paths:
         with told(path, OSError):
             file = path.open("rb")
         with file:
             for number, payload in enumerate(records(file, path)):
-                found = _Features(payload, f"{path}: record {number}", path)
-                key = keys.take(name_key(found.key()) or f"{row:08d}", found.where)
-                yield make(key, found, request)
+                yield payload, number, row, path
                 row += 1
 
 

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,6 +28,7 @@ from storage.sources.source import (
     reason,
     sample_key,
     told,
+    whole,
     with_suffixes,
 )
 
@@ -79,14 +81,14 @@ class _Pair:
 
 
 def _open_pairs(pairs: list[_Pair], size: int, load: Callable[[_Pair], tuple[Array, Array]]) -> Source:
-    def samples() -> Iterator[Sample]:
-        keys = Keys("volume")
-        for pair in pairs:
-            image, label = load(pair)
-            where = str(pair.image) if pair.image == pair.label else f"{pair.image} with {pair.label.name}"
-            yield volume_sample(keys.take(pair.key, pair.image), image, label, where, pair.image)
+    keys = Keys("volume")
 
-    return Source(len(pairs), size, samples())
+    def sample(pair: _Pair) -> Sample:
+        image, label = load(pair)
+        where = str(pair.image) if pair.image == pair.label else f"{pair.image} with {pair.label.name}"
+        return volume_sample(keys.take(pair.key, pair.image), image, label, where, pair.image)
+
+    return Source(len(pairs), size, whole(partial(sample, pair) for pair in pairs))
 
 
 def _root(path: Path) -> Path:

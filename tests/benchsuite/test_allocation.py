@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchsuite.launch import suggested
-from benchsuite.launch.allocation import Allocation, Task, allocation, task
+from benchsuite.launch.allocation import Allocation, Task, allocation, task, task_variables
 
 TORCHRUN = {
     "TORCHELASTIC_RUN_ID": "none",
@@ -63,6 +63,20 @@ STEP = {
 )
 def test_task(environment: dict[str, str], expected: Task | None) -> None:
     assert task(environment) == expected
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        (TORCHRUN, "RANK=5, WORLD_SIZE=8"),
+        (STEP, "SLURM_PROCID=4, SLURM_STEP_NUM_TASKS=6"),
+        (MPICH, "PMI_RANK=1, PMI_SIZE=2"),
+        (STEP | TORCHRUN, "RANK=5, WORLD_SIZE=8"),
+        (BATCH, ""),
+    ],
+)
+def test_the_variables_that_say_so(environment: dict[str, str], told: str) -> None:
+    assert task_variables(environment) == told
 
 
 def test_allocations(tmp_path: Path) -> None:

@@ -209,6 +209,19 @@ class TestListing:
     def test_one_axis(self, run_cli: Run):
         assert run_cli("list", "formats") == (0, "formats: files, hdf5, lmdb, tfrecord, tokens, webdataset\n", "")
 
+    def test_workloads_come_with_their_variants(self, run_cli: Run, sweep_file: Path):
+        code, out, err = run_cli("list", "workloads")
+        assert (code, err) == (0, "") and out.startswith("workloads: bert (tiny, base, reference), gpt_neox (tiny, ")
+        assert "resnet50 (tiny, resnet18, resnet101, reference), unet3d (tiny, reference)\n" in out
+        assert f"\n{out}" in f"\n{run_cli('list')[1]}", "the same among all"
+        found = json.loads(run_cli("list", "workloads", "--format", "json")[1])
+        assert found["workloads"] == sorted(found["variants"])
+        for name, variants in found["variants"].items():
+            for variant in variants:
+                asked = ("-o", f"workload={name}", "-o", f"variant={variant}", "-o", "world_size=1")
+                code, _, err = run_cli("sweep", sweep_file, "--dry-run", *asked)
+                assert code in (0, 4) and "unknown" not in err, err
+
     def test_everything_listed_can_be_asked_for(self, run_cli: Run, sweep_file: Path):
         """What `list` shows, a sweep accepts, or skips with its reason."""
         found = json.loads(run_cli("list", "--format", "json")[1])

@@ -10,6 +10,7 @@ from storage.format import read_manifest
 from storage.shards import shards
 from storage.verify import verify_dataset
 from tests.benchsuite.test_cli import Run, error_line, in_folder
+from tests.storage.samples import flip, jpeg
 
 __all__ = ["in_folder"]
 
@@ -46,6 +47,54 @@ class TestData:
         shard = next(target.glob("*.tar"))
         shard.write_bytes(shard.read_bytes()[:-512])
         assert shard.name in error_line(run_cli, "data", "verify", target)
+
+    def test_verify_names_all_that_is_wrong(self, run_cli: Run, tmp_path: Path):
+        folder = tmp_path / "set"
+        run_cli("data", "generate", folder, "--variant", "tiny", "--samples", 6, "--seed", 1)
+        gone, changed, *_ = images = sorted(folder.rglob("*.jpg"))
+        gone.unlink()
+        flip(changed, 200)
+        code, out, err = run_cli("data", "verify", folder)
+        *told, last = err.splitlines()
+        assert (code, out, len(told)) == (2, "", 2)
+        assert any(line.startswith(f"{gone}: No such file") for line in told)
+        assert any(line.startswith(f"{changed}: ") and line.endswith("checksum is not the index's") for line in told)
+        assert last == f"error: {folder}: 2 problems"
+        assert len(images) == 6
+
+    def test_verify_looks_at_both(self, run_cli: Run, tmp_path: Path):
+        sets = [tmp_path / "a", tmp_path / "b"]
+        for folder in sets:
+            run_cli("data", "generate", folder, "--variant", "tiny", "--samples", 3, "--seed", 1)
+            next(folder.rglob("*.jpg")).unlink()
+        err = run_cli("data", "verify", *sets)[2]
+        assert [line.partition(": No such file")[1] != "" for line in err.splitlines()] == [True, True, False]
+        assert err.endswith(f"error: {sets[0]} and {sets[1]}: 2 problems\n")
+
+    def test_many_problems_are_counted(self, run_cli: Run, tmp_path: Path):
+        folder = tmp_path / "set"
+        run_cli("data", "generate", folder, "--variant", "tiny", "--samples", 33, "--seed", 1)
+        for image in sorted(folder.rglob("*.jpg"))[:25]:
+            flip(image, 200)
+        lines = run_cli("data", "verify", folder)[2].splitlines()
+        assert len(lines) == 22 and lines[20:] == ["and 5 more", f"error: {folder}: 25 problems"]
+
+    def test_convert_names_every_image_that_is_not_whole_and_writes_nothing(self, run_cli: Run, tmp_path: Path):
+        source, target = tmp_path / "photos", tmp_path / "new"
+        source.mkdir()
+        for number in range(8):
+            (source / f"{number}.jpg").write_bytes(jpeg(number))
+        for number in (2, 5):
+            (source / f"{number}.jpg").write_bytes(b"no image")
+        code, out, err = run_cli("data", "convert", source, target, "--variant", "tiny")
+        *told, last = [line for line in err.splitlines() if not line.startswith("converting")]
+        assert (code, out) == (2, "")
+        assert [line.partition(": ")[0] for line in told] == [str(source / "2.jpg"), str(source / "5.jpg")]
+        assert last == f"error: {source}: 2 problems; nothing was written"
+        assert [path.name for path in tmp_path.iterdir()] == ["photos"]
+        (source / "5.jpg").unlink()
+        code, out, err = run_cli("data", "convert", source, target, "--variant", "tiny")
+        assert (code, out) == (2, "") and f"error: {source / '2.jpg'}: not a whole JPEG" in err.splitlines()[-1]
 
     def test_verify_tells_unlike_datasets_apart(self, run_cli: Run, dataset_root: Path, tmp_path: Path):
         assert run_cli("data", "generate", tmp_path / "other", "--samples", 2, "--seed", 9)[0] == 0

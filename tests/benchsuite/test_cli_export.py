@@ -76,7 +76,8 @@ def test_junit_with_regressions(run_cli: Run, tmp_path: Path):
 
 
 def test_prometheus(run_cli: Run, store: ResultsStore, tmp_path: Path):
-    line = 'benchsuite_samples_per_second{point="files",point_id="point",sweep="made",workload="resnet50"} 102'
+    told = 'point="files",point_id="point",sweep="made",workload="resnet50",source="storage",cache="cold"'
+    line = f"benchsuite_samples_per_second{{{told}}} 102"
     text = exported(run_cli, store, "prometheus")
     assert line in text.splitlines()
     code, out, err = run_cli("results", "export", "prometheus", "--store", store.path, "--out", tmp_path)

@@ -10,8 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from benchsuite import gate
 from benchsuite.options import REGRESSION
+from results.report import compare as report
 from results.store import ResultsStore
 from tests.results.made import made_record
 from tests.results.nightly import fill, night_name
@@ -56,7 +59,7 @@ class TestCompare:
         (row,) = [line for line in lines if "wds | lustre" in line]
         assert row.split()[3:] == ["samples_per_s", "up", "100.2", "90.25", "0.900", "[0.898", "0.903]", "6+6", "worse"]
         assert "environments: host here -> there" in lines
-        assert "Hodges-Lehmann" in lines[-1] and "Holm for 1 comparisons" in lines[-1]
+        assert "Hodges-Lehmann" in lines[-1] and "by Holm corrected for 1 comparisons" in lines[-1]
 
     def test_json(self, run_cli: Run, pair: tuple[Path, Path]):
         found = json.loads(run_cli("compare", *pair, "--format", "json")[1])
@@ -103,6 +106,36 @@ class TestCompare:
         ResultsStore(pair[1]).append(made_record(9, env=made_record().env | {"cores": 64}))
         code, _, err = run_cli("compare", *pair)
         assert code == 2 and err.startswith("error: A and B are not comparable: cores is 2 in A and 64 in B")
+
+
+def at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standard output is a terminal of 80 columns."""
+    narrow = {"width": 80, "force_terminal": True, "color_system": None, "highlight": False}
+    monkeypatch.setattr(gate, "console", lambda: Console(**narrow))
+
+
+class TestNarrow:
+    def test_compare(self, run_cli: Run, nightly: ResultsStore, monkeypatch: pytest.MonkeyPatch):
+        at_80_columns(monkeypatch)
+        sides = (f"date={night_name(0)}..{night_name(19)}", f"date={night_name(STEP)}..")
+        options = ("--store", nightly.path, "--metrics", "samples_per_s,step_s_mean")
+        wide = json.loads(run_cli("compare", *sides, *options, "--format", "json")[1])["comparisons"]
+        out = run_cli("compare", *sides, *options)[1]
+        assert max(map(len, out.splitlines())) <= 80
+        assert len(wide) == 6
+        for row in wide:
+            ends = "-" if row["ratio_low"] is None else f"{row['ratio_low']:.3f} {row['ratio_high']:.3f}"
+            assert f"{row['ratio']:.3f} [{ends}]" in out
+            assert all(report.in_unit(row["metric"], row[side]) in out for side in ("a", "b"))
+            assert row["why"] is None or row["why"] in " ".join(out.split())
+
+    def test_check(self, run_cli: Run, nightly: ResultsStore, monkeypatch: pytest.MonkeyPatch):
+        wide = run_cli("check", "--store", nightly.path)[1]
+        at_80_columns(monkeypatch)
+        code, out, _ = run_cli("check", "--store", nightly.path)
+        assert code == REGRESSION and max(map(len, wide.splitlines())) > 80
+        assert out.split() == wide.split() and max(map(len, out.splitlines())) <= 80
+        assert "\n  likely layer: input: load " in out
 
 
 class TestCheck:

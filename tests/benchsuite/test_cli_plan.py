@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from benchsuite.plancolumns import COLUMNS
 from benchsuite.predict import machines, models
 from benchsuite.predict.assumptions import RANGES
 
@@ -56,9 +57,9 @@ class TestTable:
             assert heading in lines[header]
         assert [line.split()[0] for line in lines[header + 1 : header + 11]] == [str(rank) for rank in range(1, 11)]
         assert all("[" in line and " of 43" in line for line in lines[header + 1 : header + 11])
-        assert "The runner-up (tp " in out and "% of the draws" in out
+        assert "The second-best layout (tp " in out and "% of 2,000 random draws of what is assumed" in out
         assert "oversubscription of polaris's network is not known" in out
-        assert "90 % interval" in out and "Nothing was measured" in out
+        assert "90 % interval" in out and "nothing was measured on this machine" in out
 
     def test_what_if_side_by_side(self, run_cli: Run):
         _, out, _ = run_cli("plan", *NEOX, "--top", "1", "--what-if", "network=2,data=0.5")
@@ -185,3 +186,105 @@ def test_plans_from_anywhere(run_cli: Run, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     assert run_cli("plan", *NEOX, "--top", 1)[0] == 0
     assert os.listdir(tmp_path) == [], "nothing is written"
+
+
+class TestWords:
+    def test_every_column_is_explained_below_the_table_and_in_help(self, run_cli: Run):
+        _, out, _ = run_cli("plan", *NEOX, "--top", "1")
+        help = " ".join(run_cli("plan", "--help")[1].split()).replace("- ", "-")  # lines end at hyphens too
+        header = next(line for line in out.splitlines() if "s/step" in line)
+        for heading, meaning in COLUMNS.items():
+            assert heading in header
+            assert f"{heading}: {meaning}" in out and f"{heading}: {meaning}" in help, heading
+
+    def test_a_narrow_terminal_explains_what_it_shows(self, run_cli: Run, monkeypatch: pytest.MonkeyPatch):
+        from rich.console import Console
+
+        monkeypatch.setattr("benchsuite.plan_verb.console", lambda: Console(highlight=False, width=130))
+        _, out, _ = run_cli("plan", *NEOX, "--top", "1")
+        told = " ".join(out.split())
+        assert "days: the whole training" in told and "kWh:" not in told
+
+    def test_what_it_rests_on_is_one_line(self, run_cli: Run, tmp_path: Path):
+        _, out, _ = run_cli("plan", *NEOX, "--top", "1")
+        (line,) = [line for line in out.splitlines() if "data sheets" in line]
+        assert line.startswith(
+            "Computed from the stated figures of polaris (data sheets: --format json has the sources) "
+        )
+        assert as_json(run_cli, *NEOX, "--top", "1")["basis"] == line
+        own = tmp_path / "own.yaml"
+        own.write_text("{kind: other, published_params: 93e6, device_sample_s: 3.0}")
+        measured = as_json(run_cli, "--model", own, *NEOX[2:4], "--devices", 8, "--batch", 8)["basis"]
+        assert "and the device_sample_s that was given" in measured
+
+
+class TestStaging:
+    MINE = """
+devices_per_node: 4
+device: {name: mine, peak_flops: {bf16: 312e12}, memory_bytes: 40e9, memory_bytes_per_s: 1.5e12}
+intra_node: {bytes_per_s: 300e9}
+inter_node: {bytes_per_s: 25e9}
+storage: {shared_read_bytes_per_s: 1e9, local_read_bytes_per_s: 4e9}
+"""
+
+    def asked(self, tmp_path: Path, *more: object) -> tuple[object, ...]:
+        (tmp_path / "mine.yaml").write_text(self.MINE)
+        own = ("--model", "resnet50", "--machine", tmp_path / "mine.yaml", "--devices", 8, "--batch", 2048)
+        return (*own, "--top", 1, *more)
+
+    def test_is_compared_and_can_be_assumed(self, run_cli: Run, tmp_path: Path):
+        _, out, _ = run_cli("plan", *self.asked(tmp_path, "--what-if", "staging"))
+        (line,) = [line for line in out.splitlines() if line.startswith("input is assumed to be read from the shared")]
+        assert "copying the dataset to each of 2 nodes pays from " in line and "this training has 90" in line
+        shared, staged = (as_json(run_cli, *self.asked(tmp_path, *way)) for way in ((), ("--staging",)))
+        # 2048 x 114,660 B at 0.8 x 1 GB/s, and at 2 nodes x 0.8 x 4 GB/s, less than computing
+        assert shared["layouts"][0]["step_s"]["value"] == pytest.approx(2048 * 114660 / 0.8e9)
+        assert (shared["staged"], shared["staging"]["assumed"]) == (False, "shared")
+        assert (staged["staged"], staged["staging"]["assumed"]) == (True, "staged")
+        assert staged["layouts"][0]["step_s"]["value"] == pytest.approx(shared["staging"]["staged_step_s"], rel=1e-6)
+        # 1,281,167 x 114,660 B to both nodes
+        assert shared["staging"]["copy_s"] == pytest.approx(2 * 1281167 * 114660 / 0.8e9)
+        under = as_json(run_cli, *self.asked(tmp_path, "--what-if", "staging,network=2"))["what_if"]
+        assert [*under] == ["as it is", "staging", "network x2"]
+        assert under["staging"]["step_s"]["value"] == staged["layouts"][0]["step_s"]["value"]
+
+    @pytest.mark.parametrize(
+        ("more", "words"),
+        [
+            (("--what-if", "staging=2"), "staging has no factor"),
+            (("--machine", "polaris", "--staging"), "staging: polaris tells no storage.local_read_bytes_per_s"),
+        ],
+    )
+    def test_mistakes(self, run_cli: Run, tmp_path: Path, more: tuple[object, ...], words: str):
+        assert words in error_line(run_cli, *self.asked(tmp_path), *more)
+
+
+class TestTemplates:
+    def test_a_machine_and_a_model_to_edit_plan_as_they_are(self, run_cli: Run, tmp_path: Path):
+        files = []
+        for what, name in (("machines", "polaris"), ("models", "gpt-neox-20b")):
+            code, out, err = run_cli("list", what, "--yaml", name)
+            assert (code, err) == (0, "") and out.startswith("# A ") and out.endswith("\n") and "\n\n" not in out
+            files.append(tmp_path / f"{what}.yaml")
+            files[-1].write_text(out)
+        machine, model = files
+        own = as_json(run_cli, "--model", model, "--machine", machine, *NEOX[4:], "--top", 1)
+        assert own["layouts"] == as_json(run_cli, *NEOX, "--top", 1)["layouts"]
+        assert own["machine"] == "machines"
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (("--yaml", "polaris"), "--yaml polaris: goes with machines and models"),
+            (("formats", "--yaml", "polaris"), "goes with machines and models"),
+            (("machines", "--yaml", "polari"), "'polari' is unknown; allowed: berzelius"),
+        ],
+    )
+    def test_mistakes(self, run_cli: Run, arguments: tuple[str, ...], words: str):
+        code, out, err = run_cli("list", *arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1) and words in err
+
+    @pytest.mark.parametrize("what", ["machine", "model", "table"])
+    def test_schemas_are_printed(self, run_cli: Run, what: str):
+        code, out, err = run_cli("schema", what)
+        assert (code, err) == (0, "") and json.loads(out)["description"]

@@ -174,3 +174,10 @@ def test_a_single_scale_is_not_enough(run_cli: Run, tmp_path: Path):
     assert "measured at 4 ranks: a prediction needs at least 2 scales" in error_line(
         run_cli, "--table", "one.csv", "--ranks", "8"
     )
+
+
+def test_help_explains_the_columns(run_cli: Run):
+    code, out, _ = run_cli("predict", "--help")
+    told = " ".join(out.split())
+    assert code == 0 and "Columns: efficiency: samples/s over those of the smallest measured scale" in told
+    assert "shares of the step" in told and "90 % interval" in told and "`benchsuite schema table`" in told

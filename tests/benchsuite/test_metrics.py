@@ -255,9 +255,15 @@ def test_oversubscribed(spec: TrialSpec, cores: int, found: list[str]):
 
 
 def test_oversubscribed_shows_its_arithmetic():
-    spec = made_spec(world_size=4, parallelism="ddp", threads_per_rank=2)
+    """Loader workers are named and not counted."""
+    spec = made_spec(world_size=4, parallelism="ddp", threads_per_rank=2, data={"num_workers": 3})
     ranks = [made_result(rank) for rank in range(4)]
-    assert ("oversubscribed", "4 ranks x 2 threads > 2 cores") in caveats(spec, ranks, 2, cache_visible=True)
+    text = "4 ranks x 2 threads > 2 cores; their 12 loader workers are not counted"
+    assert ("oversubscribed", text) in caveats(spec, ranks, 2, cache_visible=True)
+    idle = made_spec(world_size=4, parallelism="ddp", threads_per_rank=1, data={"source": "memory"})
+    assert ("oversubscribed", "4 ranks x 1 thread > 2 cores") in caveats(idle, ranks, 2, cache_visible=True)
+    many_readers = made_spec(threads_per_rank=2, data={"num_workers": 9})
+    assert "oversubscribed" not in names(caveats(many_readers, [made_result()], 2, True))
 
 
 @pytest.mark.parametrize(

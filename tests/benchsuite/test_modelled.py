@@ -11,7 +11,7 @@ from benchsuite import modelled as models
 from benchsuite.cli import run_command
 from benchsuite.knees import compute_s, per_rank, storage_knees
 from benchsuite.modelled import MAX_PREDICTED, modelled, reach
-from benchsuite.pipelines import layout, pipeline_steps, stage_times
+from benchsuite.pipelines import MAX_PIPELINES, layout, pipeline_steps, stage_times
 from benchsuite.predict.series import Curve, Point
 from results.record import TrialRecord
 from results.report import html
@@ -104,7 +104,24 @@ def test_two_thousand_trials_fit_with_predictions(tmp_path: Path) -> None:
     store = many(tmp_path, trials=2000, points=1000)
     shown = modelled(store)
     assert len(shown.predicted) == MAX_PREDICTED and all(one.problem is None for one in shown.predicted)
+    several = sum(len(series.rates) > 1 for series in find_series(store.frame(), mix_environments=True))
+    assert shown.unpredicted.startswith(f"{MAX_PREDICTED} of {several} series are predicted, ")
+    assert shown.unpredicted.endswith(f"; {several - MAX_PREDICTED} left out.")
     assert len(html.page(store, shown).encode()) < 6_000_000
+
+
+def test_how_many_series_are_left_out_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = [*weak((1, 2), session="b"), *weak((1, 2, 4, 8), session="c"), made_trial(1, 9.0, session="d")]
+    store = stored(tmp_path, *weak(), *others)
+    assert modelled(store).unpredicted == ""
+    monkeypatch.setattr(models, "MAX_PREDICTED", 1)
+    shown = modelled(store)
+    (one,) = shown.predicted
+    assert len(one.series.rates) == 4 and shown.unpredicted.startswith("1 of 3 series are predicted, ")
+    assert shown.unpredicted.endswith("; 2 left out.")
+    assert f"\n\n{shown.unpredicted}\n\n" in report(store, shown)
+    page = html.page(store, shown)
+    assert page.count("1 of 3 series are predicted, ") == 1
 
 
 # Pipelines
@@ -153,6 +170,16 @@ def test_a_pipeline_is_drawn_at_the_times_of_its_stages(tmp_path: Path) -> None:
         "stage 0: forward 10 ms, backward 20 ms a microbatch; bubble a step 70 ms as drawn, 70 ms measured",
         "stage 1: forward 20 ms, backward 30 ms a microbatch; bubble a step 30 ms as drawn, 30 ms measured",
     ]
+
+
+def test_how_many_pipelines_are_left_out_is_told(tmp_path: Path) -> None:
+    count = MAX_PIPELINES + 3
+    records = [piped(point_id=f"p{n}", label=f"pipe {n}") for n in range(count)]
+    shown = modelled(stored(tmp_path, *records))
+    assert [step.point_id for step in shown.pipelines] == [f"p{n}" for n in range(3, count)]
+    assert shown.undrawn == f"{MAX_PIPELINES} of {count} points with pipelines are drawn, the last ones; 3 left out."
+    assert shown.undrawn in report(ResultsStore(tmp_path), shown)
+    assert modelled(stored(tmp_path / "few", piped())).undrawn == ""
 
 
 def test_without_raw_samples_times_are_units(tmp_path: Path) -> None:

@@ -1,9 +1,13 @@
 """What ranks leave behind: results by rename, and heartbeats."""
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+from benchsuite.checkpoint import CheckpointResult
+from benchsuite.comm import CommResult
 from benchsuite.ranks import PHASES, Block, Heartbeat, Progress, RankIdentity, RankResult, read_progress, read_result
 from tests.benchsuite.made import made_result
 
@@ -38,6 +42,15 @@ def test_an_interrupted_write_shows_the_old_result_or_none(tmp_path: Path, monke
     assert read_result(path) is None
     made_result().write(path)
     assert read_result(path) == made_result()
+
+
+@pytest.mark.parametrize("result", [CommResult(1), CheckpointResult(1, [], 0)])
+def test_what_a_probes_rank_found_is_written_whole_too(tmp_path: Path, result: CommResult | CheckpointResult):
+    path = tmp_path / "rank-1.json"
+    (tmp_path / "rank-1.partial").write_text('{"rank": 1, "sta')
+    result.write(path)
+    assert json.loads(path.read_text()) == asdict(result)
+    assert [left.name for left in tmp_path.iterdir()] == ["rank-1.json"]
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"rank": 0, "sta', "\x00\x00"])

@@ -1,5 +1,6 @@
 """`benchsuite report --html`: its file, its errors, and the page in a real browser."""
 
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from results.report import html, provenance
 from results.store import ResultsStore
 from tests.results.made import made_record
 from tests.results.report.chromium import Tab, tab
-from tests.results.report.reported import NASTY, full_store
+from tests.results.report.reported import NASTY, full_store, made_figures, made_spec, trial
 
 CHARTS = ("au", "rate", "heat", "step", "weak-scaling", "buckets", "memory", "io", "staging", "timeline")
 SHOWN = "[...document.querySelectorAll('#charts > section:not([hidden])')].map(box => box.id)"
@@ -60,7 +61,7 @@ def test_the_verb_writes_one_page(tmp_path: Path, capsys: pytest.CaptureFixture[
     out = tmp_path / "out.html"
     assert run_command(["report", "--store", str(tmp_path / "store"), "--html", str(out)]) == 0
     printed = capsys.readouterr()
-    assert printed.out == "" and printed.err.startswith(f"written: {out} (4.9 MB; ")
+    assert printed.out == "" and printed.err.splitlines()[-1].startswith(f"written: {out} (4.9 MB; ")
     assert out.read_text().startswith("<!DOCTYPE html>") and [*tmp_path.glob("*.*")] == [out]
 
 
@@ -172,6 +173,53 @@ def test_another_trials_timeline_can_be_chosen(browser: Tab, pages: dict[str, Pa
     assert {rank for trace in traces(browser, "timeline") for rank in trace["y"]} == {"0"}
     browser.run(f"(() => {{ {pick}; s.dispatchEvent(new Event('change')); }})()")
     assert {rank for trace in traces(browser, "timeline") for rank in trace["y"]} == {"0", "1", "2", "3"}
+
+
+def test_of_many_series_some_can_be_chosen(browser: Tab, tmp_path: Path) -> None:
+    """Eight formats at three ranks with two loaders: sixteen series, too many for a legend."""
+    store = ResultsStore(tmp_path / "store")
+    grid = itertools.product((f"format{n}" for n in range(8)), ("torch", "dali"), (1, 2, 4))
+    for number, (format, loader, ranks) in enumerate(grid):
+        spec = made_spec(world_size=ranks, data={"format": format, "loader": loader})
+        store.append(trial(number, f"p{number}", spec, made_figures(90.0 * ranks), label=f"{format} {loader} {ranks}"))
+    html.write(store, tmp_path / "many.html")
+    opened(browser, tmp_path / "many.html")
+    options = "[...document.querySelectorAll('#rate select option')].map(one => one.textContent)"
+    assert browser.run(options) == ["all 16 series", *(f"format{n}" for n in range(8))]
+    assert len(traces(browser, "rate")) == 16 and browser.run("document.querySelector('#rate .legend')") is None
+    pick = "const s = document.querySelector('#rate select'); s.selectedIndex = 3"
+    browser.run(f"(() => {{ {pick}; s.dispatchEvent(new Event('change')); }})()")
+    assert [(trace["name"], trace["x"]) for trace in traces(browser, "rate")] == [
+        ("format2 torch", [1, 2, 4]),
+        ("format2 dali", [1, 2, 4]),
+    ]
+    legend = browser.run("document.querySelector('#rate .legend').textContent")
+    assert "format2 torch" in legend and "format2 dali" in legend
+    browser.choose("format", "format5")
+    assert browser.run(options) == ["all 16 series", "format5"]
+    assert [trace["name"] for trace in traces(browser, "rate")] == ["format5 torch", "format5 dali"]
+    assert browser.problems == []
+
+
+LONG = "webdataset threads 2 workers fsdp 4 ranks bf16 cold"
+TICKS = "[...document.querySelectorAll('.plot .ytick text, .plot .xtick text, .plot .legendtext')]"
+
+
+def test_labels_of_a_phone_are_whole_and_inside(browser: Tab, tmp_path: Path) -> None:
+    """Words of a label stand on lines below one another; nothing ends in an ellipsis or beyond the screen."""
+    store = ResultsStore(tmp_path / "store")
+    for number, ranks in enumerate((1, 2, 4)):
+        for repeat, loader in enumerate(("threads", "torch")):
+            spec = made_spec(world_size=ranks, data={"format": "webdataset", "loader": loader})
+            label = f"{loader} {ranks} {LONG}"
+            store.append(trial(2 * number + repeat, f"p{ranks}{loader}", spec, made_figures(90.0 * ranks), label=label))
+    html.write(store, tmp_path / "long.html")
+    opened(browser, tmp_path / "long.html", width=390)
+    place = "t => [t.textContent, t.getBoundingClientRect().left, t.getBoundingClientRect().right]"
+    found = browser.run(f"{TICKS}.map({place})")
+    labels = [text for text, _, _ in found if LONG.replace(" ", "") in text.replace(" ", "")]
+    assert len(labels) >= 12  # six bars in each of two charts at the least
+    assert [(text, left, right) for text, left, right in found if left < 0 or right > 390 or "…" in text] == []
 
 
 def test_light_and_dark_follow_the_browser(browser: Tab, pages: dict[str, Path]) -> None:

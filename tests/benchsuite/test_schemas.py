@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from benchsuite.inventory import SCHEMAS, json_schema
+from benchsuite.predict import machines
 
 ROOT = Path(__file__).parents[2]
 CONTRACT = Path(__file__).parent / "fixtures" / "contract_v1.json"
@@ -33,8 +35,9 @@ def properties(schema: dict[str, Any], part: dict[str, Any], prefix: str = "") -
 
 
 def contract(name: str) -> dict[str, list[Any]]:
+    """Of a table the columns: its schema is a list of rows, or a header with lists of cells."""
     schema = json.loads(json_schema(name))
-    return dict(properties(schema, schema))
+    return dict(properties(schema, schema["$defs"]["TableRow"] if name == "table" else schema))
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
@@ -59,7 +62,7 @@ def test_contracts_only_grow(name: str):
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_nothing_new_is_required_of_old_files(name: str):
-    """A field that is added has a default: what version 1 wrote stays valid."""
+    """A field that is added has a default: what was written before stays valid."""
     promised = json.loads(CONTRACT.read_text())[name]
     assert [key for key in json.loads(json_schema(name)).get("required", []) if key not in promised] == []
 
@@ -68,3 +71,27 @@ def test_contract_sees_nested_fields_and_values():
     assert contract("trial")["data.source"] == ["storage", "memory", "synthetic"]
     assert "figures.samples_per_s" in contract("record")
     assert "files.digest" in contract("manifest")
+    assert "device.peak_flops" in contract("machine") and "seq_len" in contract("table")
+    assert contract("model")["kind"][:2] == ["decoder", "encoder"]
+
+
+@pytest.mark.parametrize("name", ["machine", "model"])
+def test_shipped_files_keep_to_their_schema(name: str):
+    """Every key that a shipped machine or model sets is a property, and what is required is there."""
+    schema = json.loads(json_schema(name))
+    folder = ROOT / "benchsuite" / "predict" / f"{name}s"
+    for file in folder.glob("*.yaml"):
+        text = yaml.safe_load(file.read_text())
+        shared = text.get("common", {})
+        for entry in text["models"].values() if "models" in text else [text]:
+            values = shared | entry
+            assert {*values} <= {*schema["properties"]}, file
+            assert {*schema["required"]} <= {*values}, file
+
+
+def test_units_and_bounds_stand_in_the_schema():
+    device = json.loads(json_schema("machine"))["$defs"]["Device"]
+    peak = device["properties"]["peak_flops"]["additionalProperties"]
+    assert (peak["unit"], peak["minimum"], peak["maximum"]) == ("FLOP/s of one device", 1e11, 1e17)
+    assert device["properties"]["peak_flops"]["propertyNames"]["enum"] == [*machines.PRECISIONS]
+    assert "dense" in device["properties"]["peak_flops"]["description"]

@@ -1,5 +1,6 @@
 """What starts agents, as argument lists, and what a user is told where they cannot be started."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from benchsuite.launch import load_launcher
 from benchsuite.launch.agents import AgentLauncher
 from benchsuite.launch.allocation import Allocation
 from benchsuite.launch.crew import Crew
+from benchsuite.launch.local import LocalLauncher
 from benchsuite.launch.starters import mpiexec_command, srun_command
 from tests.benchsuite.launchers import spec
 
@@ -50,6 +52,69 @@ def test_srun_outside_of_a_job_is_one_line(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     with pytest.raises(UserError, match="--launcher srun: SLURM_JOB_ID is not set; start it within sbatch or salloc"):
         load_launcher("srun")
+
+
+TORCHRUN = {"TORCHELASTIC_RUN_ID": "none", "RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_PORT": "29500"}
+STEP = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_ID": "0"}
+MODEL = "{workload: resnet50, variant: nano, batch_size: 2, data: {source: synthetic}}"
+
+
+class TestTasksOfAJob:
+    """Processes that torchrun or srun has started: each would run the whole sweep."""
+
+    @pytest.mark.parametrize("name", ["local", "srun", "mpiexec"])
+    def test_another_launcher_is_refused(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        for variable, value in TORCHRUN.items():
+            monkeypatch.setenv(variable, value)
+        told = rf"--launcher {name}: this process is task 1 of 4 \(RANK=1, WORLD_SIZE=4\), and each would run it all; "
+        with pytest.raises(UserError, match=told + "allowed: sweep --launcher auto, or one process"):
+            load_launcher(name)
+
+    def test_the_first_task_is_refused_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for variable, value in STEP.items():
+            monkeypatch.setenv(variable, value)
+        with pytest.raises(UserError, match=r"task 0 of 2 \(SLURM_PROCID=0, SLURM_STEP_NUM_TASKS=2\)"):
+            load_launcher("local")
+
+    @pytest.mark.parametrize(("environment", "starter"), [(TORCHRUN, "torchrun"), (STEP, "srun")])
+    def test_auto_takes_the_tasks_for_agents(
+        self, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], starter: str
+    ) -> None:
+        for variable, value in environment.items():
+            monkeypatch.setenv(variable, value)
+        for name in ("auto", starter):
+            launcher = load_launcher(name)
+            assert isinstance(launcher, AgentLauncher)
+            assert launcher.crew.name == starter and launcher.crew.task is not None
+
+    def test_one_task_is_a_process_as_any(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for variable, value in (STEP | {"SLURM_STEP_NUM_TASKS": "1"}).items():
+            monkeypatch.setenv(variable, value)
+        assert isinstance(load_launcher("local"), LocalLauncher)
+
+    @pytest.mark.parametrize("rank", ["0", "1"])
+    def test_a_dry_run_is_printed_once(
+        self, run_cli: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: str
+    ) -> None:
+        (tmp_path / "s.yaml").write_text(f"base: {MODEL}")
+        for variable, value in (TORCHRUN | {"RANK": rank}).items():
+            monkeypatch.setenv(variable, value)
+        code, out, err = run_cli("sweep", tmp_path / "s.yaml", "--dry-run", "--store", tmp_path / "store")
+        assert code == 0 and (out.count("run "), "3 trials" in err) == ((3, True) if rank == "0" else (0, False))
+
+    @pytest.mark.parametrize("verb", ["trial", "demo", "probe"])
+    def test_verbs_without_launchers(
+        self, run_cli: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "t.yaml").write_text(MODEL)
+        for variable, value in TORCHRUN.items():
+            monkeypatch.setenv(variable, value)
+        words = {"trial": ("trial", "t.yaml"), "demo": ("demo",), "probe": ("probe", "checkpoint", ".")}[verb]
+        code, out, err = run_cli(*words)
+        assert (code, out, err.count("\n")) == (2, "", 1), err
+        assert f"error: {' '.join(words[:2] if verb == 'probe' else words[:1])}: this process is task 1 of 4" in err
+        assert [path.name for path in tmp_path.iterdir()] == ["t.yaml"], "nothing was made"
 
 
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

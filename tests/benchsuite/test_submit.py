@@ -148,7 +148,7 @@ class TestRunning:
 
     def script(self, run_cli: Run, scheduler: str, *arguments: str) -> Path:
         code, out, err = run_cli("submit", scheduler, "mine.yaml", "--dry-run", "--out", "jobs", *arguments)
-        assert (code, err) == (0, "")
+        assert code == 0, err
         return Path(out.removeprefix("written: ").strip())
 
     def run(self, script: Path, **variables: str) -> int:
@@ -232,7 +232,7 @@ class TestVerb:
     def dry_run(self, run_cli: Run, *arguments: str) -> list[str]:
         """The scripts' texts."""
         code, out, err = run_cli("submit", arguments[0], "mine.yaml", "--dry-run", *arguments[1:])
-        assert (code, err) == (0, ""), err
+        assert code == 0 and "error" not in err, err
         lines = out.splitlines()
         assert all(line.startswith("written: ") for line in lines)
         return [Path(line.removeprefix("written: ")).read_text() for line in lines]
@@ -247,7 +247,7 @@ class TestVerb:
 
     def test_scripts_lie_in_the_store_unless_told(self, run_cli: Run, tmp_path: Path):
         self.dry_run(run_cli, "slurm", "--store", "kept", "--session", "tonight")
-        assert [path.name for path in (tmp_path / "kept" / "jobs").iterdir()] == ["bs-mine-tonight.sh"]
+        assert [path.name for path in (tmp_path / "kept" / "jobs").iterdir()] == ["bs-mine-tonight.slurm.sh"]
         assert not (tmp_path / "kept" / "segments").exists()
 
     def test_a_job_per_world_size(self, run_cli: Run):
@@ -305,22 +305,76 @@ class TestVerb:
         assert "#SBATCH --nodes=8" in directives(text)
         assert len(self.dry_run(run_cli, "slurm", "-o", "device=cuda")) == 1
 
+    def test_scripts_of_every_kind_lie_side_by_side(self, run_cli: Run, tmp_path: Path):
+        for scheduler in ("slurm", "pbs"):
+            for mode in ("sweep", "array", "per-world-size"):
+                _, _, err = run_cli("submit", scheduler, "mine.yaml", "--dry-run", "--out", "jobs", "--mode", mode)
+                assert "replaced" not in err
+        sizes = [f"bs-mine-default-{size}ranks.{kind}.sh" for size in (1, 2, 8) for kind in ("pbs", "slurm")]
+        kinds = [f"bs-mine-default.{kind}.sh" for kind in ("pbs", "pbs-array", "slurm", "slurm-array")]
+        assert sorted(path.name for path in (tmp_path / "jobs").iterdir()) == sorted([*sizes, *kinds])
+
+    def test_another_script_of_the_kind_is_replaced_with_a_word(self, run_cli: Run, tmp_path: Path):
+        words = ("submit", "slurm", "mine.yaml", "--dry-run", "--out", "jobs", "--time")
+        script = tmp_path / "jobs" / "bs-mine-default.slurm.sh"
+        for limit, said in (("01:00:00", False), ("01:00:00", False), ("02:00:00", True)):
+            _, _, err = run_cli(*words, limit)
+            assert (f"note: {script} was there with other content: replaced\n" in err) == said
+        assert "#SBATCH --time=02:00:00" in script.read_text()
+
+    @pytest.mark.parametrize("scheduler", ["slurm", "pbs"])
+    def test_a_job_without_a_limit_is_warned_of(self, run_cli: Run, tmp_path: Path, scheduler: str):
+        words = ("submit", scheduler, "mine.yaml", "--dry-run")
+        said = "warning: no --time: the cluster's default ends the job"
+        assert run_cli(*words, "--mode", "per-world-size")[2].count(said) == 1
+        assert said not in run_cli(*words, "--time", "01:00:00")[2]
+
+    @pytest.mark.parametrize(
+        ("arguments", "nodes", "ranks", "why"),
+        [
+            (["slurm"], 8, 1, "more by --ranks-per-node, --nodes or --gres"),
+            (["slurm", "--gres", "gpu:4"], 2, 4, "one a GPU, of 4 on a node"),
+            (["slurm", "--gres", "gpu:a100:4,nvme:1"], 2, 4, "one a GPU, of 4 on a node"),
+            (["slurm", "--gres", "gpu:16"], 1, 8, "one a GPU, of 16 on a node"),
+            (["slurm", "--option", "gpus-per-node=h100:2"], 4, 2, "one a GPU, of 2 on a node"),
+            (["pbs", "--gres", "ngpus=4:mem=64gb"], 2, 4, "one a GPU, of 4 on a node"),
+            (["slurm", "--nodes", "3"], 3, 3, "the largest trial's 8 over 3"),
+            (["slurm", "--nodes", "3", "--gres", "gpu:4"], 3, 4, "one a GPU, of 4 on a node"),
+            (["slurm", "--gres", "gpu:4", "--ranks-per-node", "2"], 4, 2, "as asked for"),
+            (["slurm", "--gres", "gpu:4", "-o", "ranks_per_node=1"], 8, 1, "as the sweep says"),
+        ],
+    )
+    def test_ranks_are_spread_over_the_devices_that_are_known(
+        self, run_cli: Run, tmp_path: Path, arguments: list[str], nodes: int, ranks: int, why: str
+    ):
+        scheduler, *more = arguments
+        code, out, err = run_cli("submit", scheduler, "mine.yaml", "--dry-run", *more)
+        shape = f"{nodes} node{'s' if nodes > 1 else ''} x {ranks} rank{'s' if ranks > 1 else ''}"
+        assert code == 0 and f"bs-mine-default: {shape} ({why})\n" in err, err
+        text = Path(out.removeprefix("written: ").strip()).read_text()
+        asked = [f"--nodes={nodes}", f"--ntasks-per-node={ranks}"] if scheduler == "slurm" else [f"mpiprocs={ranks}"]
+        assert all(word in text for word in asked)
+
     def test_submitting(self, run_cli: Run, programs: Path, tmp_path: Path):
-        code, out, err = run_cli("submit", "slurm", "mine.yaml", "--out", "jobs")
-        script = tmp_path / "jobs" / "bs-mine-default.sh"
-        assert (code, out, err) == (0, f"submitted: 4711 · {script}\n", "")
+        code, out, err = run_cli("submit", "slurm", "mine.yaml", "--out", "jobs", "--time", "01:00:00")
+        script = tmp_path / "jobs" / "bs-mine-default.slurm.sh"
+        assert (code, out) == (0, f"submitted: 4711 · {script}\n")
+        shape = "bs-mine-default: 8 nodes x 1 rank (more by --ranks-per-node, --nodes or --gres)\n"
+        assert err == shape, "what was decided, and no warning"
         assert calls(programs, "sbatch") == [f"--parsable {script}"]
         assert os.access(script, os.X_OK)
         code, out, _ = run_cli("submit", "pbs", "mine.yaml", "--out", "jobs", "--mode", "array", "--array-tasks", "3")
-        assert (code, out) == (0, f"submitted: 4711.server · {script}\n")
-        assert calls(programs, "qsub") == [f"-J 1-3 {script}"]
+        array = tmp_path / "jobs" / "bs-mine-default.pbs-array.sh"
+        assert (code, out) == (0, f"submitted: 4711.server · {array}\n")
+        assert calls(programs, "qsub") == [f"-J 1-3 {array}"]
         assert run_cli("submit", "slurm", "mine.yaml", "--mode", "per-world-size")[1].count("submitted: 4711") == 3
 
     def test_what_the_scheduler_refuses(self, run_cli: Run, programs: Path):
         (programs / "sbatch").write_text("#!/bin/bash\necho 'sbatch: error: Invalid account' >&2; exit 1\n")
         code, out, err = run_cli("submit", "slurm", "mine.yaml")
         assert (code, out) == (2, "")
-        assert err.startswith("error: sbatch ") and err.endswith(": sbatch: error: Invalid account\n")
+        last = err.splitlines()[-1]
+        assert last.startswith("error: sbatch ") and last.endswith(": sbatch: error: Invalid account")
 
     @pytest.mark.parametrize(("scheduler", "program"), [("slurm", "sbatch"), ("pbs", "qsub")])
     def test_no_scheduler_here(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.asked import only_if_asked
 from tests.cluster.daemons import Daemons, missing
 from tests.cluster.processes import wait_for
 from tests.cluster.slurm import Slurm
@@ -20,17 +21,8 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave them out unless they are asked for by marker or by name; skip them with the reason where none can run."""
-    own = [item for item in items if item.path.is_relative_to(HERE)]
-    reason = missing()
-    for item in own:
-        item.add_marker(pytest.mark.cluster)
-        if reason:
-            item.add_marker(pytest.mark.skip(reason=reason))
-    named = any(Path(argument.partition("::")[0]).resolve().is_relative_to(HERE) for argument in config.args)
-    if not config.option.markexpr and not named:
-        config.hook.pytest_deselected(items=own)
-        items[:] = [item for item in items if item not in set(own)]
+    """They need a Slurm that can be started here."""
+    only_if_asked(HERE, missing(), config, items)
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,10 @@
 
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.faults.conftest import Bench
@@ -67,3 +69,23 @@ def test_a_session_resumes_and_a_new_one_measures_anew(bench: Bench, dataset_roo
     code, _, err = bench.sweep(path, "-o", "measure.repeats=1", "--session", "again")
     assert code == 0, err
     assert [record["session"] for record in bench.records()] == ["default", "default", "again", "again"]
+
+
+def test_what_a_sweep_left_that_was_killed_with_its_agent_is_removed_by_the_next(
+    bench: Bench, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    model = {"workload": "resnet50", "variant": "nano", "data": {"source": "synthetic"}, "batch_size": 2}
+    measure = {"steps": 4000, "warmup_steps": 1, "repeats": 1}
+    path = bench.write({"name": "killed", "base": model | {"device": "cpu", "measure": measure}})
+    process = bench.start("sweep", path, "--store", bench.store)
+    wait_until(lambda: any((bench.store / "work").glob("*/*/progress-0")))
+    for each in bench.processes():
+        with suppress(psutil.NoSuchProcess):  # ranks end with their agent
+            each.send_signal(signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert bench.wait_gone() == []
+    assert bench.leftovers() != []
+
+    code, _, err = bench.sweep(path, "-o", "measure.steps=4")
+    assert code == 0, err
+    assert bench.leftovers() == []

@@ -1,6 +1,5 @@
 """`probe comm` over nodes with networks of their own: its messages go over the links, and no faster than these."""
 
-import sys
 from collections.abc import Callable
 
 from results.record import TrialRecord
@@ -16,14 +15,9 @@ BURST = 1.15
 
 def probed(network: Network, bench: Bench, *options: str) -> list[TrialRecord]:
     """What `torchrun benchsuite probe comm` on every node found."""
-    nodes = len(network.nodes)
-    for node in network.nodes:
-        rendezvous = ["--rdzv-backend=c10d", f"--rdzv-endpoint={network.address(1)}:29400", "--rdzv-id=comm"]
-        start = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}", "--nproc-per-node=1", *rendezvous]
-        probe = [*COMMAND, "probe", "comm", "--world-size", str(nodes), "--backend", "gloo", "--ranks-per-node", "1"]
-        local = ["--local-addr", network.address(node), "--no-python"]
-        network.start(node, [*start, *local, *probe, "--store", str(bench.store), *options], bench.folder, bench.env)
-    for process in network.processes:
+    asked = ["--world-size", str(len(network.nodes)), "--backend", "gloo", "--ranks-per-node", "1"]
+    command = [*COMMAND, "probe", "comm", *asked, "--store", str(bench.store), *options]
+    for process in network.torchrun("comm", command, bench.folder, bench.env):
         assert process.wait(240) == 0, said(bench)
     return ResultsStore(bench.store).records()
 

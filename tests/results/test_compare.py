@@ -10,7 +10,7 @@ from scipy.stats import bootstrap, mannwhitneyu
 from results.compare import Comparison, compare, holm, interval, least_p, rank_sums, repeats_needed
 from results.metrics import METRICS, chosen
 from results.record import TrialRecord
-from results.report.compare import comparison_foot, comparison_head, comparison_json
+from results.report.compare import COLUMNS, comparison_foot, comparison_head, comparison_json, comparison_rows
 from results.sides import side
 from results.store import ResultsStore, StoreError
 from tests.results.made import made_record
@@ -82,6 +82,32 @@ class TestStatistics:
     def test_repeats_that_significance_needs(self):
         assert least_p(4, 4) == pytest.approx(2 / 70)
         assert (repeats_needed(1), repeats_needed(100)) == (4, 8)
+
+
+class TestWords:
+    """What is printed of A 100, 100, 200 and B 100, 200, 200: of nine ratios, .5 once, 1 four times, 2 four times."""
+
+    ONE, OTHER = [100.0, 100.0, 200.0], [100.0, 200.0, 200.0]
+
+    def cell(self, heading: str) -> str:
+        (row,) = comparison_rows(compare(trials(self.ONE), trials(self.OTHER, "b"), SPEED))
+        return next(column.cell(row) for column in COLUMNS if column.heading == heading)
+
+    def test_the_ratio_is_that_of_pairs_and_that_of_medians_is_told_where_it_says_something_else(self):
+        assert (self.cell("A median"), self.cell("B median"), self.cell("B / A [95 %]")) == ("100", "200", "1.000 [-]")
+        assert "the medians' ratio is 2.000" in self.cell("why, caveats")
+
+    def test_it_is_not_told_where_they_say_the_same(self):
+        (row,) = comparison_rows(compare(trials(around(100)), trials(around(110), "b"), SPEED))
+        assert all("medians" not in column.cell(row) for column in COLUMNS)
+
+    def test_the_foot_says_what_the_ratio_is(self):
+        method = comparison_foot(compare(trials(self.ONE), trials(self.OTHER, "b"), SPEED))[-1]
+        assert "median of the ratios of all pairs" in method and "not the ratio of the two medians" in method
+
+    def test_json_has_both(self):
+        (one,) = comparison_json(compare(trials(self.ONE), trials(self.OTHER, "b"), SPEED))["comparisons"]
+        assert (one["ratio"], one["ratio_of_medians"]) == (pytest.approx(1.0), 2.0)
 
 
 class TestVerdicts:

@@ -301,12 +301,41 @@ class TestExport:
         found = export(store, config)
         assert found.written[0].num_points == 1
         assert found.left_out == [
-            f"left out 1 trial: commit {commits[0][:12]}-dirty: a changed work tree; --commit names one",
+            f"left out 1 trial: commit {commits[0][:12]}-dirty: a changed work tree, so not the commit's own numbers; "
+            "--dirty exports them beside those",
             "left out 1 trial: no commit is known; --commit names one",
             "left out 1 trial: commit 0123456789ab is not in the repository",
         ]
         named = export(store, config, commit="HEAD")
-        assert [(new.commit, new.num_points) for new in named.written] == [(commits[0], 1), (commits[1], 2)]
+        assert [(new.commit, new.num_points, new.is_changed) for new in named.written] == [
+            (commits[0], 1, False),
+            (commits[1], 1, True),
+            (commits[1], 1, False),
+        ]
+
+    def test_a_changed_work_tree_does_not_pass_for_its_commit(
+        self, tmp_path: Path, config: Path, commits: tuple[str, str]
+    ):
+        """Both of one point: the clean one gave 100 samples/s, that with changes 50."""
+        changed = trial(1, 50.0, env={"commit": f"{commits[0][:12]}-dirty"})
+        store = stored(tmp_path, trial(0, 100.0, **at(commits[0])), changed)
+        clean, apart = export(store, config, dirty=True).written
+        assert (clean.commit, apart.commit) == (commits[0], commits[0])
+        assert (clean.is_changed, apart.is_changed) == (False, True)
+        assert (values(clean.path), values(apart.path)) == ({("files", "1"): 0.01}, {("files", "1"): 0.02})
+        assert apart.path.name == f"{commits[0][:8]}-benchsuite-dirty.json"
+        own, other = (asv_results.Results.load(str(written.path)) for written in (clean, apart))
+        assert (own.env_name, other.env_name) == ("benchsuite", "benchsuite-dirty")
+        assert "work_tree" not in own.params and other.params["work_tree"] == "changed"
+
+    def test_a_commit_that_is_named_gets_a_changed_work_tree_apart(
+        self, tmp_path: Path, config: Path, commits: tuple[str, str]
+    ):
+        changed = trial(1, 50.0, env={"commit": f"{commits[0][:12]}-dirty"})
+        for options in ({"commit": "HEAD"}, {"commit": "HEAD", "dirty": True}):
+            found = export(stored(tmp_path, changed), config, **options)
+            assert [(new.commit, new.is_changed) for new in found.written] == [(commits[1], True)]
+            assert found.left_out == []
 
 
 class TestMistakes:

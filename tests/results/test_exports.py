@@ -233,6 +233,44 @@ class TestPrometheus:
         )
         assert labels["workload"] == "resnet50" and "commit" not in labels, "no label for what is not known"
 
+    def test_settings_tell_points_apart_in_every_series(self):
+        """Points of one label, sweep and workload that differ in one setting each."""
+        base = {"workload": "bert", "variant": "tiny", "precision": "fp32", "parallelism": "ddp", "world_size": 2}
+        base |= {"batch_size": 8, "global_batch_size": None, "device": "cpu"}
+        data = {"source": "storage", "format": "files", "loader": "torch", "cache": "cold", "staging": "none"}
+        changes = [{}, {"variant": "base"}, {"precision": "bf16"}, {"world_size": 4}, {"batch_size": 16}]
+        changes += [{"batch_size": None, "global_batch_size": 16}, {"parallelism": {"dp": 1, "tp": 2}}]
+        changes += [{"device": "cuda"}]
+        specs = [{**base, **change, "data": data} for change in changes]
+        more = {"format": "hdf5"}, {"loader": "dali"}, {"cache": "warm"}, {"staging": "copy"}, {"source": "synthetic"}
+        specs += [{**base, "data": {**data, **change}} for change in more]
+        trials = [made_record(n, point_id=f"p{n}", trial_id=f"t{n}", spec=spec) for n, spec in enumerate(specs)]
+        text = prometheus(rows_of(*trials))
+        (family,) = [f for f in text_string_to_metric_families(text) if f.name == "benchsuite_samples_per_second"]
+        told = [{k: v for k, v in sample.labels.items() if k != "point_id"} for sample in family.samples]
+        assert len({tuple(sorted(labels.items())) for labels in told}) == len(specs) == 13
+        assert told[0]["world_size"] == "2" and told[0]["batch_size"] == "8", "whole, though others lack it"
+        assert (told[6]["parallelism"], "batch_size" in told[5]) == ("tp 2", False)
+        assert "format" not in told[12] and "loader" not in told[12], "nothing is read"
+
+    def test_no_series_and_no_heading_twice(self):
+        """Points of one label; one of them in two sweeps and two sessions."""
+        trials = [made_record(n, point_id=f"p{n % 3}", sweep=f"s{n % 2}", session=f"n{n % 2}") for n in range(12)]
+        lines = prometheus(rows_of(*trials)).splitlines()
+        series = [line.rpartition(" ")[0] for line in lines if not line.startswith("#")]
+        headings = [line.split()[1:3] for line in lines if line.startswith("#")]
+        assert len({*series}) == len(series) and len({*map(tuple, headings)}) == len(headings)
+        for kind in ("HELP", "TYPE"):
+            assert [name for found, name in headings if found == kind] == list(
+                dict.fromkeys(line.partition("{")[0] for line in series)
+            ), "each metric is headed once, and its series stand together"
+
+    def test_what_no_label_can_hold_is_replaced(self, tmp_path: Path):
+        text = prometheus(rows_of(made_record(0, label="a\x00b\x1b[31m\rc\ud800\td")))
+        (key,) = parsed(text)["benchsuite_samples_per_second"]
+        assert key == ("a\ufffdb\ufffd[31m\ufffdc\ufffd\td",)
+        assert write_textfile(text, tmp_path).read_text() == text
+
     def test_labels_come_back_as_they_were(self):
         label = 'a "b" \\n \\ c\nd {e="f"} · ü'
         got = parsed(prometheus(rows_of(made_record(0, label=label))))

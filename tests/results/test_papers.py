@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from results.export.latex import in_fonts, median_of, point_tables
+from results.export.latex import median_of, point_tables
 from results.export.methods import methods, methods_latex
 from results.frames import trial_frame
 from results.record import TrialRecord
+from results.report.latex import escaped
 from results.report.tables import rows
 from tests.results.made import made_record
 
@@ -101,9 +102,13 @@ class TestLatex:
         assert median_of({"x": value, "x_low": None, "x_high": None}, "x") == text
 
     def test_letters_that_fonts_print_as_others(self):
-        assert in_fonts("a < b | 2 \u00d7 3\x1b \u2192 5 µs") == (
+        assert escaped("a < b | 2 \u00d7 3\x1b \u2192 5 µs") == (
             r"a \textless{} b \textbar{} 2 $\times$ 3 $\rightarrow$ 5 $\mu$s"
         )
+
+    def test_letters_that_no_font_of_its_own_has_are_told_by_number(self):
+        assert escaped("é ł ß \u2014 “x” …") == "é ł ß \u2014 “x” …"
+        assert escaped("✗ 中 \u1ebd \u200b\x7f\x07\ud800 ./run --fast") == ("(U+2717) (U+4E2D) (U+1EBD) ./run -{}-fast")
 
     @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex here")
     def test_it_compiles(self, tmp_path: Path):

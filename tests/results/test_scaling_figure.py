@@ -9,11 +9,14 @@ from xml.etree import ElementTree
 import pytest
 
 from results.export.figure import draw_scaling
+from results.export.schedule import svg
+from results.report.modelled import Slot
 from results.scaling import find_series
 from results.store import StoreError
 from tests.results.scaled import frame, made_trials
 
 pytest.importorskip("matplotlib")
+SVG_TEXT = "{http://www.w3.org/2000/svg}text"
 SERIES = find_series(frame(*made_trials({1: [100.0, 101.0], 2: [190.0, 191.0], 4: [None], 8: [640.0, 644.0]})))
 
 
@@ -25,8 +28,24 @@ def drawn(tmp_path: Path, format: str) -> Path:
 
 def test_svg_holds_the_axes_and_the_legend_as_text(tmp_path: Path):
     root = ElementTree.fromstring(drawn(tmp_path, "svg").read_text())
-    words = ["".join(text.itertext()).strip() for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    words = ["".join(text.itertext()).strip() for text in root.iter(SVG_TEXT)]
     assert {"ranks", "efficiency", "ideal", "no result", "weak <title>", "1", "2", "4", "8"} <= {*words}
+
+
+NASTY = "weak · a < b & c_d 100% $x_{$ \x1b[31m\x07\x00\x0b\ud800 ü"
+
+
+def test_titles_of_users_are_text_in_svg_and_pdf(tmp_path: Path):
+    """Two `$` would hold a formula that is none; control characters are no XML."""
+    for format in ("svg", "pdf"):
+        draw_scaling(SERIES, [NASTY], tmp_path / f"a.{format}", format)
+    words = ["".join(text.itertext()).strip() for text in ElementTree.parse(tmp_path / "a.svg").iter(SVG_TEXT)]
+    assert "weak · a < b & c_d 100% $x_{$  ü" in words
+
+
+def test_the_title_of_a_schedule_is_text_too():
+    root = ElementTree.fromstring(svg([Slot(0, "F", 0, 0, 0.0, 1.0)], NASTY))
+    assert "weak · a < b & c_d 100% $x_{$  ü" in [child.text for child in root]
 
 
 def test_points_lie_where_their_efficiency_is(tmp_path: Path):

@@ -162,6 +162,22 @@ def test_markdown_has_all_series():
     assert "- baseline 2 ranks (1 rank: failed) · 2 repeats" in text
 
 
+def test_a_reason_from_a_log_is_legal_latex():
+    reason = "a < b & c_d 100% #1 $x ^~ {\\} | \x1b[31mred\x1b[0m\x07\x00\ud800 ✗"
+    records = [*made_trials({1: [100.0], 2: [190.0]}), made_trial(4, None, reason=reason)]
+    (series,) = find_series(frame(*records))
+    (line,) = [line for line in as_latex(point_rows(series, ""), COLUMNS, "", "a").splitlines() if "failed" in line]
+    told = r"failed: a \textless{} b \& c\_d 100\% \#1 \$x \textasciicircum{}\textasciitilde{} "
+    told += r"\{\textbackslash{}\} \textbar{} red (U+2717) \\"
+    assert line == f"4 & {'- & ' * 6}{told}"
+
+
+def test_cells_are_no_options_of_the_line_before():
+    columns = (Column("a", lambda row: row["a"]),)
+    text = as_latex([{"a": "*"}, {"a": "[1]"}], columns, "", "b")
+    assert r"{}* \\" in text and r"{}[1] \\" in text
+
+
 def test_latex_is_escaped_and_has_its_cells():
     columns = (Column("what_%", lambda row: row["a"], right=False), Column("n", lambda row: row["b"]))
     text = as_latex([{"a": r"50 % & {x}_\ #$~^", "b": "1 ±2"}, {"a": "[0 1]", "b": ""}], columns, "a\nb_c · d", "a_b 1")

@@ -138,6 +138,13 @@ class TestStore:
         times = as_probed.bucket_s(np.array([2.0]))[0]
         assert times == pytest.approx([1e-4 + size * 1e-9 for size in curve.buckets], rel=0.05)
 
+    def test_cores_that_are_short_are_told(self):
+        waits = {1: 0.01, 2: 0.04, 4: 0.09}
+        records = [made_trial(n, 80.0 * n, figures={"cpu_contention_fraction": waits[n]}) for n in waits]
+        (line,) = self.curve(*records).notes
+        assert line.startswith("cores were short: at 4 ranks 9% of the step was spent waiting for one; ")
+        assert self.curve(*records[:2]).notes == (), "4 %"
+
     def test_tensor_parallel_ranks_share_their_samples(self):
         records = [
             made_trial(n, 64 / step, spec={"parallelism": "tp", "batch_size": None, "global_batch_size": 64})
@@ -196,6 +203,16 @@ class TestProbed:
         one, other = found(np.array([4.0, 16.0]))
         assert one == pytest.approx(3 * (0.1 + 1e-4 * 100e6 / (25 * 2**20)), rel=0.02)
         assert other == pytest.approx(5 * one, rel=0.02), "linear: (16 - 1)/(4 - 1)"
+
+    def test_zero_2_gathers_parameters_and_scatters_gradients(self):
+        """As much as an all_reduce by a ring, but as two collectives: here each takes as long as an all_reduce."""
+        row = {"wire_bytes_per_step": 150e6, "spec.world_size": 4}
+        ops = ("all_gather", "reduce_scatter")
+        both = {key._replace(op=op): one for key, one in probed(2, 4).items() for op in ops}
+        found, whole = exchange_of("zero2", row, both), exchange_of("ddp", row, probed(2, 4))
+        assert found is not None and whole is not None
+        assert found(np.array([4.0])) == pytest.approx(2 * whole(np.array([4.0])))
+        assert exchange_of("zero2", row, probed(2, 4)) is None, "no all_reduce tells of it"
 
     @pytest.mark.parametrize(
         ("mode", "row", "ranks"),

@@ -19,7 +19,8 @@ class TestFootprint:
         assert found.states == pytest.approx(each * self.WHOLE + gathered)
 
     def test_states_in_single_precision(self):
-        single = machine(device={"name": "d", "peak_flops": {"fp32": 1e12}, "memory_bytes": 1, "memory_bytes_per_s": 1})
+        device = {"name": "d", "peak_flops": {"fp32": 1e12}, "memory_bytes": 1e9, "memory_bytes_per_s": 1e9}
+        single = machine(device=device)
         found = footprint(job(precision="fp32", machine=single), layout())
         assert found.states == pytest.approx(16 * self.WHOLE)
 

@@ -25,6 +25,28 @@ class TestShipped:
         assert machine.node_bytes_per_s < machine.intra_node.bytes_per_s * machine.devices_per_node
         assert machine.device.memory_bytes_per_s > machine.intra_node.bytes_per_s
 
+    def test_every_figure_is_in_a_source(self, name: str):
+        """As the documents print it: TFLOP/s, GB, GB/s or TB/s, W, kW, Gb/s of an adapter, links both ways or one."""
+        machine, device = machines.load(name), machines.load(name).device
+        told = " ".join(machine.sources).replace(",", "")
+        memory = {f"{device.memory_bytes / 2**30:.0f} GB", f"{device.memory_bytes / 1e9:.0f} GB"}
+        rate, links = device.memory_bytes_per_s, machine.intra_node.bytes_per_s
+        factor, stored = device.matrix_efficiency_factor, machine.storage.model_dump().values()
+        figures = [
+            *({f"{peak / 1e12:g}"} for peak in device.peak_flops.values()),
+            memory,
+            {f"{rate / 1e9:g} GB/s", f"{rate / 1e12:g} TB/s"},
+            {f"{device.tdp_w:g} W"},
+            {f"{2 * links / 1e9:g} GB/s both", f"{links / 1e9:g} GB/s each way"},
+            {f"{machine.inter_node.bytes_per_s * 8 / 1e9:g} Gb/s", f"{machine.inter_node.bytes_per_s / 1e9:g} GB/s"},
+            *([{f"{machine.nodes} nodes", f"{machine.nodes} DGX"}] if machine.nodes else []),
+            *([{f"{machine.node_max_w / 1e3:g} kW"}] if machine.node_max_w else []),
+            *([{"versubscription 1"}] if machine.inter_node.oversubscription else []),
+            *([{f"matrix_efficiency_factor {factor}"}] if factor else []),
+            *({f"{value / 1e9:g} GB/s", f"{value / 1e12:g} TB"} for value in stored if value),
+        ]
+        assert [figure for figure in figures if not any(each in told for each in figure)] == []
+
     def test_peaks_are_those_of_the_suite(self, name: str):
         device = machines.load(name).device
         for precision in ("fp32", "tf32", "bf16"):

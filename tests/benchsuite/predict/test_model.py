@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from benchsuite.predict import volumes
 from benchsuite.predict.flops import transformer_flops
 from benchsuite.predict.memory import activation_bytes_per_layer
 from benchsuite.predict.model import data_s, head_s, layer_s, of_slowest, parts, send_s, tensor_s
@@ -55,6 +56,29 @@ def test_sharded_parameters_are_exchanged_each_microbatch_and_gradients_once():
     assert each == pytest.approx(3 * 3 / 4 * num_bytes / 100e9)
     assert parts(configured(data=4, zero=3, num_microbatches=5), wire).data[0] == pytest.approx(5 * each)
     assert parts(configured(data=4, num_microbatches=5), wire).data[0] == pytest.approx(once)
+
+
+def test_zero_2_scatters_gradients_for_every_microbatch_and_gathers_parameters_once():
+    """One microbatch: 2 P (d - 1)/d as DDP; five: 5 + 1 passes. As `volumes` has it."""
+    wire = constants(link_bytes_per_s=100e9, latency_s=0.0, overlap=1e-12, step_s=1e-12)
+    for microbatches in (1, 5):
+        seconds = [
+            parts(configured(data=4, zero=zero, num_microbatches=microbatches), wire).data[0] for zero in range(4)
+        ]
+        runs = configured(data=4)
+        sent = [volumes.data_parallel_bytes(runs.params_per_device[0], 4, zero, microbatches) for zero in range(4)]
+        assert seconds == pytest.approx([float(one) / 100e9 for one in sent])
+    assert sent[2] == pytest.approx(3 * sent[0]), "(5 + 1) over 2"
+
+
+def test_zero_2_hides_each_part_beside_its_own_microbatch():
+    """All that can be is hidden behind 0.01 s: of five scatters 0.01 s each, of the gathering once as much."""
+    wire = constants(link_bytes_per_s=1e9, overlap=1e12)
+    runs = configured(data=2, zero=2)
+    one = 0.5 * 2 * runs.params_per_device[0] / 1e9
+    beside = np.full(1, 0.01)
+    assert data_s(runs, wire, beside, sharded=True)[0] == pytest.approx(one - 0.01)
+    assert data_s(runs, wire, beside, sharded=False)[0] == pytest.approx(one - 0.01)
 
 
 def test_groups_that_leave_a_node_share_its_links():

@@ -111,13 +111,13 @@ class TestCost:
         assert cost(job(), layout(num_microbatches=8), given).compute_s == pytest.approx(8 * 4 * 3 * SAMPLE_S + extra)
 
     def test_a_slow_storage_holds_the_step(self):
-        slow = machine(storage={"shared_read_bytes_per_s": 100.0})
-        found = cost(job(model=model(bytes_per_token=2), machine=slow), layout(num_microbatches=8), IDEAL)
-        assert found.step_s == pytest.approx(8 * 128 / 100.0)
-        assert found.input_s == pytest.approx(8 * 128 / 100.0 - float(found.compute_s[0]))
+        slow = machine(storage={"shared_read_bytes_per_s": 1e6})
+        found = cost(job(model=model(bytes_per_token=2e4), machine=slow), layout(num_microbatches=8), IDEAL)
+        assert found.step_s == pytest.approx(8 * 64 * 2e4 / 1e6)
+        assert found.input_s == pytest.approx(8 * 64 * 2e4 / 1e6 - float(found.compute_s[0]))
 
     def test_nodes_read_no_faster_than_their_adapters(self):
-        fast = machine(storage={"shared_read_bytes_per_s": 1e15})
+        fast = machine(storage={"shared_read_bytes_per_s": 1e14})
         huge = model(sample_bytes=1e12)
         found = cost(job(model=huge, machine=fast), layout(num_microbatches=8), IDEAL)
         assert found.step_s == pytest.approx(8 * 1e12 / 2e9)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from benchsuite.predict import schedules
-from benchsuite.predict.orders import ORDERS, SPLIT
+from benchsuite.predict import schedules, vorders
+from benchsuite.predict.orders import ORDERS, SPLIT, V_SHAPED
 from benchsuite.predict.schedules import Slot, schedule
 
 CASES = [(name, 4, 8, 1) for name in ORDERS] + [("interleaved", 4, 8, 2), ("zero_bubble", 2, 6, 3), ("gpipe", 1, 1, 1)]
@@ -14,13 +14,13 @@ CASES = [(name, 4, 8, 1) for name in ORDERS] + [("interleaved", 4, 8, 2), ("zero
 
 def places(name: str, stage: int, p: int, chunk: int) -> int:
     """Where a chunk lies in the model."""
-    return (stage, 2 * p - 1 - stage)[chunk] if name == "zbv" else chunk * p + stage
+    return (stage, 2 * p - 1 - stage)[chunk] if name in V_SHAPED else chunk * p + stage
 
 
 @pytest.mark.parametrize(("name", "p", "m", "v"), CASES)
 class TestAll:
     def test_all_work_is_done_once(self, name: str, p: int, m: int, v: int) -> None:
-        chunks = 2 if name == "zbv" else v
+        chunks = 2 if name in V_SHAPED else v
         kinds = "FBW" if name in SPLIT else "FB"
         for stage, slots in enumerate(schedule(name, p, m, v)):
             assert {slot.stage for slot in slots} == {stage}
@@ -29,7 +29,7 @@ class TestAll:
 
     def test_nothing_starts_before_what_it_needs(self, name: str, p: int, m: int, v: int) -> None:
         found = schedule(name, p, m, v, 1.0, 1.25, 0.75, 0.5)
-        chunks = 2 if name == "zbv" else v
+        chunks = 2 if name in V_SHAPED else v
         at = {
             (slot.kind, slot.microbatch, places(name, slot.stage, p, slot.chunk)): slot
             for slots in found
@@ -57,7 +57,7 @@ class TestAll:
         assert all(slot.start in ends for slots in found for slot in slots)
 
     def test_durations(self, name: str, p: int, m: int, v: int) -> None:
-        chunks = 2 if name == "zbv" else v
+        chunks = 2 if name in V_SHAPED else v
         expected = {"F": 3.0, "B": 6.0 if name in SPLIT else 15.0, "W": 9.0}
         for slot in (slot for slots in schedule(name, p, m, v, 3.0, 6.0, 9.0) for slot in slots):
             assert slot.end - slot.start == pytest.approx(expected[slot.kind] / chunks)
@@ -137,6 +137,43 @@ def test_stages_may_take_unequal_times() -> None:
     assert [(slot.start, slot.end) for slot in last] == [(1, 4), (4, 7), (7, 10), (10, 16), (16, 22), (22, 28)]
     assert [(slot.start, slot.end) for slot in first] == [(0, 1), (1, 2), (2, 3), (16, 18), (22, 24), (28, 30)]
     assert schedule("1f1b", 2, 3, 1, [1.0, 1.0]) == schedule("1f1b", 2, 3)
+
+
+class TestControllableMemory:
+    """V-Half and V-Min (Qi et al. 2024, arXiv:2405.15362): a half and a third of what 1F1B holds, and few bubbles."""
+
+    def test_a_building_block_by_hand(self) -> None:
+        """V-Min on 2 stages: down at 0 and 1, up at 2 and 3, back down at 4 and 5, up again at 6 and 7."""
+        first, last = vorders.building_block(2, 1, 1)
+        passes = [("F", 0), ("F", 1), ("B", 1), ("B", 0)]
+        assert [first[piece] for piece in passes] == [0, 3, 4, 7]
+        assert [last[piece] for piece in passes] == [1, 2, 5, 6]
+
+    @pytest.mark.parametrize("name", ["v-half", "v-min"])
+    @pytest.mark.parametrize("p", [1, 2, 3, 4, 5, 6, 8, 9, 12, 16])
+    def test_a_block_repeats_without_meeting_itself_and_in_order(self, name: str, p: int) -> None:
+        block = vorders.building_block(p, *vorders.PACES[name])
+        for starts in block:
+            assert sorted(start % 6 for start in starts.values()) == [0, 1, 2, 3, 4, 5]
+        path = [(stage, ("F", 0)) for stage in range(p)] + [(stage, ("F", 1)) for stage in reversed(range(p))]
+        path += [(stage, ("B", 1)) for stage in range(p)] + [(stage, ("B", 0)) for stage in reversed(range(p))]
+        times = [block[stage][piece] for stage, piece in path]
+        assert all(later > before for before, later in pairwise(times))
+        assert all(starts["W", chunk] > starts["B", chunk] for starts in block for chunk in (0, 1))
+
+    @pytest.mark.parametrize(("name", "share"), [("v-half", 1 / 2), ("v-min", 1 / 3)])
+    @pytest.mark.parametrize("p", [4, 8, 16, 32])
+    def test_holds_its_share_of_what_1f1b_holds(self, name: str, share: float, p: int) -> None:
+        """And at most two stages' worth more, which matters less the more stages there are."""
+        held = schedules.peak_in_flight(schedule(name, p, 4 * p))
+        assert share * p <= max(held) <= share * p + 2
+        assert max(held) - min(held) <= 1, "all stages hold about as much, where 1F1B's first holds p and its last 1"
+        assert max(schedules.peak_in_flight(schedule("1f1b", p, 4 * p))) == p
+
+    @pytest.mark.parametrize("p", [4, 8, 16])
+    def test_less_memory_costs_more_bubble_and_neither_more_than_1f1b(self, p: int) -> None:
+        steps = [schedules.makespan(schedule(name, p, 4 * p)) for name in ("zbv", "v-half", "v-min", "1f1b")]
+        assert steps == sorted(steps) and steps[1] < steps[3]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchsuite.errors import UserError
-from benchsuite.predict import outlook
+from benchsuite.predict import growth, outlook
 from benchsuite.predict.model import of_slowest
 from benchsuite.predict.series import Curve, Point, check_reach, fit
 
@@ -97,6 +97,44 @@ def test_pipelines_have_a_bubble():
     points = tuple(Point(n, (0.4 / n * (8 + n - 1) / 8,)) for n in (1, 2, 4))
     found = fit(Curve("pp", "strong", 32, points, pipeline=True, microbatches=8)).at(8)
     assert found.step_s == pytest.approx(0.4 / 8 * 15 / 8, rel=0.1)
+
+
+def test_every_slot_of_a_pipeline_has_a_cost():
+    """As many microbatches as stages: 0.4/N (2N - 1)/N of work, and 4 ms in each of 2N - 1 slots."""
+
+    def truth(n: int) -> float:
+        return 0.4 / n * (2 * n - 1) / n + 0.004 * (2 * n - 1)
+
+    found = fit(Curve("pp", "strong", 32, tuple(Point(n, (truth(n),)) for n in (1, 2, 4)), pipeline=True)).at(8)
+    assert found.step_s == pytest.approx(truth(8), rel=0.06), "154 ms, of which 60 are slots"
+    assert found.low_s < truth(8) < found.high_s
+
+
+def latent(ranks: tuple[int, ...]) -> Curve:
+    """Exchange of 50 ms (N - 1), in steps whose repeats are 10 % apart."""
+    points = []
+    for n in ranks:
+        parts = {"compute": 0.2 / n, "exchange": 0.05 * (n - 1), "imbalance": 0.0}
+        whole = sum(parts.values())
+        points.append(Point(n, (0.9 * whole, whole, 1.1 * whole), 0.0, parts))
+    return Curve("tp", "strong", 8, tuple(points), 0.25)
+
+
+def test_latencies_are_believed_where_two_scales_show_them(monkeypatch: pytest.MonkeyPatch):
+    """By a prior of a tenth of the step alone, noise explains away a quarter of them."""
+    found = fit(latent((1, 2, 4))).at(8)
+    assert found.parts["exchange"] == pytest.approx(0.35, rel=0.06)
+    assert found.low_s < 0.375 < found.high_s
+    monkeypatch.setattr(growth, "linear_share", lambda curve: 0.0)
+    assert fit(latent((1, 2, 4))).at(8).parts["exchange"] < 0.8 * 0.35
+
+
+def test_the_share_of_latencies_by_hand():
+    assert growth.linear_share(latent((1, 2, 4))) == pytest.approx(0.15 / 0.2)
+    assert growth.linear_share(latent((1, 2))) == 0.0, "one scale tells nothing of growth"
+    assert growth.linear_share(made()) == pytest.approx(0.0, abs=1e-9), "a ring's volume"
+    assert growth.volume_and_linear({2: 0.05 + 0.01, 4: 0.075 + 0.03}) == pytest.approx((0.1, 0.01))
+    assert growth.volume_and_linear({2: 0.06, 4: 0.03})[1] == 0.0
 
 
 class TestInput:

@@ -65,6 +65,21 @@ def test_json_of_objects_and_of_columns_with_rows(table):
     assert read(table(json.dumps(rows), "b.json"))["ranks"].tolist() == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("t.csv", "gpus;step_s;model\n1;0.5;a, b\n2;0.6;a, b\n"),
+        ("t.tsv", "gpus\tstep_s\tmodel\n1\t0.5\ta, b\n2\t0.6\ta, b\n"),
+        ("t.csv", "\ufeffgpus;step_s;model\r\n1;0.5;a, b\r\n2;0.6;a, b\r\n"),
+        ("t.jsonl", '{"gpus": 1, "step_s": 0.5, "model": "a, b"}\n\n{"gpus": 2, "step_s": 0.6, "model": "a, b"}\n'),
+    ],
+)
+def test_other_separators_and_json_lines(table, name: str, text: str):
+    frame = read(table(text, name))
+    assert (frame["ranks"].tolist(), frame["step_s"].tolist()) == ([1, 2], [0.5, 0.6])
+    assert frame["model"].tolist() == ["a, b"] * 2
+
+
 def test_words_of_logic_are_numbers(table):
     frame = read(table("gpus,step_s,act_ckpt,flash\n1,0.5,True,false\n2,0.5,full,yes\n"))
     assert (frame["recompute"].tolist(), frame["flash"].tolist()) == ([1, 1], [0, 1])
@@ -77,6 +92,8 @@ def test_words_of_logic_are_numbers(table):
         ("ranks,when\n1,2\n", "no column of step_s or step_ms or samples_per_s or tokens_per_s; it has ranks, when"),
         ("rank,step_s\n1,2\n", "no column of ranks; it has rank, step_s; nearest: rank"),
         ("ranks,step_s\n1,0.5\n2,fast\n", "step_s 'fast' in row 2 is not a number"),
+        ("ranks;step_s\n1;0,5\n", "step_s '0,5' in row 1 is not a number; write 1234.5 for 1,234.5 and 0.5 for 0,5"),
+        ('ranks,step_s\n"1,024",2\n', "ranks '1,024' in row 1 is not a number; write 1234.5 for 1,234.5"),
         ("ranks,tokens_per_s\n1,10\n", "tokens_per_s without a column of seq_len"),
         ("gpus,step_s\n1,0.5\n,0.6\n", "row 2 has no ranks"),
         ("gpus,step_s\n1,0.5\n2,0.6,7\n", "row 2 has more cells than the header's 2 columns"),
@@ -87,6 +104,7 @@ def test_words_of_logic_are_numbers(table):
         ("gpus,step_s\nnone,0.5\n", "ranks 'none' in row 1 is not a number"),
         ("gpus,layers,step_s\n1,0,0.5\n", "num_layers 0 in row 1 is not allowed"),
         ("gpus,zero,step_s\n1,4,0.5\n", "zero 4 in row 1 is not allowed; allowed: from 0 to 3"),
+        ("gpus,zero,step_s\n1,0.5,0.5\n", "zero 0.5 in row 1 is not allowed; allowed: from 0 to 3, whole"),
         ("gpus,steps\n1,1000\n2,1000\n", "no column of step_s or step_ms"),
         ("gpus,steps/s\n1,2\n2,1.9\n", "no column of step_s or step_ms"),
         ("gpus,step/s\n1,2\n2,1.9\n", "no column of step_s or step_ms"),

@@ -8,6 +8,7 @@ import pytest
 
 from results.record import Figures
 from results.report import figures_comm, html
+from results.report.comm import COMM_COLUMNS
 from results.report.figures import Chart
 from results.report.tables import rows
 from results.store import ResultsStore
@@ -29,8 +30,10 @@ def collective(number: int, size: int, us: float, **spec: Any) -> Any:
 
 
 def step(number: int, mode: str, bucket: int, ms: float, exposed_ms: float) -> Any:
+    """The rank that waits longest waits 7 ms more."""
     spec = {"op": "ddp_step", "algorithm": mode, "dtype": "fp32", "backend": "gloo", "world_size": 2, "nodes": 1}
-    figures = {"step_s_p50": ms / 1e3, "exchange_s": exposed_ms / 1e3, "comm_s": 0.02, "overlap_fraction": 0.5}
+    figures = {"step_s_p50": ms / 1e3, "exchange_s": exposed_ms / 1e3 + 0.007, "exchange_min_s": exposed_ms / 1e3}
+    figures |= {"comm_s": 0.02, "overlap_fraction": 0.5}
     more = {"kind": "comm", "point_id": f"{mode}-{bucket}", "trial_id": f"{mode}-{bucket}.0"}
     return made_record(number, spec={**spec, "num_bytes": 1 << 24, "bucket_bytes": bucket}, figures=figures, **more)
 
@@ -81,6 +84,15 @@ def test_steps_against_buckets_with_overlap_on_and_off(store: ResultsStore) -> N
         "exposed exchange after_backward": ([1 << 20, 25 << 20], [25.0, 50.0]),
     }
     assert found["step overlapped"]["line"]["dash"] != found["step after_backward"]["line"]["dash"]
+
+
+def test_table_and_chart_show_the_exposed_exchange_of_the_same_rank_and_say_which(store: ResultsStore) -> None:
+    found = [row for row in rows(store.frame(by="point", kind="comm")) if row["spec.op"] == "ddp_step"]
+    (column,) = [column for column in COMM_COLUMNS if column.heading == "exposed ms (least)"]
+    chart = charts(store)["comm-buckets"]
+    drawn = [y for name, trace in named(chart).items() if name.startswith("exposed") for y in trace["y"]]
+    assert sorted(float(column.cell(row)) for row in found) == sorted(drawn) == [5.0, 25.0, 30.0, 50.0]
+    assert "of the rank that waits least in a step" in chart.note
 
 
 def test_plotly_accepts_them_and_the_page_has_them(store: ResultsStore, tmp_path: Path) -> None:

@@ -138,6 +138,75 @@ def test_memory_in_gigabytes(store: ResultsStore) -> None:
     assert held == {"weights": 1.0, "gradients": 1.0, "optimizer": 2.0, "peak of a rank": 6.0}
 
 
+def test_memory_says_what_is_counted(store: ResultsStore) -> None:
+    note = chart(store, "memory").note
+    assert all(words in note for words in ("allocator had allocated", "only reserved", "resident set (RSS)", "PSS"))
+
+
+def lines_of(count: int, **changes: Any) -> list[Numbered]:
+    """Points at 1 and 2 ranks of so many loaders."""
+    rows = [
+        {"sweep": "s", "session": "d", "status": "ok", "point_id": f"{n}-{ranks}", "label": f"{n}"}
+        | {"spec.world_size": ranks, "spec.data.source": "storage", "spec.data.loader": f"l{n:02d}", "au": 0.5}
+        | {name: values[n % len(values)] for name, values in changes.items()}
+        for n in range(count)
+        for ranks in (1, 2)
+    ]
+    return list(enumerate(rows))
+
+
+def test_as_many_series_as_a_legend_holds_are_drawn_at_once() -> None:
+    (found,) = figures.against_ranks(lines_of(12), "au", "AU", "au", "AU")
+    assert (len(found.traces), found.groups) == (12, ())
+
+
+def test_more_series_can_be_chosen_by_the_first_settings_that_part_them() -> None:
+    """26 series: of two workloads 13 each, which is too many; with the format of each, 4 or 5."""
+    points = lines_of(26, **{"spec.workload": ["bert", "unet3d"], "spec.data.format": ["files", "hdf5", "lmdb"]})
+    (found,) = figures.against_ranks(points, "au", "AU", "au", "AU")
+    assert [(name, len(places)) for name, places in found.groups] == [
+        ("all 26 series", 26),
+        ("bert files", 5),
+        ("unet3d hdf5", 5),
+        ("bert lmdb", 4),
+        ("unet3d files", 4),
+        ("bert hdf5", 4),
+        ("unet3d lmdb", 4),
+    ]
+    of_bert = [found.traces[place]["name"] for place in dict(found.groups)["bert files"]]
+    assert of_bert == [f"l{n:02d} bert files" for n in (0, 6, 12, 18, 24)]
+    every = [place for _, places in found.groups[1:] for place in places]
+    assert sorted(every) == list(range(26))
+
+
+def test_crosses_stay_with_their_series() -> None:
+    points = lines_of(14, **{"spec.workload": ["bert", "unet3d"]})
+    lost = (29, {**points[1][1], "status": "failed", "au": None, "spec.world_size": 4, "point_id": "lost"})
+    (found,) = figures.against_ranks([*points, lost], "au", "AU", "au", "AU")
+    crosses = [at for at, trace in enumerate(found.traces) if trace["name"] == "no result"]
+    assert [name for name, places in found.groups if {*places} & {*crosses}] == ["all 14 series", "bert"]
+    assert [found.traces[at]["customdata"] for at in crosses] == [[29]]
+
+
+def test_series_that_nothing_parts_are_all_drawn() -> None:
+    points = lines_of(14, **{"spec.data.loader": ["torch"], "spec.lr": [n / 10 for n in range(14)]})
+    (found,) = figures.against_ranks(points, "au", "AU", "au", "AU")
+    assert (len(found.traces), found.groups) == (14, [])
+
+
+def test_scaling_series_can_be_chosen_with_their_ideal(tmp_path: Path) -> None:
+    store, number = ResultsStore(tmp_path), 0
+    for workload in ("bert", "unet3d"):
+        for loader in range(7):
+            for ranks in (1, 2):
+                spec = made_spec(workload=workload, world_size=ranks, data={"loader": f"l{loader}"})
+                store.append(trial(number, f"p{number}", spec, made_figures(100.0 * ranks)))
+                number += 1
+    found = chart(store, "weak-scaling")
+    assert [(name, len(places)) for name, places in found.groups] == [("all 14 series", 15), ("bert", 8), ("unet3d", 8)]
+    assert all(found.traces[places[-1]]["name"] == "ideal" for _, places in found.groups)
+
+
 def test_the_heat_map_has_a_cell_per_point_that_read(store: ResultsStore) -> None:
     found = chart(store, "heat")
     labels = [row["label"] for _, row in points_of(store)]

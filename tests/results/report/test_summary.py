@@ -42,6 +42,28 @@ def test_doubt_about_every_point_stands_in_the_sentence():
     assert "doubtful" not in answer([*doubtful, point("lmdb", 0.6)])
 
 
+def test_what_is_left_out_is_counted_with_the_reason():
+    points = [point("one", None, None, 50.0), point("two", None, None, 60.0), point("odd", None, None, 90.0)]
+    points[2]["unstable"] = True
+    told = "Fastest is two: 60 samples/s; 1 unstable point is not considered. No point read from storage."
+    assert answer(points) == told
+    points.append(point("busy", None, None, 80.0) | {"caveats": ["foreign_load", "not_cold"]})
+    assert "two: 60 samples/s; 2 foreign_load or unstable points are not considered. " in answer(points)
+
+
+def test_what_is_left_out_of_best_and_worst_is_counted_too():
+    points = [point("files", 0.5), point("tar", 0.7), point("odd", 1.36) | {"caveats": ["not_steady"]}]
+    points.append(point("lmdb", 0.1) | {"unstable": True})
+    said = "worst 0.50 (files). 2 not_steady or unstable points are not considered for best and worst."
+    assert answer(points).endswith(said)
+    assert "considered" not in answer(points[:2])
+
+
+def test_points_that_are_all_unstable_are_all_doubtful():
+    points = [point("one", None, None, 50.0) | {"unstable": True}, point("two", None, None, 60.0) | {"unstable": True}]
+    assert answer(points).startswith("Fastest is two: 60 samples/s; every one is doubtful (unstable): see below.")
+
+
 def trial(status: str = "ok", caveats: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
     return {"status": status, "caveats": list(caveats), **more}
 

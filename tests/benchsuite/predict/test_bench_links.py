@@ -1,0 +1,138 @@
+"""The benchmark of eight nodes: what it makes it removes, without root, and what it says of cores."""
+
+from collections.abc import Callable
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from bench import links, network, quota
+from bench.network import Network
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """Names of namespaces and links that are there, by a kernel that is not."""
+    there: list[str] = []
+
+    def ip(*words: object) -> str:
+        match [str(word) for word in words]:
+            case ["netns" | "link" as kind, "add", name, *_]:
+                there.append(f"{kind} {name}")
+            case ["netns" | "link" as kind, "del", name]:
+                there.remove(f"{kind} {name}")
+            case ["-n", space, "link", "set", "fabric0", "up"] if space.endswith("-2"):
+                raise RuntimeError("no more links")
+            case _:
+                pass
+        return ""
+
+    monkeypatch.setattr(network, "ip", ip)
+    monkeypatch.setattr(network, "HOSTS", tmp_path)
+    monkeypatch.setattr(network.subprocess, "run", lambda *_, **__: network.subprocess.CompletedProcess([], 0))
+    return there
+
+
+def test_nothing_is_left_of_a_network_that_could_not_be_made(made: list[str], tmp_path: Path):
+    with pytest.raises(RuntimeError, match="no more links"):
+        Network(3)
+    assert made == [] and list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_left_of_a_network_that_was_closed(made: list[str], tmp_path: Path):
+    net = Network(1)
+    assert len(made) == 3 and len(list(tmp_path.iterdir())) == 1
+    net.close()
+    net.close()
+    assert made == [] and list(tmp_path.iterdir()) == []
+
+
+class TestQuota:
+    @pytest.fixture
+    def cgroups(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+        monkeypatch.setattr(quota, "V1", tmp_path / "cpu")
+        monkeypatch.setattr(quota, "V2", tmp_path)
+        return tmp_path
+
+    def test_version_1(self, cgroups: Path):
+        (cgroups / "cpu").mkdir()
+        (cgroups / "cpu" / "cpu.cfs_quota_us").write_text("-1")
+        group = quota.limit("a", 0.22)
+        assert group == cgroups / "cpu" / "a"
+        assert (group / "cpu.cfs_period_us").read_text() == "100000"
+        assert (group / "cpu.cfs_quota_us").read_text() == "22000", "0.22 x 100 ms"
+
+    def test_version_2(self, cgroups: Path):
+        assert (quota.limit("a", 0.22) / "cpu.max").read_text() == "22000 100000"
+
+    def test_why_there_is_none(self, cgroups: Path, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr(quota, "V2", cgroups / "none")
+        assert str(quota.missing()).startswith("cores cannot be shared out by ")
+        assert str(quota.missing()).endswith(": No such file or directory")
+
+
+def test_what_is_said_of_cores():
+    assert links.cores_of_a_node(2, 8) == pytest.approx(0.22)
+    assert links.cores_of_a_node(64, 8) == 1.0, "a rank has one thread"
+    assert links.said_of_cores(0.22, 2, None) == (
+        "each node may use 0.22 of 2 cores, whatever their number (cgroup quota)"
+    )
+    assert links.said_of_cores(None, 2, "no cgroup") == (
+        "no equal share of the cores: no cgroup; eight nodes share 2 cores that one has alone"
+    )
+
+
+class TestPace:
+    """Layers of 8 ms a sample, four samples, by a clock that is made up."""
+
+    @pytest.fixture
+    def waiting(self) -> ModuleType:
+        found = spec_from_file_location("waiting", links.PLUGIN)
+        assert found is not None and found.loader is not None
+        module = module_from_spec(found)
+        found.loader.exec_module(module)
+        return module
+
+    @pytest.fixture
+    def pace(self, waiting: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Callable[..., float]:
+        made = waiting.Pace(lambda: 1)
+        now, busy, slept, over = [0.0], [0.0], [0.0], [0.0]
+
+        def sleep(seconds: float) -> None:
+            slept[0] = seconds
+            now[0] += seconds + over[0]
+
+        monkeypatch.setattr(waiting.time, "sleep", sleep)
+        monkeypatch.setattr(waiting.time, "perf_counter", lambda: now[0])
+        monkeypatch.setattr(waiting, "busy_s", lambda: busy[0])
+
+        def layer(used_s: float, overslept_s: float = 0.0) -> float:
+            """What is slept after a layer that ran or waited for so long."""
+            made.begin()
+            busy[0] += used_s
+            over[0] = overslept_s
+            made.sleep(0.008, 4)
+            return slept[0]
+
+        return layer
+
+    def test_a_layer_takes_its_time_whatever_it_waited_for_a_core(self, pace: Callable[..., float]):
+        assert [pace(used) for used in (0.003, 0.012, 0.0)] == pytest.approx([0.029, 0.020, 0.032])
+
+    def test_what_a_layer_is_late_the_next_makes_up(self, pace: Callable[..., float]):
+        assert pace(0.003, 0.002) == pytest.approx(0.029), "woken 2 ms late"
+        assert pace(0.003) == pytest.approx(0.027)
+        assert pace(0.040) == 0.0, "8 ms too long"
+        assert pace(0.003) == pytest.approx(0.021)
+        assert pace(0.003) == pytest.approx(0.029), "made up"
+
+    def test_no_more_than_a_layer_is_made_up(self, pace: Callable[..., float]):
+        assert [pace(1.0), pace(0.0), pace(0.0)] == pytest.approx([0.0, 0.0, 0.032])
+
+    def test_waiting_for_a_core_counts_as_running(self, waiting: ModuleType, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr(waiting.time, "thread_time", lambda: 1.0)
+        monkeypatch.setattr(waiting, "run_queue_s", lambda: 5.0)
+        assert waiting.busy_s() == 6.0
+        monkeypatch.setattr(waiting, "run_queue_s", lambda: None)
+        assert waiting.busy_s() == 1.0, "where the kernel keeps no such time"

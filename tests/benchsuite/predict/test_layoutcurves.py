@@ -1,0 +1,44 @@
+"""Efficiencies of layouts are over what was measured."""
+
+from pathlib import Path
+
+import pytest
+
+from benchsuite.predict.layoutcurves import LayoutCurves
+from benchsuite.predict.tables import read
+
+ROWS = [
+    # ranks, microbatch, samples of all, tensor, seconds
+    (2, 1, 32, 1, 0.81), (4, 1, 64, 1, 0.82), (8, 1, 128, 1, 1.20),
+    (2, 1, 16, 2, 0.42), (4, 1, 32, 2, 0.43), (8, 1, 64, 2, 0.44),
+    (4, 2, 128, 1, 1.61), (2, 2, 32, 2, 0.83),
+]  # fmt: skip
+
+
+@pytest.fixture
+def curves(tmp_path: Path) -> LayoutCurves:
+    lines = ["gpus,microbatch,global_batch,hidden,layers,seq,tp,step_s"]
+    lines += [f"{n},{micro},{batch},1024,24,1024,{tp},{step}" for n, micro, batch, tp, step in ROWS]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    return LayoutCurves.of(read(tmp_path / "t.csv"), "t.csv")
+
+
+def test_weak_efficiency_is_the_measured_step_over_the_predicted(curves: LayoutCurves):
+    """The first layout's 8 ranks took half as long again as any model of 2 and 4 says."""
+    rows = curves.outlooks((16,), "weak")
+    baselines = [(row["baseline_ranks"], row["baseline_s"]) for row in rows]
+    assert baselines == [(8, 1.20), (8, 0.44), (4, 1.61), (2, 0.83)]
+    for row in rows:
+        assert row["efficiency"] == pytest.approx(row["baseline_s"] / row["step_s"])
+        assert row["efficiency_high"] == pytest.approx(row["baseline_s"] / row["step_s_low"])
+
+
+def test_strong_efficiency_counts_the_ranks(curves: LayoutCurves):
+    for row in curves.outlooks((16,), "strong"):
+        grown = 16 / row["baseline_ranks"]
+        assert row["efficiency"] == pytest.approx(row["baseline_s"] / row["step_s"] / grown)
+
+
+def test_the_baseline_is_named(curves: LayoutCurves):
+    wanted = "efficiency: over the step that was measured at each layout's most ranks (2 to 8)"
+    assert wanted in curves.assumptions("weak")

@@ -1,0 +1,102 @@
+"""Of users' data, all that is damaged is told at once, and nothing after it is handed on."""
+
+import io
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from storage.convert import convert_dataset
+from storage.problems import MAX_TOLD, Damage
+from storage.sample import DatasetError, Sample
+from storage.sources import open_source
+from storage.sources.source import whole
+from tests.storage.samples import VOLUME_PARAMS, jpeg
+
+
+def makers(*made: Sample | str) -> list[Callable[[], Sample]]:
+    """Samples, and damage in words."""
+
+    def make(one: Sample | str) -> Sample:
+        if isinstance(one, str):
+            raise DatasetError(one)
+        return one
+
+    return [lambda one=one: make(one) for one in made]  # type: ignore[misc]
+
+
+GOOD = [Sample(str(number), {}) for number in range(3)]
+
+
+class TestWhole:
+    def test_what_is_whole_passes(self) -> None:
+        assert list(whole(makers(*GOOD))) == GOOD
+
+    def test_after_the_first_damage_nothing_is_handed_on(self) -> None:
+        seen = []
+        with pytest.raises(Damage) as raised:
+            for sample in whole(makers(GOOD[0], "one", GOOD[1], "two")):
+                seen.append(sample)
+        assert seen == GOOD[:1]
+        assert (raised.value.told, raised.value.count, str(raised.value)) == (("one", "two"), 2, "one")
+
+    def test_one_is_told_as_it_is(self) -> None:
+        with pytest.raises(DatasetError, match=r"^one$") as raised:
+            list(whole(makers("one", *GOOD)))
+        assert not isinstance(raised.value, Damage)
+
+    def test_what_ends_the_source_is_told_last(self) -> None:
+        def torn() -> Iterator[Callable[[], Sample]]:
+            yield from makers(GOOD[0], "one")
+            raise DatasetError("torn")
+
+        with pytest.raises(Damage) as raised:
+            list(whole(torn()))
+        assert raised.value.told == ("one", "torn")
+
+    def test_many_are_counted(self) -> None:
+        with pytest.raises(Damage) as raised:
+            list(whole(makers(GOOD[0], *map(str, range(50)))))
+        assert raised.value.told == tuple(map(str, range(MAX_TOLD))) and raised.value.count == 50
+
+    def test_where_none_is_whole_the_rest_is_not_looked_at(self) -> None:
+        """A terabyte of something else is not read to its end to say so."""
+        looked_at = []
+
+        def more() -> Iterator[Callable[[], Sample]]:
+            for number in range(1000):
+                looked_at.append(number)
+                yield from makers(str(number))
+
+        with pytest.raises(Damage) as raised:
+            list(whole(more()))
+        assert len(looked_at) == MAX_TOLD - 1
+        assert raised.value.told[-1] == "none so far is whole, and the rest was not looked at"
+
+
+def test_every_image_of_a_tar(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for number in range(6):
+            content = b"none" if number in (1, 4) else jpeg(number)
+            info = tarfile.TarInfo(f"{number}.jpg")
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    with pytest.raises(Damage) as raised:
+        convert_dataset(tmp_path / "a.tar", tmp_path / "new", "resnet50", "tiny", "hdf5")
+    assert len(raised.value.told) == 2
+    assert "sample '1'" in raised.value.told[0] and "sample '4'" in raised.value.told[1]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.tar"]
+
+
+def test_every_volume(tmp_path: Path) -> None:
+    for number in range(4):
+        volume = np.zeros((9, 9, 9), np.float32)
+        np.save(tmp_path / f"{number}_x.npy", volume)
+        np.save(tmp_path / f"{number}_y.npy", volume[: 9 - number % 2].astype(np.uint8))
+    with pytest.raises(Damage) as raised:
+        list(open_source(tmp_path, "volume", VOLUME_PARAMS).samples)
+    assert [line.partition(":")[0] for line in raised.value.told] == [
+        f"{tmp_path / f'{number}_x.npy'} with {number}_y.npy" for number in (1, 3)
+    ]
