@@ -3,6 +3,7 @@
 import io
 import os
 import struct
+import zlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -10,12 +11,18 @@ from pathlib import Path
 import simplejpeg
 
 from storage.fields import image_extension, is_image
+from storage.problems import Problems
 from storage.sample import DatasetError, Sample
 from storage.sources.source import Keys, Request, Source, reason, sample_key, total_size, walk, whole
 
 JPEG_SUFFIXES = {".jpg", ".jpeg"}
 IMAGE_SUFFIXES = {*JPEG_SUFFIXES, ".png"}
-JPEG_END = b"\xff\xd9"
+OTHER_SUFFIXES = frozenset(
+    (".avif", ".bmp", ".gif", ".heic", ".heif", ".jfif", ".jp2", ".jpe", ".jxl", ".pgm", ".pnm", ".ppm", ".tga")
+    + (".tif", ".tiff", ".webp")
+)
+"""Of images that are not read: refused where they lie beside those that are."""
+ALLOWED = ".jpg, .jpeg, .png"
 MAX_CLASS = 1 << 31
 
 
@@ -23,7 +30,8 @@ def find_images(path: Path, inside: list[Path]) -> list[Path]:
     """JPEG and PNG files of a folder, flat or one folder per class, in sorted order; links to either are followed.
 
     Raises:
-        DatasetError: they are both flat and in folders, the path is an image itself, or a link leads nowhere or back.
+        DatasetError: they are both flat and in folders, the path is an image itself, a link leads nowhere or back, or
+            something would be left out: images of other sorts, a class folder without images.
     """
     flat = [found for found in inside if found.suffix.lower() in IMAGE_SUFFIXES]
     if inside == [path]:
@@ -31,19 +39,39 @@ def find_images(path: Path, inside: list[Path]) -> list[Path]:
             raise DatasetError(f"{path}: Not a directory; images are read from a folder")
         return []
     above = frozenset({os.path.realpath(path)})
-    nested = [
-        found
-        for folder in inside
-        if folder.is_dir() and folder not in flat
-        for found in sorted(walk(folder, above))
-        if found.suffix.lower() in IMAGE_SUFFIXES
-    ]
+    folders = {folder: sorted(walk(folder, above)) for folder in inside if folder.is_dir() and folder not in flat}
+    below = [found for files in folders.values() for found in files]
+    nested = [found for found in below if found.suffix.lower() in IMAGE_SUFFIXES]
     if flat and nested:
         raise DatasetError(f"{path}: images both flat ({flat[0].name}) and in folders ({nested[0].parent.name}/)")
     lost = next((entry for entry in inside if not (flat or entry.exists())), None)
     if nested and lost:
         raise DatasetError(f"{lost}: a link to nothing; mend it, or remove it if no class is meant")
+    if flat or nested:
+        _refuse_left_out([*(found for found in inside if found not in folders), *below], folders if nested else {})
     return flat or nested
+
+
+def _refuse_left_out(files: list[Path], classes: dict[Path, list[Path]]) -> None:
+    """Refuse images that no reader reads, and class folders without images; hidden files are not meant.
+
+    Raises:
+        DatasetError: which ones.
+    """
+    problems = Problems()
+    for file in files:
+        if is_other_image(file.name):
+            problems.add(DatasetError(f"{file}: images of this sort are not read; allowed: {ALLOWED}"))
+    for folder, inside in classes.items():
+        if not any(found.suffix.lower() in IMAGE_SUFFIXES | OTHER_SUFFIXES for found in inside):
+            what = "a class folder without images; classes are numbered by folders: add images, or remove it"
+            problems.add(DatasetError(f"{folder}: {what}"))
+    problems.tell()
+
+
+def is_other_image(name: str) -> bool:
+    """Whether a file's name is that of an image of a sort that is not read."""
+    return not name.startswith(".") and os.path.splitext(name)[1].lower() in OTHER_SUFFIXES
 
 
 def open_images(paths: list[Path], request: Request) -> Source:
@@ -89,21 +117,24 @@ def image_sample(key: str, image: bytes, label: int, where: str, source: Path) -
 
 
 def check_jpeg(image: bytes, where: object) -> None:
-    """Refuse what is not a whole JPEG.
+    """Refuse what is not a whole JPEG: every coefficient is decoded, and what libjpeg warns of is refused.
+
+    It costs about 1 ms for an image of 100 KB; that it is decoded to a small grey image saves a quarter.
 
     Raises:
         DatasetError: with what is wrong with it.
     """
     try:
         simplejpeg.decode_jpeg_header(image)
-        if not image.rstrip(b"\0").endswith(JPEG_END):
-            simplejpeg.decode_jpeg(image, "RGB")
+        simplejpeg.decode_jpeg(image, "GRAY", fastdct=True, fastupsample=True, min_height=1, min_width=1)
     except ValueError as error:
         raise DatasetError(f"{where}: not a whole JPEG: {error}") from error
 
 
 def check_png(image: bytes, where: object) -> None:
-    """Refuse what is not a whole PNG: every chunk is there, with the checksum that it gives.
+    """Refuse what is not a whole PNG: every chunk is there, with the checksum that it gives, and all pixels decode.
+
+    It costs about 15 ms for each MB.
 
     Raises:
         DatasetError: with what is wrong with it.
@@ -113,7 +144,17 @@ def check_png(image: bytes, where: object) -> None:
     try:
         with Image.open(io.BytesIO(image), formats=["PNG"]) as opened:
             opened.verify()
+        with Image.open(io.BytesIO(image), formats=["PNG"]) as opened:
+            opened.load()
     except UnidentifiedImageError:
         raise DatasetError(f"{where}: not a whole PNG: it does not begin as one") from None
-    except (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError) as error:
+    except (
+        OSError,
+        SyntaxError,
+        ValueError,
+        EOFError,
+        struct.error,
+        zlib.error,
+        Image.DecompressionBombError,
+    ) as error:
         raise DatasetError(f"{where}: not a whole PNG: {reason(error)}") from error

@@ -15,7 +15,7 @@ from typing import Any
 
 from storage import npy
 from storage.sample import DatasetError, Sample
-from storage.sources.images import image_sample
+from storage.sources.images import ALLOWED, OTHER_SUFFIXES, image_sample
 from storage.sources.source import (
     Keys,
     Request,
@@ -106,12 +106,13 @@ def _groups(path: Path, kind: str, contents: bool) -> Iterator[tuple[str, dict[s
                 raise DatasetError(f"{path}: sample {key!r} has two members .{member.extension}")
             if member.extension in _WANTED[kind]:
                 found[member.extension] = member.read() if contents else b""
-            elif kind == "image" and member.extension.rpartition(".")[2] in IMAGE_EXTENSIONS:
+            elif kind == "image" and f".{member.extension.rpartition('.')[2]}" in _ANY_IMAGE:
                 found[member.extension] = b""
         if _is_sample(path, kind, key, found):
             yield key, found
 
 
+_ANY_IMAGE = {*(f".{name}" for name in IMAGE_EXTENSIONS), *OTHER_SUFFIXES}
 _WANTED = {"image": {*IMAGE_EXTENSIONS, "cls", "json"}, "volume": {name for pair in PAIRS for name in pair}}
 
 
@@ -125,6 +126,9 @@ def _is_sample(path: Path, kind: str, key: str, found: dict[str, bytes]) -> bool
         return pair is not None
     images = [extension for extension in IMAGE_EXTENSIONS if extension in found]
     dotted = next((name for name in found if name not in _WANTED["image"]), None)
+    other = next((name for name in found if f".{name}" in OTHER_SUFFIXES), None)
+    if other or (dotted and not images and f".{dotted.rpartition('.')[2]}" in OTHER_SUFFIXES):
+        raise DatasetError(f"{path}: {key}.{other or dotted}: images of this sort are not read; allowed: {ALLOWED}")
     if len(images) > 1:
         raise DatasetError(f"{path}: sample {key!r} has two images: .{' and .'.join(images)}")
     if not images and dotted:

@@ -44,7 +44,8 @@ def volume_sample(key: str, image: Array, label: Array, where: str, source: Path
     Arrays of three axes get the channel axis; the order and direction of axes stay as stored, nothing is resampled.
 
     Raises:
-        DatasetError: image and label differ in shape, have several channels, or hold what these types cannot.
+        DatasetError: image and label differ in shape, have several channels, or hold what these types cannot: numbers
+            too large, whole numbers that float32 would change.
     """
     if image.shape != label.shape:
         raise DatasetError(
@@ -57,8 +58,26 @@ def volume_sample(key: str, image: Array, label: Array, where: str, source: Path
         raise DatasetError(f"{where}: the image holds {image.dtype}; needed: real numbers")
     if label.dtype.kind not in "biuf":
         raise DatasetError(f"{where}: the label holds {label.dtype}; needed: whole numbers")
-    fields = {"image": np.ascontiguousarray(image, np.float32).reshape(shape), "label": _labels(label, where)}
+    fields = {"image": _intensities(image, where).reshape(shape), "label": _labels(label, where)}
     return Sample(key, {**fields, "label": fields["label"].reshape(shape)}, source=str(source))
+
+
+def _intensities(image: Array, where: str) -> Array:
+    """An image as float32. Fractions are rounded; what would become another whole number or infinite is refused."""
+    with np.errstate(over="ignore"):
+        values = np.ascontiguousarray(image, np.float32)
+    if image.dtype.kind == "f" and image.itemsize > values.itemsize:
+        changed = np.isinf(values) & np.isfinite(image)
+    elif image.dtype.kind in "iu" and image.itemsize >= values.itemsize:
+        with np.errstate(invalid="ignore"):
+            changed = values.astype(image.dtype) != image
+        changed |= values >= float(np.iinfo(image.dtype).max)
+    else:
+        return values
+    if changed.any():
+        first = image[np.unravel_index(changed.argmax(), image.shape)]
+        raise DatasetError(f"{where}: the image holds {first}, which float32 does not; scale it, or store float32")
+    return values
 
 
 def _labels(label: Array, where: str) -> Array:
