@@ -29,8 +29,8 @@ MODES: Mapping[str, Mapping[str, Any]] = {
     "pp": {"base": {"parallelism": "pp", "global_batch_size": 8}, "scaling": "strong"},
 }
 RATE = "100mbit"
-BURST_BYTES = 32 * 1024
-"""A quarter of what tensor-parallel ranks exchange at a time. What a link saves up while ranks compute it lets through
+BURST_BYTES = 16 * 1024
+"""An eighth of what tensor-parallel ranks exchange at a time. What a link saves up while ranks compute it lets through
 at once afterwards, as no network card does: with 128 KiB half of the exchange of two ranks took no time at all."""
 USED_CORES = 0.88
 """Of the host's cores by all ranks together; the rest carries their packets."""

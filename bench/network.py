@@ -116,9 +116,9 @@ class Network:
         made.callback(self._end, node)
 
     def _shape(self, space: str) -> None:
-        """Hold a node's link to its rate; pieces larger than the burst would be cut up by the processor."""
+        """Hold a node's link to its rate. A piece leaves as a whole when its time is over: small ones wait less."""
         if self.burst_bytes < 2 * MAX_SEGMENT_BYTES:
-            ip("-n", space, "link", "set", "fabric0", "gso_max_size", self.burst_bytes // 2)
+            ip("-n", space, "link", "set", "fabric0", "gso_max_size", self.burst_bytes // 4)
         shaping = ["root", "tbf", "rate", self.rate, "burst", str(self.burst_bytes), "latency", "400ms"]
         added = ["tc", "-n", space, "qdisc", "add", "dev", "fabric0", *shaping]
         done = subprocess.run(added, capture_output=True, text=True, check=False)

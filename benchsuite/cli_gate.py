@@ -57,8 +57,19 @@ def check(
     store: Store = DEFAULT_STORE,
     format: Format = TableFormat.table,
     kind: KindOption = ComparedKind.trial,
+    where: Annotated[
+        list[str] | None, typer.Option("--where", metavar="KEY=VALUE", help="Only such trials, as in `compare`; again.")
+    ] = None,
+    session: Annotated[
+        str,
+        typer.Option("--session", metavar="NAME|latest", help="Judge this one alone; default: each point's newest."),
+    ] = "",
 ) -> None:
-    """Check the newest session against the baseline and the nights since; exit code 10 where something got worse."""
+    """Check each point's newest session against the baseline and the nights since; exit code 10 where one got worse.
+
+    Judged are samples/s, AU, the first batch and staging (comm: the collective's time); memory and energy are for
+    `compare`, not judged here.
+    """
     from benchsuite import gate
 
-    raise typer.Exit(gate.check(store, format, kind))
+    raise typer.Exit(gate.check(store, format, kind, where or [], session))

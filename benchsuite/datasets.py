@@ -162,6 +162,8 @@ def generate(target: Path, asked: Asked, samples: int, seed: int, encoding: str)
 
 def convert(source: Path, target: Path, asked: Asked, tokenizer: Path | None) -> None:
     """Convert a dataset, or what a user has."""
+    if tokenizer and asked.kind not in ("mlm", "tokens"):
+        raise UserError(f"--tokenizer is for text; {asked.workload} takes {asked.kind} samples")
     with _each_told(str(source), "; nothing was written"), _bar(f"converting {source}") as progress:
         manifest = making.convert_dataset(
             source,

@@ -16,6 +16,7 @@ import benchsuite
 from benchsuite.launch.lanes import this_lane
 from benchsuite.machine import this_machine
 from benchsuite.moment import moment
+from benchsuite.versions import facts_of_site, infiniband, lustre_client, mount_options
 from storage.filesystems import file_system_of
 
 LIBRARIES = ("torch", "numpy", "simplejpeg", "webdataset")
@@ -56,8 +57,9 @@ def _lasting_facts() -> dict[str, Any]:
     }
 
 
+@cache
 def facts_of_host() -> dict[str, Any]:
-    """What this host is and has."""
+    """What this host is and has, looked up once: not to be changed."""
     return {
         "host": socket.gethostname(),
         "os": platform.platform(),
@@ -66,6 +68,9 @@ def facts_of_host() -> dict[str, Any]:
         "cores": this_machine().cores,
         "memory_bytes": psutil.virtual_memory().total,
         "devices": devices(),
+        "lustre_client": lustre_client(),
+        "infiniband": infiniband(),
+        "site": facts_of_site(),
     }
 
 
@@ -79,7 +84,7 @@ def container(environment: Mapping[str, str] = os.environ, root: Path = Path("/"
 
 
 def file_system(path: Path) -> dict[str, Any]:
-    """Type, mount point and free bytes of the file system that holds a path (or its nearest existing parent)."""
+    """Type, mount point and its options, free bytes of the file system of a path (or its nearest existing parent)."""
     real = path.resolve()
     while not real.exists():
         real = real.parent
@@ -89,12 +94,13 @@ def file_system(path: Path) -> dict[str, Any]:
         "file_system": mount.fstype if mount else None,
         "server_cache": file_system_of(mount.fstype if mount else None).server_cache,
         "mount": mount.mountpoint if mount else None,
+        "mount_options": mount_options(mount.opts) if mount else None,
         "free_bytes": psutil.disk_usage(str(real)).free,
     }
 
 
 def devices() -> list[dict[str, Any]]:
-    """Name, memory and driver of each NVIDIA device; empty where there is none."""
+    """Name, memory, driver and VBIOS of each NVIDIA device; empty where there is none."""
     import pynvml
 
     try:
@@ -108,11 +114,22 @@ def devices() -> list[dict[str, Any]]:
                 "name": str(pynvml.nvmlDeviceGetName(handle)),
                 "memory_bytes": int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
                 "driver": str(pynvml.nvmlSystemGetDriverVersion()),
+                "vbios": _vbios(handle),
             }
             for handle in handles
         ]
     finally:
         pynvml.nvmlShutdown()
+
+
+def _vbios(handle: Any) -> str | None:
+    """A device's VBIOS; None where the driver does not tell it, as in some virtual machines."""
+    import pynvml
+
+    try:
+        return str(pynvml.nvmlDeviceGetVbiosVersion(handle))
+    except pynvml.NVMLError:
+        return None
 
 
 def _version(package: str) -> str | None:

@@ -9,6 +9,7 @@ import typer
 from benchsuite.errors import UserError, refuse
 from benchsuite.options import RecordKind
 from benchsuite.scaling_verb import matches as matches
+from benchsuite.show import warn_of_damage
 from results import baseline
 from results.export import junit as junit_xml
 from results.export import latex as latex_tables
@@ -34,8 +35,16 @@ def parquet(store: Path, out: Path, where: Sequence[str], by: str, kind: RecordK
 
 def junit(store: Path, out: Path | None, where: Sequence[str], check: bool) -> None:
     """Trials, and what the gate finds where that is asked for, as JUnit XML."""
-    found = baseline.check(ResultsStore(store)) if check else None
-    _write(junit_xml.junit(rows(_chosen(store, where)), found), out)
+    trials = rows(_chosen(store, where))
+    _write(junit_xml.junit(trials, _checked(store) if check else None), out)
+
+
+def _checked(store: Path) -> baseline.Check:
+    """What the gate finds; where it has nothing to judge, that and why."""
+    try:
+        return baseline.check(ResultsStore(store))
+    except baseline.NothingToCheckError as error:
+        return baseline.nothing(str(error))
 
 
 def prometheus(store: Path, out: Path | None, where: Sequence[str]) -> None:
@@ -71,8 +80,7 @@ def _chosen(store: Path, where: Sequence[str], kind: RecordKind = RecordKind.tri
         raise UserError(f"store {store}: no record of kind {kind.value} to export; allowed: {kinds}")
     for text in where:
         found = found[matches(found, text)]
-    if opened.num_unreadable:
-        typer.echo(f"warning: {opened.num_unreadable} lines of {store} could not be read", err=True)
+    warn_of_damage(opened)
     return found
 
 

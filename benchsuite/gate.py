@@ -7,14 +7,14 @@ from pathlib import Path
 import typer
 
 from benchsuite.options import NOTHING_RAN, OK, REGRESSION, SOME_FAILED, ComparedKind, TableFormat
-from benchsuite.show import console
+from benchsuite.show import console, warn_of_damage
 from results import baseline, metrics
 from results.compare import compare as compared
 from results.record import Kind
 from results.report import compare as report
 from results.report.fitting import fitting_table, say
 from results.report.tables import Column, Row, as_csv, as_markdown
-from results.sides import side
+from results.sides import apart, opened, records_of
 from results.store import ResultsStore
 
 KINDS: Mapping[ComparedKind, Kind] = {ComparedKind.trial: "trial", ComparedKind.comm: "comm"}
@@ -23,7 +23,13 @@ KINDS: Mapping[ComparedKind, Kind] = {ComparedKind.trial: "trial", ComparedKind.
 def compare(store: Path, a: str, b: str, format: TableFormat, names: Sequence[str], kind: ComparedKind) -> None:
     """B against A."""
     of = KINDS[kind]
-    found = compared(side(store, a, of), side(store, b, of), metrics.chosen(names or metrics.DEFAULT_OF[of]))
+    stores = opened(store, a), opened(store, b)
+    one, other = (records_of(of_side, text, of) for of_side, text in zip(stores, (a, b), strict=True))
+    filters = all("=" in text and of_side.path == store for of_side, text in zip(stores, (a, b), strict=True))
+    differing = apart(a, b, [*one, *other]) if filters else {}
+    found = compared(one, other, metrics.chosen(names or metrics.DEFAULT_OF[of]), differing)
+    for one_store in {of_side.path: of_side for of_side in stores}.values():
+        warn_of_damage(one_store)
     if format is TableFormat.json:
         typer.echo(json.dumps(report.comparison_json(found), indent=1, default=str))
         return
@@ -71,9 +77,14 @@ def _named(sessions: Sequence[str]) -> str:
     return f"{len(sessions)} sessions, {sessions[0]} to {sessions[-1]}"
 
 
-def check(store: Path, format: TableFormat, kind: ComparedKind) -> int:
-    """The newest session against the baseline; the exit code."""
-    found, out = baseline.check(ResultsStore(store), KINDS[kind]), console()
+def check(store: Path, format: TableFormat, kind: ComparedKind, where: Sequence[str] = (), session: str = "") -> int:
+    """The newest session of each point against the baseline; the exit code."""
+    opened_store, out = ResultsStore(store), console()
+    try:
+        found = baseline.check(opened_store, KINDS[kind], where, session)
+    except baseline.NothingNewerError as error:
+        found = baseline.nothing(str(error))
+    warn_of_damage(opened_store)
     if format is TableFormat.json:
         typer.echo(json.dumps(report.check_json(found), indent=1, default=str))
     elif format is TableFormat.csv:

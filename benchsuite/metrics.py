@@ -328,9 +328,14 @@ def _cache_caveats(spec: TrialSpec, results: Sequence[RankResult], visible: bool
         return [(f"not_{spec.data.cache}", f"{most:.0%} of the trial's files stayed in the page cache")]
     if spec.data.cache == "warm" and least < MIN_WARM_RESIDENT:
         return [("not_warm", f"only {least:.0%} of the trial's files fitted the page cache")]
-    after = max((r.cache_resident_after or 0.0 for r in results), default=0.0)
-    if spec.data.cache == "direct" and after > MAX_DIRECT_RESIDENT:
-        return [("not_direct", f"{after:.0%} of the trial's files went through the page cache")]
+    nodes = [r for r in results if r.cache_resident_before is not None or r.cache_measured_fraction is not None]
+    after = [r.cache_resident_after for r in nodes if r.cache_resident_after is not None]
+    if spec.data.cache == "direct" and max(after, default=0.0) > MAX_DIRECT_RESIDENT:
+        return [("not_direct", f"{max(after):.0%} of the trial's files went through the page cache")]
+    told = min(len(known), len(after)) if spec.data.cache == "direct" else len(known)
+    if told < len(nodes):
+        hidden = f"residency unknown on {len(nodes) - told} of {len(nodes)} nodes"
+        return [("cache_unverified", f"{spec.data.cache} asked for, {hidden}: the kernel hides it from this user")]
     return []
 
 

@@ -10,6 +10,10 @@ from benchsuite.spec import TrialSpec
 MAX_DISAGREEMENT = 0.05
 """Counters of one thing may differ by this share."""
 DELIVERED = "delivered_bytes"
+SEQUENTIAL = frozenset({"tfrecord", "webdataset"})
+"""Formats whose readers hold samples back to mix them."""
+READ_BY_CALLS = frozenset({"files", "hdf5"}) | SEQUENTIAL
+"""Formats whose readers ask for all they deliver in read calls; mapped ones ask for nothing, and others do not say."""
 NOISE_BYTES = 4 << 20
 """Differences below that are other programs' small reads and readahead at the ends."""
 
@@ -51,20 +55,47 @@ def _shares(share: float) -> dict[str, float | None]:
 
 
 def counter_caveats(spec: TrialSpec, values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Residency and the kernel's counters must tell the same story."""
-    resident, hit, delivered = (values.get(name) for name in ("cache_resident_before", "cache_hit_fraction", DELIVERED))
-    if resident is None or hit is None or not delivered:
+    """Residency, the kernel's counters and what readers delivered must tell the same story."""
+    delivered = values.get(DELIVERED)
+    if not delivered:
         return []
-    # Ranks of a pipeline or of tensor parallelism read the same samples, the first of them from storage.
-    share = (1.0 - hit) * (spec.ranks // spec.data_ranks)
     under_way = spec.ranks * spec.data.readers * values["io_bytes_per_s"] / values["samples_per_s"]
     allowed = MAX_DISAGREEMENT + (under_way + NOISE_BYTES) / delivered
-    said = f"of {delivered / 1e6:.1f} MB that readers delivered {share:.0%} came from storage by the counters"
-    if spec.data.cache == "cold" and resident <= MAX_COLD_RESIDENT and 1.0 - share > allowed:
-        return [("counters_disagree", f"cold by residency, yet {said}")]
-    if spec.data.cache == "warm" and resident >= MIN_WARM_RESIDENT and share > allowed:
-        return [("counters_disagree", f"warm by residency, yet {said}")]
-    return []
+    found = [_against_storage(spec, values, allowed), _against_calls(spec, values, under_way)]
+    return [("counters_disagree", why) for why in found if why]
+
+
+def _against_storage(spec: TrialSpec, values: Mapping[str, Any], allowed: float) -> str | None:
+    """Why the cache was not in the state asked for, by what came from storage of what was delivered."""
+    resident, hit, cache = values.get("cache_resident_before"), values.get("cache_hit_fraction"), spec.data.cache
+    if hit is None:
+        return None
+    # Ranks of a pipeline or of tensor parallelism read the same samples, through a cache the first from storage alone.
+    share = (1.0 - hit) * (1 if cache == "direct" else spec.ranks // spec.data_ranks)
+    said = f"of {values[DELIVERED] / 1e6:.1f} MB that readers delivered {share:.0%} came from storage by the counters"
+    if cache == "direct":
+        return f"direct reads asked for, yet {said}" if 1.0 - share > allowed else None
+    if resident is None:
+        return None
+    if cache == "cold" and resident <= MAX_COLD_RESIDENT and 1.0 - share > allowed:
+        return f"cold by residency, yet {said}"
+    if cache == "warm" and resident >= MIN_WARM_RESIDENT and share > allowed:
+        return f"warm by residency, yet {said}"
+    return None
+
+
+def _against_calls(spec: TrialSpec, values: Mapping[str, Any], under_way_bytes: float) -> str | None:
+    """Why what was delivered cannot all have been read: read calls asked for less.
+
+    Not compared where files are mapped (lmdb, tokens), where DALI reads ahead on its own, and for formats of others.
+    """
+    asked, delivered = values.get("read_call_bytes"), values[DELIVERED]
+    if asked is None or spec.data.format not in READ_BY_CALLS or spec.data.loader == "dali":
+        return None
+    held = spec.data.shuffle_buffer if spec.data.format in SEQUENTIAL else 0  # read before they were counted
+    if delivered - asked <= MAX_DISAGREEMENT * delivered + NOISE_BYTES + under_way_bytes * (1 + held):
+        return None
+    return f"readers delivered {delivered / 1e6:.1f} MB, of which their read calls asked for {asked / 1e6:.1f} MB"
 
 
 def mount_caveats(results: Sequence[RankResult], reads_counted: bool) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ import yaml
 
 from benchsuite.errors import UserError, nearest
 from benchsuite.options import TableFormat
-from benchsuite.show import console
+from benchsuite.show import console, warn_of_damage
 from results.export.figure import draw_scaling
 from results.report.fitting import fitting_table, say
 from results.report.latex import as_latex
@@ -37,8 +37,7 @@ def scaling(
             draw_scaling(found, titles(found), out, kind)
             typer.echo(f"figure: {out}", err=True)
     _show(found, format, latex)
-    if opened.num_unreadable:
-        typer.echo(f"warning: {opened.num_unreadable} lines of {store} could not be read", err=True)
+    warn_of_damage(opened)
 
 
 def series_of(store: ResultsStore, where: list[str], mix: bool) -> list[Series]:

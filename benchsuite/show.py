@@ -63,13 +63,15 @@ def results(store: Path, format: TableFormat, by: str, kind: RecordKind = Record
     """One row per trial, or per point; of one kind of record."""
     if by not in ("trial", "point"):
         raise refuse("--by", by, ("trial", "point"))
-    frame = ResultsStore(store).frame(by="point" if by == "point" else "trial", kind=kind.value)
+    opened = ResultsStore(store)
+    frame = opened.frame(by="point" if by == "point" else "trial", kind=kind.value)
     found = rows(frame)
     columns = COLUMNS_OF.get(kind.value) or (POINT_COLUMNS if by == "point" else TRIAL_COLUMNS)
     if not found and format is TableFormat.table:
         typer.echo(f"no records of kind {kind.value} in {store}{_other_kinds(ResultsStore(store))}")
     else:
         _print(found, columns_of(found) if kind is RecordKind.comm else columns, format)
+    warn_of_damage(opened)
 
 
 def _other_kinds(store: ResultsStore) -> str:
@@ -80,11 +82,13 @@ def _other_kinds(store: ResultsStore) -> str:
 
 def query(store: Path, text: str, format: TableFormat) -> None:
     """The rows of a query."""
-    frame: pd.DataFrame = ResultsStore(store).sql(text)
+    opened = ResultsStore(store)
+    frame: pd.DataFrame = opened.sql(text)
     columns = tuple(
         Column(name, partial(_cell, name), right=pd.api.types.is_numeric_dtype(frame[name])) for name in frame.columns
     )
     _print([*rows(frame)], columns, format)
+    warn_of_damage(opened)
 
 
 def query_columns(store: Path, format: TableFormat) -> None:
@@ -127,7 +131,7 @@ def report(store: Path, format: TableFormat, session: str | None = None) -> None
             section_table(section)
         if not found:
             typer.echo(f"no trials in {store} yet; `benchsuite results show --kind` shows other records")
-    _warn_of_damage(opened)
+    warn_of_damage(opened)
 
 
 def html(store: Path, out: Path, others: Mapping[str, object], session: str | None = None) -> None:
@@ -145,7 +149,7 @@ def html(store: Path, out: Path, others: Mapping[str, object], session: str | No
     opened = chosen(store, session)
     num_bytes = pages.write(opened, out, modelled(opened))
     typer.echo(f"written: {out} ({num_bytes / 1e6:.1f} MB; open it in a browser, it needs no network)", err=True)
-    _warn_of_damage(opened)
+    warn_of_damage(opened)
 
 
 def mlperf(store: Path, format: TableFormat, session: str | None = None) -> None:
@@ -161,10 +165,11 @@ def mlperf(store: Path, format: TableFormat, session: str | None = None) -> None
     else:
         _print(found, summaries.COLUMNS, format)
         typer.echo(summaries.LEGEND, err=True)
-    _warn_of_damage(opened)
+    warn_of_damage(opened)
 
 
-def _warn_of_damage(store: ResultsStore) -> None:
+def warn_of_damage(store: ResultsStore) -> None:
+    """Say on standard error how many lines the last reading passed over."""
     if store.num_unreadable:
         typer.echo(f"warning: {store.num_unreadable} lines of {store.path} could not be read", err=True)
 

@@ -2,8 +2,8 @@
 
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,6 +19,8 @@ _TIME = re.compile(r"(?:(\d{1,3})-)?(\d{1,3}):([0-5]\d):([0-5]\d)")
 _SLURM_GPUS, _PBS_GPUS = re.compile(r"gpu(?::[^:(]+)??(?::(\d+))?(?:\(.*\))?"), re.compile(r"\bngpus=(\d+)")
 
 Word = Annotated[str, StringConstraints(min_length=1)]
+FactName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
+Command = Annotated[list[Word], Field(min_length=1)]
 
 
 class JobSpec(BaseModel):
@@ -96,6 +98,9 @@ class _File(BaseModel):
     base: dict[str, Any] = Field(default_factory=dict, description="defaults of any field of a trial")
     store: str | None = Field(None, description="default store")
     submit: dict[str, Any] = Field(default_factory=dict, description="defaults of submit")
+    facts: dict[FactName, Command] = Field(
+        default_factory=dict, description="facts of each host for its records, by the command that writes them"
+    )
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,8 @@ class ConfigFile:
     base: Mapping[str, Any]
     store: Path | None
     submit: Mapping[str, Any]
+    facts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Commands, word by word, whose first line is a fact of the host that they run on."""
 
 
 def check_values(base: Mapping[str, Any], where: str) -> None:
@@ -134,7 +141,7 @@ def config_files(environment: Mapping[str, str] = os.environ) -> list[ConfigFile
 
 def _read(path: Path) -> ConfigFile:
     value = read_yaml(path)
-    value = {key: {} if inner is None and key in ("base", "submit") else inner for key, inner in value.items()}
+    value = {key: {} if inner is None and key in ("base", "submit", "facts") else inner for key, inner in value.items()}
     try:
         found = _File.model_validate(value)
     except ValidationError as error:
@@ -144,7 +151,7 @@ def _read(path: Path) -> ConfigFile:
         set_key(base, key, inner)
     check_values(base, f"{path}: base")
     parse_job(found.submit, f"{path}: submit: ")
-    return ConfigFile(path, base, Path(found.store).expanduser() if found.store else None, found.submit)
+    return ConfigFile(path, base, Path(found.store).expanduser() if found.store else None, found.submit, found.facts)
 
 
 def parse_job(value: Mapping[str, Any], where: str = "") -> JobSpec:
@@ -170,4 +177,12 @@ def job_defaults(environment: Mapping[str, str] = os.environ) -> Values:
     merged: Values = {}
     for found in config_files(environment):
         merged |= found.submit
+    return merged
+
+
+def site_facts(environment: Mapping[str, str] = os.environ) -> dict[str, Sequence[str]]:
+    """The commands that the site's file and, above it, the user's name under `facts`, by the name of their fact."""
+    merged: dict[str, Sequence[str]] = {}
+    for found in config_files(environment):
+        merged |= found.facts
     return merged

@@ -233,7 +233,7 @@ class _Bench:
             known = self.sizes.get(name, item.point)
             sized = self.sizes.setdefault(name, fitted(known, self.launcher, self.store.path / "work"))
             asked = {"batch_size_asked": "auto"} if item.point.spec.batch_size == "auto" else {}
-            attempt = replace(attempt, point=sized, env=attempt.env | asked | _place(item, number))
+            attempt = replace(attempt, point=sized, env=attempt.env | asked | _place(self.plan, item, number))
             shown = self.watcher.progress
             record = run_one(attempt, self.store, self.launcher, shown, self.ceilings, holding, self.guard)
         except CannotStart as error:
@@ -346,9 +346,15 @@ def _remove(folder: Path) -> None:
         folder.parent.rmdir()
 
 
-def _place(item: Todo, number: int) -> dict[str, Any]:
-    """For a record: how many trials of its sweep came before it, and what shuffled them."""
-    return {"order": {"number": number, "seed": item.order_seed}}
+def _place(plan: Plan, item: Todo, number: int) -> dict[str, Any]:
+    """For a record: how many trials of its sweep came before it, what shuffled them, and what it is planned beside.
+
+    `planned_world_sizes` are of points of its workload that give their batch as it does, per rank or for all.
+    """
+    own = item.point.spec
+    alike = [spec for spec in (point.spec for point in plan.points) if spec.workload == own.workload]
+    sizes = {spec.world_size for spec in alike if (spec.batch_size is None) == (own.batch_size is None)}
+    return {"order": {"number": number, "seed": item.order_seed}, "planned_world_sizes": sorted(filter(None, sizes))}
 
 
 def _attempt(plan: Plan, item: Todo, session: str) -> Attempt:

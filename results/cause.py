@@ -1,12 +1,12 @@
 """Where a slow-down is likely to come from: the parts of the step that grew, verdicts, facts that changed, hosts."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from results.environments import differences
+from results.environments import Difference, differences
 from results.history import Night, parts_of
 from results.metrics import Metric
 from results.record import TrialRecord
@@ -46,7 +46,7 @@ class Changed:
     before: Any
     after: Any
     hosts: Sequence[str]
-    """Where, if only on some of the hosts; else empty."""
+    """Where, if only on some of the hosts of the nights since; else empty."""
 
 
 @dataclass(frozen=True)
@@ -70,20 +70,21 @@ def cause_of(before: Sequence[Night], after: Sequence[Night], point: str, metric
     grown = _grown(old, new)
     verdicts = [_commonest([trial.figures.bottleneck for trial in trials]) for trials in (old, new)]
     slow = _slow_hosts(old, new, metric)
-    affected = [trial for trial in new if not slow or host_of(trial) in slow]
     return Cause(
         layer=_layer(grown, verdicts[1]),
         grown=grown,
         verdict_before=verdicts[0],
         verdict_after=verdicts[1],
-        changed=_changed(old, affected, {host_of(trial) for trial in new}),
+        changed=_changed(old, new, slow, before, after),
         hosts=slow,
     )
 
 
-def host_of(trial: TrialRecord) -> str:
-    """The host that a trial was launched from."""
-    return str(trial.env.get("host") or "unknown")
+def hosts_of(trial: TrialRecord) -> dict[str, Mapping[str, Any]]:
+    """The facts of each host that a trial ran on; of records that do not tell them by node, of the first alone."""
+    told = [node["facts"] for node in trial.env.get("nodes") or () if "facts" in node]
+    found = [{**trial.env, **facts} for facts in told] or [trial.env]
+    return {str(facts.get("host") or "unknown"): facts for facts in found}
 
 
 def _grown(old: Sequence[TrialRecord], new: Sequence[TrialRecord]) -> list[Grown]:
@@ -108,13 +109,28 @@ def _commonest(names: Sequence[str | None]) -> str | None:
 
 
 def _slow_hosts(old: Sequence[TrialRecord], new: Sequence[TrialRecord], metric: Metric) -> list[str]:
-    """Hosts nearer to the worst host's level than to that before, if there are others."""
-    usual = _level(old, metric)
-    levels = {host: _level([t for t in new if host_of(t) == host], metric) for host in {host_of(t) for t in new}}
+    """Hosts nearer to the worst host's level than to that before, if there are others.
+
+    A trial on several hosts counts for each of them.
+    """
+    usual, by_host = _level(old, metric), _by_host(new)
+    levels = {host: _level([trial for trial, _ in found], metric) for host, found in by_host.items()}
     known = {host: level - usual for host, level in levels.items() if level is not None and usual is not None}
     worst = max(known.values(), default=0.0)
     slow = sorted(host for host, shift in known.items() if shift > worst / 2)
     return slow if worst > 0 and len(slow) < len(known) else []
+
+
+Seen = tuple[TrialRecord, Mapping[str, Any]]
+"""A trial, and the facts of one of its hosts."""
+
+
+def _by_host(trials: Sequence[TrialRecord]) -> dict[str, list[Seen]]:
+    found: dict[str, list[Seen]] = {}
+    for trial in trials:
+        for host, facts in hosts_of(trial).items():
+            found.setdefault(host, []).append((trial, facts))
+    return found
 
 
 def _level(trials: Sequence[TrialRecord], metric: Metric) -> float | None:
@@ -123,22 +139,52 @@ def _level(trials: Sequence[TrialRecord], metric: Metric) -> float | None:
     return median(logs) if logs else None
 
 
-def _changed(old: Sequence[TrialRecord], new: Sequence[TrialRecord], hosts: set[str]) -> list[Changed]:
-    """Facts whose values since the step were not there before it, by the last trial of each host."""
-    found: dict[tuple[str, str, str], set[str]] = {}
-    values: dict[tuple[str, str, str], tuple[Any, Any]] = {}
-    latest = {host_of(trial): trial for trial in new}
-    for host, trial in latest.items():
-        same = [earlier for earlier in old if host_of(earlier) == host]
-        if not old:
-            continue
-        for one in differences((same or old)[-1].env, trial.env):
-            if one.fact == "host" and same:
-                continue
-            key = (one.fact, str(one.one), str(one.other))
-            found.setdefault(key, set()).add(host)
-            values[key] = (one.one, one.other)
+def _changed(
+    old: Sequence[TrialRecord],
+    new: Sequence[TrialRecord],
+    slow: Sequence[str],
+    before: Sequence[Night],
+    after: Sequence[Night],
+) -> list[Changed]:
+    """Facts whose values since the step were not there before it, by the last trial of each (slow) host.
+
+    Hosts that the point did not run on are asked by trials of other points whether the same changed there.
+    """
+    if not old:
+        return []
+    found = _differences(_by_host(old), _by_host(new), next(reversed(hosts_of(old[-1]).values())))
+    everywhere = _by_host(_trials(after))
+    rest = {host: seen for host, seen in everywhere.items() if host not in found}
+    all_found = found | _differences(_by_host(_trials(before[-NIGHTS_BEFORE:])), rest, None)
+    told = {key: one for host in slow or found for key, one in found[host].items()}
+    where = {key: sorted(host for host, changed in all_found.items() if key in changed) for key in told}
     return [
-        Changed(key[0], *values[key], sorted(where) if where != hosts else ())
-        for key, where in sorted(found.items(), key=lambda item: item[0])
+        Changed(one.fact, one.one, one.other, where[key] if len(where[key]) < len(everywhere) else ())
+        for key, one in sorted(told.items(), key=lambda item: item[0])
     ]
+
+
+def _trials(nights: Sequence[Night]) -> list[TrialRecord]:
+    return [trial for night in nights for found in night.trials.values() for trial in found]
+
+
+Key = tuple[str, str, str]
+
+
+def _differences(
+    before: Mapping[str, Sequence[Seen]], after: Mapping[str, Sequence[Seen]], usual: Mapping[str, Any] | None
+) -> dict[str, dict[Key, Difference]]:
+    """What changed on each host, against its last trial before, of the same point if there is one.
+
+    Hosts that are new are held against `usual`, where given.
+    """
+    found: dict[str, dict[Key, Difference]] = {}
+    for host, seen in after.items():
+        trial, facts = seen[-1]
+        earlier = before.get(host, ())
+        alike = [facts for one, facts in earlier if one.point_id == trial.point_id] or [facts for _, facts in earlier]
+        first = alike[-1] if alike else usual
+        changed = [] if first is None else differences(first, facts)
+        told = [one for one in changed if one.fact != "host" or not alike]
+        found[host] = {(one.fact, str(one.one), str(one.other)): one for one in told}
+    return found

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.stats import mannwhitneyu, norm
 
 from results.environments import Difference, differences
-from results.history import doubtful, loose_key, point_key, was_resized
+from results.history import doubtful, key_without, loose_key, point_key, was_resized
 from results.metrics import Metric
 from results.record import TrialRecord
 from results.report.tables import is_missing
@@ -75,15 +75,24 @@ class Comparison:
     refused: Sequence[str]
     """Points whose batch was resized on one side, with the arithmetic."""
     environment: Sequence[Difference] = field(default_factory=tuple)
+    apart: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Columns of the spec in which A and B were chosen to differ, with what each has."""
 
 
-def compare(one: Sequence[TrialRecord], other: Sequence[TrialRecord], metrics: Sequence[Metric]) -> Comparison:
+def compare(
+    one: Sequence[TrialRecord],
+    other: Sequence[TrialRecord],
+    metrics: Sequence[Metric],
+    apart: Mapping[str, tuple[str, str]] | None = None,
+) -> Comparison:
     """Compare the trials of B (`other`) with those of A on the points that both have.
+
+    `apart`: columns of the spec (`spec.data.format`) in which they are to differ; points match on all else.
 
     Raises:
         StoreError: identity facts of their environments differ, or no point can be compared.
     """
-    first, second = _by_point(one), _by_point(other)
+    first, second = _by_point(one, [*(apart or {})]), _by_point(other, [*(apart or {})])
     both = [key for key in first if key in second]
     refused = _refused(first, second)
     if not both and refused:
@@ -105,14 +114,15 @@ def compare(one: Sequence[TrialRecord], other: Sequence[TrialRecord], metrics: S
         only_other=[_label(second[key]) for key in second if key not in first],
         refused=refused,
         environment=differing,
+        apart=apart or {},
     )
 
 
-def _by_point(records: Sequence[TrialRecord]) -> dict[str, list[TrialRecord]]:
+def _by_point(records: Sequence[TrialRecord], apart: Sequence[str]) -> dict[str, list[TrialRecord]]:
     found: dict[str, list[TrialRecord]] = {}
     for record in sorted(records, key=lambda record: (record.sweep, record.order)):
         if "traced" not in record.caveats:
-            found.setdefault(point_key(record), []).append(record)
+            found.setdefault(key_without(record, apart) if apart else point_key(record), []).append(record)
     return found
 
 

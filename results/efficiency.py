@@ -47,8 +47,8 @@ def efficiency(rates: Rates, baseline: Rates, ranks: int, baseline_ranks: int) -
 
 
 def bounds(rates: Rates, baseline: Rates, ranks: int, baseline_ranks: int) -> Bounds:
-    """A 95 % interval of the efficiency from six repeats of both points on, in six allocations each or the same ones;
-    below that its range.
+    """A 95 % interval of the efficiency from six repeats of both points on, in six allocations each, or where no
+    allocation is named; below that its range, as few jobs do not tell by what jobs differ.
 
     Percentiles of a two-stage bootstrap of the ratio of medians: allocations are drawn with replacement, and repeats
     within each (Davison & Hinkley, "Bootstrap Methods and their Application", 1997, 3.8), because repeats in one batch
@@ -58,7 +58,8 @@ def bounds(rates: Rates, baseline: Rates, ranks: int, baseline_ranks: int) -> Bo
     here, there = pooled(rates), pooled(baseline)
     ideal = baseline_ranks / ranks
     names, same = list(rates), {*rates} == {*baseline}
-    enough = same or min(len(rates), len(baseline)) >= MIN_REPEATS_FOR_INTERVAL  # what a job's nodes do differs by job
+    unnamed = same and {*rates} == {None}
+    enough = unnamed or min(len(rates), len(baseline)) >= MIN_REPEATS_FOR_INTERVAL  # what nodes do differs by job
     if enough and min(len(here), len(there)) >= MIN_REPEATS_FOR_INTERVAL:
         generator = np.random.default_rng(SEED)
         first = _chosen(len(rates), generator)

@@ -27,6 +27,7 @@ OF_THE_MOMENT = frozenset(
     {
         "load_average",
         "nodes",
+        "planned_world_sizes",
         "data.free_bytes",
         "staging.free_bytes",
         "scheduler.SLURM_JOB_ID",
@@ -93,6 +94,8 @@ def _told(env: Mapping[str, Any]) -> dict[str, Any]:
     if devices is not None and not _missing(devices):
         flat["devices.name"] = _kinds(devices, "name") or "none"
         flat |= {f"devices.{key}": _kinds(devices, key) for key in ("driver", "memory_bytes") if len(devices)}
+        if any(device.get("vbios") for device in devices):
+            flat["devices.vbios"] = _kinds(devices, "vbios")
     return {name: value for name, value in flat.items() if not _missing(value)}
 
 

@@ -40,6 +40,12 @@ def loose_key(record: TrialRecord) -> str:
     return _digest(record, ("batch_size", "global_batch_size"), resized=False)
 
 
+def key_without(record: TrialRecord, columns: Sequence[str]) -> str:
+    """What a point measures but for some columns of its spec; with one of its data goes the dataset's id."""
+    names = [column.removeprefix("spec.") for column in columns]
+    return _digest(record, names, resized=was_resized(record))
+
+
 def was_resized(record: TrialRecord) -> bool:
     """Whether its batch was found, not asked for."""
     return record.env.get("batch_size_asked") == "auto" or "resized" in record.caveats
@@ -47,10 +53,15 @@ def was_resized(record: TrialRecord) -> bool:
 
 def _digest(record: TrialRecord, left_out: Sequence[str], resized: bool) -> str:
     spec = {name: value for name, value in record.spec.items() if value is not None and name not in left_out}
+    for part, _, name in (column.partition(".") for column in left_out):
+        if isinstance(spec.get(part), Mapping):
+            spec[part] = {k: v for k, v in spec[part].items() if k != name}
     for part, names in (("data", PATHS), ("measure", WITHOUT_IDENTITY)):
         if isinstance(spec.get(part), Mapping):
             spec[part] = {k: v for k, v in spec[part].items() if k not in names and v is not None}
-    told = {"spec": spec, "dataset_id": (record.dataset or {}).get("dataset_id"), "resized": resized}
+    other_data = any(column.startswith("data.") for column in left_out)
+    dataset_id = None if other_data else (record.dataset or {}).get("dataset_id")
+    told = {"spec": spec, "dataset_id": dataset_id, "resized": resized}
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
@@ -96,6 +107,21 @@ def nights_of(records: Iterable[TrialRecord], kind: Kind = "trial") -> list[Nigh
 
 def _without(failed: Mapping[str, TrialRecord], ok: Mapping[str, Any]) -> dict[str, TrialRecord]:
     return {key: record for key, record in failed.items() if key not in ok}
+
+
+def by_sweep(nights: Sequence[Night]) -> list[list[Night]]:
+    """The nights of each sweep, with its points alone; a point belongs to the sweep that ran it last."""
+    owner: dict[str, str] = {}
+    for night in nights:
+        owner |= {key: record.sweep for key, record in night.failed.items()}
+        owner |= {key: trials[-1].sweep for key, trials in night.trials.items()}
+    found: dict[str, list[Night]] = {}
+    for night in nights:
+        for sweep in dict.fromkeys(owner[key] for key in (*night.trials, *night.failed)):
+            ok = {key: trials for key, trials in night.trials.items() if owner[key] == sweep}
+            failed = {key: record for key, record in night.failed.items() if owner[key] == sweep}
+            found.setdefault(sweep, []).append(Night(night.session, night.date, ok, failed))
+    return [*found.values()]
 
 
 def points_of(nights: Sequence[Night]) -> list[Point]:

@@ -1,7 +1,7 @@
 """Strong and weak scaling: series of points that differ only in ranks, and their efficiencies."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from statistics import median
 from typing import Any, Literal
@@ -12,6 +12,7 @@ from results.efficiency import UNBOUNDED, Bounds, Rates, bounds, efficiency, los
 from results.environments import allocation_of, differences, facts_of
 from results.fits import Fit, amdahl, gustafson, karp_flatt_fit, usl
 from results.frames import UNSTABLE_SPREAD, middle
+from results.history import DISTRUSTED
 from results.report.tables import is_missing, rows
 from results.store import StoreError
 
@@ -32,6 +33,7 @@ FOLLOWS_RANKS = frozenset(
     }
 )
 """What may differ between points of one series, besides what says where the trial ran."""
+PLANNED = "env.planned_world_sizes"
 ONE_RANK = ("none", "data_parallel")
 """Names of what `ddp` is with a single rank."""
 WHOLE_WORLD = ("tp", "pp", "cp")
@@ -55,6 +57,14 @@ class ScalingPoint:
     losses: Mapping[str, float | None] = field(default_factory=dict)
     """Shares of the ideal throughput, by what they went to (`efficiency.losses`)."""
     caveats: tuple[str, ...] = ()
+    left_out: int = 0
+    """Repeats that do not count as a caveat forbids trust, while others are trustworthy."""
+
+    @property
+    def doubtful(self) -> frozenset[str]:
+        """Caveats that forbid trust, where every repeat bears one."""
+        found = [DISTRUSTED & {*trial["caveats"]} for trial in self.trials]
+        return frozenset().union(*found) if found and all(found) else frozenset()
 
     @property
     def rates(self) -> Rates:
@@ -80,6 +90,8 @@ class Series:
     """A trial of it, for what its points share."""
     mixed: tuple[str, ...] = ()
     """Facts of the environment that are not the same everywhere, with their values."""
+    differing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Facts that may differ, such as the commit or a mount, and do, with their values."""
 
     @property
     def rates(self) -> dict[int, list[float]]:
@@ -159,11 +171,15 @@ def _of_kind(kind: Kind, group: Sequence[Row]) -> Iterator[Candidate]:
 
 
 def _expected(kind: Kind, group: Sequence[Row], all_found: Sequence[Candidate]) -> set[int]:
-    """The numbers of ranks of all series that share a sweep with this one, and vary its kind of batch on purpose."""
+    """The numbers of ranks of all series that share a sweep with this one, and vary its kind of batch on purpose.
+
+    And those that the sweep was to run besides, where its trials tell: it may have been interrupted.
+    """
     if not _on_purpose(kind, group):
         return set()
     sweeps = {(row["sweep"], row["session"]) for row in group}
-    return {
+    plans = [row.get(PLANNED) for row in group if not _preference(kind, row)[0]]
+    return {int(ranks) for plan in plans if isinstance(plan, list) for ranks in plan} | {
         int(row["spec.world_size"])
         for other, _, found in all_found
         if other == kind and _on_purpose(kind, found)
@@ -182,7 +198,8 @@ def _series(kind: Kind, batch: int, group: list[Row], expected: set[int], mix: b
     by_ranks = {ranks: list(found) for ranks, found in groupby(ranks_of, lambda row: int(row["spec.world_size"]))}
     points = [_point(ranks, by_ranks.get(ranks, [])) for ranks in sorted(expected | {*by_ranks})]
     measured = [point for point in points if point.trials]
-    mixed = _mixed([trial for point in measured for trial in point.trials])
+    counted = [trial for point in measured for trial in point.trials]
+    mixed = _mixed(counted)
     if mixed and not mix:
         raise StoreError(
             f"{kind} series of {group[0]['spec.workload']}: its trials ran in unlike environments: {mixed[0]}; choose "
@@ -192,7 +209,7 @@ def _series(kind: Kind, batch: int, group: list[Row], expected: set[int], mix: b
         return Series(kind, batch, tuple(points), None, group[0])
     baseline = measured[0]
     judged = tuple(_judged(point, baseline, kind) for point in points)
-    return Series(kind, batch, judged, baseline.ranks, baseline.trials[0], tuple(mixed))
+    return Series(kind, batch, judged, baseline.ranks, baseline.trials[0], tuple(mixed), _differing(counted))
 
 
 def _preference(kind: Kind, row: Row) -> tuple[bool, bool]:
@@ -206,17 +223,25 @@ def _point(ranks: int, trials: Sequence[Row]) -> ScalingPoint:
     rated = [row for row in trials if row["status"] == "ok" and (row.get("samples_per_s") or 0) > 0]
     usable = [row for row in rated if not EXCLUDED & {*row["caveats"]}]
     usable = [row for row in usable if row["point_id"] == usable[0]["point_id"]]
-    told = _caveats(usable or rated)
+    trusted = [row for row in usable if not DISTRUSTED & {*row["caveats"]}] or usable
+    told = _caveats(trusted or rated)
     if usable:
         failed = [row for row in trials if row["point_id"] == usable[0]["point_id"] and row["status"] != "ok"]
-        reason = f"{len(failed)} of {len(failed) + len(usable)} repeats {failed[0]['status']}" if failed else None
-        return ScalingPoint(ranks, "ok", reason, usable, caveats=told)
+        reasons = [f"{len(failed)} of {len(failed) + len(usable)} repeats {failed[0]['status']}"] if failed else []
+        reasons += [_why_left_out(usable, trusted)] if len(trusted) < len(usable) else []
+        left_out = len(usable) - len(trusted)
+        return ScalingPoint(ranks, "ok", "; ".join(reasons) or None, trusted, caveats=told, left_out=left_out)
     if rated:
         return ScalingPoint(ranks, "left out", _why_excluded(rated[0]), caveats=told)
     if not trials:
         return ScalingPoint(ranks, "missing", "not in the store")
     last = trials[-1]
     return ScalingPoint(ranks, "no rate" if last["status"] == "ok" else str(last["status"]), last.get("reason"))
+
+
+def _why_left_out(usable: Sequence[Row], trusted: Sequence[Row]) -> str:
+    names = {name for row in usable for name in DISTRUSTED & {*row["caveats"]}}
+    return f"{len(usable) - len(trusted)} of {len(usable)} repeats left out: {', '.join(sorted(names))}"
 
 
 def _caveats(trials: Sequence[Row]) -> tuple[str, ...]:
@@ -236,7 +261,7 @@ def _why_excluded(row: Row) -> str:
 def _judged(point: ScalingPoint, baseline: ScalingPoint, kind: Kind) -> ScalingPoint:
     """The point with its efficiency; the baseline's is 1 by definition."""
     if point is baseline:
-        return ScalingPoint(point.ranks, point.status, point.reason, point.trials, 1.0, caveats=point.caveats)
+        return replace(point, efficiency=1.0)
     if not point.trials:
         return point
     found = efficiency(point.rates, baseline.rates, point.ranks, baseline.ranks)
@@ -244,7 +269,7 @@ def _judged(point: ScalingPoint, baseline: ScalingPoint, kind: Kind) -> ScalingP
     row, first = (middle([dict(trial) for trial in p.trials], "step_s_mean") for p in (point, baseline))
     work = _work(row) / _work(first)
     lost = losses(row, first, work, found)
-    return ScalingPoint(point.ranks, point.status, point.reason, point.trials, found, between, lost, point.caveats)
+    return replace(point, efficiency=found, bounds=between, losses=lost)
 
 
 def _work(row: Row) -> float:
@@ -270,6 +295,18 @@ def _mixed(trials: Sequence[Row]) -> list[str]:
                     f"{_ranks(trial)}",
                 )
     return [*found.values()]
+
+
+def _differing(trials: Sequence[Row]) -> dict[str, tuple[str, ...]]:
+    """Facts that need not be equal and are not, with their values in the order of ranks."""
+    facts = [facts_of(trial) for trial in trials]
+    found: dict[str, dict[str, None]] = {}
+    for other in facts[1:]:
+        for one in differences(facts[0], other):
+            if not one.identity and one.fact != "cores":
+                values = found.setdefault(one.fact, {})
+                values |= dict.fromkeys("not told" if value is None else str(value) for value in (one.one, one.other))
+    return {fact: tuple(values) for fact, values in found.items()}
 
 
 def _ranks(row: Row) -> str:

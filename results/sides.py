@@ -24,15 +24,40 @@ def side(store: Path, text: str, kind: Kind = "trial") -> list[TrialRecord]:
     Raises:
         StoreError: neither a store nor a filter, an unknown key, or nothing matches.
     """
-    if "=" not in text or ResultsStore(text).exists():
-        if not ResultsStore(text).exists():
-            raise StoreError(f"{text!r} is neither a store nor a filter; allowed: DIR, session=NAME, date=A..B, KEY=V")
-        return _ok(ResultsStore(text).latest(), kind)
-    records = _ok(ResultsStore(store).latest(), kind)
-    for condition in text.split(","):
-        key, equals, value = condition.partition("=")
-        if not equals or not value:
-            raise StoreError(f"filter {text!r}: {condition!r} should be KEY=VALUE")
+    return records_of(opened(store, text), text, kind)
+
+
+def opened(store: Path, text: str) -> ResultsStore:
+    """The store whose trials a side names.
+
+    Raises:
+        StoreError: neither a store nor a filter.
+    """
+    own = ResultsStore(text)
+    if own.exists():
+        return own
+    if "=" not in text:
+        raise StoreError(f"{text!r} is neither a store nor a filter; allowed: DIR, session=NAME, date=A..B, KEY=V")
+    return ResultsStore(store)
+
+
+def records_of(store: ResultsStore, text: str, kind: Kind = "trial") -> list[TrialRecord]:
+    """The records of a side in its store (`opened`).
+
+    Raises:
+        StoreError: an unknown key, or nothing matches.
+    """
+    records = _ok(store.latest(), kind)
+    return records if store.path == Path(text) else filtered(records, text)
+
+
+def filtered(records: list[TrialRecord], text: str) -> list[TrialRecord]:
+    """The records that fulfil every condition of a filter.
+
+    Raises:
+        StoreError: no filter, an unknown key, or nothing matches.
+    """
+    for condition, key, value in _conditions(text):
         column = _column(key, records)
         matches = _matcher(column, value, records)
         kept = [record for record in records if matches(record)]
@@ -40,6 +65,24 @@ def side(store: Path, text: str, kind: Kind = "trial") -> list[TrialRecord]:
             raise StoreError(f"filter {text!r}: no ok trial has {condition}{_there(column, records)}")
         records = kept
     return records
+
+
+def _conditions(text: str) -> list[tuple[str, str, str]]:
+    """Each condition as it stands, its key and its value."""
+    found = []
+    for condition in text.split(","):
+        key, equals, value = condition.partition("=")
+        if not equals or not value:
+            raise StoreError(f"filter {text!r}: {condition!r} should be KEY=VALUE")
+        found.append((condition, key, value))
+    return found
+
+
+def apart(one: str, other: str, records: list[TrialRecord]) -> dict[str, tuple[str, str]]:
+    """Settings that both filters give, and give another value: column to the values of A and B."""
+    first, second = ({key: value for _, key, value in _conditions(text)} for text in (one, other))
+    found = {_column(key, records): (first[key], second[key]) for key in first if key in second}
+    return {column: values for column, values in found.items() if column.startswith("spec.") and len({*values}) > 1}
 
 
 def _column(key: str, records: list[TrialRecord]) -> str:
@@ -59,6 +102,10 @@ def _matcher(key: str, value: str, records: list[TrialRecord]) -> Callable[[Tria
         low, high = first, (last or "9999") if dots else first
         return lambda record: low <= record.started_at[: max(len(low), 1)] and record.started_at[: len(high)] <= high
     known = {name for record in records for name in row(record)}
+    if records and key not in known and key in SHORT.values():
+        raise StoreError(
+            f"filter key {key.removeprefix('env.')!r}: no record tells it; allowed: session, date, any column"
+        )
     if records and key not in known:
         names = ["session", "commit", "date", *sorted(known)]
         hint = nearest(key, names, cutoff=0.4)

@@ -32,6 +32,7 @@ from storage.parallel import Make, in_parallel
 from storage.sample import DatasetError, Sample
 from storage.sequences import mlm_bytes, mlm_sample, token_bytes, token_sample
 from storage.sources import Source, open_source
+from storage.space import needed_bytes
 from storage.tokens import documents_of
 from storage.volumes import volume_bytes, volume_sample, volume_shape
 
@@ -91,7 +92,7 @@ def _store(
     divided = {"documents": source.documents} if form.stores_documents else {}
     digests: dict[str, str] = {}
     digested = {"digests": digests} if form.digests_files else {}
-    with new_dataset(folder, _needed_bytes(source, form)) as partial_folder:
+    with new_dataset(folder, needed_bytes(source, kind, form, options)) as partial_folder:
         for row in form.write(partial_folder, seen, **options, **divided, **digested):
             rows.append(row)
             progress(len(rows), source.count or 0)
@@ -126,11 +127,6 @@ def _store(
         )
         write_manifest(partial_folder, rows, result)
     return result
-
-
-def _needed_bytes(source: Source, form: Format) -> int:
-    """Disk space that writing will need, about."""
-    return int(source.size_bytes * form.space_factor) + (source.count or 0) * form.sample_overhead_bytes
 
 
 class _Seen:
@@ -202,10 +198,12 @@ def convert_dataset(
 
     Raises:
         DatasetError: unreadable source, samples of another kind, source and target inside one another, existing
-            target, disk too small, damaged samples.
+            target, disk too small, damaged samples, a tokenizer for what is no text.
     """
     _refuse_nested(source, target)
     if is_dataset(source):
+        if tokenizer:
+            raise DatasetError(f"{source}: a dataset, which holds no text that a tokenizer could take")
         opened = _dataset_source(open_dataset(source), kind, params or {})
     else:
         opened = open_source(source, kind, params or {}, tokenizer)
@@ -234,6 +232,9 @@ def _dataset_source(dataset: Dataset, kind: str, asked: Mapping[str, int]) -> So
     for name in ("seq_len", "max_predictions"):
         if name in manifest.params and manifest.params[name] != asked.get(name, manifest.params[name]):
             raise DatasetError(f"{dataset.folder}: {name} is {manifest.params[name]}, the variant's {asked[name]}")
+    if (found := manifest.params.get("vocab_size", 0)) > asked.get("vocab_size", found):
+        what = f"the variant knows {asked['vocab_size']}; give the variant that it was made for"
+        raise DatasetError(f"{dataset.folder}: has a vocabulary of {found}, {what}")
     compressed = manifest.options.get("compression", "none") != "none"
     size = manifest.stored_bytes * (MAX_COMPRESSION if compressed else 1)
     samples, params = in_order(dataset), dict(manifest.params)

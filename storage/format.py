@@ -20,6 +20,7 @@ import numpy.typing as npt
 from blake3 import blake3
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from storage.advice import too_few
 from storage.partial import partial_folder, remove_abandoned
 from storage.sample import Allocate as Allocate
 from storage.sample import DatasetError as DatasetError
@@ -138,7 +139,7 @@ class Format:
     `digests_files`: `write` takes `digests` too, and puts into it what `file_digest` would give, by file.
     `direct_problem(manifest)`: why it cannot be read past the page cache, or None; absent where it never can.
     `files_of(dataset, rows)`: the data files of some samples, where samples have files of their own.
-    `space_factor`, `sample_overhead_bytes`: disk space that writing needs: times the samples' bytes, and for each one.
+    `space_factor` (may be by kind), `sample_overhead_bytes`: disk space for writing: times samples' bytes; each one.
     """
 
     name: str
@@ -150,8 +151,8 @@ class Format:
     file_per_sample: bool
     sequential: bool
     options: Mapping[str, tuple[str, ...] | type[int]] = field(default_factory=dict)
-    space_factor: float = 1.05
-    sample_overhead_bytes: int = 64
+    space_factor: float | Mapping[str, float] = 1.05
+    sample_overhead_bytes: int = 128
     option_kinds: Mapping[str, frozenset[str]] = field(default_factory=dict)
     stores_documents: bool = False
     digests_files: bool = False
@@ -391,8 +392,7 @@ def data_file(dataset: Dataset, name: str) -> Path:
 
 def by_sample_problem(manifest: Manifest, lanes: int) -> str | None:
     """For formats with random access: each reader needs a sample."""
-    count = manifest.num_samples
-    return None if count >= lanes else f"{count} samples < {lanes} readers (ranks x workers)"
+    return None if manifest.num_samples >= lanes else too_few(manifest.num_samples, "samples", lanes, "more samples")
 
 
 def by_sample_smallest_lane(manifest: Manifest, lanes: int) -> int:

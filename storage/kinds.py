@@ -241,11 +241,36 @@ def token_tensors(params: Params) -> dict[str, tuple[torch.dtype, tuple[int, ...
     return {"tokens": (torch.int64, (params["seq_len"] + 1,))}
 
 
+LIMITS: Mapping[str, str | int] = {
+    "tokens": "vocab_size",
+    "input_ids": "vocab_size",
+    "segment_ids": 2,
+    "masked_lm_positions": "seq_len",
+    "masked_lm_ids": "vocab_size",
+    "next_sentence_label": 2,
+}
+"""What the integers of a field stay below, from 0 on: a number, or the parameter that says it."""
+
+
+def _refuse_outside(sample: Sample, name: str, values: Any, params: Params) -> None:
+    """Refuse integers that no table of the model has a row for."""
+    said = LIMITS.get(name)
+    limit = params.get(said) if isinstance(said, str) else said
+    if limit is None or not values.size:
+        return
+    largest, smallest = values.max(), values.min() if values.dtype.kind == "i" else 0
+    if largest < limit and smallest >= 0:
+        return
+    outside = int(largest if largest >= limit else smallest)
+    needed = f"0..{limit - 1}" + (f" ({said} {limit})" if isinstance(said, str) else "")
+    raise DatasetError(f"{sample.source}: sample {sample.key!r}: {name} holds {outside}, needed: {needed}")
+
+
 def decode_integers(sample: Sample, params: Params, rng: random.Random, row: Row) -> None:
     """Widen a sequence's fields to int64; nothing is random.
 
     Raises:
-        DatasetError: a field has another shape than the batch.
+        DatasetError: a field has another shape than the batch, or holds integers outside its `LIMITS`.
     """
     for name, tensor in row.items():
         values: Any = array(sample, name)
@@ -254,6 +279,7 @@ def decode_integers(sample: Sample, params: Params, rng: random.Random, row: Row
                 f"{sample.source}: sample {sample.key!r}: {name} has shape {values.shape}, needed: "
                 f"{tuple(tensor.shape)}"
             )
+        _refuse_outside(sample, name, values, params)
         tensor.numpy()[...] = values
 
 

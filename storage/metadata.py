@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from storage.reading import Deadline, ending_early
+
 OPERATIONS = ("create", "open", "unlink")
 MAX_FILES = 20_000
 
@@ -20,26 +22,26 @@ def name_rates(folder: Path, depth: int, seconds: float) -> dict[str, float]:
     place = folder / f"names-{secrets.token_hex(4)}"
     place.mkdir()
     names = [[f"{place}/{thread}-{number}" for number in range(MAX_FILES // depth)] for thread in range(depth)]
-    deadline_s = time.perf_counter() + seconds / 3
     rates = {}
-    with ThreadPoolExecutor(depth) as pool:
+    with ThreadPoolExecutor(depth) as pool, ending_early() as deadline:
+        deadline.at_s = time.perf_counter() + seconds / 3
         for operation, work in zip(OPERATIONS, (_create, _open, os.unlink), strict=True):
             start_s = time.perf_counter()
-            counts = list(pool.map(_each, [work] * depth, names, [deadline_s] * depth))
+            counts = list(pool.map(_each, [work] * depth, names, [deadline] * depth))
             rates[operation] = sum(counts) / (time.perf_counter() - start_s)
             names = [own[:count] for own, count in zip(names, counts, strict=True)]
-            deadline_s = float("inf")
+            deadline.at_s = float("inf")
     place.rmdir()
     return rates
 
 
-def _each(work: Callable[[str], None], names: Sequence[str], deadline_s: float) -> int:
+def _each(work: Callable[[str], None], names: Sequence[str], deadline: Deadline) -> int:
     """Do it to one name after another until the time is over; how many."""
     done = 0
     for name in names:
         work(name)
         done += 1
-        if time.perf_counter() >= deadline_s:
+        if time.perf_counter() >= deadline.at_s:
             break
     return done
 

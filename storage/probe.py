@@ -37,6 +37,8 @@ RESERVE_BYTES = 64 << 20
 LOCK_BOUND = 0.5
 """Above that share of the time in Python, our own reads may be what limits a cell."""
 CHUNK_BYTES = 16 << 20
+MAX_SECONDS = 86_400.0
+"""The longest that a cell may be measured: a day."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +127,8 @@ def check(asked: Asked) -> Engine:
             f"size {asked.size_bytes} bytes: {max(asked.depths)} readers of {max(asked.blocks)}-byte blocks need "
             f"{least} at least ({-(-least >> 20)}MiB); or name smaller blocks or depths"
         )
-    if not asked.seconds > 0:
-        raise DatasetError(f"seconds {asked.seconds}: allowed: more than 0")
+    if not 0 < asked.seconds <= MAX_SECONDS:
+        raise DatasetError(f"seconds {asked.seconds}: allowed: more than 0, at most {MAX_SECONDS:.0f}")
     if asked.engine == "fio" and not fio.installed():
         raise DatasetError("engine fio: fio is not installed; allowed: own, or install it (Debian: apt install fio)")
     return "own" if asked.engine == "own" or not fio.installed() else "fio"

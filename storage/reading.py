@@ -10,7 +10,7 @@ import resource
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, pairwise, repeat
 from pathlib import Path
@@ -37,6 +37,24 @@ class Reading:
     @property
     def bytes_per_s(self) -> float:
         return self.num_bytes / self.seconds
+
+
+@dataclass
+class Deadline:
+    """The moment at which threads end their work, which may be moved while they are at it."""
+
+    at_s: float = float("inf")
+    """time.perf_counter()."""
+
+
+@contextmanager
+def ending_early() -> Iterator[Deadline]:
+    """A deadline that is over for threads whose results nobody waits for any more."""
+    deadline = Deadline()
+    try:
+        yield deadline
+    finally:
+        deadline.at_s = 0.0
 
 
 def aligned_buffers(count: int, num_bytes: int) -> list[memoryview]:
@@ -84,7 +102,8 @@ def read_file(
 ) -> Reading:
     """Read a file's blocks by one thread for each list of offsets, for so long.
 
-    With `again` readers start anew when they are through, as is right where nothing is cached; else they end.
+    With `again` readers start anew when they are through, as is right where nothing is cached; else they end. What is
+    raised in the waiting thread, as by a signal, ends them after the block they are at.
     """
     flags = os.O_RDONLY | (os.O_DIRECT if direct else 0)
     descriptors = [os.open(path, flags) for _ in plan]
@@ -94,9 +113,10 @@ def read_file(
             for descriptor, order in zip(descriptors, plan, strict=True):
                 os.posix_fadvise(descriptor, 0, 0, _advice(order))
         orders = [chain.from_iterable(repeat(order)) if again else iter(order) for order in plan]
-        with ThreadPoolExecutor(readers) as pool:
+        with ThreadPoolExecutor(readers) as pool, ending_early() as deadline:
             lock_s, start_s = _user_s(), time.perf_counter()
-            found = list(pool.map(_read, descriptors, orders, buffers, [start_s + seconds] * readers))
+            deadline.at_s = start_s + seconds
+            found = list(pool.map(_read, descriptors, orders, buffers, [deadline] * readers))
             return Reading(sum(done for done, _ in found), max(end for _, end in found) - start_s, _user_s() - lock_s)
     finally:
         for descriptor in descriptors:
@@ -109,12 +129,12 @@ def _advice(order: Sequence[int]) -> int:
     return os.POSIX_FADV_SEQUENTIAL if forward else os.POSIX_FADV_RANDOM
 
 
-def _read(descriptor: int, order: Iterator[int], buffer: memoryview, deadline_s: float) -> tuple[int, float]:
+def _read(descriptor: int, order: Iterator[int], buffer: memoryview, deadline: Deadline) -> tuple[int, float]:
     """Bytes read, and when that was done."""
     done, vector, preadv, now = 0, [buffer], os.preadv, time.perf_counter
     for offset in order:
         done += preadv(descriptor, vector, offset)
-        if now() >= deadline_s:
+        if now() >= deadline.at_s:
             break
     return done, now()
 

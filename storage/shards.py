@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from storage.advice import too_few
 from storage.format import Dataset, FileInfo, Lane, Manifest, dealt, text
 from storage.sample import Allocate, Sample, fresh, reserved
 
@@ -90,10 +91,12 @@ def read_shards(read_shard: ReadShard, dataset: Dataset, lane: Lane) -> Iterator
 
 def problem(manifest: Manifest, lanes: int) -> str | None:
     """Each reader needs a shard of its own."""
-    count = len(shards(manifest))
+    count, at_most = len(shards(manifest)), manifest.num_samples // lanes
     if count >= lanes:
         return None
-    return f"{count} shards < {lanes} readers (ranks x workers): fewer workers, or convert with --shard-samples smaller"
+    smaller = f"convert with --shard-samples {at_most}{' or less' if at_most > 1 else ''}"
+    more = f"more samples: there are {manifest.num_samples}"
+    return too_few(count, "shards", lanes, smaller if at_most else more)
 
 
 def smallest_lane(manifest: Manifest, lanes: int) -> int:

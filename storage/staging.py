@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from storage import FORMATS, load, pagecache
 from storage.copying import SUFFIX, Copied, FileCopy, copy_files
 from storage.format import (
@@ -189,13 +191,40 @@ def _whole(dataset: Dataset, target: Path) -> Staged | None:
             f"{dataset.folder}'s (id {dataset.manifest.dataset_id}, {dataset.manifest.format}); remove it first"
         )
     files = there.data_files()
-    sizes = {inside(target, info.path): info.bytes for info in there.manifest.files}
+    found, said = {}, {inside(target, info.path): info.bytes for info in there.manifest.files}
     for path in files:
         with _errors(path):
-            size = path.stat().st_size
-        if size != sizes.get(path, size):
-            raise DatasetError(f"{path}: {size} bytes, the manifest says {sizes[path]}; remove the copy, stage it anew")
+            found[path] = size = path.stat().st_size
+        if size != said.get(path, size):
+            raise DatasetError(f"{path}: {size} bytes, the manifest says {said[path]}; remove the copy, stage it anew")
+    _check_samples(there, found)
     return _staged(there, files, 0, None, True)
+
+
+def _check_samples(dataset: Dataset, sizes: Mapping[Path, int]) -> None:
+    """Compare the sizes of files of samples, which the manifest does not list, with the index.
+
+    A JPEG is as long as the index says, less its class, which stands in the index alone; arrays have headers beside
+    what the index counts.
+
+    Raises:
+        DatasetError: a file is too short, or a JPEG not as long.
+    """
+    form: Format = load(FORMATS, dataset.manifest.format, "benchsuite.formats")
+    if not form.file_per_sample or form.files_of is None or form.name != "files":
+        return
+    rows = np.arange(len(dataset.index))
+    files, image = form.files_of(dataset, rows), dataset.manifest.kind == "image"
+    each = len(files) // len(rows)  # volumes may be pairs of files
+    lengths = np.array([sizes[path] for path in files]).reshape(len(rows), each).sum(axis=1)
+    labels = np.char.str_len(dataset.index["label"].astype(str)) if image else 0
+    wanted = dataset.index["bytes"].astype(np.int64) - labels
+    for row in np.flatnonzero(lengths != wanted if image else lengths < wanted)[:1]:
+        least = "" if image else "at least "
+        raise DatasetError(
+            f"{files[row * each]}: {lengths[row]} bytes, the index says {least}{wanted[row]}; remove the copy, stage "
+            "it anew"
+        )
 
 
 def _identity(manifest: Manifest) -> object:

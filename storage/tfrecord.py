@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from storage.behind import Shard, WriteBehind
 from storage.examples import Part, decode, encode
-from storage.fields import KIND_FIELDS
+from storage.fields import KIND_FIELDS, RECORD_KINDS
 from storage.format import Dataset, Format, IndexRow, Lane, data_file, index_row
 from storage.sample import Allocate, DatasetError, Sample, fresh, num_bytes, read_at
 from storage.shards import Pool, batched, keys, problem, read_shards, shards, smallest_lane
@@ -137,5 +137,8 @@ TFRECORD = Format(
     file_per_sample=False,
     sequential=True,
     options={"shard_samples": int},
+    # integers are varints of 7 bits a byte: a uint16 takes up to 3
+    space_factor={kind: 1.5 if kind in RECORD_KINDS else 1.05 for kind in KIND_FIELDS},
+    sample_overhead_bytes=384,
     digests_files=True,
 )

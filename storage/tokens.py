@@ -226,7 +226,11 @@ def write(folder: Path, samples: Iterable[Sample], documents: Documents | None =
 def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
     """The lane's samples: windows of the stream, copied into the lane's memory."""
     path = data_file(dataset, BIN)
-    index = read_index(data_file(dataset, IDX))
+    idx_path = data_file(dataset, IDX)
+    index = read_index(idx_path)
+    said = next((info.dtype for info in dataset.manifest.fields if info.name == "tokens"), index.dtype.name)
+    if index.dtype.name != said:
+        raise DatasetError(f"{idx_path}: token ids of type {index.dtype.name}, the manifest says {said}: changed")
     stream = open_stream(path, index)
     window = dataset.manifest.params.get("seq_len", 0) + 1
     if window < 2 or len(stream) < (window - 1) * len(dataset.index) + 1:

@@ -14,6 +14,7 @@ from selectors import EVENT_READ, DefaultSelector
 from types import TracebackType
 from typing import IO, Any, NoReturn, Self
 
+from benchsuite.environment import facts_of_host
 from benchsuite.errors import UserError
 from benchsuite.launch import CannotStart, Outcome, RankExit
 from benchsuite.launch.answers import (
@@ -28,7 +29,7 @@ from benchsuite.launch.answers import (
 from benchsuite.launch.crew import ZYGOTE, Crew, agents_environment
 from benchsuite.launch.link import Link
 from benchsuite.launch.meeting import Meeting, write_invitation
-from benchsuite.launch.node import about_this_node, node_name
+from benchsuite.launch.node import about_this_node, node_name, with_facts
 from benchsuite.launch.placing import Agent, Share, about_nodes, agent_of, cores_of, shares
 from benchsuite.machine import Machine, this_machine
 from benchsuite.ranks import Progress, RankIdentity, read_progress
@@ -317,7 +318,10 @@ class AgentLauncher:
         exits = [RankExit(**one) for reply in found.values() for one in reply["exits"]]
         if not self.crew.only_here:
             await_results(folder, [one.rank for one in exits if one.code is not None])
+        facts = {} if self.is_here() else dict(places[0].agent.facts)
+        of_nodes = {place.agent.node: place.agent.facts for place in reversed(places)}
         nodes = about_nodes(places, [found[number] for number in range(len(places))])
+        nodes = with_facts(nodes, of_nodes, facts or facts_of_host())
         return Outcome(
             exits=sorted(exits, key=lambda one: one.rank),
             timed_out=any(reply["timed_out"] for reply in found.values()),
@@ -325,7 +329,7 @@ class AgentLauncher:
             foreign_cores=max(node["foreign_cpu_cores"] for node in nodes),
             launcher=self.crew.name,
             nodes=nodes,
-            facts={} if self.is_here() else dict(places[0].agent.facts),
+            facts=facts,
             found=[
                 (name, f"{place.agent.node}: {text}")
                 for number, place in enumerate(places)

@@ -22,7 +22,7 @@ HIDDEN_SHARE = 0.005
 """A marked part that is less of the step is not printed."""
 HELD = {
     "compute": "Nothing but computation holds it back",
-    "mixed": "Held back by its input, storage or client",
+    "mixed": "Held back by more than one cause, or by one that cannot be told",
 }
 MIN_CEILING_STEPS = 8
 REFILL_SHARE = 0.2
@@ -150,7 +150,8 @@ def figures(ranks: Sequence[RankLoop], told: Told) -> dict[str, Any]:
     au = found.get("au")
     found["utilization"] = 1 - stall if au is None else au
     found["utilization_is"] = UTILIZATION if au is None else UTILIZATION_REPLAYED
-    found["bottleneck"], found["bottleneck_evidence"] = verdict(found, slowest.num_readers)
+    least_s = min(rank.parts_s.get("exchange", 0.0) / rank.num_steps for rank in ranks)
+    found["bottleneck"], found["bottleneck_evidence"] = verdict(found, slowest.num_readers, least_s)
     found["bottleneck_remedy"] = remedy(found, slowest.num_readers, told.cores)
     return found | {"steps": slowest.num_steps, "passes": slowest.num_passes, "world_size": len(ranks)}
 
@@ -178,33 +179,68 @@ def _bytes(ranks: Sequence[RankLoop], wall_s: float, reads_counted: bool | None)
     }
 
 
-def verdict(found: Mapping[str, Any], num_readers: int) -> tuple[str, str]:
+def verdict(found: Mapping[str, Any], num_readers: int, exchange_least_s: float | None = None) -> tuple[str, str]:
     """(bottleneck, evidence), by the thresholds of `diagnose`.
 
+    What the input costs a step is weighed against exchange and bubble: the larger is named, near-equal ones are mixed.
+    `exchange_least_s` is that of the rank whose exchange is shortest: longer ones wait for ranks that lack their input.
     Where the loop waits for input, readers that are busy are the client's, readers that rest wait for what they read.
-    Where it does not wait and yet is slower than on a batch in memory, readers take cores from the computation.
+    Where it waits for a core instead and is slower than on a batch in memory, readers take cores from the computation.
     """
     stall, au, step_s = found["input_stall_fraction"], found.get("au"), found["step_s_mean"]
-    contention = found.get("cpu_contention_fraction")
-    evidence = f"{stall:.0%} of the step waits for input"
+    evidence = _waits(found)
+    held = 1 - stall if au is None else au
+    exchange_s = found.get("exchange_s") or 0.0
+    if held >= HELD_BACK_AU:
+        share, said = _between_ranks(found, exchange_s)
+        return (
+            ("communication", f"{evidence}; {said}")
+            if share > COMMUNICATION_SHARE
+            else ("compute", f"{evidence}: input keeps up")
+        )
+    share, said = _between_ranks(found, exchange_s if exchange_least_s is None else exchange_least_s)
+    of_input = (1 - held) / (1 - held + share)
+    if of_input <= 1 - MAIN_SHARE:
+        return "communication", f"{evidence}; {said}"
+    name, evidence = _of_input(evidence, found, num_readers)
+    if share >= 1 - HELD_BACK_AU:
+        evidence = f"{evidence}; {said}"
+    return name if of_input >= MAIN_SHARE or share < 1 - HELD_BACK_AU else "mixed", evidence
+
+
+def _waits(found: Mapping[str, Any]) -> str:
+    """What the step waits for, as evidence."""
+    au, contention = found.get("au"), found.get("cpu_contention_fraction")
+    evidence = f"{found['input_stall_fraction']:.0%} of the step waits for input"
     if au is not None:
         evidence = f"AU {au:.2f}; {evidence}"
-    if contention is not None:
-        evidence += f", {contention:.0%} for a core"
-    held = 1 - stall if au is None else au
-    if held < HELD_BACK_AU and found["refill_fraction"] > REFILL_SHARE:
+    return evidence if contention is None else f"{evidence}, {contention:.0%} for a core"
+
+
+def _between_ranks(found: Mapping[str, Any], exchange_s: float) -> tuple[float, str]:
+    """The larger of exchange and bubble as a share of the step, in words too."""
+    exchange, bubble = exchange_s / found["step_s_mean"], (found.get("bubble_s") or 0.0) / found["step_s_mean"]
+    if bubble > exchange:
+        return bubble, f"waiting for other stages of the pipeline is {bubble:.0%} of the step"
+    return exchange, f"exchange is {exchange:.0%} of the step, stragglers included"
+
+
+def _of_input(evidence: str, found: Mapping[str, Any], num_readers: int) -> tuple[str, str]:
+    """What of the input holds the loop back."""
+    stall, au = found["input_stall_fraction"], found.get("au")
+    if found["refill_fraction"] > REFILL_SHARE:
         evidence += f"; {found['refill_fraction']:.0%} of that wait is for the first batch of a pass"
-    if held < HELD_BACK_AU:
-        if au is not None and stall < (1 - au) / 2:
-            return "client", f"{evidence}; readers take cores from the computation"
+    if not _beside_input(found):
         return _of_readers(evidence, found, num_readers)
-    exchange = (found.get("exchange_s") or 0.0) / step_s
-    if exchange > COMMUNICATION_SHARE:
-        return "communication", f"{evidence}; exchange is {exchange:.0%} of the step, stragglers included"
-    bubble = (found.get("bubble_s") or 0.0) / step_s
-    if bubble > COMMUNICATION_SHARE:
-        return "communication", f"{evidence}; waiting for other stages of the pipeline is {bubble:.0%} of the step"
-    return "compute", f"{evidence}: input keeps up"
+    if (found.get("cpu_contention_fraction") or 0.0) < (1 - au - stall) / 2:
+        return "mixed", f"{evidence}; what else makes it slower than on a batch in memory cannot be told"
+    return "client", f"{evidence}; readers take cores from the computation"
+
+
+def _beside_input(found: Mapping[str, Any]) -> bool:
+    """Whether steps are slower than on a batch in memory, and mostly not for waiting for their input."""
+    au: float | None = found.get("au")
+    return au is not None and bool(found["input_stall_fraction"] < (1 - au) / 2)
 
 
 def _of_readers(evidence: str, found: Mapping[str, Any], num_readers: int) -> tuple[str, str]:
@@ -224,7 +260,7 @@ def _of_readers(evidence: str, found: Mapping[str, Any], num_readers: int) -> tu
 def remedy(found: Mapping[str, Any], num_readers: int, cores: int | None) -> str | None:
     """What the same numbers say would help; None where they say nothing."""
     name, stall = found["bottleneck"], found["input_stall_fraction"]
-    if name not in ("client", "storage", "mixed"):
+    if name not in ("client", "storage", "mixed") or (name == "mixed" and _beside_input(found)):
         return None
     if num_readers and found["refill_fraction"] > REFILL_SHARE:
         return "workers that stay from pass to pass (persistent_workers=True)"

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import repeat
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, SupportsIndex, TypeVar
 
 from benchsuite.clock import PARTS
 from benchsuite.environment import file_system
@@ -242,6 +242,8 @@ def watch(
         StoreError: the store cannot be written.
     """
     _check(device, batch_size, warmup_steps, max_steps_kept, ceiling)
+    if data is not None and not Path(data).exists():
+        raise UserError(f"data {str(data)!r}: no such file or folder; name where the samples lie, or leave it out")
     queue = queue_of(loader)
     if warmup_steps is None:
         warmup_steps = FIRST_STEPS + (queue + 1 if queue else 0)
@@ -279,8 +281,15 @@ def _check(
         ("warmup_steps", warmup_steps, 0),
         ("max_steps_kept", max_steps_kept, 1),
     ):
+        if value is not None and not _is_whole(value):
+            raise UserError(f"{what} {value!r}: a {type(value).__name__}; allowed: a whole number, at least {least}")
         if value is not None and value < least:
             raise UserError(f"{what} {value}: at least {least}")
+
+
+def _is_whole(value: object) -> bool:
+    """Whether it is a whole number, of numpy too; True and False are none."""
+    return isinstance(value, SupportsIndex) and not isinstance(value, bool)
 
 
 def _say(said: list[str]) -> None:

@@ -113,7 +113,7 @@ def _add_check(root: Element, check: Check) -> None:
         for found in check.regressions
     ]
     if not check.num_judged:
-        cases.append(Case("no regression", classname, 0.0, "skipped", "", "nothing could be judged"))
+        cases.append(Case("no regression", classname, 0.0, "skipped", "", check.reason or "nothing could be judged"))
     cases = cases or [Case("no regression", classname)]
     unjudged = (
         (check.too_young, "too few sessions before"),

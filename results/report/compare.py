@@ -9,12 +9,12 @@ from results.baseline import Check, Regression
 from results.cause import Changed
 from results.compare import Compared, Comparison
 from results.environments import Difference
+from results.report.facts import told_facts
 from results.report.plain import and_
 from results.report.tables import ABSENT, Column, Row
 from results.watch import MIN_NIGHTS
 
 UNITS = {"_s": (1e3, "ms"), "_bytes": (1e-6, "MB"), "_bytes_per_s": (1e-6, "MB/s"), "_j": (1, "J")}
-MAX_FACTS = 6
 COLUMNS = (
     Column("point", lambda row: str(row["label"]), right=False),
     Column("metric", lambda row: str(row["metric"]), right=False),
@@ -90,7 +90,9 @@ def comparison_head(comparison: Comparison) -> str:
     verdicts = [one.verdict for one in comparison.compared]
     told = [f"{verdicts.count(name)} {name}" for name in ("worse", "better", "same", "can't tell")]
     points = len({one.point for one in comparison.compared})
-    return f"B against A: {', '.join(told)} ({len(verdicts)} comparisons on {points} points)"
+    text = f"B against A: {', '.join(told)} ({len(verdicts)} comparisons on {points} points)"
+    apart = [f"{column.removeprefix('spec.')} is {a} in A and {b} in B" for column, (a, b) in comparison.apart.items()]
+    return "; ".join([text, *apart])
 
 
 def comparison_foot(comparison: Comparison) -> list[str]:
@@ -104,9 +106,7 @@ def comparison_foot(comparison: Comparison) -> list[str]:
 
 def facts(found: Sequence[Difference]) -> str:
     """Facts that differ, as `name one -> other`."""
-    told = [f"{one.fact} {_plain(one.one)} -> {_plain(one.other)}" for one in found]
-    more = [f"and {len(told) - MAX_FACTS} more"] if len(told) > MAX_FACTS else []
-    return ", ".join([*told[:MAX_FACTS], *more])
+    return ", ".join(told_facts([(one.fact, f"{_plain(one.one)} -> {_plain(one.other)}") for one in found]))
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
@@ -125,8 +125,12 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
 
 def check_lines(check: Check) -> list[str]:
     """What the gate says: one line where nothing happened."""
-    series = f"{check.num_judged} series of session {check.session}, {check.num_nights} nights"
-    if check.regressions:
+    several = f"{len(check.sessions)} sessions, the newest {check.session}"
+    named = several if len(check.sessions) > 1 else f"session {check.session}"
+    series = f"{check.num_judged} series of {named}, {check.num_nights} nights"
+    if check.reason:
+        head = f"nothing judged: {check.reason}"
+    elif check.regressions:
         head = f"regression: {len(check.regressions)} of {series}"
     elif not check.num_judged:
         head = f"nothing judged: {series}"
@@ -134,11 +138,15 @@ def check_lines(check: Check) -> list[str]:
         head = f"{len(check.missing)} points have no ok trial; no regression in {series}"
     else:
         head = f"ok: no regression in {series}"
-    lines = [head, *(line for found in check.regressions for line in regression_lines(found))]
+    lines = [head]
+    for found in check.regressions:
+        lines += regression_lines(found)
+        lines += [f"  judged in session {found.session}"] if found.session not in ("", check.session) else []
     notes = (
         (f"not judged, needs {MIN_NIGHTS} sessions in the baseline, or more than a week old", check.too_young),
         ("not judged, doubtful", check.doubtful),
         ("no ok trial in this session", check.missing),
+        ("sweep not run since the baseline", check.not_run),
         ("far outside its nights, one night so far", check.far),
     )
     return [*lines, *(f"  {what}: {', '.join(labels)}" for what, labels in notes if labels)]
@@ -163,7 +171,7 @@ def regression_lines(found: Regression) -> list[str]:
         lines.append(f"  verdict: {cause.verdict_before or ABSENT} before, {cause.verdict_after or ABSENT} since")
     if cause.hosts:
         lines.append(f"  slow on {and_(cause.hosts)} only")
-    told = "; ".join(_change(one) for one in cause.changed[:MAX_FACTS])
+    told = "; ".join(told_facts([(one.fact, _change(one)) for one in cause.changed]))
     return [*lines, f"  changed with it: {told or 'no fact of the environment that is recorded'}"]
 
 
@@ -174,7 +182,7 @@ def _day(found: Regression) -> str:
 
 def _change(one: Changed) -> str:
     where = f", {and_(one.hosts)} only" if one.hosts else ""
-    return f"{one.fact} {_plain(one.before)} -> {_plain(one.after)}{where}"
+    return f"{_plain(one.before)} -> {_plain(one.after)}{where}"
 
 
 def _plain(value: Any) -> str:

@@ -8,12 +8,14 @@ from results.report.figures import Chart, Numbered, Trace, axis, rounded
 from results.report.tables import Row, is_missing
 from results.staging import StagingPair, in_words, pairs
 
-FORMAT, LOADER = "spec.data.format", "spec.data.loader"
+FORMAT, LOADER, SOURCE = "spec.data.format", "spec.data.loader", "spec.data.source"
 
 
 def formats_by_loaders(points: Sequence[Numbered]) -> list[Chart]:
-    """AU (or, where there is none, samples per second) of each format with each loader."""
-    read = [(number, row) for number, row in points if row.get(FORMAT) and row.get(LOADER)]
+    """AU (or, where there is none, samples per second) of each format with each loader, of points that read files."""
+    read = [
+        (number, row) for number, row in points if row.get(FORMAT) and row.get(LOADER) and row.get(SOURCE) == "storage"
+    ]
     rated = any(not is_missing(row.get("au")) for _, row in read)
     figure, unit = ("au", "AU") if rated else ("samples_per_s", "samples/s")
     cells = [

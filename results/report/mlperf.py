@@ -5,6 +5,7 @@ separates the point from a run that could be submitted stands beside it, as `dev
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -14,6 +15,8 @@ MIB, GIB = 1 << 20, 1 << 30
 MIN_STEPS, MIN_MEMORIES, MIN_RUNS = 500, 5, 5
 """The dataset must hold as many steps and exceed the hosts' memory as often; a result is a mean of so many runs."""
 MAX_SPREAD = 0.05
+DISQUALIFYING = ("not_cold", "cache_unverified", "counters_disagree", "not_steady", "emulation_late")
+"""Caveats that say that what was timed is not, or may not be, cold reads at a steady rate by an emulation on time."""
 MAX_RECORD_DIFFERENCE = 0.10
 Published = Callable[[str, str], Mapping[str, Any]]
 """What MLPerf Storage says of a device and a workload: workload, min_au, record_bytes, and whether it has a profile."""
@@ -21,6 +24,32 @@ LEGEND = (
     "AU % = computation / elapsed time of all steps but the first, mean of repeats · MiB/s = samples/s x mean stored "
     "sample\nour AU leaves out what a queue that was full at the start adds · --format json: all fields"
 )
+
+
+@dataclass(frozen=True)
+class Host:
+    """A node that ran ranks of a trial."""
+
+    cores: int
+    memory_bytes: float
+    assumed: bool
+    """Its memory is not told, and taken to be that of the node that the harness ran on."""
+
+
+def hosts(row: Row) -> list[Host]:
+    """The nodes of a trial; the one that the harness ran on where no launcher told of any."""
+    nodes = row.get("env.nodes")
+    known = nodes if isinstance(nodes, list) else []
+    return [_host(node, row["env.memory_bytes"]) for node in known] or [
+        Host(row["env.cores"], row["env.memory_bytes"], False)
+    ]
+
+
+def _host(node: Mapping[str, Any], memory_bytes: float) -> Host:
+    """A node as a record tells of it: its memory stands with its facts, or is the limit of the moment."""
+    told = ((node, "memory_bytes"), (node.get("facts"), "memory_bytes"), (node.get("moment"), "memory_limit_bytes"))
+    found = next((place[name] for place, name in told if place and place.get(name)), None)
+    return Host(node["cores"], found or memory_bytes, found is None)
 
 
 def summaries(trials: Sequence[Row], published: Published) -> list[dict[str, Any]]:
@@ -37,22 +66,23 @@ def summary(repeats: Sequence[Row], published: Published) -> dict[str, Any]:
     first = repeats[0]
     known = published(first["spec.device"], first["spec.workload"])
     ranks, sample_bytes = int(first["spec.world_size"]), first["dataset.stored_bytes"] / first["dataset.num_samples"]
-    data_gib, memory_gib = first["dataset.stored_bytes"] / GIB, first["env.memory_bytes"] / GIB
+    nodes = hosts(first)
+    share_bytes = first["dataset.stored_bytes"] / len(nodes)
     files: Any = first.get("dataset.num_files")
     return {
         "start": min(row["started_at"] for row in repeats),
         "end": max(row["finished_at"] for row in repeats),
         "num_accelerators": ranks,
-        "num_hosts": 1,
+        "num_hosts": len(nodes),
         "hostname": first["env.host"],
         "metric": _metric(repeats, sample_bytes, known["min_au"]),
         "num_files_train": None if is_missing(files) else int(files),
         "num_files_eval": 0,
         "num_samples_per_file": None if is_missing(files) else first["dataset.num_samples"] / files,
-        "host_cpu_count": [first["env.cores"]],
-        "host_memory_GB": [memory_gib],
-        "data_size_per_host_GB": data_gib,
-        "potential_caching": [int(memory_gib > data_gib)],
+        "host_cpu_count": [node.cores for node in nodes],
+        "host_memory_GB": [node.memory_bytes / GIB for node in nodes],
+        "data_size_per_host_GB": share_bytes / GIB,
+        "potential_caching": [int(node.memory_bytes > share_bytes) for node in nodes],
         "epochs": len(repeats),
         "benchsuite": {
             "label": first["label"],
@@ -66,6 +96,7 @@ def summary(repeats: Sequence[Row], published: Published) -> dict[str, Any]:
             "au": [row["au"] for row in repeats if not is_missing(row["au"])],
             "au_threshold": known["min_au"],
             "cache": first["spec.data.cache"],
+            "host_memory_assumed": any(node.assumed for node in nodes),
             "caveats": sorted({name for row in repeats for name in row["caveats"]}),
             "deviations": deviations(repeats, sample_bytes, known),
         },
@@ -100,18 +131,30 @@ def deviations(repeats: Sequence[Row], sample_bytes: float, known: Mapping[str, 
         found.append(f"samples of {sample_bytes:,.0f} bytes, not {wanted:,}")
     whole = first["spec.global_batch_size"]
     batch = first["spec.batch_size"] * first["spec.world_size"] if is_missing(whole) else whole
-    needed = max(MIN_STEPS * batch * sample_bytes, MIN_MEMORIES * first["env.memory_bytes"])
+    nodes = hosts(first)
+    needed = max(MIN_STEPS * batch * sample_bytes, MIN_MEMORIES * sum(node.memory_bytes for node in nodes))
     if first["dataset.stored_bytes"] < needed:
-        have, why = first["dataset.stored_bytes"] / 1e9, f"{MIN_STEPS} steps and {MIN_MEMORIES} x memory"
+        have, why = first["dataset.stored_bytes"] / 1e9, f"{MIN_STEPS} steps and {MIN_MEMORIES} x {_memory(nodes)}"
         found.append(f"{have:.1f} GB of data, not {needed / 1e9:.0f} ({why})")
     if first["spec.data.cache"] != "cold":
         found.append(f"cache {first['spec.data.cache']}, not cold")
+    for name in DISQUALIFYING:
+        if flagged := sum(name in row["caveats"] for row in repeats):
+            found.append(f"{name} in {flagged} of {len(repeats)} repeats")
     if len(repeats) < MIN_RUNS:
         found.append(f"{len(repeats)} repeats, not {MIN_RUNS}")
     rates = [row["samples_per_s"] for row in repeats]
     if max(rates) - min(rates) > MAX_SPREAD * fmean(rates):
         found.append(f"repeats spread by {(max(rates) - min(rates)) / fmean(rates):.0%}, more than {MAX_SPREAD:.0%}")
     return found
+
+
+def _memory(nodes: Sequence[Host]) -> str:
+    """Whose memory counts."""
+    if len(nodes) == 1:
+        return "memory"
+    alike = ", taken to be alike" if any(node.assumed for node in nodes) else ""
+    return f"the memory of {len(nodes)} hosts{alike}"
 
 
 def _ours(name: str) -> Callable[[Row], str]:
@@ -142,5 +185,6 @@ COLUMNS = (
     Column("our AU", lambda row: f"{fmean(row['benchsuite']['au']):.3f}" if row["benchsuite"]["au"] else ABSENT),
     Column("samples/s", _number("train_throughput_mean_samples_per_second", 1)),
     Column("MiB/s", _number("train_io_mean_MB_per_second", 1)),
+    Column("caveats", lambda row: ", ".join(row["benchsuite"]["caveats"]) or ABSENT, right=False, footnote=True),
     Column("deviations", lambda row: "; ".join(row["benchsuite"]["deviations"]), right=False, footnote=True),
 )

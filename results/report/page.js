@@ -58,10 +58,13 @@ function pick(list, kept) {
   return Array.isArray(list) ? kept.map((at) => list[at]) : list;
 }
 
+// A trace whose hovers, which may quote logs, are text only.
+const worded = (trace) => Array.isArray(trace.hovertext) ? { ...trace, hovertext: trace.hovertext.map(plain) } : { ...trace };
+
 // A trace with the elements of the points that are shown; null where none is left.
 function narrowed(trace) {
-  if (trace.meta && trace.meta.point !== undefined) return isShown(trace.meta.point) ? { ...trace } : null;
-  if (!trace.customdata) return { ...trace };
+  if (trace.meta && trace.meta.point !== undefined) return isShown(trace.meta.point) ? worded(trace) : null;
+  if (!trace.customdata) return worded(trace);
   const kept = trace.customdata.map((_, at) => at).filter((at) => isShown(trace.customdata[at]));
   if (!kept.length) return null;
   const found = { ...trace };

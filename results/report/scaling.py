@@ -8,6 +8,7 @@ from results.efficiency import PARTS, pooled
 from results.fits import Estimate, Fit
 from results.frames import MIN_REPEATS_FOR_INTERVAL
 from results.knee import input_knee, knee_line
+from results.report.facts import told_facts
 from results.report.naming import WORKLOAD, short_workloads
 from results.report.plain import counted
 from results.report.tables import ABSENT, Column, Row, as_markdown, inline, is_missing, number
@@ -26,6 +27,8 @@ IN_TITLE = (
 HIDDEN_IN_TITLE = ("storage", "none")
 """Words of a title that go without saying."""
 IN_WORDS = {"rest": "computation and all else", "exchange": "the exchange", "load": "waiting for input"}
+MAX_VALUES = 4
+"""Values of a differing fact that are told."""
 NOTICEABLE_SHARE = 0.005
 """Of the ideal rate: what prints as 1 %."""
 
@@ -102,11 +105,23 @@ def answer(series: Series) -> str:
     text = f"Efficiency {efficiency_cell(_point_row(series, last))} at {counted(last.ranks, 'rank')}"
     known = {name: share for name, share in last.losses.items() if share is not None}
     worst = max(known, key=lambda name: known[name])
+    text += _doubts(series, last)
+    if (last.efficiency or 0.0) >= 1:
+        return f"{text}; nothing is lost."
     if known[worst] < NOTICEABLE_SHARE:
         return f"{text}."
     if set(known) == {"rest"}:
         return f"{text}; what is lost was not split: the parts of steps were not measured."
     return f"{text}; most of what is lost goes to {IN_WORDS.get(worst, worst)} ({known[worst] * 100:.0f} %)."
+
+
+def _doubts(series: Series, last: ScalingPoint) -> str:
+    """What of an efficiency's two points rests on repeats that are not to be trusted, or leaves such out."""
+    points = [point for point in series.points if point is last or point.ranks == series.baseline_ranks]
+    left, doubtful = sum(point.left_out for point in points), {name for point in points for name in point.doubtful}
+    told = [f"without {counted(left, 'doubtful repeat')}"] if left else []
+    told += [f"doubtful: {', '.join(sorted(doubtful))}"] if doubtful else []
+    return f" ({'; '.join(told)})" if told else ""
 
 
 def point_rows(series: Series, title: str) -> list[dict[str, Any]]:
@@ -212,18 +227,42 @@ def notes(series: Series) -> list[str]:
     """What a series' figures rest on, and the laws fitted to them."""
     kinds = {point.bounds.kind for point in series.points if point.efficiency is not None and point.losses}
     alone = [point for point in series.points if point.losses and point.bounds.kind is None]
+    left_out, shared = (any(found) for found in ((p.left_out for p in series.points), map(_shares_jobs, series.points)))
+    differing = told_facts([(fact, ", ".join(values[:MAX_VALUES])) for fact, values in series.differing.items()])
+    fits = laws(series)
     return [
         *(["[ ] 95 % interval of the ratio of medians, allocations and repeats resampled"] if "95 %" in kinds else []),
         *(
-            [f"( ) range over repeats, no interval: it takes {MIN_REPEATS_FOR_INTERVAL}, of as many jobs or the same"]
+            [
+                f"( ) range over repeats{_within(series)}, no interval: it takes {MIN_REPEATS_FOR_INTERVAL}, "
+                f"of as many jobs where jobs are known"
+            ]
             if "range" in kinds
             else []
         ),
         *(["one repeat: nothing is said about how sure an efficiency is"] if alone else []),
+        *(["repeats left out as a caveat forbids trust: the others are free of it"] if left_out else []),
         *(f"mixed environments: {fact}" for fact in series.mixed),
+        *([f"environments differ: {'; '.join(differing)}"] if differing else []),
         *filter(None, [knee_line(series)]),
-        *map(fit_line, laws(series)),
+        *map(fit_line, fits),
+        *([INDEPENDENT] if shared and any(fit.relative_error is not None for fit in fits) else []),
     ]
+
+
+INDEPENDENT = "laws: their intervals take repeats as independent, which those of one job are not: they are too narrow"
+
+
+def _shares_jobs(point: ScalingPoint) -> bool:
+    """Whether repeats ran in one job."""
+    return any(name is not None and len(repeats) > 1 for name, repeats in point.rates.items())
+
+
+def _within(series: Series) -> str:
+    """In how many jobs, where they are known and too few."""
+    jobs = [{name for name in point.rates if name is not None} for point in series.points if point.trials]
+    fewest = min(map(len, jobs), default=0)
+    return f" within {counted(fewest, 'job')}" if 0 < fewest < MIN_REPEATS_FOR_INTERVAL else ""
 
 
 LEGEND = (
@@ -254,6 +293,7 @@ def as_objects(found: Sequence[Series]) -> list[Mapping[str, Any]]:
             "batch": series.batch,
             "baseline_ranks": series.baseline_ranks,
             "mixed_environments": list(series.mixed),
+            "differing_environments": {fact: list(values) for fact, values in series.differing.items()},
             "points": [_point_row(series, point) for point in series.points],
             "fits": [asdict(fit) for fit in laws(series)],
             "knee": asdict(input_knee(series)),

@@ -7,8 +7,9 @@ volumes, whose patches are cut as they are read, DALI flips the axes.
 
 Images as files, in tar shards or TFRecords are read by DALI itself, the rest as its format reads it. DALI's readers mix
 no samples in an order that can be known: a sharded format's shards are shuffled, the samples in each come as they are
-stored, and data.shuffle_buffer is not applied. They verify no checksums: samples of TFRecords are compared with
-the index by content, others by size and class; libjpeg-turbo decodes past damage within the compressed data.
+stored, and data.shuffle_buffer is not applied. They verify no checksums, and libjpeg-turbo decodes past damage within
+the compressed data: every image, whatever read it, is compared with the index before it is decoded, by class and
+content, the first time by its digest (blake2b, about 0.1 ms for 100 kB), later by its CRC-32C (a twentieth of that).
 
 A thread keeps the pipelines going, so that reading and drawing random numbers are not the training step's time.
 """

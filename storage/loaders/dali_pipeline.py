@@ -26,7 +26,8 @@ from storage.kinds import (
     sample_rng,
 )
 from storage.loaders import Batch, Delivered
-from storage.loaders.dali_source import Encoded, dali, encoded_images, reason, samples, source_of
+from storage.loaders.dali_content import Encoded, source_of
+from storage.loaders.dali_source import dali, encoded_images, reason, samples
 from storage.loaders.reader import Reading
 from storage.sample import DatasetError, Recycled, Sample
 
@@ -67,7 +68,6 @@ class ImageFeed:
         images = list(islice(self._images, self._reading.batch_size))
         rows = [image.row for image in images]
         labels = [image.label for image in images]
-        self._check_labels(rows, labels)
         windows = np.empty((len(images), 4), np.int32)
         flips = np.empty(len(images), np.int32)
         for number, (image, key) in enumerate(zip(images, self._index["key"][rows].tolist(), strict=True)):
@@ -75,17 +75,6 @@ class ImageFeed:
             windows[number] = random_crop(*self._size(image), rng)
             flips[number] = rng.random() < 0.5
         return Fed(([image.fed for image in images], windows, flips), rows, [image.epoch for image in images], labels)
-
-    def _check_labels(self, rows: list[int], labels: list[int]) -> None:
-        """Refuse classes that are not the index's."""
-        said = self._index["label"][rows].tolist()
-        if labels == said:
-            return
-        row, found, expected = next(both for both in zip(rows, labels, said, strict=True) if both[1] != both[2])
-        raise DatasetError(
-            f"{source_of(self._reading, row)}: sample {self._key(row)!r} (row {row}): class {found} stands where the "
-            f"index has {expected}"
-        )
 
     def blame(self, fed: Fed) -> None:
         """Decode each image, strictly."""

@@ -3,7 +3,7 @@
 DALI's readers of shards take a fixed list of them. So the endless stream of a rank's shards, epoch after epoch, is cut
 into lists, and each list gets a reader of its own; what a reader delivers beyond its list is dropped. They mix nothing:
 samples of a shard come as they are stored. Files are read, not mapped: one that is cut short meanwhile would kill the
-process, and page faults would be counted as decoding.
+process, and page faults would be counted as decoding. Each image is compared with the index, by class and content.
 """
 
 import os
@@ -14,25 +14,23 @@ from dataclasses import dataclass
 from importlib import import_module
 from itertools import count, groupby, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from crc32c import crc32c
 
 from storage.examples import IMAGE, LABEL
 from storage.fields import encoded
 from storage.format import Dataset, Lane, data_file, dealt, inside, text
 from storage.kinds import image_label
+from storage.loaders.dali_content import Bytes, Contents, Encoded, source_of
 from storage.loaders.reader import Reading
-from storage.sample import Allocate, DatasetError, Sample, content_digest, fresh
+from storage.sample import Allocate, DatasetError, Sample, fresh
 from storage.shards import first_rows, shards
 from storage.tar import places
 
 LIST_SAMPLES = 2048
 LIST_SHARDS = 64
 """A list of shards ends with the one that reaches either."""
-Bytes = npt.NDArray[np.uint8]
 Place = tuple[int, int]
 """Row of the index and epoch of a sample."""
 
@@ -40,16 +38,6 @@ Place = tuple[int, int]
 def dali(module: str) -> Any:
     """A module of DALI's, imported when a loader is built: half a second, and not installed everywhere."""
     return import_module(f"nvidia.dali.{module}")
-
-
-class Encoded(NamedTuple):
-    """An image as it is stored, the same as it is fed to DALI (best a tensor of its own), and where it belongs."""
-
-    content: Bytes
-    fed: Any
-    label: int
-    row: int
-    epoch: int
 
 
 def encoded_images(reading: Reading, threads: int) -> Iterator[Encoded]:
@@ -78,11 +66,6 @@ def lane(reading: Reading, epoch: int, allocate: Allocate = fresh) -> Lane:
     return Lane(reading.rank, reading.world_size, epoch, reading.seed, spec.shuffle, spec.shuffle_buffer, allocate)
 
 
-def source_of(reading: Reading, row: int) -> str:
-    """The file that holds a sample."""
-    return str(inside(reading.dataset.folder, text(reading.dataset.index["file"][row])))
-
-
 def reason(error: BaseException) -> str:
     """What DALI's message says went wrong, in one line without the places in its source."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -93,9 +76,11 @@ def reason(error: BaseException) -> str:
 
 
 def _by_format(reading: Reading) -> Iterator[Encoded]:
+    contents = Contents(reading)
     for sample, epoch in samples(reading):
         content = np.frombuffer(encoded(sample, "image"), np.uint8)
-        yield Encoded(content, content, image_label(sample), sample.index, epoch)
+        image = Encoded(content, content, image_label(sample), sample.index, epoch)
+        yield contents.check(image, encoded(sample, "label"))
 
 
 def _runs(pipe: Any, number: int | None = None) -> Iterator[Any]:
@@ -112,7 +97,7 @@ def _runs(pipe: Any, number: int | None = None) -> Iterator[Any]:
 
 def _from_files(reading: Reading, threads: int) -> Iterator[Encoded]:
     """Files that DALI's threads read side by side; a label stands in the index."""
-    dataset, index = reading.dataset, reading.dataset.index
+    dataset, index, contents = reading.dataset, reading.dataset.index, Contents(reading)
     places = ((int(row), epoch) for epoch in count() for row in dealt(len(index), lane(reading, epoch)))
     asked: deque[list[Place]] = deque()
 
@@ -125,7 +110,7 @@ def _from_files(reading: Reading, threads: int) -> Iterator[Encoded]:
         for outputs in _runs(_files_pipeline(paths, reading.batch_size, threads)):
             for (row, epoch), fed in zip(asked.popleft(), outputs[0], strict=True):
                 label = int(index["label"][row])
-                yield _sized(reading, Encoded(np.asarray(fed), fed, label, row, epoch), len(str(label)))
+                yield contents.check_sized(Encoded(np.asarray(fed), fed, label, row, epoch), str(label).encode())
     except RuntimeError as error:
         _try_to_open(reading, [row for batch in asked for row, _ in batch])
         raise DatasetError(f"{dataset.folder}: DALI: {reason(error)}") from error
@@ -182,7 +167,7 @@ def _tar_outputs(paths: list[str]) -> Sequence[Any]:
 
 
 class _TarSamples:
-    """Samples of tar shards, refused where a member's header says what none may.
+    """Samples of tar shards, compared with the index, and refused where a member's header says what none may.
 
     DALI goes by the index beside a shard. The headers are looked at once, sample by sample: of a file that is not in
     memory, each shares a page with what DALI has just read.
@@ -190,6 +175,7 @@ class _TarSamples:
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
+        self._contents = Contents(reading)
         self._rows = first_rows(reading.dataset)
         self._shards = {row: number for number, row in enumerate(self._rows[:-1])}
         self._ends = set(self._rows[1:])
@@ -200,7 +186,7 @@ class _TarSamples:
         self._check_headers(place[0])
         label = np.asarray(values[1]).tobytes()
         number = int(label) if label.strip().isdigit() else -1
-        return _sized(self._reading, Encoded(np.asarray(values[0]), values[0], number, *place), len(label))
+        return self._contents.check_sized(Encoded(np.asarray(values[0]), values[0], number, *place), label)
 
     def _check_headers(self, row: int) -> None:
         """Of the members of this sample; after a shard's last one, that nothing follows."""
@@ -265,14 +251,11 @@ def _record_outputs(paths: list[str]) -> Sequence[Any]:
 
 
 class _Records:
-    """Samples of TFRecords, compared with the index by content.
-
-    The first time by its digest; later by the CRC-32C, twenty times faster, of what had that digest.
-    """
+    """Samples of TFRecords, compared with the index by key too."""
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
-        self._crcs = np.full(len(reading.dataset.index), -1, np.int64)
+        self._contents = Contents(reading)
 
     def __call__(self, place: Place, values: list[Any]) -> Encoded:
         content, label, key = map(np.asarray, values)
@@ -283,19 +266,7 @@ class _Records:
                 f"{self._reading.dataset.key(row)!r} (row {row})"
             )
         image = Encoded(content, values[0], int(label[0]) if len(label) else -1, *place)
-        crc = crc32c(content.data)
-        if self._crcs[row] != crc:
-            self._compare(image, found)
-            self._crcs[row] = crc
-        return image
-
-    def _compare(self, image: Encoded, key: str) -> None:
-        content: Any = image.content
-        fields = {"image": content.data, "label": str(image.label).encode()}
-        if content_digest(Sample(key, fields)) != text(self._reading.dataset.index["digest"][image.row]):
-            raise DatasetError(
-                f"{source_of(self._reading, image.row)}: sample {key!r}: its checksum is not the index's: damaged"
-            )
+        return self._contents.check(image, str(image.label).encode())
 
 
 READERS = {
@@ -358,14 +329,3 @@ def _shards_pipeline(reader: ShardReader, paths: list[str], batch_size: int, num
     if meta["epoch_size"] != num_samples:
         raise DatasetError(f"{_named(paths, '')}: {meta['epoch_size']} samples in them, the index says {num_samples}")
     return pipe
-
-
-def _sized(reading: Reading, image: Encoded, label_bytes: int) -> Encoded:
-    """The image, refused where it has not the number of bytes that the index says."""
-    found, said = len(image.content) + label_bytes, int(reading.dataset.index["bytes"][image.row])
-    if found != said:
-        raise DatasetError(
-            f"{source_of(reading, image.row)}: sample {reading.dataset.key(image.row)!r} (row {image.row}): "
-            f"{found} bytes, the index says {said}: truncated or changed"
-        )
-    return image

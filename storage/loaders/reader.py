@@ -6,8 +6,10 @@ take equally many steps.
 """
 
 import mmap
+import os
 import time
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -29,6 +31,8 @@ from storage.spec import DataSpec
 NUM_COUNTERS = 7  # samples, stored bytes, seconds of reading, decoding, needing, computing while reading, failures
 MAX_GAP_S = 0.0002
 """What a reader needs between two batches at most: a longer gap is waiting for room."""
+MIN_WAIT_S = 0.0001
+"""A shorter stretch without computing is not looked into: asking the kernel why would cost much of it."""
 _ALIGNMENT = 64
 Filled = tuple[list[int], list[int]]
 """Rows of the index and epochs of the samples that were put into a slot."""
@@ -121,6 +125,48 @@ def counted(counters: npt.NDArray[np.float64]) -> ReaderCounts:
     return ReaderCounts(int(samples), int(stored), read_s, decode_s, bool(failures), needed_s, readers, read_cpu_s)
 
 
+class RunQueue:
+    """How long the thread that uses this waits for a core; 0 where the kernel does not keep it.
+
+    By the second field of /proc/thread-self/schedstat, in ns (Documentation/scheduler/sched-stats.rst). The file says
+    what is asked of the thread that opened it, so it is opened by the first `begin`.
+    """
+
+    def __init__(self) -> None:
+        self._file: int | None = None
+        self._opened = False
+        self._last_s = 0.0
+
+    def begin(self) -> None:
+        """Count from here on."""
+        if not self._opened:
+            self._opened = True
+            with suppress(OSError):
+                self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        self._last_s = self._now_s()
+
+    def waited_s(self, idle_s: float) -> float:
+        """Of a stretch that ends now, and in which the thread did not compute for so long, the wait for a core."""
+        if idle_s < MIN_WAIT_S or self._file is None:
+            return 0.0
+        last_s, self._last_s = self._last_s, self._now_s()
+        return min(self._last_s - last_s, idle_s)
+
+    def _now_s(self) -> float:
+        if self._file is None:
+            return 0.0
+        try:
+            return int(os.pread(self._file, 64, 0).split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            return self._last_s
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
 class Reader:
     """One reader: decodes the samples of its lane, epoch after epoch, into the rows of batches."""
 
@@ -128,7 +174,10 @@ class Reader:
         self._reading, self._counters = reading, counters
         self._lane = reading.rank * reading.readers + number
         self._allocate = Recycled(int(reading.dataset.index["bytes"].max()))
+        self._classes = np.asarray(reading.dataset.index)["label"] if reading.kind.name == "image" else None
+        self._num_classes = reading.dataset.manifest.num_classes
         self._samples = self._stream()
+        self._queue = RunQueue()
         self._done_s: float | None = None
         self._least_gap_s = MAX_GAP_S
 
@@ -144,13 +193,19 @@ class Reader:
         rows, epochs = [], []
         reading = self._reading
         before = time.perf_counter() - self._handing_on_s()
+        self._queue.begin()
         for row in slot.rows:
             started, idle = time.perf_counter(), time.thread_time()
             sample, epoch = next(self._samples)
             read, busy = time.perf_counter(), time.thread_time()
+            read_queued_s = self._queue.waited_s(read - started - (busy - idle))
             reading.kind.decode(sample, reading.params, sample_rng(reading.seed, epoch, sample.key), row)
+            if self._classes is not None:
+                check_class(sample, int(row["label"]), int(self._classes[sample.index]), self._num_classes)
             done = time.perf_counter()
-            self._counters += (1, sample.stored_bytes, read - started, done - read, done - before, busy - idle, 0)
+            read_s = read - started - read_queued_s
+            decode_s = done - read - self._queue.waited_s(done - read - (time.thread_time() - busy))
+            self._counters += (1, sample.stored_bytes, read_s, decode_s, done - before, busy - idle, 0)
             before = done
             rows.append(sample.index)
             epochs.append(epoch)
@@ -167,6 +222,7 @@ class Reader:
     def close(self) -> None:
         """Close the files that are open."""
         self._samples.close()
+        self._queue.close()
 
     def _stream(self) -> Generator[tuple[Sample, int]]:
         for epoch in count():
@@ -178,6 +234,21 @@ class Reader:
         lanes = reading.world_size * reading.readers
         direct = spec.cache == "direct"
         return Lane(self._lane, lanes, epoch, reading.seed, spec.shuffle, spec.shuffle_buffer, self._allocate, direct)
+
+
+def check_class(sample: Sample, found: int, said: int, num_classes: int | None) -> None:
+    """Refuse an image of another class than the index has, or of one that the manifest does not count.
+
+    Raises:
+        DatasetError: it is, with file and sample.
+    """
+    if found != said:
+        what = f"class {found} stands where the index has {said}"
+    elif num_classes is not None and not 0 <= found < num_classes:
+        what = f"class {found}, the manifest says {num_classes} classes, from 0 on"
+    else:
+        return
+    raise DatasetError(f"{sample.source}: sample {sample.key!r}: {what}")
 
 
 def copied_event() -> "torch.cuda.Event | None":

@@ -49,7 +49,8 @@ def open_source(path: Path, kind: str, params: Mapping[str, int], tokenizer: str
     """The samples of this kind in a file or folder.
 
     Raises:
-        DatasetError: nothing there that could be read as such samples, several things that could, or damage.
+        DatasetError: nothing there that could be read as such samples, several things that could, damage, or a
+            tokenizer for what is no text.
     """
     if kind not in READERS:
         raise DatasetError(f"no sample kind {kind!r}; allowed: {', '.join(READERS)}")
@@ -63,4 +64,6 @@ def open_source(path: Path, kind: str, params: Mapping[str, int], tokenizer: str
         what = " and ".join(f"{reader.looked_for} ({found[0].name})" for reader, found in chosen)
         raise DatasetError(f"{path}: holds {what}; which is the data? Give one file, or a folder with one sort")
     reader, found = chosen[0]
+    if tokenizer and reader.looked_for != _TEXT:
+        raise DatasetError(f"{path}: holds {reader.looked_for}, no text that the tokenizer {tokenizer} could take")
     return reader.open(found, Request(path, kind, params, tokenizer))

@@ -17,10 +17,9 @@ from storage.sources.source import Keys, Request, Source, reason, sample_key, to
 
 JPEG_SUFFIXES = {".jpg", ".jpeg"}
 IMAGE_SUFFIXES = {*JPEG_SUFFIXES, ".png"}
-OTHER_SUFFIXES = frozenset(
-    (".avif", ".bmp", ".gif", ".heic", ".heif", ".jfif", ".jp2", ".jpe", ".jxl", ".pgm", ".pnm", ".ppm", ".tga")
-    + (".tif", ".tiff", ".webp")
-)
+OTHER_SUFFIXES = {".bmp", ".gif", ".jfif", ".jp2", ".jpe", ".pgm", ".pnm", ".ppm", ".tga", ".tif", ".tiff"} | {
+    *(".avif", ".heic", ".heif", ".jxl", ".webp")
+}
 """Of images that are not read: refused where they lie beside those that are."""
 ALLOWED = ".jpg, .jpeg, .png"
 MAX_CLASS = 1 << 31

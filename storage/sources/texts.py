@@ -17,6 +17,9 @@ from storage.tokens import END_OF_DOCUMENT, Documents
 PIECE_BYTES = 1 << 20
 RANDOM_CHOICES = 64
 """How many earlier second parts are kept to draw a random one from."""
+UNFILLED = 1.75
+"""Packed samples are at most about so many times as many as full ones: segments do not fit, and half of the samples
+begin with a part of what they drew, the rest of which comes again. A document begins a sample."""
 Encode = Callable[[bytes, str], Ids]
 """Token ids of a piece of text; the second argument says where it stands."""
 
@@ -115,7 +118,7 @@ def open_mlm(paths: list[Path], request: Request) -> Source:
     """
     room = request.params["seq_len"] - 3
     encode = _encoder(request, FIRST_ID)
-    size = total_size(paths) * mlm_bytes(request.params) // room
+    size = int((total_size(paths) * UNFILLED / room + len(paths)) * mlm_bytes(request.params))
     notes: dict[str, str | int | float | None] = {"tokenizer": request.tokenizer or "bytes"}
     return Source(None, size, _mlm_samples(paths, encode, request), request.kept_params, notes)
 

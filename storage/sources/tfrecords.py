@@ -3,6 +3,7 @@
 import re
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 
 from storage.examples import IMAGE, LABEL, VOLUME, Feature, features
 from storage.sample import Array, DatasetError, Sample
+from storage.sequences import mlm_bytes
 from storage.sources.images import image_sample
 from storage.sources.sequences import MLM_SHAPES, mlm_sample
 from storage.sources.source import Keys, Request, Source, file_size, name_key, nothing, told, total_size, whole
@@ -166,7 +168,8 @@ def _volume(key: str, found: _Features, request: Request) -> Sample:
 
 def open_mlm(paths: list[Path], request: Request) -> Source:
     """BERT's pre-training samples, with the features of Google's, NVIDIA's and MLPerf's tools."""
-    return _open(paths, request, _mlm)
+    source = _open(paths, request, _mlm)
+    return replace(source, size_bytes=(source.count or 0) * mlm_bytes(request.params))
 
 
 def _mlm(key: str, found: _Features, request: Request) -> Sample:

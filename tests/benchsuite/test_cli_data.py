@@ -142,6 +142,28 @@ class TestKinds:
         assert read_manifest(made).fields[0].dtype == "png"
         assert run_cli("data", "verify", made)[0] == 0
 
+    def test_a_tokenizer_for_what_is_no_text(self, run_cli: Run, tmp_path: Path):
+        made, new = tmp_path / "set", tmp_path / "new"
+        run_cli("data", "generate", made, "--variant", "tiny", "--samples", 3)
+        line = error_line(run_cli, "data", "convert", made, new, "--variant", "tiny", "--tokenizer", "/nope.json")
+        assert "--tokenizer is for text; resnet50 takes image samples" in line
+        asked = ("--workload", "gpt_neox", "--variant", "tiny")
+        tokens, stream = tmp_path / "tokens", tmp_path / "stream.npy"
+        run_cli("data", "generate", tokens, *asked, "--samples", 3)
+        line = error_line(run_cli, "data", "convert", tokens, new, *asked, "--tokenizer", "/nope.json")
+        assert f"{tokens}: a dataset, which holds no text that a tokenizer could take" in line
+        np.save(stream, np.ones(400, np.uint16))
+        line = error_line(run_cli, "data", "convert", stream, new, *asked, "--tokenizer", "/nope.json")
+        assert f"{stream}: holds a .npy file, no text that the tokenizer /nope.json could take" in line
+        assert not new.exists()
+
+    def test_a_dataset_of_a_larger_vocabulary(self, run_cli: Run, tmp_path: Path):
+        made, asked = tmp_path / "set", ("--workload", "gpt_neox", "--variant")
+        assert run_cli("data", "generate", made, *asked, "reference", "--samples", 2)[0] == 0
+        line = error_line(run_cli, "data", "convert", made, tmp_path / "new", *asked, "pythia-70m")
+        assert f"{made}: has a vocabulary of 50432, the variant knows 50304" in line
+        assert run_cli("data", "convert", made, tmp_path / "new", *asked, "pythia-6.9b")[0] == 0
+
     def test_a_dataset_of_another_workload(self, run_cli: Run, tmp_path: Path):
         made = tmp_path / "set"
         run_cli("data", "generate", made, "--variant", "tiny", "--samples", 3)

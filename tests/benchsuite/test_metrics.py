@@ -35,8 +35,8 @@ def names(found: list[tuple[str, str]]) -> list[str]:
     return [name for name, _ in found]
 
 
-def two_ranks() -> TrialSpec:
-    return made_spec(world_size=2, parallelism="ddp")
+def two_ranks(**changes: Any) -> TrialSpec:
+    return made_spec(world_size=2, parallelism="ddp", **changes)
 
 
 def test_parts_add_up_to_the_step():
@@ -303,6 +303,35 @@ def test_cache_state_is_told_by_the_rank_that_measured_it():
     ranks = [made_result(0, cache_resident_before=0.5), made_result(1, cache_resident_before=None)]
     assert names(caveats(two_ranks(), ranks, 2, cache_visible=True)) == ["not_cold"]
     assert figures(two_ranks(), ranks)["cache_resident_before"] == 0.5
+
+
+def two_nodes(cache: str, first: dict[str, Any], second: dict[str, Any]) -> list[tuple[str, str]]:
+    """Two ranks, each the first of its node."""
+    ranks = [made_result(n, **{"cache_measured_fraction": 1.0, **of}) for n, of in enumerate((first, second))]
+    return caveats(two_ranks(data={"cache": cache}), ranks, 2, cache_visible=True)
+
+
+SEEN = {"cache_resident_before": 0.0, "cache_resident_after": 0.0}
+HIDDEN = {"cache_resident_before": None, "cache_resident_after": None, "cache_measured_fraction": 0.0}
+
+
+@pytest.mark.parametrize("cache", ["cold", "warm", "direct"])
+def test_one_node_that_hides_its_cache_verifies_nothing(cache: str):
+    seen = {"cache_resident_before": 1.0 if cache == "warm" else 0.0, "cache_resident_after": 0.0}
+    assert two_nodes(cache, seen, seen) == []
+    [(name, why)] = two_nodes(cache, seen, HIDDEN)
+    assert name == "cache_unverified"
+    assert why == f"{cache} asked for, residency unknown on 1 of 2 nodes: the kernel hides it from this user"
+
+
+def test_what_the_other_node_shows_is_said_all_the_same():
+    assert names(two_nodes("cold", SEEN | {"cache_resident_before": 0.5}, HIDDEN)) == ["not_cold"]
+    assert names(two_nodes("direct", SEEN | {"cache_resident_after": 0.5}, HIDDEN)) == ["not_direct"]
+
+
+def test_direct_reads_are_not_certified_where_what_they_left_is_hidden():
+    assert names(two_nodes("direct", SEEN, SEEN | {"cache_resident_after": None})) == ["cache_unverified"]
+    assert two_nodes("cold", SEEN, SEEN | {"cache_resident_after": None}) == []
 
 
 def test_other_sources_have_no_cache_or_queue_to_doubt():

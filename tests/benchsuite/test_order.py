@@ -55,6 +55,17 @@ def test_what_ran_is_what_was_planned_and_records_say_so(tmp_path: Path, seed: i
     assert list(store.frame()["env.order.number"]) == [*range(12)]
 
 
+def test_records_say_which_world_sizes_were_planned_with_their_kind_of_batch(tmp_path: Path) -> None:
+    whole = [{"world_size": n, "batch_size": None, "global_batch_size": 8, "parallelism": "ddp"} for n in (1, 4)]
+    plan = made_plan(1, grid={"world_size": [2, 1], "parallelism": ["ddp"]}, include=whole)
+    run(plan, ResultsStore(tmp_path), Rehearsal(), None)
+    told = {
+        (record.spec["world_size"], record.spec["global_batch_size"]): record.env["planned_world_sizes"]
+        for record in ResultsStore(tmp_path).records()
+    }
+    assert told == {(1, None): [1, 2], (2, None): [1, 2], (1, 8): [1, 4], (4, 8): [1, 4]}
+
+
 def test_a_sweep_that_was_interrupted_goes_on_in_the_same_order(tmp_path: Path) -> None:
     store, plan = ResultsStore(tmp_path), made_plan(2, grid={"batch_size": BATCHES})
     stopped = Rehearsal(lambda number: KeyboardInterrupt() if number == 4 else None)

@@ -8,6 +8,7 @@ import pytest
 
 from benchsuite.errors import UserError
 from benchsuite.launch.link import Link
+from benchsuite.launch.node import with_facts
 from benchsuite.launch.placing import Agent, about_nodes, shares
 from tests.benchsuite.made import made_spec
 
@@ -96,3 +97,14 @@ def test_a_trial_that_names_its_node() -> None:
     assert placed(2, three, node="c") == [("c", 0, 2, 0, 0)]
     with pytest.raises(UserError, match=r"node 'd' .*allowed: a, b, c"):
         placed(1, three, node="d")
+
+
+def test_a_record_keeps_what_differs_between_its_nodes() -> None:
+    env = {"host": "a", "lustre_client": "2.15.4", "cores": 8, "site": {"bios": "1.7"}}
+    facts = {"a": {**env, "cores": 4}, "b": {**env, "host": "b", "lustre_client": "2.15.5"}, "c": {}}
+    nodes = [{"node": name, "cores": 4} for name in "abc"]
+    assert with_facts(nodes, facts, env) == [
+        {"node": "a", "cores": 4, "facts": {}},
+        {"node": "b", "cores": 4, "facts": {"host": "b", "lustre_client": "2.15.5"}},
+        {"node": "c", "cores": 4},
+    ], "an agent that told nothing is not one that is alike"

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.quiet
 
 __all__ = ["in_folder"]
 QUICK = ("--size", "2MiB", "--seconds", "0.03", "--block", "4KiB,64KiB", "--depth", "1,2", "--engine", "own")
+ENDLESS = ("inf", "nan", "1e+300")
 STATE = ("--workload", "gpt_neox", "--variant", "nano", "--repeats", "2")
 
 
@@ -77,6 +78,7 @@ class TestStorage:
             ((".", "--size", "1MB"), "268435456 at least"),
             ((".", "--size", "900TB"), "GB free"),
             ((".", "--seconds", "0"), "seconds 0.0: allowed: more than 0"),
+            *(((".", "--seconds", word), f"seconds {word}: allowed: more than 0, at most 86400") for word in ENDLESS),
             ((".", "--engine", "dd"), "'dd' is not allowed; allowed: auto, fio, own"),
             ((".", "--session", "a b"), "session 'a b'"),
             (("/sys", "--size", "1GB"), "/sys: "),

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from benchsuite.ranks import RankResult, Reads
-from benchsuite.reconcile import mount_caveats, reads_figures
-from tests.benchsuite.made import made_result
+from benchsuite.reconcile import counter_caveats, mount_caveats, reads_figures
+from tests.benchsuite.made import made_result, made_spec
 
 MB = 1_000_000
 
@@ -87,3 +87,63 @@ def test_totals_are_of_all_ranks_and_null_where_one_is_unknown() -> None:
 
 def test_without_a_pipeline_there_is_nothing_to_reconcile() -> None:
     assert reads_figures([made_result(0)], True) == {}
+
+
+def told(cache: str = "cold", **changes: float | str | None) -> list[str]:
+    """What the counters of a trial say that delivered 200 MB in samples of 1 kB, asked for 200 MB and hit nothing."""
+    loading = {name: changes.pop(name) for name in ("format", "loader", "shuffle_buffer") if name in changes}
+    values = {
+        "delivered_bytes": 200 * MB,
+        "read_call_bytes": 201 * MB,
+        "cache_hit_fraction": 0.0,
+        "cache_resident_before": 0.0,
+        "io_bytes_per_s": 1e6,
+        "samples_per_s": 1e3,
+    }
+    spec = made_spec(data={"cache": cache, "format": "files", **loading})
+    found = counter_caveats(spec, values | changes)
+    assert {name for name, _ in found} <= {"counters_disagree"}
+    return [why for _, why in found]
+
+
+def test_counters_that_agree_say_nothing():
+    assert told() == told("direct") == []
+    assert told("direct", cache_hit_fraction=0.07, cache_resident_before=None) == []
+    assert told("warm", cache_hit_fraction=1.0, cache_resident_before=1.0) == []
+
+
+@pytest.mark.parametrize("resident", [0.0, None])
+def test_direct_reads_that_came_from_memory_are_told(resident: float | None):
+    assert told("direct", cache_hit_fraction=0.97, cache_resident_before=resident) == [
+        "direct reads asked for, yet of 200.0 MB that readers delivered 3% came from storage by the counters"
+    ]
+
+
+def test_cold_reads_that_came_from_memory_are_told_where_residency_says_cold():
+    [why] = told(cache_hit_fraction=0.5)
+    assert why.startswith("cold by residency, yet of 200.0 MB") and "50% came from storage" in why
+    assert told(cache_hit_fraction=0.5, cache_resident_before=None) == []
+
+
+def test_more_delivered_than_was_asked_for_is_told():
+    """Allowed are 5 %, 4 MiB and a sample under way: 14.2 MB."""
+    assert told(read_call_bytes=186 * MB) == []
+    assert told(read_call_bytes=185 * MB) == [
+        "readers delivered 200.0 MB, of which their read calls asked for 185.0 MB"
+    ]
+    assert len(told(read_call_bytes=0, format="webdataset")) == 1
+    assert len(told("direct", read_call_bytes=0, cache_hit_fraction=1.0)) == 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"read_call_bytes": None},
+        {"format": "lmdb"},  # mapped
+        {"format": "tokens"},
+        {"loader": "dali"},  # reads ahead on its own
+        {"format": "webdataset", "shuffle_buffer": 200_000},  # 200 MB may have been read before
+    ],
+)
+def test_read_calls_that_need_not_match_are_not_compared(changes: dict[str, float | str | None]):
+    assert told(**{"read_call_bytes": 0} | changes) == []

@@ -17,7 +17,7 @@ from results.report import html, provenance
 from results.store import ResultsStore
 from tests.results.made import made_record
 from tests.results.report.chromium import Tab, tab
-from tests.results.report.reported import NASTY, full_store, made_figures, made_spec, trial
+from tests.results.report.reported import NASTY, full_store, made_figures, made_spec, many, trial
 
 CHARTS = ("au", "rate", "heat", "step", "weak-scaling", "buckets", "memory", "io", "staging", "timeline")
 SHOWN = "[...document.querySelectorAll('#charts > section:not([hidden])')].map(box => box.id)"
@@ -129,6 +129,36 @@ def test_names_that_are_markup_are_text(browser: Tab, pages: dict[str, Path]) ->
     assert f"files 1 ranks{NASTY}" in browser.run(ROWS)
     legend = browser.run("document.querySelector('#buckets .legend').textContent")
     assert "</script><script>document.title" in legend
+
+
+def test_a_reason_from_a_log_is_text_in_its_hover(browser: Tab, tmp_path: Path) -> None:
+    store, reason = ResultsStore(tmp_path / "store"), "<b>EIO</b> <a href='https://example.org/'>part-7</a> & more"
+    for number, ranks in enumerate((1, 2, 4)):
+        lost = {"reason": reason} if ranks == 4 else {}
+        rate = None if lost else made_figures(100.0 * ranks)
+        store.append(trial(number, f"p{ranks}", made_spec(world_size=ranks), rate, **lost))
+    html.write(store, tmp_path / "hover.html")
+    opened(browser, tmp_path / "hover.html")
+    find = "const plot = document.querySelector('#weak-scaling .plot')"
+    at = "[{curveNumber: plot.data.findIndex((one) => one.name === 'no result'), pointNumber: 0}]"
+    told = "[...plot.querySelectorAll('.hoverlayer text')].map((one) => one.textContent).join(' ')"
+    hover = browser.run(f"(() => {{ {find}; Plotly.Fx.hover(plot, {at}); return {told}; }})()")
+    assert f"failed: {reason}" in hover
+    assert browser.run("document.querySelectorAll('.hoverlayer a').length") == 0
+
+
+def test_a_page_of_two_thousand_trials_opens_and_answers(browser: Tab, tmp_path: Path) -> None:
+    html.write(many(tmp_path / "store", trials=2000, points=1000), tmp_path / "many.html")
+    opened(browser, tmp_path / "many.html")
+    assert browser.problems == [] and len(browser.run(ROWS)) > 0
+    assert browser.run(
+        "[...document.querySelectorAll('#charts > section:not([hidden]) .plot')].every("
+        "box => box.querySelector('.main-svg'))"
+    )
+    assert [len(trace["z"]) for trace in traces(browser, "heat")] == [3], "a row per loader"
+    browser.choose("workload", "bert")
+    assert browser.run("document.getElementById('count').textContent") == "300 of 1000 points"
+    assert browser.run(ROWS)[0].startswith("bert ") and browser.problems == []
 
 
 def test_a_script_put_into_the_page_does_not_run(browser: Tab, pages: dict[str, Path]) -> None:

@@ -98,6 +98,12 @@ def test_a_mark_outside_of_a_step_is_nothing(clock: Clock):
         ({"warmup_steps": -1}, "warmup_steps -1: at least 0"),
         ({"batch_size": 0}, "batch_size 0: at least 1"),
         ({"session": "a b"}, "session 'a b'"),
+        ({"warmup_steps": "3"}, "^warmup_steps '3': a str; allowed: a whole number, at least 0$"),
+        ({"batch_size": "x"}, "^batch_size 'x': a str; allowed: a whole number, at least 1$"),
+        ({"batch_size": 2.5}, "^batch_size 2.5: a float; allowed: a whole number, at least 1$"),
+        ({"batch_size": True}, "^batch_size True: a bool; allowed"),
+        ({"max_steps_kept": [1]}, r"^max_steps_kept \[1\]: a list; allowed"),
+        ({"data": "/nope/x"}, "^data '/nope/x': no such file or folder; name where the samples lie, or leave it out$"),
     ],
 )
 def test_arguments_that_mean_nothing_are_refused(changes: dict[str, Any], message: str):

@@ -1,15 +1,22 @@
 """Damaged datasets fail their trial with file and sample named, and the sweep goes on; planning errors are one line."""
 
 import json
+import os
 import shutil
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
 from storage import LOADERS
+from storage.convert import generate_dataset
+from tests.conftest import SHARD_SAMPLES
 from tests.faults.conftest import Bench
+from workloads.samples import SAMPLES
 
 
 def damaged_sweep(root: Path) -> dict[str, object]:
@@ -77,6 +84,119 @@ def test_every_damaged_format_is_a_failed_trial_that_names_file_and_sample(bench
     for record in records:
         path, words = expected[record["spec"]["data"]["format"]]
         assert record["status"] == "failed", record["spec"]["data"]
+        assert str(path) in record["reason"], record["reason"]
+        assert all(word in record["reason"] for word in words), record["reason"]
+        assert len(record["reason"].splitlines()) == 1
+
+
+def made(root: Path, workload: str, name: str, count: int) -> Path:
+    """A dataset of a workload's own kind."""
+    samples = SAMPLES[workload]
+    params = samples.variants["tiny"]
+    generate_dataset(root, workload, "tiny", name, count, kind=samples.kind, params=params)
+    return root
+
+
+def agree(root: Path, path: Path) -> None:
+    """Have the manifest say what a file's size has become."""
+    lie(
+        root,
+        files=[info | ({"bytes": path.stat().st_size} if info["path"] == path.name else {}) for info in infos(root)],
+    )
+
+
+def infos(root: Path) -> list[dict[str, Any]]:
+    return list(json.loads((root / "manifest.json").read_text())["files"])
+
+
+def lie(root: Path, **changes: object) -> None:
+    path = root / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def overwritten(path: Path, at: int, content: bytes) -> Path:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(content)
+    return path
+
+
+Damaged = tuple[dict[str, Any], Path, list[str]]
+"""What a trial reads, the file that its reason must name, and words it must hold."""
+
+
+def damaged_volumes(root: Path) -> Iterator[Damaged]:
+    """A pickled array in place of a volume, and one that is cut."""
+    for name, damage, words in (
+        ("pickled", lambda path: np.save(path, np.array([print], object)), ["pickled objects, which are never loaded"]),
+        ("cut", cut, ["truncated"]),
+    ):
+        victim = made(root / name, "unet3d", "files", 8) / "case_00003_x.npy"
+        damage(victim)
+        yield {"workload": "unet3d", "data.format": "files", "data.root": str(root / name)}, victim, words
+
+
+def damaged_streams(root: Path) -> Iterator[Damaged]:
+    """An .idx that is cut, also where the manifest agrees; one of another type; ids of no word; a manifest's type."""
+    whole = made(root / "whole", "gpt_neox", "tokens", 64)
+    key = repr(f"{3:08d}")
+    for name, file, words in (
+        ("cut", "tokens.idx", ["truncated or changed"]),
+        ("agrees", "tokens.idx", ["its header promises", "truncated"]),
+        ("type", "tokens.idx", ["token ids of type int16, the manifest says uint16"]),
+        ("ids", "tokens.bin", [f"sample {key}: tokens holds 60000, needed: 0..511"]),
+        ("manifest", "tokens.idx", ["token ids of type uint16, the manifest says int32"]),
+    ):
+        folder = Path(shutil.copytree(whole, root / name))
+        if name in ("cut", "agrees"):
+            os.truncate(folder / file, (folder / file).stat().st_size - 100)
+        if name == "agrees":
+            agree(folder, folder / file)
+        if name == "type":
+            overwritten(folder / file, 17, b"\x03")
+        if name == "ids":
+            overwritten(folder / file, 2 * (3 * 128 + 5), (60000).to_bytes(2, "little"))
+        if name == "manifest":
+            lie(folder, fields=[{"name": "tokens", "dtype": "int32", "shape": [129]}])
+        yield {"workload": "gpt_neox", "data.format": "tokens", "data.root": str(folder)}, folder / file, words
+
+
+def damaged_images(root: Path) -> Iterator[Damaged]:
+    """An LMDB cut at a page, with which the manifest agrees; another class; counts that are not the index's."""
+    data = root / "lmdb" / "data.mdb"
+    os.truncate(data, data.stat().st_size // 2 // 4096 * 4096)
+    agree(root / "lmdb", data)
+    yield {"data.format": "lmdb"}, data, ["its tree needs", "truncated"]
+    index = np.load(root / "hdf5" / "index.npy")
+    with h5py.File(root / "hdf5" / "samples.h5", "r+") as file:
+        file["label"][3] = 5000
+    words = [f"sample {index['key'][3].decode()!r}: class 5000 stands where the index has {index['label'][3]}"]
+    yield {"data.format": "hdf5"}, root / "hdf5" / "samples.h5", words
+    lie(root / "files", num_samples=95)
+    yield {"data.format": "files"}, root / "files", ["the manifest says 95 samples, the index 96"]
+    shards = infos(root / "webdataset")
+    first, second = (info for info in shards if info["path"] in ("shard-000000.tar", "shard-000001.tar"))
+    first["num_samples"], second["num_samples"] = first["num_samples"] - 1, second["num_samples"] + 1
+    lie(root / "webdataset", files=shards)
+    words = [repr(index["key"][SHARD_SAMPLES].decode()), "not the one that the index names"]
+    yield {"data.format": "webdataset"}, root / "webdataset" / second["path"], words
+
+
+def test_damage_of_other_kinds_is_a_failed_trial_that_names_file_and_sample(
+    bench: Bench, copy: Path, tmp_path: Path
+) -> None:
+    volumes, streams = tmp_path / "volumes", tmp_path / "streams"
+    asked = [*damaged_images(copy), *damaged_volumes(volumes), *damaged_streams(streams)]
+    sweep = damaged_sweep(copy) | {"grid": {}, "include": [change for change, _, _ in asked]}
+    sweep["base"] |= {"batch_size": 2}  # type: ignore[operator]
+    code, out, err = bench.sweep(bench.write(sweep))
+    assert code == 3, out + err
+    assert "Traceback" not in out + err
+    records = {tuple(record["spec"]["data"][key] for key in ("format", "root")): record for record in bench.records()}
+    assert len(records) == len(bench.records()) == len(asked)
+    for change, path, words in asked:
+        record = records[change["data.format"], change.get("data.root", str(copy))]
+        assert record["status"] == "failed", record["reason"]
         assert str(path) in record["reason"], record["reason"]
         assert all(word in record["reason"] for word in words), record["reason"]
         assert len(record["reason"].splitlines()) == 1

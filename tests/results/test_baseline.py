@@ -65,7 +65,7 @@ def test_the_text_of_a_regression(stepped: ResultsStore):
     assert first.startswith("point 2: samples_per_s 13.") and f"since {night_name(STEP)}" in first
     assert rest[0].startswith("  likely layer: input: load 9.8 -> 18.9 ms") and rest[0].endswith("ms a step")
     assert rest[1] == "  verdict: none before, none since"
-    assert rest[2] == "  changed with it: lustre_client 2.15.4 -> 2.15.5"
+    assert rest[2] == "  changed with it: lustre_client 2.15.4 -> 2.15.5, node0 only"
     assert json.loads(json.dumps(check_json(check(stepped))))["regression"] is True
 
 
@@ -110,7 +110,7 @@ def test_points_that_are_new_or_gone_are_told(tmp_path: Path):
         for repeat in range(3):
             store.append(trial(last, point, repeat, 0.0))
     found = check(store)
-    assert ([*found.too_young], [*found.missing], found.num_judged) == (["point 7 (has 0)"], ["point 2"], 2)
+    assert ([*found.too_young], [*found.missing], found.num_judged) == (["point 7 (has 0)"], ["point 2"], 3)
 
 
 def test_failed_trials_are_no_values(tmp_path: Path):

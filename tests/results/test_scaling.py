@@ -127,6 +127,22 @@ def test_a_point_that_others_of_the_sweep_have_is_missing():
     assert point(lacking, 2).status == "missing"
 
 
+def test_what_an_interrupted_sweep_was_to_run_is_missing():
+    planned = {"planned_world_sizes": [1, 2, 4, 8]}
+    series = only(*made_trials({1: [100.0], 2: [190.0]}, env=planned))
+    assert [(p.ranks, p.status) for p in series.points] == [(1, "ok"), (2, "ok"), (4, "missing"), (8, "missing")]
+    whole = only(*made_trials({1: [100.0], 2: [190.0], 4: [380.0], 8: [760.0]}, env=planned))
+    assert {p.status for p in whole.points} == {"ok"}
+
+
+def test_a_plan_of_whole_batches_is_none_of_batches_per_rank():
+    weak = made_trials({1: [100.0], 2: [190.0]}, env={"planned_world_sizes": [1, 2]})
+    spec = {"batch_size": None, "global_batch_size": 16}
+    strong = made_trials({1: [100.0], 2: [190.0]}, spec=spec, env={"planned_world_sizes": [1, 2, 4]})
+    found = {series.kind: [p.ranks for p in series.points] for series in find_series(frame(*weak, *strong))}
+    assert found == {"weak": [1, 2], "strong": [1, 2, 4]}
+
+
 def test_what_only_happens_to_have_the_same_batch_misses_nothing():
     records = [
         record

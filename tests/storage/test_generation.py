@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 import pytest
 
+from storage import FORMATS
 from storage.convert import generate_dataset
 from storage.format import Dataset, DatasetError, is_dataset, open_dataset, read_manifest
 from storage.generate import MEAN_PNG_BYTES, image_sample
@@ -99,11 +100,11 @@ CODE = """if True:
     from storage.convert import generate_dataset
 
     if __name__ == "__main__":
-        params = {"patch_size": 8, "mean_bytes": 20000, "stdev_bytes": 5000}
+        params = {"patch_size": 8, "mean_bytes": 20000, "stdev_bytes": 5000, "seq_len": 24, "vocab_size": 600}
         progress = lambda done, total: print(done, flush=True)
         generate_dataset(
-            Path(sys.argv[1]), "unet3d", "tiny", sys.argv[2], 5000, progress=progress, num_processes=2,
-            kind="volume", params=params,
+            Path(sys.argv[1]), "any", "tiny", sys.argv[2], 5000, progress=progress, num_processes=2,
+            kind=sys.argv[3], params=params,
         )
 """
 
@@ -127,10 +128,10 @@ def alive_in_the_end(processes: list[psutil.Process]) -> list[psutil.Process]:
     return left
 
 
-@pytest.mark.parametrize("form", ["files", "hdf5", "lmdb"])
+@pytest.mark.parametrize("form", sorted(FORMATS))
 def test_killed_in_mid_write_it_leaves_no_dataset_and_no_processes(tmp_path: Path, form: str) -> None:
-    target = tmp_path / "out" / "set"
-    with subprocess.Popen([sys.executable, "-c", CODE, str(target), form], stdout=subprocess.PIPE) as parent:
+    target, kind = tmp_path / "out" / "set", "tokens" if form == "tokens" else "volume"
+    with subprocess.Popen([sys.executable, "-c", CODE, str(target), form, kind], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         for _ in range(20):
             assert parent.stdout.readline()
@@ -143,7 +144,9 @@ def test_killed_in_mid_write_it_leaves_no_dataset_and_no_processes(tmp_path: Pat
         assert not is_dataset(folder)
     with pytest.raises(DatasetError, match="no such folder"):
         open_dataset(target)
-    generated(target, "volume", form, 3, 0, 1)
+    assert len(list(target.parent.iterdir())) == 1
+    assert generated(target, kind, form, 3, 0, 1).manifest.num_samples == 3
+    assert list(target.parent.iterdir()) == [target]
 
 
 def made_by_now(log: Path) -> int:

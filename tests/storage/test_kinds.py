@@ -102,6 +102,43 @@ class TestSequences:
         with pytest.raises(DatasetError, match=r"has shape .*, needed: "):
             decode_one(MLM, some_samples(1, "mlm")[0], {**MLM_PARAMS, **changed}, RNG)
 
+    @pytest.mark.parametrize(
+        ("values", "needed"),
+        [
+            (np.array([3, 60000, 1], np.uint16), "tokens holds 60000, needed: 0..599 (vocab_size 600)"),
+            (np.array([3, 600, 1], np.int32), "tokens holds 600, needed: 0..599 (vocab_size 600)"),
+            (np.array([3, -5536, 1], np.int16), "tokens holds -5536, needed: 0..599 (vocab_size 600)"),
+        ],
+    )
+    def test_ids_that_are_no_words_are_named(self, values: np.ndarray, needed: str) -> None:
+        sample = Sample("the/key", {"tokens": values}, source="/the/file")
+        with pytest.raises(DatasetError) as raised:
+            decode_one(TOKENS, sample, {"seq_len": 2, "vocab_size": 600}, RNG)
+        assert str(raised.value) == f"/the/file: sample 'the/key': {needed}"
+
+    def test_the_first_and_the_last_word_are_words(self) -> None:
+        sample = Sample("k", {"tokens": np.array([0, 599, 0], np.int16)})
+        assert decode_one(TOKENS, sample, {"seq_len": 2, "vocab_size": 600}, RNG)["tokens"].tolist() == [0, 599, 0]
+
+    @pytest.mark.parametrize(
+        ("name", "value", "needed"),
+        [
+            ("input_ids", 600, "0..599 (vocab_size 600)"),
+            ("masked_lm_ids", -1, "0..599 (vocab_size 600)"),
+            ("masked_lm_positions", 32, "0..31 (seq_len 32)"),
+            ("segment_ids", 2, "0..1"),
+            ("next_sentence_label", 2, "0..1"),
+        ],
+    )
+    def test_bert_fields_that_no_table_has_a_row_for_are_named(self, name: str, value: int, needed: str) -> None:
+        whole = some_samples(1, "mlm")[0]
+        values = np.array(whole.fields[name])
+        values.reshape(-1)[-1] = value
+        sample = Sample("the/key", {**whole.fields, name: values}, source="/the/file")
+        with pytest.raises(DatasetError) as raised:
+            decode_one(MLM, sample, MLM_PARAMS, RNG)
+        assert str(raised.value) == f"/the/file: sample 'the/key': {name} holds {value}, needed: {needed}"
+
     def test_a_scalar_is_not_broadcast(self) -> None:
         sample = Sample("k", {"tokens": np.array(7, np.uint16)})
         with pytest.raises(DatasetError, match="has shape"):

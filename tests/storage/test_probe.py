@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -63,6 +64,29 @@ class TestReads:
         file.write_bytes(os.urandom(4096))
         found = read_file(file, [[0]], aligned_buffers(1, 4096), 0.05, False, again=True)
         assert found.seconds >= 0.05 and found.num_bytes > 4096
+
+    def test_a_signal_ends_the_readers_at_once(self, tmp_path: Path):
+        """Readers that went on to their deadline would still read when the second signal comes."""
+        file, seen = tmp_path / "data", []
+        file.write_bytes(os.urandom(4096))
+
+        def stop(*_: object) -> None:
+            seen.append(1)
+            raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGUSR2, stop)
+        timers = [threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGUSR2)) for after_s in (0.1, 10)]
+        try:
+            for timer in timers:
+                timer.start()
+            with pytest.raises(KeyboardInterrupt):
+                read_file(file, [[0], [0]], aligned_buffers(2, 4096), 20, False, again=True)
+            assert len(seen) == 1
+        finally:
+            for timer in timers:
+                timer.cancel()
+                timer.join()
+            signal.signal(signal.SIGUSR2, before)
 
     def test_buffers_are_aligned(self):
         import numpy as np

@@ -22,6 +22,7 @@ from tests.storage.samples import PAGES_MAY_GO, STORED, facts, file_system, flip
 from tests.storage.staged import Process, Replaced, finished, hidden, inodes, wait_until
 
 COUNT = 26
+SAMPLE_FILES = [("image", {}), ("mlm", {}), ("volume", {}), ("volume", {"array": "npz"})]
 ONE_PER_FORMAT = sorted(dict(reversed(STORED)).items())
 
 
@@ -101,6 +102,27 @@ class TestWhole:
             stage(source.folder, tmp_path / "copy")
         (tmp_path / "copy" / "shard-000002.tar").unlink()
         with pytest.raises(DatasetError, match=r"shard-000002.tar: No such file"):
+            stage(source.folder, tmp_path / "copy")
+
+    @pytest.mark.parametrize(("kind", "options"), SAMPLE_FILES)
+    def test_a_copy_with_a_samples_file_cut_short_is_refused(
+        self, made: Made, tmp_path: Path, kind: str, options: dict[str, int | str]
+    ) -> None:
+        source = made("files", kind, options)
+        stage(source.folder, tmp_path / "copy")
+        assert stage(source.folder, tmp_path / "copy").copied_bytes == 0
+        cut = open_dataset(tmp_path / "copy").data_files()[-1]
+        os.truncate(cut, 20)
+        with pytest.raises(DatasetError, match=rf"{cut.name}: \d+ bytes, the index says .*stage it anew"):
+            stage(source.folder, tmp_path / "copy")
+
+    def test_a_jpeg_of_another_length_is_refused(self, made: Made, tmp_path: Path) -> None:
+        source = made("files", "image")
+        stage(source.folder, tmp_path / "copy")
+        longer = open_dataset(tmp_path / "copy").data_files()[3]
+        size = longer.stat().st_size
+        os.truncate(longer, size + 1)
+        with pytest.raises(DatasetError, match=rf"{longer.name}: {size + 1} bytes, the index says {size}; remove"):
             stage(source.folder, tmp_path / "copy")
 
     def test_itself_and_what_is_no_dataset_are_refused(self, mine: Made, tmp_path: Path) -> None:

@@ -236,6 +236,17 @@ class TestRefusals:
         message = one_line(lambda: list(in_order(dataset)))
         assert str(path) in message and "truncated" in message
 
+    def test_an_index_of_another_type_than_the_manifests(self, mine: Made) -> None:
+        """int16 is as wide as uint16: sizes agree, and ids from 32768 on would be negative."""
+        dataset = mine("tokens", "tokens")
+        path = dataset.folder / IDX
+        content = bytearray(path.read_bytes())
+        assert content[17] == 8
+        content[17] = 3
+        path.write_bytes(content)
+        expected = f"{path}: token ids of type int16, the manifest says uint16: changed"
+        assert one_line(lambda: list(in_order(dataset))) == expected
+
     def test_a_stream_of_fewer_tokens_than_the_samples_need(self, mine: Made) -> None:
         dataset = mine("tokens", "tokens")
         (dataset.folder / BIN).write_bytes(b"\1\0" * 50)

@@ -215,6 +215,14 @@ def test_the_heat_map_has_a_cell_per_point_that_read(store: ResultsStore) -> Non
     assert len(cells) == 9  # twelve points, of which one failed, one had no memory, one is unstaged besides
 
 
+@pytest.mark.parametrize("source", ["synthetic", "memory"])
+def test_the_heat_map_has_no_cell_of_a_point_that_reads_no_files(tmp_path: Path, source: str) -> None:
+    store = ResultsStore(tmp_path)
+    for number, data in enumerate(({"format": "files"}, {"format": "lmdb"}, {"format": "files", "source": source})):
+        store.append(trial(number, f"p{number}", made_spec(data=data), made_figures(100.0, 0.9 if number > 1 else 0.4)))
+    assert [tuple(cell[:3]) for cell in chart(store, "heat").cells] == [("files", "torch", 0.4), ("lmdb", "torch", 0.4)]
+
+
 def test_efficiency_has_its_interval_and_the_ideal(store: ResultsStore) -> None:
     found = chart(store, "weak-scaling")
     line = named(found, "files")

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ if find_spec("nvidia") is None or find_spec("nvidia.dali") is None:
 
 FORMATS = ("files", "hdf5", "lmdb", "tfrecord", "webdataset")
 KINDS = {"image": IMAGE, "volume": VOLUME}
+WORKLOADS = {"image": "resnet50", "volume": "unet3d"}
 PARAMS = {"image": {"image_size": 32}, "volume": {"patch_size": 16, "mean_bytes": 60_000, "stdev_bytes": 10_000}}
 NUM_SAMPLES = {"image": 48, "volume": 20}
 SHARD_SAMPLES = {"image": 6, "volume": 2}
@@ -38,6 +40,8 @@ BATCH = 5
 """Divides nothing, so batches straddle epochs."""
 SEED = 5
 EPOCHS = 2
+JOBS = list(product((1, 2, 4), (0, 1, 2)))
+"""Ranks and workers."""
 MAX_MEAN_DIFFERENCE, MIN_CORRELATION = (0.05, 0.99) if torch.cuda.is_available() else (0.01, 0.999)
 """Of normalised pixels, whose standard deviation is about 1, within an image; 0.005 is the most that was seen without a
 GPU, whose decoder enlarges colours otherwise."""
@@ -52,7 +56,7 @@ every_format = pytest.mark.parametrize("name", FORMATS)
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     """A dataset of each kind in each format; nobody may change it."""
     root, datasets = tmp_path_factory.mktemp("dali"), {}
-    for kind, workload in (("image", "resnet50"), ("volume", "unet3d")):
+    for kind, workload in WORKLOADS.items():
         first = root / kind / "files"
         generate_dataset(
             first, workload, "tiny", "files", NUM_SAMPLES[kind], seed=3, kind=kind, params=PARAMS[kind], num_processes=1
@@ -152,6 +156,29 @@ class TestExactlyOnce:
         self, made: Made, name: str, kind: str, ranks: int, workers: int
     ) -> None:
         check(made[kind, name], deliver(made[kind, name], ranks, workers))
+
+    @pytest.mark.full
+    @every_format
+    @pytest.mark.parametrize("kind", sorted(KINDS))
+    @pytest.mark.parametrize(("ranks", "workers"), JOBS)
+    def test_whatever_the_numbers_of_ranks_and_workers(
+        self, made: Made, name: str, kind: str, ranks: int, workers: int
+    ) -> None:
+        check(made[kind, name], deliver(made[kind, name], ranks, workers))
+
+    @pytest.mark.parametrize("name", ["tfrecord", "webdataset"])
+    @pytest.mark.parametrize(
+        ("kind", "shard_samples", "last"), [("image", 5, 3), ("image", 47, 1), ("volume", 3, 2), ("volume", 19, 1)]
+    )
+    def test_with_a_short_last_shard(
+        self, made: Made, tmp_path: Path, name: str, kind: str, shard_samples: int, last: int
+    ) -> None:
+        """Two ranks, of which one has more samples of an epoch than the other."""
+        options = {"shard_samples": shard_samples}
+        convert_dataset(made[kind, "files"].folder, tmp_path / name, WORKLOADS[kind], "tiny", name, options, kind=kind)
+        dataset = open_dataset(tmp_path / name)
+        assert [info.num_samples for info in dataset.manifest.files if info.num_samples][-1] == last < shard_samples
+        check(dataset, deliver(dataset, 2, 2))
 
     @pytest.mark.parametrize("name", ["tfrecord", "webdataset"])
     @pytest.mark.parametrize("list_samples", [1, 7, 20])

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from storage.convert import in_order
-from storage.format import Dataset, DatasetError
+from storage.format import Dataset, DatasetError, content_digest
 from storage.kinds import IMAGE, MLM, Kind
 from storage.loaders.dali import DaliLoader
+from storage.loaders.dali_source import LIST_SAMPLES
 from storage.loaders.reader import Reading
 from storage.spec import DataSpec
 from tests.storage.loaders.test_dali import BATCH, PARAMS, SEED, Made, every_format, loaders, made, mine
@@ -35,9 +37,7 @@ def complaint(dataset: Dataset, workers: int = 1) -> str:
     return str(raised.value)
 
 
-def told(name: str) -> str:
-    """TFRecords are compared with the index by content before they are decoded."""
-    return "its checksum is not the index's" if name == "tfrecord" else "not a whole JPEG"
+DAMAGED = "its checksum is not the index's: damaged"
 
 
 def without(dataset: Dataset, name: str) -> Dataset:
@@ -47,36 +47,86 @@ def without(dataset: Dataset, name: str) -> Dataset:
 
 
 class TestDamage:
-    def overwrite(self, dataset: Dataset, offset: int, content: bytes) -> str:
-        """Write over the fourth image at an offset (from its end where negative); its file, key and place."""
+    def overwrite(self, dataset: Dataset, offset: int, content: bytes) -> tuple[str, Dataset]:
+        """Write over the fourth image at an offset (from its end where negative).
+
+        Its file and key, and the dataset with an index that says that the image is as it should be.
+        """
         victim = list(in_order(dataset))[3]
         path, image = Path(victim.source), bytes(victim.fields["image"])
         stored = bytearray(path.read_bytes())
-        start = stored.index(image) + offset + (len(image) if offset < 0 else 0)
-        stored[start : start + len(content)] = content
+        place, offset = stored.index(image), offset % len(image)
+        stored[place + offset : place + offset + len(content)] = content
         path.write_bytes(stored)
-        return f"{path}: sample {victim.key!r}"
+        index = np.array(dataset.index)
+        fields = {**victim.fields, "image": bytes(stored[place : place + len(image)])}
+        index["digest"][3] = content_digest(replace(victim, fields=fields)).encode()
+        return f"{path}: sample {victim.key!r}", replace(dataset, index=index)
 
     @every_format
     @pytest.mark.parametrize("workers", [0, 1])
     def test_within_a_header_names_file_and_key(self, mine: Callable[[str], Dataset], name: str, workers: int) -> None:
         dataset = mine(name)
-        named = self.overwrite(dataset, 20, b"\xff" * 300)
-        assert complaint(dataset, workers).startswith(f"{named}: {told(name)}")
+        named, recorded = self.overwrite(dataset, 20, b"\xff" * 300)
+        assert complaint(dataset, workers) == f"{named}: {DAMAGED}"
+        assert complaint(recorded, workers).startswith(f"{named}: not a whole JPEG")
 
     @every_format
     def test_at_the_end_which_dali_would_pass(self, mine: Callable[[str], Dataset], name: str) -> None:
         dataset = mine(name)
-        named = self.overwrite(dataset, -1000, bytes(1000))
-        assert complaint(dataset).startswith(f"{named}: {told(name)}")
+        named, recorded = self.overwrite(dataset, -1000, bytes(1000))
+        assert complaint(dataset) == f"{named}: {DAMAGED}"
+        assert complaint(recorded).startswith(f"{named}: not a whole JPEG")
+
+    @every_format
+    @pytest.mark.parametrize("workers", [0, 1])
+    def test_within_the_compressed_data_which_decoders_pass(
+        self, mine: Callable[[str], Dataset], name: str, workers: int
+    ) -> None:
+        """Header, size and end are as they were."""
+        dataset = mine(name)
+        size = len(bytes(list(in_order(dataset))[3].fields["image"]))
+        named, _ = self.overwrite(dataset, size // 2, b"\x55" * 400)
+        assert size > 2000
+        assert complaint(dataset, workers) == f"{named}: {DAMAGED}"
+
+    @every_format
+    def test_of_a_single_bit(self, mine: Callable[[str], Dataset], name: str) -> None:
+        dataset = mine(name)
+        image = bytes(list(in_order(dataset))[3].fields["image"])
+        named, _ = self.overwrite(dataset, len(image) // 2, bytes([image[len(image) // 2] ^ 1]))
+        assert complaint(dataset) == f"{named}: {DAMAGED}"
+
+    def test_of_every_image_behind_its_header(self, mine: Callable[[str], Dataset]) -> None:
+        dataset = mine("files")
+        for path in dataset.data_files():
+            image = path.read_bytes()
+            start = image.index(b"\xff\xda") + 14
+            path.write_bytes(image[:start] + b"\x55" * (len(image) - start - 2) + image[-2:])
+        assert complaint(dataset).endswith(DAMAGED)
+
+    @every_format
+    def test_that_comes_after_the_first_epoch(self, mine: Callable[[str], Dataset], name: str) -> None:
+        """What was compared with the index once is compared with what it was then."""
+        dataset = mine(name)
+        size = len(bytes(list(in_order(dataset))[3].fields["image"]))
+        batches = -(-dataset.manifest.num_samples // BATCH)
+        with loaders(dataset, workers=0) as (loader,):
+            for _ in range(batches):
+                next(loader)
+            named, _ = self.overwrite(dataset, size // 2, b"\x55" * 400)
+            with pytest.raises(DatasetError) as raised:
+                for _ in range((LIST_SAMPLES // BATCH) + batches):
+                    next(loader)
+        assert str(raised.value) == f"{named}: {DAMAGED}"
 
     def test_that_only_the_decoder_notices(self, mine: Callable[[str], Dataset]) -> None:
         """A quantisation table is missing, though the header can be read."""
         dataset = mine("files")
         victim = list(in_order(dataset))[3]
         image = bytes(victim.fields["image"])
-        named = self.overwrite(dataset, image.index(b"\xff\xdb"), b"\xff\xec")
-        assert complaint(dataset).startswith(f"{named}: not a whole JPEG")
+        named, recorded = self.overwrite(dataset, image.index(b"\xff\xdb"), b"\xff\xec")
+        assert complaint(recorded).startswith(f"{named}: not a whole JPEG")
 
     @every_format
     @pytest.mark.parametrize("workers", [0, 1])

@@ -1,0 +1,143 @@
+"""Loader `dali`: batches hold until the next, and are few."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+from storage.convert import in_order
+from storage.format import Dataset
+from storage.kinds import VOLUME, decode_one, sample_rng
+from storage.sample import Sample, fresh
+from storage.volumes import volume_sample
+from tests.storage.conftest import Made
+from tests.storage.loaders.conformance import SEED, LoaderConformance
+from tests.storage.loaders.memory import MemoryConformance
+from tests.storage.samples import PARAMS, jpeg, store
+
+if find_spec("nvidia") is None or find_spec("nvidia.dali") is None:
+    pytest.skip("nvidia.dali is not installed", allow_module_level=True)
+
+MIB = 1 << 20
+SLACK_BYTES = 16 * MIB
+"""What DALI may take besides: its threads' stacks and decoders; less than a batch."""
+JOBS = [(0, 3), (1, 1), (2, 1), (2, 4)]
+"""Workers and batches prefetched, the least memory first: DALI keeps for the next loader what one has freed."""
+
+SCRIPT = """
+import json, sys, time
+from pathlib import Path
+from storage import KINDS, load
+from storage.format import open_dataset
+from storage.loaders.dali import DaliLoader
+from storage.loaders.reader import Reading
+from storage.spec import DataSpec
+from tests.storage.loaders.memory import resident_bytes
+
+folder, params, size, jobs = Path(sys.argv[1]), *map(json.loads, sys.argv[2:])
+dataset = open_dataset(folder)
+kind = load(KINDS, dataset.manifest.kind)
+
+
+def build(workers, prefetch, batch_size):
+    spec = DataSpec(num_workers=workers, prefetch_factor=prefetch, pin_memory=False)
+    return DaliLoader(Reading(dataset, spec, kind, params, batch_size, 0, 1, 0))
+
+
+def most(workers, prefetch):
+    found = []
+    loader = build(workers, prefetch, size)
+    for taken in range(1, 6):
+        batch = next(loader)
+        deadline = time.monotonic() + 20
+        while loader.counts().samples < (taken + loader.queue_batches) * size and time.monotonic() < deadline:
+            time.sleep(0.005)
+        found.append(resident_bytes() - before)
+    loader.close()
+    return max(found)
+
+
+loader = build(2, 2, 1)
+for _ in range(8):
+    next(loader)
+loader.close()
+del loader
+before = resident_bytes()
+print(json.dumps([most(*job) for job in jobs]))
+"""
+
+
+def most_bytes(dataset: Dataset, params: Mapping[str, int], batch_size: int) -> list[int]:
+    """What each job's loader holds at most, in a process whose malloc gives back at once what is freed."""
+    return json.loads(
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT, dataset.folder, *map(json.dumps, (dict(params), batch_size, JOBS))],
+            check=True,
+            timeout=120,
+            capture_output=True,
+            cwd=Path(__file__).parents[3],
+            env={**os.environ, "MALLOC_MMAP_THRESHOLD_": "262144", "CUDA_VISIBLE_DEVICES": ""},
+        ).stdout
+    )
+
+
+def queue_batches(workers: int, prefetch: int) -> int:
+    return prefetch if workers else 0
+
+
+class TestDali(MemoryConformance):
+    name = "dali"
+    loaders = LoaderConformance.loaders
+    test_batches_in_memory_are_no_more_than_queued_and_two = None
+    """DALI allocates each batch anew: `test_images_in_memory...` and `test_volumes_in_memory...` weigh them instead."""
+
+    def queue_batches_and_readers(self, workers: int, prefetch: int) -> tuple[int, int]:
+        """A rank is one reader, whatever its number of threads."""
+        return queue_batches(workers, prefetch), 1
+
+    def warm_up(self, dataset: Dataset) -> None:
+        with self.one_loader(dataset, 2, 2) as (loader,):
+            for _ in range(20):
+                next(loader)
+
+    def test_rows_of_a_batch_are_of_the_samples_it_names(self, made: Made) -> None:
+        """Also when the same memory is filled for the tenth time."""
+        dataset = made("files", "volume")
+        samples = list(in_order(dataset))
+        with self.one_loader(dataset, 2, 1) as (loader,):
+            for _ in range(40):
+                batch, rows, epochs = next(loader)
+                for at, (row, epoch) in enumerate(zip(rows, epochs, strict=True)):
+                    rng = sample_rng(SEED, epoch, samples[row].key)
+                    wanted = decode_one(VOLUME, samples[row], PARAMS["volume"], rng)
+                    assert all(torch.equal(batch[name][at].cpu(), tensor) for name, tensor in wanted.items())
+
+
+def test_images_in_memory_are_no_more_than_the_batches_queued_and_two(tmp_path: Path) -> None:
+    """Beside one batch as it is decoded: windows and resized images, a byte where a batch has four."""
+    height, width, side, batch_size = 240, 320, 224, 64
+    samples = [
+        Sample(f"{number:02d}", {"image": jpeg(number, height, width), "label": b"0"}) for number in range(batch_size)
+    ]
+    dataset = store(samples, "image", tmp_path / "set", "files")
+    batch_bytes = batch_size * 3 * side * side * 4
+    decoded_bytes = batch_size * 3 * (height * width + side * side)
+    for (workers, prefetch), found in zip(JOBS, most_bytes(dataset, {"image_size": side}, batch_size), strict=True):
+        print(workers, prefetch, found / MIB, ((queue_batches(workers, prefetch) + 2) * batch_bytes + decoded_bytes + SLACK_BYTES)/MIB)
+
+
+def test_volumes_in_memory_are_no_more_than_twice_the_batches_queued_and_two(tmp_path: Path) -> None:
+    """As they are fed and as they are flipped; beside one volume and the next one as it is read."""
+    side, batch_size, volume_bytes = 64, 16, 4_000_000
+    params = {"patch_size": side, "mean_bytes": volume_bytes, "stdev_bytes": 1}
+    samples = [volume_sample(number, fresh, 0, params) for number in range(4)]
+    dataset = store(samples, "volume", tmp_path / "set", "files")
+    batch_bytes = batch_size * side**3 * 5
+    for (workers, prefetch), found in zip(JOBS, most_bytes(dataset, params, batch_size), strict=True):
+        print(workers, prefetch, found / MIB, (2 * (queue_batches(workers, prefetch) + 2) * batch_bytes + 1.125*volume_bytes + SLACK_BYTES)/MIB)
