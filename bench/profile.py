@@ -22,7 +22,9 @@ from storage.sample import Recycled, read_whole
 from storage.spec import DataSpec
 from workloads.samples import SAMPLES
 
-FORMATS = ("files", "hdf5", "webdataset", "lmdb")
+FORMATS = ("files", "hdf5", "webdataset", "lmdb", "tfrecord", "tokens")
+WORKLOADS = {"tokens": ("gpt_neox", {"seq_len": 512, "vocab_size": 50304})}
+"""Formats that store no BERT sequences, and what they get of about the same length."""
 PAIRS = 40
 SEQUENCES = 2048
 DIRECT_FILES, DIRECT_ROUNDS = 5000, 15
@@ -32,12 +34,19 @@ TURN_S = 0.2
 
 def datasets(folder: Path) -> dict[str, Dataset]:
     """Sequences of a few kilobytes, the worst case: little is decoded, so that reading is most of the work."""
-    spec = SAMPLES["bert"]
-    known: Any = {"kind": spec.kind, "params": spec.variants["reference"]}
-    generate_dataset(folder / "files", "bert", "reference", "files", SEQUENCES, **known)
-    for name in FORMATS[1:]:
-        convert_dataset(folder / "files", folder / name, "bert", "reference", name, **known)
+    for name in FORMATS:
+        workload, known = _samples(name)
+        if name in ("files", *WORKLOADS):
+            generate_dataset(folder / name, workload, "reference", name, SEQUENCES, **known)
+        else:
+            convert_dataset(folder / "files", folder / name, workload, "reference", name, **known)
     return {name: open_dataset(folder / name) for name in FORMATS}
+
+
+def _samples(name: str) -> tuple[str, dict[str, Any]]:
+    """The workload whose samples a format gets, their kind and parameters."""
+    workload, params = WORKLOADS.get(name, ("bert", SAMPLES["bert"].variants["reference"]))
+    return workload, {"kind": SAMPLES[workload].kind, "params": params}
 
 
 def _turn(loader: LoaderProtocol, batches: int, tracer: Tracer | None) -> Callable[[], float]:
@@ -62,7 +71,8 @@ def in_line(dataset: Dataset) -> tuple[Ratio, Ratio]:
     profile's turns alone.
     """
     warm(dataset.data_files())
-    kind, params = load(KINDS, SAMPLES["bert"].kind), SAMPLES["bert"].variants["reference"]
+    _, known = _samples(dataset.manifest.format)
+    kind, params = load(KINDS, known["kind"]), known["params"]
     spec = DataSpec(format=dataset.manifest.format, num_workers=0, pin_memory=False)
     loader: LoaderProtocol = load(LOADERS, "torch")(Reading(dataset, spec, kind, params, 16, 0, 1, 0))
     plain = _turn(loader, 8, None)

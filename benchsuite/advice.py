@@ -1,7 +1,10 @@
 """What the user of a plan had better know before it runs."""
 
+from collections.abc import Sequence
+
 from benchsuite.crowding import crowding
 from benchsuite.grid import Plan, Point, ranks_on_a_node
+from benchsuite.machine import Machine
 
 MEMORY_FACTOR = 5
 """MLPerf Storage's rule: a dataset of at least five times the memory of all hosts."""
@@ -28,18 +31,30 @@ def _named(labels: list[str]) -> str:
 
 
 def small_datasets(plan: Plan, memory_bytes: int) -> str | None:
-    """A warning where datasets fit in memory: from the second epoch on, reads may be served from there."""
-    sizes = {
-        point.dataset: point.manifest.stored_bytes
-        for point in plan.points
-        if point.manifest is not None and point.spec.data.source == "storage"
-    }
-    small = [size for size in sizes.values() if size < memory_bytes]
+    """A warning where datasets fit in the memory of the nodes that read them; `memory_bytes`: of a node."""
+    return fitting_in_memory(plan.points, plan.machine, memory_bytes)
+
+
+def fitting_in_memory(points: Sequence[Point], machine: Machine | None, memory_bytes: int) -> str | None:
+    """A warning where datasets fit in memory: from the second epoch on, reads may be served from there.
+
+    The memory is that of all nodes of a point, which are taken to have as much as this one; without a machine, of one.
+    """
+    shares = []
+    for point in points:
+        if point.manifest is not None and point.spec.data.source == "storage":
+            nodes = 1 if machine is None else -(-point.spec.ranks // ranks_on_a_node(point.spec, machine))
+            size = point.manifest.stored_bytes
+            shares.append((size / (nodes * memory_bytes), size, nodes, point.dataset))
+    small = [share for share in shares if share[0] < 1]
     if not small:
         return None
-    what = f"{len(small)} datasets of at least" if len(small) > 1 else "a dataset of"
+    share, size, nodes, _ = min(small, key=lambda found: found[0])
+    count = len({dataset for *_, dataset in small})
+    what = f"{count} datasets, one" if count > 1 else "a dataset"
+    where = "the node" if nodes == 1 else f"its {nodes} nodes, taken to be alike"
     return (
-        f"warning: {what} {min(small) / 1e9:.3g} GB, {min(small) / memory_bytes:.2g} x the memory of the node: epochs "
-        f"after the first may come from the cache; {MEMORY_FACTOR * memory_bytes / 1e9:.0f} GB would not (MLPerf "
-        f"Storage: {MEMORY_FACTOR} x)"
+        f"warning: {what} of {size / 1e9:.3g} GB, {share:.2g} x the memory of {where}: epochs after the first may come "
+        f"from the cache; {MEMORY_FACTOR * nodes * memory_bytes / 1e9:.0f} GB would not (MLPerf Storage: "
+        f"{MEMORY_FACTOR} x)"
     )

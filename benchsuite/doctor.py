@@ -12,7 +12,7 @@ import workloads
 from benchsuite.environment import devices, environment, file_system
 from benchsuite.machine import this_machine
 from storage import pagecache
-from storage.filesystems import file_system_of, in_words
+from storage.filesystems import Cached, file_system_of, in_words
 
 LOW_FREE_BYTES = 5e9
 
@@ -80,16 +80,16 @@ def _path(path: Path) -> list[Finding]:
     name = f"{path} {facts['file_system']} on {facts['mount']}"
     free = facts["free_bytes"]
     space = Finding("warn" if free < LOW_FREE_BYTES else "ok", f"{name}, {free / 1e9:.1f} GB free")
-    return [space, _cache(path, str(facts["file_system"]))]
+    return [space, _cache(path, str(facts["file_system"]), facts["server_cache"])]
 
 
-def _cache(path: Path, kind: str) -> Finding:
+def _cache(path: Path, kind: str, server_cache: Cached) -> Finding:
     """Whether a file here can be evicted, and be seen to be."""
     known = file_system_of(kind)
     if not known.client_visible:
-        return Finding("warn", f"{path}: {in_words(kind)}: trials there are cache_unverified")
+        return Finding("warn", f"{path}: {in_words(kind, server_cache)}: trials there are cache_unverified")
     if not known.evictable:
-        return Finding("warn", f"{path}: {in_words(kind)}")
+        return Finding("warn", f"{path}: {in_words(kind, server_cache)}")
     try:
         with tempfile.NamedTemporaryFile(dir=path) as file:
             file.write(os.urandom(1 << 20))
@@ -100,4 +100,4 @@ def _cache(path: Path, kind: str) -> Finding:
         return Finding("fail", f"{path}: cannot be written: {error.strerror} -> choose a folder you own")
     if left is None or left > 0:
         return Finding("warn", f"{path}: eviction left {left if left is None else f'{left:.0%}'} in the page cache")
-    return Finding("ok", f"{path}: {in_words(kind)} (tried)")
+    return Finding("ok", f"{path}: {in_words(kind, server_cache)} (tried)")

@@ -17,7 +17,7 @@ from benchsuite.launch.lanes import this_lane
 from benchsuite.machine import this_machine
 from benchsuite.moment import moment
 from benchsuite.versions import facts_of_site, infiniband, lustre_client, mount_options
-from storage.filesystems import file_system_of
+from storage.filesystems import device_of, server_cache_of
 
 LIBRARIES = ("torch", "numpy", "simplejpeg", "webdataset")
 SCHEDULER_VARIABLES = (
@@ -92,7 +92,7 @@ def file_system(path: Path) -> dict[str, Any]:
     mount = max(mounts, key=lambda part: len(part.mountpoint), default=None)
     return {
         "file_system": mount.fstype if mount else None,
-        "server_cache": file_system_of(mount.fstype if mount else None).server_cache,
+        "server_cache": server_cache_of(mount.fstype, device_of(real, mount.device)) if mount else "unknown",
         "mount": mount.mountpoint if mount else None,
         "mount_options": mount_options(mount.opts) if mount else None,
         "free_bytes": psutil.disk_usage(str(real)).free,

@@ -16,6 +16,7 @@ from benchsuite.machine import Machine
 from benchsuite.profiles import problem as emulated_problem
 from benchsuite.profiles import with_step
 from benchsuite.spec import SweepSpec, TrialSpec, check_staging, parse_sweep, parse_trial, point_id, resolved_data
+from benchsuite.unused import Repeated
 from benchsuite.yamlfile import Values, flat, override, parse_yaml, read_yaml, set_key
 from results.segments import without_collector
 from storage.format import Format, Manifest, is_dataset, read_manifest
@@ -173,6 +174,7 @@ def expand(sweep: SweepSpec, machine: Machine, store: Path | None = None) -> Pla
             set_key(nested, key, value)
         asked.append((varied, with_step(parse_trial(nested), store)))
     check_staging([spec for _, spec in asked])
+    repeated = Repeated([spec for _, spec in asked])
     largest = max((spec.ranks for _, spec in asked), default=1)
     points: dict[str, Point] = {}
     skipped: dict[str, Skipped] = {}
@@ -183,6 +185,7 @@ def expand(sweep: SweepSpec, machine: Machine, store: Path | None = None) -> Pla
         varied = {key: unsorted[key] for key in keys if key in unsorted}
         point = replace(resolve(spec, machine, largest, varied), order=order)
         reason = _excluded(point.spec, sweep) or why_illegal(point, machine)
+        reason = reason or repeated.why(point.spec, point.manifest)
         if reason:
             skipped.setdefault(point.point_id, Skipped(point, reason))
         else:

@@ -13,7 +13,7 @@ def is_lock_bound(cell: Cell) -> bool:
     return bool(cell.lock_fraction) and max(cell.lock_fraction) > probe.LOCK_BOUND
 
 
-def show(found: Probe, details: list[str], kind: str | None) -> None:
+def show(found: Probe, details: list[str], kind: str | None, server_cache: filesystems.Cached | None = None) -> None:
     """A sentence, the table, and what the numbers rest on."""
     out = console()
     out.print(f"-> {sentence(found)}", markup=False)
@@ -22,7 +22,7 @@ def show(found: Probe, details: list[str], kind: str | None) -> None:
     how = {"direct": "O_DIRECT", "buffered": "through the evicted page cache", "memory": "from memory"}[found.access]
     out.print(
         f"trust: {kind}, read {how} by {found.engine}, a file of {found.size_bytes / 1e9:.2f} GB; "
-        f"{filesystems.in_words(kind)}; {len(found.cells[0].bytes_per_s)} rounds, ± = the farthest",
+        f"{filesystems.in_words(kind, server_cache)}; {len(found.cells[0].bytes_per_s)} rounds, ± = the farthest",
         markup=False,
     )
     for detail in details:

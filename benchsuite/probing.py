@@ -172,7 +172,7 @@ def storage_verb(path: Path, asked: Asked, store: Path | None, session: str, for
     if format is PlainFormat.json:
         typer.echo(json.dumps(record.model_dump(mode="json") | {"samples": samples}, indent=1))
         return OK
-    show(found, details, kind)
+    show(found, details, kind, env["data"]["server_cache"])
     if store:
         typer.echo(f"written: {store} · next: benchsuite results show --kind probe --store {store}")
     return OK

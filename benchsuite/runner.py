@@ -13,13 +13,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import psutil
 import typer
 
 from benchsuite import grid, showconfig
 from benchsuite import sweep as sweeping
 from benchsuite import sweep_words as words
-from benchsuite.advice import crowded, small_datasets
+from benchsuite.advice import crowded, fitting_in_memory, small_datasets
 from benchsuite.claims import Claims
 from benchsuite.deadline import NO_DEADLINE, Deadline, deadline_of
 from benchsuite.errors import UserError, refuse
@@ -31,6 +30,7 @@ from benchsuite.launch.lanes import check_lanes, planned_nodes, run_lanes, this_
 from benchsuite.launch.node import node_name
 from benchsuite.layers import layered
 from benchsuite.machine import Machine, this_machine
+from benchsuite.moment import memory_bytes
 from benchsuite.options import (
     INTERRUPTED,
     NOTHING_RAN,
@@ -183,7 +183,7 @@ def _run(
         display.say(f"{words.summary(plan, state)} · session {session} · store {store.path} · {where}")
         for line in words.skipped_lines(plan):
             display.say(line)
-        warnings = [small_datasets(plan, psutil.virtual_memory().total), *crowded(plan)] if state.todo else []
+        warnings = [small_datasets(plan, memory_bytes()[1]), *crowded(plan)] if state.todo else []
         for warning in filter(None, warnings):
             display.say(warning)
         if not plan.points:
@@ -306,6 +306,8 @@ def trial(
     opened = ResultsStore(store) if store else None
     if opened:
         opened.check_writable()
+    if warning := fitting_in_memory([point], this_machine(), memory_bytes()[1]):
+        typer.echo(warning, err=True)
     record, samples = inprocess.in_this_process(point) if alone else inprocess.in_processes(point)
     if opened:
         record = append_repeat(opened, record, samples)

@@ -48,7 +48,8 @@ def efficiency(rates: Rates, baseline: Rates, ranks: int, baseline_ranks: int) -
 
 def bounds(rates: Rates, baseline: Rates, ranks: int, baseline_ranks: int) -> Bounds:
     """A 95 % interval of the efficiency from six repeats of both points on, in six allocations each, or where no
-    allocation is named; below that its range, as few jobs do not tell by what jobs differ.
+    allocation is named; below that its range, as few jobs do not tell by what jobs differ: over all pairs of repeats,
+    or those of one allocation where both points were measured in the same ones.
 
     Percentiles of a two-stage bootstrap of the ratio of medians: allocations are drawn with replacement, and repeats
     within each (Davison & Hinkley, "Bootstrap Methods and their Application", 1997, 3.8), because repeats in one batch
@@ -70,7 +71,10 @@ def bounds(rates: Rates, baseline: Rates, ranks: int, baseline_ranks: int) -> Bo
         return Bounds(float(low), float(high), "95 %")
     if len(here) * len(there) == 1:
         return UNBOUNDED
-    return Bounds(min(here) / max(there) * ideal, max(here) / min(there) * ideal, "range")
+    pairs = [(rates[name], baseline[name]) for name in rates] if same else [(here, there)]
+    ratios = [ratio for one, other in pairs for ratio in (min(one) / max(other), max(one) / min(other))]
+    whole = float(np.median(here) / np.median(there))
+    return Bounds(min(*ratios, whole) * ideal, max(*ratios, whole) * ideal, "range")
 
 
 def _chosen(num_allocations: int, generator: np.random.Generator) -> NDArray[np.int64]:

@@ -61,12 +61,6 @@ class ScalingPoint:
     """Repeats that do not count as a caveat forbids trust, while others are trustworthy."""
 
     @property
-    def doubtful(self) -> frozenset[str]:
-        """Caveats that forbid trust, where every repeat bears one."""
-        found = [DISTRUSTED & {*trial["caveats"]} for trial in self.trials]
-        return frozenset().union(*found) if found and all(found) else frozenset()
-
-    @property
     def rates(self) -> Rates:
         """Samples per second of the repeats, by allocation."""
         found: dict[str | None, list[float]] = {}

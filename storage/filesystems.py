@@ -4,8 +4,11 @@ The page cache of this node is the kernel's, and mincore tells what is in it; wh
 cannot be seen, and no trial on such a file system is certified beyond its client.
 """
 
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 Cached = Literal["yes", "no", "unknown"]
@@ -33,7 +36,7 @@ UNKNOWN = FileSystem(False, False, False, False, "unknown")
 FILE_SYSTEMS: Mapping[str, FileSystem] = {
     **dict.fromkeys(("ext2", "ext3", "ext4", "xfs", "f2fs"), _LOCAL),
     "btrfs": _LOCAL,
-    "overlay": _LOCAL,
+    "overlay": FileSystem(True, True, True, True, "unknown"),
     "tmpfs": FileSystem(True, False, False, False, "no"),
     "nfs": FileSystem(True, True, True, True, "unknown"),
     "nfs4": FileSystem(True, True, True, True, "unknown"),
@@ -51,10 +54,65 @@ def file_system_of(kind: str | None) -> FileSystem:
     return FILE_SYSTEMS.get(kind, UNKNOWN)
 
 
-def in_words(kind: str | None) -> str:
-    """What can be said of a cold cache there."""
+BLOCK_DEVICES = Path("/sys/dev/block")
+_VIRTUAL = re.compile(r"virtio\d+|vbd-\d+|session\d+|(rbd|nbd|drbd|loop|zram)\d+")
+"""Folders on the way to a device of a hypervisor (virtio, Xen), of iSCSI, of the network, or of a file or memory."""
+_NETWORK_DISKS = ("Amazon Elastic Block Store", "nvme_card-pd", "PersistentDisk", "MSFT NVMe")
+"""Models that clouds give disks which lie on servers; their local ones have others."""
+
+
+def server_cache_of(kind: str | None, device: str | None, devices: Path = BLOCK_DEVICES) -> Cached:
+    """Whether a server, or a hypervisor, may keep data in a memory of its own.
+
+    A local file system has such a one where its block device (as "254:0"; None where it is not known) is virtual or
+    lies on the network: its `devices` entry, or one below a device mapper's or RAID's, is of virtio, Xen, iSCSI, RBD,
+    NBD, DRBD, NVMe over fabrics or a cloud's disk, or a file.
+    """
+    entry = file_system_of(kind)
+    if entry != _LOCAL:
+        return entry.server_cache
+    return "no" if device is not None and _is_local(devices / device) else "unknown"
+
+
+def device_of(path: Path, source: str | None) -> str | None:
+    """The block device that holds a path, whose mount's source is as given, as "254:0"; None where there is none."""
+    number = os.stat(path).st_dev
+    if not os.major(number):  # btrfs has none of its own
+        if not source or not source.startswith("/dev/") or not os.path.exists(source):
+            return None
+        number = os.stat(source).st_rdev
+    return f"{os.major(number)}:{os.minor(number)}"
+
+
+def _is_local(entry: Path) -> bool:
+    """Whether a block device, and each that it is made of, is a disk of this node as far as its driver tells."""
+    found = entry.resolve()
+    if not found.is_dir():
+        return False
+    if (found / "partition").exists():
+        found = found.parent
+    parts = list((found / "slaves").iterdir()) if (found / "slaves").is_dir() else []
+    if parts:
+        return all(map(_is_local, parts))
+    if any(_VIRTUAL.fullmatch(name) for name in found.parts):
+        return False
+    if _text(found / "device" / "transport") not in ("", "pcie"):
+        return False
+    return not any(name in _text(found / "device" / "model") for name in _NETWORK_DISKS)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def in_words(kind: str | None, server_cache: Cached | None = None) -> str:
+    """What can be said of a cold cache there; `server_cache`: what is known of the device below."""
     entry = file_system_of(kind)
     if kind == "tmpfs":
         return "tmpfs is memory: nothing there can be cold"
     client = "yes" if entry.client_visible and entry.evictable else "cannot be seen"
-    return f"cold cache: client {client}, server {'none' if entry.server_cache == 'no' else 'cannot be seen'}"
+    server = server_cache or entry.server_cache
+    return f"cold cache: client {client}, server {'none' if server == 'no' else 'cannot be seen'}"

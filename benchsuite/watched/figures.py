@@ -187,7 +187,7 @@ def verdict(found: Mapping[str, Any], num_readers: int, exchange_least_s: float 
     Where the loop waits for input, readers that are busy are the client's, readers that rest wait for what they read.
     Where it waits for a core instead and is slower than on a batch in memory, readers take cores from the computation.
     """
-    stall, au, step_s = found["input_stall_fraction"], found.get("au"), found["step_s_mean"]
+    stall, au = found["input_stall_fraction"], found.get("au")
     evidence = _waits(found)
     held = 1 - stall if au is None else au
     exchange_s = found.get("exchange_s") or 0.0
@@ -227,12 +227,12 @@ def _between_ranks(found: Mapping[str, Any], exchange_s: float) -> tuple[float, 
 
 def _of_input(evidence: str, found: Mapping[str, Any], num_readers: int) -> tuple[str, str]:
     """What of the input holds the loop back."""
-    stall, au = found["input_stall_fraction"], found.get("au")
     if found["refill_fraction"] > REFILL_SHARE:
         evidence += f"; {found['refill_fraction']:.0%} of that wait is for the first batch of a pass"
     if not _beside_input(found):
         return _of_readers(evidence, found, num_readers)
-    if (found.get("cpu_contention_fraction") or 0.0) < (1 - au - stall) / 2:
+    lost = 1 - found["au"] - found["input_stall_fraction"]
+    if (found.get("cpu_contention_fraction") or 0.0) < lost / 2:
         return "mixed", f"{evidence}; what else makes it slower than on a batch in memory cannot be told"
     return "client", f"{evidence}; readers take cores from the computation"
 

@@ -241,9 +241,7 @@ def watch(
         UserError: an argument is not allowed.
         StoreError: the store cannot be written.
     """
-    _check(device, batch_size, warmup_steps, max_steps_kept, ceiling)
-    if data is not None and not Path(data).exists():
-        raise UserError(f"data {str(data)!r}: no such file or folder; name where the samples lie, or leave it out")
+    _check(device, batch_size, warmup_steps, max_steps_kept, ceiling, data)
     queue = queue_of(loader)
     if warmup_steps is None:
         warmup_steps = FIRST_STEPS + (queue + 1 if queue else 0)
@@ -269,13 +267,20 @@ def watch(
 
 
 def _check(
-    device: str | None, batch_size: int | None, warmup_steps: int | None, max_steps_kept: int, ceiling: str | None
+    device: str | None,
+    batch_size: int | None,
+    warmup_steps: int | None,
+    max_steps_kept: int,
+    ceiling: str | None,
+    data: str | Path | None,
 ) -> None:
     """Refuse arguments that mean nothing."""
     if device is not None and device.partition(":")[0] not in ("cpu", "cuda"):
         raise refuse("device", device, ("cpu", "cuda", "cuda:N"))
     if ceiling not in (None, "replay"):
         raise refuse("ceiling", ceiling, ("replay",))
+    if data is not None and not Path(data).exists():
+        raise UserError(f"data {str(data)!r}: no such file or folder; name where the samples lie, or leave it out")
     for what, value, least in (
         ("batch_size", batch_size, 1),
         ("warmup_steps", warmup_steps, 0),

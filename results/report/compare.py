@@ -120,6 +120,7 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
         "only_in_a": list(comparison.only_one),
         "only_in_b": list(comparison.only_other),
         "refused": list(comparison.refused),
+        "apart": {column: list(values) for column, values in comparison.apart.items()},
     }
 
 

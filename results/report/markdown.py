@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
+from results.record import TrialRecord
+from results.report import provenance, scaling
 from results.report.modelled import NOTHING, Modelled, Predicted
 from results.report.sections import Section, sections
 from results.report.summary import LEGEND, answer, remedies, trust
 from results.report.tables import COLUMNS, TRIAL_COLUMNS, Column, Row, as_markdown, inline, troubles
+from results.scaling import find_series
 from results.staging import lines as staging_lines
 from results.store import ResultsStore
 
@@ -13,16 +16,30 @@ from results.store import ResultsStore
 def report(store: ResultsStore, modelled: Modelled = NOTHING) -> str:
     """A report on everything in the store, a section per sweep and session; one table row per trial.
 
-    Then what models say of it: a table for each predicted series, and lines of knees and pipelines.
+    Then series of scaling with their efficiencies, what models say of it (a table for each predicted series, and lines
+    of knees and pipelines), and the environments and commands it all comes from.
     """
     parts = [_markdown(section) for section in sections(store)]
+    trials = store.frame()
+    series = [] if trials.empty else find_series(trials, mix_environments=True)
+    judged = [one for one in series if any(point.losses for point in one.points)]
+    parts += [scaling.markdown(judged)] if judged else []
     parts += [_predicted(one) for one in modelled.predicted]
     parts += [inline(modelled.unpredicted)] if modelled.unpredicted else []
     told = [(knee.title, knee.lines) for knee in modelled.knees]
     told += [(step.title, step.lines) for step in modelled.pipelines]
     parts += [f"## {inline(title)}\n\n{_bullets(lines)}" for title, lines in told]
     parts += [inline(modelled.undrawn)] if modelled.undrawn else []
+    parts += [_origins(store.latest())] if parts else []
     return "\n\n".join([*(parts or ["No results yet."]), LEGEND.replace("\n", " ")])
+
+
+def _origins(records: Sequence[TrialRecord]) -> str:
+    """The environments of trials, and the commands that measured them."""
+    trials = [record for record in records if record.kind == "trial"]
+    facts = [f"- {inline(name)}: {inline('; '.join(values))}" for name, values in provenance.environments(trials)]
+    commands = [command for told in provenance.commands(trials).values() for command in told]
+    return "\n".join(["**Where this comes from**", "", *facts, *(f"- {inline(command)}" for command in commands)])
 
 
 def _markdown(section: Section) -> str:

@@ -105,23 +105,15 @@ def answer(series: Series) -> str:
     text = f"Efficiency {efficiency_cell(_point_row(series, last))} at {counted(last.ranks, 'rank')}"
     known = {name: share for name, share in last.losses.items() if share is not None}
     worst = max(known, key=lambda name: known[name])
-    text += _doubts(series, last)
-    if (last.efficiency or 0.0) >= 1:
-        return f"{text}; nothing is lost."
+    left = sum(point.left_out for point in series.points if point is last or point.ranks == series.baseline_ranks)
+    text += f", without {counted(left, 'doubtful repeat')}" if left else ""
     if known[worst] < NOTICEABLE_SHARE:
         return f"{text}."
+    if (last.efficiency or 0.0) >= 1:
+        return f"{text}; nothing is lost."
     if set(known) == {"rest"}:
         return f"{text}; what is lost was not split: the parts of steps were not measured."
     return f"{text}; most of what is lost goes to {IN_WORDS.get(worst, worst)} ({known[worst] * 100:.0f} %)."
-
-
-def _doubts(series: Series, last: ScalingPoint) -> str:
-    """What of an efficiency's two points rests on repeats that are not to be trusted, or leaves such out."""
-    points = [point for point in series.points if point is last or point.ranks == series.baseline_ranks]
-    left, doubtful = sum(point.left_out for point in points), {name for point in points for name in point.doubtful}
-    told = [f"without {counted(left, 'doubtful repeat')}"] if left else []
-    told += [f"doubtful: {', '.join(sorted(doubtful))}"] if doubtful else []
-    return f" ({'; '.join(told)})" if told else ""
 
 
 def point_rows(series: Series, title: str) -> list[dict[str, Any]]:
@@ -232,14 +224,7 @@ def notes(series: Series) -> list[str]:
     fits = laws(series)
     return [
         *(["[ ] 95 % interval of the ratio of medians, allocations and repeats resampled"] if "95 %" in kinds else []),
-        *(
-            [
-                f"( ) range over repeats{_within(series)}, no interval: it takes {MIN_REPEATS_FOR_INTERVAL}, "
-                f"of as many jobs where jobs are known"
-            ]
-            if "range" in kinds
-            else []
-        ),
+        *([f"( ) range over repeats{_within(series)}"] if "range" in kinds else []),
         *(["one repeat: nothing is said about how sure an efficiency is"] if alone else []),
         *(["repeats left out as a caveat forbids trust: the others are free of it"] if left_out else []),
         *(f"mixed environments: {fact}" for fact in series.mixed),
@@ -259,10 +244,12 @@ def _shares_jobs(point: ScalingPoint) -> bool:
 
 
 def _within(series: Series) -> str:
-    """In how many jobs, where they are known and too few."""
+    """In how many jobs, where they are known and too few, and what an interval takes."""
     jobs = [{name for name in point.rates if name is not None} for point in series.points if point.trials]
     fewest = min(map(len, jobs), default=0)
-    return f" within {counted(fewest, 'job')}" if 0 < fewest < MIN_REPEATS_FOR_INTERVAL else ""
+    if 0 < fewest < MIN_REPEATS_FOR_INTERVAL:
+        return f" within {counted(fewest, 'job')}, no interval: it takes {MIN_REPEATS_FOR_INTERVAL} jobs"
+    return f", no interval: it takes {MIN_REPEATS_FOR_INTERVAL}, of as many jobs or the same"
 
 
 LEGEND = (

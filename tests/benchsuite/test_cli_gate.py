@@ -183,6 +183,84 @@ class TestCheck:
             assert (code, out) == (2, "") and err.count("\n") == 1
             assert "has no baseline; set one: benchsuite baseline set" in err
 
+    def test_nothing_newer_is_exit_code_4(self, run_cli: Run, tmp_path: Path):
+        store = fill(tmp_path / "old", 2, num_points=1)
+        run_cli("baseline", "set", "--store", store.path)
+        code, out, err = run_cli("check", "--store", store.path)
+        assert (code, err) == (4, "")
+        assert out.startswith("nothing judged: no session with points of the baseline is newer than it")
+        found = json.loads(run_cli("check", "--store", store.path, "--format", "json")[1])
+        assert found["regression"] is False and "is newer than it" in found["reason"]
+
+    @pytest.mark.parametrize("verb", [["check"], ["baseline", "show"]])
+    def test_no_store(self, run_cli: Run, tmp_path: Path, verb: list[str]):
+        code, out, err = run_cli(*verb, "--store", tmp_path / "nosuch")
+        assert (code, out) == (2, "") and "nosuch: no results there" in err and "baseline" not in err
+
+    def test_where_and_session(self, run_cli: Run, nightly: ResultsStore):
+        only = ("check", "--store", nightly.path, "--where")
+        assert run_cli(*only, "label=point 1")[0] == REGRESSION
+        assert run_cli(*only, "label=point 0")[0] == 0
+        assert run_cli("check", "--store", nightly.path, "--session", night_name(STEP - 2))[0] == 0
+        code, _, err = run_cli("check", "--store", nightly.path, "--session", "gone")
+        assert code == 2 and "session 'gone' has no points of the baseline" in err
+
+    def test_help_says_what_is_not_judged(self, run_cli: Run):
+        assert "memory and energy" in " ".join(run_cli("check", "--help")[1].split())
+
+
+def test_torn_lines_are_told_by_every_verb_that_reads(run_cli: Run, nightly: ResultsStore):
+    with (nightly.path / "segments" / "made.jsonl").open("a") as file:
+        file.write('{"record_id": "torn\n')
+    sides = (f"date={night_name(0)}..{night_name(19)}", f"date={night_name(STEP)}..")
+    for arguments in (
+        ["check"],
+        ["compare", *sides],
+        ["results", "show"],
+        ["results", "query", "select label from trials"],
+    ):
+        err = run_cli(*arguments, "--store", nightly.path)[2]
+        assert err == f"warning: 1 lines of {nightly.path} could not be read\n", arguments
+
+
+class TestChoices:
+    @pytest.fixture
+    def formats(self, tmp_path: Path) -> Path:
+        """Two formats of a dataset, lmdb a tenth slower."""
+        store = ResultsStore(tmp_path / "formats")
+        for format, rate in (("files", 100.0), ("lmdb", 90.0)):
+            for batch in (1, 2):
+                for n in range(8):
+                    spec = {"workload": "resnet50", "batch_size": batch, "data": {"format": format, "root": "/d"}}
+                    ids = dict.fromkeys(("record_id", "trial_id"), f"{format}{batch}.{n}")
+                    figures = {"samples_per_s": rate * batch + 0.1 * n}
+                    dataset = {"dataset_id": format}
+                    changes = {"point_id": f"{format}{batch}", "match_id": None, "label": f"{format} {batch}"}
+                    record = made_record(n, spec=spec, figures=figures, dataset=dataset, **ids, **changes)
+                    store.append(record)
+        return store.path
+
+    def test_which_format_wins(self, run_cli: Run, formats: Path):
+        code, out, err = run_cli("compare", "data.format=files", "data.format=lmdb", "--store", formats)
+        assert (code, err) == (0, "")
+        head = "B against A: 2 worse, 0 better, 0 same, 0 can't tell (2 comparisons on 2 points)"
+        assert out.splitlines()[0] == f"{head}; data.format is files in A and lmdb in B"
+        found = json.loads(
+            run_cli("compare", "data.format=files", "data.format=lmdb", "--store", formats, "--format", "json")[1]
+        )
+        assert found["apart"] == {"spec.data.format": ["files", "lmdb"]}
+        assert [one["ratio"] for one in found["comparisons"]] == pytest.approx([0.9, 0.9], abs=0.01)
+
+    def test_other_settings_still_tell_points_apart(self, run_cli: Run, formats: Path):
+        sides = ("data.format=files,batch_size=1", "data.format=lmdb")
+        assert "1 comparisons on 1 points" in run_cli("compare", *sides, "--store", formats)[1]
+        code, _, err = run_cli("compare", "data.format=files", "session=default,data.format=lmbd", "--store", formats)
+        assert code == 2 and "no ok trial has data.format=lmbd" in err
+
+    def test_commits_that_no_record_tells(self, run_cli: Run, formats: Path):
+        code, _, err = run_cli("compare", "commit=x", "commit=y", "--store", formats)
+        assert code == 2 and "filter key 'commit': no record tells it" in err and "unknown" not in err
+
 
 class TestBaseline:
     def test_show(self, run_cli: Run, nightly: ResultsStore):
@@ -211,7 +289,7 @@ def test_a_batch_that_was_found_is_marked(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr(sweep, "fitted", lambda *_: sized)
         monkeypatch.setattr(sweep, "record_skipped", lambda *_: None)
         monkeypatch.setattr(sweep, "run_one", lambda attempt, *_: attempt.record("ok"))
-        plan = SimpleNamespace(sweep=SimpleNamespace(name="made", question=None), skipped=[])
+        plan = SimpleNamespace(sweep=SimpleNamespace(name="made", question=None), skipped=[], points=[point])
         watcher = SimpleNamespace(started=lambda *_: None, progress=lambda *_: None, finished=lambda *_: None)
         todo = [sweep.Todo(point, 0)]
         claims = Claims.of(tmp_path / str(batch), "s")

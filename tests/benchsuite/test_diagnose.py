@@ -69,8 +69,50 @@ def test_otherwise_the_computation(exchange: float | None):
     assert found[0] == "compute" and "AU 0.98" in found[1]
 
 
-def test_input_comes_before_communication():
-    assert name(exchange_s=0.03) == "storage"
+@pytest.mark.parametrize(
+    ("au", "exchange", "expected"),
+    [
+        (0.93, 0.60, "communication"),  # 7 of 67 parts are the input's
+        (0.60, 0.30, "mixed"),  # 40 of 70
+        (0.60, 0.40, "mixed"),
+        (0.60, 0.20, "storage"),  # 40 of 60
+        (0.93, 0.10, "mixed"),  # 7 of 17
+        (0.95, 0.19, "compute"),
+    ],
+)
+def test_the_larger_of_input_and_communication(au: float, exchange: float, expected: str):
+    found = verdict(HELD | {"au": au, "input_stall_fraction": 1 - au, "exchange_min_s": exchange * 0.08})
+    assert found is not None and found.bottleneck == expected
+    assert f"exposed exchange {'' if expected == 'compute' else 'is '}{exchange:.0%}" in found.evidence
+    assert f"AU {au:.2f}" in found.evidence
+    assert ("comm_hook" in str(found.remedy)) == (expected in ("mixed", "communication"))
+    assert ("more workers" in str(found.remedy)) == (expected in ("mixed", "storage"))
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        ({"bubble_s": 0.06}, "communication"),
+        ({"imbalance_s": 0.06, "slowest_rank": 1}, "compute"),
+        ({"imbalance_s": 0.06, "slowest_rank": 1, "load_mean_s": 0.0056}, "compute"),
+        ({"bubble_s": 0.0056}, "mixed"),
+    ],
+)
+def test_a_small_loss_of_input_hides_no_larger_one(other: dict[str, Any], expected: str):
+    assert name(au=0.93, input_stall_fraction=0.07, **other) == expected
+
+
+def test_a_little_input_beside_as_much_communication():
+    """Of 80 ms both ranks wait 20 for input, at the same time, and exchange for 20: neither is the one cause."""
+    step = {**CEILING, "load": 0.02, "exchange": 0.02}
+    kinds = ("ceiling", "loader", "ceiling", "loader", "ceiling")
+    ceiling = {**CEILING, "exchange": 0.02}
+    blocks = [made_block(k, 10.0 * n, step if k == "loader" else ceiling, read_s=0.1) for n, k in enumerate(kinds)]
+    found = figures(made_spec(world_size=2, parallelism="ddp"), [made_result(rank, blocks) for rank in range(2)])
+    assert (found["au"], found["exchange_min_s"]) == (pytest.approx(0.75), pytest.approx(0.02))
+    judged = verdict(found)
+    assert judged is not None and judged.bottleneck == "mixed"
+    assert "25% of the step waits for input" in judged.evidence and "exposed exchange is 25%" in judged.evidence
 
 
 @pytest.mark.parametrize("missing", [{"step_s_mean": None}, {"step_s_mean": 0.0}])
@@ -99,9 +141,85 @@ def test_figures_that_nobody_measured_are_no_crash():
 
 def test_readers_that_take_cores_from_the_computation_are_the_client():
     """Half of the step is lost, and little of it in waiting: whatever the readers do, it is not storage that holds."""
-    found = verdict(HELD | {"input_stall_fraction": 0.1, "load_s": 0.008})
+    found = verdict(HELD | {"input_stall_fraction": 0.1, "load_s": 0.008, "cpu_contention_fraction": 0.3})
     assert found is not None
     assert found[0] == "client" and "keeps up" not in found[1]
+
+
+@pytest.mark.parametrize("contention", [None, 0.0, 0.03])
+def test_who_waits_for_no_core_has_lost_none_to_readers(contention: float | None):
+    """AU 0.90, of the 10 % lost 8 are no waiting for input: a core would have to be waited for half of them."""
+    idle = {"au": 0.9, "input_stall_fraction": 0.02, "reader_busy_fraction": 0.05, "foreign_cpu_cores": 3.0}
+    about = {"ranks": 1, "num_workers": 4, "cores": 64}
+    found = verdict(HELD | idle | {"cpu_contention_fraction": contention}, about)
+    assert found is not None and found.bottleneck == "mixed"
+    assert "loses 8% more beside its readers, and does not wait for a core" in found.evidence
+    assert "take cores" not in found.evidence and "workers" not in str(found.remedy)
+    assert name(**idle | {"cpu_contention_fraction": 0.05, "foreign_cpu_cores": 0.0}) == "client"
+
+
+PINNED: dict[str, Any] = {
+    "cpu_contention_fraction": 0.4,
+    "read_s_per_sample": 0.010,
+    "read_cpu_s_per_sample": 0.001,
+    "decode_s_per_sample": 0.001,
+    "reader_busy_fraction": 0.5,
+    "io_bytes_per_s": 10e6,
+    "storage_ceiling_bytes_per_s": 100e6,
+}
+"""Readers that spend 9 of 11 ms neither computing nor, for all that storage could give, waiting for it."""
+ONE_CORE = {"ranks": 1, "num_workers": 6, "cores": 1, "format": "files", "emulated": True}
+
+
+def test_readers_that_wait_for_a_core_do_not_blame_the_storage():
+    found = verdict(HELD | PINNED, ONE_CORE)
+    assert found is not None and found.bottleneck == "client"
+    assert "storage has more to give (10% of it is read), cores have not" in found.evidence
+    assert "more workers" not in str(found.remedy) and "more cores" in str(found.remedy)
+    assert name(**PINNED | {"cpu_contention_fraction": 0.05}) == "storage", "no core is waited for"
+    assert name(**PINNED | {"io_bytes_per_s": 90e6}) == "storage", "it gives what it can"
+
+
+def test_readers_beside_busy_processes_are_measured_again():
+    """Six readers, half of the time busy, 2 of 11 ms computing: 0.5 cores."""
+    for foreign, remedy in ((0.5, "more cores a rank"), (0.6, "measure again on idle cores")):
+        found = verdict(HELD | PINNED | {"foreign_cpu_cores": foreign}, ONE_CORE)
+        assert found is not None and found.bottleneck == "client" and remedy in str(found.remedy)
+    assert "other processes kept 0.6 of 1 cores busy" in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("about", "busy", "room"),
+    [
+        ({"ranks": 1, "num_workers": 6, "cores": 1}, 0.5, False),
+        ({"ranks": 1, "num_workers": 6, "cores": 1}, None, False),
+        ({"ranks": 1, "num_workers": 6, "cores": 8}, 1.0, True),  # a core is left for a seventh
+        ({"ranks": 1, "num_workers": 6, "cores": 6}, 1.0, True),  # six readers compute on 6 x 2/11 = 1.1 cores
+        ({"ranks": 1, "num_workers": 6, "cores": 2}, 1.0, False),
+        ({}, 1.0, True),
+    ],
+)
+@pytest.mark.parametrize("ceiling", [100e6, None])
+def test_more_workers_only_where_cores_are_left(
+    about: dict[str, Any], busy: float | None, room: bool, ceiling: float | None
+):
+    seen = {"cpu_contention_fraction": 0.0, "reader_busy_fraction": busy, "storage_ceiling_bytes_per_s": ceiling}
+    found = verdict(HELD | PINNED | seen, about)
+    assert found is not None and found.bottleneck == "storage"
+    assert ("more workers" in str(found.remedy), "more cores a rank" in str(found.remedy)) == (room, not room)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"read_cpu_s_per_sample": 0.001}, "a sample, busy 50% of the time, computing 10% of it"),  # 2 of 10 ms
+        ({"read_cpu_s_per_sample": None}, "a sample, busy 50% of the time"),
+        ({"read_cpu_s_per_sample": 0.001, "reader_busy_fraction": None}, "1.00 ms a sample"),
+    ],
+)
+def test_seconds_on_a_core_stand_beside_seconds_on_the_clock(changes: dict[str, Any], words: str):
+    found = verdict(HELD | {"reader_busy_fraction": 0.5} | changes)
+    assert found is not None and found.evidence.endswith(words)
 
 
 def test_waiting_for_a_starved_rank_is_not_communication():

@@ -67,6 +67,37 @@ def made_loop(rank: int = 0, steps: int = 100, **changes: Any) -> RankLoop:
             "AU 0.69; 1% .* 25% for a core; readers take cores",
             "fewer readers, or more cores",
         ),
+        (
+            {"parts_s": {"load": 0.1, "other": 9.9}, "ceiling_steps": 32, "ceiling_s": 2.2}
+            | {"between_steps": 96, "between_s": 9.6, "run_queue_s": 0.0},
+            "mixed",
+            "AU 0.69; 1% .* 0% for a core; what else makes it slower .* cannot be told",
+            None,
+        ),
+        (
+            {"parts_s": {"load": 0.7, "other": 3.3, "exchange": 6.0}},
+            "communication",
+            "^7% of the step waits for input, .*; exchange is 60% of the step",
+            None,
+        ),
+        (
+            {"parts_s": {"load": 0.7, "other": 3.3, "bubble": 6.0}},
+            "communication",
+            "^7% .*; waiting for other stages of the pipeline is 60% of the step",
+            None,
+        ),
+        (
+            {"parts_s": {"load": 3.0, "other": 4.0, "exchange": 3.0}},
+            "mixed",
+            "^30% of the step waits for input, .* wait for reads; exchange is 30% of the step",
+            "more than 2 workers",
+        ),
+        (
+            {"parts_s": {"load": 5.0, "other": 4.0, "exchange": 1.0}},
+            "storage",
+            "^50% of the step waits for input, .* wait for reads; exchange is 10% of the step",
+            "more than 2 workers",
+        ),
     ],
 )
 def test_verdicts(changes: dict[str, Any], bottleneck: str, evidence: str, remedy: str | None):
@@ -77,6 +108,13 @@ def test_verdicts(changes: dict[str, Any], bottleneck: str, evidence: str, remed
         assert found["bottleneck_remedy"] is None
     else:
         assert re.search(remedy, found["bottleneck_remedy"]), found["bottleneck_remedy"]
+
+
+def test_waiting_in_the_exchange_for_a_rank_without_input_is_not_communication():
+    """Rank 0 waits half of the step for its input, rank 1 as long for rank 0."""
+    waiting = {"parts_s": {"load": 0.0, "other": 5.0, "exchange": 5.01}}
+    found = figures([made_loop(), made_loop(1, **waiting)], TOLD)
+    assert (found["bottleneck"], found["exchange_s"]) == ("storage", 0.0501)
 
 
 def test_the_slowest_rank_counts():

@@ -69,6 +69,17 @@ def test_the_text_of_a_regression(stepped: ResultsStore):
     assert json.loads(json.dumps(check_json(check(stepped))))["regression"] is True
 
 
+def test_changed_facts_beyond_six_are_counted(tmp_path: Path):
+    def change(night: int, point: int) -> Mapping[str, Any]:
+        now = "new" if night >= STEP else "old"
+        env = {"host": "node0", "cores": 2, "devices": [], "lustre_client": now} | {f"fact{n}": now for n in range(8)}
+        return {"slower": 0.2 if night >= STEP else 0.0, "env": env}
+
+    told = [line for line in check_lines(check(pinned(fill(tmp_path, NIGHTS, 1, change=change)))) if "changed" in line]
+    facts = ["lustre_client", *(f"fact{n}" for n in range(5))]
+    assert told == ["  changed with it: " + "; ".join([*(f"{name} old -> new" for name in facts), "and 3 more"])]
+
+
 def test_hosts_are_named_where_only_some_are_slow(tmp_path: Path):
     def change(night: int, point: int) -> Mapping[str, Any]:
         """Every point runs on three hosts in turn; from the step on two of them have a new client and are slow."""
@@ -165,6 +176,67 @@ def test_points_of_one_label_are_told_apart(tmp_path: Path):
     store.append(trial(NIGHTS, 0, 0, 0.0, label="fp32"))
     (missing,) = check(store).missing
     assert re.fullmatch(r"fp32 \([0-9a-f]{6}\)", missing)
+
+
+def two_sweeps(path: Path, nights: int = NIGHTS) -> ResultsStore:
+    """Points 0 and 1 are of sweep a, 2 and 3 of sweep b, each in a session of its own; 1 has a step."""
+
+    def change(night: int, point: int) -> Mapping[str, Any]:
+        name, hour = ("a", "01") if point < 2 else ("b", "05")
+        moment = f"{night_name(night)}T{hour}:00:00.000000+00:00"
+        slower = 0.23 if night >= STEP and point == 1 else 0.0
+        return {"slower": slower, "sweep": name, "session": f"{name}-{night_name(night)}", "started_at": moment}
+
+    store = fill(path, nights, num_points=4, change=change)
+    set_baseline(store, dates=f"{night_name(0)}..{night_name(29)}")
+    return store
+
+
+@pytest.fixture(scope="module")
+def sweeps(tmp_path_factory: pytest.TempPathFactory) -> ResultsStore:
+    return two_sweeps(tmp_path_factory.mktemp("sweeps"))
+
+
+class TestSweepsInSessionsOfTheirOwn:
+    def test_a_newer_session_of_another_sweep_hides_no_regression(self, sweeps: ResultsStore):
+        found = check(sweeps)
+        assert (found.session, [*found.sessions]) == (f"b-{night_name(43)}", [f"{n}-{night_name(43)}" for n in "ab"])
+        (one,) = found.regressions
+        assert (one.label, one.session, one.since) == ("point 1", f"a-{night_name(43)}", f"a-{night_name(STEP)}")
+        assert one.worse == pytest.approx(1 - 1 / 1.23, abs=0.02)
+        assert (found.num_judged, [*found.missing], [*found.not_run]) == (4, [], [])
+        head, *rest = check_lines(found)
+        assert head.startswith(f"regression: 1 of 4 series of 2 sessions, the newest b-{night_name(43)}, 88 nights")
+        assert f"  judged in session a-{night_name(43)}" in rest
+
+    def test_one_session_alone(self, sweeps: ResultsStore):
+        found = check(sweeps, session=f"b-{night_name(43)}")
+        assert (found.num_judged, [*found.regressions], [*found.missing]) == (2, [], [])
+        assert check(sweeps, session="latest") == found
+        before = check(sweeps, session=f"a-{night_name(40)}")
+        assert (before.session, before.num_judged, [*before.regressions]) == (f"a-{night_name(40)}", 2, [])
+        with pytest.raises(StoreError, match=r"'b-2026-02-99' has no points .*; nearest: b-2026-02-"):
+            check(sweeps, session="b-2026-02-99")
+
+    def test_filters(self, sweeps: ResultsStore):
+        assert [one.label for one in check(sweeps, where=["sweep=a"]).regressions] == ["point 1"]
+        assert check(sweeps, where=["sweep=b"]).regressions == []
+        with pytest.raises(StoreError, match=r"filter key 'swep' is unknown.*nearest: sweep"):
+            check(sweeps, where=["swep=b"])
+
+    def test_a_sweep_that_no_longer_runs_is_not_missing(self, tmp_path: Path):
+        store = two_sweeps(tmp_path, 30)
+        changes = {"sweep": "b", "session": "b-new"}
+        for point in (2, 3):
+            store.append(trial(31, point, 0, 0.0, **changes))
+        found = check(store)
+        assert ([*found.missing], [*found.not_run], found.num_judged) == ([], ["point 0", "point 1"], 2)
+
+    def test_a_point_that_its_sweep_ran_without_is_missing_and_keeps_its_regression(self, tmp_path: Path):
+        store = two_sweeps(tmp_path)
+        store.append(trial(NIGHTS, 0, 0, 0.0, sweep="a", session="a-new"))
+        found = check(store)
+        assert ([*found.missing], [one.label for one in found.regressions]) == (["point 1"], ["point 1"])
 
 
 class TestBaseline:

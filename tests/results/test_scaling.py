@@ -202,7 +202,7 @@ def test_rates_are_grouped_by_allocation():
     ]
     series = only(*records)
     assert point(series, 2).rates == {"7": [200.0] * 3, "8": [201.0] * 3}
-    assert point(series, 2).bounds.kind == "95 %"
+    assert point(series, 2).bounds.kind == "range", "two jobs do not tell by what jobs differ"
     assert series.rates == {1: [100.0] * 3 + [101.0] * 3, 2: [200.0] * 3 + [201.0] * 3}
 
 
@@ -290,3 +290,26 @@ def test_laws_by_kind():
     strong = only(*made_trials({1: [100.0], 2: [190.0], 4: [340.0], 8: [560.0]}, **whole))
     assert [fit.law for fit in laws(strong)] == ["Amdahl", "Karp-Flatt", "USL"]
     assert [estimate.name for estimate in laws(strong)[1].estimates] == ["2 ranks", "4 ranks", "8 ranks"]
+
+
+def test_trusted_repeats_count_alone_where_there_are_any():
+    """2 ranks: 195 three times, and 60 three times beside foreign load; alone 100."""
+    loaded = [made_trial(2, 60.0, 3 + k, caveats=["foreign_load"]) for k in range(3)]
+    series = only(*made_trials({1: [100.0] * 3, 2: [195.0] * 3}), *loaded)
+    found = point(series, 2)
+    assert (found.efficiency, found.left_out, found.caveats) == (pytest.approx(0.975), 3, ())
+    assert found.reason == "3 of 6 repeats left out: foreign_load"
+    assert [*series.rates] == [1, 2] and series.rates[2] == [195.0] * 3
+
+
+def test_doubtful_repeats_count_where_there_are_no_others():
+    series = only(*made_trials({1: [100.0] * 3, 2: [60.0] * 3}, caveats=["foreign_load"]))
+    found = point(series, 2)
+    assert (found.efficiency, found.left_out, found.caveats) == (pytest.approx(0.3), 0, ("foreign_load",))
+
+
+def test_facts_that_may_differ_are_kept_with_their_values():
+    first = made_trial(1, 100.0, env={"commit": "abc", "data": {"mount": "/a"}, "os": "x"})
+    other = made_trial(2, 190.0, env={"commit": "def", "data": {"mount": "/b"}, "os": "x"})
+    assert only(first, other).differing == {"commit": ("abc", "def"), "data.mount": ("/a", "/b")}
+    assert only(first, made_trial(2, 190.0, env=dict(first.env))).differing == {}

@@ -1,9 +1,13 @@
 """Published throughputs, fed in as records, give the published efficiencies."""
 
+import os
+from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
+from bench.published import tables
 from results.scaling import Series, find_series
 from tests.results.scaled import frame, made_trials
 
@@ -74,3 +78,42 @@ def test_unet3d_within_a_node(one: float, eight: float, published_factor: float)
     """UNet3D volumes per second on 1 and 8 A100 (NVIDIA DeepLearningExamples); 7.85 is printed cut, not rounded."""
     found = weak({1: one, 8: eight}, 2).points[1].efficiency
     assert found is not None and found * 8 == pytest.approx(published_factor, abs=0.01)
+
+
+class TestAllRows:
+    @pytest.fixture
+    def published(self) -> dict[str, pd.DataFrame]:
+        path = os.environ.get("PUBLISHED_TABLES")
+        if not path:
+            pytest.skip("PUBLISHED_TABLES names no JSON file of published tables: the rows in this file were checked")
+        return tables(Path(path))
+
+    def test_bert_large_over_nodes(self, published: dict[str, pd.DataFrame]):
+        """Every printed speed-up of 2 and 4 nodes, at both lengths and precisions."""
+        num_checked = 0
+        for length, rows in published["bert_large_multinode_strong"].groupby("seq"):
+            for precision in ("mixed", "tf32"):
+                rates = dict(zip(8 * rows["nodes(8xA100-80)"], rows[f"{precision}_seq_s"], strict=True))
+                series = strong(
+                    {int(ranks): float(rate) for ranks, rate in rates.items()}, 65536 if length == 128 else 32768
+                )
+                printed = dict(zip(8 * rows["nodes(8xA100-80)"], rows[f"{precision}_scaling"], strict=True))
+                for found in series.points[1:]:
+                    assert found.efficiency is not None
+                    assert found.efficiency * found.ranks / 8 == pytest.approx(printed[found.ranks], abs=0.0101)
+                    num_checked += 1
+        assert num_checked == 8
+
+    def test_llm_foundry_keeps_its_flops_utilization(self, published: dict[str, pd.DataFrame]):
+        """All models and lengths that were run on several numbers of GPUs at one batch per GPU."""
+        rows, num_checked = published["llmfoundry_fsdp"], 0
+        rows = rows.assign(batch=rows["global_batch"] // rows["gpus"])
+        for (_, length, *_, batch), group in rows.groupby(["model", "seq", "gpu", "precision", "batch"]):
+            alike = group.drop_duplicates("gpus").sort_values("gpus")
+            if len(alike) < 2:
+                continue
+            series = weak(dict(zip(alike["gpus"], alike["tokens_per_s"] / length, strict=True)), int(batch))
+            for found, mfu in zip(series.points[1:], alike["MFU"].to_numpy()[1:], strict=True):
+                assert found.efficiency == pytest.approx(mfu / alike["MFU"].to_numpy()[0], rel=2e-3)
+                num_checked += 1
+        assert num_checked == 2

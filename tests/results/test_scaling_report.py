@@ -196,3 +196,44 @@ def test_latex_is_escaped_and_has_its_cells():
         r"\end{table}",
     ]
     assert escaped("plain 1.00 [0.9 1.1]") == "plain 1.00 [0.9 1.1]"
+
+
+def in_jobs(num_jobs: int) -> Series:
+    """Six repeats or more of 1, 2 and 4 ranks, in jobs that both points share, each with its own level."""
+    records = [
+        made_trial(n, n * (100.0 + 10 * (k % num_jobs)), k, env={"scheduler": {"SLURM_JOB_ID": str(k % num_jobs)}})
+        for n in (1, 2, 4)
+        for k in range(2 * max(num_jobs, 3))
+    ]
+    (found,) = find_series(frame(*records))
+    return found
+
+
+def test_few_jobs_give_a_range_and_laws_say_what_they_take_for_granted():
+    told = notes(in_jobs(2))
+    assert "( ) range over repeats within 2 jobs, no interval: it takes 6 jobs" in told
+    assert any(line.startswith("laws: their intervals take repeats as independent") for line in told)
+    assert any(line.startswith("[ ] 95 % interval") for line in notes(in_jobs(6)))
+    assert not any(line.startswith("laws: ") for line in notes(one({1: [*SIX], 2: [*SIX], 4: [*SIX]})))
+
+
+def test_nothing_is_lost_where_the_efficiency_is_above_one():
+    parts = {"load_s": 0.0, "exchange_s": 0.012, "exchange_min_s": 0.002, "forward_s": 0.05}
+    records = [made_trial(1, 100.0, figures={"load_s": 0.02}), made_trial(2, 228.0, figures=parts)]
+    (series,) = find_series(frame(*records))
+    assert answer(series) == "Efficiency 1.14 at 2 ranks; nothing is lost."
+
+
+def test_doubtful_repeats_are_told_in_the_sentence_and_the_row():
+    loaded = [made_trial(2, 60.0, 3 + k, caveats=["foreign_load"]) for k in range(3)]
+    (series,) = find_series(frame(*made_trials({1: [100.0] * 3, 2: [195.0] * 3}), *loaded))
+    assert answer(series).startswith("Efficiency 0.97 (0.97 0.97) at 2 ranks, without 3 doubtful repeats; ")
+    assert lines(series)[1].endswith("|3 of 6 repeats left out: foreign_load")
+
+
+def test_unlike_environments_that_are_no_obstacle_are_told():
+    envs = [{"commit": "abc", "data": {"mount": "/a"}}, {"commit": "def", "data": {"mount": "/b"}}]
+    records = [made_trial(n, 100.0 * n, env=env) for n, env in zip((1, 2), envs, strict=True)]
+    (series,) = find_series(frame(*records))
+    assert "environments differ: data.mount /a, /b; commit abc, def" in notes(series)
+    assert as_objects([series])[0]["differing_environments"] == {"commit": ["abc", "def"], "data.mount": ["/a", "/b"]}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.filesystems import UNKNOWN, file_system_of, in_words
+from storage.filesystems import UNKNOWN, device_of, file_system_of, in_words, server_cache_of
 from storage.iostat import MountIO, disk_io, lustre_io, mount_io, nfs_io
 from storage.pagecache import evict
 from tests.storage.samples import file_system
@@ -83,3 +83,78 @@ def test_what_cannot_be_seen_is_never_certified() -> None:
 )
 def test_in_words(kind: str, words: str) -> None:
     assert in_words(kind) == words
+
+
+def made_devices(root: Path, where: str, texts: dict[str, str] | None = None, over: tuple[str, ...] = ()) -> Path:
+    """A folder like /sys/dev/block with one device, 8:0, that lies at `where` and is made of others."""
+    device = root / "devices" / where
+    for name, text in (texts or {}).items():
+        (device / name).parent.mkdir(parents=True, exist_ok=True)
+        (device / name).write_text(text + "\n")
+    (device / "slaves").mkdir(parents=True)
+    for number, path in enumerate(over):
+        (root / "devices" / path).mkdir(parents=True)
+        (device / "slaves" / f"part{number}").symlink_to(root / "devices" / path)
+    (root / "block").mkdir()
+    (root / "block" / "8:0").symlink_to(device)
+    return root / "block"
+
+
+NVME, VIRTIO = "pci0000:00/0000:00:1d.0/nvme/nvme0/nvme0n1", "pci0000:00/0000:00:02.0/virtio1/block/vda"
+
+
+@pytest.mark.parametrize(
+    ("where", "texts", "over", "cached"),
+    [
+        (NVME, {"device/transport": "pcie", "device/model": "Samsung SSD 990 PRO"}, (), "no"),
+        (NVME, {"device/transport": "tcp"}, (), "unknown"),
+        (NVME, {"device/transport": "pcie", "device/model": "Amazon Elastic Block Store"}, (), "unknown"),
+        (NVME, {"device/transport": "pcie", "device/model": "Amazon EC2 NVMe Instance Storage"}, (), "no"),
+        ("pci0000:00/0000:00:17.0/ata1/host0/target0:0:0/0:0:0:0/block/sda", {}, (), "no"),
+        ("platform/host3/session1/target3:0:0/3:0:0:1/block/sdb", {}, (), "unknown"),
+        (VIRTIO, {}, (), "unknown"),
+        (f"{VIRTIO}/vda1", {"partition": "1"}, (), "unknown"),
+        ("vbd-51712/block/xvda", {}, (), "unknown"),
+        ("virtual/block/nbd0", {}, (), "unknown"),
+        ("rbd/0/block/rbd0", {}, (), "unknown"),
+        ("virtual/block/dm-0", {}, (NVME,), "no"),
+        ("virtual/block/md0", {}, (NVME, VIRTIO), "unknown"),
+    ],
+)
+def test_who_may_cache_behind_a_block_device(
+    tmp_path: Path, where: str, texts: dict[str, str], over: tuple[str, ...], cached: str
+) -> None:
+    assert server_cache_of("ext4", "8:0", made_devices(tmp_path, where, texts, over)) == cached
+
+
+def test_a_partition_is_judged_by_its_disk(tmp_path: Path) -> None:
+    devices = made_devices(tmp_path, f"{NVME}/nvme0n1p1", {"partition": "1"})
+    (tmp_path / "devices" / NVME / "device").mkdir()
+    (tmp_path / "devices" / NVME / "device" / "transport").write_text("rdma\n")
+    assert server_cache_of("xfs", "8:0", devices) == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("kind", "device", "cached"),
+    [
+        ("ext4", None, "unknown"),
+        ("ext4", "9:9", "unknown"),
+        ("overlay", "8:0", "unknown"),
+        ("nfs4", "8:0", "unknown"),
+        ("tmpfs", None, "no"),
+        ("zfs", None, "no"),
+    ],
+)
+def test_what_lies_below_is_not_guessed(tmp_path: Path, kind: str, device: str | None, cached: str) -> None:
+    assert server_cache_of(kind, device, made_devices(tmp_path, NVME)) == cached
+
+
+def test_the_device_of_a_path(tmp_path: Path) -> None:
+    number = os.stat(tmp_path).st_dev
+    if os.major(number):
+        assert device_of(tmp_path, None) == f"{os.major(number)}:{os.minor(number)}"
+    assert device_of(Path("/proc"), "proc") is None
+
+
+def test_a_virtual_disk_in_words() -> None:
+    assert in_words("ext4", "unknown") == "cold cache: client yes, server cannot be seen"

@@ -5,6 +5,7 @@ from pathlib import Path
 from results.report.markdown import report
 from results.store import ResultsStore
 from tests.results.made import made_record
+from tests.results.scaled import made_trials
 
 VERSION_1 = Path(__file__).parent.parent / "fixtures" / "version-1"
 
@@ -23,6 +24,17 @@ def test_every_trial_and_every_trouble_is_told():
     assert "2 ranks" in line and "skipped" in line
     assert "No point has a result." in text.split("## late")[1]
     assert "4 of 4 trials ok · cold verified by mincore in 2 of 2 · 1 skipped" in text
+
+
+def test_efficiencies_and_where_it_comes_from(tmp_path: Path):
+    store = ResultsStore(tmp_path)
+    for record in made_trials({1: [100.0, 100.0], 2: [160.0, 160.0]}, env={"commit": "abc1234"}):
+        store.append(record)
+    text = report(store)
+    assert "## weak · resnet50 tiny synthetic fp32 ddp · 8 per rank" in text
+    assert "Efficiency 0.80" in text and "| 2 | 160.0" in text
+    *_, origins = text.split("**Where this comes from**")
+    assert "- commit: abc1234" in origins and "benchsuite sweep" in origins
 
 
 def test_points_stand_in_the_section_of_their_sweep(tmp_path: Path):
