@@ -206,3 +206,13 @@ class TestStore:
             assert json.loads(Path(names[-1]).read_text())["traceEvents"]
         code, _, err = run_cli("results", "export", "trace", "none", tmp_path / "x.json", "--store", store)
         assert code == 2 and "none" in err and len(err.splitlines()) == 1
+
+
+def test_what_the_profile_costs_is_measured_for_every_format() -> None:
+    from bench import profile
+    from storage import FORMATS, load
+
+    assert {*profile.FORMATS} == {*FORMATS} and profile.FORMATS[0] == "files"
+    for name in profile.FORMATS:
+        _, known = profile._samples(name)
+        assert known["kind"] in load(FORMATS, name).kinds, name

@@ -259,17 +259,3 @@ def test_12_readers_that_take_the_cores_are_the_client(data: Path) -> None:
     finally:
         os.sched_setaffinity(0, allowed)
     says(record, "client")
-
-
-def test_13_readers_that_wait_for_one_core_are_the_client(data: Path) -> None:
-    """Four workers and the training on one core: storage would give far more than is decoded there."""
-    on_disk(data)
-    allowed = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(allowed)})
-    try:
-        crowd = photos(data, cache="cold", num_workers=4, prefetch_factor=2) | {"device": "emulated:1ms"}
-        record = judged(None, **crowd, measure={"steps": 24})
-    finally:
-        os.sched_setaffinity(0, allowed)
-    says(record, "client", "of the time, computing")
-    assert "more workers" not in (record.figures.bottleneck_remedy or "")
