@@ -242,10 +242,8 @@ def print_profile(folder: Path) -> None:
     print("(k) CPU seconds of a loader with its I/O profiled over those without; warm, reading in the training process")
     ratios, direct_us = profile.measure(folder)
     for name, (ratio, null) in ratios.items():
-        print(
         what = "token" if name in profile.WORKLOADS else "BERT"
         print(f"    {what} sequences, {name}: {ratio}; null run {null.median:.4f} [{null.low:.4f} {null.high:.4f}]")
-        )
         print(goal(ratio.high <= MAX_PROFILE_RATIO, f"upper bound <= {MAX_PROFILE_RATIO}"))
     print(f"    noting how a file is read whole (open, fstat, read, close): {direct_us:.1f} us")
 

@@ -72,9 +72,9 @@ def bounds(rates: Rates, baseline: Rates, ranks: int, baseline_ranks: int) -> Bo
     if len(here) * len(there) == 1:
         return UNBOUNDED
     pairs = [(rates[name], baseline[name]) for name in rates] if same else [(here, there)]
-    ratios = [ratio for one, other in pairs for ratio in (min(one) / max(other), max(one) / min(other))]
+    found = [ratio for one, other in pairs for ratio in (min(one) / max(other), max(one) / min(other))]
     whole = float(np.median(here) / np.median(there))
-    return Bounds(min(*ratios, whole) * ideal, max(*ratios, whole) * ideal, "range")
+    return Bounds(min(*found, whole) * ideal, max(*found, whole) * ideal, "range")
 
 
 def _chosen(num_allocations: int, generator: np.random.Generator) -> NDArray[np.int64]:

@@ -81,10 +81,16 @@ class Figures(BaseModel):
     )
     first_batch_s: float | None = Field(None, description="loader built to first batch, slowest rank")
     startup_s: float | None = Field(None, description="launch to first step, slowest rank; launcher running already")
-    read_s_per_sample: float | None = Field(None, description="seconds a reader spends reading one sample")
+    read_s_per_sample: float | None = Field(
+        None, description="seconds a reader spends reading one sample, waiting for a core left out"
+    )
     read_cpu_s_per_sample: float | None = Field(None, description="of these, seconds in which a core computed")
-    decode_s_per_sample: float | None = Field(None, description="seconds a reader spends decoding one sample")
-    reader_busy_fraction: float | None = Field(None, description="share of the time that readers read or decode")
+    decode_s_per_sample: float | None = Field(
+        None, description="seconds a reader spends decoding one sample, waiting for a core left out"
+    )
+    reader_busy_fraction: float | None = Field(
+        None, description="share of the time that readers read or decode, waiting for a core left out"
+    )
     worker_busy_fraction: float | None = Field(
         None, description="watched loops: share of the time that worker processes run or wait for a core"
     )

@@ -21,9 +21,9 @@ class ReaderCounts:
     samples: int
     stored_bytes: int
     read_s: float
-    """Seconds in reading, summed over readers."""
+    """Seconds in reading, summed over readers; waiting for a core left out."""
     decode_s: float
-    """Seconds in decoding and augmenting, summed over readers."""
+    """Seconds in decoding and augmenting, summed over readers; waiting for a core left out."""
     failed: bool = False
     """Whether a reader has stumbled: asking for its batch raises why."""
     needed_s: float | None = None
