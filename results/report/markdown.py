@@ -3,12 +3,11 @@
 from collections.abc import Callable, Sequence
 
 from results.record import TrialRecord
-from results.report import provenance, scaling
+from results.report import provenance
 from results.report.modelled import NOTHING, Modelled, Predicted
 from results.report.sections import Section, sections
 from results.report.summary import LEGEND, answer, remedies, trust
 from results.report.tables import COLUMNS, TRIAL_COLUMNS, Column, Row, as_markdown, inline, troubles
-from results.scaling import find_series
 from results.staging import lines as staging_lines
 from results.store import ResultsStore
 
@@ -20,10 +19,7 @@ def report(store: ResultsStore, modelled: Modelled = NOTHING) -> str:
     of knees and pipelines), and the environments and commands it all comes from.
     """
     parts = [_markdown(section) for section in sections(store)]
-    trials = store.frame()
-    series = [] if trials.empty else find_series(trials, mix_environments=True)
-    judged = [one for one in series if any(point.losses for point in one.points)]
-    parts += [scaling.markdown(judged)] if judged else []
+    parts += _efficiencies(store)
     parts += [_predicted(one) for one in modelled.predicted]
     parts += [inline(modelled.unpredicted)] if modelled.unpredicted else []
     told = [(knee.title, knee.lines) for knee in modelled.knees]
@@ -32,6 +28,17 @@ def report(store: ResultsStore, modelled: Modelled = NOTHING) -> str:
     parts += [inline(modelled.undrawn)] if modelled.undrawn else []
     parts += [_origins(store.latest())] if parts else []
     return "\n\n".join([*(parts or ["No results yet."]), LEGEND.replace("\n", " ")])
+
+
+def _efficiencies(store: ResultsStore) -> list[str]:
+    """The series of scaling that have an efficiency."""
+    from results.report import scaling  # with scipy, which a sweep does without
+    from results.scaling import find_series
+
+    trials = store.frame()
+    series = [] if trials.empty else find_series(trials, mix_environments=True)
+    judged = [one for one in series if any(point.losses for point in one.points)]
+    return [scaling.markdown(judged)] if judged else []
 
 
 def _origins(records: Sequence[TrialRecord]) -> str:
