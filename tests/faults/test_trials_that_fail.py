@@ -24,7 +24,7 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.full), 2])
 def test_every_fault_is_a_record_and_the_sweep_goes_on(bench: Bench, ranks: int) -> None:
     mode = "none" if ranks == 1 else "ddp"
     base = SYNTHETIC | {"parallelism": mode, "world_size": ranks}

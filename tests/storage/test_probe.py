@@ -212,8 +212,10 @@ class TestCleaningUp:
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
     def test_nothing_stays_when_it_is_interrupted_or_after_the_next_one(self, tmp_path: Path, number: int):
         code = f"""
+import signal
 from pathlib import Path
 from storage.probe import Asked, probe
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
 asked = Asked(size_bytes=4 << 20, seconds=60, blocks=(4096,), depths=(1,), engine="own")
 probe(Path({str(tmp_path)!r}), asked, None, lambda done, total: None)
 """
