@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from storage import copying, pagecache, staging
+from storage import copying, pagecache
 from storage.convert import in_order
 from storage.format import Dataset, DatasetError, is_dataset, open_dataset
-from storage.staging import MARK, making_folder, node_local_folder, stage, unstage
+from storage.staging import making_folder, stage, unstage
 from storage.verify import same_samples, verify_dataset
 from tests.storage.conftest import Made
 from tests.storage.samples import PAGES_MAY_GO, STORED, facts, file_system, flip
@@ -371,37 +371,3 @@ class TestPageCache:
         monkeypatch.setattr(copying, "absent", lambda *arguments: None)
         assert not stage(on_disk.folder, tmp_path / "copy").source_left_as_found
         assert pagecache.residency(on_disk.data_files()).fraction == 1
-
-
-class TestUnstage:
-    def test_a_copy_is_removed(self, made: Made, tmp_path: Path) -> None:
-        stage(made("files", "image").folder, tmp_path / "copy")
-        assert (tmp_path / "copy" / MARK).exists()
-        assert unstage(tmp_path / "copy")
-        assert list(tmp_path.iterdir()) == []
-        assert not unstage(tmp_path / "copy")
-
-    def test_what_was_not_staged_is_not_removed(self, mine: Made) -> None:
-        source = mine("files", "image")
-        with pytest.raises(DatasetError, match=rf"no {MARK} in it; nothing was removed"):
-            unstage(source.folder)
-        verify_dataset(source.folder)
-
-
-def test_where_copies_go() -> None:
-    both = {"SLURM_TMPDIR": "/slurm", "TMPDIR": "/mine"}
-    assert node_local_folder("/nvme", both) == Path("/nvme")
-    assert node_local_folder(None, both) == Path("/slurm")
-    assert node_local_folder(None, {"TMPDIR": "/mine"}) == Path("/mine")
-    assert node_local_folder(None, {"TMPDIR": ""}) == Path("/tmp")
-    assert node_local_folder(None, {}) == Path("/tmp")
-
-
-def test_a_file_system_without_locks_is_told(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*arguments: Any) -> None:
-        raise OSError(38, "Function not implemented")
-
-    monkeypatch.setattr("fcntl.flock", refuse)
-    with pytest.raises(DatasetError, match="its file system has no locks: give a node-local folder"):
-        stage(made("files", "image").folder, tmp_path / "copy")
-    assert staging.THREADS > 1

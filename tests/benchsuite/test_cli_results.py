@@ -1,0 +1,76 @@
+"""`benchsuite results`: what a user types and sees."""
+
+import csv
+import io
+import json
+
+from results.store import ResultsStore
+from tests.benchsuite.test_cli import Run, in_folder, sweep_file
+
+__all__ = ["in_folder", "sweep_file"]
+
+
+class TestResults:
+    def test_show_as_json(self, run_cli: Run, store: ResultsStore):
+        code, out, err = run_cli("results", "show", "--store", store.path, "--format", "json")
+        assert (code, err) == (0, "")
+        rows = json.loads(out)
+        assert [row["samples_per_s"] for row in rows] == [100.0, 104.0, None]
+        assert rows[0]["spec.workload"] == "resnet50"
+        assert rows[0]["caveats"] == ["not_steady"]
+        assert rows[2]["reason"] == "disk | on\nfire"
+
+    def test_show_as_csv(self, run_cli: Run, store: ResultsStore):
+        code, out, _ = run_cli("results", "show", "--store", store.path, "--format", "csv")
+        rows = list(csv.DictReader(io.StringIO(out)))
+        assert code == 0
+        assert [row["trial_id"] for row in rows] == [f"point.default.{number}" for number in range(3)]
+        assert [row["au"] for row in rows] == ["0.5", "0.5", ""]
+        assert rows[2]["reason"] == "disk | on\nfire"
+
+    def test_show_as_markdown(self, run_cli: Run, store: ResultsStore):
+        code, out, _ = run_cli("results", "show", "--store", store.path, "--format", "md")
+        lines = out.splitlines()
+        assert code == 0 and len(lines) == 5
+        assert all(line.startswith("|") and line.endswith("|") for line in lines)
+        assert "point.default.2" in lines[4] and "failed" in lines[4]
+
+    def test_show_as_a_table(self, run_cli: Run, store: ResultsStore):
+        code, out, _ = run_cli("results", "show", "--store", store.path)
+        assert code == 0
+        assert "point.default.1" in out and "not_steady" in out
+
+    def test_show_by_point(self, run_cli: Run, store: ResultsStore):
+        out = run_cli("results", "show", "--store", store.path, "--by", "point", "--format", "json")[1]
+        first, second = json.loads(out)
+        assert (first["samples_per_s"], first["samples_per_s_min"], first["repeats"]) == (102.0, 100.0, 2)
+        assert (second["status"], second["repeats_failed"]) == ("failed", 1)
+
+    def test_query(self, run_cli: Run, store: ResultsStore):
+        query = "select status, count(*) as n from trials group by status order by n desc"
+        out = run_cli("results", "query", query, "--store", store.path, "--format", "json")[1]
+        assert json.loads(out) == [{"status": "ok", "n": 2}, {"status": "failed", "n": 1}]
+        out = run_cli("results", "query", query, "--store", store.path, "--format", "csv")[1]
+        assert out == "status,n\nok,2\nfailed,1\n"
+
+    def test_query_prints_nulls_as_other_tables_do(self, run_cli: Run, store: ResultsStore):
+        out = run_cli("results", "query", "select null as x, 1 as y", "--store", store.path, "--format", "md")[1]
+        assert "None" not in out
+
+    def test_report_as_markdown(self, run_cli: Run, store: ResultsStore):
+        code, out, err = run_cli("report", "--store", store.path, "--format", "md")
+        assert (code, err) == (0, "")
+        assert out.startswith("## Why so slow?")
+        assert "1 of 1 points; every one is doubtful (not_steady): see below. Best AU 0.50 (files)." in out
+        assert "trust: 2 of 3 trials ok" in out
+        assert any("tar" in line and "failed" in line and "disk" in line for line in out.splitlines())
+
+    def test_report_as_json(self, run_cli: Run, store: ResultsStore):
+        code, out, _ = run_cli("report", "--store", store.path, "--format", "json")
+        assert code == 0
+        assert [row["status"] for row in json.loads(out)] == ["ok", "ok", "failed"]
+
+    def test_report_as_a_table(self, run_cli: Run, store: ResultsStore):
+        code, out, _ = run_cli("report", "--store", store.path)
+        assert code == 0
+        assert out.startswith("Why so slow?\n-> Held back by storage")
