@@ -1,8 +1,10 @@
 """Fixtures that several packages' tests share: one small dataset, in every format."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 
@@ -41,6 +43,17 @@ def no_site_or_user_file() -> Iterator[None]:
         for name in ("BENCHSUITE_SITE", "BENCHSUITE_USER_CONFIG"):
             patch.setenv(name, "")
         yield
+
+
+@pytest.fixture
+def published() -> dict[str, pd.DataFrame]:
+    """Published tables by name, where PUBLISHED_TABLES names a JSON file of them."""
+    path = os.environ.get("PUBLISHED_TABLES")
+    if not path:
+        pytest.skip("PUBLISHED_TABLES names no JSON file of published tables: the rows in this file were checked")
+    from bench.published import tables
+
+    return tables(Path(path))
 
 
 @pytest.fixture(scope="session")

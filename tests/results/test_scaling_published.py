@@ -1,13 +1,10 @@
 """Published throughputs, fed in as records, give the published efficiencies."""
 
-import os
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from bench.published import tables
 from results.scaling import Series, find_series
 from tests.results.scaled import frame, made_trials
 
@@ -81,13 +78,6 @@ def test_unet3d_within_a_node(one: float, eight: float, published_factor: float)
 
 
 class TestAllRows:
-    @pytest.fixture
-    def published(self) -> dict[str, pd.DataFrame]:
-        path = os.environ.get("PUBLISHED_TABLES")
-        if not path:
-            pytest.skip("PUBLISHED_TABLES names no JSON file of published tables: the rows in this file were checked")
-        return tables(Path(path))
-
     def test_bert_large_over_nodes(self, published: dict[str, pd.DataFrame]):
         """Every printed speed-up of 2 and 4 nodes, at both lengths and precisions."""
         num_checked = 0

@@ -1,15 +1,12 @@
 """Predictions held to published measurements: a selection of rows here, all of them where PUBLISHED_TABLES has them."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from bench import collectives, links
 from bench.predict import constant_rate, halves, held_out, joined, mpt_scales, storage_errors
-from bench.published import mpt, tables
+from bench.published import mpt
 
 FSDP = [
     # model, length, GPUs, microbatch, microbatches, recomputed, tokens per second and GPU
@@ -148,13 +145,6 @@ def test_eighty_gigabytes_are_held_back_too_and_eight_bits_left_out():
 
 
 class TestAllRows:
-    @pytest.fixture
-    def published(self) -> dict[str, pd.DataFrame]:
-        path = os.environ.get("PUBLISHED_TABLES")
-        if not path:
-            pytest.skip("PUBLISHED_TABLES names no JSON file of published tables: the rows in this file were checked")
-        return tables(Path(path))
-
     def test_multi_node_halves(self, published: dict[str, pd.DataFrame]):
         found = joined(halves(published["vtrain_multi_node"], 10))
         assert found.errors.mean() <= 0.08
