@@ -1,7 +1,7 @@
 """Run the benchmarks and print each claim with its goal: all of them, or the sections named as arguments.
 
 IMAGENET_SAMPLE=DIR adds real photographs to compare with, PUBLISHED_TABLES=FILE published measurements to predict.
-`--write` puts the tables of `loaders` into BENCHMARKS.md.
+`--write` puts the tables of `loaders` and `sequences` into BENCHMARKS.md.
 """
 
 import os
@@ -29,6 +29,7 @@ from bench import (
     predictions,
     probe,
     profile,
+    real,
     report,
     staging,
     startup,
@@ -39,6 +40,7 @@ from bench import (
     writing,
 )
 from bench.pairs import Ratio
+from bench.tables import keep
 from bench.throttle import CannotThrottle
 from storage import fio
 from storage.convert import generate_dataset
@@ -85,6 +87,7 @@ def main(arguments: list[str]) -> None:
         "au": print_au,
         "generation": print_generation,
         "loaders": print_loaders,
+        "sequences": print_sequences,
         "jpegs": print_jpegs,
         "volumes": print_volumes,
         "dlio": print_dlio,
@@ -210,6 +213,8 @@ def print_photographs(folder: Path) -> None:
 
 def print_au(folder: Path) -> None:
     """(i)"""
+    if "--real" in sys.argv:
+        return real.show(folder)
     full = "--full" in sys.argv
     print(f"(i) AU of emulated devices beside the truth; load average {os.getloadavg()[0]:.1f}")
     print("| trial | truth | AU | least..most | error |")
@@ -250,10 +255,15 @@ def print_profile(folder: Path) -> None:
 
 def print_loaders(folder: Path) -> None:
     """(f)"""
-    text = loaders.report(folder, workers=2)
-    print(text)
-    if "--write" in sys.argv:
-        loaders.write_into(Path("BENCHMARKS.md"), text)
+    text, goals = loaders.report(folder, workers=2)
+    keep(text, "loaders")
+    for met, what in goals:
+        print(goal(met, what))
+
+
+def print_sequences(folder: Path) -> None:
+    """(f5)"""
+    keep(loaders.report_sequences(folder, workers=2), "sequences")
 
 
 def print_probe(folder: Path) -> None:
@@ -263,11 +273,9 @@ def print_probe(folder: Path) -> None:
         return
     print("(i) the own engine of `probe storage` beside fio: the same file, reads and readers, interleaved rounds")
     pairs = list(probe.measure(folder))
-    print(probe.table(pairs))
+    keep(probe.table(pairs), "probe")
     far = [pair for pair in pairs if abs(pair.ratio - 1) > MAX_PROBE_DIFFERENCE]
     print(goal(not far, f"own / fio within {MAX_PROBE_DIFFERENCE:.0%}: {len(pairs) - len(far)} of {len(pairs)} cells"))
-    if "--write" in sys.argv:
-        probe.write_into(Path("BENCHMARKS.md"), probe.table(pairs))
 
 
 def print_jpegs(folder: Path) -> None:
@@ -287,10 +295,9 @@ def print_volumes(folder: Path) -> None:
 
 def print_dlio(folder: Path) -> None:
     """(f4)"""
-    if not dlio.interpreter():
-        print("(f4) our loaders beside DLIO: not run; DLIO_PYTHON names no interpreter that has dlio_benchmark")
-        return
     print("(f4) our loaders beside DLIO: the same samples, as many workers, turns in one run")
+    if not dlio.interpreter():
+        return print("     not run; DLIO_PYTHON names no interpreter that has dlio_benchmark")
     rows = list(dlio.measure(folder))
     print(dlio.table(rows))
     for (extension, cold), wanted in dlio.GOALS.items():

@@ -86,8 +86,23 @@ def make_images(folder: Path, samples: int) -> dict[str, Dataset]:
     }
 
 
+def make_sequences(folder: Path, workload: str, variant: str, samples: int) -> dict[str, Dataset]:
+    """Sequences of a workload in every format that holds such."""
+    spec = SAMPLES[workload]
+    names = [*FORMATS, *(["tokens"] if spec.kind == "tokens" else [])]
+    made = partial(make_one, folder, workload, spec.kind, spec.variants[variant], samples)
+    return {name: made(name, {}, variant) for name in names}
+
+
 def make_one(
-    folder: Path, workload: str, kind: str, params: object, samples: int, name: str, options: dict[str, int | str]
+    folder: Path,
+    workload: str,
+    kind: str,
+    params: object,
+    samples: int,
+    name: str,
+    options: dict[str, int | str],
+    variant: str = "reference",
 ) -> Dataset:
     """A dataset by a format's name, `npz` after it or not: generated where it is the first, else converted."""
     target, form = folder / name.replace(" ", "-"), name.partition(" ")[0]
@@ -95,9 +110,9 @@ def make_one(
         options = {"shard_samples": max(1, samples // 8)}
     known = {"kind": kind, "params": params}
     if not (folder / "files").exists():
-        generate_dataset(target, workload, "reference", form, samples, 0, options, **known)  # type: ignore[arg-type]
+        generate_dataset(target, workload, variant, form, samples, 0, options, **known)  # type: ignore[arg-type]
     else:
-        convert_dataset(folder / "files", target, workload, "reference", form, options, **known)  # type: ignore[arg-type]
+        convert_dataset(folder / "files", target, workload, variant, form, options, **known)  # type: ignore[arg-type]
     return open_dataset(target)
 
 
@@ -252,23 +267,67 @@ def image_scene(folder: Path, samples: int, workers: int) -> Scene:
     return Scene(title, datasets, kind, params, 16, workers, held, work)
 
 
-VOLUMES, IMAGES = 32, 1600
-BEGIN, END = "<!-- loaders: begin -->", "<!-- loaders: end -->"
+def sequence_scene(folder: Path, workload: str, variant: str, samples: int, batch: int, workers: int) -> Scene:
+    """BERT's samples, or windows of GPT-NeoX."""
+    spec = SAMPLES[workload]
+    datasets = make_sequences(folder, workload, variant, samples)
+    params = dict(spec.variants[variant])
+    size = datasets["files"].manifest.stored_bytes / samples / 1e3
+    title = f"{workload} {variant}, {samples} samples of {params['seq_len']} tokens, {size:.1f} KB"
+    return Scene(title, datasets, load(KINDS, spec.kind), params, batch, workers)
 
 
-def report(folder: Path, workers: int) -> str:
-    """Both scenes' tables as Markdown."""
+VOLUMES, IMAGES, SEQUENCES = 32, 1600, 4096
+
+
+MIN_WARM_VOLUMES, MIN_IMAGES = 0.80, 0.90
+"""Of the limit, by the best loader."""
+
+
+def report(folder: Path, workers: int) -> tuple[str, list[tuple[bool, str]]]:
+    """Both scenes' tables as Markdown, and goals: whether each was met."""
     volumes = volume_scene(folder / "volumes", VOLUMES, workers)
-    lines = table_lines(volumes, measure(volumes, tuple(LOADERS)))
+    of_volumes = measure(volumes, tuple(LOADERS))
+    lines = table_lines(volumes, of_volumes)
     shutil.rmtree(folder / "volumes")
     images = image_scene(folder / "images", IMAGES, workers)
     alone = raw.decode_rate(images.samples, raw.decode_only, workers)
     lines += ["", f"The JPEG library alone decodes {alone / 1e6:,.0f} MB/s.", ""]
-    return "\n".join([*lines, *table_lines(images, measure(images, tuple(LOADERS)))])
+    of_images = measure(images, tuple(LOADERS))
+    goals = [
+        *best_goals("warm volumes", of_volumes, False, MIN_WARM_VOLUMES, ("files", "hdf5", "lmdb")),
+        *best_goals("warm JPEGs", of_images, False, MIN_IMAGES, FORMATS),
+        *best_goals("cold JPEGs", of_images, True, MIN_IMAGES, FORMATS),
+        *plain_goals("volumes", of_volumes),
+        *plain_goals("JPEGs", of_images),
+    ]
+    return "\n".join([*lines, *table_lines(images, of_images)]), goals
 
 
-def write_into(path: Path, text: str) -> None:
-    """Replace what stands between the markers."""
-    before, _, rest = path.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    path.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+def best_goals(
+    what: str, table: Table, cold: bool, wanted: float, formats: tuple[str, ...]
+) -> Iterator[tuple[bool, str]]:
+    """Whether the best loader of each format reaches so much of the limit."""
+    for name in formats:
+        cells = [cell for (form, _, is_cold), cell in table.items() if (form, is_cold) == (name, cold)]
+        best = max(cell.ratio(cell.limits) or 0.0 for cell in cells)
+        yield best >= wanted, f"{what}, {name}: best loader / limit {best:.2f} >= {wanted}"
+
+
+def plain_goals(what: str, table: Table) -> Iterator[tuple[bool, str]]:
+    """Whether each loader is as fast as the plainest use of its library, warm, in every format."""
+    for loader in LOADERS:
+        warm = {name: cell.ratio(cell.plain) for (name, of, cold), cell in table.items() if of == loader and not cold}
+        known = {name: ratio for name, ratio in warm.items() if ratio is not None}
+        if known:
+            least = min(known, key=lambda name: known[name])
+            yield known[least] >= 1, f"{what}, {loader}: over its plainest use {known[least]:.2f} >= 1 (least: {least})"
+
+
+def report_sequences(folder: Path, workers: int) -> str:
+    """Tables of the language models' samples, which DALI does not decode, as Markdown."""
+    scenes = (
+        sequence_scene(folder / "bert", "bert", "reference", SEQUENCES, 32, workers),
+        sequence_scene(folder / "gpt", "gpt_neox", "reference", SEQUENCES, 16, workers),
+    )
+    return "\n\n".join("\n".join(table_lines(scene, measure(scene, ("torch", "threads")))) for scene in scenes)

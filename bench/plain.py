@@ -2,7 +2,7 @@
 
 import io
 import itertools
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,18 +11,21 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, default_collate, get_worker_info
 from torch.utils.data import Dataset as TorchDataset
 
+from bench.plain_records import Get, record_getter, tar_records, tfrecord_records
+from storage.fields import RECORD_KINDS
 from storage.format import Dataset, text
 from storage.kinds import Kind, decode_one, sample_rng
 from storage.sample import Sample, Value
 
 Counted = tuple[dict[str, Any], list[int]]
 """A batch, and the rows of the index in it, or none where the library does not tell."""
-Get = Callable[[int], dict[str, Value]]
 
 
 def getter(dataset: Dataset) -> Get | None:
     """Reads the fields of a row with the format's library; None where the format is read in sequence."""
     image = dataset.manifest.kind == "image"
+    if dataset.manifest.kind in RECORD_KINDS:
+        return record_getter(dataset, [dataset.folder / text(name) for name in dataset.index["file"]])
     keys = [text(key) for key in dataset.index["key"]]
     labels = [str(label).encode() for label in dataset.index["label"]]
     files = [dataset.folder / text(name) for name in dataset.index["file"]]
@@ -102,6 +105,9 @@ class _Stream(IterableDataset[tuple[dict[str, Any], int]]):
 def _tar_samples(shards: list[str], kind: str) -> Iterator[Sample]:
     import webdataset as wds
 
+    if kind in RECORD_KINDS:
+        yield from tar_records(shards, kind)
+        return
     for raw in wds.WebDataset(shards, shardshuffle=False, workersplitter=None, nodesplitter=None):
         if kind == "image":
             yield Sample(raw["__key__"], {"image": raw["jpg"], "label": raw["cls"]})
@@ -113,6 +119,9 @@ def _tar_samples(shards: list[str], kind: str) -> Iterator[Sample]:
 def _tfrecord_samples(shards: list[str], kind: str) -> Iterator[Sample]:
     from tfrecord.reader import tfrecord_loader
 
+    if kind in RECORD_KINDS:
+        yield from tfrecord_records(shards, kind)
+        return
     for shard in shards:
         for raw in tfrecord_loader(shard, None):
             key = raw["key"].decode() if isinstance(raw["key"], bytes) else bytes(raw["key"]).decode()

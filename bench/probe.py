@@ -15,7 +15,6 @@ BLOCKS = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
 DEPTHS = (1, 4, 16)
 ROUNDS = 5
 SECONDS = 1.0
-START, END = "<!-- probe: begin -->", "<!-- probe: end -->"
 
 
 @dataclass(frozen=True)
@@ -72,11 +71,3 @@ def table(pairs: list[Pair]) -> str:
 
 def _spread(rates: tuple[float, ...]) -> str:
     return f"{median(rates) / 1e6:,.0f} ({min(rates) / 1e6:,.0f}..{max(rates) / 1e6:,.0f})"
-
-
-def write_into(path: Path, text: str) -> None:
-    """Put the table between its marks."""
-    document = path.read_text()
-    before, _, rest = document.partition(START)
-    _, _, after = rest.partition(END)
-    path.write_text(f"{before}{START}\n{text}\n{END}{after}")

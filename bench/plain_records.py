@@ -1,0 +1,69 @@
+"""The plainest use of each library by hand for token sequences: BERT's samples, and windows of a stream."""
+
+import io
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from storage.fields import KIND_FIELDS
+from storage.format import Dataset
+from storage.sample import Array, Sample, Value
+
+Get = Callable[[int], dict[str, Value]]
+
+
+def record_getter(dataset: Dataset, files: list[Path]) -> Get | None:
+    """Reads the fields of a row, in `files[row]`, with the format's library; None where that reads in sequence."""
+    names = KIND_FIELDS[dataset.manifest.kind]
+    opened: dict[str, Any] = {}
+
+    def from_files(row: int) -> dict[str, Value]:
+        return _fields(np.load(files[row]), names)
+
+    def from_hdf5(row: int) -> dict[str, Value]:
+        import h5py
+
+        file = opened["file"] = opened.get("file") or h5py.File(files[0])
+        return {name: np.asarray(file[name][row]) for name in names}
+
+    def from_lmdb(row: int) -> dict[str, Value]:
+        import lmdb
+
+        if "map" not in opened:
+            opened["map"] = lmdb.open(str(files[0]), subdir=False, readonly=True, lock=False)
+        with opened["map"].begin() as transaction:
+            return _fields(np.load(io.BytesIO(transaction.get(f"{row:010d}/npy".encode()))), names)
+
+    def from_tokens(row: int) -> dict[str, Value]:
+        if "stream" not in opened:
+            opened["stream"] = np.memmap(files[0], dataset.manifest.fields[0].dtype, "r")
+        length = dataset.manifest.params["seq_len"]
+        return {"tokens": opened["stream"][row * length : (row + 1) * length + 1]}
+
+    ways: Mapping[str, Get] = {"files": from_files, "hdf5": from_hdf5, "lmdb": from_lmdb, "tokens": from_tokens}
+    return ways.get(dataset.manifest.format)
+
+
+def _fields(stored: Array, names: tuple[str, ...]) -> dict[str, Value]:
+    return {name: stored[name] for name in names} if stored.dtype.names else {names[0]: stored}
+
+
+def tar_records(shards: list[str], kind: str) -> Iterator[Sample]:
+    """Samples of tar shards in sequence, by webdataset."""
+    import webdataset as wds
+
+    for raw in wds.WebDataset(shards, shardshuffle=False, workersplitter=None, nodesplitter=None):
+        yield Sample(raw["__key__"], _fields(np.load(io.BytesIO(raw["npy"])), KIND_FIELDS[kind]))
+
+
+def tfrecord_records(shards: list[str], kind: str) -> Iterator[Sample]:
+    """Samples of TFRecord shards in sequence, by the package tfrecord."""
+    from tfrecord.reader import tfrecord_loader
+
+    for shard in shards:
+        for raw in tfrecord_loader(shard, None):
+            key = bytes(raw["key"]).decode()
+            arrays = {name: np.asarray(raw[name]).reshape(-1) for name in KIND_FIELDS[kind]}
+            yield Sample(key, {name: value if len(value) > 1 else value.reshape(()) for name, value in arrays.items()})
