@@ -7,7 +7,7 @@ IMAGENET_SAMPLE=DIR adds real photographs to compare with, PUBLISHED_TABLES=FILE
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -39,8 +39,7 @@ from bench import (
     watch,
     writing,
 )
-from bench.pairs import Ratio
-from bench.tables import keep
+from bench.tables import goal, keep, print_best
 from bench.throttle import CannotThrottle
 from storage import fio
 from storage.convert import generate_dataset
@@ -63,11 +62,6 @@ MAX_QUERY_S = 1.0
 MAX_FRAME_S = 2.0
 MAX_REPORT_BYTES, MAX_OPEN_S = 6e6, 2.0
 MAX_PLAN_S, MAX_PLAN_BYTES = 10.0, 1e9
-
-
-def goal(met: bool, text: str) -> str:
-    """A goal and whether it was met."""
-    return f"   goal: {text}: {'met' if met else 'MISSED'}"
 
 
 def spread(values: list[float]) -> str:
@@ -281,10 +275,12 @@ def print_probe(folder: Path) -> None:
 def print_jpegs(folder: Path) -> None:
     """(f2)"""
     print("(f2) warm photographs through two workers over decoding and augmenting them in memory in two processes")
-    scene = loaders.image_scene(folder, jpegs.SAMPLES, 2)
+    scene = loaders.image_scene(folder / "warm", jpegs.SAMPLES, 2)
     print_best(jpegs.measure(scene), MIN_JPEG_RATIO)
     print("    DALI over its own plainest use")
     print_best(jpegs.of_dali(scene), 1.0)
+    print("    cold: whole epochs with the start of the loader")
+    print_best(jpegs.measure_cold(loaders.image_scene(folder / "cold", jpegs.COLD_SAMPLES, 2)), MIN_JPEG_RATIO)
 
 
 def print_volumes(folder: Path) -> None:
@@ -306,16 +302,6 @@ def print_dlio(folder: Path) -> None:
             least = min(row.best for row in asked if row.num_samples == num_samples)
             what = f"{num_samples:,} of {extension} {'cold' if cold else 'warm'}, best loader / DLIO"
             print(goal(least >= wanted, f"{what} >= {wanted}"))
-
-
-def print_best(found: Mapping[tuple[str, str], Ratio], wanted: float) -> None:
-    """Ratios by format and loader, and whether the best loader of every format reaches what is wanted."""
-    best: dict[str, float] = {}
-    for (name, loader), ratio in found.items():
-        print(f"    {name} {loader}: {ratio}")
-        best[name] = max(best.get(name, 0.0), ratio.median)
-    least = min(best, key=lambda name: best[name])
-    print(goal(best[least] >= wanted, f"best loader of every format >= {wanted} (least: {least})"))
 
 
 def print_staging(folder: Path) -> None:

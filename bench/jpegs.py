@@ -1,6 +1,7 @@
-"""Warm photographs of every format, beside decoding and augmenting the same bytes in memory: interleaved pairs.
+"""Photographs of every format, beside decoding and augmenting the same bytes in memory: interleaved pairs.
 
 The table of `loaders` takes the limit once a round; here every turn of a loader has one beside it, in swapped order.
+Cold epochs, which begin with the start of the loader, are of more samples here, so that this is a small part of them.
 DALI, whose decoder is another, stands beside its own plainest use.
 """
 
@@ -8,12 +9,14 @@ from collections.abc import Callable
 from functools import partial
 
 from bench import raw
-from bench.loaders import FORMATS, PREFETCH, Scene, Started, hand_made, ours, warm_rate
+from bench.loaders import FORMATS, PREFETCH, Scene, Started, cold_rate, hand_made, ours, warm_rate
 from bench.pairs import Ratio, interleaved
-from storage.pagecache import warm
+from storage.pagecache import evict, warm
 
 SAMPLES = 800
 PAIRS = 10
+COLD_SAMPLES = 4800
+COLD_PAIRS = 6
 LOADERS = ("torch", "threads")
 
 
@@ -36,16 +39,30 @@ def of_dali(scene: Scene) -> dict[tuple[str, str], Ratio]:
 
 def measure(scene: Scene) -> dict[tuple[str, str], Ratio]:
     """The rate of each format's loaders over that of decoding and augmenting, by format and loader."""
-    work, found = scene.work, {}
-    assert work is not None
+    found = {}
     for name in FORMATS:
-        dataset = scene.datasets[name]
-        warm(dataset.data_files())
+        warm(scene.datasets[name].data_files())
         for loader in LOADERS:
             loaded = partial(seconds, scene, name, partial(ours, scene, name, loader))
-
-            def limit() -> float:
-                return 1.0 / raw.decode_rate(scene.samples, work, scene.workers)
-
-            found[name, loader] = interleaved(limit, loaded, PAIRS)
+            found[name, loader] = interleaved(partial(limit, scene), loaded, PAIRS)
     return found
+
+
+def limit(scene: Scene) -> float:
+    """Seconds a byte of decoding and augmenting in memory, in as many processes as there are workers."""
+    assert scene.work is not None
+    return 1.0 / raw.decode_rate(scene.samples[:SAMPLES], scene.work, scene.workers)
+
+
+def measure_cold(scene: Scene) -> dict[tuple[str, str], Ratio]:
+    """The same for whole epochs of evicted files, the start of the loader included."""
+
+    def loaded(name: str, loader: str) -> float:
+        evict(scene.datasets[name].data_files())
+        return 1.0 / cold_rate(partial(ours, scene, name, loader), scene.datasets[name], scene.batch)
+
+    return {
+        (name, loader): interleaved(partial(limit, scene), partial(loaded, name, loader), COLD_PAIRS)
+        for name in FORMATS
+        for loader in LOADERS
+    }
