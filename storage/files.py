@@ -151,19 +151,19 @@ def direct_problem(manifest: Manifest) -> str | None:
     return "array=npz is read through the page cache" if manifest.options.get("array") == "npz" else None
 
 
-def read_npz(path: Path, allocate: Allocate) -> dict[str, Array]:
-    """The arrays x and y of a .npz file, by field; checksums are verified.
+def read_npz(path: Path, allocate: Allocate, names: Mapping[str, str] = VOLUME_SUFFIXES) -> dict[str, Array]:
+    """The arrays x and y of a .npz file, or those of other `names`, by field; checksums are verified.
 
     Members that are not compressed are seen in the file's own memory, without a copy.
 
     Raises:
-        DatasetError: not a .npz file, damaged, or without x and y.
+        DatasetError: not a .npz file, damaged, or without one of them.
     """
     content = read_whole(path, "npz", allocate)
     members: dict[str, Array] = {}
     try:
         with zipfile.ZipFile(path) as archive:
-            for field, suffix in VOLUME_SUFFIXES.items():
+            for field, suffix in names.items():
                 info = archive.getinfo(f"{suffix}.npy")
                 if info.compress_type != zipfile.ZIP_STORED:
                     members[field] = npy.view(archive.read(info), f"{path}: {suffix}.npy")

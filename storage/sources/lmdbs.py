@@ -14,14 +14,13 @@ from storage import npy
 from storage.fields import KIND_FIELDS, is_image
 from storage.lmdb import DATA, environment
 from storage.sample import DatasetError, Sample
+from storage.sources.classes import Classes, classes_of, refuse_parts
 from storage.sources.images import image_sample
 from storage.sources.source import (
     Keys,
     Request,
     Source,
-    class_numbers,
     file_size,
-    first_folder,
     name_key,
     nothing,
     told,
@@ -67,22 +66,24 @@ def _only(paths: list[Path]) -> Path:
 
 
 def open_images(paths: list[Path], request: Request) -> Source:
-    """Encoded images; the first component of a key names the class, 0 where it has one component only.
+    """Encoded images; the first folder of a key that differs names the class, 0 where it has no folder.
 
     Raises:
-        DatasetError: a damaged file, or entries that are no images.
+        DatasetError: a damaged file, entries that are no images, or folders that are no classes.
     """
     path = _only(paths)
-    names, count, has_own = set(), 0, False
+    folders, count, has_own = set(), 0, False
     for key, _ in _entries(path, values=False):
         if not _ABOUT_ITSELF.fullmatch(key):
             count, has_own = count + 1, has_own or _OWN.fullmatch(key) is not None
-            names.add(f"{first_folder(_text(key, path))}/")
+            folders.add(_text(key, path).rpartition("/")[0])
     if not count:
         raise nothing(request.path, request.kind, "entries in the LMDB file")
     if has_own:
         return Source(count // 2, file_size(path), _own_samples(path, request))
-    return Source(count, file_size(path), _image_samples(path, class_numbers(names)))
+    classes = classes_of(folders)
+    refuse_parts(classes, path, "store each by itself")
+    return Source(count, file_size(path), _image_samples(path, classes))
 
 
 def open_volumes(paths: list[Path], request: Request) -> Source:
@@ -105,14 +106,14 @@ def _text(key: bytes, path: Path) -> str:
         raise DatasetError(f"{path}: key {key[:40]!r} is not UTF-8") from None
 
 
-def _image_samples(path: Path, classes: dict[str, int]) -> Iterator[Sample]:
+def _image_samples(path: Path, classes: Classes) -> Iterator[Sample]:
     keys = Keys("entry")
 
     def sample(name: bytes, image: bytes) -> Sample:
         where = f"{path}: entry {_text(name, path)!r}"
         _refuse_other(image, where)
         key = keys.take(name_key(_text(name, path)), where)
-        return image_sample(key, image, classes.get(first_folder(_text(name, path)), 0), where, path)
+        return image_sample(key, image, classes.of(_text(name, path)), where, path)
 
     found = ((name, image) for name, image in _entries(path, values=True) if not _ABOUT_ITSELF.fullmatch(name))
     return whole(partial(sample, *entry) for entry in found)

@@ -129,17 +129,6 @@ def name_key(name: str) -> str:
     return clean_key(str(path.with_suffix("")) if path.name else name)
 
 
-def class_numbers(names: Iterable[str]) -> dict[str, int]:
-    """Numbers for the classes that the first components of names stand for, in sorted order."""
-    return {name: number for number, name in enumerate(sorted({first_folder(name) for name in names} - {""}))}
-
-
-def first_folder(name: str) -> str:
-    """The first component of a name that has several; else nothing."""
-    head, slash, _ = name.partition("/")
-    return head if slash else ""
-
-
 def reason(error: BaseException) -> str:
     """What an error says, in one line."""
     if isinstance(error, OSError) and error.strerror:
@@ -205,6 +194,22 @@ def files_below(path: Path, suffixes: Iterable[str]) -> list[Path]:
 def with_suffixes(found: Iterable[Path], *suffixes: str) -> list[Path]:
     """Those of the paths whose name ends so and that are no folders."""
     return [path for path in found if path.name.lower().endswith(suffixes) and not path.is_dir()]
+
+
+def packed(suffix: str) -> tuple[str, ...]:
+    """What files with this suffix are called once they are compressed."""
+    return tuple(f"{suffix}.{name}" for name in ("gz", "bz2", "xz", "zst"))
+
+
+def refuse_packed(paths: Iterable[Path], suffix: str) -> None:
+    """Refuse files that would have to be unpacked; left out, they would be missed by nobody.
+
+    Raises:
+        DatasetError: the first one.
+    """
+    for path in paths:
+        if not path.name.lower().endswith(suffix):
+            raise DatasetError(f"{path}: compressed; unpack it first, to {suffix}")
 
 
 def file_size(path: Path) -> int:

@@ -3,6 +3,7 @@
 Nothing is unpacked to disk. Only regular files are read; links, devices and names that lead out are refused.
 """
 
+import io
 import json
 import tarfile
 from collections.abc import Callable, Iterator
@@ -15,21 +16,23 @@ from typing import Any
 
 from storage import npy
 from storage.sample import DatasetError, Sample
+from storage.sources.classes import NO_IMAGES, Classes, classes_of, refuse_parts, without_images
 from storage.sources.images import ALLOWED, OTHER_SUFFIXES, image_sample
 from storage.sources.source import (
     Keys,
     Request,
     Source,
-    class_numbers,
     clean_key,
-    first_folder,
+    file_size,
     nothing,
+    packed,
+    refuse_packed,
     told,
     total_size,
     whole,
     with_suffixes,
 )
-from storage.sources.volumes import volume_sample
+from storage.sources.volumes import stored_bytes, volume_sample
 
 IMAGE_EXTENSIONS = ("jpg", "jpeg", "png")
 PAIRS = (("image.npy", "label.npy"), ("x.npy", "y.npy"))
@@ -41,16 +44,17 @@ _ERRORS = (tarfile.TarError, OSError, EOFError, ValueError, OverflowError)
 class _Member:
     key: str
     extension: str
-    read: Callable[[], bytes]
+    read: Callable[[int], bytes]
+    """So many bytes of its content; all where that is negative."""
 
 
 def find_tars(path: Path, inside: list[Path]) -> list[Path]:
-    """The .tar files."""
-    return with_suffixes(inside, ".tar")
+    """The .tar files, and compressed ones, which are refused when they are opened."""
+    return with_suffixes(inside, ".tar", ".tgz", *packed(".tar"))
 
 
-def _members(path: Path) -> Iterator[_Member]:
-    """The regular files of a tar, by what their names say; hidden ones are passed over."""
+def _members(path: Path, folders: set[str]) -> Iterator[_Member]:
+    """The regular files of a tar, by what their names say; hidden ones are passed over, folders noted in `folders`."""
     with ExitStack() as stack:
         with told(path, *_ERRORS):
             archive: Any = stack.enter_context(tarfile.open(path, "r:"))
@@ -61,6 +65,8 @@ def _members(path: Path) -> Iterator[_Member]:
                 break
             archive.members = []  # else it keeps one object per member
             name = _checked_name(path, info)
+            if info.isdir():
+                folders.add(name)
             folder, slash, base = name.rpartition("/")
             stem, _, extension = base.partition(".")
             if stem and info.isreg():
@@ -77,10 +83,10 @@ def _checked_name(path: Path, info: tarfile.TarInfo) -> str:
     return str(name)
 
 
-def _content(path: Path, archive: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
+def _content(path: Path, archive: tarfile.TarFile, info: tarfile.TarInfo, most: int) -> bytes:
     with told(f"{path}: member {info.name!r}", *_ERRORS):
-        file = archive.extractfile(info)
-        return file.read() if file else b""
+        file = archive.extractfile(info) if most != 0 else None
+        return file.read(most) if file else b""
 
 
 def _check_end(path: Path, archive: tarfile.TarFile) -> None:
@@ -97,15 +103,20 @@ def _check_end(path: Path, archive: tarfile.TarFile) -> None:
         raise DatasetError(f"{path}: goes on after its end mark (tars strung together?); unpack and pack it again")
 
 
-def _groups(path: Path, kind: str, contents: bool) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """The samples of a tar: name and members by extension; other files, as notes, are passed over."""
-    for key, run in groupby(_members(path), lambda member: member.key):
+def _groups(
+    path: Path, kind: str, most: int = -1, folders: set[str] | None = None
+) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """The samples of a tar: name and members by extension, at most so many bytes of each.
+
+    Other files, as notes, are passed over; folders are noted in `folders`.
+    """
+    for key, run in groupby(_members(path, set() if folders is None else folders), lambda member: member.key):
         found: dict[str, bytes] = {}
         for member in run:
             if member.extension in found:
                 raise DatasetError(f"{path}: sample {key!r} has two members .{member.extension}")
             if member.extension in _WANTED[kind]:
-                found[member.extension] = member.read() if contents else b""
+                found[member.extension] = member.read(most)
             elif kind == "image" and f".{member.extension.rpartition('.')[2]}" in _ANY_IMAGE:
                 found[member.extension] = b""
         if _is_sample(path, kind, key, found):
@@ -145,7 +156,7 @@ class _Labels:
     """Where classes come from: .cls members, or `label` in .json members, or folders."""
 
     has_cls: bool
-    folders: dict[str, int]
+    folders: Classes
 
     def of(self, key: str, found: dict[str, bytes], where: str) -> tuple[int, str]:
         """The class of a sample, and where it comes from."""
@@ -158,28 +169,48 @@ class _Labels:
             label = facts.get("label") if isinstance(facts, dict) else None
             if isinstance(label, int) and not isinstance(label, bool):
                 return label, ".json"
-        return self.folders.get(first_folder(key), 0), "its folder"
+        return self.folders.of(key), "its folder"
 
 
 def open_tar_images(paths: list[Path], request: Request) -> Source:
-    """Images of tar shards; a class by .cls, else by `label` of a .json, else by the first folder, else 0.
+    """Images of tar shards; a class by .cls, else by `label` of a .json, else by the first folder that differs, else 0.
 
     Raises:
-        DatasetError: damaged shards, half samples, or classes of which only some samples have one.
+        DatasetError: damaged shards, half samples, classes of which only some samples have one, or folders that are no
+            classes.
     """
-    count, with_cls, without = 0, 0, ""
-    names: set[str] = set()
+    refuse_packed(paths, ".tar")
+    count, with_cls, with_json, without = 0, 0, 0, ""
+    folders: dict[str, Path] = {}
+    filled: set[str] = set()
     for path in paths:
-        for key, found in _groups(path, "image", contents=False):
-            count, with_cls = count + 1, with_cls + ("cls" in found)
+        listed: set[str] = set()
+        for key, found in _groups(path, "image", 0, listed):
+            count, with_cls, with_json = count + 1, with_cls + ("cls" in found), with_json + ("json" in found)
             without = without or ("" if "cls" in found else f"{path}: sample {key!r}")
-            names.add(f"{first_folder(key)}/")
+            filled.add(key.rpartition("/")[0])
+        folders |= dict.fromkeys(listed, path)
     if with_cls and without:
         raise DatasetError(f"{without} lacks .cls, which others have")
     if not count:
         raise nothing(request.path, "image", f".{', .'.join(IMAGE_EXTENSIONS)} members in .tar")
-    labels = _Labels(with_cls > 0, class_numbers(names))
-    return Source(count, total_size(paths), _image_samples(paths, labels))
+    classes = classes_of(filled) if with_cls or with_json else _folder_classes(request.path, folders, filled)
+    return Source(count, total_size(paths), _image_samples(paths, _Labels(with_cls > 0, classes)))
+
+
+def _folder_classes(source: Path, folders: dict[str, Path], filled: set[str]) -> Classes:
+    """The classes that folders with images stand for, given all that are members and the tar of each.
+
+    Raises:
+        DatasetError: one has no images, or they are no classes.
+    """
+    empty = without_images(folders, filled)
+    classes = classes_of([*filled, *empty])
+    lost = [name for name in empty if name.count("/") >= classes.depth]
+    if classes_of(filled).numbers and lost:
+        raise DatasetError(f"{folders[lost[0]]}: {lost[0]}/: {NO_IMAGES}")
+    refuse_parts(classes, source, "pack each by itself")
+    return classes
 
 
 def _image_samples(paths: list[Path], labels: _Labels) -> Iterator[Sample]:
@@ -187,7 +218,7 @@ def _image_samples(paths: list[Path], labels: _Labels) -> Iterator[Sample]:
     return whole(
         partial(_image_of, path, name, found, labels, keys, origins)
         for path in paths
-        for name, found in _groups(path, "image", contents=True)
+        for name, found in _groups(path, "image")
     )
 
 
@@ -211,18 +242,21 @@ def open_tar_volumes(paths: list[Path], request: Request) -> Source:
     Raises:
         DatasetError: damaged shards or half samples.
     """
-    count = sum(1 for path in paths for _ in _groups(path, "volume", contents=False))
+    refuse_packed(paths, ".tar")
+    count = size = 0
+    for path in paths:
+        for _, found in _groups(path, "volume", npy.MAX_HEADER_BYTES):
+            image = next(found[pair[0]] for pair in PAIRS if pair[0] in found)
+            count, size = count + 1, size + stored_bytes(io.BytesIO(image), file_size(path))
     if not count:
         raise nothing(request.path, "volume", "members .image.npy with .label.npy, or .x.npy with .y.npy, in .tar")
-    return Source(count, total_size(paths), _volume_samples(paths))
+    return Source(count, size, _volume_samples(paths))
 
 
 def _volume_samples(paths: list[Path]) -> Iterator[Sample]:
     keys = Keys()
     return whole(
-        partial(_volume_of, path, name, found, keys)
-        for path in paths
-        for name, found in _groups(path, "volume", contents=True)
+        partial(_volume_of, path, name, found, keys) for path in paths for name, found in _groups(path, "volume")
     )
 
 

@@ -11,7 +11,17 @@ import numpy as np
 from storage.sample import Array, DatasetError, Sample
 from storage.sequences import FIRST_ID, Ids, masked_sequence, mlm_bytes, token_dtype
 from storage.sources.sequences import windows
-from storage.sources.source import Request, Source, files_below, reason, told, total_size, with_suffixes
+from storage.sources.source import (
+    Request,
+    Source,
+    files_below,
+    packed,
+    reason,
+    refuse_packed,
+    told,
+    total_size,
+    with_suffixes,
+)
 from storage.tokens import END_OF_DOCUMENT, Documents
 
 PIECE_BYTES = 1 << 20
@@ -25,8 +35,9 @@ Encode = Callable[[bytes, str], Ids]
 
 
 def find_texts(path: Path, inside: list[Path]) -> list[Path]:
-    """The .txt files of a folder and those below."""
-    return with_suffixes(files_below(path, [".txt"]) if path.is_dir() else inside, ".txt")
+    """The .txt files of a folder and those below, and compressed ones, which are refused when they are opened."""
+    suffixes = (".txt", *packed(".txt"))
+    return with_suffixes(files_below(path, suffixes) if path.is_dir() else inside, *suffixes)
 
 
 def _encoder(request: Request, first_id: int) -> Encode:
@@ -73,6 +84,7 @@ def open_tokens(paths: list[Path], request: Request) -> Source:
 
     Text is encoded in pieces of whole lines, so a tokenizer sees no token across the end of a piece's last line.
     """
+    refuse_packed(paths, ".txt")
     length, is_bytes = request.params["seq_len"], request.tokenizer is None
     size = total_size(paths) + len(paths)
     notes: dict[str, str | int | float | None] = {"tokenizer": request.tokenizer or "bytes"}
@@ -116,6 +128,7 @@ def open_mlm(paths: list[Path], request: Request) -> Source:
 
     Special tokens have the ids of BERT's own vocabulary ([CLS] 101, [SEP] 102, [MASK] 103), whatever the tokenizer.
     """
+    refuse_packed(paths, ".txt")
     room = request.params["seq_len"] - 3
     encode = _encoder(request, FIRST_ID)
     size = int((total_size(paths) * UNFILLED / room + len(paths)) * mlm_bytes(request.params))

@@ -19,7 +19,11 @@ from storage.sources.source import Keys, Request, Source, file_size, name_key, n
 from storage.sources.volumes import volume_sample
 from storage.tfrecord import masked_crc, records
 
-KEYS = ("key", "image/filename")
+KEYS = ("key", "image/filename", "file_name")
+SYNSET = "image/class/synset"
+"""Beside it labels count from 1: tensorflow/models, build_imagenet_data.py."""
+TFDS = ("image", "label")
+"""Image and class as TensorFlow Datasets writes them."""
 _HEAD, _TAIL_BYTES = struct.Struct("<QI"), 4
 _INDEX_SUFFIXES = (".idx", ".index")
 _SHARD = re.compile(r"-of-\d+")
@@ -143,12 +147,17 @@ def _records(paths: list[Path]) -> Iterator[tuple[Any, int, int, Path]]:
 
 
 def open_images(paths: list[Path], request: Request) -> Source:
-    """Images with ImageNet's features; the class as it is stored."""
+    """Images with ImageNet's features or TensorFlow Datasets'; classes that ImageNet counts from 1 then begin at 0."""
     return _open(paths, request, _image)
 
 
 def _image(key: str, found: _Features, request: Request) -> Sample:
-    image, label = bytes(found.bytes(IMAGE)), int(found.integers(LABEL)[0])
+    names = TFDS if found.has(TFDS[0]) and not found.has(IMAGE) else (IMAGE, LABEL)
+    image, label = bytes(found.bytes(names[0])), int(found.integers(names[1])[0])
+    if found.has(SYNSET):
+        if label == 0:
+            raise DatasetError(f"{found.where}: label 0 beside {SYNSET}, where labels count from 1")
+        label -= 1
     return image_sample(key, image, label, found.where, found.path)
 
 

@@ -16,6 +16,7 @@ from numpy.lib import format as npy_format
 
 from storage import npy
 from storage.files import read_npz
+from storage.problems import Problems
 from storage.sample import Array, DatasetError, Sample, fresh, read_whole
 from storage.sources.source import (
     Keys,
@@ -33,6 +34,7 @@ from storage.sources.source import (
 )
 
 PAIR_SUFFIXES = (("_x.npy", "_y.npy"), ("_image.npy", "_label.npy"))
+NPZ_NAMES = (("x", "y"), ("image", "label"))
 NIFTI_SUFFIXES = (".nii.gz", ".nii")
 BYTES_PER_VOXEL = 5
 MAX_LABEL = 255
@@ -125,7 +127,7 @@ def open_npy_pairs(paths: list[Path], request: Request) -> Source:
     Raises:
         DatasetError: a file has no partner.
     """
-    present, pairs = set(paths), []
+    present, pairs, problems = set(paths), [], Problems()
     for path in paths:
         mine, image, label = next(
             (suffix, *pair) for pair in PAIR_SUFFIXES for suffix in pair if path.name.lower().endswith(suffix)
@@ -133,19 +135,20 @@ def open_npy_pairs(paths: list[Path], request: Request) -> Source:
         stem = path.name[: -len(mine)]
         other = path.with_name(stem + (label if mine == image else image))
         if other not in present:
-            raise DatasetError(f"{path}: its partner {other.name} is missing")
-        if mine == image:
+            problems.add(DatasetError(f"{path}: its partner {other.name} is missing"))
+        elif mine == image:
             key = clean_key(str(path.relative_to(request.path).with_name(stem or "_")))
             pairs.append(_Pair(key, path, other))
+    problems.tell()
     return _open_pairs(pairs, sum(_npy_volume_bytes(pair.image) for pair in pairs), _load_npy)
 
 
 def _npy_volume_bytes(path: Path) -> int:
     with told(path, OSError), path.open("rb") as file:
-        return _volume_bytes(file, file_size(path))
+        return stored_bytes(file, file_size(path))
 
 
-def _volume_bytes(image: IO[bytes], size: int) -> int:
+def stored_bytes(image: IO[bytes], size: int) -> int:
     """Bytes of the volume whose image is a .npy of `size` bytes, by its header; one that is damaged counts as none.
 
     Reading it will tell.
@@ -169,7 +172,7 @@ def find_npz(path: Path, inside: list[Path]) -> list[Path]:
 
 
 def open_npz(paths: list[Path], request: Request) -> Source:
-    """Volumes in .npz files with arrays x and y."""
+    """Volumes in .npz files with arrays x and y, or image and label."""
     root = _root(request.path)
     pairs = [_Pair(sample_key(path.relative_to(root)), path, path) for path in paths]
     return _open_pairs(pairs, sum(map(_npz_volume_bytes, paths)), _load_npz)
@@ -179,14 +182,33 @@ def _npz_volume_bytes(path: Path) -> int:
     """Bytes of the volume in a .npz once unpacked; one that is damaged counts as none."""
     file_size(path)
     damage = (KeyError, OSError, RuntimeError, NotImplementedError, ValueError, zipfile.BadZipFile)
-    with suppress(*damage), zipfile.ZipFile(path) as archive, archive.open("x.npy") as image:
-        return _volume_bytes(image, archive.getinfo("x.npy").file_size)
+    with suppress(*damage), zipfile.ZipFile(path) as archive:
+        name = f"{_npz_names(path, archive)['image']}.npy"
+        with archive.open(name) as image:
+            return stored_bytes(image, archive.getinfo(name).file_size)
     return 0
 
 
+def _npz_names(path: Path, archive: zipfile.ZipFile) -> dict[str, str]:
+    """What image and label are called in a .npz.
+
+    Raises:
+        DatasetError: one is missing.
+    """
+    found = [name.removesuffix(".npy") for name in archive.namelist()]
+    image, label = max(NPZ_NAMES, key=lambda pair: len({*pair} & {*found}))
+    for name in (image, label):
+        if name not in found:
+            needed = ", or ".join(" and ".join(pair) for pair in NPZ_NAMES)
+            raise DatasetError(f"{path}: no array {name}; needed: {needed}; found {', '.join(found) or 'none'}")
+    return {"image": image, "label": label}
+
+
 def _load_npz(pair: _Pair) -> tuple[Array, Array]:
+    with told(f"{pair.image}: not a whole .npz file", zipfile.BadZipFile, OSError), zipfile.ZipFile(pair.image) as file:
+        names = _npz_names(pair.image, file)
     with told(pair.image, RuntimeError, NotImplementedError, ValueError, IndexError):
-        arrays = read_npz(pair.image, fresh)
+        arrays = read_npz(pair.image, fresh, names)
     return arrays["image"], arrays["label"]
 
 
@@ -212,7 +234,7 @@ def open_kits(paths: list[Path], request: Request) -> Source:
     Raises:
         DatasetError: a case has an image and no label, or a label and no image.
     """
-    pairs = []
+    pairs, problems = [], Problems()
     for folder in sorted({path.parent for path in paths}):
         images, labels = (
             [path for path in paths if path.parent == folder and _nifti_stem(path).lower() == name]
@@ -220,9 +242,12 @@ def open_kits(paths: list[Path], request: Request) -> Source:
         )
         if len(images) != 1 or len(labels) != 1:
             one = (images or labels)[0]
-            raise DatasetError(f"{one}: needed beside it: one {'segmentation' if images else 'imaging'}.nii.gz")
+            lacking = "segmentation" if images else "imaging"
+            problems.add(DatasetError(f"{one}: needed beside it: one {lacking}.nii.gz"))
+            continue
         relative = folder.relative_to(request.path)
         pairs.append(_Pair(clean_key(str(relative) if relative.parts else folder.name), images[0], labels[0]))
+    problems.tell()
     return _open_nifti(pairs)
 
 

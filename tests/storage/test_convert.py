@@ -106,8 +106,8 @@ def test_two_files_with_one_key_are_refused(tmp_path: Path, name: str, names: tu
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"\x89PNG\r\n\x1a\n" + b"\0" * 200, b"hello", jpeg(8)[:30], jpeg(8)[:-400], jpeg(8)[:-2]],
-    ids=["empty", "png", "text", "cut in the header", "cut in the image", "cut before the end mark"],
+    [b"", b"hello", jpeg(8)[:30], jpeg(8)[:-400], jpeg(8)[:-2]],
+    ids=["empty", "text", "cut in the header", "cut in the image", "cut before the end mark"],
 )
 @every_format
 def test_what_is_not_a_whole_jpeg_is_named(tmp_path: Path, name: str, content: bytes) -> None:

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from storage.problems import Damage
+from storage.sources import open_source
 from tests.storage.samples import jpeg
 from tests.storage.sources.made import images, png, refusal, tar
 
@@ -33,12 +35,24 @@ class TestFolders:
 
     @pytest.mark.parametrize(
         "content",
-        [b"", b"hello", jpeg(1), png(1)[:20], png(1)[:-12], png(1)[:-30], png(1)[:60] + b"\xff" + png(1)[61:]],
-        ids=["empty", "text", "jpeg", "cut in the header", "no end", "cut in the image", "a byte changed"],
+        [b"", b"hello", png(1)[:20], png(1)[:-12], png(1)[:-30], png(1)[:60] + b"\xff" + png(1)[61:]],
+        ids=["empty", "text", "cut in the header", "no end", "cut in the image", "a byte changed"],
     )
     def test_what_is_not_a_whole_png_is_named(self, tmp_path: Path, content: bytes) -> None:
         source = folder(tmp_path / "in", a__png=png(0), b__png=content)
         assert refusal(source, "resnet50").startswith(f"{source / 'b.png'}: not a whole PNG: ")
+
+    def test_the_content_counts_and_not_the_suffix(self, tmp_path: Path) -> None:
+        """ImageNet's n02105855_2933.JPEG is a PNG."""
+        source = folder(tmp_path / "in", a__JPEG=png(0), b__png=jpeg(1), c__jpg=jpeg(2))
+        assert images(source) == {"a": (png(0), 0), "b": (jpeg(1), 0), "c": (jpeg(2), 0)}
+        assert sorted(path.name for path in (tmp_path / "in-files-set").glob("*.*g")) == ["a.png", "b.jpg", "c.jpg"]
+        (source / "a.JPEG").write_bytes(png(0)[:-30])
+        (source / "b.png").write_bytes(jpeg(1)[:-30])
+        with pytest.raises(Damage) as raised:
+            list(open_source(source, "image", {}).samples)
+        what = [line.rpartition("/")[2].split(": ")[:2] for line in raised.value.told]
+        assert what == [["a.JPEG", "not a whole PNG"], ["b.png", "not a whole JPEG"]]
 
     def test_grey_and_palette_pngs_are_kept_as_they_are(self, tmp_path: Path) -> None:
         contents = {}
@@ -216,6 +230,16 @@ class TestTars:
         content[place + 2] ^= 1
         source.write_bytes(content)
         assert refusal(source, "resnet50") == f"{source}: damaged header at byte {place}"
+
+    @pytest.mark.parametrize("suffix", ["tar.gz", "tgz", "tar.bz2", "tar.xz", "TAR.ZST"])
+    @pytest.mark.parametrize("kind", ["resnet50", "unet3d"])
+    def test_a_compressed_one_is_refused_and_never_left_out(self, tmp_path: Path, suffix: str, kind: str) -> None:
+        (tmp_path / "in").mkdir()
+        tar(tmp_path / "in" / "a.tar", [("0.jpg", jpeg(0))])
+        beside = tar(tmp_path / "in" / f"b.{suffix}", [("1.jpg", jpeg(1))])
+        expected = f"{beside}: compressed; unpack it first, to .tar"
+        assert refusal(tmp_path / "in", kind) == expected
+        assert refusal(beside, kind) == expected
 
     def test_tars_strung_together(self, tmp_path: Path) -> None:
         parts = [tar(tmp_path / f"{n}.tar", [(f"{n}.jpg", jpeg(n))]).read_bytes() for n in range(2)]

@@ -110,16 +110,38 @@ def zeroed(image: bytes) -> bytes:
     return image[: len(image) // 2] + bytes(4096) + image[len(image) // 2 + 4096 :]
 
 
-def png_cut_inside(size: int = 32) -> bytes:
-    """A PNG that has all chunks with right checksums, and half of its compressed pixels."""
+def png_of(compressed: bytes, width: int, height: int, depth: int = 8, color: int = 0, interlaced: int = 0) -> bytes:
+    """A PNG with a palette that has all chunks with right checksums; its pixels in two chunks."""
 
     def chunk(name: bytes, content: bytes) -> bytes:
         return len(content).to_bytes(4, "big") + name + content + zlib.crc32(name + content).to_bytes(4, "big")
 
-    head = size.to_bytes(4, "big") * 2 + bytes([8, 0, 0, 0, 0])
+    head = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes([depth, color, 0, 0, interlaced])
+    half = len(compressed) // 2
+    pixels = [chunk(b"IDAT", compressed[:half]), chunk(b"IDAT", compressed[half:])]
+    palette = chunk(b"PLTE", bytes(768)) if color == 3 else b""
+    return b"".join([b"\x89PNG\r\n\x1a\n", chunk(b"IHDR", head), palette, *pixels, chunk(b"IEND", b"")])
+
+
+def png_cut_inside(size: int = 32) -> bytes:
+    """A PNG with half of its compressed pixels."""
     noise = np.random.default_rng(0).bytes(size)
     rows = zlib.compress(b"".join(b"\0" + noise[row:] + noise[:row] for row in range(size)))
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows[: len(rows) // 2]) + chunk(b"IEND", b"")
+    return png_of(rows[: len(rows) // 2], size, size)
+
+
+ROWS: dict[tuple[int, int, int, int, int], tuple[int, int]] = {
+    (7, 5, 8, 0, 0): (5 * (1 + 7), 2 * (1 + 7)),
+    (7, 5, 8, 2, 0): (5 * (1 + 21), 4 * (1 + 21)),
+    (7, 5, 16, 6, 0): (5 * (1 + 56), 1 * (1 + 56)),
+    (7, 5, 1, 3, 0): (5 * (1 + 1), 3 * (1 + 1)),
+    (9, 5, 4, 0, 0): (5 * (1 + 5), 2 * (1 + 5)),
+    (9, 5, 8, 4, 0): (5 * (1 + 18), 3 * (1 + 18)),
+    (8, 8, 8, 0, 1): (1 * 2 + 1 * 2 + 1 * 3 + 2 * 3 + 2 * 5 + 4 * 5 + 4 * 9, 1 * 2 + 1 * 2 + 1 * 3),
+    (3, 1, 8, 2, 1): (1 * 4 + 0 + 0 + 1 * 4 + 0 + 1 * 4 + 0, 1 * 4),
+}
+"""Bytes of the unpacked rows, counted by hand, and of the first of them; by width, height, bits, sort of colour and
+whether interlaced."""
 
 
 class TestDamage:
@@ -140,6 +162,27 @@ class TestDamage:
         (tmp_path / "in" / "a.png").write_bytes(png(0))
         (tmp_path / "in" / "b.png").write_bytes(png_cut_inside())
         assert refusal(tmp_path / "in", "resnet50").startswith(f"{tmp_path / 'in' / 'b.png'}: not a whole PNG: ")
+
+    @pytest.mark.parametrize("head", ROWS)
+    def test_a_png_whose_rows_end_too_early_is_refused(self, tmp_path: Path, head: tuple[int, ...]) -> None:
+        """Its compressed pixels are whole: decoders leave the rest black and say nothing."""
+        needed, kept = ROWS[head]
+        whole = png_of(zlib.compress(bytes(needed)), *head)
+        for name, content in {"whole": whole, "short": png_of(zlib.compress(bytes(kept)), *head)}.items():
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "a.png").write_bytes(content)
+        assert images(tmp_path / "whole") == {"a": (whole, 0)}
+        assert refusal(tmp_path / "short", "resnet50") == (
+            f"{tmp_path / 'short' / 'a.png'}: not a whole PNG: its rows have {kept} bytes, {needed} are needed: "
+            "truncated"
+        )
+
+    def test_a_png_that_unpacks_to_far_more_is_not_unpacked(self, tmp_path: Path) -> None:
+        """As libpng does, what lies beyond the last row is passed over."""
+        (tmp_path / "in").mkdir()
+        much = png_of(zlib.compress(bytes(1 << 24)), 7, 5)
+        (tmp_path / "in" / "a.png").write_bytes(much)
+        assert images(tmp_path / "in") == {"a": (much, 0)}
 
     def test_whole_ones_pass(self, tmp_path: Path) -> None:
         contents = {"base": noise_jpeg(), "progressive": noise_jpeg(True), "tiny": jpeg(0, 8, 8)}

@@ -14,7 +14,7 @@ from tfrecord.writer import TFRecordWriter
 from storage.convert import convert_dataset
 from storage.sources import open_source
 from tests.storage.samples import jpeg
-from tests.storage.sources.made import images, png, refusal
+from tests.storage.sources.made import converted, images, png, refusal
 
 IMAGES = [jpeg(0), png(1), jpeg(2)]
 
@@ -184,6 +184,23 @@ class TestTfrecord:
         (tmp_path / "in" / "train-00000-of-00002.idx").write_text("0 99\n")
         expected = {"n01440764_18": (jpeg(0), 1000), "00000001": (png(1), 1), "mine": (jpeg(2), 2)}
         assert images(tmp_path / "in") == expected
+
+    def test_imagenets_labels_count_from_one_and_ours_from_zero(self, tmp_path: Path) -> None:
+        """In tensorflow/models' build_imagenet_data.py, 1 to 1000 beside a synset; the model has 1000 classes."""
+        synset = {"image/class/synset": (b"n01440764", "byte")}
+        source = tfrecord(tmp_path / "train-00000-of-01024", [record(jpeg(0), 1, **synset), record(jpeg(1), 1000)])
+        assert [label for _, label in images(source).values()] == [0, 1000]
+        whole = [record(jpeg(number), number, **synset) for number in (1, 1000)]
+        dataset = converted(tfrecord(tmp_path / "train-00001-of-01024", whole), "resnet50")
+        assert dataset.manifest.num_classes == 1000
+        none = tfrecord(tmp_path / "train-00002-of-01024", [record(jpeg(0), 0, **synset)])
+        expected = f"{none}: record 0: label 0 beside image/class/synset, where labels count from 1"
+        assert refusal(none, "resnet50") == expected
+
+    def test_those_of_tensorflow_datasets(self, tmp_path: Path) -> None:
+        features = {"image": (jpeg(0), "byte"), "label": (0, "int"), "file_name": (b"n01440764_10026.JPEG", "byte")}
+        source = tfrecord(tmp_path / "imagenet2012-train.tfrecord-00000-of-01024", [features])
+        assert images(source) == {"n01440764_10026": (jpeg(0), 0)}
 
     def test_what_this_project_writes(self, tmp_path: Path, class_folder: Path) -> None:
         convert_dataset(class_folder, tmp_path / "own", "resnet50", "tiny", "tfrecord", {})

@@ -97,6 +97,14 @@ class TestTokens:
         result = stream(texts / "a.txt")
         assert bytes(result) == content[: len(result)]
 
+    @pytest.mark.parametrize("suffix", ["txt.gz", "txt.xz", "TXT.ZST", "txt.bz2"])
+    @pytest.mark.parametrize("workload", ["gpt_neox", "bert"])
+    def test_compressed_ones_are_refused_and_never_left_out(self, texts: Path, suffix: str, workload: str) -> None:
+        (texts / "deep" / f"d.{suffix}").write_bytes(b"\x1f\x8b")
+        expected = f"{texts / 'deep' / f'd.{suffix}'}: compressed; unpack it first, to .txt"
+        assert refusal(texts, workload) == expected
+        assert refusal(texts / "deep" / f"d.{suffix}", workload) == expected
+
     def test_too_short(self, tmp_path: Path) -> None:
         (tmp_path / "a.txt").write_text("few words")
         assert refusal(tmp_path / "a.txt", "gpt_neox").startswith(

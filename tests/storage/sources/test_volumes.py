@@ -12,6 +12,7 @@ import pytest
 from tfrecord.writer import TFRecordWriter
 
 from storage.convert import convert_dataset
+from storage.problems import Damage
 from storage.sources import open_source
 from tests.storage.sources.made import arrays, npy, refusal, same_volume, tar, volume
 
@@ -101,10 +102,24 @@ class TestNpz:
         assert all(same_volume(result[str(seed)], *volume(seed)) for seed in range(2))
         assert same_volume(arrays(tmp_path / "in" / "1.npz", "unet3d")["1"], *volume(1))
 
+    @pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
+    def test_named_image_and_label(self, tmp_path: Path, write: Callable[..., None]) -> None:
+        """As in pairs of .npy, tars and HDF5."""
+        write(tmp_path / "a.npz", label=volume(0)[1], image=volume(0)[0], spacing=np.ones(3))
+        assert same_volume(arrays(tmp_path / "a.npz", "unet3d")["a"], *volume(0))
+
+    @pytest.mark.parametrize(
+        ("found", "lacking"),
+        [({"x": 1}, "y"), ({"label": 1}, "image"), ({"arr_0": 1, "arr_1": 1}, "x"), ({"image": 1, "y": 1}, "x")],
+    )
+    def test_what_is_lacking_and_what_is_there(self, tmp_path: Path, found: dict[str, int], lacking: str) -> None:
+        source = tmp_path / "a.npz"
+        np.savez(source, **{name: np.zeros(SMALL) for name in found})
+        needed = "needed: x and y, or image and label"
+        assert refusal(source, "unet3d") == f"{source}: no array {lacking}; {needed}; found {', '.join(found)}"
+
     def test_refused(self, tmp_path: Path) -> None:
         source = tmp_path / "a.npz"
-        np.savez(source, x=np.zeros(SMALL))
-        assert refusal(source, "unet3d").startswith(f"{source}: ")
         np.savez(source, x=np.zeros(SMALL), y=np.zeros(SMALL))
         source.write_bytes(source.read_bytes()[:-30])
         assert refusal(source, "unet3d").startswith(f"{source}: not a whole .npz file")
@@ -158,6 +173,20 @@ class TestNifti:
         assert refusal(tmp_path / "image", "unet3d") == f"{lone}: its label labelsTr/a.nii.gz is missing"
         lone = nifti(tmp_path / "label" / "labelsTr" / "a.nii.gz", volume(0, SMALL)[1])
         assert refusal(tmp_path / "label", "unet3d") == f"{lone}: its image is missing in imagesTr"
+
+    def test_all_missing_partners_are_told_at_once(self, tmp_path: Path) -> None:
+        """KiTS19 has 90 cases without a segmentation."""
+        lone = [nifti(tmp_path / "kits" / f"case_0021{n}" / "imaging.nii.gz", volume(0, SMALL)[0]) for n in range(2)]
+        nifti(tmp_path / "kits" / "case_00000" / "imaging.nii.gz", volume(0, SMALL)[0])
+        nifti(tmp_path / "kits" / "case_00000" / "segmentation.nii.gz", volume(0, SMALL)[1])
+        for suffix in ("a_x", "b_y"):
+            save(tmp_path / "npy", **{suffix: np.zeros(SMALL)})
+        with pytest.raises(Damage) as kits:
+            open_source(tmp_path / "kits", "volume", {})
+        assert [line.partition(": ")[0] for line in kits.value.told] == [str(path) for path in lone]
+        with pytest.raises(Damage) as npys:
+            open_source(tmp_path / "npy", "volume", {})
+        assert npys.value.count == 2
 
     def test_several_channels(self, tmp_path: Path) -> None:
         for channel in range(2):
@@ -289,6 +318,18 @@ class TestSpaceThatIsNeeded:
             for name, values in zip(("x", "y"), self.zeros(), strict=True):
                 file.create_dataset(f"a/{name}", data=values, compression="gzip")
         self.check(tmp_path)
+
+    @pytest.mark.parametrize("names", [("image.npy", "label.npy"), ("x.npy", "y.npy")])
+    def test_tar(self, tmp_path: Path, names: tuple[str, str]) -> None:
+        parts = [(f"a.{name}", npy(values)) for name, values in zip(names, self.zeros(), strict=True)]
+        tar(tmp_path / "a.tar", [parts[1], ("a.json", b"{}"), parts[0]])
+        self.check(tmp_path)
+
+    def test_tars_are_added_up(self, tmp_path: Path) -> None:
+        for number in range(2):
+            image, label = volume(number, SMALL)
+            tar(tmp_path / f"{number}.tar", [("a.x.npy", npy(image)), ("a.y.npy", npy(label))])
+        assert open_source(tmp_path, "volume", {}).size_bytes == 2 * 5 * 4 * 5 * 6
 
     def test_a_compressed_source_too_large_for_the_disk_is_refused(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
