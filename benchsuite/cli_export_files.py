@@ -54,11 +54,12 @@ def junit(
     check: Annotated[
         bool, typer.Option("--check", help="Also what `benchsuite check` finds in the store: regressions fail.")
     ] = False,
+    kind: Kind = RecordKind.trial,
 ) -> None:
-    """Trials as JUnit XML: failed, oom and timeout are failures; the exit code stays 0."""
+    """Trials, or collectives, as JUnit XML: failed, oom and timeout are failures; the exit code stays 0."""
     from benchsuite import export_files
 
-    export_files.junit(store, out, where or [], check)
+    export_files.junit(store, out, where or [], check, kind)
 
 
 def prometheus(

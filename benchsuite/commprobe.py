@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -269,6 +269,15 @@ def _appended(found: Iterable[Measured], store: Path | None) -> Iterator[Measure
         yield opened.append(record.model_copy(update=again), samples), samples
 
 
+def unfitted(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Which numbers of ranks give no alpha and beta though they were measured: their ranks wait for cores."""
+    crowded = sorted({int(row["spec.world_size"]) for row in rows if "oversubscribed" in row["caveats"]})
+    if not crowded:
+        return []
+    counts = ", ".join(map(str, crowded))
+    return [f"no alpha and beta of {counts} ranks, more than there are cores: times are those of waiting for a core"]
+
+
 def show(kept: Sequence[Measured], format: PlainFormat, store: Path | None) -> None:
     """The table and what was fitted; or the records with their raw samples."""
     if format is PlainFormat.json:
@@ -289,6 +298,8 @@ def show(kept: Sequence[Measured], format: PlainFormat, store: Path | None) -> N
         out.print(f"{key.op} {key.algorithm} {key.dtype} {key.backend}, {key.ranks} ranks:", markup=False)
         for line in in_words(fitted):
             out.print(f"  {line}", markup=False)
+    for line in unfitted(found):
+        out.print(line, markup=False)
     out.print(LEGEND, style="dim", markup=False)
     if any(row.get("spec.op") == DDP_STEP for row in found):
         out.print(DDP_LEGEND, style="dim", markup=False)

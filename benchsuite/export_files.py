@@ -7,7 +7,7 @@ import pandas as pd
 import typer
 
 from benchsuite.errors import UserError, refuse
-from benchsuite.options import RecordKind
+from benchsuite.options import ComparedKind, RecordKind
 from benchsuite.scaling_verb import matches as matches
 from benchsuite.show import warn_of_damage
 from results import baseline
@@ -33,16 +33,18 @@ def parquet(store: Path, out: Path, where: Sequence[str], by: str, kind: RecordK
     _told(out)
 
 
-def junit(store: Path, out: Path | None, where: Sequence[str], check: bool) -> None:
-    """Trials, and what the gate finds where that is asked for, as JUnit XML."""
-    trials = rows(_chosen(store, where))
-    _write(junit_xml.junit(trials, _checked(store) if check else None), out)
+def junit(store: Path, out: Path | None, where: Sequence[str], check: bool, kind: RecordKind) -> None:
+    """Trials, or records of another kind, and what the gate finds where that is asked for, as JUnit XML."""
+    if check and kind.value not in list(ComparedKind):
+        raise UserError(f"--check --kind {kind.value}: allowed with --check: {', '.join(ComparedKind)}")
+    trials = rows(_chosen(store, where, kind))
+    _write(junit_xml.junit(trials, _checked(store, kind) if check else None), out)
 
 
-def _checked(store: Path) -> baseline.Check:
+def _checked(store: Path, kind: RecordKind) -> baseline.Check:
     """What the gate finds; where it has nothing to judge, that and why."""
     try:
-        return baseline.check(ResultsStore(store))
+        return baseline.check(ResultsStore(store), kind.value)
     except baseline.NothingToCheckError as error:
         return baseline.nothing(str(error))
 

@@ -210,7 +210,9 @@ def host_of(row: "Mapping[str, Any] | pd.Series[Any]") -> str:
 
 def machine_of(row: "Mapping[str, Any] | pd.Series[Any]") -> str:
     """Processor, devices and torch of a store's row, as far as it tells them."""
-    told = (_text(row.get(f"env.{name}")) for name in ("cpu", "devices.name", "libraries.torch"))
+    devices = row.get("env.devices")
+    names = {_text(one.get("name")) for one in devices} if isinstance(devices, list) else set()
+    told = (_text(row.get("env.cpu")), *sorted(names), _text(row.get("env.libraries.torch")))
     return ", ".join(filter(None, told))
 
 

@@ -16,6 +16,7 @@ from benchsuite.predict.arrays import Floats
 from benchsuite.predict.growth import volume_and_linear
 from benchsuite.predict.late import figure
 from benchsuite.predict.modes import in_words, mode_of
+from benchsuite.predict.nodes import placement_of
 from benchsuite.predict.overlap import BUCKET_BYTES
 from benchsuite.predict.probes import comparable
 from benchsuite.predict.series import Curve, Point
@@ -60,6 +61,9 @@ def from_series(
     share = ranks_with_samples(measured[-1].trials[0]) / measured[-1].ranks if measured else 1.0
     microbatches = row.get("spec.parallelism.microbatches")
     buckets, bucket_s = _overlap(mode, wire, like)
+    exchange = None if mode == "ddp" else exchange_of(mode, wire, like)
+    probed_between = (exchange or bucket_s) is not None and any(key.nodes > 1 for key in like)
+    placement = placement_of([trial for point in measured for trial in point.trials])
     has_input = _reads_storage(row) and any(p.io_bytes_per_s for p in points)
     shown = {point.ranks: _middle(point) for point in measured}
     curve = Curve(
@@ -69,8 +73,10 @@ def from_series(
         points,
         share,
         pipeline=mode == "pp",
+        flushes=row.get("spec.parallelism.schedule") == "gpipe",
         microbatches=None if microbatches is None or is_missing(microbatches) else int(microbatches),
-        exchange=None if mode == "ddp" else exchange_of(mode, wire, like),
+        exchange=exchange,
+        placement=replace(placement, probed=probed_between),
         buckets=buckets,
         bucket_s=bucket_s,
         has_input=has_input,
@@ -195,7 +201,8 @@ def exchange_of(
 ) -> Callable[[Floats], Floats] | None:
     """Seconds of a mode's collectives by ranks, from probes of one backend at two numbers of ranks or more.
 
-    Between and beyond the probed ranks: A (N - 1)/N + B (N - 1), neither negative.
+    Between and beyond the probed ranks: A (N - 1)/N + B (N - 1), neither negative; apart for ranks on one node and on
+    several, where both were probed.
     """
     sent, ranks = figure(row, "wire_bytes_per_step"), row.get("spec.world_size")
     if mode not in COLLECTIVES or not sent or not ranks or ranks < 2:
@@ -209,14 +216,27 @@ def _probed_s(
     wanted: Mapping[str, float], num_bytes: float, probed: Mapping[Key, AlphaBeta]
 ) -> Callable[[Floats], Floats] | None:
     """Seconds of collectives of an array by ranks: how often each; None with fewer than two probed numbers of ranks."""
-    seconds: dict[int, float] = {}
+    inside: dict[int, float] = {}
+    between: dict[int, float] = {}
     for count in sorted({key.ranks for key in probed}):
-        fits = {key.op: fit for key, fit in probed.items() if (key.ranks, *key[1:3]) == (count, BACKEND, "fp32")}
+        fits = {key.op: (key, fit) for key, fit in probed.items() if (key.ranks, *key[1:3]) == (count, BACKEND, "fp32")}
         if {*wanted} <= {*fits}:
-            seconds[count] = sum(times * _buckets_s(fits[op], num_bytes) for op, times in wanted.items())
-    if len(seconds) < 2:
+            several = all(fits[op][0].nodes > 1 for op in wanted)
+            (between if several else inside)[count] = sum(
+                times * _buckets_s(fits[op][1], num_bytes) for op, times in wanted.items()
+            )
+    if len(inside) + len(between) < 2:
         return None
-    volume, linear = volume_and_linear(seconds)
+    if not inside or not between:
+        return _grown(inside | between)
+    most, near, far = max(inside), _grown(inside), _grown(between)
+    return lambda n: np.where(n > most, far(n), near(n))
+
+
+def _grown(seconds: Mapping[int, float]) -> Callable[[Floats], Floats]:
+    """Between and beyond probed ranks; of one number of ranks as a ring's volume grows."""
+    ((ranks, found), *others) = seconds.items()
+    volume, linear = volume_and_linear(seconds) if others else (found * ranks / (ranks - 1), 0.0)
     return lambda n: np.asarray(volume * (n - 1) / n + linear * (n - 1), dtype=np.float64)
 
 

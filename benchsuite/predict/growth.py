@@ -24,9 +24,13 @@ def volume_and_linear(seconds: Mapping[int, float]) -> tuple[float, float]:
 def linear_share(curve: "Curve") -> float:
     """What grows with N - 1 in the exchange as measured, of the largest scale's step; 0 where that is not told.
 
-    The width of its prior: latencies that add up show in two scales of several ranks, and are believed that far.
+    The width of its prior: latencies that add up show in two scales of several ranks, and are believed that far. Where
+    some scales lie on one node, those on several tell: what crossing to a second node costs is no latency.
     """
-    told = {point.ranks: (point.parts or {}).get("exchange") for point in curve.points if point.ranks > 1}
+    several = [point for point in curve.points if point.ranks > 1]
+    if curve.placement.crosses:
+        several = [point for point in several if curve.placement.at(point.ranks) > 1]
+    told = {point.ranks: (point.parts or {}).get("exchange") for point in several}
     known = {ranks: seconds for ranks, seconds in told.items() if seconds}
     if len(known) < MIN_SCALES or curve.exchange is not None:
         return 0.0

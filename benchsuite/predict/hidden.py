@@ -7,6 +7,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from benchsuite.predict.arrays import Floats
+from benchsuite.predict.nodes import SLOWER, Placement
 from benchsuite.predict.overlap import BUCKET_BYTES, FIRST_BUCKET_BYTES, exposed_s, ready_s
 
 PRIORS, WIDTHS = (50e-6, 1e-9), (2.0, 3.0)
@@ -91,3 +92,26 @@ def from_exposed(buckets: Floats, backward_s: Callable[[Floats], Floats], measur
         return found
 
     return Wire(form(best.x), ends, *constants(best.x))
+
+
+def by_nodes(
+    buckets: Floats, backward_s: Callable[[Floats], Floats], measured_s: Mapping[int, float], placement: Placement
+) -> Wire:
+    """`from_exposed`; a wire within a node and one between nodes where scales used both, each from its own scales."""
+    inside, beyond = (
+        {n: s for n, s in measured_s.items() if (placement.at(n) > 1) == several} for several in (False, True)
+    )
+    if not inside or not beyond:
+        return from_exposed(buckets, backward_s, measured_s)
+    near, far = (from_exposed(buckets, backward_s, found) for found in (inside, beyond))
+
+    def either(inside: Exposed, between: Exposed) -> Exposed:
+        return lambda ranks: np.where(placement.several(ranks), between(ranks), inside(ranks))
+
+    exposing, ends = either(near.exposed, far.exposed), either(near.ends, far.ends)
+    return Wire(exposing, ends, far.latency_s, far.s_per_byte)
+
+
+def slower(bucket_s: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
+    """The same over a network `nodes.SLOWER` times as slow."""
+    return lambda ranks: SLOWER * bucket_s(ranks)

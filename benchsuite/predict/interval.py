@@ -10,7 +10,8 @@ was measured. Series (`series.Model`): root of the sum of squares of four source
 over repeats, with how far the fit misses its own points; spread of the constants that this noise and the priors allow;
 constants of the wire, where exchange was inferred from them; and an error per doubling beyond the largest scale, as
 back-tests of the series itself show it. The upper end also holds input as slow as was seen, where a limit of a shared
-file system may be near.
+file system may be near; and, where ranks need a second node and only one was measured, a network between nodes that is
+`nodes.SLOWER` times as slow as the links within.
 
 In none: another machine, network or software, a library that changes its algorithm with ranks or sizes, cores or links
 that more ranks come to share, failures. Nothing proves nine out of ten: it is checked by back-tests (`coverage`;

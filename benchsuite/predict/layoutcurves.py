@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from benchsuite.errors import UserError
+from benchsuite.predict.assumptions import Z_95
 from benchsuite.predict.fitting import MIN_ROWS, Prediction, Predictor, fit
 from benchsuite.predict.model import PRIORS, Configurations
 from benchsuite.predict.outlook import summary, tested
@@ -98,6 +99,8 @@ class LayoutCurves:
             return None
         wanted = replace(one, data=np.array([data]), num_microbatches=np.array([round(batches)]))
         found = predictor.predict(wanted)
+        if self.one_node and ranks > float(one.ranks_per_node[0]):
+            found = _with_any_network(predictor, wanted, found)
         ideal = samples / float(self.seconds[place]) * ranks / float(one.ranks[0])
         baseline = {"baseline_ranks": int(one.ranks[0]), "baseline_s": float(self.seconds[place])}
         return _as_row(found, ranks, samples * grown, ideal) | baseline
@@ -117,8 +120,25 @@ class LayoutCurves:
             f"rows {unseen} are off by {out.mape:.1%} on average; intervals are quantiles of these errors, wider "
             f"beyond {predictor.most_ranks:g} ranks and the sizes of the table",
             f"learnt from the table: {', '.join(learnt) or 'nothing'}",
-            f"near what is assumed before measuring, rows that vary it would tell: {', '.join(kept) or 'nothing'}",
+            f"not learnt from the table, so taken at about the values that are assumed of any machine (rows that "
+            f"differ in what such a constant acts on would tell it): {', '.join(kept) or 'nothing'}",
+            *self._of_nodes(predictor),
             *self.assumed,
+        ]
+
+    @property
+    def one_node(self) -> bool:
+        """Whether no row has ranks on several nodes."""
+        return bool(np.all(self.runs.ranks <= self.runs.ranks_per_node))
+
+    def _of_nodes(self, predictor: Predictor) -> list[str]:
+        if not self.one_node:
+            return []
+        taken, most = predictor.fitted.constants["node_bytes_per_s"], _times_off()
+        return [
+            f"warning: every row fits on one node of {self.runs.ranks_per_node.max():g} ranks: the network between "
+            f"nodes is assumed ({taken / 1e9:.3g} GB/s a node), not measured; intervals beyond a node hold "
+            f"1/{most:.2g} to {most:.2g} times that"
         ]
 
     def _baselines(self) -> str:
@@ -157,6 +177,23 @@ class LayoutCurves:
     def _pair(self, found: Prediction, number: int, place: int) -> tuple[float, tuple[float, float, float]]:
         ends = (float(found.step_s[number]), float(found.low_s[number]), float(found.high_s[number]))
         return float(self.seconds[place]), ends
+
+
+def _times_off() -> float:
+    """How many times the network between nodes may be slower or faster than assumed, with 90 %."""
+    return float(np.exp(Z_95 * PRIORS["node_bytes_per_s"].log_sd))
+
+
+def _with_any_network(predictor: Predictor, wanted: Configurations, found: Prediction) -> Prediction:
+    """The prediction with ends that hold the network between nodes as its prior has it."""
+
+    def ends(factor: float) -> Prediction:
+        taken = predictor.fitted.constants
+        changed = {**taken, "node_bytes_per_s": factor * taken["node_bytes_per_s"]}
+        return replace(predictor, fitted=replace(predictor.fitted, constants=changed)).predict(wanted)
+
+    fast, slow = ends(_times_off()), ends(1 / _times_off())
+    return replace(found, low_s=np.minimum(found.low_s, fast.low_s), high_s=np.maximum(found.high_s, slow.high_s))
 
 
 def _as_row(found: Prediction, ranks: int, samples: float, ideal: float) -> dict[str, Any]:

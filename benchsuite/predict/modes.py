@@ -9,6 +9,8 @@ SHARDED = {0: "ddp", 1: "zero1", 2: "zero2", 3: "fsdp"}
 """By zero, of data-parallel ranks."""
 ONE = ("tp", "pp", "cp", "ep", "dp_replicate")
 UNKNOWN, MIXED = "unknown", "mixed"
+SPLIT = {"tp": "heads and widths", "pp": "layers"}
+"""What of a model a mode needs as many of as ranks, or a multiple."""
 MODELLED = ("none", "data_parallel", "ddp", "tp", "zero1", "zero2", "fsdp", "pp")
 
 
@@ -40,7 +42,12 @@ def _degree(name: str, value: Any) -> bool:
 
 
 def in_words(mode: str) -> list[str]:
-    """What is said of a mode whose communication has no model of its own."""
+    """What is said of a mode without a model of its communication, or that not every number of ranks can have."""
+    if mode in SPLIT:
+        return [
+            f"{mode}: whether {SPLIT[mode]} of the model divide over so many ranks is not checked; `benchsuite trial "
+            "SPEC --validate` tells"
+        ]
     if mode in MODELLED:
         return []
     why = "several kinds of parallelism at once" if mode == MIXED else f"parallelism {mode}"

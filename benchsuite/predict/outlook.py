@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from benchsuite.errors import UserError
+from benchsuite.predict import nodes
 from benchsuite.predict.interval import coverage
 from benchsuite.predict.series import DRIFT_PER_DOUBLING, MAX_BEYOND, MIN_SCALES, Curve, Model, Outlook, fit
 from benchsuite.predict.trends import impossible
@@ -106,7 +107,7 @@ def assumptions(model: Model, ranks: Sequence[int], network: float = 1.0, storag
             f"warning: the fitted steps miss those measured by {model.misfit:.0%} (root mean square), intervals are "
             "wider for it: the points are unsteady, or something grows in a way that is not modelled"
         )
-    lines += impossible(curve)
+    lines += [*nodes.in_words(curve.placement, ranks), *impossible(curve)]
     lines += [f"trials: {', '.join(curve.caveats)}"] if curve.caveats else []
     if max(ranks, default=0) > curve.most_ranks:
         tested = (
@@ -127,7 +128,8 @@ def assumptions(model: Model, ranks: Sequence[int], network: float = 1.0, storag
 
 
 def _how_split(told: bool, curve: Curve) -> str:
-    by = "by collectives as probed" if curve.exchange is not None else "as (N - 1)/N and N - 1"
+    volume = "the transfers between stages that follow one another" if curve.pipeline else "(N - 1)/N"
+    by = "by collectives as probed" if curve.exchange is not None else f"as {volume} and N - 1"
     if curve.exchange is not None and curve.buckets:
         wire = "as probed" if curve.bucket_s is not None else "of a ring that the exposed exchange of the trials tells"
         by = f"as buckets of DDP leave exposed beside the backward pass, each {wire}"

@@ -15,7 +15,7 @@ from benchsuite.predict.arrays import Floats, not_negative, positive, whole
 from benchsuite.predict.orders import INTERLEAVED
 from benchsuite.predict.schedules import Slot, canonical, schedule
 
-__all__ = ["SCHEDULES", "Slot", "bubble_fraction", "bubble_s", "in_flight", "p2p_bytes", "schedule", "step_s"]
+__all__ = ["SCHEDULES", "Slot", "bubble_fraction", "bubble_s", "hops", "in_flight", "p2p_bytes", "schedule", "step_s"]
 
 
 def bubble_fraction(
@@ -109,6 +109,17 @@ def in_flight(
         raise UserError(f"stage {np.max(i):g} is not allowed; allowed: 0 to num_stages - 1")
     form = IN_FLIGHT[_known(schedule, p, m, v)]
     return np.array(form(*np.broadcast_arrays(p, m, v, i)))[()]
+
+
+def hops(num_stages: ArrayLike, num_microbatches: ArrayLike, flushes: bool = False) -> Floats:
+    """Transfers of a microbatch, one after the other, by which 1F1B is longer; those of GPipe where it `flushes`.
+
+    2 (p - 1) to fill and to drain; in 1F1B besides 2 for every further microbatch, but for one in p, since a stage
+    takes the next one in when the one before has come back. Condition: transfers shorter than a stage's passes.
+    """
+    p, m = whole(num_stages=num_stages, num_microbatches=num_microbatches)
+    between = 0.0 if flushes else m - 1 - np.ceil((m - 1) / p)
+    return np.where(p > 1, 2 * (p - 1 + between), 0.0)[()]
 
 
 def p2p_bytes(

@@ -13,6 +13,8 @@ from benchsuite.predict import growth, hidden, waiting
 from benchsuite.predict.arrays import Floats
 from benchsuite.predict.interval import LEVEL, doublings_beyond
 from benchsuite.predict.model import of_slowest
+from benchsuite.predict.nodes import UNTOLD, Placement, unmeasured_s
+from benchsuite.predict.pipeline import hops
 
 MIN_SCALES = 2
 MAX_BEYOND = 8
@@ -26,6 +28,8 @@ PRIOR_SHARES = {
     "divided": 1.0,
     "slots": 0.3,
     "volume": 0.5,
+    "sends": 0.5,
+    "between": 0.5,
     "linear": 0.1,
     "measured": 1.0,
     "slowest": 0.05,
@@ -42,6 +46,8 @@ PART_OF = {
     "divided": "compute",
     "slots": "compute",
     "volume": "exchange",
+    "sends": "exchange",
+    "between": "exchange",
     "linear": "exchange",
     "measured": "exchange",
     "slowest": "imbalance",
@@ -91,10 +97,16 @@ class Curve:
     """The ranks are stages of a pipeline, which wait for one another, by the bubble."""
     microbatches: int | None = None
     """Of a pipeline; None: as many as stages."""
+    flushes: bool = False
+    """The pipeline's forward passes all come first (GPipe), so that transfers delay nothing between."""
     exchange: Callable[[Floats], Floats] | None = None
     """Seconds of the series' collectives by ranks, as probed; None where they were not."""
     exchange_ends: Callable[[Floats], Floats] | None = None
     """Ends of the 90 % interval of `exchange` by ranks, (2, n), where it was fitted."""
+    exchange_slow: Callable[[Floats], Floats] | None = None
+    """What DDP's buckets leave exposed by ranks over a network `nodes.SLOWER` times as slow."""
+    placement: Placement = UNTOLD
+    """Nodes of its ranks."""
     buckets: tuple[float, ...] = ()
     """Bytes of what DDP exchanges at a time, beside the backward pass."""
     bucket_s: Callable[[Floats], Floats] | None = None
@@ -181,12 +193,13 @@ class Model:
         terms = terms * np.array([1 / network if PART_OF[name] == "exchange" else 1.0 for name in self.names])
         seconds = terms * self.coefficients
         base = float(seconds.sum())
+        parts = {part: float(seconds[[PART_OF[name] == part for name in self.names]].sum()) for part in PARTS}
         low, high = self._ends(self.draws @ terms, self._wire_ends(ranks, network), base, ranks, level)
+        high += unmeasured_s(self.curve.placement, self.curve.exchange_slow, ranks, parts["exchange"], network)
         (load, load_high), (load_low, low_high), (load_top, _) = (
             waiting.load_s(self.curve, ranks, end_s, storage) for end_s in (base, low, high)
         )
         fed = base / (base + load)
-        parts = {part: float(seconds[[PART_OF[name] == part for name in self.names]].sum()) for part in PARTS}
         return Outlook(
             ranks,
             base + load,
@@ -223,9 +236,11 @@ class Model:
 
 def _term_names(curve: Curve) -> tuple[str, ...]:
     own = ("linear",) if curve.exchange is None else ("linear", "measured")
-    volume = () if curve.exchange is not None and curve.buckets else ("volume",)
+    known = curve.exchange is not None and (curve.buckets or curve.placement.probed)
+    volume = () if known else ("sends",) if curve.pipeline else ("volume",)
     strong = ("divided", "slots") if curve.pipeline else ("divided",)
-    return ("fixed", *(strong if curve.kind == "strong" else ()), *volume, *own, "slowest")
+    between = ("between",) if curve.exchange is None and curve.placement.crosses else ()
+    return ("fixed", *(strong if curve.kind == "strong" else ()), *volume, *between, *own, "slowest")
 
 
 def overlapped(curve: Curve) -> Curve:
@@ -242,10 +257,13 @@ def overlapped(curve: Curve) -> Curve:
         return per_rank_s / ranks if strong else np.full(ranks.shape, per_rank_s)
 
     if curve.bucket_s is not None:
-        return replace(curve, exchange=hidden.exposed(buckets, backward_s, curve.bucket_s))
+        slow = hidden.exposed(buckets, backward_s, hidden.slower(curve.bucket_s))
+        return replace(curve, exchange=hidden.exposed(buckets, backward_s, curve.bucket_s), exchange_slow=slow)
     measured = {ranks: float(seconds) for ranks, seconds in waits.items() if seconds is not None}
-    wire = hidden.from_exposed(buckets, backward_s, measured)
-    return replace(curve, exchange=wire.exposed, exchange_ends=wire.ends)
+    wire = hidden.by_nodes(buckets, backward_s, measured, curve.placement)
+    ring_s = hidden.ring_s(buckets, wire.latency_s, wire.s_per_byte)
+    slow = hidden.exposed(buckets, backward_s, hidden.slower(ring_s))
+    return replace(curve, exchange=wire.exposed, exchange_ends=wire.ends, exchange_slow=slow)
 
 
 def _terms(curve: Curve, ranks: Floats) -> Floats:
@@ -253,15 +271,18 @@ def _terms(curve: Curve, ranks: Floats) -> Floats:
 
     Computation is fixed and, in strong scaling, divided by the ranks (of pipelines times (m + N - 1)/m: the bubble;
     and besides what each of the m + N - 1 slots of their schedule costs whatever is in it: launches, a longest layer).
-    Exchange grows with (N - 1)/N, as a ring's volume, with N - 1, as latencies and shared links do, and as probed. The
-    slowest of N ranks waits for nobody: the mean of the largest of N normal times.
+    Exchange grows with (N - 1)/N, as a ring's volume (of pipelines: `pipeline.hops`, of 1/m each), with N - 1, as
+    latencies and shared links do, and as probed; where scales lie on one node and on several, within a node and with
+    (n - 1)/n between n. The slowest of N ranks waits for nobody: the mean of the largest of N normal times.
     """
     most = np.array([float(curve.most_ranks)])
     forms: dict[str, Callable[[Floats], Floats]] = {
         "fixed": np.ones_like,
         "divided": lambda n: (1 + (n - 1) / (curve.microbatches or n) * curve.pipeline) / n,
         "slots": lambda n: (curve.microbatches or n) + n - 1,
-        "volume": lambda n: (n - 1) / n,
+        "sends": lambda n: hops(n, curve.microbatches or n, curve.flushes) / (curve.microbatches or n),
+        "volume": lambda n: 1 - 1 / curve.placement.within(n),
+        "between": lambda n: 1 - 1 / curve.placement.counts(n),
         "linear": lambda n: n - 1,
         "measured": curve.exchange or np.ones_like,
         "slowest": lambda n: np.asarray(of_slowest(n), dtype=np.float64),
@@ -286,8 +307,10 @@ def fit(curve: Curve) -> Model:
     model = _fitted(curve)
     errors = []
     for count in range(MIN_SCALES, len(curve.points)):
-        held = curve.points[count]
-        known_model = _fitted(replace(curve, points=curve.points[:count]))
+        held, place = curve.points[count], curve.placement.upto(curve.points[count - 1].ranks)
+        if place.is_unmeasured(held.ranks):
+            continue  # that a second node is another network is no drift
+        known_model = _fitted(replace(curve, points=curve.points[:count], placement=place))
         doublings = float(doublings_beyond(held.ranks, curve.points[count - 1].ranks))
         foretold = sum(known_model.at(held.ranks).parts[part] for part in PARTS)
         errors.append((foretold / held.base_s - 1) / max(doublings, 1.0))

@@ -1,4 +1,4 @@
-"""Trials as JUnit XML, for continuous integration: a test case per trial; failed ones and regressions are failures.
+"""Records as JUnit XML, for continuous integration: a test case per trial; failed ones and regressions are failures.
 
 Valid under the schema of Ant's JUnit task (windyroad/JUnit-Schema), the strictest in use: no attributes of
 `testsuites`, every suite with `properties`, `system-out` and `system-err`.
@@ -90,6 +90,8 @@ def _figures(row: Row) -> str:
     """A trial in a line."""
     told = [] if is_missing(row["au"]) else [f"AU {row['au']:.3f}"]
     told += [] if is_missing(row["samples_per_s"]) else [f"{row['samples_per_s']:.4g} samples/s"]
+    rate = row.get("busbw_bytes_per_s")
+    told += [] if rate is None or is_missing(rate) else [f"busbw {rate / 1e9:.4g} GB/s"]
     told += [] if is_missing(row["bottleneck"]) else [f"bottleneck {row['bottleneck']}"]
     told += [f"caveats {named}"] if (named := caveats(row)) else []
     return ", ".join([str(row["status"]), *told])

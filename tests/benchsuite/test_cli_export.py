@@ -10,7 +10,9 @@ from xml.etree import ElementTree
 import duckdb
 import pytest
 
+from results.record import TrialRecord
 from results.store import ResultsStore
+from tests.results.made import made_record
 from tests.results.nightly import fill, night_name
 
 Run = Callable[..., tuple[int, str, str]]
@@ -85,6 +87,28 @@ def test_junit_without_anything_to_check_has_the_trials_and_says_why(run_cli: Ru
         (skipped,) = check.iter("skipped")
         assert words in str(skipped.get("message")) and check.get("failures") == "0"
         assert run_cli("baseline", "set", "--store", store.path)[0] == 0
+
+
+def collective(repeat: int, **changes: object) -> TrialRecord:
+    spec = {"op": "all_reduce", "algorithm": "ring", "dtype": "fp32", "num_bytes": 1 << 20, "world_size": 2}
+    given = {"kind": "comm", "sweep": "probe-comm", "label": "all_reduce ring", "spec": spec}
+    return made_record(repeat, **(given | {"figures": {"busbw_bytes_per_s": 1.25e9}} | changes))
+
+
+def test_junit_of_collectives(run_cli: Run, tmp_path: Path):
+    """A wrong sum is a failure; before, a store of `probe comm` alone had nothing to export."""
+    store = ResultsStore(tmp_path / "comm")
+    store.append(collective(0))
+    store.append(collective(1, point_id="other", status="failed", reason="element 3 is 7, not 8", figures={}))
+    (suite,) = ElementTree.fromstring(exported(run_cli, store, "junit", "--kind", "comm"))
+    assert (suite.get("name"), suite.get("tests"), suite.get("failures")) == ("probe-comm (default)", "2", "1")
+    (failure,) = suite.iter("failure")
+    assert failure.get("message") == "element 3 is 7, not 8"
+    assert "busbw 1.25 GB/s" in str(suite.findtext("system-out"))
+    *_, check = ElementTree.fromstring(exported(run_cli, store, "junit", "--kind", "comm", "--check"))
+    assert check.get("failures") == "0" and next(check.iter("skipped")) is not None
+    code, _, err = run_cli("results", "export", "junit", "--kind", "probe", "--check", "--store", store.path)
+    assert code == 2 and "--check --kind probe: allowed with --check: trial, comm" in err
 
 
 def test_prometheus(run_cli: Run, store: ResultsStore, tmp_path: Path):

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from benchsuite.commddpfigures import step_figures
+from benchsuite.commprobe import unfitted
 from benchsuite.commrecords import caveats, figures, record_of, slowest_s
 from benchsuite.predict.alphabeta import from_rows
 from benchsuite.probing import Measuring
 from results.report.comm import binary
 from results.store import ResultsStore
 from tests.benchsuite.test_cli import Run, error_line, in_folder
-
-pytestmark = pytest.mark.quiet
 
 __all__ = ["in_folder"]
 QUICK = ("--iterations", "2", "--seconds", "0", "--backend", "gloo")
@@ -205,3 +204,11 @@ class TestFigures:
             "1536 B",
             "-",
         ]
+
+
+def test_ranks_without_cores_of_their_own_are_told_to_have_no_fit():
+    rows = [{"spec.world_size": ranks, "caveats": caveats} for ranks, caveats in ((2, []), (4, ["oversubscribed"]))]
+    assert unfitted(rows[:1]) == []
+    assert unfitted([*rows, {"spec.world_size": 3, "caveats": ["not_steady", "oversubscribed"]}]) == [
+        "no alpha and beta of 3, 4 ranks, more than there are cores: times are those of waiting for a core"
+    ]

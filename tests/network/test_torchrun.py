@@ -1,7 +1,6 @@
 """torchrun over nodes with networks of their own: rendezvous, interfaces, and a cable that is taken out."""
 
 import re
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -25,15 +24,11 @@ BASE = {
 }
 
 
-def torchrun(network: Network, bench: Bench, nodes: int, sweep: dict[str, Any], *options: str) -> None:
+def torchrun(network: Network, bench: Bench, sweep: dict[str, Any]) -> None:
     """Start `torchrun benchsuite sweep` on every node, as its user would."""
     file = bench.write({"name": "net", "base": BASE, **sweep})
-    for node in network.nodes:
-        rendezvous = ["--rdzv-backend=c10d", f"--rdzv-endpoint={network.address(1)}:29400", "--rdzv-id=bench"]
-        start = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}", "--nproc-per-node=1", *rendezvous]
-        local = ["--local-addr", network.address(node), "--no-python"]
-        command = [*start, *local, *COMMAND, "sweep", str(file), "--store", str(bench.store), *options]
-        network.start(node, command, bench.folder, bench.env)
+    command = [*COMMAND, "sweep", str(file), "--store", str(bench.store)]
+    network.torchrun("bench", command, bench.folder, bench.env)
 
 
 def ours(bench: Bench) -> list[psutil.Process]:
@@ -53,7 +48,7 @@ def said(bench: Bench) -> str:
 @pytest.mark.parametrize("nodes", [2, pytest.param(8, marks=pytest.mark.full)])
 def test_a_sweep_over_nodes(network: Callable[[int], Network], bench: Bench, nodes: int) -> None:
     net = network(nodes)
-    torchrun(net, bench, nodes, {"grid": {"world_size": [1, nodes]}, "base": BASE | {"ranks_per_node": 1}})
+    torchrun(net, bench, {"grid": {"world_size": [1, nodes]}, "base": BASE | {"ranks_per_node": 1}})
     for process in net.processes:
         assert process.wait(240) == 0, said(bench)
     found = {record["spec"]["world_size"]: record for record in bench.records()}
@@ -74,7 +69,7 @@ def test_a_cable_that_is_taken_out_costs_one_trial(
     """torchrun itself waits for minutes for a node that it has lost, and is not waited for."""
     net = network(2)
     endless = {"steps": 100_000, "warmup_steps": 100_000, "repeats": 1, "timeout_s": 200}
-    torchrun(net, bench, 2, {"base": BASE | {"ranks_per_node": 1, "world_size": 2, "measure": endless}})
+    torchrun(net, bench, {"base": BASE | {"ranks_per_node": 1, "world_size": 2, "measure": endless}})
 
     def training() -> bool:
         found = [read_progress(path.parent, 1) for path in bench.store.glob("work/*/*/progress-1")]

@@ -1,5 +1,6 @@
 """alpha-beta fits: made series with a known truth, and published ones that one line does not fit."""
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,9 @@ import pytest
 
 from benchsuite.errors import UserError
 from benchsuite.predict.alphabeta import MAX_BEYOND, Key, fit, from_rows, in_words
+from results.frames import trial_frame
 from tests.benchsuite.predict.published_tables import all_rows
+from tests.results.made import made_record
 
 POWERS = 2.0 ** np.arange(10, 27)
 LUT_A100_4 = {
@@ -234,6 +237,20 @@ class TestRows:
         by_host = {key.host: fitted for key, fitted in found.items()}
         assert by_host["a"].time_s(2048) == pytest.approx(1e-4 + 2048e-9, rel=0.01)
         assert by_host["b"].time_s(2048) == pytest.approx(1.0)
+
+    def test_devices_of_records_tell_machines_apart(self) -> None:
+        """As a store gives them: a list of devices, all of one kind or not."""
+        envs = [{"cpu": "c", "devices": [{"name": name}] * 2, "libraries": {}} for name in ("H100", "A100")]
+        records = [
+            made_record(number, kind="comm", env=env, spec=self.spec(size), figures={"comm_s": 1e-4 + 1e-9 * size})
+            for number, (env, size) in enumerate(product(envs, (1024, 4096, 16384)))
+        ]
+        found = from_rows(trial_frame(records))
+        assert {key.machine for key in found} == {"c, A100", "c, H100"}
+
+    def spec(self, size: int) -> dict[str, Any]:
+        given = {"op": "all_reduce", "algorithm": "backend", "dtype": "fp32", "backend": "nccl"}
+        return given | {"world_size": 2, "nodes": 1, "num_bytes": size}
 
     def test_what_has_no_time_is_left_out(self) -> None:
         lost = self.frame(status=["ok", "ok", "ok", "skipped"], comm_s=[1e-4, 1e-4, 1e-4, None])

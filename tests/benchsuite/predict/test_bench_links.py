@@ -72,6 +72,18 @@ class TestQuota:
         assert str(quota.missing()).endswith(": No such file or directory")
 
 
+def test_sweeps_differ_in_what_they_name():
+    found = {mode: links.sweep(mode, 2, (1, 2)) for mode in links.MODES}
+    assert {mode: one["base"]["measure"]["steps"] for mode, one in found.items()} == {
+        "ddp": 12,
+        "fsdp": 12,
+        "tp": 24,
+        "pp": 12,
+    }
+    assert all({*one} == {"name", "base", "grid", "scaling"} for one in found.values())
+    assert found["tp"]["base"]["workload"].endswith(":TENSOR_PARALLEL")
+
+
 def test_what_is_said_of_cores():
     assert links.cores_of_a_node(2, 8) == pytest.approx(0.22)
     assert links.cores_of_a_node(64, 8) == 1.0, "a rank has one thread"

@@ -152,6 +152,7 @@ class TestStore:
         ]
         curve = self.curve(*records)
         assert (curve.kind, curve.samples(8)) == ("strong", 64)
+        assert curve.notes[0].startswith("tp: whether heads and widths of the model divide over so many ranks is not")
         assert curve.points[2].step_s == pytest.approx((0.15,))
 
 

@@ -1,7 +1,9 @@
 """Efficiencies of layouts are over what was measured."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchsuite.predict.layoutcurves import LayoutCurves
@@ -42,3 +44,18 @@ def test_strong_efficiency_counts_the_ranks(curves: LayoutCurves):
 def test_the_baseline_is_named(curves: LayoutCurves):
     wanted = "efficiency: over the step that was measured at each layout's most ranks (2 to 8)"
     assert wanted in curves.assumptions("weak")
+
+
+def test_a_table_of_one_node_tells_nothing_of_the_network_between(curves: LayoutCurves):
+    """Eight ranks a node: at 16 the network counts, which may be 3.4 times slower or faster than assumed."""
+    rows = curves.outlooks((8, 16), "weak")
+    widths = {n: [row["step_s_high"] / row["step_s"] for row in rows if row["ranks"] == n] for n in (8, 16)}
+    assert min(widths[16]) > 1.01 * max(widths[8])
+    (line,) = [line for line in curves.assumptions("weak") if line.startswith("warning: every row fits on one node of")]
+    assert line.endswith("GB/s a node), not measured; intervals beyond a node hold 1/3.4 to 3.4 times that")
+    assert not replace(curves, runs=replace(curves.runs, ranks_per_node=np.full(len(ROWS), 4.0))).one_node
+
+
+def test_constants_that_the_table_does_not_tell_are_named(curves: LayoutCurves):
+    (line,) = [line for line in curves.assumptions("weak") if line.startswith("not learnt from the table, so taken at")]
+    assert "would tell it): " in line and "node_bytes_per_s" in line
