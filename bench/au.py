@@ -154,6 +154,17 @@ def hand_over_s(loader_name: str, folder: Path) -> float:
 
 
 @contextmanager
+def registered() -> Iterator[None]:
+    """`register`, until the block ends."""
+    path = os.environ.get("PYTHONPATH")
+    register()
+    try:
+        yield
+    finally:
+        unregister(path)
+
+
+@contextmanager
 def undisturbed() -> Iterator[None]:
     """Real-time priority for what is started meanwhile, where this user may: other processes then disturb less."""
     before = os.sched_getscheduler(0)
@@ -279,15 +290,10 @@ class Found:
 
 def measure(folder: Path, cases: Sequence[Case], repeats: int) -> list[Found]:
     """Each case measured `repeats` times, and RETRIES times more where it is off then."""
-    path = os.environ.get("PYTHONPATH")
-    register()
-    try:
-        with undisturbed(), load_launcher("auto") as launcher:
-            costs = {name: hand_over_s(name, folder) for name in LOADERS}
-            known = [replace(case, hand_over_s=costs[case.loader]) for case in cases]
-            return [_found(case, folder, launcher, repeats) for case in known]
-    finally:
-        unregister(path)
+    with registered(), undisturbed(), load_launcher("auto") as launcher:
+        costs = {name: hand_over_s(name, folder) for name in LOADERS}
+        known = [replace(case, hand_over_s=costs[case.loader]) for case in cases]
+        return [_found(case, folder, launcher, repeats) for case in known]
 
 
 def _found(case: Case, folder: Path, launcher: Launcher, repeats: int) -> Found:

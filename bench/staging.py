@@ -6,7 +6,7 @@
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,6 @@ from results.store import ResultsStore
 from storage.convert import generate_dataset
 from workloads.samples import SAMPLES
 
-DISK_BYTES_PER_S = 250_000_000
-RANKS = (1, 2, 4)
-STEP = "emulated:64ms"
-BATCHES: Mapping[str, int] = {"unet3d": 7, "bert": 32}
-NUM_SAMPLES: Mapping[str, int] = {"unet3d": 1120, "bert": 5120}
 NAMES: Mapping[str, str] = {"none": "shared disk", "copy": "node-local copy"}
 COLOURS: Mapping[tuple[str, str], str] = {
     ("unet3d", "none"): "#c0392b",
@@ -31,56 +26,71 @@ COLOURS: Mapping[tuple[str, str], str] = {
 
 
 @dataclass(frozen=True)
+class Scale:
+    """How large the picture is drawn."""
+
+    disk_bytes_per_s: int = 250_000_000
+    ranks: tuple[int, ...] = (1, 2, 4)
+    step: str = "emulated:64ms"
+    batches: Mapping[str, int] = field(default_factory=lambda: {"unet3d": 7, "bert": 32})
+    num_samples: Mapping[str, int] = field(default_factory=lambda: {"unet3d": 1120, "bert": 5120})
+    measure: Mapping[str, object] = field(default_factory=lambda: {"repeats": 2})
+
+
+@dataclass(frozen=True)
 class Line:
     """Median utilization at each number of accelerators."""
 
     workload: str
     staging: str
+    ranks: tuple[int, ...]
     au: tuple[float, ...]
     bottleneck: str
     """At the largest number."""
     stage_s: float | None
 
 
-def measure(folder: Path, local: Path = Path("/dev/shm/benchsuite-bench")) -> list[Line]:
+def measure(folder: Path, local: Path = Path("/dev/shm/benchsuite-bench"), scale: Scale | None = None) -> list[Line]:
     """Run the sweep for both workloads."""
-    store = folder / "store"
-    for workload in BATCHES:
+    store, scale = folder / "store", scale or Scale()
+    for workload, samples in scale.num_samples.items():
         kind, params = SAMPLES[workload].kind, SAMPLES[workload].variants["tiny"]
-        root, samples = folder / workload, NUM_SAMPLES[workload]
+        root = folder / workload
         generate_dataset(root / "files", workload, "tiny", "files", samples, kind=kind, params=params)
         overrides = {
             "workload": workload,
             "variant": "tiny",
-            "device": STEP,
+            "device": scale.step,
             "data.root": root,
             "data.num_workers": 2,
             "data.staging_dir": local,
-            "batch_size": BATCHES[workload],
-            "world_size": list(RANKS),
-            "measure.repeats": 2,
+            "batch_size": scale.batches[workload],
+            "world_size": list(scale.ranks),
+            **{f"measure.{name}": value for name, value in scale.measure.items()},
         }
-        with throttled(root, DISK_BYTES_PER_S):
+        with throttled(root, scale.disk_bytes_per_s):
             given = [f"{key}={value}" for key, value in overrides.items()]
-            sweep(Path("staging.yaml"), workload, store, False, given, "auto", "")
+            code = sweep(Path("staging.yaml"), workload, store, False, given)
+        if code:
+            raise RuntimeError(f"the sweep of {workload} ended with {code}")
     shutil.rmtree(local, ignore_errors=True)
     rows = ResultsStore(store).frame(by="point").to_dict("records")
-    return [_line(rows, workload, staging) for workload in BATCHES for staging in NAMES]
+    return [_line(rows, workload, staging, scale.ranks) for workload in scale.num_samples for staging in NAMES]
 
 
-def _line(rows: list[dict[Any, Any]], workload: str, staging: str) -> Line:
+def _line(rows: list[dict[Any, Any]], workload: str, staging: str, ranks: tuple[int, ...]) -> Line:
     mine = sorted(
         (row for row in rows if (row["spec.workload"], row["spec.data.staging"]) == (workload, staging)),
         key=lambda row: row["spec.world_size"],
     )
-    assert [row["spec.world_size"] for row in mine] == list(RANKS), f"{workload} {staging}: points are missing"
+    assert tuple(row["spec.world_size"] for row in mine) == ranks, f"{workload} {staging}: points are missing"
     stage_s = mine[-1]["stage_s"] if staging == "copy" else None
-    return Line(workload, staging, tuple(row["au"] for row in mine), str(mine[-1]["bottleneck"]), stage_s)
+    return Line(workload, staging, ranks, tuple(row["au"] for row in mine), str(mine[-1]["bottleneck"]), stage_s)
 
 
 def table(lines: list[Line]) -> str:
     """Markdown."""
-    head = ["workload", "read from", *(f"AU at {ranks}" for ranks in RANKS), "verdict at most"]
+    head = ["workload", "read from", *(f"AU at {ranks}" for ranks in lines[0].ranks), "verdict at most"]
     rows = [head, ["---"] * len(head)]
     for line in lines:
         rows.append([line.workload, NAMES[line.staging], *(f"{au:.2f}" for au in line.au), line.bottleneck])
@@ -90,7 +100,7 @@ def table(lines: list[Line]) -> str:
 def figure(lines: list[Line]) -> str:
     """The same as SVG: utilization against accelerators, 0 to 1."""
     width, height, left, top = 560, 300, 50, 20
-    across = {ranks: left + 60 + number * 150 for number, ranks in enumerate(RANKS)}
+    across = {ranks: left + 60 + number * 150 for number, ranks in enumerate(lines[0].ranks)}
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
         'font-size="12">',
@@ -105,7 +115,7 @@ def figure(lines: list[Line]) -> str:
     parts.append(f'<text x="{left + 200}" y="{height - 2}" text-anchor="middle">accelerators (emulated)</text>')
     for line in lines:
         colour, name = COLOURS[line.workload, line.staging], f"{line.workload}, {NAMES[line.staging]}"
-        points = [(across[ranks], _y(au, height, top)) for ranks, au in zip(RANKS, line.au, strict=True)]
+        points = [(across[ranks], _y(au, height, top)) for ranks, au in zip(line.ranks, line.au, strict=True)]
         parts.append(
             f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="'
             + " ".join(f"{x},{y:.1f}" for x, y in points)

@@ -32,6 +32,16 @@ def device_of(path: Path) -> str:
     return (whole / "dev").read_text().strip()
 
 
+def own_group(root: Path, text: str) -> Path:
+    """The group below `root` that a process is in, by the text of its /proc/PID/cgroup; the root where it has none."""
+    for line in text.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if (root == V2 and not controllers) or (root == V1 and "blkio" in controllers.split(",")):
+            found = root / path.lstrip("/")
+            return found if found.is_dir() else root
+    return root
+
+
 @contextmanager
 def throttled(path: Path, bytes_per_s: int) -> Iterator[None]:
     """Limit reads from the device of a path, for this process and those it starts, until the block ends.
@@ -39,9 +49,9 @@ def throttled(path: Path, bytes_per_s: int) -> Iterator[None]:
     Raises:
         CannotThrottle: no root, no cgroup that can, or no block device.
     """
-    device, name = device_of(path), f"benchsuite-{os.getpid()}"
-    old = V1.is_dir()
-    group = (V1 if old else V2) / name
+    device, old = device_of(path), V1.is_dir()
+    root = V1 if old else V2
+    group, before = root / f"benchsuite-{os.getpid()}", own_group(root, Path("/proc/self/cgroup").read_text())
     limit = (
         ("blkio.throttle.read_bps_device", f"{device} {bytes_per_s}")
         if old
@@ -58,6 +68,8 @@ def throttled(path: Path, bytes_per_s: int) -> Iterator[None]:
     try:
         yield
     finally:
-        (group.parent / "cgroup.procs").write_text(str(os.getpid()))
+        for process in (group / "cgroup.procs").read_text().split():  # helpers of this one may live on
+            with suppress(OSError):
+                (before / "cgroup.procs").write_text(process)
         with suppress(OSError):
             group.rmdir()

@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 import storage
 from benchsuite.blocks import reader_samples
 from benchsuite.environment import file_system
-from benchsuite.measure import Feed, barrier
+from benchsuite.measure import Feed
 from benchsuite.profiles import NO_MODEL
 from benchsuite.ranks import RankIdentity
 from benchsuite.spec import TrialSpec
@@ -67,21 +68,38 @@ def storage_ceiling(
     """What the trial's files give to a plain reader with as many threads as there are readers on this node.
 
     Measured by a node's first rank in a trial with no model, when all ranks have stopped their readers; the files are
-    evicted first. None where they stay in memory, or may do so unseen: that would be no storage.
+    evicted first, on every node, and each node reads its share of them. None where they stay in memory, or may do so
+    unseen: that would be no storage.
     """
     if spec.device != NO_MODEL or dataset is None or feed is None:
         return None
     feed.close()
-    barrier()
-    if me.local_rank or not file_system_of(file_system(dataset.folder)["file_system"]).client_visible:
+    nodes = _of_ranks(me.rank - me.local_rank)
+    files = [] if me.local_rank else files_read(spec, dataset)
+    evicted = me.local_rank > 0 or _evicted(dataset, files)
+    if not all(_of_ranks(evicted)) or me.local_rank:
         return None
-    files = files_read(spec, dataset)
+    share = len({first for first in nodes if first < me.rank}), len(set(nodes))
+    ceiling = read_ceiling(files, spec.data.readers * nodes.count(me.rank), PLAIN_READ_S, share)
+    return asdict(ceiling) if ceiling else None
+
+
+def _evicted(dataset: Dataset, files: list[Path]) -> bool:
+    """Evict files; whether they can be seen to be gone."""
+    if not file_system_of(file_system(dataset.folder)["file_system"]).client_visible:
+        return False
     pagecache.evict(files)
     left = pagecache.residency(files).fraction
-    if left is None or left > MAX_LEFT_RESIDENT:
-        return None
-    ceiling = read_ceiling(files, spec.data.readers * spec.data_ranks, PLAIN_READ_S)
-    return asdict(ceiling) if ceiling else None
+    return left is not None and left <= MAX_LEFT_RESIDENT
+
+
+def _of_ranks(value: Any) -> list[Any]:
+    """What each rank says, in their order, once all have said it."""
+    if not dist.is_initialized():
+        return [value]
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, value)
+    return found
 
 
 def files_read(spec: TrialSpec, dataset: Dataset) -> list[Path]:

@@ -127,7 +127,7 @@ def _input_verdict(figures: Mapping[str, Any], about: Mapping[str, Any], au: flo
     if saturation is not None and saturation >= SATURATED_SHARE:
         said = f"{evidence}; a plain reader gets no more of these files: {saturation:.0%} of that is read"
         shards = "a format of shards, " if about.get("format") == "files" else ""
-        return Judgement("storage", said, f"{shards}staging to a local disk, fewer bytes a sample, or faster storage")
+        return Judgement("storage", said, f"{shards}{_staging(about)}fewer bytes a sample, or faster storage")
     if saturation is not None and contention >= CONTENTION_SHARE:
         said = f"{evidence}; storage has more to give ({saturation:.0%} of it is read), cores have not"
         return _short_of_cores(figures, about, said, _more_readers(about))
@@ -252,4 +252,9 @@ def _faster_reads(figures: Mapping[str, Any], about: Mapping[str, Any], saturati
         gets = f"a plain reader gets {1 / saturation:.1f} x as much there: {more}"
         return f"{gets}, or a format of shards" if files else gets
     more = "more workers" if room else "more cores a rank"
-    return f"{'a format of shards, ' if files else ''}{more}, staging to a local disk, or faster storage"
+    return f"{'a format of shards, ' if files else ''}{more}, {_staging(about)}or faster storage"
+
+
+def _staging(about: Mapping[str, Any]) -> str:
+    """As a remedy, unless it is done already."""
+    return "" if about.get("staged") else "staging to a local disk, "

@@ -193,15 +193,17 @@ def traced(values: dict[str, Any], profile: Mapping[str, Any] | None) -> list[tu
 
 
 def _about(attempt: Attempt) -> dict[str, Any]:
-    """What the verdict's remedies depend on."""
+    """What the verdict's remedies depend on; ranks and cores are of the node that has fewest cores a rank."""
     spec = attempt.point.spec
+    ranks, cores = _crowded(attempt)
     return {
         "format": spec.data.format,
         "num_workers": spec.data.num_workers,
-        "ranks": spec.ranks,
-        "cores": attempt.env["cores"],
+        "ranks": ranks,
+        "cores": cores,
         "emulated": spec.emulated,
         "cache": spec.data.cache,
+        "staged": spec.data.staging != "none",
     }
 
 

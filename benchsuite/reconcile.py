@@ -99,15 +99,25 @@ def _against_calls(spec: TrialSpec, values: Mapping[str, Any], under_way_bytes: 
 
 
 def mount_caveats(results: Sequence[RankResult], reads_counted: bool) -> list[tuple[str, str]]:
-    """What the trial's processes were fetched, and what their nodes' mounts read, must be the same bytes."""
+    """What the trial's processes were fetched, and what their nodes' mounts read, must be the same bytes.
+
+    Where a mount counts what it is asked for (Lustre's llite), that may not be more than what the processes asked for;
+    they may ask other mounts as well.
+    """
     reads = [result.reads for result in results if result.reads is not None]
-    mounts = [entry for entry in reads if entry.mount_read_bytes is not None and entry.mount_from_storage]
-    fetched = [entry.storage_bytes for entry in reads if entry.storage_bytes is not None]
-    if not mounts or len(fetched) < len(results) or not reads_counted:
+    mounts = [entry for entry in reads if entry.mount_read_bytes is not None]
+    if not mounts:
         return []
-    ours, theirs = sum(fetched), sum(entry.mount_read_bytes or 0 for entry in mounts)
+    fetched = bool(mounts[0].mount_from_storage)
+    ours = total(entry.storage_bytes if fetched else entry.read_call_bytes for entry in reads)
+    if len(reads) < len(results) or ours is None or (fetched and not reads_counted):
+        return []
+    theirs = sum(entry.mount_read_bytes or 0 for entry in mounts)
     if abs(ours - theirs) <= max(NOISE_BYTES, MAX_DISAGREEMENT * max(ours, theirs)):
         return []
+    if not fetched and ours > theirs:
+        return []
     why = "others read beside this trial" if theirs > ours else "the processes' counters hold more than was read"
-    said = f"{mounts[0].mount_source} read {theirs / 1e6:.1f} MB, ranks and workers {ours / 1e6:.1f} MB: {why}"
+    what = "read" if fetched else "was asked for"
+    said = f"{mounts[0].mount_source} {what} {theirs / 1e6:.1f} MB, ranks and workers {ours / 1e6:.1f} MB: {why}"
     return [("counters_disagree", said)]

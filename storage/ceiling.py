@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from threading import Lock
 
@@ -14,6 +15,8 @@ from storage.sample import DatasetError
 PIECE_BYTES = 4 << 20
 """Files are read in pieces of that size; smaller ones whole."""
 SLICES = 5
+MIN_FILES = 64
+"""From so many files for each node on, nodes are dealt files."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +36,9 @@ class Ceiling:
 class _Pieces:
     """Pieces of files in file order, dealt to whoever asks next."""
 
-    def __init__(self, files: Sequence[Path]) -> None:
+    def __init__(self, pieces: Iterator[tuple[Path, int]]) -> None:
         self._lock = Lock()
-        self._pieces = _pieces_of(files)
+        self._pieces = pieces
         self.whole = False
 
     def next(self) -> tuple[Path, int] | None:
@@ -46,21 +49,30 @@ class _Pieces:
             return piece
 
 
-def _pieces_of(files: Sequence[Path]) -> Iterator[tuple[Path, int]]:
-    for path in files:
-        for start in range(0, path.stat().st_size, PIECE_BYTES):
-            yield path, start
+def pieces_of(files: Sequence[Path], share: tuple[int, int] = (0, 1)) -> Iterator[tuple[Path, int]]:
+    """Files and where to begin in them; of `share` (number, of how many), so that all shares make up each piece once.
+
+    Many files are dealt whole, so that nobody looks at those of others; the pieces of few in turn.
+    """
+    number, count = share
+    whole = len(files) >= MIN_FILES * count
+    mine = files[number::count] if whole else files
+    found = ((path, start) for path in mine for start in range(0, path.stat().st_size, PIECE_BYTES))
+    return found if whole else islice(found, number, None, count)
 
 
-def read_ceiling(files: Sequence[Path], threads: int, seconds: float) -> Ceiling | None:
+def read_ceiling(
+    files: Sequence[Path], threads: int, seconds: float, share: tuple[int, int] = (0, 1)
+) -> Ceiling | None:
     """What these files give to so many threads in file order, through the page cache as it is; each is read once.
 
-    The caller evicts them first where cold reads are meant. None where there is nothing to read.
+    The caller evicts them first where cold reads are meant. Where other nodes read at the same time, each reads its
+    `share` (number, of how many). None where there is nothing to read.
 
     Raises:
         DatasetError: a file cannot be read.
     """
-    pieces, buffers = _Pieces(files), aligned_buffers(threads, PIECE_BYTES)
+    pieces, buffers = _Pieces(pieces_of(files, share)), aligned_buffers(threads, PIECE_BYTES)
     try:
         with ThreadPoolExecutor(threads) as pool:
             start_s = time.perf_counter()

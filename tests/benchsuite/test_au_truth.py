@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bench import au
+from bench import au, real
 from bench.au import RETRIES, TOLERANCE, Case
 from benchsuite.inprocess import run_point
 from benchsuite.launch import Launcher, load_launcher
@@ -37,11 +37,12 @@ def stolen_s() -> float:
 
 @dataclass
 class Rig:
-    """A launcher, the datasets, and what loaders take for a batch read in line."""
+    """A launcher, the datasets, and what loaders take for a batch read in line, and for one that is ready."""
 
     launcher: Launcher
     folder: Path
     hand_over_s: dict[str, float]
+    taking_s: dict[str, float]
 
     def record(self, case: Case) -> TrialRecord:
         known = replace(case, hand_over_s=self.hand_over_s[case.loader])
@@ -83,7 +84,8 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     folder, path = tmp_path_factory.mktemp("paced"), os.environ.get("PYTHONPATH")
     au.register()
     with au.undisturbed(), load_launcher("auto") as launcher:
-        yield Rig(launcher, folder, {name: au.hand_over_s(name, folder) for name in au.LOADERS})
+        in_line, taking = ({name: of(name, folder) for name in au.LOADERS} for of in (au.hand_over_s, real.taking_s))
+        yield Rig(launcher, folder, in_line, taking)
     au.unregister(path)
 
 
@@ -93,8 +95,6 @@ def label(case: Any) -> str:
 
 @pytest.mark.parametrize("case", au.some_cases(), ids=label)
 def test_emulated_au_is_the_truth(rig: Rig, case: Case) -> None:
-    if case.ranks > (os.cpu_count() or 1) and not case.workers:
-        pytest.skip("ranks that read in line need a core each")
     assert rig.au(case) == pytest.approx(case.truth, abs=TOLERANCE)
 
 
@@ -138,59 +138,39 @@ def test_mlperf_counts_a_queue_that_is_full_at_the_start(rig: Rig) -> None:
     assert 0.4 < found.au_mlperf <= 1.0
 
 
-WORKLOAD = """
-import dataclasses, time, torch
-from workloads.gpt_neox import WORKLOAD as NEOX
-
-
-class Waits(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.zeros(1))
-
-
-def loss(model, batch):
-    inner = model.module if hasattr(model, "module") else model
-    time.sleep({step_s})
-    return inner.weight.sum()
-
-
-WORKLOAD = dataclasses.replace(
-    NEOX, name="waits", build=lambda variant: Waits(), loss=loss, blocks=None, tensor_parallel=None, pipeline=None,
-    optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.0),
-)
-"""
-"""A model on a real device whose step takes a known time."""
-
-
 @pytest.mark.parametrize(
     "case",
     [
         Case(0.010, 4, 0.5, workers=2, steps=12),
         Case(0.010, 4, 1.5, workers=1, steps=6),
-        *(
-            pytest.param(case, marks=pytest.mark.full)
-            for case in (
-                Case(0.020, 4, 0.5, workers=8, prefetch=4, steps=8),
-                Case(0.020, 4, 0.8, workers=2, steps=24, loader="torch"),
-                Case(0.040, 4, 1.0, workers=0, steps=12),
-                Case(0.040, 4, 0.7, workers=2, ranks=2, steps=12),
-            )
-        ),
+        *(pytest.param(case, marks=pytest.mark.full) for case in real.cases()),
     ],
     ids=label,
 )
-def test_the_truth_lies_in_the_interval_of_a_real_device(rig: Rig, tmp_path: Path, case: Case) -> None:
+def test_the_truth_lies_in_the_interval_of_a_real_device(rig: Rig, case: Case) -> None:
     """Six repeats: from the least to the most is a 95 % interval of the median (results.frames.median_interval)."""
-    (tmp_path / "waits.py").write_text(WORKLOAD.format(step_s=case.step_s))
-    known = replace(case, hand_over_s=rig.hand_over_s[case.loader])
-    changes = {"workload": f"{tmp_path / 'waits.py'}:WORKLOAD", "device": "cpu"}
-    found = [au.measured(known, rig.folder, rig.launcher, changes).figures for _ in range(6)]
-    values = [figures.au or 0.0 for figures in found]
-    # The ceiling is measured as well: a step of this model takes what sleeping and an optimizer take.
-    ceilings = [figures.ceiling_step_s or 0.0 for figures in found]
-    truth = replace(known, step_s=statistics.median(ceilings), ratio=statistics.median(ceilings) / known.batch_s).truth
-    assert min(values) - TOLERANCE / 2 <= truth <= max(values) + TOLERANCE / 2
+    known = real.Known(replace(case, hand_over_s=rig.hand_over_s[case.loader]), rig.taking_s[case.loader])
+    assert real.beside(known, rig.folder, rig.launcher).outside <= real.NEAR
+
+
+def test_the_truth_of_a_real_device_is_arithmetic() -> None:
+    """A step of 12 ms and 0.4 ms to take a batch, against readers that make one in 8, 12 or 24 ms."""
+    for batch_s, workers, truth in ((0.008, 2, 12 / 12.4), (0.012, 2, 12 / 12.4), (0.024, 2, 0.5), (0.012, 0, 0.5)):
+        case = Case(0.010, 4, 0.010 / batch_s, workers=workers)
+        assert real.Known(case, 0.0004).truth(0.012) == pytest.approx(truth)
+    found = real.Beside(case, (0.51, 0.53, 0.52), (0.49, 0.50, 0.51))
+    assert (found.truth, found.error, found.outside) == (0.50, pytest.approx(0.02), pytest.approx(0.01))
+    assert replace(found, truths=(0.525,) * 3).outside == 0
+    assert replace(found, truths=(0.6,) * 3).outside == pytest.approx(0.07)
+
+
+def test_real_cases_cover_the_grid() -> None:
+    """Each point with every queue that a trial has time for, and each number of ranks and steps."""
+    found = real.cases()
+    assert {(case.step_s, case.batch, case.ratio) for case in found} == set(au.POINTS)
+    assert {(case.workers, case.prefetch) for case in found} == set(au.QUEUES)
+    assert {case.steps for case in found} == {3, 12} and {case.loader for case in found} == set(au.LOADERS)
+    assert {case.ranks for case in found} >= ({1, 2, 4} if (os.cpu_count() or 1) > 1 else {1})
 
 
 def test_a_trial_in_this_process(rig: Rig) -> None:

@@ -5,20 +5,21 @@ from typing import Any
 
 import pytest
 
-from benchsuite import sweep
+from benchsuite import cache, sweep
 from benchsuite.ceilings import without_model
 from benchsuite.claims import Claims
 from benchsuite.grid import Point, expand
-from benchsuite.inprocess import plan_trial
+from benchsuite.inprocess import in_processes, plan_trial
 from benchsuite.launch import load_launcher
 from benchsuite.machine import this_machine
 from benchsuite.outcome import Attempt
 from benchsuite.profiles import NO_MODEL
-from benchsuite.ranks import Progress
+from benchsuite.ranks import Progress, RankIdentity
 from benchsuite.spec import parse_sweep
 from results.record import TrialRecord
 from results.store import ResultsStore
 from storage.convert import generate_dataset
+from storage.format import open_dataset
 from tests.storage.samples import file_system
 from workloads.samples import SAMPLES
 
@@ -48,6 +49,12 @@ def base(root: Path, **changes: Any) -> dict[str, Any]:
 
 def alone(root: Path, **changes: Any) -> Point | None:
     return without_model(plan_trial(base(root, **changes)))
+
+
+class Closed:
+    """Readers that have stopped."""
+
+    def close(self) -> None: ...
 
 
 class Silent:
@@ -97,6 +104,46 @@ def test_ranks_that_share_samples_read_them_alone_once(data: Path) -> None:
 )
 def test_where_there_is_nothing_to_measure(data: Path, without: dict[str, Any]) -> None:
     assert alone(data, **without) is None
+
+
+@pytest.mark.parametrize(
+    ("rank", "local_rank", "threads", "share"), [(0, 0, 6, (0, 2)), (1, 1, None, None), (3, 0, 2, (1, 2))]
+)
+def test_each_node_reads_its_share_with_its_own_ranks_readers(
+    data: Path, monkeypatch: pytest.MonkeyPatch, rank: int, local_rank: int, threads: int | None, share: Any
+) -> None:
+    """Three ranks on the first node, one on the second, two readers each."""
+    asked: list[tuple[int, Any]] = []
+    monkeypatch.setattr(cache, "_of_ranks", lambda value: [True] * 4 if value is True else [0, 0, 0, 3])
+    monkeypatch.setattr(cache, "_evicted", lambda dataset, files: True)
+    monkeypatch.setattr(cache, "read_ceiling", lambda files, count, seconds, part: asked.append((count, part)))
+    point = alone(data, parallelism="ddp", world_size=4, batch_size=1, data={"num_workers": 2})
+    assert point is not None
+    me = RankIdentity(rank, 4, local_rank, data, 0.0)
+    assert cache.storage_ceiling(point.spec, open_dataset(data / "files"), Closed(), me) is None  # type: ignore[arg-type]
+    assert asked == ([] if threads is None else [(threads, share)])
+
+
+def test_a_node_that_cannot_see_its_cache_leaves_no_ceiling(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rates of the others are not that of all."""
+    monkeypatch.setattr(cache, "_of_ranks", lambda value: [True, False] if value is True else [0, 1])
+    point = alone(data, parallelism="ddp", world_size=2)
+    assert point is not None
+    me = RankIdentity(0, 2, 0, data, 0.0)
+    assert cache.storage_ceiling(point.spec, open_dataset(data / "files"), Closed(), me) is None  # type: ignore[arg-type]
+
+
+def test_two_ranks_read_plainly_at_once(data: Path) -> None:
+    """By all the readers of their node."""
+    if file_system(data) in ("tmpfs", "ramfs"):
+        pytest.skip("what stays in memory is no storage")
+    point = alone(data, parallelism="ddp", world_size=2, batch_size=2)
+    assert point is not None
+    record, samples = in_processes(point)
+    assert record.status == "ok" and samples is not None, record.reason
+    plain = [rank["storage_ceiling"] for rank in samples["ranks"]]
+    assert plain[0]["threads"] == 2 and plain[1] is None
+    assert record.figures.storage_ceiling_bytes_per_s == plain[0]["bytes_per_s"]
 
 
 def test_measured_once_a_session_and_named_by_the_trials(data: Path, tmp_path: Path) -> None:

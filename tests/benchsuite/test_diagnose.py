@@ -280,6 +280,15 @@ def test_what_helps_slow_reads(about: dict[str, Any], ceiling: float | None, wor
     assert found.bottleneck == "storage" and found.remedy.endswith(words)
 
 
+@pytest.mark.parametrize("figures_of", [{"io_bytes_per_s": 90e6, "storage_ceiling_bytes_per_s": 100e6}, {}])
+def test_what_is_staged_is_not_told_to_be(figures_of: dict[str, float]):
+    """Neither where the copy's disk gives all it has, nor where readers just wait for reads."""
+    for staged in (False, True):
+        found = verdict(HELD | figures_of, {"format": "hdf5", "staged": staged})
+        assert found is not None and found.bottleneck == "storage"
+        assert ("staging" in str(found.remedy)) is not staged and "or faster storage" in str(found.remedy)
+
+
 @pytest.mark.parametrize(
     ("cores", "words"), [(64, "more workers: 2 ranks x 1 leave some of 64 cores idle"), (2, "cost less to decode")]
 )

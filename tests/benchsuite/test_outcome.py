@@ -168,6 +168,28 @@ def test_measured_has_verdict_and_caveats():
     assert record.caveat_details == ["not_cold: 50% of the trial's files stayed in the page cache"]
 
 
+def test_the_verdict_counts_ranks_and_cores_of_one_node():
+    """Eight ranks with two workers each fill two nodes of 16 cores to three quarters."""
+    nodes = [{"node": f"n{n}", "ranks": [4 * n, 4 * n + 3], "cores": 16} for n in range(2)]
+    spec = made_spec(world_size=8, parallelism="ddp", data={"num_workers": 2})
+    attempt = made_attempt(spec, env={"cores": 16, "nodes": nodes, "data": {"file_system": "ext4"}})
+    blocks = [replace(block, decode_s=1.0) for block in made_result().blocks]
+    found = measured(attempt, [made_result(rank, blocks) for rank in range(8)], None)[0].figures
+    assert found.bottleneck == "client"
+    assert found.bottleneck_remedy == "more workers: 4 ranks x 2 leave some of 16 cores idle"
+
+
+def test_the_verdict_knows_what_is_staged():
+    env = {"cores": 2, "staging": {"file_system": "ext4"}, "data": {"file_system": "ext4"}}
+    attempt = made_attempt(made_spec(data={"staging": "copy"}), env=env)
+    blocks = [replace(block, read_s=1.0) for block in made_result().blocks]
+    found = measured(attempt, [made_result(0, blocks)], None)[0].figures
+    assert (found.bottleneck, found.bottleneck_remedy) == (
+        "storage",
+        "a format of shards, more workers, or faster storage",
+    )
+
+
 def test_measured_doubts_a_cache_it_cannot_see():
     attempt = made_attempt(env={"cores": 2, "data": {"file_system": "gpfs"}})
     assert measured(attempt, [made_result()], None)[0].caveats == ["cache_unverified"]

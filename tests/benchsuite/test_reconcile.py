@@ -43,7 +43,6 @@ def test_processes_that_count_more_than_the_device_gave() -> None:
     [
         ((100 * MB, None), 300 * MB, True, True),  # one rank's counters are hidden
         ((100 * MB,), None, True, True),  # no counter of the mount
-        ((100 * MB,), 300 * MB, False, True),  # Lustre counts what was asked for
         ((0,), 300 * MB, True, False),  # the file system tells processes nothing
     ],
 )
@@ -51,6 +50,24 @@ def test_what_cannot_be_compared_is_not(
     storage: tuple[int | None, ...], mount: int | None, from_storage: bool, counted: bool
 ) -> None:
     assert mount_caveats(ranks(*storage, mount=mount, from_storage=from_storage), counted) == []
+
+
+@pytest.mark.parametrize(
+    ("mount", "said"),
+    [
+        (208 * MB, None),
+        (300 * MB, "llite scratch was asked for 300.0 MB, ranks and workers 200.0 MB: others read beside this trial"),
+        (100 * MB, None),  # the other half was asked of another mount
+    ],
+)
+def test_lustre_counts_what_it_is_asked_for(mount: int, said: str | None) -> None:
+    """Two ranks ask for 100 MB each; how much of it was fetched for them, Lustre does not tell processes."""
+    found = ranks(0, 0, mount=mount, from_storage=False)
+    reads = replace(found[0].reads, mount_source="llite scratch") if found[0].reads else None
+    told = mount_caveats([replace(found[0], reads=reads), found[1]], reads_counted=False)
+    assert [why for _, why in told] == ([said] if said else [])
+    hidden = [replace(result, reads=Reads(None, None, 200 * MB, "llite scratch", mount, False)) for result in found]
+    assert mount_caveats(hidden, reads_counted=False) == []
 
 
 def test_the_mount_stands_in_where_processes_are_told_nothing() -> None:

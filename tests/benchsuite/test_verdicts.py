@@ -96,6 +96,18 @@ def says(record: TrialRecord, bottleneck: str, *words: str) -> None:
         assert word in told, told
 
 
+def input_words(record: TrialRecord) -> list[str]:
+    """What the evidence must say of a trial that is held back by its input: its own figures."""
+    figures = record.figures
+    read, decode = figures.read_s_per_sample or 0.0, figures.decode_s_per_sample or 0.0
+    return [
+        f"AU {figures.au:.2f}",
+        f"{figures.input_stall_fraction:.0%} of the step waits for input, {figures.cpu_contention_fraction:.0%} for a",
+        f"a reader reads {read * 1e3:.2f} ms and decodes {decode * 1e3:.2f} ms a sample",
+        f"busy {figures.reader_busy_fraction:.0%} of the time",
+    ]
+
+
 def on_disk(path: Path) -> None:
     """Skip where nothing can be cold."""
     if file_system(path) in ("tmpfs", "ramfs"):
@@ -184,14 +196,20 @@ def test_6_a_model_that_is_fed_is_compute(data: Path, launcher: Launcher) -> Non
     record = judged(
         launcher, workload="gpt_neox", variant="nano", batch_size=16, data={"source": "synthetic"}, threads_per_rank=1
     )
-    says(record, "compute")
+    step, load = record.figures.step_s_mean or 0.0, record.figures.load_s or 0.0
+    assert load < 0.05 * step
+    says(record, "compute", f"input in memory; load is {load / step:.0%} of the step, exposed exchange 0%")
 
 
 def test_7_decompressing_is_the_client_though_it_is_in_a_read(data: Path, launcher: Launcher) -> None:
     packed = {"root": str(data / "volumes"), "format": "hdf5", "cache": "warm", "num_workers": 1, "loader": "threads"}
-    says(
-        judged(launcher, workload="unet3d", variant="tiny", device="emulated:2ms", batch_size=2, data=packed), "client"
-    )
+    record = judged(launcher, workload="unet3d", variant="tiny", device="emulated:2ms", batch_size=2, data=packed)
+    figures = record.figures
+    read, computed = figures.read_s_per_sample or 0.0, figures.read_cpu_s_per_sample or 0.0
+    decode = figures.decode_s_per_sample or 0.0
+    assert computed > 0.8 * read > 4 * decode, "nearly all is one read, and nearly all of the read is computing"
+    share = (figures.reader_busy_fraction or 0.0) * min(1.0, (decode + computed) / (read + decode))
+    says(record, "client", *input_words(record), f"computing {share:.0%} of it")
 
 
 def test_8_a_slow_reader_of_bytes_in_memory_is_the_client(data: Path, launcher: Launcher) -> None:
@@ -258,4 +276,20 @@ def test_12_readers_that_take_the_cores_are_the_client(data: Path) -> None:
         )
     finally:
         os.sched_setaffinity(0, allowed)
-    says(record, "client")
+    assert (record.figures.cpu_contention_fraction or 0.0) > 0.1
+    says(record, "client", *input_words(record), "cores")
+
+
+def test_13_readers_on_one_core_do_not_blame_the_storage(data: Path) -> None:
+    """Six threads read cold photographs on one core, which decodes as fast as it can; the disk has far more to give."""
+    on_disk(data)
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        record = judged(None, **photos(data, cache="cold", num_workers=6, loader="threads"), measure={"steps": 12})
+    finally:
+        os.sched_setaffinity(0, allowed)
+    given, ceiling = record.figures.io_bytes_per_s or 0.0, record.figures.storage_ceiling_bytes_per_s or 0.0
+    assert 0 < given < 0.5 * ceiling
+    says(record, "client", *input_words(record), "cores")
+    assert "storage" not in str(record.figures.bottleneck_remedy)
