@@ -212,13 +212,23 @@ def report(
         str | None,
         typer.Option("--session", metavar="NAME|latest", help="Only this, or the one measured last; default: all."),
     ] = None,
+    json: Annotated[
+        Path | None, typer.Option("--json", metavar="OUT.json", help="All that it says, as one object for programs.")
+    ] = None,
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="DIR", help="Draw each chart as a file in DIR.")] = None,
+    pdf: Annotated[Path | None, typer.Option("--pdf", metavar="DIR", help="The same as PDF.")] = None,
 ) -> None:
     """What the results say: a sentence, a table, and what the numbers rest on."""
     from benchsuite import show
 
+    tables = {"--format": format, "--mlperf-storage": mlperf_storage}
+    if svg is not None or pdf is not None:
+        show.figures(store, {"svg": svg, "pdf": pdf}, tables, session)
     if html is not None:
-        show.html(store, html, {"--format": format, "--mlperf-storage": mlperf_storage}, session)
-    else:
+        show.html(store, html, tables, session)
+    if json is not None:
+        show.objects(store, json, tables, session)
+    if not (html or json or svg or pdf):
         (show.mlperf if mlperf_storage else show.report)(store, format or TableFormat.table, session)
 
 

@@ -51,7 +51,7 @@ def series_of(store: ResultsStore, where: list[str], mix: bool) -> list[Series]:
         raise UserError(
             f"store {store.path}: no scaling series: no trials differ only in ranks, at the same batch per rank or in "
             f"all; {len(trials)} trials, ranks {', '.join(map(str, sizes)) or 'unknown'}; sweep `world_size` as in "
-            "weak-scaling.yaml"
+            "weak-scaling.yaml; `benchsuite report` has points that differ in anything else, such as their batch"
         )
     return found
 

@@ -143,13 +143,51 @@ def html(store: Path, out: Path, others: Mapping[str, object], session: str | No
     from benchsuite.modelled import modelled
     from results.report import html as pages
 
-    given = [f"{name} {value}" if isinstance(value, str) else name for name, value in others.items() if value]
-    if given:
-        raise UserError(f"report: --html {out} with {given[0]}; allowed: one of --html, {', '.join(others)}")
+    _refuse_beside("--html", out, others)
     opened = chosen(store, session)
     num_bytes = pages.write(opened, out, modelled(opened))
     typer.echo(f"written: {out} ({num_bytes / 1e6:.1f} MB; open it in a browser, it needs no network)", err=True)
     warn_of_damage(opened)
+
+
+def objects(store: Path, out: Path, others: Mapping[str, object], session: str | None = None) -> None:
+    """Write all that the report says, with every field of points and trials, as one JSON object; else as `html`."""
+    from benchsuite.modelled import modelled
+    from results.report import objects as nested
+
+    _refuse_beside("--json", out, others)
+    opened = chosen(store, session)
+    out.write_text(json.dumps(nested.report(opened, modelled(opened)), indent=1, default=str))
+    typer.echo(f"written: {out}", err=True)
+    warn_of_damage(opened)
+
+
+def figures(
+    store: Path, folders: Mapping[str, Path | None], others: Mapping[str, object], session: str | None = None
+) -> None:
+    """Draw each chart of the report into a folder, by kind: svg, pdf; `others` as in `html`.
+
+    Raises:
+        UserError: one of them is given.
+    """
+    from benchsuite.modelled import modelled
+    from results.export.charts import draw_report
+
+    asked = {kind: folder for kind, folder in folders.items() if folder is not None}
+    for kind, folder in asked.items():
+        _refuse_beside(f"--{kind}", folder, others)
+    opened = chosen(store, session)
+    said = modelled(opened)
+    for kind, folder in asked.items():
+        for path in draw_report(opened, folder, kind, said):
+            typer.echo(f"figure: {path}", err=True)
+    warn_of_damage(opened)
+
+
+def _refuse_beside(option: str, out: Path, others: Mapping[str, object]) -> None:
+    given = [f"{name} {value}" if isinstance(value, str) else name for name, value in others.items() if value]
+    if given:
+        raise UserError(f"report: {option} {out} with {given[0]}; allowed: one of {option}, {', '.join(others)}")
 
 
 def mlperf(store: Path, format: TableFormat, session: str | None = None) -> None:

@@ -108,6 +108,8 @@ def compare(
         told = "; ".join(f"{found.fact} is {found.one} in A and {found.other} in B" for found in forbidden)
         raise StoreError(f"A and B are not comparable: {told}; choose trials of like environments")
     raw = [found for key in both for metric in metrics if (found := _pair(key, first[key], second[key], metric))]
+    if apart:
+        raw = [replace(one, label=_both_labels(first[one.point], second[one.point])) for one in raw]
     return Comparison(
         compared=_judged(raw),
         only_one=[_label(first[key]) for key in first if key not in second],
@@ -128,6 +130,11 @@ def _by_point(records: Sequence[TrialRecord], apart: Sequence[str]) -> dict[str,
 
 def _label(trials: Sequence[TrialRecord]) -> str:
     return trials[-1].label or trials[-1].point_id
+
+
+def _both_labels(one: Sequence[TrialRecord], other: Sequence[TrialRecord]) -> str:
+    """A point's label; what it is called in A and in B where the two are called by what they differ in."""
+    return " -> ".join(dict.fromkeys((_label(one), _label(other))))
 
 
 def _refused(first: Mapping[str, list[TrialRecord]], second: Mapping[str, list[TrialRecord]]) -> list[str]:
@@ -298,4 +305,6 @@ def _what_would(one: Compared, comparisons: int, margin: float) -> str:
     if one.low is None or one.high is None:
         return f"needs more than {fewest} {one.unit} a side"
     wanted = math.ceil(fewest * (math.log(one.high / one.low) / 2 / margin) ** 2)
+    if wanted > MAX_REPEATS_TOLD:
+        return f"too noisy: {MAX_REPEATS_TOLD} {one.unit} a side would not tell {one.metric.practical:.1%}"
     return f"about {wanted} {one.unit} a side would tell {one.metric.practical:.1%}"

@@ -196,8 +196,8 @@ def _series(kind: Kind, batch: int, group: list[Row], expected: set[int], mix: b
     mixed = _mixed(counted)
     if mixed and not mix:
         raise StoreError(
-            f"{kind} series of {group[0]['spec.workload']}: its trials ran in unlike environments: {mixed[0]}; choose "
-            "with --where, or compare them nevertheless with --mix-environments"
+            f"{kind} series of {group[0]['spec.workload']}, session {group[0]['session']}: its trials ran in unlike "
+            f"environments: {mixed[0]}; choose with --where, or compare them nevertheless with --mix-environments"
         )
     if not measured:
         return Series(kind, batch, tuple(points), None, group[0])

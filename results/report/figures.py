@@ -39,6 +39,7 @@ GROUPED_BY = (
     "spec.data.staging",
 )
 """Settings by which they are grouped, in this order until the groups are small enough."""
+MEDIANS = "Median over repeats; bars: 95 % interval from six repeats on, else the range."
 MARGIN = 0.04
 """Decades beside the ends of a logarithmic axis."""
 UNTOLD = ("spec.measure.", "spec.data.root", "spec.data.staging_dir", "spec.nodes", "spec.ranks_per_node")
@@ -236,12 +237,25 @@ def against_ranks(points: Sequence[Numbered], key: str, title: str, figure: str,
         return []
     ranks = {int(row[along]) for _, row in points if not is_missing(row.get(along))}
     layout = {"xaxis": log_axis(ranks), "yaxis": axis(unit, rangemode="tozero")}
-    note = "Median over repeats; bars: 95 % interval from six repeats on, else the range."
     if len(traces) <= MAX_LINES:
-        return [Chart(key, title, [*traces, *lost(points, along)], layout, note)]
+        return [Chart(key, title, [*traces, *lost(points, along)], layout, MEDIANS)]
     parts = [[*([] if found is None else [found]), *lost(group, along)] for group, found in drawn]
     groups = grouped([group[0][1] for group, _ in drawn], list(map(len, parts)))
-    return [Chart(key, title, list(itertools.chain(*parts)), layout, note, groups=groups)]
+    return [Chart(key, title, list(itertools.chain(*parts)), layout, MEDIANS, groups=groups)]
+
+
+def against_batch(points: Sequence[Numbered]) -> list[Chart]:
+    """Throughput against the batch of a rank, of points that differ in nothing else; none where no batch varies."""
+    along = "spec.batch_size"
+    drawn = [(group, line(name, group, along, "samples_per_s")) for name, group in lines(points, along, ())]
+    varied = [(group, found) for group, found in drawn if found is not None and len({*found["x"]}) > 1]
+    if not varied:
+        return []
+    sizes = {float(row[along]) for group, _ in varied for _, row in group}
+    layout = {"xaxis": log_axis(sizes, "batch of a rank"), "yaxis": axis("samples/s", rangemode="tozero")}
+    parts = [[found, *lost(group, along)] for group, found in varied]
+    groups = grouped([group[0][1] for group, _ in varied], list(map(len, parts)))
+    return [Chart("batch", "Throughput against batch", list(itertools.chain(*parts)), layout, MEDIANS, groups=groups)]
 
 
 def grouped(rows: Sequence[Row], sizes: Sequence[int]) -> list[tuple[str, list[int]]]:

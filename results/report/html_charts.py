@@ -35,6 +35,7 @@ def charts(
     return [
         *figures.against_ranks(points, "au", "Accelerator utilization against ranks", "au", "AU"),
         *figures.against_ranks(points, "rate", "Throughput against ranks", "samples_per_s", "samples/s"),
+        *figures.against_batch(points),
         *figures_storage.formats_by_loaders(points),
         *figures_step.breakdown(points),
         *figures_scaling.efficiencies(trials, points),

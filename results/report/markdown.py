@@ -1,6 +1,7 @@
 """The report as Markdown: question, answer, points, trials, what the numbers rest on."""
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from results.record import TrialRecord
 from results.report import provenance
@@ -10,6 +11,9 @@ from results.report.summary import LEGEND, answer, remedies, trust
 from results.report.tables import COLUMNS, TRIAL_COLUMNS, Column, Row, as_markdown, inline, troubles
 from results.staging import lines as staging_lines
 from results.store import ResultsStore
+
+if TYPE_CHECKING:
+    from results.scaling import Series
 
 
 def report(store: ResultsStore, modelled: Modelled = NOTHING) -> str:
@@ -30,14 +34,19 @@ def report(store: ResultsStore, modelled: Modelled = NOTHING) -> str:
     return "\n\n".join([*(parts or ["No results yet."]), LEGEND.replace("\n", " ")])
 
 
-def _efficiencies(store: ResultsStore) -> list[str]:
+def judged_series(store: ResultsStore) -> "list[Series]":
     """The series of scaling that have an efficiency."""
-    from results.report import scaling  # with scipy, which a sweep does without
-    from results.scaling import find_series
+    from results.scaling import find_series  # with scipy, which a sweep does without
 
     trials = store.frame()
     series = [] if trials.empty else find_series(trials, mix_environments=True)
-    judged = [one for one in series if any(point.losses for point in one.points)]
+    return [one for one in series if any(point.losses for point in one.points)]
+
+
+def _efficiencies(store: ResultsStore) -> list[str]:
+    from results.report import scaling
+
+    judged = judged_series(store)
     return [scaling.markdown(judged)] if judged else []
 
 

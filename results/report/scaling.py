@@ -7,10 +7,11 @@ from typing import Any
 from results.efficiency import PARTS, pooled
 from results.fits import Estimate, Fit
 from results.frames import MIN_REPEATS_FOR_INTERVAL
+from results.history import DISTRUSTED
 from results.knee import input_knee, knee_line
 from results.report.facts import told_facts
 from results.report.naming import WORKLOAD, short_workloads
-from results.report.plain import counted
+from results.report.plain import and_, counted
 from results.report.tables import ABSENT, Column, Row, as_markdown, inline, is_missing, number
 from results.scaling import FOLLOWS_RANKS, WHOLE_WORLD, ScalingPoint, Series, laws
 
@@ -24,6 +25,7 @@ IN_TITLE = (
     "data.staging",
     "precision",
 )
+LAST_TOLD = ("spec.measure.", "spec.data.root", "spec.data.staging_dir")
 HIDDEN_IN_TITLE = ("storage", "none")
 """Words of a title that go without saying."""
 IN_WORDS = {"rest": "computation and all else", "exchange": "the exchange", "load": "waiting for input"}
@@ -34,23 +36,38 @@ NOTICEABLE_SHARE = 0.005
 
 
 def titles(found: Sequence[Series]) -> list[str]:
-    """Each series' kind, what its points share, and, where series differ in more, that as well."""
-    return [" · ".join([series.kind, _shared_words(series, found), _batch_words(series)]) for series in found]
+    """Each series' kind, what its points share, and, where series differ in more, that as well.
+
+    Where data lie and how long was measured only where nothing else tells series apart.
+    """
+    whole = _apart(found)
+    short = [_title(series, found, [key for key in whole if not key.startswith(LAST_TOLD)]) for series in found]
+    return short if len({*short}) == len(short) else [_title(series, found, whole) for series in found]
 
 
-def _shared_words(series: Series, found: Sequence[Series]) -> str:
+def _apart(found: Sequence[Series]) -> list[str]:
+    """Settings in which series differ, that no other word of their titles tells."""
+    told = {*(f"spec.{name}" for name in IN_TITLE), "spec.parallelism", *FOLLOWS_RANKS}
+    named = {key for one in found for key in one.example if key.startswith("spec.") or key == "session"} - told
+    keys = [key for key in dict.fromkeys(key for one in found for key in one.example) if key in named]
+    values = {key: {repr(_plain(one.example.get(key))) for one in found} for key in keys}
+    return [key for key in keys if len(values[key]) > 1 and not key.startswith("spec.parallelism.")]
+
+
+def _title(series: Series, found: Sequence[Series], apart: Sequence[str]) -> str:
+    return " · ".join([series.kind, _shared_words(series, found, apart), _batch_words(series)])
+
+
+def _shared_words(series: Series, found: Sequence[Series], apart: Sequence[str]) -> str:
     row = {**series.example, **_short_workload(series, found)}
     source = row.get("spec.data.source")
     names = [name for name in IN_TITLE if source == "storage" or not name.startswith("data.") or name == "data.source"]
     words = [str(row[f"spec.{name}"]) for name in names if not is_missing(row.get(f"spec.{name}"))]
     words = [word for word in words if word not in HIDDEN_IN_TITLE]
     words.append(_mode(series))
-    told = {*(f"spec.{name}" for name in IN_TITLE), "spec.parallelism"}
-    keys = dict.fromkeys(key for other in found for key in other.example if key.startswith("spec.") or key == "session")
-    for key in keys:
-        hidden = key in told or key.startswith("spec.parallelism.") or key.removeprefix("spec.") in FOLLOWS_RANKS
-        values = {repr(_plain(other.example.get(key))) for other in found}
-        if not hidden and len(values) > 1 and not is_missing(row.get(key)):
+    for key in apart:
+        is_read = source == "storage" or not key.startswith("spec.data.")
+        if is_read and not is_missing(row.get(key)):
             words.append(f"{key.rpartition('.')[2]} {row[key]}")
     return " ".join(words)
 
@@ -97,11 +114,26 @@ def basis(series: Series) -> str:
 
 
 def answer(series: Series) -> str:
-    """What a series says, in one sentence."""
+    """What a series says, in a sentence; and another where all repeats that it rests on are doubtful."""
     judged = [point for point in series.points if point.efficiency is not None and point.losses]
     if not judged:
         return "No efficiency: fewer than two numbers of ranks have a rate."
-    last = judged[-1]
+    text = _sentence(series, judged[-1])
+    baseline = next(point for point in series.points if point.ranks == series.baseline_ranks)
+    doubts = {str(point.ranks): found for point in (baseline, judged[-1]) if (found := _doubts(point))}
+    if not doubts:
+        return text
+    names = ", ".join(sorted({name for found in doubts.values() for name in found}))
+    return f"{text} Every repeat on {and_([*doubts])} ranks is doubtful: {names}."
+
+
+def _doubts(point: ScalingPoint) -> frozenset[str]:
+    """Caveats that forbid trust, where no repeat is free of them."""
+    borne = [DISTRUSTED & {*trial["caveats"]} for trial in point.trials]
+    return frozenset(name for names in borne for name in names) if all(borne) else frozenset()
+
+
+def _sentence(series: Series, last: ScalingPoint) -> str:
     text = f"Efficiency {efficiency_cell(_point_row(series, last))} at {counted(last.ranks, 'rank')}"
     known = {name: share for name, share in last.losses.items() if share is not None}
     worst = max(known, key=lambda name: known[name])

@@ -250,6 +250,7 @@ class TestChoices:
         )
         assert found["apart"] == {"spec.data.format": ["files", "lmdb"]}
         assert [one["ratio"] for one in found["comparisons"]] == pytest.approx([0.9, 0.9], abs=0.01)
+        assert [one["label"] for one in found["comparisons"]] == ["files 1 -> lmdb 1", "files 2 -> lmdb 2"]
 
     def test_other_settings_still_tell_points_apart(self, run_cli: Run, formats: Path):
         sides = ("data.format=files,batch_size=1", "data.format=lmdb")

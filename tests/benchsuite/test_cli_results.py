@@ -3,9 +3,13 @@
 import csv
 import io
 import json
+from pathlib import Path
+
+import pytest
 
 from results.store import ResultsStore
 from tests.benchsuite.test_cli import Run, in_folder, sweep_file
+from tests.results.scaled import made_trials
 
 __all__ = ["in_folder", "sweep_file"]
 
@@ -69,6 +73,33 @@ class TestResults:
         code, out, _ = run_cli("report", "--store", store.path, "--format", "json")
         assert code == 0
         assert [row["status"] for row in json.loads(out)] == ["ok", "ok", "failed"]
+
+    def test_report_as_an_object(self, run_cli: Run, store: ResultsStore, tmp_path: Path):
+        """What the Markdown says, and every field."""
+        code, out, err = run_cli("report", "--store", store.path, "--json", tmp_path / "report.json")
+        assert (out, err) == ("", f"written: {tmp_path / 'report.json'}\n")
+        text = run_cli("report", "--store", store.path, "--format", "md")[1]
+        (section,) = (found := json.loads((tmp_path / "report.json").read_text()))["sections"]
+        assert code == 0
+        assert [row["status"] for row in section["trials"]] == ["ok", "ok", "failed"]
+        assert [(row["label"], row["samples_per_s"]) for row in section["points"]] == [("files", 102.0), ("tar", None)]
+        assert (section["sweep"], section["session"], section["title"]) == ("made", "default", "Why so slow?")
+        assert section["answer"] in text and section["answer"].startswith("Held back by storage in 1 of 1 points")
+        assert section["trust"] in text and "2 of 3 trials ok" in section["trust"]
+        assert section["failures"] == ["failed: tar: disk | on\nfire"]
+        assert found["environments"]["host"] == ["here"] and found["scaling"] == found["predicted"] == []
+        assert found["commands"] == {"made": ["benchsuite sweep made.yaml --session default"]}
+
+    def test_an_object_has_efficiencies_and_predictions(self, run_cli: Run, tmp_path: Path):
+        store = ResultsStore(tmp_path / "scaled")
+        for record in made_trials({1: [100.0, 100.0], 2: [160.0, 160.0]}):
+            store.append(record)
+        run_cli("report", "--store", store.path, "--json", tmp_path / "report.json")
+        found = json.loads((tmp_path / "report.json").read_text(), parse_constant=pytest.fail)
+        (series,) = found["scaling"]
+        assert [point["weak_efficiency"] for point in series["points"]] == [1.0, 0.8]
+        assert found["predicted"][0]["points"][-1]["ranks"] > 2
+        assert len(found["sections"][0]["trials"]) == 4
 
     def test_report_as_a_table(self, run_cli: Run, store: ResultsStore):
         code, out, _ = run_cli("report", "--store", store.path)

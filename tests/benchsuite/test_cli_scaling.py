@@ -50,8 +50,8 @@ def test_sentence_table_and_what_it_rests_on(run_cli: Run, store: Path):
     lines = [line.strip() for line in out.splitlines()]
     assert "weak · resnet50 tiny synthetic fp32 ddp · 8 per rank · baseline 1 rank · 3 repeats" in lines
     assert (
-        "-> Efficiency 0.91 (0.89 1.01) at 4 ranks; what is lost was not split: the parts of steps were not measured."
-        in lines
+        "-> Efficiency 0.91 (0.89 1.01) at 4 ranks; what is lost was not split: the parts of steps were not measured. "
+        "Every repeat on 1 and 4 ranks is doubtful: not_steady." in lines
     )
     (row,) = [line.split() for line in lines if line.startswith("4 ") and "364.0" in line]
     assert row == ["4", "364.0", "±36.0", "0.91", "(0.89", "1.01)", "9", "%", "not_steady", "unstable"]
@@ -120,7 +120,7 @@ def test_filters(run_cli: Run, store: Path, filters: list[str], precisions: list
         (["--where", "precision"], ["--where 'precision'", "KEY=VALUE"]),
         (["--where", "precison=bf16"], ["no 'precison'", "nearest: precision"]),
         (["--where", "precision=bf6"], ["no such trial", "bf16, fp32", "nearest: bf16"]),
-        (["--where", "world_size=2"], ["no scaling series", "ranks 2", "weak-scaling.yaml"]),
+        (["--where", "world_size=2"], ["no scaling series", "ranks 2", "weak-scaling.yaml", "`benchsuite report`"]),
         (["--format", "xml"], ["--format", "'xml'", "json"]),
         (["--svg", "gone/a.svg"], ["gone/a.svg", "cannot be written"]),
         (["--mix-environment"], ["nearest: --mix-environments"]),
@@ -135,6 +135,7 @@ def test_mistakes(run_cli: Run, store: Path, arguments: list[str], words: list[s
 def test_unlike_environments_are_refused_unless_told(run_cli: Run, store: Path):
     ResultsStore(store).append(made_trial(8, 700.0, env={"libraries": {"torch": "2.12.0"}}))
     line = error_line(run_cli, "--store", store)
+    assert "weak series of resnet50, session default: " in line
     assert "libraries.torch '2.13.0' at 1 rank, '2.12.0' at 8 ranks" in line and "--mix-environments" in line
     code, out, _ = run_cli("scaling", "--store", store, "--mix-environments")
     assert code == 0 and "mixed environments: libraries.torch '2.13.0' at 1 rank, '2.12.0' at 8 ranks" in out

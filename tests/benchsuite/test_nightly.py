@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from benchsuite import datasets
 from benchsuite.errors import UserError
 from benchsuite.nightly import measuring
 from benchsuite.nightly.measuring import Nightly, nightly_of
-from results.export.asv_points import UNITS
+from results.export.asv_points import UNITS, keys_of
 from results.store import ResultsStore
 from storage.format import read_manifest
 from tests.results.made import made_record
@@ -335,13 +335,53 @@ class TestData:
         assert measuring.covered(nightly("nothing-yet")) == points
 
 
-def test_the_nightly_sweep_covers_what_it_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.delenv("BENCHSUITE_STORE", raising=False)
-    points = measuring.covered(Nightly(BENCHMARKS / "nightly.yaml", tmp_path))
-    names = [("resnet50", "bert"), ("files", "webdataset"), (1, 2)]
-    assert {*points} == {
-        (workload, format, ranks) for workload in names[0] for format in names[1] for ranks in names[2]
-    }
+SHIPPED = [(name, stored, n) for name in ("resnet50", "bert") for stored in ("files", "webdataset") for n in (1, 2)]
+
+
+class TestShipped:
+    """The sweep that runs where a site names none."""
+
+    def test_every_point_can_run(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+        """Once its data are there, which are made for sequences; images, which take longer, lack nothing else."""
+        monkeypatch.delenv("BENCHSUITE_STORE", raising=False)
+        mine = Nightly(BENCHMARKS / "nightly.yaml", tmp_path)
+        assert sorted(measuring.covered(mine)) == sorted(SHIPPED)
+        text = mine.sweep_file.read_text()
+        assert text.count("[resnet50, bert]") == 2
+        (tmp_path / "bert.yaml").write_text(text.replace("[resnet50, bert]", "[bert]"))
+        measuring.prepare(replace(mine, sweep_file=tmp_path / "bert.yaml"))
+        plan = measuring._plan(mine)
+        found = keys_of([point.spec.model_dump() for point in plan.points])
+        assert sorted(found) == sorted(key for key in SHIPPED if key[0] == "bert")
+        assert len(plan.skipped) == 4 and all(f"{tmp_path}/.asv/data/resnet50/" in lost.reason for lost in plan.skipped)
+
+    def test_asv_lists_it(self, checkout: Checkout, tmp_path: Path):
+        """As `asv check` and the beginning of `asv run` do it."""
+        repo = shutil.copytree(checkout.repo, tmp_path / "repo", ignore=shutil.ignore_patterns(".asv"))
+        mine = replace(checkout, repo=repo, sweep=repo / "benchsuite/nightly/nightly.yaml")
+        mine.call(sys.executable, "-c", DISCOVER, f"existing:{sys.executable}")
+        listed = json.loads((repo / ".asv/results/benchmarks.json").read_text())
+        assert {*listed} == {f"sweeps.nightly.{metric}" for metric in UNITS} | {"version"}
+        for metric, unit in UNITS.items():
+            found = listed[f"sweeps.nightly.{metric}"]
+            assert (found["type"], found["unit"], found["param_names"]) == (
+                "track",
+                unit,
+                ["workload", "format", "ranks"],
+            )
+            assert found["params"] == [["'resnet50'", "'bert'"], ["'files'", "'webdataset'"], ["1", "2"]]
+
+
+DISCOVER = """
+import sys
+from asv.benchmarks import Benchmarks
+from asv.config import Config
+from asv.environment import get_environments
+from asv.repo import get_repo
+conf = Config.load("asv.conf.json")
+conf.dvcs = "none"
+Benchmarks.discover(conf, get_repo(conf), list(get_environments(conf, sys.argv[1:])), [], check=True).save()
+"""
 
 
 @pytest.mark.parametrize("name", ["crontab.example", "scrontab.example"])

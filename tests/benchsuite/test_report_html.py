@@ -78,6 +78,25 @@ def test_other_outputs_beside_it_are_refused(
     )
 
 
+def test_figures_are_written_a_file_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    store = ResultsStore(tmp_path / "store")
+    for number, ranks in enumerate((1, 2)):
+        record = trial(number, f"p{ranks}", made_spec(world_size=ranks), {"samples_per_s": 9.0 * ranks}, sweep="s")
+        store.append(record)
+    assert (
+        run_command(["report", "--store", str(store.path), "--svg", str(tmp_path / "a"), "--pdf", str(tmp_path)]) == 0
+    )
+    printed = capsys.readouterr()
+    written = [tmp_path / "a" / f"{key}.svg" for key in ("rate", "weak-scaling", "predicted")]
+    written += [tmp_path / f"{path.stem}.pdf" for path in written]
+    assert printed.out == "" and printed.err.splitlines() == [f"figure: {path}" for path in written]
+    assert all(path.is_file() for path in written)
+    assert run_command(["report", "--store", str(store.path), "--pdf", "x", "--format", "md"]) == 2
+    told = "error: report: --pdf x with --format md; allowed: one of --pdf, --format, --mlperf-storage\n"
+    assert capsys.readouterr().err == told
+
+
 def test_no_store_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["report", "--store", str(tmp_path / "none"), "--html", str(tmp_path / "x.html")]) == 2
     assert "no results there" in capsys.readouterr().err and not (tmp_path / "x.html").exists()

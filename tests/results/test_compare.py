@@ -138,9 +138,13 @@ class TestVerdicts:
         assert one.why == "needs 4 repeats a side for 1 comparisons, has 3 and 3"
 
     def test_wide_repeats_cannot_tell_and_say_how_many_would(self):
-        one = only(compare(trials(around(100, 6, 0.02)), trials(around(101, 6, 0.02), "b"), SPEED))
+        one = only(compare(trials(around(100, 6, 0.005)), trials(around(101, 6, 0.005), "b"), SPEED))
         assert one.verdict == "can't tell"
         assert one.why.startswith("about ") and "repeats a side would tell 0.5%" in one.why
+
+    def test_no_number_of_repeats_is_promised_where_it_is_out_of_reach(self):
+        one = only(compare(trials(around(100, 6, 0.02)), trials(around(101, 6, 0.02), "b"), SPEED))
+        assert one.why == "too noisy: 200 repeats a side would not tell 0.5%"
 
     def test_many_comparisons_need_more(self):
         """p = 2 / 70 of four against four is significant alone, and not among ten."""

@@ -5,7 +5,10 @@ import io
 import json
 from typing import Any
 
+import pytest
+
 from results.fits import Estimate, Fit
+from results.record import TrialRecord
 from results.report.latex import as_latex, escaped
 from results.report.scaling import (
     COLUMNS,
@@ -93,6 +96,14 @@ def test_titles_say_what_points_share_and_what_tells_series_apart():
         "weak · resnet50 tiny synthetic fp32 ddp optimizer sgd · 8 per rank",
         "weak · resnet50 tiny synthetic fp32 ddp optimizer adam · 8 per rank",
     ]
+    both = [
+        *made_trials({1: [100.0], 2: [190.0]}, spec={"precision": "bf16", "measure": {"repeats": 3, "timeout_s": 60}}),
+        *made_trials({1: [100.0], 2: [190.0]}, spec={"batch_size": 16, "measure": {"repeats": 6, "timeout_s": 90}}),
+    ]
+    assert titles(find_series(frame(*both))) == [
+        "weak · resnet50 tiny synthetic bf16 ddp · 8 per rank",
+        "weak · resnet50 tiny synthetic fp32 ddp · 16 per rank",
+    ], "what may differ within a series tells none apart"
     degrees = {"dp": None, "tp": 2, "pp": 1, "zero": 3}
     assert titles([one({2: [1.0], 4: [2.0]}, spec={"parallelism": degrees})]) == [
         "weak · resnet50 tiny synthetic fp32 dp tp 2 zero 3 · 8 per rank"
@@ -103,6 +114,26 @@ def test_titles_of_stored_data_name_format_loader_and_cache():
     data = {"source": "storage", "format": "hdf5", "loader": "torch", "cache": "cold", "staging": "none"}
     series = one({1: [1.0], 2: [2.0]}, spec={"data": data, "batch_size": None, "global_batch_size": 16})
     assert titles([series]) == ["strong · resnet50 tiny hdf5 torch cold fp32 ddp · 16 in all"]
+
+
+def test_where_data_lie_and_how_long_was_measured_stands_in_a_title_only_where_nothing_else_does():
+    def stored(root: str, steps: int, **more: Any) -> list[TrialRecord]:
+        data = {"source": "storage", "format": "hdf5", "loader": "torch", "cache": "cold", "root": root, **more}
+        return made_trials({1: [1.0], 2: [2.0]}, spec={"data": data, "measure": {"steps": steps}})
+
+    memory = made_trials({1: [1.0], 2: [2.0]}, spec={"data": {"source": "memory", "root": "/c", "num_workers": 4}})
+    apart = [*stored("/a", 10, num_workers=1), *stored("/b", 20, num_workers=2), *memory]
+    assert titles(find_series(frame(*apart))) == [
+        "weak · resnet50 tiny hdf5 torch cold fp32 ddp num_workers 1 · 8 per rank",
+        "weak · resnet50 tiny hdf5 torch cold fp32 ddp num_workers 2 · 8 per rank",
+        "weak · resnet50 tiny memory fp32 ddp · 8 per rank",
+    ]
+    assert [
+        title.partition("ddp ")[2] for title in titles(find_series(frame(*stored("/a", 10), *stored("/b", 10))))
+    ] == [
+        "root /a · 8 per rank",
+        "root /b · 8 per rank",
+    ]
 
 
 def test_laws_in_words():
@@ -229,6 +260,19 @@ def test_doubtful_repeats_are_told_in_the_sentence_and_the_row():
     (series,) = find_series(frame(*made_trials({1: [100.0] * 3, 2: [195.0] * 3}), *loaded))
     assert answer(series).startswith("Efficiency 0.97 (0.97 0.97) at 2 ranks, without 3 doubtful repeats; ")
     assert lines(series)[1].endswith("|3 of 6 repeats left out: foreign_load")
+
+
+@pytest.mark.parametrize("doubtful", [1, 2], ids=["baseline", "last"])
+def test_a_sentence_that_rests_on_doubtful_repeats_alone_says_so(doubtful: int):
+    rates = {1: 100.0, 2: 200.0}
+    records = [
+        made_trial(n, rate + k, k, caveats=["foreign_load"] if n == doubtful else ["cache_unverified"])
+        for n, rate in rates.items()
+        for k in range(2)
+    ]
+    (series,) = find_series(frame(*records))
+    words = f"Every repeat on {doubtful} ranks is doubtful: foreign_load."
+    assert answer(series) == f"Efficiency 1.00 (0.99 1.00) at 2 ranks. {words}"
 
 
 def test_unlike_environments_that_are_no_obstacle_are_told():

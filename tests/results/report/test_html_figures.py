@@ -102,6 +102,22 @@ def test_batches_that_meet_at_one_number_of_ranks_are_told_apart() -> None:
     assert [name for name, _ in found] == ["batch_size 4", "batch_size 8"]
 
 
+def test_throughput_against_batch(tmp_path: Path) -> None:
+    """Where it varies at one number of ranks, and what has no result on the floor; a batch alone is no line."""
+    store = ResultsStore(tmp_path)
+    for number, (ranks, batch, rate) in enumerate([(2, 8, 150.0), (2, 4, 100.0), (2, 16, None), (1, 4, 60.0)]):
+        measured = None if rate is None else made_figures(rate)
+        store.append(trial(number, f"p{number}", made_spec(world_size=ranks, batch_size=batch), measured))
+    found = chart(store, "batch")
+    line, cross = found.traces
+    assert (line["x"], line["y"], line["name"]) == ([4, 8], [100.0, 150.0], "world_size 2")
+    assert (cross["name"], cross["x"], cross["y"]) == ("no result", [16], [0])
+    assert found.layout["xaxis"]["tickvals"] == [4, 8, 16]
+    go.Figure({"data": list(found.traces), "layout": dict(found.layout)})
+    alone = figures.against_batch([point for point in points_of(store) if point[1]["spec.batch_size"] == 4])
+    assert alone == []
+
+
 def test_sessions_are_named_where_a_sweep_has_several() -> None:
     rows = [{"sweep": "s", "session": name, "spec.world_size": 1} for name in ("mon", "tue")]
     assert [name for name, _ in figures.lines(list(enumerate(rows)), POINTS, ())] == ["mon", "tue"]

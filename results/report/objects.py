@@ -1,0 +1,50 @@
+"""The report as nested values for programs: what the page says, with every field of points and trials."""
+
+from typing import Any
+
+from results.report import provenance
+from results.report.markdown import judged_series
+from results.report.modelled import NOTHING, Modelled
+from results.report.scaling import as_objects
+from results.report.sections import Section, sections
+from results.report.summary import answer, remedies, trust
+from results.report.tables import troubles
+from results.staging import lines as staging_lines
+from results.store import ResultsStore
+
+
+def report(store: ResultsStore, modelled: Modelled = NOTHING) -> dict[str, Any]:
+    """Everything in a store: a section per sweep and session, series of scaling, what models say, where it comes from.
+
+    Points and trials are flat, as `ResultsStore.frame` has them; null is missing.
+    """
+    records = [record for record in store.latest() if record.kind == "trial"]
+    return {
+        "sections": [_section(section) for section in sections(store)],
+        "scaling": as_objects(judged_series(store)),
+        "predicted": [
+            {"series": one.title, "problem": one.problem, "points": list(one.rows), "notes": list(one.lines)}
+            for one in modelled.predicted
+        ],
+        "knees": [{"title": one.title, "ranks": one.knee_ranks, "notes": list(one.lines)} for one in modelled.knees],
+        "pipelines": [{"title": one.title, "notes": list(one.lines)} for one in modelled.pipelines],
+        "left_out": [text for text in (modelled.unpredicted, modelled.undrawn) if text],
+        "environments": dict(provenance.environments(records)),
+        "commands": provenance.commands(records),
+    }
+
+
+def _section(section: Section) -> dict[str, Any]:
+    first = section.trials[0]
+    return {
+        "sweep": first["sweep"],
+        "session": first["session"],
+        "title": section.title,
+        "answer": answer(section.points),
+        "staging": staging_lines(section.points),
+        "trust": trust(section.trials),
+        "caveats": remedies(section.trials),
+        "failures": troubles(section.trials),
+        "points": list(section.points),
+        "trials": list(section.trials),
+    }
