@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -18,8 +19,24 @@ LONGEST = ("workloads/parallel/test_modes.py", "faults/", "benchsuite/test_valid
 """Files that take minutes are begun first, so that of two processes none ends with a long one."""
 
 
+@cache
+def says_quiet(file: Path) -> bool:
+    """Whether a test file marks anything as quiet."""
+    return "mark.quiet" in file.read_text()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where only what measures is asked for, the other files, most of all, are not even imported."""
+    only_quiet = config.option.markexpr.split()[:1] == ["quiet"] and " or " not in config.option.markexpr
+    is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    return True if only_quiet and is_test and not says_quiet(collection_path) else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the longest files first, and leave the full matrix out unless an expression of markers is given."""
+    for item in items:
+        if item.get_closest_marker("quiet") and not says_quiet(item.path):
+            raise pytest.UsageError(f"{item.nodeid} is quiet, which its file must say: others are not looked into")
     names = [f"tests/{name}" for name in LONGEST]
     items.sort(key=lambda item: next((place for place, name in enumerate(names) if item.nodeid.startswith(name)), 9))
     if config.option.markexpr:

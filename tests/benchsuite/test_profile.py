@@ -14,8 +14,6 @@ from benchsuite.spec import parse_trial, point_id
 from benchsuite.strace import Seen
 from results.store import ResultsStore
 
-pytestmark = pytest.mark.quiet
-
 Cli = Callable[..., tuple[int, str, str]]
 BASE: dict[str, Any] = {
     "workload": "resnet50",

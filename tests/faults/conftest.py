@@ -27,6 +27,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.folder, self.store = folder, folder / "store"
         self.mark = uuid.uuid4().hex
+        self.command = COMMAND
         self.before: list[str] = []
         """What every command is started by."""
         self.temporary = Path(tempfile.mkdtemp(prefix="bs-"))
@@ -44,7 +45,7 @@ class Bench:
 
     def start(self, *arguments: object) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [*self.before, *COMMAND, *map(str, arguments)],
+            [*self.before, *self.command, *map(str, arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

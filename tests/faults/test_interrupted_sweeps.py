@@ -1,15 +1,18 @@
 """Killing a sweep at any moment loses at most the trial in flight, leaves no process, and the next run goes on."""
 
 import signal
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
-import pytest
 
 from tests.faults.conftest import Bench
 
+TRIALS = 5
 EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 75, signal.SIGKILL: -9}
 
 
@@ -22,51 +25,59 @@ def sweep_of(root: Path) -> dict[str, object]:
             "data": {"root": str(root), "cache": "warm", "num_workers": 1},
             "parallelism": "ddp",
             "world_size": 2,
-            "batch_size": 2,
             "device": "cpu",
-            "measure": {"steps": 12, "warmup_steps": 2, "repeats": 2, "ceilings": False},
+            "measure": {"steps": 12, "warmup_steps": 2, "repeats": 1, "ceilings": False},
         },
-        "grid": {"data.format": ["files", "webdataset"]},
+        "grid": {"data.format": ["files", "webdataset"], "batch_size": [2, 3]},
+        "include": [{"batch_size": 4}],
     }
 
 
-@pytest.mark.parametrize("number", list(EXIT_CODES), ids=lambda number: number.name)
+def has_more(bench: Bench, num_records: int) -> bool:
+    return len(bench.records()) > num_records
+
+
 def test_at_most_the_trial_in_flight_is_lost(
-    bench: Bench, dataset_root: Path, number: signal.Signals, wait_until: Callable[[Callable[[], bool]], None]
+    bench: Bench, dataset_root: Path, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
+    """One sweep, begun four times: three times it is ended in the middle, each time in another way."""
     path = bench.write(sweep_of(dataset_root))
-    process = bench.start("sweep", path, "--store", bench.store)
-    segments = bench.store / "segments"
-    wait_until(lambda: segments.is_dir() and bool(bench.records()))
-    wait_until(lambda: any((bench.store / "work").glob("*/*/progress-1")))
-    process.send_signal(number)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == EXIT_CODES[number], err
-    assert "Traceback" not in out + err
-    assert bench.wait_gone() == []
-    assert bench.leftovers() == []
-    before = bench.records()
-    done = [record["trial_id"] for record in before if record["status"] == "ok"]
-    assert done
-    dropped = [record for record in before if record["status"] != "ok"]
-    assert [record["status"] for record in dropped] == ([] if number == signal.SIGKILL else ["interrupted"])
+    known: dict[str, dict[str, Any]] = {}
+    for number, exit_code in EXIT_CODES.items():
+        process = bench.start("sweep", path, "--store", bench.store)
+        wait_until(partial(has_more, bench, len(known)))
+        wait_until(lambda: any((bench.store / "work").glob("*/*/progress-1")))
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == exit_code, err
+        assert "Traceback" not in out + err
+        assert bench.wait_gone() == []
+        assert bench.leftovers() == []
+        records = {record["record_id"]: record for record in bench.records()}
+        assert known == {name: record for name, record in records.items() if name in known}, "none is lost"
+        added = Counter(record["status"] for name, record in records.items() if name not in known)
+        assert added.pop("ok") >= 1
+        assert added == ({} if number == signal.SIGKILL else {"interrupted": 1})
+        known = records
 
     code, _, err = bench.sweep(path)
     assert code == 0, err
-    ok = [record["trial_id"] for record in bench.records() if record["status"] == "ok"]
-    assert len(ok) == len(set(ok)) == 4
-    assert ok[: len(done)] == done
-
-
-def test_a_session_resumes_and_a_new_one_measures_anew(bench: Bench, dataset_root: Path) -> None:
-    path = bench.write(sweep_of(dataset_root))
-    assert bench.sweep(path, "-o", "measure.repeats=1")[0] == 0
-    assert len(bench.records()) == 2
+    ok = {record["record_id"]: record["trial_id"] for record in bench.records() if record["status"] == "ok"}
+    assert len(ok) == len(set(ok.values())) == TRIALS
+    assert {name for name, record in known.items() if record["status"] == "ok"} < ok.keys()
     assert bench.leftovers() == []
-    code, out, err = bench.sweep(path, "-o", "measure.repeats=1")
+
+
+def test_a_session_resumes_and_a_new_one_measures_anew(bench: Bench) -> None:
+    model = {"workload": "resnet50", "variant": "nano", "data": {"source": "synthetic"}, "device": "cpu"}
+    file = bench.write({"name": "twice", "base": model, "grid": {"batch_size": [1, 2]}})
+    asked = (file, "-o", "measure.repeats=1", "--launcher", "rehearsed")
+    assert bench.sweep(*asked)[0] == 0
+    assert len(bench.records()) == 2
+    code, out, err = bench.sweep(*asked)
     assert code == 0 and out == "" and "nothing left to do: all 2 trials" in err
     assert len(bench.records()) == 2
-    code, _, err = bench.sweep(path, "-o", "measure.repeats=1", "--session", "again")
+    code, _, err = bench.sweep(*asked, "--session", "again")
     assert code == 0, err
     assert [record["session"] for record in bench.records()] == ["default", "default", "again", "again"]
 

@@ -96,7 +96,8 @@ def test_a_stopped_sweep_that_wakes_after_its_lease_drops_what_it_measured(bench
 
 def test_what_another_sweep_is_at_is_left_to_it(bench: Bench, wait_until: Wait) -> None:
     file = bench.write(sweep_of(1, 1))
-    busy = start(bench, file, 20, "--lease", LEASE_S)
+    bench.env["REHEARSED_FILE"] = str(bench.folder / "may-end")
+    busy = start(bench, file, DEADLINE_S, "--lease", LEASE_S)
     wait_until(lambda: bool(claims(bench)))
     code, out, _ = bench.run("status", file, "--store", bench.store)
     assert code == 0 and out.startswith("session default · 0 done · 0 failed · 1 running · 0 waiting\nrunning  ")
@@ -105,6 +106,7 @@ def test_what_another_sweep_is_at_is_left_to_it(bench: Bench, wait_until: Wait) 
     _, err = other.communicate(timeout=DEADLINE_S)
     assert other.returncode == 0, err
     assert "1 trials are left to another sweep, which is at them: " in err and f"process {busy.pid}" in err
+    (bench.folder / "may-end").touch()
     _, err = busy.communicate(timeout=DEADLINE_S)
     assert busy.returncode == 0, err
     assert len(bench.records()) == 1

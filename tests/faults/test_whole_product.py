@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sys
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 import benchsuite
 from results.store import ResultsStore
 from storage import LOADERS
-from tests.faults.conftest import Bench
+from tests.faults.conftest import COMMAND, Bench
 from tests.storage.samples import PAGES_MAY_GO
 
 PARTS = ("load_s", "h2d_s", "forward_s", "backward_s", "exchange_s", "update_s")
@@ -120,28 +121,34 @@ def test_every_mode_of_the_example_sweep(bench: Bench) -> None:
     assert sharded["weights_bytes"] == pytest.approx(whole["weights_bytes"] / 2, rel=0.01)
 
 
+MODELS = {"unet3d": "hdf5", "bert": "lmdb", "gpt_neox": "tokens"}
+
+
 @PAGES_MAY_GO
-@pytest.mark.parametrize(("workload", "form"), [("unet3d", "hdf5"), ("bert", "lmdb"), ("gpt_neox", "tokens")])
-def test_every_model_trains_from_its_data(bench: Bench, tmp_path: Path, workload: str, form: str) -> None:
-    root = tmp_path / "data"
-    making = ["--workload", workload, "--variant", "tiny", "--format", form, "--samples", "128"]
-    code, _, err = bench.run("data", "generate", str(root / form), *making)
-    assert code == 0, err
+def test_every_model_trains_from_its_data(bench: Bench, tmp_path: Path) -> None:
+    for workload, form in MODELS.items():
+        making = ["--workload", workload, "--variant", "tiny", "--format", form, "--samples", "128"]
+        code, _, err = bench.run("data", "generate", tmp_path / workload / form, *making)
+        assert code == 0, err
     base = {
-        "workload": workload,
+        "workload": "bert",
         "variant": "tiny",
-        "data": {"root": str(root), "format": form, "num_workers": 1, "cache": "warm"},
+        "data": {"root": str(tmp_path), "num_workers": 1, "cache": "warm"},
         "parallelism": "ddp",
         "world_size": 2,
         "batch_size": 2,
         "measure": {"steps": 8, "warmup_steps": 1, "repeats": 1, "ceilings": False},
     }
-    code, _, err = bench.sweep(bench.write({"name": workload, "base": base}))
+    roots = [str(tmp_path / workload) for workload in MODELS]
+    together = {"workload": [*MODELS], "data.format": [*MODELS.values()], "data.root": roots}
+    code, _, err = bench.sweep(bench.write({"name": "models", "base": base, "zip": together}))
     assert code == 0, err
-    (record,) = bench.records()
-    assert record["status"] == "ok", record["reason"]
-    check_figures(record)
-    assert record["figures"]["io_bytes_per_s"] > 0 and record["figures"]["final_loss"] > 0
+    records = bench.records()
+    assert sorted(record["spec"]["workload"] for record in records) == sorted(MODELS)
+    for record in records:
+        assert record["status"] == "ok", record["reason"]
+        check_figures(record)
+        assert record["figures"]["io_bytes_per_s"] > 0 and record["figures"]["final_loss"] > 0
 
 
 def test_what_cannot_be_read_is_skipped_with_its_reason(bench: Bench, dataset_root: Path) -> None:
@@ -157,22 +164,46 @@ def test_what_cannot_be_read_is_skipped_with_its_reason(bench: Bench, dataset_ro
     assert "format tokens stores tokens samples, resnet50 takes image" in out + err
 
 
+SHORTER = """
+from benchsuite import grid
+from benchsuite.cli import main
+as_shipped = grid.parse_yaml
+
+def shorter(*arguments):
+    value = as_shipped(*arguments)
+    value["base"]["measure"] |= {"steps": 8, "warmup_steps": 2, "repeats": 1}
+    return value
+
+grid.parse_yaml = shorter
+main()
+"""
+
+
 @PAGES_MAY_GO
-def test_the_demo(bench: Bench) -> None:
+@pytest.mark.parametrize("repeats", [1, pytest.param(3, marks=pytest.mark.full)])
+def test_the_demo(bench: Bench, repeats: int) -> None:
+    """Every point once, in fewer steps; in the full matrix as it is shipped."""
+    if repeats == 1:
+        bench.command = [sys.executable, "-c", SHORTER]
     code, out, err = bench.run("demo", "--folder", "2026", "--store", bench.store, "--samples", "1024")
     assert code == 0, err
     assert "Traceback" not in out + err
     records = bench.records()
-    assert len(records) == 18 and {record["status"] for record in records} == {"ok"}
+    total = 6 * repeats
+    assert len(records) == total and {record["status"] for record in records} == {"ok"}
     for record in records:
         check_figures(record)
     assert len({record["dataset"]["dataset_id"] for record in records}) == 1
     assert "What holds a small ResNet-50 back" in out and "AU" in out and str(bench.store) in out
-    assert "ETA" in err and "[18/18]" in err
+    assert "ETA" in err and f"[{total}/{total}]" in err
     again, out, err = bench.run("demo", "--folder", "2026", "--store", bench.store)
     assert again == 0 and "nothing left to do" in err and "What holds a small ResNet-50 back" in out
     code, out, _ = bench.run("report", "--store", bench.store, "--format", "json")
-    assert code == 0 and len(json.loads(out)) == 18
+    assert code == 0 and len(json.loads(out)) == total
+    shipped = Path(benchsuite.__file__).parent / "sweeps" / "demo.yaml"
+    bench.command = COMMAND
+    code, out, err = bench.sweep(shipped, "-o", f"data.root={bench.folder / '2026'}", "--dry-run")
+    assert code == 0 and "18 trials" in out + err, out + err
 
 
 SYNTHETIC = {

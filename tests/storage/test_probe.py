@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from storage import fio, pagecache, probe
-from storage.ceiling import PIECE_BYTES, read_ceiling, slice_rates
+from storage.ceiling import PIECE_BYTES, pieces_of, read_ceiling, slice_rates
 from storage.metadata import name_rates
 from storage.probe import Asked, Cell, NameCell, Probe, check, temporary_below, write_incompressible
 from storage.reading import PATTERNS, Pattern, aligned_buffers, offsets, read_file, takes_direct
@@ -317,6 +317,19 @@ class TestCeilingOfFiles:
         assert read_ceiling([], 2, 1) is None
         with pytest.raises(DatasetError, match="gone: No such file"):
             read_ceiling([tmp_path / "gone"], 2, 1)
+
+    @pytest.mark.parametrize("sizes", [[5000] * 200, [0, PIECE_BYTES, 9 * PIECE_BYTES + 3]])
+    def test_nodes_read_each_piece_once_and_alike_many(self, tmp_path: Path, sizes: list[int]):
+        files = []
+        for number, size in enumerate(sizes):
+            files.append(tmp_path / str(number))
+            with files[-1].open("wb") as file:
+                file.truncate(size)
+        shares = [list(pieces_of(files, (number, 3))) for number in range(3)]
+        assert sorted(piece for share in shares for piece in share) == sorted(pieces_of(files))
+        assert max(map(len, shares)) - min(map(len, shares)) <= 1
+        parts = [read_ceiling(files, 2, 60, (number, 3)) for number in range(3)]
+        assert sum(part.num_bytes for part in parts if part) == sum(sizes)
 
     def test_rates_of_slices(self):
         log = [(0.1, 10), (0.5, 20), (0.9, 30), (1.0, 40)]

@@ -1,10 +1,11 @@
 """Which spreads are compared with a single process: every legal (workload, mode, ranks), techniques pairwise."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import workloads
+from workloads.facts import FACTS
 from workloads.layout import LayoutError, layout_of
 from workloads.legality import problem
 from workloads.parallel.check import Case
@@ -68,6 +69,10 @@ TECHNIQUES: tuple[tuple[Any, dict[str, Any]], ...] = (
 )
 RANK_BATCH = 4
 FEW_RANKS, MANY_RANKS = 2, 8
+STEPS, STEPS_OF_MORE_RANKS = 5, 3
+"""Two have been taken with momentum when the third one's loss is compared, and then the weights are."""
+HEAVY = "unet3d"
+"""Its volumes take most of the time, and a rank more tells nothing new of it."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,7 @@ class Asked:
     mode: Any
     world_size: int
     compute: dict[str, Any] = field(default_factory=dict)
+    steps: int = STEPS
 
     @property
     def name(self) -> str:
@@ -99,7 +105,7 @@ class Asked:
         mode = self.mode if isinstance(self.mode, str) else Parallelism(**self.mode)
         layout = layout_of(mode, self.world_size)
         compute = ComputeSpec(**{"optimizer": "momentum", **self.compute})
-        return Case(workload, workload.variants[self.variant], layout, compute, RANK_BATCH)
+        return Case(workload, workload.variants[self.variant], layout, compute, RANK_BATCH, self.steps)
 
     def legal(self) -> bool:
         """Whether it can run."""
@@ -107,21 +113,29 @@ class Asked:
             case = self.case()
         except LayoutError:
             return False
-        return not problem(case.workload.facts, case.variant, case.layout, case.compute, RANK_BATCH, "cpu")
+        return not problem(FACTS[self.workload], case.variant, case.layout, case.compute, RANK_BATCH, "cpu")
 
 
 def cases(world_size: int, which: str) -> Iterator[Asked]:
     """Every legal mode, with every model on the fewest ranks it can have and with one on more; techniques on few.
 
-    Where `which` is full, every one with every model on any number of ranks.
+    On more than the fewest ranks fewer steps are taken. Where `which` is full, every one with every model on any number
+    of ranks, and all steps.
     """
+    short = which != "full" and world_size > FEW_RANKS
+    for asked in _cases(world_size, which):
+        yield replace(asked, steps=STEPS_OF_MORE_RANKS) if short else asked
+
+
+def _cases(world_size: int, which: str) -> Iterator[Asked]:
     for number, mode in enumerate((*NAMED, *DEGREES)):
         legal = _legal(mode, world_size)
         fewer_can = world_size > FEW_RANKS and _legal(mode, world_size // 2)
         if which == "full" or (world_size < MANY_RANKS and not fewer_can):
             yield from legal
         elif legal:
-            yield legal[number % len(legal)]
+            light = [asked for asked in legal if asked.workload != HEAVY]
+            yield light[number % len(light)]
     if which == "full" or world_size < MANY_RANKS:
         yield from _techniques(world_size, which)
 

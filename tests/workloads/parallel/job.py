@@ -20,7 +20,17 @@ from benchsuite.clock import HostClock
 from tests.workloads.parallel.cases import Asked, cases
 from workloads.layout import Layout
 from workloads.parallel.apply import prepare
-from workloads.parallel.check import Compared, NoClock, compare, new_model, sample_batch, train_alone, train_spread
+from workloads.parallel.check import (
+    Case,
+    Compared,
+    NoClock,
+    Trained,
+    compare,
+    new_model,
+    sample_batch,
+    train_alone,
+    train_spread,
+)
 
 CPU = torch.device("cpu")
 LATE_S, LATE_STEPS, LATE_RANK = 0.1, 4, 1
@@ -28,13 +38,27 @@ LATE_MODES: tuple[Any, ...] = ("ddp", "zero1", "zero2", "fsdp", "tp", "ep", "pp"
 """In a pipeline the second stage is late with gradients, and the first waits for those."""
 
 
-def run(asked: Asked, keep: list[object]) -> Compared | None:
+class References:
+    """What one process makes of a case, trained once for all modes that deal it the same microbatches."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], Trained] = {}
+
+    def of(self, asked: Asked, case: Case) -> Trained:
+        layout, compute = case.layout, case.compute.model_dump_json()
+        key = (asked.workload, asked.variant, layout.dp, layout.microbatches, compute, case.rank_batch, case.steps)
+        if key not in self._known:
+            self._known[key] = train_alone(case, CPU)
+        return self._known[key]
+
+
+def run(asked: Asked, keep: list[object], references: References) -> Compared | None:
     """Train a case over all ranks; on rank 0 compare it with the reference."""
     case = asked.case()
     spread = train_spread(case, CPU, keep)
     if dist.get_rank():
         return None
-    return compare(case, spread, train_alone(case, CPU), CPU)
+    return compare(case, spread, references.of(asked, case), CPU)
 
 
 def rank_main(rank: int, world_size: int, folder: Path, which: str, done: set[str]) -> None:
@@ -42,12 +66,13 @@ def rank_main(rank: int, world_size: int, folder: Path, which: str, done: set[st
     store = dist.FileStore(str(folder / "rendezvous"), world_size)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size)
     keep: list[object] = []
+    references = References()
     with (folder / f"rank-{rank}.jsonl").open("w") as lines:
         for asked in (asked for asked in cases(world_size, which) if asked.name not in done):
             start = time.perf_counter()
             found: dict[str, object] = {"name": asked.name}
             try:
-                compared = run(asked, keep)
+                compared = run(asked, keep, references)
                 found |= {} if compared is None else asdict(compared) | {"equal": compared.equal}
             except Exception:
                 found["error"] = traceback.format_exc()

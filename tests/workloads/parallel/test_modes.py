@@ -1,4 +1,4 @@
-"""Every mode trains as one process does that handles the same microbatches: losses of five steps, and final weights."""
+"""Every mode trains as one process does that handles the same microbatches: every step's loss, and final weights."""
 
 import pytest
 
