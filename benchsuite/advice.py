@@ -8,6 +8,8 @@ from benchsuite.machine import Machine
 
 MEMORY_FACTOR = 5
 """MLPerf Storage's rule: a dataset of at least five times the memory of all hosts."""
+LEAST_SHARE = 0.01
+"""Shares of memory below this are not told to the digit."""
 
 
 def crowd_of(plan: Plan, point: Point) -> str | None:
@@ -53,8 +55,9 @@ def fitting_in_memory(points: Sequence[Point], machine: Machine | None, memory_b
     count = len({dataset for *_, dataset in small})
     what = f"{count} datasets, one" if count > 1 else "a dataset"
     where = "the node" if nodes == 1 else f"its {nodes} nodes, taken to be alike"
+    of = f"{share:.2g} x" if share >= LEAST_SHARE else f"less than {LEAST_SHARE:.0%} of"
     return (
-        f"warning: {what} of {size / 1e9:.3g} GB, {share:.2g} x the memory of {where}: epochs after the first may come "
+        f"warning: {what} of {size / 1e9:.3g} GB, {of} the memory of {where}: epochs after the first may come "
         f"from the cache; {MEMORY_FACTOR * nodes * memory_bytes / 1e9:.0f} GB would not (MLPerf Storage: "
         f"{MEMORY_FACTOR} x)"
     )

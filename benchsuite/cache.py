@@ -18,7 +18,7 @@ from benchsuite.spec import TrialSpec
 from storage import pagecache
 from storage.ceiling import read_ceiling
 from storage.filesystems import file_system_of
-from storage.format import Dataset, Format, Lane, dealt
+from storage.format import Dataset, DatasetError, Format, Lane, dealt
 from storage.pagecache import Residency
 
 PLAIN_READ_S = 1.0
@@ -38,13 +38,19 @@ def prepare(spec: TrialSpec, dataset: Dataset | None, me: RankIdentity, rendezvo
     """Evict or read in what the trial will read, on every node, before any of its ranks reads.
 
     None for ranks that are not the first of their node, and for trials that read nothing.
+
+    Raises:
+        DatasetError: a file that cannot be opened or read.
     """
     if dataset is None or spec.data.source != "storage":
         return None
     state, key = None, f"cache-{me.rank - me.local_rank}"
     if me.local_rank == 0:
         files = files_read(spec, dataset)
-        (pagecache.warm if spec.data.cache == "warm" else pagecache.evict)(files)
+        try:
+            (pagecache.warm if spec.data.cache == "warm" else pagecache.evict)(files)
+        except OSError as error:
+            raise DatasetError(f"{error.filename or dataset.folder}: {error.strerror}") from error
         state = CacheState(files, pagecache.residency(files))
         rendezvous.set(key, "ready")
     rendezvous.wait([key])

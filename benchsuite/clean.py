@@ -7,6 +7,7 @@ at its own host, agents at theirs.
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ Finding = tuple[str, str]
 Measured = tuple[TrialRecord, dict[str, Any] | None]
 UNCLEAN, LEFT_BEHIND = "unclean_devices", "left_behind"
 SHARED_MEMORY = Path("/dev/shm")
+SETTLING_LOOKS, SETTLING_S = 3, 0.02
+"""What is new in shared memory is looked at so often, and so far apart, before it is said to be left behind."""
 LAUNCHERS = b"benchsuite.launch."
 """In the command lines of processes that outlive a trial by design."""
 MIN_WINDOW_S = 0.05
@@ -149,12 +152,7 @@ def left_behind(look: Look, again: Sequence[Gpu]) -> Iterator[str]:
     table = Table.now()
     for process in leftover_processes(look.table, table):
         yield str(process)
-    new = {name: size for name, size in shared_files().items() if name not in look.shared}
-    if new:
-        mapped = _mapped_files(table)
-        still = shared_files()  # semaphores that others make have a name for an instant
-        left = {name: size for name, size in new.items() if name in still and name not in mapped}
-        yield from (f"{SHARED_MEMORY / name} ({size / 1e6:.1f} MB)" for name, size in left.items())
+    yield from (f"{SHARED_MEMORY / name} ({size / 1e6:.1f} MB)" for name, size in _left_shared(look.shared).items())
     for before, gpu in zip(look.gpus, again, strict=False):
         known = {os.getpid(), *(pid for pid, _ in before.processes)}
         yield from (_holder(gpu, table, pid, held) for pid, held in gpu.processes if pid not in known)
@@ -207,14 +205,38 @@ def shared_files(folder: Path = SHARED_MEMORY) -> dict[str, int]:
     return found
 
 
-def _mapped_files(table: Table) -> set[str]:
-    """Names in shared memory that a running process has mapped: those are in use, not left behind."""
-    found: set[str] = set()
-    for pid in table.processes:
-        try:
-            lines = (PROC / str(pid) / "maps").read_text(errors="replace").splitlines()
-        except OSError:
-            continue
-        places = (line.rpartition(f"{SHARED_MEMORY}/") for line in lines)
-        found |= {name for _, inside, name in places if inside}
-    return found
+def _left_shared(before: Mapping[str, int]) -> dict[str, int]:
+    """New files in shared memory that stay, and that no running process has mapped or open.
+
+    Others' semaphores have a name for an instant, and a process may have begun after any one look: several looks.
+    """
+    left = {name: size for name, size in shared_files().items() if name not in before}
+    for _ in range(SETTLING_LOOKS):
+        if left:
+            used = _files_in_use(Table.now())
+            time.sleep(SETTLING_S)
+            still = shared_files()
+            left = {name: size for name, size in left.items() if name in still and name not in used}
+    return left
+
+
+def _files_in_use(table: Table) -> set[str]:
+    """Names in shared memory that a running process has mapped or open."""
+    return {name for pid in table.processes for name in (*_mapped(pid), *_opened(pid))}
+
+
+def _mapped(pid: int) -> Iterator[str]:
+    with suppress(OSError):
+        for line in (PROC / str(pid) / "maps").read_text(errors="replace").splitlines():
+            _, inside, name = line.rpartition(f"{SHARED_MEMORY}/")
+            if inside:
+                yield name
+
+
+def _opened(pid: int) -> Iterator[str]:
+    with suppress(OSError):
+        for descriptor in (PROC / str(pid) / "fd").iterdir():
+            with suppress(OSError):  # closed meanwhile
+                _, inside, name = os.readlink(descriptor).rpartition(f"{SHARED_MEMORY}/")
+                if inside:
+                    yield name

@@ -166,8 +166,7 @@ def list_(
         typer.echo(json.dumps(found | ({"variants": variants} if variants else {}), indent=1))
         return
     for name, values in found.items():
-        of = variants if name == "workloads" else {}
-        words = [f"{value} ({', '.join(of[value])})" if value in of else value for value in values]
+        words = [inventory.marked(name, value) for value in values]
         typer.echo(f"{name}: {', '.join(words) or '-'}")
 
 

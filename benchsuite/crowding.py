@@ -1,6 +1,16 @@
-"""Whether the ranks of a trial have more threads than there are cores: what is counted, and what is told beside it."""
+"""Whether ranks have more threads than there are cores, or share their cores with others, and how that is told."""
 
 from benchsuite.spec import TrialSpec
+
+MAX_FOREIGN_SHARE = 0.15
+"""Other processes may use this share of the cores before figures are flagged."""
+
+
+def foreign_load(foreign_cores: float | None, cores: int) -> str | None:
+    """The arithmetic, where other processes kept more of the cores busy than they may; else None."""
+    if foreign_cores is None or foreign_cores <= MAX_FOREIGN_SHARE * cores:
+        return None
+    return f"other processes kept {foreign_cores:.1f} of {cores} cores busy"
 
 
 def crowding(spec: TrialSpec, ranks: int, cores: int) -> str | None:

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 import storage
 import workloads
 from benchsuite.errors import UserError, refuse
+from results.report.plain import counted
 from storage import convert as making
 from storage.format import Dataset, DatasetError, Format, Manifest
 from storage.problems import Damage, Problems
@@ -130,7 +131,8 @@ def _advise(manifest: Manifest) -> None:
     """What a user had better know of a new dataset."""
     shards = [info for info in manifest.files if info.num_samples is not None]
     if manifest.format in ("webdataset", "tfrecord"):
-        typer.echo(f"note: {len(shards)} shard(s) feed at most as many readers (ranks x workers)", err=True)
+        shards_told = counted(len(shards), "shard")
+        typer.echo(f"note: {shards_told}: at most as many readers (ranks x workers) are fed", err=True)
     if manifest.num_classes == 1:
         typer.echo("note: all samples are of class 0, so the loss falls to 0; a folder per class labels them", err=True)
     dropped = manifest.created.get("dropped_tokens")

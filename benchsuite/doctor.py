@@ -30,15 +30,18 @@ def examine(paths: list[Path]) -> list[Finding]:
     findings = [_libraries(), _devices(), _cores()]
     for path in paths:
         findings += _path(path)
+    missing = storage.missing_loaders()
+    loaders = [name for name in storage.LOADERS if name not in missing]
     launchable = "cpu" + (", cuda" if this_machine().cuda_devices else "")
     findings.append(
         Finding(
             "ok",
             f"can run: workloads {' '.join(workloads.names(workloads.WORKLOADS, 'benchsuite.workloads'))}; "
             f"formats {' '.join(storage.names(storage.FORMATS, 'benchsuite.formats'))}; "
-            f"loaders {' '.join(storage.LOADERS)}; modes {' '.join(workloads.MODES)}; devices {launchable}",
+            f"loaders {' '.join(loaders)}; modes {' '.join(workloads.MODES)}; devices {launchable}",
         )
     )
+    findings += [Finding("warn", text.replace(": pip", " -> pip")) for text in missing.values()]
     return findings
 
 

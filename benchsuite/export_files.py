@@ -18,6 +18,7 @@ from results.export import prometheus as textfile
 from results.export import tables
 from results.frames import by_point
 from results.record import Figures
+from results.replacing import write_whole
 from results.report.tables import rows
 from results.store import ResultsStore
 
@@ -98,10 +99,7 @@ def _write(text: str, out: Path | None) -> None:
     if out is None:
         typer.echo(text, nl=False)
         return
-    try:
-        out.write_text(text, encoding="utf-8", errors="replace", newline="\n")
-    except OSError as error:
-        raise UserError(f"{out}: cannot be written: {error.strerror}") from error
+    write_whole(out, text)
     _told(out)
 
 

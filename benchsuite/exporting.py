@@ -10,6 +10,7 @@ from benchsuite.errors import UserError, nearest
 from benchsuite.options import PlainFormat
 from results.export.trace import trace
 from results.record import TrialRecord
+from results.replacing import write_whole
 from results.report.ioprofile import lines
 from results.store import ResultsStore
 
@@ -18,12 +19,9 @@ def write_trace(samples: dict[str, Any], label: str, out: Path) -> None:
     """Write a trial's steps as a trace.
 
     Raises:
-        UserError: it cannot be written.
+        StoreError: it cannot be written.
     """
-    try:
-        out.write_text(json.dumps(trace(samples, label)))
-    except OSError as error:
-        raise UserError(f"{out}: cannot be written: {error.strerror}") from error
+    write_whole(out, json.dumps(trace(samples, label)))
     typer.echo(f"trace: {out} (open it in https://ui.perfetto.dev)", err=True)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import storage
 import workloads
-from benchsuite.blocks import reader_samples
+from benchsuite.cold import too_few_for_cold
 from benchsuite.errors import UserError, dotted_keys, nearest_key, refuse
 from benchsuite.layers import layered
 from benchsuite.machine import Machine
@@ -290,6 +290,8 @@ def _machine_problem(spec: TrialSpec, machine: Machine) -> str | None:
     if nodes > machine.nodes:
         has = f"{machine.nodes} node{'s' if machine.nodes > 1 else ''}"
         return f"{spec.ranks} ranks, {spec.ranks_per_node} a node, need {nodes} nodes; this launcher has {has}"
+    if spec.device == "cuda" and not machine.cuda_devices:
+        return f"device cuda: this node has no CUDA device that torch can use, {spec.ranks} asked for; see doctor"
     if spec.device == "cuda" and spec.ranks > machine.cuda_devices * machine.nodes:
         each = f"{machine.nodes} nodes x " if machine.nodes > 1 else ""
         return f"{spec.ranks} ranks > {each}{machine.cuda_devices} CUDA devices that torch can use here"
@@ -326,7 +328,7 @@ def _dataset_problem(point: Point, facts: Facts) -> str | None:
         return unfit
     lanes = spec.data_ranks * (spec.data.readers if spec.data.source == "storage" else 1)
     unfit = _direct_problem(spec, form, manifest) or form.problem(manifest, lanes)
-    return unfit or _too_few_for_cold(spec, form, form.smallest_lane(manifest, lanes), lanes)
+    return unfit or too_few_for_cold(spec, form, form.smallest_lane(manifest, lanes), lanes)
 
 
 def _unfit_samples(point: Point, manifest: Manifest, facts: Facts) -> str | None:
@@ -367,21 +369,3 @@ def _direct_problem(spec: TrialSpec, form: Format, manifest: Manifest) -> str | 
         return "cache direct: dali reads through the page cache; use loader torch or threads"
     unfit = form.direct_problem(manifest)
     return f"cache direct: {unfit}" if unfit else None
-
-
-def _too_few_for_cold(spec: TrialSpec, form: Format, share: int, lanes: int) -> str | None:
-    """A cold trial must still read from storage in its last counted step."""
-    if spec.data.source != "storage" or spec.data.cache != "cold":
-        return None
-    batches, samples = reader_samples(spec)
-    mixes = form.sequential and spec.data.shuffle and spec.data.loader != "dali"
-    buffered = spec.data.shuffle_buffer if mixes else 0
-    if samples + buffered <= share:
-        return None
-    or_buffer = ", a smaller data.shuffle_buffer" if buffered else ""
-    plus = f" and holds {buffered} more (data.shuffle_buffer)" if buffered else ""
-    return (
-        f"cold: each of {lanes} readers takes {batches} batches x {spec.rank_batch} = {samples} samples{plus}, its "
-        f"share of the dataset is {share}: the rest would come from memory; fewer steps, a smaller batch{or_buffer} or "
-        f"more data"
-    )

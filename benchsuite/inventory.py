@@ -60,6 +60,14 @@ def variants() -> dict[str, list[str]]:
     return {name: [each for each in facts.variants if not each.startswith("nano")] for name, facts in FACTS.items()}
 
 
+def marked(what: str, value: str) -> str:
+    """A value as `list` prints it: with its variants, or with what has to be installed for it."""
+    if what == "loaders" and value in storage.missing_loaders():
+        return f"{value} (not installed: {storage.LOADERS[value][1]})"
+    of = variants().get(value) if what == "workloads" else None
+    return f"{value} ({', '.join(of)})" if of else value
+
+
 def some(what: str) -> list[str]:
     """One axis's values.
 

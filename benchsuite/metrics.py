@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchsuite.blocks import LOADER_BLOCKS, STEADY_TURNS, layout, steady_steps
-from benchsuite.crowding import crowding
+from benchsuite.crowding import crowding, foreign_load
 from benchsuite.peaks import peak_flops
 from benchsuite.ranks import Block, RankResult
 from benchsuite.spec import TrialSpec
+from results.record import MAX_AU
 
 if TYPE_CHECKING:
     from workloads.flops import Flops
@@ -24,8 +25,6 @@ MAX_BLOCK_SPREAD = 0.20
 """Loader blocks, or ceiling blocks, whose rates differ by more than this share of their mean are not steady."""
 MAX_LATE_S, MAX_LATE_SHARE = 0.0002, 0.05
 """Ranks that wake later from emulated steps, and by more than this share of a step, are flagged."""
-MAX_FOREIGN_SHARE = 0.15
-"""Other processes may use this share of the cores before figures are flagged."""
 MAX_COLD_RESIDENT = 0.01
 MIN_WARM_RESIDENT = 0.99
 MAX_DIRECT_RESIDENT = 0.05
@@ -309,11 +308,20 @@ def caveats(
     ranks = ranks_on_node or spec.ranks
     if crowd := crowding(spec, ranks, cores):
         found.append(("oversubscribed", crowd))
-    if foreign_cores is not None and foreign_cores > MAX_FOREIGN_SHARE * cores:
-        found.append(("foreign_load", f"other processes kept {foreign_cores:.1f} of {cores} cores busy"))
+    if foreign := foreign_load(foreign_cores, cores):
+        found.append(("foreign_load", foreign))
     if spec.data.source == "storage":
         found += _cache_caveats(spec, results, cache_visible) + _steadiness_caveats(spec, results)
     return found
+
+
+def utilization_caveats(spec: TrialSpec, au: float | None, ceiling_s: float | None) -> list[tuple[str, str]]:
+    """The caveat of a utilization above 1 by more than its noise: (name, the arithmetic)."""
+    if spec.emulated or au is None or ceiling_s is None or au <= MAX_AU:
+        return []
+    arithmetic = f"AU {au:.2f} = {ceiling_s * 1e3:.4g} ms a step with its input in memory / {ceiling_s / au * 1e3:.4g}"
+    why = "the ceiling was measured in a slower stretch than the steps: measure again on an idle machine"
+    return [("au_above_one", f"{arithmetic} ms with the loader, above {MAX_AU}: {why}")]
 
 
 def _cache_caveats(spec: TrialSpec, results: Sequence[RankResult], visible: bool) -> list[tuple[str, str]]:

@@ -20,7 +20,7 @@ from benchsuite.failure import hanging_at, is_peer_failure, last_line, signal_na
 from benchsuite.grid import Point
 from benchsuite.launch import Outcome
 from benchsuite.launch.lanes import this_lane
-from benchsuite.metrics import caveats, figures
+from benchsuite.metrics import caveats, figures, utilization_caveats
 from benchsuite.ranks import RankResult, on_one_clock, read_progress, read_result
 from benchsuite.reconcile import counter_caveats, mount_caveats, reads_figures
 from benchsuite.spec import match_id, trial_id
@@ -146,7 +146,7 @@ def measured(
     ranks, cores = _crowded(attempt)
     found = traced(values, profile) + caveats(spec, results, cores, stored_on.client_visible, foreign_cores, ranks)
     found += counter_caveats(spec, values) + mount_caveats(results, stored_on.reads_counted)
-    found += staging.caveats(spec, results)
+    found += staging.caveats(spec, results) + utilization_caveats(spec, values.get("au"), values.get("ceiling_step_s"))
     if lane := this_lane():
         found.append(("lanes", f"trials of {lane.count - 1} other lanes ran on other nodes of the job meanwhile"))
     record = attempt.record(

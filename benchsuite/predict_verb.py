@@ -10,12 +10,13 @@ import typer
 
 from benchsuite.errors import UserError, refuse
 from benchsuite.options import TableFormat
-from benchsuite.predict import outlook
+from benchsuite.predict import outlook, unprobed
 from benchsuite.predict.alphabeta import from_rows
 from benchsuite.predict.curves import from_series, from_table
 from benchsuite.predict.layoutcurves import LayoutCurves
 from benchsuite.predict.outlook import COLUMNS, TEST_COLUMNS
-from benchsuite.predict.series import Curve, check_reach, fit
+from benchsuite.predict.reach import check_reach
+from benchsuite.predict.series import Curve, fit
 from benchsuite.predict.tables import has_layouts, read
 from benchsuite.probing import parse_bytes
 from benchsuite.scaling_verb import matches, series_of
@@ -143,11 +144,16 @@ def _sections(store: Path, table: Path | None, asked: Asked, back_test: bool) ->
 def _store_curves(path: Path, asked: Asked) -> list[Curve]:
     opened = ResultsStore(path)
     found = series_of(opened, list(asked.where), asked.mix_environments)
-    probed = from_rows(opened.frame(kind="comm"))
+    rows = opened.frame(kind="comm")
+    probed = from_rows(rows)
     limit = _limit(asked.shared_bandwidth)
-    return [
+    curves = [
         from_series(series, title, probed, limit, asked.staging)
         for series, title in zip(found, titles(found), strict=True)
+    ]
+    return [
+        replace(curve, notes=(*curve.notes, *unprobed.why(curve, series, rows, probed)))
+        for curve, series in zip(curves, found, strict=True)
     ]
 
 

@@ -1,11 +1,20 @@
 """A probe's figures as its user sees them: a sentence, two tables, and what the numbers rest on."""
 
+from collections.abc import Sequence
+from statistics import median
+
 from rich import box
 from rich.table import Table
 
 from benchsuite.show import console
 from storage import filesystems, probe
 from storage.probe import Cell, NameCell, Probe
+from storage.sizes import in_units
+
+MAX_SPREAD = 0.5
+"""Rounds of a cell that lie farther from its median than this share of it are not steady."""
+SLOW_BYTES_PER_S = 1e8
+"""Slower paths are told in MB/s."""
 
 
 def is_lock_bound(cell: Cell) -> bool:
@@ -21,7 +30,7 @@ def show(found: Probe, details: list[str], kind: str | None, server_cache: files
     out.print(_name_table(found))
     how = {"direct": "O_DIRECT", "buffered": "through the evicted page cache", "memory": "from memory"}[found.access]
     out.print(
-        f"trust: {kind}, read {how} by {found.engine}, a file of {found.size_bytes / 1e9:.2f} GB; "
+        f"trust: {kind}, read {how} by {found.engine}, a file of {in_units(found.size_bytes)}; "
         f"{filesystems.in_words(kind, server_cache)}; {len(found.cells[0].bytes_per_s)} rounds, ± = the farthest",
         markup=False,
     )
@@ -30,14 +39,41 @@ def show(found: Probe, details: list[str], kind: str | None, server_cache: files
 
 
 def sentence(found: Probe) -> str:
-    """The best of each kind."""
+    """The best of each kind, each with how far its rounds lie apart."""
     sequential, scattered, most = found.best("sequential"), found.best("random"), found.most_reads()
+    opens, reads = found.best_names("open"), [rate / most.block_bytes for rate in most.bytes_per_s]
     return (
-        f"{found.path} gives {sequential.median / 1e9:.2f} GB/s sequentially ({_way(sequential)}), "
-        f"{scattered.median / 1e9:.2f} GB/s at random ({_way(scattered)}), "
-        f"{most.median / most.block_bytes:,.0f} random reads/s ({_way(most)}), "
-        f"{found.names_per_s('open'):,.0f} opens/s."
+        f"{found.path} gives {_bytes_rate(sequential)} sequentially ({_way(sequential)}), "
+        f"{_bytes_rate(scattered)} at random ({_way(scattered)}), "
+        f"{most.median / most.block_bytes:,.0f} ±{farthest(reads):,.0f} random reads/s ({_way(most)}), "
+        f"{opens.median:,.0f} ±{farthest(opens.per_s):,.0f} opens/s."
     )
+
+
+def farthest(values: Sequence[float]) -> float:
+    """How far the farthest lies from their median."""
+    middle = median(values)
+    return max(abs(value - middle) for value in values)
+
+
+def unsteady(found: Probe) -> str | None:
+    """How many cells have rounds that lie far apart, and the worst of them; None where there is none."""
+    rates = {f"{cell.pattern} {_way(cell)}": cell.bytes_per_s for cell in found.cells}
+    rates |= {f"{cell.operation} x {cell.depth}": cell.per_s for cell in found.names}
+    spreads = {name: farthest(values) / median(values) for name, values in rates.items() if median(values)}
+    far = {name: spread for name, spread in spreads.items() if spread > MAX_SPREAD}
+    if not far:
+        return None
+    worst = max(far, key=lambda name: far[name])
+    return (
+        f"in {len(far)} of {len(rates)} cells a round lies more than {MAX_SPREAD:.0%} from the median, "
+        f"in {worst} {far[worst]:.0%}"
+    )
+
+
+def _bytes_rate(cell: Cell) -> str:
+    unit_bytes, unit, digits = (1e9, "GB", 2) if cell.median >= SLOW_BYTES_PER_S else (1e6, "MB", 1)
+    return f"{cell.median / unit_bytes:.{digits}f} ±{farthest(cell.bytes_per_s) / unit_bytes:.{digits}f} {unit}/s"
 
 
 def _way(cell: Cell) -> str:
@@ -71,10 +107,9 @@ def _rate(cell: Cell) -> str:
     return mark + _spread([rate / 1e6 for rate in cell.bytes_per_s], cell.median / 1e6)
 
 
-def _spread(values: list[float], middle: float) -> str:
-    farthest = max(max(values) - middle, middle - min(values))
+def _spread(values: Sequence[float], middle: float) -> str:
     digits = 0 if middle >= 100 else 1
-    return f"{middle:,.{digits}f} ±{farthest:,.{digits}f}"
+    return f"{middle:,.{digits}f} ±{farthest(values):,.{digits}f}"
 
 
 def _name_table(found: Probe) -> Table:
@@ -87,5 +122,5 @@ def _name_table(found: Probe) -> Table:
         by_row.setdefault(cell.operation, []).append(cell)
     for operation, cells in by_row.items():
         words = {"open": "open + stat"}.get(operation, operation)
-        table.add_row(words, *(_spread(list(cell.per_s), cell.median) for cell in cells))
+        table.add_row(words, *(_spread(cell.per_s, cell.median) for cell in cells))
     return table

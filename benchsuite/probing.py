@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import signal
 import sys
@@ -20,11 +21,14 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from benchsuite.crowding import foreign_load
 from benchsuite.environment import environment, file_system
 from benchsuite.errors import UserError
 from benchsuite.options import OK, REQUEUE, PlainFormat
-from benchsuite.probed import is_lock_bound, show
+from benchsuite.probed import is_lock_bound, show, unsteady
+from benchsuite.processes import everyone_s
 from benchsuite.spec import check_session, trial_id
+from benchsuite.watched.readers import tree_cpu_s
 from results.record import Figures, Kind, Status, TrialRecord
 from results.store import ResultsStore
 from storage import filesystems, probe
@@ -145,8 +149,10 @@ def storage_verb(path: Path, asked: Asked, store: Path | None, session: str, for
     env = facts_of(path)
     kind: str | None = env["data"]["file_system"]
     started_s, started_at = time.perf_counter(), _now()
+    before_s = _cpu_s()
     with ending_on_sigterm(), progress_bar(f"probing {path}") as progress:
         found = probe.probe(path.absolute(), asked, kind, progress)
+    foreign_cores = max(0.0, (_cpu_s() - before_s) / (time.perf_counter() - started_s))
     spec = {
         "path": str(found.path),
         "size_bytes": found.size_bytes,
@@ -158,14 +164,14 @@ def storage_verb(path: Path, asked: Asked, store: Path | None, session: str, for
         "access": found.access,
     }
     measuring = Measuring("probe", spec, f"{found.path} {found.engine}", session, env, started_s, started_at)
-    details = caveats(found, kind)
+    details = caveats(found, kind, foreign_cores)
     samples = {"cells": [asdict(cell) for cell in found.cells], "names": [asdict(cell) for cell in found.names]}
     record = kept(
         measuring,
         store,
         "ok",
         samples,
-        figures=figures(found),
+        figures=figures(found, foreign_cores),
         caveats=[detail.partition(":")[0] for detail in details],
         caveat_details=details,
     )
@@ -194,7 +200,12 @@ def _update(progress: Progress, task: Any, done: int, total: int) -> None:
     progress.update(task, completed=done, total=total)
 
 
-def figures(found: Probe) -> Figures:
+def _cpu_s() -> float:
+    """CPU seconds of everyone but this process and all below it, on the cores that it may use."""
+    return everyone_s() - tree_cpu_s()
+
+
+def figures(found: Probe, foreign_cores: float | None = None) -> Figures:
     """The best medians; rates of reads are null where they were served from memory."""
     most = found.most_reads()
     memory = found.access == "memory"
@@ -205,10 +216,11 @@ def figures(found: Probe) -> Figures:
         creates_per_s=found.names_per_s("create"),
         opens_per_s=found.names_per_s("open"),
         unlinks_per_s=found.names_per_s("unlink"),
+        foreign_cpu_cores=foreign_cores,
     )
 
 
-def caveats(found: Probe, kind: str | None) -> list[str]:
+def caveats(found: Probe, kind: str | None, foreign_cores: float | None = None) -> list[str]:
     """Why the figures must not be trusted blindly: a name, a colon, the arithmetic."""
     details = []
     resident = [value for cell in found.cells for value in cell.resident_before]
@@ -226,4 +238,8 @@ def caveats(found: Probe, kind: str | None) -> list[str]:
             f"engine_bound: in {len(bound)} of {len(found.cells)} cells (~) our reader spent more than "
             f"{probe.LOCK_BOUND:.0%} of the time in Python: the path may give more; --engine fio tells"
         )
+    if load := foreign_load(foreign_cores, len(os.sched_getaffinity(0))):
+        details.append(f"foreign_load: {load}")
+    if apart := unsteady(found):
+        details.append(f"not_steady: {apart}")
     return details

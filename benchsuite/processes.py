@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+import psutil
+
 PROC = Path("/proc")
 KERNEL_THREADS = 2
 """The process whose children are threads of the kernel."""
@@ -43,6 +45,15 @@ def parsed(text: str) -> Process:
     state, parent, _, session, *numbers = rest.split()
     ticks = int(numbers[7]) + int(numbers[8])
     return Process(int(pid), name, state, int(parent), int(session), ticks / TICKS_PER_S, int(numbers[15]))
+
+
+def everyone_s() -> float:
+    """CPU seconds of everyone, since boot, on the cores that this process may use."""
+    per_core = psutil.cpu_times(percpu=True)
+    mine = [per_core[core] for core in os.sched_getaffinity(0) if core < len(per_core)]
+    return float(
+        sum(sum(core) - core.idle - getattr(core, "iowait", 0.0) - core.guest - core.guest_nice for core in mine)
+    )
 
 
 @dataclass(frozen=True)

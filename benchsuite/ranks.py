@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-PHASES = ("start", "stage", "evict", "load", "build", "warmup", "measure", "done")
+PHASES = ("start", "stage", "evict", "warm", "load", "build", "warmup", "measure", "done")
 _PROGRESS = struct.Struct("<qqqd")  # phase, steps done, steps in all, AU so far
 
 

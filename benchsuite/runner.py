@@ -181,7 +181,7 @@ def _run(
     where = in_words(how.launcher, chosen)
     with SweepDisplay() as display:
         display.say(f"{words.summary(plan, state)} · session {session} · store {store.path} · {where}")
-        for line in words.skipped_lines(plan):
+        for line in words.skipped_lines(plan) if plan.points else []:  # else the error tells
             display.say(line)
         warnings = [small_datasets(plan, memory_bytes()[1]), *crowded(plan)] if state.todo else []
         for warning in filter(None, warnings):
@@ -318,13 +318,24 @@ def trial(
     else:
         from benchsuite.show import console, fitting_table
         from results.frames import trial_frame
+        from results.report.fitting import say
         from results.report.tables import COLUMNS, rows
 
         out = console()
         out.print(fitting_table(rows(trial_frame([record])), COLUMNS, out))
+        for detail in record.caveat_details:
+            say(out, f"  {detail}")
         typer.echo(finished_line(record), err=True)
+        typer.echo(_kept(opened), err=True)
         exporting.print_profile(record)
     return OK if record.status == "ok" else SOME_FAILED
+
+
+def _kept(store: ResultsStore | None) -> str:
+    """Where a trial's record is."""
+    if store is None:
+        return "nothing is stored: --store DIR keeps the record"
+    return f"written: {store.path.absolute()} (segments/*.jsonl)"
 
 
 def _check_loss(point: grid.Point, format: PlainFormat) -> int:

@@ -14,6 +14,7 @@ from benchsuite.pipelines import slots
 from benchsuite.predict.orders import SPLIT
 from benchsuite.predict.schedules import bubbles, canonical, idle_fractions, makespan, peak_in_flight, schedule
 from results.export.schedule import svg, text
+from results.replacing import write_whole
 
 
 def check_alone(name: str | None, drawing: Mapping[str, object], planning: Mapping[str, object]) -> None:
@@ -69,8 +70,5 @@ def draw(
 
 
 def _write(out: Path, figure: str) -> None:
-    try:
-        out.write_text(figure)
-    except OSError as error:
-        raise UserError(f"{out}: cannot be written: {error.strerror}") from error
+    write_whole(out, figure)
     typer.echo(f"figure: {out}", err=True)

@@ -16,6 +16,7 @@ from benchsuite import profiles
 from benchsuite.errors import UserError, refuse
 from benchsuite.options import PlainFormat, RecordKind, TableFormat
 from benchsuite.sessions import chosen
+from results.replacing import write_whole
 from results.report.comm import columns_of
 from results.report.fitting import UNLIMITED_WIDTH as UNLIMITED_WIDTH
 from results.report.fitting import fitting_table as fitting_table
@@ -127,7 +128,8 @@ def report(store: Path, format: TableFormat, session: str | None = None) -> None
         _print([*rows(opened.frame())], TRIAL_COLUMNS, format)
     else:
         found = sections(opened)
-        for section in found:
+        for number, section in enumerate(found):
+            typer.echo("\n" * bool(number), nl=False)
             section_table(section)
         if not found:
             typer.echo(f"no trials in {store} yet; `benchsuite results show --kind` shows other records")
@@ -157,7 +159,7 @@ def objects(store: Path, out: Path, others: Mapping[str, object], session: str |
 
     _refuse_beside("--json", out, others)
     opened = chosen(store, session)
-    out.write_text(json.dumps(nested.report(opened, modelled(opened)), indent=1, default=str))
+    write_whole(out, json.dumps(nested.report(opened, modelled(opened)), indent=1, default=str))
     typer.echo(f"written: {out}", err=True)
     warn_of_damage(opened)
 

@@ -262,7 +262,12 @@ def parse_sweep(value: Mapping[str, Any]) -> SweepSpec:
     try:
         return SweepSpec.model_validate(dict(value))
     except ValidationError as error:
-        raise one_line(error, SweepSpec, {}) from None
+        own = {*TrialSpec.model_fields} - {*SweepSpec.model_fields}
+        of_trials = [key for key in value if str(key).partition(".")[0] in own]
+        hint = (
+            f"; {', '.join(of_trials[:1])} is a key of trials: put it under base, or `benchsuite trial` runs the file"
+        )
+        raise UserError(f"{one_line(error, SweepSpec, {})}{hint if of_trials else ''}") from None
 
 
 def point_id(spec: TrialSpec, dataset_id: str | None) -> str:

@@ -11,6 +11,7 @@ from benchsuite.datasets import megabyte_bar
 from benchsuite.options import PlainFormat
 from storage import staging
 from storage.format import read_manifest
+from storage.sizes import in_units
 from storage.staging import MARK, Staged, copy_name, node_local_folder
 
 
@@ -37,22 +38,22 @@ def remove(source: Path, to: Path | None, format: PlainFormat) -> None:
 
 def in_words(staged: Staged) -> str:
     """Where the copy is, what making it took, and what it leaves in memory."""
-    size = f"{staged.num_files} files, {staged.num_bytes / 1e9:.3f} GB"
+    size = f"{staged.num_files} files, {in_units(staged.num_bytes)}"
     if staged.seconds is None:
         return f"{staged.folder}: {size}, there already, whole; nothing was copied"
     there = staged.num_bytes - staged.copied_bytes
-    resumed = f", {there / 1e9:.3f} GB were there" if there > 0 else ""
+    resumed = f", {in_units(there)} were there" if there > 0 else ""
     left = "left as found" if staged.source_left_as_found else "not known before, so what was read stays"
     resident = "not told" if staged.resident_fraction is None else f"{staged.resident_fraction:.0%}, clean"
     return (
         f"{staged.folder}: {size}, every digest verified\n"
-        f"copied {staged.copied_bytes / 1e9:.3f} GB in {staged.seconds:.3g} s, {_rate(staged):.2f} GB/s{resumed}\n"
+        f"copied {in_units(staged.copied_bytes)} in {staged.seconds:.3g} s, {in_units(_rate(staged))}/s{resumed}\n"
         f"page cache: source {left}; copy {resident}"
     )
 
 
 def _rate(staged: Staged) -> float:
-    return staged.copied_bytes / (staged.seconds or 1.0) / 1e9
+    return staged.copied_bytes / (staged.seconds or 1.0)
 
 
 def _facts(source: Path, staged: Staged) -> dict[str, Any]:

@@ -375,5 +375,15 @@ def record_skipped(plan: Plan, store: ResultsStore, session: str) -> None:
 
 def nothing_runs(plan: Plan) -> UserError:
     """The error for a plan whose every point is skipped."""
-    reasons = "; ".join(dict.fromkeys(f"{skipped.point.label}: {skipped.reason}" for skipped in plan.skipped))
-    return UserError(f"{plan.sweep.name}: nothing can run: {reasons}")
+    from results.report.tables import points_in_words
+
+    told = "; ".join(f"{points_in_words(labels)}: {reason}" for reason, labels in skipped_by_reason(plan).items())
+    return UserError(f"{plan.sweep.name}: nothing can run: {told}")
+
+
+def skipped_by_reason(plan: Plan) -> dict[str, list[str]]:
+    """The labels of the points that each reason struck."""
+    reasons: dict[str, list[str]] = {}
+    for skipped in plan.skipped:
+        reasons.setdefault(skipped.reason, []).append(skipped.point.label)
+    return reasons

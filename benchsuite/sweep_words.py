@@ -48,9 +48,7 @@ def skipped_lines(plan: grid.Plan) -> list[str]:
         return []
     from results.report.tables import points_in_words
 
-    reasons: dict[str, list[str]] = {}
-    for skipped in plan.skipped:
-        reasons.setdefault(skipped.reason, []).append(skipped.point.label)
+    reasons = sweeping.skipped_by_reason(plan)
     return [f"skipped {points_in_words(labels)}: {reason}" for reason, labels in reasons.items()]
 
 

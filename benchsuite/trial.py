@@ -43,7 +43,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
     placed, staged = staging.place(spec, dataset, me, rendezvous, keep)
     dataset = placed.dataset
 
-    heart.phase("evict")
+    heart.phase("warm" if spec.data.cache == "warm" else "evict")
     cached = cache.prepare(spec, placed.read_first, me, rendezvous)
 
     heart.phase("load")

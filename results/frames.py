@@ -93,18 +93,23 @@ def _binomial_quantile(share: float, count: int) -> int:
 
 def middle(repeats: list[Row], name: str) -> Row:
     """The repeat with the median of a figure; of two the lower. Repeats that lack it come last."""
+    return middles(repeats, name)[0]
+
+
+def middles(repeats: list[Row], name: str) -> list[Row]:
+    """The repeat, or two repeats, whose mean of a figure is its median; of repeats that all lack it the first."""
     known = sorted((row for row in repeats if _known(row[name])), key=lambda row: float(row[name]))
-    return known[(len(known) - 1) // 2] if known else repeats[0]
+    return known[(len(known) - 1) // 2 : len(known) // 2 + 1] or repeats[:1]
 
 
 def by_point(trials: pd.DataFrame, figures: list[str]) -> pd.DataFrame:
     """Median over the ok repeats of each point and session, in the order of the sweep.
 
     `<figure>_min` and `_max` give their range, `<figure>_low` and `_high` its 95 % interval from six repeats on.
-    The step and its parts are those of the repeat with the median step (of two the faster), so that the parts add up;
-    the verdict and its evidence are those of the repeat with the median AU. `repeats` counts the ok repeats and
-    `repeats_failed` the failed ones. `unstable` flags points whose throughput spreads by more than UNSTABLE_SPREAD of
-    its median.
+    The step's parts are those of the repeat with the median step, of an even number the means of the middle two, so
+    that the parts add up to the median; the verdict and its evidence are those of the repeat with the median AU, of two
+    the lower. `repeats` counts the ok repeats and `repeats_failed` the failed ones. `unstable` flags points whose
+    throughput spreads by more than UNSTABLE_SPREAD of its median.
     """
     if trials.empty:
         return trials
@@ -126,13 +131,19 @@ def _point(repeats: list[Row], numeric: list[str]) -> Row:
         point[f"{name}_min"], point[f"{name}_max"] = (values[0], values[-1]) if values else (math.nan, math.nan)
         point[f"{name}_low"], point[f"{name}_high"] = median_interval(values)
     if ok:
-        step, judged = middle(ok, "step_s_mean"), middle(ok, "au")
-        point |= {name: step[name] for name in STEP} | {name: judged[name] for name in VERDICT}
+        steps, judged = middles(ok, "step_s_mean"), middle(ok, "au")
+        point |= {name: _mean([row[name] for row in steps]) for name in STEP}
+        point |= {name: judged[name] for name in VERDICT}
     point["repeats"], point["repeats_failed"] = len(ok), sum(row["status"] in FAILED for row in repeats)
     point["caveats"] = sorted({name for row in repeats for name in row["caveats"]})
     rate, low, high = (point[name] for name in ("samples_per_s", "samples_per_s_min", "samples_per_s_max"))
     point["unstable"] = _known(rate) and high - low > UNSTABLE_SPREAD * rate
     return point
+
+
+def _mean(values: list[Any]) -> float:
+    """NaN where one is missing: sums of means would not be means of sums."""
+    return sum(map(float, values)) / len(values) if all(map(_known, values)) else math.nan
 
 
 def _known(value: Any) -> bool:

@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 SCHEMA_VERSION = 1
 
+MAX_AU = 1.05
+"""A utilization above it is above 1 by more than its noise: `au_above_one`, and no result."""
+
 Kind = Literal["trial", "probe", "comm", "checkpoint"]
 Status = Literal["ok", "oom", "timeout", "failed", "skipped", "interrupted"]
 Verdict = Literal["storage", "client", "compute", "communication", "mixed", "none"]

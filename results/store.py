@@ -61,8 +61,10 @@ class ResultsStore:
             folder = self.path / SEGMENTS
             folder.mkdir(parents=True, exist_ok=True)
             probe = folder / f".probe-{secrets.token_hex(4)}"
-            probe.write_bytes(b"x")
-            probe.unlink()
+            try:
+                probe.write_bytes(b"x")
+            finally:
+                probe.unlink(missing_ok=True)
         except OSError as error:
             raise StoreError(f"store {self.path}: cannot be written: {error.strerror}") from error
 

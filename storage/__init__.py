@@ -49,14 +49,26 @@ def loader_problem(loader: str, kind: str) -> str | None:
     """Why a loader cannot deliver samples of this kind here, or None."""
     if loader not in LOADER_LIMITS:
         return None
-    module, kinds = LOADER_LIMITS[loader]
+    kinds = LOADER_LIMITS[loader][1]
     if kind not in kinds:
         return f"loader {loader} decodes {' and '.join(sorted(kinds))} samples, not {kind}"
+    return missing_loaders().get(loader)
+
+
+def missing_loaders() -> dict[str, str]:
+    """Loaders whose module is not installed here, and for each what it needs and how to install that."""
+    needed = {loader: module for loader, (module, _) in LOADER_LIMITS.items() if not _is_installed(module)}
+    return {
+        loader: f"loader {loader} needs {module}, which is not installed: {LOADERS[loader][1]}"
+        for loader, module in needed.items()
+    }
+
+
+def _is_installed(module: str) -> bool:
     try:
-        present = find_spec(module) is not None
+        return find_spec(module) is not None
     except ModuleNotFoundError:
-        present = False
-    return None if present else f"loader {loader} needs {module}, which is not installed: {LOADERS[loader][1]}"
+        return False
 
 
 def load(registry: Registry, name: str, group: str = "") -> Any:

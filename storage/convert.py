@@ -34,6 +34,7 @@ from storage.sequences import mlm_bytes, mlm_sample, token_bytes, token_sample
 from storage.sources import Source, open_source
 from storage.space import needed_bytes
 from storage.tokens import documents_of
+from storage.verify import verify_dataset
 from storage.volumes import volume_bytes, volume_sample, volume_shape
 
 Progress = Callable[[int, int], None]
@@ -237,8 +238,23 @@ def _dataset_source(dataset: Dataset, kind: str, asked: Mapping[str, int]) -> So
         raise DatasetError(f"{dataset.folder}: has a vocabulary of {found}, {what}")
     compressed = manifest.options.get("compression", "none") != "none"
     size = manifest.stored_bytes * (MAX_COMPRESSION if compressed else 1)
-    samples, params = in_order(dataset), dict(manifest.params)
+    samples, params = _sound(dataset), dict(manifest.params)
     return Source(manifest.num_samples, size, samples, params, documents=documents_of(dataset))
+
+
+def _sound(dataset: Dataset) -> Iterator[Sample]:
+    """A dataset's samples; once one cannot be read, all that is wrong with the dataset is looked for.
+
+    Raises:
+        DatasetError: what is wrong; `storage.problems.Damage` where that is several things.
+    """
+    try:
+        yield from in_order(dataset)
+    except (DatasetError, OSError) as error:
+        verify_dataset(dataset.folder)
+        if isinstance(error, DatasetError):
+            raise
+        raise DatasetError(f"{error.filename or dataset.folder}: {error.strerror}") from error
 
 
 def generate_dataset(

@@ -27,6 +27,7 @@ from storage.sample import DatasetError as DatasetError
 from storage.sample import Sample as Sample
 from storage.sample import content_digest as content_digest
 from storage.sample import fresh as fresh
+from storage.sizes import in_units
 
 MANIFEST = "manifest.json"
 INDEX = "index.npy"
@@ -256,9 +257,8 @@ def new_dataset(folder: Path, needed_bytes: int) -> Iterator[Path]:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         remove_abandoned(folder)
-        free = shutil.disk_usage(folder.parent).free
-        if needed_bytes > free:
-            raise DatasetError(f"{folder}: needs {needed_bytes / 1e9:.2f} GB, its disk has {free / 1e9:.2f} GB free")
+        if needed_bytes > (free := shutil.disk_usage(folder.parent).free):
+            raise DatasetError(f"{folder}: needs {in_units(needed_bytes)}, its disk has {in_units(free)} free")
         partial = partial_folder(folder)
         partial.mkdir()
     except OSError as error:

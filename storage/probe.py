@@ -24,6 +24,7 @@ from storage.metadata import OPERATIONS, name_rates
 from storage.partial import partial_folder, remove_abandoned
 from storage.reading import ALIGNMENT_BYTES, PATTERNS, Pattern, aligned_buffers, offsets, read_file, takes_direct
 from storage.sample import DatasetError
+from storage.sizes import in_units
 
 Access = Literal["direct", "buffered", "memory"]
 Engine = Literal["fio", "own"]
@@ -107,7 +108,11 @@ class Probe:
 
     def names_per_s(self, operation: str) -> float:
         """The best rate of an operation over depths."""
-        return max(cell.median for cell in self.names if cell.operation == operation)
+        return self.best_names(operation).median
+
+    def best_names(self, operation: str) -> NameCell:
+        """The fastest cell of an operation on names."""
+        return max((cell for cell in self.names if cell.operation == operation), key=lambda cell: cell.median)
 
 
 def check(asked: Asked) -> Engine:
@@ -220,8 +225,8 @@ def temporary_below(path: Path, name: str, needed_bytes: int) -> Iterator[Path]:
         free = shutil.disk_usage(path).free
         if needed_bytes + RESERVE_BYTES > free:
             raise DatasetError(
-                f"{path}: needs {needed_bytes / 1e9:.2f} GB and {RESERVE_BYTES / 1e9:.2f} GB to spare, "
-                f"its disk has {free / 1e9:.2f} GB free"
+                f"{path}: needs {in_units(needed_bytes)} and {in_units(RESERVE_BYTES)} to spare, "
+                f"its disk has {in_units(free)} free"
             )
         folder = partial_folder(path / name)
         folder.mkdir()

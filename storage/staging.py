@@ -39,6 +39,7 @@ from storage.format import (
 from storage.lazily import Fetch
 from storage.locked import locked, sign
 from storage.sample import DatasetError, Recycled, content_digest
+from storage.sizes import in_units
 
 MARK = "staged.json"
 """In a staged copy: where it came from. Only what has one is ever removed."""
@@ -151,7 +152,7 @@ def refuse_small_disk(dataset: Dataset, folder: Path, there_bytes: int = 0) -> N
     with _errors(folder):
         free = shutil.disk_usage(folder).free
     if needed > free:
-        raise DatasetError(f"{folder}: staging needs {needed / 1e9:.3f} GB, its disk has {free / 1e9:.3f} GB free")
+        raise DatasetError(f"{folder}: staging needs {in_units(needed)}, its disk has {in_units(free)} free")
 
 
 def _lock(target: Path) -> Path:
@@ -258,6 +259,7 @@ def _stage(dataset: Dataset, target: Path, threads: int, progress: Progress) -> 
         resumed = _tidy(making)
         there = sum(path.stat().st_size for path in resumed)
         refuse_small_disk(dataset, making.parent, there)
+        making.mkdir(exist_ok=True)
         told = _Told(int(dataset.manifest.created.get("num_bytes") or dataset.manifest.stored_bytes), progress)
         copy = _copy_samples if _by_sample(dataset) else _copy_listed
         hidden = copy(dataset, making, threads, told)
@@ -279,7 +281,6 @@ def _stage(dataset: Dataset, target: Path, threads: int, progress: Progress) -> 
 
 def _tidy(making: Path) -> list[Path]:
     """The finished files that an interrupted copy has left; its unfinished ones are removed."""
-    making.mkdir(exist_ok=True)
     (making / MANIFEST).unlink(missing_ok=True)
     found = [path for path in making.rglob("*") if path.is_file()]
     for path in found:

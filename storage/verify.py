@@ -1,6 +1,7 @@
 """Check a dataset against its manifest: counts, checksums, fields."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -185,14 +186,34 @@ def same_samples(first: Dataset, second: Dataset) -> None:
     """Check that two verified datasets hold the same samples, whatever their formats.
 
     Raises:
-        DatasetError: they differ; names the first key that does, and how many do.
+        DatasetError: they differ; names the first key that does, how many do, and in what.
     """
     if first.manifest.dataset_id == second.manifest.dataset_id:
         return
-    pairs = [
-        {bytes(row["key"]).decode(): bytes(row["digest"]).decode() for row in dataset.index}
+    one, other = (
+        {bytes(row["key"]).decode(): (bytes(row["digest"]).decode(), int(row["label"])) for row in dataset.index}
         for dataset in (first, second)
-    ]
-    found = [key for key in sorted({*pairs[0], *pairs[1]}) if pairs[0].get(key) != pairs[1].get(key)]
+    )
+    found = [key for key in sorted({*one, *other}) if one.get(key, ("",))[0] != other.get(key, ("",))[0]]
     more = f", and at {len(found) - 1} more" if len(found) > 1 else ""
-    raise DatasetError(f"{first.folder} and {second.folder} differ, first at sample {found[0]!r}{more}")
+    where = f"{first.folder} and {second.folder} differ, first at sample {found[0]!r}{more}"
+    raise DatasetError(f"{where}: {_how(one, other, found)}")
+
+
+Told = Mapping[str, tuple[str, int]]
+"""Digest and label of samples, by their keys."""
+
+
+def _how(one: Told, other: Told, found: list[str]) -> str:
+    """In what two datasets differ: names alone, which samples there are, labels, or content."""
+    if Counter(digest for digest, _ in one.values()) == Counter(digest for digest, _ in other.values()):
+        return "the same contents under other names"
+    both = [key for key in found if key in one and key in other]
+    labels = sum(one[key][1] != other[key][1] for key in both)
+    counts = {
+        "only in the first": sum(key not in other for key in found),
+        "only in the second": sum(key not in one for key in found),
+        "with other labels": labels,
+        "with other content": len(both) - labels,
+    }
+    return ", ".join(f"{count} {what}" for what, count in counts.items() if count)

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 import benchsuite
 from benchsuite.environment import facts_of_host
 from benchsuite.machine import device_ids, this_machine
+from benchsuite.processes import everyone_s
 
 PACKAGES = ("storage", "workloads", "results", "benchsuite")
 NAME_VARIABLES = ("SLURMD_NODENAME",)
@@ -95,11 +94,8 @@ class CpuUse:
     @classmethod
     def now(cls) -> "CpuUse":
         """Read the counters."""
-        per_core = psutil.cpu_times(percpu=True)
-        mine = [per_core[core] for core in os.sched_getaffinity(0) if core < len(per_core)]
-        busy = sum(sum(core) - core.idle - getattr(core, "iowait", 0.0) - core.guest - core.guest_nice for core in mine)
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return cls(busy, children.ru_utime + children.ru_stime, time.monotonic())
+        return cls(everyone_s(), children.ru_utime + children.ru_stime, time.monotonic())
 
     def until(self, later: "CpuUse") -> dict[str, float]:
         """Cores that were busy between two readings, and of these with this process's children."""

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from benchsuite.errors import UserError
-from benchsuite.predict import nodes
+from benchsuite.predict import anchor, nodes
 from benchsuite.predict.interval import coverage
 from benchsuite.predict.series import DRIFT_PER_DOUBLING, MAX_BEYOND, MIN_SCALES, Curve, Model, Outlook, fit
 from benchsuite.predict.trends import impossible
@@ -124,7 +124,7 @@ def assumptions(model: Model, ranks: Sequence[int], network: float = 1.0, storag
         lines.append("what if: --storage changes nothing: no limit of a shared file system is known")
     if network != 1:
         lines.append(f"what if: communication not hidden takes 1/{network:g} of its time; what is hidden stays hidden")
-    return lines
+    return [*lines, *anchor.in_words(model)]
 
 
 def _how_split(told: bool, curve: Curve) -> str:

@@ -1,7 +1,7 @@
 """T(N) of a measured scaling series: computation, exposed communication, waiting for the slowest, and input."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -9,7 +9,7 @@ from scipy.optimize import nnls
 from scipy.stats import t as student
 
 from benchsuite.errors import UserError
-from benchsuite.predict import growth, hidden, waiting
+from benchsuite.predict import anchor, growth, hidden, waiting
 from benchsuite.predict.arrays import Floats
 from benchsuite.predict.interval import LEVEL, doublings_beyond
 from benchsuite.predict.model import of_slowest
@@ -186,6 +186,8 @@ class Model:
     freedom: int
     misfit: float = 0.0
     """Root mean square of fitted / measured - 1 over the points; part of the noise."""
+    missed_s: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by part that the fit misses of the largest scale (`anchor`): added there and beyond."""
 
     def at(self, ranks: int, network: float = 1.0, storage: float = 1.0, level: float = LEVEL) -> Outlook:
         """The step at so many ranks, were the network and the shared file system so many times as fast."""
@@ -195,6 +197,8 @@ class Model:
         base = float(seconds.sum())
         parts = {part: float(seconds[[PART_OF[name] == part for name in self.names]].sum()) for part in PARTS}
         low, high = self._ends(self.draws @ terms, self._wire_ends(ranks, network), base, ranks, level)
+        parts = anchor.added(parts, self.missed_s if ranks >= self.curve.most_ranks else {}, network)
+        base, low, high = (seconds * sum(parts.values()) / base for seconds in (base, low, high))
         high += unmeasured_s(self.curve.placement, self.curve.exchange_slow, ranks, parts["exchange"], network)
         (load, load_high), (load_low, low_high), (load_top, _) = (
             waiting.load_s(self.curve, ranks, end_s, storage) for end_s in (base, low, high)
@@ -296,7 +300,7 @@ def fit(curve: Curve) -> Model:
 
     Input is taken off first: it is modelled on its own. The error per doubling is that of back-tests of the curve
     itself, beyond what noise of both sides explains, with DRIFT_PER_DOUBLING counting for two; by what the model misses
-    its own points, intervals are wider.
+    its own points, intervals are wider; where it lies below the largest scale, what it misses is added (`anchor`).
 
     Raises:
         UserError: fewer than two numbers of ranks.
@@ -319,7 +323,9 @@ def fit(curve: Curve) -> Model:
     drift = float(np.sqrt(squares / (DRIFT_COUNTS + len(errors))))
     missed = [sum(model.at(point.ranks).parts[part] for part in PARTS) / point.base_s - 1 for point in curve.points]
     misfit = float(np.sqrt(np.mean(np.square(missed))))
-    return replace(model, drift=drift, misfit=misfit, noise=float(np.hypot(model.noise, misfit)))
+    missed_s = anchor.missed_s(curve.points[-1], model.at(curve.most_ranks).parts, model.noise)
+    noise = float(np.hypot(model.noise, misfit))
+    return replace(model, drift=drift, misfit=misfit, noise=noise, missed_s=missed_s)
 
 
 def _prior_share(curve: Curve, term: str) -> float:
@@ -375,26 +381,3 @@ def noise_of(points: Sequence[Point]) -> float:
     """Relative standard deviation of a median step over repeats, at least LEAST_NOISE."""
     spreads = [np.std(p.step_s, ddof=1) / p.middle_s / np.sqrt(len(p.step_s)) for p in points if len(p.step_s) > 1]
     return float(max(LEAST_NOISE, *spreads)) if spreads else LEAST_NOISE
-
-
-def check_reach(curve: Curve, ranks: Sequence[int], far: bool) -> None:
-    """Refuse ranks too far beyond what was measured.
-
-    Raises:
-        UserError: more than MAX_BEYOND times the largest measured scale, and `far` is not set.
-    """
-    most = curve.most_ranks
-    uneven = [
-        number for number in ranks if curve.kind == "strong" and curve.batch % max(1.0, number * curve.data_share)
-    ]
-    if uneven:
-        raise UserError(
-            f"{curve.title}: {uneven[0]} ranks cannot share {curve.batch:g} samples a step evenly; take a divisor of "
-            f"{curve.batch:g}, or a series of a larger batch"
-        )
-    beyond = [number for number in ranks if number > MAX_BEYOND * most]
-    if beyond and not far:
-        raise UserError(
-            f"{curve.title}: {beyond[0]} ranks are {beyond[0] / most:.3g} times the {most} measured; allowed: up to "
-            f"{MAX_BEYOND} times ({MAX_BEYOND * most}); measure more ranks, or give --far"
-        )

@@ -1,6 +1,7 @@
 """Users' own tables of configurations and times, CSV or JSON, in the place of a store."""
 
 import csv
+import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchsuite.errors import UserError, nearest
+from benchsuite.errors import UserError
 from benchsuite.predict.model import Configurations
 from benchsuite.predict.tablecolumns import COUNTS, FLAGS, NAMES, RATES, TIMES
 
@@ -117,9 +118,16 @@ def named(frame: pd.DataFrame, where: str) -> pd.DataFrame:
     frame.attrs["read"] = _as_read(names, frame)
     for needed in (("ranks",), TIMES):
         if not {*needed} & {*frame.columns}:
-            close = nearest(needed[0], [str(column) for column in frame.columns])
+            close = _to_rename(needed, columns)
             raise UserError(f"table {where}: no column of {' or '.join(needed)}; it has {', '.join(names)}{close}")
     return frame
+
+
+def _to_rename(needed: Sequence[str], columns: Sequence[str]) -> str:
+    """A hint naming the column that may be one of those needed."""
+    close = difflib.get_close_matches(needed[0], columns, n=1, cutoff=0.5)
+    to = "step_s where it holds seconds, to step_ms where milliseconds" if needed == TIMES else needed[0]
+    return f"; rename {close[0]} to {to}" if close else ""
 
 
 def _name_of(column: str) -> str:

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from benchsuite.clock import PARTS
-from benchsuite.diagnose import COMMUNICATION_SHARE, HELD_BACK_AU, MAIN_SHARE
+from benchsuite.crowding import foreign_load
+from benchsuite.diagnose import COMMUNICATION_SHARE, CONTENTION_SHARE, HELD_BACK_AU, MAIN_SHARE
+from benchsuite.watched.foreign import foreign_cores
 from benchsuite.watched.loop import STEADY_TURNS, Loop
 
 UTILIZATION = "1 - share of the step that waits for input; not AU, which needs ceiling='replay'"
@@ -60,6 +62,13 @@ class RankLoop:
     own_s_per_step: float | None = None
     queue_batches: int = 0
     peak_memory_bytes: int | None = None
+    node: str = ""
+    cpus: tuple[int, ...] = ()
+    """Numbers of the cores that this rank may use."""
+    everyone_cpu_s: float | None = None
+    """CPU seconds of everyone on these cores, while counted steps ran."""
+    own_cpu_s: float | None = None
+    """Of them this rank's, its workers included."""
 
     @property
     def seconds(self) -> float:
@@ -71,7 +80,7 @@ class RankLoop:
         """As `json.dumps(asdict(...))` wrote it."""
         value: dict[str, Any] = json.loads(text)
         p50, p95, p99 = value.pop("step_s")
-        return RankLoop(step_s=(p50, p95, p99), **value)
+        return RankLoop(step_s=(p50, p95, p99), cpus=tuple(value.pop("cpus", ())), **value)
 
 
 @dataclass(frozen=True)
@@ -88,6 +97,8 @@ class Told:
     """Steps that got a batch again."""
     cores: int | None = None
     """That this process may use."""
+    ranks_apart: bool = False
+    """Other ranks' loops are not among these: what they keep busy is not known from that of others."""
 
 
 def rank_loop(loop: Loop, rank: int, **facts: Any) -> RankLoop:
@@ -119,6 +130,8 @@ def rank_loop(loop: Loop, rank: int, **facts: Any) -> RankLoop:
         ceiling_s=loop.ceiling.seconds,
         between_steps=loop.between.num_steps,
         between_s=loop.between.seconds,
+        everyone_cpu_s=counted.everyone_cpu_s,
+        own_cpu_s=counted.own_cpu_s,
         **facts,
     )
 
@@ -147,12 +160,14 @@ def figures(ranks: Sequence[RankLoop], told: Told) -> dict[str, Any]:
         "peak_memory_bytes": max(memory, default=None),
         "overhead_fraction": None if own is None else own / step_s,
     }
+    others = foreign_cores(ranks, told)
+    found["foreign_cpu_cores"] = None if others is None else others[0]
     au = found.get("au")
     found["utilization"] = 1 - stall if au is None else au
     found["utilization_is"] = UTILIZATION if au is None else UTILIZATION_REPLAYED
     least_s = min(rank.parts_s.get("exchange", 0.0) / rank.num_steps for rank in ranks)
     found["bottleneck"], found["bottleneck_evidence"] = verdict(found, slowest.num_readers, least_s)
-    found["bottleneck_remedy"] = remedy(found, slowest.num_readers, told.cores)
+    found["bottleneck_remedy"] = remedy(found, slowest.num_readers, told.cores, others and foreign_load(*others))
     return found | {"steps": slowest.num_steps, "passes": slowest.num_passes, "world_size": len(ranks)}
 
 
@@ -257,15 +272,20 @@ def _of_readers(evidence: str, found: Mapping[str, Any], num_readers: int) -> tu
     return ("storage", f"{evidence}: else they wait for reads") if busy <= 1 - MAIN_SHARE else ("mixed", evidence)
 
 
-def remedy(found: Mapping[str, Any], num_readers: int, cores: int | None) -> str | None:
-    """What the same numbers say would help; None where they say nothing."""
+def remedy(found: Mapping[str, Any], num_readers: int, cores: int | None, others: str | None = None) -> str | None:
+    """What the same numbers say would help; None where they say nothing. `others`: what they kept busy, if too much."""
     name, stall = found["bottleneck"], found["input_stall_fraction"]
+    waits_for_core = (found.get("cpu_contention_fraction") or 0.0) >= CONTENTION_SHARE
+    if name in ("client", "storage", "mixed") and waits_for_core and others:
+        return f"measure again on idle cores, this says nothing of the job itself: {others}"
     if name not in ("client", "storage", "mixed") or (name == "mixed" and _beside_input(found)):
         return None
     if num_readers and found["refill_fraction"] > REFILL_SHARE:
         return "workers that stay from pass to pass (persistent_workers=True)"
     if name == "client" and stall < 1 - HELD_BACK_AU:
         return "fewer readers, or more cores"
+    if waits_for_core and name != "storage":
+        return "more cores, or fewer threads: the loop itself waits for a core, and more workers would take still more"
     if not num_readers:
         return "worker processes that read ahead (num_workers)"
     if cores is None or num_readers < cores:
@@ -290,6 +310,9 @@ def caveats(ranks: Sequence[RankLoop], told: Told) -> list[tuple[str, str]]:
     if told.ranks_missing:
         missing = ", ".join(map(str, told.ranks_missing))
         found.append(("ranks_missing", f"ranks {missing} did not report; the figures are those of the others"))
+    others = foreign_cores(ranks, told)
+    if others is not None and (load := foreign_load(*others)):
+        found.append(("foreign_load", load))
     if told.cut_short_by is not None:
         found.append(("cut_short", f"the loop ended by {told.cut_short_by}"))
     return found

@@ -14,7 +14,8 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from benchsuite.clock import run_queue_s
-from benchsuite.watched.readers import ReaderTimes, ThreadTimes, children, tree_io
+from benchsuite.processes import everyone_s
+from benchsuite.watched.readers import ReaderTimes, ThreadTimes, children, tree_cpu_s, tree_io
 from benchsuite.watched.stamps import HostStamps, Stamps
 
 T = TypeVar("T")
@@ -84,6 +85,10 @@ class Counted:
     run_queue_s: float | None = 0.0
     read_call_bytes: int | None = 0
     storage_bytes: int | None = 0
+    everyone_cpu_s: float = 0.0
+    """On the cores that this process may use."""
+    own_cpu_s: float = 0.0
+    """Of this process and all below it."""
 
     def add(self, before: "Counted", after: "Counted") -> None:
         """Add what lies between two readings."""
@@ -91,6 +96,8 @@ class Counted:
         self.run_queue_s = _sum(self.run_queue_s, before.run_queue_s, after.run_queue_s)
         self.read_call_bytes = _sum(self.read_call_bytes, before.read_call_bytes, after.read_call_bytes)
         self.storage_bytes = _sum(self.storage_bytes, before.storage_bytes, after.storage_bytes)
+        self.everyone_cpu_s += after.everyone_cpu_s - before.everyone_cpu_s
+        self.own_cpu_s += after.own_cpu_s - before.own_cpu_s
 
 
 def _sum(total: Any, before: Any, after: Any) -> Any:
@@ -99,8 +106,8 @@ def _sum(total: Any, before: Any, after: Any) -> Any:
 
 def _reading() -> Counted:
     io = tree_io()
-    read = (None, None) if io is None else (io.read_call_bytes, io.storage_bytes)
-    return Counted(time.perf_counter(), run_queue_s(), *read)
+    read, stored = (None, None) if io is None else (io.read_call_bytes, io.storage_bytes)
+    return Counted(time.perf_counter(), run_queue_s(), read, stored, everyone_s(), tree_cpu_s())
 
 
 @dataclass

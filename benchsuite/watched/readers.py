@@ -2,11 +2,13 @@
 
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
+from benchsuite.processes import TICKS_PER_S
 from storage.iostat import ProcessIO, processes_io
 
 FIRST_PAUSE_S = 0.1
@@ -39,6 +41,16 @@ def tree_io() -> ProcessIO | None:
     """
     me = os.getpid()
     return processes_io([me, *(child for child in children(me) if Path(f"/proc/{child}").exists())])
+
+
+def tree_cpu_s() -> float:
+    """CPU seconds of this process and all below it; it does not fall when a child is reaped."""
+    me, ticks = os.getpid(), 0
+    for pid in (me, *children(me)):
+        with suppress(OSError):  # reaped meanwhile: its parent has its counts
+            rest = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+            ticks += sum(map(int, rest[11:15]))  # utime, stime, and of those it has reaped
+    return ticks / TICKS_PER_S
 
 
 def busy_s(pid: int) -> float | None:

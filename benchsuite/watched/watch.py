@@ -6,8 +6,10 @@
 Batches pass through as they are; moments are noted, and the kernel's counters are read now and then.
 """
 
+import errno
 import os
 import resource
+import socket
 import sys
 import time
 import weakref
@@ -31,7 +33,7 @@ from benchsuite.watched.record import Beginning
 from benchsuite.watched.rows import RowCounter
 from benchsuite.watched.stamps import Stamps, stamps_for
 from results.record import TrialRecord
-from results.store import ResultsStore
+from results.store import ResultsStore, StoreError
 from storage.filesystems import file_system_of
 
 T = TypeVar("T")
@@ -41,6 +43,8 @@ FIRST_STEPS = 5
 UNKNOWN_QUEUE = 8
 """Batches that a loader may hold ready where it does not say."""
 CALIBRATION_STEPS = 1000
+WRITTEN = "written"
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def queue_of(loader: object) -> int | None:
@@ -98,7 +102,7 @@ class Ending:
         self.cut_short_by = self.cut_short_by or _uncaught()
         mine = self.mine()
         ranks, missing = self.ranks.gathered(mine, wait=self.cut_short_by is None)
-        told = self.told(missing)
+        told = self.told(missing if ranks is not None else None)
         counted = [rank for rank in ranks or [mine] if rank.num_steps]
         self.figures = figures(counted, told) if counted else {}
         if ranks is None:
@@ -106,20 +110,31 @@ class Ending:
         reason = None if counted else f"no step counted: {mine.num_uncounted} steps ended, all of them warm-up"
         noted = caveats(counted, told) if counted else []
         self.record = self.beginning.record(self.figures, noted, reason, len(ranks), mine.device)
-        if self.store is not None:
-            samples = {"ranks": [asdict(rank) for rank in ranks], "steps": self.loop.steps.kept}
-            self.record = self.store.append(self.record, {**samples, "every": self.loop.steps.stride})
+        where = self._stored(self.record, ranks)
         if not self.quiet:
-            said = lines(counted, told, self.figures) if counted else [f"{told.name} · {reason}"]
-            where = self.store and f"written: {self.store.path} · next: benchsuite report --store {self.store.path}"
-            _say([*said, *([where] if where else [])])
+            _say(lines(counted, told, self.figures) if counted else [f"{told.name} · {reason}"])
+        if where is not None and not (self.quiet and where.startswith(WRITTEN)):
+            _say([where])
 
-    def told(self, missing: tuple[int, ...] = ()) -> Told:
-        """What is known of the loop beside its measurements."""
+    def _stored(self, record: TrialRecord, ranks: list[RankLoop]) -> str | None:
+        """Append the record, where there is a store; a line that says where it is, or why it is not stored."""
+        if self.store is None:
+            return None
+        samples = {"ranks": [asdict(rank) for rank in ranks], "steps": self.loop.steps.kept}
+        try:
+            self.record = self.store.append(record, {**samples, "every": self.loop.steps.stride})
+        except StoreError as error:
+            return f"warning: benchsuite.watch: not stored: {error}"
+        return f"{WRITTEN}: {self.store.path} · next: benchsuite report --store {self.store.path}"
+
+    def told(self, missing: tuple[int, ...] | None = None) -> Told:
+        """What is known of the loop beside its measurements; without `missing`, of this rank's alone."""
         data = self.beginning.data
         counted = None if data is None else file_system_of(file_system(data)["file_system"]).reads_counted
         cores = this_machine().cores
-        return Told(self.beginning.name, missing, counted, self.cut_short_by, self.loop.num_replayed, cores)
+        alone = missing is None and self.ranks.world_size > 1
+        name, replayed = self.beginning.name, self.loop.num_replayed
+        return Told(name, missing or (), counted, self.cut_short_by, replayed, cores, alone)
 
     def mine(self) -> RankLoop:
         """What this rank's loop has left so far."""
@@ -131,6 +146,8 @@ class Ending:
             self.ranks.rank,
             own_s_per_step=own_s_per_step(loop.stamps, marks) if loop.steps.num_steps else None,
             queue_batches=self.queue_batches or 0,
+            node=socket.gethostname(),
+            cpus=tuple(sorted(os.sched_getaffinity(0))),
             peak_memory_bytes=sys.modules["torch"].cuda.max_memory_allocated() if cuda else peak,
         )
 
@@ -239,7 +256,7 @@ def watch(
 
     Raises:
         UserError: an argument is not allowed.
-        StoreError: the store cannot be written.
+        StoreError: the store cannot be written, but for a full disk: that is a warning, and tried again at the end.
     """
     _check(device, batch_size, warmup_steps, max_steps_kept, ceiling, data)
     queue = queue_of(loader)
@@ -247,7 +264,7 @@ def watch(
         warmup_steps = FIRST_STEPS + (queue + 1 if queue else 0)
     opened = ResultsStore(store) if store is not None else None
     if opened is not None:
-        opened.check_writable()
+        _check_writable(opened)
     name = name or Path(sys.argv[0] or "python").name
     spec = {
         "workload": name,
@@ -264,6 +281,16 @@ def watch(
     folder = None if data is None else Path(data)
     beginning = Beginning(name, check_session(session), spec, folder)
     return Watch(loader, Ending(loop, beginning, opened, quiet, queue))
+
+
+def _check_writable(store: ResultsStore) -> None:
+    """Refuse a store that cannot be written; a disk that is full may have room again when the training ends."""
+    try:
+        store.check_writable()
+    except StoreError as error:
+        if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in DISK_FULL:
+            raise
+        _say([f"warning: benchsuite.watch: {error}; what is watched will be printed, and stored if there is room then"])
 
 
 def _check(

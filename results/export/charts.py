@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from results.export.figure import SETTINGS, UNDATED
+from results.replacing import replacing
 from results.report import html_charts
 from results.report.figures import COLORS, Chart, Trace
 from results.report.modelled import NOTHING, Modelled
@@ -101,7 +102,8 @@ def labels_of(points: Sequence[Row]) -> list[str]:
 
 
 def _save(figure: "Figure", out: Path, format: str) -> Path:
-    figure.savefig(out, format=format, metadata=UNDATED[format])
+    with replacing(out) as made:
+        figure.savefig(made, format=format, metadata=UNDATED[format])
     return out
 
 

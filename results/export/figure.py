@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from results.replacing import replacing
 from results.report.plain import plain
 from results.scaling import ScalingPoint, Series
 from results.store import StoreError
@@ -45,10 +46,8 @@ def draw_scaling(found: Sequence[Series], titles: Sequence[str], out: Path, form
             _line(axes, series, plain(title), number)
         _axes(axes, found)
         _legend(figure, axes)
-        try:
-            figure.savefig(out, format=format, metadata=UNDATED[format])
-        except OSError as error:
-            raise StoreError(f"{out}: cannot be written: {error.strerror}") from error
+        with replacing(out) as made:
+            figure.savefig(made, format=format, metadata=UNDATED[format])
 
 
 def _line(axes: "Axes", series: Series, title: str, number: int) -> None:

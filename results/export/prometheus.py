@@ -8,7 +8,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -16,8 +15,8 @@ from statistics import median
 from typing import Any, get_args
 
 from results.frames import IN_WORDS
-from results.manifest import publish, temporary
 from results.record import Figures, Status
+from results.replacing import write_whole
 from results.report.naming import parallelism_of
 from results.report.tables import Row, is_missing, whole
 from results.segments import StoreError
@@ -192,13 +191,8 @@ def write_textfile(text: str, out: Path) -> Path:
     """
     path = out / f"benchsuite{ENDING}" if out.is_dir() else out
     if path.suffix != ENDING:
+        if not path.suffix and not path.exists():
+            raise StoreError(f"{path}: no such folder; create it, or name FILE{ENDING}: {path.with_suffix(ENDING)}")
         raise StoreError(f"{path}: a node exporter reads only *{ENDING}: {path.with_suffix(ENDING)}")
-    made = temporary(path)
-    try:
-        made.write_bytes(text.encode("utf-8", errors="replace"))
-        publish(path, written=made)
-    except OSError as error:
-        with suppress(OSError):
-            made.unlink()
-        raise StoreError(f"{path}: cannot be written: {error.strerror}") from error
+    write_whole(path, text)
     return path

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import duckdb
 import pandas as pd
 
 from results.columns import Holds, holds, literal, quoted
-from results.manifest import publish, temporary
+from results.replacing import replacing
 from results.report.tables import as_csv, rows
 from results.segments import StoreError
 
@@ -29,19 +28,14 @@ def write_parquet(frame: pd.DataFrame, out: Path) -> None:
     Raises:
         StoreError: the file cannot be written. What was there before is untouched then.
     """
-    made = temporary(out)
     try:
-        with duckdb.connect(":memory:") as connection:
+        with replacing(out) as made, duckdb.connect(":memory:") as connection:
             connection.execute("SET pandas_analyze_sample = 0; SET enable_progress_bar = false")
             table, columns = _typed(frame)
             connection.register("exported", table)
             connection.execute(f"COPY (SELECT {columns} FROM exported) TO {literal(str(made))} {COPY}")
-        publish(out, written=made)
-    except (OSError, duckdb.IOException) as error:
-        with suppress(OSError):
-            made.unlink()
-        why = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
-        raise StoreError(f"{out}: cannot be written: {why}") from error
+    except duckdb.IOException as error:
+        raise StoreError(f"{out}: cannot be written: {str(error).splitlines()[0]}") from error
 
 
 def _typed(frame: pd.DataFrame) -> tuple[pd.DataFrame, str]:

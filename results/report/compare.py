@@ -10,7 +10,7 @@ from results.cause import Changed
 from results.compare import Compared, Comparison
 from results.environments import Difference
 from results.report.facts import told_facts
-from results.report.plain import and_
+from results.report.plain import and_, counted
 from results.report.tables import ABSENT, Column, Row
 from results.watch import MIN_NIGHTS
 
@@ -128,7 +128,7 @@ def check_lines(check: Check) -> list[str]:
     """What the gate says: one line where nothing happened."""
     several = f"{len(check.sessions)} sessions, the newest {check.session}"
     named = several if len(check.sessions) > 1 else f"session {check.session}"
-    series = f"{check.num_judged} series of {named}, {check.num_nights} nights"
+    series = f"{check.num_judged or 'no'} series of {named}, {counted(check.num_nights, 'night')}"
     if check.reason:
         head = f"nothing judged: {check.reason}"
     elif check.regressions:
@@ -136,7 +136,8 @@ def check_lines(check: Check) -> list[str]:
     elif not check.num_judged:
         head = f"nothing judged: {series}"
     elif check.missing:
-        head = f"{len(check.missing)} points have no ok trial; no regression in {series}"
+        have = f"{counted(len(check.missing), 'point')} {'has' if len(check.missing) == 1 else 'have'}"
+        head = f"{have} no ok trial; no regression in {series}"
     else:
         head = f"ok: no regression in {series}"
     lines = [head]

@@ -218,8 +218,8 @@ def line(name: str, group: Sequence[Numbered], along: str, figure: str, scale: f
 
 
 def lost(points: Sequence[Numbered], along: str) -> list[Trace]:
-    """Points without a result as crosses on the floor."""
-    found = [(n, row) for n, row in points if row["status"] != "ok" and not is_missing(row.get(along))]
+    """Points that ran without a result as crosses on the floor."""
+    found = [(n, row) for n, row in points if row["status"] not in ("ok", "skipped") and not is_missing(row.get(along))]
     if not found:
         return []
     x, numbers = [row[along] for _, row in found], [number for number, _ in found]

@@ -5,6 +5,8 @@ from typing import Any
 
 from results.report import ioprofile
 from results.report.figures import Chart, Numbered, Trace, axis, rounded
+from results.report.plain import counted
+from results.report.summary import ABOVE_ONE, is_above_one
 from results.report.tables import Row, is_missing
 from results.staging import StagingPair, in_words, pairs
 
@@ -21,7 +23,7 @@ def formats_by_loaders(points: Sequence[Numbered]) -> list[Chart]:
     cells = [
         (str(row[FORMAT]), str(row[LOADER]), value, number)
         for number, row in read
-        if (value := rounded(row.get(figure))) is not None
+        if not is_above_one(row) and (value := rounded(row.get(figure))) is not None
     ]
     if len({cell[0] for cell in cells}) < 2 and len({cell[1] for cell in cells}) < 2:
         return []
@@ -30,6 +32,8 @@ def formats_by_loaders(points: Sequence[Numbered]) -> list[Chart]:
         trace |= {"zmin": 0, "zmax": 1}
     layout = {"xaxis": axis("format", type="category"), "yaxis": axis("loader", type="category")}
     note = f"{unit}: median of the points shown; narrow them down above."
+    left_out = sum(is_above_one(row) for _, row in read)
+    note += f" Left out: {counted(left_out, 'point')} with {ABOVE_ONE}." if left_out else ""
     return [Chart("heat", f"{unit} by format and loader", [trace], layout, note, cells=cells)]
 
 

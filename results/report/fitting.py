@@ -59,6 +59,16 @@ class _Shown:
 
 
 def fitting_table(found: Sequence[Row], columns: Sequence[Column], out: Console) -> RenderableType:
+    """The table as `_fitted` makes it; in pipes and files no line ends in blanks, and none is blank."""
+    fitted = _fitted(found, columns, out)
+    if out.is_terminal:
+        return fitted
+    lines = out.render_lines(fitted, pad=False)
+    text = "\n".join("".join(segment.text for segment in line).rstrip() for line in lines)
+    return Text(text.strip("\n"), no_wrap=True, overflow="ignore")
+
+
+def _fitted(found: Sequence[Row], columns: Sequence[Column], out: Console) -> RenderableType:
     """The table as it is where there is room for it, else with all words and every number that fits.
 
     Columns that are the same in all rows then stand once above it, and remarks as numbered notes below it; text is

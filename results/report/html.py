@@ -14,6 +14,7 @@ from string import Template
 from typing import Any
 
 from results.record import TrialRecord
+from results.replacing import write_whole
 from results.report import html_charts, html_words
 from results.report.figures import COLORS, Chart, Numbered, places
 from results.report.modelled import NOTHING, Modelled
@@ -31,12 +32,9 @@ def write(store: ResultsStore, out: Path, modelled: Modelled = NOTHING) -> int:
     Raises:
         StoreError: plotly is not installed, the store cannot be read, or the file not be written.
     """
-    text = page(store, modelled).encode()
-    try:
-        out.write_bytes(text)
-    except OSError as error:
-        raise StoreError(f"{out}: cannot be written: {error.strerror}") from error
-    return len(text)
+    text = page(store, modelled)
+    write_whole(out, text)
+    return len(text.encode(errors="replace"))
 
 
 def page(store: ResultsStore, modelled: Modelled = NOTHING) -> str:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from statistics import fmean, pstdev
 from typing import Any
 
+from results.report.ioprofile import size
+from results.report.plain import counted
 from results.report.tables import ABSENT, Column, Row, is_missing
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -69,6 +71,7 @@ def summary(repeats: Sequence[Row], published: Published) -> dict[str, Any]:
     nodes = hosts(first)
     share_bytes = first["dataset.stored_bytes"] / len(nodes)
     files: Any = first.get("dataset.num_files")
+    deviating = deviations(repeats, sample_bytes, known)
     return {
         "start": min(row["started_at"] for row in repeats),
         "end": max(row["finished_at"] for row in repeats),
@@ -98,7 +101,8 @@ def summary(repeats: Sequence[Row], published: Published) -> dict[str, Any]:
             "cache": first["spec.data.cache"],
             "host_memory_assumed": any(node.assumed for node in nodes),
             "caveats": sorted({name for row in repeats for name in row["caveats"]}),
-            "deviations": deviations(repeats, sample_bytes, known),
+            "comparable": not deviating,
+            "deviations": deviating,
         },
     }
 
@@ -134,15 +138,15 @@ def deviations(repeats: Sequence[Row], sample_bytes: float, known: Mapping[str, 
     nodes = hosts(first)
     needed = max(MIN_STEPS * batch * sample_bytes, MIN_MEMORIES * sum(node.memory_bytes for node in nodes))
     if first["dataset.stored_bytes"] < needed:
-        have, why = first["dataset.stored_bytes"] / 1e9, f"{MIN_STEPS} steps and {MIN_MEMORIES} x {_memory(nodes)}"
-        found.append(f"{have:.1f} GB of data, not {needed / 1e9:.0f} ({why})")
+        why = f"{MIN_STEPS} steps and {MIN_MEMORIES} x {_memory(nodes)}"
+        found.append(f"{size(first['dataset.stored_bytes'])} of data, not {size(needed)} ({why})")
     if first["spec.data.cache"] != "cold":
         found.append(f"cache {first['spec.data.cache']}, not cold")
     for name in DISQUALIFYING:
         if flagged := sum(name in row["caveats"] for row in repeats):
-            found.append(f"{name} in {flagged} of {len(repeats)} repeats")
+            found.append(f"{name} in {flagged} of {counted(len(repeats), 'repeat')}")
     if len(repeats) < MIN_RUNS:
-        found.append(f"{len(repeats)} repeats, not {MIN_RUNS}")
+        found.append(f"{counted(len(repeats), 'repeat')}, not {MIN_RUNS}")
     rates = [row["samples_per_s"] for row in repeats]
     if max(rates) - min(rates) > MAX_SPREAD * fmean(rates):
         found.append(f"repeats spread by {(max(rates) - min(rates)) / fmean(rates):.0%}, more than {MAX_SPREAD:.0%}")
@@ -169,6 +173,14 @@ def _number(name: str, digits: int) -> Callable[[Row], str]:
     return cell
 
 
+def _result(row: Row) -> str:
+    """Whether the AU is as MLPerf Storage asks; and where the run is none that could be submitted, that."""
+    told = row["metric"]["train_au_meet_expectation"]
+    if told is None:
+        return ABSENT
+    return told if row["benchsuite"]["comparable"] else f"{told}, not comparable: deviates"
+
+
 def _percent(value: float | None) -> str:
     return ABSENT if value is None else f"{value:.0%}"
 
@@ -181,7 +193,7 @@ COLUMNS = (
     Column("repeats", lambda row: str(row["epochs"])),
     Column("AU %", _number("train_au_mean_percentage", 1)),
     Column("needed", lambda row: _percent(row["benchsuite"]["au_threshold"])),
-    Column("result", lambda row: row["metric"]["train_au_meet_expectation"] or ABSENT, right=False),
+    Column("result", lambda row: _result(row), right=False),
     Column("our AU", lambda row: f"{fmean(row['benchsuite']['au']):.3f}" if row["benchsuite"]["au"] else ABSENT),
     Column("samples/s", _number("train_throughput_mean_samples_per_second", 1)),
     Column("MiB/s", _number("train_io_mean_MB_per_second", 1)),

@@ -244,8 +244,8 @@ function tables() {
   const shown = data.points.map((_, number) => number).filter(isShown);
   const extra = ["sweep", "session"].filter((name) => several[name]);
   const headings = data.headings.map(([text, right]) => [text, right, text === "verdict"]);
-  fill("points", [["point", false], ...headings, ...extra.map((name) => [name, false])],
-    shown.map((number) => [data.points[number].label, ...data.rows[number], ...extra.map((name) => data.points[number][name][0])]));
+  fill("points", [...extra.map((name) => [name, false]), ["point", false, false, "point"], ...headings],
+    shown.map((number) => [...extra.map((name) => data.points[number][name][0]), data.points[number].label, ...data.rows[number]]));
   const failures = data.failures.filter((failure) => isShown(failure.point) && (!chosen.status || failure.status === chosen.status));
   fill("failures", [["point", false], ["status", false, true], ["why", false, false, "why"], ["trials", true], ["phase", false], ["logs, in the store", false]],
     failures.map((f) => [label(f.point), f.status, f.reason, String(f.count), f.phase, f.logs]));

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from results.drift import drifted
+from results.record import MAX_AU
 from results.report.tables import Row, is_missing
 
 UNVERIFIED = "cache_unverified"
 DISAGREEING = "counters_disagree"
 CERTIFIED = (("cold", "before", 0.0, 0.01), ("warm", "before", 0.99, 1.0), ("direct", "after", 0.0, 0.05))
 """Cache states, when residency is looked at, and between what shares it must be."""
+ABOVE_ONE = "au_above_one"
 DOUBTFUL = frozenset({"not_steady", "foreign_load", "counters_disagree"})
 """Caveats with which a point is not named best or worst while there are others."""
 
@@ -23,31 +25,48 @@ def answer(points: Sequence[Row]) -> str:
     measured = [row for row in ok if not is_missing(row.get("au"))]
     if not measured:
         return _without_ceiling(ok)
-    trusted = [row for row in measured if not _doubts(row)] or measured
-    best, worst = (pick(trusted, key=lambda row: row["au"]) for pick in (max, min))
+    trusted = [row for row in measured if not _doubts(row)]
+    trusted = trusted or [row for row in measured if ABOVE_ONE not in _doubts(row)]
     verdicts = Counter(row["bottleneck"] or "nothing known" for row in measured)
     held = ", ".join(f"{name} in {count}" for name, count in verdicts.most_common())
     text = f"Held back by {held} of {len(measured)} points{_all_doubtful(measured)}. "
+    if not trusted:
+        return f"{text}No best AU: each is above 1 by more than its noise ({MAX_AU}). Measure again on an idle machine."
+    best, worst = (pick(trusted, key=lambda row: row["au"]) for pick in (max, min))
     text += f"Best AU {best['au']:.2f} ({best['label']})"
     if len(measured) > 1:
         text += f", worst {worst['au']:.2f} ({worst['label']})"
-    why = worst.get("bottleneck_evidence")
     remedy = worst.get("bottleneck_remedy")
-    text += f": {why}" if why else ""
+    text += _evidence(worst)
     text += "" if is_missing(remedy) or not remedy else f". What may help it: {remedy}"
     left_out = _left_out(measured, trusted)
     return f"{text}. {left_out} for best and worst." if left_out else f"{text}."
 
 
+def _evidence(row: Row) -> str:
+    """A point's evidence, which is of one repeat; said where that has another AU than the point."""
+    why = row.get("bottleneck_evidence")
+    if is_missing(why) or not why:
+        return ""
+    other = why.startswith("AU ") and not why.startswith(f"AU {row['au']:.2f}")
+    return f"; in the lower of the middle two repeats: {why}" if other else f": {why}"
+
+
+def is_above_one(row: Row) -> bool:
+    """Whether a point's AU is above 1 by more than its noise: its ceiling was measured in a slower stretch."""
+    return not is_missing(row.get("au")) and row["au"] > MAX_AU
+
+
 def _doubts(row: Row) -> frozenset[str]:
     """Why a point is named neither best nor worst nor fastest while there are others."""
-    return DOUBTFUL & {*row["caveats"]} | ({"unstable"} if row.get("unstable") else set())
+    found = DOUBTFUL & {*row["caveats"]} | ({"unstable"} if row.get("unstable") else set())
+    return found | ({ABOVE_ONE} if is_above_one(row) else set())
 
 
 def _left_out(points: Sequence[Row], trusted: Sequence[Row]) -> str:
     """How many points were not considered, and why; nothing where all were."""
-    count = len(points) - len(trusted)
-    why = " or ".join(sorted({name for row in points for name in _doubts(row)}))
+    out = [row for row in points if not any(row is one for one in trusted)]
+    count, why = len(out), " or ".join(sorted({name for row in out for name in _doubts(row)}))
     return f"{count} {why} point{'s are' if count > 1 else ' is'} not considered" if count else ""
 
 

@@ -204,14 +204,17 @@ def _volume(group: Any, path: Path) -> tuple[Any, Any]:
 
 def _volume_samples(groups: list[tuple[Path, str]]) -> Iterator[Sample]:
     keys = Keys()
-    for path, name in groups:
-        where = f"{path}: group {name!r}"
-        with _opened(path) as file:
-            image, label = _volume(file[name], path)
-            with told(where, *_ERRORS):
-                arrays = np.asarray(image[...]), np.asarray(label[...])
-        key = sample_key(Path(path.name)) if name == "/" else clean_key(name)
-        yield volume_sample(keys.take(key, where), *arrays, where, path)
+    return whole(partial(_volume_at, path, name, keys) for path, name in groups)
+
+
+def _volume_at(path: Path, name: str, keys: Keys) -> Sample:
+    where = f"{path}: group {name!r}"
+    with _opened(path) as file:
+        image, label = _volume(file[name], path)
+        with told(where, *_ERRORS):
+            arrays = np.asarray(image[...]), np.asarray(label[...])
+    key = sample_key(Path(path.name)) if name == "/" else clean_key(name)
+    return volume_sample(keys.take(key, where), *arrays, where, path)
 
 
 def open_mlm(paths: list[Path], request: Request) -> Source:
@@ -250,6 +253,11 @@ def _num_rows(stored: dict[str, Any], path: Path, request: Request) -> int:
 
 
 def _mlm_samples(paths: list[Path], request: Request) -> Iterator[Sample]:
+    return whole(_mlm_makers(paths, request))
+
+
+def _mlm_makers(paths: list[Path], request: Request) -> Iterator[Callable[[], Sample]]:
+    """What makes each sample, to be called before the next one is drawn."""
     row = 0
     for path in paths:
         with _opened(path) as file:
@@ -260,5 +268,5 @@ def _mlm_samples(paths: list[Path], request: Request) -> Iterator[Sample]:
                     block = {name: np.asarray(values[start : start + BLOCK_ROWS]) for name, values in stored.items()}
                 for at in range(len(block["input_ids"])):
                     raw = {name: values[at] for name, values in block.items()}
-                    yield mlm_sample(f"{row:08d}", raw, request.params, f"{path}: sample {start + at}", path)
+                    yield partial(mlm_sample, f"{row:08d}", raw, request.params, f"{path}: sample {start + at}", path)
                     row += 1

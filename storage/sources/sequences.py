@@ -1,6 +1,7 @@
 """Token sequences that users have: streams cut into windows (.bin/.idx, .npy), and checks of BERT's samples."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from storage import npy
 from storage.fields import MLM_FIELDS
 from storage.sample import Array, DatasetError, Sample
 from storage.sequences import token_dtype
-from storage.sources.source import Request, Source, file_size, told, with_suffixes
+from storage.sources.source import Request, Source, file_size, told, whole, with_suffixes
 from storage.tokens import Documents, divided, open_stream, read_index
 
 MLM_SHAPES: Mapping[str, str] = dict(
@@ -57,22 +58,32 @@ def windows(
     `notes["dropped_tokens"]`.
 
     Raises:
-        DatasetError: an id that the vocabulary does not have, or a stream too short for one window.
+        DatasetError: ids that the vocabulary does not have, or a stream too short for one window.
     """
+    return whole(_window_makers(pieces, params, path, notes))
+
+
+def _window_makers(
+    pieces: Iterable[Array], params: Mapping[str, int], path: Path, notes: dict[str, str | int | float | None]
+) -> Iterator[Callable[[], Sample]]:
+    """What makes each window, to be called before the next one is drawn."""
     length, number = params["seq_len"], 0
     rest: Array = np.empty(0, token_dtype(params["vocab_size"]))
     for piece in pieces:
         stream = np.concatenate([rest, piece]) if len(rest) else piece
         count = max(0, (len(stream) - 1) // length)
         for start in range(0, count * length, length):
-            window = stream[start : start + length + 1]
-            where = f"{path}: window {number} (from token {number * length})"
-            yield Sample(f"{number:08d}", {"tokens": _checked(window, params, where)}, source=str(path))
+            yield partial(_window, stream[start : start + length + 1], number, params, path)
             number += 1
         rest = np.array(stream[count * length :])
     if not number:
         raise DatasetError(f"{path}: {len(rest)} tokens, a window needs {length + 1} (seq_len {length} + 1)")
     notes["dropped_tokens"] = len(rest) - 1
+
+
+def _window(tokens: Array, number: int, params: Mapping[str, int], path: Path) -> Sample:
+    where = f"{path}: window {number} (from token {number * params['seq_len']})"
+    return Sample(f"{number:08d}", {"tokens": _checked(tokens, params, where)}, source=str(path))
 
 
 def _checked(window: Array, params: Mapping[str, int], where: str) -> Array:

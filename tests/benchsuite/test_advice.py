@@ -50,6 +50,13 @@ def test_several_datasets_are_counted_and_the_smallest_share_is_told() -> None:
     assert said is not None and said.startswith("warning: 2 datasets, one of 30 GB, 0.3 x the memory of the node")
 
 
+def test_a_share_of_memory_that_is_next_to_nothing_is_not_told_to_the_digit() -> None:
+    said = fitting_in_memory([point(41 * 10**6)], None, 100 * GB)
+    assert said is not None and "a dataset of 0.041 GB, less than 1% of the memory of the node: " in said
+    said = fitting_in_memory([point(GB)], None, 100 * GB)
+    assert said is not None and ", 0.01 x the memory of the node: " in said
+
+
 def test_what_reads_no_storage_is_not_warned_of() -> None:
     assert fitting_in_memory([point(1, data={"source": "memory"})], None, 100) is None
 

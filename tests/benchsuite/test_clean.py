@@ -184,6 +184,37 @@ def test_shared_memory_that_nobody_has_mapped_is_left_behind() -> None:
         used.unlink()
 
 
+def test_shared_memory_that_a_process_has_open_is_in_use() -> None:
+    """Files that another job writes are not mapped."""
+    before = look(table=Table.now(), shared=clean.shared_files())
+    path = Path(f"/dev/shm/benchsuite-test-{ME}-written")
+    try:
+        with path.open("wb"):
+            assert list(clean.left_behind(before, [])) == []
+        assert list(clean.left_behind(before, [])) == [f"{path} (0.0 MB)"]
+    finally:
+        path.unlink()
+
+
+def test_a_semaphore_that_vanishes_is_somebody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its maker began after the process table was read, and takes the name away between two looks."""
+    before = look(table=Table.now(), shared=clean.shared_files())
+    path = Path(f"/dev/shm/sem.benchsuite-test-{ME}")
+    path.write_bytes(bytes(32))
+    sleeps: list[float] = []
+
+    def unlinked(seconds: float) -> None:
+        sleeps.append(seconds)
+        if len(sleeps) == clean.SETTLING_LOOKS:
+            path.unlink()
+
+    monkeypatch.setattr(clean.time, "sleep", unlinked)
+    try:
+        assert list(clean.left_behind(before, [])) == []
+    finally:
+        path.unlink(missing_ok=True)
+
+
 class Nvml:
     """A stand-in for NVML with two devices."""
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import yaml
 import benchsuite
 import storage
 import workloads
+from benchsuite import inprocess
 from results.store import ResultsStore
 from tests.results.made import made_record
 
@@ -247,6 +249,21 @@ class TestDoctor:
         assert code == 0
         assert {finding["level"] for finding in json.loads(out)} <= {"ok", "warn"}
 
+    def test_a_loader_that_is_not_installed_cannot_run(self, run_cli: Run, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setitem(storage.LOADER_LIMITS, "dali", ("no_such_module.dali", frozenset({"image"})))
+        lines = run_cli("doctor")[1].splitlines()
+        (able,) = [line for line in lines if "can run: " in line]
+        assert "; loaders torch threads; " in able
+        assert (
+            "warn  loader dali needs no_such_module.dali, which is not installed -> pip install 'benchsuite[dali]'"
+            in lines
+        )
+        _, out, _ = run_cli("list", "loaders")
+        assert out == "loaders: dali (not installed: pip install 'benchsuite[dali]'), threads, torch\n"
+        assert json.loads(run_cli("list", "loaders", "--format", "json")[1]) == {
+            "loaders": ["dali", "threads", "torch"]
+        }
+
     def test_a_missing_folder_fails_with_its_remedy(self, run_cli: Run):
         code, out, _ = run_cli("doctor", "nowhere")
         assert code == 4
@@ -332,9 +349,31 @@ class TestTrial:
     def test_its_record_is_kept_where_it_is_told(self, run_cli: Run, tmp_path: Path):
         path = self.trial_file(tmp_path, measure={"steps": 2, "warmup_steps": 1})
         for _ in range(2):
-            assert run_cli("trial", path, "--store", tmp_path / "kept")[0] == 0
+            code, _, err = run_cli("trial", path, "--store", tmp_path / "kept")
+            assert code == 0 and f"written: {tmp_path / 'kept'} (segments/*.jsonl)" in err
         records = ResultsStore(tmp_path / "kept").latest()
         assert [(record.repeat, record.status) for record in records] == [(0, "ok"), (1, "ok")]
+
+    def test_caveats_come_with_their_arithmetic_and_what_is_not_kept_is_said(
+        self, run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        detail = "foreign_load: other processes kept 1.5 of 2 cores busy"
+        record = made_record(0, caveats=["foreign_load"], caveat_details=[detail])
+        monkeypatch.setattr(inprocess, "in_this_process", lambda point: (record, None))
+        code, out, err = run_cli("trial", self.trial_file(tmp_path))
+        assert code == 0 and "nothing is stored: --store DIR keeps the record" in err
+        assert out.splitlines()[-1] == f"  {detail}"
+
+    def test_a_missing_file_is_one_line_when_the_cache_is_warmed(
+        self, run_cli: Run, tmp_path: Path, dataset_root: Path
+    ):
+        folder = shutil.copytree(dataset_root / "files", tmp_path / "set" / "files")
+        gone = next(folder.rglob("*.jpg"))
+        gone.unlink()
+        data = {"root": str(tmp_path / "set"), "cache": "warm", "num_workers": 0}
+        code, out, err = run_cli("trial", self.trial_file(tmp_path, data=data, measure={"steps": 60}))
+        assert code == 3 and "Traceback" not in out + err
+        assert f"in phase warm: {gone}: No such file or directory" in " ".join((out + err).split())
 
     def test_a_trial_has_one_value(self, run_cli: Run, tmp_path: Path):
         line = error_line(run_cli, "trial", self.trial_file(tmp_path), "--validate", "-o", "batch_size=[1, 2]")

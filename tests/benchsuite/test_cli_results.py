@@ -9,6 +9,7 @@ import pytest
 
 from results.store import ResultsStore
 from tests.benchsuite.test_cli import Run, in_folder, sweep_file
+from tests.results.made import made_record
 from tests.results.scaled import made_trials
 
 __all__ = ["in_folder", "sweep_file"]
@@ -100,6 +101,15 @@ class TestResults:
         assert [point["weak_efficiency"] for point in series["points"]] == [1.0, 0.8]
         assert found["predicted"][0]["points"][-1]["ranks"] > 2
         assert len(found["sections"][0]["trials"]) == 4
+
+    def test_sessions_of_a_report_are_apart(self, run_cli: Run, tmp_path: Path):
+        store = ResultsStore(tmp_path / "two")
+        for number, session in enumerate(("mon", "tue")):
+            store.append(made_record(number, trial_id=session, session=session, question="Why?"))
+        lines = run_cli("report", "--store", store.path)[1].splitlines()
+        second = lines.index("Why? (session tue)")
+        assert lines[0] == "Why? (session mon)" and lines[second - 1] == ""
+        assert lines.count("") == 1 and all(line == line.rstrip() for line in lines)
 
     def test_report_as_a_table(self, run_cli: Run, store: ResultsStore):
         code, out, _ = run_cli("report", "--store", store.path)

@@ -14,6 +14,7 @@ import torch
 from benchsuite import profiles
 from benchsuite.emulated import EmulatedDevice, wait_until
 from benchsuite.errors import UserError
+from benchsuite.grid import load_sweep
 from benchsuite.inprocess import plan_trial, run
 from benchsuite.metrics import utilization_mlperf
 from benchsuite.profiles import min_au, problem, profile_of, step_s, with_step
@@ -334,6 +335,18 @@ def SPEC(sweep: Path) -> dict[str, Any]:
     import yaml
 
     return {**yaml.safe_load(sweep.read_text())["base"], "parallelism": "none"}
+
+
+def test_the_shipped_sweep_takes_the_published_batches() -> None:
+    """Its file and the lines above it: a dataset is all that a plan of it lacks."""
+    path = Path(profiles.__file__).parent / "sweeps" / "accelerators.yaml"
+    asked = [("device=emulated:h100",), ("device=emulated:a100",), ("workload=resnet50", "batch_size=400")]
+    for overrides in asked:
+        found = load_sweep(path, [*overrides, "world_size=[1,2]"])
+        specs = [parse_trial({**found.base, "world_size": ranks}) for ranks in found.grid["world_size"]]
+        assert [(spec.ranks, problem(spec)) for spec in specs] == [(1, None), (2, None)]
+    wrong = parse_trial({**load_sweep(path, ["batch_size=8"]).base, "world_size": 1})
+    assert "batches of 7 of unet3d, batch_size is 8; give 7" in str(problem(wrong))
 
 
 def test_devices_are_listed(run_cli: Cli) -> None:

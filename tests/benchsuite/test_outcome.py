@@ -12,7 +12,7 @@ from benchsuite.launch import Outcome, RankExit
 from benchsuite.outcome import Attempt, conclude, failure, measured, now, work_folder
 from benchsuite.ranks import Heartbeat, RankResult
 from storage.format import DatasetError
-from tests.benchsuite.made import made_result, made_spec
+from tests.benchsuite.made import CEILING, LOADER, made_block, made_result, made_spec
 
 PEER = "RuntimeError: [gloo] Connection closed by peer"
 
@@ -158,6 +158,15 @@ def test_conclude_fails_unless_every_rank_ended_well(tmp_path: Path, exits: list
 def test_conclude_fails_when_a_rank_left_nothing(tmp_path: Path):
     record, _ = conclude(made_attempt(), Outcome([RankExit(0, 0)]), tmp_path)
     assert (record.status, record.phase) == ("failed", "start")
+
+
+def test_measured_flags_utilization_above_one():
+    """Ceiling blocks of 80 ms a step, loader blocks of 40 ms."""
+    kinds = ("ceiling", "loader", "ceiling", "loader", "ceiling")
+    blocks = [made_block(kind, 10.0 * n, CEILING if kind == "loader" else LOADER) for n, kind in enumerate(kinds)]
+    record, _ = measured(made_attempt(), [made_result(blocks=blocks)], None)
+    assert record.figures.au == pytest.approx(2.0) and record.caveats == ["au_above_one"]
+    assert record.caveat_details[0].startswith("au_above_one: AU 2.00 = 80 ms a step with its input in memory / 40 ms")
 
 
 def test_measured_has_verdict_and_caveats():

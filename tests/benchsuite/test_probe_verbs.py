@@ -39,7 +39,7 @@ class TestStorage:
     def test_a_sentence_two_tables_and_what_they_rest_on(self, run_cli: Run, disk: Path):
         code, out, err = run_cli("probe", "storage", disk, *QUICK)
         assert (code, err) == (0, "")
-        assert out.startswith(f"-> {disk} gives ") and "GB/s sequentially" in out and "opens/s." in out
+        assert out.startswith(f"-> {disk} gives ") and "B/s sequentially" in out and "opens/s." in out
         assert "random 64 KiB" in out and "open + stat" in out
         assert f"trust: {file_system(disk)}, read " in out
         assert list(disk.iterdir()) == []
@@ -76,7 +76,7 @@ class TestStorage:
             ((".", "--depth", "1,two"), "--depth '1,two': allowed: whole numbers"),
             ((".", "--block", "1000"), "multiples of 4096"),
             ((".", "--size", "1MB"), "268435456 at least"),
-            ((".", "--size", "900TB"), "GB free"),
+            ((".", "--size", "900TB"), "needs 900 TB and 67.11 MB to spare, its disk has "),
             ((".", "--seconds", "0"), "seconds 0.0: allowed: more than 0"),
             *(((".", "--seconds", word), f"seconds {word}: allowed: more than 0, at most 86400") for word in ENDLESS),
             ((".", "--engine", "dd"), "'dd' is not allowed; allowed: auto, fio, own"),
@@ -111,16 +111,35 @@ def made_probe(**changes: Any) -> Probe:
         Cell("random", 4096, 16, (2e8, 2e8, 3e8), (0.0, 0.0, 0.0), (0.4, 0.9, 0.8)),
     )
     fields: dict[str, Any] = {"access": "direct", "engine": "own", "size_bytes": 10**9, "cells": cells}
-    names = tuple(NameCell(operation, 1, (1000.0, 2000.0, 4000.0)) for operation in ("create", "open", "unlink"))
+    names = tuple(NameCell(operation, 1, (1000.0, 2000.0, 2500.0)) for operation in ("create", "open", "unlink"))
     return Probe(Path("/data"), **(fields | changes), names=names)
 
 
 class TestWords:
     def test_sentence(self):
         assert probed.sentence(made_probe()) == (
-            "/data gives 2.00 GB/s sequentially (1 MiB x 1), 0.20 GB/s at random (4 KiB x 16), "
-            "48,828 random reads/s (4 KiB x 16), 2,000 opens/s."
+            "/data gives 2.00 ±0.50 GB/s sequentially (1 MiB x 1), 0.20 ±0.10 GB/s at random (4 KiB x 16), "
+            "48,828 ±24,414 random reads/s (4 KiB x 16), 2,000 ±1,000 opens/s."
         )
+
+    def test_slow_paths_are_told_in_megabytes(self):
+        cells = tuple(Cell(pattern, 4096, 1, (3e6, 2.5e6, 3.1e6)) for pattern in ("sequential", "random"))
+        said = probed.sentence(made_probe(cells=cells))
+        assert "gives 3.0 ±0.5 MB/s sequentially (4 KiB x 1), 3.0 ±0.5 MB/s at random" in said
+
+    def test_what_others_do_and_rounds_far_apart_are_caveats(self, monkeypatch: pytest.MonkeyPatch):
+        """Of 2 read cells and 3 of names, the one read of 232 MB/s had a round at 942."""
+        cells = (
+            Cell("sequential", 64 << 10, 4, (232e6, 942e6, 200e6)),
+            Cell("random", 4096, 1, (1e6, 1.4e6, 0.6e6)),
+        )
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+        assert probing.caveats(made_probe(cells=cells), "ext4", 1.94) == [
+            "foreign_load: other processes kept 1.9 of 2 cores busy",
+            "not_steady: in 1 of 5 cells a round lies more than 50% from the median, in sequential 64 KiB x 4 306%",
+        ]
+        assert probing.caveats(made_probe(cells=cells[1:]), "ext4", 0.3) == []
+        assert probing.figures(made_probe(), 1.94).foreign_cpu_cores == 1.94
 
     def test_a_cell_that_our_own_reader_may_limit_is_marked(self):
         (detail,) = probing.caveats(made_probe(), "ext4")
@@ -243,7 +262,7 @@ class TestCheckpoint:
         from benchsuite import checkpointing
 
         monkeypatch.setattr(checkpointing, "needed_bytes", lambda point: 10**18)
-        assert "GB free" in error_line(run_cli, "probe", "checkpoint", disk, *STATE)
+        assert "B free" in error_line(run_cli, "probe", "checkpoint", disk, *STATE)
         assert list(disk.iterdir()) == []
 
     def test_a_read_only_file_system(self, run_cli: Run, disk: Path):

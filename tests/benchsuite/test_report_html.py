@@ -21,7 +21,7 @@ from tests.results.report.reported import NASTY, full_store, made_figures, made_
 
 CHARTS = ("au", "rate", "heat", "step", "weak-scaling", "buckets", "memory", "io", "staging", "timeline")
 SHOWN = "[...document.querySelectorAll('#charts > section:not([hidden])')].map(box => box.id)"
-ROWS = "[...document.querySelectorAll('#points tbody tr')].map(row => row.cells[0].textContent)"
+ROWS = "[...document.querySelectorAll('#points tbody tr')].map(row => row.querySelector('td.point').textContent)"
 CONTRAST = "getComputedStyle(document.querySelector('#au .ytitle')).fill"
 
 
@@ -298,6 +298,17 @@ def test_print_is_light_and_whole(browser: Tab, pages: dict[str, Path]) -> None:
     assert browser.run(CONTRAST) == "rgb(231, 234, 238)"
     pdf = browser.pdf()
     assert pdf.startswith(b"%PDF") and pdf.count(b"/Type /Page\n") >= 3 and browser.problems == []
+
+
+def test_the_session_stands_before_the_point(browser: Tab, tmp_path: Path) -> None:
+    store = ResultsStore(tmp_path / "store")
+    for number, session in enumerate(("mon", "tue")):
+        store.append(made_record(number, trial_id=session, session=session))
+    html.write(store, tmp_path / "two.html")
+    opened(browser, tmp_path / "two.html")
+    heads = "[...document.querySelectorAll('#points th')].map((cell) => cell.textContent)"
+    cells = "[...document.querySelectorAll('#points tbody td:first-child')].map((cell) => cell.textContent)"
+    assert browser.run(heads)[:2] == ["session", "point"] and browser.run(cells) == ["mon", "tue"]
 
 
 def test_rows_beyond_the_first_are_shown_on_demand(browser: Tab, tmp_path: Path) -> None:

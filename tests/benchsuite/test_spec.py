@@ -149,6 +149,11 @@ def test_batch_sizes(sizes: dict[str, int], rank_batch: int, global_batch: int):
         ({"exclude": {"world_size": 2}}, ["exclude", "list"]),
         ({"base": [1]}, ["base [1]"]),
         ({"scaling": "weeak"}, ["scaling 'weeak'", "weak, strong", "nearest: weak"]),
+        (
+            {"workload": "resnet50"},
+            ["'workload'", "; workload is a key of trials: put it under base, or `benchsuite trial`"],
+        ),
+        ({"data.cache": "cold"}, ["'data.cache'", "; data.cache is a key of trials: put it under base"]),
     ],
 )
 def test_impossible_sweeps(change: dict[str, Any], words: list[str]):
@@ -157,6 +162,12 @@ def test_impossible_sweeps(change: dict[str, Any], words: list[str]):
     message = str(caught.value)
     assert "\n" not in message
     assert all(word in message for word in words), message
+
+
+def test_keys_that_nobody_has_are_not_said_to_be_of_trials():
+    with pytest.raises(UserError) as caught:
+        parse_sweep({"name": "s", "base": BASE, "gird": {}})
+    assert "trial" not in str(caught.value)
 
 
 def test_a_sweep_needs_a_base():

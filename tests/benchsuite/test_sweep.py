@@ -186,6 +186,9 @@ def test_nothing_runs_names_every_reason_once():
     error = sweeping.nothing_runs(made_plan(grid={"world_size": [2], "batch_size": [1, 1]}))
     assert isinstance(error, UserError)
     assert str(error).count("parallelism none has 1 rank, world_size is 2") == 1
+    error = sweeping.nothing_runs(made_plan(grid={"world_size": [2], "batch_size": [1, 2, 3]}))
+    assert str(error).count("parallelism none has 1 rank, world_size is 2") == 1
+    assert all(f"batch_size {size}" in str(error) for size in (1, 2, 3))
 
 
 def test_environment_of_a_record(store: ResultsStore):

@@ -1,5 +1,6 @@
 """Loops of anyone's own: what is timed, what ends a watch, what is told and stored, and what is left alone."""
 
+import errno
 import gc
 import time
 import weakref
@@ -16,8 +17,11 @@ from benchsuite.cli import run_command
 from benchsuite.errors import UserError
 from benchsuite.watched import watch as watching
 from benchsuite.watched.loop import CEILING_BLOCKS, CEILING_STEPS, SETTLING_STEPS, StepLog, kinds_of_steps
+from results.segments import Segment
 from results.store import ResultsStore, StoreError
 from tests.benchsuite.watching import Clock, Slow, watched
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_batches_pass_through_and_the_loader_stays_in_reach():
@@ -296,8 +300,37 @@ def test_what_goes_wrong_at_the_end_is_a_warning(
     for _ in watch:
         pass
     watch.close()
-    assert "warning: benchsuite.watch: StoreError: disk full" in capsys.readouterr().err
+    assert capsys.readouterr().err == "warning: benchsuite.watch: not stored: disk full\n"
     assert watch.figures["steps"] == 4
+
+
+def test_a_store_that_fills_up_costs_the_record_and_not_the_answer(
+    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    watch = watched(Slow(clock, 4, 1.0), store=tmp_path, quiet=False)
+    monkeypatch.setattr(Segment, "append", lambda *_: (_ for _ in ()).throw(FULL))
+    for _ in watch:
+        clock.passes(3.0)
+    watch.close()
+    said = capsys.readouterr().err.splitlines()
+    assert any(line.startswith("-> Held back by") for line in said) and any("loop body" in line for line in said)
+    assert said[-1] == f"warning: benchsuite.watch: not stored: store {tmp_path}: cannot append: {FULL.strerror}"
+    assert watch.record is not None and watch.record.figures.input_stall_fraction == 0.25
+
+
+def test_a_disk_that_is_full_at_the_start_does_not_stop_the_training(
+    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    store = tmp_path / "s"
+    with monkeypatch.context() as now:
+        now.setattr(Path, "mkdir", lambda *_, **__: (_ for _ in ()).throw(FULL))
+        watch = watched(Slow(clock, 4, 1.0), store=store)
+    [said] = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"warning: benchsuite.watch: store {store}: cannot be written: {FULL.strerror}; what is")
+    for _ in watch:
+        clock.passes(3.0)
+    watch.close()
+    assert len(ResultsStore(store).records()) == 1
 
 
 def test_batches_are_not_held_while_the_next_is_loaded(clock: Clock):

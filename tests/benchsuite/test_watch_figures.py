@@ -14,6 +14,7 @@ from torch.distributed import HashStore
 
 from benchsuite.watched import ranks as ranks_module
 from benchsuite.watched.figures import RankLoop, Told, caveats, figures, lines
+from benchsuite.watched.foreign import foreign_cores
 from benchsuite.watched.ranks import Ranks
 from benchsuite.watched.rows import RowCounter
 
@@ -157,6 +158,47 @@ def test_caveats_have_their_arithmetic():
     assert caveats([made_loop()], TOLD) == []
 
 
+SPUN = {"node": "a", "cpus": (0, 1), "everyone_cpu_s": 19.0, "own_cpu_s": 4.0}
+"""10 s of a loop on two cores: 1.9 busy, 0.4 of them its own."""
+OTHERS = "other processes kept 1.5 of 2 cores busy"
+
+
+@pytest.mark.parametrize("changes", [{}, {"num_readers": 0, "reader_busy_fraction": 1.0}, {"refill_s": 2.5}])
+def test_no_more_workers_where_others_keep_the_cores_busy(changes: dict[str, Any]):
+    loop = made_loop(**(SPUN | {"num_readers": 1, "run_queue_s": 7.3} | changes))
+    found = figures([loop], Told("mine", cores=2))
+    assert found["foreign_cpu_cores"] == pytest.approx(1.5)
+    assert found["bottleneck_remedy"] == f"measure again on idle cores, this says nothing of the job itself: {OTHERS}"
+    assert f"caveat: foreign_load: {OTHERS}" in lines([loop], TOLD, found)
+
+
+def test_no_more_workers_where_the_loop_itself_lacks_cores():
+    loop = made_loop(**(SPUN | {"own_cpu_s": 19.0, "num_readers": 1, "run_queue_s": 7.3, "reader_busy_fraction": 0.9}))
+    found = figures([loop], Told("mine", cores=2))
+    assert str(found["bottleneck_remedy"]).startswith("more cores, or fewer threads")
+    assert caveats([loop], TOLD) == []
+
+
+def test_cores_that_others_keep_busy_are_those_of_no_rank():
+    """Two ranks share two cores, a third has another node to itself, whose load is little."""
+    ranks = [made_loop(rank, **(SPUN | {"own_cpu_s": own})) for rank, own in enumerate((4.0, 9.0))]
+    ranks.append(made_loop(2, **(SPUN | {"node": "b", "everyone_cpu_s": 5.0})))
+    assert foreign_cores(ranks, TOLD) == (pytest.approx(0.6), 2)
+    assert foreign_cores(ranks[2:], TOLD) == (pytest.approx(0.1), 2)
+    assert caveats(ranks[2:], TOLD) == []  # 5 % of the cores
+    apart = made_loop(**(SPUN | {"cpus": (2, 3), "own_cpu_s": 19.0}))
+    assert foreign_cores([ranks[0], apart], TOLD) == (pytest.approx(1.5), 4)
+
+
+def test_what_others_keep_busy_is_unknown_without_every_rank():
+    loop = made_loop(**SPUN)
+    for told in (Told("mine", ranks_missing=(1,)), Told("mine", ranks_apart=True)):
+        assert foreign_cores([loop], told) is None
+    assert foreign_cores([loop, made_loop(1)], TOLD) is None
+    assert foreign_cores([made_loop(**(SPUN | {"wall_s": 0.4}))], TOLD) is None
+    assert figures([made_loop()], TOLD)["foreign_cpu_cores"] is None
+
+
 def test_what_is_printed():
     loop = made_loop(parts_s={"load": 5.0, "forward": 2.0, "backward": 2.999, "other": 0.001}, own_s_per_step=1e-5)
     said = lines([loop], Told("mine", num_replayed=40, cores=8), figures([loop], TOLD))
@@ -175,7 +217,7 @@ def test_what_is_printed():
 
 
 def test_a_ranks_loop_survives_json():
-    loop = made_loop(3, own_s_per_step=1e-6)
+    loop = made_loop(3, own_s_per_step=1e-6, **SPUN)
     assert RankLoop.from_json(json.dumps(asdict(loop))) == loop
 
 

@@ -1,6 +1,8 @@
 """Watched loops of several processes: workers, forks, ranks, and interpreters that end."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -9,11 +11,13 @@ from pathlib import Path
 import pytest
 from torch.utils.data import DataLoader, Dataset
 
+from benchsuite.watched.readers import tree_cpu_s
 from results.store import ResultsStore
 from tests.benchsuite.watching import Files, watched
 
 pytestmark = pytest.mark.quiet
 
+SPIN = "while True: pass"
 ROOT = Path(__file__).parents[2]
 
 
@@ -44,6 +48,39 @@ def test_busy_and_waiting_workers_are_told_apart():
         found[name] = watch.figures
     assert [figures["bottleneck"] for figures in found.values()] == ["client", "storage"]
     assert found["client"]["worker_busy_fraction"] > 0.8 > 0.2 > found["storage"]["worker_busy_fraction"]
+
+
+def test_own_cpu_time_stays_when_a_child_is_reaped():
+    before = tree_cpu_s()
+    child = subprocess.Popen([sys.executable, "-c", SPIN])
+    while tree_cpu_s() - before < 0.05:
+        time.sleep(0.01)
+    child.kill()
+    alive = tree_cpu_s()
+    child.wait()
+    assert tree_cpu_s() >= alive >= before + 0.05
+
+
+def test_who_else_keeps_cores_busy_is_told():
+    """A process that is no child of ours spins beside a loop that sleeps; what the loop has begun itself is its own."""
+    found = []
+    for starts in (subprocess.Popen, orphan):
+        spinning = starts([sys.executable, "-c", SPIN])
+        watch = watched([0] * 80)
+        try:
+            for _ in watch:
+                time.sleep(0.01)
+        finally:
+            os.kill(spinning if isinstance(spinning, int) else spinning.pid, signal.SIGKILL)
+        watch.close()
+        found.append(watch.figures["foreign_cpu_cores"])
+    assert found[1] - found[0] > 0.1
+
+
+def orphan(command: list[str]) -> int:
+    """A process that is nobody's child here; its id."""
+    code = f"import subprocess; print(subprocess.Popen({command!r}, stdout=subprocess.DEVNULL).pid)"
+    return int(subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True).stdout)
 
 
 class _Samples(Dataset[int]):

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,7 @@ def test_a_night_on_which_all_fails_is_no_good_night(tmp_path: Path):
     found = check(store)
     assert (found.session, found.num_judged) == (night_name(NIGHTS), 0)
     head, *rest = check_lines(found)
-    assert head.startswith("nothing judged: ")
+    assert head == f"nothing judged: no series of session {night_name(NIGHTS)}, {NIGHTS + 1} nights"
     assert rest == ["  no ok trial in this session: point 0: failed, EIO, point 1: failed, EIO"]
 
 
@@ -151,6 +152,8 @@ def test_a_point_that_keeps_failing_is_told_every_night(tmp_path: Path):
     found = check(store)
     assert [*found.missing] == ["point 1: failed, EIO", "point 2: failed, EIO"] and found.num_judged == 1
     assert check_lines(found)[0].startswith("2 points have no ok trial; no regression in 1 series")
+    one = check_lines(replace(found, missing=found.missing[:1], num_nights=1))[0]
+    assert one.startswith("1 point has no ok trial; ") and one.endswith(", 1 night")
 
 
 def test_another_sweep_later_that_night_changes_nothing(stepped: ResultsStore, tmp_path: Path):

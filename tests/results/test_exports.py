@@ -325,6 +325,14 @@ class TestTextfile:
         with pytest.raises(StoreError, match=r"out\.txt: a node exporter reads only \*\.prom: .*/out\.prom$"):
             write_textfile("", tmp_path / "out.txt")
 
+    def test_a_name_that_may_be_a_folder(self, tmp_path: Path):
+        said = r"prom: no such folder; create it, or name FILE\.prom: .*/prom\.prom$"
+        with pytest.raises(StoreError, match=said):
+            write_textfile("", tmp_path / "prom")
+        (tmp_path / "prom").write_text("")
+        with pytest.raises(StoreError, match=r"prom: a node exporter reads only \*\.prom"):
+            write_textfile("", tmp_path / "prom")
+
     def test_a_folder_that_is_not_there(self, tmp_path: Path):
         with pytest.raises(StoreError, match=r"gone/a\.prom: cannot be written: No such file"):
             write_textfile("", tmp_path / "gone" / "a.prom")

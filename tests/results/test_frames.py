@@ -196,6 +196,29 @@ def test_parts_of_a_point_add_up_to_its_step(tmp_path: Path):
     assert point["load_s"] + point["forward_s"] == pytest.approx(point["step_s_mean"])
 
 
+def test_of_an_even_number_every_column_is_the_mean_of_the_middle_two(tmp_path: Path):
+    """Four samples a step: (16 + 8) / 2 samples/s, and (250 + 500) / 2 ms, of which loading (50 + 200) / 2."""
+    records = [
+        made_record(n, figures={"samples_per_s": 4 / step, "step_s_mean": step, "load_s": load, "forward_s": rest})
+        for n, (step, load, rest) in enumerate([(0.25, 0.05, 0.2), (0.5, 0.2, 0.3)])
+    ]
+    (point,) = by_point(tmp_path, records).to_dict(orient="records")
+    found = [point[name] for name in ("samples_per_s", "step_s_mean", "load_s", "forward_s")]
+    assert found == pytest.approx([12.0, 0.375, 0.125, 0.25])
+    assert pd.isna(point["exchange_s"])
+
+
+def test_of_four_repeats_the_middle_two_count_and_a_part_that_one_lacks_is_missing(tmp_path: Path):
+    parts = [(0.1, 0.01), (9.0, 8.0), (0.3, 0.02), (0.2, None)]
+    records = [
+        made_record(n, figures={"step_s_mean": step, "load_s": load, "forward_s": step / 2, "samples_per_s": 1})
+        for n, (step, load) in enumerate(parts)
+    ]
+    (point,) = by_point(tmp_path, records).to_dict(orient="records")
+    assert (point["step_s_mean"], point["forward_s"]) == (pytest.approx(0.25), pytest.approx(0.125))
+    assert pd.isna(point["load_s"])
+
+
 def test_interval_is_that_of_scipys_quantile():
     """Up to 300 repeats: the ranks are those by scipy.stats.binom, which the module does not import."""
     for count in range(6, 301):

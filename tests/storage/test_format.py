@@ -250,7 +250,7 @@ class TestNewDataset:
     def test_refuses_a_disk_too_small(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2_000_000_000))
         message = one_line(lambda: new_dataset(tmp_path / "set", 3_000_000_000).__enter__())
-        assert message == f"{tmp_path / 'set'}: needs 3.00 GB, its disk has 2.00 GB free"
+        assert message == f"{tmp_path / 'set'}: needs 3 GB, its disk has 2 GB free"
         assert list(tmp_path.iterdir()) == []
 
     def test_a_file_in_the_way_is_said_in_one_line(self, tmp_path: Path) -> None:

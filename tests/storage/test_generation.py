@@ -89,7 +89,7 @@ class TestGenerated:
         monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
         monkeypatch.setattr("storage.parallel.ProcessPoolExecutor", None)
         monkeypatch.setattr(Path, "mkdir", lambda path, **options: path.parent.exists() or pytest.fail(f"made {path}"))
-        with pytest.raises(DatasetError, match="GB free"):
+        with pytest.raises(DatasetError, match=r"\d [KMG]B free"):
             generated(tmp_path / "set", kind, "files", 200, 0, 1)
         assert list(tmp_path.iterdir()) == []
 

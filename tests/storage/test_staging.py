@@ -302,9 +302,9 @@ class TestSpace:
         monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
         monkeypatch.setattr(copying, "os", Replaced(pwrite=lambda *arguments: pytest.fail("a byte was written")))
         source = made("hdf5", "volume")
-        with pytest.raises(DatasetError, match=r"staging needs 0\.\d+ GB, its disk has 0\.000 GB free"):
+        with pytest.raises(DatasetError, match=r"staging needs [\d.]+ [KM]B, its disk has 20 KB free"):
             stage(source.folder, tmp_path / "copy")
-        assert not (tmp_path / "copy").exists()
+        assert not any(tmp_path.joinpath(name).exists() for name in ("copy", ".copy.staging"))
 
     @pytest.fixture
     def small_disk(self, tmp_path: Path) -> Iterator[Path]:
@@ -319,7 +319,7 @@ class TestSpace:
     @pytest.mark.parametrize("name", ["files", "webdataset"])
     def test_on_a_disk_that_is_too_small(self, made: Made, small_disk: Path, name: str) -> None:
         source = made(name, "volume")
-        with pytest.raises(DatasetError, match=r"needs 0\.\d+ GB, its disk has 0\.00\d GB free"):
+        with pytest.raises(DatasetError, match=r"needs [\d.]+ [KM]B, its disk has [45]\d\d(\.\d)? KB free"):
             stage(source.folder, small_disk / "copy")
         assert finished(small_disk) == []
         little = made(name, "image")

@@ -321,6 +321,38 @@ class TestSameSamples:
             with pytest.raises(DatasetError, match="first at sample 'cat/aa'"):
                 same_samples(*pair)
 
+    def how(self, class_folder: Path, small: Callable[[str], Dataset], change: Callable[[], object]) -> str:
+        first = small("files")
+        change()
+        with pytest.raises(DatasetError) as caught:
+            same_samples(first, small("webdataset"))
+        return str(caught.value).rpartition(": ")[2]
+
+    def test_it_is_said_how_they_differ(self, small: Callable[[str], Dataset], class_folder: Path) -> None:
+        dog = class_folder / "dog"
+
+        def change() -> None:
+            (dog / "a.jpg").write_bytes(jpeg(77))
+            (dog / "new.jpg").write_bytes(jpeg(78))
+            (class_folder / "cat" / "a.jpg").unlink()
+
+        found = self.how(class_folder, small, change)
+        assert found == "1 only in the first, 1 only in the second, 1 with other content"
+
+    def test_the_same_contents_under_other_names(self, small: Callable[[str], Dataset], class_folder: Path) -> None:
+        (image,) = (class_folder / "dog").glob("a.jpg")
+        found = self.how(class_folder, small, lambda: image.rename(image.with_name("z.jpg")))
+        assert found == "the same contents under other names"
+
+    def test_other_labels(self, small: Callable[[str], Dataset], class_folder: Path) -> None:
+        """A class before the others moves all labels on by one."""
+
+        def change() -> None:
+            (class_folder / "ant").mkdir()
+            (class_folder / "ant" / "a.jpg").write_bytes(jpeg(79))
+
+        assert self.how(class_folder, small, change) == "1 only in the second, 6 with other labels"
+
 
 @pytest.mark.parametrize("target", ["files", "lmdb", "webdataset", "hdf5"])
 def test_what_was_compressed_verifies_in_every_other_format(tmp_path: Path, target: str) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.convert import generate_dataset
-from storage.format import Dataset
+from storage.convert import convert_dataset, generate_dataset
+from storage.format import Dataset, DatasetError
 from storage.problems import Damage
 from storage.verify import verify_dataset
 from tests.storage.conftest import Made
@@ -91,3 +91,25 @@ class TestSeveralProblems:
         with pytest.raises(Damage) as raised:
             verify_dataset(tmp_path / "set")
         assert (len(raised.value.told), raised.value.count) == (20, 25)
+
+
+class TestConverted:
+    """A dataset that is converted: once one sample cannot be read, all are told, and nothing is written."""
+
+    def test_every_damaged_image(self, small: Callable[[str], Dataset], tmp_path: Path) -> None:
+        dataset = small("files")
+        gone, cut = dataset.data_files()[1], dataset.data_files()[4]
+        gone.unlink()
+        os.truncate(cut, 100)
+        with pytest.raises(Damage) as raised:
+            convert_dataset(dataset.folder, tmp_path / "new", "resnet50", "tiny", "hdf5")
+        first, second = raised.value.told
+        assert first == f"{gone}: No such file or directory" and second.startswith(f"{cut}: ")
+        assert not (tmp_path / "new").exists()
+
+    def test_one_is_told_as_it_is(self, small: Callable[[str], Dataset], tmp_path: Path) -> None:
+        dataset = small("files")
+        dataset.data_files()[1].unlink()
+        with pytest.raises(DatasetError, match=r"No such file or directory$") as raised:
+            convert_dataset(dataset.folder, tmp_path / "new", "resnet50", "tiny", "hdf5")
+        assert not isinstance(raised.value, Damage)

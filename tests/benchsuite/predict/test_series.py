@@ -9,7 +9,8 @@ import pytest
 from benchsuite.errors import UserError
 from benchsuite.predict import growth, outlook
 from benchsuite.predict.model import of_slowest
-from benchsuite.predict.series import Curve, Point, check_reach, fit
+from benchsuite.predict.reach import check_reach
+from benchsuite.predict.series import Curve, Point, fit
 
 
 def slowest(ranks: int) -> float:

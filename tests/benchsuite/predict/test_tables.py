@@ -90,7 +90,11 @@ def test_words_of_logic_are_numbers(table):
     [
         ("ranks,step_s\n", "no rows"),
         ("ranks,when\n1,2\n", "no column of step_s or step_ms or samples_per_s or tokens_per_s; it has ranks, when"),
-        ("rank,step_s\n1,2\n", "no column of ranks; it has rank, step_s; nearest: rank"),
+        ("rank,step_s\n1,2\n", "no column of ranks; it has rank, step_s; rename rank to ranks"),
+        (
+            "ranks,steptime\n1,2\n",
+            "it has ranks, steptime; rename steptime to step_s where it holds seconds, to",
+        ),
         ("ranks,step_s\n1,0.5\n2,fast\n", "step_s 'fast' in row 2 is not a number"),
         ("ranks;step_s\n1;0,5\n", "step_s '0,5' in row 1 is not a number; write 1234.5 for 1,234.5 and 0.5 for 0,5"),
         ('ranks,step_s\n"1,024",2\n', "ranks '1,024' in row 1 is not a number; write 1234.5 for 1,234.5"),

@@ -60,7 +60,17 @@ def test_a_table_that_fits_is_as_it_was() -> None:
     wide = Console(width=200, file=io.StringIO(), color_system=None)
     wide.print(as_table([POINT, OTHER], COLUMNS))
     assert isinstance(wide.file, io.StringIO)
-    assert printed([POINT, OTHER], COLUMNS, 200) == [line.rstrip() for line in wide.file.getvalue().splitlines()]
+    lines = [line.rstrip() for line in wide.file.getvalue().splitlines()]
+    assert printed([POINT, OTHER], COLUMNS, 200) == [line for line in lines if line]
+
+
+def test_in_a_pipe_no_line_ends_in_blanks_and_none_is_blank() -> None:
+    out = Console(width=2000, file=io.StringIO(), color_system=None)
+    out.print(fitting_table([POINT, OTHER], TRIAL_COLUMNS, out))
+    assert isinstance(out.file, io.StringIO)
+    lines = out.file.getvalue().splitlines()
+    assert len(lines) == 4 and all(line == line.rstrip() != "" for line in lines)
+    assert OTHER["label"] in lines[3] and lines[3].endswith("unlike_any_other")
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])

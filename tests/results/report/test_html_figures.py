@@ -75,6 +75,13 @@ def test_points_without_a_result_stand_on_the_floor(store: ResultsStore) -> None
     ]
 
 
+def test_skipped_points_are_not_drawn() -> None:
+    rows = [{"status": status, "spec.world_size": n} for n, status in enumerate(("ok", "skipped", "timeout", "oom"))]
+    [lost] = figures.lost([*enumerate(rows)], POINTS)
+    assert lost["customdata"] == [2, 3]
+    assert figures.lost([(1, rows[1])], POINTS) == []
+
+
 def test_six_repeats_have_an_interval_for_bars(tmp_path: Path) -> None:
     store = ResultsStore(tmp_path)
     for repeat, rate in enumerate((100, 90, 95, 104, 108, 130)):
@@ -229,6 +236,15 @@ def test_the_heat_map_has_a_cell_per_point_that_read(store: ResultsStore) -> Non
     cells = {(labels[number], x, y, value) for x, y, value, number in found.cells}
     assert ("lmdb 1 ranks", "lmdb", "torch", 0.9) in cells and ("files 4 ranks", "files", "torch", 0.4) in cells
     assert len(cells) == 9  # twelve points, of which one failed, one had no memory, one is unstaged besides
+
+
+def test_the_heat_map_leaves_out_utilization_above_one_and_says_so(tmp_path: Path) -> None:
+    store = ResultsStore(tmp_path)
+    for number, (name, au) in enumerate({"files": 0.4, "lmdb": 1.05, "tar": 1.47}.items()):
+        store.append(trial(number, name, made_spec(data={"format": name}), made_figures(100.0, au)))
+    found = chart(store, "heat")
+    assert [cell[0] for cell in found.cells] == ["files", "lmdb"]
+    assert found.note.endswith(" Left out: 1 point with au_above_one.")
 
 
 @pytest.mark.parametrize("source", ["synthetic", "memory"])

@@ -51,6 +51,16 @@ def test_a_point_without_fault_deviates_in_nothing() -> None:
     assert (found["data_size_per_host_GB"], found["potential_caching"]) == (4000.0, [0])
 
 
+def test_the_result_itself_says_whether_it_can_be_compared() -> None:
+    [cell] = [column.cell for column in mlperf.COLUMNS if column.heading == "result"]
+    clean, odd = summary(), summary({0: ["not_cold"]})
+    assert (clean["benchsuite"]["comparable"], cell(clean)) == (True, "success")
+    assert (odd["benchsuite"]["comparable"], cell(odd)) == (False, "success, not comparable: deviates")
+    assert odd["metric"]["train_au_meet_expectation"] == "success"
+    [one] = mlperf.summaries(repeats()[:1], lambda device, workload: KNOWN | {"min_au": None})
+    assert one["benchsuite"]["deviations"] == ["1 repeat, not 5"] and cell(one) == "-"
+
+
 @pytest.mark.parametrize("name", ["not_cold", "cache_unverified", "counters_disagree", "not_steady", "emulation_late"])
 def test_what_was_not_cold_steady_or_on_time_is_a_deviation(name: str) -> None:
     found = summary({1: [name, "foreign_load"], 3: [name]})
@@ -78,7 +88,7 @@ def test_every_node_is_a_host() -> None:
     assert (found["data_size_per_host_GB"], found["potential_caching"]) == (1000.0, [0, 0, 0, 0])
     assert found["benchsuite"]["host_memory_assumed"] is False
     [said] = found["benchsuite"]["deviations"]
-    assert said == "4295.0 GB of data, not 6185 (500 steps and 5 x the memory of 4 hosts)"
+    assert said == "4295 GB of data, not 6185 GB (500 steps and 5 x the memory of 4 hosts)"
 
 
 def test_nodes_that_do_not_tell_their_memory_are_taken_to_be_alike_and_that_is_said() -> None:

@@ -13,9 +13,29 @@ def point(label: str, au: float | None, bottleneck: str | None = "storage", rate
 
 
 def test_a_doubtful_point_is_neither_best_nor_worst():
-    points = [point("files", 0.5), point("tar", 0.7), point("odd", 1.36) | {"caveats": ["not_steady"]}]
+    points = [point("files", 0.5), point("tar", 0.7), point("odd", 0.98) | {"caveats": ["not_steady"]}]
     assert "Best AU 0.70 (tar), worst 0.50 (files)" in answer(points)
-    assert "Best AU 1.36 (odd)" in answer(points[2:])
+    assert "Best AU 0.98 (odd)" in answer(points[2:])
+
+
+def test_utilization_above_one_is_never_the_best():
+    points = [point("files", 0.5), point("tar", 1.05), point("hdf5", 1.88)]
+    assert "Best AU 1.05 (tar), worst 0.50 (files). 1 au_above_one point is not considered" in answer(points)
+    steadier = point("lmdb", 0.9) | {"caveats": ["not_steady"]}
+    said = answer([points[2], steadier])
+    assert "Best AU 0.90 (lmdb), worst 0.90 (lmdb). 1 au_above_one point is not considered" in said
+    assert "every one is doubtful (au_above_one, not_steady)" in said
+    said = answer([points[2], point("files", 1.62)])
+    assert "every one is doubtful (au_above_one)" in said and "No best AU: each is above 1" in said
+    assert "1.88" not in said and "1.62" not in said
+
+
+def test_evidence_of_another_utilization_says_whose_it_is():
+    """Two repeats of AU 0.83 and 1.01: the point has 0.92, the evidence is the lower one's."""
+    points = [point("threads", 0.92) | {"bottleneck_evidence": "AU 0.83; 1% waits"}, point("tar", 0.95)]
+    assert answer(points).endswith("worst 0.92 (threads); in the lower of the middle two repeats: AU 0.83; 1% waits.")
+    points[0]["bottleneck_evidence"] = "AU 0.92; 1% waits"
+    assert answer(points).endswith("worst 0.92 (threads): AU 0.92; 1% waits.")
 
 
 def test_the_worst_point_comes_with_its_evidence():
@@ -52,7 +72,7 @@ def test_what_is_left_out_is_counted_with_the_reason():
 
 
 def test_what_is_left_out_of_best_and_worst_is_counted_too():
-    points = [point("files", 0.5), point("tar", 0.7), point("odd", 1.36) | {"caveats": ["not_steady"]}]
+    points = [point("files", 0.5), point("tar", 0.7), point("odd", 0.98) | {"caveats": ["not_steady"]}]
     points.append(point("lmdb", 0.1) | {"unstable": True})
     said = "worst 0.50 (files). 2 not_steady or unstable points are not considered for best and worst."
     assert answer(points).endswith(said)

@@ -1,4 +1,4 @@
-"""Volumes: pairs of .npy, .npz, NIfTI, tars, HDF5, LMDB and TFRecord."""
+"""Volumes: pairs of .npy, .npz, NIfTI, tars, HDF5 and LMDB."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +9,6 @@ import h5py
 import nibabel
 import numpy as np
 import pytest
-from tfrecord.writer import TFRecordWriter
 
 from storage.convert import convert_dataset
 from storage.problems import Damage
@@ -366,40 +365,3 @@ def test_what_this_project_writes(tmp_path: Path, form: str, name: str) -> None:
     result = list(arrays(tmp_path / "own" / name, "unet3d").values())
     assert len(result) == 2
     assert all(same_volume(result[seed], *volume(seed)) for seed in range(2))
-
-
-class TestTfrecord:
-    def write(self, path: Path, seed: int, **more: Any) -> Path:
-        image, label = volume(seed)
-        features: dict[str, Any] = {
-            "X": (image.astype("<f4").tobytes(), "byte"),
-            "X_shape": ((1, *image.shape), "int"),
-            "Y": (label.astype("u1").tobytes(), "byte"),
-            "Y_shape": ((1, *label.shape), "int"),
-        }
-        writer = TFRecordWriter(str(path))
-        writer.write({name: value for name, value in (features | more).items() if value})
-        writer.close()
-        return path
-
-    def test_content(self, tmp_path: Path) -> None:
-        (tmp_path / "in").mkdir()
-        for seed in range(2):
-            self.write(tmp_path / "in" / f"case_{seed}.tfrecord", seed)
-        result = arrays(tmp_path / "in", "unet3d")
-        assert all(same_volume(result[f"{seed:08d}"], *volume(seed)) for seed in range(2))
-
-    @pytest.mark.parametrize(
-        ("more", "words"),
-        [
-            ({"Y": None}, "no feature Y; found X, X_shape, Y_shape"),
-            ({"X_shape": None}, "no feature X_shape"),
-            ({"X_shape": ((1, 2, 3), "int")}, "X of shape (1, 2, 3): cannot reshape"),
-            ({"X": (b"abc", "byte")}, "X of shape (1, 33, 34, 35): buffer size"),
-        ],
-    )
-    def test_refused(self, tmp_path: Path, more: dict[str, Any], words: str) -> None:
-        source = self.write(tmp_path / "a.tfrecord", 0, **more)
-        message = refusal(source, "unet3d")
-        assert message.startswith(f"{source}: record 0: ")
-        assert words in message

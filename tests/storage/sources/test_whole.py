@@ -5,6 +5,7 @@ import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -100,3 +101,45 @@ def test_every_volume(tmp_path: Path) -> None:
     assert [line.partition(":")[0] for line in raised.value.told] == [
         f"{tmp_path / f'{number}_x.npy'} with {number}_y.npy" for number in (1, 3)
     ]
+
+
+def test_every_volume_of_an_hdf5_file(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for number in range(4):
+            volume = np.zeros((9, 9, 9), np.float32)
+            group = file.create_group(str(number))
+            group["image"], group["label"] = volume, volume[: 9 - number % 2].astype(np.uint8)
+    with pytest.raises(Damage) as raised:
+        list(open_source(tmp_path / "a.h5", "volume", VOLUME_PARAMS).samples)
+    first, second = raised.value.told
+    assert "group '1'" in first and "group '3'" in second
+
+
+def test_every_window_of_a_stream(tmp_path: Path) -> None:
+    """Windows of 4 ids, of which neighbours share one: an id that is too large stands in windows 1 and 3."""
+    ids = np.zeros(17, np.int32)
+    ids[[6, 14]] = 99
+    np.save(tmp_path / "ids.npy", ids)
+    with pytest.raises(Damage) as raised:
+        list(open_source(tmp_path / "ids.npy", "tokens", {"seq_len": 4, "vocab_size": 50}).samples)
+    assert raised.value.told == tuple(
+        f"{tmp_path / 'ids.npy'}: window {number} (from token {4 * number}): token id 99, vocab_size is 50"
+        for number in (1, 3)
+    )
+
+
+def test_every_sample_of_bert(tmp_path: Path) -> None:
+    params = {"seq_len": 8, "max_predictions": 2, "vocab_size": 50}
+    lengths = dict.fromkeys(("input_ids", "segment_ids"), 8) | dict.fromkeys(
+        ("masked_lm_positions", "masked_lm_ids"), 2
+    )
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        for name, length in lengths.items():
+            values = np.zeros((5, length), np.int32)
+            values[[1, 4], 0] = 50 if name == "input_ids" else 0
+            file[name] = values
+        file["next_sentence_labels"] = np.zeros(5, np.int8)
+    with pytest.raises(Damage) as raised:
+        list(open_source(tmp_path / "a.hdf5", "mlm", params).samples)
+    first, second = raised.value.told
+    assert "sample 1: input_ids holds 50" in first and "sample 4: input_ids holds 50" in second

@@ -1,0 +1,48 @@
+"""A fit that lies below the largest measured scale is lifted to it: more ranks do not bring a step back down."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from benchsuite.predict.series import Model, Point
+
+LEAST_MISSED, NOISES = 0.05, 2.0
+"""Share of the step, and standard deviations of its median, that are left to the fit."""
+
+
+def missed_s(largest: "Point", fitted: Mapping[str, float], noise: float) -> dict[str, float]:
+    """Seconds by part that the fit misses of the largest scale's step without input; nothing where that is little.
+
+    Divided as the parts are missed where they were told apart; else all of it is computation.
+    """
+    short = largest.base_s - sum(fitted[part] for part in ("compute", "exchange", "imbalance"))
+    if short <= max(LEAST_MISSED, NOISES * noise) * largest.base_s:
+        return {}
+    told = {part: seconds for part, seconds in (largest.parts or {}).items() if seconds is not None}
+    below = {part: max(seconds - fitted[part], 0.0) for part, seconds in told.items()}
+    if not sum(below.values()):
+        return {"compute": short}
+    return {part: short * seconds / sum(below.values()) for part, seconds in below.items()}
+
+
+def added(parts: Mapping[str, float], missed: Mapping[str, float], network: float) -> dict[str, float]:
+    """Parts of a step with what the fit misses, on a network so many times as fast."""
+    speed = {"exchange": network}
+    return {part: seconds + missed.get(part, 0.0) / speed.get(part, 1.0) for part, seconds in parts.items()}
+
+
+def in_words(model: "Model") -> list[str]:
+    """The measured steps, and what was added to the fit."""
+    points = model.curve.points
+    first, last = points[0], points[-1]
+    steps = ", ".join(f"{point.middle_s * 1e3:.1f} at {point.ranks}" for point in points)
+    rates = [model.curve.samples(point.ranks) / point.middle_s / point.ranks for point in (first, last)]
+    lines = [f"measured: ms/step {steps} ranks; efficiency {rates[1] / rates[0]:.2f} at {last.ranks}"]
+    if model.missed_s:
+        most = max(model.missed_s, key=lambda part: model.missed_s[part])
+        what = {"compute": "computation", "exchange": "communication"}.get(most, "waiting for the slowest")
+        lines.append(
+            f"warning: at {last.ranks} ranks the step takes {sum(model.missed_s.values()) * 1e3:.1f} ms more than the "
+            f"model explains, mostly {what}: at more ranks it is held, not taken back"
+        )
+    return lines
