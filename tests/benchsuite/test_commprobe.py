@@ -107,7 +107,7 @@ class TestVerb:
             (("--launcher", "torchrun"), "--launcher torchrun: give --store in a folder that all nodes see"),
             (("--backend", "mpi"), "mpi"),
             (("--session", "a/b"), "session 'a/b'"),
-            (("--world-size", "64", "--backend", "nccl"), "probe comm cannot run: device cuda: this node has no CUDA device"),
+            (("--world-size", "64", "--backend", "nccl"), "device cuda: this node has no CUDA device"),
         ],
     )
     def test_mistakes_are_one_line(self, run_cli: Run, arguments: tuple[str, ...], words: str):
