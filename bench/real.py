@@ -4,10 +4,12 @@ What a step takes with no pipeline is measured by trials with `source: memory` b
 over a batch that is ready by itself, so that the truth owes nothing to the trial that is judged.
 """
 
+import importlib
+import itertools
 import os
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,6 @@ from bench.au import (
     VARIANT,
     Case,
     dataset_of,
-    hand_over_s,
     measured,
     pairwise,
     registered,
@@ -33,6 +34,7 @@ from storage.format import open_dataset
 from storage.loaders.reader import Reading
 from storage.spec import DataSpec
 from workloads.gpt_neox import WORKLOAD as NEOX
+from workloads.workload import Batch
 
 REPEATS = 6
 """From the least of six to the most is a 95 % interval of their median (`results.frames.median_interval`)."""
@@ -41,11 +43,11 @@ RANK_CORE_S = 0.001
 """About what a core computes for a step of one rank: marks, backward, exchange, update."""
 MAX_TRIAL_S = 2.0
 """Cases whose trials take longer are left out: deep queues of slow readers are filled anew for every ceiling block."""
-SETTLE_S, WARM_S = 0.01, 0.0003
-"""A loader is left alone so long, and then asked by a core that has been at work."""
+TAKING_STEPS = 12
 MIN_INSIDE, NEAR = 0.95, 0.005
 """So many truths are in their intervals; one so far outside of it is counted apart."""
 MEMORY_STEPS = 12
+SHORTEST_S = min(step_s for step_s, *_ in POINTS)
 
 
 @dataclass(frozen=True)
@@ -54,14 +56,18 @@ class Known:
 
     case: Case
     taking_s: float
-    """What its loader takes to hand over a batch that is ready."""
+    """What its loader takes to hand over a batch that is ready, or for one read in line besides its samples' time."""
 
     def truth(self, step_s: float) -> float:
-        """Utilization, given what a step takes with no pipeline."""
+        """Utilization, given what a step takes with no pipeline.
+
+        Ranks that read in line do so at the same time, and share the cores.
+        """
         case = self.case
         paced_s = case.sample_us * case.batch / max(1, case.workers) / 1e6
         if not case.workers:
-            return step_s / (step_s + case.batch_s)
+            sharing = max(1.0, case.ranks / this_machine().cores)
+            return step_s / (step_s + paced_s + self.taking_s * sharing)
         return step_s / max(step_s + self.taking_s, paced_s)
 
 
@@ -132,38 +138,48 @@ def seconds(case: Case) -> float:
     return 3 * queue * case.batch_s + loader_steps * batch_s + (case.steps + 4) * case.step_s
 
 
-def taking_s(loader_name: str, folder: Path) -> float:
-    """What a loader takes to hand over a batch that is ready: the median of 30."""
-    case = Case(0.01, 4, 10.0, workers=2)
-    spec = DataSpec(format="paced", num_workers=2, prefetch_factor=2, pin_memory=False)
+def taking_s(case: Case, folder: Path) -> float:
+    """What the case's loader takes to hand over a batch, besides its samples' time: the median of a plain loop's steps.
+
+    In line, with the case's own readers; else with two that are far faster than its steps, so that batches are ready.
+    """
+    asked = replace(case, step_s=SHORTEST_S, batch=4, ratio=10.0, workers=2, prefetch=2) if case.workers else case
+    spec = DataSpec(format="paced", num_workers=asked.workers, prefetch_factor=2, pin_memory=False)
     params = NEOX.variants[VARIANT].sample
-    dataset, kind = open_dataset(dataset_of(case, folder)), storage.load(storage.KINDS, "tokens")
-    loader = storage.load(storage.LOADERS, loader_name)(Reading(dataset, spec, kind, params, case.batch, 0, 1, 0))
+    dataset, kind = open_dataset(dataset_of(asked, folder)), storage.load(storage.KINDS, "tokens")
+    loader = storage.load(storage.LOADERS, case.loader)(Reading(dataset, spec, kind, params, asked.batch, 0, 1, 0))
+    samples_s = 0.0 if asked.workers else asked.batch * asked.sample_us / 1e6
     taken = []
-    for _ in range(30):
-        time.sleep(SETTLE_S)
-        warm_s = time.perf_counter() + WARM_S
-        while (started := time.perf_counter()) < warm_s:
-            pass
-        next(loader)
-        taken.append(time.perf_counter() - started)
+    for step in _plain_steps(asked.step_s, TAKING_STEPS):
+        started = time.perf_counter()
+        batch = next(loader).batch
+        taken.append(time.perf_counter() - started - samples_s)
+        step(batch)
     loader.close()
     return statistics.median(taken)
 
 
-def knowing(cases: Sequence[Case], folder: Path) -> list[Known]:
-    """The cases with what their loaders take, measured alone."""
-    in_line = {name: hand_over_s(name, folder) for name in LOADERS}
-    taking = {name: taking_s(name, folder) for name in LOADERS}
-    return [Known(replace(case, hand_over_s=in_line[case.loader]), taking[case.loader]) for case in cases]
+def _plain_steps(step_s: float, steps: int) -> Iterator[Callable[[Batch], None]]:
+    """Steps of the model that waits, with nothing of ours around them."""
+    workload = importlib.import_module("waits").WORKLOAD
+    model = workload.build(workload.variants[f"{step_s * 1e3:g}ms"])
+    optimizer = workload.optimizer(model.parameters())
+
+    def step(batch: Batch) -> None:
+        workload.loss(model, batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    yield from itertools.repeat(step, steps)
 
 
-def beside(known: Known, folder: Path, launcher: Launcher, repeats: int = REPEATS) -> Beside:
-    """A case's trials, each with one without a pipeline before it."""
-    case, au, truths = known.case, [], []
+def beside(case: Case, folder: Path, launcher: Launcher, repeats: int = REPEATS) -> Beside:
+    """A case's trials, each after one without a pipeline, and after its loader alone."""
+    au, truths = [], []
     changes = changes_of(case)
     in_memory = {"data": {"root": str(dataset_of(case, folder)), "format": "paced", "source": "memory"}}
     for _ in range(repeats):
+        known = Known(case, taking_s(case, folder))
         alone = _figure("step_s_mean", replace(case, steps=MEMORY_STEPS), folder, launcher, changes | in_memory)
         truths.append(known.truth(alone))
         au.append(_figure("au", case, folder, launcher, changes))
@@ -181,8 +197,8 @@ def _figure(name: str, case: Case, folder: Path, launcher: Launcher, changes: Ma
 def measure(folder: Path, wanted: Sequence[Case] | None = None) -> Iterator[Beside]:
     """Each case, as it is measured."""
     with registered(), undisturbed(), load_launcher("auto") as launcher:
-        for known in knowing(wanted or cases(), folder):
-            yield beside(known, folder, launcher)
+        for case in wanted or cases():
+            yield beside(case, folder, launcher)
 
 
 def show(folder: Path) -> None:

@@ -34,7 +34,7 @@ class Scale:
     step: str = "emulated:64ms"
     batches: Mapping[str, int] = field(default_factory=lambda: {"unet3d": 7, "bert": 32})
     num_samples: Mapping[str, int] = field(default_factory=lambda: {"unet3d": 1120, "bert": 5120})
-    measure: Mapping[str, object] = field(default_factory=lambda: {"repeats": 2})
+    measure: Mapping[str, object] = field(default_factory=lambda: {"repeats": 2, "steps": 24})
 
 
 @dataclass(frozen=True)

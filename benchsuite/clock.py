@@ -31,6 +31,14 @@ class StepTimes:
         """Seconds of each step: the sum of its parts."""
         return [sum(parts) for parts in zip(*self.parts.values(), strict=True)]
 
+    def after(self, steps: int) -> "StepTimes":
+        """These times without the first `steps` steps; of waiting for a core, the share of the time that is left."""
+        begun_s = self.start_s + sum(self.step_s()[:steps])
+        share = (self.end_s - begun_s) / (self.end_s - self.start_s)
+        queued = None if self.run_queue_s is None else self.run_queue_s * share
+        parts = {name: seconds[steps:] for name, seconds in self.parts.items()}
+        return StepTimes(parts, begun_s, self.end_s, queued)
+
 
 class Clock(Protocol):
     """What a block of steps is timed with."""

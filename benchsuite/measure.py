@@ -116,10 +116,12 @@ def barrier() -> None:
 
 
 def plain_block(stepper: Stepper, batch: Batch, steps: int, kind: str = "plain", queue_full: bool = True) -> Block:
-    """Steps on one batch that is in memory."""
+    """Steps on one batch that is in memory.
+
+    Counted from the end of an uncounted step: ranks that exchange end one together, and begin a block one by one.
+    """
     barrier()
-    stepper.run(lambda: batch, SETTLING_STEPS)
-    times = stepper.run(lambda: batch, steps)
+    times = stepper.run(lambda: batch, SETTLING_STEPS + steps).after(SETTLING_STEPS)
     rows = len(next(iter(batch.values())))
     return Block(
         kind,

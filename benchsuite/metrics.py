@@ -43,6 +43,15 @@ class Window:
     blocks: tuple[Block, ...]
 
     @property
+    def longest_s(self) -> float:
+        """Of the rank that took longest.
+
+        Ranks begin and end a block one after another, which is no part of a step: in a block of few steps it would be
+        a good part of each.
+        """
+        return max(block.end_s - block.start_s for block in self.blocks)
+
+    @property
     def samples_per_s(self) -> float:
         return self.sustained / self.seconds
 
@@ -106,13 +115,13 @@ def step_figures(blocks: Sequence[Block]) -> dict[str, float]:
 def ceiling_step_s(results: Sequence[RankResult]) -> float:
     """Mean step with its input in memory, over the ceiling blocks, each as long as its slowest rank took."""
     ceilings = windows(results, "ceiling")
-    return sum(window.seconds for window in ceilings) / sum(window.blocks[0].num_steps for window in ceilings)
+    return sum(window.longest_s for window in ceilings) / sum(window.blocks[0].num_steps for window in ceilings)
 
 
 def utilization(results: Sequence[RankResult], global_batch: int, step_s: float | None = None) -> float:
     """AU: the time the steps need with input in memory, over the time they take at the sustained rate."""
     loader = windows(results, "loader")
-    rate = sum(window.sustained for window in loader) / sum(window.seconds for window in loader)
+    rate = sum(window.sustained for window in loader) / sum(window.longest_s for window in loader)
     return (step_s or ceiling_step_s(results)) * rate / global_batch
 
 

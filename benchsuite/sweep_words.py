@@ -10,6 +10,7 @@ from benchsuite import sweep as sweeping
 from benchsuite.advice import crowd_of
 from benchsuite.options import NOTHING_RAN, OK
 from benchsuite.spec import trial_id
+from results.report.plain import counted
 from results.store import ResultsStore
 
 
@@ -34,9 +35,10 @@ def print_plan(plan: grid.Plan, store: ResultsStore, session: str, order_seed: i
 def summary(plan: grid.Plan, state: sweeping.Status) -> str:
     """How much of a plan is done, and what is not in it."""
     done = sum(state.finished.values())
-    parts = [f"{plan.sweep.name} · {len(plan.points)} points · {done} of {done + len(state.todo)} trials done"]
+    trials = f"{done} of {done + len(state.todo)} trials done"
+    parts = [f"{plan.sweep.name} · {counted(len(plan.points), 'point')} · {trials}"]
     if plan.skipped:
-        parts.append(f"{len(plan.skipped)} points skipped")
+        parts.append(f"{counted(len(plan.skipped), 'point')} skipped")
     if plan.duplicates:
         parts.append(f"{plan.duplicates} duplicate points merged")
     return " · ".join(parts)

@@ -7,6 +7,7 @@ from results.efficiency import pooled
 from results.report.figures import COLORS, Chart, Trace, axis, bars, log_axis, rounded
 from results.report.figures_scaling import Place, errors, number_of
 from results.report.modelled import Predicted
+from results.report.plain import counted
 from results.report.tables import Row
 from results.scaling import ScalingPoint
 
@@ -97,7 +98,7 @@ def _lines(within: Sequence[Row], beyond: Sequence[Row], figure: str, shared: Tr
 
 def _hover(row: Row, figure: str) -> str:
     value, low, high = (rounded(row[f"{figure}{end}"]) for end in ("", "_low", "_high"))
-    return f"{row['ranks']} ranks: {value:.4g} [{low:.4g} {high:.4g}] {NAMES[figure]}"
+    return f"{counted(row['ranks'], 'rank')}: {value:.4g} [{low:.4g} {high:.4g}] {NAMES[figure]}"
 
 
 def _column(rows: Sequence[Row], figure: str) -> list[float | None]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from results.drift import drifted
 from results.record import MAX_AU
+from results.report.plain import counted
 from results.report.tables import Row, is_missing
 
 UNVERIFIED = "cache_unverified"
@@ -29,7 +30,7 @@ def answer(points: Sequence[Row]) -> str:
     trusted = trusted or [row for row in measured if ABOVE_ONE not in _doubts(row)]
     verdicts = Counter(row["bottleneck"] or "nothing known" for row in measured)
     held = ", ".join(f"{name} in {count}" for name, count in verdicts.most_common())
-    text = f"Held back by {held} of {len(measured)} points{_all_doubtful(measured)}. "
+    text = f"Held back by {held} of {counted(len(measured), 'point')}{_all_doubtful(measured)}. "
     if not trusted:
         return f"{text}No best AU: each is above 1 by more than its noise ({MAX_AU}). Measure again on an idle machine."
     best, worst = (pick(trusted, key=lambda row: row["au"]) for pick in (max, min))
@@ -85,7 +86,8 @@ def _without_ceiling(ok: Sequence[Row]) -> str:
         verdicts = Counter(str(row["bottleneck"]) for row in waiting)
         held = ", ".join(f"{name} in {count}" for name, count in verdicts.most_common())
         worst = max(waiting, key=lambda row: row["input_stall_fraction"])
-        return f"Held back by {held} of {len(waiting)} points. {worst['label']}: {worst['bottleneck_evidence']}."
+        told = f"{worst['label']}: {worst['bottleneck_evidence']}"
+        return f"Held back by {held} of {counted(len(waiting), 'point')}. {told}."
     rated = [row for row in ok if not is_missing(row.get("samples_per_s"))]
     if not rated:
         return "No point has a rate."

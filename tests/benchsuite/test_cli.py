@@ -283,7 +283,7 @@ class TestDryRun:
         (skip,) = [line for line in lines if line.startswith("skip")]
         assert "2 ranks" in skip and "parallelism none has 1 rank, world_size is 2" in skip
         assert len(lines) == 4
-        assert "0 of 3 trials done" in err and "1 points skipped" in err
+        assert "0 of 3 trials done" in err and "1 point skipped" in err
         assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.yaml"], "no store was made"
 
     def test_knows_what_is_done(self, run_cli: Run, tmp_path: Path, sweep_file: Path):

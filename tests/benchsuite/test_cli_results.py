@@ -85,7 +85,7 @@ class TestResults:
         assert [row["status"] for row in section["trials"]] == ["ok", "ok", "failed"]
         assert [(row["label"], row["samples_per_s"]) for row in section["points"]] == [("files", 102.0), ("tar", None)]
         assert (section["sweep"], section["session"], section["title"]) == ("made", "default", "Why so slow?")
-        assert section["answer"] in text and section["answer"].startswith("Held back by storage in 1 of 1 points")
+        assert section["answer"] in text and section["answer"].startswith("Held back by storage in 1 of 1 point")
         assert section["trust"] in text and "2 of 3 trials ok" in section["trust"]
         assert section["failures"] == ["failed: tar: disk | on\nfire"]
         assert found["environments"]["host"] == ["here"] and found["scaling"] == found["predicted"] == []

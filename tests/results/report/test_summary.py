@@ -101,12 +101,12 @@ def test_answer_names_verdicts_best_and_worst():
 
 
 def test_answer_of_one_point_has_no_worst():
-    assert answer([point("files", 0.5)]) == "Held back by storage in 1 of 1 points. Best AU 0.50 (files)."
+    assert answer([point("files", 0.5)]) == "Held back by storage in 1 of 1 point. Best AU 0.50 (files)."
 
 
 def test_answer_leaves_out_what_failed_and_what_has_no_au():
     points = [point("files", 0.5), point("memory", None, None), {"label": "tar", "status": "failed", "au": 0.1}]
-    assert answer(points) == "Held back by storage in 1 of 1 points. Best AU 0.50 (files)."
+    assert answer(points) == "Held back by storage in 1 of 1 point. Best AU 0.50 (files)."
 
 
 def test_answer_without_a_pipeline_names_the_fastest():
