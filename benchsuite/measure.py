@@ -122,6 +122,7 @@ def plain_block(stepper: Stepper, batch: Batch, steps: int, kind: str = "plain",
     """
     barrier()
     times = stepper.run(lambda: batch, SETTLING_STEPS + steps).after(SETTLING_STEPS)
+    barrier()  # what a rank does next would take cores from those that still take their last step
     rows = len(next(iter(batch.values())))
     return Block(
         kind,

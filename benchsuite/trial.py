@@ -18,7 +18,7 @@ from benchsuite.begin import build, join, rendezvous_of, settle
 from benchsuite.blocks import CEILING_BLOCKS, SETTLING_STEPS, layout
 from benchsuite.clock import Clock, clock_for
 from benchsuite.emulated import EmulatedDevice
-from benchsuite.measure import Feed, Stepper, barrier, emulated_blocks, interleaved_blocks, plain_block, reconciled
+from benchsuite.measure import Feed, Stepper, emulated_blocks, interleaved_blocks, plain_block, reconciled
 from benchsuite.ranks import Block, Heartbeat, RankIdentity, RankResult, Reads
 from benchsuite.spec import TrialSpec
 from storage.format import Dataset, open_dataset
@@ -172,9 +172,7 @@ def _measure(
 ) -> tuple[list[Block], Reads | None]:
     """Interleaved blocks where there is a pipeline to compare with memory; else one plain block."""
     if feed is None or spec.data.source == "memory":
-        block = plain_block(stepper, batch, spec.measure.steps)
-        barrier()  # what a rank does next would take cores from those that still take their last step
-        return [block], None
+        return [plain_block(stepper, batch, spec.measure.steps)], None
     plan, device = layout(spec), stepper.training
     if isinstance(device, EmulatedDevice):
         return reconciled(feed, watched, lambda: emulated_blocks(stepper, feed, device, plan))

@@ -1,12 +1,13 @@
 """The host clock: parts from marks, with made-up times."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from benchsuite import clock
-from benchsuite.clock import HostClock, clock_for, run_queue_s
+from benchsuite.clock import HostClock, StepTimes, clock_for, run_queue_s
 
 
 @pytest.fixture
@@ -55,6 +56,13 @@ def test_parts_keep_their_order(times: list[float]):
     for part in clock.PARTS:
         host.mark(part)
     assert tuple(host.stop().parts) == clock.PARTS
+
+
+def test_times_without_the_first_steps():
+    """The first step took 3 of 8 s: of 0.8 s in which the thread waited for a core, 0.5 s are those of the rest."""
+    whole = StepTimes({"load": [1.0, 1.0], "forward": [2.0, 4.0]}, 100.0, 108.0, 0.8)
+    assert whole.after(1) == StepTimes({"load": [1.0], "forward": [4.0]}, 103.0, 108.0, pytest.approx(0.5))
+    assert replace(whole, run_queue_s=None).after(1).run_queue_s is None
 
 
 def test_a_new_block_forgets_the_last(times: list[float]):

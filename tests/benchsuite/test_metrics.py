@@ -162,6 +162,15 @@ def test_readers_that_tell_what_they_need_are_not_counted(needed_s: float, susta
     assert window.sustained == pytest.approx(sustained)
 
 
+def test_ranks_that_begin_one_after_another_make_no_step_longer():
+    """One begins and ends each block 40 ms after the other: throughput is that of the whole window."""
+    later = [replace(one, start_s=one.start_s + 0.04, end_s=one.end_s + 0.04) for one in made_result().blocks]
+    both, alone = [made_result(), made_result(1, later)], [made_result()]
+    assert (ceiling_step_s(both), utilization(both, 8)) == (ceiling_step_s(alone), utilization(alone, 4))
+    assert windows(both, "loader")[0].seconds == pytest.approx(0.36)
+    assert figures(two_ranks(), both)["samples_per_s"] == pytest.approx(2 * 16 / 0.36)
+
+
 def test_sustained_samples_are_not_rounded_down():
     (window, _) = windows([with_loader(consumed_samples=44, produced_samples=30)], "loader")
     assert window.sustained == pytest.approx(30)
