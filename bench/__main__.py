@@ -378,6 +378,7 @@ def print_nights(folder: Path) -> None:
     print("(n2) the nightly gate on real sessions of this machine, the last ones on one core")
     found = nights.measure(folder)
     print(f"    {found.num_points} points; {found.alarmed} alarms on {found.judged} quiet nights that could be judged")
+    print("".join(f"    alarmed: {line}\n" for line in found.false), end="")
     print(goal(found.alarmed <= MAX_FALSE_ALARMS * found.judged, f"on less than {MAX_FALSE_ALARMS:.0%} of nights"))
     print(goal(found.found_after is not None, f"the slow-down found within {nights.SLOWED} nights"))
     print("\n".join(f"    {line}" for line in found.text))

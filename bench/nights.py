@@ -38,6 +38,8 @@ class Nights:
     """Nights on one core until it alarmed; None: not within SLOWED."""
     text: list[str]
     """What it said then."""
+    false: list[str]
+    """What it said on quiet nights on which it alarmed."""
 
 
 def sweep_of(root: Path) -> dict[str, object]:
@@ -83,6 +85,7 @@ def measure(folder: Path) -> Nights:
         spread=max((found.noise for one in slow for found in one.regressions), default=0.0),
         found_after=first,
         text=_said(slow, first),
+        false=[line for found in quiet if found.regressions for line in check_lines(found)],
     )
 
 
