@@ -30,11 +30,12 @@ PRIOR_SHARES = {
     "volume": 0.5,
     "sends": 0.5,
     "between": 0.5,
+    "levels": 0.1,
     "linear": 0.1,
     "measured": 1.0,
     "slowest": 0.05,
 }
-"""Standard deviations of a term's coefficient, as shares of the largest scale's step; `linear`: at least."""
+"""Standard deviations of a term's coefficient, as shares of the largest scale's step; `levels`, `linear`: at least."""
 PIPELINE_FIXED = 0.3
 """Of `fixed` in pipelines: what a stage does once is divided or paid in every slot of the schedule."""
 DRAWS, SEED = 300, 20260101
@@ -48,6 +49,7 @@ PART_OF = {
     "volume": "exchange",
     "sends": "exchange",
     "between": "exchange",
+    "levels": "exchange",
     "linear": "exchange",
     "measured": "exchange",
     "slowest": "imbalance",
@@ -240,11 +242,12 @@ class Model:
 
 def _term_names(curve: Curve) -> tuple[str, ...]:
     own = ("linear",) if curve.exchange is None else ("linear", "measured")
+    trees = ("levels",) if curve.exchange is None and not curve.pipeline else ()
     known = curve.exchange is not None and (curve.buckets or curve.placement.probed)
     volume = () if known else ("sends",) if curve.pipeline else ("volume",)
     strong = ("divided", "slots") if curve.pipeline else ("divided",)
     between = ("between",) if curve.exchange is None and curve.placement.crosses else ()
-    return ("fixed", *(strong if curve.kind == "strong" else ()), *volume, *between, *own, "slowest")
+    return ("fixed", *(strong if curve.kind == "strong" else ()), *volume, *between, *trees, *own, "slowest")
 
 
 def overlapped(curve: Curve) -> Curve:
@@ -275,9 +278,10 @@ def _terms(curve: Curve, ranks: Floats) -> Floats:
 
     Computation is fixed and, in strong scaling, divided by the ranks (of pipelines times (m + N - 1)/m: the bubble;
     and besides what each of the m + N - 1 slots of their schedule costs whatever is in it: launches, a longest layer).
-    Exchange grows with (N - 1)/N, as a ring's volume (of pipelines: `pipeline.hops`, of 1/m each), with N - 1, as
-    latencies and shared links do, and as probed; where scales lie on one node and on several, within a node and with
-    (n - 1)/n between n. The slowest of N ranks waits for nobody: the mean of the largest of N normal times.
+    Exchange grows with (N - 1)/N, as a ring's volume (of pipelines: `pipeline.hops`, of 1/m each), with N - 1, as a
+    ring's latencies and shared links do, or log2 N, as those of trees and of halving, and as probed; where scales lie
+    on one node and on several, within a node and with (n - 1)/n between n. The slowest of N ranks waits for nobody: the
+    mean of the largest of N normal times.
     """
     most = np.array([float(curve.most_ranks)])
     forms: dict[str, Callable[[Floats], Floats]] = {
@@ -287,6 +291,7 @@ def _terms(curve: Curve, ranks: Floats) -> Floats:
         "sends": lambda n: hops(n, curve.microbatches or n, curve.flushes) / (curve.microbatches or n),
         "volume": lambda n: 1 - 1 / curve.placement.within(n),
         "between": lambda n: 1 - 1 / curve.placement.counts(n),
+        "levels": np.log2,
         "linear": lambda n: n - 1,
         "measured": curve.exchange or np.ones_like,
         "slowest": lambda n: np.asarray(of_slowest(n), dtype=np.float64),
@@ -329,7 +334,7 @@ def fit(curve: Curve) -> Model:
 
 
 def _prior_share(curve: Curve, term: str) -> float:
-    if term == "linear":
+    if term in ("levels", "linear"):
         return max(PRIOR_SHARES[term], growth.linear_share(curve))
     return PIPELINE_FIXED if term == "fixed" and curve.pipeline else PRIOR_SHARES[term]
 

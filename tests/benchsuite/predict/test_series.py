@@ -142,6 +142,17 @@ def test_latencies_are_believed_where_two_scales_show_them(monkeypatch: pytest.M
     assert fit(latent((1, 2, 4))).at(8).parts["exchange"] < 0.8 * 0.35
 
 
+def test_two_scales_do_not_tell_a_tree_from_a_ring():
+    """0.4 and 0.8 s: 0.4 log2 N is 1.2 s at 8 ranks; 0.533 (N - 1)/N + 0.133 (N - 1), which fits as well, is 1.4."""
+    points = [Point(1, (1.5,) * 3, 0.0, {"compute": 1.5, "exchange": 0.0, "imbalance": 0.0})]
+    for n, exchange in ((2, 0.4), (4, 0.8)):
+        whole = 1.5 / n + exchange
+        points.append(Point(n, (whole,) * 3, 0.0, {"compute": 1.5 / n, "exchange": exchange, "imbalance": 0.0}))
+    found = fit(Curve("tp", "strong", 8, tuple(points), 0.25)).at(8)
+    assert 1.2 < found.parts["exchange"] < 1.4
+    assert found.low_s < 1.2 + 0.1875 < found.high_s and found.low_s < 1.4 + 0.1875 < found.high_s
+
+
 def test_the_share_of_latencies_by_hand():
     assert growth.linear_share(latent((1, 2, 4))) == pytest.approx(0.15 / 0.2)
     assert growth.linear_share(latent((1, 2))) == 0.0, "one scale tells nothing of growth"
