@@ -10,7 +10,7 @@ from benchsuite.spec import TrialSpec
 
 LOADER_BLOCKS = 2
 CEILING_BLOCKS = LOADER_BLOCKS + 1
-SETTLING_STEPS = 1
+SETTLING_STEPS = 2
 """Uncounted steps at the start of a ceiling block, while caches change over."""
 STEADY_TURNS = 3
 """A loader block must cover this many turns of the queue to be called steady."""
