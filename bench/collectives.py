@@ -76,6 +76,8 @@ def _held(record: TrialRecord) -> Held | None:
     """None of records that have no time, or no theory here.
 
     Only what leaves a node is held back, so that a server takes in all arrays in the time of one: N in all, not 2(N-1).
+    A tree's is that of sends one after the other. Over TCP a send is over once it is buffered, the root's two of four
+    ranks then share its link, and the tree takes between four and five arrays.
     """
     spec, measured_s = record.spec, record.figures.comm_s
     ranks, size = spec["world_size"], spec["num_bytes"]

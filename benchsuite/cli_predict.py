@@ -40,6 +40,15 @@ Scaling = Annotated[
         help="Of layouts in a table: weak (the batch of a data-parallel rank stays) or strong (that of all).",
     ),
 ]
+BatchSize = Annotated[
+    int | None,
+    typer.Option(
+        "--batch-size",
+        min=1,
+        metavar="N",
+        help="What if a rank had N samples a step: from two measured batches, which may be others.",
+    ),
+]
 
 
 def predict(
@@ -52,6 +61,7 @@ def predict(
     ] = None,
     back_test: BackTest = False,
     scaling: Scaling = "weak",
+    batch_size: BatchSize = None,
     network: Annotated[
         float, typer.Option("--network", min=0.001, metavar="X", help="What if the network were X times as fast.")
     ] = 1.0,
@@ -82,5 +92,6 @@ def predict(
         far=far,
         scaling=scaling,
         mix_environments=mix_environments,
+        batch_size=batch_size,
     )
     predict_verb.predict(store, table, asked, back_test, format)

@@ -12,6 +12,7 @@ from benchsuite.errors import UserError, refuse
 from benchsuite.options import TableFormat
 from benchsuite.predict import outlook, unprobed
 from benchsuite.predict.alphabeta import from_rows
+from benchsuite.predict.batches import LeftOut, of_batch
 from benchsuite.predict.curves import from_series, from_table
 from benchsuite.predict.layoutcurves import LayoutCurves
 from benchsuite.predict.outlook import COLUMNS, TEST_COLUMNS
@@ -43,6 +44,7 @@ class Asked:
     far: bool = False
     scaling: str = "weak"
     mix_environments: bool = False
+    batch_size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ def predict(store: Path, table: Path | None, asked: Asked, back_test: bool, form
     if asked.scaling not in SCALING:
         raise refuse("--scaling", asked.scaling, SCALING)
     _check_input(asked, table)
+    _check_batch(asked, table, back_test)
     sections = _sections(store, table, asked, back_test)
     columns = TEST_COLUMNS if back_test else COLUMNS
     if format is TableFormat.json:
@@ -108,6 +111,16 @@ def _check_input(asked: Asked, table: Path | None) -> None:
         )
 
 
+def _check_batch(asked: Asked, table: Path | None, back_test: bool) -> None:
+    """Refuse another batch where none can be made, or nothing was measured to hold it against."""
+    if asked.batch_size is not None and table is not None:
+        raise UserError("--batch-size with --table: made of a store's trials alone; allowed: with --store")
+    if asked.batch_size is not None and back_test:
+        raise UserError(
+            "--batch-size with --back-test: choose measured ones with --where batch_size=N; give one of both"
+        )
+
+
 def _bullets(lines: Sequence[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
@@ -128,7 +141,9 @@ def _print(sections: Sequence[Section], columns: Any) -> None:
 
 def _sections(store: Path, table: Path | None, asked: Asked, back_test: bool) -> list[Section]:
     if table is None:
-        return _of_curves(_store_curves(store, asked), asked, back_test)
+        curves, left_out = _store_curves(store, asked)
+        others = [Section(title, [], [f"left out: {why}"]) for title, why in left_out]
+        return [*_of_curves(curves, asked, back_test), *others]
     frame = read(table)
     for text in asked.where:
         frame = frame[matches(frame, text)]
@@ -141,7 +156,8 @@ def _sections(store: Path, table: Path | None, asked: Asked, back_test: bool) ->
     return [replace(section, lines=[*section.lines, read_as]) for section in sections]
 
 
-def _store_curves(path: Path, asked: Asked) -> list[Curve]:
+def _store_curves(path: Path, asked: Asked) -> tuple[list[Curve], list[LeftOut]]:
+    """Of all series, or of those of another batch, with what is left out."""
     opened = ResultsStore(path)
     found = series_of(opened, list(asked.where), asked.mix_environments)
     rows = opened.frame(kind="comm")
@@ -151,10 +167,11 @@ def _store_curves(path: Path, asked: Asked) -> list[Curve]:
         from_series(series, title, probed, limit, asked.staging)
         for series, title in zip(found, titles(found), strict=True)
     ]
-    return [
+    curves = [
         replace(curve, notes=(*curve.notes, *unprobed.why(curve, series, rows, probed)))
         for curve, series in zip(curves, found, strict=True)
     ]
+    return (curves, []) if asked.batch_size is None else of_batch(found, curves, asked.batch_size)
 
 
 def _limit(text: str | None) -> float | None:

@@ -4,7 +4,9 @@ alpha: seconds a message; beta: seconds a byte on a rank's link (full duplex, on
 `num_bytes` D is the whole array as nccl-tests count it (nccl-tests/src/*.cu, PERFORMANCE.md): every rank's input of an
 all_reduce, the gathered array of an all_gather, one rank's input of a reduce_scatter or of an all_to_all. Every form
 is t = A alpha + B D beta + C D gamma; `terms` gives A, B, C. Conditions: equal ranks and links, a message never shares
-its link, sizes large enough that rounding to whole elements does not show. Protocols change with size on real
+its link, sizes large enough that rounding to whole elements does not show. Where a send is over once it is buffered, as
+over TCP, it shares its link with the next one: a root of a tree serves its children at once, the subtree of the first
+begins later, and a broadcast takes up to k (k + 1)/2 arrays in place of k = log2 N. Protocols change with size on real
 networks: fit alpha and beta piecewise. Sources: Thakur, Rabenseifner, Gropp, "Optimization of collective communication
 operations in MPICH", 2005; Bruck et al. 1997; Sanders, Speck, Traff 2009 (two trees); Patarasuk and Yuan 2009 (ring).
 """

@@ -73,7 +73,8 @@ def row(model: Model, found: Outlook) -> dict[str, Any]:
     rates = [found.samples / second for second in (seconds[0], seconds[2], seconds[1])]
     ideal = model.curve.samples(first.ranks) / first.middle_s * found.ranks / first.ranks
     parts = {f"{name}_share": value / found.step_s for name, value in found.parts.items()}
-    measured = next((point.middle_s for point in model.curve.points if point.ranks == found.ranks), None)
+    known = () if model.curve.batches else model.curve.points
+    measured = next((point.middle_s for point in known if point.ranks == found.ranks), None)
     return {
         "ranks": found.ranks,
         "measured_s": measured,
@@ -129,7 +130,8 @@ def assumptions(model: Model, ranks: Sequence[int], network: float = 1.0, storag
 
 def _how_split(told: bool, curve: Curve) -> str:
     volume = "the transfers between stages that follow one another" if curve.pipeline else "(N - 1)/N"
-    by = "by collectives as probed" if curve.exchange is not None else f"as {volume} and N - 1"
+    trees = "" if curve.pipeline else ", log2 N"
+    by = "by collectives as probed" if curve.exchange is not None else f"as {volume}{trees} and N - 1"
     if curve.exchange is not None and curve.buckets:
         wire = "as probed" if curve.bucket_s is not None else "of a ring that the exposed exchange of the trials tells"
         by = f"as buckets of DDP leave exposed beside the backward pass, each {wire}"
@@ -152,6 +154,8 @@ def _of_input(curve: Curve, storage: float) -> list[str]:
         limit = curve.shared_bytes_per_s * storage
         return [f"input: all ranks share a file system of {limit / 1e9:.3g} GB/s, beyond that they wait for it"]
     last = curve.points[-1]
+    if not any(point.load_s for point in curve.points):
+        return []
     if last.io_bytes_per_s is None:
         return ["input: waits per sample as measured, at more ranks as at the most measured; no bytes were counted"]
     return [

@@ -10,12 +10,20 @@ def check_reach(curve: Curve, ranks: Sequence[int], far: bool) -> None:
     """Refuse ranks too far beyond what was measured.
 
     Raises:
-        UserError: more than MAX_BEYOND times the largest measured scale, and `far` is not set.
+        UserError: more than MAX_BEYOND times the largest measured scale, and `far` is not set; or a batch of all ranks
+            that so many cannot share.
     """
     most = curve.most_ranks
-    uneven = [
-        number for number in ranks if curve.kind == "strong" and curve.batch % max(1.0, number * curve.data_share)
-    ]
+
+    def is_uneven(number: int) -> bool:
+        return curve.kind == "strong" and bool(curve.batch % max(1.0, number * curve.data_share))
+
+    uneven = [number for number in ranks if is_uneven(number)]
+    if uneven and any(is_uneven(point.ranks) for point in curve.points):
+        raise UserError(
+            f"{curve.title}: {uneven[0]} ranks cannot share {curve.batch:g} samples a step evenly, nor could all of "
+            "those measured; where ranks share samples, say how many: columns tensor and pipeline"
+        )
     if uneven:
         raise UserError(
             f"{curve.title}: {uneven[0]} ranks cannot share {curve.batch:g} samples a step evenly; take a divisor of "

@@ -123,6 +123,10 @@ class Curve:
     """Input comes from copies on each node: of the trials themselves, or of a what-if."""
     notes: tuple[str, ...] = ()
     """What else its prediction rests on."""
+    batches: tuple[int, ...] = ()
+    """Those that its points were made of (`predict.batches`); empty: they were measured."""
+    spread: tuple[float, float] = (0.0, 0.0)
+    """How far a step may lie below and above such points, as shares, besides their noise."""
     refound: "Callable[[float], Curve] | None" = None
     """The curve as its measurements up to so many ranks alone give it; None: nothing but its points was measured."""
 
@@ -235,8 +239,9 @@ class Model:
         drift = self.drift * float(doublings_beyond(ranks, self.curve.most_ranks))
         own = float(student.ppf(0.5 + level / 2, self.freedom)) * float(np.hypot(self.noise, drift))
         below, above = np.quantile(drawn, [0.5 - level / 2, 0.5 + level / 2]) / base_s - 1
-        down = np.sqrt(own**2 + min(below, 0.0) ** 2 + (wire_s[0] / base_s) ** 2)
-        up = np.sqrt(own**2 + max(above, 0.0) ** 2 + (wire_s[1] / base_s) ** 2)
+        made = self.curve.spread
+        down = np.sqrt(own**2 + min(below, 0.0) ** 2 + (wire_s[0] / base_s) ** 2 + made[0] ** 2)
+        up = np.sqrt(own**2 + max(above, 0.0) ** 2 + (wire_s[1] / base_s) ** 2 + made[1] ** 2)
         return base_s * float(np.exp(-down)), base_s * float(1 + up)
 
 

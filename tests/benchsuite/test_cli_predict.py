@@ -97,6 +97,25 @@ def test_back_test(run_cli: Run, table: Path):
     assert "- 1 predicted: error median" in out
 
 
+def test_model_parallel_ranks_share_their_samples(run_cli: Run, tmp_path: Path):
+    """MT-NLG 530B (arXiv:2201.11990): 1,920 samples over 8 and 10 replicas of 280 ranks; 12 take 160 each."""
+    rows = ("2240,{}1920,60.1", "2800,{}1920,50.2")
+    (tmp_path / "bare.csv").write_text("\n".join(["gpus,global_batch_size,step_s", *(row.format("") for row in rows)]))
+    (tmp_path / "full.csv").write_text(
+        "\n".join(["gpus,tp,pp,global_batch_size,step_s", *(row.format("8,35,") for row in rows)])
+    )
+    line = error_line(run_cli, "--table", "bare.csv", "--ranks", "3360")
+    assert "3360 ranks cannot share 1920 samples a step evenly, nor could all of those measured" in line
+    assert "columns tensor and pipeline" in line
+    line = error_line(run_cli, "--table", "full.csv", "--ranks", "3080")
+    assert "3080 ranks cannot share 1920 samples a step evenly; take a divisor" in line
+    code, out, err = run_cli("predict", "--table", "full.csv", "--ranks", "3360")
+    assert (code, err) == (0, "")
+    (row,) = [line.split() for line in out.splitlines() if line.strip().startswith("3360 ")]
+    assert 40e3 < float(row[1]) < 50.2e3 * 2800 / 3360 * 1.1
+    assert "input:" not in out, "a table tells nothing of it"
+
+
 def test_table_of_layouts(run_cli: Run, tmp_path: Path):
     lines = ["gpus,tp,microbatch,global_batch,hidden,layers,seq,step_s"]
     for gpus in (2, 4, 8):
@@ -123,6 +142,24 @@ def test_what_ifs(run_cli: Run, store: Path):
     assert exchange("--network", "4") < exchange() / 2
 
 
+def test_a_batch_that_was_not_measured(run_cli: Run, store: Path):
+    """Steps of 80 ms with 8 samples a rank and 140 with 16 at one rank: 110 with 12; of fp32, not of bf16."""
+    for record in made_trials({n: [16 * n / 0.14] for n in (1, 2, 4)}, spec={"batch_size": 16}):
+        ResultsStore(store).append(record)
+    asked = ("predict", "--store", store, "--ranks", "1,8", "--batch-size", "12")
+    code, out, err = run_cli(*asked, "--format", "json")
+    assert (code, err) == (0, "")
+    made, other = json.loads(out)
+    assert made["series"] == "weak · resnet50 tiny synthetic fp32 ddp · 12 per rank"
+    assert [row["ranks"] for row in made["rows"]] == [1, 8] and made["rows"][0]["measured_s"] is None
+    assert made["rows"][0]["step_s"] == pytest.approx(0.110, rel=0.02)
+    assert made["rows"][1]["samples_per_s"] == pytest.approx(96 / made["rows"][1]["step_s"])
+    assert other["rows"] == [] and other["series"].endswith("bf16 ddp · 12 per rank")
+    assert other["assumptions"][0].startswith("left out: measured with 8 samples a rank alone")
+    text = run_cli(*asked)[1]
+    assert "- no trial has 12 samples a rank: steps lie on the straight line" in text and "- left out: " in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -138,6 +175,9 @@ def test_what_ifs(run_cli: Run, store: Path):
             ("--ranks", "8", "--table", "t.csv", "--staging", "--storage", "2", "--shared-bandwidth", "5GB"),
             "--staging, --storage, --shared-bandwidth with --table: a table does not tell of input",
         ),
+        (("--ranks", "8", "--batch-size", "12", "--table", "t.csv"), "--batch-size with --table: made of a store's"),
+        (("--back-test", "--batch-size", "12"), "--batch-size with --back-test: choose measured ones with --where"),
+        (("--ranks", "8", "--batch-size", "12"), "--batch-size 12: weak · resnet50 tiny synthetic"),
     ],
 )
 def test_error_lines(run_cli: Run, store: Path, arguments: tuple[str, ...], line: str):

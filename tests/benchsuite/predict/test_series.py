@@ -259,8 +259,9 @@ class TestOutlook:
         assert lines[0].startswith("fitted to 1, 2, 4 ranks, weak: the batch of a rank stays")
         assert "not told apart" in lines[1]
         assert "beyond 4 ranks the interval grows" in lines[2]
-        assert "no bytes were counted" in lines[3]
-        assert "1/2 of its time" in lines[4]
+        assert "1/2 of its time" in lines[3], "nothing of input, which was not waited for"
+        waiting = Curve("waiting", "weak", 8, tuple(Point(n, (0.2,), 0.05) for n in (1, 2, 4)))
+        assert any("no bytes were counted" in line for line in outlook.assumptions(fit(waiting), [4]))
         told = outlook.assumptions(fit(made()), [4])
         assert told[1].startswith("computation, communication and waiting as measured")
         assert not any("beyond" in line for line in told)
@@ -288,3 +289,15 @@ def test_probed_collectives_are_used_by_the_series():
     linear = replace(own, exchange=lambda n: n - 1.0)
     assert fit(linear).at(32).parts["exchange"] > fit(own).at(32).parts["exchange"]
     assert "as probed" in outlook.assumptions(fit(linear), [8])[1]
+
+
+def test_what_communication_grows_by_is_told_with_every_term():
+    """Of pipelines neither (N - 1)/N nor log2 N."""
+    lines = outlook.assumptions(fit(made()), [8])
+    assert any("communication grows as (N - 1)/N, log2 N and N - 1, waiting for" in line for line in lines)
+    assert "levels" in fit(made()).names
+    points = tuple(Point(n, (0.4 / n * (8 + n - 1) / 8,)) for n in (1, 2, 4))
+    model = fit(Curve("pp", "strong", 32, points, pipeline=True, microbatches=8))
+    (line,) = [line for line in outlook.assumptions(model, [8]) if "communication grows" in line]
+    assert "that follow one another and N - 1, bubble" in line or "log2 N" not in line
+    assert "levels" not in model.names
