@@ -87,8 +87,10 @@ class TrialSpec(ComputeSpec):
 
     @model_validator(mode="after")
     def _one_batch_size(self) -> "TrialSpec":
-        if (self.batch_size is None) == (self.global_batch_size is None):
-            raise ValueError("give batch_size or global_batch_size, and not both")
+        if self.batch_size is None and self.global_batch_size is None:
+            raise ValueError("give batch_size or global_batch_size")
+        if self.batch_size is not None and self.global_batch_size is not None:
+            raise ValueError("give batch_size or global_batch_size, and not both: batch_size=null leaves that one out")
         return self
 
     @model_validator(mode="after")

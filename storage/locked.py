@@ -63,6 +63,8 @@ def is_at(descriptor: int, path: Path) -> bool:
 
 
 def sign(descriptor: int) -> None:
-    """Write into a lock's file who holds it."""
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode()[:MAX_HOLDER_BYTES], 0)
+    """Write into a lock's file who holds it, if there is room for that: the lock is held without."""
+    holder = f"process {os.getpid()} on {socket.gethostname()}".encode()[:MAX_HOLDER_BYTES]
+    with suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, holder, 0)

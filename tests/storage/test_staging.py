@@ -298,10 +298,10 @@ class TestSpace:
     def test_too_small_a_disk_is_said_before_the_first_byte(
         self, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        source = made("hdf5", "volume")
         usage = type("Usage", (), {"free": 20_000})
         monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
         monkeypatch.setattr(copying, "os", Replaced(pwrite=lambda *arguments: pytest.fail("a byte was written")))
-        source = made("hdf5", "volume")
         with pytest.raises(DatasetError, match=r"staging needs [\d.]+ [KM]B, its disk has 20 KB free"):
             stage(source.folder, tmp_path / "copy")
         assert not any(tmp_path.joinpath(name).exists() for name in ("copy", ".copy.staging"))
@@ -325,6 +325,15 @@ class TestSpace:
         little = made(name, "image")
         stage(little.folder, small_disk / "copy")
         verify_dataset(small_disk / "copy")
+
+    def test_on_a_disk_that_is_full(self, made: Made, small_disk: Path) -> None:
+        """There is no room even for the name of who holds the lock."""
+        with (small_disk / "other").open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+            while True:
+                file.write(bytes(4096))
+        with pytest.raises(DatasetError, match=r"needs [\d.]+ [KM]B, its disk has 0 B free"):
+            stage(made("files", "image").folder, small_disk / "copy")
+        assert [path.name for path in small_disk.iterdir()] == ["other"]
 
 
 class TestPageCache:
