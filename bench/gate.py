@@ -20,7 +20,7 @@ from results.metrics import METRICS
 from results.noise import Array
 from results.watch import FALSE_ALARMS, watch
 
-POINTS, LEARN, STEP_AT = 100, 100, 300
+POINTS, LEARN, QUIET, STEP_AT = 100, 100, 300, 300
 SWEEPS, STEPPED = 8, 16
 """Histories of a sweep per cell: 8 x 300 quiet nights, and 1600 points that step."""
 DRIFT = 0.005
@@ -145,7 +145,7 @@ def ours(kind: str, level: float) -> Rates:
     how = (0, float(np.log1p(speed.practical)), POINTS / speed.gate_share)
     quiet, found = [], []
     for seed in range(SWEEPS):
-        values, _ = history(np.random.default_rng([seed, 0]), kind, level, LEARN + 300)
+        values, _ = history(np.random.default_rng([seed, 0]), kind, level, LEARN + QUIET)
         quiet.append(watch(values, *how, first=LEARN).alarm[:, LEARN:].any(0))
     for seed in range(STEPPED):
         hits = []
@@ -180,16 +180,16 @@ def asv_alarms(values: Array) -> bool:
 
 
 def asvs(kind: str, level: float) -> Rates:
-    """The rates of asv's rule, night by night on histories of the same kind."""
-    values, sigma = history(np.random.default_rng([0, 0]), kind, level, ASV_HISTORY + 300)
+    """The rates of asv's rule, night by night on the first histories that `ours` judges, of which it sees the end."""
+    values, _ = history(np.random.default_rng([0, 0]), kind, level, LEARN + QUIET)
     picked = np.linspace(ASV_HISTORY, values.shape[1] - 1, ASV_NIGHTS).astype(int)
     quiet = [any(asv_alarms(row[night - ASV_HISTORY : night + 1]) for row in values) for night in picked]
     found = []
     for sigmas, nights in PROMISED:
-        stepped = values[:, : ASV_HISTORY + nights].copy()
-        stepped[:, ASV_HISTORY:] += sigmas * sigma[:, None]
-        ends = range(ASV_HISTORY + 1, ASV_HISTORY + nights + 1)
-        found.append(np.mean([any(asv_alarms(row[:end]) for end in ends) for row in stepped]))
+        stepped, sigma = history(np.random.default_rng([0, nights]), kind, level, STEP_AT + nights)
+        stepped[:, STEP_AT:] += sigmas * sigma[:, None]
+        ends = range(STEP_AT + 1, STEP_AT + nights + 1)
+        found.append(np.mean([any(asv_alarms(row[end - ASV_HISTORY : end]) for end in ends) for row in stepped]))
     return Rates(float(np.mean(quiet)), len(picked), tuple(float(share) for share in found))
 
 

@@ -37,7 +37,7 @@ class Cause(NamedTuple):
 
 
 def verdict(figures: Mapping[str, Any], about: Mapping[str, Any] | None = None) -> Judgement | None:
-    """What holds a trial back; None where it has no steps. `about`: its format, workers, ranks, cores, device.
+    """What holds a trial back; None where it has no steps. `about`: its format, workers, ranks, cores, device ...
 
     What the input costs a step, 1 - AU, is weighed against the largest of exposed exchange, waiting for a slower rank
     and the pipeline's bubble: the larger is named, near-equal ones are mixed. Where it is the input and the model waits
@@ -120,7 +120,7 @@ def _input_verdict(figures: Mapping[str, Any], about: Mapping[str, Any], au: flo
     )
     if stall < (1 - au) / 2 and not about.get("emulated"):
         return _taken_cores(figures, about, 1 - au - stall, evidence)
-    cached = _cached(figures)
+    cached = _cached(figures, about)
     if cached > MAIN_SHARE:
         return Judgement("client", f"{evidence}; {cached:.0%} of the bytes came from memory", _more_readers(about))
     saturation = _saturation(figures) if about.get("cache", "cold") == "cold" else None
@@ -199,12 +199,15 @@ def _busy(figures: Mapping[str, Any]) -> str:
     return f"{told}, computing {busy * computing:.0%} of it"
 
 
-def _cached(figures: Mapping[str, Any]) -> float:
-    """Share of the bytes that came from memory, as far as counters or residency tell."""
+def _cached(figures: Mapping[str, Any], about: Mapping[str, Any]) -> float:
+    """Share of the bytes that came from memory, as far as counters or residency tell.
+
+    Ranks that read the same samples find there what the first of them has read: that is no cache of the trial's.
+    """
     share: float | None = figures.get("cache_hit_fraction")
     if share is None:
         return 1.0 if (figures.get("cache_resident_before") or 0.0) >= WARM_RESIDENT else 0.0
-    return share
+    return float(max(0.0, 1.0 - (1.0 - share) * (about.get("readers_of_a_sample") or 1)))
 
 
 def _headspace(figures: Mapping[str, Any]) -> str:

@@ -204,6 +204,7 @@ def _about(attempt: Attempt) -> dict[str, Any]:
         "emulated": spec.emulated,
         "cache": spec.data.cache,
         "staged": spec.data.staging != "none",
+        "readers_of_a_sample": 1 if spec.data.cache == "direct" else spec.ranks // spec.data_ranks,
     }
 
 

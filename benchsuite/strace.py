@@ -188,8 +188,7 @@ class Seen:
             elif kind == "seek":
                 places[key] = result
             elif kind == "read" and result >= 0:
-                numbers = _NUMBER.findall(arguments)
-                at = int(numbers[-1]) if name.startswith("pread") else places.get(key, 0)
+                at = _offset(name, arguments) if name.startswith("pread") else places.get(key, 0)
                 if not name.startswith("pread"):
                     places[key] = at + result
                 self._read(path, at, result, ends.get(key))
@@ -239,13 +238,21 @@ class Seen:
         }
 
 
+def _offset(name: str, arguments: str) -> int:
+    """Where a read that names its place begins: its last argument, but for the flags that preadv2 has behind it."""
+    return int(_NUMBER.findall(arguments.rpartition(", ")[0] if name == "preadv2" else arguments)[-1])
+
+
 def _calls(lines: Iterable[str], prefix: str) -> Iterator[tuple[str, str, str, str, int, int]]:
-    """Name, path, descriptor with path, arguments, result and nanoseconds of each call about a file below `prefix`."""
+    """Name, path, descriptor with path, arguments, result and nanoseconds of each call about a file below `prefix`.
+
+    Left out are reads that were to find what is in memory, and found nothing (RWF_NOWAIT): nothing failed.
+    """
     for line in lines:
         if prefix not in line:
             continue
         match = _LINE.match(line.rstrip("\n"))
-        if match is None or match[1] not in CALLS:
+        if match is None or match[1] not in CALLS or " EAGAIN " in match[4]:
             continue
         named = ((number, path or text) for number, path, text in _FILE.findall(match[2]))
         found = next((pair for pair in named if pair[1].startswith(prefix)), None)

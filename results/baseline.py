@@ -11,7 +11,17 @@ from typing import Any
 import numpy as np
 
 from results.cause import Cause, cause_of
-from results.history import Night, Point, by_sweep, doubtful, nights_of, points_of, values_of
+from results.history import (
+    Night,
+    Point,
+    by_sweep,
+    doubtful,
+    nights_of,
+    points_of,
+    skip_of,
+    values_of,
+    without_unknown_skips,
+)
 from results.manifest import publish
 from results.metrics import GATED, GATED_OF, Metric
 from results.near import nearest
@@ -171,7 +181,11 @@ def check(store: ResultsStore, kind: Kind = "trial", where: Sequence[str] = (), 
         what = "trials" if kind == "trial" else f"records of kind {kind}"
         raise StoreError(f"the baseline's sessions {told} have no ok {what} in {store.path}")
     points = {key for night in reference for key in night.trials}
-    nights = [night for night in nights if night.session in pinned or points & {*night.trials, *night.failed}]
+    nights = [
+        night
+        for night in without_unknown_skips(nights, reference)
+        if night.session in pinned or night.skipped or points & {*night.trials, *night.failed}
+    ]
     parts = _parts(_until(nights, session) if session else nights, pinned)
     if not any(part.later for part in parts):
         raise NothingNewerError(
@@ -332,8 +346,8 @@ def _missing(part: _Part) -> list[str]:
     told = []
     for point in part.points:
         if point.key in known and point.key not in newest.trials:
-            failed = newest.failed.get(point.key)
-            told.append(f"{point.label}: {failed.status}, {failed.reason}" if failed else point.label)
+            lost = newest.failed.get(point.key) or skip_of(newest, point)
+            told.append(f"{point.label}: {lost.status}, {lost.reason}" if lost else point.label)
     return told
 
 

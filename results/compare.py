@@ -17,7 +17,7 @@ import numpy as np
 from scipy.stats import mannwhitneyu, norm
 
 from results.environments import Difference, differences
-from results.history import doubtful, key_without, loose_key, point_key, was_resized
+from results.history import NO_RESULT, doubtful, is_result, key_without, loose_key, point_key, was_resized
 from results.metrics import Metric
 from results.record import TrialRecord
 from results.report.tables import is_missing
@@ -46,6 +46,8 @@ class Compared:
     """What is counted: repeats, or the medians of sessions where a side has several (repeats share their night)."""
     repeats: tuple[int, int]
     """How many of these in A and in B."""
+    left_out: int
+    """Repeats of both that do not count, as a caveat forbids trust, while others of their side are trustworthy."""
     ratio: float
     """B over A, by Hodges and Lehmann: the median of the ratios of all pairs, which is not that of the medians."""
     low: float | None
@@ -196,21 +198,34 @@ def _pair(key: str, one: Sequence[TrialRecord], other: Sequence[TrialRecord], me
         other=float(np.median(second)),
         unit="sessions" if several else "repeats",
         repeats=(len(first), len(second)),
+        left_out=sum(len(side) - len(_trusted(side, metric)) for side in (one, other)),
         ratio=math.exp(shift),
         low=low,
         high=high,
         p=p,
         verdict="can't tell",
-        why=None if lost == borne else f"{', '.join(sorted(lost ^ borne))} on one side only",
+        why=_no_results(one, other, metric)
+        or (None if lost == borne else f"{', '.join(sorted(lost ^ borne))} on one side only"),
         caveats=tuple(sorted({name for trial in (*one, *other) for name in trial.caveats})),
     )
 
 
+def _no_results(one: Sequence[TrialRecord], other: Sequence[TrialRecord], metric: Metric) -> str | None:
+    """Said where a side's every figure is no result."""
+    sides = [name for name, side in (("A", one), ("B", other)) if not any(is_result(t, metric.name) for t in side)]
+    return f"{NO_RESULT[metric.name]} in every repeat of {' and '.join(sides)}: no result" if sides else None
+
+
+def _trusted(trials: Sequence[TrialRecord], metric: Metric) -> Sequence[TrialRecord]:
+    """Of results, and trustworthy ones, where there are any."""
+    results = [trial for trial in trials if is_result(trial, metric.name)] or trials
+    return [trial for trial in results if not doubtful([trial])] or results
+
+
 def _values(trials: Sequence[TrialRecord], metric: Metric, several: bool) -> list[float]:
-    """A value per repeat, or the median of each session; of trustworthy trials where there are any."""
-    trusted = [trial for trial in trials if not doubtful([trial])] or trials
+    """A value per repeat that counts, or the median of each session."""
     by_session: dict[str, list[float]] = {}
-    for trial in trusted:
+    for trial in _trusted(trials, metric):
         value = getattr(trial.figures, metric.name)
         if not is_missing(value) and value > 0:
             by_session.setdefault(trial.session, []).append(float(value))
@@ -297,14 +312,20 @@ def _verdict(one: Compared, p: float, comparisons: int) -> Compared:
 
 
 def _what_would(one: Compared, comparisons: int, margin: float) -> str:
-    """What would tell: enough repeats for significance, and for an interval as narrow as what matters."""
+    """What would tell: enough repeats for significance, or else for an interval as narrow as what matters."""
     needed, fewest = repeats_needed(comparisons), min(one.repeats)
     if least_p(*one.repeats) * comparisons > LEVEL:
         has = f"has {one.repeats[0]} and {one.repeats[1]}"
         return f"needs {needed} {one.unit} a side for {comparisons} comparisons, {has}"
     if one.low is None or one.high is None:
         return f"needs more than {fewest} {one.unit} a side"
-    wanted = math.ceil(fewest * (math.log(one.high / one.low) / 2 / margin) ** 2)
+    width = math.log(one.high / one.low) / 2
+    shift = abs(math.log(one.ratio))
+    if (one.low > 1 or one.high < 1) and shift >= margin:
+        wider = norm.ppf(1 - LEVEL / 2 / comparisons) / norm.ppf(1 - LEVEL / 2)
+        wanted = max(fewest + 1, math.ceil(fewest * (wider * width / shift) ** 2))
+        return f"not significant among {comparisons} comparisons; {wanted} {one.unit} a side would be, if B / A stays"
+    wanted = math.ceil(fewest * (width / margin) ** 2)
     if wanted > MAX_REPEATS_TOLD:
         return f"too noisy: {MAX_REPEATS_TOLD} {one.unit} a side would not tell {one.metric.practical:.1%}"
     return f"about {wanted} {one.unit} a side would tell {one.metric.practical:.1%}"

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -23,6 +23,8 @@ WITHOUT_IDENTITY = ("repeats", "timeout_s", "profile", "ceilings")
 UNLIKE_STATE = {"not_cold", "not_warm", "not_direct", "counters_disagree"}
 DISTRUSTED = frozenset({"oversubscribed", "foreign_load", "not_steady", "traced"} | UNLIKE_STATE)
 """Caveats with which a figure is no evidence of a change, unless all of the other side bears the same."""
+NO_RESULT = {"au": "au_above_one"}
+"""The caveat with which a figure is no result at all; the trial's others are."""
 
 
 def point_key(record: TrialRecord) -> str:
@@ -71,11 +73,13 @@ class Night:
 
     session: str
     date: str
-    """Of its first trial, as ISO."""
+    """Of its first record, as ISO."""
     trials: Mapping[str, Sequence[TrialRecord]]
     """The ok ones by point key."""
     failed: Mapping[str, TrialRecord] = field(default_factory=dict)
     """Points without an ok trial, with the last that failed."""
+    skipped: Mapping[tuple[str, str], TrialRecord] = field(default_factory=dict)
+    """What was skipped, by sweep and label: a point that lacks its dataset has another key."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +91,10 @@ class Point:
 
 
 def nights_of(records: Iterable[TrialRecord], kind: Kind = "trial") -> list[Night]:
-    """The sessions that measured anything of a kind, or failed to, in the order in which they began."""
+    """The sessions that measured anything of a kind, failed to or skipped it, in the order in which they began."""
     found: dict[str, dict[str, list[TrialRecord]]] = {}
     failed: dict[str, dict[str, TrialRecord]] = {}
+    skipped: dict[str, dict[tuple[str, str], TrialRecord]] = {}
     begun: dict[str, str] = {}
     for record in records:
         if record.kind != kind or "traced" in record.caveats:
@@ -98,15 +103,34 @@ def nights_of(records: Iterable[TrialRecord], kind: Kind = "trial") -> list[Nigh
             found.setdefault(record.session, {}).setdefault(point_key(record), []).append(record)
         elif record.status in FAILED:
             failed.setdefault(record.session, {})[point_key(record)] = record
+        elif record.status == "skipped":
+            skipped.setdefault(record.session, {})[record.sweep, record.label] = record
         else:
             continue
         begun[record.session] = min(begun.get(record.session, record.started_at), record.started_at)
     names = sorted(begun, key=lambda name: (begun[name], name))
-    return [Night(name, begun[name], ok := found.get(name, {}), _without(failed.get(name, {}), ok)) for name in names]
+    return [
+        Night(name, begun[name], ok := found.get(name, {}), _without(failed.get(name, {}), ok), skipped.get(name, {}))
+        for name in names
+    ]
 
 
 def _without(failed: Mapping[str, TrialRecord], ok: Mapping[str, Any]) -> dict[str, TrialRecord]:
     return {key: record for key, record in failed.items() if key not in ok}
+
+
+def without_unknown_skips(nights: Sequence[Night], reference: Sequence[Night]) -> list[Night]:
+    """The nights; of what they skipped only what any of the reference measured."""
+    ran = {(one.sweep, one.label) for night in reference for trials in night.trials.values() for one in trials}
+    return [
+        replace(night, skipped={key: record for key, record in night.skipped.items() if key in ran}) for night in nights
+    ]
+
+
+def skip_of(night: Night, point: Point) -> TrialRecord | None:
+    """What a night has of a point that it skipped."""
+    names = (point.label, point.label.removesuffix(f" ({point.key[:6]})"))
+    return next((record for (_, label), record in night.skipped.items() if label in names), None)
 
 
 def by_sweep(nights: Sequence[Night]) -> list[list[Night]]:
@@ -117,10 +141,12 @@ def by_sweep(nights: Sequence[Night]) -> list[list[Night]]:
         owner |= {key: trials[-1].sweep for key, trials in night.trials.items()}
     found: dict[str, list[Night]] = {}
     for night in nights:
-        for sweep in dict.fromkeys(owner[key] for key in (*night.trials, *night.failed)):
+        owners = [owner[key] for key in (*night.trials, *night.failed)]
+        for sweep in dict.fromkeys([*owners, *(sweep for sweep, _ in night.skipped)]):
             ok = {key: trials for key, trials in night.trials.items() if owner[key] == sweep}
             failed = {key: record for key, record in night.failed.items() if owner[key] == sweep}
-            found.setdefault(sweep, []).append(Night(night.session, night.date, ok, failed))
+            skipped = {key: record for key, record in night.skipped.items() if key[0] == sweep}
+            found.setdefault(sweep, []).append(Night(night.session, night.date, ok, failed, skipped))
     return [*found.values()]
 
 
@@ -141,9 +167,14 @@ def points_of(nights: Sequence[Night]) -> list[Point]:
 def value_of(trials: Sequence[TrialRecord], metric: str) -> float | None:
     """The night's value: the median over repeats; of trustworthy ones where there are any."""
     trusted = [trial for trial in trials if not DISTRUSTED & {*trial.caveats}] or trials
-    values = [getattr(trial.figures, metric) for trial in trusted]
+    values = [getattr(trial.figures, metric) for trial in trusted if is_result(trial, metric)]
     known = [float(value) for value in values if not is_missing(value) and value > 0]
     return median(known) if known else None
+
+
+def is_result(trial: TrialRecord, metric: str) -> bool:
+    """Whether a trial's figure may be taken, whatever its others are worth."""
+    return NO_RESULT.get(metric) not in trial.caveats
 
 
 def values_of(nights: Sequence[Night], points: Sequence[Point], metric: Metric) -> Array:

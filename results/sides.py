@@ -1,5 +1,6 @@
 """One side of a comparison: a store's path, or a filter over the trials of a store."""
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,21 @@ from results.store import ResultsStore, StoreError
 
 SHORT = {"commit": "env.commit", "host": "env.host"}
 PARTS = ("spec", "dataset", "env")
+CHANGED = "-dirty"
+"""How a commit with changes in the work tree ends, as git describes it."""
+DESCRIBED = re.compile(r".+-\d+-g([0-9a-f]+)")
+"""A commit after a tag, likewise."""
+MIN_DIGITS = 7
+"""Of a record's commit, to be the beginning of what was written."""
 
 
 def side(store: Path, text: str, kind: Kind = "trial") -> list[TrialRecord]:
     """The ok trials, or records of another kind, that a side of a comparison names, the last attempt of each.
 
     Args:
-        text: the path of a store, or `KEY=VALUE[,KEY=VALUE...]` over `store`: session, commit, date (a day, or
-            FROM..TO, both included), or any column of its trials, such as label, or as a sweep file writes them:
-            world_size, data.format.
+        text: the path of a store, or `KEY=VALUE[,KEY=VALUE...]` over `store`: session, commit (HASH; HASH-dirty of a
+            changed work tree), date (a day, or FROM..TO, both included), or any column of its trials, such as label,
+            or as a sweep file writes them: world_size, data.format.
 
     Raises:
         StoreError: neither a store nor a filter, an unknown key, or nothing matches.
@@ -111,8 +118,21 @@ def _matcher(key: str, value: str, records: list[TrialRecord]) -> Callable[[Tria
         hint = nearest(key, names, cutoff=0.4)
         raise StoreError(f"filter key {key!r} is unknown; allowed: session, commit, date, any column{hint}")
     if key == "env.commit":
-        return lambda record: str(record.env.get("commit") or "").startswith(value)
+        return lambda record: _is_commit(str(record.env.get("commit") or ""), value)
     return lambda record: _same(row(record).get(key), value)
+
+
+def _is_commit(told: str, wanted: str) -> bool:
+    """Whether a record's commit is the one that was written, with more or fewer digits than the record has.
+
+    Trials of a changed work tree are those of HASH-dirty, never of HASH.
+    """
+    if not told or told.endswith(CHANGED) != wanted.endswith(CHANGED):
+        return False
+    digits, asked = told.removesuffix(CHANGED), wanted.removesuffix(CHANGED)
+    described = DESCRIBED.fullmatch(digits)
+    known = [digits, *([described[1]] if described else [])]
+    return any(one.startswith(asked) or (len(one) >= MIN_DIGITS and asked.startswith(one)) for one in known)
 
 
 def _same(found: Any, wanted: str) -> bool:

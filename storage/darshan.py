@@ -104,6 +104,7 @@ def _profile(files: Mapping[str, Counters], processes: int, seconds: float) -> d
     onward = int(total["POSIX_CONSEC_READS"])
     first = min(reads - onward, int(total["POSIX_OPENS"]))
     opens = [int(counters.get("POSIX_OPENS", 0)) for counters in files.values()]
+    distinct = sum(count > 0 for count in opens)
     return {
         "by": "darshan",
         "ranks": processes,
@@ -120,11 +121,11 @@ def _profile(files: Mapping[str, Counters], processes: int, seconds: float) -> d
         "files": {
             "listed": len(files),
             "followed": len(files),
-            "distinct": sum(count > 0 for count in opens),
+            "distinct": distinct,
             "opens": sum(opens),
-            "opens_per_file": sum(opens) / len(files),
+            "opens_per_file": sum(opens) / distinct if distinct else None,
             "most_opens": max(opens),
-            "reads_per_file": reads / len(files),
+            "reads_per_file": reads / distinct if distinct else None,
             "bytes_per_size": None,
         },
         "counters": None,

@@ -41,8 +41,7 @@ FILE_SYSTEMS: Mapping[str, FileSystem] = {
     "nfs": FileSystem(True, True, True, True, "unknown"),
     "nfs4": FileSystem(True, True, True, True, "unknown"),
     "lustre": FileSystem(True, True, True, False, "unknown"),
-    "zfs": FileSystem(False, False, False, False, "no"),
-    **dict.fromkeys(("gpfs", "dfuse", "fuse", "9p", "virtiofs", "cifs", "ceph", "beegfs", "wekafs"), UNKNOWN),
+    **dict.fromkeys(("zfs", "gpfs", "dfuse", "fuse", "9p", "virtiofs", "cifs", "ceph", "beegfs", "wekafs"), UNKNOWN),
 }
 """By the type that /proc/self/mounts names."""
 

@@ -167,8 +167,16 @@ def figures(ranks: Sequence[RankLoop], told: Told) -> dict[str, Any]:
     found["utilization_is"] = UTILIZATION if au is None else UTILIZATION_REPLAYED
     least_s = min(rank.parts_s.get("exchange", 0.0) / rank.num_steps for rank in ranks)
     found["bottleneck"], found["bottleneck_evidence"] = verdict(found, slowest.num_readers, least_s)
-    found["bottleneck_remedy"] = remedy(found, slowest.num_readers, told.cores, others and foreign_load(*others))
+    sharing = _sharing_cores(ranks, slowest)
+    crowd = others and foreign_load(*others)
+    found["bottleneck_remedy"] = remedy(found, slowest.num_readers, told.cores, crowd, sharing)
     return found | {"steps": slowest.num_steps, "passes": slowest.num_passes, "world_size": len(ranks)}
+
+
+def _sharing_cores(ranks: Sequence[RankLoop], one: RankLoop) -> int:
+    """How many of the ranks may use cores that this one may use, itself included."""
+    here = [rank.cpus for rank in ranks if rank.node == one.node]
+    return sum(cpus == one.cpus or bool({*cpus} & {*one.cpus}) for cpus in here)
 
 
 def _replayed(ranks: Sequence[RankLoop]) -> dict[str, float]:
@@ -272,8 +280,13 @@ def _of_readers(evidence: str, found: Mapping[str, Any], num_readers: int) -> tu
     return ("storage", f"{evidence}: else they wait for reads") if busy <= 1 - MAIN_SHARE else ("mixed", evidence)
 
 
-def remedy(found: Mapping[str, Any], num_readers: int, cores: int | None, others: str | None = None) -> str | None:
-    """What the same numbers say would help; None where they say nothing. `others`: what they kept busy, if too much."""
+def remedy(
+    found: Mapping[str, Any], num_readers: int, cores: int | None, others: str | None = None, sharing: int = 1
+) -> str | None:
+    """What the same numbers say would help; None where they say nothing.
+
+    `others`: what they kept busy, if too much; `sharing`: ranks with as many readers each that share the cores.
+    """
     name, stall = found["bottleneck"], found["input_stall_fraction"]
     waits_for_core = (found.get("cpu_contention_fraction") or 0.0) >= CONTENTION_SHARE
     if name in ("client", "storage", "mixed") and waits_for_core and others:
@@ -288,8 +301,10 @@ def remedy(found: Mapping[str, Any], num_readers: int, cores: int | None, others
         return "more cores, or fewer threads: the loop itself waits for a core, and more workers would take still more"
     if not num_readers:
         return "worker processes that read ahead (num_workers)"
-    if cores is None or num_readers < cores:
-        return f"more than {_workers(num_readers)}" + ("" if cores is None else f": {cores} cores are there")
+    if cores is None or sharing * num_readers < cores:
+        each, ranks = (" a rank", f" for {sharing} ranks") if sharing > 1 else ("", "")
+        there = "" if cores is None else f": {cores} cores are there{ranks}"
+        return f"more than {_workers(num_readers)}{each}{there}"
     if name == "client":
         return f"cheaper decoding and augmentation, or more cores than {cores}"
     return "data staged to a faster folder, or in fewer and larger files"

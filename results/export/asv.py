@@ -27,6 +27,7 @@ from results.export.asv_points import (
 )
 from results.near import nearest
 from results.record import TrialRecord
+from results.replacing import write_whole
 from results.store import ResultsStore, StoreError
 
 ENVIRONMENT = "benchsuite"
@@ -98,9 +99,11 @@ class _Modules:
 
 @contextmanager
 def _no_traceback(asv: Any) -> Iterator[None]:
-    """What asv calls its user's mistake is a mistake of ours."""
+    """What asv calls its user's mistake is a mistake of ours; so is a history that cannot be written."""
     try:
         yield
+    except OSError as error:
+        raise StoreError(f"asv's history: {error.filename}: {error.strerror or error}") from error
     except (asv.util.UserError, asv.util.ProcessError) as error:
         raise StoreError(f"asv: {' '.join(str(error).split())}") from None
 
@@ -242,9 +245,7 @@ def _recorded(history: _History, sessions: Sequence[_Session]) -> dict[str, Axes
     found = {name: axes_of(some) for name, some in keys.items() if some}
     lines = [json.dumps({"sweep": n, **dict(zip(PARAM_NAMES, axes, strict=True))}) for n, axes in found.items()]
     history.results_dir.mkdir(parents=True, exist_ok=True)
-    fresh = history.results_dir / f"{EXPORTED}.new"
-    fresh.write_text("\n".join(lines) + "\n")
-    fresh.replace(history.results_dir / EXPORTED)
+    write_whole(history.results_dir / EXPORTED, "\n".join(lines) + "\n")
     return found
 
 

@@ -152,7 +152,9 @@ def _values(ok: Sequence[TrialRecord]) -> dict[str, float]:
 
 
 def _median(trials: Sequence[TrialRecord], figure: str) -> float:
-    values = [getattr(trial.figures, figure) for trial in trials]
+    from results.history import is_result
+
+    values = [getattr(trial.figures, figure) for trial in trials if is_result(trial, figure)]
     known = [value for value in values if value is not None]
     return float(median(known)) if known else math.nan
 

@@ -65,6 +65,7 @@ def _row(one: Compared) -> dict[str, Any]:
         "unit": one.unit,
         "repeats_a": one.repeats[0],
         "repeats_b": one.repeats[1],
+        "left_out": one.left_out,
         "ratio": one.ratio,
         "ratio_of_medians": one.ratio_of_medians,
         "ratio_low": one.low,
@@ -82,7 +83,8 @@ def _remark(row: Row) -> str:
     """Why it cannot be told, where the medians say something else than the pairs, and caveats."""
     apart = abs(math.log(row["ratio_of_medians"] / row["ratio"])) >= math.log1p(row["practical"])
     medians = f"the medians' ratio is {row['ratio_of_medians']:.3f}" if apart else None
-    return "; ".join(filter(None, [row["why"], medians, " ".join(row["caveats"])]))
+    left_out = f"{counted(row['left_out'], 'doubtful repeat')} left out" if row["left_out"] else None
+    return "; ".join(filter(None, [row["why"], medians, left_out, " ".join(row["caveats"])]))
 
 
 def comparison_head(comparison: Comparison) -> str:

@@ -134,6 +134,17 @@ def test_bytes_that_came_from_memory_do_not_blame_the_storage():
     assert name(read_s_per_sample=0.01, decode_s_per_sample=0.001, cache_hit_fraction=1.0) == "client"
 
 
+@pytest.mark.parametrize(
+    ("readers", "hit", "expected"),
+    [(1, 0.75, "client"), (4, 0.75, "storage"), (4, 0.95, "client"), (8, 0.875, "storage"), (2, 0.0, "storage")],
+)
+def test_what_ranks_read_after_one_another_is_no_cache(readers: int, hit: float, expected: str):
+    """Four ranks of a tensor-parallel group read each sample: one from storage, three from what it left in memory."""
+    found = verdict(HELD | {"cache_hit_fraction": hit}, {"readers_of_a_sample": readers})
+    assert found is not None and found.bottleneck == expected
+    assert ("came from memory" in found.evidence) == (expected == "client")
+
+
 def test_figures_that_nobody_measured_are_no_crash():
     unknown = {"cpu_contention_fraction": None, "read_s_per_sample": None, "decode_s_per_sample": None}
     assert name(**unknown) == "mixed", "a loader that does not tell reading from decoding"

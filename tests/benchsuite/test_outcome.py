@@ -9,7 +9,7 @@ import pytest
 from benchsuite.failure import failed_result
 from benchsuite.grid import Point
 from benchsuite.launch import Outcome, RankExit
-from benchsuite.outcome import Attempt, conclude, failure, measured, now, work_folder
+from benchsuite.outcome import Attempt, _about, conclude, failure, measured, now, work_folder
 from benchsuite.ranks import Heartbeat, RankResult
 from storage.format import DatasetError
 from tests.benchsuite.made import CEILING, LOADER, made_block, made_result, made_spec
@@ -243,3 +243,12 @@ def test_every_attempt_has_a_folder_of_its_own(tmp_path: Path):
     assert len(set(folders)) == 3
     assert {folder.parent for folder in folders} == {tmp_path / "work" / "point.s.0"}
     assert all(folder.is_dir() for folder in folders)
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "cache", "readers"),
+    [({"tp": 4}, "cold", 4), ({"tp": 2, "dp": 2}, "cold", 2), ({"tp": 4}, "direct", 1), ("ddp", "cold", 1)],
+)
+def test_how_many_ranks_read_a_sample(parallelism: Any, cache: str, readers: int):
+    spec = made_spec(workload="bert", world_size=4, parallelism=parallelism, data={"cache": cache})
+    assert _about(made_attempt(spec))["readers_of_a_sample"] == readers

@@ -146,6 +146,22 @@ read(5<{one}>, <unfinished ...>""".splitlines()
         assert found["files"]["opens"] == 1 and found["files"]["size_bytes"] == 300
         assert found["files"]["touched"] == "80"
 
+    def test_reads_as_python_makes_them(self, tmp_path: Path) -> None:
+        """os.preadv is preadv2, whose flags stand behind the offset; what is not in memory is EAGAIN and no failure."""
+        one = tmp_path / "one"
+        one.write_bytes(bytes(300))
+        vector = f'preadv2(5<{one}>, [{{iov_base=""..., iov_len=100}}], 1'
+        lines = f"""{vector}, 0, RWF_NOWAIT) = -1 EAGAIN (Resource temporarily unavailable) <0.000009>
+{vector}, 0, 0) = 100 <0.000030>
+{vector}, 100, RWF_NOWAIT) = 50 <0.000030>
+{vector}, 150, 0) = 50 <0.000030>
+{vector}, 20, 0) = 10 <0.000030>""".splitlines()
+        seen = Seen(f"{tmp_path}/", {str(one)})
+        assert seen.add(lines)
+        found = seen.totals()
+        assert found["order"] == [1, 2, 1]
+        assert (found["operations"]["read"]["count"], found["operations"]["read"]["errors"]) == (4, 0)
+
 
 class TestTraces:
     def test_two_ranks_make_one_profile_and_one_timeline(

@@ -108,6 +108,19 @@ def input_words(record: TrialRecord) -> list[str]:
     ]
 
 
+def headspace(record: TrialRecord) -> str:
+    """What the evidence says of the loader with no model beside what the steps would need."""
+    figures = record.figures
+    alone, wanted = figures.loader_only_samples_per_s or 0.0, (figures.samples_per_s or 0.0) / (figures.au or 1.0)
+    assert alone > 0
+    return f"the loader alone gives {alone:.0f} samples/s, the model could take {wanted:.0f}"
+
+
+def share_of_step(record: TrialRecord, seconds: float | None) -> str:
+    """As evidence tells it."""
+    return f"{(seconds or 0.0) / (record.figures.step_s_mean or 1.0):.0%} of the step"
+
+
 def on_disk(path: Path) -> None:
     """Skip where nothing can be cold."""
     if file_system(path) in ("tmpfs", "ramfs"):
@@ -131,11 +144,15 @@ def test_1_a_throttled_disk_is_storage(data: Path) -> None:
             record = judged(None, **photos(data, cache="cold"), measure={"steps": 8})
     except CannotThrottle as error:
         pytest.skip(str(error))
-    says(record, "storage", "a plain reader gets no more", "staging")
+    read = (record.figures.io_bytes_per_s or 0.0) / (record.figures.storage_ceiling_bytes_per_s or 1.0)
+    says(record, "storage", *input_words(record), headspace(record), "staging")
+    says(record, "storage", f"a plain reader gets no more of these files: {read:.0%} of that is read")
 
 
 def test_2_decoding_with_one_worker_is_the_client(data: Path, launcher: Launcher) -> None:
-    says(judged(launcher, **photos(data, cache="warm")), "client", "decodes")
+    record = judged(launcher, **photos(data, cache="warm"))
+    assert (record.figures.decode_s_per_sample or 0.0) > 2 * (record.figures.read_s_per_sample or 1.0)
+    says(record, "client", *input_words(record), headspace(record))
 
 
 def test_3_tiny_files_are_storage_and_shards_would_help(data: Path) -> None:
@@ -146,7 +163,7 @@ def test_3_tiny_files_are_storage_and_shards_would_help(data: Path) -> None:
             record = judged(None, workload="gpt_neox", device="emulated:1ms", batch_size=16, data=small)
     except CannotThrottle as error:
         pytest.skip(str(error))
-    says(record, "storage", "a format of shards")
+    says(record, "storage", *input_words(record), headspace(record), "a format of shards")
 
 
 def test_4_a_slow_network_is_communication(data: Path) -> None:
@@ -175,7 +192,8 @@ def test_4_a_slow_network_is_communication(data: Path) -> None:
         pytest.skip(f"a link cannot be shaped here: {done.stderr.strip()}")
     record = TrialRecord.model_validate_json(done.stdout)
     assert record.status == "ok", record.reason
-    says(record, "communication", "exposed exchange is", "larger batch")
+    wire = share_of_step(record, record.figures.exchange_min_s)
+    says(record, "communication", f"exposed exchange is {wire}, stragglers aside", "larger batch")
 
 
 def test_5_a_straggler_is_named(data: Path, launcher: Launcher) -> None:
@@ -189,7 +207,12 @@ def test_5_a_straggler_is_named(data: Path, launcher: Launcher) -> None:
         batch_size=2,
         data={"source": "synthetic"},
     )
-    says(record, "compute", "for rank 1", "look at rank 1")
+    waited, wire = (
+        record.figures.imbalance_s,
+        (record.figures.exchange_min_s or 0.0) / (record.figures.step_s_mean or 1),
+    )
+    said = f"others wait {share_of_step(record, waited)} for rank 1, the wire takes {wire:.0%}"
+    says(record, "compute", said, "look at rank 1")
 
 
 def test_6_a_model_that_is_fed_is_compute(data: Path, launcher: Launcher) -> None:
@@ -215,16 +238,16 @@ def test_7_decompressing_is_the_client_though_it_is_in_a_read(data: Path, launch
 def test_8_a_slow_reader_of_bytes_in_memory_is_the_client(data: Path, launcher: Launcher) -> None:
     slow = {"root": str(data / "paced"), "format": "paced", "cache": "warm", "num_workers": 1, "loader": "threads"}
     record = judged(launcher, workload="gpt_neox", device="emulated:2ms", batch_size=4, data=slow)
-    says(record, "client", "came from memory")
+    assert record.figures.samples_per_s == pytest.approx(1e6 / PACED_US, rel=0.1)
+    hit = f"{record.figures.cache_hit_fraction:.0%} of the bytes came from memory"
+    says(record, "client", *input_words(record), headspace(record), hit)
 
 
 def test_9_nothing_holds_back_an_accelerator_that_is_fed(data: Path, launcher: Launcher) -> None:
     paced = {"root": str(data / "paced"), "format": "paced", "cache": "warm", "num_workers": 2, "loader": "threads"}
-    says(
-        judged(launcher, workload="gpt_neox", device="emulated:40ms", batch_size=4, data=paced),
-        "none",
-        "input keeps up",
-    )
+    record = judged(launcher, workload="gpt_neox", device="emulated:40ms", batch_size=4, data=paced)
+    load = share_of_step(record, record.figures.load_s)
+    says(record, "none", f"AU {record.figures.au:.2f}: input keeps up; load is {load}, exposed exchange 0%")
 
 
 def test_10_a_pipelines_bubble_is_communication(launcher: Launcher) -> None:
@@ -235,7 +258,9 @@ def test_10_a_pipelines_bubble_is_communication(launcher: Launcher) -> None:
         batch_size=8,
         data={"source": "synthetic"},
     )
-    says(record, "communication", "other stages", "more microbatches")
+    bubble = share_of_step(record, record.figures.bubble_s)
+    said = f"input in memory; waiting for other stages of the pipeline is {bubble}"
+    says(record, "communication", said, "more microbatches")
 
 
 def test_11_reading_as_long_as_decoding_is_mixed(data: Path) -> None:
@@ -252,7 +277,7 @@ def test_11_reading_as_long_as_decoding_is_mixed(data: Path) -> None:
             pytest.skip(str(error))
         read, decode = record.figures.read_s_per_sample or 0.0, record.figures.decode_s_per_sample or 0.0
         if 0.45 < read / (read + decode) < 0.6:
-            return says(record, "mixed", " and ")
+            return says(record, "mixed", *input_words(record), "; and ")
         rate *= read / decode
     pytest.skip("this disk cannot be throttled to the speed of decoding")
 

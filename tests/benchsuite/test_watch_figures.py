@@ -111,6 +111,23 @@ def test_verdicts(changes: dict[str, Any], bottleneck: str, evidence: str, remed
         assert re.search(remedy, found["bottleneck_remedy"]), found["bottleneck_remedy"]
 
 
+@pytest.mark.parametrize(
+    ("ranks", "cpus", "busy", "remedy"),
+    [
+        (3, [range(8)] * 3, 0.1, "more than 2 workers a rank: 8 cores are there for 3 ranks"),
+        (4, [range(8)] * 4, 0.1, "data staged to a faster folder, or in fewer and larger files"),
+        (4, [range(8)] * 4, 0.9, "cheaper decoding and augmentation, or more cores than 8"),
+        (4, [range(n, n + 8) for n in (0, 8, 16, 24)], 0.9, "more than 2 workers: 8 cores are there"),
+    ],
+)
+def test_ranks_of_a_node_share_its_cores(ranks: int, cpus: list[range], busy: float, remedy: str):
+    """Two workers a rank: three ranks have six on eight cores, four have eight, unless each is bound to its own."""
+    loops = [made_loop(rank, cpus=tuple(cpus[rank]), reader_busy_fraction=busy) for rank in range(ranks)]
+    assert figures(loops, TOLD)["bottleneck_remedy"] == remedy
+    elsewhere = [made_loop(rank, node=f"n{rank}", cpus=tuple(range(8))) for rank in range(ranks)]
+    assert figures(elsewhere, TOLD)["bottleneck_remedy"] == "more than 2 workers: 8 cores are there"
+
+
 def test_waiting_in_the_exchange_for_a_rank_without_input_is_not_communication():
     """Rank 0 waits half of the step for its input, rank 1 as long for rank 0."""
     waiting = {"parts_s": {"load": 0.0, "other": 5.0, "exchange": 5.01}}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from results.baseline import FILE, baseline_of, check, set_baseline
+from results.history import value_of
 from results.report.compare import check_json, check_lines
 from results.store import ResultsStore, StoreError
 from tests.results.nightly import fill, night_name, trial
@@ -115,6 +116,14 @@ def test_a_caveat_that_all_nights_bear_does_not_hide_one(tmp_path: Path):
     assert found.label == "point 1"
 
 
+def test_utilization_above_one_is_no_value_of_a_night_and_the_throughput_is():
+    figures = {"samples_per_s": 10.0, "au": 1.2}
+    above = [trial(0, 0, n, 0.0, figures=figures, caveats=["au_above_one"]) for n in range(2)]
+    assert (value_of(above, "au"), value_of(above, "samples_per_s")) == (None, 10.0)
+    whole = trial(0, 0, 2, 0.0, figures=figures | {"au": 0.9})
+    assert value_of([*above, whole], "au") == 0.9
+
+
 def test_points_that_are_new_or_gone_are_told(tmp_path: Path):
     store = pinned(fill(tmp_path, NIGHTS - 1, num_points=3))
     last = NIGHTS - 1
@@ -141,6 +150,35 @@ def test_a_night_on_which_all_fails_is_no_good_night(tmp_path: Path):
     head, *rest = check_lines(found)
     assert head == f"nothing judged: no series of session {night_name(NIGHTS)}, {NIGHTS + 1} nights"
     assert rest == ["  no ok trial in this session: point 0: failed, EIO, point 1: failed, EIO"]
+
+
+def skipped(point: int) -> Any:
+    """What is left of a point of the last night but one when its dataset is gone: its key is another."""
+    spec = {"workload": "resnet50", "batch_size": 8 + point, "data": {"source": "storage", "format": "gone"}}
+    reason = "/data: no dataset there"
+    return trial(NIGHTS, point, 0, 0.0, status="skipped", reason=reason, figures={}, spec=spec)
+
+
+def test_a_night_on_which_all_is_skipped_is_no_good_night(tmp_path: Path):
+    store = pinned(fill(tmp_path, NIGHTS, num_points=2))
+    for point in (0, 1):
+        store.append(skipped(point))
+    found = check(store)
+    assert (found.session, found.regressions) == (night_name(NIGHTS), [])
+    assert [*found.missing] == [f"point {n}: skipped, /data: no dataset there" for n in (0, 1)]
+    head = check_lines(found)[0]
+    assert head.startswith("2 points have no ok trial; no regression in 2 series of 2 sessions, the newest 2026-02-17")
+
+
+def test_a_skip_says_why_where_others_ran_and_points_that_never_ran_may_be_skipped(tmp_path: Path):
+    store = pinned(fill(tmp_path, NIGHTS, num_points=2))
+    store.append(skipped(7))
+    assert (check(store).session, [*check(store).missing]) == (night_name(NIGHTS - 1), [])
+    store.append(trial(NIGHTS, 0, 0, 0.0))
+    store.append(skipped(1))
+    found = check(store)
+    assert (found.session, found.num_judged) == (night_name(NIGHTS), 2)
+    assert [*found.missing] == ["point 1: skipped, /data: no dataset there"]
 
 
 def test_a_point_that_keeps_failing_is_told_every_night(tmp_path: Path):

@@ -31,6 +31,15 @@ def around(middle: float, count: int = 8, step: float = 0.001) -> list[float]:
     return [middle * (1 + step * (n - (count - 1) / 2)) for n in range(count)]
 
 
+def above_one(count: int, au: float, name: str) -> list[TrialRecord]:
+    """Eight repeats of 100 samples/s, so many with an AU of 1.3."""
+    made = trials(around(100), name)
+    for n, (record, value) in enumerate(zip(made, around(au), strict=True)):
+        record.figures.au = 1.3 if n < count else value
+        record.caveats = ["au_above_one"] if n < count else []
+    return made
+
+
 def only(found: Comparison) -> Any:
     (one,) = found.compared
     return one
@@ -159,6 +168,20 @@ class TestVerdicts:
         assert [one.verdict for one in found] == ["can't tell"] * 10
         assert "needs 6 repeats a side for 10 comparisons" in str(found[0].why)
 
+    def test_what_its_interval_tells_and_many_comparisons_hide_is_not_called_too_noisy(self):
+        """U = 2 of six against six: p is 0.0087, ten times which is too much; the interval alone excludes 1."""
+
+        def many(rates: list[float], name: str) -> list[TrialRecord]:
+            made = [trials(rates, f"{name}{n}") for n in range(10)]
+            return [t.model_copy(update={"spec": {"batch_size": n}}) for n, some in enumerate(made) for t in some]
+
+        one, other = [100.0, 101.0, 102.0, 103.0, 104.0, 105.0], [103.5, 110.0, 111.0, 112.0, 113.0, 114.0]
+        found = compare(many(one, "a"), many(other, "b"), SPEED).compared[0]
+        assert (found.verdict, found.p) == ("can't tell", pytest.approx(10 * 8 / 924))
+        assert found.low is not None and found.low > 1
+        words = "not significant among 10 comparisons; 7 repeats a side would be, if B / A stays"
+        assert found.why == words
+
     def test_a_caveat_on_one_side_is_no_verdict(self):
         loaded = trials(around(50), "b", caveats=["foreign_load"])
         one = only(compare(trials(around(100)), loaded, SPEED))
@@ -169,7 +192,24 @@ class TestVerdicts:
     def test_repeats_with_a_caveat_are_left_out_where_others_have_none(self):
         mixed = trials(around(100), "b") + trials(around(10), "c", caveats=["foreign_load"], session="b")
         one = only(compare(trials(around(100)), mixed, SPEED))
-        assert (one.verdict, one.repeats) == ("same", (8, 8))
+        assert (one.verdict, one.repeats, one.left_out) == ("same", (8, 8), 8)
+        (row,) = comparison_rows(compare(trials(around(100)), mixed, SPEED))
+        assert next(c.cell(row) for c in COLUMNS if c.footnote) == "8 doubtful repeats left out; foreign_load"
+
+    @pytest.mark.parametrize(
+        ("one", "other", "words"),
+        [(8, 8, "A and B"), (0, 8, "B"), (8, 0, "A")],
+    )
+    def test_utilization_above_one_is_no_result(self, one: int, other: int, words: str):
+        """So many of eight repeats a side with AU 1.3, the others with 0.9 and 0.8."""
+        found = compare(above_one(one, 0.9, "a"), above_one(other, 0.8, "b"), chosen(["au", "samples_per_s"])).compared
+        au, rate = sorted(found, key=lambda one: one.metric.name)
+        assert (au.verdict, au.why) == ("can't tell", f"au_above_one in every repeat of {words}: no result")
+        assert rate.verdict == "same"
+
+    def test_utilization_is_of_repeats_that_are_not_above_one(self):
+        (au,) = compare(above_one(2, 0.9, "a"), above_one(0, 0.8, "b"), chosen(["au"])).compared
+        assert (au.verdict, au.repeats, au.one) == ("worse", (6, 8), pytest.approx(0.9, rel=0.01))
 
     def test_several_sessions_count_by_their_medians(self):
         """Ten repeats of one night are one night."""
@@ -268,6 +308,25 @@ class TestSides:
     )
     def test_filters(self, store: ResultsStore, text: str, sessions: list[str]):
         assert [record.session for record in side(store.path, text)] == sessions
+
+    @pytest.mark.parametrize(
+        ("wanted", "sessions"),
+        [
+            ("0123456789abcdef0123456789abcdef01234567", ["clean"]),
+            ("0123456789ab", ["clean"]),
+            ("01234", ["clean"]),
+            ("01234-dirty", ["changed"]),
+            ("fedcba9876543210fedcba9876543210fedcba98", ["tagged"]),
+            ("v0.1-3", ["tagged"]),
+        ],
+    )
+    def test_commits_with_more_digits_than_records_have_and_changed_work_trees(
+        self, tmp_path: Path, wanted: str, sessions: list[str]
+    ):
+        store, commits = ResultsStore(tmp_path), ("0123456789ab", "0123456789ab-dirty", "v0.1-3-gfedcba987654", "0")
+        for n, (name, commit) in enumerate(zip(("clean", "changed", "tagged", "short"), commits, strict=True)):
+            store.append(made_record(n, session=name, trial_id=name, env={"commit": commit}))
+        assert [record.session for record in side(store.path, f"commit={wanted}")] == sessions
 
     def test_a_store(self, store: ResultsStore, tmp_path: Path):
         assert len(side(tmp_path / "nowhere", str(store.path))) == 3

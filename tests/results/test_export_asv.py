@@ -134,6 +134,14 @@ class TestMeasured:
         assert measured([doubtful, trial(1, 100.0)])[key].values["track_seconds_per_sample"] == 0.01
         assert measured([doubtful])[key].values["track_seconds_per_sample"] == 0.1
 
+    def test_utilization_above_one_is_no_result_and_the_throughput_is(self):
+        figures = {"samples_per_s": 100.0, "au": 1.3}
+        above = trial(0, 100.0, figures=figures, caveats=["au_above_one"])
+        key = Key("unet3d", "files", 1)
+        values = measured([above])[key].values
+        assert math.isnan(values["track_one_minus_au"]) and values["track_seconds_per_sample"] == 0.01
+        assert measured([above, trial(1, 100.0)])[key].values["track_one_minus_au"] == 0.25
+
     def test_a_missing_figure_is_nan_and_not_zero(self):
         point = measured([trial(0, 100.0, figures={"samples_per_s": 100.0})])[Key("unet3d", "files", 1)]
         assert math.isnan(point.values["track_one_minus_au"]) and math.isnan(point.values["track_peak_memory"])
@@ -388,6 +396,13 @@ class TestMistakes:
         listed.parent.mkdir(parents=True)
         listed.write_text("{")
         with pytest.raises(StoreError, match=r"asv: Error parsing JSON in file .*benchmarks.json"):
+            export(store, config)
+
+    def test_a_history_that_cannot_be_written(self, store: ResultsStore, config: Path):
+        folder = config.parent / ".asv/results"
+        folder.parent.mkdir()
+        folder.write_text("a file where the folder should be")
+        with pytest.raises(StoreError, match=rf"asv's history: {folder}\S*: (File exists|Not a directory)"):
             export(store, config)
 
     def test_asv_is_not_installed(self, store: ResultsStore, config: Path, monkeypatch: pytest.MonkeyPatch):

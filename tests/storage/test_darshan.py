@@ -54,6 +54,14 @@ def test_counters_become_a_profile() -> None:
     assert any("by Darshan" in line for line in lines(profile))
 
 
+def test_files_that_were_only_looked_at_are_not_used_ones() -> None:
+    looked = [
+        f"POSIX\t0\t18\t{name}\t{value}\t/data/c\t/\text4" for name, value in (("POSIX_OPENS", 0), ("POSIX_STATS", 4))
+    ]
+    files = _profile(*parsed([*log_text(["/data/a", "/data/b"]), *looked]))["files"]
+    assert (files["listed"], files["distinct"], files["opens_per_file"], files["reads_per_file"]) == (3, 2, 3, 9)
+
+
 def test_a_log_that_is_not_there() -> None:
     with pytest.raises(DatasetError, match="no such file"):
         profile_of_log(Path("/nowhere/x.darshan"))

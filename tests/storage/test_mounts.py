@@ -67,6 +67,7 @@ def test_a_cold_read_shows_in_its_devices_counter(tmp_path: Path) -> None:
 def test_what_cannot_be_seen_is_never_certified() -> None:
     for name in ("gpfs", "fuse.daos", "fuse.sshfs", "zfs", "something", None):
         assert not file_system_of(name).client_visible, name
+        assert server_cache_of(name, "8:0") == "unknown", name
     for name in ("nfs4", "lustre"):
         assert file_system_of(name).client_visible and file_system_of(name).server_cache == "unknown"
     assert file_system_of("fuse.anything") == UNKNOWN
@@ -142,7 +143,7 @@ def test_a_partition_is_judged_by_its_disk(tmp_path: Path) -> None:
         ("overlay", "8:0", "unknown"),
         ("nfs4", "8:0", "unknown"),
         ("tmpfs", None, "no"),
-        ("zfs", None, "no"),
+        ("zfs", None, "unknown"),
     ],
 )
 def test_what_lies_below_is_not_guessed(tmp_path: Path, kind: str, device: str | None, cached: str) -> None:
