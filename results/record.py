@@ -123,7 +123,7 @@ class Figures(BaseModel):
     creates_per_s: float | None = Field(None, description="probe: empty files made")
     unlinks_per_s: float | None = Field(None, description="probe: files removed")
     checkpoint_bytes: int | None = Field(None, description="all files of one checkpoint")
-    checkpoint_write_bytes_per_s: float | None = Field(None, description="from the call until it is durable")
+    checkpoint_write_bytes_per_s: float | None = Field(None, description="until it is durable; rank0: once gathered")
     checkpoint_read_bytes_per_s: float | None = Field(None, description="evicted before, into memory in use")
     checkpoint_blocked_s: float | None = Field(None, description="training waits for one checkpoint")
     checkpoint_durable_s: float | None = Field(None, description="from its beginning until it is flushed to storage")
