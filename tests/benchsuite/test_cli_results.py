@@ -66,7 +66,7 @@ class TestResults:
         code, out, err = run_cli("report", "--store", store.path, "--format", "md")
         assert (code, err) == (0, "")
         assert out.startswith("## Why so slow?")
-        assert "1 of 1 points; every one is doubtful (not_steady): see below. Best AU 0.50 (files)." in out
+        assert "1 of 1 point; every one is doubtful (not_steady): see below. Best AU 0.50 (files)." in out
         assert "trust: 2 of 3 trials ok" in out
         assert any("tar" in line and "failed" in line and "disk" in line for line in out.splitlines())
 
