@@ -18,9 +18,10 @@ from results.staging import pairs
 from storage import pagecache
 from storage.format import open_dataset
 from storage.partial import partial_folder
-from tests.benchsuite.grids import plan, refused, storage_base
+from tests.benchsuite.grids import in_folder, plan, refused, storage_base
 from tests.benchsuite.made import made_result, made_spec
 
+__all__ = ["in_folder"]
 pytestmark = pytest.mark.quiet
 
 
