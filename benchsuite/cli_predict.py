@@ -50,6 +50,16 @@ BatchSize = Annotated[
     ),
 ]
 
+BucketCap = Annotated[
+    float | None,
+    typer.Option(
+        "--bucket-cap-mb",
+        min=0.01,
+        metavar="X",
+        help="What if DDP's gradient buckets were of X MiB.",
+    ),
+]
+
 
 def predict(
     ranks: Annotated[str, typer.Option("--ranks", metavar="N,N", help="Numbers of ranks: 16,64,256.")] = "",
@@ -62,6 +72,7 @@ def predict(
     back_test: BackTest = False,
     scaling: Scaling = "weak",
     batch_size: BatchSize = None,
+    bucket_cap_mb: BucketCap = None,
     network: Annotated[
         float, typer.Option("--network", min=0.001, metavar="X", help="What if the network were X times as fast.")
     ] = 1.0,
@@ -93,5 +104,6 @@ def predict(
         scaling=scaling,
         mix_environments=mix_environments,
         batch_size=batch_size,
+        bucket_cap_mb=bucket_cap_mb,
     )
     predict_verb.predict(store, table, asked, back_test, format)

@@ -13,6 +13,7 @@ from benchsuite.options import TableFormat
 from benchsuite.predict import outlook, unprobed
 from benchsuite.predict.alphabeta import from_rows
 from benchsuite.predict.batches import LeftOut, of_batch
+from benchsuite.predict.bucketing import with_buckets
 from benchsuite.predict.curves import from_series, from_table
 from benchsuite.predict.layoutcurves import LayoutCurves
 from benchsuite.predict.outlook import COLUMNS, TEST_COLUMNS
@@ -45,6 +46,7 @@ class Asked:
     scaling: str = "weak"
     mix_environments: bool = False
     batch_size: int | None = None
+    bucket_cap_mb: float | None = None
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ def predict(store: Path, table: Path | None, asked: Asked, back_test: bool, form
         raise refuse("--scaling", asked.scaling, SCALING)
     _check_input(asked, table)
     _check_batch(asked, table, back_test)
+    _check_buckets(asked, table, back_test)
     sections = _sections(store, table, asked, back_test)
     columns = TEST_COLUMNS if back_test else COLUMNS
     if format is TableFormat.json:
@@ -119,6 +122,12 @@ def _check_batch(asked: Asked, table: Path | None, back_test: bool) -> None:
         raise UserError(
             "--batch-size with --back-test: choose measured ones with --where batch_size=N; give one of both"
         )
+
+
+def _check_buckets(asked: Asked, table: Path | None, back_test: bool) -> None:
+    if asked.bucket_cap_mb is not None and (table is not None or back_test):
+        with_ = "--table: a table does not tell of buckets" if table is not None else "--back-test: give one of both"
+        raise UserError(f"--bucket-cap-mb with {with_}; allowed: with --store and --ranks")
 
 
 def _bullets(lines: Sequence[str]) -> str:
@@ -208,8 +217,9 @@ def _section(curve: Curve, asked: Asked, back_test: bool) -> Section:
         rows, lines = outlook.back_test(curve)
         return Section(curve.title, rows, lines)
     check_reach(curve, asked.ranks, asked.far)
-    model = fit(curve)
-    rows = [outlook.row(model, model.at(ranks, asked.network, asked.storage)) for ranks in asked.ranks]
+    model = fit(curve) if asked.bucket_cap_mb is None else with_buckets(fit(curve), asked.bucket_cap_mb)
+    plain = asked.network == asked.storage == 1
+    rows = [outlook.row(model, model.at(ranks, asked.network, asked.storage), plain) for ranks in asked.ranks]
     return Section(curve.title, rows, outlook.assumptions(model, asked.ranks, asked.network, asked.storage))
 
 

@@ -38,7 +38,9 @@ def in_words(model: "Model") -> list[str]:
     steps = ", ".join(f"{point.middle_s * 1e3:.1f} at {point.ranks}" for point in points)
     rates = [model.curve.samples(point.ranks) / point.middle_s / point.ranks for point in (first, last)]
     head = "measured" if not model.curve.batches else "taken as measured"
-    lines = [f"{head}: ms/step {steps} ranks; efficiency {rates[1] / rates[0]:.2f} at {last.ranks}"]
+    lines = [
+        f"{head}: ms/step (samples over their rate) {steps} ranks; efficiency {rates[1] / rates[0]:.2f} at {last.ranks}"
+    ]
     if model.missed_s:
         most = max(model.missed_s, key=lambda part: model.missed_s[part])
         what = {"compute": "computation", "exchange": "communication"}.get(most, "waiting for the slowest")

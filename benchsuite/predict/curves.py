@@ -37,6 +37,7 @@ COLLECTIVES: Mapping[str, Mapping[str, float]] = {
     "fsdp": {"all_gather": 2, "reduce_scatter": 1},
 }
 """What a mode exchanges: how often the whole array, by collective."""
+ALL_REDUCE: Mapping[str, float] = {"all_reduce": 1.0}
 WIRE = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
 """Times (N - 1)/N of the whole array: what a rank sends by a ring, as `wire_bytes_per_step` counts."""
 CONTENDED = 0.05
@@ -139,20 +140,22 @@ def _contention(rows: Mapping[int, Mapping[str, Any]]) -> Sequence[str]:
 
 def _overlap(
     mode: str, row: Mapping[str, Any], probed: Mapping[Key, AlphaBeta]
-) -> tuple[tuple[float, ...], Callable[[Floats], Floats] | None]:
-    """DDP's buckets, and what each takes by ranks where it was probed."""
+) -> tuple[tuple[float, ...], Callable[[Floats], Callable[[Floats], Floats]] | None]:
+    """DDP's buckets, and what buckets take by ranks where that was probed."""
     sent, ranks = figure(row, "wire_bytes_per_step"), row.get("spec.world_size")
     if mode != "ddp" or not sent or not ranks or ranks < 2:
         return (), None
     cap = figure(row, "spec.bucket_cap_mb")
     buckets = hidden.buckets_of(sent / (2 * (ranks - 1) / ranks), cap * 2**20 if cap else None)
-    sizes = sorted({*buckets.tolist()})
-    forms = [_probed_s({"all_reduce": 1.0}, size, probed) for size in sizes]
-    known = [form for form in forms if form is not None]
-    if len(known) < len(sizes):
-        return tuple(buckets.tolist()), None
-    places = [sizes.index(size) for size in buckets.tolist()]
-    return tuple(buckets.tolist()), lambda n: np.stack([known[place](n) for place in places], axis=-1)
+    known = _probed_s(ALL_REDUCE, float(buckets[0]), probed) is not None
+    return tuple(buckets.tolist()), (lambda sizes: _each_s(sizes, probed)) if known else None
+
+
+def _each_s(buckets: Floats, probed: Mapping[Key, AlphaBeta]) -> Callable[[Floats], Floats]:
+    """Seconds of an all-reduce of each bucket by ranks, (n, buckets), as probed at two numbers of ranks or more."""
+    forms = {size: _probed_s(ALL_REDUCE, size, probed) for size in {*buckets.tolist()}}
+    each = [form for form in (forms[size] for size in buckets.tolist()) if form is not None]
+    return lambda n: np.stack([form(n) for form in each], axis=-1)
 
 
 def _point(series: Series, point: ScalingPoint) -> Point:

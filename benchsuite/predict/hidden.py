@@ -19,11 +19,26 @@ Exposed = Callable[[Floats], Floats]
 
 
 @dataclass(frozen=True)
-class Wire:
-    """A ring that was fitted."""
+class Exposure:
+    """What buckets leave exposed by ranks."""
 
-    exposed: Exposed
-    ends: Exposed
+    seconds: Exposed
+    ends: Exposed | None
+    """5th and 95th percentile, (2, n), where the wire was fitted."""
+    slow: Exposed
+    """Over a network `nodes.SLOWER` times as slow."""
+
+
+ExposureOf = Callable[[Floats], Exposure]
+"""Of buckets of any sizes."""
+
+
+@dataclass(frozen=True)
+class Wire:
+    """A ring that was fitted; buckets may be others than those it was fitted to."""
+
+    exposed: Callable[[Floats], Exposed]
+    ends: Callable[[Floats], Exposed]
     """5th and 95th percentile of what is exposed by ranks, (2, n), from the posterior of both constants (Laplace's)."""
     latency_s: float
     s_per_byte: float
@@ -75,11 +90,11 @@ def from_exposed(buckets: Floats, backward_s: Callable[[Floats], Floats], measur
         latency, per_byte = np.array(PRIORS) * np.exp(np.array(WIDTHS) * place)
         return float(latency), float(per_byte)
 
-    def form(place: Floats) -> Exposed:
-        return exposed(buckets, backward_s, ring_s(buckets, *constants(place)))
+    def form(place: Floats, sizes: Floats) -> Exposed:
+        return exposed(sizes, backward_s, ring_s(sizes, *constants(place)))
 
     def residuals(place: Floats) -> Floats:
-        return np.concatenate([(form(place)(ranks) - wanted) / (NOISE_S + NOISE * wanted), place])
+        return np.concatenate([(form(place, buckets)(ranks) - wanted) / (NOISE_S + NOISE * wanted), place])
 
     tries = [least_squares(residuals, [0.0, start]) for start in STARTS]
     best = min(tries, key=lambda one: float(one.cost))
@@ -87,11 +102,10 @@ def from_exposed(buckets: Floats, backward_s: Callable[[Floats], Floats], measur
     spread = np.linalg.cholesky(np.linalg.inv(slopes.T @ slopes))
     draws = best.x + np.random.default_rng(SEED).standard_normal((DRAWS, 2)) @ spread.T
 
-    def ends(count: Floats) -> Floats:
-        found: Floats = np.quantile([form(draw)(count) for draw in draws], [0.05, 0.95], axis=0)
-        return found
+    def ends(sizes: Floats) -> Exposed:
+        return lambda count: np.quantile([form(draw, sizes)(count) for draw in draws], [0.05, 0.95], axis=0)
 
-    return Wire(form(best.x), ends, *constants(best.x))
+    return Wire(lambda sizes: form(best.x, sizes), ends, *constants(best.x))
 
 
 def by_nodes(
@@ -105,8 +119,12 @@ def by_nodes(
         return from_exposed(buckets, backward_s, measured_s)
     near, far = (from_exposed(buckets, backward_s, found) for found in (inside, beyond))
 
-    def either(inside: Exposed, between: Exposed) -> Exposed:
-        return lambda ranks: np.where(placement.several(ranks), between(ranks), inside(ranks))
+    def either(
+        inside: Callable[[Floats], Exposed], between: Callable[[Floats], Exposed]
+    ) -> Callable[[Floats], Exposed]:
+        return lambda sizes: (
+            lambda ranks: np.where(placement.several(ranks), between(sizes)(ranks), inside(sizes)(ranks))
+        )
 
     exposing, ends = either(near.exposed, far.exposed), either(near.ends, far.ends)
     return Wire(exposing, ends, far.latency_s, far.s_per_byte)

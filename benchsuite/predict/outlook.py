@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from benchsuite.errors import UserError
-from benchsuite.predict import anchor, nodes
+from benchsuite.predict import anchor, bucketing, nodes
 from benchsuite.predict.interval import coverage
 from benchsuite.predict.series import DRIFT_PER_DOUBLING, MAX_BEYOND, MIN_SCALES, Curve, Model, Outlook, fit
 from benchsuite.predict.trends import impossible
@@ -61,8 +61,11 @@ TEST_COLUMNS = (
 )
 
 
-def row(model: Model, found: Outlook) -> dict[str, Any]:
+def row(model: Model, found: Outlook, as_measured: bool = True) -> dict[str, Any]:
     """A flat row of one prediction. Efficiency is P(N) / (P(N0) N / N0), N0 the smallest scale measured.
+
+    There it is 1 by definition, of what was measured (`as_measured`: not of another network or storage), though another
+    run's rate may differ.
 
     Where AU was measured, `au` is the share of the step that does not wait for input, scaled to it; else `fed` is that
     share.
@@ -72,15 +75,18 @@ def row(model: Model, found: Outlook) -> dict[str, Any]:
     seconds = (found.step_s, found.low_s, found.high_s)
     rates = [found.samples / second for second in (seconds[0], seconds[2], seconds[1])]
     ideal = model.curve.samples(first.ranks) / first.middle_s * found.ranks / first.ranks
+    measured_so = as_measured and model.curve.staged != "asked" and model.curve.asked_cap_bytes is None
+    is_baseline = measured_so and found.ranks == first.ranks
+    efficiencies = [1.0, 1.0, 1.0] if is_baseline else [rate / ideal for rate in rates]
     parts = {f"{name}_share": value / found.step_s for name, value in found.parts.items()}
-    known = () if model.curve.batches else model.curve.points
+    known = () if model.curve.batches or model.curve.asked_cap_bytes else model.curve.points
     measured = next((point.middle_s for point in known if point.ranks == found.ranks), None)
     return {
         "ranks": found.ranks,
         "measured_s": measured,
         **_three("step_s", seconds),
         **_three("samples_per_s", rates),
-        **_three("efficiency", [rate / ideal for rate in rates]),
+        **_three("efficiency", efficiencies),
         **(_three("au", found.au) if anchored else _none("au")),
         **(_three("fed", found.fed) if model.curve.has_input and not anchored else _none("fed")),
         **parts,
@@ -125,7 +131,7 @@ def assumptions(model: Model, ranks: Sequence[int], network: float = 1.0, storag
         lines.append("what if: --storage changes nothing: no limit of a shared file system is known")
     if network != 1:
         lines.append(f"what if: communication not hidden takes 1/{network:g} of its time; what is hidden stays hidden")
-    return [*lines, *anchor.in_words(model)]
+    return [*lines, *bucketing.in_words(curve), *anchor.in_words(model)]
 
 
 def _how_split(told: bool, curve: Curve) -> str:

@@ -275,7 +275,7 @@ def _help(job: Job, choices: Choices) -> str:
             return f"it fits if you {words}"
     for factor in (2, 4, 8, 16, 32, 64, 128, 256):
         if _fits(replace(job, devices=job.devices * factor, batch=job.batch * factor), Choices()):
-            return f"it would fit on {job.devices * factor} devices (at {factor} x the batch)"
+            return f"it would fit on {job.devices * factor} devices, with {factor} times the global batch"
     return "take devices with more memory"
 
 

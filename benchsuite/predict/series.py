@@ -9,8 +9,10 @@ from scipy.optimize import nnls
 from scipy.stats import t as student
 
 from benchsuite.errors import UserError
-from benchsuite.predict import anchor, growth, hidden, waiting
+from benchsuite.predict import anchor, growth, waiting
 from benchsuite.predict.arrays import Floats
+from benchsuite.predict.bucketing import overlapped
+from benchsuite.predict.hidden import ExposureOf
 from benchsuite.predict.interval import LEVEL, doublings_beyond
 from benchsuite.predict.model import of_slowest
 from benchsuite.predict.nodes import UNTOLD, Placement, unmeasured_s
@@ -111,8 +113,13 @@ class Curve:
     """Nodes of its ranks."""
     buckets: tuple[float, ...] = ()
     """Bytes of what DDP exchanges at a time, beside the backward pass."""
-    bucket_s: Callable[[Floats], Floats] | None = None
-    """What each takes by ranks, as probed, (n, buckets); None: as a ring that the trials' exchange tells."""
+    bucket_s: Callable[[Floats], Callable[[Floats], Floats]] | None = None
+    """Of buckets of such sizes, what each takes by ranks, as probed, (n, buckets); None: as a ring that the trials'
+    exchange tells."""
+    exposure: ExposureOf | None = None
+    """What DDP's buckets leave exposed, where that was fitted or probed (`bucketing.overlapped`)."""
+    asked_cap_bytes: float | None = None
+    """Its buckets are those of a what-if (`bucketing.with_buckets`)."""
     has_input: bool = False
     """Waiting for input was measured, so that there is a utilization."""
     caveats: tuple[str, ...] = ()
@@ -253,29 +260,6 @@ def _term_names(curve: Curve) -> tuple[str, ...]:
     strong = ("divided", "slots") if curve.pipeline else ("divided",)
     between = ("between",) if curve.exchange is None and curve.placement.crosses else ()
     return ("fixed", *(strong if curve.kind == "strong" else ()), *volume, *between, *trees, *own, "slowest")
-
-
-def overlapped(curve: Curve) -> Curve:
-    """The curve with what its buckets leave exposed by ranks, where backward passes and exchanges were measured."""
-    backward = {point.ranks: point.backward_s for point in curve.points if point.backward_s}
-    waits = {p.ranks: p.parts["exchange"] for p in curve.points if p.ranks > 1 and p.parts and p.parts["exchange"]}
-    if not curve.buckets or not backward or curve.exchange is not None or not (waits or curve.bucket_s):
-        return curve
-    strong = curve.kind == "strong"
-    per_rank_s = float(np.median([seconds * (ranks if strong else 1) for ranks, seconds in backward.items()]))
-    buckets = np.array(curve.buckets)
-
-    def backward_s(ranks: Floats) -> Floats:
-        return per_rank_s / ranks if strong else np.full(ranks.shape, per_rank_s)
-
-    if curve.bucket_s is not None:
-        slow = hidden.exposed(buckets, backward_s, hidden.slower(curve.bucket_s))
-        return replace(curve, exchange=hidden.exposed(buckets, backward_s, curve.bucket_s), exchange_slow=slow)
-    measured = {ranks: float(seconds) for ranks, seconds in waits.items() if seconds is not None}
-    wire = hidden.by_nodes(buckets, backward_s, measured, curve.placement)
-    ring_s = hidden.ring_s(buckets, wire.latency_s, wire.s_per_byte)
-    slow = hidden.exposed(buckets, backward_s, hidden.slower(ring_s))
-    return replace(curve, exchange=wire.exposed, exchange_ends=wire.ends, exchange_slow=slow)
 
 
 def _terms(curve: Curve, ranks: Floats) -> Floats:

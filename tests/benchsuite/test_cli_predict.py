@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from results.store import ResultsStore
-from tests.results.scaled import made_trials
+from tests.results.scaled import made_trial, made_trials
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -160,6 +160,25 @@ def test_a_batch_that_was_not_measured(run_cli: Run, store: Path):
     assert "- no trial has 12 samples a rank: steps lie on the straight line" in text and "- left out: " in text
 
 
+def test_other_buckets(run_cli: Run, tmp_path: Path):
+    """12 MiB in buckets of 4 MiB, the last exposed for 10 and 15 ms: a single one is exposed three times as long."""
+    sent, waits = {1: 0.0, 2: 12 * 2**20, 4: 18 * 2**20}, {1: 0.0, 2: 0.01, 4: 0.015}
+    for n in (1, 2, 4):
+        told = {"step_s_mean": 0.1, "backward_s": 0.05, "wire_bytes_per_step": sent[n], "exchange_min_s": waits[n]}
+        record = made_trial(n, 80.0 * n, figures=told, spec={"bucket_cap_mb": 4})
+        ResultsStore(tmp_path / "ddp").append(record)
+    asked = ("predict", "--store", tmp_path / "ddp", "--ranks", "2,4,8", "--format", "json")
+
+    def exchange_ms(*more: object) -> list[float]:
+        (found,) = json.loads(run_cli(*asked, *more)[1])
+        return [row["exchange_share"] * row["step_s"] * 1e3 for row in found["rows"]]
+
+    assert exchange_ms() == pytest.approx(exchange_ms("--bucket-cap-mb", 4))
+    assert exchange_ms("--bucket-cap-mb", 100)[:2] == pytest.approx([30, 45], rel=0.1)
+    told = run_cli(*asked[:-2], "--bucket-cap-mb", 100)[1]
+    assert "- what if: DDP's 12 MiB of gradients in 1 bucket of at most 100 MiB (measured: 3 buckets)" in told
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -177,6 +196,12 @@ def test_a_batch_that_was_not_measured(run_cli: Run, store: Path):
         ),
         (("--ranks", "8", "--batch-size", "12", "--table", "t.csv"), "--batch-size with --table: made of a store's"),
         (("--back-test", "--batch-size", "12"), "--batch-size with --back-test: choose measured ones with --where"),
+        (("--back-test", "--bucket-cap-mb", "4"), "--bucket-cap-mb with --back-test: give one of both"),
+        (
+            ("--ranks", "8", "--bucket-cap-mb", "4", "--table", "t.csv"),
+            "--bucket-cap-mb with --table: a table does not",
+        ),
+        (("--ranks", "8", "--bucket-cap-mb", "4"), "--bucket-cap-mb: no DDP with buckets at 2 ranks or more"),
         (("--ranks", "8", "--batch-size", "12"), "--batch-size 12: weak · resnet50 tiny synthetic"),
     ],
 )

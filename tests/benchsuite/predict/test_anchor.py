@@ -30,7 +30,7 @@ def test_more_ranks_are_no_faster_than_the_most_measured(told: bool):
 
 def test_it_is_told_with_what_was_measured():
     lines = outlook.assumptions(fit(jump()), [4])
-    assert "measured: ms/step 20.5 at 1, 55.2 at 2 ranks; efficiency 0.37 at 2" in lines
+    assert "measured: ms/step (samples over their rate) 20.5 at 1, 55.2 at 2 ranks; efficiency 0.37 at 2" in lines
     (line,) = [line for line in lines if "more than the model explains" in line]
     assert line.startswith("warning: at 2 ranks the step takes ")
     assert line.endswith("mostly computation: at more ranks it is held, not taken back")

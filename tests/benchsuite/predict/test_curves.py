@@ -135,7 +135,7 @@ class TestStore:
         assert fitted.exchange(np.array([2.0, 4.0])) == pytest.approx([0.01, 0.015], rel=0.1)
         as_probed = self.curve(*records, probed=probed(2, 4))
         assert as_probed.bucket_s is not None
-        times = as_probed.bucket_s(np.array([2.0]))[0]
+        times = as_probed.bucket_s(np.array(as_probed.buckets))(np.array([2.0]))[0]
         assert times == pytest.approx([1e-4 + size * 1e-9 for size in curve.buckets], rel=0.05)
 
     def test_cores_that_are_short_are_told(self):
