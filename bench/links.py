@@ -1,8 +1,8 @@
 """Back-test over shaped links: computation is emulated, exchange is real, and eight nodes are predicted from fewer.
 
-Nodes are network namespaces of this host; a sweep is started on them by torchrun, as its user would. Two things would
-make eight nodes on two cores another machine than one: layers take their time whoever waits for a core (`waiting`), and
-each node may use the same share of the cores at every number of nodes (`quota`).
+Nodes are network namespaces of this host; a sweep is started on them by torchrun, as its user would. Layers take their
+time whoever waits for a core (`waiting`), and both they and the links are slow enough that eight nodes' packets leave
+cores free: CPU quotas for each node would throttle its exchange, by tenths of a second at a time.
 """
 
 import json
@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from bench import quota
 from bench.network import COMMAND, Network, missing
+from results.store import ResultsStore
 
 PLUGIN = Path(__file__).parent / "waiting" / "waiting.py"
 NODES = (1, 2, 4, 8)
@@ -33,19 +33,19 @@ MODES: Mapping[str, Mapping[str, Any]] = {
     },
     "pp": {"base": {"parallelism": "pp", "global_batch_size": 8}, "scaling": "strong"},
 }
-RATE = "100mbit"
+OTHER_BUCKETS_MB = 4
+"""What ddp is asked for besides, by the trials with buckets of 1 MiB."""
+RATE = "50mbit"
 STEPS = 12
 """Of a trial; of tensor parallelism twice as many: its 32 exchanges a step vary by a tenth from step to step."""
 BURST_BYTES = 16 * 1024
 """An eighth of what tensor-parallel ranks exchange at a time. What a link saves up while ranks compute it lets through
 at once afterwards, as no network card does: with 128 KiB half of the exchange of two ranks took no time at all."""
-USED_CORES = 0.88
-"""Of the host's cores by all ranks together; the rest carries their packets."""
 MEDIAN_GOAL, WORST_GOAL = 0.08, 0.15
 
 
-def sweep(mode: str, repeats: int, nodes: Sequence[int]) -> dict[str, Any]:
-    """The sweep of a mode over all numbers of nodes."""
+def sweep(mode: str, repeats: int, nodes: Sequence[int], **changed: Any) -> dict[str, Any]:
+    """The sweep of a mode over these numbers of nodes, its base `changed`."""
     asked = dict(MODES[mode])
     base = {
         "workload": f"{PLUGIN}:{asked.pop('workload', 'WORKLOAD')}",
@@ -56,6 +56,7 @@ def sweep(mode: str, repeats: int, nodes: Sequence[int]) -> dict[str, Any]:
         "ranks_per_node": 1,
         "measure": {"steps": asked.pop("steps", STEPS), "warmup_steps": 3, "repeats": repeats, "timeout_s": 300},
         **asked.pop("base"),
+        **changed,
     }
     grid: dict[str, Any] = {"world_size": list(nodes)}
     return {"name": f"links-{mode}", "base": base, "grid": grid, **asked}
@@ -83,45 +84,55 @@ class Held:
         return self.low_s <= self.measured_s <= self.high_s
 
 
-def cores_of_a_node(cores: int, nodes: int) -> float:
-    """What a node may use of the host's cores, so that all fit; no more than its one thread can."""
-    return min(1.0, USED_CORES * cores / nodes)
-
-
-def run_sweep(network: Network, folder: Path, mode: str, repeats: int) -> None:
+def run_sweep(network: Network, folder: Path, mode: str, asked: Mapping[str, Any]) -> None:
     """Start torchrun with a sweep on every node, and wait.
 
     Raises:
         RuntimeError: it failed on one of them; with the end of what that said.
     """
     file, store = folder / f"{mode}.yaml", folder / "store"
-    file.write_text(yaml.safe_dump(sweep(mode, repeats, NODES)))
+    file.write_text(yaml.safe_dump(asked))
     env = {**os.environ, "BENCHSUITE_SITE": "", "BENCHSUITE_USER_CONFIG": ""}
     network.run(mode, [*COMMAND, "sweep", str(file), "--store", str(store)], folder, env)
 
 
-def back_test(store: Path) -> list[Held]:
-    """Every series fitted to at most half of its nodes, and held against the others, by `benchsuite predict`."""
-    command = [*COMMAND, "predict", "--back-test", "--store", str(store), "--format", "json"]
+def predicted(store: Path, *arguments: str) -> list[tuple[str, dict[str, Any]]]:
+    """Titles of series and rows, by `benchsuite predict`."""
+    command = [*COMMAND, "predict", *arguments, "--store", str(store), "--format", "json"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found = []
-    for series in json.loads(said):
-        for row in series["rows"]:
-            ends = (row["step_s"], row["step_s_low"], row["step_s_high"])
-            found.append(Held(_mode(series["series"]), row["ranks"], row["measured_s"], *ends))
-    return found
+    return [(series["series"], row) for series in json.loads(said) for row in series["rows"]]
+
+
+def back_test(store: Path) -> list[Held]:
+    """Every series fitted to at most half of its nodes, and held against the others."""
+    return [_held(_mode(title), row, row["measured_s"]) for title, row in predicted(store, "--back-test")]
+
+
+def other_buckets(store: Path) -> Held:
+    """DDP of the most nodes, foretold by its trials with other buckets and held against those with these."""
+    trials = ResultsStore(store).frame()
+    measured = trials[(trials["spec.bucket_cap_mb"] == OTHER_BUCKETS_MB) & (trials["spec.world_size"] == NODES[-1])]
+    samples = NODES[-1] * int(measured["spec.batch_size"].iloc[0])
+    asked = ("--ranks", str(NODES[-1]), "--bucket-cap-mb", str(OTHER_BUCKETS_MB))
+    ((_, row),) = predicted(store, "--where", "parallelism=ddp", "--where", "bucket_cap_mb=1.0", *asked)
+    return _held(f"ddp, {OTHER_BUCKETS_MB} MiB", row, samples / float(measured["samples_per_s"].median()))
+
+
+def _held(mode: str, row: Mapping[str, Any], measured_s: float) -> Held:
+    return Held(mode, row["ranks"], measured_s, row["step_s"], row["step_s_low"], row["step_s_high"])
 
 
 def _mode(title: str) -> str:
     return next((mode for mode in MODES if f" {mode} " in title), title)
 
 
-def measure(folder: Path, repeats: int = 2, rate: str = RATE, cores: float | None = None) -> list[Held]:
-    """Sweeps of all modes over links of `rate`, each node with so many cores, and their back-test."""
-    with closing(Network(max(NODES), rate, BURST_BYTES, cores)) as network:
+def measure(folder: Path, repeats: int = 2, rate: str = RATE) -> None:
+    """Sweeps of all modes over links of `rate`, and of ddp with other buckets over the most nodes."""
+    with closing(Network(max(NODES), rate, BURST_BYTES)) as network:
         for mode in MODES:
-            run_sweep(network, folder, mode, repeats)
-    return back_test(folder / "store")
+            run_sweep(network, folder, mode, sweep(mode, repeats, NODES))
+        other = sweep("ddp", repeats, NODES[-1:], bucket_cap_mb=OTHER_BUCKETS_MB)
+        run_sweep(network, folder, "buckets", other)
 
 
 def table(rows: Sequence[Held]) -> str:
@@ -139,20 +150,22 @@ def show(folder: Path) -> None:
     if reason:
         print(f"(p) eight nodes predicted from one, two and four: not run: {reason}")
         return
-    print("(p) eight nodes predicted from one, two and four, links of 100 Mbit/s: emulated computation, real exchange")
-    reason, cores = quota.missing(), len(os.sched_getaffinity(0))
-    each = None if reason else cores_of_a_node(cores, max(NODES))
-    print(f"    {said_of_cores(each, cores, reason)}")
-    rows = measure(folder, cores=each)
+    print("(p) eight nodes predicted from one, two and four, links of 50 Mbit/s: emulated computation, real exchange")
+    measure(folder)
+    rows = back_test(folder / "store")
     print(table(rows))
     show_goals(rows)
+    print(f"    buckets of {OTHER_BUCKETS_MB} MiB, from all trials with those of 1 MiB:")
+    print(table([other_buckets(folder / "store")]))
+    print(f"    waiting for a core, of the step of eight nodes: {waited(folder / 'store')}")
 
 
-def said_of_cores(each: float | None, cores: int, reason: str | None) -> str:
-    """Whether computation is the same at every number of nodes."""
-    if each is None:
-        return f"no equal share of the cores: {reason}; eight nodes share {cores} cores that one has alone"
-    return f"each node may use {each:.2f} of {cores} cores, whatever their number (cgroup quota)"
+def waited(store: Path) -> str:
+    """Share of the step of the most nodes in which a rank that could run did not, by mode."""
+    trials = ResultsStore(store).frame()
+    most = trials[trials["spec.world_size"] == NODES[-1]]
+    shares = most.groupby("spec.parallelism")["cpu_contention_fraction"].max()
+    return ", ".join(f"{mode} {share:.0%}" for mode, share in shares.items())
 
 
 def show_goals(rows: Sequence[Held]) -> None:

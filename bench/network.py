@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from bench import quota
-
 PROGRAMS = ("ip", "tc", "unshare", "hostname")
 RATE = "400mbit"
 BURST_BYTES = 128 * 1024
@@ -52,22 +50,17 @@ def ip(*words: object) -> str:
 class Network:
     """Nodes `node-1`, `node-2`, ... with the addresses 10.77.0.1, 10.77.0.2, ... on one bridge.
 
-    `cores`: what the processes of a node may use together; None: whatever is free. What was made is removed again where
-    the rest cannot be made.
+    What was made is removed again where the rest cannot be made.
 
     Raises:
-        RuntimeError: `ip` or `tc` failed, or cores cannot be shared out (`quota.CannotLimit`).
+        RuntimeError: `ip` or `tc` failed.
     """
 
-    def __init__(
-        self, num_nodes: int, rate: str = RATE, burst_bytes: int = BURST_BYTES, cores: float | None = None
-    ) -> None:
+    def __init__(self, num_nodes: int, rate: str = RATE, burst_bytes: int = BURST_BYTES) -> None:
         self.mark = uuid.uuid4().hex[:6]
-        self.rate, self.burst_bytes, self.cores = rate, burst_bytes, cores
+        self.rate, self.burst_bytes = rate, burst_bytes
         self.nodes = range(1, num_nodes + 1)
         self.processes: list[subprocess.Popen[str]] = []
-        self.groups: dict[int, Path] = {}
-        """Of nodes whose cores are limited: their cgroups."""
         with ExitStack() as made:
             ip("link", "add", self.bridge, "type", "bridge")
             made.callback(ip, "link", "del", self.bridge)
@@ -110,9 +103,6 @@ class Network:
         for name in ("lo", "fabric0"):
             ip("-n", space, "link", "set", name, "up")
         self._shape(space)
-        if self.cores is not None:
-            self.groups[node] = quota.limit(f"benchsuite-{space}", self.cores)
-            made.callback(quota.remove, self.groups[node])
         made.callback(self._end, node)
 
     def _shape(self, space: str) -> None:
@@ -129,8 +119,6 @@ class Network:
         """Run a command on a node, with a host name of its own; what it prints goes to `node-N.out`."""
         named = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', f"node-{node}", *command]
         inside = ["ip", "netns", "exec", self.space(node), *named]
-        if node in self.groups:
-            inside = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self.groups[node] / "cgroup.procs"), *inside]
         with (folder / f"node-{node}.out").open("w") as out:
             process = subprocess.Popen(
                 inside,

@@ -18,7 +18,7 @@ from benchsuite.clock import run_queue_s
 from workloads.gpt_neox import WORKLOAD as NEOX
 from workloads.spec import Variant
 
-FORWARD_S, BACKWARD_S = 0.008, 0.016
+FORWARD_S, BACKWARD_S = 0.016, 0.032
 """Of one layer and sample."""
 TENSOR_TIMES = 2.0
 """Times as long where ranks share each layer: an eighth of it must outlast what issuing it takes of a core."""

@@ -1,4 +1,4 @@
-"""The benchmark of eight nodes: what it makes it removes, without root, and what it says of cores."""
+"""The benchmark of eight nodes: what it makes it removes, without root, and how its layers wait."""
 
 from collections.abc import Callable
 from importlib.util import module_from_spec, spec_from_file_location
@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from bench import links, network, quota
+from bench import links, network
 from bench.network import Network
 
 
@@ -48,30 +48,6 @@ def test_nothing_is_left_of_a_network_that_was_closed(made: list[str], tmp_path:
     assert made == [] and list(tmp_path.iterdir()) == []
 
 
-class TestQuota:
-    @pytest.fixture
-    def cgroups(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-        monkeypatch.setattr(quota, "V1", tmp_path / "cpu")
-        monkeypatch.setattr(quota, "V2", tmp_path)
-        return tmp_path
-
-    def test_version_1(self, cgroups: Path):
-        (cgroups / "cpu").mkdir()
-        (cgroups / "cpu" / "cpu.cfs_quota_us").write_text("-1")
-        group = quota.limit("a", 0.22)
-        assert group == cgroups / "cpu" / "a"
-        assert (group / "cpu.cfs_period_us").read_text() == "100000"
-        assert (group / "cpu.cfs_quota_us").read_text() == "22000", "0.22 x 100 ms"
-
-    def test_version_2(self, cgroups: Path):
-        assert (quota.limit("a", 0.22) / "cpu.max").read_text() == "22000 100000"
-
-    def test_why_there_is_none(self, cgroups: Path, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(quota, "V2", cgroups / "none")
-        assert str(quota.missing()).startswith("cores cannot be shared out by ")
-        assert str(quota.missing()).endswith(": No such file or directory")
-
-
 def test_sweeps_differ_in_what_they_name():
     found = {mode: links.sweep(mode, 2, (1, 2)) for mode in links.MODES}
     assert {mode: one["base"]["measure"]["steps"] for mode, one in found.items()} == {
@@ -82,17 +58,6 @@ def test_sweeps_differ_in_what_they_name():
     }
     assert all({*one} == {"name", "base", "grid", "scaling"} for one in found.values())
     assert found["tp"]["base"]["workload"].endswith(":TENSOR_PARALLEL")
-
-
-def test_what_is_said_of_cores():
-    assert links.cores_of_a_node(2, 8) == pytest.approx(0.22)
-    assert links.cores_of_a_node(64, 8) == 1.0, "a rank has one thread"
-    assert links.said_of_cores(0.22, 2, None) == (
-        "each node may use 0.22 of 2 cores, whatever their number (cgroup quota)"
-    )
-    assert links.said_of_cores(None, 2, "no cgroup") == (
-        "no equal share of the cores: no cgroup; eight nodes share 2 cores that one has alone"
-    )
 
 
 class TestPace:
