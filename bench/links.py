@@ -29,15 +29,15 @@ MODES: Mapping[str, Mapping[str, Any]] = {
         "base": {"parallelism": "tp", "global_batch_size": 4},
         "scaling": "strong",
         "workload": "TENSOR_PARALLEL",
-        "steps": 24,
+        "steps": 12,
     },
     "pp": {"base": {"parallelism": "pp", "global_batch_size": 8}, "scaling": "strong"},
 }
 OTHER_BUCKETS_MB = 4
 """What ddp is asked for besides, by the trials with buckets of 1 MiB."""
 RATE = "50mbit"
-STEPS = 12
-"""Of a trial; of tensor parallelism twice as many: its 32 exchanges a step vary by a tenth from step to step."""
+STEPS = 8
+"""Of a trial; of tensor parallelism more: its 32 exchanges a step vary more than one."""
 BURST_BYTES = 16 * 1024
 """An eighth of what tensor-parallel ranks exchange at a time. What a link saves up while ranks compute it lets through
 at once afterwards, as no network card does: with 128 KiB half of the exchange of two ranks took no time at all."""

@@ -51,10 +51,10 @@ def test_nothing_is_left_of_a_network_that_was_closed(made: list[str], tmp_path:
 def test_sweeps_differ_in_what_they_name():
     found = {mode: links.sweep(mode, 2, (1, 2)) for mode in links.MODES}
     assert {mode: one["base"]["measure"]["steps"] for mode, one in found.items()} == {
-        "ddp": 12,
-        "fsdp": 12,
-        "tp": 24,
-        "pp": 12,
+        "ddp": 8,
+        "fsdp": 8,
+        "tp": 12,
+        "pp": 8,
     }
     assert all({*one} == {"name", "base", "grid", "scaling"} for one in found.values())
     assert found["tp"]["base"]["workload"].endswith(":TENSOR_PARALLEL")
