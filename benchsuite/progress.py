@@ -42,6 +42,7 @@ def finished_line(record: TrialRecord) -> str:
         f"{figures.samples_per_s:.0f} samples/s",
         megabytes(figures.io_bytes_per_s),
         "" if hit is None else f"{1 - hit:.0%} from storage",
+        "" if figures.stage_s is None else f"staged in {figures.stage_s:.1f} s",
         figures.bottleneck or "",
         took,
         " ".join(record.caveats),

@@ -31,6 +31,11 @@ def test_an_ok_trial():
     assert line == "files · AU 0.50 · 100 samples/s · 2.0 MB/s · 75% from storage · mixed · 1:05 · not_cold"
 
 
+def test_staging_is_told():
+    line = finished_line(made_record(figures={"samples_per_s": 99.6, "stage_s": 3.21}, wall_s=65.0))
+    assert line == "files · 100 samples/s · staged in 3.2 s · 1:05"
+
+
 def test_what_was_not_measured_is_left_out():
     assert finished_line(made_record(wall_s=1.0)) == "files · 100 samples/s · 0:01"
 
