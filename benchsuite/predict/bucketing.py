@@ -75,7 +75,7 @@ def with_buckets(model: "Model", cap_mb: float) -> "Model":
             f"{curve.title}: --bucket-cap-mb: its trials do not tell exposed exchange and backward passes, and no "
             "`benchsuite probe comm` of these nodes does"
         )
-    found = curve.exposure(hidden.buckets_of(sum(curve.buckets), cap_mb * 2**20))
+    found = curve.exposure(_buckets(curve, cap_mb * 2**20))
     place, most = model.names.index("measured"), np.array([float(curve.most_ranks)])
     before_s, after_s = (float(one.seconds(most)[0]) for one in (curve.exposure(np.array(curve.buckets)), found))
     known = before_s > LEAST_EXPOSED * curve.points[-1].middle_s
@@ -84,23 +84,29 @@ def with_buckets(model: "Model", cap_mb: float) -> "Model":
     coefficients, draws = model.coefficients * scales, model.draws * scales
     if not known:
         coefficients[place] = draws[:, place] = after_s
-    asked = replace(
+    changed = replace(
         curve,
         exchange=found.seconds,
         exchange_ends=found.ends,
         exchange_slow=found.slow,
         asked_cap_bytes=cap_mb * 2**20,
     )
-    return replace(model, curve=asked, coefficients=coefficients, draws=draws)
+    return replace(model, curve=changed, coefficients=coefficients, draws=draws)
+
+
+def _buckets(curve: "Curve", cap_bytes: float) -> Floats:
+    """Bytes sent of each bucket, were they capped so; the cap counts gradients."""
+    return curve.sent_share * hidden.buckets_of(sum(curve.buckets) / curve.sent_share, cap_bytes)
 
 
 def in_words(curve: "Curve") -> list[str]:
     """What a what-if of other buckets rests on."""
     if curve.asked_cap_bytes is None:
         return []
-    count = len(hidden.buckets_of(sum(curve.buckets), curve.asked_cap_bytes))
+    count = len(_buckets(curve, curve.asked_cap_bytes))
+    gradients = sum(curve.buckets) / curve.sent_share
     return [
-        f"what if: DDP's {sum(curve.buckets) / 2**20:.4g} MiB of gradients in {_count(count)} of at most "
+        f"what if: DDP's {gradients / 2**20:.4g} MiB of gradients in {_count(count)} of at most "
         f"{curve.asked_cap_bytes / 2**20:g} MiB (measured: {_count(len(curve.buckets))}); the backward pass and the "
         "wire stay, a bucket costs no computation"
     ]

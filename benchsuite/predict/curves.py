@@ -80,6 +80,7 @@ def from_series(
         placement=replace(placement, probed=probed_between),
         buckets=buckets,
         bucket_s=bucket_s,
+        sent_share=sent_share(row) or 1.0,
         has_input=has_input,
         caveats=_caveats(series),
         shared_bytes_per_s=None if staged or copied else _limit(series, points, limit),
@@ -145,10 +146,21 @@ def _overlap(
     sent, ranks = figure(row, "wire_bytes_per_step"), row.get("spec.world_size")
     if mode != "ddp" or not sent or not ranks or ranks < 2:
         return (), None
-    cap = figure(row, "spec.bucket_cap_mb")
-    buckets = hidden.buckets_of(sent / (2 * (ranks - 1) / ranks), cap * 2**20 if cap else None)
+    cap, share = figure(row, "spec.bucket_cap_mb"), sent_share(row)
+    if share is None:
+        return (), None
+    gradients = sent / share / (2 * (ranks - 1) / ranks)
+    buckets = share * hidden.buckets_of(gradients, cap * 2**20 if cap else None)
     known = _probed_s(ALL_REDUCE, float(buckets[0]), probed) is not None
     return tuple(buckets.tolist()), (lambda sizes: _each_s(sizes, probed)) if known else None
+
+
+def sent_share(row: Mapping[str, Any]) -> float | None:
+    """Bytes that DDP sends of each byte of gradients, which buckets hold; None where their shapes tell."""
+    hook = row.get("spec.comm_hook")
+    if hook == "powersgd":
+        return None
+    return 1.0 if is_missing(hook) or row.get("spec.precision") == "pure_bf16" else 0.5
 
 
 def _each_s(buckets: Floats, probed: Mapping[Key, AlphaBeta]) -> Callable[[Floats], Floats]:

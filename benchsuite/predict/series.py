@@ -113,6 +113,8 @@ class Curve:
     """Nodes of its ranks."""
     buckets: tuple[float, ...] = ()
     """Bytes of what DDP exchanges at a time, beside the backward pass."""
+    sent_share: float = 1.0
+    """Of each byte of gradients that a bucket holds: half where a hook compresses them."""
     bucket_s: Callable[[Floats], Callable[[Floats], Floats]] | None = None
     """Of buckets of such sizes, what each takes by ranks, as probed, (n, buckets); None: as a ring that the trials'
     exchange tells."""

@@ -76,6 +76,15 @@ def test_rows_and_words():
     assert not any("of gradients in" in line for line in outlook.assumptions(model(), [8]))
 
 
+def test_a_cap_counts_gradients():
+    """8 MiB are sent of 16 MiB of gradients, in 8 buckets of 2 MiB each: a cap of 8 MiB leaves 2."""
+    halved = replace(measured(1), sent_share=0.5)
+    asked = with_buckets(fit(halved), 8)
+    assert asked.at(8).step_s == pytest.approx(truth(8, 4), rel=0.02)
+    (told,) = [line for line in outlook.assumptions(asked, [8]) if "of gradients in" in line]
+    assert "16 MiB of gradients in 2 buckets of at most 8 MiB (measured: 8 buckets)" in told
+
+
 def test_next_to_nothing_exposed_says_nothing_of_the_wire():
     """0.6 ms exposed where the probed wire leaves 0.4: noise of so little does not stretch what other buckets take."""
     each_s = 1.5 * MB / 5e9

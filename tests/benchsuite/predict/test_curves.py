@@ -138,6 +138,24 @@ class TestStore:
         times = as_probed.bucket_s(np.array(as_probed.buckets))(np.array([2.0]))[0]
         assert times == pytest.approx([1e-4 + size * 1e-9 for size in curve.buckets], rel=0.05)
 
+    @pytest.mark.parametrize(
+        ("spec", "sizes"),
+        [
+            ({}, [4, 4, 4]),
+            ({"comm_hook": "bf16"}, [2, 2, 2, 2, 2, 2]),
+            ({"comm_hook": "bf16", "precision": "pure_bf16"}, [4, 4, 4]),
+            ({"comm_hook": "powersgd"}, []),
+        ],
+        ids=["as they are", "halved", "halved already", "low rank"],
+    )
+    def test_a_cap_counts_gradients_and_not_what_a_hook_sends(self, spec: dict[str, Any], sizes: list[float]):
+        """12 MiB are sent; of 24 MiB of gradients where a hook halves them."""
+        figures = {"wire_bytes_per_step": 12 * 2**20}
+        cap = {"bucket_cap_mb": 4} | spec
+        curve = self.curve(*(made_trial(n, 80.0 * n, figures=figures, spec=cap) for n in (1, 2)))
+        assert [size / 2**20 for size in curve.buckets] == sizes
+        assert curve.sent_share == (0.5 if len(sizes) == 6 else 1.0)
+
     def test_cores_that_are_short_are_told(self):
         waits = {1: 0.01, 2: 0.04, 4: 0.09}
         records = [made_trial(n, 80.0 * n, figures={"cpu_contention_fraction": waits[n]}) for n in waits]
