@@ -50,9 +50,10 @@ def bubble_s(
 
     gpipe, 1f1b (p-1)(F+B+W) | interleaved (p-1)(F+B+W)/v | naive m (p-1)(F+B+W) | zb-h1 (p-1)(F+B-W), never below
     (p-1) B | zero_bubble: that over v | zb-h2 (p-1)(F+B-2W), never below (p-1)(B-F) or 0 | zbv 0, at F = B = W alone.
-    Narayanan et al. 2021 (arXiv:2104.04473); Qi et al. 2023 (arXiv:2401.10241) and 2024 (arXiv:2405.15362), for m of
-    2p - 1 and more and optimizer steps without a barrier (with one, a step takes at least (p-1) F more than its work);
-    the lower ends, where W > F, are those of the simulated schedules. `1f1b` with interleave above 1 is interleaved.
+    Narayanan et al. 2021 (arXiv:2104.04473); Qi et al. 2023 (arXiv:2401.10241) and 2024 (arXiv:2405.15362), for m of p
+    (zb-h1, zero_bubble) or 2p - 1 (zb-h2, zbv) and more, and optimizer steps without a barrier (with one, a step takes
+    at least (p-1) F more than its work); the lower ends, where W > F, are those of the simulated schedules. `1f1b` with
+    interleave above 1 is interleaved.
 
     Raises:
         UserError: an unknown schedule, a number out of range, m not a multiple of p where chunks are interleaved, or
@@ -64,12 +65,8 @@ def bubble_s(
     p, m, v, f, b, w = np.broadcast_arrays(p, m, v, f, b, w)
     if name == "zbv" and not (np.all(f == b) and np.all(b == w)):
         raise UserError("zbv has a closed form only where forward_s, backward_s and weight_s are equal; simulate it")
-    if name in ("zbv", "zb-h2") and np.any(m < 2 * p - 1):
-        few = np.argmax(m < 2 * p - 1)
-        raise UserError(
-            f"{name} with {m.flat[few]:g} microbatches on {p.flat[few]:g} stages has no closed form; allowed: "
-            f"2p - 1 = {2 * p.flat[few] - 1:g} or more; simulate it"
-        )
+    if name in LEAST_MICROBATCHES:
+        _check_enough(name, p, m)
     if name == "zb-h2":
         return (p - 1) * np.maximum(np.maximum(f + b - 2 * w, b - f), 0.0)
     if name in ("zb-h1", "zero_bubble"):
@@ -148,12 +145,28 @@ def _work(m: ArrayLike, f: ArrayLike, b: ArrayLike, w: ArrayLike) -> Floats:
 def _known(schedule: str, p: Floats, m: Floats, v: Floats) -> str:
     """The schedule's name, where it can take so many microbatches and chunks."""
     name, several = canonical(schedule), np.any(v > 1)
+    if name not in IN_FLIGHT:
+        raise UserError(
+            f"schedule {name!r} has no closed form; allowed: {', '.join(SCHEDULES)}; or simulate it: schedules.schedule"
+        )
     if several and name not in (*INTERLEAVED, "1f1b"):
         allowed = f"1, or {', '.join(INTERLEAVED)}"
         raise UserError(f"interleave {np.max(v):g} with schedule {name!r} is not allowed; allowed: {allowed}")
     if np.any((v > 1) & (m % p != 0)):
         raise UserError("interleaved: num_microbatches % num_stages is not 0; allowed: multiples of num_stages")
     return "interleaved" if several and name == "1f1b" else name
+
+
+def _check_enough(name: str, p: Floats, m: Floats) -> None:
+    """UserError where the microbatches are too few to fill a zero-bubble schedule's pipe."""
+    words, least = LEAST_MICROBATCHES[name]
+    lacking = m < least(p)
+    if np.any(lacking):
+        few = np.argmax(lacking)
+        raise UserError(
+            f"{name} with {m.flat[few]:g} microbatches on {p.flat[few]:g} stages has no closed form; allowed: "
+            f"{words} = {least(p).flat[few]:g} or more; simulate it"
+        )
 
 
 def _interleaved_in_flight(p: Floats, m: Floats, v: Floats, i: Floats) -> Floats:
@@ -169,6 +182,13 @@ BUBBLES: dict[str, Callable[[Floats, Floats, Floats], Floats]] = {
     "zbv": lambda p, m, v: 0 * p,
 }
 """In units of F + B + W."""
+LEAST_MICROBATCHES: dict[str, tuple[str, Callable[[Floats], Floats]]] = {
+    "zb-h1": ("p", lambda p: p),
+    "zero_bubble": ("p", lambda p: p),
+    "zb-h2": ("2p - 1", lambda p: 2 * p - 1),
+    "zbv": ("2p - 1", lambda p: 2 * p - 1),
+}
+"""From how many on the closed form of a bubble holds, in words and by stages."""
 IN_FLIGHT: dict[str, Callable[[Floats, Floats, Floats, Floats], Floats]] = {
     "naive": lambda p, m, v, i: np.ones_like(p),
     "gpipe": lambda p, m, v, i: m,
