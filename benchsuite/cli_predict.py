@@ -59,6 +59,14 @@ BucketCap = Annotated[
         help="What if DDP's gradient buckets were of X MiB.",
     ),
 ]
+NodeBandwidth = Annotated[
+    str | None,
+    typer.Option(
+        "--node-bandwidth",
+        metavar="SIZE",
+        help="What a node sends a second, all its devices together (200GB), for a table of layouts on one node.",
+    ),
+]
 
 
 def predict(
@@ -73,6 +81,7 @@ def predict(
     scaling: Scaling = "weak",
     batch_size: BatchSize = None,
     bucket_cap_mb: BucketCap = None,
+    node_bandwidth: NodeBandwidth = None,
     network: Annotated[
         float, typer.Option("--network", min=0.001, metavar="X", help="What if the network were X times as fast.")
     ] = 1.0,
@@ -105,5 +114,6 @@ def predict(
         mix_environments=mix_environments,
         batch_size=batch_size,
         bucket_cap_mb=bucket_cap_mb,
+        node_bandwidth=node_bandwidth,
     )
     predict_verb.predict(store, table, asked, back_test, format)

@@ -13,7 +13,7 @@ from benchsuite.options import TableFormat
 from benchsuite.predict import outlook, unprobed
 from benchsuite.predict.alphabeta import from_rows
 from benchsuite.predict.batches import LeftOut, of_batch
-from benchsuite.predict.bucketing import with_buckets
+from benchsuite.predict.bucketing import with_buckets, with_network
 from benchsuite.predict.curves import from_series, from_table
 from benchsuite.predict.layoutcurves import LayoutCurves
 from benchsuite.predict.outlook import COLUMNS, TEST_COLUMNS
@@ -29,6 +29,7 @@ from results.store import ResultsStore
 
 SCALING = ("weak", "strong")
 MAX_PRINTED = 20
+LAYOUTS_NEED = "allowed: with --table of layouts (hidden_size, num_layers, seq_len, microbatch)"
 Row = dict[str, Any]
 
 
@@ -47,6 +48,7 @@ class Asked:
     mix_environments: bool = False
     batch_size: int | None = None
     bucket_cap_mb: float | None = None
+    node_bandwidth: str | None = None
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,8 @@ def _check_input(asked: Asked, table: Path | None) -> None:
     named = [name for name, is_given in given.items() if is_given]
     if table is not None and named:
         raise UserError(f"{', '.join(named)} with --table: a table does not tell of input; allowed: with --store")
+    if table is None and asked.node_bandwidth is not None:
+        raise UserError(f"--node-bandwidth with --store: its trials tell; {LAYOUTS_NEED}")
     if asked.staging and asked.shared_bandwidth is not None:
         raise UserError(
             "--staging with --shared-bandwidth: staged input does not share a file system; give one of both"
@@ -161,6 +165,8 @@ def _sections(store: Path, table: Path | None, asked: Asked, back_test: bool) ->
     if has_layouts(frame):
         sections = _layout_sections(frame, table.name, asked, back_test)
     else:
+        if asked.node_bandwidth is not None:
+            raise UserError(f"--node-bandwidth: {table.name} tells no layouts; {LAYOUTS_NEED}")
         sections = _of_curves(from_table(frame, table.name), asked, back_test)
     return [replace(section, lines=[*section.lines, read_as]) for section in sections]
 
@@ -171,7 +177,7 @@ def _store_curves(path: Path, asked: Asked) -> tuple[list[Curve], list[LeftOut]]
     found = series_of(opened, list(asked.where), asked.mix_environments)
     rows = opened.frame(kind="comm")
     probed = from_rows(rows)
-    limit = _limit(asked.shared_bandwidth)
+    limit = _rate(asked.shared_bandwidth, "--shared-bandwidth")
     curves = [
         from_series(series, title, probed, limit, asked.staging)
         for series, title in zip(found, titles(found), strict=True)
@@ -183,13 +189,13 @@ def _store_curves(path: Path, asked: Asked) -> tuple[list[Curve], list[LeftOut]]
     return (curves, []) if asked.batch_size is None else of_batch(found, curves, asked.batch_size)
 
 
-def _limit(text: str | None) -> float | None:
-    """Bytes/s of the shared file system; None where none is given."""
+def _rate(text: str | None, option: str) -> float | None:
+    """Bytes/s; None where none is given."""
     if text is None:
         return None
-    found = float(parse_bytes(text, "--shared-bandwidth"))
+    found = float(parse_bytes(text, option))
     if not found:
-        raise UserError(f"--shared-bandwidth {text!r}: allowed: above 0, such as 5GB")
+        raise UserError(f"{option} {text!r}: allowed: above 0, such as 5GB")
     return found
 
 
@@ -216,15 +222,19 @@ def _section(curve: Curve, asked: Asked, back_test: bool) -> Section:
     if back_test:
         rows, lines = outlook.back_test(curve)
         return Section(curve.title, rows, lines)
+    model = fit(curve)
     check_reach(curve, asked.ranks, asked.far)
-    model = fit(curve) if asked.bucket_cap_mb is None else with_buckets(fit(curve), asked.bucket_cap_mb)
+    if asked.bucket_cap_mb is not None:
+        model = with_buckets(model, asked.bucket_cap_mb)
+    model = with_network(model, asked.network)
     plain = asked.network == asked.storage == 1
     rows = [outlook.row(model, model.at(ranks, asked.network, asked.storage), plain) for ranks in asked.ranks]
     return Section(curve.title, rows, outlook.assumptions(model, asked.ranks, asked.network, asked.storage))
 
 
 def _layout_sections(frame: pd.DataFrame, name: str, asked: Asked, back_test: bool) -> list[Section]:
-    curves = LayoutCurves.of(frame, name)
+    own = _rate(asked.node_bandwidth, "--node-bandwidth")
+    curves = replace(LayoutCurves.of(frame, name), node_bytes_per_s=own)
     if back_test:
         rows, lines = curves.back_test()
         return [Section(name, rows, lines)]

@@ -33,7 +33,7 @@ def overlapped(curve: "Curve") -> "Curve":
 
     measured = {ranks: float(seconds) for ranks, seconds in waits.items() if seconds is not None}
     exposure = _as_probed(curve, backward_s) if curve.bucket_s else _as_told(curve, backward_s, measured)
-    found = exposure(np.array(curve.buckets))
+    found = exposure(np.array(curve.buckets), 1.0)
     return replace(curve, exchange=found.seconds, exchange_ends=found.ends, exchange_slow=found.slow, exposure=exposure)
 
 
@@ -41,8 +41,8 @@ def _as_probed(curve: "Curve", backward_s: BackwardS) -> ExposureOf:
     assert curve.bucket_s is not None
     bucket_s = curve.bucket_s
 
-    def exposure(buckets: Floats) -> Exposure:
-        each_s = bucket_s(buckets)
+    def exposure(buckets: Floats, network: float) -> Exposure:
+        each_s = hidden.faster(bucket_s(buckets), network)
         slow = hidden.exposed(buckets, backward_s, hidden.slower(each_s))
         return Exposure(hidden.exposed(buckets, backward_s, each_s), None, slow)
 
@@ -53,10 +53,10 @@ def _as_told(curve: "Curve", backward_s: BackwardS, measured: dict[int, float]) 
     """By the ring that what the trials waited for tells."""
     wire = hidden.by_nodes(np.array(curve.buckets), backward_s, measured, curve.placement)
 
-    def exposure(buckets: Floats) -> Exposure:
-        ring_s = hidden.ring_s(buckets, wire.latency_s, wire.s_per_byte)
+    def exposure(buckets: Floats, network: float) -> Exposure:
+        ring_s = hidden.ring_s(buckets, wire.latency_s / network, wire.s_per_byte / network)
         slow = hidden.exposed(buckets, backward_s, hidden.slower(ring_s))
-        return Exposure(wire.exposed(buckets), wire.ends(buckets), slow)
+        return Exposure(wire.exposed(buckets, network), wire.ends(buckets, network), slow)
 
     return exposure
 
@@ -75,28 +75,50 @@ def with_buckets(model: "Model", cap_mb: float) -> "Model":
             f"{curve.title}: --bucket-cap-mb: its trials do not tell exposed exchange and backward passes, and no "
             "`benchsuite probe comm` of these nodes does"
         )
-    found = curve.exposure(_buckets(curve, cap_mb * 2**20))
-    place, most = model.names.index("measured"), np.array([float(curve.most_ranks)])
-    before_s, after_s = (float(one.seconds(most)[0]) for one in (curve.exposure(np.array(curve.buckets)), found))
-    known = before_s > LEAST_EXPOSED * curve.points[-1].middle_s
+    return _exposing(model, replace(curve, asked_cap_bytes=cap_mb * 2**20))
+
+
+def with_network(model: "Model", network: float) -> "Model":
+    """The model, were the network so many times as fast: what that leaves exposed of DDP's buckets.
+
+    As it is where no buckets are modelled; `Model.at` then divides all that is exposed.
+    """
+    if network == 1 or model.curve.exposure is None or model.curve.exchange is None:
+        return model
+    return _exposing(model, replace(model.curve, wire_speed=network))
+
+
+def _exposing(model: "Model", asked: "Curve") -> "Model":
+    """The model with other buckets or another network, those of `asked`: what was exposed grows or shrinks with it."""
+    assert asked.exposure is not None and model.curve.exchange is not None
+    found = asked.exposure(_asked_buckets(asked), asked.wire_speed)
+    place, most = model.names.index("measured"), np.array([float(asked.most_ranks)])
+    before_s, after_s = (float(seconds(most)[0]) for seconds in (model.curve.exchange, found.seconds))
+    known = before_s > LEAST_EXPOSED * asked.points[-1].middle_s
     scales = np.ones(len(model.names))
     scales[place] = after_s / before_s if known else 1.0
     coefficients, draws = model.coefficients * scales, model.draws * scales
     if not known:
         coefficients[place] = draws[:, place] = after_s
-    changed = replace(
-        curve,
-        exchange=found.seconds,
-        exchange_ends=found.ends,
-        exchange_slow=found.slow,
-        asked_cap_bytes=cap_mb * 2**20,
-    )
+    changed = replace(asked, exchange=found.seconds, exchange_ends=found.ends, exchange_slow=found.slow)
     return replace(model, curve=changed, coefficients=coefficients, draws=draws)
+
+
+def _asked_buckets(curve: "Curve") -> Floats:
+    cap_bytes = curve.asked_cap_bytes
+    return np.array(curve.buckets) if cap_bytes is None else _buckets(curve, cap_bytes)
 
 
 def _buckets(curve: "Curve", cap_bytes: float) -> Floats:
     """Bytes sent of each bucket, were they capped so; the cap counts gradients."""
     return curve.sent_share * hidden.buckets_of(sum(curve.buckets) / curve.sent_share, cap_bytes)
+
+
+def of_network(curve: "Curve", network: float) -> str:
+    """What a what-if of another network rests on."""
+    if curve.wire_speed == network:
+        return f"what if: each bucket takes 1/{network:g} of its time on the wire, beside the same backward pass"
+    return f"what if: communication not hidden takes 1/{network:g} of its time; what is hidden stays hidden"
 
 
 def in_words(curve: "Curve") -> list[str]:
@@ -108,7 +130,7 @@ def in_words(curve: "Curve") -> list[str]:
     return [
         f"what if: DDP's {gradients / 2**20:.4g} MiB of gradients in {_count(count)} of at most "
         f"{curve.asked_cap_bytes / 2**20:g} MiB (measured: {_count(len(curve.buckets))}); the backward pass and the "
-        "wire stay, a bucket costs no computation"
+        "wire stay, a bucket costs no computation, and no parameter, such as an embedding, is larger than one"
     ]
 
 

@@ -19,8 +19,8 @@ from benchsuite.predict.modes import in_words, mode_of
 from benchsuite.predict.nodes import placement_of
 from benchsuite.predict.overlap import BUCKET_BYTES
 from benchsuite.predict.probes import comparable
-from benchsuite.predict.series import Curve, Point
-from benchsuite.predict.tables import FOLLOWS_RANKS, data_ranks, families, samples_per_step, words
+from benchsuite.predict.series import MIN_SCALES, Curve, Point
+from benchsuite.predict.tables import DISAGREE, FOLLOWS_RANKS, data_ranks, families, samples_per_step, words
 from benchsuite.predict.waiting import INPUT_BOUND, input_bytes
 from results.efficiency import pooled
 from results.frames import middle
@@ -261,7 +261,7 @@ def _buckets_s(fit: AlphaBeta, num_bytes: float) -> float:
 
 
 def from_table(frame: pd.DataFrame, name: str) -> list[Curve]:
-    """A curve for each set of rows that differ in ranks alone; strong where all have one global batch.
+    """A curve for each set of rows that differ in ranks and the batch that follows; strong where that of all stays.
 
     Raises:
         UserError: a time that is missing or not above 0.
@@ -270,11 +270,31 @@ def from_table(frame: pd.DataFrame, name: str) -> list[Curve]:
         line = int(np.flatnonzero(~(frame["step_s"] > 0))[0])
         raise UserError(f"table {name}: row {line + 1} has no time above 0")
     kept = frame.assign(samples=samples_per_step(frame), data_ranks=data_ranks(frame)).reset_index(drop=True)
-    return [_table_curve(kept, rows.index.tolist(), name) for _, rows in kept.groupby(families(frame).to_numpy())]
+    layouts = [kept.loc[rows.index] for _, rows in kept.groupby(families(frame).to_numpy())]
+    return [_table_curve(kept, *part, name) for rows in layouts for part in _of_one_batch(rows)]
 
 
-def _table_curve(frame: pd.DataFrame, places: list[int], name: str) -> Curve:
-    rows = frame.loc[places]
+def _of_one_batch(rows: pd.DataFrame) -> list[tuple[pd.DataFrame, str]]:
+    """A layout's rows by their batch, of all ranks or of each, which is told where some differ.
+
+    Those with neither like another scale's are alone: they predict nothing.
+    """
+    per_rank = rows["samples"] / rows["data_ranks"]
+    if rows["samples"].nunique() == 1 or per_rank.max() <= (1 + DISAGREE) * per_rank.min():
+        return [(rows, "")]
+    batches = {"in all": rows["samples"], "per rank": per_rank}
+    found = [
+        (part, f"· {batch:g} {of}") for of, by in batches.items() for batch, part in rows.groupby(by) if _scales(part)
+    ]
+    alone = rows.drop(index=[place for part, _ in found for place in part.index], errors="ignore")
+    return [*found, *((part, f"· {batch:g} in all") for batch, part in alone.groupby("samples"))]
+
+
+def _scales(rows: pd.DataFrame) -> bool:
+    return bool(rows["ranks"].nunique() >= MIN_SCALES)
+
+
+def _table_curve(frame: pd.DataFrame, rows: pd.DataFrame, batch: str, name: str) -> Curve:
     told = frame.drop(columns=["samples", "data_ranks"])
     several = rows["ranks"].nunique() > 1
     strong = several and rows["samples"].nunique() == 1
@@ -282,9 +302,10 @@ def _table_curve(frame: pd.DataFrame, places: list[int], name: str) -> Curve:
     share = float((rows["data_ranks"] / rows["ranks"]).iloc[-1])
     per_rank = float((rows["samples"] / rows["data_ranks"]).iloc[0])
     others = [column for column in told if column not in FOLLOWS_RANKS]
-    title = words(told, places[0], range(len(told))) if others else ""
+    title = words(told, int(rows.index[0]), range(len(told))) if others else ""
     kind = "strong" if strong else "weak"
-    return Curve(f"{name} {title}".strip(), kind, float(rows["samples"].iloc[0]) if strong else per_rank, points, share)
+    whole = " ".join(filter(None, (name, title, batch)))
+    return Curve(whole, kind, float(rows["samples"].iloc[0]) if strong else per_rank, points, share)
 
 
 def _by_ranks(rows: pd.DataFrame) -> list[tuple[int, list[float]]]:

@@ -29,16 +29,19 @@ class Exposure:
     """Over a network `nodes.SLOWER` times as slow."""
 
 
-ExposureOf = Callable[[Floats], Exposure]
-"""Of buckets of any sizes."""
+ExposureOf = Callable[[Floats, float], Exposure]
+"""Of buckets of any sizes, on a network so many times as fast."""
+
+
+ExposedOf = Callable[[Floats, float], Exposed]
 
 
 @dataclass(frozen=True)
 class Wire:
-    """A ring that was fitted; buckets may be others than those it was fitted to."""
+    """A ring that was fitted; buckets may be others than those it was fitted to, on a network so many times as fast."""
 
-    exposed: Callable[[Floats], Exposed]
-    ends: Callable[[Floats], Exposed]
+    exposed: ExposedOf
+    ends: ExposedOf
     """5th and 95th percentile of what is exposed by ranks, (2, n), from the posterior of both constants (Laplace's)."""
     latency_s: float
     s_per_byte: float
@@ -90,8 +93,8 @@ def from_exposed(buckets: Floats, backward_s: Callable[[Floats], Floats], measur
         latency, per_byte = np.array(PRIORS) * np.exp(np.array(WIDTHS) * place)
         return float(latency), float(per_byte)
 
-    def form(place: Floats, sizes: Floats) -> Exposed:
-        return exposed(sizes, backward_s, ring_s(sizes, *constants(place)))
+    def form(place: Floats, sizes: Floats, network: float = 1.0) -> Exposed:
+        return exposed(sizes, backward_s, faster(ring_s(sizes, *constants(place)), network))
 
     def residuals(place: Floats) -> Floats:
         return np.concatenate([(form(place, buckets)(ranks) - wanted) / (NOISE_S + NOISE * wanted), place])
@@ -102,10 +105,10 @@ def from_exposed(buckets: Floats, backward_s: Callable[[Floats], Floats], measur
     spread = np.linalg.cholesky(np.linalg.inv(slopes.T @ slopes))
     draws = best.x + np.random.default_rng(SEED).standard_normal((DRAWS, 2)) @ spread.T
 
-    def ends(sizes: Floats) -> Exposed:
-        return lambda count: np.quantile([form(draw, sizes)(count) for draw in draws], [0.05, 0.95], axis=0)
+    def ends(sizes: Floats, network: float) -> Exposed:
+        return lambda count: np.quantile([form(draw, sizes, network)(count) for draw in draws], [0.05, 0.95], axis=0)
 
-    return Wire(lambda sizes: form(best.x, sizes), ends, *constants(best.x))
+    return Wire(lambda sizes, network: form(best.x, sizes, network), ends, *constants(best.x))
 
 
 def by_nodes(
@@ -119,17 +122,22 @@ def by_nodes(
         return from_exposed(buckets, backward_s, measured_s)
     near, far = (from_exposed(buckets, backward_s, found) for found in (inside, beyond))
 
-    def either(
-        inside: Callable[[Floats], Exposed], between: Callable[[Floats], Exposed]
-    ) -> Callable[[Floats], Exposed]:
-        return lambda sizes: (
-            lambda ranks: np.where(placement.several(ranks), between(sizes)(ranks), inside(sizes)(ranks))
-        )
+    def either(inside: ExposedOf, between: ExposedOf) -> ExposedOf:
+        def found(sizes: Floats, network: float) -> Exposed:
+            ends = inside(sizes, network), between(sizes, network)
+            return lambda ranks: np.where(placement.several(ranks), ends[1](ranks), ends[0](ranks))
+
+        return found
 
     exposing, ends = either(near.exposed, far.exposed), either(near.ends, far.ends)
     return Wire(exposing, ends, far.latency_s, far.s_per_byte)
 
 
+def faster(bucket_s: Callable[[Floats], Floats], network: float) -> Callable[[Floats], Floats]:
+    """The same over a network so many times as fast."""
+    return lambda ranks: bucket_s(ranks) / network
+
+
 def slower(bucket_s: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
     """The same over a network `nodes.SLOWER` times as slow."""
-    return lambda ranks: SLOWER * bucket_s(ranks)
+    return faster(bucket_s, 1 / SLOWER)

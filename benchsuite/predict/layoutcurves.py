@@ -28,6 +28,8 @@ class LayoutCurves:
     family: "pd.Series[int]"
     assumed: Sequence[str]
     network: float = 1.0
+    node_bytes_per_s: float | None = None
+    """Between nodes, all devices of one together, where its user knows it."""
 
     @classmethod
     def of(cls, frame: pd.DataFrame, name: str) -> "LayoutCurves":
@@ -63,7 +65,11 @@ class LayoutCurves:
 
     def predictor(self) -> Predictor:
         """Fitted to all rows; layouts are left out as a whole where its interval is found."""
-        return fit(self.runs, self.seconds, groups=self.family)
+        return fit(self.runs, self.seconds, groups=self.family, known=self._known)
+
+    @property
+    def _known(self) -> dict[str, float]:
+        return {} if self.node_bytes_per_s is None else {"node_bytes_per_s": self.node_bytes_per_s}
 
     def outlooks(self, ranks: Sequence[int], scaling: str) -> list[dict[str, Any]]:
         """Rows for each layout, from its largest scale; ranks at which it cannot be are left out.
@@ -99,7 +105,7 @@ class LayoutCurves:
             return None
         wanted = replace(one, data=np.array([data]), num_microbatches=np.array([round(batches)]))
         found = predictor.predict(wanted)
-        if self.one_node and ranks > float(one.ranks_per_node[0]):
+        if self.one_node and self.node_bytes_per_s is None and ranks > float(one.ranks_per_node[0]):
             found = _with_any_network(predictor, wanted, found)
         ideal = samples / float(self.seconds[place]) * ranks / float(one.ranks[0])
         baseline = {"baseline_ranks": int(one.ranks[0]), "baseline_s": float(self.seconds[place])}
@@ -109,7 +115,7 @@ class LayoutCurves:
         """What the predictions of all layouts rest on."""
         predictor = self.predictor()
         learnt = [name for name, known in predictor.fitted.learnt.items() if known]
-        kept = [name for name in PRIORS if name not in learnt]
+        kept = [name for name in PRIORS if name not in (*learnt, *self._known)]
         out = predictor.out_of_sample
         batch = "the batch of a data-parallel rank stays" if scaling == "weak" else "the batch of all ranks stays"
         unseen = "of layouts not seen" if self.family.nunique() > 1 else "not seen"
@@ -134,11 +140,16 @@ class LayoutCurves:
     def _of_nodes(self, predictor: Predictor) -> list[str]:
         if not self.one_node:
             return []
+        if self.node_bytes_per_s is not None:
+            return [
+                "no row has ranks on several nodes: between nodes each is taken to get about "
+                f"{self.node_bytes_per_s / 1e9:.4g} GB/s, as given"
+            ]
         taken, most = predictor.fitted.constants["node_bytes_per_s"], _times_off()
         return [
             f"warning: every row fits on one node of {self.runs.ranks_per_node.max():g} ranks: the network between "
             f"nodes is assumed ({taken / 1e9:.3g} GB/s a node), not measured; intervals beyond a node hold "
-            f"1/{most:.2g} to {most:.2g} times that"
+            f"1/{most:.2g} to {most:.2g} times that; give yours with --node-bandwidth"
         ]
 
     def _baselines(self) -> str:
@@ -159,7 +170,7 @@ class LayoutCurves:
                 f"table {self.name}: a back-test leaves out rows above {half:g} ranks; {(~held).sum()} are left, it "
                 f"needs {MIN_ROWS}"
             )
-        fitted = fit(self.runs.take(~held), self.seconds[~held], groups=self.family[~held])
+        fitted = fit(self.runs.take(~held), self.seconds[~held], groups=self.family[~held], known=self._known)
         found = fitted.predict(self.runs.take(held))
         rows = [
             tested(

@@ -130,7 +130,7 @@ def assumptions(model: Model, ranks: Sequence[int], network: float = 1.0, storag
     if storage != 1 and (curve.shared_bytes_per_s is None or not input_bytes(curve)):
         lines.append("what if: --storage changes nothing: no limit of a shared file system is known")
     if network != 1:
-        lines.append(f"what if: communication not hidden takes 1/{network:g} of its time; what is hidden stays hidden")
+        lines.append(bucketing.of_network(curve, network))
     return [*lines, *bucketing.in_words(curve), *anchor.in_words(model)]
 
 

@@ -122,6 +122,8 @@ class Curve:
     """What DDP's buckets leave exposed, where that was fitted or probed (`bucketing.overlapped`)."""
     asked_cap_bytes: float | None = None
     """Its buckets are those of a what-if (`bucketing.with_buckets`)."""
+    wire_speed: float = 1.0
+    """`exchange` and its ends are those of a network so many times as fast (`bucketing.with_network`)."""
     has_input: bool = False
     """Waiting for input was measured, so that there is a utilization."""
     caveats: tuple[str, ...] = ()
@@ -207,14 +209,16 @@ class Model:
     def at(self, ranks: int, network: float = 1.0, storage: float = 1.0, level: float = LEVEL) -> Outlook:
         """The step at so many ranks, were the network and the shared file system so many times as fast."""
         terms = _terms(self.curve, np.array([float(ranks)]))[0]
-        terms = terms * np.array([1 / network if PART_OF[name] == "exchange" else 1.0 for name in self.names])
+        left = network / self.curve.wire_speed
+        speeds = {**{name: network for name, part in PART_OF.items() if part == "exchange"}, "measured": left}
+        terms = terms / np.array([speeds.get(name, 1.0) for name in self.names])
         seconds = terms * self.coefficients
         base = float(seconds.sum())
         parts = {part: float(seconds[[PART_OF[name] == part for name in self.names]].sum()) for part in PARTS}
-        low, high = self._ends(self.draws @ terms, self._wire_ends(ranks, network), base, ranks, level)
+        low, high = self._ends(self.draws @ terms, self._wire_ends(ranks, left), base, ranks, level)
         parts = anchor.added(parts, self.missed_s if ranks >= self.curve.most_ranks else {}, network)
         base, low, high = (seconds * sum(parts.values()) / base for seconds in (base, low, high))
-        high += unmeasured_s(self.curve.placement, self.curve.exchange_slow, ranks, parts["exchange"], network)
+        high += unmeasured_s(self.curve.placement, self.curve.exchange_slow, ranks, parts["exchange"], left)
         (load, load_high), (load_low, low_high), (load_top, _) = (
             waiting.load_s(self.curve, ranks, end_s, storage) for end_s in (base, low, high)
         )

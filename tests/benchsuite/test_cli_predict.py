@@ -132,6 +132,13 @@ def test_table_of_layouts(run_cli: Run, tmp_path: Path):
         "tensor 2 microbatch 2",
     ]
     assert any(line.startswith("rows of layouts not seen are off by") for line in found["assumptions"])
+    given = ("predict", "--table", "layouts.csv", "--ranks", "16", "--node-bandwidth", "160GB")
+    assert "between nodes each is taken to get about 160 GB/s, as given" in " ".join(run_cli(*given)[1].split())
+    line = error_line(run_cli, "--table", "layouts.csv", "--ranks", "16", "--node-bandwidth", "0GB")
+    assert "--node-bandwidth '0GB': allowed: above 0, such as 5GB" in line
+    (tmp_path / "plain.csv").write_text("gpus,step_s\n1,0.5\n2,0.5\n")
+    line = error_line(run_cli, "--table", "plain.csv", "--ranks", "4", "--node-bandwidth", "5GB")
+    assert "--node-bandwidth: plain.csv tells no layouts; allowed: with --table of layouts (hidden_size" in line
 
 
 def test_what_ifs(run_cli: Run, store: Path):
@@ -174,6 +181,9 @@ def test_other_buckets(run_cli: Run, tmp_path: Path):
         return [row["exchange_share"] * row["step_s"] * 1e3 for row in found["rows"]]
 
     assert exchange_ms() == pytest.approx(exchange_ms("--bucket-cap-mb", 4))
+    # Full at 16.7, 33.3 and 50 ms, and 40 ms each on a quarter of the network: 16.7 + 3 x 40 - 50 at two ranks.
+    assert exchange_ms("--network", 0.25)[0] == pytest.approx(86.7, rel=0.1)
+    assert exchange_ms("--network", 2)[0] == pytest.approx(5, rel=0.1)
     assert exchange_ms("--bucket-cap-mb", 100)[:2] == pytest.approx([30, 45], rel=0.1)
     told = run_cli(*asked[:-2], "--bucket-cap-mb", 100)[1]
     assert "- what if: DDP's 12 MiB of gradients in 1 bucket of at most 100 MiB (measured: 3 buckets)" in told
@@ -201,6 +211,7 @@ def test_other_buckets(run_cli: Run, tmp_path: Path):
             ("--ranks", "8", "--bucket-cap-mb", "4", "--table", "t.csv"),
             "--bucket-cap-mb with --table: a table does not",
         ),
+        (("--ranks", "8", "--node-bandwidth", "5GB"), "--node-bandwidth with --store: its trials tell; allowed: with"),
         (("--ranks", "8", "--bucket-cap-mb", "4"), "--bucket-cap-mb: no DDP with buckets at 2 ranks or more"),
         (("--ranks", "8", "--batch-size", "12"), "--batch-size 12: weak · resnet50 tiny synthetic"),
     ],
@@ -239,6 +250,20 @@ def test_a_single_scale_is_not_enough(run_cli: Run, tmp_path: Path):
     assert "measured at 4 ranks: a prediction needs at least 2 scales" in error_line(
         run_cli, "--table", "one.csv", "--ranks", "8"
     )
+
+
+def test_rows_of_unlike_batches_are_no_series(run_cli: Run, tmp_path: Path):
+    """256 samples on 8 ranks and 8,192 on 256 are 32 each; what 64 ranks did with 16 each tells nothing of them."""
+    (tmp_path / "t.csv").write_text("gpus,global_batch,images/s\n8,256,2800\n64,1024,20000\n256,8192,80000\n")
+    code, out, err = run_cli("predict", "--table", "t.csv", "--ranks", "512", "--format", "json")
+    assert (code, err) == (0, "")
+    series, alone = json.loads(out)
+    (row,) = series["rows"]
+    assert series["series"] == "t.csv · 32 per rank" and row["samples_per_s"] == pytest.approx(32 * 512 / row["step_s"])
+    assert (alone["series"], alone["rows"]) == ("t.csv · 1024 in all", [])
+    (tmp_path / "u.csv").write_text("gpus,global_batch,images/s\n8,256,2800\n64,1024,20000\n")
+    line = error_line(run_cli, "--table", "u.csv", "--ranks", "128")
+    assert "u.csv · 256 in all: measured at 8 ranks: a prediction needs at least 2 scales" in line
 
 
 def test_help_explains_the_columns(run_cli: Run):

@@ -9,7 +9,7 @@ import pytest
 from benchsuite.errors import UserError
 from benchsuite.predict import outlook
 from benchsuite.predict.arrays import Floats
-from benchsuite.predict.bucketing import with_buckets
+from benchsuite.predict.bucketing import with_buckets, with_network
 from benchsuite.predict.hidden import buckets_of, exposed, ring_s
 from benchsuite.predict.series import Curve, Model, Point, fit
 
@@ -23,10 +23,10 @@ def backward(ranks: Any) -> Any:
     return np.full(np.shape(ranks), BACKWARD_S)
 
 
-def truth(ranks: int, cap_mb: float) -> float:
-    """A step of 8 MiB of gradients over 50 MB/s, 1 ms a message."""
+def truth(ranks: int, cap_mb: float, network: float = 1.0) -> float:
+    """A step of 8 MiB of gradients over 50 MB/s, 1 ms a message; or a network so many times as fast."""
     buckets = buckets_of(GRADIENTS, cap_mb * MB)
-    left = exposed(buckets, backward, ring_s(buckets, LATENCY_S, S_PER_BYTE))
+    left = exposed(buckets, backward, ring_s(buckets, LATENCY_S / network, S_PER_BYTE / network))
     return COMPUTE_S + float(left(np.array([float(ranks)]))[0])
 
 
@@ -58,6 +58,34 @@ def test_as_measured_with_those_buckets(cap_mb: float, asked_mb: float, probe: b
     assert abs(before / after - 1) > 0.02, "buckets that change nothing would prove nothing"
 
 
+@pytest.mark.parametrize("probe", [False, True], ids=["from exposed exchange", "as probed"])
+@pytest.mark.parametrize("network", [0.25, 0.5, 2, 8])
+def test_another_network_hides_less_or_more(network: float, probe: bool):
+    """At two ranks one bucket of eight shows. Over a quarter of the network they outlast the backward pass."""
+    known = replace(measured(1), bucket_s=probed if probe else None)
+    plain = fit(known)
+    model = with_network(plain, network)
+    for ranks in (2, 4, 8, 16):
+        real, found = truth(ranks, 1, network), model.at(ranks, network=network)
+        assert found.step_s == pytest.approx(real, rel=0.05 if probe else 0.1), f"{ranks} ranks"
+        assert found.low_s < real < found.high_s
+    off = [plain.at(n, network=network).step_s / truth(n, 1, network) - 1 for n in (2, 16)]
+    assert max(map(abs, off)) > 0.05, "what is exposed times 1 / network would do as well"
+
+
+def test_other_buckets_over_another_network():
+    model = with_network(with_buckets(fit(measured(1)), 4), 0.5)
+    assert model.at(8, network=0.5).step_s == pytest.approx(truth(8, 4, 0.5), rel=0.05)
+    (told,) = [line for line in outlook.assumptions(model, [8], 0.5) if "on the wire" in line]
+    assert told == "what if: each bucket takes 1/0.5 of its time on the wire, beside the same backward pass"
+
+
+def test_without_buckets_what_is_hidden_stays_hidden():
+    plain = fit(replace(measured(1), buckets=()))
+    assert with_network(plain, 2) is plain
+    assert "what is hidden stays hidden" in " ".join(outlook.assumptions(plain, [8], 2))
+
+
 def model(cap_mb: float = 1) -> Model:
     return fit(measured(cap_mb))
 
@@ -72,7 +100,10 @@ def test_rows_and_words():
     row = outlook.row(asked, asked.at(8))
     assert row["measured_s"] is None, "8 ranks were measured with other buckets"
     told = outlook.assumptions(asked, [8])
-    assert any("8 MiB of gradients in 2 buckets of at most 4 MiB (measured: 8 buckets)" in line for line in told)
+    (line,) = [
+        line for line in told if "8 MiB of gradients in 2 buckets of at most 4 MiB (measured: 8 buckets)" in line
+    ]
+    assert line.endswith("and no parameter, such as an embedding, is larger than one"), "DDP splits none"
     assert not any("of gradients in" in line for line in outlook.assumptions(model(), [8]))
 
 

@@ -48,9 +48,9 @@ def test_only_the_last_bucket_shows_while_the_others_hide():
 def test_the_wire_is_found_again():
     measured = dict(zip((2, 4, 8), truth([2, 4, 8]), strict=True))
     wire = from_exposed(BUCKETS, backward, measured)
-    assert wire.exposed(BUCKETS)(np.array([16.0]))[0] == pytest.approx(truth([16])[0], rel=0.15)
+    assert wire.exposed(BUCKETS, 1.0)(np.array([16.0]))[0] == pytest.approx(truth([16])[0], rel=0.15)
     assert wire.s_per_byte == pytest.approx(1 / RATE, rel=0.3)
-    low, high = wire.ends(BUCKETS)(np.array([16.0]))
+    low, high = wire.ends(BUCKETS, 1.0)(np.array([16.0]))
     assert low[0] < truth([16])[0] < high[0]
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from benchsuite.predict.layoutcurves import LayoutCurves
+from benchsuite.predict.model import PRIORS
 from benchsuite.predict.tables import read
 
 ROWS = [
@@ -52,8 +53,30 @@ def test_a_table_of_one_node_tells_nothing_of_the_network_between(curves: Layout
     widths = {n: [row["step_s_high"] / row["step_s"] for row in rows if row["ranks"] == n] for n in (8, 16)}
     assert min(widths[16]) > 1.01 * max(widths[8])
     (line,) = [line for line in curves.assumptions("weak") if line.startswith("warning: every row fits on one node of")]
-    assert line.endswith("GB/s a node), not measured; intervals beyond a node hold 1/3.4 to 3.4 times that")
+    assert "GB/s a node), not measured; intervals beyond a node hold 1/3.4 to 3.4 times that; " in line
+    assert line.endswith("give yours with --node-bandwidth")
     assert not replace(curves, runs=replace(curves.runs, ranks_per_node=np.full(len(ROWS), 4.0))).one_node
+
+
+def test_a_network_that_is_given_is_not_assumed(curves: LayoutCurves):
+    """Ranks of 16 exchange over 1 MB/s a node at once for seconds, over 1 TB/s for next to nothing."""
+    slow, fast = (replace(curves, node_bytes_per_s=rate) for rate in (1e6, 1e12))
+    for one, other in zip(slow.outlooks((16,), "weak"), fast.outlooks((16,), "weak"), strict=True):
+        assert one["step_s"] > 5 * other["step_s"]
+    as_assumed = replace(curves, node_bytes_per_s=PRIORS["node_bytes_per_s"].median).outlooks((16,), "weak")
+    for one, other in zip(as_assumed, curves.outlooks((16,), "weak"), strict=True):
+        assert one["step_s"] == pytest.approx(other["step_s"])
+        assert one["step_s_high"] < 0.99 * other["step_s_high"], "no slower network is allowed for"
+    lines = fast.assumptions("weak")
+    assert "no row has ranks on several nodes: between nodes each is taken to get about 1000 GB/s, as given" in lines
+    assert not any("node_bytes_per_s" in line or "is assumed (" in line for line in lines)
+
+
+def test_a_back_test_knows_the_network_that_is_given(curves: LayoutCurves):
+    """Four ranks a node: the rows of 8, which are held back, alone exchange over two."""
+    two = replace(curves, runs=replace(curves.runs, ranks_per_node=np.full(len(ROWS), 4.0)))
+    slow, fast = (replace(two, node_bytes_per_s=rate).back_test()[0] for rate in (1e7, 1e12))
+    assert all(one["step_s"] > 2 * other["step_s"] for one, other in zip(slow, fast, strict=True))
 
 
 def test_constants_that_the_table_does_not_tell_are_named(curves: LayoutCurves):

@@ -124,12 +124,29 @@ class TestForms:
             (("zbv", 4, 8, 1, 1.0, 2.0, 1.0), "zbv has a closed form only where .* are equal; simulate it"),
             (("zbv", 4, 6), r"zbv with 6 microbatches on 4 stages has no closed form; allowed: 2p - 1 = 7 or more"),
             (("zb-h2", [2, 8], 8), r"zb-h2 with 8 microbatches on 8 stages has no closed form; .* = 15 or more; simu"),
+            (
+                ("zb-h1", 8, [8, 4]),
+                "zb-h1 with 4 microbatches on 8 stages has no closed form; allowed: p = 8 or more; sim",
+            ),
+            (
+                ("v-half", 4, 16),
+                "schedule 'v-half' has no closed form; allowed: naive, .*; or simulate it: schedules.sch",
+            ),
             (("1f1b", 4, 8, 1, -1.0), "forward_s -1 is not allowed; allowed: a finite number, 0 or above"),
         ],
     )
     def test_refuses(self, given: tuple[Any, ...], line: str) -> None:
         with pytest.raises(ValueError, match=line):
             bubble_fraction(*given)
+
+    def test_zb_h1_holds_from_as_many_microbatches_as_stages_on(self) -> None:
+        """Three microbatches on four stages wait a unit longer than the form says, four do not."""
+        waits = [max(schedules.bubbles(schedules.schedule("zb-h1", 4, m))) for m in (3, 4, 5)]
+        assert waits == [4, bubble_s("zb-h1", 4, 4), bubble_s("zb-h1", 4, 5)] == [4, 3, 3]
+
+    def test_refuses_to_hold_what_it_cannot_count(self) -> None:
+        with pytest.raises(ValueError, match="schedule 'v-min' has no closed form"):
+            in_flight("v-min", 4, 16)
 
     def test_refuses_a_stage_that_is_not_there(self) -> None:
         with pytest.raises(ValueError, match="stage 4 is not allowed; allowed: 0 to num_stages - 1"):

@@ -220,6 +220,24 @@ class TestCurves:
         (found,) = from_table(read(table("gpus,global_batch,step_s\n1,64,1.0\n2,64,0.52\n")), "t")
         assert (found.kind, found.batch, found.samples(8)) == ("strong", 64, 64)
 
+    def test_rows_whose_batch_is_neither_of_a_rank_nor_of_all(self, table):
+        """64 samples on 8 and 16 ranks, 8 each on 8 and 16, 4 each on 16 and 32, 128 on 16 and 32; 64 ranks alone."""
+        rows = "8,64,0.5\n16,64,0.27\n16,128,0.52\n32,128,0.28\n64,1024,1.1\n"
+        found = from_table(read(table(f"gpus,global_batch,step_s\n{rows}")), "t")
+        assert [(one.title, one.kind, one.batch, [p.ranks for p in one.points]) for one in found] == [
+            ("t · 64 in all", "strong", 64, [8, 16]),
+            ("t · 128 in all", "strong", 128, [16, 32]),
+            ("t · 4 per rank", "weak", 4, [16, 32]),
+            ("t · 8 per rank", "weak", 8, [8, 16]),
+            ("t · 1024 in all", "weak", 16, [64]),
+        ]
+        assert [point.step_s for point in found[0].points] == [(0.5,), (0.27,)], "not 0.52, that of 128 samples"
+
+    def test_batches_that_rounding_sets_apart_are_one(self, table):
+        """128.4 and 256.1 samples by rates and times as printed."""
+        (found,) = from_table(read(table("gpus,ms/step,samples/s\n1,372.2,345\n2,381.0,672.2\n")), "t")
+        assert (found.title, found.kind, len(found.points)) == ("t", "weak", 2)
+
     def test_a_row_without_a_time(self, table):
         with pytest.raises(UserError, match="row 2 has no step_s"):
             from_table(read(table("gpus,step_s\n1,1.0\n2,\n")), "t")
