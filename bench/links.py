@@ -35,7 +35,7 @@ MODES: Mapping[str, Mapping[str, Any]] = {
 }
 OTHER_BUCKETS_MB = 4
 """What ddp is asked for besides, by the trials with buckets of 1 MiB."""
-RATE = "50mbit"
+RATE, FASTER_RATE, TIMES_FASTER = "50mbit", "100mbit", 2
 STEPS = 8
 """Of a trial; of tensor parallelism more: its 32 exchanges a step vary more than one."""
 BURST_BYTES = 16 * 1024
@@ -108,14 +108,19 @@ def back_test(store: Path) -> list[Held]:
     return [_held(_mode(title), row, row["measured_s"]) for title, row in predicted(store, "--back-test")]
 
 
-def other_buckets(store: Path) -> Held:
-    """DDP of the most nodes, foretold by its trials with other buckets and held against those with these."""
-    trials = ResultsStore(store).frame()
-    measured = trials[(trials["spec.bucket_cap_mb"] == OTHER_BUCKETS_MB) & (trials["spec.world_size"] == NODES[-1])]
-    samples = NODES[-1] * int(measured["spec.batch_size"].iloc[0])
-    asked = ("--ranks", str(NODES[-1]), "--bucket-cap-mb", str(OTHER_BUCKETS_MB))
-    ((_, row),) = predicted(store, "--where", "parallelism=ddp", "--where", "bucket_cap_mb=1.0", *asked)
-    return _held(f"ddp, {OTHER_BUCKETS_MB} MiB", row, samples / float(measured["samples_per_s"].median()))
+def what_ifs(folder: Path) -> list[Held]:
+    """DDP of the most nodes with other buckets and over faster links, foretold by the trials that have neither."""
+    found = []
+    for name, option, value in (
+        ("buckets", "--bucket-cap-mb", OTHER_BUCKETS_MB),
+        ("network", "--network", TIMES_FASTER),
+    ):
+        trials = ResultsStore(folder / name / "store").frame()
+        measured_s = float((NODES[-1] * trials["spec.batch_size"] / trials["samples_per_s"]).median())
+        asked = ("--where", "parallelism=ddp", "--ranks", str(NODES[-1]), option, str(value))
+        ((_, row),) = predicted(folder / "store", *asked)
+        found.append(_held(f"ddp {option} {value}", row, measured_s))
+    return found
 
 
 def _held(mode: str, row: Mapping[str, Any], measured_s: float) -> Held:
@@ -127,12 +132,20 @@ def _mode(title: str) -> str:
 
 
 def measure(folder: Path, repeats: int = 2, rate: str = RATE) -> None:
-    """Sweeps of all modes over links of `rate`, and of ddp with other buckets over the most nodes."""
+    """Sweeps of all modes over links of `rate`, and of ddp with other buckets and faster links over the most nodes."""
     with closing(Network(max(NODES), rate, BURST_BYTES)) as network:
         for mode in MODES:
             run_sweep(network, folder, mode, sweep(mode, repeats, NODES))
         other = sweep("ddp", repeats, NODES[-1:], bucket_cap_mb=OTHER_BUCKETS_MB)
-        run_sweep(network, folder, "buckets", other)
+        run_sweep(network, made(folder / "buckets"), "buckets", other)
+    with closing(Network(max(NODES), FASTER_RATE, BURST_BYTES)) as network:
+        run_sweep(network, made(folder / "network"), "network", sweep("ddp", repeats, NODES[-1:]))
+
+
+def made(folder: Path) -> Path:
+    """A folder, now there: what-ifs have stores of their own, of which the others know nothing."""
+    folder.mkdir()
+    return folder
 
 
 def table(rows: Sequence[Held]) -> str:
@@ -155,8 +168,8 @@ def show(folder: Path) -> None:
     rows = back_test(folder / "store")
     print(table(rows))
     show_goals(rows)
-    print(f"    buckets of {OTHER_BUCKETS_MB} MiB, from all trials with those of 1 MiB:")
-    print(table([other_buckets(folder / "store")]))
+    print("    what if, from all trials of ddp:")
+    print(table(what_ifs(folder)))
     print(f"    waiting for a core, of the step of eight nodes: {waited(folder / 'store')}")
 
 
