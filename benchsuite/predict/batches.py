@@ -81,13 +81,14 @@ def _between(few: Curve, many: Curve, batch: int, title: str) -> Curve:
                 f"at {one.ranks} ranks a step of {many.batch:g} samples takes {other.base_s * 1e3:.1f} ms, one of "
                 f"{few.batch:g} {one.base_s * 1e3:.1f} ms: these tell nothing about batches"
             )
-    limits = [limit for limit in (few.shared_bytes_per_s, many.shared_bytes_per_s) if limit is not None]
     made = replace(
         many,
         title=title,
         batch=batch,
         points=tuple(_point(one, other, share) for one, other in pairs),
-        shared_bytes_per_s=max(limits, default=None),
+        shared_bytes_per_s=_largest(few.shared_bytes_per_s, many.shared_bytes_per_s),
+        seen_bytes_per_s=_largest(few.seen_bytes_per_s, many.seen_bytes_per_s),
+        readers_bytes_per_s=_largest(few.readers_bytes_per_s, many.readers_bytes_per_s),
         has_input=few.has_input and many.has_input,
         caveats=tuple(dict.fromkeys((*few.caveats, *many.caveats))),
         batches=(int(few.batch), int(many.batch)),
@@ -96,6 +97,10 @@ def _between(few: Curve, many: Curve, batch: int, title: str) -> Curve:
     )
     told = (f"of the trials with {many.batch:g} samples a rank: {note}" for note in many.notes)
     return replace(made, notes=(_in_words(made), *told))
+
+
+def _largest(*limits: float | None) -> float | None:
+    return max((limit for limit in limits if limit is not None), default=None)
 
 
 def _mixed(one: float | None, other: float | None, share: float) -> float | None:

@@ -43,7 +43,9 @@ WIRE = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
 CONTENDED = 0.05
 """Share of a step spent runnable but not running, from which on cores are short."""
 SATURATED = 0.75
-"""Input is limited by a shared file system where its rate grows by less than this share of what ranks grow by."""
+"""Input is limited where its rate grows by less than this share of what ranks grow by."""
+FROM_MEMORY = 0.5
+"""Share of the bytes from which on the storage is not what limits input."""
 
 
 def from_series(
@@ -67,6 +69,8 @@ def from_series(
     placement = placement_of([trial for point in measured for trial in point.trials])
     has_input = _reads_storage(row) and any(p.io_bytes_per_s for p in points)
     shown = {point.ranks: _middle(point) for point in measured}
+    seen, of_readers = _seen_limit(series, points), bool(measured) and _by_readers(measured[-1])
+    of_storage = None if of_readers or staged or copied else seen
     curve = Curve(
         title,
         series.kind,
@@ -83,7 +87,9 @@ def from_series(
         sent_share=sent_share(row) or 1.0,
         has_input=has_input,
         caveats=_caveats(series),
-        shared_bytes_per_s=None if staged or copied else _limit(series, points, limit),
+        shared_bytes_per_s=of_storage if limit is None or staged or copied else limit,
+        seen_bytes_per_s=of_storage,
+        readers_bytes_per_s=seen if of_readers else None,
         staged="trials" if copied else "asked" if staged else None,
         notes=(*in_words(mode), *left_out, *(late.notes(shown) if has_input else ()), *_contention(shown)),
         refound=lambda most: from_series(_upto(series, most), title, probed, limit, staged),
@@ -99,9 +105,18 @@ def _reads_storage(row: Mapping[str, Any]) -> bool:
     return is_missing(row.get("spec.data.source")) or row.get("spec.data.source") == "storage"
 
 
-def _limit(series: Series, points: Sequence[Point], given: float | None) -> float | None:
-    """Of the shared file system, bytes/s: what its user says, or what the scales show."""
-    return given if given is not None else input_knee(series).limit_bytes_per_s or _saturated(points)
+def _seen_limit(series: Series, points: Sequence[Point]) -> float | None:
+    """Of input, bytes/s, as the scales show it."""
+    return input_knee(series).limit_bytes_per_s or _saturated(points)
+
+
+def _by_readers(point: ScalingPoint) -> bool:
+    """Whether cores that read and decode limit input: by the verdicts of most trials, or as memory gave the bytes."""
+    client = sum(
+        trial.get("bottleneck") == "client" or (figure(trial, "cache_hit_fraction") or 0.0) > FROM_MEMORY
+        for trial in point.trials
+    )
+    return bool(2 * client > len(point.trials))
 
 
 def _without_effect(curve: Curve, limit: float) -> list[str]:
@@ -202,7 +217,7 @@ def _parts(row: Mapping[str, Any], step: Any, load: float, others: float, ranks:
 
 
 def _saturated(points: Sequence[Point]) -> float | None:
-    """The rate at which a shared file system gave out, bytes/s; None where it was not seen to."""
+    """The rate at which input gave out, bytes/s; None where it was not seen to."""
     known = [point for point in points if point.io_bytes_per_s]
     if len(known) < 2 or known[-1].load_s < INPUT_BOUND * known[-1].middle_s:
         return None

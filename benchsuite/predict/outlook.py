@@ -125,7 +125,7 @@ def assumptions(model: Model, ranks: Sequence[int], network: float = 1.0, storag
             f"({DRIFT_PER_DOUBLING:.0%}, {tested}); a measurement at "
             f"{min(MAX_BEYOND * curve.most_ranks, max(ranks))} ranks would tighten it most"
         )
-    lines += _of_input(curve, storage)
+    lines += [*_of_readers(curve), *_of_input(curve, storage)]
     lines += curve.notes
     if storage != 1 and (curve.shared_bytes_per_s is None or not input_bytes(curve)):
         lines.append("what if: --storage changes nothing: no limit of a shared file system is known")
@@ -148,6 +148,17 @@ def _how_split(told: bool, curve: Curve) -> str:
     return f"the parts of steps were not told apart: fitted to the whole; {bubble}{grows}"
 
 
+def _of_readers(curve: Curve) -> list[str]:
+    if curve.readers_bytes_per_s is None or not input_bytes(curve):
+        return []
+    nodes = curve.placement.at(curve.most_ranks)
+    rate = f"{curve.readers_bytes_per_s / 1e9:.3g} GB/s"
+    return [
+        f"input: the cores of {nodes} node{'s' * (nodes > 1)} read and decode {rate} in all, by the verdicts or as "
+        "memory gave the bytes: more nodes bring more, faster or node-local storage does not"
+    ]
+
+
 def _of_input(curve: Curve, storage: float) -> list[str]:
     if curve.staged == "asked":
         return [
@@ -160,7 +171,7 @@ def _of_input(curve: Curve, storage: float) -> list[str]:
         limit = curve.shared_bytes_per_s * storage
         return [f"input: all ranks share a file system of {limit / 1e9:.3g} GB/s, beyond that they wait for it"]
     last = curve.points[-1]
-    if not any(point.load_s for point in curve.points):
+    if curve.readers_bytes_per_s is not None or not any(point.load_s for point in curve.points):
         return []
     if last.io_bytes_per_s is None:
         return ["input: waits per sample as measured, at more ranks as at the most measured; no bytes were counted"]

@@ -273,7 +273,11 @@ def _help(job: Job, choices: Choices) -> str:
     for words, wider in freed:
         if wider != choices and _fits(job, wider):
             return f"it fits if you {words}"
-    for factor in (2, 4, 8, 16, 32, 64, 128, 256):
+    factors = (2, 4, 8, 16, 32, 64, 128, 256)
+    for factor in factors:
+        if _fits(replace(job, devices=job.devices * factor), Choices()):
+            return f"it would fit on {job.devices * factor} devices"
+    for factor in factors:
         if _fits(replace(job, devices=job.devices * factor, batch=job.batch * factor), Choices()):
             return f"it would fit on {job.devices * factor} devices, with {factor} times the global batch"
     return "take devices with more memory"

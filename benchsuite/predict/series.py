@@ -130,6 +130,10 @@ class Curve:
     """Of its trials, in words; and what was left out."""
     shared_bytes_per_s: float | None = None
     """Limit of a file system that all ranks read from; None where it was not seen or staging lifts it."""
+    seen_bytes_per_s: float | None = None
+    """The limit of that file system which the trials show, where another may be asked for."""
+    readers_bytes_per_s: float | None = None
+    """Where cores that read and decode limit input: what those of the most ranks' nodes give, whatever the storage."""
     staged: Literal["trials", "asked"] | None = None
     """Input comes from copies on each node: of the trials themselves, or of a what-if."""
     notes: tuple[str, ...] = ()
@@ -147,11 +151,10 @@ class Curve:
             return self.refound(ranks)
         return replace(self, points=tuple(point for point in self.points if point.ranks <= ranks))
 
-    @property
-    def au_scale(self) -> float | None:
-        """The measured utilization over the share of a step that does not wait for input; None where none was."""
-        known = [point.au * point.middle_s / point.base_s for point in self.points if point.au is not None]
-        return float(np.median(known)) if known else None
+    def au_scale(self, ranks: float) -> float | None:
+        """Utilization over the share of a step that does not wait for input, between points; None where none has it."""
+        known = {point.ranks: point.au * point.middle_s / point.base_s for point in self.points if point.au is not None}
+        return float(np.interp(np.log2(ranks), np.log2([*known]), [*known.values()])) if known else None
 
     def samples(self, ranks: float) -> float:
         """Samples per step of all ranks."""
@@ -233,7 +236,7 @@ class Model:
             {**parts, "load": load},
             self.curve.samples(ranks),
             (fed, min(fed, low / (low + max(load_low, low_high))), max(fed, high / (high + load_top))),
-            self.curve.au_scale,
+            self.curve.au_scale(ranks),
         )
 
     def _wire_ends(self, ranks: int, network: float) -> tuple[float, float]:

@@ -41,7 +41,8 @@ def _reason(wanted: Mapping[str, float], like: Mapping[Key, AlphaBeta], probed: 
     if not ranks:
         return f"{names} in fp32 was not among them"
     if len(ranks) < growth.MIN_SCALES:
-        return f"{names} was probed at {ranks[0]} ranks alone, give two: probe comm --world-size 2,4"
+        wanted_words = "give two, none with more ranks than cores: probe comm --world-size 2,4"
+        return f"{names} was probed at {ranks[0]} ranks alone, {wanted_words}"
     return "the trials do not tell how many bytes they exchange"
 
 
@@ -50,5 +51,5 @@ def _dropped(frame: pd.DataFrame) -> str:
     crowded = np.array([CROWDED in list(names) for names in frame["caveats"]]) if "caveats" in frame else np.array([])
     failed = int((frame["status"] != "ok").sum())
     counts = {"of more ranks than cores": int(crowded.sum()), "not ok": failed}
-    told = [f"{count} {what}" for what, count in counts.items() if count]
-    return f"of {len(frame)} probes are left out: {', '.join(told)}" if told else ""
+    told = [f"{count} {'is' if count == 1 else 'are'} {what}" for what, count in counts.items() if count]
+    return f"left out of {len(frame)} probes: {', '.join(told)}" if told else ""

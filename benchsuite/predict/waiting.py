@@ -1,5 +1,6 @@
 """Waiting for input by ranks: as measured, and for a file system that all ranks share to deliver."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +22,15 @@ def input_bytes(curve: "Curve") -> float:
     return 0.0
 
 
+def limit_bytes_per_s(curve: "Curve", ranks: float, storage: float = 1.0) -> float | None:
+    """What all ranks together get: of the shared file system, times `storage`, and of the cores of their nodes."""
+    limits = [] if curve.shared_bytes_per_s is None else [curve.shared_bytes_per_s * storage]
+    if curve.readers_bytes_per_s is not None:
+        nodes = curve.placement.at(ranks) / curve.placement.at(curve.most_ranks)
+        limits.append(curve.readers_bytes_per_s * nodes)
+    return min(limits, default=None)
+
+
 def load_s(curve: "Curve", ranks: float, base_s: float, storage: float) -> tuple[float, float]:
     """Seconds a step of `base_s` waits for input at so many ranks, and their upper end.
 
@@ -29,18 +39,23 @@ def load_s(curve: "Curve", ranks: float, base_s: float, storage: float) -> tuple
     and input was waited for, the upper end is as if the largest rate seen were all there is.
     """
     per_rank, last = curve.samples(ranks) / ranks, curve.points[-1]
-    whole, limit = input_bytes(curve) * curve.samples(ranks), curve.shared_bytes_per_s
-    if curve.staged != "asked" and storage == 1 and curve.points[0].ranks <= ranks <= last.ranks:
+    whole, limit = input_bytes(curve) * curve.samples(ranks), limit_bytes_per_s(curve, ranks, storage)
+    if storage == 1 and _as_measured(curve) and curve.points[0].ranks <= ranks <= last.ranks:
         found = _per_sample(curve, curve.points, ranks)[0] * per_rank
         return found, found
     own, most = (seconds * per_rank for seconds in _per_sample(curve, _unlimited(curve), ranks))
     if limit is not None and whole:
-        delivered = whole / (limit * storage) - base_s
+        delivered = whole / limit - base_s
         return max(own, delivered), max(most, delivered)
     seen = last.io_bytes_per_s
     if curve.staged is None and seen and ranks > last.ranks and _reads(curve):
         return own, max(most, whole / (seen * storage) - base_s)
     return own, most
+
+
+def _as_measured(curve: "Curve") -> bool:
+    """Whether no other storage is asked for than that of the trials."""
+    return curve.staged != "asked" and curve.seen_bytes_per_s in (None, curve.shared_bytes_per_s)
 
 
 def _reads(curve: "Curve") -> bool:
@@ -51,14 +66,15 @@ def _reads(curve: "Curve") -> bool:
 
 def _unlimited(curve: "Curve") -> "tuple[Point, ...]":
     """The points whose waits are their own, not those of a shared limit; the first where there is none."""
-    limit, size = curve.shared_bytes_per_s, input_bytes(curve)
+    seen = replace(curve, shared_bytes_per_s=curve.seen_bytes_per_s or curve.shared_bytes_per_s)
+    size = input_bytes(curve)
     if curve.staged == "asked":
         return curve.points[:1]
-    if limit is None or not size:
+    if limit_bytes_per_s(seen, curve.most_ranks) is None or not size:
         return curve.points
 
     def by_limit_s(point: "Point") -> float:
-        return size * curve.samples(point.ranks) / limit - point.base_s
+        return size * curve.samples(point.ranks) / (limit_bytes_per_s(seen, point.ranks) or np.inf) - point.base_s
 
     kept = tuple(point for point in curve.points if by_limit_s(point) <= BOUND_SHARE * point.load_s)
     return kept or curve.points[:1]

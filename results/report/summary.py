@@ -95,7 +95,9 @@ def _without_ceiling(ok: Sequence[Row]) -> str:
     best = max(trusted, key=lambda row: row["samples_per_s"])
     left_out = _left_out(rated, trusted)
     text = f"Fastest is {best['label']}: {best['samples_per_s']:.0f} samples/s"
-    text += f"; {left_out}." if left_out else f"{_all_doubtful(rated)}."
+    faster = sum(row["samples_per_s"] > best["samples_per_s"] for row in rated)
+    beyond = f", {faster} of them faster" if faster else ""
+    text += f"; {left_out}{beyond}." if left_out else f"{_all_doubtful(rated)}."
     read = any(row.get("spec.data.source") == "storage" for row in rated)
     return f"{text} {'No point has an AU.' if read else 'No point read from storage.'}"
 

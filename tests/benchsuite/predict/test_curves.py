@@ -55,6 +55,27 @@ class TestStore:
         assert self.curve(*records[:2], limit=1e9).shared_bytes_per_s == 1e9
         assert self.curve(*records, staged=True).staged == "asked"
 
+    @pytest.mark.parametrize(
+        ("told", "of_readers"),
+        [
+            ({"bottleneck": "client"}, True),
+            ({"bottleneck": "storage"}, False),
+            ({"bottleneck": "mixed", "cache_hit_fraction": 0.99}, True),
+            ({"bottleneck": "mixed", "cache_hit_fraction": 0.01}, False),
+        ],
+    )
+    def test_whose_limit_it_is(self, told: dict[str, Any], of_readers: bool):
+        records = [
+            made_trial(
+                n, rate, figures={"io_bytes_per_s": rate * 1e6, "load_s": load, "step_s_mean": 8 * n / rate} | told
+            )
+            for n, rate, load in ((1, 80.0, 0.0), (2, 160.0, 0.0), (4, 170.0, 0.09))
+        ]
+        curve = self.curve(*records)
+        assert (curve.readers_bytes_per_s, curve.shared_bytes_per_s) == ((170e6, None) if of_readers else (None, 170e6))
+        assert self.curve(*records, staged=True).readers_bytes_per_s == curve.readers_bytes_per_s
+        assert self.curve(*records, limit=1e9).shared_bytes_per_s == 1e9
+
     def test_a_limit_without_bytes_says_that_it_changes_nothing(self):
         (line,) = self.curve(*self.trials(), limit=1e9).notes
         assert line == "the limit of 1 GB/s changes nothing: no bytes of samples were counted"

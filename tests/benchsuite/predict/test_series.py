@@ -9,6 +9,7 @@ import pytest
 from benchsuite.errors import UserError
 from benchsuite.predict import growth, outlook
 from benchsuite.predict.model import of_slowest
+from benchsuite.predict.nodes import Placement
 from benchsuite.predict.reach import check_reach
 from benchsuite.predict.series import Curve, Point, fit
 
@@ -182,6 +183,42 @@ class TestInput:
         assert staged.load_s == staged.load_high_s == 0, "nothing of the shared file system is left in the interval"
         assert staged.high_s < 0.15 and staged.au[1] == 1
         assert staged.step_s == pytest.approx(0.1, rel=0.1)
+
+    def test_two_words_for_faster_storage_say_the_same(self):
+        """160 MB/s were seen: twice that by --storage, or 320 MB/s by --shared-bandwidth; not beyond what was given."""
+        seen = self.limited(seen_bytes_per_s=160e6)
+        for ranks in (4, 8, 16):
+            twice = fit(seen).at(ranks, storage=2)
+            given = fit(replace(seen, shared_bytes_per_s=320e6)).at(ranks)
+            assert twice.step_s == pytest.approx(given.step_s) and twice.load_s == pytest.approx(given.load_s)
+        assert fit(seen).at(4).load_s == pytest.approx(0.1), "as measured"
+        plenty = fit(replace(seen, shared_bytes_per_s=5e9)).at(4)
+        assert plenty.load_s == 0, "what was waited for was the file system"
+
+    @pytest.mark.parametrize("changes", [{}, {"staged": "asked"}, {"shared_bytes_per_s": 5e9}])
+    def test_readers_stay_as_fast_as_their_cores(self, changes: dict[str, Any]):
+        """160 MB/s is what two cores decode: no storage makes it more, on the one node that all ranks stand on."""
+        curve = self.limited(**({"shared_bytes_per_s": None, "readers_bytes_per_s": 160e6} | changes))
+        for storage in (1.0, 4.0):
+            found = fit(curve).at(8, storage=storage)
+            assert found.step_s == pytest.approx(0.4, rel=0.02)
+            assert found.fed[0] == pytest.approx(0.25, abs=0.02)
+        (line,) = [line for line in outlook.assumptions(fit(curve), [8]) if "read and decode" in line]
+        assert line.startswith("input: the cores of 1 node read and decode 0.16 GB/s in all")
+
+    def test_another_node_brings_readers(self):
+        """Four ranks fill a node: eight have the cores of two, and wait as four did."""
+        place = Placement({1: 1, 2: 1, 4: 1}, room=4.0)
+        curve = self.limited(shared_bytes_per_s=None, readers_bytes_per_s=160e6, placement=place)
+        assert fit(curve).at(8).load_s == pytest.approx(fit(curve).at(4).load_s, rel=0.1)
+        assert fit(curve).at(8).load_s == pytest.approx(0.1, rel=0.1)
+
+    def test_utilization_at_a_measured_scale_is_the_measured_one(self):
+        """Cores are short at 4 ranks: what is not waited for there is no longer all useful."""
+        points = [replace(p, au=au) for p, au in zip(self.limited().points, (1.0, 1.0, 0.4), strict=True)]
+        model = fit(replace(self.limited(), points=tuple(points)))
+        assert model.at(4).au[0] == pytest.approx(0.4, abs=0.02) and model.at(2).au[0] == pytest.approx(1.0, abs=0.02)
+        assert model.at(8).au[0] == pytest.approx(0.2, abs=0.02), "half of it beyond, where the file system gives half"
 
     def test_a_limit_that_was_near_widens(self):
         """Input is waited for at 4 ranks, and no limit is known: the slow end is as if this rate were all there is."""

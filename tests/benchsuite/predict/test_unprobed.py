@@ -34,9 +34,11 @@ def test_probes_that_are_used_and_a_store_without_any():
 
 def test_one_number_of_ranks_and_rows_that_were_left_out():
     rows = [OK, OK, {"status": "ok", "caveats": ["oversubscribed"]}, {"status": "failed", "caveats": []}]
-    one = "all_reduce was probed at 2 ranks alone, give two: probe comm --world-size 2,4"
+    one = (
+        "all_reduce was probed at 2 ranks alone, give two, none with more ranks than cores: probe comm --world-size 2,4"
+    )
     assert said(probed(2), rows[:2]) == [f"{HEAD}{one}"]
-    dropped = "of 4 probes are left out: 1 of more ranks than cores, 1 not ok"
+    dropped = "left out of 4 probes: 1 is of more ranks than cores, 1 is not ok"
     assert said(probed(2), rows) == [f"{HEAD}{one}; {dropped}"]
 
 
@@ -57,8 +59,8 @@ def test_probes_of_something_else(change: dict[str, Any], reason: str):
 def test_nothing_fitted_or_no_bytes():
     (line,) = said({}, [{"status": "ok", "caveats": ["oversubscribed"]}])
     assert line == (
-        f"{HEAD}no probe of them could be fitted, which takes 3 sizes at least; of 1 probes are left out: 1 of more "
-        "ranks than cores"
+        f"{HEAD}no probe of them could be fitted, which takes 3 sizes at least; left out of 1 probes: 1 is of "
+        "more ranks than cores"
     )
     assert said(probed(2, 4), [OK], wire_bytes_per_step=None) == [
         f"{HEAD}the trials do not tell how many bytes they exchange"

@@ -65,10 +65,12 @@ def test_doubt_about_every_point_stands_in_the_sentence():
 def test_what_is_left_out_is_counted_with_the_reason():
     points = [point("one", None, None, 50.0), point("two", None, None, 60.0), point("odd", None, None, 90.0)]
     points[2]["unstable"] = True
-    told = "Fastest is two: 60 samples/s; 1 unstable point is not considered. No point read from storage."
-    assert answer(points) == told
+    told = "Fastest is two: 60 samples/s; 1 unstable point is not considered, 1 of them faster. No point read from "
+    assert answer(points) == told + "storage."
     points.append(point("busy", None, None, 80.0) | {"caveats": ["foreign_load", "not_cold"]})
-    assert "two: 60 samples/s; 2 foreign_load or unstable points are not considered. " in answer(points)
+    assert "two: 60 samples/s; 2 foreign_load or unstable points are not considered, 2 of them faster. " in answer(
+        points
+    )
 
 
 def test_what_is_left_out_of_best_and_worst_is_counted_too():
