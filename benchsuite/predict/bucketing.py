@@ -117,7 +117,8 @@ def _buckets(curve: "Curve", cap_bytes: float) -> Floats:
 def of_network(curve: "Curve", network: float) -> str:
     """What a what-if of another network rests on."""
     if curve.wire_speed == network:
-        return f"what if: each bucket takes 1/{network:g} of its time on the wire, beside the same backward pass"
+        ends = "" if curve.bucket_s else "; one end of the interval as if latencies stayed"
+        return f"what if: each bucket takes 1/{network:g} of its time on the wire, beside the same backward pass{ends}"
     return f"what if: communication not hidden takes 1/{network:g} of its time; what is hidden stays hidden"
 
 

@@ -42,7 +42,8 @@ class Wire:
 
     exposed: ExposedOf
     ends: ExposedOf
-    """5th and 95th percentile of what is exposed by ranks, (2, n), from the posterior of both constants (Laplace's)."""
+    """5th and 95th percentile of what is exposed by ranks, (2, n), from the posterior of both constants (Laplace's); of
+    another network, whether latencies change with its bandwidth or stay."""
     latency_s: float
     s_per_byte: float
 
@@ -93,8 +94,10 @@ def from_exposed(buckets: Floats, backward_s: Callable[[Floats], Floats], measur
         latency, per_byte = np.array(PRIORS) * np.exp(np.array(WIDTHS) * place)
         return float(latency), float(per_byte)
 
-    def form(place: Floats, sizes: Floats, network: float = 1.0) -> Exposed:
-        return exposed(sizes, backward_s, faster(ring_s(sizes, *constants(place)), network))
+    def form(place: Floats, sizes: Floats, network: float = 1.0, messages: float = 1.0) -> Exposed:
+        """On a network of so many times the bandwidth, whose messages take 1 / `messages` of their latency."""
+        latency, per_byte = constants(place)
+        return exposed(sizes, backward_s, ring_s(sizes, latency / messages, per_byte / network))
 
     def residuals(place: Floats) -> Floats:
         return np.concatenate([(form(place, buckets)(ranks) - wanted) / (NOISE_S + NOISE * wanted), place])
@@ -106,9 +109,14 @@ def from_exposed(buckets: Floats, backward_s: Callable[[Floats], Floats], measur
     draws = best.x + np.random.default_rng(SEED).standard_normal((DRAWS, 2)) @ spread.T
 
     def ends(sizes: Floats, network: float) -> Exposed:
-        return lambda count: np.quantile([form(draw, sizes, network)(count) for draw in draws], [0.05, 0.95], axis=0)
+        def found(count: Floats) -> Floats:
+            forms = [[form(draw, sizes, network, messages)(count) for draw in draws] for messages in (network, 1.0)]
+            low, high = np.quantile(forms, [0.05, 0.95], axis=1)
+            return np.stack([low.min(axis=0), high.max(axis=0)])
 
-    return Wire(lambda sizes, network: form(best.x, sizes, network), ends, *constants(best.x))
+        return found
+
+    return Wire(lambda sizes, network: form(best.x, sizes, network, network), ends, *constants(best.x))
 
 
 def by_nodes(

@@ -77,7 +77,20 @@ def test_other_buckets_over_another_network():
     model = with_network(with_buckets(fit(measured(1)), 4), 0.5)
     assert model.at(8, network=0.5).step_s == pytest.approx(truth(8, 4, 0.5), rel=0.05)
     (told,) = [line for line in outlook.assumptions(model, [8], 0.5) if "on the wire" in line]
-    assert told == "what if: each bucket takes 1/0.5 of its time on the wire, beside the same backward pass"
+    assert told == (
+        "what if: each bucket takes 1/0.5 of its time on the wire, beside the same backward pass; one end of the "
+        "interval as if latencies stayed"
+    )
+
+
+@pytest.mark.parametrize("network", [0.5, 2.0])
+def test_the_interval_holds_a_network_whose_latencies_stayed(network: float):
+    buckets = buckets_of(GRADIENTS, MB)
+    kept = exposed(buckets, backward, ring_s(buckets, LATENCY_S, S_PER_BYTE / network))
+    for ranks in (8, 16):
+        found = with_network(model(), network).at(ranks, network=network)
+        real = COMPUTE_S + float(kept(np.array([float(ranks)]))[0])
+        assert found.low_s < real < found.high_s and found.low_s < truth(ranks, 1, network) < found.high_s
 
 
 def test_without_buckets_what_is_hidden_stays_hidden():
