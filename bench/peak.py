@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from benchsuite.predict.peak import Peak, peak_of
-from workloads import bert, gpt_neox
+from workloads import bert, gpt_neox, resnet50
 from workloads.spec import Variant
 
-MODULES: Mapping[str, Any] = {"gpt_neox": gpt_neox, "bert": bert}
+MODULES: Mapping[str, Any] = {"gpt_neox": gpt_neox, "bert": bert, "resnet50": resnet50}
 SMALL = {"hidden": 256, "layers": 6, "heads": 8}
 CASES = (
     ("gpt_neox", "tiny", gpt_neox.WORKLOAD.variants["tiny"], 8),
@@ -27,8 +27,11 @@ CASES = (
         Variant(SMALL | {"dropout": 0.1}, {"seq_len": 128, "max_predictions": 20, "vocab_size": 8192}),
         4,
     ),
+    ("resnet50", "tiny", resnet50.WORKLOAD.variants["tiny"], 4),
+    ("resnet50", "tiny", resnet50.WORKLOAD.variants["tiny"], 32),
+    ("resnet50", "reference", resnet50.WORKLOAD.variants["reference"], 4),
 )
-"""Workload, name, shape, sequences a step."""
+"""Workload, name, shape, samples a step."""
 
 
 @dataclass(frozen=True)

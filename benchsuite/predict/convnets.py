@@ -70,16 +70,27 @@ def resnet_layers(
 
     `RESNET_DEPTHS` has the published depths. A depth of 0 leaves a stage out.
     """
+    return [layer for block in resnet_blocks(depths, bottleneck, width, num_classes, image_size) for layer in block]
+
+
+def resnet_blocks(
+    depths: Sequence[int] = (3, 4, 6, 3),
+    bottleneck: bool = True,
+    width: int = 64,
+    num_classes: int = 1000,
+    image_size: int = 224,
+) -> list[list[Layer]]:
+    """The same by the stem, each residual block (its projection last), and the classifier."""
     side = _halved(image_size)
-    layers = [_normed(3, width, 7 * 7, side**2)]
+    blocks = [[_normed(3, width, 7 * 7, side**2)]]
     side, channels = _halved(side), width
     for stage, depth in enumerate(depths):
         for place in range(depth):
             stride = 2 if stage and not place else 1
-            layers += _block(channels, width << stage, side, stride, bottleneck)
+            blocks.append(_block(channels, width << stage, side, stride, bottleneck))
             side = _halved(side) if stride == 2 else side
             channels = (width << stage) * (4 if bottleneck else 1)
-    return [*layers, Layer(channels, num_classes, 1, 1, num_classes)]
+    return [*blocks, [Layer(channels, num_classes, 1, 1, num_classes)]]
 
 
 def _block(channels: int, width: int, side: int, stride: int, bottleneck: bool) -> list[Layer]:

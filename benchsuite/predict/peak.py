@@ -1,14 +1,15 @@
-"""Peak memory of this suite's own transformers in float32 on a CPU: states, what autograd keeps, what works on it.
+"""Peak memory of this suite's own models in float32 on a CPU: states, what autograd keeps, what works on it.
 
 Counted by hand from the models' code, an element at a time, and held to torch's own account of allocations by a test:
 h hidden, a heads, L layers, s seq_len, V vocabulary, p predictions a sequence. Training with AdamW, gradients freed
-between steps; on a GPU, or with other kernels of attention, less or more is kept.
+between steps (of ResNet-50 see `convpeak`); on a GPU, or with other kernels of attention, less or more is kept.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from benchsuite.errors import UserError, refuse
+from benchsuite.predict.convpeak import resnet_bytes
 from benchsuite.predict.memory import fp32_bytes
 
 FLOAT_BYTES = 4
@@ -25,7 +26,7 @@ class Peak:
     """Bytes."""
 
     states: float
-    """Weights, gradients and both moments: 16 a parameter."""
+    """Weights, gradients and both moments: 16 a parameter; of ResNet-50 one momentum, 12."""
     kept: float
     """Most that autograd keeps for backward."""
     peak: float
@@ -76,7 +77,14 @@ def _peak(params: float, kept: float, working: float, largest: float) -> Peak:
     return Peak(states, FLOAT_BYTES * kept, max(before, after))
 
 
-PEAKS = {"gpt_neox": gpt_neox_peak, "bert": bert_peak}
+def resnet50_peak(
+    params: float, sizes: Mapping[str, float], sample: Mapping[str, float], batch_size: int, largest: float = 0.0
+) -> Peak:
+    """Of `workloads.resnet50`; `convpeak.resnet_bytes`."""
+    return Peak(*resnet_bytes(params, sizes, sample, batch_size))
+
+
+PEAKS = {"gpt_neox": gpt_neox_peak, "bert": bert_peak, "resnet50": resnet50_peak}
 
 
 def peak_of(
