@@ -1,4 +1,4 @@
-"""Waiting for input by ranks: as measured, and for a file system that all ranks share to deliver."""
+"""Waiting for input by ranks: as measured, and for what limits it: a file system that all share, or readers' cores."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -35,8 +35,8 @@ def load_s(curve: "Curve", ranks: float, base_s: float, storage: float) -> tuple
     """Seconds a step of `base_s` waits for input at so many ranks, and their upper end.
 
     Within the measured ranks as measured. Beyond, a sample is waited for as long as at the most ranks (upper end: as
-    their trend says), or until a shared file system of known limit, times `storage`, has delivered; where none is known
-    and input was waited for, the upper end is as if the largest rate seen were all there is.
+    their trend says), or until what limits input (`limit_bytes_per_s`) has delivered; where nothing is known to and
+    input was waited for, the upper end is as if the largest rate seen were all there is.
     """
     per_rank, last = curve.samples(ranks) / ranks, curve.points[-1]
     whole, limit = input_bytes(curve) * curve.samples(ranks), limit_bytes_per_s(curve, ranks, storage)
