@@ -13,9 +13,10 @@ import numpy as np
 
 from benchsuite.clock import PARTS
 from benchsuite.crowding import foreign_load
-from benchsuite.diagnose import COMMUNICATION_SHARE, CONTENTION_SHARE, HELD_BACK_AU, MAIN_SHARE
 from benchsuite.watched.foreign import foreign_cores
 from benchsuite.watched.loop import STEADY_TURNS, Loop
+from benchsuite.watched.verdict import doubt, remedy, verdict
+from results.record import CANNOT_TELL
 
 UTILIZATION = "1 - share of the step that waits for input; not AU, which needs ceiling='replay'"
 UTILIZATION_REPLAYED = "AU: step time on batches seen before / step time, in blocks side by side"
@@ -25,10 +26,9 @@ HIDDEN_SHARE = 0.005
 HELD = {
     "compute": "Nothing but computation holds it back",
     "mixed": "Held back by more than one cause, or by one that cannot be told",
+    CANNOT_TELL: "What holds it back cannot be told",
 }
 MIN_CEILING_STEPS = 8
-REFILL_SHARE = 0.2
-"""Of the waiting for input: from this on the start of passes is told, which workers that stay would shorten."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class RankLoop:
     storage_bytes: int | None
     num_readers: int
     reader_busy_fraction: float | None
-    """Of worker processes; of the loads themselves where this process reads."""
+    """Of worker processes; where there are none as `loader_busy_fraction`."""
     first_batch_s: float | None
     refill_s: float = 0.0
     """Of the loads: those of the first steps of later passes."""
@@ -69,11 +69,22 @@ class RankLoop:
     """CPU seconds of everyone on these cores, while counted steps ran."""
     own_cpu_s: float | None = None
     """Of them this rank's, its workers included."""
+    loader_busy_fraction: float | None = None
+    """Share of the loads in which the thread that waits for them ran, or waited for a core."""
+    beside_cores: float | None = None
+    """Kept busy during the loads by those of this rank who may load beside that thread."""
+    fed_unseen: bool = False
+    """The loader takes its batches from others, and who they are cannot be told."""
 
     @property
     def seconds(self) -> float:
         """In all counted steps."""
         return sum(self.parts_s.values())
+
+    @property
+    def overhead(self) -> float | None:
+        """Share of the step that watching takes."""
+        return None if self.own_s_per_step is None else self.own_s_per_step * self.num_steps / self.seconds
 
     @staticmethod
     def from_json(text: str | bytes) -> "RankLoop":
@@ -105,10 +116,10 @@ def rank_loop(loop: Loop, rank: int, **facts: Any) -> RankLoop:
     """Sum up a loop that has ended."""
     steps = [sum(parts.values()) for parts in loop.steps.kept]
     p50, p95, p99 = np.percentile(steps, [50, 95, 99]) if steps else (0.0, 0.0, 0.0)
-    busy = loop.readers.busy_fraction()
-    if not loop.readers.num_readers and loop.in_process_load_s:
-        busy = loop.in_process_busy_s / loop.in_process_load_s
-    counted = loop.counted
+    counted, loads, unseen = loop.counted, loop.loads, loop.feeders.unseen
+    own, beside = (None if not loads.seconds else part / loads.seconds for part in (loads.own_s, loads.beside_s))
+    if beside is not None and unseen:
+        beside += counted.below_cpu_s / counted.wall_s
     return RankLoop(
         rank=rank,
         device=loop.stamps.device,
@@ -123,7 +134,7 @@ def rank_loop(loop: Loop, rank: int, **facts: Any) -> RankLoop:
         read_call_bytes=counted.read_call_bytes,
         storage_bytes=counted.storage_bytes,
         num_readers=loop.readers.num_readers,
-        reader_busy_fraction=busy,
+        reader_busy_fraction=loop.readers.busy_fraction() if loop.readers.num_readers else own,
         first_batch_s=loop.first_batch_s,
         refill_s=loop.refill_s,
         ceiling_steps=loop.ceiling.num_steps,
@@ -132,6 +143,9 @@ def rank_loop(loop: Loop, rank: int, **facts: Any) -> RankLoop:
         between_s=loop.between.seconds,
         everyone_cpu_s=counted.everyone_cpu_s,
         own_cpu_s=counted.own_cpu_s,
+        loader_busy_fraction=own,
+        beside_cores=beside,
+        fed_unseen=unseen,
         **facts,
     )
 
@@ -144,7 +158,7 @@ def figures(ranks: Sequence[RankLoop], told: Told) -> dict[str, Any]:
     wall_s = max(rank.wall_s for rank in ranks)
     busy = [rank.reader_busy_fraction for rank in ranks if rank.reader_busy_fraction is not None]
     stall = max(rank.parts_s.get("load", 0.0) / rank.seconds for rank in ranks)
-    own, memory = slowest.own_s_per_step, [rank.peak_memory_bytes for rank in ranks if rank.peak_memory_bytes]
+    memory = [rank.peak_memory_bytes for rank in ranks if rank.peak_memory_bytes]
     found: dict[str, Any] = {
         "samples_per_s": None if None in samples else sum(filter(None, samples)) / max(r.seconds for r in ranks),
         "input_stall_fraction": stall,
@@ -158,7 +172,7 @@ def figures(ranks: Sequence[RankLoop], told: Told) -> dict[str, Any]:
         "refill_fraction": max(r.refill_s / r.parts_s["load"] if r.parts_s.get("load") else 0.0 for r in ranks),
         "first_batch_s": max((r.first_batch_s for r in ranks if r.first_batch_s is not None), default=None),
         "peak_memory_bytes": max(memory, default=None),
-        "overhead_fraction": None if own is None else own / step_s,
+        "overhead_fraction": max((r.overhead for r in ranks if r.overhead is not None), default=None),
     }
     others = foreign_cores(ranks, told)
     found["foreign_cpu_cores"] = None if others is None else others[0]
@@ -166,7 +180,10 @@ def figures(ranks: Sequence[RankLoop], told: Told) -> dict[str, Any]:
     found["utilization"] = 1 - stall if au is None else au
     found["utilization_is"] = UTILIZATION if au is None else UTILIZATION_REPLAYED
     least_s = min(rank.parts_s.get("exchange", 0.0) / rank.num_steps for rank in ranks)
-    found["bottleneck"], found["bottleneck_evidence"] = verdict(found, slowest.num_readers, least_s)
+    reason = doubt(ranks, au)
+    found["bottleneck"], found["bottleneck_evidence"] = (
+        (CANNOT_TELL, reason) if reason else verdict(found, slowest, least_s)
+    )
     sharing = _sharing_cores(ranks, slowest)
     crowd = others and foreign_load(*others)
     found["bottleneck_remedy"] = remedy(found, slowest.num_readers, told.cores, crowd, sharing)
@@ -195,123 +212,13 @@ def _bytes(ranks: Sequence[RankLoop], wall_s: float, reads_counted: bool | None)
     if not stored and not reads_counted:
         stored = None
     hit = max(0.0, 1 - stored / read) if reads_counted and stored is not None and read else None
+    more = stored / read if hit is not None and stored is not None and read and stored > read else None
     return {
         "read_call_bytes_per_s": None if read is None else read / wall_s,
         "storage_bytes_per_s": None if stored is None else stored / wall_s,
         "cache_hit_fraction": hit,
+        "read_amplification": more,
     }
-
-
-def verdict(found: Mapping[str, Any], num_readers: int, exchange_least_s: float | None = None) -> tuple[str, str]:
-    """(bottleneck, evidence), by the thresholds of `diagnose`.
-
-    What the input costs a step is weighed against exchange and bubble: the larger is named, near-equal ones are mixed.
-    `exchange_least_s` is that of the rank whose exchange is shortest: longer ones wait for ranks that lack their input.
-    Where the loop waits for input, readers that are busy are the client's, readers that rest wait for what they read.
-    Where it waits for a core instead and is slower than on a batch in memory, readers take cores from the computation.
-    """
-    stall, au = found["input_stall_fraction"], found.get("au")
-    evidence = _waits(found)
-    held = 1 - stall if au is None else au
-    exchange_s = found.get("exchange_s") or 0.0
-    if held >= HELD_BACK_AU:
-        share, said = _between_ranks(found, exchange_s)
-        return (
-            ("communication", f"{evidence}; {said}")
-            if share > COMMUNICATION_SHARE
-            else ("compute", f"{evidence}: input keeps up")
-        )
-    share, said = _between_ranks(found, exchange_s if exchange_least_s is None else exchange_least_s)
-    of_input = (1 - held) / (1 - held + share)
-    if of_input <= 1 - MAIN_SHARE:
-        return "communication", f"{evidence}; {said}"
-    name, evidence = _of_input(evidence, found, num_readers)
-    if share >= 1 - HELD_BACK_AU:
-        evidence = f"{evidence}; {said}"
-    return name if of_input >= MAIN_SHARE or share < 1 - HELD_BACK_AU else "mixed", evidence
-
-
-def _waits(found: Mapping[str, Any]) -> str:
-    """What the step waits for, as evidence."""
-    au, contention = found.get("au"), found.get("cpu_contention_fraction")
-    evidence = f"{found['input_stall_fraction']:.0%} of the step waits for input"
-    if au is not None:
-        evidence = f"AU {au:.2f}; {evidence}"
-    return evidence if contention is None else f"{evidence}, {contention:.0%} for a core"
-
-
-def _between_ranks(found: Mapping[str, Any], exchange_s: float) -> tuple[float, str]:
-    """The larger of exchange and bubble as a share of the step, in words too."""
-    exchange, bubble = exchange_s / found["step_s_mean"], (found.get("bubble_s") or 0.0) / found["step_s_mean"]
-    if bubble > exchange:
-        return bubble, f"waiting for other stages of the pipeline is {bubble:.0%} of the step"
-    return exchange, f"exchange is {exchange:.0%} of the step, stragglers included"
-
-
-def _of_input(evidence: str, found: Mapping[str, Any], num_readers: int) -> tuple[str, str]:
-    """What of the input holds the loop back."""
-    if found["refill_fraction"] > REFILL_SHARE:
-        evidence += f"; {found['refill_fraction']:.0%} of that wait is for the first batch of a pass"
-    if not _beside_input(found):
-        return _of_readers(evidence, found, num_readers)
-    lost = 1 - found["au"] - found["input_stall_fraction"]
-    if (found.get("cpu_contention_fraction") or 0.0) < lost / 2:
-        return "mixed", f"{evidence}; what else makes it slower than on a batch in memory cannot be told"
-    return "client", f"{evidence}; readers take cores from the computation"
-
-
-def _beside_input(found: Mapping[str, Any]) -> bool:
-    """Whether steps are slower than on a batch in memory, and mostly not for waiting for their input."""
-    au: float | None = found.get("au")
-    return au is not None and bool(found["input_stall_fraction"] < (1 - au) / 2)
-
-
-def _of_readers(evidence: str, found: Mapping[str, Any], num_readers: int) -> tuple[str, str]:
-    """Which half of the input pipeline holds the loop back, as far as readers' use of cores and of storage tells."""
-    busy, cached = found.get("worker_busy_fraction"), found.get("cache_hit_fraction") or 0.0
-    if busy is None:
-        return "mixed", f"{evidence}; what its readers do cannot be seen here"
-    who = f"its {num_readers} worker processes are" if num_readers > 1 else "its worker process is"
-    evidence += f"; {who if num_readers else 'the loader, in this process, is'} busy for {busy:.0%} of the time"
-    if busy >= MAIN_SHARE:
-        return "client", f"{evidence}: decoding, augmenting, collating"
-    if cached > MAIN_SHARE:
-        return "mixed", f"{evidence}, yet {cached:.0%} of the bytes came from memory"
-    return ("storage", f"{evidence}: else they wait for reads") if busy <= 1 - MAIN_SHARE else ("mixed", evidence)
-
-
-def remedy(
-    found: Mapping[str, Any], num_readers: int, cores: int | None, others: str | None = None, sharing: int = 1
-) -> str | None:
-    """What the same numbers say would help; None where they say nothing.
-
-    `others`: what they kept busy, if too much; `sharing`: ranks with as many readers each that share the cores.
-    """
-    name, stall = found["bottleneck"], found["input_stall_fraction"]
-    waits_for_core = (found.get("cpu_contention_fraction") or 0.0) >= CONTENTION_SHARE
-    if name in ("client", "storage", "mixed") and waits_for_core and others:
-        return f"measure again on idle cores, this says nothing of the job itself: {others}"
-    if name not in ("client", "storage", "mixed") or (name == "mixed" and _beside_input(found)):
-        return None
-    if num_readers and found["refill_fraction"] > REFILL_SHARE:
-        return "workers that stay from pass to pass (persistent_workers=True)"
-    if name == "client" and stall < 1 - HELD_BACK_AU:
-        return "fewer readers, or more cores"
-    if waits_for_core and name != "storage":
-        return "more cores, or fewer threads: the loop itself waits for a core, and more workers would take still more"
-    if not num_readers:
-        return "worker processes that read ahead (num_workers)"
-    if cores is None or sharing * num_readers < cores:
-        each, ranks = (" a rank", f" for {sharing} ranks") if sharing > 1 else ("", "")
-        there = "" if cores is None else f": {cores} cores are there{ranks}"
-        return f"more than {_workers(num_readers)}{each}{there}"
-    if name == "client":
-        return f"cheaper decoding and augmentation, or more cores than {cores}"
-    return "data staged to a faster folder, or in fewer and larger files"
-
-
-def _workers(number: int) -> str:
-    return f"{number} worker" + ("" if number == 1 else "s")
 
 
 def caveats(ranks: Sequence[RankLoop], told: Told) -> list[tuple[str, str]]:

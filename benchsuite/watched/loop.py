@@ -5,7 +5,6 @@ which counters are read; what lies between two passes (validation, checkpoints) 
 """
 
 import itertools
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -13,9 +12,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from benchsuite.clock import run_queue_s
 from benchsuite.processes import everyone_s
-from benchsuite.watched.readers import ReaderTimes, ThreadTimes, children, tree_cpu_s, tree_io
+from benchsuite.watched.feeders import Feeders, Living, feeders
+from benchsuite.watched.readers import LoadTimes, ReaderTimes, tree_cpu_s, tree_io
 from benchsuite.watched.stamps import HostStamps, Stamps
 
 T = TypeVar("T")
@@ -89,6 +88,8 @@ class Counted:
     """On the cores that this process may use."""
     own_cpu_s: float = 0.0
     """Of this process and all below it."""
+    below_cpu_s: float = 0.0
+    """Of those below it."""
 
     def add(self, before: "Counted", after: "Counted") -> None:
         """Add what lies between two readings."""
@@ -98,16 +99,20 @@ class Counted:
         self.storage_bytes = _sum(self.storage_bytes, before.storage_bytes, after.storage_bytes)
         self.everyone_cpu_s += after.everyone_cpu_s - before.everyone_cpu_s
         self.own_cpu_s += after.own_cpu_s - before.own_cpu_s
+        self.below_cpu_s += after.below_cpu_s - before.below_cpu_s
 
 
 def _sum(total: Any, before: Any, after: Any) -> Any:
     return None if total is None or before is None or after is None else total + after - before
 
 
-def _reading() -> Counted:
-    io = tree_io()
+def _reading(loads: LoadTimes, began_s: float | None = None) -> Counted:
+    """The counters at the beginning of a window, at `began_s`, or at its end: all are read within the window."""
+    io, own_s, waited_s = tree_io(), tree_cpu_s(), loads.waited_s()
     read, stored = (None, None) if io is None else (io.read_call_bytes, io.storage_bytes)
-    return Counted(time.perf_counter(), run_queue_s(), read, stored, everyone_s(), tree_cpu_s())
+    below_s, everyone = own_s - time.process_time(), everyone_s()
+    now_s = time.perf_counter() if began_s is None else began_s
+    return Counted(now_s, waited_s, read, stored, everyone, own_s, below_s)
 
 
 @dataclass
@@ -141,10 +146,8 @@ class Loop:
         self.first_batch_s: float | None = None
         self.refill_s = 0.0
         """Loads of the first steps of later passes."""
-        self.in_process_load_s = self.in_process_busy_s = 0.0
-        """Of counted loads while no worker process was there: seconds, and those on a core or waiting for one."""
+        self.loads, self.feeders = LoadTimes(), Feeders()
         self._kinds, self._rows, self._find_stamps, self._keeps = kinds, rows, stamps, keeps_batch
-        self._others = set(children(os.getpid()))
         self._waiting: str | None = None
         self._window: Counted | None = None
         self._pending: deque[_Step] = deque()
@@ -152,7 +155,7 @@ class Loop:
         self._names: list[str] = []
         self._times: list[Any] = []
         self._batch_rows: int | None = None
-        self._reads_here = self._pass_begins = False
+        self._pass_begins = False
 
     def run(self, loader: Iterable[T]) -> Iterator[T]:
         """One pass. A step that is broken off does not count."""
@@ -160,32 +163,33 @@ class Loop:
         self._pass_begins = self.num_passes > 0
         self.num_passes += 1
         held: list[T] = []
-        thread = ThreadTimes()
+        before = Living.now()
+        self.loads.open(self.feeders.strangers())
         try:
             kind = self._enter(self._next_kind(False))
             iterator = iter(loader)
             while True:
                 if kind not in REPLAYED:
-                    busy_s, load_s = (thread.busy_s(), time.perf_counter()) if self._reads_here else (0.0, 0.0)
+                    if kind in COUNTED:
+                        self.loads.begin()
                     try:
                         held = [next(iterator)]
                     except StopIteration:
                         self._waiting, self._before = kind, (self._times[0], self.stamps.now())
                         return
-                    if self._reads_here and kind in COUNTED:
-                        self.in_process_load_s += time.perf_counter() - load_s
-                        self.in_process_busy_s += thread.busy_s() - busy_s
+                    if kind in COUNTED:
+                        self.loads.end()
                 self._loaded(held[0])
                 if began_s is not None:
                     self.first_batch_s = self.first_batch_s or time.perf_counter() - began_s
                     began_s = None
-                    self._find_readers()
+                    self._find_feeders(iterator, before)
                 yield held[0] if self._keeps else held.pop()
                 self._end_step(kind)
                 kind = self._enter(self._next_kind(bool(held)))
         finally:
-            thread.close()
             self._close_window()
+            self.loads.close()
             self._names, self._times = [], []
 
     def mark(self, part: str) -> None:
@@ -221,14 +225,14 @@ class Loop:
             self._close_window()
             if counts:
                 self.readers.look(counts=False)
-                self._window = _reading()
+                self._window = _reading(self.loads, time.perf_counter())
             self._times = [self.stamps.now()]
         return kind
 
     def _close_window(self) -> None:
         if self._window is not None:
             self.readers.look()
-            self.counted.add(self._window, _reading())
+            self.counted.add(self._window, _reading(self.loads))
             self._window = None
 
     def _loaded(self, batch: Any) -> None:
@@ -252,14 +256,14 @@ class Loop:
         self._names, self._times, self._before, self._pass_begins = [], [end], None, False
         if self.readers.due(time.perf_counter()):
             self.readers.look(counts=kind in COUNTED)
+            self.loads.leave_out(self.feeders.strangers())
             self._fold()
             self._times = [] if kind == "uncounted" else [self.stamps.now()]
 
-    def _find_readers(self) -> None:
-        """The processes that began with the loop are its readers; where none did, all that are there."""
-        found = set(children(os.getpid()))
-        self.readers.watch(sorted(found - self._others or found))
-        self._reads_here = not found
+    def _find_feeders(self, iterator: object, before: Living) -> None:
+        self.feeders = feeders(iterator, before, self.feeders)
+        self.readers.watch(self.feeders.processes)
+        self.loads.leave_out(self.feeders.strangers())
 
     def _fold(self) -> None:
         """Add the steps that the timeline has come to."""

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,7 +49,7 @@ def tree_cpu_s() -> float:
     me, ticks = os.getpid(), 0
     for pid in (me, *children(me)):
         with suppress(OSError):  # reaped meanwhile: its parent has its counts
-            rest = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+            rest = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
             ticks += sum(map(int, rest[11:15]))  # utime, stime, and of those it has reaped
     return ticks / TICKS_PER_S
 
@@ -56,31 +57,71 @@ def tree_cpu_s() -> float:
 def busy_s(pid: int) -> float | None:
     """Seconds that a process's main thread has run or waited for a core (schedstat, in ns); None where not kept."""
     try:
-        ran, waited = Path(f"/proc/{pid}/schedstat").read_text().split()[:2]
+        ran, waited = Path(f"/proc/{pid}/schedstat").read_text(encoding="utf-8").split()[:2]
     except (OSError, ValueError):
         return None
     return (int(ran) + int(waited)) / 1e9
 
 
-class ThreadTimes:
-    """What the loading thread has used and waited for; cheap enough to ask for twice a step."""
+class LoadTimes:
+    """What the loop's thread, and those beside it that may load for it, did while the loop waited for its loads.
+
+    Cheap enough to ask for twice a step. The clocks are read within the time that is taken, so no share exceeds it.
+    """
 
     def __init__(self) -> None:
-        try:
-            self._file: int | None = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
-        except OSError:
-            self._file = None
+        self.seconds = self.own_s = self.beside_s = 0.0
+        """Of all loads; in which this thread ran or waited for a core; and in which threads beside it ran."""
+        self._strangers: dict[int, float] = {}
+        """Clocks of threads that do not load, and what each showed last."""
+        self._file: int | None = None
+        self._began = (0.0, 0.0, 0.0)
 
-    def busy_s(self) -> float:
-        """Seconds that all threads of this process have run, and this one has waited for a core."""
-        waited = int(os.pread(self._file, 99, 0).split()[1]) / 1e9 if self._file is not None else 0.0
-        return time.process_time() + waited
+    def open(self, strangers: Iterable[int]) -> None:
+        """Begin a pass, in the thread that loads."""
+        self.close()
+        self.leave_out(strangers)
+        with suppress(OSError):
+            self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
 
     def close(self) -> None:
         """Close the kernel's file."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+    def leave_out(self, threads: Iterable[int]) -> None:
+        """These threads beside it do not load."""
+        self._strangers = {thread_clock(thread): 0.0 for thread in threads}
+
+    def begin(self) -> None:
+        """A load begins."""
+        began_s = time.perf_counter()
+        self._began = (began_s, *self._used())
+
+    def end(self) -> None:
+        """It has ended, in the same thread."""
+        own_s, beside_s = self._used()
+        self.seconds += time.perf_counter() - self._began[0]
+        self.own_s += own_s - self._began[1]
+        self.beside_s += beside_s - self._began[2]
+
+    def waited_s(self) -> float | None:
+        """Seconds that this thread has waited for a core; None where that is not kept."""
+        return None if self._file is None else int(os.pread(self._file, 99, 0).split()[1]) / 1e9
+
+    def _used(self) -> tuple[float, float]:
+        ran_s = time.thread_time()
+        process_s = time.process_time()
+        for clock in self._strangers:
+            with suppress(OSError):  # it has ended: what it used stays the process's
+                self._strangers[clock] = time.clock_gettime(clock)
+        return ran_s + (self.waited_s() or 0.0), process_s - ran_s - sum(self._strangers.values())
+
+
+def thread_clock(thread: int) -> int:
+    """The kernel's clock of a thread's CPU time (`man 2 clock_getres`), by an id that stays safe when it has ended."""
+    return ~thread << 3 | 6
 
 
 @dataclass
@@ -98,9 +139,9 @@ class ReaderTimes:
     _next_s: float = 0.0
     _pause_s: float = FIRST_PAUSE_S
 
-    def watch(self, pids: list[int]) -> None:
+    def watch(self, pids: Collection[int]) -> None:
         """These are the readers from now on; those known already go on."""
-        self.pids = pids
+        self.pids = sorted(pids)
         self.num_readers = max(self.num_readers, len(pids))
         self._last = {pid: last for pid, last in self._last.items() if pid in pids}
         self._pause_s, self._next_s = FIRST_PAUSE_S, 0.0
@@ -119,7 +160,7 @@ class ReaderTimes:
                     self._busy_s, self._seen_s = self._busy_s + busy - before, self._seen_s + now_s - seen_s
                 self._last[pid] = now_s, busy
         self._next_s = time.perf_counter() + self._pause_s
-        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S) if counts else FIRST_PAUSE_S
 
     def busy_fraction(self) -> float | None:
         """Share of the time looked at that the readers were busy; None where nothing was seen."""

@@ -80,7 +80,7 @@ def test_exchange_without_waiting_is_communication(clock: Clock):
 
 
 def test_an_unknown_mark_is_refused():
-    with pytest.raises(UserError, match=r"mark 'fowards' is unknown; allowed: h2d, forward.*nearest: forward"):
+    with pytest.raises(UserError, match=r"mark 'fowards' is unknown; nearest: forward; allowed: h2d, forward"):
         watched([]).mark("fowards")
 
 
@@ -97,7 +97,7 @@ def test_a_mark_outside_of_a_step_is_nothing(clock: Clock):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"device": "tpu"}, "device 'tpu' is unknown; allowed: cpu, cuda, cuda:N"),
+        ({"device": "tpu"}, "device 'tpu' is unknown; nearest: cpu; allowed: cpu, cuda, cuda:N"),
         ({"ceiling": "again"}, "ceiling 'again' is unknown; allowed: replay"),
         ({"warmup_steps": -1}, "warmup_steps -1: at least 0"),
         ({"batch_size": 0}, "batch_size 0: at least 1"),
