@@ -81,7 +81,7 @@ def plan(
     schedule: Schedule = None,
     microbatches: Microbatches = None,
     svg: Svg = None,
-    top: Annotated[int, _at_least_1("--top", "How many layouts to print.")] = 10,
+    top: Annotated[int, _at_least_1("--top", "How many layouts to print, and as many that trials refuse.")] = 10,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the draws that the intervals come from.")] = 0,
     format: Annotated[PlainFormat, typer.Option("--format", help="table or json.")] = PlainFormat.table,
 ) -> None:

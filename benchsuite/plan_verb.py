@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import typer
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
@@ -26,6 +25,7 @@ from benchsuite.predict.planner import plan as make_plan
 from benchsuite.predict.planner import what_if as make_what_if
 from benchsuite.predict.shape import params
 from benchsuite.show import UNLIMITED_WIDTH, console
+from benchsuite.terminal import document
 
 ABSENT = "-"
 
@@ -71,7 +71,7 @@ def plan(asked: Asked, fixed: Choices, what_if: str | None, top: int, seed: int,
     found = make_plan(job, fixed, samples, top, seed)
     under = make_what_if(job, fixed, changes, samples, seed) if changes else {}
     if format is PlainFormat.json:
-        typer.echo(json.dumps(as_object(job, found, under, samples), indent=1))
+        document(json.dumps(as_object(job, found, under, samples), indent=1))
     else:
         _print(job, found, under, samples)
 
@@ -164,7 +164,9 @@ def as_object(job: Job, found: Plan, under: Mapping[str, Planned], samples: floa
         "interval": 0.9,
         "legal": found.num_legal,
         "fitting": found.num_fitting,
+        "runnable": found.num_runnable,
         "layouts": [asdict(each) for each in found.best],
+        "not_runnable": [asdict(each) for each in found.refused],
         "why": found.why,
         "what_if": {name: asdict(each) for name, each in under.items()},
         "staging": None if found.staging is None else asdict(found.staging),
@@ -179,14 +181,32 @@ def _print(job: Job, found: Plan, under: Mapping[str, Planned], samples: float |
     out, machine = console(), job.machine
     for line in title(job, samples):
         out.print(line, markup=False)
-    out.print(f"{found.num_legal} legal layouts, {found.num_fitting} fit in memory", markup=False)
-    shown = _print_table([(str(each.rank), each) for each in found.best], "#", machine.device.memory_bytes, out)
+    fitting = f"{found.num_fitting} fit in memory, {found.num_runnable} of them run as trials"
+    out.print(f"{found.num_legal} legal layouts, {fitting}", markup=False)
+    shown: list[str] = []
+    if found.best:
+        shown = _print_table([(str(each.rank), each) for each in found.best], "#", machine.device.memory_bytes, out)
     out.print(found.why, markup=False)
+    if found.refused:
+        out.print()
+        rows = [(str(each.rank), each) for each in found.refused]
+        shown = _print_table(rows, "not runnable", machine.device.memory_bytes, out)
+        for reason, ranks in reasons(found.refused).items():
+            out.print(f"not runnable: {reason} ({ranks})", markup=False)
     if under:
         out.print()
-        _print_table([*under.items()], "what if", machine.device.memory_bytes, out)
+        named = {name + ("" if each.runnable else " (not runnable)"): each for name, each in under.items()}
+        _print_table([*named.items()], "what if", machine.device.memory_bytes, out)
     for line in (basis(job), *found.notes, explained(shown)):
         out.print(line, style="dim", markup=False)
+
+
+def reasons(refused: Sequence[Planned]) -> dict[str, str]:
+    """Each reason why trials refuse layouts, with the numbers of these."""
+    found: dict[str, list[str]] = {}
+    for each in refused:
+        found.setdefault(str(each.reason), []).append(str(each.rank))
+    return {reason: ", ".join(ranks) for reason, ranks in found.items()}
 
 
 def title(job: Job, samples: float | None) -> tuple[str, ...]:
@@ -224,7 +244,9 @@ def _print_table(rows: Sequence[tuple[str, Planned]], first: str, memory_bytes: 
 def _table(cells: Sequence[tuple[str, Mapping[str, str]]], first: str, headings: Sequence[str]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", caption_justify="left")
     for heading in (first, *headings):
-        table.add_column(heading, justify="left" if heading in ("what if", "recompute") else "right", no_wrap=True)
+        table.add_column(
+            heading, justify="left" if heading in ("what if", "not runnable", "recompute") else "right", no_wrap=True
+        )
     for name, row in cells:
         table.add_row(name, *(row[heading] for heading in headings))
     return table

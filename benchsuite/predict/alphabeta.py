@@ -211,7 +211,11 @@ def host_of(row: "Mapping[str, Any] | pd.Series[Any]") -> str:
 def machine_of(row: "Mapping[str, Any] | pd.Series[Any]") -> str:
     """Processor, devices and torch of a store's row, as far as it tells them."""
     devices = row.get("env.devices")
-    names = {_text(one.get("name")) for one in devices} if isinstance(devices, list) else set()
+    names = (
+        {_text(one.get("name") if isinstance(one, Mapping) else one) for one in devices}
+        if isinstance(devices, list)
+        else set()
+    )
     told = (_text(row.get("env.cpu")), *sorted(names), _text(row.get("env.libraries.torch")))
     return ", ".join(filter(None, told))
 

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
@@ -18,7 +18,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from benchsuite.errors import UserError, one_line
+from benchsuite.errors import MAX_SHOWN, UserError, dotted, in_words, problems, several, shown
 
 Made = TypeVar("Made", bound=BaseModel)
 OURS = "told"
@@ -97,28 +97,28 @@ def checked(model: type[Made], values: Any, where: str) -> Made:
     """A file's content as a model.
 
     Raises:
-        UserError: a key is unknown, missing or wrong; the line names the file, the key, and what is allowed.
+        UserError: keys are unknown, missing or wrong; a line for each names the file, the key, and what is allowed.
     """
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise UserError(f"{where}: {_in_words(error, model)}") from None
+        told = several(_in_words(error, model)) or UserError(str(error))
+        raise told.within(f"{where}: ") from None
 
 
-def _in_words(error: ValidationError, model: type[BaseModel]) -> str:
-    """The first problem; an unknown key before others, which may come of it."""
-    found = error.errors()
-    first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
-    kind = first["type"]
-    words = first["msg"] if kind == OURS else GIVE.get(kind, "")
-    if kind in ALLOWED:
-        words = f"allowed: {ALLOWED[kind].format(**first['ctx'])}"
-    if not words:
-        return str(one_line(error, model, {}))
-    key = ".".join(map(str, first["loc"])) or "the file"
-    return f"{key} {as_written(first['input'])}: {words}"
+def _in_words(error: ValidationError, model: type[BaseModel]) -> Iterator[str]:
+    """What is wrong with numbers in the planner's words, all else in everyone's."""
+    ours = {}
+    for each in problems(error):
+        kind = each["type"]
+        words = each["msg"] if kind == OURS else GIVE.get(kind, "")
+        if kind in ALLOWED:
+            words = f"allowed: {ALLOWED[kind].format(**each['ctx'])}"
+        if words:
+            ours[each["loc"]] = f"{dotted(each['loc']) or 'the file'} {as_written(each['input'])}: {words}"
+    yield from in_words(error, model, told=ours)
 
 
 def as_written(value: Any) -> str:
     """A value as YAML has it; text in quotes."""
-    return repr(value) if isinstance(value, str) else json.dumps(value, default=str)
+    return shown(value) if isinstance(value, str) else json.dumps(value, default=str)[:MAX_SHOWN]

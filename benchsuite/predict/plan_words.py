@@ -1,7 +1,10 @@
 """What a plan says in words: layouts, why the second loses, and what is not known."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from benchsuite.predict import runnable
 from benchsuite.predict.assumptions import TYPICAL
 from benchsuite.predict.layouts import RECOMPUTE, Layouts
 from benchsuite.predict.planned import Cost, Job
@@ -28,10 +31,19 @@ def named(of: Layouts, at: int) -> str:
     return text + (f" interleave {of.interleave[at]}" if of.interleave[at] > 1 else "")
 
 
-def why_second_loses(of: Layouts, costs: Cost, draws: Cost) -> str:
-    """A sentence: by how much, through which parts of the step, and in what share of the draws."""
+def none_runs(of: Layouts, reasons: Sequence[str | None]) -> str:
+    """A sentence where trials refuse all that fits."""
+    return f"No layout that fits can run as a trial: the fastest of them ({named(of, 0)}) is refused: {reasons[0]}."
+
+
+def why_second_loses(of: Layouts, costs: Cost, draws: Cost, others: bool) -> str:
+    """A sentence: by how much, through which parts of the step, and in what share of the draws.
+
+    Args:
+        others: whether there are layouts that fit and that trials refuse.
+    """
     if len(of) < 2:
-        return "No other layout fits."
+        return f"No other layout {'that fits can run as a trial' if others else 'fits'}."
     parts = {words: getattr(costs, name) for name, words in PARTS.items()}
     differences = {words: float(part[1] - part[0]) for words, part in parts.items()}
     lost = float(costs.step_s[1] - costs.step_s[0])
@@ -73,6 +85,8 @@ def notes(job: Job) -> tuple[str, ...]:
         found.append(f"{model.name} ({model.kind}): planned with data parallelism and ZeRO only")
         if model.activations_per_sample is None:
             found.append(f"activations of {model.name} are not known: only its model states are checked against memory")
+    unmade = runnable.note(model)
+    found += [unmade] if unmade else []
     if model.kind == "encoder-decoder":
         found.append("an encoder-decoder's layers count as their mean; activations as of the longer stack")
     return tuple(found)

@@ -1,4 +1,7 @@
-"""Search of layouts: what is legal and fits, ranked by predicted step time; what the first is ahead by; what if."""
+"""Search of layouts: what is legal and fits, ranked by predicted step time; what the first is ahead by; what if.
+
+What trials refuse is ranked apart from what they run.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -6,12 +9,12 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from benchsuite.errors import UserError, refuse
-from benchsuite.predict import staged
+from benchsuite.predict import runnable, staged
 from benchsuite.predict.arrays import Floats
 from benchsuite.predict.assumptions import TYPICAL, Assumptions, drawn
 from benchsuite.predict.footprint import Footprint, footprint
 from benchsuite.predict.layouts import RECOMPUTE, Choices, Ints, Layouts, legal
-from benchsuite.predict.plan_words import PARTS, QUANTILES, named, notes, why_second_loses
+from benchsuite.predict.plan_words import PARTS, QUANTILES, named, none_runs, notes, why_second_loses
 from benchsuite.predict.planned import Cost, Job, cost
 from benchsuite.predict.shape import train_flops_per_sample
 from benchsuite.predict.staged import Staging
@@ -57,6 +60,10 @@ class Planned:
     days: Figure | None
     device_hours: Figure | None
     energy_kwh: Figure | None
+    runnable: bool
+    """Whether trials run it."""
+    reason: str | None
+    """Why they do not."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,8 @@ class Ranked:
     memory: Footprint
     num_legal: int
     num_fitting: int
+    reasons: tuple[str | None, ...] = ()
+    """Why trials refuse each layout, None where they run it; empty where nobody has asked."""
 
     def rank_of(self, **wanted: int) -> int | None:
         """The place, from 1, of the first layout with such degrees (tp=8, pp=35); None where there is none."""
@@ -83,21 +92,48 @@ class Plan:
     """The best layouts of a job, why the second loses, and what the prediction rests on."""
 
     best: tuple[Planned, ...]
+    """Of those that trials run."""
+    refused: tuple[Planned, ...]
+    """Of those that trials refuse."""
     why: str
     notes: tuple[str, ...]
     num_legal: int
     num_fitting: int
+    num_runnable: int
     staging: Staging | None = None
     """None where the machine or the model does not tell."""
 
+    @property
+    def first(self) -> Planned:
+        """The best that trials run; where they run none, the best of the others."""
+        return (*self.best, *self.refused)[0]
+
 
 def ranked(job: Job, choices: Choices, given: Assumptions = TYPICAL) -> Ranked:
-    """Every layout that is legal and fits, fastest first.
+    """Every layout that is legal and fits, fastest first, whether trials run it or not.
 
     Raises:
         UserError: nothing is legal, nothing fits (with the least memory and what would help), or input cannot be
             staged as asked.
     """
+    return _tuned(_fitting(job, choices, given))
+
+
+def parted(job: Job, choices: Choices) -> tuple[Ranked, Ranked]:
+    """The same in two: what trials run, and what they refuse. Microbatch and interleave are tuned within each.
+
+    Raises:
+        UserError: as `ranked`.
+    """
+    every = _fitting(job, choices, TYPICAL)
+    reasons = runnable.why_not(job, every.layouts)
+    refused = np.array([reason is not None for reason in reasons])
+    every = replace(every, reasons=tuple(reasons))
+    return _tuned(every, np.flatnonzero(~refused)), _tuned(every, np.flatnonzero(refused))
+
+
+def _fitting(job: Job, choices: Choices, given: Assumptions) -> Ranked:
+    """Every layout that is legal and fits, in no order, of all microbatches and interleaves."""
     check_size(job)
     staged.check(job)
     found = legal(job.model, job.machine, job.devices, job.batch, _useful(job, choices))
@@ -106,10 +142,26 @@ def ranked(job: Job, choices: Choices, given: Assumptions = TYPICAL) -> Ranked:
     if not fitting.size:
         raise _too_large(job, choices, found, memory)
     of = found.take(fitting)
-    costs = cost(job, of, given)
-    kept = _fastest_of_each(of, costs)
-    bytes_ = Footprint(memory.states[fitting][kept], memory.activations[fitting][kept], memory.usable)
-    return Ranked(job, of.take(kept), _taken(costs, kept), bytes_, len(found), len(fitting))
+    bytes_ = Footprint(memory.states[fitting], memory.activations[fitting], memory.usable)
+    return Ranked(job, of, cost(job, of, given), bytes_, len(found), len(fitting))
+
+
+def _tuned(every: Ranked, some: Ints | None = None) -> Ranked:
+    """The layouts, or some of them, fastest first and each once."""
+    index = np.arange(len(every.layouts)) if some is None else some
+    num_fitting = len(index)
+    if index.size:
+        index = index[_fastest_of_each(every.layouts.take(index), _taken(every.cost, index))]
+    memory = Footprint(every.memory.states[index], every.memory.activations[index], every.memory.usable)
+    return Ranked(
+        every.job,
+        every.layouts.take(index),
+        _taken(every.cost, index),
+        memory,
+        every.num_legal,
+        num_fitting,
+        tuple(every.reasons[at] for at in index) if every.reasons else (),
+    )
 
 
 def plan(job: Job, choices: Choices, samples: float | None = None, top: int = 10, seed: int = 0) -> Plan:
@@ -118,15 +170,24 @@ def plan(job: Job, choices: Choices, samples: float | None = None, top: int = 10
     `samples`: of the whole training; None leaves out days, device-hours and energy. Intervals are quantiles over
     `NUM_DRAWS` draws of the assumptions; the same draws for every layout, so that layouts are compared in pairs.
     """
-    order = ranked(job, choices)
-    shown = order.layouts.take(np.arange(min(top, len(order.layouts))))
+    run, refused = parted(job, choices)
     given = drawn(NUM_DRAWS, seed)
-    draws = cost(job, shown, given)
-    best = tuple(_planned(order, draws, given, at, samples) for at in range(len(shown)))
-    both = staged.staging(job, order.layouts, samples)
+    best, others = (_first(of, top, given, samples) for of in (run, refused))
+    both = staged.staging(job, run.layouts if best else refused.layouts, samples)
     told = (*notes(job), *([staged.in_words(both, job)] if both else []))
-    why = why_second_loses(order.layouts, order.cost, draws)
-    return Plan(best, why, told, order.num_legal, order.num_fitting, both)
+    if best:
+        draws = cost(job, run.layouts.take(np.arange(min(2, len(best)))), given)
+        why = why_second_loses(run.layouts, run.cost, draws, others=len(others) > 0)
+    else:
+        why = none_runs(refused.layouts, refused.reasons)
+    return Plan(best, others, why, told, run.num_legal, run.num_fitting + refused.num_fitting, run.num_fitting, both)
+
+
+def _first(order: Ranked, top: int, given: Assumptions, samples: float | None) -> tuple[Planned, ...]:
+    """So many of a ranking, with their intervals."""
+    shown = np.arange(min(top, len(order.layouts)))
+    draws = cost(order.job, order.layouts.take(shown), given)
+    return tuple(_planned(order, draws, given, int(at), samples) for at in shown)
 
 
 def what_if(
@@ -136,13 +197,13 @@ def what_if(
 
     `staging` has no factor: input from copies on the nodes' own drives.
     """
-    found = {"as it is": plan(job, choices, samples, 1, seed).best[0]}
+    found = {"as it is": plan(job, choices, samples, 1, seed).first}
     for name, factor in changes.items():
         if name not in CHANGES:
             raise refuse("--what-if", name, CHANGES)
         label = name if name == STAGING else f"{name} x{factor:g}"
         much = samples * factor if name == "data" and samples is not None else samples
-        found[label] = plan(_changed(job, name, factor), choices, much, 1, seed).best[0]
+        found[label] = plan(_changed(job, name, factor), choices, much, 1, seed).first
     return found
 
 
@@ -223,6 +284,8 @@ def _planned(order: Ranked, draws: Cost, given: Assumptions, at: int, samples: f
         days=None if total_s is None else _times(total_s, 1 / 86400),
         device_hours=None if total_s is None else _times(total_s, job.devices / 3600),
         energy_kwh=None if samples is None else _energy(job, step, steps, given, samples / job.batch),
+        runnable=order.reasons[at] is None,
+        reason=order.reasons[at],
     )
 
 

@@ -129,10 +129,52 @@ class TestJson:
     def test_stored_scores_and_whole_norms_need_more_memory(self, run_cli: Run):
         fixed = (*NEOX, "--tensor-parallel", 4, "--pipeline-parallel", 4, "--microbatch", 1, "--recompute", "none")
         memory = [
-            as_json(run_cli, *fixed, "--zero", 1, *more)["layouts"][0]["activation_bytes"]
+            as_json(run_cli, *fixed, "--zero", 1, *more)["not_runnable"][0]["activation_bytes"]
             for more in ((), ("--no-sequence-parallel",), ("--no-flash-attention",))
         ]
         assert memory[0] < memory[1] and memory[0] < memory[2]
+
+
+class TestWhatTrialsRefuse:
+    REFUSED = "zero 1 with tp 2, pp 4, ep 1: sharding goes with dp alone, zero 2 and 3 with tp as well"
+
+    def test_stands_apart_with_the_reason(self, run_cli: Run):
+        _, out, _ = run_cli("plan", *NEOX, "--top", 2)
+        assert "412 fit in memory, 162 of them run as trials" in out
+        best, _, rest = out.partition("\nnot runnable ")
+        assert f"not runnable: {self.REFUSED} (1)" in rest
+        assert "The second-best layout" in best and "zero 1" not in best
+
+    def test_has_columns_of_its_own_in_json(self, run_cli: Run):
+        found = as_json(run_cli, *NEOX)
+        assert {(each["runnable"], each["reason"]) for each in found["layouts"]} == {(True, None)}
+        first = found["not_runnable"][0]
+        assert (first["rank"], first["runnable"], first["reason"]) == (1, False, self.REFUSED)
+        assert first["step_s"]["value"] < found["layouts"][0]["step_s"]["value"], "faster, and no trial can show it"
+        assert found["runnable"] == 162
+
+    def test_all_of_it(self, run_cli: Run):
+        fixed = (*NEOX, "--tensor-parallel", 4, "--pipeline-parallel", 4, "--zero", 1, "--what-if", "network=2")
+        found = as_json(run_cli, *fixed)
+        assert (found["layouts"], found["runnable"]) == ([], 0) and found["not_runnable"]
+        assert found["why"].startswith("No layout that fits can run as a trial: the fastest of them (tp 4 pp 4 dp 6 ")
+        assert not any(each["runnable"] for each in found["what_if"].values())
+        _, out, _ = run_cli("plan", *fixed)
+        assert found["why"] in out and "as it is (not runnable)" in out and "second-best" not in out
+
+    def test_a_precision_that_no_trial_has(self, run_cli: Run):
+        found = as_json(
+            run_cli, *NEOX[:2], "--machine", "dgx-h100", "--devices", 64, "--batch", 64, "--precision", "fp8"
+        )
+        assert found["layouts"] == [] and "fp8" in found["why"]
+
+    def test_a_model_without_trials_says_whose_rules_count(self, run_cli: Run):
+        notes = as_json(run_cli, "--model", "megatron-18.4b", "--machine", "dgx-a100", "--devices", 256, "--batch", 256)
+        words = (
+            "no trial trains megatron-18.4b itself: which layouts run is judged by the rules of a gpt_neox of its shape"
+        )
+        assert words in notes["notes"]
+        assert not any("no trial trains" in note for note in as_json(run_cli, *NEOX)["notes"])
 
 
 @pytest.mark.parametrize(
@@ -277,7 +319,7 @@ class TestTemplates:
         [
             (("--yaml", "polaris"), "--yaml polaris: goes with machines and models"),
             (("formats", "--yaml", "polaris"), "goes with machines and models"),
-            (("machines", "--yaml", "polari"), "'polari' is unknown; allowed: berzelius"),
+            (("machines", "--yaml", "polari"), "'polari' is unknown; nearest: polaris; allowed: berzelius"),
         ],
     )
     def test_mistakes(self, run_cli: Run, arguments: tuple[str, ...], words: str):

@@ -139,8 +139,8 @@ class TestForms:
     @pytest.mark.parametrize(
         ("op", "algorithm", "given", "line"),
         [
-            ("allreduce", "ring", {}, "op 'allreduce' is unknown; allowed: all_reduce, .*; nearest: all_reduce"),
-            ("all_reduce", "rings", {}, "algorithm of all_reduce 'rings' is unknown; allowed: ring, .*; nearest: ring"),
+            ("allreduce", "ring", {}, "op 'allreduce' is unknown; nearest: all_reduce; allowed: all_reduce, .*"),
+            ("all_reduce", "rings", {}, "algorithm of all_reduce 'rings' is unknown; nearest: ring; allowed: ring, .*"),
             ("all_reduce", "ring", {"num_ranks": 0}, "num_ranks 0 is not allowed; allowed: a whole number, 1 or above"),
             ("all_reduce", "ring", {"num_ranks": [4, 2.5]}, "num_ranks 2.5 is not allowed"),
             ("all_reduce", "ring", {"num_bytes": -1}, "num_bytes -1 is not allowed; allowed: a finite number, 0 or"),
@@ -283,7 +283,7 @@ class TestBusBandwidth:
         assert D / time_s(op, algorithm, n, D, 0, BETA) * busbw_factor(op, n) == pytest.approx([1 / BETA] * 4)
 
     def test_refuses(self) -> None:
-        with pytest.raises(ValueError, match=r"op 'allgather' is unknown; allowed: .*; nearest: all_gather"):
+        with pytest.raises(ValueError, match=r"op 'allgather' is unknown; nearest: all_gather; allowed: .*"):
             busbw_factor("allgather", 4)
 
 

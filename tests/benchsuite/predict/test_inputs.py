@@ -53,7 +53,7 @@ def test_numbers_are_read_as_people_write_them(tmp_path: Path):
         ("312e12", "312e18", "device.peak_flops.bf16 '312e18': in FLOP/s of one device, such as 312e12;"),
         ("{bf16: 312e12}", "312", "device.peak_flops 312: give a peak for each precision, such as {bf16: 312e12}"),
         ("{bf16: 312e12}", "", "device.peak_flops null: give a peak for each precision"),
-        ("{bf16: 312e12}", "{bf61: 312e12}", "peak_flops 'bf61' is unknown; allowed: fp32, tf32, fp16, bf16, fp8;"),
+        ("{bf16: 312e12}", "{bf61: 312e12}", "peak_flops 'bf61' is unknown; nearest: bf16; allowed: fp32, tf32, "),
         ("312e12", "fast", "device.peak_flops.bf16 'fast': in FLOP/s of one device, such as 312e12;"),
         ("memory_bytes: 80e9", "memory_bytes: 80", "device.memory_bytes 80: in bytes of one device, such as 80e9;"),
         ("memory_bytes: 80e9", "memory_bytes: 80GB", "device.memory_bytes '80GB': in bytes of one device"),
@@ -96,7 +96,7 @@ def test_machines(tmp_path: Path, old: str, new: str, line: str):
         ("vocab: 10", "sample_bytes: 110 kB", "sample_bytes '110 kB': in bytes of one sample, such as 110e3;"),
         ("vocab: 10", "train_flops_per_sample: 24.3", "train_flops_per_sample 24.3: in FLOP of one sample, such as"),
         ("vocab: 10", "other_forward_flops_per_sample: .inf", "other_forward_flops_per_sample Infinity: give a finite"),
-        ("kind: decoder", "kind: decodr", "kind 'decodr' is not allowed; allowed: decoder, encoder, "),
+        ("kind: decoder", "kind: decodr", "kind 'decodr' is not allowed; nearest: decoder; allowed: decoder, "),
         ("kind: decoder, ", "", "'kind' is missing"),
         ("300e9", "much", "published_tokens 'much': in tokens of the whole training, such as 300e9;"),
     ],
@@ -115,8 +115,11 @@ def test_models(tmp_path: Path, old: str, new: str, line: str):
         ("{models: [a]}", 'models ["a"]: give keys and values'),
         ("{common: 5, models: {a: {kind: conv}}}", "common 5: give keys and values"),
         ("{models: {a: {kind: conv}}}", "a: model a: kind conv needs published_params"),
-        ("{common: {kind: decoder}, models: {a: {layer: 3}}}", "a: unknown key 'layer'; allowed here: "),
-        ("{models: {a: {kind: conv}}, comon: {}}", "unknown key 'comon'; allowed here: source, common, models; neares"),
+        (
+            "{common: {kind: decoder}, models: {a: {layer: 3}}}",
+            "a: unknown key 'layer'; nearest: layers; allowed here: ",
+        ),
+        ("{models: {a: {kind: conv}}, comon: {}}", "unknown key 'comon'; nearest: common; allowed here: source, "),
     ],
 )
 def test_files_of_several_models(tmp_path: Path, text: str, line: str):

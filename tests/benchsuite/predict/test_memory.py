@@ -162,7 +162,7 @@ class TestActivations:
         assert found.shape == (3, 2) and found[2, 1] == activation_bytes_per_layer(2, 128, 64, 4, 4, "tp")
 
     def test_refuses(self) -> None:
-        with pytest.raises(ValueError, match=r"mode 'sp_tp' is unknown; allowed: none, tp, tp_sp, .*; nearest: tp"):
+        with pytest.raises(ValueError, match=r"mode 'sp_tp' is unknown; nearest: tp; allowed: none, tp, tp_sp, .*"):
             activation_bytes_per_layer(1, 8, 8, 2, 1, "sp_tp")
         with pytest.raises(ValueError, match="num_heads 0 is not allowed"):
             activation_bytes_per_layer(1, 8, 8, 0, 1, "tp")

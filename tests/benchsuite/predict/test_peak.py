@@ -64,6 +64,6 @@ def test_variants_that_are_not_counted():
 
 def test_error_line():
     with pytest.raises(
-        UserError, match="workload 'berts' is unknown; allowed: gpt_neox, bert, resnet50; nearest: bert"
+        UserError, match="workload 'berts' is unknown; nearest: bert; allowed: gpt_neox, bert, resnet50"
     ):
         peak_of("berts", 1, {}, {}, 1)

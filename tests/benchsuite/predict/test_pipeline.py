@@ -115,7 +115,7 @@ class TestForms:
         ("given", "line"),
         [
             (("1f1b", 0, 8), "num_stages 0 is not allowed; allowed: a whole number, 1 or above"),
-            (("2f2b", 4, 8), "schedule '2f2b' is unknown; allowed: naive, gpipe, 1f1b, .*; nearest: 1f1b"),
+            (("2f2b", 4, 8), "schedule '2f2b' is unknown; nearest: 1f1b; allowed: naive, gpipe, 1f1b, .*"),
             (
                 ("gpipe", 4, 8, 2),
                 "interleave 2 with schedule 'gpipe' is not allowed; allowed: 1, or interleaved, zero_b",

@@ -10,7 +10,7 @@ from benchsuite.predict import machines, models, plan_words
 from benchsuite.predict.footprint import footprint
 from benchsuite.predict.layouts import Choices
 from benchsuite.predict.planned import Job
-from benchsuite.predict.planner import plan, ranked, what_if
+from benchsuite.predict.planner import parted, plan, ranked, what_if
 from benchsuite.predict.shape import params
 from tests.benchsuite.predict.small import GB, job, layout, machine, model
 
@@ -69,7 +69,7 @@ class TestPlan:
         assert other.best[0].step_s.high != plan(NEOX, Choices(), top=2).best[0].step_s.high
 
     def test_why_the_second_loses(self):
-        order = ranked(NEOX, Choices())
+        order, _ = parted(NEOX, Choices())
         gap = float(order.cost.step_s[1] - order.cost.step_s[0])
         found = plan(NEOX, Choices())
         second = found.best[1]
@@ -92,6 +92,29 @@ class TestPlan:
     def test_four_thousand_devices(self):
         large = Job(models.load("gpt3-175b"), machines.load("dgx-a100"), 4096, 4096)
         assert len(plan(large, Choices()).best) == 10
+
+
+class TestParted:
+    def test_nothing_is_lost_and_nothing_predicted_anew(self):
+        every, parts = ranked(NEOX, Choices()), parted(NEOX, Choices())
+        keys = [{of.layouts.key(at) for at in range(len(of.layouts))} for of in (every, *parts)]
+        assert keys[0] == keys[1] | keys[2]
+        steps = {of.layouts.key(at): float(of.cost.step_s[at]) for of in parts[::-1] for at in range(len(of.layouts))}
+        assert all(float(every.cost.step_s[at]) <= steps[every.layouts.key(at)] for at in range(len(every.layouts)))
+        assert float(every.cost.step_s[0]) == min(float(of.cost.step_s[0]) for of in parts)
+        assert sum(of.num_fitting for of in parts) == every.num_fitting
+
+    def test_microbatches_are_tuned_among_what_runs(self):
+        """With interleaving free the fastest of most degrees holds more chunks a stage than trials have."""
+        job = Job(models.load("megatron-39.1b"), machines.load("dgx-a100"), 512, 1536)
+        run, refused = parted(job, Choices(zero=(0,)))
+        assert set(run.layouts.interleave.tolist()) == {1, 2} and max(refused.layouts.interleave) > 2
+        one = {name: int(getattr(refused.layouts, name)[0]) for name in ("tp", "pp", "dp")}
+        assert run.rank_of(**one) is not None
+        assert (
+            refused.reasons[0]
+            == f"interleave {refused.layouts.interleave[0]}: schedule interleaved holds 2 stages a rank"
+        )
 
 
 class TestTooLarge:

@@ -180,7 +180,7 @@ class TestControllableMemory:
     ("given", "line"),
     [
         (("1f1b", 4, 8, 1, -1.0), "t_f -1 is not allowed; allowed: a finite number, 0 or above"),
-        (("pipedream", 4, 8), "schedule 'pipedream' is unknown; allowed: naive, gpipe, 1f1b, interleaved, zero_bubble"),
+        (("pipedream", 4, 8), "schedule 'pipedream' is unknown; nearest: gpipe; allowed: naive, gpipe, 1f1b, "),
         (("gpipe", 4, 0), "num_microbatches 0 is not allowed"),
         (
             ("zb-h1", 4, 8, 2),

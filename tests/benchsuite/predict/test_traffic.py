@@ -183,7 +183,7 @@ def test_refuses() -> None:
     with pytest.raises(ValueError, match="shape 4 x 4 = 16 ranks; allowed: X x Y = 12"):
         messages("all_reduce", "torus", 12, shape=(4, 4))
     with pytest.raises(
-        ValueError, match="algorithm of all_gather 'rings' is unknown; allowed: ring, recursive_doubling"
+        ValueError, match="algorithm of all_gather 'rings' is unknown; nearest: ring; allowed: ring, recursive_doubling"
     ):
         messages("all_gather", "rings", 4)
     with pytest.raises(ValueError, match=r"num_ranks 2\.5 is not allowed"):
