@@ -19,10 +19,12 @@ from benchsuite.errors import UserError
 from benchsuite.launch import CannotStart, Outcome, RankExit
 from benchsuite.launch.answers import (
     START_TIMEOUT_S,
+    Hello,
     await_results,
     clock_offset_s,
     ended,
     first_words,
+    fits,
     pong,
     went_well,
 )
@@ -201,7 +203,7 @@ class AgentLauncher:
 
     def _take(self, found: Sequence[tuple[Link, dict[str, Any] | None]]) -> None:
         """Keep the agents that have come, if they are all and the same."""
-        heard = [(link, hello) for link, hello in found if hello is not None]
+        heard = [(link, hello) for link, hello in found if hello is not None and fits(hello, Hello)]
         links = [link for link, _ in heard]
         self._agents = [agent_of(link, hello, self._address_of(link, links)) for link, hello in heard]
         self._ports = {link.fileno(): hello["port"] for link, hello in heard}
@@ -230,11 +232,9 @@ class AgentLauncher:
         """An agent's address as other nodes may use it: of one on this node, that by which others come here."""
         if self._own is not None:
             return None
-        own, peer = link.socket.getsockname()[0], str(link.socket.getpeername()[0])
-        if own != peer:
-            return peer
-        ends = [(other.socket.getsockname()[0], other.socket.getpeername()[0]) for other in links]
-        return next((str(mine) for mine, theirs in ends if mine != theirs), peer)
+        if link.own != link.peer:
+            return link.peer
+        return next((other.own for other in links if other.own != other.peer), link.peer)
 
     def _requests(
         self, spec: TrialSpec, dataset: Path | None, folder: Path, places: Sequence[Share]
@@ -289,7 +289,9 @@ class AgentLauncher:
             while len(replies) < len(places):
                 for key, _ in selector.select(REFRESH_S):
                     selector.unregister(key.fileobj)
-                    reply = replies[key.data] = ended(places[key.data].agent.link)
+                    reply = replies[key.data] = ended(
+                        places[key.data].agent.link, max(0.0, deadline - time.monotonic())
+                    )
                     if not went_well(reply, places[key.data]):
                         end_at = min(end_at, time.monotonic() + PEERS_GRACE_S)
                 if time.monotonic() > end_at:
@@ -307,7 +309,8 @@ class AgentLauncher:
         gone = [places[number].agent.node for number, reply in replies.items() if reply is None]
         if gone:
             who = "the process that forks ranks ended" if self.crew.only_here else f"node {gone[0]} is gone"
-            reason = f"{who}: {self._last_words(expect_end=True)}"
+            wrong = next((place.agent.link.wrong for place in places if place.agent.link.wrong), None)
+            reason = f"{who}: {f'it sent {wrong}' if wrong else self._last_words(expect_end=True)}"
             self.close(again=True)
             return Outcome(launcher_error=reason)
         found = {number: reply for number, reply in replies.items() if reply is not None}

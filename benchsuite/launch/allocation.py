@@ -107,7 +107,7 @@ def allocation(environment: Mapping[str, str] = os.environ) -> Allocation | None
             gpus_per_node=_number(environment, "SLURM_GPUS_ON_NODE"),
         )
     if environment.get("PBS_NODEFILE"):
-        hosts = tuple(dict.fromkeys(Path(environment["PBS_NODEFILE"]).read_text().split()))
+        hosts = tuple(dict.fromkeys(Path(environment["PBS_NODEFILE"]).read_text(encoding="utf-8").split()))
         return Allocation("pbs", environment.get("PBS_JOBID", "?"), hosts, len(hosts))
     return None
 

@@ -4,18 +4,81 @@ import os
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from benchsuite.launch.link import Link
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from benchsuite.launch.link import SHOWN, Link
 from benchsuite.launch.node import boot_id
 from benchsuite.launch.placing import Agent, Share
 
 START_TIMEOUT_S = 120.0
 PINGS = 5
 LOOK_S = 0.2
-VISIBLE_S = 15.0
-"""Network file systems may show a new file so late."""
+VISIBLE_S = 90.0
+"""Network file systems may show a new file so late: NFS keeps what it knows of a folder for 60 s (acdirmax)."""
+
+
+class Hello(BaseModel):
+    """What an agent says of itself first, as far as its launcher reads it."""
+
+    model_config = ConfigDict(strict=True)
+
+    node: str
+    boot_id: str
+    task: int
+    cores: int
+    cpus: list[int]
+    devices: list[str]
+    port: int
+    facts: dict[str, Any]
+    version: str
+    code: str | None
+    installed: str = Field(alias="from")
+
+
+class Exit(BaseModel):
+    """How a rank has ended."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    rank: int
+    code: int | None
+    signal: int | None
+
+
+class Ended(BaseModel):
+    """How a trial has ended on an agent."""
+
+    model_config = ConfigDict(strict=True)
+
+    exits: list[Exit]
+    timed_out: bool
+    out_of_memory: bool
+    busy_cores: float
+    own_cores: float
+    port: int
+    found: list[Annotated[list[str], Field(min_length=2, max_length=2)]]
+    moment: dict[str, Any]
+
+
+class Failed(BaseModel):
+    """Why a trial could not begin on an agent."""
+
+    model_config = ConfigDict(strict=True)
+
+    error: str
+
+
+def fits(message: Any, *kinds: type[BaseModel]) -> bool:
+    """Whether a message is of one of these kinds."""
+    for kind in kinds:
+        with suppress(ValidationError):
+            kind.model_validate(message)
+            return True
+    return False
 
 
 def first_words(link: Link) -> dict[str, Any] | None:
@@ -52,18 +115,25 @@ def pong(link: Link) -> float | None:
     deadline = time.monotonic() + START_TIMEOUT_S
     try:
         while (reply := link.receive(max(0.0, deadline - time.monotonic()))) is not None:
-            if reply.get("ping") == mark:
+            if reply.get("ping") == mark and isinstance(reply.get("pong"), float):
                 return float(reply["pong"])
     except TimeoutError:
         return None
     return None
 
 
-def ended(link: Link) -> dict[str, Any] | None:
-    """How a trial has ended on an agent; late answers to other questions are passed over. None where it is gone."""
-    while (reply := link.receive()) is not None and not reply.keys() & {"exits", "error"}:
+def ended(link: Link, timeout_s: float) -> dict[str, Any] | None:
+    """How a trial has ended on an agent; late answers to other questions are passed over. None where it is gone.
+
+    Raises:
+        TimeoutError: it has begun to say so, and has not come to an end.
+    """
+    while (reply := link.receive(timeout_s)) is not None and not reply.keys() & {"exits", "error"}:
         pass
-    return reply
+    if reply is None or fits(reply, Ended, Failed):
+        return reply
+    link.wrong = f"no answer: {str(reply)[:SHOWN]}"
+    return None
 
 
 def went_well(reply: Mapping[str, Any] | None, place: Share) -> bool:

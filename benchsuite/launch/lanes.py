@@ -15,15 +15,15 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import IO, Any, Self
 
-import typer
-
+from benchsuite.ending import heeded
 from benchsuite.errors import UserError
 from benchsuite.launch.allocation import Allocation, Task
 from benchsuite.options import CRASH, INTERRUPTED, NOTHING_RAN, OK, REQUEUE, SOME_FAILED, USAGE
+from benchsuite.terminal import echo
 
 VARIABLE = "BENCHSUITE_LANE"
 COMMAND = (sys.executable, "-P", "-c", "from benchsuite.cli import main; main()")
-PASSED_ON = {signal.SIGTERM: REQUEUE, signal.SIGUSR1: REQUEUE, signal.SIGINT: INTERRUPTED}
+PASSED_ON = {signal.SIGTERM: REQUEUE, signal.SIGUSR1: REQUEUE, signal.SIGHUP: REQUEUE, signal.SIGINT: INTERRUPTED}
 """Signals that lanes are to have, and what a lane ends with that one of them strikes before it can answer."""
 WORST_FIRST = (CRASH, INTERRUPTED, REQUEUE, SOME_FAILED, NOTHING_RAN, USAGE, OK)
 PACKAGE_ROOT = Path(__file__).parents[2]
@@ -121,13 +121,18 @@ def _started(lane: Lane, words: Sequence[str]) -> subprocess.Popen[str]:
     told = f"{lane}/{lane.num_nodes}"
     environment = {**os.environ, VARIABLE: told, "PYTHONPATH": path}
     return subprocess.Popen(
-        [*COMMAND, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
+        [*COMMAND, *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        env=environment,
     )
 
 
 def _repeat(lane: Lane, said: IO[str] | None) -> None:
     for line in said or ():
-        typer.echo(f"[lane {lane.number + 1}] {line.rstrip()}", err=True)
+        echo(f"[lane {lane.number + 1}] {line.rstrip()}", err=True)
 
 
 class _Signals:
@@ -140,7 +145,7 @@ class _Signals:
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
-        self._before = {number: signal.signal(number, self._pass_on) for number in PASSED_ON}
+        self._before = {number: signal.signal(number, self._pass_on) for number in PASSED_ON if heeded(number)}
         return self
 
     def __exit__(

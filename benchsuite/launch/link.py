@@ -8,21 +8,31 @@ from contextlib import suppress
 from typing import Any
 
 CHUNK_BYTES = 1 << 16
+MAX_MESSAGE_BYTES = 1 << 22
+"""Far above any message: a spec, what an agent says of its node, how a node's ranks have ended."""
 SILENCE_S = 20
 """A peer whose machine or network is gone is given up after so long; one that only computes answers for itself."""
+SHOWN = 80
+"""Of what is no message, so much is told."""
 _PROBES = 4
 
 
 class Link:
-    """One end of a connection."""
+    """One end of a connection, whose other end is known: forked by this process, or proven by a token.
+
+    A peer that sends what is no message is given up as one that is gone.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
-        self._buffer = b""
-        self.asked = ""
-        """What the launcher wants to be proven to."""
+        self._buffer = bytearray()
+        self.wrong: str | None = None
+        """What a peer has sent that is no message."""
+        self.own = self.peer = ""
+        """Addresses of both ends, where these are on a network."""
         if connection.family != socket.AF_UNIX:
             _notice_silence(connection)
+            self.own, self.peer = connection.getsockname()[0], connection.getpeername()[0]
 
     def fileno(self) -> int:
         """For pollers."""
@@ -41,34 +51,43 @@ class Link:
         """Whether a message has come that nobody has asked for yet."""
         return b"\n" in self._buffer
 
-    def receive(self, timeout_s: float | None = None, max_bytes: int | None = None) -> dict[str, Any] | None:
-        """The next message; None when the peer is gone, or has sent more than `max_bytes` and no message.
+    def pull(self) -> bool:
+        """Take what has come, which a poller has told of; False when the peer is gone or goes on without an end."""
+        try:
+            chunk = self.socket.recv(CHUNK_BYTES)
+        except OSError:
+            return False
+        self._buffer += chunk
+        if len(self._buffer) > MAX_MESSAGE_BYTES and not self.pending:
+            self.wrong = f"a message of more than {MAX_MESSAGE_BYTES} bytes"
+        return bool(chunk) and self.wrong is None
+
+    def receive(self, timeout_s: float | None = None) -> dict[str, Any] | None:
+        """The next message; None when the peer is gone, or has sent what is no message.
 
         Raises:
             TimeoutError: none came in time.
-            ValueError: what came is no message.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         poller = select.poll()  # select() knows no descriptors above 1023
         poller.register(self.socket, select.POLLIN)
-        while not self.pending:
-            if max_bytes is not None and len(self._buffer) > max_bytes:
-                return None
+        while self.wrong is None and not self.pending:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not poller.poll(None if left is None else left * 1000):
                 raise TimeoutError
-            try:
-                chunk = self.socket.recv(CHUNK_BYTES)
-            except OSError:
+            if not self.pull():
                 return None
-            if not chunk:
-                return None
-            self._buffer += chunk
+        return None if self.wrong is not None else self._next()
+
+    def _next(self) -> dict[str, Any] | None:
+        """The message that is pending."""
         line, _, self._buffer = self._buffer.partition(b"\n")
-        message = json.loads(line)
-        if not isinstance(message, dict):
-            raise ValueError(f"no message: {line[:80]!r}")
-        return message
+        with suppress(ValueError, RecursionError):  # json recurses into what it reads
+            message = json.loads(line)
+            if isinstance(message, dict):
+                return message
+        self.wrong = f"no message: {bytes(line[:SHOWN])!r}"
+        return None
 
     def close(self) -> None:
         """Close this end."""

@@ -1,5 +1,11 @@
-"""Where agents on other nodes meet their launcher: a listening socket, its addresses, a token that proves an agent."""
+"""Where agents on other nodes meet their launcher: a listening socket, its addresses, a token that proves both.
 
+An agent sends a nonce. The launcher sends a nonce of its own and a proof, the agent a proof in turn: each an HMAC,
+by the token, of who proves and of both nonces. All have a fixed length. Nothing else is read of a peer until its proof
+has been checked.
+"""
+
+import errno
 import hmac
 import json
 import os
@@ -9,21 +15,27 @@ import selectors
 import socket
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import psutil
 
+from benchsuite.errors import UserError
 from benchsuite.launch.link import Link
+from storage.owned import NotOwned, read_plain, write_new
 
 VARIABLE = "BENCHSUITE_AGENT"
 """Environment variable that tells an agent where its launcher is: the token, `@`, and `address port` pairs."""
-HELLO_S = 1.0
-MAX_HELLO_BYTES = 1 << 16
+NONCE_BYTES = PROOF_BYTES = 32
 CONNECT_S = 3.0
+PROOF_S = 5.0
+"""How long either side waits for the other's proof."""
+MAX_STRANGERS = 256
+"""Connections without a proof that a launcher holds, beside one for each agent that is yet to come."""
 SPARE_DESCRIPTORS = 512
+NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 RETRY_S = 0.1
 INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 """Where the user names the interface that ranks talk over, agents use it too."""
@@ -33,7 +45,7 @@ INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 class Invitation:
     """How an agent finds its launcher."""
 
-    token: str
+    token: str = field(repr=False)
     addresses: tuple[str, ...]
     port: int
 
@@ -48,75 +60,140 @@ class Invitation:
         return cls(token, tuple(addresses), port)
 
 
+class Newcomer:
+    """A connection to the launcher, which has to prove itself before a message of it is read."""
+
+    def __init__(self, connection: socket.socket, token: str) -> None:
+        self.link = Link(connection)
+        self.until = time.monotonic() + PROOF_S
+        """When it is dropped; an agent that is proven never is."""
+        self._token, self._got, self._nonce = token, b"", secrets.token_bytes(NONCE_BYTES)
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether it has not proven itself yet."""
+        return self.until < float("inf")
+
+    def hello(self) -> dict[str, Any] | None:
+        """What it says of itself, once all of that has come; never waits.
+
+        Raises:
+            OSError: it is gone, or no agent.
+        """
+        if self.is_stranger:
+            self._advance()
+            return None
+        if not self.link.pull():
+            raise ConnectionError
+        if not self.link.pending:
+            return None
+        if (said := self.link.receive()) is None:
+            raise ConnectionError
+        return said
+
+    def _advance(self) -> None:
+        """Read what has come of its nonce or of its proof, and no byte beyond."""
+        is_nonce = len(self._got) < NONCE_BYTES
+        chunk = self.link.socket.recv((NONCE_BYTES if is_nonce else NONCE_BYTES + PROOF_BYTES) - len(self._got))
+        self._got += chunk
+        if not chunk:
+            raise ConnectionError
+        nonces = (self._got[:NONCE_BYTES], self._nonce)
+        if is_nonce and len(self._got) == NONCE_BYTES:
+            self.link.socket.sendall(self._nonce + proof(self._token, "launcher", *nonces))
+        elif len(self._got) == NONCE_BYTES + PROOF_BYTES:
+            if not hmac.compare_digest(self._got[NONCE_BYTES:], proof(self._token, "agent", *nonces)):
+                raise ConnectionError
+            self.until = float("inf")
+
+
 class Meeting:
     """A launcher's listening socket."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("", 0), backlog=1024)
+        self._listener.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._waiting: dict[Newcomer, None] = {}  # the oldest first
         port = self._listener.getsockname()[1]
         self.invitation = Invitation(secrets.token_hex(16), tuple(own_addresses()), port)
-        self._nonces: dict[int, str] = {}
 
     def gather(
         self, count: int, timeout_s: float, check: Callable[[], None] = lambda: None
     ) -> list[tuple[Link, dict[str, Any]]]:
         """The links of so many agents, each with what it said of itself; fewer where for so long no more came.
 
-        `check` is called now and then and may raise.
+        `check` is called now and then and may raise. Strangers delay no agent: all newcomers are waited for at once.
         """
         _allow_descriptors(count)
         found: list[tuple[Link, dict[str, Any]]] = []
-        waiting: dict[int, Link] = {}
         deadline = time.monotonic() + timeout_s
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._listener, selectors.EVENT_READ)
+        try:
             while len(found) < count and time.monotonic() < deadline:
                 check()
-                for key, _ in selector.select(RETRY_S):
-                    if key.fileobj is self._listener:
-                        link = Link(self._listener.accept()[0])
-                        waiting[link.fileno()] = link
-                        selector.register(link, selectors.EVENT_READ)
-                        continue
-                    link = waiting[key.fd]
-                    said = self._said(link)
-                    if said is not None and "nonce" in said:
-                        continue
-                    selector.unregister(link)
-                    del waiting[key.fd]
-                    if said is None:
-                        link.close()
-                        continue
-                    found.append((link, said))
+                if came := self._came():
+                    found += came
                     deadline = time.monotonic() + timeout_s
-        for link in waiting.values():
-            link.close()
+                self._drop_oldest(self._num_late(MAX_STRANGERS + count))
+        finally:
+            for newcomer in list(self._waiting):
+                self._forget(newcomer).close()
         return found
 
-    def _said(self, link: Link) -> dict[str, Any] | None:
-        """A newcomer's question, which is answered, or what it says of itself; None of one without the token."""
-        token = self.invitation.token
+    def _came(self) -> list[tuple[Link, dict[str, Any]]]:
+        """The agents that have introduced themselves by now, after a moment at most."""
+        found = []
+        for key, _ in self._selector.select(RETRY_S):
+            if key.data is None:
+                self._let_in()
+            elif key.data in self._waiting:
+                try:
+                    said = key.data.hello()
+                except OSError:
+                    self._forget(key.data).close()
+                    continue
+                if said is not None:
+                    found.append((self._forget(key.data), said))
+        return found
+
+    def _let_in(self) -> None:
         try:
-            said = link.receive(HELLO_S, MAX_HELLO_BYTES)
-        except (TimeoutError, ValueError):
-            return None
-        if said is None:
-            return None
-        if "nonce" in said:
-            self._nonces[link.fileno()] = secrets.token_hex(16)
-            link.send({"proof": proof(token, "launcher", said["nonce"]), "nonce": self._nonces[link.fileno()]})
-            return said
-        wanted = proof(token, "agent", self._nonces.pop(link.fileno(), ""))
-        return said if hmac.compare_digest(str(said.pop("proof", "")).encode(), wanted.encode()) else None
+            newcomer = Newcomer(self._listener.accept()[0], self.invitation.token)
+        except OSError as error:
+            if error.errno in NO_ROOM and not self._drop_oldest(1):
+                time.sleep(RETRY_S)
+            return
+        self._waiting[newcomer] = None
+        self._selector.register(newcomer.link, selectors.EVENT_READ, newcomer)
+
+    def _num_late(self, most: int) -> int:
+        """How many strangers have not proven themselves in time, or are more than may be."""
+        strangers, now = [each for each in self._waiting if each.is_stranger], time.monotonic()
+        return max(len(strangers) - most, sum(each.until < now for each in strangers))
+
+    def _drop_oldest(self, count: int) -> bool:
+        """Drop so many strangers, the oldest; whether there was one."""
+        dropped = [each for each in self._waiting if each.is_stranger][: max(0, count)]
+        for each in dropped:
+            self._forget(each).close()
+        return bool(dropped)
+
+    def _forget(self, newcomer: Newcomer) -> Link:
+        """Wait for a newcomer no more; its link."""
+        del self._waiting[newcomer]
+        self._selector.unregister(newcomer.link)
+        return newcomer.link
 
     def close(self) -> None:
         """Stop listening."""
+        self._selector.close()
         self._listener.close()
 
 
-def proof(token: str, who: str, nonce: object) -> str:
-    """That someone knows the token, without telling it."""
-    return hmac.new(token.encode(), f"{who}:{nonce}".encode(), "sha256").hexdigest()
+def proof(token: str, who: str, agents_nonce: bytes, launchers_nonce: bytes) -> bytes:
+    """That the launcher, or the agent, knows the token, without telling it; for one conversation alone."""
+    return hmac.digest(token.encode(), who.encode() + b":" + agents_nonce + launchers_nonce, "sha256")
 
 
 def _allow_descriptors(count: int) -> None:
@@ -163,44 +240,55 @@ def answer(invitation: Invitation) -> Link | None:
     """A link to the launcher, by the first of its addresses that can be reached; None where none can."""
     for address in invitation.addresses:
         with suppress(OSError):
-            link = Link(_connected(address, invitation.port))
-            if _proven(link, invitation.token):
-                return link
-            link.close()
+            connection = socket.create_connection((address, invitation.port), CONNECT_S)
+            with ExitStack() as unless_proven:
+                unless_proven.enter_context(connection)
+                if _proven(connection, invitation.token):
+                    unless_proven.pop_all()
+                    return Link(connection)
     return None
 
 
-def _proven(link: Link, token: str) -> bool:
-    """Whether it is the launcher that has answered; what it asks in turn is kept for the agent's first words."""
-    nonce = secrets.token_hex(16)
-    link.send({"nonce": nonce})
-    try:
-        said = link.receive(CONNECT_S + HELLO_S, MAX_HELLO_BYTES) or {}
-    except (TimeoutError, ValueError):
+def _proven(connection: socket.socket, token: str) -> bool:
+    """Prove to the launcher that this is an agent, once the launcher has proven itself; whether it has."""
+    deadline, nonce, got = time.monotonic() + PROOF_S, secrets.token_bytes(NONCE_BYTES), b""
+    connection.sendall(nonce)
+    while len(got) < NONCE_BYTES + PROOF_BYTES:
+        connection.settimeout(max(RETRY_S, deadline - time.monotonic()))
+        chunk = connection.recv(NONCE_BYTES + PROOF_BYTES - len(got))
+        if not chunk or time.monotonic() > deadline:
+            return False
+        got += chunk
+    nonces = (nonce, got[:NONCE_BYTES])
+    if not hmac.compare_digest(got[NONCE_BYTES:], proof(token, "launcher", *nonces)):
         return False
-    link.asked = str(said.get("nonce"))
-    return hmac.compare_digest(str(said.get("proof")).encode(), proof(token, "launcher", nonce).encode())
-
-
-def _connected(address: str, port: int) -> socket.socket:
-    connection = socket.create_connection((address, port), CONNECT_S)
+    connection.sendall(proof(token, "agent", *nonces))
     connection.settimeout(None)
-    return connection
+    return True
 
 
 def write_invitation(path: Path, invitation: Invitation) -> None:
-    """Leave an invitation where only this user reads it, whole from the start."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(invitation.text())
-    partial.rename(path)
+    """Leave an invitation where only this user reads it, whole from the start.
+
+    Raises:
+        UserError: it cannot be left there.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_new(path, invitation.text(), 0o600)
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from error
 
 
 def read_invitation(path: Path) -> Invitation | None:
-    """What was left there; None where there is nothing yet."""
+    """What was left there; None where there is nothing yet.
+
+    Raises:
+        UserError: someone else's is: who follows it would run what he wants.
+    """
     try:
-        return Invitation.parse(path.read_text())
+        return Invitation.parse(read_plain(path).decode())
+    except NotOwned as error:
+        raise UserError(f"{path}: {error.strerror}") from error
     except (OSError, ValueError):
         return None

@@ -27,7 +27,7 @@ def node_name(environment: Mapping[str, str] = os.environ) -> str:
 
 def boot_id() -> str:
     """What processes share that have one kernel: its clock, its page cache, its counters."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
 
 
 def code_digest() -> str:
@@ -77,7 +77,7 @@ def _differing(facts: Mapping[str, Any], env: Mapping[str, Any]) -> dict[str, An
 def oom_kills() -> int:
     """How many processes the kernel has killed for memory since it started; 0 where it does not say."""
     try:
-        lines = Path("/proc/vmstat").read_text().splitlines()
+        lines = Path("/proc/vmstat").read_text(encoding="utf-8").splitlines()
     except OSError:
         return 0
     return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))

@@ -70,7 +70,7 @@ def mpiexec() -> AgentLauncher:
     path = _find("mpiexec", "Open MPI, MPICH or PALS")
     given = allocation()
     given = _of_this_lane(given) if given else None
-    said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60)
+    said = subprocess.run([path, "--version"], capture_output=True, encoding="utf-8", errors="replace", timeout=60)
     command = mpiexec_command(said.stdout + said.stderr, given)
     nodes = given.num_nodes if given else 1
     return AgentLauncher(Crew("mpiexec", nodes, command, given.tasks_per_node if given else None, _words(given), nodes))
@@ -137,7 +137,7 @@ def _of_this_lane(given: Allocation) -> Allocation:
     if lane is None or given.hosts or given.scheduler != "slurm":
         return share_of(given, lane)
     command = [_find("scontrol", "Slurm"), "show", "hostnames"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=60)
     if done.returncode:
         raise UserError(f"--lanes: scontrol show hostnames: {done.stderr.strip()}")
     return share_of(replace(given, hosts=tuple(done.stdout.split())), lane)

@@ -34,7 +34,7 @@ from benchsuite.failure import failed_result
 from benchsuite.launch.allocation import task
 from benchsuite.launch.answers import VISIBLE_S
 from benchsuite.launch.link import Link
-from benchsuite.launch.meeting import VARIABLE, Invitation, answer, interface_of, proof, read_invitation
+from benchsuite.launch.meeting import VARIABLE, Invitation, answer, interface_of, read_invitation
 from benchsuite.launch.node import CpuUse, about_this_node, node_name, oom_kills
 from benchsuite.moment import moment
 from benchsuite.ranks import RankIdentity
@@ -280,40 +280,38 @@ def preload() -> None:
         workloads.load(workloads.WORKLOADS, name)
 
 
-def meet(again: bool) -> tuple[Link, str | None] | None:
-    """The link to the launcher and what proves this agent to it; None where there is no launcher any more.
+def meet(again: bool) -> tuple[Link, bool] | None:
+    """The link to the launcher, and whether that may be on another node; None where there is no launcher any more.
 
     A launcher that started this process itself has passed a socket. Others leave an invitation in the environment, or
     the name of a file that holds it as long as they want agents.
     """
     if len(sys.argv) > 1:
-        return None if again else (Link(socket.socket(fileno=int(sys.argv[1]))), None)
+        return None if again else (Link(socket.socket(fileno=int(sys.argv[1]))), False)
     where = os.environ[VARIABLE]
     if again and not where.startswith("/"):
         return None
-    deadline = time.monotonic() + MEET_S
+    deadline, invitation = time.monotonic() + MEET_S, None
     while time.monotonic() < deadline:
         invitation = read_invitation(Path(where)) if where.startswith("/") else Invitation.parse(where)
         if invitation is not None and (link := answer(invitation)) is not None:
-            return link, invitation.token
+            return link, True
         if again and invitation is None:
             return None
         time.sleep(MEET_PAUSE_S)
-    raise ConnectionError(f"no launcher can be reached by {where}")
+    raise ConnectionError(f"no launcher can be reached by {invitation or where}")  # without its token
 
 
-def introduction(token: str | None, asked: str) -> dict[str, Any]:
+def introduction(elsewhere: bool) -> dict[str, Any]:
     """What the launcher has to know of this agent; one that forked it knows its code already."""
-    mine = task()
-    if token is None:
-        return about_this_node(elsewhere=False)
-    return {**about_this_node(elsewhere=True), "proof": proof(token, "agent", asked), "task": mine.rank if mine else 0}
+    mine = task() if elsewhere else None
+    return {**about_this_node(elsewhere), "task": mine.rank if mine else 0}
 
 
-def serve(link: Link, token: str | None) -> bool:
+def serve(link: Link, elsewhere: bool) -> bool:
     """Answer a launcher until it is gone; whether there may be another, which it has not said there is not."""
-    agent = Agent(link, everywhere=token is not None)
-    link.send({**introduction(token, link.asked), "port": agent.port})
+    agent = Agent(link, everywhere=elsewhere)
+    link.send({**introduction(elsewhere), "port": agent.port})
     wanted = True
     while wanted and (request := link.receive()) is not None:
         wanted = "quit" not in request

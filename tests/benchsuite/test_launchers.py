@@ -9,6 +9,7 @@ from benchsuite.launch import zygote
 from benchsuite.launch.agents import AgentLauncher
 from benchsuite.launch.link import Link
 from benchsuite.launch.local import LocalLauncher
+from benchsuite.launch.meeting import Invitation
 from benchsuite.launch.starters import torchrun
 from tests.benchsuite.launchers import LauncherConformance, spec
 
@@ -37,6 +38,18 @@ def test_a_node_that_does_not_see_the_store_says_so(monkeypatch: pytest.MonkeyPa
     told = ours.receive(5)
     assert told is not None
     assert told["error"].endswith(" does not see /nowhere/to/be/seen: all nodes must see the store")
+
+
+def test_an_agent_that_finds_no_launcher_tells_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last words stand in logs and records, which others may read."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    monkeypatch.setattr(zygote, "MEET_S", 0.1)
+    monkeypatch.setattr("sys.argv", ["zygote"])
+    monkeypatch.setenv("BENCHSUITE_AGENT", Invitation("secret", ("127.0.0.1",), port).text())
+    with pytest.raises(ConnectionError, match=str(port)) as found:
+        zygote.meet(again=False)
+    assert "secret" not in str(found.value)
 
 
 class TestTorchrun(LauncherConformance):
