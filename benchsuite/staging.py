@@ -76,14 +76,15 @@ def place(
     key, found = f"stage-{me.rank - me.local_rank}", {}
     if me.local_rank == 0:
         folder = me.staging_dir or copies_folder(spec)
+        folder.mkdir(parents=True, exist_ok=True)
         remove_left(spec, folder)
         copy = TrialCopy(partial_folder(folder / NAME))
+        copy.folder.mkdir(0o700)  # new, and nobody else's: what has a file's name in it is believed
         keep.append(copy)
         target = copy.folder / copy_name(dataset.manifest)
         if spec.data.staging == "copy":
             found = _copied(spec, dataset, target)
         else:
-            folder.mkdir(parents=True, exist_ok=True)
             refuse_small_disk(dataset, folder)
             open_lazily(dataset, target)
         rendezvous.set(key, str(target))

@@ -5,10 +5,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from benchsuite.datasets import megabyte_bar
 from benchsuite.options import PlainFormat
+from benchsuite.terminal import document, echo
 from storage import staging
 from storage.format import read_manifest
 from storage.sizes import in_units
@@ -21,9 +20,9 @@ def stage(source: Path, to: Path | None, format: PlainFormat) -> None:
     with megabyte_bar(f"staging {source}") as progress:
         staged = staging.stage(source, target, progress=progress, on_wait=_say_who)
     if format is PlainFormat.json:
-        typer.echo(json.dumps(_facts(source, staged), indent=1))
+        document(json.dumps(_facts(source, staged), indent=1))
         return
-    typer.echo(in_words(staged))
+    echo(*in_words(staged))
 
 
 def remove(source: Path, to: Path | None, format: PlainFormat) -> None:
@@ -31,25 +30,25 @@ def remove(source: Path, to: Path | None, format: PlainFormat) -> None:
     target = source if (source / MARK).is_file() else _target(source, to)
     found = staging.unstage(target)
     if format is PlainFormat.json:
-        typer.echo(json.dumps({"folder": str(target.absolute()), "removed": found}))
+        document(json.dumps({"folder": str(target.absolute()), "removed": found}))
         return
-    typer.echo(f"{target}: {'removed' if found else 'nothing there to remove'}")
+    echo(f"{target}: {'removed' if found else 'nothing there to remove'}")
 
 
-def in_words(staged: Staged) -> str:
+def in_words(staged: Staged) -> list[str]:
     """Where the copy is, what making it took, and what it leaves in memory."""
     size = f"{staged.num_files} files, {in_units(staged.num_bytes)}"
     if staged.seconds is None:
-        return f"{staged.folder}: {size}, there already, whole; nothing was copied"
+        return [f"{staged.folder}: {size}, there already, whole; nothing was copied"]
     there = staged.num_bytes - staged.copied_bytes
     resumed = f", {in_units(there)} were there" if there > 0 else ""
     left = "left as found" if staged.source_left_as_found else "not known before, so what was read stays"
     resident = "not told" if staged.resident_fraction is None else f"{staged.resident_fraction:.0%}, clean"
-    return (
-        f"{staged.folder}: {size}, every digest verified\n"
-        f"copied {in_units(staged.copied_bytes)} in {staged.seconds:.3g} s, {in_units(_rate(staged))}/s{resumed}\n"
-        f"page cache: source {left}; copy {resident}"
-    )
+    return [
+        f"{staged.folder}: {size}, every digest verified",
+        f"copied {in_units(staged.copied_bytes)} in {staged.seconds:.3g} s, {in_units(_rate(staged))}/s{resumed}",
+        f"page cache: source {left}; copy {resident}",
+    ]
 
 
 def _rate(staged: Staged) -> float:
@@ -67,4 +66,4 @@ def _target(source: Path, to: Path | None) -> Path:
 
 
 def _say_who(holder: str) -> None:
-    typer.echo(f"waiting for {holder or 'another process'}, which stages the same", err=True)
+    echo(f"waiting for {holder or 'another process'}, which stages the same", err=True)

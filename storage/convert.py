@@ -208,7 +208,8 @@ def convert_dataset(
         opened = _dataset_source(open_dataset(source), kind, params or {})
     else:
         opened = open_source(source, kind, params or {}, tokenizer)
-    created: Created = {"how": "convert", "when": _now(), "source": str(source.absolute())}
+    where = os.fsencode(source.absolute()).decode(errors="backslashreplace")  # JSON holds no bytes that are not UTF-8
+    created: Created = {"how": "convert", "when": _now(), "source": where}
     return _store(opened, kind, target, format_name, workload, variant, created, options or {}, progress)
 
 

@@ -5,7 +5,6 @@ the file. Reads and writes release Python's lock and go through one small buffer
 of its core. The flushing of large parts is begun at once.
 """
 
-import mmap
 import os
 import threading
 from collections.abc import Callable, Iterable
@@ -17,6 +16,8 @@ from blake3 import blake3
 
 from storage.behind import BLOCK_BYTES, begin_to_flush
 from storage.format import file_digest
+from storage.local import open_regular
+from storage.owned import open_plain
 from storage.pagecache import absent
 from storage.sample import DatasetError
 
@@ -34,9 +35,12 @@ def no_matter(num_bytes: int) -> None:
 
 
 def _buffer() -> memoryview:
-    """This thread's buffer, used again and again: its pages exist already."""
+    """This thread's buffer, used again and again: its pages exist already.
+
+    A forked process inherits that of the thread that forked, so the memory must be private: `mmap.mmap(-1, n)` is not.
+    """
     if not hasattr(_own, "buffer"):
-        _own.buffer = memoryview(mmap.mmap(-1, BUFFER_BYTES))
+        _own.buffer = memoryview(bytearray(BUFFER_BYTES))
     found: memoryview = _own.buffer
     return found
 
@@ -48,8 +52,8 @@ class SourceFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.descriptor = path, os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self.size = os.fstat(self.descriptor).st_size
+        self.path = path
+        self.descriptor, self.size = open_regular(path)
         self._absent = absent(self.descriptor, path, self.size)
 
     @property
@@ -109,22 +113,23 @@ class FileCopy:
         if self.num_bytes is not None and size != self.num_bytes:
             raise DatasetError(f"{self.source}: {size} bytes, the manifest says {self.num_bytes}: truncated or changed")
 
-    def finish(self, max_threads: int = blake3.AUTO) -> None:
-        """Rename the whole file, refused where its content is not what is known.
+    def check(self, max_threads: int = blake3.AUTO) -> None:
+        """Refuse, and remove, a copy whose content is not what is known.
 
         Raises:
             DatasetError: it is not.
         """
         if self.digest is not None and file_digest(self.making, self.digest, max_threads) != self.digest:
             self.making.unlink()
-            raise DatasetError(
-                f"{self.source}: the checksum of its copy is not the manifest's: damaged there, or on the way"
-            )
+            raise DatasetError(f"{self.source}: its copy has another checksum: damaged there, or on the way")
+
+    def name(self) -> None:
+        """Rename the copy, which is whole and checked."""
         self.making.rename(self.target)
 
 
 def copy_file(copy: FileCopy, target: int, told: Copied = no_matter) -> bool:
-    """Copy one file into the open file `copy.making`, in this thread, and finish it.
+    """Copy one file into the open file `copy.making`, in this thread, and check it; it has yet to be named.
 
     Whether it could not be told what was in the page cache of its source.
     """
@@ -135,7 +140,7 @@ def copy_file(copy: FileCopy, target: int, told: Copied = no_matter) -> bool:
         source.copy(target, 0, source.size, told)
     finally:
         source.close()
-    copy.finish(max_threads=1)  # a forked reader has none of the threads that its parent had
+    copy.check(max_threads=1)  # a forked reader has none of the threads that its parent had
     return source.hidden
 
 
@@ -157,14 +162,16 @@ class _Transfer:
             if self._source is None:
                 self._source = SourceFile(self._copy.source)
                 self._copy.refuse_size(self._source.size)
-                self._target = os.open(self._copy.making, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+                self._target = open_plain(self._copy.making, os.O_RDWR | os.O_CREAT)
+                os.ftruncate(self._target, 0)
         self._source.copy(self._target, start, end, self._told)
         with self._lock:
             self._left -= 1
             last = not self._left
         if last:
             self.close()
-            self._copy.finish()
+            self._copy.check()
+            self._copy.name()
 
     def close(self) -> None:
         """Close what is open."""

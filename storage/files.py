@@ -30,7 +30,7 @@ from storage.format import (
     inside,
     text,
 )
-from storage.sample import Allocate, Array, DatasetError, Sample, Value, content_digest, num_bytes, read_whole
+from storage.sample import Allocate, Array, DatasetError, Sample, Value, content_digest, fresh, num_bytes, read_whole
 
 VOLUME_SUFFIXES: Mapping[str, str] = {"image": "x", "label": "y"}
 """How the arrays of a volume are named in files."""
@@ -82,14 +82,32 @@ def _npz(sample: Sample) -> bytes:
 def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
     """The lane's samples, each file read whole with one open and one read."""
     for row in map(int, dealt(len(dataset.index), lane)):
-        yield _sample(dataset, row, lane) if dataset.fetch is None else _brought(dataset, row, lane)
+        bring(dataset, row, lane.allocate)
+        paths = _paths(dataset, dataset.index["file"][row])
+        yield _sample(dataset, row, paths, lane.allocate, read_whole_direct if lane.direct else read_whole)
 
 
-def _sample(dataset: Dataset, row: int, lane: Lane) -> Sample:
-    entry = dataset.index[row]
-    path = inside(dataset.folder, text(entry["file"]))
-    whole = read_whole_direct if lane.direct else read_whole
-    fields = _read_fields(dataset.manifest.kind, path, lane.allocate, whole)
+def bring(dataset: Dataset, row: int, allocate: Allocate = fresh) -> None:
+    """Have the files of a sample brought; they get their names once they hold what the index says.
+
+    Raises:
+        DatasetError: they do not.
+    """
+    if dataset.fetch is None:
+        return
+
+    def check(paths: list[Path]) -> None:
+        sample = _sample(dataset, row, paths, allocate, read_whole)
+        if content_digest(sample) != text(dataset.index["digest"][row]):
+            raise DatasetError(f"{paths[0]}: sample {sample.key!r}: the checksum of its copy is not the index's")
+
+    paths = _paths(dataset, dataset.index["file"][row])
+    dataset.brings(*(str(path.relative_to(dataset.folder)) for path in paths), check=check)
+
+
+def _sample(dataset: Dataset, row: int, paths: list[Path], allocate: Allocate, whole: Whole) -> Sample:
+    entry, path = dataset.index[row], paths[0]
+    fields = _read_fields(dataset.manifest.kind, paths, allocate, whole)
     if dataset.manifest.kind == "image":
         fields["label"] = str(entry["label"]).encode()
     sample = Sample(text(entry["key"]), fields, row, str(path))
@@ -101,24 +119,8 @@ def _sample(dataset: Dataset, row: int, lane: Lane) -> Sample:
     return sample
 
 
-def _brought(dataset: Dataset, row: int, lane: Lane) -> Sample:
-    """A sample whose files are brought first; new ones that are not what the index says are removed again."""
-    paths = files_of(dataset, np.array([row]))
-    new = []
-    try:
-        for path in paths:
-            new += [path] if dataset.brings(str(path.relative_to(dataset.folder))) else []
-        sample = _sample(dataset, row, lane)
-        if new and content_digest(sample) != text(dataset.index["digest"][row]):
-            raise DatasetError(f"{paths[0]}: sample {sample.key!r}: the checksum of its copy is not the index's")
-    except DatasetError:
-        for path in paths if new else ():
-            path.unlink(missing_ok=True)
-        raise
-    return sample
-
-
-def _read_fields(kind: str, path: Path, allocate: Allocate, whole: Whole) -> dict[str, Value]:
+def _read_fields(kind: str, paths: list[Path], allocate: Allocate, whole: Whole) -> dict[str, Value]:
+    path = paths[0]
     if kind == "image":
         return {"image": whole(path, "image", allocate).data}
     if kind in RECORD_KINDS:
@@ -127,23 +129,24 @@ def _read_fields(kind: str, path: Path, allocate: Allocate, whole: Whole) -> dic
             return dict(unpack(packed, KIND_FIELDS[kind]))
         except ValueError as error:
             raise DatasetError(f"{path}: {error}") from error
-    if path.suffix == ".npz":
+    if len(paths) == 1:
         return dict(read_npz(path, allocate))
-    pairs = _pair(path)
-    return {field: npy.view(whole(pair, field, allocate), str(pair)) for field, pair in pairs.items()}
+    pairs = zip(VOLUME_SUFFIXES, paths, strict=True)
+    return {field: npy.view(whole(path, field, allocate), str(path)) for field, path in pairs}
 
 
-def _pair(image: Path) -> dict[str, Path]:
-    """The files of a volume, of which the index names the first."""
-    key = image.name.removesuffix("_x.npy")
-    return {field: image.with_name(f"{key}_{suffix}.npy") for field, suffix in VOLUME_SUFFIXES.items()}
+def _paths(dataset: Dataset, name: bytes) -> list[Path]:
+    """The files of a sample, of which the index names the first."""
+    path = inside(dataset.folder, text(name))
+    if dataset.manifest.kind != "volume" or path.suffix == ".npz":
+        return [path]
+    key = path.name.removesuffix("_x.npy")
+    return [path.with_name(f"{key}_{suffix}.npy") for suffix in VOLUME_SUFFIXES.values()]
 
 
 def files_of(dataset: Dataset, rows: npt.NDArray[np.int64]) -> list[Path]:
     """The files of these samples."""
-    named = [inside(dataset.folder, text(name)) for name in dataset.index["file"][rows]]
-    pairs = dataset.manifest.kind == "volume"
-    return [file for path in named for file in (_pair(path).values() if pairs and path.suffix == ".npy" else [path])]
+    return [path for name in dataset.index["file"][rows] for path in _paths(dataset, name)]
 
 
 def direct_problem(manifest: Manifest) -> str | None:

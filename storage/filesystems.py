@@ -102,7 +102,7 @@ def _is_local(entry: Path) -> bool:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text().strip()
+        return path.read_text(encoding="utf-8").strip()
     except OSError:
         return ""
 

@@ -72,7 +72,8 @@ def read_file(
             cwd=file.parent,
             env={**os.environ, "GLIBC_TUNABLES": tunables},
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=seconds + GRACE_S,
             check=False,
         )

@@ -21,6 +21,7 @@ from blake3 import blake3
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from storage.advice import too_few
+from storage.local import regular
 from storage.partial import partial_folder, remove_abandoned
 from storage.sample import Allocate as Allocate
 from storage.sample import DatasetError as DatasetError
@@ -84,12 +85,12 @@ class Dataset:
     folder: Path
     manifest: Manifest
     index: Index
-    fetch: Callable[[str], bool] | None = None
-    """Brings a data file into a folder that is filled as it is read; whether it was missing. None: all are there."""
+    fetch: Callable[..., bool] | None = None
+    """`brings`, where the folder is filled as it is read. None: all files are there."""
 
-    def brings(self, name: str) -> bool:
-        """Have a data file brought before it is opened; whether it was missing."""
-        return self.fetch is not None and self.fetch(name)
+    def brings(self, *names: str, check: Callable[[list[Path]], None] | None = None) -> bool:
+        """Have data files brought before they are opened, and checked (`lazily.Fetch`); whether one was missing."""
+        return self.fetch is not None and self.fetch(*names, check=check)
 
     def key(self, row: int) -> str:
         """The key of the sample at `row`."""
@@ -303,7 +304,7 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST
     try:
-        manifest = Manifest.model_validate_json(path.read_bytes())
+        manifest = Manifest.model_validate_json(regular(path).read_bytes())
     except FileNotFoundError:
         what = "no manifest.json in it" if folder.is_dir() else "no such folder"
         raise DatasetError(
@@ -313,12 +314,11 @@ def read_manifest(folder: Path) -> Manifest:
         raise DatasetError(f"{path}: {error.strerror}") from error
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise DatasetError(": ".join(filter(None, [str(path), where, first["msg"]]))) from error
+        told = [str(path), ".".join(map(str, first["loc"])), first["msg"]]
+        raise DatasetError(": ".join(filter(None, told))) from error
     if manifest.schema_version > SCHEMA_VERSION:
-        raise DatasetError(
-            f"{path}: schema_version {manifest.schema_version}; this version reads up to {SCHEMA_VERSION}"
-        )
+        found = f"schema_version {manifest.schema_version}"
+        raise DatasetError(f"{path}: {found}; this version reads up to {SCHEMA_VERSION}")
     return manifest
 
 
@@ -330,7 +330,7 @@ def open_dataset(folder: Path) -> Dataset:
     """
     manifest = read_manifest(folder)
     try:
-        index = np.load(folder / INDEX, mmap_mode="r", allow_pickle=False)
+        index = np.load(regular(folder / INDEX), mmap_mode="r", allow_pickle=False)
     except Exception as error:  # a damaged header makes numpy raise nearly anything, over several lines
         reason = str(error).partition("\n")[0]
         raise DatasetError(f"{folder / INDEX}: cannot be read: {reason}") from error
@@ -382,7 +382,7 @@ def data_file(dataset: Dataset, name: str) -> Path:
     dataset.brings(name)
     said = next((info.bytes for info in dataset.manifest.files if info.path == name), None)
     try:
-        size = path.stat().st_size
+        size = regular(path).stat().st_size
     except OSError as error:
         raise DatasetError(f"{path}: {error.strerror}") from error
     if said is not None and size != said:

@@ -23,8 +23,8 @@ class Counters:
 def counters(pid: int) -> Counters | None:
     """The counters of a running process with all its threads; None where they cannot be read."""
     try:
-        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
-        stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        lines = Path(f"/proc/{pid}/io").read_text(encoding="utf-8").splitlines()
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:
         return None
     found = {name: int(value) for name, _, value in (line.partition(":") for line in lines)}

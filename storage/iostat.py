@@ -24,7 +24,7 @@ def process_io(pid: int) -> ProcessIO | None:
     A reaped child's counts are added to its parent's: read workers while they live, and never both.
     """
     try:
-        text = Path(f"/proc/{pid}/io").read_text()
+        text = Path(f"/proc/{pid}/io").read_text(encoding="utf-8")
     except OSError:
         return None
     counters = {name: int(value) for name, _, value in (line.partition(":") for line in text.splitlines())}
@@ -57,7 +57,7 @@ def mount_io(path: Path) -> MountIO | None:
     """The counter of the mount or block device that holds a path; None where there is none to be read."""
     try:
         number = os.stat(path).st_dev
-        mounts = Path("/proc/self/mountinfo").read_text()
+        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
     except OSError:
         return None
     device, kind, mount, source = _mounted(mounts, path.resolve(), f"{os.major(number)}:{os.minor(number)}")
@@ -75,7 +75,7 @@ def mount_io(path: Path) -> MountIO | None:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text(encoding="utf-8")
     except OSError:
         return ""
 

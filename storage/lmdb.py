@@ -167,7 +167,7 @@ def _places(environment: Any, first_row: int, end_row: int) -> npt.NDArray[np.in
 
 def _mapped_at(address: int) -> int:
     """Where the mapping of a file's beginning that holds an address begins."""
-    for line in Path("/proc/self/maps").read_text().splitlines():
+    for line in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines():
         start, end = (int(bound, 16) for bound in line.partition(" ")[0].split("-"))
         if start <= address < end:
             return start - int(line.split()[2], 16)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from storage.owned import open_plain
 from storage.sample import DatasetError
 
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
@@ -22,7 +23,7 @@ def locked(path: Path, on_wait: Callable[[str], None] = lambda holder: None) -> 
     again with a new one.
 
     Raises:
-        DatasetError: the file cannot be made there, or its file system has no locks.
+        DatasetError: the file cannot be made there, something else has its name, or its file system has no locks.
     """
     descriptor = -1
     try:
@@ -39,7 +40,7 @@ def locked(path: Path, on_wait: Callable[[str], None] = lambda holder: None) -> 
 
 def _acquire(path: Path, on_wait: Callable[[str], None]) -> int:
     """The lock's descriptor; -1 where its file was removed or renamed while it was waited for."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = open_plain(path, os.O_RDWR | os.O_CREAT)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -58,7 +59,7 @@ def _acquire(path: Path, on_wait: Callable[[str], None]) -> int:
 def is_at(descriptor: int, path: Path) -> bool:
     """Whether an open file is the one at `path`."""
     with suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     return False
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +40,7 @@ def in_parallel(make: Make, count: int, processes: int) -> Generator[Sample]:
     slots = list(free)
     pending: deque[tuple[Future[Sample], int]] = deque()
     indices = iter(range(count))
+    _outlive_the_terminal()
     pool = ProcessPoolExecutor(
         processes, mp_context=get_context("spawn"), initializer=_end_with_parent, initargs=(os.getpid(),)
     )
@@ -61,6 +62,15 @@ def in_parallel(make: Make, count: int, processes: int) -> Generator[Sample]:
         for slot in slots:
             _mapped.pop(f"{slot}", None)
             os.close(slot)
+
+
+def _outlive_the_terminal() -> None:
+    """Start Python's tracker of semaphores out of reach of SIGHUP: should it die before us, the next one complains."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _make(make: Make, index: int, path: str) -> Sample:

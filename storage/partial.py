@@ -9,6 +9,8 @@ from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
+from storage.owned import refuse_foreign
+
 _PROCESS = re.compile(r"(?P<host>[0-9a-f]{16})-(?P<pid>\d{1,9})-(?P<started>\d+)")
 """Host, process id, and when that process was started (clock ticks since boot)."""
 _RANDOM = re.compile(r"[0-9a-f]{4}")
@@ -21,14 +23,44 @@ def partial_folder(folder: Path) -> Path:
     return folder.with_name(f"{_prefix(folder)}{this_process()}-{secrets.token_hex(2)}")
 
 
+def adopted_folder(folder: Path) -> Path:
+    """Return `partial_folder(folder)`, taking over what this or an ended writer has left."""
+    mine = partial_folder(folder)
+    for left in partial_folders(folder):
+        if _is_abandoned(folder, left) or this_process() in left.name:
+            with suppress(OSError):  # another has it
+                left.rename(mine)
+                break
+    return mine
+
+
+def partial_folders(folder: Path) -> list[Path]:
+    """Return the folders in which this user's writers of `folder` are making it, or were, by name."""
+    try:
+        names = [name for name in os.listdir(folder.parent) if name.startswith(_prefix(folder))]
+    except OSError:
+        return []
+    return sorted(path for path in map(folder.with_name, names) if _is_own(path))
+
+
+def _is_own(path: Path) -> bool:
+    try:
+        refuse_foreign(path)
+    except OSError:
+        return False
+    return True
+
+
 def remove_abandoned(folder: Path) -> None:
     """Remove what writers of `folder` left that are no more; never that of another host or of a running process."""
-    prefix = _prefix(folder)
-    with suppress(OSError):
-        for found in os.listdir(folder.parent):
-            writer, _, digits = found.removeprefix(prefix).rpartition("-")
-            if found.startswith(prefix) and _RANDOM.fullmatch(digits) and has_ended(writer):
-                shutil.rmtree(folder.with_name(found), ignore_errors=True)
+    for left in partial_folders(folder):
+        if _is_abandoned(folder, left):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _is_abandoned(folder: Path, left: Path) -> bool:
+    writer, _, digits = left.name.removeprefix(_prefix(folder)).rpartition("-")
+    return bool(_RANDOM.fullmatch(digits)) and has_ended(writer)
 
 
 def this_process() -> str:
@@ -56,7 +88,7 @@ def _host() -> str:
     Nothing where that cannot be told.
     """
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         known = f"{socket.gethostname()} {boot} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
         return ""
@@ -65,7 +97,7 @@ def _host() -> str:
 
 def _facts(pid: int) -> tuple[str, int]:
     """State of a process, and when it was started."""
-    facts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    facts = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     return facts[0], int(facts[_PLACE_OF_START])
 
 

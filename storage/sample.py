@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from blake3 import blake3
 
+from storage.local import open_regular
+
 
 class DatasetError(ValueError):
     """Something about a dataset that its user can mend: said in one line."""
@@ -113,11 +115,10 @@ def read_whole(path: Path, name: str, allocate: Allocate) -> npt.NDArray[np.uint
         DatasetError: it is missing, may not be read, or shrinks meanwhile.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor, size = open_regular(path)
     except OSError as error:
         raise DatasetError(f"{path}: {error.strerror}") from error
     try:
-        size = os.fstat(descriptor).st_size
         return read_at(descriptor, 0, allocate(name, size)[:size], path)
     finally:
         os.close(descriptor)

@@ -1,11 +1,14 @@
 """What can be asked of storage: the data axes of a trial (no heavy imports)."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from storage.local import local_path
 
 Source = Literal["storage", "memory", "synthetic"]
 Cache = Literal["cold", "warm", "direct"]
+Local = Annotated[str, AfterValidator(local_path)]
 
 
 class DataSpec(BaseModel):
@@ -13,7 +16,7 @@ class DataSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    root: str | None = Field(None, description="a dataset, or a folder with one dataset per format: <root>/<format>/")
+    root: Local | None = Field(None, description="a dataset, or a folder with one dataset per format: <root>/<format>/")
     format: str = Field("files", description="how samples are stored: a name of storage.FORMATS")
     loader: str = Field("torch", description="who turns them into batches: a name of storage.LOADERS")
     source: Source = Field(
@@ -25,12 +28,12 @@ class DataSpec(BaseModel):
     staging: Literal["none", "copy", "lazy"] = Field(
         "none", description="copy to a node-local folder: before the first step, or each file as it is first read"
     )
-    staging_dir: str | None = Field(None, description="where copies go; default: $SLURM_TMPDIR, else $TMPDIR or /tmp")
+    staging_dir: Local | None = Field(None, description="where copies go; default: $SLURM_TMPDIR, else $TMPDIR or /tmp")
     num_workers: int = Field(2, ge=0, le=256, description="loader processes or threads per rank; 0 reads in line")
     prefetch_factor: int = Field(2, ge=1, le=64, description="batches each worker keeps ready")
     pin_memory: bool = Field(True, description="page-locked batches; without effect on cpu")
     shuffle: bool = Field(True, description="a new order every epoch, the same for the same seed")
-    shuffle_buffer: int = Field(100, ge=1, description="samples a sequential format mixes per worker")
+    shuffle_buffer: int = Field(100, ge=1, le=1_000_000_000, description="samples a sequential format mixes per worker")
 
     @property
     def readers(self) -> int:

@@ -1,11 +1,13 @@
 """Staging: a dataset's copy on a node-local disk, whole and checked before it passes for one.
 
-A copy is made in `.<name>.staging` beside its target and renamed when all of it is there, the manifest last. What an
-interrupted copy has finished is checked again and kept by the next one. One process of a node copies; others wait for
-it, and go on in its place should it die. The source's pages leave the page cache where they were not in it before; the
-copy's stay in it, written to the disk, so that they can be evicted.
+A copy is made in a folder of its writer's own beside its target and renamed when all of it is there, the manifest last.
+What an interrupted copy has finished is checked again and kept by the next one. One process of a node copies; others
+wait for it, and go on in its place should it die. Nodes that do not see each other's locks, as on some network file
+systems, copy each on their own, and the first copy stays. The source's pages leave the page cache where they were not
+in it before; the copy's stay in it, written to the disk, so that they can be evicted.
 """
 
+import errno
 import json
 import os
 import shutil
@@ -36,8 +38,10 @@ from storage.format import (
     read_manifest,
     text,
 )
-from storage.lazily import Fetch
+from storage.lazily import Check, Fetch
 from storage.locked import locked, sign
+from storage.owned import own_folder, refuse_foreign
+from storage.partial import adopted_folder, partial_folder, partial_folders
 from storage.sample import DatasetError, Recycled, content_digest
 from storage.sizes import in_units
 
@@ -110,13 +114,13 @@ def stage(
 
 
 def unstage(target: Path) -> bool:
-    """Remove a staged copy and what an interrupted one has left; whether there was any.
+    """Remove a staged copy and what interrupted ones have left; whether there was any.
 
     Raises:
         DatasetError: what lies there is no staged copy.
     """
-    target, making = Path(os.path.abspath(target)), making_folder(target)
-    there = [folder for folder in (target, making) if folder.exists()]
+    target = Path(os.path.abspath(target))
+    there = [*([target] if target.exists() else []), *partial_folders(target)]
     if target.exists() and not (target / MARK).is_file():
         raise DatasetError(f"{target}: no copy that was staged: no {MARK} in it; nothing was removed")
     if not target.parent.is_dir():
@@ -124,19 +128,13 @@ def unstage(target: Path) -> bool:
     lock = _lock(target)
     with _errors(target), locked(lock, lambda holder: None):  # whoever makes the copy finishes first
         try:
-            if target.exists():  # under its other name, so that half of it never passes for whole
-                shutil.rmtree(making, ignore_errors=True)
-                target.rename(making)
-            shutil.rmtree(making, ignore_errors=True)
+            if target.exists():  # under another name, so that half of it never passes for whole
+                target.rename(partial_folder(target))
+            for left in partial_folders(target):
+                shutil.rmtree(left, ignore_errors=True)
         finally:
             lock.unlink(missing_ok=True)
     return bool(there)
-
-
-def making_folder(target: Path) -> Path:
-    """Where a copy is made before it is renamed to `target`."""
-    target = Path(os.path.abspath(target))
-    return target.with_name(f".{target.name}.staging")
 
 
 def refuse_small_disk(dataset: Dataset, folder: Path, there_bytes: int = 0) -> None:
@@ -181,10 +179,12 @@ def _whole(dataset: Dataset, target: Path) -> Staged | None:
     """The copy that is at the target already; None where nothing is.
 
     Raises:
-        DatasetError: something else is, or files are missing.
+        DatasetError: something else is, or another user's, or files are missing.
     """
     if not target.exists():
         return None
+    with _errors(target):
+        refuse_foreign(target)
     there = open_dataset(target)
     if _identity(there.manifest) != _identity(dataset.manifest):
         raise DatasetError(
@@ -254,12 +254,12 @@ class _Told:
 def _stage(dataset: Dataset, target: Path, threads: int, progress: Progress) -> Staged:
     """Copy under the lock."""
     started = time.perf_counter()
-    making = making_folder(target)
+    making = adopted_folder(target)
     with _errors(making):
         resumed = _tidy(making)
         there = sum(path.stat().st_size for path in resumed)
         refuse_small_disk(dataset, making.parent, there)
-        making.mkdir(exist_ok=True)
+        own_folder(making)
         told = _Told(int(dataset.manifest.created.get("num_bytes") or dataset.manifest.stored_bytes), progress)
         copy = _copy_samples if _by_sample(dataset) else _copy_listed
         hidden = copy(dataset, making, threads, told)
@@ -272,11 +272,27 @@ def _stage(dataset: Dataset, target: Path, threads: int, progress: Progress) -> 
         fsync_path(making / MANIFEST)
         if _identity(read_manifest(making)) != _identity(dataset.manifest):
             raise DatasetError(f"{dataset.folder}: its manifest was changed meanwhile")
-        making.rename(target)
-        fsync_path(target.parent)
+        if not _named(making, target):
+            found = _whole(dataset, target)
+            if found is None:
+                raise DatasetError(f"{target}: another node has just made it; run the same again to check it")
+            return found
         seconds = time.perf_counter() - started
         whole = open_dataset(target)
         return _staged(whole, whole.data_files(), told.num_bytes, seconds, not hidden)
+
+
+def _named(making: Path, target: Path) -> bool:
+    """Give a whole copy its name; False where a node whose lock is not seen here was first."""
+    try:
+        making.rename(target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        shutil.rmtree(making, ignore_errors=True)
+        return False
+    fsync_path(target.parent)
+    return True
 
 
 def _tidy(making: Path) -> list[Path]:
@@ -337,9 +353,8 @@ def _copy_lane(dataset: Dataset, making: Path, form: Format, lane: tuple[int, in
 
 
 def _check_lane(dataset: Dataset, making: Path, form: Format, lane: tuple[int, int], fetch: Fetch) -> None:
-    def silently(name: str) -> bool:
-        fetch(name)
-        return False  # what is new is compared here, so the format need not
+    def silently(*names: str, check: Check | None) -> bool:
+        return fetch(*names, check=lambda paths: None)  # what is new is compared here, so the format need not
 
     local = replace(dataset, folder=making, fetch=silently)
     share = Lane(*lane, 0, 0, False, 1, Recycled(int(dataset.index["bytes"].max())))

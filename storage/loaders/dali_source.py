@@ -20,6 +20,7 @@ import numpy as np
 
 from storage.examples import IMAGE, LABEL
 from storage.fields import encoded
+from storage.files import bring
 from storage.format import Dataset, Lane, data_file, dealt, inside, text
 from storage.kinds import image_label
 from storage.loaders.dali_content import Bytes, Contents, Encoded, source_of
@@ -103,6 +104,8 @@ def _from_files(reading: Reading, threads: int) -> Iterator[Encoded]:
 
     def paths() -> list[Bytes]:
         asked.append(list(islice(places, reading.batch_size)))
+        for row, _ in asked[-1]:
+            bring(dataset, row)
         names = [text(name) for name in index["file"][[row for row, _ in asked[-1]]]]
         return [np.frombuffer(os.fsencode(_path(dataset, name)), np.uint8) for name in names]
 
@@ -119,7 +122,6 @@ def _from_files(reading: Reading, threads: int) -> Iterator[Encoded]:
 def _path(dataset: Dataset, name: str) -> str:
     """`inside` of the dataset's folder, faster for most names."""
     suspicious = name.startswith("/") or ".." in name or "\0" in name
-    dataset.brings(name)
     return str(inside(dataset.folder, name)) if suspicious else f"{dataset.folder}/{name}"
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
+from storage.local import regular
 from storage.problems import MAX_TOLD, Problems
 from storage.sample import DatasetError, Sample
 from storage.tokens import Documents
@@ -152,28 +153,40 @@ def entries(path: Path) -> list[Path]:
     """What lies in a folder, hidden files left out, in sorted order; a file itself.
 
     Raises:
-        DatasetError: it is missing or may not be read.
+        DatasetError: it is missing or may not be read, or something in it is neither a file nor a folder.
     """
     with told(path, OSError):
-        if path.is_dir():
-            return sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
-        path.stat()
-    return [path]
+        if not path.is_dir():
+            return [regular(path)]
+        with os.scandir(path) as listing:
+            found = [entry for entry in listing if not entry.name.startswith(".")]
+    for entry in found:
+        _refuse_special(entry)
+    return sorted(Path(entry) for entry in found)
+
+
+def _refuse_special(entry: "os.DirEntry[str]") -> None:
+    """Refuse what would be read for ever; a link to nothing is told by who needs it."""
+    with told(entry.path, OSError):
+        if not entry.is_dir() and not entry.is_file() and os.path.exists(entry):
+            regular(Path(entry))
 
 
 def walk(folder: Path, above: frozenset[str] = frozenset()) -> Iterator[Path]:
     """Files in a folder and all folders below, in sorted order; links are followed. `above`: folders it lies in.
 
     Raises:
-        DatasetError: a folder may not be read, or a link leads back to one that it lies in.
+        DatasetError: a folder may not be read, a link leads back to one that it lies in, or something in it is neither
+            a file nor a folder.
     """
     here = os.path.realpath(folder)
     if here in above:
         raise DatasetError(f"{folder}: a link to {here}, which it lies in; remove the link")
     with told(folder, OSError), os.scandir(folder) as listing:
-        found = sorted((entry.path, entry.is_dir()) for entry in listing)
-    for path, is_folder in found:
-        yield from walk(Path(path), above | {here}) if is_folder else [Path(path)]
+        found = sorted(listing, key=lambda entry: entry.path)
+    for entry in found:
+        _refuse_special(entry)
+        yield from walk(Path(entry), above | {here}) if entry.is_dir() else [Path(entry)]
 
 
 def files_below(path: Path, suffixes: Iterable[str]) -> list[Path]:

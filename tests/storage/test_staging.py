@@ -15,7 +15,8 @@ import pytest
 from storage import copying, pagecache
 from storage.convert import in_order
 from storage.format import Dataset, DatasetError, is_dataset, open_dataset
-from storage.staging import making_folder, stage, unstage
+from storage.partial import partial_folders
+from storage.staging import stage, unstage
 from storage.verify import same_samples, verify_dataset
 from tests.storage.conftest import Made
 from tests.storage.samples import PAGES_MAY_GO, STORED, facts, file_system, flip
@@ -193,6 +194,13 @@ def stop_in_mid_file(copying: Process, making: Path) -> None:
     raise AssertionError("it was never at a file")
 
 
+def making_of(target: Path) -> Path:
+    """The folder in which a process is making, or has left, a copy."""
+    wait_until(lambda: bool(partial_folders(target)))
+    (making,) = partial_folders(target)
+    return making
+
+
 class TestInterrupted:
     @pytest.mark.parametrize(("name", "kind"), [("webdataset", "image"), ("files", "image"), ("files", "volume")])
     def test_killed_in_mid_copy_and_taken_up_again(
@@ -200,8 +208,8 @@ class TestInterrupted:
     ) -> None:
         """What was finished is kept as it is, half files are not, and nothing passes for a dataset meanwhile."""
         source, target = made(name, kind), tmp_path / "copy"
-        making = making_folder(target)
         killed = process(source.folder, target)
+        making = making_of(target)
         stop_in_mid_file(killed, making)
         killed.send_signal(signal.SIGKILL)
         killed.wait()
@@ -222,10 +230,10 @@ class TestInterrupted:
         """As after a power failure: names are there, content is not."""
         source, target = made(name, kind), tmp_path / "copy"
         killed = process(source.folder, target)
-        wait_until(lambda: len(finished(making_folder(target))) >= 3)
+        wait_until(lambda: len(finished(making_of(target))) >= 3)
         killed.send_signal(signal.SIGKILL)
         killed.wait()
-        first, second, *_ = finished(making_folder(target))
+        first, second, *_ = finished(making_of(target))
         flip(first, first.stat().st_size // 2)
         os.truncate(second, 0)
         stage(source.folder, target)
@@ -269,7 +277,7 @@ class TestOncePerNode:
     ) -> None:
         source, target = made("webdataset", "image"), tmp_path / "copy"
         first = process(source.folder, target, 0.2)
-        wait_until(lambda: making_folder(target).exists())
+        making_of(target)
         holders: list[str] = []
         second = threading.Thread(target=stage, args=(source.folder, target), kwargs={"on_wait": holders.append})
         second.start()
@@ -304,7 +312,7 @@ class TestSpace:
         monkeypatch.setattr(copying, "os", Replaced(pwrite=lambda *arguments: pytest.fail("a byte was written")))
         with pytest.raises(DatasetError, match=r"staging needs [\d.]+ [KM]B, its disk has 20 KB free"):
             stage(source.folder, tmp_path / "copy")
-        assert not any(tmp_path.joinpath(name).exists() for name in ("copy", ".copy.staging"))
+        assert not list(tmp_path.glob("*copy*"))
 
     @pytest.fixture
     def small_disk(self, tmp_path: Path) -> Iterator[Path]:

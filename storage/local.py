@@ -1,0 +1,67 @@
+"""Paths of this machine, and what looks like one and is not."""
+
+import errno
+import os
+import re
+import stat
+from pathlib import Path
+
+URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+
+
+KINDS = {stat.S_IFLNK: "symbolic link", stat.S_IFDIR: "folder", stat.S_IFREG: "file", stat.S_IFIFO: "pipe"}
+
+
+def kind_of(mode: int) -> str:
+    """What a file's mode says it is, with its article."""
+    return f"a {KINDS.get(stat.S_IFMT(mode), 'socket or device')}"
+
+
+def regular(path: Path) -> Path:
+    """A path that leads to a file with an end: reading a pipe would wait for ever, a device may fill the memory.
+
+    Raises:
+        OSError: it is something else, or missing.
+    """
+    _refuse_endless(path, path.stat().st_mode)
+    return path
+
+
+def open_regular(path: Path) -> tuple[int, int]:
+    """Open a file as `regular` says, for reading; its descriptor and its size.
+
+    Raises:
+        OSError: it is something else, missing, or may not be read.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # the opening of a pipe waits, too
+    try:
+        found = os.fstat(descriptor)
+        _refuse_endless(path, found.st_mode)
+        os.set_blocking(descriptor, True)  # else a file on tape may be refused instead of brought
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor, found.st_size
+
+
+def _refuse_endless(path: Path, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, f"{kind_of(mode)}, not a regular file", str(path))
+
+
+def local_path(text: str) -> str:
+    """A path of this machine as it was given; `runs:1/x` is one.
+
+    Raises:
+        ValueError: a URL, which would become a folder named `s3:`, or no path at all.
+    """
+    if found := URL.match(text):
+        scheme, given = found[1].lower(), text[found.end() :]
+        if scheme == "file":
+            raise ValueError(f"{text}: a URL; give the path alone: /{given.lstrip('/')}")
+        if scheme in ("http", "https"):
+            raise ValueError(f"{text}: a URL; allowed: a path of this machine")
+        raise ValueError(f"{text}: object stores are not supported yet; allowed: a path of this machine")
+    if "\0" in text:
+        raise ValueError(f"{text!r}: a path holds no zero byte")
+    return text
