@@ -15,7 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results.columns import Batch, literal
-from results.manifest import MANIFEST, PARQUET, Manifest, Part, load, passed_by_segment, publish, save, temporary
+from results.manifest import (
+    MANIFEST,
+    PARQUET,
+    DamagedPartsError,
+    Manifest,
+    Part,
+    load,
+    passed_by_segment,
+    publish,
+    save,
+    temporary,
+)
 from results.segments import (
     LINE,
     OFFSET,
@@ -25,6 +36,7 @@ from results.segments import (
     StoreError,
     parsed,
     read,
+    segment_name,
     segment_paths,
     without_collector,
 )
@@ -99,8 +111,8 @@ class _Pass:
         return path.name
 
 
-def compact(store: Path) -> Compacted:
-    """Turn what segments hold, and Parquet parts do not yet, into parts.
+def compact(store: Path) -> tuple[Compacted, list[Passed]]:
+    """Turn what segments hold, and Parquet parts do not yet, into parts; also what lines were passed over.
 
     Raises:
         StoreError: the store cannot be read or written.
@@ -115,25 +127,42 @@ def compact(store: Path) -> Compacted:
             duckdb.connect(config={"memory_limit": MEMORY_LIMIT, "temp_directory": spill}) as connection,
         ):
             connection.execute("SET pandas_analyze_sample = 0; SET enable_progress_bar = false")
-            return _compact(store, connection)
-    except (OSError, duckdb.IOException) as error:
+            doing = _Pass(store, connection)
+            return _compact(doing), doing.passed
+    except (OSError, UnicodeError, duckdb.Error) as error:
         why = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
         raise StoreError(f"store {store}: cannot be compacted: {why}") from error
 
 
-def _compact(store: Path, connection: "DuckDBPyConnection") -> Compacted:
-    before = load(store)
-    doing = _Pass(store, connection, covered_bytes=dict(before.covered_bytes))
+def _usable(store: Path, connection: "DuckDBPyConnection") -> Manifest:
+    """The manifest; that nothing was compacted, where it or a part cannot be read: then all is made anew."""
+    import duckdb
+
+    try:
+        found = load(store)
+        for part in found.parts:
+            path = literal(str(store / PARQUET / part.file))
+            whole = f"SELECT max({LINE}), max({SEGMENT}), max({OFFSET}) FROM read_parquet({path})"
+            connection.execute(whole).fetchall()
+    except (DamagedPartsError, duckdb.Error):
+        return Manifest()
+    return found
+
+
+def _compact(doing: _Pass) -> Compacted:
+    store, connection = doing.store, doing.connection
+    before = _usable(store, connection)
+    doing.covered_bytes |= before.covered_bytes
     num_new = _read_new(doing, before)
-    if num_new == 0 and doing.covered_bytes == before.covered_bytes:
+    if num_new == 0 and doing.covered_bytes == before.covered_bytes and before.is_checked:
         _remove_stale(store, before)
         return _summary(store, before, 0)
-    small = [part for part in before.parts if part.num_records < PART_RECORDS // 2 and part.kind in doing.kinds()]
-    for found in _reopened(store, connection, small):
+    anew = [part for part in before.parts if _is_made_anew(part, before, doing)]
+    for found in _reopened(store, connection, anew):
         doing.add(found)
     for kind in sorted(doing.batches):
         doing.write(kind)
-    parts = (*(part for part in before.parts if part not in small), *doing.parts)
+    parts = (*(part for part in before.parts if part not in anew), *doing.parts)
     after = Manifest(
         parts=parts,
         covered_bytes=doing.covered_bytes,
@@ -148,16 +177,21 @@ def _compact(store: Path, connection: "DuckDBPyConnection") -> Compacted:
     return _summary(store, after, num_new)
 
 
+def _is_made_anew(part: Part, before: Manifest, doing: _Pass) -> bool:
+    """Whether it is small and there is more of its kind, or what it holds was not checked as records are today."""
+    return not before.is_checked or (part.num_records < PART_RECORDS // 2 and part.kind in doing.kinds())
+
+
 def _read_new(doing: _Pass, before: Manifest) -> int:
     """Gather what no part covers; how many records that is. A line without its newline is left for later."""
     num_new = 0
     for path in segment_paths(doing.store):
-        for start, end in before.open_ranges(path.name, path.stat().st_size):
+        for start, end in before.open_ranges(segment_name(path), path.stat().st_size):
             for next_byte, found in read(path, start, end, ended_only=True):
                 num_new += isinstance(found, Stored)
                 doing.add(found)
                 if end is None:
-                    doing.covered_bytes[path.name] = next_byte
+                    doing.covered_bytes[segment_name(path)] = next_byte
     return num_new
 
 

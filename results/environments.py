@@ -92,6 +92,7 @@ def _told(env: Mapping[str, Any]) -> dict[str, Any]:
     flat = {name.removeprefix("env."): value for name, value in flatten("env", env).items()}
     devices = flat.pop("devices", None)
     if devices is not None and not _missing(devices):
+        devices = [device if isinstance(device, Mapping) else {"name": device} for device in devices]
         flat["devices.name"] = _kinds(devices, "name") or "none"
         flat |= {f"devices.{key}": _kinds(devices, key) for key in ("driver", "memory_bytes") if len(devices)}
         if any(device.get("vbios") for device in devices):

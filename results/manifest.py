@@ -16,7 +16,20 @@ from results.segments import Passed, StoreError, fsync_path
 PARQUET = "parquet"
 """The folder of a store that holds parts and manifest."""
 MANIFEST = "manifest.json"
-VERSION = 1
+VERSION = 2
+"""Of a manifest; history:
+  1  first version
+  2  its parts hold records that were checked as `results.record` checks them; those of version 1 are checked as read
+"""
+MEND = "the segments hold everything and are read instead: remove {} and compact again"
+
+
+class DamagedPartsError(StoreError):
+    """Parts, or their manifest, that cannot be read: segments hold all that they hold."""
+
+    def __init__(self, store: Path, why: Exception | str) -> None:
+        told = next(iter(str(why).splitlines()), type(why).__name__)
+        super().__init__(f"store {store}: its Parquet cannot be read: {told}; {MEND.format(store / PARQUET)}")
 
 
 class Part(BaseModel):
@@ -47,6 +60,15 @@ class Manifest(BaseModel):
         """Every file that it names."""
         return {part.file for part in self.parts} | ({self.earlier_attempts} if self.earlier_attempts else set())
 
+    @property
+    def is_checked(self) -> bool:
+        """Whether what its parts hold was checked as records are today."""
+        return self.version >= VERSION
+
+    def checked(self) -> "Manifest":
+        """Itself, or that nothing was compacted, where its parts were not checked."""
+        return self if self.is_checked else Manifest()
+
     def open_ranges(self, segment: str, num_bytes: int) -> list[tuple[int, int | None]]:
         """Where a segment of this length must still be read: start and end (none: to its end)."""
         covered = self.covered_bytes.get(segment, 0)
@@ -68,7 +90,8 @@ def load(store: Path) -> Manifest:
     """A store's manifest; an empty one where nothing was compacted.
 
     Raises:
-        StoreError: it is damaged, or of a newer version.
+        DamagedPartsError: it is damaged.
+        StoreError: it is of a newer version.
     """
     path = store / PARQUET / MANIFEST
     try:
@@ -77,14 +100,11 @@ def load(store: Path) -> Manifest:
         return Manifest()
     except (OSError, ValidationError) as error:
         why = error.strerror if isinstance(error, OSError) else "damaged"
-        raise StoreError(f"store {store}: {path.name} cannot be read: {why}; {MEND.format(path.parent)}") from error
+        raise DamagedPartsError(store, f"{path.name}: {why}") from error
     if manifest.version > VERSION:
         why = f"is of version {manifest.version}, known is {VERSION}"
         raise StoreError(f"store {store}: {path.name} {why}; use a newer benchsuite")
     return manifest
-
-
-MEND = "the segments hold everything: remove {} and compact again"
 
 
 def save(store: Path, manifest: Manifest) -> None:

@@ -1,15 +1,13 @@
 """How the last attempt at each trial ended, of stores with many records: read without keeping them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from results.manifest import MEND, PARQUET, Manifest, load
-from results.record import TrialRecord
-from results.segments import StoreError, lines, segment_paths, without_collector
-from results.snapshot import ROWS_AT_ONCE
+from results.manifest import PARQUET, DamagedPartsError, Manifest, load
+from results.segments import Passed, Stored, StoreError, without_collector
+from results.snapshot import ROWS_AT_ONCE, all_lines
 
 PROFILE = "spec.measure.profile"
 FIELDS = ("trial_id", "status", "finished_at", "reason", PROFILE)
@@ -27,36 +25,48 @@ class Ended:
     """How it was observed."""
 
 
+@dataclass(frozen=True)
+class Outcomes:
+    """How the trials of a store ended."""
+
+    by_trial: dict[str, Ended]
+    passed: Sequence[Passed]
+    """Lines that are no records, or none that this version knows."""
+    damage: str | None
+    """Why the parts were not used; None where they were."""
+
+
 @without_collector()
-def outcomes(store: Path) -> dict[str, Ended]:
-    """The last attempt at each trial, by trial.
+def outcomes(store: Path, damage: str | None = None) -> Outcomes:
+    """The last attempt at each trial, by trial; where parts are damaged, from segments alone.
 
     Raises:
         StoreError: it cannot be read.
     """
-    manifest = load(store)
     found: dict[str, Ended] = {}
+    passed: list[Passed] = []
     try:
-        for ended in (*_compacted(store, manifest), *_tail(store, manifest)):
+        manifest = load(store) if damage is None else Manifest()
+        for ended in chain(_compacted(store, manifest.checked()), _of_lines(all_lines(store, manifest), passed)):
             before = found.get(ended.trial_id)
             if before is None or before.finished_at <= ended.finished_at:
                 found[ended.trial_id] = ended
+    except DamagedPartsError as error:
+        return outcomes(store, str(error))
     except OSError as error:
         raise StoreError(f"store {store}: cannot be read: {error.strerror}") from error
-    return found
+    return Outcomes(found, passed, damage)
 
 
-def _tail(store: Path, manifest: Manifest) -> Iterator[Ended]:
-    """Those of records that only segments hold; a line counts if all of it is a record."""
-    for path in segment_paths(store):
-        for start, end in manifest.open_ranges(path.name, path.stat().st_size):
-            for line in lines(path, start, end):
-                try:
-                    record = TrialRecord.model_validate_json(line)
-                except (ValueError, ValidationError):
-                    continue
-                profile = (record.spec.get("measure") or {}).get("profile")
-                yield Ended(record.trial_id, record.status, record.finished_at, record.reason, profile)
+def _of_lines(found: Iterable[Stored | Passed], passed: list[Passed]) -> Iterator[Ended]:
+    """Those of records that stand in lines; others are noted in `passed`."""
+    for line in found:
+        if isinstance(line, Passed):
+            passed.append(line)
+            continue
+        record = line.record
+        profile = (record.spec.get("measure") or {}).get("profile")
+        yield Ended(record.trial_id, record.status, record.finished_at, record.reason, profile)
 
 
 def _compacted(store: Path, manifest: Manifest) -> Iterator[Ended]:
@@ -75,6 +85,5 @@ def _compacted(store: Path, manifest: Manifest) -> Iterator[Ended]:
                 rows = connection.execute(f"SELECT {wanted} FROM read_parquet({path})")
                 while some := rows.fetchmany(ROWS_AT_ONCE):
                     yield from (Ended(*row) for row in some)
-    except duckdb.Error as error:
-        mend = MEND.format(store / PARQUET)
-        raise StoreError(f"store {store}: cannot be read: {str(error).splitlines()[0]}; {mend}") from error
+    except (duckdb.Error, UnicodeError) as error:
+        raise DamagedPartsError(store, error) from error

@@ -2,18 +2,20 @@
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Timer
 from typing import TYPE_CHECKING
 
 import duckdb
 
 from results.columns import CONTRACT, SQL_TYPES, Batch, literal, plain, quoted, selected, unified
-from results.manifest import MEND, PARQUET, Part
+from results.manifest import PARQUET, DamagedPartsError, Part
 from results.near import nearest
 from results.record import Figures, TrialRecord
 from results.segments import OFFSET, SEGMENT, StoreError
-from results.snapshot import Snapshot
+from results.snapshot import ROWS_AT_ONCE, Snapshot
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,6 +46,29 @@ UNKNOWN = re.compile(
 )
 
 
+OF_THE_QUERY = (
+    duckdb.ParserException,
+    duckdb.BinderException,
+    duckdb.CatalogException,
+    duckdb.ConversionException,
+    duckdb.OutOfRangeException,
+    duckdb.OutOfMemoryException,
+    duckdb.InterruptException,
+    duckdb.PermissionException,
+)
+"""Errors that no damage to a part can be behind."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a query may take."""
+
+    seconds: float = 60.0
+    memory: str = "2GB"
+    threads: int = 4
+    num_rows: int = 100_000
+
+
 @dataclass(frozen=True)
 class Table:
     """The last attempts of one kind, open for queries that can reach nothing else; what each column holds."""
@@ -51,6 +76,7 @@ class Table:
     connection: duckdb.DuckDBPyConnection
     columns: dict[str, str]
     has_earlier: bool
+    found: Snapshot
 
     def frame(self, columns: Sequence[str] | None, where: str | None) -> "pd.DataFrame":
         """Chosen columns (default: all) of the rows that a condition in SQL holds for, as first seen.
@@ -66,11 +92,11 @@ class Table:
         rows = f"(FROM {LAST} WHERE ({where or 'true'}\n))"
         return self._run(f"SELECT {wanted} FROM {rows} {order}", "frame")
 
-    def sql(self, query: str) -> "pd.DataFrame":
+    def sql(self, query: str, limits: Limits | None = None) -> "pd.DataFrame":
         """What a query over `trials` finds.
 
         Raises:
-            StoreError: it is not valid, or no query.
+            StoreError: it is not valid, no query, or takes more than it may.
         """
         try:
             statements = self.connection.extract_statements(query)
@@ -82,7 +108,36 @@ class Table:
         for statement in statements:
             if statement.type not in QUERIES:
                 raise StoreError(f"query: {statement.type.name} is disabled; allowed: SELECT, WITH, FROM, DESCRIBE")
-        return self._run(query, "query")
+        if limits is None:
+            return self._run(query, "query")
+        with self._limited(limits):
+            if len(statements) == 1 and statements[0].type == duckdb.StatementType.SELECT:
+                query = f"FROM (\n{statements[0].query.rstrip().rstrip(';')}\n) LIMIT {limits.num_rows + 1}"
+            found = self._run(query, "query")
+        if len(found) > limits.num_rows:
+            most = f"{limits.num_rows:,}"
+            raise StoreError(f"query: more than {most} rows; add a LIMIT, or `results export csv` writes all trials")
+        return found
+
+    @contextmanager
+    def _limited(self, limits: Limits) -> Iterator[None]:
+        """Hold what runs to its limits.
+
+        Raises:
+            StoreError: it takes more.
+        """
+        timer = Timer(limits.seconds, self.connection.interrupt)
+        timer.start()
+        try:
+            yield
+        except StoreError as error:
+            if isinstance(error.__cause__, duckdb.InterruptException):
+                raise StoreError(f"query: stopped after {limits.seconds:g} s; ask for less") from error
+            if isinstance(error.__cause__, duckdb.OutOfMemoryException):
+                raise StoreError(f"query: takes more than {limits.memory} of memory; ask for less") from error
+            raise
+        finally:
+            timer.cancel()
 
     def described(self) -> list[dict[str, str]]:
         """Each column: its name, its type in SQL, and what it means where the contract says so."""
@@ -97,13 +152,37 @@ class Table:
         ]
 
     def _run(self, query: str, what: str) -> "pd.DataFrame":
+        """What a query finds.
+
+        Raises:
+            DamagedPartsError: a part cannot be read.
+            StoreError: the query is not valid.
+        """
         try:
-            found = self.connection.execute(query).df()
-        except duckdb.Error as error:
+            return plain(self.connection.execute(query).df(), self.columns)
+        except (duckdb.Error, ValueError) as error:
+            if not isinstance(error, OF_THE_QUERY):
+                self._check_parts()
+            if not isinstance(error, duckdb.Error):
+                raise
             told = unknown_column(query, str(error), list(self.columns)) or _first_line(error)
             told += "; the only table is trials" * ("Table with name" in told)
             raise StoreError(f"{what}: {told}") from error
-        return plain(found, self.columns)
+
+    def _check_parts(self) -> None:
+        """Read all of every part.
+
+        Raises:
+            DamagedPartsError: one cannot be.
+        """
+        try:
+            for path in self.found.paths():
+                read = duckdb.execute(f"SELECT * FROM read_parquet({literal(path)})")
+                while read.fetchmany(ROWS_AT_ONCE):
+                    pass
+            plain(self.connection.execute(f"FROM {ALL}").df(), self.columns)
+        except (duckdb.Error, ValueError) as error:
+            raise DamagedPartsError(self.found.store, error) from error
 
 
 def allowed(name: str, names: list[str]) -> str:
@@ -189,22 +268,27 @@ def _views(connection: duckdb.DuckDBPyConnection, found: Snapshot, kind: str) ->
     without = f"ANTI JOIN {EARLIER} USING ({PLACE})" if has_earlier else ""
     connection.execute(f"CREATE VIEW {LAST} AS FROM {ALL} {without}")
     connection.execute(f"CREATE VIEW trials AS SELECT {', '.join(map(quoted, columns))} FROM {LAST}")
-    return Table(connection, columns, has_earlier)
+    return Table(connection, columns, has_earlier, found)
 
 
-def opened(found: Snapshot, kind: str) -> Table:
-    """The last attempts of one kind, over parts and segments alike.
+def opened(found: Snapshot, kind: str, limits: Limits | None = None) -> Table:
+    """The last attempts of one kind, over parts and segments alike; `limits` are those of queries.
 
     Raises:
-        StoreError: a part is missing or damaged.
+        DamagedPartsError: a part is missing or damaged.
+        StoreError: the segments cannot be read as a table.
     """
     connection = duckdb.connect(":memory:")
     connection.execute("SET pandas_analyze_sample = 0; SET enable_progress_bar = false")
     try:
         table = _views(connection, found, kind)
-    except duckdb.Error as error:
-        mend = MEND.format(found.store / PARQUET)
-        raise StoreError(f"store {found.store}: cannot be read: {_first_line(error)}; {mend}") from error
+    except (duckdb.Error, UnicodeError) as error:
+        if found.manifest.parts:
+            raise DamagedPartsError(found.store, error) from error
+        raise StoreError(f"store {found.store}: cannot be read: {_first_line(error)}") from error
+    if limits is not None:
+        connection.execute(f"SET memory_limit = '{limits.memory}'; SET threads = {limits.threads}")
+        connection.execute("SET temp_directory = ''")
     connection.execute(f"SET allowed_paths = [{', '.join(map(literal, found.paths()))}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")

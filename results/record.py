@@ -4,18 +4,31 @@ schema_version history:
   1  first version
 """
 
+import json
+import math
+import re
+from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic_core import PydanticSerializationError
+
+from results import shapes
+from results.shapes import MAX_NUMBER
 
 SCHEMA_VERSION = 1
+STORED = "stored"
+"""The context in which a record is validated as it stands in a store: what is wrong is refused, and nothing mended."""
+YEARS = range(1970, 9999)
 
 MAX_AU = 1.05
 """A utilization above it is above 1 by more than its noise: `au_above_one`, and no result."""
 
 Kind = Literal["trial", "probe", "comm", "checkpoint"]
 Status = Literal["ok", "oom", "timeout", "failed", "skipped", "interrupted"]
-Verdict = Literal["storage", "client", "compute", "communication", "mixed", "none"]
+Verdict = Literal["storage", "client", "compute", "communication", "mixed", "none", "cannot_tell"]
+CANNOT_TELL: Verdict = "cannot_tell"
+"""The verdict where what was measured bears none; the evidence is the reason."""
 
 
 class Figures(BaseModel):
@@ -95,7 +108,9 @@ class Figures(BaseModel):
         None, description="share of the time that readers read or decode, waiting for a core left out"
     )
     worker_busy_fraction: float | None = Field(
-        None, description="watched loops: share of the time that worker processes run or wait for a core"
+        None,
+        description="watched loops: share of the time that worker processes run or wait for a core; without any, share "
+        "of its loads that the loading thread does",
     )
     foreign_cpu_cores: float | None = Field(None, description="cores that other processes kept busy meanwhile")
     final_loss: float | None = None
@@ -143,6 +158,17 @@ class Figures(BaseModel):
     strong_efficiency: float | None = None
     weak_efficiency: float | None = None
 
+    @model_validator(mode="after")
+    def _are_numbers(self, info: ValidationInfo) -> "Figures":
+        """What is measured and comes out as no number is missing; a store has no such, and none beyond 64 bits."""
+        for name, value in self.__dict__.items():
+            if value is None or value.__class__ is str or -MAX_NUMBER <= value <= MAX_NUMBER:
+                continue
+            if info.context == STORED or math.isfinite(value):
+                raise ValueError(f"{name}: {value!r:.24} is no figure: beyond {MAX_NUMBER:.1e}")
+            self.__dict__[name] = None
+        return self
+
 
 class TrialRecord(BaseModel):
     """One attempt at a trial: what was asked, where it ran, what came of it."""
@@ -182,3 +208,28 @@ class TrialRecord(BaseModel):
     )
     traces: list[str] = Field(default_factory=list, description="files of PyTorch's profiler, within the store")
     samples_file: str | None = Field(None, description="the sidecar in the store that holds the raw samples")
+
+    def json_line(self) -> str:
+        """As JSON in one line. Bytes of names that are no UTF-8 (`\\xff` comes as U+DCFF) are written as \\udcff."""
+        try:
+            return self.model_dump_json()
+        except PydanticSerializationError:
+            text = json.dumps(self.model_dump(mode="json"), ensure_ascii=False)
+            return re.sub("[\ud800-\udfff]", lambda found: f"\\\\u{ord(found[0]):04x}", text)
+
+    @model_validator(mode="after")
+    def _is_sound(self, info: ValidationInfo) -> "TrialRecord":
+        """Whoever has a record may rely on its numbers, its moments, and the shape of what is nested."""
+        if self.schema_version > SCHEMA_VERSION and info.context == STORED:
+            raise ValueError(f"schema_version {self.schema_version!r:.24}: known is {SCHEMA_VERSION}")
+        for name in ("repeat", "order"):
+            if not 0 <= getattr(self, name) <= MAX_NUMBER:
+                raise ValueError(f"{name} {getattr(self, name)!r:.24}: allowed: 0 to {MAX_NUMBER}")
+        if self.wall_s is not None and not 0 <= self.wall_s <= MAX_NUMBER:
+            raise ValueError(f"wall_s {self.wall_s!r}: no number of seconds")
+        for name in ("started_at", "finished_at"):
+            moment = datetime.fromisoformat(getattr(self, name))
+            if moment.tzinfo is None or moment.year not in YEARS:
+                raise ValueError(f"{name} {moment}: allowed: a moment with its offset from UTC")
+        shapes.check(self.__dict__, strict=info.context == STORED)
+        return self

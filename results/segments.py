@@ -1,16 +1,18 @@
 """Segments: append-only files of JSON lines, one writer each. Segment and offset tell a line from all others."""
 
+import errno
 import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from pydantic_core import ValidationError, from_json
 
-from results.record import TrialRecord
+from results.record import SCHEMA_VERSION, STORED, TrialRecord
 
 SEGMENTS = "segments"
 """The folder of a store that holds them."""
@@ -24,6 +26,10 @@ class StoreError(ValueError):
     """Something about a store that its user can mend: said in one line."""
 
 
+class VanishedError(OSError):
+    """The file that a writer appends to is no longer what its path names: what went into it is lost."""
+
+
 @dataclass(frozen=True)
 class Stored:
     """A record as it stands in a store."""
@@ -31,8 +37,13 @@ class Stored:
     segment: str
     offset: int
     line: bytes
-    fields: dict[str, Any]
     record: TrialRecord
+
+    @cached_property
+    def fields(self) -> dict[str, Any]:
+        """What its line holds: more than the record, where a newer version wrote it."""
+        found: dict[str, Any] = from_json(self.line)
+        return found
 
     @property
     def place(self) -> tuple[str, int]:
@@ -47,6 +58,9 @@ class Passed:
     segment: str
     offset: int
     num_bytes: int
+    reason: str
+    newer: bool = False
+    """Whether it is a record of a newer schema."""
 
 
 def fsync_path(path: Path) -> None:
@@ -69,6 +83,7 @@ class Segment:
         """Append a line, flushed to storage.
 
         Raises:
+            VanishedError: the file was removed meanwhile, as by who purges old scratch; the line is not in the store.
             OSError: it cannot be, or not as a whole.
         """
         if self._file is None:
@@ -76,10 +91,19 @@ class Segment:
             self._file = self.path.open("ab", buffering=0)
             fsync_path(self.path.parent)
         data = line.encode() + b"\n"
-        written = self._file.write(data)
-        if written != len(data):
-            raise OSError(28, "short write: is the disk full?")
-        os.fsync(self._file.fileno())
+        try:
+            written = self._file.write(data)
+            if written != len(data):
+                raise OSError(errno.ENOSPC, "short write: is the disk full?")
+            os.fsync(self._file.fileno())
+            is_there = os.path.samestat(os.fstat(self._file.fileno()), self.path.stat())
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
+                raise
+            is_there = False
+        if not is_there:
+            self._file.close()
+            raise VanishedError(errno.ENOENT, "removed while it is written", str(self.path))
 
 
 @contextmanager
@@ -95,18 +119,53 @@ def without_collector() -> Iterator[None]:
 
 
 def segment_paths(store: Path) -> list[Path]:
-    """Every segment of a store by name; sidecars left out."""
-    return sorted(path for path in (store / SEGMENTS).glob("*.jsonl") if not path.name.endswith(SAMPLES))
+    """Every segment of a store by name; sidecars left out, and what is no file, such as a pipe, which never ends."""
+    try:
+        with os.scandir(store / SEGMENTS) as entries:
+            found = [entry.path for entry in entries if _is_segment(entry)]
+    except FileNotFoundError:
+        return []
+    return sorted(map(Path, found))
+
+
+def _is_segment(entry: "os.DirEntry[str]") -> bool:
+    if not entry.name.endswith(".jsonl") or entry.name.endswith(SAMPLES):
+        return False
+    return entry.is_file() or entry.is_dir() or entry.is_symlink()
+
+
+def segment_name(path: Path) -> str:
+    """The name of a segment as columns and manifests hold it: as UTF-8, whatever bytes the file system has."""
+    name = path.name
+    return name if name.isprintable() else os.fsencode(name).hex()
 
 
 def parsed(segment: str, offset: int, line: bytes) -> Stored | Passed:
-    """The record of a line, or that it is none."""
+    """The record of a line, or that it is none, and why."""
+    try:
+        record = TrialRecord.model_validate_json(line, strict=True, context=STORED)
+    except ValidationError as error:
+        newer = _newer(line)
+        return Passed(segment, offset, len(line), newer or _first_problem(error), newer is not None)
+    return Stored(segment, offset, line, record)
+
+
+def _newer(line: bytes) -> str | None:
+    """What schema a line is of that this version does not know; None of any other line."""
     try:
         fields = from_json(line)
-        record = TrialRecord.model_validate(fields)
-    except (ValueError, ValidationError):
-        return Passed(segment, offset, len(line))
-    return Stored(segment, offset, line, fields, record)
+    except ValueError:
+        return None
+    version = fields.get("schema_version") if isinstance(fields, dict) else None
+    is_newer = type(version) is int and version > SCHEMA_VERSION
+    return f"schema_version {version!r:.24}, known is {SCHEMA_VERSION}" if is_newer else None
+
+
+def _first_problem(error: ValidationError) -> str:
+    """Where and what."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"{place}: {first['msg']}" if place else first["msg"].removeprefix("Value error, ")
 
 
 def read(
@@ -119,10 +178,11 @@ def read(
     Raises:
         OSError: it cannot be read.
     """
+    name = segment_name(path)
     for line in lines(path, start, end):
         if ended_only and not line.endswith(b"\n"):
             return
-        found = parsed(path.name, start, line)
+        found = parsed(name, start, line)
         start += len(line)
         yield start, found
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from results.manifest import MEND, PARQUET, Manifest, load
+from results.manifest import PARQUET, DamagedPartsError, Manifest, Part, load
 from results.segments import (
     LINE,
     OFFSET,
@@ -14,6 +14,7 @@ from results.segments import (
     StoreError,
     parsed,
     read,
+    segment_name,
     segment_paths,
     without_collector,
 )
@@ -28,43 +29,68 @@ class Snapshot:
     store: Path
     manifest: Manifest
     tail: Sequence[Stored]
-    num_unreadable: int
+    passed: Sequence[Passed]
+    """Lines that are no records, or none that this version knows."""
+    damage: str | None = None
+    """Why the parts are not used, and all is read from segments; None where they are."""
 
     def paths(self) -> list[str]:
         """Every Parquet file."""
         return [str(self.store / PARQUET / name) for name in sorted(self.manifest.files())]
 
 
-def snapshot(store: Path) -> Snapshot:
+def snapshot(store: Path, damage: str | None = None) -> Snapshot:
     """What a store holds now.
+
+    Args:
+        store: its folder.
+        damage: why the parts are not to be used; they are passed by, too, where their manifest cannot be read.
 
     Raises:
         StoreError: it cannot be read.
     """
-    manifest = load(store)
+    try:
+        manifest = load(store) if damage is None else Manifest()
+    except DamagedPartsError as error:
+        manifest, damage = Manifest(), str(error)
     found: list[Stored] = []
-    num_unreadable = 0
+    passed: list[Passed] = []
     try:
         with without_collector():
-            for path in segment_paths(store):
-                for start, end in manifest.open_ranges(path.name, path.stat().st_size):
-                    for _, line in read(path, start, end):
-                        if isinstance(line, Passed):
-                            num_unreadable += 1
-                        else:
-                            found.append(line)
+            for line in all_lines(store, manifest):
+                if isinstance(line, Passed):
+                    passed.append(line)
+                else:
+                    found.append(line)
+    except DamagedPartsError as error:
+        return snapshot(store, str(error))
     except OSError as error:
         raise StoreError(f"store {store}: cannot be read: {error.strerror}") from error
-    return Snapshot(store, manifest, found, num_unreadable)
+    return Snapshot(store, manifest.checked(), found, passed, damage)
 
 
-def compacted_records(found: Snapshot) -> Iterator[Stored | Passed]:
-    """The records of every part, from their JSON.
+def all_lines(store: Path, manifest: Manifest) -> Iterator[Stored | Passed]:
+    """What must be read line by line: what no part covers, and parts whose records were not checked as today.
 
     Raises:
-        StoreError: a part is missing or damaged.
+        DamagedPartsError: such a part cannot be read.
+        OSError: a segment cannot be.
     """
-    files = [str(found.store / PARQUET / part.file) for part in found.manifest.parts]
+    if not manifest.is_checked:
+        yield from compacted_records(store, manifest.parts)
+    for path in segment_paths(store):
+        for start, end in manifest.open_ranges(segment_name(path), path.stat().st_size):
+            for _, line in read(path, start, end):
+                yield line
+
+
+def compacted_records(store: Path, parts: Sequence[Part]) -> Iterator[Stored | Passed]:
+    """The records of parts, from their JSON.
+
+    Raises:
+        DamagedPartsError: a part is missing or damaged.
+    """
+    files = [str(store / PARQUET / part.file) for part in parts]
     if not files:
         return
     import duckdb
@@ -76,6 +102,5 @@ def compacted_records(found: Snapshot) -> Iterator[Stored | Passed]:
             while some := rows.fetchmany(ROWS_AT_ONCE):
                 for segment, offset, line in some:
                     yield parsed(segment, offset, line.encode())
-    except duckdb.Error as error:
-        mend = MEND.format(found.store / PARQUET)
-        raise StoreError(f"store {found.store}: cannot be read: {str(error).splitlines()[0]}; {mend}") from error
+    except (duckdb.Error, UnicodeError, AttributeError, TypeError) as error:
+        raise DamagedPartsError(store, error) from error

@@ -15,18 +15,34 @@ from datetime import UTC, datetime
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from pydantic_core import from_json
+
+from results import shapes
+from results.manifest import DamagedPartsError
 from results.outcomes import Ended, outcomes
 from results.record import Figures, Kind, TrialRecord
-from results.segments import SAMPLES, SEGMENTS, Segment, Stored, StoreError, without_collector
+from results.segments import (
+    SAMPLES,
+    SEGMENTS,
+    Passed,
+    Segment,
+    Stored,
+    StoreError,
+    VanishedError,
+    lines,
+    without_collector,
+)
 from results.snapshot import Snapshot, compacted_records, snapshot
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from results.compact import Compacted
+    from results.query import Limits
 
+T = TypeVar("T")
 __all__ = ["SAMPLES", "ResultsStore", "StoreError"]
 
 
@@ -37,8 +53,12 @@ class ResultsStore:
         self.path = Path(path)
         self._segment: Segment | None = None
         self._samples: Segment | None = None
-        self.num_unreadable = 0
-        """Lines that the last reading passed over: torn, damaged, or of a kind this version does not know."""
+        self.passed: Sequence[Passed] = ()
+        """Lines that the last reading passed over: torn, damaged, or of a kind or schema this version does not know."""
+        self.damage: str | None = None
+        """Why the last reading left the Parquet parts aside and read segments alone; None where it did not."""
+        self.num_vanished = 0
+        """How often the store, or a file in it, was removed while this one wrote: what was there before is gone."""
 
     def exists(self) -> bool:
         """Whether anything was ever stored here.
@@ -74,18 +94,28 @@ class ResultsStore:
         Raises:
             StoreError: the disk is full or the store cannot be written. Earlier records are untouched.
         """
-        try:
-            if self._segment is None or self._samples is None:
-                name = self._segment_name(record.sweep)
-                self._segment = Segment(self.path / SEGMENTS / f"{name}.jsonl")
-                self._samples = Segment(self.path / SEGMENTS / f"{name}{SAMPLES}")
-            if samples is not None:
-                record = record.model_copy(update={"samples_file": self._samples.path.name})
-                self._samples.append(json.dumps({"record_id": record.record_id, **samples}))
-            self._segment.append(record.model_dump_json())
-        except OSError as error:
-            self._segment = self._samples = None
-            raise StoreError(f"store {self.path}: cannot append: {error.strerror}") from error
+        for again in (True, False):
+            try:
+                return self._append(record, samples)
+            except VanishedError as error:
+                self._segment = self._samples = None
+                self.num_vanished += 1
+                if not again:
+                    raise StoreError(f"store {self.path}: cannot append: {error.strerror}, twice") from error
+            except OSError as error:
+                self._segment = self._samples = None
+                raise StoreError(f"store {self.path}: cannot append: {error.strerror}") from error
+        raise AssertionError("the second attempt returns or raises")
+
+    def _append(self, record: TrialRecord, samples: dict[str, Any] | None) -> TrialRecord:
+        if self._segment is None or self._samples is None:
+            name = self._segment_name(record.sweep)
+            self._segment = Segment(self.path / SEGMENTS / f"{name}.jsonl")
+            self._samples = Segment(self.path / SEGMENTS / f"{name}{SAMPLES}")
+        if samples is not None:
+            record = record.model_copy(update={"samples_file": self._samples.path.name})
+            self._samples.append(json.dumps({"record_id": record.record_id, **samples}))
+        self._segment.append(record.json_line())
         return record
 
     @staticmethod
@@ -95,11 +125,22 @@ class ResultsStore:
         safe = re.sub(r"[^A-Za-z0-9_.-]", "_", sweep)
         return f"{safe}-{utc}-{host}-{os.getpid()}-{secrets.token_hex(3)}"
 
-    def _snapshot(self) -> Snapshot:
+    @property
+    def num_unreadable(self) -> int:
+        """How many lines the last reading passed over."""
+        return len(self.passed)
+
+    def _read(self, what: Callable[[Snapshot], T]) -> T:
+        """What is read of the store as it is now; where Parquet parts turn out to be damaged, of its segments alone."""
         if not self.exists():
             raise StoreError(f"store {self.path}: no results there; name one with --store or BENCHSUITE_STORE")
-        found = snapshot(self.path)
-        self.num_unreadable = found.num_unreadable
+        now = snapshot(self.path)
+        try:
+            found = what(now)
+        except DamagedPartsError as error:
+            now = snapshot(self.path, str(error))
+            found = what(now)
+        self.passed, self.damage = now.passed, now.damage
         return found
 
     def records(self) -> list[TrialRecord]:
@@ -108,14 +149,7 @@ class ResultsStore:
         Raises:
             StoreError: no such store, or one that cannot be read.
         """
-        now = self._snapshot()
-        compacted = (stored for stored in compacted_records(now) if isinstance(stored, Stored))
-        with without_collector():
-            everything = [(stored.place, stored.record) for stored in chain(compacted, now.tail)]
-        found: dict[str, TrialRecord] = {}
-        for _, record in sorted(everything, key=itemgetter(0)):
-            found.setdefault(record.record_id, record)
-        return sorted(found.values(), key=lambda record: record.finished_at)
+        return self._read(_records)
 
     def latest(self) -> list[TrialRecord]:
         """The last record of each trial, in the order in which trials were first seen."""
@@ -130,21 +164,29 @@ class ResultsStore:
         Raises:
             StoreError: it cannot be read.
         """
-        return outcomes(self.path) if self.exists() else {}
+        if not self.exists():
+            return {}
+        found = outcomes(self.path)
+        self.passed, self.damage = found.passed, found.damage
+        return found.by_trial
 
     def samples(self, record: TrialRecord) -> dict[str, Any] | None:
         """The raw samples of a record, or None where it has none."""
         if record.samples_file is None:
             return None
         path = self.path / SEGMENTS / Path(record.samples_file).name
-        if not path.is_file():
+        if not _is_file(path):
             return None
         wanted = json.dumps(record.record_id)[1:-1].encode()
-        with path.open("rb") as file:
-            for line in file:
-                if wanted in line and (found := _samples_of(line, record.record_id)):
-                    return found
+        for line in lines(path):
+            if wanted in line and (found := _samples_of(line, record.record_id)):
+                return found
         return None
+
+    def steps(self, record: TrialRecord) -> dict[str, Any] | None:
+        """The raw samples of a trial's steps, of each rank; None where it has none, or what stands there is no such."""
+        found = self.samples(record)
+        return found if found is not None and shapes.are_steps(found) else None
 
     def frame(
         self,
@@ -176,7 +218,7 @@ class ResultsStore:
             trials = self._frame_of(where, kind)
         else:
             chosen = columns if by == "trial" else None
-            trials = opened(self._snapshot(), kind).frame(chosen, where)
+            trials = self._read(lambda now: opened(now, kind).frame(chosen, where))
         found = trials if by == "trial" else by_point(trials, list(Figures.model_fields))
         return found if columns is None else _chosen(found, columns)
 
@@ -185,21 +227,21 @@ class ResultsStore:
 
         return trial_frame([record for record in self.latest() if record.kind == kind and where(record)])
 
-    def sql(self, query: str) -> "pd.DataFrame":
+    def sql(self, query: str, limits: "Limits | None" = None) -> "pd.DataFrame":
         """Run DuckDB over the same rows, as a table named `trials`.
 
         Raises:
-            StoreError: the query is not valid.
+            StoreError: the query is not valid, or takes more than its limits (default: none).
         """
         from results.query import opened
 
-        return opened(self._snapshot(), "trial").sql(query)
+        return self._read(lambda now: opened(now, "trial", limits).sql(query, limits))
 
     def columns(self) -> list[dict[str, str]]:
         """What columns a query of `sql` can name: each with its type, and what it means where that is known."""
         from results.query import opened
 
-        return opened(self._snapshot(), "trial").described()
+        return self._read(lambda now: opened(now, "trial").described())
 
     def compact(self) -> "Compacted":
         """Turn what was appended since the last time into Parquet, beside its segments; others may go on appending.
@@ -211,13 +253,32 @@ class ResultsStore:
 
         if not self.exists():
             raise StoreError(f"store {self.path}: no results there; name one with --store or BENCHSUITE_STORE")
-        return compact(self.path)
+        done, self.passed = compact(self.path)
+        return done
+
+
+def _records(now: Snapshot) -> list[TrialRecord]:
+    compacted = (found for found in compacted_records(now.store, now.manifest.parts) if isinstance(found, Stored))
+    with without_collector():
+        everything = [(stored.place, stored.record) for stored in chain(compacted, now.tail)]
+    found: dict[str, TrialRecord] = {}
+    for _, record in sorted(everything, key=itemgetter(0)):
+        found.setdefault(record.record_id, record)
+    return sorted(found.values(), key=lambda record: record.finished_at)
+
+
+def _is_file(path: Path) -> bool:
+    """Whether it is there and a file; not so of what is no name of one."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _samples_of(line: bytes, record_id: str) -> dict[str, Any] | None:
     """The raw samples that a line holds, where it is whole and this record's."""
     try:
-        found = json.loads(line)
+        found = from_json(line)
     except ValueError:
         return None
     return found if isinstance(found, dict) and found.get("record_id") == record_id else None

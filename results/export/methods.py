@@ -8,7 +8,7 @@ from results.export.conditions import data, hardware, workload
 from results.export.wording import is_emulated, ok_ones, ran_ones, span, told_of
 from results.frames import FAILED, MIN_REPEATS_FOR_INTERVAL, UNSTABLE_SPREAD
 from results.report.latex import escaped
-from results.report.plain import counted
+from results.report.plain import counted, plain
 from results.report.summary import CERTIFIED, DISAGREEING, UNVERIFIED, remedies
 from results.report.tables import Row, is_missing, whole
 
@@ -24,7 +24,7 @@ PREPARED = {
 def methods(trials: Sequence[Row]) -> str:
     """The paragraph as plain text, a sentence for each fact that the records hold; empty without trials."""
     sentences = (sentence for tell in PARTS for sentence in tell(trials))
-    return " ".join(sentences) if trials else ""
+    return " ".join(plain(" ".join(sentences)).split()) if trials else ""
 
 
 def methods_latex(trials: Sequence[Row]) -> str:

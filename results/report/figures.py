@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from results.frames import median_interval
-from results.report.tables import Row, is_missing
+from results.report.tables import Row, is_missing, is_number
 from results.scaling import FOLLOWS_RANKS, ONE_RANK
 
 Trace = dict[str, Any]
@@ -98,7 +98,7 @@ def lines(points: Sequence[Numbered], along: str, ignored: Collection[str]) -> l
     """
     sections: dict[tuple[str, str], list[Numbered]] = {}
     for number, row in points:
-        if not is_missing(row.get(along)):
+        if is_number(row.get(along)):
             sections.setdefault((row["sweep"], row["session"]), []).append((number, row))
     sweeps = {sweep for sweep, _ in sections}
     several = (len(sweeps) > 1, len(sections) > len(sweeps))

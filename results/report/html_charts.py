@@ -15,6 +15,7 @@ from results.report import (
     figures_storage,
 )
 from results.report.figures import Chart, Numbered, places
+from results.report.ioprofile import is_known
 from results.report.modelled import NOTHING, Modelled
 from results.report.tables import Row, is_missing, rows
 from results.store import ResultsStore
@@ -53,7 +54,7 @@ def charts(
 
 def _profiles(points: Sequence[Numbered], records: Sequence[TrialRecord]) -> Iterator[Chart]:
     place = places(points)
-    profiled = [record for record in records if record.io_profile]
+    profiled = [record for record in records if is_known(record.io_profile)]
     for record in profiled[-MAX_PROFILES:]:
         number = place[record.session, record.point_id]
         yield from figures_storage.io_profile(record.io_profile or {}, number, points[number][1])
@@ -69,7 +70,7 @@ def _timelines(store: ResultsStore, points: Sequence[Numbered], records: Sequenc
     worst = sorted(repeats, key=lambda key: _or(points[place[key]][1].get("au"), 2.0))
     for key in sorted(worst[:MAX_TIMELINES], key=lambda key: place[key]):
         steps = sorted(repeats[key], key=lambda record: _or(record.figures.step_s_mean, 0.0))
-        samples = store.samples(steps[(len(steps) - 1) // 2])
+        samples = store.steps(steps[(len(steps) - 1) // 2])
         if samples and samples.get("ranks"):
             yield from figures_step.timeline(samples, place[key], points[place[key]][1])
 

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from results.record import TrialRecord
+from results.record import CANNOT_TELL, TrialRecord
 from results.report import provenance
+from results.report.plain import counted
 from results.report.sections import Section
 from results.report.summary import answer, remedies, trust
 from results.report.tables import is_missing
@@ -15,7 +16,7 @@ from results.staging import lines as staging_lines
 
 MAX_OPEN = 4
 """Blocks of the summary that are not folded away."""
-IN_WORDS = {"none": "nothing", "mixed": "several things"}
+IN_WORDS = {"none": "nothing", "mixed": "several things", CANNOT_TELL: "cannot tell"}
 
 
 def title(found: Sequence[Section]) -> str:
@@ -52,7 +53,10 @@ def _tiles(found: Sequence[Section]) -> str:
     points = [row for section in found for row in section.points]
     verdicts = Counter(str(row["bottleneck"]) for row in points if not is_missing(row.get("bottleneck")))
     trials = Counter(str(row["status"]) for section in found for row in section.trials)
-    tiles = [(name, f"held back {count} point{'s' * (count != 1)}") for name, count in verdicts.most_common()]
+    tiles = [
+        (name, f"{'what holds' if name == CANNOT_TELL else 'held'} back {counted(count, 'point')}")
+        for name, count in verdicts.most_common()
+    ]
     inner = [(IN_WORDS.get(name, name), text, name) for name, text in tiles]
     status = [(f"{count}", f"trial{'s' * (count != 1)} {name}", name) for name, count in trials.most_common()]
     cells = [

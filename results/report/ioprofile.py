@@ -10,6 +10,14 @@ NOTABLE = 0.02
 LIBRARIES = "h5py's chunks, DALI's readers, imports"
 
 
+def is_known(profile: Mapping[str, Any] | None) -> bool:
+    """Whether a profile is one that can be told in words; other programs and versions may keep others."""
+    try:
+        return profile is not None and bool(lines(profile))
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return False
+
+
 def lines(profile: Mapping[str, Any]) -> list[str]:
     """The profile as lines of text."""
     return [

@@ -68,7 +68,7 @@ def _markdown(section: Section) -> str:
             *([_bullets(found)] if (found := staging_lines(section.points)) else []),
             "\n".join(
                 [
-                    trust(section.trials),
+                    inline(trust(section.trials)),
                     *(f"- {inline(line)}" for line in (*troubles(section.trials), *remedies(section.trials))),
                 ]
             ),

@@ -11,7 +11,7 @@ from typing import Any
 
 from results.report.ioprofile import size
 from results.report.plain import counted
-from results.report.tables import ABSENT, Column, Row, is_missing
+from results.report.tables import ABSENT, Column, Row, is_missing, is_number
 
 MIB, GIB = 1 << 20, 1 << 30
 MIN_STEPS, MIN_MEMORIES, MIN_RUNS = 500, 5, 5
@@ -41,7 +41,7 @@ class Host:
 def hosts(row: Row) -> list[Host]:
     """The nodes of a trial; the one that the harness ran on where no launcher told of any."""
     nodes = row.get("env.nodes")
-    known = nodes if isinstance(nodes, list) else []
+    known = [node for node in nodes if "cores" in node] if isinstance(nodes, list) else []
     return [_host(node, row["env.memory_bytes"]) for node in known] or [
         Host(row["env.cores"], row["env.memory_bytes"], False)
     ]
@@ -54,11 +54,24 @@ def _host(node: Mapping[str, Any], memory_bytes: float) -> Host:
     return Host(node["cores"], found or memory_bytes, found is None)
 
 
+NEEDED = (
+    "spec.world_size",
+    "spec.workload",
+    "dataset.stored_bytes",
+    "dataset.num_samples",
+    "env.cores",
+    "env.memory_bytes",
+    "samples_per_s",
+)
+"""Columns without which a trial has no summary."""
+
+
 def summaries(trials: Sequence[Row], published: Published) -> list[dict[str, Any]]:
     """A summary for each session and point whose trials ran on emulated accelerators."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in trials:
-        if row["status"] == "ok" and str(row.get("spec.device")).startswith("emulated:"):
+        told = not any(is_missing(row.get(name)) for name in NEEDED) and is_number(_batch(row))
+        if told and row["status"] == "ok" and str(row.get("spec.device")).startswith("emulated:"):
             groups.setdefault((row["session"], row["point_id"]), []).append(row)
     return [summary(repeats, published) for repeats in groups.values()]
 
@@ -133,8 +146,7 @@ def deviations(repeats: Sequence[Row], sample_bytes: float, known: Mapping[str, 
     wanted = known["record_bytes"]
     if wanted and abs(sample_bytes / wanted - 1) > MAX_RECORD_DIFFERENCE:
         found.append(f"samples of {sample_bytes:,.0f} bytes, not {wanted:,}")
-    whole = first["spec.global_batch_size"]
-    batch = first["spec.batch_size"] * first["spec.world_size"] if is_missing(whole) else whole
+    batch = float(_batch(first))
     nodes = hosts(first)
     needed = max(MIN_STEPS * batch * sample_bytes, MIN_MEMORIES * sum(node.memory_bytes for node in nodes))
     if first["dataset.stored_bytes"] < needed:
@@ -151,6 +163,12 @@ def deviations(repeats: Sequence[Row], sample_bytes: float, known: Mapping[str, 
     if max(rates) - min(rates) > MAX_SPREAD * fmean(rates):
         found.append(f"repeats spread by {(max(rates) - min(rates)) / fmean(rates):.0%}, more than {MAX_SPREAD:.0%}")
     return found
+
+
+def _batch(row: Row) -> Any:
+    """The samples of a step, of all ranks; no number where the batch was never found."""
+    whole, each = row["spec.global_batch_size"], row["spec.batch_size"]
+    return whole if not is_missing(whole) else float(each) * row["spec.world_size"] if is_number(each) else None
 
 
 def _memory(nodes: Sequence[Host]) -> str:

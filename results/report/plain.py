@@ -4,13 +4,16 @@ import re
 from collections.abc import Sequence
 
 TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 has no way to write."""
+UNFIT = re.compile(
+    "[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
+    "|[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
+)
+"""Characters that XML 1.0 has no way to write; other controls, and what turns the direction of text."""
 
 
 def plain(text: str) -> str:
-    """A text without what XML cannot hold: control characters, colours of terminals, lone surrogates."""
-    return NOT_XML.sub("", TERMINAL.sub("", text))
+    """A text without what documents cannot hold: control characters, colours of terminals, lone surrogates."""
+    return UNFIT.sub("", TERMINAL.sub("", text))
 
 
 def and_(words: Sequence[str]) -> str:

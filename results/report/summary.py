@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from results.drift import drifted
-from results.record import MAX_AU
+from results.record import CANNOT_TELL, MAX_AU
 from results.report.plain import counted
 from results.report.tables import Row, is_missing
 
@@ -28,9 +28,7 @@ def answer(points: Sequence[Row]) -> str:
         return _without_ceiling(ok)
     trusted = [row for row in measured if not _doubts(row)]
     trusted = trusted or [row for row in measured if ABOVE_ONE not in _doubts(row)]
-    verdicts = Counter(row["bottleneck"] or "nothing known" for row in measured)
-    held = ", ".join(f"{name} in {count}" for name, count in verdicts.most_common())
-    text = f"Held back by {held} of {counted(len(measured), 'point')}{_all_doubtful(measured)}. "
+    text = f"{_held_back(measured)}{_all_doubtful(measured)}. "
     if not trusted:
         return f"{text}No best AU: each is above 1 by more than its noise ({MAX_AU}). Measure again on an idle machine."
     best, worst = (pick(trusted, key=lambda row: row["au"]) for pick in (max, min))
@@ -42,6 +40,17 @@ def answer(points: Sequence[Row]) -> str:
     text += "" if is_missing(remedy) or not remedy else f". What may help it: {remedy}"
     left_out = _left_out(measured, trusted)
     return f"{text}. {left_out} for best and worst." if left_out else f"{text}."
+
+
+def _held_back(points: Sequence[Row]) -> str:
+    """How many points each thing holds back, and of how many that cannot be told."""
+    verdicts = Counter("nothing known" if is_missing(row["bottleneck"]) else row["bottleneck"] for row in points)
+    untold, of = verdicts.pop(CANNOT_TELL, 0), f"of {counted(len(points), 'point')}"
+    held = ", ".join(f"{name} in {count}" for name, count in verdicts.most_common())
+    if not untold:
+        return f"Held back by {held} {of}"
+    told = f"Held back by {held} {of}; what" if held else "What"
+    return f"{told} holds {untold} {of} back cannot be told"
 
 
 def _evidence(row: Row) -> str:
@@ -83,11 +92,8 @@ def _without_ceiling(ok: Sequence[Row]) -> str:
     """What points without AU say: how long they wait for input, as watched loops tell; else which is fastest."""
     waiting = [row for row in ok if not is_missing(row.get("input_stall_fraction"))]
     if waiting:
-        verdicts = Counter(str(row["bottleneck"]) for row in waiting)
-        held = ", ".join(f"{name} in {count}" for name, count in verdicts.most_common())
         worst = max(waiting, key=lambda row: row["input_stall_fraction"])
-        told = f"{worst['label']}: {worst['bottleneck_evidence']}"
-        return f"Held back by {held} of {counted(len(waiting), 'point')}. {told}."
+        return f"{_held_back(waiting)}. {worst['label']}: {worst['bottleneck_evidence']}."
     rated = [row for row in ok if not is_missing(row.get("samples_per_s"))]
     if not rated:
         return "No point has a rate."

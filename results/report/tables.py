@@ -41,6 +41,14 @@ def is_missing(value: Any) -> bool:
     return value is None or value is pd.NaT or (isinstance(value, float) and math.isnan(value))
 
 
+def is_number(value: object) -> bool:
+    """Whether a value has a place on an axis; `auto`, the batch of a trial that never ran, has none."""
+    try:
+        return not is_missing(float(value))  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+
+
 def whole(value: Any) -> Any:
     """A whole number without decimals, which a column with gaps gives it."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -88,7 +96,7 @@ def outcome(row: Row) -> str:
     if row["status"] != "ok":
         return str(row["status"])
     failed = row.get("repeats_failed", 0)
-    verdict = ABSENT if is_missing(row.get("bottleneck")) else str(row["bottleneck"])
+    verdict = ABSENT if is_missing(row.get("bottleneck")) else str(row["bottleneck"]).replace("_", " ")
     return verdict + (f" ({failed} failed)" if failed else "")
 
 

@@ -71,7 +71,7 @@ def test_the_trial_of_a_killed_sweep_on_another_node_is_taken_over_after_its_lea
     killed.communicate(timeout=DEADLINE_S)
     (claim,) = claims(bench)
     value = json.loads(claim.read_text())
-    claim.write_text(json.dumps(value | {"holder": value["holder"] | {"place": "another node", "host": "n0417"}}))
+    claim.write_text(json.dumps(value | {"holder": value["holder"] | {"process": "of another node", "host": "n0417"}}))
     process = start(bench, file, 0.05, "--lease", LEASE_S)
     _, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, err

@@ -7,13 +7,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from results import compact
 from results.frames import trial_frame
 from results.manifest import load
 from results.report.tables import rows
-from results.store import ResultsStore, StoreError
+from results.store import SAMPLES, ResultsStore, StoreError
 from tests.results.made import made_record
 
 UNLIKE: list[dict[str, Any]] = [
@@ -24,8 +25,8 @@ UNLIKE: list[dict[str, Any]] = [
     {"figures": {}, "reason": "line one\nline 'two'", "status": "failed", "dataset": {"num_samples": 3}},
     {"spec": {"workload": "bert", "late": 1, "mixed": "text", "flag": True, "sizes": [1, 2], "bucket": None}},
     {"spec": {"workload": "bert", "late": 2.5, "mixed": 7, "flag": None, "sizes": [], "bucket": 25}},
-    {"env": {"devices": [{"name": "A100"}], "nodes": ["a", "b"], "huge": 2**70}},
-    {"spec": {"workload": "gpt", "mixed": [1], "flag": False}, "env": {"nodes": []}},
+    {"env": {"devices": [{"name": "A100"}], "names": ["a", "b"], "huge": 2**70}},
+    {"spec": {"workload": "gpt", "mixed": [1], "flag": False}, "env": {"names": []}},
 ]
 """Changes that leave columns missing, and of unlike types."""
 
@@ -78,7 +79,7 @@ def test_known_values(tmp_path: Path):
     assert [row["spec.mixed"] for row in found] == [None, None, "text", 7, None, [1]]
     assert [row["spec.flag"] for row in found] == [None, None, True, None, None, False]
     assert [row["spec.sizes"] for row in found] == [None, None, [1, 2], [], None, None]
-    assert [row["env.nodes"] for row in found] == [None, None, None, None, ["a", "b"], []]
+    assert [row["env.names"] for row in found] == [None, None, None, None, ["a", "b"], []]
     assert found[0]["caveats"] == ["not_steady", 'ä "q"'] and found[1]["caveats"] == []
     assert found[4]["env.devices"] == [{"name": "A100"}]
     assert found[4]["env.huge"] == 2**70
@@ -224,20 +225,61 @@ def test_segments_are_left_as_they_are(tmp_path: Path):
     assert {path.name: path.read_bytes() for path in (tmp_path / "segments").iterdir()} == before
 
 
-@pytest.mark.parametrize("damage", ["missing", "cut", "manifest"])
-def test_damage_is_one_line_that_says_what_to_do(tmp_path: Path, damage: str):
-    store = filled(tmp_path, [{}])
+@pytest.mark.parametrize("damage", ["missing", "cut", "flipped", "alien", "text", "manifest", "a manifest of another"])
+def test_parts_that_are_damaged_cost_nothing(tmp_path: Path, damage: str):
+    store = filled(tmp_path, [{}, {"caveats": ["not_steady"]}])
+    before = contents(store)
     store.compact()
-    path = tmp_path / "parquet" / (parts(store)[0] if damage != "manifest" else "manifest.json")
-    path.write_bytes(path.read_bytes()[:-20]) if damage != "missing" else path.unlink()
-    for read in (store.records, store.frame, lambda: store.sql("select 1")):
-        with pytest.raises(StoreError) as caught:
-            read()
-        assert f"remove {tmp_path / 'parquet'} and compact again" in str(caught.value)
-        assert "\n" not in str(caught.value)
-    shutil.rmtree(tmp_path / "parquet")
+    path = tmp_path / "parquet" / (parts(store)[0] if "manifest" not in damage else "manifest.json")
+    content = path.read_bytes()
+    match damage:
+        case "missing":
+            path.unlink()
+        case "flipped":
+            path.write_bytes(content[:4] + bytes(byte ^ 0x55 for byte in content[4:-8]) + content[-8:])
+        case "alien":
+            duckdb.execute(f"COPY (SELECT 1 AS one) TO '{path}' (FORMAT parquet)")
+        case "text":
+            rest = "* EXCLUDE (caveats), 'no JSON' AS caveats"
+            duckdb.execute(f"CREATE OR REPLACE TEMP TABLE part AS SELECT {rest} FROM read_parquet('{path}')")
+            duckdb.execute(f"COPY part TO '{path}' (FORMAT parquet)")
+        case "a manifest of another":
+            path.write_text('{"version": 2, "parts": [1], "covered_bytes": {"x": "y"}}')
+        case _:
+            path.write_bytes(content[:-20])
+    store = ResultsStore(tmp_path)
+    assert contents(store) == before
+    assert store.sql("select count(*) as n from trials")["n"][0] == 2
+    if damage != "text":
+        assert f"remove {tmp_path / 'parquet'} and compact again" in str(store.damage)
+        assert "\n" not in str(store.damage)
+    with pytest.raises(StoreError, match="no column 'nowhere'"):
+        store.sql("select nowhere from trials")
+    assert store.compact().num_records == 2
+    if damage != "text":
+        assert contents(store) == before and store.damage is None, "made anew"
+
+
+def test_parts_of_before_records_were_checked_are_read_and_made_anew(tmp_path: Path):
+    """A compaction of an earlier version may have carried in what no verb can do with; a segment may be gone."""
+    store = filled(tmp_path, [{}, {"repeat": 5}])
+    before = contents(store)
     store.compact()
-    assert len(store.frame()) == 1
+    (part,) = (tmp_path / "parquet" / name for name in parts(store))
+    fields = {name: f"replace({name}, '\"repeat\":5', '\"repeat\":99999999999999999999')" for name in ("_record",)}
+    replaced = ", ".join(f"{text} AS {name}" for name, text in fields.items())
+    duckdb.execute(f"CREATE OR REPLACE TEMP TABLE part AS SELECT * REPLACE ({replaced}) FROM read_parquet('{part}')")
+    duckdb.execute(f"COPY part TO '{part}' (FORMAT parquet)")
+    manifest = tmp_path / "parquet" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"version":2', '"version":1'))
+    (segment,) = (path for path in (tmp_path / "segments").iterdir() if not path.name.endswith(SAMPLES))
+    segment.unlink()
+    for _ in range(2):
+        store = ResultsStore(tmp_path)
+        assert contents(store) == ([before[0][0]], [before[1][0]])
+        assert list(store.outcomes()) == [before[0][0].trial_id]
+        store.compact()
+    assert load(tmp_path).version == 2 and parts(store) != [part.name]
 
 
 def test_a_store_that_is_not_there(tmp_path: Path):

@@ -277,8 +277,9 @@ class TestPrometheus:
         assert got["benchsuite_samples_per_second"] == {(label,): 100.0}
 
     def test_values_come_back(self):
-        figures = {"samples_per_s": 1 / 3, "io_bytes_per_s": 1e18, "tflops_per_device": 1.5, "final_loss": float("inf")}
-        got = parsed(prometheus(rows_of(made_record(0, figures=figures))))
+        figures = {"samples_per_s": 1 / 3, "io_bytes_per_s": 1e18, "tflops_per_device": 1.5}
+        row = {**rows_of(made_record(0, figures=figures))[0], "final_loss": float("inf")}
+        got = parsed(prometheus([row]))
         values = [got[f"benchsuite_{name}"]["files",] for name in ("samples_per_second", "io_bytes_per_second")]
         assert values == [1 / 3, 1e18]
         assert got["benchsuite_device_flops_per_second"]["files",] == 1.5e12

@@ -31,6 +31,13 @@ def test_round_trip():
     assert TrialRecord.model_validate_json(line) == record
 
 
+def test_bytes_of_names_that_are_no_utf_8_lose_no_record(tmp_path: Path):
+    store = ResultsStore(tmp_path)
+    store.append(made_record(command=["sweep", "\udcff/data \U0001f600"], figures={"samples_per_s": float("nan")}))
+    (found,) = store.records()
+    assert found.command == ["sweep", "\\udcff/data \U0001f600"]
+
+
 def test_what_was_not_measured_is_null_not_zero():
     assert set(Figures().model_dump().values()) == {None}
     stored = json.loads(made_record(figures={}).model_dump_json())["figures"]

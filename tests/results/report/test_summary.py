@@ -43,6 +43,13 @@ def test_the_worst_point_comes_with_its_evidence():
     assert answer(points).endswith("worst 0.50 (files): 12 % of this.")
 
 
+def test_points_without_verdict_are_told_apart():
+    points = [point("files", 0.5), point("tar", 0.7), point("odd", 0.6, "cannot_tell")]
+    assert answer(points).startswith("Held back by storage in 2 of 3 points; what holds 1 of 3 points back cannot be")
+    waiting = point("mine", None, "cannot_tell") | {"input_stall_fraction": 0.9, "bottleneck_evidence": "too short"}
+    assert answer([waiting]) == "What holds 1 of 1 point back cannot be told. mine: too short."
+
+
 def test_remedies_are_the_commonest_details():
     trials = [trial(caveat_details=["a: b"]), trial(caveat_details=["c: d", "a: b"]), trial("failed")]
     assert remedies(trials) == ["a: b (in 2 trials)", "c: d"]

@@ -1,0 +1,23 @@
+"""A verb that passes over lines of a store says so."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from results.store import SAMPLES, ResultsStore
+from tests.results.made import made_record
+
+
+def test_a_verb_warns_of_lines_that_it_passed_over(
+    tmp_path: Path, run_cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    path = tmp_path / "store"
+    for writer in range(2):
+        store = ResultsStore(path)
+        for number in range(4):
+            store.append(made_record(number, record_id=f"w{writer}n{number}", trial_id=f"p{number}.default.{writer}"))
+    segment = next(file for file in sorted((path / "segments").iterdir()) if not file.name.endswith(SAMPLES))
+    segment.write_bytes(segment.read_bytes()[:-40] + b"\nnot json\n")
+    code, out, err = run_cli("report", "--store", path, "--format", "json")
+    assert code == 0 and f"warning: 2 lines of {path} could not be read" in err
+    assert len(json.loads(out)) >= 1
