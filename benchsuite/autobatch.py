@@ -12,8 +12,7 @@ from benchsuite.counts import tell
 from benchsuite.errors import UserError
 from benchsuite.grid import Point, why_illegal
 from benchsuite.launch import Launcher, machine_of
-from benchsuite.outcome import conclude, new_attempt
-from benchsuite.scratch import scratch
+from benchsuite.outcome import conclude, new_attempt, shared_folder
 from benchsuite.spec import TrialSpec
 from storage.spec import DataSpec
 
@@ -41,10 +40,10 @@ def probe_of(spec: TrialSpec, batch_size: int) -> TrialSpec:
     return spec.model_copy(update={"batch_size": batch_size, "data": data, "measure": measure})
 
 
-def fitted(point: Point, launcher: Launcher, work: Path | None = None) -> Point:
+def fitted(point: Point, launcher: Launcher, store: Path | None = None) -> Point:
     """The point with the largest batch that fits; as it is where its batch is given.
 
-    `work` is a folder that all nodes see; default: the temporary one of this node.
+    `store` is where ranks on other nodes leave what they found.
 
     Raises:
         UserError: no batch fits, or a try failed for another reason than memory.
@@ -56,7 +55,7 @@ def fitted(point: Point, launcher: Launcher, work: Path | None = None) -> Point:
     def fits(batch_size: int) -> bool:
         probe = replace(point, spec=probe_of(spec, batch_size), dataset=None, manifest=None)
         attempt = new_attempt(probe, "default", 0, "auto", None)
-        with scratch(work) as folder:
+        with shared_folder(store, launcher, "auto") as folder:
             tell(probe.spec, folder)
             outcome = launcher.run(probe.spec, None, folder, lambda progress: None)
             record, _ = conclude(attempt, outcome, folder)

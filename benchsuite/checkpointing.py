@@ -7,7 +7,6 @@ from statistics import median
 from typing import Any
 
 import torch
-import typer
 
 from benchsuite.checkpoint import Request, Written
 from benchsuite.errors import UserError
@@ -17,10 +16,11 @@ from benchsuite.launch import Outcome, check_alone
 from benchsuite.launch.local import LocalLauncher
 from benchsuite.options import OK, SOME_FAILED, PlainFormat
 from benchsuite.outcome import failure
-from benchsuite.probing import MAX_RESIDENT, Measuring, ending_on_sigterm, facts_of, kept
+from benchsuite.probing import MAX_RESIDENT, Measuring, facts_of, kept
 from benchsuite.ranks import RankResult, read_result
 from benchsuite.scratch import scratch
 from benchsuite.spec import check_session
+from benchsuite.terminal import document, echo
 from results.record import Figures
 from results.store import ResultsStore
 from storage import filesystems
@@ -61,7 +61,6 @@ def verb(
     label = f"{point.spec.workload} {point.spec.variant} {mode} {path}"
     measuring = Measuring("checkpoint", spec, label, session, facts_of(path))
     with (
-        ending_on_sigterm(),
         temporary_below(path, "benchsuite-checkpoint", needed_bytes(point)) as target,
         LocalLauncher(TASK) as launcher,
     ):
@@ -69,7 +68,7 @@ def verb(
     if why is not None:
         status, reason = why
         kept(measuring, store, status, {}, reason=reason)  # type: ignore[arg-type]
-        typer.echo(f"error: {' '.join(reason.split())}", err=True)
+        echo(f"error: {' '.join(reason.split())}", err=True)
         return SOME_FAILED
     checkpoints = over_ranks(found)
     details = caveats(checkpoints, measuring.env["data"]["file_system"])
@@ -83,11 +82,11 @@ def verb(
         caveat_details=details,
     )
     if format is PlainFormat.json:
-        typer.echo(json.dumps(record.model_dump(mode="json") | {"samples": {"ranks": found}}, indent=1))
+        document(json.dumps(record.model_dump(mode="json") | {"samples": {"ranks": found}}, indent=1))
         return OK
-    typer.echo("\n".join([*in_words(point, mode, checkpoints, record.figures), *(f"  {text}" for text in details)]))
+    echo(*in_words(point, mode, checkpoints, record.figures), *(f"  {text}" for text in details))
     if store:
-        typer.echo(f"written: {store} · next: benchsuite results show --kind checkpoint --store {store}")
+        echo(f"written: {store} · next: benchsuite results show --kind checkpoint --store {store}")
     return OK
 
 
@@ -136,7 +135,7 @@ def _clean(outcome: Outcome, ranks: int) -> bool:
 def _found(path: Path) -> dict[str, Any] | None:
     """What a rank that finished has left."""
     try:
-        value: dict[str, Any] = json.loads(path.read_text())
+        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return value if value["status"] == "ok" else None

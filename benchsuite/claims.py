@@ -12,24 +12,26 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
-
-import psutil
+from typing import Any, Literal, Self
 
 from benchsuite.errors import UserError
+from storage import partial
+from storage.owned import read_plain, write_new
+from storage.partial import has_ended
 
 State = Literal["running", "done", "released"]
 CLAIMS = "claims"
 LEASE_S = 120.0
 """A holder that gave no sign for so long has lost its trial. File systems may show files late by up to a minute."""
 BEATS_PER_LEASE = 6
+MAX_BEATS_APART = 2
+"""A holder whose beats were further apart has to make sure of its claim: others see beats late."""
 JOB_ID_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID")
 
 
@@ -40,10 +42,8 @@ class Holder:
     host: str
     pid: int
     job: str | None = None
-    place: str = ""
-    """Where its pid means something: boot and pid namespace."""
-    born_s: float = 0.0
-    """When the process began, as its kernel tells it."""
+    process: str = ""
+    """What no other process is called, on any host; whether it has ended can be told on its own."""
     job_starts: int = 0
     """How often its job had been started again: a job's earlier start has ended on all its nodes."""
 
@@ -54,14 +54,7 @@ class Holder:
         """Whether it was a process of this place, or of an earlier start of this job; False where it may still run."""
         if self.job is not None and self.job == _job() and self.job_starts < _job_starts():
             return True
-        if self.place != _place():
-            return False
-        try:
-            return psutil.Process(self.pid).create_time() != self.born_s
-        except psutil.NoSuchProcess:
-            return True
-        except psutil.Error:
-            return False
+        return has_ended(self.process)
 
 
 @dataclass(frozen=True)
@@ -74,6 +67,8 @@ class Claim:
     beat: int = 0
     since: str = ""
     """UTC by the holder's clock: for people."""
+    finished_at: str = ""
+    """Where it is done: of the record that is in the store."""
 
 
 @dataclass(frozen=True)
@@ -95,19 +90,9 @@ class _Seen:
     moved: bool = False
 
 
-@cache
-def _place() -> str:
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
-    except OSError:
-        return secrets.token_hex(8)
-
-
 def this_process() -> Holder:
     """This process as a holder."""
-    born_s = psutil.Process().create_time()
-    return Holder(socket.gethostname(), os.getpid(), _job(), _place(), born_s, _job_starts())
+    return Holder(socket.gethostname(), os.getpid(), _job(), partial.this_process(), _job_starts())
 
 
 def _job() -> str | None:
@@ -128,6 +113,8 @@ class Claims:
     holder: Holder = field(default_factory=this_process)
     _known: dict[str, int] = field(default_factory=dict)
     """From which generation on a claim tells what came after this sweep's plan."""
+    _unseen: dict[str, int] = field(default_factory=dict)
+    """Claims that are done by a record which this sweep has not seen, though it looked."""
     _seen: dict[str, _Seen] = field(default_factory=dict)
     _open: "set[Holding]" = field(default_factory=set)
     """Made, and neither done nor left."""
@@ -137,20 +124,42 @@ class Claims:
         """Those of a session of a store."""
         return cls(store / CLAIMS / session, lease_s)
 
-    def over(self, trials: Iterable[str]) -> set[str]:
-        """Which of these trials have a claim that is done. What such a claim stands for is in the store by now.
+    def over(self, trials: Mapping[str, str]) -> set[str]:
+        """Which of these trials are done by a record that was not seen in the store: it is to be read again.
 
-        So the store is to be read again; what it still lacks may be taken.
+        What is still not seen then is either late, as it is on network file systems, or was removed: such a trial may
+        be taken like one whose holder gave no sign.
+
+        Args:
+            trials: each with the moment at which its last record was finished, as far as it was seen; empty: none.
         """
         generations = latest_generations(self.folder)
+        self._end_replacing(generations)
         found = set()
-        for trial in (trial for trial in trials if trial in generations):
+        for trial in trials.keys() & generations.keys():
             self._known[trial] = generation = generations[trial]
             claim = read_claim(self.folder / f"{trial}.{generation}")
-            if claim is not None and claim.state == "done":
-                found.add(trial)
+            if claim is None or claim.state != "done":
+                continue
+            if claim.finished_at <= trials[trial]:
                 self._known[trial] = generation + 1
+            else:
+                found.add(trial)
+                self._unseen[trial] = generation
         return found
+
+    def _end_replacing(self, generations: Mapping[str, int]) -> None:
+        """End what holders had begun that were killed while they replaced their claim."""
+        for fresh in self.folder.glob(".*.*.*"):
+            name = fresh.name[1:].rpartition(".")[0]
+            trial, _, generation = name.rpartition(".")
+            claim, begun = read_claim(fresh.with_name(name)), read_claim(fresh)
+            with suppress(OSError):
+                if generation != str(generations.get(trial)):
+                    fresh.unlink()
+                elif claim is not None and claim.holder.is_gone():
+                    whole = begun is not None and begun.token == claim.token
+                    fresh.replace(fresh.with_name(name)) if whole else fresh.unlink()
 
     def take(self, trial: str) -> "Holding | Held | None":
         """The trial, if it is free; who has it otherwise; None where another sweep has finished it meanwhile.
@@ -182,7 +191,7 @@ class Claims:
         if (self.folder / f"{trial}.{generation + 1}").exists():
             return generation + 1
         claim = read_claim(self.folder / f"{trial}.{generation}")
-        if claim is not None and claim.state == "done":
+        if claim is not None and claim.state == "done" and self._unseen.get(trial) != generation:
             return None
         if (claim is not None and claim.state == "released") or self._is_abandoned(trial, generation, claim):
             return generation + 1
@@ -193,16 +202,13 @@ class Claims:
         claim = Claim(secrets.token_hex(8), self.holder, since=datetime.now(UTC).isoformat(timespec="seconds"))
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        except FileExistsError:
-            return None
+            if not _made(path, claim):
+                return None
         except OSError as error:
             raise UserError(f"store {self.folder.parent.parent}: cannot be written: {error.strerror}") from error
         taken_over = generation > self._known.get(trial, 0)
         holding = Holding(path, claim, self.lease_s / BEATS_PER_LEASE, taken_over, self._open.discard)
         self._open.add(holding)
-        with os.fdopen(descriptor, "w") as file, suppress(OSError):  # a full disk: the record will tell
-            file.write(json.dumps(asdict(claim)))
         return holding
 
     def release(self) -> None:
@@ -230,8 +236,9 @@ class Holding:
         self.taken_over = taken_over
         """From a sweep that gave no sign: what it finished last may be in the store."""
         self._path, self._claim, self._on_end = path, claim, on_end
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._beat, args=(every_s,), daemon=True)
+        self._every_s, self._beat_at_s, self._was_silent = every_s, time.monotonic(), False
+        self._stop, self._writing = threading.Event(), threading.Lock()
+        self._thread = threading.Thread(target=self._beat, daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -253,42 +260,77 @@ class Holding:
             self._end("released")
 
     def is_lost(self) -> bool:
-        """Whether another sweep has taken the trial over, because this one gave no sign for too long."""
-        stem, _, generation = self._path.name.rpartition(".")
-        return self._path.with_name(f"{stem}.{int(generation) + 1}").exists()
+        """Whether another sweep has taken the trial over, because this one gave no sign for too long.
 
-    def done(self) -> None:
-        """The trial's record is in the store."""
-        self._end("done")
+        To look is not enough: what another has made may be seen late. So one that was silent makes the next claim
+        itself, which is granted to one alone.
+        """
+        with self._writing:
+            stem, _, generation = self._path.name.rpartition(".")
+            following = self._path.with_name(f"{stem}.{int(generation) + 1}")
+            if self._is_silent() and _made(following, self._claim):
+                self._path, self._was_silent, self._beat_at_s = following, False, time.monotonic()
+                return False
+            return following.exists()
 
-    def _end(self, state: State) -> None:
+    def done(self, finished_at: str = "") -> None:
+        """The trial's record, finished at that moment, is in the store."""
+        self._end("done", finished_at)
+
+    def _end(self, state: State, finished_at: str = "") -> None:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
-        self._replace(state)
+        self._replace(state, finished_at)
         self._on_end(self)
 
-    def _beat(self, every_s: float) -> None:
-        while not self._stop.wait(every_s):
-            with suppress(OSError):  # a full disk costs the claim at worst, never the trial
-                self._replace("running")
+    def _beat(self) -> None:
+        while not self._stop.wait(self._every_s):
+            self._replace("running")
 
-    def _replace(self, state: State) -> None:
-        claim = self._claim
-        self._claim = Claim(claim.token, claim.holder, state, claim.beat + 1, claim.since)
-        fresh = self._path.with_name(f".{self._path.name}-{claim.token}")
-        with suppress(OSError):
-            fresh.write_text(json.dumps(asdict(self._claim)))
-            fresh.replace(self._path)
+    def _is_silent(self) -> bool:
+        """Whether it gave no sign for so long, since it has the claim, that others may take it for gone."""
+        self._was_silent |= time.monotonic() - self._beat_at_s > MAX_BEATS_APART * self._every_s
+        return self._was_silent
+
+    def _replace(self, state: State, finished_at: str = "") -> None:
+        with self._writing, suppress(OSError):  # a full disk costs the claim at worst, never the trial
+            self._is_silent()
+            self._claim = replace(self._claim, state=state, beat=self._claim.beat + 1, finished_at=finished_at)
+            write_new(self._path, json.dumps(asdict(self._claim)))
+            self._beat_at_s = time.monotonic()
+
+
+def _made(path: Path, claim: Claim) -> bool:
+    """Make a claim's file, if no other has made it.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    except FileExistsError:
+        return False
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file, suppress(OSError):  # a full disk: the record will tell
+        file.write(json.dumps(asdict(claim)))
+    return True
 
 
 def read_claim(path: Path) -> Claim | None:
-    """A claim; None while it is being written, or where it is gone or damaged."""
+    """A claim, whoever made it: those who share a store share its trials.
+
+    None while it is being written, or where it is gone, damaged, or no file.
+    """
     try:
-        value = json.loads(path.read_text())
-        return Claim(**{**value, "holder": Holder(**value["holder"])})
-    except (OSError, ValueError, TypeError, KeyError):
+        value = json.loads(read_plain(path, own=False))
+        return Claim(**_known_to(Claim, value) | {"holder": Holder(**_known_to(Holder, value["holder"]))})
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
+
+
+def _known_to(kind: type[Claim | Holder], value: dict[str, Any]) -> dict[str, Any]:
+    """What other versions say besides is left out."""
+    return {each.name: value[each.name] for each in fields(kind) if each.name in value}
 
 
 def latest_generations(folder: Path) -> dict[str, int]:
@@ -306,7 +348,7 @@ def _files(folder: Path) -> Iterator[tuple[str, int]]:
         return
     for name in names:
         trial, _, generation = name.rpartition(".")
-        if trial and not name.startswith(".") and generation.isdigit():
+        if trial and not name.startswith(".") and generation.isascii() and generation.isdigit():
             yield trial, int(generation)
 
 

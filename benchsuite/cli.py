@@ -1,26 +1,43 @@
 """The verbs. Imports no torch, and little else until a verb needs it."""
 
 import json
+import os
+import signal
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from benchsuite import cli_gate, cli_layers, cli_plan, cli_predict, cli_scaling, cli_status, cli_submit
+from benchsuite import (
+    cli_gate,
+    cli_layers,
+    cli_plan,
+    cli_predict,
+    cli_scaling,
+    cli_status,
+    cli_submit,
+    ending,
+    terminal,
+)
 from benchsuite.cli_data import data_app
 from benchsuite.cli_probe import probe_app
 from benchsuite.cli_results import results_app
 from benchsuite.options import (
+    CRASH,
     INTERRUPTED,
     NOTHING_RAN,
     OK,
+    REQUEUE,
+    STORE_VARIABLE,
     USAGE,
     PlainFormat,
     ProfileName,
     SchemaName,
     TableFormat,
 )
+from benchsuite.terminal import document, echo
 
 app = typer.Typer(
     name="benchsuite",
@@ -159,15 +176,15 @@ def list_(
     if yaml is not None:
         from benchsuite.predict import template
 
-        return typer.echo(template.text(what, yaml), nl=False)
+        return document(template.text(what, yaml).removesuffix("\n"))
     found = inventory.everything() if not what else {what: inventory.some(what)}
     variants = inventory.variants() if "workloads" in found else {}
     if format is PlainFormat.json:
-        typer.echo(json.dumps(found | ({"variants": variants} if variants else {}), indent=1))
+        document(json.dumps(found | ({"variants": variants} if variants else {}), indent=1))
         return
     for name, values in found.items():
         words = [inventory.marked(name, value) for value in values]
-        typer.echo(f"{name}: {', '.join(words) or '-'}")
+        echo(f"{name}: {', '.join(words) or '-'}")
 
 
 @app.command()
@@ -180,10 +197,10 @@ def doctor(
 
     findings = examination.examine(paths or [Path()])
     if format is PlainFormat.json:
-        typer.echo(json.dumps([vars(finding) for finding in findings], indent=1))
+        document(json.dumps([vars(finding) for finding in findings], indent=1))
     else:
         for finding in findings:
-            typer.echo(f"{finding.level:<5} {finding.text}")
+            echo(f"{finding.level:<5} {finding.text}")
     raise typer.Exit(NOTHING_RAN if any(finding.level == "fail" for finding in findings) else OK)
 
 
@@ -194,7 +211,7 @@ def schema(
     """Print a JSON Schema."""
     from benchsuite import inventory
 
-    typer.echo(inventory.json_schema(what.value))
+    document(inventory.json_schema(what.value))
 
 
 @app.command()
@@ -235,7 +252,7 @@ def _version(value: bool) -> None:
     if value:
         from benchsuite import __version__
 
-        typer.echo(f"benchsuite {__version__}")
+        echo(f"benchsuite {__version__}")
         raise typer.Exit
 
 
@@ -258,41 +275,62 @@ def _usage_error(error: Any) -> int:
 
     message = str(error.format_message())
     if type(error).__name__ == "NoArgsIsHelpError":
-        typer.echo(message)
+        document(message)
         return USAGE
     message = message.replace("Value error, ", "").rstrip(".")
     option = getattr(error, "option_name", None)
     if option and error.ctx:
         options = [name for parameter in error.ctx.command.params for name in parameter.opts if name.startswith("-")]
-        message += f"; allowed: {', '.join(options)}{nearest(option, options)}"
+        message += f"{nearest(option, options)}; allowed: {', '.join(options)}"
     verbs = getattr(error.ctx.command, "commands", {}) if error.ctx else {}
     if message.startswith("No such command") and verbs:
         message += f"; allowed: {', '.join(verbs)}"
     given, one_of, choices = message.rpartition(" is not one of ")
     if one_of:
         words = [word.strip("' ") for word in choices.split(",")]
-        message = f"{given} is not allowed; allowed: {', '.join(words)}{nearest(given.rpartition(' ')[2], words)}"
-    return _fail(message, USAGE)
+        message = f"{given} is not allowed{nearest(given.rpartition(' ')[2], words)}; allowed: {', '.join(words)}"
+    return _fail(USAGE, message)
 
 
-def _fail(message: str, code: int) -> int:
-    typer.echo(f"error: {' '.join(message.split())}", err=True)
+def _fail(code: int, *mistakes: str) -> int:
+    for mistake in mistakes:
+        echo(f"error: {' '.join(mistake.split())}", err=True)
     return code
 
 
 def run_command(arguments: list[str]) -> int:
-    """Run the command line and return its exit code; a user's mistake prints one line."""
+    """Run the command line and return its exit code; a user's mistakes print a line each."""
     try:
+        _refuse_urls(arguments)
         result: Any = app(arguments, standalone_mode=False)
     except _ClickError as error:
         return _usage_error(error)
     except (typer.Abort, KeyboardInterrupt):
-        return _fail("interrupted; what was finished is kept", INTERRUPTED)
+        return _fail(INTERRUPTED, "interrupted; what was finished is kept")
     except Exception as error:
         if not _is_users_mistake(error):
             raise
-        return _fail(str(error), USAGE)
+        from benchsuite.errors import UserError
+
+        return _fail(USAGE, *(map(str, error.args) if isinstance(error, UserError) else [str(error)]))
     return result if isinstance(result, int) else OK
+
+
+def _refuse_urls(arguments: list[str]) -> None:
+    """Refuse URLs, which no option or argument takes: as a path, `s3://x` would be a folder named `s3:`.
+
+    Raises:
+        UserError: the first one.
+    """
+    given = [word.partition("=")[2] if word.startswith("--") and "=" in word else word for word in arguments]
+    for word in (word for word in [*given, os.environ.get(STORE_VARIABLE, "")] if "://" in word):
+        from benchsuite.errors import UserError
+        from storage.local import local_path
+
+        try:
+            local_path(word)
+        except ValueError as error:
+            raise UserError(str(error)) from error
 
 
 def _is_users_mistake(error: Exception) -> bool:
@@ -306,5 +344,26 @@ def _is_users_mistake(error: Exception) -> bool:
 
 
 def main() -> None:
-    """Entry point of the `benchsuite` command."""
-    sys.exit(run_command(sys.argv[1:]))
+    """Run the command line; what is said, and the exit code, are as documented whatever befalls the streams."""
+    terminal.ready()
+    code = _run_to_end(sys.argv[1:])
+    if ending.heeded(signal.SIGINT):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # all is done: from here a traceback would be all it gives
+    sys.exit(terminal.finished(code))
+
+
+def _run_to_end(arguments: list[str]) -> int:
+    """The same, ended in good order by signals; a crash of ours is told in full."""
+    try:
+        if ending.heeded(signal.SIGINT):
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        with ending.terminable():
+            return run_command(arguments)
+    except ending.Terminated:
+        echo("stopped early; what was finished is kept", err=True)
+        return REQUEUE
+    except KeyboardInterrupt:
+        return _fail(INTERRUPTED, "interrupted; what was finished is kept")
+    except Exception:
+        echo(*traceback.format_exc().splitlines(), err=True)
+        return CRASH

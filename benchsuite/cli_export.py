@@ -8,6 +8,7 @@ import typer
 from benchsuite import cli_export_files
 from benchsuite.cli_export_files import DEFAULT_STORE, Store
 from benchsuite.options import PlainFormat
+from benchsuite.terminal import echo
 
 export_app = typer.Typer(help="Results in the form of other programs.", no_args_is_help=True, rich_markup_mode=None)
 cli_export_files.register(export_app)
@@ -44,16 +45,19 @@ def asv(
     ] = False,
 ) -> None:
     """Write sweeps, such as those of batch jobs, into asv's history; `asv show`, `compare`, `publish` read them."""
+    from benchsuite.damage import warn_of_damage
     from results.export.asv import export
     from results.store import ResultsStore
 
-    found = export(ResultsStore(store), config, machine, commit, sweep, dirty)
+    opened = ResultsStore(store)
+    found = export(opened, config, machine, commit, sweep, dirty)
     for line in found.left_out:
-        typer.echo(line, err=True)
+        echo(line, err=True)
     for new in found.written:
         points = f"{new.num_points} point{'s' * (new.num_points > 1)}"
         commit_words = f"commit {new.commit[:8]}{', changed work tree' * new.is_changed}"
-        typer.echo(f"{new.sweep} · {points} · session {new.session} · {commit_words} · {new.machine}: {new.path}")
+        echo(f"{new.sweep} · {points} · session {new.session} · {commit_words} · {new.machine}: {new.path}")
+    warn_of_damage(opened)
 
 
 def profile(

@@ -56,7 +56,7 @@ class Clock(Protocol):
 def run_queue_s() -> float | None:
     """Seconds this thread has waited for a core (second field of schedstat, in ns); None where not kept."""
     try:
-        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+        return int(Path("/proc/thread-self/schedstat").read_text(encoding="utf-8").split()[1]) / 1e9
     except (OSError, IndexError):
         return None
 

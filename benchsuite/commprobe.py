@@ -2,15 +2,12 @@
 
 import json
 import os
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import typer
 
 from benchsuite.commcells import (
     ALLOWED_ALGORITHMS,
@@ -33,12 +30,12 @@ from benchsuite.launch import Launcher, Outcome, load_launcher, machine_of
 from benchsuite.launch.agents import AgentLauncher
 from benchsuite.machine import Machine
 from benchsuite.options import OK, SOME_FAILED, PlainFormat
-from benchsuite.outcome import failure, work_folder
+from benchsuite.outcome import failure, shared_folder
 from benchsuite.predict.traffic import torus_shape
-from benchsuite.probing import Measuring, ending_on_sigterm, progress_bar
+from benchsuite.probing import Measuring, progress_bar
 from benchsuite.ranks import RankResult, read_result
-from benchsuite.scratch import scratch
 from benchsuite.spec import check_session, parse_trial, trial_id
+from benchsuite.terminal import document, echo
 from results.record import Status
 from results.store import ResultsStore
 
@@ -135,7 +132,7 @@ def verb(asked: Asked, launcher: str, store: Path | None, session: str, format: 
         raise UserError(
             f"--launcher {launcher}: give --store in a folder that all nodes see: ranks leave results there"
         )
-    with ending_on_sigterm(), closing(chosen):
+    with closing(chosen):
         if store is not None:
             chosen.meet_in(store)
             ResultsStore(store).check_writable()
@@ -176,7 +173,7 @@ def measured(asked: Asked, point: Point, launcher: Launcher, store: Path | None,
     wanted = cells(asked.ops, asked.algorithms, asked.dtypes, asked.sizes, num_ranks, asked.shape)
     request = Request(tuple(wanted), asked.iterations, asked.seconds, asked.bucket_bytes)
     begun = Measuring("comm", {}, "", session, environment() | {"network": _network()})
-    with _folder(store, launcher) as folder:
+    with shared_folder(store, launcher, "comm") as folder:
         request.write(folder)
         with progress_bar(f"probing collectives on {num_ranks} ranks") as bar:
             outcome = launcher.run(point.spec, None, folder, lambda progress: bar(progress.step, progress.total))
@@ -205,33 +202,18 @@ def measured(asked: Asked, point: Point, launcher: Launcher, store: Path | None,
             also = f"; {left} more were not come to" if left else ""
             yield measuring.record(status, 0, reason=f"{reason}{also}"), None
     if why is not None and complete == len(specs):
-        typer.echo(f"warning: all was measured, and then: {why[1]}", err=True)
+        echo(f"warning: all was measured, and then: {why[1]}", err=True)
 
 
 def _network() -> dict[str, str]:
     return {name: value for name, value in sorted(os.environ.items()) if name.startswith(NETWORK_VARIABLES)}
 
 
-@contextmanager
-def _folder(store: Path | None, launcher: Launcher) -> Iterator[Path]:
-    """Where ranks leave what they found: in the store where they are on other nodes, which all see it."""
-    here = isinstance(launcher, AgentLauncher) and launcher.crew.only_here
-    if store is None or here:
-        with scratch() as made:
-            yield made
-        return
-    folder = work_folder(store, "comm")
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def _cells(path: Path) -> list[dict[str, Any]]:
     """What a rank has found so far of each cell, all rounds together; a torn last line is left out."""
     found: list[dict[str, Any]] = []
     try:
-        for line in path.read_text().splitlines():
+        for line in path.read_text(encoding="utf-8").splitlines():
             timed = json.loads(line)
             if timed["cell"] == len(found):
                 found.append(timed)
@@ -281,7 +263,7 @@ def unfitted(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def show(kept: Sequence[Measured], format: PlainFormat, store: Path | None) -> None:
     """The table and what was fitted; or the records with their raw samples."""
     if format is PlainFormat.json:
-        typer.echo(json.dumps([one.model_dump(mode="json") | {"samples": samples} for one, samples in kept], indent=1))
+        document(json.dumps([one.model_dump(mode="json") | {"samples": samples} for one, samples in kept], indent=1))
         return
     from benchsuite.predict.alphabeta import from_rows, in_words
     from benchsuite.show import console
@@ -304,4 +286,4 @@ def show(kept: Sequence[Measured], format: PlainFormat, store: Path | None) -> N
     if any(row.get("spec.op") == DDP_STEP for row in found):
         out.print(DDP_LEGEND, style="dim", markup=False)
     if store:
-        typer.echo(f"written: {store} · next: benchsuite results show --kind comm --store {store}", err=True)
+        echo(f"written: {store} · next: benchsuite results show --kind comm --store {store}", err=True)

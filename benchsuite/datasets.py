@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 import storage
 import workloads
+from benchsuite.console import TITLE, SafeConsole
 from benchsuite.errors import UserError, refuse
+from benchsuite.terminal import echo
 from results.report.plain import counted
 from storage import convert as making
 from storage.format import Dataset, DatasetError, Format, Manifest
@@ -89,11 +89,11 @@ def _options(form: Format, options: list[str]) -> dict[str, int | str]:
 @contextmanager
 def _bar(title: str) -> Iterator[making.Progress]:
     """A progress bar; without a terminal, a line for each quarter."""
-    console = Console(stderr=True)
+    console = SafeConsole(stderr=True)
     if not console.is_terminal:
         yield partial(_say_quarters, title)
         return
-    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TITLE, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task(title)
         yield lambda done, total: progress.update(task, completed=done, total=total or None)
@@ -116,11 +116,11 @@ def megabyte_bar(title: str) -> Iterator[making.Progress]:
 
 def _say_quarters(title: str, done: int, total: int) -> None:
     if total and done * 4 // total > (done - 1) * 4 // total:
-        typer.echo(f"{title}: {done}/{total}", err=True)
+        echo(f"{title}: {done}/{total}", err=True)
 
 
 def _say(target: Path, manifest: Manifest) -> None:
-    typer.echo(
+    echo(
         f"{target}: {manifest.num_samples} samples, {manifest.stored_bytes / 1e6:.1f} MB, {manifest.format}, "
         f"{manifest.created['num_files']} files, {manifest.created['conversion_s']} s, id {manifest.dataset_id}",
         err=True,
@@ -132,12 +132,12 @@ def _advise(manifest: Manifest) -> None:
     shards = [info for info in manifest.files if info.num_samples is not None]
     if manifest.format in ("webdataset", "tfrecord"):
         shards_told = counted(len(shards), "shard")
-        typer.echo(f"note: {shards_told}: at most as many readers (ranks x workers) are fed", err=True)
+        echo(f"note: {shards_told}: at most as many readers (ranks x workers) are fed", err=True)
     if manifest.num_classes == 1:
-        typer.echo("note: all samples are of class 0, so the loss falls to 0; a folder per class labels them", err=True)
+        echo("note: all samples are of class 0, so the loss falls to 0; a folder per class labels them", err=True)
     dropped = manifest.created.get("dropped_tokens")
     if dropped:
-        typer.echo(f"note: the last {dropped} tokens fill no sequence and are left out", err=True)
+        echo(f"note: the last {dropped} tokens fill no sequence and are left out", err=True)
 
 
 def generate(target: Path, asked: Asked, samples: int, seed: int, encoding: str) -> None:
@@ -194,9 +194,9 @@ def _each_told(where: str, after: str = "") -> Iterator[None]:
         yield
     except Damage as damage:
         for line in damage.told:
-            typer.echo(line, err=True)
+            echo(line, err=True)
         if damage.count > len(damage.told):
-            typer.echo(f"and {damage.count - len(damage.told)} more", err=True)
+            echo(f"and {damage.count - len(damage.told)} more", err=True)
         raise DatasetError(f"{where}: {damage.count} problems{after}") from damage
 
 
@@ -217,7 +217,7 @@ def verify(first: Path, second: Path | None) -> None:
         problems.tell()
     if len(checked) == 2:
         same_samples(*checked)
-        typer.echo(f"ok: {first} and {second} hold the same {checked[0].manifest.num_samples} samples")
+        echo(f"ok: {first} and {second} hold the same {checked[0].manifest.num_samples} samples")
         return
     manifest = checked[0].manifest
-    typer.echo(f"ok: {first}: {manifest.num_samples} samples, counts, checksums and fields as the manifest says")
+    echo(f"ok: {first}: {manifest.num_samples} samples, counts, checksums and fields as the manifest says")

@@ -91,7 +91,12 @@ def _asked_end(environment: Mapping[str, str]) -> list[str]:
     command = ["squeue", "--noheader", "--jobs", job, "--format=%e"]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=SQUEUE_S, env={**environment, "SLURM_TIME_FORMAT": "%s"}
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=SQUEUE_S,
+            env={**environment, "SLURM_TIME_FORMAT": "%s"},
         )
     except (OSError, subprocess.SubprocessError):
         return []

@@ -53,7 +53,7 @@ class EmulatedDevice(HostClock):
         ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)
         if dist.is_initialized():
             hosts: list[Any] = [None] * dist.get_world_size()
-            dist.all_gather_object(hosts, Path("/proc/sys/kernel/random/boot_id").read_text())
+            dist.all_gather_object(hosts, Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8"))
             self._shared_clock = len(set(hosts)) == 1
 
     def start(self) -> None:

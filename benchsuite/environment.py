@@ -141,7 +141,7 @@ def _version(package: str) -> str | None:
 
 def _cpu_model() -> str | None:
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
@@ -154,7 +154,9 @@ def _commit() -> str | None:
         return None
     command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        result = subprocess.run(
+            command, capture_output=True, encoding="utf-8", errors="replace", timeout=10, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return result.stdout.strip()

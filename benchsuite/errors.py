@@ -1,23 +1,67 @@
-"""User-facing errors: one line saying what was given, what is allowed and the nearest match."""
+"""User-facing errors: what was given, the nearest match, and what is allowed, in a line for each mistake."""
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
 ALTERNATIVES = ("str", "Parallelism", "constrained-int", "literal['auto']")
 """How pydantic calls what a field may be, where it may be several things."""
+MAX_TOLD, MAX_SHOWN = 30, 100
+"""Mistakes that are told in one go, and characters of what was given."""
+NOTHING: Mapping[Any, Any] = {}
 
 
 class UserError(ValueError):
-    """Something its user can mend; printed as one `error: ...` line, exit code 2."""
+    """What its user can mend: a mistake, or several; each printed as one `error: ...` line, exit code 2."""
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.args))
+
+    def within(self, where: str) -> "UserError":
+        """The same mistakes, `where` before each."""
+        return UserError(*(f"{where}{mistake}" for mistake in self.args))
+
+
+def several(mistakes: Iterable[str]) -> UserError | None:
+    """Mistakes as one error, each once and no more than a screen of them; None where there are none."""
+    told: dict[str, None] = {}
+    for mistake in mistakes:
+        if mistake not in told and len(told) == MAX_TOLD:
+            return UserError(*told, "and more mistakes: mend these first")
+        told[mistake] = None
+    return UserError(*told) if told else None
+
+
+def mistakes_of(*checks: Callable[[], object]) -> Iterator[str]:
+    """What is wrong by several checks, each of which may raise UserError."""
+    for check in checks:
+        try:
+            check()
+        except UserError as error:
+            yield from error.args
+
+
+def shown(value: object) -> str:
+    """What was given, on one line and cut short."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no integer of more than 4,300 digits
+        text = "a number of thousands of digits"
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+
+
+@lru_cache(maxsize=1024)
+def _closest(given: str, allowed: tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(given, allowed, n=1, cutoff=0.5) if len(given) <= MAX_SHOWN else []
+    return f"; nearest: {close[0]}" if close else ""
 
 
 def nearest(given: str, allowed: Iterable[str]) -> str:
     """A hint naming the closest allowed word, or nothing."""
-    close = difflib.get_close_matches(given, list(allowed), n=1, cutoff=0.5)
-    return f"; nearest: {close[0]}" if close else ""
+    return _closest(given, tuple(allowed))
 
 
 def nearest_key(given: str, known: list[str]) -> str:
@@ -34,8 +78,13 @@ def refuse(what: str, given: object, allowed: Iterable[str], not_yet: Iterable[s
     """The error for a value that is not allowed."""
     words = list(allowed)
     if given in tuple(not_yet):
-        return UserError(f"{what} {given!r}: not yet supported; allowed: {', '.join(words)}")
-    return UserError(f"{what} {given!r} is unknown; allowed: {', '.join(words)}{nearest(str(given), words)}")
+        return UserError(f"{what} {shown(given)}: not yet supported; allowed: {', '.join(words)}")
+    return UserError(f"{what} {shown(given)} is unknown{nearest(str(given), words)}; allowed: {', '.join(words)}")
+
+
+def refuse_key(key: str, known: list[str], allowed: Iterable[str], where: str = "") -> str:
+    """What is said of a key that nobody knows."""
+    return f"unknown key {shown(key)}{nearest_key(key, known)}; allowed{where}: {', '.join(allowed)}"
 
 
 def dotted_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
@@ -51,47 +100,77 @@ def dotted_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
     return keys
 
 
-def _first(error: ValidationError) -> dict[str, Any]:
-    """The problem to tell: an unknown key, else the first; of a field's alternatives the one that was meant.
+def problems(error: ValidationError) -> list[dict[str, Any]]:
+    """All that is wrong, unknown keys first; of a field's alternatives the one that was meant.
 
     Where a field is a word or a mapping, pydantic tells what is wrong with each, and names them in the location.
     """
-    errors: list[dict[str, Any]] = []
-    for found in error.errors():
-        loc = tuple(part for part in found["loc"] if part not in ALTERNATIVES)
-        meant = isinstance(found["input"], str) or found["loc"][-1:] != ("str",) or not _errors_below(error, loc)
-        errors += [{**found, "loc": loc}] if meant else []
-    return next((found for found in errors if found["type"] == "extra_forbidden"), errors[0])
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    every = error.errors()
+    above = {each["loc"][:size] for each in every for size in range(1, len(each["loc"]) - 1)}
+    for each in every:
+        loc = tuple(part for part in each["loc"] if part not in ALTERNATIVES)
+        if isinstance(each["input"], str) or each["loc"][-1:] != ("str",) or loc not in above:
+            found.setdefault(loc, {**each, "loc": loc})
+    return sorted(found.values(), key=lambda each: each["type"] != "extra_forbidden")
 
 
-def _errors_below(error: ValidationError, loc: tuple[Any, ...]) -> bool:
-    """Whether there are problems with keys below a location."""
-    return any(found["loc"][: len(loc)] == loc and len(found["loc"]) > len(loc) + 1 for found in error.errors())
+def in_words(
+    error: ValidationError,
+    model: type[BaseModel],
+    not_yet: Mapping[str, Iterable[str]] = NOTHING,
+    told: Mapping[tuple[Any, ...], str] = NOTHING,
+) -> Iterator[str]:
+    """A validation error of `model`, a line for each problem.
 
-
-def one_line(error: ValidationError, model: type[BaseModel], not_yet: Mapping[str, Iterable[str]]) -> UserError:
-    """A validation error of `model` as one line about its first problem.
-
-    `not_yet` maps dotted keys to values that later versions will accept.
+    A key that is missing because it is misspelt is told once. `not_yet` maps dotted keys to values that later versions
+    will accept, `told` the places of problems to words of the caller's.
     """
-    first = _first(error)
-    key = ".".join(str(part) for part in first["loc"])
-    given: Any = first["input"]
-    if first["type"] == "extra_forbidden":
-        known = dotted_keys(model)
-        level = [name for name in known if name.rpartition(".")[0] == key.rpartition(".")[0]]
-        return UserError(f"unknown key {key!r}; allowed here: {', '.join(level)}{nearest_key(key, known)}")
-    if first["type"] == "missing":
-        return UserError(f"{key!r} is missing")
-    if isinstance(given, str) and given in tuple(not_yet.get(key, ())):
-        return UserError(f"{key} {given!r}: not yet supported; {first['msg'][0].lower()}{first['msg'][1:]}")
-    if first["type"] == "none_required":
-        return UserError(f"{key} {given!r}: not yet supported; leave it out")
-    if first["type"] == "literal_error" and " or " not in first["ctx"]["expected"]:
-        return UserError(f"{key} {given!r}: not yet supported; allowed: {first['ctx']['expected']}")
-    if first["type"] == "literal_error":
-        allowed = [word.strip("'") for word in first["ctx"]["expected"].replace(" or ", ", ").split(", ")]
-        return UserError(f"{key} {given!r} is not allowed; allowed: {', '.join(allowed)}{nearest(str(given), allowed)}")
-    if first["type"] == "value_error":
-        return UserError(first["msg"].removeprefix("Value error, "))
-    return UserError(f"{key} {given!r}: {first['msg'][0].lower()}{first['msg'][1:]}")
+    known = dotted_keys(model)
+    misspelt = set[str]()
+    for each in problems(error):
+        key = dotted(each["loc"])
+        if each["loc"] in told:
+            yield told[each["loc"]]
+        elif each["type"] == "extra_forbidden":
+            level = [name for name in known if name.rpartition(".")[0] == key.rpartition(".")[0]]
+            misspelt.add(nearest_key(key, known).removeprefix("; nearest: "))
+            yield refuse_key(key, known, level, " here")
+        elif each["type"] != "missing":
+            yield from _told(each, key, not_yet.get(key, ()))
+        elif key not in misspelt:
+            yield f"{key!r} is missing"
+
+
+def dotted(loc: Iterable[Any]) -> str:
+    """Where a problem is, on one line."""
+    key = ".".join(map(str, loc))
+    return key if key.isprintable() and len(key) <= MAX_SHOWN else shown(key)
+
+
+def _told(problem: dict[str, Any], key: str, not_yet: Iterable[str]) -> Iterator[str]:
+    given, kind, message = problem["input"], problem["type"], problem["msg"][:1].lower() + problem["msg"][1:]
+    told = f"{key} {shown(given)}"
+    if isinstance(given, str) and given in tuple(not_yet):
+        yield f"{told}: not yet supported; {message}"
+    elif kind == "none_required":
+        yield f"{told}: not yet supported; leave it out"
+    elif kind == "literal_error":
+        yield f"{told}{_words_allowed(given, problem['ctx']['expected'])}{_quotes(given)}"
+    elif kind == "value_error":
+        raised = problem["ctx"]["error"]
+        yield from map(str, raised.args)
+    else:
+        yield f"{told}: {message}{_quotes(given) if kind == 'string_type' else ''}"
+
+
+def _words_allowed(given: object, expected: str) -> str:
+    if " or " not in expected:
+        return f": not yet supported; allowed: {expected}"
+    allowed = [word.strip("'") for word in expected.replace(" or ", ", ").split(", ")]
+    return f" is not allowed{nearest(str(given), allowed)}; allowed: {', '.join(allowed)}"
+
+
+def _quotes(given: object) -> str:
+    told = "; YAML reads on, off, yes and no as true and false: if it is meant as text, put it in quotes"
+    return told if isinstance(given, bool) else ""

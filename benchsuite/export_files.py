@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
-import typer
 
+from benchsuite.damage import warn_of_damage
 from benchsuite.errors import UserError, refuse
 from benchsuite.options import ComparedKind, RecordKind
 from benchsuite.scaling_verb import matches as matches
-from benchsuite.show import warn_of_damage
+from benchsuite.terminal import document, echo
 from results import baseline
 from results.export import junit as junit_xml
 from results.export import latex as latex_tables
@@ -54,7 +54,7 @@ def prometheus(store: Path, out: Path | None, where: Sequence[str]) -> None:
     """The newest session of every point as Prometheus text."""
     text = textfile.prometheus(rows(_chosen(store, where)))
     if out is None:
-        typer.echo(text, nl=False)
+        document(text.removesuffix("\n"))
     else:
         _told(textfile.write_textfile(text, out))
 
@@ -97,11 +97,11 @@ def _grouped(store: Path, where: Sequence[str], by: str, kind: RecordKind) -> pd
 def _write(text: str, out: Path | None) -> None:
     """To a file, or to standard output."""
     if out is None:
-        typer.echo(text, nl=False)
+        document(text.removesuffix("\n"))
         return
     write_whole(out, text)
     _told(out)
 
 
 def _told(out: Path) -> None:
-    typer.echo(f"exported: {out}", err=True)
+    echo(f"exported: {out}", err=True)

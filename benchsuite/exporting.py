@@ -4,14 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-import typer
-
+from benchsuite.damage import warn_of_damage
 from benchsuite.errors import UserError, nearest
 from benchsuite.options import PlainFormat
+from benchsuite.terminal import document, echo
 from results.export.trace import trace
 from results.record import TrialRecord
 from results.replacing import write_whole
-from results.report.ioprofile import lines
+from results.report.ioprofile import is_known, lines
 from results.store import ResultsStore
 
 
@@ -22,7 +22,7 @@ def write_trace(samples: dict[str, Any], label: str, out: Path) -> None:
         StoreError: it cannot be written.
     """
     write_whole(out, json.dumps(trace(samples, label)))
-    typer.echo(f"trace: {out} (open it in https://ui.perfetto.dev)", err=True)
+    echo(f"trace: {out} (open it in https://ui.perfetto.dev)", err=True)
 
 
 def export_trace(store_path: Path, names: list[str]) -> None:
@@ -36,10 +36,11 @@ def export_trace(store_path: Path, names: list[str]) -> None:
     store = ResultsStore(store_path)
     wanted = names[0] if len(names) == 2 else ""
     record = chosen(store, wanted, _with_steps(store), "raw samples of steps")
-    samples = store.samples(record)
+    samples = store.steps(record)
     if samples is None:
         raise UserError(f"trial {record.trial_id}: its raw samples ({record.samples_file}) are not in {store.path}")
     write_trace(samples, record.label, Path(names[-1]))
+    warn_of_damage(store)
 
 
 def _with_steps(store: ResultsStore) -> list[TrialRecord]:
@@ -66,20 +67,22 @@ def chosen(store: ResultsStore, wanted: str, records: list[TrialRecord], what: s
 def print_profile(record: TrialRecord) -> None:
     """What was profiled beside a trial, if anything was."""
     if record.io_profile:
-        typer.echo("\n".join(lines(record.io_profile)))
+        echo(*lines(record.io_profile))
     for path in record.traces:
-        typer.echo(f"trace of PyTorch's profiler: {path} (open it in https://ui.perfetto.dev)")
+        echo(f"trace of PyTorch's profiler: {path} (open it in https://ui.perfetto.dev)")
 
 
 def show_profile(store_path: Path, wanted: str, format: PlainFormat) -> None:
     """Print a stored trial's I/O profile."""
     store = ResultsStore(store_path)
-    record = chosen(store, wanted, [record for record in store.latest() if record.io_profile], "an I/O profile")
+    profiled = [record for record in store.latest() if is_known(record.io_profile)]
+    record = chosen(store, wanted, profiled, "an I/O profile")
     if format is PlainFormat.json:
-        typer.echo(json.dumps(record.io_profile, indent=1))
+        document(json.dumps(record.io_profile, indent=1))
     else:
-        typer.echo(f"{record.trial_id} · {record.label}")
+        echo(f"{record.trial_id} · {record.label}")
         print_profile(record)
+    warn_of_damage(store)
 
 
 def show_darshan(log: Path, under: Path, format: PlainFormat) -> None:
@@ -87,4 +90,7 @@ def show_darshan(log: Path, under: Path, format: PlainFormat) -> None:
     from storage.darshan import profile_of_log
 
     profile = profile_of_log(log, under)
-    typer.echo(json.dumps(profile, indent=1) if format is PlainFormat.json else "\n".join(lines(profile)))
+    if format is PlainFormat.json:
+        document(json.dumps(profile, indent=1))
+    else:
+        echo(*lines(profile))

@@ -78,7 +78,9 @@ def signal_name(number: int) -> str:
 def last_line(log: Path) -> str | None:
     """The last line that a rank wrote."""
     try:
-        lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        lines = [
+            line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()
+        ]
     except OSError:
         return None
     return lines[-1] if lines else None
@@ -97,7 +99,7 @@ def silent(folder: Path, num_ranks: int) -> str:
 def hanging_at(log: Path) -> str | None:
     """The innermost frame of the main thread in faulthandler's dump, after a time-out."""
     try:
-        lines = log.read_text(errors="replace").splitlines()
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return None
     heads = [number for number, line in enumerate(lines) if line.startswith(("Current thread", "Thread 0x"))]

@@ -4,16 +4,16 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import typer
-
+from benchsuite.damage import warn_of_damage
 from benchsuite.options import NOTHING_RAN, OK, REGRESSION, SOME_FAILED, ComparedKind, TableFormat
-from benchsuite.show import console, warn_of_damage
+from benchsuite.show import console
+from benchsuite.terminal import document, echo
 from results import baseline, metrics
 from results.compare import compare as compared
 from results.record import Kind
 from results.report import compare as report
 from results.report.fitting import fitting_table, say
-from results.report.tables import Column, Row, as_csv, as_markdown
+from results.report.tables import Column, Row, as_csv, as_markdown, inline
 from results.sides import apart, opened, records_of
 from results.store import ResultsStore
 
@@ -31,11 +31,11 @@ def compare(store: Path, a: str, b: str, format: TableFormat, names: Sequence[st
     for one_store in {of_side.path: of_side for of_side in stores}.values():
         warn_of_damage(one_store)
     if format is TableFormat.json:
-        typer.echo(json.dumps(report.comparison_json(found), indent=1, default=str))
+        document(json.dumps(report.comparison_json(found), indent=1, default=str))
         return
     rows = report.comparison_rows(found)
     if format is TableFormat.csv:
-        typer.echo(as_csv(rows))
+        document(as_csv(rows))
         return
     _paragraphs(report.comparison_head(found), rows, report.COLUMNS, report.comparison_foot(found), format)
 
@@ -45,7 +45,8 @@ def _paragraphs(
 ) -> None:
     """A sentence, a table, and lines below it."""
     if format is TableFormat.md:
-        typer.echo("\n\n".join([head, as_markdown(rows, columns), "\n".join(f"- {line}" for line in foot)]))
+        notes = "\n".join(f"- {inline(line)}" for line in foot)
+        document("\n\n".join([inline(head), as_markdown(rows, columns), notes]))
         return
     out = console()
     say(out, head)
@@ -56,19 +57,21 @@ def _paragraphs(
 
 def set_baseline(store: Path, sessions: Sequence[str], dates: str) -> None:
     """Pin sessions."""
-    made = baseline.set_baseline(ResultsStore(store), sessions, dates)
-    typer.echo(f"baseline of {store}: {_named(made['sessions'])}")
+    opened_store = ResultsStore(store)
+    made = baseline.set_baseline(opened_store, sessions, dates)
+    echo(f"baseline of {store}: {_named(made['sessions'])}")
+    warn_of_damage(opened_store)
 
 
 def show_baseline(store: Path, format: TableFormat) -> None:
     """Which sessions are pinned."""
     found = baseline.baseline_of(ResultsStore(store))
     if format is TableFormat.json:
-        typer.echo(json.dumps(found, indent=1))
+        document(json.dumps(found, indent=1))
     elif format is TableFormat.csv:
-        typer.echo(as_csv([{"session": name, "set_at": found["set_at"]} for name in found["sessions"]]))
+        document(as_csv([{"session": name, "set_at": found["set_at"]} for name in found["sessions"]]))
     else:
-        typer.echo(f"baseline of {store}, set {found.get('set_at')}: {_named(found['sessions'])}")
+        echo(f"baseline of {store}, set {found.get('set_at')}: {_named(found['sessions'])}")
 
 
 def _named(sessions: Sequence[str]) -> str:
@@ -86,9 +89,9 @@ def check(store: Path, format: TableFormat, kind: ComparedKind, where: Sequence[
         found = baseline.nothing(str(error))
     warn_of_damage(opened_store)
     if format is TableFormat.json:
-        typer.echo(json.dumps(report.check_json(found), indent=1, default=str))
+        document(json.dumps(report.check_json(found), indent=1, default=str))
     elif format is TableFormat.csv:
-        typer.echo(as_csv(report.regression_rows(found)))
+        document(as_csv(report.regression_rows(found)))
     elif format is TableFormat.md and found.regressions:
         head, *lines = report.check_lines(found)
         _paragraphs(head, report.regression_rows(found), report.REGRESSION_COLUMNS, lines, format)

@@ -10,19 +10,21 @@ from typing import TYPE_CHECKING, Any
 import storage
 import workloads
 from benchsuite.cold import too_few_for_cold
-from benchsuite.errors import UserError, dotted_keys, nearest_key, refuse
+from benchsuite.errors import UserError, refuse, several
 from benchsuite.layers import layered
 from benchsuite.machine import Machine
+from benchsuite.mistakes import MAX_TRIALS, check_number, sweep_mistakes
 from benchsuite.profiles import problem as emulated_problem
 from benchsuite.profiles import with_step
 from benchsuite.spec import SweepSpec, TrialSpec, check_staging, parse_sweep, parse_trial, point_id, resolved_data
 from benchsuite.unused import Repeated
-from benchsuite.yamlfile import Values, flat, override, parse_yaml, read_yaml, set_key
+from benchsuite.yamlfile import Values, flat, nested, override, parse_yaml, read_yaml
 from results.segments import without_collector
 from storage.format import Format, Manifest, is_dataset, read_manifest
 from workloads.facts import FACTS, Facts
 from workloads.layout import LayoutError
 from workloads.legality import problem
+from workloads.spec import Variant
 
 if TYPE_CHECKING:
     from workloads.workload import Workload
@@ -100,30 +102,6 @@ def _word(key: str, value: Any) -> str:
     return f"{value} {unit}" if value == 1 else f"{value} {unit}s"
 
 
-def _check_keys(sweep: SweepSpec) -> None:
-    """Axes and filters must name fields of a trial, and zipped lists must be equally long."""
-    known = dotted_keys(TrialSpec)
-    filters = [flat(entry) for entry in (*sweep.exclude, *sweep.include)]
-    for key in itertools.chain(sweep.grid, sweep.zip, *filters):
-        if key not in known:
-            raise UserError(f"unknown key {key!r}; allowed: {', '.join(known)}{nearest_key(key, known)}")
-    if {} in filters:
-        raise UserError("exclude, include: an entry is empty; name at least one key")
-    both = sorted({*sweep.grid} & {*sweep.zip})
-    if both:
-        raise UserError(f"{both[0]!r} stands in grid and in zip; keep one")
-    lengths = {key: len(values) for key, values in sweep.zip.items()}
-    if len(set(lengths.values())) > 1:
-        raise UserError(f"zip: lists differ in length: {lengths}")
-    empty = [key for key, values in {**sweep.grid, **sweep.zip}.items() if not values]
-    if empty:
-        raise UserError(f"{empty[0]!r}: no values to vary over")
-    if sweep.scaling:
-        fixed = "batch_size" if sweep.scaling == "weak" else "global_batch_size"
-        if fixed not in {*sweep.base, *sweep.grid, *sweep.zip}:
-            raise UserError(f"scaling: {sweep.scaling} keeps {fixed} fixed: give it")
-
-
 def _combinations(sweep: SweepSpec) -> Iterator[Values]:
     """The varied values of each point, in the order of the file."""
     zipped = [dict(zip(sweep.zip, row, strict=True)) for row in zip(*sweep.zip.values(), strict=True)] or [{}]
@@ -137,12 +115,12 @@ def load_sweep(path: Path, overrides: list[str]) -> SweepSpec:
     """Read a sweep file; site, user, environment and overrides count as `layers` says.
 
     Raises:
-        UserError: one line about the first problem.
+        UserError: a line for each mistake.
     """
-    value = layered(read_yaml(path), str(path), overrides).sweep
-    sweep = parse_sweep({"name": path.stem, **value})
-    _check_keys(sweep)
-    return sweep
+    value = {"name": path.stem, **layered(read_yaml(path), str(path), overrides).sweep}
+    if error := several(sweep_mistakes(value)):
+        raise error
+    return parse_sweep(value)
 
 
 def with_nodes(sweep: SweepSpec, names: Callable[[], list[str]]) -> SweepSpec:
@@ -169,10 +147,8 @@ def expand(sweep: SweepSpec, machine: Machine, store: Path | None = None) -> Pla
     asked: deque[tuple[Values, TrialSpec]] = deque()
     base = flat(sweep.base)
     for varied in _combinations(sweep):
-        nested: Values = {}
-        for key, value in {**base, **varied}.items():
-            set_key(nested, key, value)
-        asked.append((varied, with_step(parse_trial(nested), store)))
+        asked.append((varied, with_step(parse_trial(nested(base | varied)), store)))
+    check_number(sum(spec.measure.repeats for _, spec in asked), MAX_TRIALS, "trials: points x measure.repeats")
     check_staging([spec for _, spec in asked])
     repeated = Repeated([spec for _, spec in asked])
     largest = max((spec.ranks for _, spec in asked), default=1)
@@ -267,6 +243,13 @@ def why_illegal(point: Point, machine: Machine) -> str | None:
     """Why a point cannot run on this machine with this dataset, with the arithmetic; None where it can."""
     spec = point.spec
     facts = facts_of(spec)
+    unfit = why_unfit(spec, facts, facts.variants[spec.variant], machine)
+    reads = spec.emulated or spec.data.source != "synthetic"
+    return unfit or (_dataset_problem(point, facts) if reads else None)
+
+
+def why_unfit(spec: TrialSpec, facts: Facts, variant: Variant, machine: Machine) -> str | None:
+    """Why a workload in some shape cannot be trained so on this machine, whatever it reads; None where it can."""
     try:
         layout = spec.layout
     except LayoutError as error:
@@ -279,9 +262,8 @@ def why_illegal(point: Point, machine: Machine) -> str | None:
     if spec.global_batch_size is not None and spec.global_batch_size % layout.dp:
         return f"global_batch_size {spec.global_batch_size} is not a multiple of {layout.dp} data-parallel ranks"
     if spec.emulated:
-        return emulated_problem(spec) or _dataset_problem(point, facts)
-    illegal = problem(facts, facts.variants[spec.variant], layout, spec, spec.rank_batch, spec.device)
-    return illegal or (None if spec.data.source == "synthetic" else _dataset_problem(point, facts))
+        return emulated_problem(spec)
+    return problem(facts, variant, layout, spec, spec.rank_batch, spec.device)
 
 
 def _machine_problem(spec: TrialSpec, machine: Machine) -> str | None:

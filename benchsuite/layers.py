@@ -9,12 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
 from benchsuite.errors import UserError, dotted_keys, nearest
 from benchsuite.site import BATCH, check_values, config_files
 from benchsuite.spec import TrialSpec
-from benchsuite.yamlfile import Values, assign, flat, parse_override, set_key, with_parts
+from benchsuite.yamlfile import Values, assign, flat, parse_override, parse_value, set_key, with_parts
 from workloads.layout import ONE_RANK
 
 PREFIX = "BENCHSUITE_"
@@ -52,7 +50,7 @@ def environment_fields(environment: Mapping[str, str] = os.environ) -> dict[str,
         if name not in known:
             allowed = f"{PREFIX}<FIELD> with __ for dots, {', '.join(PREFIX + word for word in RESERVED)}"
             near = nearest(name, [*known, *(PREFIX + word for word in RESERVED)])
-            raise UserError(f"environment: unknown variable {name}; allowed: {allowed}{near}")
+            raise UserError(f"environment: unknown variable {name}{near}; allowed: {allowed}")
         found[name] = known[name]
     return found
 
@@ -61,10 +59,7 @@ def _environment_values(environment: Mapping[str, str]) -> list[tuple[str, str, 
     """Variable, dotted key and value of each field that the environment sets."""
     found = []
     for name, key in environment_fields(environment).items():
-        try:
-            value = yaml.safe_load(environment[name])
-        except yaml.YAMLError:
-            raise UserError(f"{name}={environment[name]!r}: is not a YAML value") from None
+        value = parse_value(environment[name], name)
         if isinstance(value, list):
             raise UserError(f"{name}={environment[name]!r}: one value, not a list; axes are of the sweep file or -o")
         nested: Values = {}

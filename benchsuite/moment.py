@@ -36,7 +36,7 @@ def _cores() -> list[int]:
 
 def _number(path: Path) -> int | None:
     try:
-        return int(path.read_text())
+        return int(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
 
@@ -53,7 +53,7 @@ def cpu_mhz(root: Path = CPUS, cpuinfo: Path = Path("/proc/cpuinfo")) -> float |
     if found is not None:
         return found
     try:
-        lines = cpuinfo.read_text().splitlines()
+        lines = cpuinfo.read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
     return max((float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")), default=None)
@@ -91,7 +91,7 @@ def memory_bytes(root: Path = CGROUPS, groups: Path = Path("/proc/self/cgroup"))
 def _memory_groups(root: Path, groups: Path) -> list[Path]:
     """Control groups of this process that may limit its memory: its own and all above, in both versions."""
     try:
-        lines = [line.split(":", 2) for line in groups.read_text().splitlines()]
+        lines = [line.split(":", 2) for line in groups.read_text(encoding="utf-8").splitlines()]
     except OSError:
         return []
     found: list[Path] = []

@@ -39,7 +39,7 @@ def begun(spec: TrialSpec, dataset: Dataset, me: RankIdentity) -> Iterator[Obser
     if spec.data.source == "storage" and spec.measure.profile == "io":
         observer = Tracer(dataset, spec.data.readers).start()
     elif spec.data.source == "storage" and spec.measure.profile == "strace":
-        observer = Strace(dataset, me.folder, me.rank).start()
+        observer = Strace(dataset).start()
     try:
         yield observer
     except BaseException:

@@ -6,7 +6,8 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,15 +20,21 @@ from benchsuite.environment import environment, file_system
 from benchsuite.failure import hanging_at, is_peer_failure, last_line, signal_name, silent
 from benchsuite.grid import Point
 from benchsuite.launch import Outcome
+from benchsuite.launch.agents import AgentLauncher
 from benchsuite.launch.lanes import this_lane
 from benchsuite.metrics import caveats, figures, utilization_caveats
 from benchsuite.ranks import RankResult, on_one_clock, read_progress, read_result
 from benchsuite.reconcile import counter_caveats, mount_caveats, reads_figures
+from benchsuite.scratch import scratch
 from benchsuite.spec import match_id, trial_id
 from results.record import Figures, Kind, Status, TrialRecord
+from results.segments import StoreError
 from storage.filesystems import file_system_of
 from storage.ioprofile import profile_of
+from storage.partial import partial_folder, remove_abandoned
 
+WORK, ATTEMPT = "work", "attempt"
+"""The folder of a store where attempts are made, and what one is called until it has ended."""
 TORCH_TRACE = "torch-rank"
 """What the traces of PyTorch's profiler begin with, in a rank's folder."""
 WORDS = ("", "_evidence", "_remedy")
@@ -263,10 +270,50 @@ def keep_traces(record: TrialRecord, folder: Path, target: Path, root: Path | No
     return record.model_copy(update={"traces": [str(path.relative_to(root) if root else path) for path in kept]})
 
 
-def work_folder(store: Path, trial: str) -> Path:
-    """A new folder for one attempt at a trial, in the store."""
-    parent = store / "work" / trial
-    parent.mkdir(parents=True, exist_ok=True)
-    folder = parent / f"{os.getpid()}-{uuid.uuid4().hex[:6]}"
-    folder.mkdir()
-    return folder
+@contextmanager
+def work_folder(store: Path, trial: str) -> Iterator[Path]:
+    """A new folder for one attempt at a trial, in the store; removed afterwards, unless `kept_work` has renamed it.
+
+    Its name tells whose it is, so that what a killed process has left is known.
+
+    Raises:
+        StoreError: the store cannot be written.
+    """
+    folder = partial_folder(store / WORK / trial / ATTEMPT)
+    try:
+        folder.mkdir(0o755, parents=True)  # for no umask may others write it: names in it are foreseeable
+    except OSError as error:
+        raise StoreError(f"store {store}: cannot be written: {error.strerror}") from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):  # of another attempt, or one that is kept
+            folder.parent.rmdir()
+
+
+def kept_work(folder: Path) -> Path:
+    """Give an attempt's folder the name by which its record names it."""
+    return folder.rename(folder.with_name(f"{os.getpid()}-{uuid.uuid4().hex[:6]}"))
+
+
+def remove_left_work(store: Path) -> None:
+    """Remove folders of attempts whose processes were killed on this host."""
+    for left in (store / WORK).glob(f"*/.{ATTEMPT}.*"):
+        remove_abandoned(left.parent / ATTEMPT)
+        with suppress(OSError):
+            left.parent.rmdir()
+
+
+@contextmanager
+def shared_folder(store: Path | None, launcher: object, name: str) -> Iterator[Path]:
+    """Yield a folder in which ranks leave what they found; it is removed afterwards.
+
+    It lies in the store only where ranks are on other nodes, all of which see the store.
+    """
+    if store is None or (isinstance(launcher, AgentLauncher) and launcher.crew.only_here):
+        with scratch() as folder:
+            yield folder
+        return
+    with work_folder(store, name) as folder:
+        yield folder

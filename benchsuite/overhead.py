@@ -1,9 +1,7 @@
 """The harness's own share of a step: what its marks and heartbeat take on this machine, on steps that do nothing."""
 
-import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -14,23 +12,21 @@ BLOCKS = 5
 STEPS = 100
 
 
-def of(clock: Clock, folder: Path, blocks: Sequence[Block]) -> dict[str, Any]:
-    """The field of a rank's result."""
-    return {"instrument_s_per_step": instrument_s_per_step(clock, folder, blocks)}
+def of(clock: Clock, heart: Heartbeat, blocks: Sequence[Block]) -> dict[str, Any]:
+    """Return the field of a rank's result."""
+    return {"instrument_s_per_step": instrument_s_per_step(clock, heart, blocks)}
 
 
-def instrument_s_per_step(clock: Clock, folder: Path, blocks: Sequence[Block]) -> float | None:
-    """Host seconds per step of marking as many parts as the steps in `blocks` had, and of the heartbeat.
+def instrument_s_per_step(clock: Clock, heart: Heartbeat, blocks: Sequence[Block]) -> float | None:
+    """Return host seconds per step of marking as many parts as the steps in `blocks` had, and of the heartbeat.
 
     The median over blocks of start, marks, heartbeats and stop. Caches are warm here, and what a mark on a CUDA stream
-    costs the device is not seen. The heartbeat is one of its own, in a temporary file within `folder`.
+    costs the device is not seen. The heartbeat is the rank's own, in its own file; the count of its steps stays.
     """
     parts = tuple(next((block.parts for block in reversed(blocks) if block.parts), {}))
     if not parts:
         return None
-    with tempfile.TemporaryDirectory(prefix="overhead-", dir=folder) as name:
-        heart = Heartbeat(Path(name), 0)
-        return median(_block(clock, heart, parts) for _ in range(BLOCKS)) / STEPS
+    return median(_block(clock, heart, parts) for _ in range(BLOCKS)) / STEPS
 
 
 def _block(clock: Clock, heart: Heartbeat, parts: Sequence[str]) -> float:
@@ -40,6 +36,6 @@ def _block(clock: Clock, heart: Heartbeat, parts: Sequence[str]) -> float:
     for _ in range(STEPS):
         for part in parts:
             clock.mark(part)
-        heart.step()
+        heart.beat()
     clock.stop()
     return time.perf_counter() - began_s

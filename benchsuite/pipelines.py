@@ -14,6 +14,8 @@ from workloads.spec import Parallelism
 
 MAX_PIPELINES = 12
 """Points whose schedule a report draws."""
+MAX_SLOTS = 100_000
+"""Microbatches on stages that a schedule is drawn of."""
 PARTS = ("forward", "backward", "bubble")
 Times = Mapping[str, Sequence[float]]
 """Seconds per step of each stage, by part."""
@@ -39,7 +41,7 @@ def _seconds(record: TrialRecord) -> float:
 
 
 def layout(record: TrialRecord) -> Layout | None:
-    """A trial's layout where it has several stages; None else."""
+    """A trial's layout where it has several stages, and not too many to be drawn; None else."""
     given = record.spec.get("parallelism")
     if not isinstance(given, str | dict) or (isinstance(given, str) and given != "pp"):
         return None
@@ -47,14 +49,14 @@ def layout(record: TrialRecord) -> Layout | None:
         found = layout_of(given if isinstance(given, str) else Parallelism(**given), record.spec.get("world_size"))
     except (LayoutError, ValueError):
         return None
-    return found if found.pp > 1 else None
+    return found if found.pp > 1 and found.pp * found.microbatches * found.stages_per_rank <= MAX_SLOTS else None
 
 
 def _step(store: ResultsStore, record: TrialRecord) -> PipelineStep:
     of = layout(record)
     assert of is not None
     title = f"{record.label} · {record.sweep} · {record.session}"
-    times = stage_times(store.samples(record), of)
+    times = stage_times(store.steps(record), of)
     try:
         timeline = _timeline(of, times)
     except UserError as error:

@@ -7,12 +7,12 @@ Each plan has a file of its own, named by its content, and all of them count.
 
 import hashlib
 import json
-import os
 from pathlib import Path
 
 from benchsuite.grid import Plan
 from benchsuite.spec import trial_id
 from results.segments import StoreError
+from storage.owned import read_plain, write_new
 
 PLANS = "plans"
 DIGEST_DIGITS = 16
@@ -36,11 +36,9 @@ def keep_plan(store: Path, session: str, plan: Plan) -> None:
     text = json.dumps(labels(plan, session))
     digest = hashlib.sha256(text.encode()).hexdigest()[:DIGEST_DIGITS]
     path = store / PLANS / session / f"{plan.sweep.name}.{digest}.json"
-    partial = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text)
-        partial.rename(path)
+        write_new(path, text)
     except OSError as error:
         raise StoreError(f"store {store}: cannot be written: {error.strerror}") from error
 
@@ -50,7 +48,7 @@ def kept_plans(store: Path, session: str) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for path in sorted((store / PLANS / session).glob("[!.]*.*.json")):
         try:
-            plan = dict(json.loads(path.read_text()))
+            plan = dict(json.loads(read_plain(path, own=False)))
         except (OSError, ValueError, TypeError):
             continue
         found.setdefault(path.stem.rpartition(".")[0], {}).update(plan)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import typer
 
+from benchsuite.damage import warn_of_damage
 from benchsuite.errors import UserError, refuse
 from benchsuite.options import TableFormat
 from benchsuite.predict import outlook, unprobed
@@ -23,8 +23,9 @@ from benchsuite.predict.tables import has_layouts, read
 from benchsuite.probing import parse_bytes
 from benchsuite.scaling_verb import matches, series_of
 from benchsuite.show import console, fitting_table
+from benchsuite.terminal import document
 from results.report.scaling import titles
-from results.report.tables import as_csv, as_json, as_markdown
+from results.report.tables import as_csv, as_json, as_markdown, inline
 from results.store import ResultsStore
 
 SCALING = ("weak", "strong")
@@ -89,13 +90,15 @@ def predict(store: Path, table: Path | None, asked: Asked, back_test: bool, form
     sections = _sections(store, table, asked, back_test)
     columns = TEST_COLUMNS if back_test else COLUMNS
     if format is TableFormat.json:
-        typer.echo(as_json([{"series": s.title, "rows": list(s.rows), "assumptions": list(s.lines)} for s in sections]))
+        document(as_json([{"series": s.title, "rows": list(s.rows), "assumptions": list(s.lines)} for s in sections]))
     elif format is TableFormat.csv:
-        typer.echo(as_csv([{"series": section.title, **row} for section in sections for row in section.rows]))
+        document(as_csv([{"series": section.title, **row} for section in sections for row in section.rows]))
     elif format is TableFormat.md:
         tables = [as_markdown(s.rows, columns) + "\n\n" if s.rows else "" for s in sections]
-        texts = (f"**{s.title}**\n\n{shown}{_bullets(s.lines)}" for s, shown in zip(sections, tables, strict=True))
-        typer.echo("\n\n".join(texts))
+        texts = (
+            f"**{inline(s.title)}**\n\n{shown}{_bullets(s.lines)}" for s, shown in zip(sections, tables, strict=True)
+        )
+        document("\n\n".join(texts))
     else:
         _print(sections, columns)
 
@@ -135,7 +138,7 @@ def _check_buckets(asked: Asked, table: Path | None, back_test: bool) -> None:
 
 
 def _bullets(lines: Sequence[str]) -> str:
-    return "\n".join(f"- {line}" for line in lines)
+    return "\n".join(f"- {inline(line)}" for line in lines)
 
 
 def _print(sections: Sequence[Section], columns: Any) -> None:
@@ -176,6 +179,7 @@ def _store_curves(path: Path, asked: Asked) -> tuple[list[Curve], list[LeftOut]]
     opened = ResultsStore(path)
     found = series_of(opened, list(asked.where), asked.mix_environments)
     rows = opened.frame(kind="comm")
+    warn_of_damage(opened)
     probed = from_rows(rows)
     limit = _rate(asked.shared_bandwidth, "--shared-bandwidth")
     curves = [

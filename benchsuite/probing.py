@@ -4,8 +4,6 @@ import hashlib
 import json
 import os
 import re
-import signal
-import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -14,20 +12,19 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
-import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TimeRemainingColumn
 
+from benchsuite.console import TITLE, SafeConsole
 from benchsuite.crowding import foreign_load
 from benchsuite.environment import environment, file_system
 from benchsuite.errors import UserError
-from benchsuite.options import OK, REQUEUE, PlainFormat
+from benchsuite.options import OK, PlainFormat
 from benchsuite.probed import is_lock_bound, show, unsteady
 from benchsuite.processes import everyone_s
 from benchsuite.spec import check_session, trial_id
+from benchsuite.terminal import document, echo
 from benchsuite.watched.readers import tree_cpu_s
 from results.record import Figures, Kind, Status, TrialRecord
 from results.store import ResultsStore
@@ -126,20 +123,6 @@ def append_repeat(store: ResultsStore, record: TrialRecord, samples: dict[str, A
     return store.append(record.model_copy(update=again), samples)
 
 
-@contextmanager
-def ending_on_sigterm() -> Iterator[None]:
-    """Unwind on SIGTERM as on Ctrl-C, so that nothing is left behind; the exit code asks to be requeued."""
-
-    def stop(_number: int, _frame: FrameType | None) -> NoReturn:
-        sys.exit(REQUEUE)
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def storage_verb(path: Path, asked: Asked, store: Path | None, session: str, format: PlainFormat) -> int:
     """Probe a path and print what it gave; the exit code."""
     check_session(session)
@@ -150,7 +133,7 @@ def storage_verb(path: Path, asked: Asked, store: Path | None, session: str, for
     kind: str | None = env["data"]["file_system"]
     started_s, started_at = time.perf_counter(), _now()
     before_s = _cpu_s()
-    with ending_on_sigterm(), progress_bar(f"probing {path}") as progress:
+    with progress_bar(f"probing {path}") as progress:
         found = probe.probe(path.absolute(), asked, kind, progress)
     foreign_cores = max(0.0, (_cpu_s() - before_s) / (time.perf_counter() - started_s))
     spec = {
@@ -176,22 +159,22 @@ def storage_verb(path: Path, asked: Asked, store: Path | None, session: str, for
         caveat_details=details,
     )
     if format is PlainFormat.json:
-        typer.echo(json.dumps(record.model_dump(mode="json") | {"samples": samples}, indent=1))
+        document(json.dumps(record.model_dump(mode="json") | {"samples": samples}, indent=1))
         return OK
     show(found, details, kind, env["data"]["server_cache"])
     if store:
-        typer.echo(f"written: {store} · next: benchsuite results show --kind probe --store {store}")
+        echo(f"written: {store} · next: benchsuite results show --kind probe --store {store}")
     return OK
 
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Any]:
     """A bar on standard error; nothing where that is no terminal."""
-    out = Console(stderr=True)
+    out = SafeConsole(stderr=True)
     if not out.is_terminal:
         yield lambda done, total: None
         return
-    with Progress(TextColumn(title), BarColumn(), TimeRemainingColumn(), console=out, transient=True) as progress:
+    with Progress(TITLE, BarColumn(), TimeRemainingColumn(), console=out, transient=True) as progress:
         task = progress.add_task(title)
         yield partial(_update, progress, task)
 

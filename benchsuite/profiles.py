@@ -14,9 +14,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from benchsuite.errors import UserError, nearest
+from benchsuite.yamlfile import parse_yaml
 from workloads.spec import ComputeSpec
 
 if TYPE_CHECKING:
@@ -47,8 +46,7 @@ class Profile:
 
 @cache
 def _table() -> dict[str, Any]:
-    value: dict[str, Any] = yaml.safe_load((files("benchsuite") / "profiles.yaml").read_text())
-    return value
+    return parse_yaml((files("benchsuite") / "profiles.yaml").read_text(), "profiles.yaml")
 
 
 @cache
@@ -114,7 +112,7 @@ def check_device(device: str) -> None:
         return
     choices = [f"{PREFIX}{accelerator}/{profile.workload}" for profile in known] or names()
     allowed = ", ".join([*choices, FORMS])
-    raise UserError(f"device {device!r} is unknown; allowed: {allowed}{nearest(device, choices)}")
+    raise UserError(f"device {device!r} is unknown{nearest(device, choices)}; allowed: {allowed}")
 
 
 def with_step(spec: "TrialSpec", store: Path | None = None) -> "TrialSpec":

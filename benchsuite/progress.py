@@ -4,12 +4,13 @@ import time
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
+from benchsuite.console import SafeConsole
 from benchsuite.outcome import Attempt
 from benchsuite.ranks import Progress
+from benchsuite.terminal import one_line
 from results.record import TrialRecord
 
 UNKNOWN = "--:--"
@@ -54,7 +55,7 @@ class SweepDisplay:
     """Lines for people; with a terminal also a moving line with step, AU so far and ETA."""
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._console = SafeConsole(stderr=True, highlight=False, soft_wrap=True)
         self._status: Status | None = None
         self._begun = time.monotonic()
         self._number = self._total = 0
@@ -74,7 +75,7 @@ class SweepDisplay:
 
     def say(self, text: str) -> None:
         """A line that stays."""
-        self._console.print(Text(text))
+        self._console.print(Text(one_line(text)))
 
     def started(self, attempt: Attempt, number: int, total: int) -> None:
         """A trial begins."""
@@ -101,4 +102,4 @@ class SweepDisplay:
     def _show(self, what: str) -> None:
         if self._status is not None:
             where = f"[{self._number}/{self._total}] {self._label} · {what} · ETA {self._eta()}"
-            self._status.update(Text(f"{where} · Ctrl-C loses this trial only"))
+            self._status.update(Text(one_line(f"{where} · Ctrl-C loses this trial only")))

@@ -192,7 +192,7 @@ def on_one_clock(result: RankResult) -> RankResult:
 def read_result(path: Path) -> RankResult | None:
     """A rank's result, or None where it left none."""
     try:
-        value: dict[str, Any] = json.loads(path.read_text())
+        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     value["blocks"] = [Block(**block) for block in value["blocks"]]
@@ -210,12 +210,12 @@ class Heartbeat:
         self._map = mmap.mmap(descriptor, _PROGRESS.size)
         os.close(descriptor)
         self._phase, self._step, self._total, self._au = 0, 0, 0, -1.0
-        self._write()
+        self.beat()
 
     def phase(self, name: str) -> None:
         """Note the phase reached."""
         self._phase = PHASES.index(name)
-        self._write()
+        self.beat()
 
     def total(self, steps: int) -> None:
         """Note how many steps there are in all."""
@@ -224,13 +224,14 @@ class Heartbeat:
     def step(self) -> None:
         """Note one step done."""
         self._step += 1
-        self._write()
+        self.beat()
 
     def au(self, value: float) -> None:
         """Note the utilization so far."""
         self._au = value
 
-    def _write(self) -> None:
+    def beat(self) -> None:
+        """Write how far the rank is."""
         _PROGRESS.pack_into(self._map, 0, self._phase, self._step, self._total, self._au)
 
 

@@ -13,14 +13,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import typer
-
 from benchsuite import grid, showconfig
 from benchsuite import sweep as sweeping
 from benchsuite import sweep_words as words
 from benchsuite.advice import crowded, fitting_in_memory, small_datasets
 from benchsuite.claims import Claims
+from benchsuite.damage import damage_lines
 from benchsuite.deadline import NO_DEADLINE, Deadline, deadline_of
+from benchsuite.ending import Terminated, terminable
 from benchsuite.errors import UserError, refuse
 from benchsuite.how import How
 from benchsuite.launch import CannotStart, Launcher, check_alone, in_words, load_launcher, machine_of
@@ -45,6 +45,7 @@ from benchsuite.plans import keep_plan
 from benchsuite.profiles import with_step
 from benchsuite.progress import SweepDisplay, finished_line
 from benchsuite.spec import SweepSpec, check_session, parse_sweep, parse_trial, trial_id
+from benchsuite.terminal import document, echo
 from results.record import TrialRecord
 from results.store import ResultsStore
 from storage.format import is_dataset
@@ -75,8 +76,8 @@ def sweep(file: Path, session: str, store_path: Path, dry_run: bool, overrides: 
     try:
         with _terminable(), closing(chosen) if isinstance(chosen, AgentLauncher) else nullcontext():
             return (_dry_run if dry_run else _planned)(asked, chosen)
-    except sweeping.Terminated:
-        typer.echo("stopped early: no trial was begun; the same command goes on", err=True)
+    except Terminated:
+        echo("stopped early: no trial was begun; the same command goes on", err=True)
         return REQUEUE
     except CannotStart as error:
         return _cannot_start(error)
@@ -126,17 +127,17 @@ def _plan(asked: _Asked, chosen: Launcher, machine: Machine) -> grid.Plan:
 
 
 def _terminable() -> AbstractContextManager[None]:
-    """Let SIGTERM and SIGUSR1 end a sweep in good order while it plans, too; only main threads get signals."""
+    """Let signals end a sweep in good order while it plans, too; only main threads get signals."""
     main = threading.current_thread() is threading.main_thread()
-    return sweeping.terminable() if main else nullcontext()
+    return terminable() if main else nullcontext()
 
 
 def _cannot_start(error: CannotStart) -> int:
     """Say so; the exit code: the same again would help only where ranks could be started before."""
     if error.lasting:
-        typer.echo(f"error: {error}", err=True)
+        echo(f"error: {error}", err=True)
         return USAGE
-    typer.echo(f"stopped: {error}; what is done is kept, and the same command goes on", err=True)
+    echo(f"stopped: {error}; what is done is kept, and the same command goes on", err=True)
     return REQUEUE
 
 
@@ -181,7 +182,7 @@ def _run(
     where = in_words(how.launcher, chosen)
     with SweepDisplay() as display:
         display.say(f"{words.summary(plan, state)} · session {session} · store {store.path} · {where}")
-        for line in words.skipped_lines(plan) if plan.points else []:  # else the error tells
+        for line in (*damage_lines(store), *(words.skipped_lines(plan) if plan.points else [])):  # else the error tells
             display.say(line)
         warnings = [small_datasets(plan, memory_bytes()[1]), *crowded(plan)] if state.todo else []
         for warning in filter(None, warnings):
@@ -201,7 +202,7 @@ def _run(
                 ran = sweeping.run(plan, state.todo, store, launcher, session, display, claims, clock)
         except CannotStart as error:
             return _cannot_start(error)
-        except (KeyboardInterrupt, sweeping.Terminated) as stop:
+        except (KeyboardInterrupt, Terminated) as stop:
             display.say("stopped early: the trial in flight was dropped, the rest is kept; the same command goes on")
             return INTERRUPTED if isinstance(stop, KeyboardInterrupt) else REQUEUE
         for line in words.left_lines(ran):
@@ -228,9 +229,9 @@ def _show(plan: grid.Plan, store: ResultsStore, session: str) -> None:
     if section.trials:
         section_table(section)
     if any(point.spec.node for point in plan.points):
-        typer.echo("\n".join(screen.lines(rows(store.frame(where=lambda record: record.trial_id in asked)))))
+        echo(*screen.lines(rows(store.frame(where=lambda record: record.trial_id in asked))))
     command = sys.argv[0] if Path(sys.argv[0]).name == "benchsuite" else "benchsuite"
-    typer.echo(f"written: {store.path.absolute()} (segments/*.jsonl) · next: {command} report --store {store.path}")
+    echo(f"written: {store.path.absolute()} (segments/*.jsonl) · next: {command} report --store {store.path}")
 
 
 def _exit_code(records: list[TrialRecord], state: sweeping.Status) -> int:
@@ -307,14 +308,14 @@ def trial(
     if opened:
         opened.check_writable()
     if warning := fitting_in_memory([point], this_machine(), memory_bytes()[1]):
-        typer.echo(warning, err=True)
+        echo(warning, err=True)
     record, samples = inprocess.in_this_process(point) if alone else inprocess.in_processes(point)
     if opened:
         record = append_repeat(opened, record, samples)
     if timeline and samples:
         exporting.write_trace(samples, record.label, timeline)
     if format is PlainFormat.json:
-        typer.echo(record.model_dump_json(indent=1))
+        document(record.model_dump_json(indent=1))
     else:
         from benchsuite.show import console, fitting_table
         from results.frames import trial_frame
@@ -325,8 +326,8 @@ def trial(
         out.print(fitting_table(rows(trial_frame([record])), COLUMNS, out))
         for detail in record.caveat_details:
             say(out, f"  {detail}")
-        typer.echo(finished_line(record), err=True)
-        typer.echo(_kept(opened), err=True)
+        echo(finished_line(record), err=True)
+        echo(_kept(opened), err=True)
         exporting.print_profile(record)
     return OK if record.status == "ok" else SOME_FAILED
 
@@ -342,7 +343,10 @@ def _check_loss(point: grid.Point, format: PlainFormat) -> int:
     from benchsuite import losscheck
 
     found = losscheck.check_loss(point)
-    typer.echo(json.dumps(found, indent=1) if format is PlainFormat.json else losscheck.in_words(point, found))
+    if format is PlainFormat.json:
+        document(json.dumps(found, indent=1))
+    else:
+        echo(losscheck.in_words(point, found))
     return OK if found["equal"] else SOME_FAILED
 
 

@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import typer
-import yaml
 
+from benchsuite.damage import warn_of_damage
 from benchsuite.errors import UserError, nearest
 from benchsuite.options import TableFormat
-from benchsuite.show import console, warn_of_damage
+from benchsuite.show import console
+from benchsuite.terminal import document, echo
+from benchsuite.yamlfile import parse_value
 from results.export.figure import draw_scaling
 from results.report.fitting import fitting_table, say
 from results.report.latex import as_latex
@@ -35,7 +36,7 @@ def scaling(
     for kind, out in figures.items():
         if out is not None:
             draw_scaling(found, titles(found), out, kind)
-            typer.echo(f"figure: {out}", err=True)
+            echo(f"figure: {out}", err=True)
     _show(found, format, latex)
     warn_of_damage(opened)
 
@@ -76,8 +77,8 @@ def matches(trials: pd.DataFrame, text: str) -> "pd.Series[bool]":
 def _value(raw: str) -> Any:
     """What a filter's value means in YAML, such as 2 or true; as it stands where it is none."""
     try:
-        return yaml.safe_load(raw)
-    except yaml.YAMLError:
+        return parse_value(raw, "--where")
+    except UserError:
         return raw
 
 
@@ -88,13 +89,13 @@ def _show(found: Sequence[Series], format: TableFormat, latex: bool) -> None:
             as_latex(point_rows(s, title), COLUMNS, f"{title} · {basis(s)}", f"scaling-{number}")
             for number, (s, title) in enumerate(named, 1)
         )
-        typer.echo("\n\n".join(tables))
+        document("\n\n".join(tables))
     elif format is TableFormat.json:
-        typer.echo(as_json(as_objects(found)))
+        document(as_json(as_objects(found)))
     elif format is TableFormat.csv:
-        typer.echo(as_csv([row for series, title in named for row in point_rows(series, title)]))
+        document(as_csv([row for series, title in named for row in point_rows(series, title)]))
     elif format is TableFormat.md:
-        typer.echo(markdown(found))
+        document(markdown(found))
     else:
         _print_tables(named)
 

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-import typer
-
 from benchsuite.errors import UserError
 from benchsuite.options import PlainFormat
 from benchsuite.pipelines import slots
 from benchsuite.predict.orders import SPLIT
 from benchsuite.predict.schedules import bubbles, canonical, idle_fractions, makespan, peak_in_flight, schedule
+from benchsuite.terminal import document, echo
 from results.export.schedule import svg, text
 from results.replacing import write_whole
 
@@ -57,18 +56,16 @@ def draw(
     if format is PlainFormat.json:
         work = [asdict(slot) for slot in found]
         told = {"schedule": canonical(name), "slots": work, "idle_fractions": idle, "peak_in_flight": held}
-        typer.echo(json.dumps(told, indent=1))
+        document(json.dumps(told, indent=1))
         return
     total = makespan(timeline)
     free = f", {max(bubbles(timeline)) / total:.1%} with no barrier at its end" if canonical(name) in SPLIT else ""
-    typer.echo(f"{title}; F = B = W: a step of {total:g}, {max(idle):.1%} of it bubble{free}\n")
-    typer.echo(text(found, shutil.get_terminal_size().columns))
-    typer.echo(f"\nmicrobatches held at most, by stage: {', '.join(f'{most:g}' for most in held)}")
-    typer.echo(
-        "F forward, B backward, W gradients of weights; lower case: a later chunk; -- goes on; . bubble", err=True
-    )
+    echo(f"{title}; F = B = W: a step of {total:g}, {max(idle):.1%} of it bubble{free}", "")
+    echo(*text(found, shutil.get_terminal_size().columns).split("\n"))
+    echo("", f"microbatches held at most, by stage: {', '.join(f'{most:g}' for most in held)}")
+    echo("F forward, B backward, W gradients of weights; lower case: a later chunk; -- goes on; . bubble", err=True)
 
 
 def _write(out: Path, figure: str) -> None:
     write_whole(out, figure)
-    typer.echo(f"figure: {out}", err=True)
+    echo(f"figure: {out}", err=True)

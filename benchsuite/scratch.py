@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
+from storage.owned import read_plain
 from storage.partial import has_ended, this_process
 
 PREFIX = "benchsuite-"
@@ -49,6 +50,6 @@ def remove_abandoned(parent: Path) -> None:
 
 def _is_abandoned(folder: Path) -> bool:
     try:
-        return folder.stat().st_uid == os.getuid() and has_ended((folder / OWNER).read_text())
+        return folder.stat().st_uid == os.getuid() and has_ended(read_plain(folder / OWNER).decode())
     except (OSError, ValueError):
         return False

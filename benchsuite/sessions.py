@@ -4,9 +4,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import typer
-
 from benchsuite.errors import refuse
+from benchsuite.terminal import echo
 from results.record import Kind, TrialRecord
 from results.store import ResultsStore
 
@@ -68,7 +67,7 @@ def chosen(path: Path, session: str | None) -> ResultsStore:
     names = sessions_of(store) if store.exists() else []
     if session is None:
         if len(names) > 1:
-            typer.echo(_all_shown(path, names), err=True)
+            echo(_all_shown(path, names), err=True)
         return store
     if names and session == LATEST:
         return OneSession(path, names[-1])

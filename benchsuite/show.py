@@ -9,13 +9,15 @@ from operator import itemgetter
 from pathlib import Path
 
 import pandas as pd
-import typer
-from rich.console import Console
 
 from benchsuite import profiles
+from benchsuite.console import SafeConsole
+from benchsuite.damage import warn_of_damage
 from benchsuite.errors import UserError, refuse
 from benchsuite.options import PlainFormat, RecordKind, TableFormat
 from benchsuite.sessions import chosen
+from benchsuite.terminal import document, echo
+from results.query import Limits
 from results.replacing import write_whole
 from results.report.comm import columns_of
 from results.report.fitting import UNLIMITED_WIDTH as UNLIMITED_WIDTH
@@ -42,19 +44,19 @@ from results.staging import lines as staging_lines
 from results.store import ResultsStore, StoreError
 
 
-def console() -> Console:
+def console() -> SafeConsole:
     """Standard output, wide where it is not a terminal."""
-    out = Console(highlight=False)
-    return out if out.is_terminal else Console(highlight=False, width=UNLIMITED_WIDTH)
+    out = SafeConsole(highlight=False)
+    return out if out.is_terminal else SafeConsole(highlight=False, width=UNLIMITED_WIDTH)
 
 
 def _print(found: Sequence[Row], columns: Sequence[Column], format: TableFormat) -> None:
     if format is TableFormat.json:
-        typer.echo(as_json(found))
+        document(as_json(found))
     elif format is TableFormat.csv:
-        typer.echo(as_csv(found))
+        document(as_csv(found))
     elif format is TableFormat.md:
-        typer.echo(as_markdown(found, columns))
+        document(as_markdown(found, columns))
     else:
         out = console()
         out.print(fitting_table(found, columns, out))
@@ -69,7 +71,7 @@ def results(store: Path, format: TableFormat, by: str, kind: RecordKind = Record
     found = rows(frame)
     columns = COLUMNS_OF.get(kind.value) or (POINT_COLUMNS if by == "point" else TRIAL_COLUMNS)
     if not found and format is TableFormat.table:
-        typer.echo(f"no records of kind {kind.value} in {store}{_other_kinds(ResultsStore(store))}")
+        echo(f"no records of kind {kind.value} in {store}{_other_kinds(ResultsStore(store))}")
     else:
         _print(found, columns_of(found) if kind is RecordKind.comm else columns, format)
     warn_of_damage(opened)
@@ -84,7 +86,7 @@ def _other_kinds(store: ResultsStore) -> str:
 def query(store: Path, text: str, format: TableFormat) -> None:
     """The rows of a query."""
     opened = ResultsStore(store)
-    frame: pd.DataFrame = opened.sql(text)
+    frame: pd.DataFrame = opened.sql(text, Limits())
     columns = tuple(
         Column(name, partial(_cell, name), right=pd.api.types.is_numeric_dtype(frame[name])) for name in frame.columns
     )
@@ -95,7 +97,9 @@ def query(store: Path, text: str, format: TableFormat) -> None:
 def query_columns(store: Path, format: TableFormat) -> None:
     """The columns that a query can name."""
     names = ("column", "type", "meaning")
-    _print(ResultsStore(store).columns(), [Column(name, itemgetter(name), right=False) for name in names], format)
+    opened = ResultsStore(store)
+    _print(opened.columns(), [Column(name, itemgetter(name), right=False) for name in names], format)
+    warn_of_damage(opened)
 
 
 def _cell(name: str, row: Row) -> str:
@@ -107,14 +111,13 @@ def compaction(store: Path, format: PlainFormat) -> None:
     opened = ResultsStore(store)
     done = opened.compact()
     if format is PlainFormat.json:
-        typer.echo(json.dumps(asdict(done), indent=1))
-        return
-    typer.echo(
-        f"compacted {done.num_new:,} new records of {store}: {done.num_records:,} in {done.num_parts} Parquet parts, "
-        f"{done.parquet_bytes / 1e6:,.1f} MB; segments ({done.segment_bytes / 1e6:,.1f} MB) stay"
-    )
-    if done.num_passed:
-        typer.echo(f"warning: {done.num_passed} lines of {store} could not be read; they stay in segments", err=True)
+        document(json.dumps(asdict(done), indent=1))
+    else:
+        echo(
+            f"compacted {done.num_new:,} new records of {store}: {done.num_records:,} in {done.num_parts} Parquet "
+            f"parts, {done.parquet_bytes / 1e6:,.1f} MB; segments ({done.segment_bytes / 1e6:,.1f} MB) stay"
+        )
+    warn_of_damage(opened)
 
 
 def report(store: Path, format: TableFormat, session: str | None = None) -> None:
@@ -123,16 +126,16 @@ def report(store: Path, format: TableFormat, session: str | None = None) -> None
     if format is TableFormat.md:
         from benchsuite.modelled import modelled
 
-        typer.echo(markdown(opened, modelled(opened)))
+        document(markdown(opened, modelled(opened)))
     elif format in (TableFormat.json, TableFormat.csv):
         _print([*rows(opened.frame())], TRIAL_COLUMNS, format)
     else:
         found = sections(opened)
         for number, section in enumerate(found):
-            typer.echo("\n" * bool(number), nl=False)
+            echo(*[""] * bool(number))
             section_table(section)
         if not found:
-            typer.echo(f"no trials in {store} yet; `benchsuite results show --kind` shows other records")
+            echo(f"no trials in {store} yet; `benchsuite results show --kind` shows other records")
     warn_of_damage(opened)
 
 
@@ -148,7 +151,7 @@ def html(store: Path, out: Path, others: Mapping[str, object], session: str | No
     _refuse_beside("--html", out, others)
     opened = chosen(store, session)
     num_bytes = pages.write(opened, out, modelled(opened))
-    typer.echo(f"written: {out} ({num_bytes / 1e6:.1f} MB; open it in a browser, it needs no network)", err=True)
+    echo(f"written: {out} ({num_bytes / 1e6:.1f} MB; open it in a browser, it needs no network)", err=True)
     warn_of_damage(opened)
 
 
@@ -160,7 +163,7 @@ def objects(store: Path, out: Path, others: Mapping[str, object], session: str |
     _refuse_beside("--json", out, others)
     opened = chosen(store, session)
     write_whole(out, json.dumps(nested.report(opened, modelled(opened)), indent=1, default=str))
-    typer.echo(f"written: {out}", err=True)
+    echo(f"written: {out}", err=True)
     warn_of_damage(opened)
 
 
@@ -182,7 +185,7 @@ def figures(
     said = modelled(opened)
     for kind, folder in asked.items():
         for path in draw_report(opened, folder, kind, said):
-            typer.echo(f"figure: {path}", err=True)
+            echo(f"figure: {path}", err=True)
     warn_of_damage(opened)
 
 
@@ -204,14 +207,8 @@ def mlperf(store: Path, format: TableFormat, session: str | None = None) -> None
         _print(found, (), format)
     else:
         _print(found, summaries.COLUMNS, format)
-        typer.echo(summaries.LEGEND, err=True)
+        echo(summaries.LEGEND, err=True)
     warn_of_damage(opened)
-
-
-def warn_of_damage(store: ResultsStore) -> None:
-    """Say on standard error how many lines the last reading passed over."""
-    if store.num_unreadable:
-        typer.echo(f"warning: {store.num_unreadable} lines of {store.path} could not be read", err=True)
 
 
 def section_table(section: Section) -> None:

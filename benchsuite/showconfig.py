@@ -7,13 +7,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import typer
 from pydantic import BaseModel
 
 from benchsuite.grid import load_sweep
 from benchsuite.layers import BUILT_IN, Layered, layered
 from benchsuite.options import PlainFormat
 from benchsuite.spec import SweepSpec, TrialSpec, parse_trial
+from benchsuite.terminal import document
 from benchsuite.yamlfile import Values, flat, read_yaml, set_key
 
 
@@ -47,7 +47,7 @@ def show(file: Path, overrides: list[str], format: PlainFormat) -> None:
     _check(sweep)
     found = settings(layered(read_yaml(path), str(path), overrides))
     if format is PlainFormat.json:
-        typer.echo(json.dumps([asdict(setting) for setting in found], indent=1))
+        document(json.dumps([asdict(setting) for setting in found], indent=1))
     else:
         _print(found)
 

@@ -4,15 +4,17 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
 
 from benchsuite.configpaths import config_paths
-from benchsuite.errors import UserError, one_line
+from benchsuite.errors import UserError, in_words, mistakes_of, several
 from benchsuite.spec import parse_trial
 from benchsuite.yamlfile import Values, flat, read_yaml, set_key
+from storage.local import local_path
 
 BATCH = ("batch_size", "global_batch_size")
 _TIME = re.compile(r"(?:(\d{1,3})-)?(\d{1,3}):([0-5]\d):([0-5]\d)")
@@ -57,7 +59,7 @@ class JobSpec(BaseModel):
     @classmethod
     def _clock(cls, value: object) -> object:
         if isinstance(value, int) and value >= 3600:
-            return _hours(value)  # YAML 1.1 reads 12:00:00 as a number of base 60
+            return _hours(value)
         if value is not None and not _TIME.fullmatch(str(value)):
             raise ValueError(f"time {value!r}: give [D-]HH:MM:SS, such as 02:00:00")
         return value
@@ -96,7 +98,7 @@ class _File(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     base: dict[str, Any] = Field(default_factory=dict, description="defaults of any field of a trial")
-    store: str | None = Field(None, description="default store")
+    store: Annotated[str, AfterValidator(local_path)] | None = Field(None, description="default store")
     submit: dict[str, Any] = Field(default_factory=dict, description="defaults of submit")
     facts: dict[FactName, Command] = Field(
         default_factory=dict, description="facts of each host for its records, by the command that writes them"
@@ -119,7 +121,7 @@ def check_values(base: Mapping[str, Any], where: str) -> None:
     """Refuse keys and values that no trial has, whatever stands in other layers.
 
     Raises:
-        UserError: one line that starts with `where`.
+        UserError: a line for each mistake, which starts with `where`.
     """
     filled: Values = {"workload": "resnet50", **base}
     if all(base.get(key) is None for key in BATCH):
@@ -127,7 +129,7 @@ def check_values(base: Mapping[str, Any], where: str) -> None:
     try:
         parse_trial(filled)
     except UserError as error:
-        raise UserError(f"{where}: {error}") from None
+        raise error.within(f"{where}: ") from None
 
 
 def config_files(environment: Mapping[str, str] = os.environ) -> list[ConfigFile]:
@@ -142,28 +144,34 @@ def config_files(environment: Mapping[str, str] = os.environ) -> list[ConfigFile
 def _read(path: Path) -> ConfigFile:
     value = read_yaml(path)
     value = {key: {} if inner is None and key in ("base", "submit", "facts") else inner for key, inner in value.items()}
-    try:
-        found = _File.model_validate(value)
-    except ValidationError as error:
-        raise UserError(f"{path}: {one_line(error, _File, {})}") from None
     base: Values = {}
-    for key, inner in flat(found.base).items():
+    given, job = (part if isinstance(part, dict) else {} for part in (value.get("base"), value.get("submit")))
+    for key, inner in flat(given).items():
         set_key(base, key, inner)
-    check_values(base, f"{path}: base")
-    parse_job(found.submit, f"{path}: submit: ")
+    checks = (partial(_parsed, value), partial(check_values, base, "base"), partial(parse_job, job, "submit: "))
+    if error := several(mistakes_of(*checks)):
+        raise error.within(f"{path}: ")
+    found = _parsed(value)
     return ConfigFile(path, base, Path(found.store).expanduser() if found.store else None, found.submit, found.facts)
+
+
+def _parsed(value: Values) -> _File:
+    try:
+        return _File.model_validate(value)
+    except ValidationError as error:
+        raise UserError(*in_words(error, _File)) from None
 
 
 def parse_job(value: Mapping[str, Any], where: str = "") -> JobSpec:
     """A JobSpec from plain values.
 
     Raises:
-        UserError: one line about the first problem, with `where` before it.
+        UserError: a line for each mistake, with `where` before it.
     """
     try:
         return JobSpec.model_validate(dict(value))
     except ValidationError as error:
-        raise UserError(f"{where}{one_line(error, JobSpec, {})}") from None
+        raise UserError(*in_words(error, JobSpec)).within(where) from None
 
 
 def default_store(environment: Mapping[str, str] = os.environ) -> Path | None:

@@ -3,7 +3,9 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,15 +14,19 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 import storage
 import workloads
 from benchsuite import profiles
-from benchsuite.errors import UserError, one_line, refuse
+from benchsuite.errors import UserError, in_words, mistakes_of, refuse, several
+from benchsuite.yamlfile import flat
 from storage.spec import DataSpec
 from workloads.layout import COMPOSED, Layout, LayoutError, layout_of
-from workloads.spec import PRECISIONS_NOT_YET, ComputeSpec, Parallelism
+from workloads.spec import MAX_COUNT, MAX_RANKS, PRECISIONS_NOT_YET, ComputeSpec, Parallelism
 
 NOT_YET: Mapping[str, tuple[str, ...]] = {
     "precision": PRECISIONS_NOT_YET,
 }
 MAX_TIMEOUT_S = 1e6
+MAX_REPEATS = 10_000
+MAX_SEED = 1 << 42
+"""Of a step and a rank seeds are made of it that fit 64 bits."""
 UNUSED_BY_MEMORY = ("cache", "staging", "staging_dir", "num_workers", "prefetch_factor", "shuffle_buffer")
 """Data settings without effect where one batch is read."""
 WITHOUT_IDENTITY = {"measure": {"repeats", "timeout_s", "profile", "ceilings"}}
@@ -34,10 +40,10 @@ class MeasureSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    steps: int = Field(30, ge=2, description="counted steps with the loader's input, over two blocks")
-    warmup_steps: int = Field(5, ge=1, description="uncounted steps before the first block")
+    steps: int = Field(30, ge=2, le=MAX_COUNT, description="counted steps with the loader's input, over two blocks")
+    warmup_steps: int = Field(5, ge=1, le=MAX_COUNT, description="uncounted steps before the first block")
     epochs: None = Field(None, description="whole epochs instead of steps (not yet)")
-    repeats: int = Field(3, ge=1, description="trials per point, each a new process")
+    repeats: int = Field(3, ge=1, le=MAX_REPEATS, description="trials per point, each a new process")
     timeout_s: float = Field(
         900,
         gt=0,
@@ -45,7 +51,7 @@ class MeasureSpec(BaseModel):
         allow_inf_nan=False,
         description="a trial that takes longer is killed with its whole process tree",
     )
-    seed: int = Field(0, ge=0, description="of weights, order and augmentation")
+    seed: int = Field(0, ge=0, le=MAX_SEED, description="of weights, order and augmentation")
     ceilings: bool = Field(
         True, description="measure the loader with no model, and a plain reader of the files, once a session"
     )
@@ -68,21 +74,25 @@ class TrialSpec(ComputeSpec):
     parallelism: str | Parallelism = Field(
         "none", description="none | ddp | zero1 | zero2 | fsdp | hsdp | tp | pp | ep, or degrees such as {dp: 2, tp: 2}"
     )
-    world_size: int | None = Field(None, ge=1, description="ranks; default: the product of the degrees")
-    nodes: int | None = Field(None, ge=1, description="with ranks_per_node instead of world_size, or to spread it")
+    world_size: int | None = Field(None, ge=1, le=MAX_RANKS, description="ranks; default: the product of the degrees")
+    nodes: int | None = Field(
+        None, ge=1, le=MAX_RANKS, description="with ranks_per_node instead of world_size, or to spread it"
+    )
     ranks_per_node: int | None = Field(
-        None, ge=1, description="default: one a device, or as many as a node's cores have threads for"
+        None, ge=1, le=MAX_RANKS, description="default: one a device, or as many as a node's cores have threads for"
     )
     node: str | None = Field(
         None, description="the node of the launcher's on which it runs; in a sweep `each`: a point for every one"
     )
-    batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
+    batch_size: Annotated[int, Field(ge=1, le=MAX_COUNT)] | Literal["auto"] | None = Field(
         None, description="samples per data-parallel rank and step; auto: the largest that fits a CUDA device"
     )
     global_batch_size: int | None = Field(
-        None, ge=1, description="samples of all ranks per step, instead of batch_size"
+        None, ge=1, le=MAX_COUNT, description="samples of all ranks per step, instead of batch_size"
     )
-    threads_per_rank: int | None = Field(None, ge=1, description="default: cores / largest world size, at least 1")
+    threads_per_rank: int | None = Field(
+        None, ge=1, le=MAX_COUNT, description="default: cores / largest world size, at least 1"
+    )
     measure: MeasureSpec = Field(default_factory=MeasureSpec)
 
     @model_validator(mode="after")
@@ -101,6 +111,8 @@ class TrialSpec(ComputeSpec):
 
     @model_validator(mode="after")
     def _one_number_of_ranks(self) -> "TrialSpec":
+        if self.ranks > MAX_RANKS:
+            raise ValueError(f"{self.ranks} ranks; allowed: up to {MAX_RANKS}")
         if self.nodes is None:
             return self
         if self.ranks_per_node is None and self.ranks % self.nodes:
@@ -113,7 +125,10 @@ class TrialSpec(ComputeSpec):
 
     @model_validator(mode="after")
     def _known_names(self) -> "TrialSpec":
-        check_names(self)
+        data = self.data
+        wrong = name_mistakes(self.workload, self.parallelism, data.format, data.loader, self.device)
+        if error := several(wrong):
+            raise error
         return self
 
     @property
@@ -176,12 +191,16 @@ class TrialSpec(ComputeSpec):
         return self.rank_batch * self.data_ranks
 
 
+MAX_NAME_LENGTH = 100
+"""Of a sweep or a session: names of files hold one of them with host, time and process, and have 255 bytes at most."""
+
+
 class SweepSpec(BaseModel):
     """A sweep file: a base trial and how to vary it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=MAX_NAME_LENGTH)
     question: str | None = Field(None, description="heads the report")
     base: dict[str, Any] = Field(description="any field of a trial")
     grid: dict[str, list[Any]] = Field(default_factory=dict, description="Cartesian product over dotted keys")
@@ -195,28 +214,51 @@ class SweepSpec(BaseModel):
     )
 
 
-def check_names(spec: TrialSpec) -> None:
-    """Refuse names that no registry has.
+def name_mistakes(
+    workload: object, parallelism: object, format: object, loader: object, device: object
+) -> Iterator[str]:
+    """What is wrong with names that no registry has; what is no text is not a name."""
+    checks = (
+        (_check_workload, workload),
+        (_check_parallelism, parallelism),
+        (_check_format, format),
+        (_check_loader, loader),
+        (_check_device, device),
+    )
+    for check, name in checks:
+        if isinstance(name, str):
+            yield from mistakes_of(partial(check, name))
 
-    Raises:
-        UserError: with what was given, what is allowed and the nearest match.
-    """
-    if spec.workload not in workloads.WORKLOADS and ":" not in spec.workload:
+
+def _check_workload(name: str) -> None:
+    if name not in workloads.WORKLOADS and ":" not in name:
         known = workloads.names(workloads.WORKLOADS, "benchsuite.workloads")  # looks through all installed packages
-        if spec.workload not in known:
-            raise refuse("workload", spec.workload, known, workloads.WORKLOADS_NOT_YET)
-    if isinstance(spec.parallelism, str) and spec.parallelism not in (*workloads.MODES, *COMPOSED):
-        raise refuse("parallelism", spec.parallelism, workloads.MODES, workloads.MODES_NOT_YET)
-    if spec.data.format not in storage.FORMATS:
+        if name not in known:
+            raise refuse("workload", name, known, workloads.WORKLOADS_NOT_YET)
+
+
+def _check_parallelism(name: str) -> None:
+    if name not in (*workloads.MODES, *COMPOSED):
+        raise refuse("parallelism", name, workloads.MODES, workloads.MODES_NOT_YET)
+
+
+def _check_format(name: str) -> None:
+    if name not in storage.FORMATS:
         formats = storage.names(storage.FORMATS, "benchsuite.formats")
-        if spec.data.format not in formats:
-            raise refuse("data.format", spec.data.format, formats, storage.FORMATS_NOT_YET)
-    if spec.data.loader not in storage.LOADERS:
-        raise refuse("data.loader", spec.data.loader, storage.LOADERS, storage.LOADERS_NOT_YET)
-    if profiles.is_emulated(spec.device):
-        profiles.check_device(spec.device)
-    elif spec.device not in ("auto", "cpu", "cuda"):
-        raise refuse("device", spec.device, ("auto", "cpu", "cuda", *profiles.names(), "emulated:180ms"))
+        if name not in formats:
+            raise refuse("data.format", name, formats, storage.FORMATS_NOT_YET)
+
+
+def _check_loader(name: str) -> None:
+    if name not in storage.LOADERS:
+        raise refuse("data.loader", name, storage.LOADERS, storage.LOADERS_NOT_YET)
+
+
+def _check_device(name: str) -> None:
+    if profiles.is_emulated(name):
+        profiles.check_device(name)
+    elif name not in ("auto", "cpu", "cuda"):
+        raise refuse("device", name, ("auto", "cpu", "cuda", *profiles.names(), "emulated:180ms"))
 
 
 def check_staging(specs: Sequence[TrialSpec]) -> None:
@@ -247,29 +289,32 @@ def parse_trial(value: Mapping[str, Any]) -> TrialSpec:
     """A TrialSpec from nested plain values.
 
     Raises:
-        UserError: one line about the first problem.
+        UserError: a line for each mistake.
     """
     try:
         return TrialSpec.model_validate(dict(value))
     except ValidationError as error:
-        raise one_line(error, TrialSpec, NOT_YET) from None
+        given = flat(value)
+        names = name_mistakes(*map(given.get, ("workload", "parallelism", "data.format", "data.loader", "device")))
+        raise several(chain(in_words(error, TrialSpec, NOT_YET), names)) or UserError(str(error)) from None
 
 
 def parse_sweep(value: Mapping[str, Any]) -> SweepSpec:
     """A SweepSpec from nested plain values.
 
     Raises:
-        UserError: one line about the first problem.
+        UserError: a line for each mistake.
     """
     try:
         return SweepSpec.model_validate(dict(value))
     except ValidationError as error:
         own = {*TrialSpec.model_fields} - {*SweepSpec.model_fields}
         of_trials = [key for key in value if str(key).partition(".")[0] in own]
-        hint = (
-            f"; {', '.join(of_trials[:1])} is a key of trials: put it under base, or `benchsuite trial` runs the file"
-        )
-        raise UserError(f"{one_line(error, SweepSpec, {})}{hint if of_trials else ''}") from None
+        told = [*in_words(error, SweepSpec)]
+        if of_trials:
+            key = of_trials[0]
+            told[0] += f"; {key} is a key of trials: put it under base, or `benchsuite trial` runs the file"
+        raise UserError(*told) from None
 
 
 def point_id(spec: TrialSpec, dataset_id: str | None) -> str:
@@ -300,8 +345,8 @@ def check_session(session: str) -> str:
     """Session names become parts of ids and paths.
 
     Raises:
-        UserError: it has other characters.
+        UserError: it has other characters, or more of them.
     """
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.:-]*", session):
-        raise UserError(f"session {session!r}: allowed: letters, digits and _ . : -")
+    if len(session) > MAX_NAME_LENGTH or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.:-]*", session):
+        raise UserError(f"session {session!r:.120}: allowed: letters, digits and _ . : -, up to {MAX_NAME_LENGTH}")
     return session

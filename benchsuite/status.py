@@ -7,15 +7,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import typer
-
 from benchsuite import grid, showconfig
 from benchsuite.claims import CLAIMS, Claim, running
+from benchsuite.damage import warn_of_damage
 from benchsuite.machine import this_machine
 from benchsuite.options import OK, PlainFormat
 from benchsuite.plans import kept_plans, labels
 from benchsuite.spec import SweepSpec, check_session
 from benchsuite.sweep import FINISHED
+from benchsuite.terminal import document, echo
 from results.record import TrialRecord
 from results.store import ResultsStore
 
@@ -66,9 +66,10 @@ def status(file: Path | None, session: str, store_path: Path, overrides: list[st
     asked = grid.load_sweep(showconfig.bundled(file), overrides) if file else None
     found = examine(planned(asked, session, store), session, store, whole=asked is None)
     if format is PlainFormat.json:
-        typer.echo(json.dumps(asdict(found), indent=1))
+        document(json.dumps(asdict(found), indent=1))
     else:
-        typer.echo("\n".join(lines(found)))
+        echo(*lines(found))
+    warn_of_damage(store)
     return OK
 
 
@@ -90,12 +91,13 @@ def examine(asked: Mapping[str, str] | None, session: str, store: ResultsStore, 
     stored = store.latest() if asked is None or store.exists() else []
     mine = [record for record in stored if record.session == session and record.kind == "trial"]
     trials = mine if whole or asked is None else [record for record in mine if record.trial_id in asked]
+    done = [record for record in trials if record.status == "ok"]
+    over = {record.trial_id for record in done}
     held = {
         name: claim
         for name, claim in running(store.path / CLAIMS / session).items()
-        if whole or asked is None or _trial(name) in asked
+        if (whole or asked is None or _trial(name) in asked) and not (name in over and claim.holder.is_gone())
     }
-    done = [record for record in trials if record.status == "ok"]
     waiting = None
     if asked is not None:
         over = {record.trial_id for record in trials if record.status in FINISHED}

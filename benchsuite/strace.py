@@ -10,6 +10,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -65,8 +66,9 @@ def check_installed() -> None:
 class Strace:
     """strace attached to this process and, through forks, to its workers, from `start` to `finish`."""
 
-    def __init__(self, dataset: Dataset, folder: Path, rank: int) -> None:
-        self._dataset, self._prefix = dataset, folder / f"strace-{rank}"
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        self._logs = tempfile.TemporaryDirectory(prefix="benchsuite-strace-", ignore_cleanup_errors=True)
         self._process: subprocess.Popen[bytes] | None = None
         self._started_s, self._before, self._cost_s = 0.0, counters(os.getpid()), 0.0
 
@@ -82,7 +84,7 @@ class Strace:
         libc.prctl(PR_SET_PTRACER, ANYONE, 0, 0, 0)  # Yama lets only ancestors trace, unless told otherwise
         asked = ["-ff", "-T", "-y", "-s", "0", "-e", f"trace={','.join(CALLS)}", "-e", "signal=none"]
         self._process = subprocess.Popen(
-            ["strace", *asked, "-o", str(self._prefix), "-p", str(os.getpid())],
+            ["strace", *asked, "-o", f"{self._logs.name}/thread", "-p", str(os.getpid())],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
         )
@@ -111,7 +113,7 @@ class Strace:
         """Detach and tell what was seen, in the form of `storage.iotrace.Tracer.finish`."""
         seconds, own = time.perf_counter() - self._started_s, counters(os.getpid())
         self.stop()
-        logs = sorted(self._prefix.parent.glob(f"{self._prefix.name}.*"))
+        logs = sorted(Path(self._logs.name).iterdir())
         folder = os.path.realpath(self._dataset.folder)
         seen = Seen(folder + os.sep, {os.path.realpath(path) for path in self._dataset.data_files()})
         touched = [int(log.suffix[1:]) for log in logs if seen.add(log.read_text(errors="replace").splitlines())]
@@ -130,15 +132,14 @@ class Strace:
             "mapped": self._dataset.manifest.format in MAPPED_FORMATS,
             "cost_s_per_call": self._cost_s,
         }
-        for log in logs:
-            log.unlink()
+        self._logs.cleanup()
         return found
 
 
 def _call_s() -> float:
     """Seconds of the cheapest call that is traced."""
     started = time.perf_counter()
-    with open(os.devnull) as file:
+    with open(os.devnull, encoding="utf-8") as file:
         for _ in range(PRICED_CALLS):
             os.fstat(file.fileno())
     return (time.perf_counter() - started) / PRICED_CALLS
@@ -147,7 +148,7 @@ def _call_s() -> float:
 def _process_of(thread: int) -> int:
     """The process of a thread; itself where it has ended."""
     try:
-        status = Path(f"/proc/{thread}/status").read_text()
+        status = Path(f"/proc/{thread}/status").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return thread
     return int(next(line for line in status.splitlines() if line.startswith("Tgid:")).split()[1])

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from benchsuite import grid
 from benchsuite.errors import UserError
 from benchsuite.jobscript import Job, job_name, write
@@ -23,6 +21,7 @@ from benchsuite.showconfig import bundled
 from benchsuite.site import JobSpec, job_defaults, parse_job
 from benchsuite.spec import check_session
 from benchsuite.sweep import nothing_runs
+from benchsuite.terminal import echo
 
 COMMANDS = {Scheduler.slurm: ("sbatch", "--parsable"), Scheduler.pbs: ("qsub",)}
 PACKAGES = {Scheduler.slurm: "slurm-client", Scheduler.pbs: "openpbs-client"}
@@ -59,17 +58,17 @@ def submit(scheduler: Scheduler, request: Request, given: dict[str, Any], option
         _check_installed(scheduler)
     plan = planned(request, spec)
     if not plan.points:
-        typer.echo(f"error: {nothing_runs(plan)}", err=True)
+        echo(f"error: {nothing_runs(plan)}", err=True)
         return NOTHING_RAN
     made = [replace(job, kind=kind_of(scheduler, spec)) for job in jobs(request, spec, plan)]
     scripts = [(job, write(scheduler, job, spec)) for job in made]
     if spec.time is None:
-        typer.echo(NO_TIME, err=True)
+        echo(NO_TIME, err=True)
     for job, text in scripts:
-        typer.echo(_shape(job, spec, plan), err=True)
+        echo(_shape(job, spec, plan), err=True)
         _write(job, text)
         command = _command(scheduler, job)
-        typer.echo(f"written: {job.script}" if request.dry_run else _submitted(command, job))
+        echo(f"written: {job.script}" if request.dry_run else _submitted(command, job))
     return OK
 
 
@@ -215,7 +214,7 @@ def _write(job: Job, text: str) -> None:
     """Write a script; where another lies there, a job may yet run it again, so the user hears of it."""
     try:
         if job.script.exists() and job.script.read_bytes() != text.encode():
-            typer.echo(f"note: {job.script} was there with other content: replaced", err=True)
+            echo(f"note: {job.script} was there with other content: replaced", err=True)
         job.out.mkdir(parents=True, exist_ok=True)
         job.script.write_text(text)
         job.script.chmod(0o755)
@@ -240,7 +239,7 @@ def _check_installed(scheduler: Scheduler) -> None:
 
 def _submitted(command: list[str], job: Job) -> str:
     """Submit a script; a line with the job's id."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
     if done.returncode:
         reason = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
         raise UserError(f"{command[0]} {job.script}: {reason}")

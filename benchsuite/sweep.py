@@ -2,15 +2,12 @@
 
 import os
 import random
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 from benchsuite.autobatch import fitted
 from benchsuite.ceilings import Ceilings, of_record, without_model
@@ -18,24 +15,29 @@ from benchsuite.claims import JOB_ID_VARIABLES, Claims, Held, Holding
 from benchsuite.clean import Finding, Guard, noted
 from benchsuite.counts import tell
 from benchsuite.deadline import NO_DEADLINE, Deadline
+from benchsuite.ending import Terminated, terminable
 from benchsuite.errors import UserError
 from benchsuite.grid import Plan, Point
 from benchsuite.launch import CannotStart, Launcher, Outcome, machine_of
-from benchsuite.outcome import Attempt, conclude, keep_traces, new_attempt, with_ceilings, work_folder
+from benchsuite.outcome import (
+    Attempt,
+    conclude,
+    keep_traces,
+    kept_work,
+    new_attempt,
+    remove_left_work,
+    with_ceilings,
+    work_folder,
+)
 from benchsuite.ranks import Progress
 from benchsuite.spec import trial_id
 from benchsuite.turns import Turns
 from results.record import TrialRecord
-from results.store import ResultsStore, StoreError
+from results.store import ResultsStore
 
-ENDING = (signal.SIGTERM, signal.SIGUSR1)
 SIGNALS_APART_S = 2.0
 FINISHED = frozenset({"ok", "failed", "oom", "timeout"})
 """Trials with these are not run again in their session, unless asked by `retry`."""
-
-
-class Terminated(BaseException):
-    """SIGTERM or SIGUSR1 arrived: stop early, to be requeued."""
 
 
 class Lost(Exception):
@@ -86,11 +88,13 @@ def rounds(plan: Plan, order_seed: int | None = None) -> Iterator[Todo]:
 
     With a seed each round is shuffled, the same way whenever the plan and the seed are the same.
     """
-    for repeat in range(max((point.spec.measure.repeats for point in plan.points), default=0)):
-        points = [point for point in plan.points if repeat < point.spec.measure.repeats]
+    points, repeat = plan.points, 0
+    while points := [point for point in points if repeat < point.spec.measure.repeats]:
+        order = points[:]
         if order_seed is not None:
-            random.Random(f"{order_seed}:{repeat}").shuffle(points)
-        yield from (Todo(point, repeat, order_seed=order_seed) for point in points)
+            random.Random(f"{order_seed}:{repeat}").shuffle(order)
+        yield from (Todo(point, repeat, order_seed=order_seed) for point in order)
+        repeat += 1
 
 
 def status(
@@ -122,33 +126,18 @@ def unclaimed(
     order_seed: int | None = None,
 ) -> Status:
     """The same, where other sweeps may be finishing trials of the session meanwhile."""
-    found = status(plan, store, session, retry, order_seed)
-    if claims.over(_claim_of(item, session) for item in found.todo):
-        return status(plan, store, session, retry, order_seed)
-    return found
+
+    def read() -> tuple[Status, set[str]]:
+        found = status(plan, store, session, retry, order_seed)
+        return found, claims.over({_claim_of(item, session): item.after for item in found.todo})
+
+    found, unseen = read()
+    return read()[0] if unseen else found
 
 
 def _claim_of(item: Todo, session: str) -> str:
     trial, profile = trial_id(item.point.point_id, session, item.repeat), item.point.spec.measure.profile
     return f"{trial}.{profile}" if profile else trial
-
-
-@contextmanager
-def terminable() -> Iterator[None]:
-    """Turn SIGTERM and SIGUSR1 (Slurm's early warning) into an exception, so that a trial in flight is recorded."""
-
-    def stop(_number: int, _frame: FrameType | None) -> NoReturn:
-        for number in ENDING:
-            signal.signal(number, signal.SIG_IGN)  # schedulers say it several times: once is enough to be at the end
-        raise Terminated
-
-    before = {number: signal.signal(number, stop) for number in ENDING}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, handler)
 
 
 def _asked_to_end(outcome: Outcome) -> bool:
@@ -190,6 +179,7 @@ def run(
     A trial in flight when the sweep is interrupted becomes an `interrupted` record, and the interrupt is passed on.
     """
     record_skipped(plan, store, session)
+    remove_left_work(store.path)
     bench = _Bench(plan, store, launcher, session, watcher)
     asked = [(number, item, _claim_of(item, session)) for number, item in enumerate(todo)]
     turns = Turns(asked, claims, lambda item: clock.allows(item.point.point_id))
@@ -223,15 +213,15 @@ class _Bench:
 
     def measure(self, item: Todo, number: int, total: int, holding: Holding) -> TrialRecord | None:
         """Run one trial and append its record; None where another sweep has it, or had it already."""
-        if holding.taken_over and self._is_finished(item):
-            holding.done()
+        if holding.taken_over and (finished_at := self._finished_at(item)):
+            holding.done(finished_at)
             return None
         attempt = _attempt(self.plan, item, self.session)
         self.watcher.started(attempt, number, total)
         name = item.point.point_id
         try:
             known = self.sizes.get(name, item.point)
-            sized = self.sizes.setdefault(name, fitted(known, self.launcher, self.store.path / "work"))
+            sized = self.sizes.setdefault(name, fitted(known, self.launcher, self.store.path))
             asked = {"batch_size_asked": "auto"} if item.point.spec.batch_size == "auto" else {}
             attempt = replace(attempt, point=sized, env=attempt.env | asked | _place(self.plan, item, number))
             shown = self.watcher.progress
@@ -244,17 +234,17 @@ class _Bench:
         except Lost as lost:
             self.watcher.say(f"{attempt.point.label}: {lost}")
             return None
-        holding.done()
+        holding.done(record.finished_at)
         self.watcher.finished(record)
         self.records.append(record)
         return record
 
-    def _is_finished(self, item: Todo) -> bool:
-        """Whether the sweep that held the trial before had appended its record."""
+    def _finished_at(self, item: Todo) -> str | None:
+        """When the sweep that held the trial before had finished it, where its record is in the store."""
         found = self.store.outcomes().get(trial_id(item.point.point_id, self.session, item.repeat))
         if found is None or found.profile != item.point.spec.measure.profile:
-            return False
-        return found.status in FINISHED and found.finished_at > item.after
+            return None
+        return found.finished_at if found.status in FINISHED and found.finished_at > item.after else None
 
 
 def run_one(
@@ -275,46 +265,40 @@ def run_one(
         Lost: another sweep has taken the trial meanwhile; nothing is appended.
     """
     point, found = attempt.point, list[Finding]()
-    trial = trial_id(point.point_id, attempt.session, attempt.repeat)
-    try:
-        folder = work_folder(store.path, trial)
-    except OSError as error:
-        raise StoreError(f"store {store.path}: cannot be written: {error.strerror}") from error
+    with work_folder(store.path, trial_id(point.point_id, attempt.session, attempt.repeat)) as folder:
 
-    def keep(record: TrialRecord, samples: dict[str, Any] | None = None) -> TrialRecord:
-        if holding is not None and holding.is_lost():
-            raise Lost
-        return store.append(record, samples)
+        def keep(record: TrialRecord, samples: dict[str, Any] | None = None) -> TrialRecord:
+            if holding is not None and holding.is_lost():
+                raise Lost
+            if record.status not in ("ok", "interrupted"):
+                kept = str(kept_work(folder).relative_to(store.path))
+                record = record.model_copy(update={"work_folder": kept})
+            return store.append(record, samples)
 
-    try:
-        if guard is not None and _is_here(launcher):
-            guard.before(point.spec.device == "cuda")
-        tell(point.spec, folder)
-        outcome = launcher.run(point.spec, point.dataset, folder, on_progress)
-        outcome = replace(outcome, interrupted=outcome.interrupted or _asked_to_end(outcome))
-    except (KeyboardInterrupt, Terminated):
-        record, _ = conclude(attempt, Outcome(interrupted=True), folder)
-        with suppress(Lost):
-            keep(record)
-        _remove(folder)
-        raise
-    if guard is not None and guard.has_looked:
-        attempt, found = guard.after(attempt)
-    record, samples = conclude(attempt, outcome, folder)
-    record = keep_traces(
-        noted(record, [*found, *outcome.found]), folder, store.path / "traces" / record.record_id, store.path
-    )
-    if record.status != "ok":
-        return keep(record.model_copy(update={"work_folder": str(folder.relative_to(store.path))}), samples)
-    _remove(folder)
-    if ceilings is None:
-        return keep(record, samples)
-    try:
-        limits = _ceilings(attempt, store, launcher, ceilings)
-    except (KeyboardInterrupt, Terminated):
-        keep(record, samples)
-        raise
-    return keep(with_ceilings(attempt, record, limits), samples)
+        try:
+            if guard is not None and _is_here(launcher):
+                guard.before(point.spec.device == "cuda")
+            tell(point.spec, folder)
+            outcome = launcher.run(point.spec, point.dataset, folder, on_progress)
+            outcome = replace(outcome, interrupted=outcome.interrupted or _asked_to_end(outcome))
+        except (KeyboardInterrupt, Terminated):
+            record, _ = conclude(attempt, Outcome(interrupted=True), folder)
+            with suppress(Lost):
+                keep(record)
+            raise
+        if guard is not None and guard.has_looked:
+            attempt, found = guard.after(attempt)
+        record, samples = conclude(attempt, outcome, folder)
+        traces = store.path / "traces" / record.record_id
+        record = keep_traces(noted(record, [*found, *outcome.found]), folder, traces, store.path)
+        if record.status != "ok" or ceilings is None:
+            return keep(record, samples)
+        try:
+            limits = _ceilings(attempt, store, launcher, ceilings)
+        except (KeyboardInterrupt, Terminated):
+            keep(record, samples)
+            raise
+        return keep(with_ceilings(attempt, record, limits), samples)
 
 
 def _is_here(launcher: Launcher) -> bool:
@@ -337,13 +321,6 @@ def _ceilings(attempt: Attempt, store: ResultsStore, launcher: Launcher, known: 
             record = run_one(replace(again, kind="probe"), store, launcher, lambda progress: None)
         known[name] = of_record(record)
     return known[name]
-
-
-def _remove(folder: Path) -> None:
-    """Remove an attempt's work folder, and its trial's where that was the last."""
-    shutil.rmtree(folder, ignore_errors=True)
-    with suppress(OSError):
-        folder.parent.rmdir()
 
 
 def _place(plan: Plan, item: Todo, number: int) -> dict[str, Any]:

@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Iterator
 
-import typer
-
 from benchsuite import grid
 from benchsuite import sweep as sweeping
 from benchsuite.advice import crowd_of
+from benchsuite.damage import warn_of_damage
 from benchsuite.options import NOTHING_RAN, OK
 from benchsuite.spec import trial_id
+from benchsuite.terminal import echo
 from results.report.plain import counted
 from results.store import ResultsStore
 
@@ -25,10 +25,11 @@ def print_plan(plan: grid.Plan, store: ResultsStore, session: str, order_seed: i
         name = trial_id(item.point.point_id, session, item.repeat)
         crowd = crowd_of(plan, item.point)
         but = f"  (oversubscribed: {crowd})" if crowd else ""
-        typer.echo(f"{'run ' if name in waiting else 'done'}  {name}  {item.point.label}{but}")
+        echo(f"{'run ' if name in waiting else 'done'}  {name}  {item.point.label}{but}")
     for skipped in plan.skipped:
-        typer.echo(f"skip  {skipped.point.point_id}  {skipped.point.label}: {skipped.reason}")
-    typer.echo(summary(plan, state), err=True)
+        echo(f"skip  {skipped.point.point_id}  {skipped.point.label}: {skipped.reason}")
+    echo(summary(plan, state), err=True)
+    warn_of_damage(store)
     return OK if plan.points else NOTHING_RAN
 
 

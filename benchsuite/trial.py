@@ -85,7 +85,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
         final_loss=stepper.loss,
     )
     found = replace(found, **observe.found(spec, stepper, feed, batch, me), **staged, **cache.found(cached))
-    found = replace(found, **_of_model(spec, workload, training, batch, me), **overhead.of(clock, me.folder, blocks))
+    found = replace(found, **_of_model(spec, workload, training, batch, me), **overhead.of(clock, heart, blocks))
     found = replace(found, reads=reads, storage_ceiling=cache.storage_ceiling(spec, dataset, feed, me))
     heart.phase("done")
     return found

@@ -7,13 +7,12 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import typer
-
 from benchsuite.errors import UserError
 from benchsuite.grid import Point, resolve, why_illegal, workload_of
 from benchsuite.machine import Machine, this_machine
 from benchsuite.options import OK, USAGE, PlainFormat
 from benchsuite.spec import TrialSpec
+from benchsuite.terminal import document, echo
 from workloads.layout import rank_map
 from workloads.parallel.account import Account
 from workloads.parallel.dry import dry_account
@@ -82,11 +81,11 @@ def validate(spec: TrialSpec, format: PlainFormat) -> int:
     """
     found = examine(spec)
     if format is PlainFormat.json:
-        typer.echo(json.dumps(_as_json(found), indent=1))
+        document(json.dumps(_as_json(found), indent=1))
         return USAGE if found.illegal else OK
     if found.illegal:
         raise UserError(f"this trial cannot run: {found.illegal}")
-    typer.echo("\n".join(_lines(found)))
+    echo(*_lines(found))
     return OK
 
 

@@ -59,7 +59,7 @@ def _written(command: Sequence[str]) -> tuple[str | None, str]:
             check=False,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             errors="replace",
             timeout=COMMAND_TIMEOUT_S,
         )
@@ -79,6 +79,6 @@ def _warn(text: str) -> None:
 def _text(path: Path) -> str | None:
     """A file's text without blanks around it; None where it is empty or cannot be read."""
     try:
-        return path.read_text(errors="replace").strip() or None
+        return path.read_text(encoding="utf-8", errors="replace").strip() or None
     except OSError:
         return None

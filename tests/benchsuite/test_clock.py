@@ -105,7 +105,7 @@ def test_run_queue_of_a_block_is_a_difference(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("text", [None, "", "123"])
 def test_run_queue_is_null_where_it_is_not_kept(monkeypatch: pytest.MonkeyPatch, text: str | None):
-    def read_text(_path: object) -> str:
+    def read_text(_path: object, encoding: str) -> str:
         if text is None:
             raise FileNotFoundError
         return text

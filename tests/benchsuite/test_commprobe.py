@@ -88,13 +88,16 @@ class TestVerb:
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
-            (("--op", "all_reduc"), "--op 'all_reduc' is unknown; allowed: all_reduce, "),
+            (("--op", "all_reduc"), "--op 'all_reduc' is unknown; nearest: all_reduce; allowed: all_reduce, "),
             (
                 ("--op", "broadcast", "--algorithm", "tree"),
                 "--algorithm tree: not of broadcast; allowed with --op all_r",
             ),
             (("--algorithm", "rings"), "nearest: ring"),
-            (("--dtype", "fp8"), "--dtype 'fp8' is unknown; allowed: fp64, fp32, fp16, bf16, int64, int32, int8"),
+            (
+                ("--dtype", "fp8"),
+                "--dtype 'fp8' is unknown; nearest: fp64; allowed: fp64, fp32, fp16, bf16, int64",
+            ),
             (("--sizes", "many"), "--sizes 'many': not a size"),
             (("--world-size", "1"), "--world-size '1': allowed: whole numbers from 2 on"),
             (("--buckets", "1MiB"), "--buckets 1MiB without --overlap: give both, or neither"),

@@ -214,5 +214,5 @@ class TestDatasetMistakes:
         assert "\n" not in str(caught.value)
 
     def test_an_unknown_variant_is_an_error_even_where_nothing_is_read(self):
-        with pytest.raises(UserError, match=r"'tinny' is unknown; allowed: nano, tiny, .*reference; nearest: tiny"):
+        with pytest.raises(UserError, match=r"'tinny' is unknown; nearest: tiny; allowed: nano, tiny, .*reference"):
             plan({**SYNTHETIC, "variant": "tinny"})

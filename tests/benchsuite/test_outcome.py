@@ -1,5 +1,8 @@
 """From what ranks left behind to a record: which cause is told."""
 
+import multiprocessing
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +12,17 @@ import pytest
 from benchsuite.failure import failed_result
 from benchsuite.grid import Point
 from benchsuite.launch import Outcome, RankExit
-from benchsuite.outcome import Attempt, _about, conclude, failure, measured, now, work_folder
+from benchsuite.outcome import (
+    Attempt,
+    _about,
+    conclude,
+    failure,
+    kept_work,
+    measured,
+    now,
+    remove_left_work,
+    work_folder,
+)
 from benchsuite.ranks import Heartbeat, RankResult
 from storage.format import DatasetError
 from tests.benchsuite.made import CEILING, LOADER, made_block, made_result, made_spec
@@ -238,11 +251,28 @@ def test_moments_sort_as_text():
     assert all(moment.endswith("+00:00") and len(moment) == 32 for moment in moments)
 
 
-def test_every_attempt_has_a_folder_of_its_own(tmp_path: Path):
-    folders = [work_folder(tmp_path, "point.s.0") for _ in range(3)]
-    assert len(set(folders)) == 3
-    assert {folder.parent for folder in folders} == {tmp_path / "work" / "point.s.0"}
-    assert all(folder.is_dir() for folder in folders)
+def test_every_attempt_has_a_folder_of_its_own_that_does_not_outlive_it(tmp_path: Path):
+    with work_folder(tmp_path, "point.s.0") as first, work_folder(tmp_path, "point.s.0") as second:
+        assert first != second and {first.parent, second.parent} == {tmp_path / "work" / "point.s.0"}
+        (first / "rank-0.log").write_text("what it said")
+        kept = kept_work(first)
+    assert not second.exists() and (kept / "rank-0.log").read_text() == "what it said"
+    assert [*kept.parent.iterdir()] == [kept] and not kept.name.startswith(".")
+
+
+def test_the_folder_of_a_killed_attempt_is_removed_and_none_else(tmp_path: Path):
+    def killed() -> None:
+        with work_folder(tmp_path, "point.s.0") as folder:
+            (folder / "progress-0").write_text("")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    process = multiprocessing.get_context("fork").Process(target=killed)
+    process.start()
+    process.join()
+    assert len([*(tmp_path / "work" / "point.s.0").iterdir()]) == 1
+    with work_folder(tmp_path, "point.s.1") as mine:
+        remove_left_work(tmp_path)
+        assert [*(tmp_path / "work").iterdir()] == [mine.parent] and mine.is_dir()
 
 
 @pytest.mark.parametrize(

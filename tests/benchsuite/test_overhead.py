@@ -18,13 +18,21 @@ pytestmark = pytest.mark.quiet
 BLOCK = made_block("loader", 0.0, {"load": 0.01, "forward": 0.01, "backward": 0.02, "update": 0.01})
 
 
-def test_it_costs_something_and_leaves_nothing(tmp_path: Path):
-    found = instrument_s_per_step(HostClock(), tmp_path, [BLOCK])
+@pytest.fixture
+def heart(tmp_path: Path) -> Heartbeat:
+    return Heartbeat(tmp_path, 0)
+
+
+def test_it_costs_something_and_leaves_the_heartbeat_as_it_was(heart: Heartbeat):
+    heart.phase("measure")
+    before = heart.path.read_bytes()
+    found = instrument_s_per_step(HostClock(), heart, [BLOCK])
     assert found is not None and 0 < found < 1e-3
-    assert list(tmp_path.iterdir()) == []
+    assert heart.path.read_bytes() == before
+    assert list(heart.path.parent.iterdir()) == [heart.path]
 
 
-def test_a_slow_mark_is_counted_as_often_as_the_steps_have_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_slow_mark_is_counted_as_often_as_the_steps_have_parts(heart: Heartbeat, monkeypatch: pytest.MonkeyPatch):
     now = SimpleNamespace(seconds=0.0)
     monkeypatch.setattr(overhead, "time", SimpleNamespace(perf_counter=lambda: now.seconds))
 
@@ -36,10 +44,10 @@ def test_a_slow_mark_is_counted_as_often_as_the_steps_have_parts(tmp_path: Path,
             now.seconds += 100e-6
             return StepTimes({}, 0.0, 0.0, None)
 
-    assert instrument_s_per_step(Slow(), tmp_path, [BLOCK]) == pytest.approx(4 * 20e-6 + 100e-6 / STEPS)
+    assert instrument_s_per_step(Slow(), heart, [BLOCK]) == pytest.approx(4 * 20e-6 + 100e-6 / STEPS)
 
 
-def test_marks_heartbeats_starts_and_stops_are_what_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_marks_heartbeats_starts_and_stops_are_what_is_counted(heart: Heartbeat, monkeypatch: pytest.MonkeyPatch):
     seen: list[str] = []
 
     class Noted(HostClock):
@@ -51,14 +59,14 @@ def test_marks_heartbeats_starts_and_stops_are_what_is_counted(tmp_path: Path, m
             seen.append(part)
             super().mark(part)
 
-    monkeypatch.setattr(Heartbeat, "step", lambda heart: seen.append("beat"))
-    instrument_s_per_step(Noted(), tmp_path, [made_block("ceiling", 0.0, {"load": 1.0}), BLOCK])
+    monkeypatch.setattr(Heartbeat, "beat", lambda heart: seen.append("beat"))
+    instrument_s_per_step(Noted(), heart, [made_block("ceiling", 0.0, {"load": 1.0}), BLOCK])
     step = ["load", "forward", "backward", "update", "beat"]
     assert seen == (["start"] + step * STEPS) * BLOCKS
 
 
-def test_without_steps_there_is_nothing_to_tell(tmp_path: Path):
-    assert instrument_s_per_step(HostClock(), tmp_path, []) is None
+def test_without_steps_there_is_nothing_to_tell(heart: Heartbeat):
+    assert instrument_s_per_step(HostClock(), heart, []) is None
 
 
 def test_the_fraction_is_that_of_the_costliest_rank():

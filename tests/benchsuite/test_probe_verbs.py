@@ -204,7 +204,7 @@ class TestKindsApart:
         _, out, _ = run_cli("results", "show", "--store", store.path, "--kind", "checkpoint")
         assert "bert tiny" in out and "async" in out and "2000" in out
         line = error_line(run_cli, "results", "show", "--store", store.path, "--kind", "prob")
-        assert "allowed: trial, probe, comm, checkpoint; nearest: probe" in line
+        assert "nearest: probe; allowed: trial, probe, comm, checkpoint" in line
 
     @pytest.mark.parametrize("format", ["table", "md", "json"])
     def test_report_is_of_trials(self, run_cli: Run, store: ResultsStore, format: str):

@@ -71,8 +71,8 @@ def test_titles_are_text() -> None:
     [
         (
             ["--schedule", "1f2b", "--pipeline-parallel", "2", "--microbatches", "2"],
-            "schedule '1f2b' is unknown; allowed: naive, gpipe, 1f1b, interleaved, zero_bubble, zb-h1, zb-h2, zbv, "
-            "v-half, v-min; nearest: 1f1b",
+            "schedule '1f2b' is unknown; nearest: 1f1b; allowed: naive, gpipe, 1f1b, interleaved, zero_bubble, "
+            "zb-h1, zb-h2, zbv, v-half, v-min",
         ),
         (
             ["--schedule", "gpipe", "--pipeline-parallel", "2"],

@@ -78,8 +78,8 @@ class TestReport:
     def test_none_of_that_name(self, run_cli: Run, nights: ResultsStore) -> None:
         code, out, err = run_cli("report", "--store", nights.path, "--session", "tusday")
         assert (code, out) == (2, "")
-        allowed = "latest, monday, wednesday, tuesday; nearest: tuesday"
-        assert err == f"error: --session 'tusday' is unknown; allowed: {allowed}\n"
+        allowed = "latest, monday, wednesday, tuesday"
+        assert err == f"error: --session 'tusday' is unknown; nearest: tuesday; allowed: {allowed}\n"
 
     def test_one_session_needs_no_choice(self, run_cli: Run, store: ResultsStore) -> None:
         assert run_cli("report", "--store", store.path)[2] == ""

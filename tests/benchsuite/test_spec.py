@@ -313,3 +313,11 @@ def test_nodes_give_ranks_or_spread_them(asked: dict[str, Any], ranks: int):
 )
 def test_nodes_that_do_not_fit_the_ranks(asked: dict[str, Any], words: str):
     assert re.search(words, refused({"parallelism": "ddp", **BASE, **asked}))
+
+
+@pytest.mark.parametrize("given", [{"name": "x" * 300, "base": BASE}])
+def test_names_that_files_cannot_have_are_refused_when_planning(given: dict[str, Any]):
+    with pytest.raises(UserError, match=r"name 'xxx.*at most 100 characters"):
+        parse_sweep(given)
+    with pytest.raises(UserError, match=r"session 'xxx.*up to 100"):
+        check_session(str(given["name"]))

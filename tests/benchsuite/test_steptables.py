@@ -242,8 +242,11 @@ def test_what_is_copied_is_not_sent_in_the_same_step() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("all_reduce", "rings", 4), "algorithm of all_reduce 'rings' is unknown; allowed: ring, .*; nearest: ring"),
-        (("all_to_all", "ring", 4), "op of a step table 'all_to_all' is unknown; allowed: all_reduce, "),
+        (("all_reduce", "rings", 4), "algorithm of all_reduce 'rings' is unknown; nearest: ring; allowed: ring, .*"),
+        (
+            ("all_to_all", "ring", 4),
+            "op of a step table 'all_to_all' is unknown; nearest: all_gather; allowed: ",
+        ),
         (("all_reduce", "ring", 0), "num_ranks 0: allowed: 1 and above"),
         (("all_reduce", "torus", 6, (4, 2)), "shape 4 x 2 = 8 ranks; allowed: X x Y = 6"),
     ],

@@ -8,9 +8,10 @@ import pytest
 
 from benchsuite import sweep as sweeping
 from benchsuite.claims import Claims
+from benchsuite.ending import Terminated
 from benchsuite.errors import UserError
 from benchsuite.grid import Plan, expand
-from benchsuite.launch import Outcome, RankExit
+from benchsuite.launch import CannotStart, Outcome, RankExit
 from benchsuite.machine import Machine
 from benchsuite.outcome import Attempt
 from benchsuite.ranks import Progress, RankResult
@@ -139,11 +140,20 @@ def test_failures_are_run_again_only_when_asked(store: ResultsStore):
 def test_a_failed_trial_keeps_its_folder_an_ok_one_does_not(store: ResultsStore):
     launcher = Rehearsal(lambda number: RankResult(0, "oom", reason="MemoryError") if number == 0 else None)
     run(made_plan(), store, launcher)
-    assert [folder.exists() for _, folder in launcher.launched] == [True, False, False, False]
+    kept = [record.work_folder for record in store.records()]
+    assert kept[0] is not None and (store.path / kept[0] / "rank-0.json").is_file() and kept[1:] == [None] * 3
+    assert [str(path.relative_to(store.path)) for path in store.path.glob("work/*/*")] == kept[:1]
     assert [record.status for record in store.records()] == ["oom", "ok", "ok", "ok"]
 
 
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, sweeping.Terminated])
+def test_what_could_not_be_launched_leaves_no_folder(store: ResultsStore):
+    with pytest.raises(CannotStart):
+        run(made_plan(), store, Rehearsal(lambda number: CannotStart("no ranks") if number else UserError("not this")))
+    assert [record.status for record in store.records()] == ["failed", "interrupted"]
+    assert [*store.path.glob("work/*")] == []
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, Terminated])
 def test_an_interrupt_loses_the_trial_in_flight_only(store: ResultsStore, stop: type[BaseException]):
     plan = made_plan()
     with pytest.raises(stop):

@@ -1,0 +1,26 @@
+"""The console of rich, for tables and moving lines, safe for names that others have chosen."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.progress import TextColumn
+from rich.segment import Segment
+
+from benchsuite.terminal import one_line, visible
+
+TITLE = TextColumn("{task.description}", markup=False)
+"""Of a progress bar: a path in it may hold braces and brackets."""
+
+
+class SafeConsole(Console):
+    """Writes no control characters but its own."""
+
+    def print(self, *objects: Any, **how: Any) -> None:
+        """Print objects; a text is one line."""
+        super().print(*(one_line(given) if isinstance(given, str) else given for given in objects), **how)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The segments of an object; what it holds of its own to move the cursor are controls, and stay."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=visible(segment.text))
