@@ -2,10 +2,13 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-CLUSTER_PACKAGES := slurm-wlm munge openmpi-bin iproute2
-CLUSTER_PROGRAMS := slurmctld slurmd munged mpiexec ip tc
+CLUSTER_PACKAGES := slurm-wlm munge openmpi-bin iproute2 bindfs faketime
+CLUSTER_PROGRAMS := slurmctld slurmd munged mpiexec ip tc bindfs faketime
 
-.PHONY: demo test test-cluster lint bench gpu-test clean
+MINUTES ?= 5
+SEED ?= 1
+
+.PHONY: demo test test-cluster cluster-packages fuzz storm lint bench gpu-test clean
 
 demo: $(VENV)/installed
 	$(BIN)/benchsuite demo
@@ -15,16 +18,28 @@ test: $(VENV)/installed-dev lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not quiet and not full and not cluster"
 	$(BIN)/python -m pytest -m "quiet and not full and not cluster"
 
-# Needs root on Debian, whose Slurm, munge and Open MPI it installs where they are missing; skips with its reason elsewhere.
-test-cluster: $(VENV)/installed-dev
+# Needs root on Debian, where it installs the packages above if they are missing; skips with its reason elsewhere.
+test-cluster: $(VENV)/installed-dev cluster-packages
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/cluster tests/network tests/late tests/storm -m "cluster and not full"
+
+cluster-packages:
 	@if [ "$$(id -u)" = 0 ] && [ -e /etc/debian_version ] && ! type $(CLUSTER_PROGRAMS) >/dev/null 2>&1; then \
 	  echo 'installing $(CLUSTER_PACKAGES)'; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(CLUSTER_PACKAGES); \
 	fi
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/cluster tests/network -m "cluster and not full"
+
+# Looks for what no test was written for, from fixed seeds; of one kind with TARGET=sweeps.
+fuzz: $(VENV)/installed-dev
+	BENCHSUITE_TEST_FUZZ_MINUTES=$(MINUTES) BENCHSUITE_TEST_FUZZ_SEED=$(SEED) \
+	  $(BIN)/python -m pytest tests/fuzz/test_fuzz.py -k '$(TARGET)'
+
+# Kills what three sweeps on two late mounts consist of, from a fixed seed, and then audits the store.
+storm: $(VENV)/installed-dev cluster-packages
+	$(BIN)/python -m tests.storm --minutes $(MINUTES) --seed $(SEED)
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
+	$(BIN)/ruff check --preview --select PLW1514 benchsuite storage workloads results
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 

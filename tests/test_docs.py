@@ -9,7 +9,7 @@ import yaml
 from benchsuite import run
 from benchsuite.cli import run_command
 from benchsuite.errors import UserError
-from benchsuite.grid import _check_keys
+from benchsuite.mistakes import sweep_mistakes
 from benchsuite.spec import parse_sweep, parse_trial
 from workloads import WorkloadError
 
@@ -52,8 +52,9 @@ def test_files_that_are_named_exist(name: str) -> None:
 
 def test_the_sweep_in_the_readme_is_one() -> None:
     (block,) = re.findall(r"```yaml\n(.*?)```", README, re.S)
-    sweep = parse_sweep(yaml.safe_load(block))
-    _check_keys(sweep)
+    value = yaml.safe_load(block)
+    assert [*sweep_mistakes(value)] == []
+    sweep = parse_sweep(value)
     assert parse_trial(sweep.base).global_batch == 64
 
 

@@ -1,0 +1,84 @@
+"""Command lines: the verbs' own options with other values, in other orders, in folders that hold a little of all."""
+
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import typer.main
+from hypothesis import strategies as st
+
+from benchsuite.cli import app
+from results.store import ResultsStore
+from tests.fuzz.running import COMMAND, check_said, command, inside
+from tests.results.made import made_record
+
+WORKS = frozenset(
+    {"demo", "submit", "data generate", "data convert", "data stage", "data prepare"}
+    | {"probe storage", "probe comm", "probe checkpoint"}
+)
+"""Verbs that make, copy, measure or start something: they are not for words by chance."""
+ALWAYS = {"sweep": ["--dry-run"], "trial": ["--validate"]}
+WORDS = (
+    *("mine.yaml", "store", "folder", "gone", "", ".", "-", "--", "/", "/dev/zero", "a\nb\x1b[31m", "é" * 200, "*"),
+    *("0", "1", "-1", "2", "8", "64", "1e308", "nan", "inf", "9" * 400, "1:30", "0x10", "[[[[", "{a: 1}", "a=1", "="),
+    *("json", "csv", "md", "table", "trial", "point", "resnet50", "gpt3-1.3b", "dgx-a100", "latest", "select 1"),
+    *("batch_size=1:30", "measure.steps=[1,2", "world_size=1000000000", "data.format=hdf5", "default", "s/../t"),
+)
+
+
+@cache
+def verbs() -> dict[str, tuple[str, ...]]:
+    """Each verb that only reads, and its options."""
+    found: dict[str, tuple[str, ...]] = {}
+
+    def look(group: Any, before: str) -> None:
+        for name, each in group.commands.items():
+            verb = f"{before} {name}".strip()
+            if hasattr(each, "commands"):
+                look(each, verb)
+            elif verb not in WORKS:
+                found[verb] = tuple(
+                    option for parameter in each.params for option in parameter.opts if option[:1] == "-"
+                )
+
+    look(typer.main.get_command(app), "")
+    return found
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> list[str]:
+    """A verb and words after it, mostly options of its own."""
+    verb = draw(st.sampled_from(sorted(verbs())))
+    word = st.sampled_from(WORDS)
+    option = st.sampled_from(verbs()[verb] or ("--help",))
+    parts = draw(st.lists(st.one_of(st.tuples(option, word), st.tuples(word), st.tuples(option)), max_size=5))
+    return [*verb.split(), *ALWAYS.get(verb, []), *(each for part in parts for each in part)]
+
+
+ARGUMENTS = st.tuples(lines(), st.integers(0, 99).map(lambda number: number == 57))
+
+
+def prepared(folder: Path) -> Path:
+    """A folder with a sweep file, a store and a folder."""
+    here = folder / "here"
+    if not here.exists():
+        (here / "folder").mkdir(parents=True)
+        (here / "mine.yaml").write_text(
+            "base: {workload: resnet50, variant: tiny, batch_size: 4, data: {source: synthetic}}\n"
+        )
+        store = ResultsStore(here / "store")
+        for number in range(3):
+            store.append(made_record(number))
+    return here
+
+
+def check_arguments(example: tuple[list[str], bool], folder: Path) -> None:
+    arguments, apart = example
+    with inside(prepared(folder)):
+        if apart and not any("\0" in word for word in arguments):
+            ran = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, errors="replace", timeout=60)
+            code, err = ran.returncode, ran.stderr
+        else:
+            code, _, err = command(*arguments)
+    check_said(code, err, (0, 2, 3, 4, 10))
