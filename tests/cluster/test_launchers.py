@@ -106,8 +106,8 @@ def test_lanes_screen_the_nodes_side_by_side(bench: ClusterBench, slurm: Slurm) 
 
 
 def test_what_disturbs_another_node_is_a_caveat(bench: ClusterBench, slurm: Slurm) -> None:
-    """A process that keeps n2 busy, which a sweep on n1 cannot see."""
-    busy = [sys.executable, "-c", "while True: pass"]
+    """A process that keeps n2 busy, which a sweep on n1 cannot see; it has a core even where others want them all."""
+    busy = ["chrt", "--rr", "1", sys.executable, "-c", "while True: pass"]
     sweep = ["sweep", str(bench.grid(3, node="each")), "--store", str(bench.store), "-o", "node=[n2]"]
     words = shlex.join([*COMMAND, *sweep])
     script = (
