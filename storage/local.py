@@ -7,7 +7,8 @@ import stat
 from pathlib import Path
 
 URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-
+MAX_NAME_BYTES, MAX_PATH_BYTES = 255, 4095
+"""Of a file and of a path, on Linux; file systems that allow less say so themselves."""
 
 KINDS = {stat.S_IFLNK: "symbolic link", stat.S_IFDIR: "folder", stat.S_IFREG: "file", stat.S_IFIFO: "pipe"}
 
@@ -53,7 +54,7 @@ def local_path(text: str) -> str:
     """A path of this machine as it was given; `runs:1/x` is one.
 
     Raises:
-        ValueError: a URL, which would become a folder named `s3:`, or no path at all.
+        ValueError: a URL, which would become a folder named `s3:`, what no file can be called, or no path at all.
     """
     if found := URL.match(text):
         scheme, given = found[1].lower(), text[found.end() :]
@@ -64,4 +65,13 @@ def local_path(text: str) -> str:
         raise ValueError(f"{text}: object stores are not supported yet; allowed: a path of this machine")
     if "\0" in text:
         raise ValueError(f"{text!r}: a path holds no zero byte")
+    _refuse_long(text)
     return text
+
+
+def _refuse_long(text: str) -> None:
+    longest = max((len(os.fsencode(name)) for name in text.split("/")), default=0)
+    if longest > MAX_NAME_BYTES:
+        raise ValueError(f"{text[:40]}...: a name of {longest:,} bytes; allowed: up to {MAX_NAME_BYTES}")
+    if (size := len(os.fsencode(text))) > MAX_PATH_BYTES:
+        raise ValueError(f"{text[:40]}...: a path of {size:,} bytes; allowed: up to {MAX_PATH_BYTES:,}")

@@ -78,7 +78,16 @@ def test_a_url_in_a_sweep_file(run_cli: Any, tmp_path: Path, key: str):
     file = filled(("{sweep}",), tmp_path, tmp_path / "store")[0]
     for words in (["-o", f"{key}={URL}"], ["-o", f"{key}=[{URL}]"]):
         code, _, err = run_cli("sweep", file, "--dry-run", *words)
-        assert code == 2 and f"{URL}: object stores are not supported yet" in err, err
+        assert code == 2 and f"error: {key} {URL}: object stores are not supported yet" in err, err
+
+
+@pytest.mark.parametrize("key", ["data.root", "data.staging_dir"])
+def test_a_name_no_file_can_have_is_refused_when_planning(run_cli: Any, tmp_path: Path, key: str):
+    file = filled(("{sweep}",), tmp_path, tmp_path / "store")[0]
+    for given, told in (("x" * 300, "a name of 300 bytes"), ("/x" * 2500, "a path of 5,000 bytes")):
+        code, _, err = run_cli("sweep", file, "-o", f"{key}={given}", "--store", str(tmp_path / "store"))
+        assert code == 2 and err.startswith(f"error: {key} ") and told in err and len(err.splitlines()) == 1, err
+    assert not (tmp_path / "store").exists()
 
 
 def test_a_url_as_the_store_of_the_environment(tmp_path: Path):
