@@ -158,9 +158,9 @@ def _told(problem: dict[str, Any], key: str, not_yet: Iterable[str]) -> Iterator
     elif kind == "literal_error":
         yield f"{told}{_words_allowed(given, problem['ctx']['expected'])}{_quotes(given)}"
     elif kind == "value_error":
-        of_value = isinstance(given, str) and bool(given)  # checks of a single value, such as a path, do not know its key
-        for words in map(str, problem["ctx"]["error"].args):
-            yield f"{key} {words}" if of_value and words.startswith(given[:40]) else words
+        start = given[:40] if isinstance(given, str) else ""
+        for words in map(str, problem["ctx"]["error"].args):  # a check of a single value, such as a path, knows no key
+            yield f"{key} {words}" if start and words.startswith(start) else words
     else:
         yield f"{told}: {message}{_quotes(given) if kind == 'string_type' else ''}"
 
