@@ -2,6 +2,7 @@
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -66,6 +67,7 @@ def main() -> int:
     if why := missing():
         say(f"no storm here: {why}")
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # its nodes and mounts end with it
     folder = Path(tempfile.mkdtemp(prefix="storm-"))
     wrong = weather(folder, asked.minutes, asked.seed, asked.late)
     if wrong:
