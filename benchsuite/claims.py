@@ -268,9 +268,11 @@ class Holding:
         with self._writing:
             stem, _, generation = self._path.name.rpartition(".")
             following = self._path.with_name(f"{stem}.{int(generation) + 1}")
-            if self._is_silent() and _made(following, self._claim):
-                self._path, self._was_silent, self._beat_at_s = following, False, time.monotonic()
-                return False
+            if self._is_silent():
+                following.parent.mkdir(parents=True, exist_ok=True)  # it may have been removed meanwhile
+                if _made(following, self._claim):
+                    self._path, self._was_silent, self._beat_at_s = following, False, time.monotonic()
+                    return False
             return following.exists()
 
     def done(self, finished_at: str = "") -> None:

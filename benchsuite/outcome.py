@@ -224,6 +224,8 @@ def failure(outcome: Outcome, results: list[RankResult | None], folder: Path) ->
     where = _where(folder)
     if outcome.interrupted:
         return "interrupted", f"interrupted {where}"
+    if not folder.is_dir():
+        return "failed", "its work folder was removed while it ran, as where a store is purged"
     if outcome.launcher_error is not None:
         return "failed", outcome.launcher_error
     if outcome.timed_out:

@@ -197,6 +197,7 @@ def _run(
                 _show(plan, store, session)
             return _exit_code([], state)
         keep_plan(store.path, session, plan)
+        store.on_vanished = lambda gone: display.say(words.vanished(store.path, gone))
         try:
             with chosen as launcher, _one_interrupt():
                 ran = sweeping.run(plan, state.todo, store, launcher, session, display, claims, clock)

@@ -271,8 +271,9 @@ def run_one(
             if holding is not None and holding.is_lost():
                 raise Lost
             if record.status not in ("ok", "interrupted"):
-                kept = str(kept_work(folder).relative_to(store.path))
-                record = record.model_copy(update={"work_folder": kept})
+                with suppress(FileNotFoundError):  # removed while the trial ran
+                    kept = str(kept_work(folder).relative_to(store.path))
+                    record = record.model_copy(update={"work_folder": kept})
             return store.append(record, samples)
 
         try:
@@ -281,6 +282,10 @@ def run_one(
             tell(point.spec, folder)
             outcome = launcher.run(point.spec, point.dataset, folder, on_progress)
             outcome = replace(outcome, interrupted=outcome.interrupted or _asked_to_end(outcome))
+        except FileNotFoundError:
+            if folder.is_dir():
+                raise
+            outcome = Outcome()
         except (KeyboardInterrupt, Terminated):
             record, _ = conclude(attempt, Outcome(interrupted=True), folder)
             with suppress(Lost):

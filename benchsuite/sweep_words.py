@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 from benchsuite import grid
 from benchsuite import sweep as sweeping
@@ -43,6 +44,13 @@ def summary(plan: grid.Plan, state: sweeping.Status) -> str:
     if plan.duplicates:
         parts.append(f"{plan.duplicates} duplicate points merged")
     return " · ".join(parts)
+
+
+def vanished(store: Path, gone: Path) -> str:
+    """Said where a store, or a file in it, was removed while the sweep ran."""
+    what, new = ("", "store") if gone == store else (f": {gone.name}", "file")
+    rest = f"this record and later ones are kept in a new {new}"
+    return f"warning: store {store}{what} was removed meanwhile, and what was in it is gone; {rest}"
 
 
 def skipped_lines(plan: grid.Plan) -> list[str]:

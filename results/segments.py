@@ -4,7 +4,7 @@ import errno
 import gc
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,14 +20,12 @@ SEGMENT, OFFSET, LINE = "_segment", "_offset", "_record"
 """Columns of Parquet parts that tell where a record came from, and its JSON."""
 SAMPLES = ".samples.jsonl"
 """How the sidecar of a segment ends: raw samples, a line for each record that has some."""
+GONE = (errno.ENOENT, errno.ESTALE)
+"""What is said of a file that was removed while it is written."""
 
 
 class StoreError(ValueError):
     """Something about a store that its user can mend: said in one line."""
-
-
-class VanishedError(OSError):
-    """The file that a writer appends to is no longer what its path names: what went into it is lost."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +76,13 @@ class Segment:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: BinaryIO | None = None
+        self.num_bytes = 0
+        """Of the lines that were appended."""
 
     def append(self, line: str) -> None:
         """Append a line, flushed to storage.
 
         Raises:
-            VanishedError: the file was removed meanwhile, as by who purges old scratch; the line is not in the store.
             OSError: it cannot be, or not as a whole.
         """
         if self._file is None:
@@ -91,19 +90,29 @@ class Segment:
             self._file = self.path.open("ab", buffering=0)
             fsync_path(self.path.parent)
         data = line.encode() + b"\n"
+        written = self._file.write(data)
+        if written != len(data):
+            raise OSError(errno.ENOSPC, "short write: is the disk full?")
+        os.fsync(self._file.fileno())
+        self.num_bytes += len(data)
+
+    def is_gone(self) -> bool:
+        """Whether its path no longer names the file that was made, as where old scratch is purged."""
+        if self._file is None:
+            return False
         try:
-            written = self._file.write(data)
-            if written != len(data):
-                raise OSError(errno.ENOSPC, "short write: is the disk full?")
-            os.fsync(self._file.fileno())
-            is_there = os.path.samestat(os.fstat(self._file.fileno()), self.path.stat())
+            return not os.path.samestat(os.fstat(self._file.fileno()), self.path.stat())
         except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
+            if error.errno not in GONE:
                 raise
-            is_there = False
-        if not is_there:
+            return True
+
+    def end_at(self, num_bytes: int) -> None:
+        """Take back what was appended beyond, which goes to another segment, and append no more."""
+        if self._file is not None:
+            with suppress(OSError):  # it may be gone
+                os.ftruncate(self._file.fileno(), num_bytes)
             self._file.close()
-            raise VanishedError(errno.ENOENT, "removed while it is written", str(self.path))
 
 
 @contextmanager

@@ -24,13 +24,13 @@ from results.manifest import DamagedPartsError
 from results.outcomes import Ended, outcomes
 from results.record import Figures, Kind, TrialRecord
 from results.segments import (
+    GONE,
     SAMPLES,
     SEGMENTS,
     Passed,
     Segment,
     Stored,
     StoreError,
-    VanishedError,
     lines,
     without_collector,
 )
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from results.query import Limits
 
 T = TypeVar("T")
+MAX_TRIES = 5
+"""Of an append to a store that is being removed."""
 __all__ = ["SAMPLES", "ResultsStore", "StoreError"]
 
 
@@ -57,8 +59,8 @@ class ResultsStore:
         """Lines that the last reading passed over: torn, damaged, or of a kind or schema this version does not know."""
         self.damage: str | None = None
         """Why the last reading left the Parquet parts aside and read segments alone; None where it did not."""
-        self.num_vanished = 0
-        """How often the store, or a file in it, was removed while this one wrote: what was there before is gone."""
+        self.on_vanished: Callable[[Path], None] = lambda gone: None
+        """Told that the store, or a file in it, was removed; what was being written is in a new one by then."""
 
     def exists(self) -> bool:
         """Whether anything was ever stored here.
@@ -94,29 +96,43 @@ class ResultsStore:
         Raises:
             StoreError: the disk is full or the store cannot be written. Earlier records are untouched.
         """
-        for again in (True, False):
-            try:
-                return self._append(record, samples)
-            except VanishedError as error:
-                self._segment = self._samples = None
-                self.num_vanished += 1
-                if not again:
-                    raise StoreError(f"store {self.path}: cannot append: {error.strerror}, twice") from error
-            except OSError as error:
-                self._segment = self._samples = None
-                raise StoreError(f"store {self.path}: cannot append: {error.strerror}") from error
-        raise AssertionError("the second attempt returns or raises")
+        gone: Path | None = None
+        try:
+            for _ in range(MAX_TRIES):
+                stored, found = self._append(record, samples)
+                if found is None:
+                    if gone is not None:
+                        self.on_vanished(gone)
+                    return stored
+                gone = gone or found
+        except OSError as error:
+            self._segment = self._samples = None
+            raise StoreError(f"store {self.path}: cannot append: {error.strerror}") from error
+        raise StoreError(f"store {self.path}: cannot append: removed while it is written, {MAX_TRIES} times")
 
-    def _append(self, record: TrialRecord, samples: dict[str, Any] | None) -> TrialRecord:
+    def _append(self, record: TrialRecord, samples: dict[str, Any] | None) -> tuple[TrialRecord, Path | None]:
+        """The record as it was written, and what was gone by then: its samples and it are to be written anew."""
         if self._segment is None or self._samples is None:
             name = self._segment_name(record.sweep)
             self._segment = Segment(self.path / SEGMENTS / f"{name}.jsonl")
             self._samples = Segment(self.path / SEGMENTS / f"{name}{SAMPLES}")
-        if samples is not None:
-            record = record.model_copy(update={"samples_file": self._samples.path.name})
-            self._samples.append(json.dumps({"record_id": record.record_id, **samples}))
-        self._segment.append(record.json_line())
-        return record
+        files = {file: file.num_bytes for file in (self._segment, self._samples)}
+        try:
+            if samples is not None:
+                record = record.model_copy(update={"samples_file": self._samples.path.name})
+                self._samples.append(json.dumps({"record_id": record.record_id, **samples}))
+            self._segment.append(record.json_line())
+            gone = next((file.path for file in files if file.is_gone()), None)
+        except OSError as error:
+            if error.errno not in GONE:
+                raise
+            gone = self._segment.path
+        if gone is not None:
+            gone = gone if os.path.exists(gone.parent) else self.path
+            for file, num_bytes in files.items():
+                file.end_at(num_bytes)
+            self._segment = self._samples = None
+        return record, gone
 
     @staticmethod
     def _segment_name(sweep: str) -> str:

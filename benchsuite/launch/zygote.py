@@ -227,7 +227,7 @@ def short_temporary() -> Path | None:
 def run_trial(request: dict[str, Any], agent: Agent) -> bool:
     """Fork, watch, clean up and reply; False when the launcher is gone."""
     folder = Path(request["first"]["folder"])
-    if not _is_seen(folder):
+    if not _is_seen(folder, VISIBLE_S if agent.everywhere else 0.0):
         return agent.link.send({"error": f"node {node_name()} does not see {folder}: all nodes must see the store"})
     then = moment() if request["look"] else {}
     if request["look"]:
@@ -256,9 +256,9 @@ def run_trial(request: dict[str, Any], agent: Agent) -> bool:
     return early != "gone"
 
 
-def _is_seen(folder: Path) -> bool:
+def _is_seen(folder: Path, within_s: float) -> bool:
     """Whether this node sees a folder that another has just made: network file systems may take a moment."""
-    deadline = time.monotonic() + VISIBLE_S
+    deadline = time.monotonic() + within_s
     while not folder.is_dir():
         if time.monotonic() > deadline:
             return False

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -276,3 +277,11 @@ def test_turns_that_are_not_allowed_are_not_claimed(tmp_path: Path) -> None:
             holding.done()
     assert (ran, turns.late, turns.held) == ([(0, "a"), (2, "c")], ["b", "d"], [])
     assert sorted(path.name for path in (tmp_path / "claims" / "s").iterdir()) == ["a.0", "c.0"]
+
+
+def test_one_that_was_silent_keeps_its_trial_where_the_claims_were_removed(tmp_path: Path) -> None:
+    silent = taken(claims(tmp_path).take("t"))
+    time.sleep(LEASE_S)
+    shutil.rmtree(tmp_path / "claims")
+    assert not silent.is_lost()
+    assert [*running(tmp_path / "claims" / "s")] == ["t"]

@@ -3,6 +3,7 @@
 import errno
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from results.segments import Segment
 from results.store import SAMPLES, ResultsStore, StoreError
 from tests.results.made import made_record
 
@@ -279,3 +281,68 @@ def test_a_record_without_its_samples_is_not_written(tmp_path: Path, monkeypatch
     with pytest.raises(StoreError):
         store.append(made_record(), {"raw": [1]})
     assert store.records() == []
+
+
+def without_its_folder(store: ResultsStore) -> None:
+    shutil.rmtree(store.path)
+
+
+def without_its_segment(store: ResultsStore) -> None:
+    for path in segments(store):
+        path.unlink()
+
+
+def without_its_sidecar(store: ResultsStore) -> None:
+    for path in store.path.glob(f"segments/*{SAMPLES}"):
+        path.unlink()
+
+
+@pytest.mark.parametrize("number_of_call", range(5))
+@pytest.mark.parametrize("strike", [without_its_folder, without_its_segment, without_its_sidecar])
+def test_removed_while_a_record_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number_of_call: int, strike: Callable[[ResultsStore], None]
+):
+    """Before any of the writes, flushes and looks that the second record takes: it is whole, and so is the third."""
+    store, told = ResultsStore(tmp_path / "store"), list[Path]()
+    store.on_vanished = told.append
+    store.append(made_record(0), {"number": 0})
+    calls = iter(range(100))
+
+    def struck(act: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object) -> object:
+            if next(calls) == number_of_call:
+                strike(store)
+            return act(*arguments)
+
+        return call
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Segment, "append", struck(Segment.append))
+        patched.setattr(Segment, "is_gone", struck(Segment.is_gone))
+        patched.setattr(os, "fsync", struck(os.fsync))
+        store.append(made_record(1), {"number": 1})
+    store.append(made_record(2), {"number": 2})
+    again = ResultsStore(store.path)
+    assert [record.repeat for record in again.records()] in ([1, 2], [0, 1, 2])
+    assert [again.samples(record) for record in again.records()[-2:]] == [
+        {"record_id": f"record-{number}", "number": number} for number in (1, 2)
+    ]
+    assert len(told) == 1 and again.num_unreadable == 0
+    lines = b"".join(path.read_bytes() for path in segments(store)).splitlines()
+    assert len(lines) == len(again.records()), "none is there twice"
+
+
+def test_a_store_without_samples_that_is_removed(store: ResultsStore):
+    shutil.rmtree(store.path)
+    store.append(made_record(3))
+    assert ids(store) == ["record-3"]
+
+
+def test_a_segment_that_another_replaces(store: ResultsStore):
+    """A restored copy has its name, and is another file."""
+    (path,) = segments(store)
+    copy = path.read_bytes()
+    path.unlink()
+    path.write_bytes(copy)
+    store.append(made_record(3))
+    assert ids(store) == [f"record-{number}" for number in range(4)] and path.read_bytes() == copy
