@@ -15,8 +15,10 @@ from benchsuite.console import SafeConsole
 from benchsuite.damage import warn_of_damage
 from benchsuite.errors import UserError, refuse
 from benchsuite.options import PlainFormat, RecordKind, TableFormat
+from benchsuite.scratch import scratch
 from benchsuite.sessions import chosen
 from benchsuite.terminal import document, echo
+from results.manifest import PARQUET
 from results.query import Limits
 from results.replacing import write_whole
 from results.report.comm import columns_of
@@ -42,6 +44,7 @@ from results.report.tables import (
 )
 from results.staging import lines as staging_lines
 from results.store import ResultsStore, StoreError
+from storage.partial import partial_folder, remove_abandoned
 
 
 def console() -> SafeConsole:
@@ -108,8 +111,10 @@ def _cell(name: str, row: Row) -> str:
 
 def compaction(store: Path, format: PlainFormat) -> None:
     """Compact a store, and say what was done."""
-    opened = ResultsStore(store)
-    done = opened.compact()
+    opened, unfinished = ResultsStore(store), store / PARQUET / "compaction"
+    remove_abandoned(unfinished)
+    with scratch() as spill:
+        done = opened.compact(partial_folder(unfinished), spill)
     if format is PlainFormat.json:
         document(json.dumps(asdict(done), indent=1))
     else:

@@ -6,10 +6,11 @@ before. Of two compactions at once the last manifest counts, and what it does no
 """
 
 import secrets
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,6 +76,7 @@ class _Pass:
 
     store: Path
     connection: "DuckDBPyConnection"
+    unfinished: Path
     batches: dict[str, Batch] = field(default_factory=dict)
     parts: list[Part] = field(default_factory=list)
     passed: list[Passed] = field(default_factory=list)
@@ -105,33 +107,41 @@ class _Pass:
     def copied(self, name: str, query: str) -> str:
         """A query's rows as a Parquet file; its name."""
         path = self.store / PARQUET / f"{name}-{secrets.token_hex(8)}.parquet"
-        written = temporary(path)
+        written = self.unfinished / path.name
         self.connection.execute(f"COPY ({query}) TO {literal(str(written))} {COPY}")
         publish(path, written=written)
         return path.name
 
 
-def compact(store: Path) -> tuple[Compacted, list[Passed]]:
+def compact(store: Path, unfinished: Path | None, spill: Path | None) -> tuple[Compacted, list[Passed]]:
     """Turn what segments hold, and Parquet parts do not yet, into parts; also what lines were passed over.
+
+    Args:
+        store: which.
+        unfinished: a folder of its file system, made for files until they are whole; default: one beside those.
+        spill: an empty folder for what does not fit into memory; default: a temporary one.
 
     Raises:
         StoreError: the store cannot be read or written.
     """
     import duckdb
 
+    unfinished = unfinished or temporary(store / PARQUET / "compaction")
     try:
-        (store / PARQUET).mkdir(exist_ok=True)
+        unfinished.mkdir(0o755, parents=True)  # for no umask may others write it: names in it are foreseeable
         with (
             without_collector(),
-            tempfile.TemporaryDirectory(prefix="benchsuite-compact-") as spill,
-            duckdb.connect(config={"memory_limit": MEMORY_LIMIT, "temp_directory": spill}) as connection,
+            nullcontext(spill) if spill else tempfile.TemporaryDirectory() as folder,
+            duckdb.connect(config={"memory_limit": MEMORY_LIMIT, "temp_directory": str(folder)}) as connection,
         ):
             connection.execute("SET pandas_analyze_sample = 0; SET enable_progress_bar = false")
-            doing = _Pass(store, connection)
+            doing = _Pass(store, connection, unfinished)
             return _compact(doing), doing.passed
     except (OSError, UnicodeError, duckdb.Error) as error:
         why = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
         raise StoreError(f"store {store}: cannot be compacted: {why}") from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _usable(store: Path, connection: "DuckDBPyConnection") -> Manifest:
@@ -172,7 +182,7 @@ def _compact(doing: _Pass) -> Compacted:
     for name in before.files() - after.files():
         with suppress(OSError):
             (store / PARQUET / name).touch()
-    save(store, after)
+    save(store, after, doing.unfinished)
     _remove_stale(store, after)
     return _summary(store, after, num_new)
 
@@ -220,7 +230,7 @@ def _remove_stale(store: Path, manifest: Manifest) -> None:
     for path in (store / PARQUET).iterdir():
         with suppress(OSError):
             if path.name not in named and time.time() - path.stat().st_mtime > STALE_S:
-                path.unlink()
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _summary(store: Path, manifest: Manifest, num_new: int) -> Compacted:

@@ -107,9 +107,10 @@ def load(store: Path) -> Manifest:
     return manifest
 
 
-def save(store: Path, manifest: Manifest) -> None:
-    """Put a manifest in the place of the one before, flushed."""
-    publish(store / PARQUET / MANIFEST, manifest.model_dump_json().encode())
+def save(store: Path, manifest: Manifest, unfinished: Path) -> None:
+    """Put a manifest, which is written in that folder first, in the place of the one before, flushed."""
+    (unfinished / MANIFEST).write_bytes(manifest.model_dump_json().encode())
+    publish(store / PARQUET / MANIFEST, written=unfinished / MANIFEST)
 
 
 def temporary(path: Path) -> Path:

@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import socket
+import tempfile
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import chain
@@ -74,7 +75,7 @@ class ResultsStore:
             raise StoreError(f"store {self.path}: cannot be read: {error.strerror}") from error
 
     def check_writable(self) -> None:
-        """Make the store's folder and a probe file in it.
+        """Make the store's folder and a probe file in it, which has no name where the file system can do without.
 
         Raises:
             StoreError: it cannot be written.
@@ -82,11 +83,8 @@ class ResultsStore:
         try:
             folder = self.path / SEGMENTS
             folder.mkdir(parents=True, exist_ok=True)
-            probe = folder / f".probe-{secrets.token_hex(4)}"
-            try:
-                probe.write_bytes(b"x")
-            finally:
-                probe.unlink(missing_ok=True)
+            with tempfile.TemporaryFile(dir=folder) as probe:
+                probe.write(b"x")
         except OSError as error:
             raise StoreError(f"store {self.path}: cannot be written: {error.strerror}") from error
 
@@ -259,8 +257,12 @@ class ResultsStore:
 
         return self._read(lambda now: opened(now, "trial").described())
 
-    def compact(self) -> "Compacted":
+    def compact(self, unfinished: Path | None = None, spill: Path | None = None) -> "Compacted":
         """Turn what was appended since the last time into Parquet, beside its segments; others may go on appending.
+
+        Args:
+            unfinished: a folder of its file system, made for files until they are whole; default: one beside those.
+            spill: an empty folder for what does not fit into memory; default: a temporary one.
 
         Raises:
             StoreError: no such store, or one that cannot be read or written.
@@ -269,7 +271,7 @@ class ResultsStore:
 
         if not self.exists():
             raise StoreError(f"store {self.path}: no results there; name one with --store or BENCHSUITE_STORE")
-        done, self.passed = compact(self.path)
+        done, self.passed = compact(self.path, unfinished, spill)
         return done
 
 

@@ -140,11 +140,11 @@ def test_the_compaction_that_loses_the_race_loses_no_record(tmp_path: Path, monk
     filled(tmp_path, 0, 3)
     save = compact.save
 
-    def late(store: Path, manifest: Any) -> None:
+    def late(store: Path, manifest: Any, *rest: Any) -> None:
         monkeypatch.setattr(compact, "save", save)
         filled(store, 3, 3)
         assert ResultsStore(store).compact().num_records == 6
-        save(store, manifest)
+        save(store, manifest, *rest)
 
     monkeypatch.setattr(compact, "save", late)
     assert ResultsStore(tmp_path).compact().num_records == 3
