@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Timer
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -39,6 +39,7 @@ FIRST_SEEN = f"""
 """Trials in the order in which they were first seen, which an earlier attempt may have settled."""
 QUERIES = {duckdb.StatementType.SELECT, duckdb.StatementType.MULTI}
 """Statements that change nothing; a PIVOT counts as several."""
+INTERRUPTS_APART_S = 0.2
 SHOWN = ("spec.", "dataset.", "env.")
 UNKNOWN = re.compile(
     r"Referenced column \"(?P<column>[^\"]+)\" not found"
@@ -64,7 +65,8 @@ class Limits:
     """What a query may take."""
 
     seconds: float = 60.0
-    memory: str = "2GB"
+    memory_mb: int = 2000
+    """Of what DuckDB holds, and of what a result takes."""
     threads: int = 4
     num_rows: int = 100_000
 
@@ -111,12 +113,8 @@ class Table:
         if limits is None:
             return self._run(query, "query")
         with self._limited(limits):
-            if len(statements) == 1 and statements[0].type == duckdb.StatementType.SELECT:
-                query = f"FROM (\n{statements[0].query.rstrip().rstrip(';')}\n) LIMIT {limits.num_rows + 1}"
-            found = self._run(query, "query")
-        if len(found) > limits.num_rows:
-            most = f"{limits.num_rows:,}"
-            raise StoreError(f"query: more than {most} rows; add a LIMIT, or `results export csv` writes all trials")
+            for statement in statements:
+                found = self._run(statement.query, "query", limits)
         return found
 
     @contextmanager
@@ -126,7 +124,15 @@ class Table:
         Raises:
             StoreError: it takes more.
         """
-        timer = Timer(limits.seconds, self.connection.interrupt)
+        over = Event()
+
+        def interrupt() -> None:
+            wait_s = limits.seconds
+            while not over.wait(wait_s):  # again and again: between statements there is nothing to interrupt
+                self.connection.interrupt()
+                wait_s = INTERRUPTS_APART_S
+
+        timer = Thread(target=interrupt, daemon=True)
         timer.start()
         try:
             yield
@@ -134,10 +140,11 @@ class Table:
             if isinstance(error.__cause__, duckdb.InterruptException):
                 raise StoreError(f"query: stopped after {limits.seconds:g} s; ask for less") from error
             if isinstance(error.__cause__, duckdb.OutOfMemoryException):
-                raise StoreError(f"query: takes more than {limits.memory} of memory; ask for less") from error
+                raise _takes_more(limits) from error
             raise
         finally:
-            timer.cancel()
+            over.set()
+            timer.join()
 
     def described(self) -> list[dict[str, str]]:
         """Each column: its name, its type in SQL, and what it means where the contract says so."""
@@ -151,15 +158,18 @@ class Table:
             for name, held in self.columns.items()
         ]
 
-    def _run(self, query: str, what: str) -> "pd.DataFrame":
+    def _run(self, query: str, what: str, limits: Limits | None = None) -> "pd.DataFrame":
         """What a query finds.
 
         Raises:
             DamagedPartsError: a part cannot be read.
-            StoreError: the query is not valid.
+            StoreError: the query is not valid, or finds more than it may.
         """
         try:
-            return plain(self.connection.execute(query).df(), self.columns)
+            result = self.connection.execute(query)
+            return plain(result.df() if limits is None else _bounded(result, limits), self.columns)
+        except StoreError:
+            raise
         except (duckdb.Error, ValueError) as error:
             if not isinstance(error, OF_THE_QUERY):
                 self._check_parts()
@@ -183,6 +193,31 @@ class Table:
             plain(self.connection.execute(f"FROM {ALL}").df(), self.columns)
         except (duckdb.Error, ValueError) as error:
             raise DamagedPartsError(self.found.store, error) from error
+
+
+def _bounded(result: duckdb.DuckDBPyConnection, limits: Limits) -> "pd.DataFrame":
+    """What a statement has found, fetched piece by piece, so that no more is made of it than may be.
+
+    Raises:
+        StoreError: it is more.
+    """
+    import pandas as pd
+
+    pieces, num_rows, num_bytes = list[pd.DataFrame](), 0, 0
+    while len(piece := result.fetch_df_chunk()) or not pieces:
+        pieces.append(piece)
+        num_rows += len(piece)
+        num_bytes += int(piece.memory_usage(deep=True).sum())
+        if num_rows > limits.num_rows:
+            most = f"{limits.num_rows:,}"
+            raise StoreError(f"query: more than {most} rows; add a LIMIT, or `results export csv` writes all trials")
+        if num_bytes > limits.memory_mb * 1_000_000:
+            raise _takes_more(limits)
+    return pd.concat(pieces, ignore_index=True) if len(pieces) > 1 else pieces[0]
+
+
+def _takes_more(limits: Limits) -> StoreError:
+    return StoreError(f"query: takes more than {limits.memory_mb:,} MB of memory; ask for less")
 
 
 def allowed(name: str, names: list[str]) -> str:
@@ -287,7 +322,7 @@ def opened(found: Snapshot, kind: str, limits: Limits | None = None) -> Table:
             raise DamagedPartsError(found.store, error) from error
         raise StoreError(f"store {found.store}: cannot be read: {_first_line(error)}") from error
     if limits is not None:
-        connection.execute(f"SET memory_limit = '{limits.memory}'; SET threads = {limits.threads}")
+        connection.execute(f"SET memory_limit = '{limits.memory_mb}MB'; SET threads = {limits.threads}")
         connection.execute("SET temp_directory = ''")
     connection.execute(f"SET allowed_paths = [{', '.join(map(literal, found.paths()))}]")
     connection.execute("SET enable_external_access = false")
