@@ -68,7 +68,7 @@ class Claim:
     since: str = ""
     """UTC by the holder's clock: for people."""
     finished_at: str = ""
-    """Where it is done: of the record that is in the store."""
+    """Of the last record that holders have written, by the clock of whoever wrote it; empty: none."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,9 @@ class Claims:
 
     def _make(self, trial: str, generation: int) -> "Holding | None":
         path = self.folder / f"{trial}.{generation}"
-        claim = Claim(secrets.token_hex(8), self.holder, since=datetime.now(UTC).isoformat(timespec="seconds"))
+        before = read_claim(path.with_name(f"{trial}.{generation - 1}")) if generation else None
+        since, written = datetime.now(UTC).isoformat(timespec="seconds"), before.finished_at if before else ""
+        claim = Claim(secrets.token_hex(8), self.holder, since=since, finished_at=written)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if not _made(path, claim):
@@ -250,6 +252,16 @@ class Holding:
         self.release()
 
     @property
+    def finished_at(self) -> str:
+        """When the last record of the trial was finished, as far as its holders have told; empty: there is none."""
+        return self._claim.finished_at
+
+    def wrote(self, finished_at: str) -> None:
+        """A record that was finished at that moment is in the store: the next one has to be later, by any clock."""
+        with self._writing:
+            self._claim = replace(self._claim, finished_at=finished_at)
+
+    @property
     def is_open(self) -> bool:
         """Whether the trial is neither done nor left."""
         return self._claim.state == "running"
@@ -277,13 +289,15 @@ class Holding:
 
     def done(self, finished_at: str = "") -> None:
         """The trial's record, finished at that moment, is in the store."""
-        self._end("done", finished_at)
+        if finished_at:
+            self.wrote(finished_at)
+        self._end("done")
 
-    def _end(self, state: State, finished_at: str = "") -> None:
+    def _end(self, state: State) -> None:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
-        self._replace(state, finished_at)
+        self._replace(state)
         self._on_end(self)
 
     def _beat(self) -> None:
@@ -295,10 +309,10 @@ class Holding:
         self._was_silent |= time.monotonic() - self._beat_at_s > MAX_BEATS_APART * self._every_s
         return self._was_silent
 
-    def _replace(self, state: State, finished_at: str = "") -> None:
+    def _replace(self, state: State) -> None:
         with self._writing, suppress(OSError):  # a full disk costs the claim at worst, never the trial
             self._is_silent()
-            self._claim = replace(self._claim, state=state, beat=self._claim.beat + 1, finished_at=finished_at)
+            self._claim = replace(self._claim, state=state, beat=self._claim.beat + 1)
             write_new(self._path, json.dumps(asdict(self._claim)))
             self._beat_at_s = time.monotonic()
 
@@ -325,7 +339,10 @@ def read_claim(path: Path) -> Claim | None:
     """
     try:
         value = json.loads(read_plain(path, own=False))
-        return Claim(**_known_to(Claim, value) | {"holder": Holder(**_known_to(Holder, value["holder"]))})
+        claim = Claim(**_known_to(Claim, value) | {"holder": Holder(**_known_to(Holder, value["holder"]))})
+        if claim.finished_at and datetime.fromisoformat(claim.finished_at).tzinfo is None:
+            return None
+        return claim
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 

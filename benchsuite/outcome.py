@@ -114,7 +114,9 @@ def _just_after(moment: str) -> str:
     """A microsecond later."""
     if not moment:
         return ""
-    return (datetime.fromisoformat(moment) + timedelta(microseconds=1)).isoformat(timespec="microseconds")
+    with suppress(OverflowError):  # there is none after the last of the year 9999
+        return (datetime.fromisoformat(moment) + timedelta(microseconds=1)).isoformat(timespec="microseconds")
+    return moment
 
 
 def conclude(attempt: Attempt, outcome: Outcome, folder: Path) -> tuple[TrialRecord, dict[str, Any] | None]:

@@ -32,6 +32,7 @@ from benchsuite.outcome import (
 from benchsuite.ranks import Progress
 from benchsuite.spec import trial_id
 from benchsuite.turns import Turns
+from results.outcomes import Ended
 from results.record import TrialRecord
 from results.store import ResultsStore
 
@@ -213,9 +214,11 @@ class _Bench:
 
     def measure(self, item: Todo, number: int, total: int, holding: Holding) -> TrialRecord | None:
         """Run one trial and append its record; None where another sweep has it, or had it already."""
-        if holding.taken_over and (finished_at := self._finished_at(item)):
-            holding.done(finished_at)
+        last = self._last(item) if holding.taken_over else None
+        if last is not None and last.status in FINISHED and last.finished_at > item.after:
+            holding.done(last.finished_at)
             return None
+        item = replace(item, after=max(item.after, holding.finished_at, last.finished_at if last is not None else ""))
         attempt = _attempt(self.plan, item, self.session)
         self.watcher.started(attempt, number, total)
         name = item.point.point_id
@@ -227,7 +230,7 @@ class _Bench:
             shown = self.watcher.progress
             record = run_one(attempt, self.store, self.launcher, shown, self.ceilings, holding, self.guard)
         except CannotStart as error:
-            self.store.append(attempt.record("interrupted", reason=str(error)))
+            holding.wrote(self.store.append(attempt.record("interrupted", reason=str(error))).finished_at)
             raise
         except UserError as error:
             record = self.store.append(attempt.record("failed", reason=str(error)))
@@ -239,12 +242,10 @@ class _Bench:
         self.records.append(record)
         return record
 
-    def _finished_at(self, item: Todo) -> str | None:
-        """When the sweep that held the trial before had finished it, where its record is in the store."""
+    def _last(self, item: Todo) -> Ended | None:
+        """How the trial's last record in the store ended, which the sweep that held it before may have written."""
         found = self.store.outcomes().get(trial_id(item.point.point_id, self.session, item.repeat))
-        if found is None or found.profile != item.point.spec.measure.profile:
-            return None
-        return found.finished_at if found.status in FINISHED and found.finished_at > item.after else None
+        return found if found is not None and found.profile == item.point.spec.measure.profile else None
 
 
 def run_one(
@@ -274,7 +275,10 @@ def run_one(
                 with suppress(FileNotFoundError):  # removed while the trial ran
                     kept = str(kept_work(folder).relative_to(store.path))
                     record = record.model_copy(update={"work_folder": kept})
-            return store.append(record, samples)
+            stored = store.append(record, samples)
+            if holding is not None:
+                holding.wrote(stored.finished_at)
+            return stored
 
         try:
             if guard is not None and _is_here(launcher):

@@ -84,19 +84,35 @@ def test_a_plan_made_later_may_run_it_again(tmp_path: Path) -> None:
 def test_a_trial_whose_record_is_seen_late_is_not_measured_again(tmp_path: Path) -> None:
     """What was finished may be seen in the claims, and not yet in the store, as on network file systems."""
     with taken(claims(tmp_path).take("t")) as holding:
-        holding.done("2031-05-06T07:00:00")
+        holding.done("2031-05-06T07:00:00+00:00")
     later = claims(tmp_path)
-    assert later.over({"t": "2031-05-06T06:00:00"}) == {"t"}, "the store is to be read again"
+    assert later.over({"t": "2031-05-06T06:00:00+00:00"}) == {"t"}, "the store is to be read again"
     assert not held(later.take("t")).alive, "its holder is waited for"
     time.sleep(1.2 * LEASE_S)
     assert taken(later.take("t")).taken_over, "the store tells by now whether the record is there or was removed"
-    assert claims(tmp_path).over({"t": "2031-05-06T07:00:00"}) == set()
+    assert claims(tmp_path).over({"t": "2031-05-06T07:00:00+00:00"}) == set()
     seen = claims(tmp_path / "other")
     with taken(seen.take("t")) as holding:
-        holding.done("2031-05-06T07:00:00")
+        holding.done("2031-05-06T07:00:00+00:00")
     again = claims(tmp_path / "other")
-    assert again.over({"t": "2031-05-06T07:00:00"}) == set()
+    assert again.over({"t": "2031-05-06T07:00:00+00:00"}) == set()
     assert not taken(again.take("t")).taken_over, "it is asked for again, with its record in sight"
+
+
+def test_what_a_holder_has_written_is_told_to_the_next(tmp_path: Path) -> None:
+    """The clock of who was interrupted may be hours ahead, and its record may be seen late."""
+    with taken(claims(tmp_path).take("t")) as holding:
+        holding.wrote("2031-05-06T07:00:00+00:00")
+    with taken(claims(tmp_path).take("t")) as next_one:
+        assert next_one.finished_at == "2031-05-06T07:00:00+00:00"
+    assert taken(claims(tmp_path).take("t")).finished_at == "2031-05-06T07:00:00+00:00", "told on by who wrote none"
+
+
+@pytest.mark.parametrize("moment", ["soon", "2031-05-06T07:00:00"])
+def test_a_claim_that_tells_no_moment_is_none(tmp_path: Path, moment: str) -> None:
+    with taken(claims(tmp_path).take("t")) as holding:
+        holding.wrote(moment)
+    assert read_claim(tmp_path / "claims" / "s" / "t.0") is None
 
 
 def test_one_that_was_silent_makes_sure_of_its_trial_before_others_take_it(tmp_path: Path) -> None:
@@ -119,7 +135,7 @@ def test_what_a_killed_holder_had_begun_to_write_is_ended(tmp_path: Path) -> Non
         value = json.loads((folder / f"{trial}.0").read_text())
         value["holder"]["process"] = ended()
         (folder / f"{trial}.0").write_text(json.dumps(value))
-        done = json.dumps(value | {"state": "done", "finished_at": "2031-05-06T07:00:00"})
+        done = json.dumps(value | {"state": "done", "finished_at": "2031-05-06T07:00:00+00:00"})
         (folder / f".{trial}.0.{value['token']}").write_text(done[:cut])
     alive = taken(claims(tmp_path).take("v"))
     (folder / f".v.0.{alive._claim.token}").touch()

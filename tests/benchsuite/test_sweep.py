@@ -163,6 +163,18 @@ def test_an_interrupt_loses_the_trial_in_flight_only(store: ResultsStore, stop: 
     assert {record.status for record in store.latest()} == {"ok"}
 
 
+def test_what_is_measured_after_an_interrupt_elsewhere_counts(store: ResultsStore, monkeypatch: pytest.MonkeyPatch):
+    """The interrupted sweep's clock is years ahead: by the clocks alone its record would be the last one."""
+    plan = made_plan()
+    todo = sweeping.status(plan, store, "default").todo
+    with monkeypatch.context() as ahead, pytest.raises(KeyboardInterrupt):
+        ahead.setattr("benchsuite.outcome.now", lambda: "2099-01-01T00:00:00.000000+00:00")
+        run(plan, store, Rehearsal(lambda number: KeyboardInterrupt()))
+    sweeping.run(plan, todo, store, Rehearsal(), "default", Silence(), Claims.of(store.path, "default"))
+    assert {record.status for record in store.latest()} == {"ok"}
+    assert run(plan, store, Rehearsal()) == []
+
+
 def test_the_watcher_is_told(store: ResultsStore):
     watcher = Silence()
     plan = made_plan(repeats=1)
