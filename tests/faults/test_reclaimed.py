@@ -1,10 +1,9 @@
-"""What killed compactions and sweeps leave, in the temporary folder and in the store, goes with the next one."""
+"""What killed compactions leave, in the temporary folder and in the store, goes with the next one."""
 
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from results.store import ResultsStore
 from tests.faults.conftest import COMMAND, Bench
 from tests.results.made import made_record
 
-Wait = Callable[[Callable[[], bool]], None]
 KILLED = """
 import os, signal
 from results import compact, manifest
@@ -72,25 +70,6 @@ def test_of_a_compaction_that_runs_or_ran_elsewhere(bench: Bench) -> None:
     os.utime(others[1], (0, 0))
     assert bench.run("results", "compact", "--store", bench.store)[0] == 0
     assert [other.exists() for other in others] == [True, False]
-
-
-def test_of_a_sweep_killed_with_all_its_processes(bench: Bench, wait_until: Wait) -> None:
-    """As a job's end or the kernel's lack of memory does it."""
-    measure = {"steps": 40, "warmup_steps": 2, "repeats": 1, "ceilings": False}
-    model = {"workload": "resnet50", "variant": "nano", "batch_size": 2, "data": {"source": "synthetic"}}
-    path = bench.write({"name": "killed", "base": {**model, "device": "cpu", "measure": measure}})
-    process = bench.start("sweep", path, "--store", bench.store)
-    wait_until(lambda: any((bench.store / "work").glob("*/*/progress-0")))
-    for each in bench.processes():
-        each.suspend()  # so that none cleans up after another
-    for each in bench.processes():
-        each.kill()
-    process.communicate(timeout=60)
-    assert bench.wait_gone() == []
-    assert bench.leftovers() and any((bench.store / "work").glob("*/.*")), "it was killed in the middle of a trial"
-    code, _, err = bench.sweep(path)
-    assert code == 0, err
-    assert bench.leftovers() == [] and below(bench.store / "work") == set()
 
 
 def test_of_a_process_killed_while_it_looks_whether_a_store_can_be_written(tmp_path: Path) -> None:
