@@ -2,9 +2,11 @@
 
 import difflib
 import re
+import resource
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
@@ -66,7 +68,7 @@ class Limits:
 
     seconds: float = 60.0
     memory_mb: int = 2000
-    """Of what DuckDB holds, and of what a result takes."""
+    """Of what DuckDB says it holds; the process may take twice as much, as for lists, which DuckDB does not count."""
     threads: int = 4
     num_rows: int = 100_000
 
@@ -134,13 +136,17 @@ class Table:
 
         timer = Thread(target=interrupt, daemon=True)
         timer.start()
+        too_large = StoreError(f"query: takes more than {limits.memory_mb:,} MB of memory; ask for less")
         try:
-            yield
+            with _memory_for(2 * limits.memory_mb * 1_000_000):
+                yield
+        except (MemoryError, SystemError) as error:  # what DuckDB makes of a MemoryError of NumPy's
+            raise too_large from error
         except StoreError as error:
             if isinstance(error.__cause__, duckdb.InterruptException):
                 raise StoreError(f"query: stopped after {limits.seconds:g} s; ask for less") from error
             if isinstance(error.__cause__, duckdb.OutOfMemoryException):
-                raise _takes_more(limits) from error
+                raise too_large from error
             raise
         finally:
             over.set()
@@ -203,21 +209,29 @@ def _bounded(result: duckdb.DuckDBPyConnection, limits: Limits) -> "pd.DataFrame
     """
     import pandas as pd
 
-    pieces, num_rows, num_bytes = list[pd.DataFrame](), 0, 0
+    pieces, num_rows = list[pd.DataFrame](), 0
     while len(piece := result.fetch_df_chunk()) or not pieces:
         pieces.append(piece)
         num_rows += len(piece)
-        num_bytes += int(piece.memory_usage(deep=True).sum())
         if num_rows > limits.num_rows:
             most = f"{limits.num_rows:,}"
             raise StoreError(f"query: more than {most} rows; add a LIMIT, or `results export csv` writes all trials")
-        if num_bytes > limits.memory_mb * 1_000_000:
-            raise _takes_more(limits)
     return pd.concat(pieces, ignore_index=True) if len(pieces) > 1 else pieces[0]
 
 
-def _takes_more(limits: Limits) -> StoreError:
-    return StoreError(f"query: takes more than {limits.memory_mb:,} MB of memory; ask for less")
+@contextmanager
+def _memory_for(num_bytes: int) -> Iterator[None]:
+    """Let this process take no more than so many bytes beside what it has; nothing is held to it where it cannot be."""
+    limits = resource.getrlimit(resource.RLIMIT_DATA)
+    with suppress(OSError, ValueError, IndexError):  # without /proc, and on other systems
+        pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[5])
+        most = pages * resource.getpagesize() + num_bytes
+        if limits[0] == resource.RLIM_INFINITY or most < limits[0]:
+            resource.setrlimit(resource.RLIMIT_DATA, (most, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, limits)
 
 
 def allowed(name: str, names: list[str]) -> str:

@@ -29,6 +29,7 @@ MANY = "select * from range(200000)"
 PIVOT = "pivot (select range as a, range % 3 as m, 1 as b from range(100000)) on m using sum(b) group by a"
 HUGE = "select string_agg(repeat('x', 1000), '') from range(3000000)"
 WIDE = "select repeat('x', 20000) || range as text from range(90000)"
+LISTS = "select range(200000) from range(100000)"
 SLOW, ROWS, MEMORY = "stopped after 1 s", "more than 100,000 rows; add a LIMIT", "takes more than 200 MB of memory"
 
 
@@ -55,6 +56,7 @@ def store(tmp_path: Path) -> ResultsStore:
         (HUGE, {"memory_mb": 200}, MEMORY),
         (f"{HUGE}; select 1", {"memory_mb": 200}, MEMORY),
         (WIDE, {"memory_mb": 200}, MEMORY),
+        (LISTS, {"memory_mb": 200}, MEMORY),
     ],
 )
 def test_what_takes_more_is_one_line(store: ResultsStore, query: str, limits: dict[str, int], told: str):
