@@ -28,6 +28,8 @@ while True:
         time.sleep(1)
 """
 """The first process of a node: mounts, keeps the clock's shift, reaps. Arguments: view, path, what shifts the clock."""
+HEARING = ("env", "--default-signal=HUP,INT")
+"""What runs the storm in the background may have them ignored."""
 ENTER = ("nsenter", "--pid", "--mount", "--target")
 ZYGOTE = "benchsuite.launch.zygote"
 STARTERS = ("mpiexec", "mpirun", "orted", "prterun", "prted")
@@ -79,8 +81,7 @@ class Node:
         told = self._clock | {"TMPDIR": str(self.temporary), "BENCHSUITE_TEST_MARK": mark}
         told |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         variables = [f"{name}={value}" for name, value in told.items()]
-        heard = "--default-signal=HUP,INT"  # what runs the storm in the background may have them ignored
-        command = [*ENTER, str(self._first.pid), "--", "env", heard, *variables, *COMMAND, *map(str, arguments)]
+        command = [*HEARING, *ENTER, str(self._first.pid), "--", "env", *variables, *COMMAND, *map(str, arguments)]
         with log.open("ab") as file:
             return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, cwd=self.temporary)
 

@@ -42,8 +42,8 @@ WAIT_FOR_ROLE_S = 5.0
 OVER_S = 600.0
 """What no command needs, however busy the machine is."""
 DONE = (0, 3)
-LAST_WORDS = ("written: ", "nothing left to do")
-"""What a sweep says when all is done: from there a signal ends it as the system does."""
+LAST_WORDS = ("written: ", "nothing left to do", "stopped early")
+"""What a sweep says at its end: from there a signal ends it as the system does."""
 
 
 def missing() -> str | None:
