@@ -14,11 +14,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Literal, Self
+
+from pydantic import TypeAdapter
 
 from benchsuite.errors import UserError
 from storage import partial
@@ -69,6 +71,10 @@ class Claim:
     """UTC by the holder's clock: for people."""
     finished_at: str = ""
     """Of the last record that holders have written, by the clock of whoever wrote it; empty: none."""
+
+
+CLAIM = TypeAdapter(Claim)
+"""Reads what anyone may have written; what other versions say besides is left out."""
 
 
 @dataclass(frozen=True)
@@ -338,18 +344,12 @@ def read_claim(path: Path) -> Claim | None:
     None while it is being written, or where it is gone, damaged, or no file.
     """
     try:
-        value = json.loads(read_plain(path, own=False))
-        claim = Claim(**_known_to(Claim, value) | {"holder": Holder(**_known_to(Holder, value["holder"]))})
+        claim = CLAIM.validate_json(read_plain(path, own=False))
         if claim.finished_at and datetime.fromisoformat(claim.finished_at).tzinfo is None:
             return None
         return claim
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError):
         return None
-
-
-def _known_to(kind: type[Claim | Holder], value: dict[str, Any]) -> dict[str, Any]:
-    """What other versions say besides is left out."""
-    return {each.name: value[each.name] for each in fields(kind) if each.name in value}
 
 
 def latest_generations(folder: Path) -> dict[str, int]:

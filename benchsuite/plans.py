@@ -9,6 +9,8 @@ import hashlib
 import json
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from benchsuite.grid import Plan
 from benchsuite.spec import trial_id
 from results.segments import StoreError
@@ -16,6 +18,7 @@ from storage.owned import read_plain, write_new
 
 PLANS = "plans"
 DIGEST_DIGITS = 16
+LABELS = TypeAdapter(dict[str, str])
 
 
 def labels(plan: Plan, session: str) -> dict[str, str]:
@@ -48,8 +51,8 @@ def kept_plans(store: Path, session: str) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for path in sorted((store / PLANS / session).glob("[!.]*.*.json")):
         try:
-            plan = dict(json.loads(read_plain(path, own=False)))
-        except (OSError, ValueError, TypeError):
+            plan = LABELS.validate_json(read_plain(path, own=False))
+        except (OSError, ValueError):
             continue
         found.setdefault(path.stem.rpartition(".")[0], {}).update(plan)
     return found

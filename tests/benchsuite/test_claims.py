@@ -229,12 +229,27 @@ def test_a_process_of_this_machine_that_has_ended_need_not_be_waited_for(tmp_pat
     assert [type(other.take(name)) for name in "tuv"] == [Holding, Holding, Held]
 
 
-def test_a_damaged_claim_is_no_claim_of_anyone(tmp_path: Path) -> None:
-    folder = tmp_path / "claims" / "s"
-    folder.mkdir(parents=True)
-    (folder / "t.0").write_text('{"token": "x", "holder": 7}')
-    assert read_claim(folder / "t.0") is None
-    assert held(claims(tmp_path).take("t")).claim is None
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"token": "x", "holder": 7}',
+        "[" * 60_000,
+        '{"a":' * 60_000,
+        "9" * 5_000,
+        '{"token": "x", "holder": {"host": ["h"], "pid": 1}}',
+        '{"token": "x", "holder": {"host": "h", "pid": 1, "process": 5}}',
+        '{"token": "x", "holder": {"host": "h", "pid": 1, "job": "991", "job_starts": "many"}}',
+        '{"token": "x", "holder": {"host": "h", "pid": 1}, "state": "done", "finished_at": 5}',
+    ],
+    ids=lambda text: text[:70],
+)
+def test_a_damaged_claim_is_no_claim_of_anyone(tmp_path: Path, text: str) -> None:
+    mine = claims(tmp_path)
+    mine.folder.mkdir(parents=True)
+    (mine.folder / "t.0").write_text(text)
+    assert read_claim(mine.folder / "t.0") is None and running(mine.folder) == {}
+    assert mine.over({"t": ""}) == set()
+    assert held(mine.take("t")).claim is None
 
 
 def test_an_earlier_start_of_this_job_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:

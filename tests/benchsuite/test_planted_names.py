@@ -20,7 +20,7 @@ from storage.partial import this_process
 from tests.planted import CONTENT, KINDS, NEEDS_ROOT, NOBODY, open_umask, plant
 
 __all__ = ["open_umask"]
-ELSEWHERE = Holder("n0417", 4711, "991", "another boot", 1.0)
+ELSEWHERE = Holder("n0417", 4711, "991", "another boot", 1)
 PLAN: Any = SimpleNamespace(sweep=SimpleNamespace(name="mine"), points=[])
 
 
@@ -91,6 +91,14 @@ class TestPlans:
         planted = plant(folder / "other.0123456789abcdef.json", kind, tmp_path / "labels")
         assert plans.kept_plans(tmp_path, "s") == {"mine": {}}
         planted.is_untouched()
+
+    @pytest.mark.parametrize(
+        "text", ["[" * 60_000, '{"a":' * 60_000, "[1]", "[[[], 1]]", '{"a": 1}', '["ab"]', "9" * 5000]
+    )
+    def test_a_damaged_plan_is_passed_over(self, tmp_path: Path, text: str) -> None:
+        plans.keep_plan(tmp_path, "s", PLAN)
+        (tmp_path / plans.PLANS / "s" / "other.0123456789abcdef.json").write_text(text)
+        assert plans.kept_plans(tmp_path, "s") == {"mine": {}}
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_a_plan_is_written_through_no_link(self, tmp_path: Path, kind: str) -> None:
