@@ -1,6 +1,7 @@
 """Killing a sweep at any moment loses at most the trial in flight, leaves no process, and the next run goes on."""
 
 import signal
+import subprocess
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -37,6 +38,15 @@ def has_more(bench: Bench, num_records: int) -> bool:
     return len(bench.records()) > num_records
 
 
+def stopped_in_a_trial(bench: Bench, sweep: subprocess.Popen[str]) -> bool:
+    """Whether a sweep, stopped now, is in the middle of a trial; otherwise it goes on."""
+    sweep.send_signal(signal.SIGSTOP)
+    if any((bench.store / "work").glob("*/*/progress-1")):
+        return True
+    sweep.send_signal(signal.SIGCONT)
+    return False
+
+
 def test_at_most_the_trial_in_flight_is_lost(
     bench: Bench, dataset_root: Path, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
@@ -46,8 +56,9 @@ def test_at_most_the_trial_in_flight_is_lost(
     for number, exit_code in EXIT_CODES.items():
         process = bench.start("sweep", path, "--store", bench.store)
         wait_until(partial(has_more, bench, len(known)))
-        wait_until(lambda: any((bench.store / "work").glob("*/*/progress-1")))
+        wait_until(partial(stopped_in_a_trial, bench, process))
         process.send_signal(number)
+        process.send_signal(signal.SIGCONT)
         out, err = process.communicate(timeout=60)
         assert process.returncode == exit_code, err
         assert "Traceback" not in out + err
