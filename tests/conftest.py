@@ -1,6 +1,7 @@
 """Fixtures that several packages' tests share: one small dataset, in every format."""
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,13 @@ LONGEST = ("workloads/parallel/test_modes.py", "faults/", "benchsuite/test_valid
 def says_quiet(file: Path) -> bool:
     """Whether a test file marks anything as quiet."""
     return "mark.quiet" in file.read_text()
+
+
+def pytest_configure() -> None:
+    """Hear SIGINT and SIGHUP, which a shell ignores in what it runs in the background: what tests start inherits it."""
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
