@@ -1,6 +1,5 @@
 """The nightly gate over a store: which sessions are the baseline, and whether the newest of each point is worse."""
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel, Field, ValidationError
 
 from results.cause import Cause, cause_of
 from results.history import (
@@ -27,6 +27,7 @@ from results.metrics import GATED, GATED_OF, Metric
 from results.near import nearest
 from results.noise import Array
 from results.record import Kind
+from results.segments import first_problem, regular_file
 from results.sides import filtered
 from results.store import ResultsStore, StoreError
 from results.watch import Alarms, learnt_end, watch
@@ -35,6 +36,14 @@ FILE = "baseline.json"
 INTERVAL = 1.96
 FAR = 4.0
 """Standard deviations of a night."""
+
+
+class Baseline(BaseModel):
+    """What its file says."""
+
+    schema_version: int = 1
+    sessions: list[str] = Field(min_length=1)
+    set_at: str = ""
 
 
 @dataclass(frozen=True)
@@ -121,15 +130,15 @@ def set_baseline(store: ResultsStore, sessions: Sequence[str] = (), dates: str =
     if not chosen:
         there = f"{nights[0].date[:10]}..{nights[-1].date[:10]}" if nights else "none"
         raise StoreError(f"baseline of {dates or 'all sessions'}: no session there; there are: {there}")
-    made = {"schema_version": 1, "sessions": chosen, "set_at": datetime.now(UTC).isoformat(timespec="seconds")}
+    made = Baseline(sessions=chosen, set_at=datetime.now(UTC).isoformat(timespec="seconds"))
     _write(store.path / FILE, made)
-    return made
+    return made.model_dump()
 
 
-def _write(path: Path, value: dict[str, Any]) -> None:
+def _write(path: Path, value: Baseline) -> None:
     """By rename, so that readers see the old baseline or the new one."""
     try:
-        publish(path, (json.dumps(value, indent=1) + "\n").encode())
+        publish(path, f"{value.model_dump_json(indent=1)}\n".encode())
     except OSError as error:
         raise StoreError(f"store {path.parent}: cannot be written: {error.strerror}") from error
 
@@ -142,19 +151,16 @@ def baseline_of(store: ResultsStore) -> dict[str, Any]:
     """
     path = store.path / FILE
     try:
-        found = json.loads(path.read_text())
-        sessions = found["sessions"]
+        return Baseline.model_validate_json(regular_file(path)).model_dump()
     except FileNotFoundError:
         if not store.exists():
             raise StoreError(
                 f"store {store.path}: no results there; name one with --store or BENCHSUITE_STORE"
             ) from None
         raise NothingToCheckError(f"store {store.path} has no baseline; set one: benchsuite baseline set") from None
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise StoreError(f"{path}: cannot be read: {error}; set it anew: benchsuite baseline set") from None
-    if not isinstance(sessions, list) or not sessions:
-        raise StoreError(f"{path}: has no sessions; set it anew: benchsuite baseline set")
-    return dict(found)
+    except (OSError, ValidationError) as error:
+        why = error.strerror if isinstance(error, OSError) else first_problem(error)
+        raise StoreError(f"{path}: cannot be read: {why}; set it anew: benchsuite baseline set") from None
 
 
 def check(store: ResultsStore, kind: Kind = "trial", where: Sequence[str] = (), session: str = "") -> Check:

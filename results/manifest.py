@@ -8,10 +8,12 @@ manifest names.
 import os
 import secrets
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from results.segments import Passed, StoreError, fsync_path
+from results.segments import Passed, StoreError, fsync_path, regular_file
+from results.shapes import MAX_NUMBER
 
 PARQUET = "parquet"
 """The folder of a store that holds parts and manifest."""
@@ -32,6 +34,10 @@ class DamagedPartsError(StoreError):
         super().__init__(f"store {store}: its Parquet cannot be read: {told}; {MEND.format(store / PARQUET)}")
 
 
+Place = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
+"""In a segment, in bytes."""
+
+
 class Part(BaseModel):
     """One Parquet file of records of one kind."""
 
@@ -50,8 +56,8 @@ class Manifest(BaseModel):
 
     version: int = VERSION
     parts: tuple[Part, ...] = ()
-    covered_bytes: dict[str, int] = Field(default_factory=dict, description="by segment: compacted up to here")
-    passed: dict[str, list[tuple[int, int]]] = Field(
+    covered_bytes: dict[str, Place] = Field(default_factory=dict, description="by segment: compacted up to here")
+    passed: dict[str, list[tuple[Place, Place]]] = Field(
         default_factory=dict, description="by segment: offset and length of lines that were no records; read again"
     )
     earlier_attempts: str | None = Field(None, description="Parquet file of the records that a later attempt replaces")
@@ -90,12 +96,12 @@ def load(store: Path) -> Manifest:
     """A store's manifest; an empty one where nothing was compacted.
 
     Raises:
-        DamagedPartsError: it is damaged.
+        DamagedPartsError: it is damaged, or a file that it names is missing or none: a pipe would never end.
         StoreError: it is of a newer version.
     """
     path = store / PARQUET / MANIFEST
     try:
-        manifest = Manifest.model_validate_json(path.read_bytes())
+        manifest = Manifest.model_validate_json(regular_file(path))
     except FileNotFoundError:
         return Manifest()
     except (OSError, ValidationError) as error:
@@ -104,6 +110,9 @@ def load(store: Path) -> Manifest:
     if manifest.version > VERSION:
         why = f"is of version {manifest.version}, known is {VERSION}"
         raise StoreError(f"store {store}: {path.name} {why}; use a newer benchsuite")
+    for name in sorted(manifest.files()):
+        if not os.path.isfile(store / PARQUET / name):
+            raise DamagedPartsError(store, f"{name}: missing, or no file")
     return manifest
 
 

@@ -10,7 +10,8 @@ from results.segments import Passed, Stored, StoreError, without_collector
 from results.snapshot import ROWS_AT_ONCE, all_lines
 
 PROFILE = "spec.measure.profile"
-FIELDS = ("trial_id", "status", "finished_at", "reason", PROFILE)
+MAY_LACK = ("reason", PROFILE)
+FIELDS = ("trial_id", "status", "finished_at", *MAY_LACK)
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def _of_lines(found: Iterable[Stored | Passed], passed: list[Passed]) -> Iterato
 
 
 def _compacted(store: Path, manifest: Manifest) -> Iterator[Ended]:
-    """Those of compacted records; older parts lack columns that were added later."""
+    """Those of compacted records; parts lack columns that hold nothing in them, or were added later."""
     if not manifest.parts:
         return
     import duckdb
@@ -81,7 +82,9 @@ def _compacted(store: Path, manifest: Manifest) -> Iterator[Ended]:
         with duckdb.connect(":memory:") as connection:
             for part in manifest.parts:
                 path = literal(str(store / PARQUET / part.file))
-                wanted = ", ".join(quoted(name) if name in part.columns else "NULL" for name in FIELDS)
+                wanted = ", ".join(
+                    quoted(name) if part.columns.get(name, "null") != "null" else "NULL" for name in FIELDS
+                )
                 rows = connection.execute(f"SELECT {wanted} FROM read_parquet({path})")
                 while some := rows.fetchmany(ROWS_AT_ONCE):
                     yield from (Ended(*row) for row in some)

@@ -3,6 +3,7 @@
 import errno
 import gc
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -68,6 +69,18 @@ def fsync_path(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def regular_file(path: Path) -> bytes:
+    """The content of a file; not of what others may have put there instead: a pipe never ends.
+
+    Raises:
+        OSError: it is missing, something else, or may not be read.
+    """
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return file.read()
 
 
 class Segment:
@@ -155,7 +168,7 @@ def parsed(segment: str, offset: int, line: bytes) -> Stored | Passed:
         record = TrialRecord.model_validate_json(line, strict=True, context=STORED)
     except ValidationError as error:
         newer = _newer(line)
-        return Passed(segment, offset, len(line), newer or _first_problem(error), newer is not None)
+        return Passed(segment, offset, len(line), newer or first_problem(error), newer is not None)
     return Stored(segment, offset, line, record)
 
 
@@ -170,7 +183,7 @@ def _newer(line: bytes) -> str | None:
     return f"schema_version {version!r:.24}, known is {SCHEMA_VERSION}" if is_newer else None
 
 
-def _first_problem(error: ValidationError) -> str:
+def first_problem(error: ValidationError) -> str:
     """Where and what."""
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(map(str, first["loc"]))

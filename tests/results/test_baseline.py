@@ -1,6 +1,7 @@
 """The gate on stores: what `baseline set` pins, and what `check` says of the newest session."""
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -313,12 +314,28 @@ class TestBaseline:
         with pytest.raises(StoreError, match="has no baseline; set one: benchsuite baseline set"):
             check(fill(tmp_path, 2, num_points=1))
 
-    @pytest.mark.parametrize("text", ["{", "[]", '{"sessions": []}', '{"sessions": "all"}'])
+    @pytest.mark.parametrize(
+        "text",
+        [
+            *("{", "[]", '{"sessions": []}', '{"sessions": "all"}', '{"sessions": [1, ["x"], {}]}'),
+            *('{"sessions": ["2026-01-01"], "set_at": 5}', "[" * 60_000, '{"a":' * 60_000, "9" * 5_000),
+        ],
+        ids=lambda text: text[:70],
+    )
     def test_damaged(self, tmp_path: Path, text: str):
         store = fill(tmp_path, 2, num_points=1)
         (tmp_path / FILE).write_text(text)
-        with pytest.raises(StoreError, match="set it anew"):
-            check(store)
+        for read in (check, baseline_of):
+            with pytest.raises(StoreError, match="set it anew"):
+                read(store)
+
+    def test_a_pipe_is_none(self, tmp_path: Path):
+        store = fill(tmp_path, 2, num_points=1)
+        os.mkfifo(tmp_path / FILE)
+        with pytest.raises(StoreError, match="not a regular file; set it anew"):
+            baseline_of(store)
+        set_baseline(store)
+        assert baseline_of(store)["sessions"] == ["2026-01-01", "2026-01-02"]
 
     def test_nothing_newer(self, tmp_path: Path):
         store = fill(tmp_path, 3, num_points=1)

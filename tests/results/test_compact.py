@@ -225,7 +225,20 @@ def test_segments_are_left_as_they_are(tmp_path: Path):
     assert {path.name: path.read_bytes() for path in (tmp_path / "segments").iterdir()} == before
 
 
-@pytest.mark.parametrize("damage", ["missing", "cut", "flipped", "alien", "text", "manifest", "a manifest of another"])
+DAMAGES = [
+    "missing",
+    "cut",
+    "flipped",
+    "alien",
+    "text",
+    "pipe",
+    "manifest",
+    "a manifest of another",
+    "a manifest's pipe",
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_parts_that_are_damaged_cost_nothing(tmp_path: Path, damage: str):
     store = filled(tmp_path, [{}, {"caveats": ["not_steady"]}])
     before = contents(store)
@@ -235,6 +248,9 @@ def test_parts_that_are_damaged_cost_nothing(tmp_path: Path, damage: str):
     match damage:
         case "missing":
             path.unlink()
+        case "pipe" | "a manifest's pipe":
+            path.unlink()
+            os.mkfifo(path)
         case "flipped":
             path.write_bytes(content[:4] + bytes(byte ^ 0x55 for byte in content[4:-8]) + content[-8:])
         case "alien":
@@ -243,6 +259,9 @@ def test_parts_that_are_damaged_cost_nothing(tmp_path: Path, damage: str):
             rest = "* EXCLUDE (caveats), 'no JSON' AS caveats"
             duckdb.execute(f"CREATE OR REPLACE TEMP TABLE part AS SELECT {rest} FROM read_parquet('{path}')")
             duckdb.execute(f"COPY part TO '{path}' (FORMAT parquet)")
+        case "a manifest's places":
+            (segment,) = load(tmp_path).covered_bytes
+            path.write_text(content.decode().replace('"passed":{', f'"passed":{{"{segment}":[[{10**30},1]]'))
         case "a manifest of another":
             path.write_text('{"version": 2, "parts": [1], "covered_bytes": {"x": "y"}}')
         case _:

@@ -13,7 +13,12 @@ ATTEMPTS: list[dict[str, Any]] = [
     {"trial_id": "a.default.0", "status": "failed", "reason": "killed", "finished_at": "2026-01-01T00:00:01+00:00"},
     {"trial_id": "b.default.0", "status": "ok", "reason": None, "finished_at": "2026-01-01T00:00:02+00:00"},
     {"trial_id": "a.default.0", "status": "ok", "reason": None, "finished_at": "2026-01-01T00:00:03+00:00"},
-    {"trial_id": "b.default.0", "status": "oom", "finished_at": "2026-01-01T00:00:01.5+00:00"},
+    {
+        "trial_id": "b.default.0",
+        "status": "oom",
+        "finished_at": "2026-01-01T00:00:01.5+00:00",
+        "spec": {"measure": {"profile": None}},
+    },
     {"trial_id": "c.default.0", "status": "ok", "spec": {"measure": {"profile": "io"}}},
     {"trial_id": "d.default.0", "status": "skipped", "reason": "2 ranks > 0 CUDA devices"},
 ]
@@ -26,7 +31,9 @@ def test_the_last_attempt_of_each_trial(tmp_path: Path, compacted: int) -> None:
         ResultsStore(path).append(made_record(number, **change))
         if number + 1 == compacted:
             ResultsStore(path).compact()
-    found = ResultsStore(path).outcomes()
+    store = ResultsStore(path)
+    found = store.outcomes()
+    assert store.damage is None, "what holds nothing has no column"
     assert {name: (ended.status, ended.profile) for name, ended in found.items()} == {
         "a.default.0": ("ok", None),
         "b.default.0": ("ok", None),
