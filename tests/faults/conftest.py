@@ -104,7 +104,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 def wait_until() -> Callable[[Callable[[], bool]], None]:
     """Wait for a condition; fail the test when it does not come."""
 
-    def wait(condition: Callable[[], bool], seconds: float = 60) -> None:
+    def wait(condition: Callable[[], bool], seconds: float = 120) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, "the condition did not come"
