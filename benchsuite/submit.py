@@ -22,6 +22,7 @@ from benchsuite.site import JobSpec, job_defaults, parse_job
 from benchsuite.spec import check_session
 from benchsuite.sweep import nothing_runs
 from benchsuite.terminal import echo
+from storage.owned import read_plain, write_new
 
 COMMANDS = {Scheduler.slurm: ("sbatch", "--parsable"), Scheduler.pbs: ("qsub",)}
 PACKAGES = {Scheduler.slurm: "slurm-client", Scheduler.pbs: "openpbs-client"}
@@ -213,13 +214,20 @@ def _shape(job: Job, spec: JobSpec, plan: grid.Plan) -> str:
 def _write(job: Job, text: str) -> None:
     """Write a script; where another lies there, a job may yet run it again, so the user hears of it."""
     try:
-        if job.script.exists() and job.script.read_bytes() != text.encode():
+        if os.path.lexists(job.script) and not _is(job.script, text):
             echo(f"note: {job.script} was there with other content: replaced", err=True)
         job.out.mkdir(parents=True, exist_ok=True)
-        job.script.write_text(text)
-        job.script.chmod(0o755)
+        write_new(job.script, text, 0o755)
     except OSError as error:
         raise UserError(f"--out {job.out}: cannot be written: {error.strerror}") from error
+
+
+def _is(script: Path, text: str) -> bool:
+    """Whether a script is there, this user's own, with this text."""
+    try:
+        return read_plain(script) == text.encode()
+    except OSError:
+        return False
 
 
 def _command(scheduler: Scheduler, job: Job) -> list[str]:

@@ -229,7 +229,7 @@ def temporary_below(path: Path, name: str, needed_bytes: int) -> Iterator[Path]:
                 f"its disk has {in_units(free)} free"
             )
         folder = partial_folder(path / name)
-        folder.mkdir()
+        folder.mkdir(0o755)  # for no umask may others write it: names in it are foreseeable
     except OSError as error:
         raise DatasetError(f"{path}: cannot be written: {error.strerror}") from error
     try:

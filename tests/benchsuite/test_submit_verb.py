@@ -10,6 +10,7 @@ import yaml
 
 from tests.benchsuite.madejobs import SWEEP
 from tests.benchsuite.test_submit import Run, calls, command, directives, in_folder, programs
+from tests.planted import KINDS, NEEDS_ROOT, plant
 
 __all__ = ["in_folder", "programs"]
 
@@ -107,6 +108,18 @@ class TestVerb:
             _, _, err = run_cli(*words, limit)
             assert (f"note: {script} was there with other content: replaced\n" in err) == said
         assert "#SBATCH --time=02:00:00" in script.read_text()
+
+    @pytest.mark.parametrize("kind", [*KINDS, pytest.param("another's", marks=NEEDS_ROOT)])
+    def test_a_script_is_written_through_nothing_that_lies_there(self, run_cli: Run, tmp_path: Path, kind: str):
+        """Who owns the file could change what the job runs."""
+        (tmp_path / "jobs").mkdir()
+        script = tmp_path / "jobs" / "bs-mine-default.slurm.sh"
+        planted = plant(script, kind, tmp_path / "mine")
+        code, _, err = run_cli("submit", "slurm", "mine.yaml", "--dry-run", "--out", "jobs")
+        assert code == 0 and f"note: {script} was there with other content: replaced\n" in err
+        planted.is_untouched()
+        assert script.is_file() and not script.is_symlink() and script.stat().st_uid == os.geteuid()
+        assert os.access(script, os.X_OK) and [path.name for path in script.parent.iterdir()] == [script.name]
 
     @pytest.mark.parametrize("scheduler", ["slurm", "pbs"])
     def test_a_job_without_a_limit_is_warned_of(self, run_cli: Run, tmp_path: Path, scheduler: str):

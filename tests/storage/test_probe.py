@@ -19,8 +19,10 @@ from storage.metadata import name_rates
 from storage.probe import Asked, Cell, NameCell, Probe, check, temporary_below, write_incompressible
 from storage.reading import PATTERNS, Pattern, aligned_buffers, offsets, read_file, takes_direct
 from storage.sample import DatasetError
+from tests.planted import open_umask
 from tests.storage.samples import file_system
 
+__all__ = ["open_umask"]
 pytestmark = pytest.mark.quiet
 
 SMALL = Asked(size_bytes=4 << 20, seconds=0.06, blocks=(4096, 65536), depths=(1, 4), engine="own", rounds=2)
@@ -197,6 +199,10 @@ class TestRefusals:
     def test_a_folder_that_cannot_be_written(self):
         with pytest.raises(DatasetError, match=r"/sys: (cannot be written|needs)"):
             run(Path("/sys"))
+
+    def test_nobody_else_may_write_its_folder(self, tmp_path: Path, open_umask: None):
+        with temporary_below(tmp_path, "probe", 0) as folder:
+            assert folder.stat().st_mode & 0o777 == 0o755
 
     def test_a_disk_that_fills_up_meanwhile(self, tmp_path: Path):
         with (
