@@ -22,7 +22,7 @@ from benchsuite.options import CRASH, INTERRUPTED, NOTHING_RAN, OK, REQUEUE, SOM
 from benchsuite.terminal import echo
 
 VARIABLE = "BENCHSUITE_LANE"
-COMMAND = (sys.executable, "-P", "-c", "from benchsuite.cli import main; main()")
+COMMAND = (sys.executable, "-P", "-m", "benchsuite")
 PASSED_ON = {signal.SIGTERM: REQUEUE, signal.SIGUSR1: REQUEUE, signal.SIGHUP: REQUEUE, signal.SIGINT: INTERRUPTED}
 """Signals that lanes are to have, and what a lane ends with that one of them strikes before it can answer."""
 WORST_FIRST = (CRASH, INTERRUPTED, REQUEUE, SOME_FAILED, NOTHING_RAN, USAGE, OK)

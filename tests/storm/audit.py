@@ -20,6 +20,8 @@ EXIT_CODES = {
     signal.SIGSTOP: set[int](),
 }
 GONE_S = 30.0
+SEMAPHORES = "sem.mp-"
+"""Python makes one and removes its name at once, and leaves the name where it is killed in between."""
 LAUNCHERS_OWN = re.compile(r"ompi\.|prte|pmix|torchinductor")
 """What others than ours leave in the temporary folder."""
 
@@ -37,13 +39,19 @@ def audit(storm: Storm) -> list[str]:
         for run in sweep.runs:
             found += _ended(run, [strike for strike in storm.strikes if strike.mark == run.mark], run is sweep.now)
     for log in sorted(storm.logs.glob("*.log")):
-        if "Traceback" in log.read_text(errors="replace"):
+        said = log.read_text(errors="replace")
+        if "Traceback" in said and not _is_pythons_own(said):
             found.append(f"a traceback in {log}")
     found += [line for node in storm.nodes for line in _left_on(node)]
     found += _left_in_store(storm.source / "store", now)
     storm.mounts.settle()
     found += [line for sweep in storm.sweeps[:2] for line in _told(storm, sweep)]
     return found
+
+
+def _is_pythons_own(said: str) -> bool:
+    """Whether SIGINT came while the interpreter started, before anything of this product ran."""
+    return said.startswith("Traceback") and said.rstrip().endswith("KeyboardInterrupt") and "benchsuite/" not in said
 
 
 def _lost(then: Seen, now: Seen) -> Iterator[str]:
@@ -103,7 +111,9 @@ def _left_on(node: Node) -> Iterator[str]:
     for path in node.temporary.iterdir():
         if not LAUNCHERS_OWN.match(path.name):
             yield f"node {node.name}: left in its temporary folder: {path.name}"
-    yield from (f"node {node.name}: left in shared memory: {name}" for name in node.shared_memory())
+    for name in node.shared_memory():
+        if not name.startswith(SEMAPHORES):
+            yield f"node {node.name}: left in shared memory: {name}"
 
 
 def _left_in_store(store: Path, seen: Seen) -> Iterator[str]:
