@@ -9,8 +9,10 @@ INTERRUPTED = 130
 
 def _interrupted(_number: int, _frame: FrameType | None) -> None:
     """While modules are imported an exception would end in tracebacks of theirs, or in none."""
-    os.write(2, b"error: interrupted\n")
-    os._exit(INTERRUPTED)
+    try:
+        os.write(2, b"error: interrupted\n")
+    finally:
+        os._exit(INTERRUPTED)
 
 
 def main() -> None:

@@ -325,10 +325,11 @@ def _refuse_urls(arguments: list[str]) -> None:
     given = [word.partition("=")[2] if word.startswith("--") and "=" in word else word for word in arguments]
     for word in (word for word in [*given, os.environ.get(STORE_VARIABLE, "")] if "://" in word):
         from benchsuite.errors import UserError
-        from storage.local import local_path
+        from storage.local import URL, local_path
 
         try:
-            local_path(word)
+            if URL.match(word):  # a query may hold one
+                local_path(word)
         except ValueError as error:
             raise UserError(str(error)) from error
 

@@ -1,12 +1,12 @@
 """Versions that explain a step overnight: file system client, network firmware, and what the site asks for."""
 
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchsuite.errors import UserError
 from benchsuite.site import site_facts
+from benchsuite.terminal import echo
 
 ROOT = Path("/")
 COMMAND_TIMEOUT_S = 2.0
@@ -73,7 +73,7 @@ def _written(command: Sequence[str]) -> tuple[str | None, str]:
 
 
 def _warn(text: str) -> None:
-    sys.stderr.write(f"warning: {text}\n")
+    echo(f"warning: {text}", err=True)
 
 
 def _text(path: Path) -> str | None:

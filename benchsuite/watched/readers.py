@@ -75,6 +75,7 @@ class LoadTimes:
         self._strangers: dict[int, float] = {}
         """Clocks of threads that do not load, and what each showed last."""
         self._file: int | None = None
+        self._waited_s = 0.0
         self._began = (0.0, 0.0, 0.0)
 
     def open(self, strangers: Iterable[int]) -> None:
@@ -108,7 +109,11 @@ class LoadTimes:
 
     def waited_s(self) -> float | None:
         """Seconds that this thread has waited for a core; None where that is not kept."""
-        return None if self._file is None else int(os.pread(self._file, 99, 0).split()[1]) / 1e9
+        if self._file is None:
+            return None
+        with suppress(ProcessLookupError):  # the thread that began the pass has ended: another goes on with it
+            self._waited_s = int(os.pread(self._file, 99, 0).split()[1]) / 1e9
+        return self._waited_s
 
     def _used(self) -> tuple[float, float]:
         ran_s = time.thread_time()

@@ -14,7 +14,7 @@ import sys
 import time
 import weakref
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from itertools import repeat
 from pathlib import Path
@@ -26,6 +26,7 @@ from benchsuite.environment import file_system
 from benchsuite.errors import UserError, refuse
 from benchsuite.machine import this_machine
 from benchsuite.spec import check_session
+from benchsuite.terminal import echo
 from benchsuite.watched.figures import RankLoop, Told, caveats, figures, lines, rank_loop
 from benchsuite.watched.loop import Loop, kinds_of_steps
 from benchsuite.watched.ranks import Ranks
@@ -325,10 +326,10 @@ def _is_whole(value: object) -> bool:
 
 
 def _say(said: list[str]) -> None:
-    """To stderr, if there is one."""
+    """To stderr, if there is one; one that cannot be written to ends no training."""
     if sys.stderr is not None:
-        sys.stderr.write("\n".join([*said, ""]))
-        sys.stderr.flush()
+        with suppress(OSError, ValueError):
+            echo(*said, err=True)
 
 
 def _uncaught() -> str | None:

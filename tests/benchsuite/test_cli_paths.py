@@ -114,3 +114,8 @@ def test_a_zero_byte_in_a_sweep_file_is_one_line(run_cli: Any, tmp_path: Path):
     (tmp_path / "sweep.yaml").write_text(yaml.safe_dump({"name": "x", "base": base}))
     code, _, err = run_cli("sweep", str(tmp_path / "sweep.yaml"), "--dry-run")
     assert code == 2 and "a path holds no zero byte" in err
+
+
+def test_a_url_within_a_query_is_none(run_cli: Any, tmp_path: Path):
+    code, _, err = run_cli("results", "query", f"select 's3://{'x' * 300}'", "--store", str(tmp_path / "none"))
+    assert code == 2 and "no results there" in err, err

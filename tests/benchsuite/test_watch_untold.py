@@ -1,10 +1,14 @@
 """Loops of which nothing can be told: the reason stands in the record, and every verb reads it."""
 
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 import torch
 
+import benchsuite
 from benchsuite.cli import run_command
 from results.store import ResultsStore
 from tests.benchsuite.watching import watched
@@ -55,3 +59,23 @@ def test_every_verb_reads_a_record_without_verdict(
     if "--html" in verb:
         page = (untold / "out.html").read_text()
         assert "<b>cannot tell</b><span>what holds back 1 point</span>" in page
+
+
+def test_an_answer_that_cannot_be_written_ends_no_training():
+    script = (
+        "import benchsuite\nwith benchsuite.watch([1] * 50) as batches:\n  for _ in batches: pass\nprint('trained')"
+    )
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=full, timeout=120, text=True
+        )
+    assert (done.returncode, done.stdout) == (0, "trained\n")
+
+
+def test_a_pass_whose_thread_has_ended_goes_on_in_another():
+    batches = iter(benchsuite.watch([1] * 50))
+    begun: list[int] = []
+    thread = threading.Thread(target=lambda: begun.append(next(batches)))
+    thread.start()
+    thread.join()
+    assert [*begun, *batches] == [1] * 50
