@@ -1,5 +1,6 @@
 """The verbs. Imports no torch, and little else until a verb needs it."""
 
+import errno
 import json
 import os
 import signal
@@ -265,6 +266,8 @@ def _options(
     cli_layers.use_default_store(context)
 
 
+UNUSABLE = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS)
+"""What the system says of a path that was given: no file can have its name, or this user may not."""
 # typer carries click inside and exports of its exceptions only the leaves.
 _ClickError: Any = typer.BadParameter.__mro__[2]
 
@@ -308,11 +311,9 @@ def run_command(arguments: list[str]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return _fail(INTERRUPTED, "interrupted; what was finished is kept")
     except Exception as error:
-        if not _is_users_mistake(error):
+        if not (mistakes := _users_mistakes(error)):
             raise
-        from benchsuite.errors import UserError
-
-        return _fail(USAGE, *(map(str, error.args) if isinstance(error, UserError) else [str(error)]))
+        return _fail(USAGE, *mistakes)
     return result if isinstance(result, int) else OK
 
 
@@ -334,14 +335,18 @@ def _refuse_urls(arguments: list[str]) -> None:
             raise UserError(str(error)) from error
 
 
-def _is_users_mistake(error: Exception) -> bool:
-    """The user-facing error classes of the packages; anything else is a crash of ours."""
-    from benchsuite.errors import UserError
+def _users_mistakes(error: Exception) -> list[str]:
+    """What the user can mend: errors of the packages that say so, and paths that nobody may use; nothing of a crash."""
+    from benchsuite.errors import UserError, shown
     from results.store import StoreError
     from storage.format import DatasetError
     from workloads import WorkloadError
 
-    return isinstance(error, UserError | StoreError | DatasetError | WorkloadError)
+    if isinstance(error, OSError) and error.errno in UNUSABLE and error.filename is not None:
+        return [f"{shown(os.fspath(error.filename))}: {error.strerror}"]
+    if isinstance(error, UserError):
+        return [*map(str, error.args)]
+    return [str(error)] if isinstance(error, StoreError | DatasetError | WorkloadError) else []
 
 
 def main() -> None:

@@ -11,8 +11,14 @@ from benchsuite.plancolumns import explained
 EPILOG = f"Columns: {explained()}"
 
 
-def _at_least_1(name: str, help: str) -> typer.models.OptionInfo:
-    option: typer.models.OptionInfo = typer.Option(name, min=1, help=help)
+MOST = 10**9
+"""Of what is counted; far above any machine or model, far below what overflows or never ends."""
+MOST_TRAINED = 1e18
+"""Tokens and samples of a whole training, as in model files."""
+
+
+def _at_least_1(name: str, help: str, most: float = MOST) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(name, min=1, max=most, help=help)
     return option
 
 
@@ -26,8 +32,8 @@ Devices = Annotated[int | None, _at_least_1("--devices", "Accelerators in all.")
 Batch = Annotated[int | None, _at_least_1("--batch", "Samples a step, all devices together.")]
 SeqLen = Annotated[int | None, _at_least_1("--seq-len", "Tokens a sample; default: the model's.")]
 Precision = Annotated[str | None, typer.Option("--precision", help="bf16, fp16, tf32, fp32, fp8; default: 16 bits.")]
-Tokens = Annotated[float | None, _at_least_1("--tokens", "To train on, such as 300e9; default: as published.")]
-Samples = Annotated[float | None, _at_least_1("--samples", "The same in samples.")]
+Tokens = Annotated[float | None, _at_least_1("--tokens", "To train on, such as 300e9; default: as published.", MOST_TRAINED)]
+Samples = Annotated[float | None, _at_least_1("--samples", "The same in samples.", MOST_TRAINED)]
 Zero = Annotated[int | None, typer.Option("--zero", min=0, max=3, help="Only this ZeRO stage.")]
 Recompute = Annotated[str | None, typer.Option("--recompute", help="Only none, selective or full.")]
 Microbatch = Annotated[int | None, _at_least_1("--microbatch", "Only so many samples.")]

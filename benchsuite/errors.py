@@ -9,8 +9,8 @@ from pydantic import BaseModel, ValidationError
 
 ALTERNATIVES = ("str", "Parallelism", "constrained-int", "literal['auto']")
 """How pydantic calls what a field may be, where it may be several things."""
-MAX_TOLD, MAX_SHOWN = 30, 100
-"""Mistakes that are told in one go, and characters of what was given."""
+MAX_TOLD, MAX_SHOWN, MAX_REPEATS = 30, 100, 1000
+"""Mistakes that are told in one go, characters of what was given, and how often a mistake is found again."""
 NOTHING: Mapping[Any, Any] = {}
 
 
@@ -28,10 +28,12 @@ class UserError(ValueError):
 def several(mistakes: Iterable[str]) -> UserError | None:
     """Mistakes as one error, each once and no more than a screen of them; None where there are none."""
     told: dict[str, None] = {}
-    for mistake in mistakes:
+    for number, mistake in enumerate(mistakes):
         if mistake not in told and len(told) == MAX_TOLD:
             return UserError(*told, "and more mistakes: mend these first")
         told[mistake] = None
+        if number == MAX_REPEATS:
+            return UserError(*told, "and perhaps more mistakes: mend these first")
     return UserError(*told) if told else None
 
 

@@ -1,8 +1,8 @@
 """Sweep file -> points to run, and points skipped with the reason why."""
 
 import itertools
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,6 +151,7 @@ def expand(sweep: SweepSpec, machine: Machine, store: Path | None = None) -> Pla
     check_number(sum(spec.measure.repeats for _, spec in asked), MAX_TRIALS, "trials: points x measure.repeats")
     check_staging([spec for _, spec in asked])
     repeated = Repeated([spec for _, spec in asked])
+    excluded = _excluded(sweep)
     largest = max((spec.ranks for _, spec in asked), default=1)
     points: dict[str, Point] = {}
     skipped: dict[str, Skipped] = {}
@@ -160,7 +161,7 @@ def expand(sweep: SweepSpec, machine: Machine, store: Path | None = None) -> Pla
         unsorted, spec = asked.popleft()  # of a large plan, both would not fit
         varied = {key: unsorted[key] for key in keys if key in unsorted}
         point = replace(resolve(spec, machine, largest, varied), order=order)
-        reason = _excluded(point.spec, sweep) or why_illegal(point, machine)
+        reason = excluded(point.spec) or why_illegal(point, machine)
         reason = reason or repeated.why(point.spec, point.manifest)
         if reason:
             skipped.setdefault(point.point_id, Skipped(point, reason))
@@ -170,12 +171,24 @@ def expand(sweep: SweepSpec, machine: Machine, store: Path | None = None) -> Pla
     return Plan(sweep, list(points.values()), list(skipped.values()), duplicates, machine)
 
 
-def _excluded(spec: TrialSpec, sweep: SweepSpec) -> str | None:
-    values = flat(spec.model_dump()) if sweep.exclude else {}
+def _excluded(sweep: SweepSpec) -> Callable[[TrialSpec], str | None]:
+    """Why a spec is excluded; entries that name the same keys are looked up, not tried one by one."""
+    entries: defaultdict[tuple[str, ...], set[Hashable]] = defaultdict(set)
     for entry in map(flat, sweep.exclude):
-        if all(values.get(key) == value for key, value in entry.items()):
-            return "excluded by the file"
-    return None
+        entries[tuple(entry)].add(_hashable([*entry.values()]))
+
+    def reason(spec: TrialSpec) -> str | None:
+        values = flat(spec.model_dump()) if entries else {}
+        found = any(_hashable([values.get(key) for key in keys]) in listed for keys, listed in entries.items())
+        return "excluded by the file" if found else None
+
+    return reason
+
+
+def _hashable(value: Any) -> Hashable:
+    if isinstance(value, Mapping):
+        return _hashable(sorted(value.items()))
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
 
 
 def resolve(spec: TrialSpec, machine: Machine, largest_world_size: int, varied: Mapping[str, Any]) -> Point:

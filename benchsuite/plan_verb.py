@@ -28,6 +28,8 @@ from benchsuite.show import UNLIMITED_WIDTH, console
 from benchsuite.terminal import document
 
 ABSENT = "-"
+LEAST_FACTOR, MOST_FACTOR = 1e-6, 1e6
+"""Of what-ifs."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ def parse_changes(text: str | None) -> dict[str, float]:
     """`network=2,storage=2` as numbers; `staging`, which has none, as 1.
 
     Raises:
-        UserError: no such change, or not a number above 0.
+        UserError: no such change, or no number within bounds.
     """
     found: dict[str, float] = {}
     for part in filter(None, (text or "").split(",")):
@@ -146,8 +148,9 @@ def _factor(name: str, part: str, raw: str) -> float:
         factor = float(raw)
     except ValueError:
         factor = 0.0
-    if not math.isfinite(factor) or factor <= 0:
-        raise UserError(f"--what-if {part!r}: give {name}=FACTOR, a number above 0, such as {name}=2")
+    if not LEAST_FACTOR <= factor <= MOST_FACTOR:
+        allowed = f"{LEAST_FACTOR:g} to {MOST_FACTOR:g}"
+        raise UserError(f"--what-if {part!r}: give {name}=FACTOR, such as {name}=2; allowed: {allowed}")
     return factor
 
 

@@ -3,7 +3,8 @@
 import os
 import re
 import stat
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,9 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         anchor, line = event.anchor, event.start_mark.line + 1
-        if isinstance(event, yaml.AliasEvent) and anchor in self.anchors and anchor not in self._sizes:
-            raise yaml.YAMLError(f"anchor {anchor!r} holds itself, in line {line}")
+        if isinstance(event, yaml.AliasEvent) and anchor not in self._sizes:
+            wrong = "holds itself" if anchor in self.anchors else "is not there"
+            raise yaml.YAMLError(f"anchor {shown(anchor)} {wrong}, in line {line}")
         tag = getattr(event, "tag", None)
         if tag not in (None, "!"):
             raise yaml.YAMLError(f"tag {shown(tag)} in line {line}: allowed: values without a tag, text in quotes")
@@ -62,6 +64,10 @@ class _Loader(yaml.SafeLoader):
                 raise yaml.YAMLError(f"key {shown(key.value)} stands twice in the mapping that starts at line {line}")
             check_key(key.value)
             seen.add(key.value)
+        if double := _double(node):
+            raise yaml.YAMLError(
+                f"key {shown(double)} is given twice, nested and with dots, in the mapping that starts at line {line}"
+            )
         return node
 
     def construct_mapping(self, node: yaml.Node, deep: bool = False) -> dict[Hashable, Any]:
@@ -80,6 +86,23 @@ class _Loader(yaml.SafeLoader):
         if node.tag == INT:
             return self.construct_yaml_int(node)
         return self.construct_yaml_float(node)
+
+
+def _double(node: yaml.MappingNode) -> str | None:
+    """The key of a mapping that is given both as levels and with dots: one of both would be left out in silence."""
+    if not any("." in key.value for key, _ in node.value):
+        return None
+    paths = sorted(_paths(node))
+    return next((".".join(path) for path, after in pairwise(paths) if after[: len(path)] == path), None)
+
+
+def _paths(node: yaml.MappingNode, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in node.value:
+        path = (*above, *key.value.split("."))
+        if isinstance(value, yaml.MappingNode) and value.value:
+            yield from _paths(value, path)
+        else:
+            yield path
 
 
 INT, FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"

@@ -20,7 +20,7 @@ def replacing(out: Path) -> Iterator[Path]:
         StoreError: it cannot be written. What was there before is untouched then, unless it was written in place.
     """
     path = Path(os.path.realpath(out))
-    there = path.exists()
+    there = os.path.exists(path)
     in_place = there and (not path.is_file() or not os.access(path.parent, os.W_OK))
     made = path if in_place else temporary(path)
     try:

@@ -4,7 +4,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from benchsuite.errors import UserError, refuse
 from benchsuite.predict.inputs import Part, Quantity, checked
@@ -15,6 +15,8 @@ Kind = Literal["decoder", "encoder", "encoder-decoder", "vision-transformer", "c
 SHAPED = ("decoder", "encoder", "encoder-decoder", "vision-transformer")
 """Kinds that are stacks of transformer layers; the others can be spread by data parallelism and ZeRO only."""
 FOLDER = "models"
+Size = Annotated[int, Field(gt=0, le=10**9)]
+Layers = Annotated[int, Field(gt=0, le=10**5)]
 Params = Annotated[float, Quantity("parameters", 1, 1e16, "20e9")]
 Flop = Annotated[float, Quantity("FLOP of one sample", 1e3, 1e21, "24.3e9")]
 SampleBytes = Annotated[float, Quantity("bytes of one sample", 1, 1e13, "110e3")]
@@ -34,16 +36,16 @@ class Model(Part):
     source: str = ""
     """Where the figures are from."""
     note: str = ""
-    layers: PositiveInt | None = None
-    hidden: PositiveInt | None = None
-    heads: PositiveInt | None = None
-    seq_len: PositiveInt | None = None
-    vocab: PositiveInt | None = None
-    kv_heads: PositiveInt | None = None
+    layers: Layers | None = None
+    hidden: Size | None = None
+    heads: Size | None = None
+    seq_len: Size | None = None
+    vocab: Size | None = None
+    kv_heads: Size | None = None
     """Grouped-query attention; default: as many as heads."""
-    head_dim: PositiveInt | None = None
+    head_dim: Size | None = None
     """Default: hidden / heads."""
-    ffn_hidden: PositiveInt | None = None
+    ffn_hidden: Size | None = None
     """Default: 4 hidden."""
     gated_mlp: bool = False
     """SwiGLU and the like: three matrices instead of two."""
@@ -51,12 +53,12 @@ class Model(Part):
     rms_norm: bool = False
     tied_embeddings: bool = True
     learned_positions: bool = False
-    decoder_layers: PositiveInt | None = None
-    decoder_seq_len: PositiveInt | None = None
-    predictions: PositiveInt | None = None
+    decoder_layers: Layers | None = None
+    decoder_seq_len: Size | None = None
+    predictions: Size | None = None
     """Tokens a sample that meet the vocabulary; default: all of the last stack."""
-    other_params: int = Field(default=0, ge=0)
-    other_forward_flops_per_sample: float = Field(default=0.0, ge=0)
+    other_params: int = Field(default=0, ge=0, le=10**16)
+    other_forward_flops_per_sample: float = Field(default=0.0, ge=0, le=1e21)
     train_flops_per_sample: Flop | None = None
     """Forward and backward of kinds that are no stacks of layers."""
     activations_per_sample: Annotated[float, Quantity("elements of one sample", 1, 1e14, "11.1e6")] | None = None

@@ -24,6 +24,8 @@ class Slot:
     end: float
 
 
+MAX_STAGES, MAX_SLOTS = 1024, 10**5
+"""Of what a schedule is made for: some seconds of work."""
 Timeline = tuple[tuple[Slot, ...], ...]
 """Of each stage, its slots in the order they are done."""
 
@@ -56,6 +58,11 @@ def schedule(
     name = canonical(name)
     name = "interleaved" if name == "1f1b" and interleave > 1 else name
     check_microbatches(name, num_stages, num_microbatches, interleave)
+    if num_stages > MAX_STAGES or num_stages * num_microbatches * interleave > MAX_SLOTS:
+        raise UserError(
+            f"{name}: {num_stages} stages x {num_microbatches} microbatches x {interleave} chunks; "
+            f"allowed: {MAX_STAGES:,} stages, and {MAX_SLOTS:,} in all"
+        )
     chunks = 2 if name in V_SHAPED else interleave
     split = name in SPLIT
     of_stages = [_of_stages(key, given, num_stages) for key, given in (("t_f", t_f), ("t_b", t_b), ("t_w", t_w))]
