@@ -32,7 +32,9 @@ Devices = Annotated[int | None, _at_least_1("--devices", "Accelerators in all.")
 Batch = Annotated[int | None, _at_least_1("--batch", "Samples a step, all devices together.")]
 SeqLen = Annotated[int | None, _at_least_1("--seq-len", "Tokens a sample; default: the model's.")]
 Precision = Annotated[str | None, typer.Option("--precision", help="bf16, fp16, tf32, fp32, fp8; default: 16 bits.")]
-Tokens = Annotated[float | None, _at_least_1("--tokens", "To train on, such as 300e9; default: as published.", MOST_TRAINED)]
+Tokens = Annotated[
+    float | None, _at_least_1("--tokens", "To train on, such as 300e9; default: as published.", MOST_TRAINED)
+]
 Samples = Annotated[float | None, _at_least_1("--samples", "The same in samples.", MOST_TRAINED)]
 Zero = Annotated[int | None, typer.Option("--zero", min=0, max=3, help="Only this ZeRO stage.")]
 Recompute = Annotated[str | None, typer.Option("--recompute", help="Only none, selective or full.")]

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import subprocess
 import sys
 import threading
 from collections import deque
@@ -136,6 +137,8 @@ def _named(code: CodeType, names: dict[str, Any]) -> list[object]:
 
 
 def _hands_over(thing: object) -> bool:
+    if isinstance(thing, subprocess.Popen) and thing.stdout is None:
+        return False  # a program whose output goes elsewhere: the loader's code may name it, but no batch comes of it
     return any(str(kind.__module__).partition(".")[0] in HANDING_OVER for kind in type(thing).__mro__)
 
 

@@ -71,10 +71,10 @@ class RankLoop:
     """Of them this rank's, its workers included."""
     loader_busy_fraction: float | None = None
     """Share of the loads in which the thread that waits for them ran, or waited for a core."""
+    fed_cores: float | None = None
+    """Kept busy during the loads by threads that load for that one."""
     beside_cores: float | None = None
-    """Kept busy during the loads by those of this rank who may load beside that thread."""
-    fed_unseen: bool = False
-    """The loader takes its batches from others, and who they are cannot be told."""
+    """Kept busy during the loads by others of this rank, of whom it is not known whether they load."""
 
     @property
     def seconds(self) -> float:
@@ -116,9 +116,11 @@ def rank_loop(loop: Loop, rank: int, **facts: Any) -> RankLoop:
     """Sum up a loop that has ended."""
     steps = [sum(parts.values()) for parts in loop.steps.kept]
     p50, p95, p99 = np.percentile(steps, [50, 95, 99]) if steps else (0.0, 0.0, 0.0)
-    counted, loads, unseen = loop.counted, loop.loads, loop.feeders.unseen
-    own, beside = (None if not loads.seconds else part / loads.seconds for part in (loads.own_s, loads.beside_s))
-    if beside is not None and unseen:
+    counted, loads = loop.counted, loop.loads
+    own, fed, beside = (
+        None if not loads.seconds else part / loads.seconds for part in (loads.own_s, loads.fed_s, loads.beside_s)
+    )
+    if beside is not None and loop.feeders.unseen:
         beside += counted.below_cpu_s / counted.wall_s
     return RankLoop(
         rank=rank,
@@ -144,8 +146,8 @@ def rank_loop(loop: Loop, rank: int, **facts: Any) -> RankLoop:
         everyone_cpu_s=counted.everyone_cpu_s,
         own_cpu_s=counted.own_cpu_s,
         loader_busy_fraction=own,
+        fed_cores=fed,
         beside_cores=beside,
-        fed_unseen=unseen,
         **facts,
     )
 

@@ -164,7 +164,7 @@ class Loop:
         self.num_passes += 1
         held: list[T] = []
         before = Living.now()
-        self.loads.open(self.feeders.strangers())
+        self.loads.open(self.feeders.strangers(), self.feeders.threads)
         try:
             kind = self._enter(self._next_kind(False))
             iterator = iter(loader)
@@ -256,14 +256,14 @@ class Loop:
         self._names, self._times, self._before, self._pass_begins = [], [end], None, False
         if self.readers.due(time.perf_counter()):
             self.readers.look(counts=kind in COUNTED)
-            self.loads.leave_out(self.feeders.strangers())
+            self.loads.tell_apart(self.feeders.strangers(), self.feeders.threads)
             self._fold()
             self._times = [] if kind == "uncounted" else [self.stamps.now()]
 
     def _find_feeders(self, iterator: object, before: Living) -> None:
         self.feeders = feeders(iterator, before, self.feeders)
         self.readers.watch(self.feeders.processes)
-        self.loads.leave_out(self.feeders.strangers())
+        self.loads.tell_apart(self.feeders.strangers(), self.feeders.threads)
 
     def _fold(self) -> None:
         """Add the steps that the timeline has come to."""

@@ -70,18 +70,20 @@ class LoadTimes:
     """
 
     def __init__(self) -> None:
-        self.seconds = self.own_s = self.beside_s = 0.0
-        """Of all loads; in which this thread ran or waited for a core; and in which threads beside it ran."""
+        self.seconds = self.own_s = self.fed_s = self.beside_s = 0.0
+        """Of all loads; in which this thread ran or waited for a core; in which threads ran that load for it; and in
+        which others did, of libraries mostly, of which nobody can say whether they load or spin."""
         self._strangers: dict[int, float] = {}
         """Clocks of threads that do not load, and what each showed last."""
+        self._feeders: dict[int, float] = {}
         self._file: int | None = None
         self._waited_s = 0.0
-        self._began = (0.0, 0.0, 0.0)
+        self._began = (0.0, 0.0, 0.0, 0.0)
 
-    def open(self, strangers: Iterable[int]) -> None:
+    def open(self, strangers: Iterable[int], feeders: Iterable[int] = ()) -> None:
         """Begin a pass, in the thread that loads."""
         self.close()
-        self.leave_out(strangers)
+        self.tell_apart(strangers, feeders)
         with suppress(OSError):
             self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
 
@@ -91,9 +93,10 @@ class LoadTimes:
             os.close(self._file)
             self._file = None
 
-    def leave_out(self, threads: Iterable[int]) -> None:
-        """These threads beside it do not load."""
-        self._strangers = {thread_clock(thread): 0.0 for thread in threads}
+    def tell_apart(self, strangers: Iterable[int], feeders: Iterable[int]) -> None:
+        """Threads of Python beside it that do not load, and those that do; between loads."""
+        self._strangers = {thread_clock(thread): 0.0 for thread in strangers}
+        self._feeders = {thread_clock(thread): 0.0 for thread in feeders}
 
     def begin(self) -> None:
         """A load begins."""
@@ -102,10 +105,11 @@ class LoadTimes:
 
     def end(self) -> None:
         """It has ended, in the same thread."""
-        own_s, beside_s = self._used()
+        own_s, fed_s, beside_s = self._used()
         self.seconds += time.perf_counter() - self._began[0]
         self.own_s += own_s - self._began[1]
-        self.beside_s += beside_s - self._began[2]
+        self.fed_s += fed_s - self._began[2]
+        self.beside_s += beside_s - self._began[3]
 
     def waited_s(self) -> float | None:
         """Seconds that this thread has waited for a core; None where that is not kept."""
@@ -115,13 +119,19 @@ class LoadTimes:
             self._waited_s = int(os.pread(self._file, 99, 0).split()[1]) / 1e9
         return self._waited_s
 
-    def _used(self) -> tuple[float, float]:
+    def _used(self) -> tuple[float, float, float]:
         ran_s = time.thread_time()
         process_s = time.process_time()
-        for clock in self._strangers:
-            with suppress(OSError):  # it has ended: what it used stays the process's
-                self._strangers[clock] = time.clock_gettime(clock)
-        return ran_s + (self.waited_s() or 0.0), process_s - ran_s - sum(self._strangers.values())
+        fed_s, strange_s = _read(self._feeders), _read(self._strangers)
+        return ran_s + (self.waited_s() or 0.0), fed_s, process_s - ran_s - fed_s - strange_s
+
+
+def _read(clocks: dict[int, float]) -> float:
+    """The sum of threads' clocks; of those that have ended what they showed last: it stays the process's."""
+    for clock in clocks:
+        with suppress(OSError):
+            clocks[clock] = time.clock_gettime(clock)
+    return sum(clocks.values())
 
 
 def thread_clock(thread: int) -> int:

@@ -13,8 +13,9 @@ REFILL_SHARE = 0.2
 """Of the waiting for input: from this on the start of passes is told, which workers that stay would shorten."""
 MAX_OVERHEAD = 0.05
 """Watching that takes more of the step than this hides what the step itself does."""
-MAX_SHARE = 1.02
-"""The kernel's counters of other processes are a tick behind: a worker that never rests is busy for up to so much."""
+MAX_SHARE = 1.005
+"""The kernel's counters of other processes are a tick behind: a worker that never rests is busy for up to so much,
+which is printed as 100 %."""
 
 
 def doubt(ranks: "Sequence[RankLoop]", au: float | None) -> str | None:
@@ -122,25 +123,21 @@ def _of_readers(evidence: str, found: Mapping[str, Any], slowest: "RankLoop") ->
     evidence += f"; {who if number else 'the loader, in this process, is'} busy for {busy:.0%} of the time"
     if busy >= MAIN_SHARE:
         return "client", f"{evidence}: decoding, augmenting, collating"
-    own, beside = slowest.loader_busy_fraction or 0.0, 0.0 if number else slowest.beside_cores or 0.0
+    own = slowest.loader_busy_fraction or 0.0
     if own >= MAIN_SHARE:
         return "client", f"{evidence}, the loop's thread for {own:.0%} of what it waits: it takes batches over"
-    if beside > busy and busy + beside > 1 - MAIN_SHARE:
-        return _of_those_beside(evidence, beside, slowest.fed_unseen)
+    fed, beside = (0.0, 0.0) if number else (slowest.fed_cores or 0.0, slowest.beside_cores or 0.0)
+    rests = busy + fed + beside <= 1 - MAIN_SHARE
+    if not rests and beside > busy + fed:
+        said = f"others of this process keep {beside:.1f} cores busy meanwhile, and whether they load is not known"
+        return CANNOT_TELL, f"{evidence}; {said}"
+    if not rests and fed > busy:
+        evidence += f"; threads that load for it keep {fed:.1f} cores busy meanwhile"
+        return ("client", f"{evidence}: decoding, augmenting, collating") if fed >= MAIN_SHARE else ("mixed", evidence)
     cached = found.get("cache_hit_fraction") or 0.0
     if cached > MAIN_SHARE:
         return "mixed", f"{evidence}, yet {cached:.0%} of the bytes came from memory"
-    rests = busy + beside <= 1 - MAIN_SHARE
     return ("storage", f"{evidence}: else they wait for reads") if rests else ("mixed", evidence)
-
-
-def _of_those_beside(evidence: str, cores: float, unseen: bool) -> tuple[str, str]:
-    """Of a loader that rests while others of this process compute."""
-    if unseen:
-        said = f"others of this process keep {cores:.1f} cores busy meanwhile, and whether they load is not known"
-        return CANNOT_TELL, f"{evidence}; {said}"
-    evidence += f"; threads that load for it keep {cores:.1f} cores busy meanwhile"
-    return ("client", f"{evidence}: decoding, augmenting, collating") if cores >= MAIN_SHARE else ("mixed", evidence)
 
 
 def remedy(

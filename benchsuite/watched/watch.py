@@ -172,6 +172,9 @@ class Watch(Generic[T]):
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type]
 
+    def __bool__(self) -> bool:
+        return bool(self.loader)
+
     def __getattr__(self, name: str) -> Any:
         """Whatever else the loader has."""
         if name.startswith("_") or name == "loader":

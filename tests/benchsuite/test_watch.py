@@ -34,6 +34,11 @@ def test_batches_pass_through_and_the_loader_stays_in_reach():
         _ = watch.no_such_thing
 
 
+def test_a_watched_loader_is_as_true_as_the_loader():
+    """`if loader:` and `loader or other` stand in training scripts; a generator has no length."""
+    assert watched(iter(range(3))) and watched([1]) and not watched([])
+
+
 def test_parts_of_the_step(clock: Clock):
     watch = watched(Slow(clock, 10, 2.0))
     for _ in watch:

@@ -1,6 +1,7 @@
 """Who loads for a watched loop: workers told from other children, the loading thread's time from that of others."""
 
 import multiprocessing.resource_tracker
+import os
 import queue
 import subprocess
 import sys
@@ -132,6 +133,22 @@ def test_processes_that_a_loader_begins_in_its_calls_load_for_it():
     assert looped(loader()).readers.num_readers == 1
 
 
+def test_a_program_that_a_loader_names_loads_only_if_it_is_heard():
+    """A server that the loader looks after is no worker; one whose output it reads is."""
+
+    def loader(server: subprocess.Popen[bytes]) -> Iterator[int]:
+        for number in range(8):
+            assert server.poll() is None
+            yield number
+
+    with child() as mute:
+        loop = looped(loader(mute))
+        assert loop.readers.num_readers == 0 and not loop.feeders.unseen
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1, stdout=-1) as heard:
+        assert looped(loader(heard)).readers.num_readers == 1
+        heard.communicate(b"\n")
+
+
 def test_multiprocessings_own_helpers_are_no_workers():
     """The tracker of semaphores and shared memory begins with the first of them, and stays."""
 
@@ -248,6 +265,35 @@ def test_threads_that_load_are_seen_to_compute():
         found.append(watch.figures["bottleneck"])
     assert first == 0
     assert found[0] in ("client", "mixed") and found[1] in ("cannot_tell", "mixed")  # mixed where others take the core
+
+
+SPINNING = """
+import time, torch
+import benchsuite
+
+def loader():
+    for number in range(60):
+        time.sleep(0.02)
+        yield number
+
+weight = torch.rand(400, 400)
+watch = benchsuite.watch(loader(), quiet=True)
+for _ in watch:
+    weight @ weight
+watch.close()
+print(watch.figures["bottleneck"], watch.figures["bottleneck_evidence"])
+"""
+
+
+@pytest.mark.quiet
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs 2 cores: a thread that spins beside another")
+def test_threads_of_libraries_that_spin_are_not_called_decoding():
+    """Threads of OpenMP that wait for the next operation keep a core busy while the loader sleeps."""
+    spin = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "active"}
+    found = subprocess.run(
+        [sys.executable, "-c", SPINNING], env=os.environ | spin, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert found.stdout.startswith("cannot_tell") and "whether they load is not known" in found.stdout, found.stdout
 
 
 def looped(loader: Any, watch: Any = None) -> Loop:
