@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -261,11 +262,12 @@ def new_dataset(folder: Path, needed_bytes: int) -> Iterator[Path]:
         if needed_bytes > (free := shutil.disk_usage(folder.parent).free):
             raise DatasetError(f"{folder}: needs {in_units(needed_bytes)}, its disk has {in_units(free)} free")
         partial = partial_folder(folder)
-        partial.mkdir()
+        partial.mkdir(0o700)  # nobody else may put names where files are about to be made
     except OSError as error:
         raise DatasetError(f"{folder}: {error.strerror}") from error
     try:
         yield partial
+        partial.chmod(_mode_by_umask(partial))
         if folder.exists():
             folder.rmdir()
         partial.rename(folder)
@@ -274,6 +276,15 @@ def new_dataset(folder: Path, needed_bytes: int) -> Iterator[Path]:
         raise DatasetError(f"{folder}: {error.strerror or error}; nothing was kept") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _mode_by_umask(folder: Path) -> int:
+    """The permissions that a new folder gets here; asking for the umask would change it for a moment."""
+    new = folder / ".mode"
+    new.mkdir()
+    mode = stat.S_IMODE(new.stat().st_mode)
+    new.rmdir()
+    return mode
 
 
 def write_manifest(folder: Path, rows: list[IndexRow], manifest: Manifest) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from storage.copying import Copied, FileCopy, copy_file, no_matter
 from storage.format import INDEX, Dataset, file_digest, inside
 from storage.locked import is_at, locked
+from storage.owned import own_folders
 from storage.sample import DatasetError
 
 Check = Callable[[list[Path]], None]
@@ -65,7 +66,7 @@ class Fetch:
         with ExitStack() as locks:
             new = []
             for one in wanted:
-                one.target.parent.mkdir(parents=True, exist_ok=True)
+                own_folders(one.target.parent)
                 if self._copied(one, locks.enter_context(locked(one.making))):
                     new.append(one)
             if new and check:

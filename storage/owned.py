@@ -79,6 +79,14 @@ def own_folder(path: Path) -> None:
         refuse_foreign(path)
 
 
+def own_folders(path: Path) -> None:
+    """Make a folder and those above it that are missing; nobody else may write them, whatever the umask."""
+    if not path.is_dir():
+        own_folders(path.parent)
+        with suppress(FileExistsError):
+            path.mkdir(0o755)
+
+
 def refuse_foreign(folder: Path) -> None:
     """Refuse what is no folder of this user's own.
 

@@ -40,7 +40,7 @@ from storage.format import (
 )
 from storage.lazily import Check, Fetch
 from storage.locked import locked, sign
-from storage.owned import own_folder, refuse_foreign
+from storage.owned import own_folder, own_folders, refuse_foreign
 from storage.partial import adopted_folder, partial_folder, partial_folders
 from storage.sample import DatasetError, Recycled, content_digest
 from storage.sizes import in_units
@@ -314,7 +314,7 @@ def _copy_listed(dataset: Dataset, making: Path, threads: int, told: Copied) -> 
             if target.stat().st_size == info.bytes and file_digest(target, info.digest) == info.digest:
                 continue
             target.unlink()
-        target.parent.mkdir(parents=True, exist_ok=True)
+        own_folders(target.parent)
         copies.append(FileCopy(inside(dataset.folder, info.path), target, info.bytes, info.digest))
     return copy_files(copies, threads, told)
 

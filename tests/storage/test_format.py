@@ -32,6 +32,9 @@ from storage.format import (
     read_manifest,
 )
 from storage.sample import Recycled, fresh, read_at, read_whole
+from tests.planted import open_umask
+
+__all__ = ["open_umask"]
 
 
 def one_line(call: Callable[[], object]) -> str:
@@ -201,6 +204,12 @@ class TestInside:
 
 
 class TestNewDataset:
+    def test_nobody_else_may_write_it_while_it_is_made(self, tmp_path: Path, open_umask: None):
+        """The names of files in the making are foreseeable: a link in their place would be written through."""
+        with new_dataset(tmp_path / "set", 10) as partial:
+            assert partial.stat().st_mode & 0o777 == 0o700
+        assert (tmp_path / "set").stat().st_mode & 0o777 == 0o777 and not [*(tmp_path / "set").iterdir()]
+
     def test_appears_when_whole(self, tmp_path: Path) -> None:
         with new_dataset(tmp_path / "deep" / "set", 10) as partial:
             (partial / "x").write_bytes(b"1")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.owned import NotOwned, open_plain, own_folder, read_plain, write_new
+from storage.owned import NotOwned, open_plain, own_folder, own_folders, read_plain, write_new
 from tests.planted import NEEDS_ROOT, NOBODY, open_umask, plant
 
 __all__ = ["open_umask"]
@@ -75,6 +75,11 @@ class TestFolders:
         own_folder(tmp_path / "x")
         own_folder(tmp_path / "x")
         assert (tmp_path / "x").stat().st_mode & 0o777 == 0o755
+
+    def test_those_above_are_made_likewise(self, tmp_path: Path, open_umask: None) -> None:
+        own_folders(tmp_path / "x" / "y")
+        own_folders(tmp_path / "x" / "y")
+        assert [path.stat().st_mode & 0o777 for path in (tmp_path / "x", tmp_path / "x" / "y")] == [0o755] * 2
 
     @pytest.mark.parametrize("make", [Path.touch, lambda path: path.symlink_to("/tmp"), os.mkfifo])
     def test_what_is_none_is_refused(self, tmp_path: Path, make: Callable[[Path], object]) -> None:
