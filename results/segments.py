@@ -141,19 +141,24 @@ def without_collector() -> Iterator[None]:
 
 
 def segment_paths(store: Path) -> list[Path]:
-    """Every segment of a store by name; sidecars left out, and what is no file, such as a pipe, which never ends."""
+    """Every segment of a store by name; sidecars left out."""
+    return [path for path, is_file in _named_as_segments(store) if is_file]
+
+
+def no_segments(store: Path) -> list[Passed]:
+    """What lies where a segment would and is no file: a folder, a pipe, a link to what is gone."""
+    reason = "not a file"
+    return [Passed(segment_name(path), 0, 0, reason) for path, is_file in _named_as_segments(store) if not is_file]
+
+
+def _named_as_segments(store: Path) -> list[tuple[Path, bool]]:
+    """By name, and whether it is a file."""
     try:
         with os.scandir(store / SEGMENTS) as entries:
-            found = [entry.path for entry in entries if _is_segment(entry)]
+            found = [(entry.path, entry.is_file()) for entry in entries if entry.name.endswith(".jsonl")]
     except FileNotFoundError:
         return []
-    return sorted(map(Path, found))
-
-
-def _is_segment(entry: "os.DirEntry[str]") -> bool:
-    if not entry.name.endswith(".jsonl") or entry.name.endswith(SAMPLES):
-        return False
-    return entry.is_file() or entry.is_dir() or entry.is_symlink()
+    return [(Path(path), is_file) for path, is_file in sorted(found) if not path.endswith(SAMPLES)]
 
 
 def segment_name(path: Path) -> str:

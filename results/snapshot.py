@@ -12,6 +12,7 @@ from results.segments import (
     Passed,
     Stored,
     StoreError,
+    no_segments,
     parsed,
     read,
     segment_name,
@@ -78,6 +79,7 @@ def all_lines(store: Path, manifest: Manifest) -> Iterator[Stored | Passed]:
     """
     if not manifest.is_checked:
         yield from compacted_records(store, manifest.parts)
+    yield from no_segments(store)
     for path in segment_paths(store):
         for start, end in manifest.open_ranges(segment_name(path), path.stat().st_size):
             for _, line in read(path, start, end):

@@ -359,7 +359,6 @@ def test_segments_with_names_of_any_bytes(tmp_path: Path, run_cli: RunCli) -> No
     segments = os.fsencode(path / "segments")
     os.rename(segments + b"/made-1.jsonl", segments + b"/made-\xff\xfe.jsonl")
     os.rename(segments + b"/made-2.jsonl", segments + b"/made-\x1b[31m\n.jsonl")
-    os.mkfifo(segments + b"/pipe.jsonl")
     for verb, code, _, errors, _ in said(path, run_cli):
         assert code in (0, 4) and "warning" not in errors, (verb, errors)
     store = ResultsStore(path)

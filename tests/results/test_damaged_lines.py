@@ -1,6 +1,7 @@
 """A verb that passes over lines of a store says so."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,3 +22,20 @@ def test_a_verb_warns_of_lines_that_it_passed_over(
     code, out, err = run_cli("report", "--store", path, "--format", "json")
     assert code == 0 and f"warning: 2 lines of {path} could not be read" in err
     assert len(json.loads(out)) >= 1
+
+
+def test_what_is_no_file_is_passed_over_and_told(tmp_path: Path) -> None:
+    """A folder, a pipe or a link to nothing where a segment would be costs no record, and ends no compaction."""
+    store = ResultsStore(tmp_path)
+    store.append(made_record(0))
+    folder = tmp_path / "segments"
+    (folder / "a.jsonl").mkdir()
+    (folder / "b.jsonl").symlink_to(tmp_path / "gone")
+    os.mkfifo(folder / "c.jsonl")
+    for _ in range(2):
+        reader = ResultsStore(tmp_path)
+        assert len(reader.records()) == 1
+        assert [(line.segment, line.reason) for line in reader.passed] == [
+            (f"{name}.jsonl", "not a file") for name in "abc"
+        ]
+        assert reader.compact().num_records == 1

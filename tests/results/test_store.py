@@ -236,8 +236,8 @@ def test_unwritable_store(tmp_path: Path, act: Callable[[ResultsStore], object])
 
 
 def test_unreadable_segment(store: ResultsStore):
-    (store.path / "segments" / "folder.jsonl").mkdir()
-    with pytest.raises(StoreError, match="cannot be read: Is a directory"):
+    (store.path / "segments" / "memory.jsonl").symlink_to("/proc/self/mem")  # its first page is nobody's
+    with pytest.raises(StoreError, match="cannot be read: Input/output error"):
         store.records()
 
 
