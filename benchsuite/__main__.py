@@ -4,21 +4,23 @@ import os
 import signal
 from types import FrameType
 
-INTERRUPTED = 130
+INTERRUPTED, REQUEUE = 130, 75
 
 
-def _interrupted(_number: int, _frame: FrameType | None) -> None:
+def _interrupted(number: int, _frame: FrameType | None) -> None:
     """While modules are imported an exception would end in tracebacks of theirs, or in none."""
+    by_hand = number == signal.SIGINT
     try:
-        os.write(2, b"error: interrupted\n")
+        os.write(2, b"error: interrupted\n" if by_hand else b"stopped early; nothing was begun\n")
     finally:
-        os._exit(INTERRUPTED)
+        os._exit(INTERRUPTED if by_hand else REQUEUE)
 
 
 def main() -> None:
     """Import the verbs and run one."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _interrupted)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
+        if signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL):
+            signal.signal(number, _interrupted)
     from benchsuite import cli
 
     cli.main()

@@ -369,6 +369,7 @@ def _run_to_end(arguments: list[str]) -> int:
         echo("stopped early; what was finished is kept", err=True)
         return REQUEUE
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever cannot wait for this line gets it without one
         return _fail(INTERRUPTED, "interrupted; what was finished is kept")
     except Exception:
         echo(*traceback.format_exc().splitlines(), err=True)

@@ -89,8 +89,11 @@ class _Loader(yaml.SafeLoader):
 
 
 def _double(node: yaml.MappingNode) -> str | None:
-    """The key of a mapping that is given both as levels and with dots: one of both would be left out in silence."""
-    if not any("." in key.value for key, _ in node.value):
+    """The key of a mapping that is given both as levels and with dots: one of both would be left out in silence.
+
+    Levels have names: the dot of `1.50` and of `gpt3-1.3b` is none.
+    """
+    if not any("." in key.value and all(map(str.isidentifier, key.value.split("."))) for key, _ in node.value):
         return None
     paths = sorted(_paths(node))
     return next((".".join(path) for path, after in pairwise(paths) if after[: len(path)] == path), None)

@@ -59,6 +59,28 @@ def test_a_url_is_refused(run_cli: Any, tmp_path: Path, monkeypatch: pytest.Monk
     assert not list(tmp_path.iterdir())
 
 
+LOOKS_AT_MANY = ("demo", "doctor", "data verify")
+"""They go on where one path is no good, or make photographs first."""
+
+
+@pytest.mark.parametrize(
+    "words", [words for words in VERBS if not " ".join(words).startswith(LOOKS_AT_MANY)], ids=" ".join
+)
+@pytest.mark.parametrize("name", ["n" * 300, "/".join(["n" * 200] * 30)], ids=["a name", "a path"])
+def test_a_name_no_file_can_have_is_one_line(
+    run_cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], name: str
+):
+    monkeypatch.chdir(tmp_path)
+    code, out, errors = run_cli(*(word.replace(URL, name) for word in words))
+    assert (code, out) == (2, "") and errors.startswith("error: ") and errors.count("\n") == 1, (code, out, errors)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_sites_file_that_no_file_can_be_is_one_line(run_cli: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("BENCHSUITE_SITE", "n" * 300)
+    assert run_cli("sweep", "demo", "--dry-run") == (2, "", f"error: '{'n' * 99}...: File name too long\n")
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [

@@ -25,14 +25,21 @@ def struck(folder: Path, module: str, name: str) -> dict[str, str]:
     return environment({"PYTHONPATH": f"{folder / 'first'}:{Path(__file__).parents[2]}"})
 
 
-def test_ctrl_c_while_the_verbs_are_imported(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("name", "code", "told"),
+    [
+        ("SIGINT", INTERRUPTED, b"error: interrupted\n"),
+        ("SIGHUP", REQUEUE, b"stopped early; nothing was begun\n"),
+        ("SIGTERM", REQUEUE, b"stopped early; nothing was begun\n"),
+    ],
+)
+def test_a_signal_while_the_verbs_are_imported(tmp_path: Path, name: str, code: int, told: bytes):
     """What the script of an installation calls."""
     (entry,) = importlib.metadata.distribution("benchsuite").entry_points.select(group="console_scripts")
     command = [sys.executable, "-c", f"from {entry.module} import {entry.attr}; {entry.attr}()", "list"]
-    environ = struck(tmp_path, "typer", "SIGINT")
+    environ = struck(tmp_path, "typer", name)
     ended = subprocess.run(command, env=environ, capture_output=True, timeout=60, check=False)
-    assert ended.returncode == INTERRUPTED
-    assert ended.stderr == b"error: interrupted\n"
+    assert (ended.returncode, ended.stderr) == (code, told)
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", INTERRUPTED), ("SIGHUP", REQUEUE), ("SIGTERM", REQUEUE)])

@@ -92,6 +92,10 @@ def test_titles_are_text() -> None:
             ["--schedule", "interleaved", "--pipeline-parallel", "2", "--microbatches", "3", "--interleave", "2"],
             "interleaved: num_microbatches 3 % num_stages 2 = 1; allowed: 0",
         ),
+        (
+            ["--schedule", "1f1b", "--pipeline-parallel", "100000000", "--microbatches", "100000000"],
+            "1f1b: 100000000 stages x 100000000 microbatches x 1 chunks; allowed: 1,024 stages, and 100,000 in all",
+        ),
     ],
 )
 def test_mistakes_are_one_line(words: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:

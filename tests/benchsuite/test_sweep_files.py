@@ -95,7 +95,16 @@ REFUSED: dict[str, tuple[str | bytes, list[str]]] = {
     "a date by a tag": ("base: !!timestamp x", ["not YAML", "tag"]),
     "a list as a key": ("base: {? [1] : 2}", ["not YAML", "a key"]),
     "a key twice": ("base: {a: 1, b: 2, a: 3}", ["key 'a' stands twice"]),
-    "no anchor of that name": ("base: {<<: *none}", ["undefined alias"]),
+    "a key nested and with dots": (
+        f"{MEASURE} {{steps: 3}}, measure.steps: 5}}",
+        ["key 'measure.steps' is given twice, nested and with dots"],
+    ),
+    "a word and its degrees": (
+        BASE.replace("batch_size", "parallelism: ddp, parallelism.tp: 2, batch_size"),
+        ["key 'parallelism' is given twice"],
+    ),
+    "no anchor of that name": ("base: {<<: *none}", ["anchor 'none' is not there"]),
+    "an anchor's name of 900 kB": (f"base: *{'x' * 900_000}", ["anchor 'xxx", "x... is not there"]),
     "a merge of no mapping": ("base: {<<: 3}", ["not YAML", "mapping"]),
 }
 
@@ -116,6 +125,25 @@ def test_one_line_at_once_and_in_bounded_memory(tmp_path: Path, case: str):
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     told = refused(tmp_path, "sweep", path, "--dry-run")
     assert told.count("\n") == 1 and all(word in told for word in words), told
+
+
+def test_a_mistake_that_all_points_have_is_told_once(tmp_path: Path):
+    """And it is not looked for in all of them."""
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"{BASE}grid: {{parallelism: [{', '.join(['ddpp'] * 19_000)}]}}")
+    told = refused(tmp_path, "sweep", path, "--dry-run").splitlines()
+    assert "parallelism 'ddpp' is unknown; nearest: ddp" in told[0] and len(told) == 2
+    assert told[1] == "error: and perhaps more mistakes: mend these first"
+
+
+def test_many_points_and_many_exclusions_are_planned_at_once(tmp_path: Path):
+    path = tmp_path / "mine.yaml"
+    excluded = "".join(f"- {{measure.seed: {seed}, batch_size: {seed % 40 + 1}}}\n" for seed in range(3_000))
+    seeds, sizes = [*range(200)], [*range(1, 41)]
+    path.write_text(f"{BASE}grid: {{measure.seed: {seeds}, batch_size: {sizes}}}\nexclude:\n{excluded}")
+    code, out, err = run_bounded(tmp_path, "sweep", path, "--dry-run", "--store", tmp_path / "store")
+    assert code == 0, err
+    assert out.count("excluded by the file") == 200
 
 
 @pytest.mark.parametrize("verb", [["trial"], [*PLAN, "--machine", "dgx-a100", "--model"]])

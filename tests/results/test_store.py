@@ -6,7 +6,7 @@ import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -235,8 +235,12 @@ def test_unwritable_store(tmp_path: Path, act: Callable[[ResultsStore], object])
     assert "\n" not in str(caught.value)
 
 
-def test_unreadable_segment(store: ResultsStore):
-    (store.path / "segments" / "memory.jsonl").symlink_to("/proc/self/mem")  # its first page is nobody's
+def test_unreadable_segment(store: ResultsStore, monkeypatch: pytest.MonkeyPatch):
+    def failing(*_: object) -> Iterator[bytes]:
+        raise OSError(errno.EIO, "Input/output error")
+
+    store.append(made_record(1))
+    monkeypatch.setattr("results.segments.lines", failing)
     with pytest.raises(StoreError, match="cannot be read: Input/output error"):
         store.records()
 
