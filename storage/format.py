@@ -10,7 +10,6 @@ import hashlib
 import os
 import re
 import shutil
-import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from storage.advice import too_few
 from storage.local import regular
-from storage.partial import partial_folder, remove_abandoned
+from storage.partial import partial_folder, remove_abandoned, show_to_others
 from storage.sample import Allocate as Allocate
 from storage.sample import DatasetError as DatasetError
 from storage.sample import Sample as Sample
@@ -267,24 +266,14 @@ def new_dataset(folder: Path, needed_bytes: int) -> Iterator[Path]:
         raise DatasetError(f"{folder}: {error.strerror}") from error
     try:
         yield partial
-        partial.chmod(_mode_by_umask(partial))
         if folder.exists():
             folder.rmdir()
-        partial.rename(folder)
+        show_to_others(partial).rename(folder)
         fsync_path(folder.parent)
     except OSError as error:
         raise DatasetError(f"{folder}: {error.strerror or error}; nothing was kept") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-
-
-def _mode_by_umask(folder: Path) -> int:
-    """The permissions that a new folder gets here; asking for the umask would change it for a moment."""
-    new = folder / ".mode"
-    new.mkdir()
-    mode = stat.S_IMODE(new.stat().st_mode)
-    new.rmdir()
-    return mode
 
 
 def write_manifest(folder: Path, rows: list[IndexRow], manifest: Manifest) -> None:

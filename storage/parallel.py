@@ -58,10 +58,19 @@ def in_parallel(make: Make, count: int, processes: int) -> Generator[Sample]:
         what = "a process that makes samples ended early: out of memory, or a script without a main guard"
         raise DatasetError(what) from error
     finally:
-        pool.shutdown(cancel_futures=True)
+        _end(pool)
         for slot in slots:
             _mapped.pop(f"{slot}", None)
             os.close(slot)
+
+
+def _end(pool: ProcessPoolExecutor) -> None:
+    """Drop what is not begun, and wait for the processes."""
+    try:
+        pool.shutdown(cancel_futures=True)
+    except RuntimeError:  # a signal came while it started the thread that would end them
+        for process in pool._processes.values():
+            process.kill()
 
 
 def _outlive_the_terminal() -> None:

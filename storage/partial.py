@@ -5,6 +5,7 @@ import re
 import secrets
 import shutil
 import socket
+import stat
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -111,3 +112,12 @@ def _is_running(pid: int, started: int) -> bool:
     except OSError:
         return True
     return found == started and state not in ("Z", "X")
+
+
+def show_to_others(folder: Path) -> Path:
+    """Give a folder the permissions that a new one gets here; asking for the umask would change it for a moment."""
+    new = folder / ".mode"
+    new.mkdir()
+    folder.chmod(stat.S_IMODE(new.stat().st_mode))
+    new.rmdir()
+    return folder

@@ -1,5 +1,6 @@
 """Datasets that are generated: the same for the same seed, in few samples at a time, whole or not at all."""
 
+import multiprocessing
 import os
 import shutil
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import process as executor
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -193,6 +195,21 @@ class TestInParallel:
         before = own()
         list(in_parallel(partial(noted_sample, log=str(tmp_path / "log")), 5, 2))
         assert own() == before
+
+    def test_a_signal_while_it_starts_ends_its_processes_and_is_not_hidden(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The executor cannot join its thread then; SIGHUP at that moment ended `data generate` in a traceback."""
+
+        def struck(_: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(executor._ExecutorManagerThread, "start", struck)
+        with pytest.raises(KeyboardInterrupt):
+            next(in_parallel(partial(noted_sample, log=str(tmp_path / "log")), 5, 2))
+        for child in multiprocessing.active_children():
+            child.join(20)
+        assert not multiprocessing.active_children()
 
     def test_a_sample_that_cannot_be_made_is_said_after_those_before_it(self) -> None:
         keys = []

@@ -33,7 +33,7 @@ from workloads.parallel.check import (
 )
 
 CPU = torch.device("cpu")
-LATE_S, LATE_STEPS, LATE_RANK = 0.1, 4, 1
+LATE_S, LATE_STEPS, LATE_RANK = 0.25, 4, 1
 LATE_MODES: tuple[Any, ...] = ("ddp", "zero1", "zero2", "fsdp", "tp", "ep", "pp")
 """In a pipeline the second stage is late with gradients, and the first waits for those."""
 
