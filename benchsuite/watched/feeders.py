@@ -104,7 +104,7 @@ def _held(iterator: object) -> _Held:
         if _hands_over(thing):
             hands_over = True
             threads |= _ids([thing], "native_id")
-            if found := _ids([thing], "pid"):
+            if not _is_mute(thing) and (found := _ids([thing], "pid")):
                 processes, deepest = processes | found, level
     return _Held(workers, frozenset(processes), frozenset(threads), hands_over)
 
@@ -137,9 +137,12 @@ def _named(code: CodeType, names: dict[str, Any]) -> list[object]:
 
 
 def _hands_over(thing: object) -> bool:
-    if isinstance(thing, subprocess.Popen) and thing.stdout is None:
-        return False  # a program whose output goes elsewhere: the loader's code may name it, but no batch comes of it
     return any(str(kind.__module__).partition(".")[0] in HANDING_OVER for kind in type(thing).__mro__)
+
+
+def _is_mute(thing: object) -> bool:
+    """Whether it is a program whose output goes elsewhere: a server, or one that fills a pipe or memory of its own."""
+    return isinstance(thing, subprocess.Popen) and thing.stdout is None
 
 
 def _ids(things: Iterable[object], name: str) -> frozenset[int]:

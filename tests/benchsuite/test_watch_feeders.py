@@ -1,5 +1,6 @@
 """Who loads for a watched loop: workers told from other children, the loading thread's time from that of others."""
 
+import itertools
 import multiprocessing.resource_tracker
 import os
 import queue
@@ -133,8 +134,8 @@ def test_processes_that_a_loader_begins_in_its_calls_load_for_it():
     assert looped(loader()).readers.num_readers == 1
 
 
-def test_a_program_that_a_loader_names_loads_only_if_it_is_heard():
-    """A server that the loader looks after is no worker; one whose output it reads is."""
+def test_a_program_that_a_loader_names_is_a_worker_only_if_it_is_heard():
+    """A server that the loader looks after is none, though it may load; one whose output the loader reads is."""
 
     def loader(server: subprocess.Popen[bytes]) -> Iterator[int]:
         for number in range(8):
@@ -143,10 +144,46 @@ def test_a_program_that_a_loader_names_loads_only_if_it_is_heard():
 
     with child() as mute:
         loop = looped(loader(mute))
-        assert loop.readers.num_readers == 0 and not loop.feeders.unseen
+        assert loop.readers.num_readers == 0 and loop.feeders.unseen
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1, stdout=-1) as heard:
         assert looped(loader(heard)).readers.num_readers == 1
         heard.communicate(b"\n")
+
+
+DECODER = """
+import os, time
+while True:
+    end_s = time.process_time() + 0.02
+    while time.process_time() < end_s:
+        pass
+    os.write(1, b"x")
+"""
+
+
+def test_a_program_that_decodes_into_a_pipe_of_the_loaders_own_is_not_called_storage():
+    """The loader holds the program, but not what it writes to: that it computes is seen, what for is not."""
+    reads, writes = os.pipe()
+
+    class Decoded:
+        def __init__(self) -> None:
+            self.program = subprocess.Popen([sys.executable, "-c", DECODER], stdout=writes)
+
+        def __iter__(self) -> Iterator[bytes]:
+            while self.program.poll() is None:
+                yield os.read(reads, 1)
+
+    loader = Decoded()
+    try:
+        watch = watched(loader)
+        for _ in itertools.islice(watch, 60):
+            pass
+        watch.close()
+    finally:
+        loader.program.kill()
+        loader.program.wait()
+        os.close(reads)
+        os.close(writes)
+    assert watch.figures["bottleneck"] == "cannot_tell", watch.figures["bottleneck_evidence"]
 
 
 def test_multiprocessings_own_helpers_are_no_workers():
