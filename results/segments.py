@@ -21,6 +21,8 @@ SEGMENT, OFFSET, LINE = "_segment", "_offset", "_record"
 """Columns of Parquet parts that tell where a record came from, and its JSON."""
 SAMPLES = ".samples.jsonl"
 """How the sidecar of a segment ends: raw samples, a line for each record that has some."""
+MAX_RECORD_BYTES, MAX_LINE_BYTES = 1 << 26, 1 << 30
+"""Far above any record, and any line of samples: what is longer, as zeros in a damaged file are, is read in pieces."""
 GONE = (errno.ENOENT, errno.ESTALE)
 """What is said of a file that was removed while it is written."""
 
@@ -155,10 +157,17 @@ def _named_as_segments(store: Path) -> list[tuple[Path, bool]]:
     """By name, and whether it is a file."""
     try:
         with os.scandir(store / SEGMENTS) as entries:
-            found = [(entry.path, entry.is_file()) for entry in entries if entry.name.endswith(".jsonl")]
+            found = [(entry.path, _is_file(entry)) for entry in entries if entry.name.endswith(".jsonl")]
     except FileNotFoundError:
         return []
     return [(Path(path), is_file) for path, is_file in sorted(found) if not path.endswith(SAMPLES)]
+
+
+def _is_file(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # links in a circle, or to where this user may not look
+        return False
 
 
 def segment_name(path: Path) -> str:
@@ -206,7 +215,7 @@ def read(
         OSError: it cannot be read.
     """
     name = segment_name(path)
-    for line in lines(path, start, end):
+    for line in lines(path, start, end, MAX_RECORD_BYTES):
         if ended_only and not line.endswith(b"\n"):
             return
         found = parsed(name, start, line)
@@ -214,14 +223,14 @@ def read(
         yield start, found
 
 
-def lines(path: Path, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-    """The lines of a segment from one byte to another (default: its end).
+def lines(path: Path, start: int = 0, end: int | None = None, most: int = MAX_LINE_BYTES) -> Iterator[bytes]:
+    """The lines of a segment from one byte to another (default: its end); longer ones in pieces of `most` bytes.
 
     Raises:
         OSError: it cannot be read.
     """
     with path.open("rb") as file:
         file.seek(start)
-        while (end is None or start < end) and (line := file.readline()):
+        while (end is None or start < end) and (line := file.readline(most)):
             start += len(line)
             yield line

@@ -234,6 +234,7 @@ DAMAGES = [
     "pipe",
     "manifest",
     "a manifest of another",
+    "a manifest's places",
     "a manifest's pipe",
 ]
 

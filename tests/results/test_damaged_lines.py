@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from results.store import SAMPLES, ResultsStore
+from tests.bounded import MEMORY_BYTES, run_bounded
 from tests.results.made import made_record
 
 
@@ -25,17 +26,30 @@ def test_a_verb_warns_of_lines_that_it_passed_over(
 
 
 def test_what_is_no_file_is_passed_over_and_told(tmp_path: Path) -> None:
-    """A folder, a pipe or a link to nothing where a segment would be costs no record, and ends no compaction."""
+    """A folder, a pipe or a link to nothing or to itself where a segment would be ends no reading or compaction."""
     store = ResultsStore(tmp_path)
     store.append(made_record(0))
     folder = tmp_path / "segments"
     (folder / "a.jsonl").mkdir()
     (folder / "b.jsonl").symlink_to(tmp_path / "gone")
     os.mkfifo(folder / "c.jsonl")
+    (folder / "d.jsonl").symlink_to("d.jsonl")
     for _ in range(2):
         reader = ResultsStore(tmp_path)
         assert len(reader.records()) == 1
         assert [(line.segment, line.reason) for line in reader.passed] == [
-            (f"{name}.jsonl", "not a file") for name in "abc"
+            (f"{name}.jsonl", "not a file") for name in "abcd"
         ]
         assert reader.compact().num_records == 1
+
+
+def test_zeros_without_end_cost_no_other_record(tmp_path: Path) -> None:
+    """A damaged file may be one line that is larger than the memory."""
+    store = tmp_path / "store"
+    ResultsStore(store).append(made_record(0))
+    with (store / "segments" / "zeros.jsonl").open("wb") as file:
+        file.truncate(MEMORY_BYTES * 3 // 4)
+        file.seek(0, os.SEEK_END)
+        file.write(f"\n{made_record(1).json_line()}\n".encode())
+    code, out, err = run_bounded(tmp_path, "results", "query", "select count(*) as n from trials", "--store", store)
+    assert code == 0 and "2" in out.split() and "could not be read" in err, (code, out, err)
