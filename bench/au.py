@@ -57,8 +57,7 @@ class Case:
     steps: int = 30
     loader: str = "threads"
     hand_over_s: float = 0.0
-    """What a loader itself computes for a batch read in line: the samples take so much less, and where ranks that do it
-    at the same time share cores, more."""
+    """What a loader itself computes for a batch read in line: the samples take so much less."""
 
     @property
     def batch_s(self) -> float:
@@ -68,8 +67,7 @@ class Case:
     @property
     def sample_us(self) -> int:
         """What a reader takes for a sample."""
-        sharing = max(1.0, self.ranks / this_machine().cores)
-        reading_s = self.batch_s - (0.0 if self.workers else self.hand_over_s * sharing)
+        reading_s = self.batch_s - (0.0 if self.workers else self.hand_over_s)
         return round(reading_s * max(1, self.workers) / self.batch * 1e6)
 
     @property
@@ -202,7 +200,12 @@ HANDING_OVER_S = {"threads": 0.0002, "torch": 0.001}
 
 
 def affordable(case: Case) -> bool:
-    """Whether half of this machine's cores can hand over the batches of all ranks as fast as the steps take them."""
+    """Whether half of this machine's cores can hand over the batches of all ranks as fast as the steps take them.
+
+    Ranks that read in line need a core each: how those that share one get in each other's way is no arithmetic.
+    """
+    if not case.workers and case.ranks > this_machine().cores:
+        return False
     return case.ranks * HANDING_OVER_S[case.loader] / case.step_s <= this_machine().cores / 2
 
 
