@@ -41,6 +41,7 @@ lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff check --preview --select PLW1514 benchsuite storage workloads results
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
 bench: $(VENV)/installed-dev

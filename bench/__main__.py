@@ -41,8 +41,8 @@ from bench import (
 )
 from bench.tables import goal, keep, print_best
 from bench.throttle import CannotThrottle
-from storage import fio
-from storage.convert import generate_dataset
+from benchsuite.storage.create.convert import generate_dataset
+from benchsuite.storage.rawspeed import fio
 
 MAX_STEP_RATIO = 1.02
 MAX_OWN_RATIO = 1.01

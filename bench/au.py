@@ -20,19 +20,19 @@ from typing import Any
 
 import numpy as np
 
-import storage
-from benchsuite.blocks import LOADER_BLOCKS
-from benchsuite.grid import Point
-from benchsuite.inprocess import plan_trial
-from benchsuite.launch import Launcher, load_launcher
-from benchsuite.machine import this_machine
-from benchsuite.outcome import conclude, new_attempt
-from results.record import TrialRecord
-from storage.convert import generate_dataset
-from storage.format import MANIFEST, open_dataset, read_manifest
-from storage.loaders.reader import Reading
-from storage.spec import DataSpec
-from workloads.gpt_neox import WORKLOAD
+from benchsuite import storage
+from benchsuite.analysis.record_builder import conclude, new_attempt
+from benchsuite.grid.blocks import LOADER_BLOCKS
+from benchsuite.grid.expand import plan_trial
+from benchsuite.grid.point import Point
+from benchsuite.host.machine import this_machine
+from benchsuite.launch.launcher import Launcher, load_launcher
+from benchsuite.results.store.record import TrialRecord
+from benchsuite.storage.create.convert import generate_dataset
+from benchsuite.storage.dataset.manifest import MANIFEST, open_dataset, read_manifest
+from benchsuite.storage.dataset.spec import DataSpec
+from benchsuite.storage.loaders.reader import Reading
+from benchsuite.workloads.gpt_neox import WORKLOAD
 
 PLUGIN = Path(__file__).parent / "paced"
 NUM_SAMPLES = 256

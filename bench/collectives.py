@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from bench.network import COMMAND, Network, missing
-from benchsuite.predict import collectives
-from benchsuite.predict.alphabeta import from_rows
-from results.frames import trial_frame
-from results.record import TrialRecord
-from results.store import ResultsStore
+from benchsuite.predict.theory import collectives
+from benchsuite.predict.theory.alpha_beta_fit import from_rows
+from benchsuite.results.store.frames import trial_frame
+from benchsuite.results.store.record import TrialRecord
+from benchsuite.results.store.store import ResultsStore
 
 RATE = "200mbit"
 PAYLOAD = 1448 / 1514

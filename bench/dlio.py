@@ -21,11 +21,11 @@ import numpy as np
 
 from bench import loaders
 from bench.loaders import PREFETCH, Scene
-from storage import KINDS, load
-from storage.format import Dataset
-from storage.pagecache import evict, warm
-from storage.sample import DatasetError
-from workloads.samples import SAMPLES
+from benchsuite.storage import KINDS, load
+from benchsuite.storage.dataset.manifest import Dataset
+from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.observe.page_cache import evict, warm
+from benchsuite.workloads.samples import SAMPLES
 
 WORKERS = (1, 2)
 ROUNDS = 3

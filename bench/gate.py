@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from results.metrics import METRICS
-from results.noise import Array
-from results.watch import FALSE_ALARMS, watch
+from benchsuite.results.compare.metrics import METRICS, Array
+from benchsuite.results.gate.alarms import FALSE_ALARMS, watch
 
 POINTS, LEARN, QUIET, STEP_AT = 100, 100, 300, 300
 SWEEPS, STEPPED = 8, 16

@@ -7,10 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
-import workloads
-from benchsuite import run
-from results.record import Figures
-from workloads.workload import Batch, Workload
+from benchsuite import run, workloads
+from benchsuite.results.store.record import Figures
+from benchsuite.workloads.workload import Batch, Workload
 
 STEPS = 30
 

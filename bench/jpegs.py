@@ -11,7 +11,7 @@ from functools import partial
 from bench import raw
 from bench.loaders import FORMATS, PREFETCH, Scene, Started, cold_rate, hand_made, ours, warm_rate
 from bench.pairs import Ratio, interleaved
-from storage.pagecache import evict, warm
+from benchsuite.storage.observe.page_cache import evict, warm
 
 SAMPLES = 800
 PAIRS = 10

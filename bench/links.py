@@ -18,7 +18,7 @@ import numpy as np
 import yaml
 
 from bench.network import COMMAND, Network, missing
-from results.store import ResultsStore
+from benchsuite.results.store.store import ResultsStore
 
 PLUGIN = Path(__file__).parent / "waiting" / "waiting.py"
 NODES = (1, 2, 4, 8)

@@ -17,16 +17,16 @@ from pathlib import Path
 import numpy as np
 
 from bench import plain, raw
-from storage import KINDS, LOADERS, load
-from storage.convert import convert_dataset, generate_dataset, in_order
-from storage.format import Dataset, open_dataset
-from storage.kinds import Kind
-from storage.loaders import LoaderProtocol
-from storage.loaders.reader import Reading
-from storage.pagecache import evict, warm
-from storage.sample import Sample
-from storage.spec import DataSpec
-from workloads.samples import SAMPLES
+from benchsuite.storage import KINDS, LOADERS, load
+from benchsuite.storage.create.convert import convert_dataset, generate_dataset, in_order
+from benchsuite.storage.dataset.kinds import Kind
+from benchsuite.storage.dataset.manifest import Dataset, open_dataset
+from benchsuite.storage.dataset.sample import Sample
+from benchsuite.storage.dataset.spec import DataSpec
+from benchsuite.storage.loaders import LoaderProtocol
+from benchsuite.storage.loaders.reader import Reading
+from benchsuite.storage.observe.page_cache import evict, warm
+from benchsuite.workloads.samples import SAMPLES
 
 FORMATS = ("files", "hdf5", "lmdb", "webdataset", "tfrecord")
 ROUNDS = 3

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-import workloads
 from bench.pairs import Ratio, interleaved
-from workloads.unet3d import dice_cross_entropy
-from workloads.workload import Batch, Workload
+from benchsuite import workloads
+from benchsuite.workloads.unet3d import dice_cross_entropy
+from benchsuite.workloads.workload import Batch, Workload
 
 PAIRS = 40
 STEPS = 3

@@ -17,7 +17,7 @@ BURST_BYTES = 128 * 1024
 """What a link lets through at once after a pause."""
 MAX_SEGMENT_BYTES = 64 * 1024
 """What the kernel hands to a link in one piece."""
-COMMAND = [sys.executable, "-c", "from benchsuite.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from benchsuite.cli.app import main; main()"]
 TIMEOUT_S = 1800
 GONE_S = 10.0
 HOSTS = Path("/etc/netns")

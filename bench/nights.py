@@ -12,14 +12,14 @@ from pathlib import Path
 
 import yaml
 
-from results.baseline import Check, check_nights
-from results.history import nights_of
-from results.report.compare import check_lines
-from results.store import ResultsStore
-from storage.convert import generate_dataset
+from benchsuite.results.compare.nights import nights_of
+from benchsuite.results.gate.baseline import Check, check_nights
+from benchsuite.results.report.compare import check_lines
+from benchsuite.results.store.store import ResultsStore
+from benchsuite.storage.create.convert import generate_dataset
 
 QUIET, SLOWED, BASELINE = 46, 2, 14
-COMMAND = "from benchsuite.cli import main; main()"
+COMMAND = "from benchsuite.cli.app import main; main()"
 SAMPLES = 256
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from benchsuite.predict.peak import Peak, peak_of
-from workloads import bert, gpt_neox, resnet50
-from workloads.spec import Variant
+from benchsuite.predict.theory.peak_memory import Peak, peak_of
+from benchsuite.workloads import bert, gpt_neox, resnet50
+from benchsuite.workloads.spec import Variant
 
 MODULES: Mapping[str, Any] = {"gpt_neox": gpt_neox, "bert": bert, "resnet50": resnet50}
 SMALL = {"hidden": 256, "layers": 6, "heads": 8}

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import simplejpeg
 
-from storage.generate import photograph
+from benchsuite.storage.create.photos import photograph
 
 NUM_GENERATED = 300
 ROUNDS = 9

@@ -12,10 +12,10 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, default
 from torch.utils.data import Dataset as TorchDataset
 
 from bench.plain_records import Get, record_getter, tar_records, tfrecord_records
-from storage.fields import RECORD_KINDS
-from storage.format import Dataset, text
-from storage.kinds import Kind, decode_one, sample_rng
-from storage.sample import Sample, Value
+from benchsuite.storage.dataset.fields import RECORD_KINDS
+from benchsuite.storage.dataset.kinds import Kind, decode_one, sample_rng
+from benchsuite.storage.dataset.manifest import Dataset, text
+from benchsuite.storage.dataset.sample import Sample, Value
 
 Counted = tuple[dict[str, Any], list[int]]
 """A batch, and the rows of the index in it, or none where the library does not tell."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from storage.fields import KIND_FIELDS
-from storage.format import Dataset
-from storage.sample import Array, Sample, Value
+from benchsuite.storage.dataset.fields import KIND_FIELDS
+from benchsuite.storage.dataset.manifest import Dataset
+from benchsuite.storage.dataset.sample import Array, Sample, Value
 
 Get = Callable[[int], dict[str, Value]]
 

@@ -32,14 +32,15 @@ def child(folder: str) -> None:
     import resource
     import time
 
-    from benchsuite import grid, sweep
-    from benchsuite.machine import this_machine
-    from benchsuite.spec import parse_sweep
-    from results.store import ResultsStore
+    from benchsuite.contract.trial_spec import parse_sweep
+    from benchsuite.grid import expand
+    from benchsuite.host.machine import this_machine
+    from benchsuite.results.store.store import ResultsStore
+    from benchsuite.runner import sweep
 
     asked = parse_sweep(big_sweep())
     start = time.perf_counter()
-    plan = grid.expand(asked, this_machine())
+    plan = expand.expand(asked, this_machine())
     expand_s = time.perf_counter() - start
     fill = "import sys; from bench.plan import fill; fill(sys.argv[1])"
     subprocess.run([sys.executable, "-c", fill, folder], check=True, stdout=subprocess.DEVNULL)
@@ -74,12 +75,12 @@ def big_sweep() -> dict[str, object]:
 
 def fill(folder: str) -> None:
     """A segment with a record of each trial that is done."""
-    from benchsuite import grid
-    from benchsuite.machine import this_machine
-    from benchsuite.outcome import new_attempt
-    from benchsuite.spec import parse_sweep
+    from benchsuite.analysis.record_builder import new_attempt
+    from benchsuite.contract.trial_spec import parse_sweep
+    from benchsuite.grid import expand
+    from benchsuite.host.machine import this_machine
 
-    plan = grid.expand(parse_sweep(big_sweep()), this_machine())
+    plan = expand.expand(parse_sweep(big_sweep()), this_machine())
     attempt = new_attempt(plan.points[0], "default", 0, "big", None)
     segments = Path(folder) / "store" / "segments"
     segments.mkdir(parents=True)

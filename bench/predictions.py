@@ -10,7 +10,7 @@ from scipy.special import bdtr
 
 from bench import peak, predict
 from bench.published import tables
-from benchsuite.predict.arrays import Floats
+from benchsuite.predict.theory.arrays import Floats
 
 MAX_SINGLE, MAX_MULTI, MAX_SCALES = 0.06, 0.08, 0.025
 MAX_STORAGE, MAX_UNET3D = 0.01, 0.05

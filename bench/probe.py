@@ -6,9 +6,17 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 
-from storage import fio, pagecache
-from storage.probe import write_incompressible
-from storage.reading import PATTERNS, Pattern, aligned_buffers, offsets, read_file, takes_direct
+from benchsuite.storage.observe import page_cache
+from benchsuite.storage.rawspeed import fio
+from benchsuite.storage.rawspeed.plain_reader import (
+    PATTERNS,
+    Pattern,
+    aligned_buffers,
+    offsets,
+    read_file,
+    takes_direct,
+)
+from benchsuite.storage.rawspeed.probe import write_incompressible
 
 SIZE_BYTES = 64 * (16 << 20)
 BLOCKS = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
@@ -47,7 +55,7 @@ def measure(folder: Path) -> Iterator[Pair]:
         }
         for number in range(ROUNDS):
             for name in (["own", "fio"], ["fio", "own"])[number % 2]:
-                pagecache.evict([file])
+                page_cache.evict([file])
                 call: Callable[[], float] = both[name]
                 rates[name].append(call())
         yield Pair(pattern, block, depth, tuple(rates["own"]), tuple(rates["fio"]))

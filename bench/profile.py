@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from bench.pairs import Ratio, interleaved
-from storage import KINDS, LOADERS, load
-from storage.convert import convert_dataset, generate_dataset
-from storage.format import Dataset, open_dataset
-from storage.iotrace import Tracer
-from storage.loaders import LoaderProtocol
-from storage.loaders.reader import Reading
-from storage.pagecache import warm
-from storage.sample import Recycled, read_whole
-from storage.spec import DataSpec
-from workloads.samples import SAMPLES
+from benchsuite.storage import KINDS, LOADERS, load
+from benchsuite.storage.create.convert import convert_dataset, generate_dataset
+from benchsuite.storage.dataset.manifest import Dataset, open_dataset
+from benchsuite.storage.dataset.sample import Recycled, read_whole
+from benchsuite.storage.dataset.spec import DataSpec
+from benchsuite.storage.loaders import LoaderProtocol
+from benchsuite.storage.loaders.reader import Reading
+from benchsuite.storage.observe.io_trace import Tracer
+from benchsuite.storage.observe.page_cache import warm
+from benchsuite.workloads.samples import SAMPLES
 
 FORMATS = ("files", "hdf5", "webdataset", "lmdb", "tfrecord", "tokens")
 WORKLOADS = {"tokens": ("gpt_neox", {"seq_len": 512, "vocab_size": 50304})}

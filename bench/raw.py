@@ -10,9 +10,9 @@ from multiprocessing import get_context
 import numpy as np
 import torch
 
-from storage.format import Dataset
-from storage.kinds import Kind, augment_image, empty_batch, sample_rng
-from storage.sample import Sample, read_at
+from benchsuite.storage.dataset.kinds import Kind, augment_image, empty_batch, sample_rng
+from benchsuite.storage.dataset.manifest import Dataset
+from benchsuite.storage.dataset.sample import Sample, read_at
 
 Piece = tuple[str, int, int]
 """A file, an offset and a length."""

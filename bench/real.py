@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import storage
 from bench.au import (
     LOADERS,
     PLUGIN,
@@ -28,16 +27,17 @@ from bench.au import (
     registered,
     undisturbed,
 )
-from benchsuite.launch import Launcher, load_launcher
-from benchsuite.machine import this_machine
-from storage.format import open_dataset
-from storage.loaders.reader import Reading
-from storage.spec import DataSpec
-from workloads.gpt_neox import WORKLOAD as NEOX
-from workloads.workload import Batch
+from benchsuite import storage
+from benchsuite.host.machine import this_machine
+from benchsuite.launch.launcher import Launcher, load_launcher
+from benchsuite.storage.dataset.manifest import open_dataset
+from benchsuite.storage.dataset.spec import DataSpec
+from benchsuite.storage.loaders.reader import Reading
+from benchsuite.workloads.gpt_neox import WORKLOAD as NEOX
+from benchsuite.workloads.workload import Batch
 
 REPEATS = 6
-"""From the least of six to the most is a 95 % interval of their median (`results.frames.median_interval`)."""
+"""From the least of six to the most is a 95 % interval of their median (`results.store.frames.median_interval`)."""
 RANKS, STEPS = (1, 2, 4), (3, 12)
 RANK_CORE_S = 0.001
 """About what a core computes for a step of one rank: marks, backward, exchange, update."""

@@ -4,8 +4,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from results.report import html
-from tests.results.report.chromium import tab
+from benchsuite.results.charts import page as html
+from tests.results.charts.chromium import tab
 from tests.results.report.reported import many
 
 TRIALS, POINTS, OPENINGS = 2000, 1000, 7

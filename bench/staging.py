@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.throttle import throttled
-from benchsuite.runner import sweep
-from results.store import ResultsStore
-from storage.convert import generate_dataset
-from workloads.samples import SAMPLES
+from benchsuite.cli.sweep import sweep
+from benchsuite.results.store.store import ResultsStore
+from benchsuite.storage.create.convert import generate_dataset
+from benchsuite.workloads.samples import SAMPLES
 
 NAMES: Mapping[str, str] = {"none": "shared disk", "copy": "node-local copy"}
 COLOURS: Mapping[tuple[str, str], str] = {

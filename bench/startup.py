@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from results.store import ResultsStore
+from benchsuite.results.store.store import ResultsStore
 
 TORCHRUN_SCRIPT = """
 import torch.distributed as dist
@@ -43,7 +43,7 @@ def trial_costs(root: Path, folder: Path) -> dict[str, list[float]]:
     path = folder / "startup.yaml"
     path.write_text(yaml.safe_dump(sweep_of(root)))
     store = ResultsStore(folder / "store")
-    command = ["-c", "from benchsuite.cli import main; main()", "sweep", str(path), "--store", str(store.path)]
+    command = ["-c", "from benchsuite.cli.app import main; main()", "sweep", str(path), "--store", str(store.path)]
     subprocess.run([sys.executable, *command], check=True, capture_output=True)
     costs: dict[str, list[float]] = {}
     for record in store.latest()[1:]:

@@ -11,21 +11,22 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 
 from bench.pairs import Ratio, interleaved
-from benchsuite.clock import HostClock
-from benchsuite.measure import Feed, Stepper
-from benchsuite.ranks import Heartbeat
-from storage.format import Dataset as StoredDataset
-from storage.format import Sample, open_dataset
-from storage.kinds import IMAGE, decode_one, sample_rng
-from storage.loaders import Batch
-from storage.loaders.reader import Reading
-from storage.loaders.torch import TorchLoader
-from storage.spec import DataSpec
-from workloads.layout import Layout
-from workloads.parallel.apply import StepClock, Training, prepare
-from workloads.precision import Scaler
-from workloads.resnet50 import WORKLOAD
-from workloads.spec import ComputeSpec
+from benchsuite.contract.rank_samples import Heartbeat
+from benchsuite.storage.dataset.kinds import IMAGE, decode_one, sample_rng
+from benchsuite.storage.dataset.manifest import Dataset as StoredDataset
+from benchsuite.storage.dataset.manifest import Sample, open_dataset
+from benchsuite.storage.dataset.spec import DataSpec
+from benchsuite.storage.loaders import Batch
+from benchsuite.storage.loaders.reader import Reading
+from benchsuite.storage.loaders.torch import TorchLoader
+from benchsuite.trial.clock import HostClock
+from benchsuite.trial.feed import Feed, Stepper
+from benchsuite.workloads.layout import Layout
+from benchsuite.workloads.parallel.apply import StepClock, Training
+from benchsuite.workloads.parallel.prepare import prepare
+from benchsuite.workloads.precision import Scaler
+from benchsuite.workloads.resnet50 import WORKLOAD
+from benchsuite.workloads.spec import ComputeSpec
 
 BATCH = 8
 STEPS = 4

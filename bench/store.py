@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from results.record import Figures, TrialRecord
+from benchsuite.results.store.record import Figures, TrialRecord
 
 NUM_RECORDS = 1_000_000
 NUM_SEGMENTS = 100
@@ -42,7 +42,7 @@ COLUMNS = [
 CHILD = """
 import json, resource, sys, time
 start = time.perf_counter()
-from results.store import ResultsStore
+from benchsuite.results.store.store import ResultsStore
 store, arguments = ResultsStore(sys.argv[1]), json.loads(sys.argv[3])
 imported = time.perf_counter()
 found = getattr(store, sys.argv[2])(**arguments)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from storage.iostat import mount_io
+from benchsuite.storage.observe.counters import mount_io
 
 V1, V2 = Path("/sys/fs/cgroup/blkio"), Path("/sys/fs/cgroup")
 

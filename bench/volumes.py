@@ -9,8 +9,8 @@ from pathlib import Path
 from bench import raw
 from bench.loaders import cold_rate, ours, volume_scene
 from bench.pairs import Ratio, interleaved
-from storage.format import Dataset
-from storage.pagecache import evict
+from benchsuite.storage.dataset.manifest import Dataset
+from benchsuite.storage.observe.page_cache import evict
 
 SAMPLES = 24
 PAIRS = 8

@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader
 import benchsuite
 from bench.pairs import Ratio, interleaved
 from bench.steps import BATCH, VARIANT, PlainImages
-from storage.format import open_dataset
-from workloads.resnet50 import WORKLOAD
+from benchsuite.storage.dataset.manifest import open_dataset
+from benchsuite.workloads.resnet50 import WORKLOAD
 
 STEPS = 8
 PAIRS = 60

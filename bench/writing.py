@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from storage.convert import generate_dataset
-from workloads.samples import SAMPLES
+from benchsuite.storage.create.convert import generate_dataset
+from benchsuite.workloads.samples import SAMPLES
 
 SAMPLES_WRITTEN = 40
 ROUNDS = 4

@@ -2,18 +2,25 @@
 
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from benchsuite.inprocess import run
-    from benchsuite.spec import TrialSpec
-    from benchsuite.watched.watch import watch
+from benchsuite.contract.version import VERSION as __version__
 
-__version__ = "0.1.0"
-__all__ = ["TrialSpec", "__version__", "run", "watch"]
-_HOMES = {"run": "benchsuite.inprocess", "TrialSpec": "benchsuite.spec", "watch": "benchsuite.watched.watch"}
+if TYPE_CHECKING:
+    from benchsuite.contract.trial_spec import TrialSpec
+    from benchsuite.results.store.store import ResultsStore
+    from benchsuite.runner.single_trial import run
+    from benchsuite.watcher.watch import watch
+
+__all__ = ["ResultsStore", "TrialSpec", "__version__", "run", "watch"]
+_HOMES = {
+    "ResultsStore": "benchsuite.results.store.store",
+    "run": "benchsuite.runner.single_trial",
+    "TrialSpec": "benchsuite.contract.trial_spec",
+    "watch": "benchsuite.watcher.watch",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use, so that `import benchsuite.cli` imports no torch."""
+    """Import on first use, so that `import benchsuite.cli.app` imports no torch."""
     import importlib
 
     if name not in _HOMES:

@@ -21,9 +21,9 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
         if signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL):
             signal.signal(number, _interrupted)
-    from benchsuite import cli
+    from benchsuite.cli import app
 
-    cli.main()
+    app.main()
 
 
 if __name__ == "__main__":

@@ -13,23 +13,23 @@ from typing import Any
 Registry = Mapping[str, tuple[str, str]]
 
 FORMATS: Registry = {
-    "files": ("storage.files:FILES", "pip install numpy"),
-    "webdataset": ("storage.tar:WEBDATASET", "pip install webdataset"),
-    "hdf5": ("storage.hdf5:HDF5", "pip install h5py"),
-    "lmdb": ("storage.lmdb:LMDB", "pip install lmdb"),
-    "tfrecord": ("storage.tfrecord:TFRECORD", "pip install crc32c"),
-    "tokens": ("storage.tokens:TOKENS", "pip install numpy"),
+    "files": ("benchsuite.storage.formats.files:FILES", "pip install numpy"),
+    "webdataset": ("benchsuite.storage.formats.tar:WEBDATASET", "pip install webdataset"),
+    "hdf5": ("benchsuite.storage.formats.hdf5:HDF5", "pip install h5py"),
+    "lmdb": ("benchsuite.storage.formats.lmdb:LMDB", "pip install lmdb"),
+    "tfrecord": ("benchsuite.storage.formats.tfrecord:TFRECORD", "pip install crc32c"),
+    "tokens": ("benchsuite.storage.formats.tokens:TOKENS", "pip install numpy"),
 }
 LOADERS: Registry = {
-    "torch": ("storage.loaders.torch:TorchLoader", "pip install torch"),
-    "threads": ("storage.loaders.threads:ThreadsLoader", "pip install torch"),
-    "dali": ("storage.loaders.dali:DaliLoader", "pip install 'benchsuite[dali]'"),
+    "torch": ("benchsuite.storage.loaders.torch:TorchLoader", "pip install torch"),
+    "threads": ("benchsuite.storage.loaders.threads:ThreadsLoader", "pip install torch"),
+    "dali": ("benchsuite.storage.loaders.dali:DaliLoader", "pip install 'benchsuite[dali]'"),
 }
 KINDS: Registry = {
-    "image": ("storage.kinds:IMAGE", "pip install simplejpeg"),
-    "volume": ("storage.kinds:VOLUME", "pip install torch"),
-    "mlm": ("storage.kinds:MLM", "pip install torch"),
-    "tokens": ("storage.kinds:TOKENS", "pip install torch"),
+    "image": ("benchsuite.storage.dataset.kinds:IMAGE", "pip install simplejpeg"),
+    "volume": ("benchsuite.storage.dataset.kinds:VOLUME", "pip install torch"),
+    "mlm": ("benchsuite.storage.dataset.kinds:MLM", "pip install torch"),
+    "tokens": ("benchsuite.storage.dataset.kinds:TOKENS", "pip install torch"),
 }
 LOADER_LIMITS: Mapping[str, tuple[str, frozenset[str]]] = {
     "dali": ("nvidia.dali", frozenset({"image", "volume"})),
@@ -77,7 +77,7 @@ def load(registry: Registry, name: str, group: str = "") -> Any:
     Raises:
         DatasetError: no such name, or what it needs is not installed.
     """
-    from storage.format import DatasetError
+    from benchsuite.storage.dataset.manifest import DatasetError
 
     if name not in registry:
         for entry in entry_points(group=group) if group else ():

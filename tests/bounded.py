@@ -8,8 +8,8 @@ import sys
 import traceback
 from pathlib import Path
 
-from benchsuite import runner as _imported_before_forking  # noqa: F401
-from benchsuite.cli import run_command
+from benchsuite.cli import sweep as _imported_before_forking  # noqa: F401
+from benchsuite.cli.app import run_command
 
 SECONDS, MEMORY_BYTES = 20, 1 << 30
 """Generous: what is refused at once takes a hundredth of both."""

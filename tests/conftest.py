@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 import torch
 
-from storage import FORMATS, load
-from storage.convert import convert_dataset, generate_dataset
+from benchsuite.storage import FORMATS, load
+from benchsuite.storage.create.convert import convert_dataset, generate_dataset
 
 NUM_SAMPLES = 96
 SHARD_SAMPLES = 8
 """12 shards, so that 2 ranks x 2 workers each get three."""
-LONGEST = ("workloads/parallel/test_modes.py", "faults/", "benchsuite/test_validate.py", "storage/loaders/")
+LONGEST = ("workloads/parallel/test_modes.py", "faults/", "runner/test_validate.py", "storage/loaders/")
 """Files that take minutes are begun first, so that of two processes none ends with a long one."""
 
 
@@ -97,7 +97,7 @@ def dataset_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run_cli(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Run the command line in this process: exit code, stdout, stderr."""
-    from benchsuite.cli import run_command
+    from benchsuite.cli.app import run_command
 
     def run(*arguments: object) -> tuple[int, str, str]:
         code = run_command([str(argument) for argument in arguments])

@@ -7,11 +7,11 @@ import pytest
 import yaml
 
 from benchsuite import run
-from benchsuite.cli import run_command
-from benchsuite.errors import UserError
-from benchsuite.mistakes import sweep_mistakes
-from benchsuite.spec import parse_sweep, parse_trial
-from workloads import WorkloadError
+from benchsuite.cli.app import run_command
+from benchsuite.contract.errors import UserError
+from benchsuite.contract.trial_spec import parse_sweep, parse_trial
+from benchsuite.grid.mistakes import sweep_mistakes
+from benchsuite.workloads import WorkloadError
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -50,6 +50,15 @@ def test_files_that_are_named_exist(name: str) -> None:
         assert (ROOT / path).exists(), f"{name} names {path}"
 
 
+def test_what_to_change_is_where_contributing_says() -> None:
+    rows = re.findall(r"^\| [^|]+ \| `([^`|]+)` \| ([^|]+) \|$", (ROOT / "CONTRIBUTING.md").read_text(), re.M)
+    assert len(rows) >= 20
+    for path, names in rows:
+        text = (ROOT / path).read_text()
+        for name in re.findall(r"`(\w+)`", names):
+            assert re.search(rf"^(def |class |){name}\b", text, re.M), f"{path} has no {name}"
+
+
 def test_the_sweep_in_the_readme_is_one() -> None:
     (block,) = re.findall(r"```yaml\n(.*?)```", README, re.S)
     value = yaml.safe_load(block)
@@ -59,15 +68,15 @@ def test_the_sweep_in_the_readme_is_one() -> None:
 
 
 def test_the_exit_codes_in_the_readme() -> None:
-    from benchsuite import options
+    from benchsuite.contract import exit_codes
 
     for code in (
-        options.OK,
-        options.USAGE,
-        options.SOME_FAILED,
-        options.NOTHING_RAN,
-        options.REQUEUE,
-        options.INTERRUPTED,
+        exit_codes.OK,
+        exit_codes.USAGE,
+        exit_codes.SOME_FAILED,
+        exit_codes.NOTHING_RAN,
+        exit_codes.REQUEUE,
+        exit_codes.INTERRUPTED,
     ):
         assert re.search(rf"\b{code}\b", README)
 
@@ -91,7 +100,7 @@ def test_the_model_in_the_readme_trains(tmp_path: Path) -> None:
         ("gone.py:WORKLOAD", "is no Python file"),
         ("empty.py:WORKLOAD", "no WORKLOAD in"),
         ("broken.py:WORKLOAD", "cannot be run: ZeroDivisionError"),
-        ("number.py:WORKLOAD", "is int, not a workloads.workload.Workload"),
+        ("number.py:WORKLOAD", "is int, not a benchsuite.workloads.workload.Workload"),
     ],
 )
 def test_mistakes_in_a_model_of_ones_own_are_told_in_one_line(tmp_path: Path, name: str, words: str) -> None:

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from benchsuite.grid import expand, load_sweep
-from benchsuite.machine import Machine
-from benchsuite.spec import trial_id
-from results.report.tables import rows
-from results.store import ResultsStore
-from storage import FORMATS, load
-from storage.format import Lane, open_dataset
-from storage.sample import content_digest
+from benchsuite.contract.trial_spec import trial_id
+from benchsuite.grid.expand import expand, load_sweep
+from benchsuite.host.machine import Machine
+from benchsuite.results.render.tables import rows
+from benchsuite.results.store.store import ResultsStore
+from benchsuite.storage import FORMATS, load
+from benchsuite.storage.dataset.manifest import Lane, open_dataset
+from benchsuite.storage.dataset.sample import content_digest
 
 BEFORE = Path(__file__).parent / "fixtures" / "before_the_rooms"
 """Never edit it: it stands for what people have."""

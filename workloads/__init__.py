@@ -19,22 +19,22 @@ class WorkloadError(ValueError):
 
 
 WORKLOADS: Mapping[str, str] = {
-    "bert": "workloads.bert:WORKLOAD",
-    "resnet50": "workloads.resnet50:WORKLOAD",
-    "unet3d": "workloads.unet3d:WORKLOAD",
-    "gpt_neox": "workloads.gpt_neox:WORKLOAD",
+    "bert": "benchsuite.workloads.bert:WORKLOAD",
+    "resnet50": "benchsuite.workloads.resnet50:WORKLOAD",
+    "unet3d": "benchsuite.workloads.unet3d:WORKLOAD",
+    "gpt_neox": "benchsuite.workloads.gpt_neox:WORKLOAD",
 }
 MODES: Mapping[str, str] = {
-    "none": "workloads.parallel.data:alone",
-    "data_parallel": "workloads.parallel.data:data_parallel",
-    "ddp": "workloads.parallel.data:ddp",
-    "zero1": "workloads.parallel.data:zero1",
-    "zero2": "workloads.parallel.data:zero2",
-    "fsdp": "workloads.parallel.data:fsdp",
-    "hsdp": "workloads.parallel.data:hsdp",
-    "tp": "workloads.parallel.tensor:tp",
-    "pp": "workloads.parallel.pipeline:pp",
-    "ep": "workloads.parallel.expert:ep",
+    "none": "benchsuite.workloads.parallel.data:alone",
+    "data_parallel": "benchsuite.workloads.parallel.data:data_parallel",
+    "ddp": "benchsuite.workloads.parallel.data:ddp",
+    "zero1": "benchsuite.workloads.parallel.data:zero1",
+    "zero2": "benchsuite.workloads.parallel.data:zero2",
+    "fsdp": "benchsuite.workloads.parallel.data:fsdp",
+    "hsdp": "benchsuite.workloads.parallel.data:hsdp",
+    "tp": "benchsuite.workloads.parallel.tensor:tp",
+    "pp": "benchsuite.workloads.parallel.pipeline:pp",
+    "ep": "benchsuite.workloads.parallel.expert:ep",
 }
 WORKLOADS_NOT_YET: tuple[str, ...] = ()
 MODES_NOT_YET = ("cp",)

@@ -15,10 +15,10 @@ from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distr
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, PrepareModuleInput, RowwiseParallel
 from torch.nn.functional import cross_entropy, gelu, linear, scaled_dot_product_attention
 
-from workloads import WorkloadError
-from workloads.facts import BERT, bert_divisible
-from workloads.spec import Variant
-from workloads.workload import Batch, Plan, TensorParallel, Workload
+from benchsuite.workloads import WorkloadError
+from benchsuite.workloads.facts import BERT, bert_divisible
+from benchsuite.workloads.spec import Variant
+from benchsuite.workloads.workload import Batch, Plan, TensorParallel, Workload
 
 PAD, CLS, SEP, MASK = 0, 101, 102, 103
 """Ids of BERT's special tokens; those of words follow."""

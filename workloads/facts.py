@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from workloads import WorkloadError
-from workloads.samples import SAMPLES
-from workloads.spec import Variant
+from benchsuite.workloads import WorkloadError
+from benchsuite.workloads.samples import SAMPLES
+from benchsuite.workloads.spec import Variant
 
 
 @dataclass(frozen=True)

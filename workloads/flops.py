@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from workloads import WorkloadError
-from workloads.spec import Variant
+from benchsuite.workloads import WorkloadError
+from benchsuite.workloads.spec import Variant
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.utils.flop_counter import FlopCounterMode
 
-    from workloads.workload import Workload
+    from benchsuite.workloads.workload import Workload
 
 CONVENTION = (
     "2 FLOPs per multiply-add of convolutions and matrix products, attention's included (all of it, masked or not); "

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, gelu, scaled_dot_product_attention
 
-from workloads.facts import GPT_NEOX, ROTARY_SHARE, gpt_neox_divisible
-from workloads.moe import Experts, MoE
-from workloads.spec import Variant
-from workloads.workload import Batch, Pipeline, Plan, Stage, TensorParallel, Workload
+from benchsuite.workloads.facts import GPT_NEOX, ROTARY_SHARE, gpt_neox_divisible
+from benchsuite.workloads.moe import Experts, MoE
+from benchsuite.workloads.spec import Variant
+from benchsuite.workloads.workload import Batch, Pipeline, Plan, Stage, TensorParallel, Workload
 
 MLP_FACTOR = 4
 ROTARY_BASE = 10_000.0

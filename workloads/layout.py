@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from workloads.spec import Parallelism, Schedule
+from benchsuite.workloads.spec import Parallelism, Schedule
 
 NAMED_DEGREES: Mapping[str, Mapping[str, int]] = {
     "none": {},

@@ -5,9 +5,9 @@ import shutil
 from collections.abc import Iterator
 from functools import cache
 
-from workloads.facts import Facts
-from workloads.layout import Layout
-from workloads.spec import ComputeSpec, Variant
+from benchsuite.workloads.facts import Facts
+from benchsuite.workloads.layout import Layout
+from benchsuite.workloads.spec import ComputeSpec, Variant
 
 DDP_ONLY = ("bucket_cap_mb", "comm_hook", "static_graph", "gradient_as_bucket_view")
 FSDP_ONLY = ("reshard_after_forward", "prefetch_blocks", "cpu_offload")

@@ -7,8 +7,8 @@ from torch import nn
 from torch.optim import SGD, Adafactor, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from workloads.spec import ComputeSpec
-from workloads.workload import Workload
+from benchsuite.workloads.spec import ComputeSpec
+from benchsuite.workloads.workload import Workload
 
 REFERENCE_BATCH = 256
 """Samples for which a workload's learning rate stands (Goyal et al., "Accurate, large minibatch SGD", 2017)."""

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor, nn
 
-from workloads.spec import Precision
+from benchsuite.workloads.spec import Precision
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from workloads.facts import RESNET50
-from workloads.spec import Variant
-from workloads.workload import Batch, Pipeline, Stage, Workload
+from benchsuite.workloads.facts import RESNET50
+from benchsuite.workloads.spec import Variant
+from benchsuite.workloads.workload import Batch, Pipeline, Stage, Workload
 
 LEARNING_RATE = 0.01
 """Low enough that a benchmark's small batches do not diverge."""

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from workloads.facts import UNET3D
-from workloads.spec import Variant
-from workloads.workload import Batch, Workload
+from benchsuite.workloads.facts import UNET3D
+from benchsuite.workloads.spec import Variant
+from benchsuite.workloads.workload import Batch, Workload
 
 LEARNING_RATE = 0.1
 """Low enough that a benchmark's small batches do not diverge without the reference's 200 epochs of warm-up."""

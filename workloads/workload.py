@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from workloads.facts import Facts
-from workloads.spec import Variant
+from benchsuite.workloads.facts import Facts
+from benchsuite.workloads.spec import Variant
 
 if TYPE_CHECKING:
     from torch.distributed.tensor.parallel import ParallelStyle

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.format import (
+from benchsuite.storage.dataset.manifest import (
     Dataset,
     Format,
     IndexRow,
@@ -30,7 +30,7 @@ from storage.format import (
     index_row,
     text,
 )
-from storage.sample import Sample
+from benchsuite.storage.dataset.sample import Sample
 
 FILE = "paced.bin"
 PAUSE_S = 0.001

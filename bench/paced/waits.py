@@ -10,9 +10,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from workloads.gpt_neox import WORKLOAD as NEOX
-from workloads.spec import Variant
-from workloads.workload import Batch
+from benchsuite.workloads.gpt_neox import WORKLOAD as NEOX
+from benchsuite.workloads.spec import Variant
+from benchsuite.workloads.workload import Batch
 
 PR_SET_TIMERSLACK = 29
 WAITS_MS = (3.5, 10.0, 20.0, 30.0, 40.0)

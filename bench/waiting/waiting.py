@@ -14,9 +14,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from benchsuite.clock import run_queue_s
-from workloads.gpt_neox import WORKLOAD as NEOX
-from workloads.spec import Variant
+from benchsuite.trial.clock import run_queue_s
+from benchsuite.workloads.gpt_neox import WORKLOAD as NEOX
+from benchsuite.workloads.spec import Variant
 
 FORWARD_S, BACKWARD_S = 0.016, 0.032
 """Of one layer and sample."""

@@ -14,9 +14,13 @@ from selectors import EVENT_READ, DefaultSelector
 from types import TracebackType
 from typing import IO, Any, NoReturn, Self
 
-from benchsuite.environment import facts_of_host
-from benchsuite.errors import UserError
-from benchsuite.launch import CannotStart, Outcome, RankExit
+from benchsuite.contract.errors import UserError
+from benchsuite.contract.outcome import Outcome, RankExit
+from benchsuite.contract.rank_samples import Progress, RankIdentity, read_progress
+from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.host.environment import facts_of_host
+from benchsuite.host.machine import Machine, this_machine
+from benchsuite.launch.agent_config import TRIAL, ZYGOTE, Crew, agents_environment
 from benchsuite.launch.answers import (
     START_TIMEOUT_S,
     Hello,
@@ -28,14 +32,11 @@ from benchsuite.launch.answers import (
     pong,
     went_well,
 )
-from benchsuite.launch.crew import ZYGOTE, Crew, agents_environment
+from benchsuite.launch.launcher import CannotStart
 from benchsuite.launch.link import Link
-from benchsuite.launch.meeting import Meeting, write_invitation
 from benchsuite.launch.node import about_this_node, node_name, with_facts
-from benchsuite.launch.placing import Agent, Share, about_nodes, agent_of, cores_of, shares
-from benchsuite.machine import Machine, this_machine
-from benchsuite.ranks import Progress, RankIdentity, read_progress
-from benchsuite.spec import TrialSpec
+from benchsuite.launch.placement import Agent, Share, about_nodes, agent_of, cores_of, shares
+from benchsuite.launch.rendezvous import Meeting, write_invitation
 
 CLEANUP_GRACE_S = 30.0
 """How long after a trial's time-out agents may take to end their processes."""
@@ -47,13 +48,12 @@ LEAVE_S = 60.0
 MEETINGS = Path("work") / "meetings"
 STARTERS_WORDS = ("srun:", "slurmstepd:", "Primary job", "---", "prterun", "mpiexec")
 """What starters say of their own follows what agents have said."""
-TRIAL = "benchsuite.trial:run_rank"
 
 
 class AgentLauncher:
     """Starts its agents when first needed, and new ones should any die.
 
-    `task` names what a rank runs: a function like `benchsuite.trial.run_rank`.
+    `task` names what a rank runs: a function like `benchsuite.trial.rank.run_rank`.
     """
 
     def __init__(self, crew: Crew, task: str = TRIAL) -> None:

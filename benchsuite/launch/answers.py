@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from benchsuite.launch.link import SHOWN, Link
 from benchsuite.launch.node import boot_id
-from benchsuite.launch.placing import Agent, Share
+from benchsuite.launch.placement import Agent, Share
 
 START_TIMEOUT_S = 120.0
 PINGS = 5

@@ -9,45 +9,24 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import IO, Any, Self
 
-from benchsuite.ending import heeded
-from benchsuite.errors import UserError
+from benchsuite.contract.errors import UserError
+from benchsuite.contract.exit_codes import CRASH, INTERRUPTED, NOTHING_RAN, OK, REQUEUE, SOME_FAILED, USAGE
+from benchsuite.contract.terminal import echo
+from benchsuite.host.lane import VARIABLE, Lane
+from benchsuite.host.signals import heeded
 from benchsuite.launch.allocation import Allocation, Task
-from benchsuite.options import CRASH, INTERRUPTED, NOTHING_RAN, OK, REQUEUE, SOME_FAILED, USAGE
-from benchsuite.terminal import echo
 
-VARIABLE = "BENCHSUITE_LANE"
 COMMAND = (sys.executable, "-P", "-m", "benchsuite")
 PASSED_ON = {signal.SIGTERM: REQUEUE, signal.SIGUSR1: REQUEUE, signal.SIGHUP: REQUEUE, signal.SIGINT: INTERRUPTED}
 """Signals that lanes are to have, and what a lane ends with that one of them strikes before it can answer."""
 WORST_FIRST = (CRASH, INTERRUPTED, REQUEUE, SOME_FAILED, NOTHING_RAN, USAGE, OK)
 PACKAGE_ROOT = Path(__file__).parents[2]
-
-
-@dataclass(frozen=True)
-class Lane:
-    """One of so many shares of an allocation's nodes."""
-
-    number: int
-    count: int
-    num_nodes: int | None = None
-    """That trials are planned for, in all lanes alike: some may have one more. None: not told."""
-
-    def __str__(self) -> str:
-        return f"{self.number}/{self.count}"
-
-
-def this_lane(environment: Mapping[str, str] = os.environ) -> Lane | None:
-    """The lane that this process is; None where it has all nodes."""
-    words = environment.get(VARIABLE, "").split("/")
-    if len(words) not in (2, 3) or not all(word.isdigit() for word in words):
-        return None
-    return Lane(*(int(word) for word in words))
 
 
 def planned_nodes(num_nodes: int, lanes: int, lane: Lane | None = None) -> int:

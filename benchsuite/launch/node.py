@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import benchsuite
-from benchsuite.environment import facts_of_host
-from benchsuite.machine import device_ids, this_machine
-from benchsuite.processes import everyone_s
+from benchsuite.contract.version import VERSION
+from benchsuite.host.environment import facts_of_host
+from benchsuite.host.machine import device_ids, this_machine
+from benchsuite.host.processes import everyone_s
 
-PACKAGES = ("storage", "workloads", "results", "benchsuite")
 NAME_VARIABLES = ("SLURMD_NODENAME",)
 """Where several nodes are one machine, the scheduler's name tells them apart."""
 
@@ -32,10 +31,10 @@ def boot_id() -> str:
 
 def code_digest() -> str:
     """Of the source that ranks run: nodes with another one measure something else."""
-    root, digest = Path(benchsuite.__file__).parents[1], hashlib.sha256()
-    for package in PACKAGES:
-        for path in sorted((root / package).rglob("*.py")):
-            digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    root, digest = Path(__file__).parents[1], hashlib.sha256()
+    folders = os.walk(root, followlinks=True)  # storage, workloads and results are links in a checkout
+    for path in sorted(Path(folder, name) for folder, _, names in folders for name in names if name.endswith(".py")):
+        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]
 
 
@@ -49,10 +48,10 @@ def about_this_node(elsewhere: bool) -> dict[str, Any]:
         "cpus": sorted(os.sched_getaffinity(0)),
         "devices": device_ids(),
         "pid": os.getpid(),
-        "version": benchsuite.__version__,
+        "version": VERSION,
         "code": code_digest() if elsewhere else None,
         "facts": facts_of_host() if elsewhere else {},
-        "from": str(Path(benchsuite.__file__).parent),
+        "from": str(Path(__file__).parents[1]),
     }
 
 

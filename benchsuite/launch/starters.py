@@ -2,6 +2,8 @@
 
 Each also takes over the tasks of a job that was started by it: `srun -N 4 benchsuite sweep FILE` is four processes, of
 which the first plans and records, and every one is an agent.
+
+Launcher `local` needs no starter: its one agent is a process of this one.
 """
 
 import os
@@ -10,12 +12,13 @@ import subprocess
 import sys
 from dataclasses import replace
 
-from benchsuite.errors import UserError
+from benchsuite.contract.errors import UserError
+from benchsuite.host.lane import this_lane
+from benchsuite.launch.agent_config import TRIAL, Crew
 from benchsuite.launch.agents import AgentLauncher
 from benchsuite.launch.allocation import Allocation, allocation, task
-from benchsuite.launch.crew import Crew
-from benchsuite.launch.lanes import share_of, this_lane
-from benchsuite.launch.meeting import VARIABLE
+from benchsuite.launch.lanes import share_of
+from benchsuite.launch.rendezvous import VARIABLE
 
 OF_OTHER_STEPS = (
     "SLURM_CPU_BIND",
@@ -152,3 +155,10 @@ def _find(program: str, package: str) -> str:
     if path is None:
         raise UserError(f"--launcher {program}: {program} is not installed or not in PATH (it comes with {package})")
     return path
+
+
+class LocalLauncher(AgentLauncher):
+    """One agent, on this machine."""
+
+    def __init__(self, task: str = TRIAL) -> None:
+        super().__init__(Crew(words="ranks are forked here"), task)

@@ -18,6 +18,7 @@ import time
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,21 +28,21 @@ import torch.distributed
 import torch.utils.data
 import webdataset.tariterators  # noqa: F401  (imported once here instead of in every reader)
 
-import storage
-import workloads
-from benchsuite.clean import Guard
-from benchsuite.failure import failed_result
+from benchsuite import storage, workloads
+from benchsuite.contract.failed_rank import failed_result
+from benchsuite.contract.rank_samples import RankIdentity
+from benchsuite.contract.scratch import scratch
+from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.host.interference import Guard
+from benchsuite.host.load import moment
+from benchsuite.host.staged_copies import copies_folder, remove_left
+from benchsuite.launch.agent_config import TRIAL
 from benchsuite.launch.allocation import task
 from benchsuite.launch.answers import VISIBLE_S
 from benchsuite.launch.link import Link
-from benchsuite.launch.meeting import VARIABLE, Invitation, answer, interface_of, read_invitation
 from benchsuite.launch.node import CpuUse, about_this_node, node_name, oom_kills
-from benchsuite.moment import moment
-from benchsuite.ranks import RankIdentity
-from benchsuite.scratch import scratch
-from benchsuite.spec import TrialSpec
-from benchsuite.staging import copies_folder, remove_left
-from storage.format import DatasetError
+from benchsuite.launch.rendezvous import VARIABLE, Invitation, answer, interface_of, read_invitation
+from benchsuite.storage.dataset.manifest import DatasetError
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -240,7 +241,7 @@ def run_trial(request: dict[str, Any], agent: Agent) -> bool:
         exits, early = watch(pids, deadline, agent.link)
         end_all(pids, dump_stacks=early == "timeout")
     first = request["first"]["rank"]
-    _, found = agent.guard.again() if request["look"] else ({}, [])
+    _, found = agent.guard.after() if request["look"] else ({}, [])
     remove_left(TrialSpec.model_validate_json(request["spec"]))
     agent.link.send(
         {
@@ -270,8 +271,7 @@ def preload() -> None:
     """Import what every rank would import for itself; what is not installed is left to the trials that ask for it."""
     import torch._dynamo  # noqa: F401  (optimizers import it on first use)
 
-    import benchsuite.trial  # noqa: F401  (what ranks run, unless another task is asked for)
-
+    import_module(TRIAL.partition(":")[0])  # by name: this room knows nothing of trials
     for registry in (storage.FORMATS, storage.LOADERS, storage.KINDS):
         for name in registry:
             with suppress(DatasetError):

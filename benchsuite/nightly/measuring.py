@@ -10,15 +10,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchsuite import datasets, grid
-from benchsuite.blocks import reader_samples
-from benchsuite.errors import UserError
-from benchsuite.machine import this_machine
-from benchsuite.options import NOTHING_RAN, OK, SOME_FAILED
-from benchsuite.spec import SweepSpec
-from results.export.asv_points import Key, Measured, keys_of, measured
-from results.store import ResultsStore
-from storage.format import is_dataset
+from benchsuite.cli import datasets
+from benchsuite.contract.errors import UserError
+from benchsuite.contract.exit_codes import NOTHING_RAN, OK, SOME_FAILED
+from benchsuite.contract.trial_spec import SweepSpec
+from benchsuite.grid import expand
+from benchsuite.grid.blocks import reader_samples
+from benchsuite.grid.point import Plan, Point
+from benchsuite.host.machine import this_machine
+from benchsuite.results.export.asv_points import Key, Measured, keys_of, measured
+from benchsuite.results.store.store import ResultsStore
+from benchsuite.storage.dataset.manifest import is_dataset
 
 CONFIG = "asv.conf.json"
 SHARDS_PER_READER = 2
@@ -56,7 +58,7 @@ class Nightly:
 
     def sweep(self) -> SweepSpec:
         """What the file asks for."""
-        return grid.load_sweep(self.sweep_file, [])
+        return expand.load_sweep(self.sweep_file, [])
 
 
 def nightly_of(benchmarks: Path) -> Nightly:
@@ -82,12 +84,12 @@ def covered(nightly: Nightly) -> list[Key]:
     return keys_of([point.spec.model_dump() for point in _points(_plan(nightly))])
 
 
-def _points(plan: grid.Plan) -> list[grid.Point]:
+def _points(plan: Plan) -> list[Point]:
     everything = [*plan.points, *(skipped.point for skipped in plan.skipped)]
     return sorted(everything, key=lambda point: point.order)
 
 
-def _plan(nightly: Nightly) -> grid.Plan:
+def _plan(nightly: Nightly) -> Plan:
     """The sweep's points on this machine; relative data roots are those of the data folder."""
     sweep = nightly.sweep()
     nightly.data_folder.mkdir(parents=True, exist_ok=True)
@@ -95,7 +97,7 @@ def _plan(nightly: Nightly) -> grid.Plan:
         for root in _roots(sweep.model_dump()):
             if not Path(root).expanduser().is_absolute():
                 Path(root).mkdir(parents=True, exist_ok=True)
-        return grid.expand(sweep, this_machine(), nightly.store_folder)
+        return expand.expand(sweep, this_machine(), nightly.store_folder)
 
 
 def _roots(value: Any) -> Iterator[str]:
@@ -133,7 +135,7 @@ def measure(nightly: Nightly) -> dict[Key, Measured]:
     Raises:
         UserError: nothing could run, or the sweep was stopped early.
     """
-    from benchsuite import runner
+    from benchsuite.cli import sweep as runner
 
     prepare(nightly)
     session = datetime.now(UTC).strftime("%Y-%m-%dT%H%M%S")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchsuite.nightly import measuring
-from results.export.asv_points import (
+from benchsuite.results.export.asv_points import (
     PARAM_NAMES,
     UNITS,
     VERSION,

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from results.export.asv_points import (
+from benchsuite.results.export.asv_points import (
     EXPORTED,
     PARAM_NAMES,
     UNITS,
@@ -25,10 +25,10 @@ from results.export.asv_points import (
     exported_axes,
     measured,
 )
-from results.near import nearest
-from results.record import TrialRecord
-from results.replacing import write_whole
-from results.store import ResultsStore, StoreError
+from benchsuite.results.store.nearest import nearest
+from benchsuite.results.store.record import TrialRecord
+from benchsuite.results.store.replacing import write_whole
+from benchsuite.results.store.store import ResultsStore, StoreError
 
 ENVIRONMENT = "benchsuite"
 """The name of the asv environment of exported results: `asv run` writes to others, and overwrites none of them."""

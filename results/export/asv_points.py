@@ -14,8 +14,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from results.record import TrialRecord
-from results.report.naming import degrees
+from benchsuite.results.render.naming import degrees
+from benchsuite.results.store.record import TrialRecord
 
 VERSION = "1"
 """asv drops what was measured under another version; raise it when a metric's definition changes."""
@@ -137,7 +137,7 @@ def measured(trials: Sequence[TrialRecord]) -> dict[Key, Measured]:
 
 def _trusted(repeats: list[TrialRecord]) -> list[TrialRecord]:
     """The ok repeats without a caveat that forbids trust; all repeats where there are none."""
-    from results.history import DISTRUSTED
+    from benchsuite.results.compare.nights import DISTRUSTED
 
     return [trial for trial in repeats if trial.status == "ok" and not DISTRUSTED & {*trial.caveats}] or repeats
 
@@ -152,7 +152,7 @@ def _values(ok: Sequence[TrialRecord]) -> dict[str, float]:
 
 
 def _median(trials: Sequence[TrialRecord], figure: str) -> float:
-    from results.history import is_result
+    from benchsuite.results.compare.nights import is_result
 
     values = [getattr(trial.figures, figure) for trial in trials if is_result(trial, figure)]
     known = [value for value in values if value is not None]
@@ -161,8 +161,8 @@ def _median(trials: Sequence[TrialRecord], figure: str) -> float:
 
 def _efficiency_lost(key: Key, points: Mapping[Key, Sequence[TrialRecord]]) -> float:
     """1 - P(N) / (P(N0) N / N0), N0 the fewest ranks with a rate; NaN at N0, and where cores were oversubscribed."""
-    from results.efficiency import efficiency
-    from results.scaling import EXCLUDED
+    from benchsuite.results.scaling.efficiency import efficiency
+    from benchsuite.results.scaling.series import EXCLUDED
 
     rates: dict[int, list[float]] = {}
     for other, trials in points.items():

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from results.export.figure import SETTINGS, UNDATED
-from results.replacing import replacing
-from results.report import html_charts
-from results.report.figures import COLORS, Chart, Trace
-from results.report.modelled import NOTHING, Modelled
-from results.report.plain import plain
-from results.report.sections import sections
-from results.report.tables import Row
-from results.store import ResultsStore, StoreError
+from benchsuite.results.charts import page_charts
+from benchsuite.results.charts.chart import COLORS, Chart, Trace
+from benchsuite.results.export.figure import SETTINGS, UNDATED
+from benchsuite.results.render.plain import plain
+from benchsuite.results.render.tables import Row
+from benchsuite.results.report.modelled import NOTHING, Modelled
+from benchsuite.results.report.sections import sections
+from benchsuite.results.store.replacing import replacing
+from benchsuite.results.store.store import ResultsStore, StoreError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,7 +73,7 @@ def _charts(store: ResultsStore, modelled: Modelled) -> tuple[list[tuple[str, Ch
     records = [record for record in store.latest() if record.kind == "trial"]
     by_key: dict[str, list[Chart]] = {}
     for chart in itertools.chain.from_iterable(
-        map(_parted, html_charts.charts(store, points, trials, records, modelled))
+        map(_parted, page_charts.charts(store, points, trials, records, modelled))
     ):
         if chart.cells or any(trace.get("x") for trace in chart.traces):
             by_key.setdefault(chart.key, []).append(chart)

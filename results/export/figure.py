@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results.replacing import replacing
-from results.report.plain import plain
-from results.scaling import ScalingPoint, Series
-from results.store import StoreError
+from benchsuite.results.render.plain import plain
+from benchsuite.results.scaling.series import ScalingPoint, Series
+from benchsuite.results.store.replacing import replacing
+from benchsuite.results.store.store import StoreError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,10 +6,20 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from results.frames import MIN_REPEATS_FOR_INTERVAL, by_point
-from results.record import Figures
-from results.report.latex import as_latex
-from results.report.tables import ABSENT, Column, Row, caveats, from_storage, is_missing, number, outcome, rows
+from benchsuite.results.render.latex import as_latex
+from benchsuite.results.render.tables import (
+    ABSENT,
+    Column,
+    Row,
+    caveats,
+    from_storage,
+    is_missing,
+    number,
+    outcome,
+    rows,
+)
+from benchsuite.results.store.frames import MIN_REPEATS_FOR_INTERVAL, by_point
+from benchsuite.results.store.record import Figures
 
 SIGNIFICANT = 3
 AU = "AU: step time with its input in memory / step time."

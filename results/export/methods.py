@@ -1,16 +1,16 @@
 """A methods paragraph for papers, from the records: what was measured, where, how, and what must be said against it."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
+from typing import Any
 
-from results.export.conditions import data, hardware, workload
-from results.export.wording import is_emulated, ok_ones, ran_ones, span, told_of
-from results.frames import FAILED, MIN_REPEATS_FOR_INTERVAL, UNSTABLE_SPREAD
-from results.report.latex import escaped
-from results.report.plain import counted, plain
-from results.report.summary import CERTIFIED, DISAGREEING, UNVERIFIED, remedies
-from results.report.tables import Row, is_missing, whole
+from benchsuite.results.render.latex import escaped
+from benchsuite.results.render.naming import parallelism_of
+from benchsuite.results.render.plain import and_, counted, plain
+from benchsuite.results.render.tables import Row, is_missing, whole
+from benchsuite.results.report.summary import CERTIFIED, DISAGREEING, UNVERIFIED, remedies
+from benchsuite.results.store.frames import FAILED, MIN_REPEATS_FOR_INTERVAL, UNSTABLE_SPREAD
 
 WATCHED = "watch"
 """The sweep of loops that are not ours."""
@@ -150,6 +150,147 @@ def _caveats(trials: Sequence[Row]) -> list[str]:
     told = ", ".join(f"{name} in {count}" for name, count in found.most_common())
     details = "; ".join(remedies(ok))
     return [f"Caveats, of {counted(len(ok), 'ok trial')}: {told}" + (f" ({details})." if details else ".")]
+
+
+LIBRARY = "env.libraries."
+
+
+def hardware(trials: Sequence[Row]) -> list[str]:
+    """Machines, and the software on them."""
+    ran = ran_ones(trials)
+    hosts = {str(row["env.host"]) for row in ran if not is_missing(row.get("env.host"))}
+    parts = [f"{counted(len(hosts), 'host')}"] if hosts else []
+    facts: Sequence[tuple[str, Callable[[Row], Any]]] = (
+        ("{}", lambda row: row.get("env.cpu")),
+        ("{} cores", lambda row: whole(row.get("env.cores"))),
+        ("{} of memory", lambda row: in_bytes(row.get("env.memory_bytes"))),
+        ("accelerators: {}", _devices),
+        ("{}", lambda row: row.get("env.os")),
+    )
+    parts += [text.format(told) for text, value in facts if (told := told_of(ran, value))]
+    software = [("Python", "env.python")] + [
+        (name.removeprefix(LIBRARY), name)
+        for name in dict.fromkeys(key for row in ran for key in row)
+        if name.startswith(LIBRARY)
+    ]
+    versions = [f"{name} {told}" for name, column in software if (told := told_of(ran, column))]
+    found = [f"Hardware: {'; '.join(parts)}."] if parts else []
+    return found + ([f"Software: {', '.join(versions)}."] if versions else [])
+
+
+def _devices(row: Row) -> str | None:
+    devices = row.get("env.devices")
+    if not isinstance(devices, list):
+        return None
+    counts = Counter(_device(device) for device in devices)
+    return and_([f"{count} x {name}" for name, count in counts.items()]) or "none"
+
+
+def _device(device: Any) -> str:
+    if not isinstance(device, Mapping):
+        return str(device)
+    return f"{device.get('name')} (driver {device.get('driver')})"
+
+
+def workload(trials: Sequence[Row]) -> list[str]:
+    """What was trained, and how it was spread."""
+    ran = ran_ones(trials)
+    facts: Sequence[tuple[str, str | Callable[[Row], Any]]] = (
+        ("{}", lambda row: _joined(row, " ", "spec.workload", "spec.variant")),
+        ("device {}", "spec.device"),
+        ("precision {}", "spec.precision"),
+        ("parallelism {}", parallelism_of),
+        ("ranks: {}", lambda row: whole(row.get("spec.world_size"))),
+        ("samples per rank and step: {}", lambda row: whole(row.get("spec.batch_size"))),
+        ("samples of all ranks per step: {}", lambda row: whole(row.get("spec.global_batch_size"))),
+        ("threads per rank: {}", lambda row: whole(row.get("spec.threads_per_rank"))),
+    )
+    parts = [text.format(told) for text, value in facts if (told := told_of(ran, value))]
+    emulated = [row for row in ran if is_emulated(row)]
+    found = [f"Workload: {'; '.join(parts)}."] if parts else []
+    if emulated:
+        found.append(
+            f"In {counted(len(emulated), 'trial')} the accelerator was emulated: no model was trained, a rank waited "
+            "the accelerator's step time for each batch."
+        )
+    return found
+
+
+def _joined(row: Row, between: str, *columns: str) -> str:
+    return between.join(str(row[name]) for name in columns if not is_missing(row.get(name)))
+
+
+def data(trials: Sequence[Row]) -> list[str]:
+    """What was read, and by whom."""
+    ran = ran_ones(trials)
+    stored = [row for row in ran if row.get("spec.data.source") == "storage"]
+    facts: Sequence[tuple[str, str | Callable[[Row], Any]]] = (
+        ("format {}", "spec.data.format"),
+        ("loader {}", "spec.data.loader"),
+        ("workers per rank: {}", lambda row: whole(row.get("spec.data.num_workers"))),
+        ("batches that each keeps ready: {}", lambda row: whole(row.get("spec.data.prefetch_factor"))),
+        ("file system {}", "env.data.file_system"),
+        ("staging {}", "spec.data.staging"),
+        ("dataset: {}", _dataset),
+    )
+    parts = [text.format(told) for text, value in facts if (told := told_of(stored, value))]
+    found = [f"Samples came from storage in {counted(len(stored), 'trial')}: {'; '.join(parts)}."] if parts else []
+    for source, what in (("memory", "one real batch held in memory"), ("synthetic", "made on the device")):
+        count = sum(row.get("spec.data.source") == source for row in ran)
+        if count:
+            found.append(f"In {counted(count, 'trial')} the input was {what}; these say nothing of storage.")
+    return found
+
+
+def _dataset(row: Row) -> str | None:
+    if is_missing(row.get("dataset.num_samples")):
+        return None
+    size = in_bytes(row.get("dataset.stored_bytes"))
+    named = row.get("dataset.dataset_id")
+    told = [f"{int(row['dataset.num_samples'])} samples", *([size] if size else [])]
+    return " of ".join(told) + ("" if is_missing(named) else f" (id {str(named)[:12]})")
+
+
+MAX_VALUES = 6
+"""Values of one fact that are told."""
+
+
+def ok_ones(trials: Sequence[Row]) -> list[Row]:
+    """Trials that have figures."""
+    return [row for row in trials if row["status"] == "ok"]
+
+
+def ran_ones(trials: Sequence[Row]) -> list[Row]:
+    """Trials that were tried."""
+    return [row for row in trials if row["status"] != "skipped"]
+
+
+def told_of(trials: Sequence[Row], value: str | Callable[[Row], Any]) -> str:
+    """The values that trials have, how many trials have which where they differ; nothing where none has any."""
+    found = [row.get(value) if isinstance(value, str) else value(row) for row in trials]
+    counts = Counter(str(each) for each in found if not is_missing(each) and each != "")
+    if len(counts) == 1 and counts.total() == len(found):
+        return next(iter(counts))
+    told = [f"{name} ({counted(count, 'trial')})" for name, count in counts.most_common(MAX_VALUES)]
+    return and_(told + ([f"{len(counts) - MAX_VALUES} more"] if len(counts) > MAX_VALUES else []))
+
+
+def span(values: Sequence[int]) -> str:
+    """The least and the most, or the one there is."""
+    low, high = min(values), max(values)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def in_bytes(value: Any) -> str | None:
+    """A size in decimal units."""
+    if is_missing(value):
+        return None
+    return f"{value / 1e9:.1f} GB" if value >= 1e9 else f"{value / 1e6:.1f} MB"
+
+
+def is_emulated(row: Row) -> bool:
+    """Whether its accelerator was not there."""
+    return str(row.get("spec.device")).startswith("emulated")
 
 
 PARTS: Sequence[Callable[[Sequence[Row]], list[str]]] = (

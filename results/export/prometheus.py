@@ -4,22 +4,25 @@ Values are those of each point's newest session: medians over its ok repeats. Na
 wants them: `_seconds`, `_bytes`, `_ratio`.
 """
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from statistics import median
 from typing import Any, get_args
 
-from results.frames import IN_WORDS
-from results.record import Figures, Status
-from results.replacing import write_whole
-from results.report.naming import parallelism_of
-from results.report.tables import Row, is_missing, whole
-from results.segments import StoreError
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from benchsuite.results.render.naming import parallelism_of
+from benchsuite.results.render.tables import Row, is_missing, whole
+from benchsuite.results.store.frames import IN_WORDS
+from benchsuite.results.store.record import Figures, Status
+from benchsuite.results.store.replacing import write_whole
+from benchsuite.results.store.segments import StoreError
 
 PREFIX = "benchsuite_"
 ENDING = ".prom"
@@ -67,24 +70,6 @@ UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 """Control characters and halves of letters, which no parser need take in a label."""
 
 
-@dataclass
-class Family:
-    """One metric and its series."""
-
-    name: str
-    help: str
-    series: list[tuple[Mapping[str, str], float]] = field(default_factory=list)
-
-    def lines(self) -> Iterable[str]:
-        """In the text format; nothing where there is no series."""
-        if self.series:
-            yield f"# HELP {self.name} {_escaped(self.help)}"
-            yield f"# TYPE {self.name} gauge"
-        for labels, value in self.series:
-            words = ",".join(f'{key}="{_escaped(text, quotes=True)}"' for key, text in labels.items())
-            yield f"{self.name}{{{words}}} {_number(value)}"
-
-
 @dataclass(frozen=True)
 class Point:
     """A point: its labels, and the trials of its newest session, oldest first."""
@@ -104,8 +89,20 @@ def metric_name(figure: str) -> str:
 def prometheus(trials: Sequence[Row]) -> str:
     """The newest session of every point, as text."""
     points = [Point(_labels(found[-1]), found) for found in _newest(trials)]
-    families = [*_counts(points), *_figures(points)]
-    return "".join(f"{line}\n" for family in families for line in family.lines())
+    registry = CollectorRegistry()
+    registry.register(_Families([family for family in (*_counts(points), *_figures(points)) if family.samples]))
+    return generate_latest(registry).decode()
+
+
+class _Families(Collector):
+    """What prometheus_client asks for the metrics that it writes."""
+
+    def __init__(self, families: Sequence[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield every metric once."""
+        return self._families
 
 
 def _newest(trials: Sequence[Row]) -> list[list[Row]]:
@@ -131,20 +128,32 @@ def _settings(row: Row) -> dict[str, str]:
     return {name: str(whole(value)) for name, value in told.items() if not is_missing(value)}
 
 
-def _counts(points: Sequence[Point]) -> list[Family]:
+def _gauge(name: str, help: str) -> Metric:
+    """A metric without a series yet."""
+    return Metric(name, UNPRINTABLE.sub("\ufffd", help), "gauge")
+
+
+def _add(metric: Metric, labels: Mapping[str, str], value: float) -> None:
+    """Add a series to a metric."""
+    metric.add_sample(metric.name, {key: UNPRINTABLE.sub("\ufffd", text) for key, text in labels.items()}, value)
+
+
+def _counts(points: Sequence[Point]) -> list[Metric]:
     """What is told of every point, whether it has figures or not."""
-    info = Family(f"{PREFIX}point_info", "What the point's newest session is and found; the value is always 1")
-    ended = Family(f"{PREFIX}last_finished_timestamp_seconds", "When the newest trial of the point ended")
-    statuses = Family(f"{PREFIX}trials", "Trials of the point's newest session, by status")
-    caveats = Family(f"{PREFIX}caveat_trials", "Of these, ok trials that bear a caveat: why not to trust blindly")
+    info = _gauge(f"{PREFIX}point_info", "What the point's newest session is and found; the value is always 1")
+    ended = _gauge(f"{PREFIX}last_finished_timestamp_seconds", "When the newest trial of the point ended")
+    statuses = _gauge(f"{PREFIX}trials", "Trials of the point's newest session, by status")
+    caveats = _gauge(f"{PREFIX}caveat_trials", "Of these, ok trials that bear a caveat: why not to trust blindly")
     for point in points:
         newest = point.trials[-1]
-        info.series.append(({**point.labels, **_info(newest)}, 1))
-        ended.series.append((point.labels, datetime.fromisoformat(str(newest["finished_at"])).timestamp()))
+        _add(info, {**point.labels, **_info(newest)}, 1)
+        _add(ended, point.labels, datetime.fromisoformat(str(newest["finished_at"])).timestamp())
         counts = Counter(row["status"] for row in point.trials)
-        statuses.series += [({**point.labels, "status": name}, counts[name]) for name in get_args(Status)]
+        for name in get_args(Status):
+            _add(statuses, {**point.labels, "status": name}, counts[name])
         borne = Counter(name for row in point.trials if row["status"] == "ok" for name in row["caveats"])
-        caveats.series += [({**point.labels, "caveat": name}, count) for name, count in sorted(borne.items())]
+        for name, count in sorted(borne.items()):
+            _add(caveats, {**point.labels, "caveat": name}, count)
     return [info, ended, statuses, caveats]
 
 
@@ -155,32 +164,20 @@ def _info(row: Row) -> dict[str, str]:
     return {name: str(value) for name, value in told.items() if not is_missing(value)}
 
 
-def _figures(points: Sequence[Point]) -> list[Family]:
+def _figures(points: Sequence[Point]) -> list[Metric]:
     """A metric for each figure that any point has."""
     families = []
     for figure, described in Figures.model_fields.items():
         if figure in IN_WORDS:
             continue
-        family = Family(metric_name(figure), described.description or figure.replace("_", " "))
+        family = _gauge(metric_name(figure), described.description or figure.replace("_", " "))
         scale = 1e12 if figure in TERA else 1.0
         for point in points:
             ok = [row for row in point.trials if row["status"] == "ok" and not is_missing(row[figure])]
             if ok:
-                family.series.append((point.labels, median(float(row[figure]) for row in ok) * scale))
+                _add(family, point.labels, median(float(row[figure]) for row in ok) * scale)
         families.append(family)
     return families
-
-
-def _escaped(text: str, quotes: bool = False) -> str:
-    text = UNPRINTABLE.sub("\ufffd", text)
-    text = text.replace("\\", r"\\").replace("\n", r"\n")
-    return text.replace('"', r"\"") if quotes else text
-
-
-def _number(value: float) -> str:
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(value)
 
 
 def write_textfile(text: str, out: Path) -> Path:

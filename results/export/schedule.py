@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from results.report.figures_pipeline import KINDS, LATER_CHUNK
-from results.report.modelled import Slot
-from results.report.plain import plain
+from benchsuite.results.charts.pipeline import KINDS, LATER_CHUNK
+from benchsuite.results.render.plain import plain
+from benchsuite.results.report.modelled import Slot
 
 LEFT, TOP, ROW, UNIT = 70, 34, 26, 26
 """Pixels beside and above the bars, of a stage, and of the shortest piece of work."""

@@ -8,10 +8,10 @@ from typing import Any
 import duckdb
 import pandas as pd
 
-from results.columns import Holds, holds, literal, quoted
-from results.replacing import replacing
-from results.report.tables import as_csv, rows
-from results.segments import StoreError
+from benchsuite.results.render.tables import as_csv, rows
+from benchsuite.results.store.columns import Holds, holds, literal, quoted
+from benchsuite.results.store.replacing import replacing
+from benchsuite.results.store.segments import StoreError
 
 COPY = "(FORMAT parquet, COMPRESSION zstd)"
 DTYPES = {"integer": "Int64", "number": "float64", "boolean": "boolean"}

@@ -1,1 +1,4 @@
-"""What is said about results: a sentence first, a table second, a file third."""
+"""What is said about results: a sentence first, a table second, a file third.
+
+Read `summary`, then `sections`, then `markdown`.
+"""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from results.report.tables import ABSENT, Column, Row, caveats, is_missing, number
+from benchsuite.results.render.tables import ABSENT, Column, Row, caveats, is_missing, number
 
 DDP_STEP = "ddp_step"
 """The op of a whole training step, whose exchange is DDP's."""

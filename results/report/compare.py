@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from results.baseline import Check, Regression
-from results.cause import Changed
-from results.compare import Compared, Comparison
-from results.environments import Difference
-from results.report.facts import told_facts
-from results.report.plain import and_, counted
-from results.report.tables import ABSENT, Column, Row
-from results.watch import MIN_NIGHTS
+from benchsuite.results.compare.compare import Compared, Comparison
+from benchsuite.results.compare.environments import Difference
+from benchsuite.results.gate.alarms import MIN_NIGHTS
+from benchsuite.results.gate.baseline import Check, Regression
+from benchsuite.results.gate.cause import Changed
+from benchsuite.results.render.plain import and_, counted
+from benchsuite.results.render.tables import ABSENT, Column, Row
+from benchsuite.results.report.facts import told_facts
 
 UNITS = {"_s": (1e3, "ms"), "_bytes": (1e-6, "MB"), "_bytes_per_s": (1e-6, "MB/s"), "_j": (1, "J")}
 COLUMNS = (

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from results.environments import IDENTITY
-from results.report.plain import and_
+from benchsuite.results.compare.environments import IDENTITY
+from benchsuite.results.render.plain import and_
 
 MAX_FACTS = 6
 """Facts that are told by name."""

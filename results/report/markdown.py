@@ -3,17 +3,17 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from results.record import TrialRecord
-from results.report import provenance
-from results.report.modelled import NOTHING, Modelled, Predicted
-from results.report.sections import Section, sections
-from results.report.summary import LEGEND, answer, remedies, trust
-from results.report.tables import COLUMNS, TRIAL_COLUMNS, Column, Row, as_markdown, inline, troubles
-from results.staging import lines as staging_lines
-from results.store import ResultsStore
+from benchsuite.results.render.tables import COLUMNS, TRIAL_COLUMNS, Column, Row, as_markdown, inline, troubles
+from benchsuite.results.report import provenance
+from benchsuite.results.report.modelled import NOTHING, Modelled, Predicted
+from benchsuite.results.report.sections import Section, sections
+from benchsuite.results.report.summary import LEGEND, answer, remedies, trust
+from benchsuite.results.scaling.staging import lines as staging_lines
+from benchsuite.results.store.record import TrialRecord
+from benchsuite.results.store.store import ResultsStore
 
 if TYPE_CHECKING:
-    from results.scaling import Series
+    from benchsuite.results.scaling.series import Series
 
 
 def report(store: ResultsStore, modelled: Modelled = NOTHING) -> str:
@@ -34,9 +34,9 @@ def report(store: ResultsStore, modelled: Modelled = NOTHING) -> str:
     return "\n\n".join([*(parts or ["No results yet."]), LEGEND.replace("\n", " ")])
 
 
-def judged_series(store: ResultsStore) -> "list[Series]":
+def judged_series(store: ResultsStore) -> list["Series"]:
     """The series of scaling that have an efficiency."""
-    from results.scaling import find_series  # with scipy, which a sweep does without
+    from benchsuite.results.scaling.series import find_series  # with scipy, which a sweep does without
 
     trials = store.frame()
     series = [] if trials.empty else find_series(trials, mix_environments=True)
@@ -44,7 +44,7 @@ def judged_series(store: ResultsStore) -> "list[Series]":
 
 
 def _efficiencies(store: ResultsStore) -> list[str]:
-    from results.report import scaling
+    from benchsuite.results.report import scaling
 
     judged = judged_series(store)
     return [scaling.markdown(judged)] if judged else []

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from results.report.tables import Row
+from benchsuite.results.render.tables import Row
 
 if TYPE_CHECKING:
-    from results.scaling import Series
+    from benchsuite.results.scaling.series import Series
 
 MAX_TICKS = 14
 

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from results.report import provenance
-from results.report.markdown import judged_series
-from results.report.modelled import NOTHING, Modelled
-from results.report.scaling import as_objects
-from results.report.sections import Section, sections
-from results.report.summary import answer, remedies, trust
-from results.report.tables import troubles
-from results.staging import lines as staging_lines
-from results.store import ResultsStore
+from benchsuite.results.render.tables import troubles
+from benchsuite.results.report import provenance
+from benchsuite.results.report.markdown import judged_series
+from benchsuite.results.report.modelled import NOTHING, Modelled
+from benchsuite.results.report.scaling import as_objects
+from benchsuite.results.report.sections import Section, sections
+from benchsuite.results.report.summary import answer, remedies, trust
+from benchsuite.results.scaling.staging import lines as staging_lines
+from benchsuite.results.store.store import ResultsStore
 
 
 def report(store: ResultsStore, modelled: Modelled = NOTHING) -> dict[str, Any]:

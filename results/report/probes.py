@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from results.report.comm import COMM_COLUMNS
-from results.report.naming import last_part
-from results.report.tables import Column, caveats, number
+from benchsuite.results.render.naming import last_part
+from benchsuite.results.render.tables import Column, caveats, number
+from benchsuite.results.report.comm import COMM_COLUMNS
 
 _HEAD = (
     Column("path", lambda row: str(row.get("spec.path")), right=False),

@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
-from results.drift import ranges
-from results.frames import flatten
-from results.record import TrialRecord
-from results.report.naming import is_file
+from benchsuite.results.compare.drift import ranges
+from benchsuite.results.render.naming import is_file
+from benchsuite.results.store.frames import flatten
+from benchsuite.results.store.record import TrialRecord
 
 FACTS = ("host", "cpu", "cores", "memory_bytes", "devices", "os", "python", "benchsuite", "commit")
 MAX_VALUES = 12

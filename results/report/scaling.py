@@ -4,16 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from results.efficiency import PARTS, pooled
-from results.fits import Estimate, Fit
-from results.frames import MIN_REPEATS_FOR_INTERVAL
-from results.history import DISTRUSTED
-from results.knee import input_knee, knee_line
-from results.report.facts import told_facts
-from results.report.naming import WORKLOAD, short_workloads
-from results.report.plain import and_, counted
-from results.report.tables import ABSENT, Column, Row, as_markdown, inline, is_missing, number
-from results.scaling import FOLLOWS_RANKS, WHOLE_WORLD, ScalingPoint, Series, laws
+from benchsuite.results.compare.nights import DISTRUSTED
+from benchsuite.results.render.naming import WORKLOAD, short_workloads
+from benchsuite.results.render.plain import and_, counted
+from benchsuite.results.render.tables import ABSENT, Column, Row, as_markdown, inline, is_missing, number
+from benchsuite.results.report.facts import told_facts
+from benchsuite.results.scaling.efficiency import PARTS, pooled
+from benchsuite.results.scaling.knee import input_knee, knee_line
+from benchsuite.results.scaling.laws import Estimate, Fit
+from benchsuite.results.scaling.series import FOLLOWS_RANKS, WHOLE_WORLD, ScalingPoint, Series, laws
+from benchsuite.results.store.frames import MIN_REPEATS_FOR_INTERVAL
 
 IN_TITLE = (
     "workload",

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from results.frames import by_point
-from results.record import Figures
-from results.report.naming import WORKLOAD, short_workloads
-from results.report.tables import Row, rows
-from results.store import ResultsStore
+from benchsuite.results.render.naming import WORKLOAD, short_workloads
+from benchsuite.results.render.tables import Row, rows
+from benchsuite.results.store.frames import by_point
+from benchsuite.results.store.record import Figures
+from benchsuite.results.store.store import ResultsStore
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from results.drift import drifted
-from results.record import CANNOT_TELL, MAX_AU
-from results.report.plain import counted
-from results.report.tables import Row, is_missing
+from benchsuite.results.compare.drift import drifted
+from benchsuite.results.render.plain import counted
+from benchsuite.results.render.tables import Row, is_missing
+from benchsuite.results.store.record import CANNOT_TELL, MAX_AU
 
 UNVERIFIED = "cache_unverified"
 DISAGREEING = "counters_disagree"

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from storage.iostat import ProcessIO
+from benchsuite.storage.observe.counters import ProcessIO
 
 Batch = dict[str, Tensor]
 

@@ -2,8 +2,8 @@
 
 A rank is one reader: data.num_workers is the number of DALI's threads (at least 1), data.prefetch_factor the number of
 batches it keeps ready; with 0 workers nothing is decoded ahead. Which sample is cut and flipped how is that of
-`storage.kinds`, so pixels differ from other loaders' by the interpolation alone (on a GPU also by its decoder's). Of
-volumes, whose patches are cut as they are read, DALI flips the axes.
+`storage.dataset.kinds`, so pixels differ from other loaders' by the interpolation alone (on a GPU also by its
+decoder's). Of volumes, whose patches are cut as they are read, DALI flips the axes.
 
 Images as files, in tar shards or TFRecords are read by DALI itself, the rest as its format reads it. DALI's readers mix
 no samples in an order that can be known: a sharded format's shards are shuffled, the samples in each come as they are
@@ -27,12 +27,12 @@ from typing import Any
 
 import numpy as np
 
-from storage import LOADERS, loader_problem
-from storage.iostat import ProcessIO, process_io
-from storage.loaders import Delivered, ReaderCounts
-from storage.loaders.dali_pipeline import Pipeline
-from storage.loaders.reader import Reading, copied_event
-from storage.sample import DatasetError
+from benchsuite.storage import LOADERS, loader_problem
+from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.loaders import Delivered, ReaderCounts
+from benchsuite.storage.loaders.dali_pipeline import Pipeline
+from benchsuite.storage.loaders.reader import Reading, copied_event
+from benchsuite.storage.observe.counters import ProcessIO, process_io
 
 CLOSE_TIMEOUT_S = 5.0
 GRACE_S = 0.005

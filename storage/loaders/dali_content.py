@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from storage.format import inside, text
-from storage.loaders.reader import Reading
-from storage.sample import DatasetError, Sample, content_digest
+from benchsuite.storage.dataset.manifest import inside, text
+from benchsuite.storage.dataset.sample import Sample, content_digest
+from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.loaders.reader import Reading
 
 Bytes = npt.NDArray[np.uint8]
 

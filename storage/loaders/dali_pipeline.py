@@ -1,4 +1,4 @@
-"""DALI's pipelines: from encoded images or cut volumes to batches, with the augmentation of `storage.kinds`.
+"""DALI's pipelines: from encoded images or cut volumes to batches, with the augmentation of `storage.dataset.kinds`.
 
 A feed draws what the pipeline needs for a batch, random numbers included; a graph is what DALI computes from it.
 """
@@ -13,9 +13,8 @@ import simplejpeg
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from storage.fields import array, image_extension
-from storage.format import text
-from storage.kinds import (
+from benchsuite.storage.dataset.fields import array, image_extension
+from benchsuite.storage.dataset.kinds import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     Patch,
@@ -25,11 +24,13 @@ from storage.kinds import (
     random_crop,
     sample_rng,
 )
-from storage.loaders import Batch, Delivered
-from storage.loaders.dali_content import Encoded, source_of
-from storage.loaders.dali_source import dali, encoded_images, reason, samples
-from storage.loaders.reader import Reading
-from storage.sample import DatasetError, Recycled, Sample
+from benchsuite.storage.dataset.manifest import text
+from benchsuite.storage.dataset.sample import Recycled, Sample
+from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.loaders import Batch, Delivered
+from benchsuite.storage.loaders.dali_content import Encoded, source_of
+from benchsuite.storage.loaders.dali_source import dali, encoded_images, reason, samples
+from benchsuite.storage.loaders.reader import Reading
 
 ENDS = {"jpg": b"\xff\xd9", "png": b"IEND\xaeB`\x82"}
 """What a whole image ends with."""

@@ -18,16 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from storage.examples import IMAGE, LABEL
-from storage.fields import encoded
-from storage.files import bring
-from storage.format import Dataset, Lane, data_file, dealt, inside, text
-from storage.kinds import image_label
-from storage.loaders.dali_content import Bytes, Contents, Encoded, source_of
-from storage.loaders.reader import Reading
-from storage.sample import Allocate, DatasetError, Sample, fresh
-from storage.shards import first_rows, shards
-from storage.tar import places
+from benchsuite.storage.dataset.fields import encoded
+from benchsuite.storage.dataset.kinds import image_label
+from benchsuite.storage.dataset.manifest import Dataset, Lane, data_file, dealt, inside, text
+from benchsuite.storage.dataset.sample import Allocate, Sample, fresh
+from benchsuite.storage.dataset.shards import first_rows, shards
+from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.formats.files import bring
+from benchsuite.storage.formats.tar import places
+from benchsuite.storage.formats.tf_example import IMAGE, LABEL
+from benchsuite.storage.loaders.dali_content import Bytes, Contents, Encoded, source_of
+from benchsuite.storage.loaders.reader import Reading
 
 LIST_SAMPLES = 2048
 LIST_SHARDS = 64

@@ -20,13 +20,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from storage import FORMATS, load
-from storage.format import Dataset, Format, Lane
-from storage.iotrace import observed
-from storage.kinds import Kind, empty_batch, sample_rng
-from storage.loaders import Batch, ReaderCounts
-from storage.sample import DatasetError, Recycled, Sample
-from storage.spec import DataSpec
+from benchsuite.storage import FORMATS, load
+from benchsuite.storage.dataset.kinds import Kind, empty_batch, sample_rng
+from benchsuite.storage.dataset.manifest import Dataset, Format, Lane
+from benchsuite.storage.dataset.sample import Recycled, Sample
+from benchsuite.storage.dataset.spec import DataSpec
+from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.loaders import Batch, ReaderCounts
+from benchsuite.storage.observe.io_trace import observed
 
 NUM_COUNTERS = 7  # samples, stored bytes, seconds of reading, decoding, needing, computing while reading, failures
 MAX_GAP_S = 0.0002

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from storage.iostat import ProcessIO, process_io
-from storage.loaders import Delivered, ReaderCounts
-from storage.loaders.reader import (
+from benchsuite.storage.loaders import Delivered, ReaderCounts
+from benchsuite.storage.loaders.reader import (
     NUM_COUNTERS,
     Filled,
     Reader,
@@ -24,6 +23,7 @@ from storage.loaders.reader import (
     counted,
     private_slots,
 )
+from benchsuite.storage.observe.counters import ProcessIO, process_io
 
 CLOSE_TIMEOUT_S = 5.0
 

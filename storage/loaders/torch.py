@@ -18,9 +18,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Sampler, get_worker_info
 from torch.utils.data import Dataset as TorchDataset
 
-from storage.iostat import ProcessIO, processes_io
-from storage.loaders import Delivered, ReaderCounts
-from storage.loaders.reader import (
+from benchsuite.storage.dataset.spec import DataSpec
+from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.loaders import Delivered, ReaderCounts
+from benchsuite.storage.loaders.reader import (
     Reader,
     Reading,
     Slot,
@@ -30,8 +31,7 @@ from storage.loaders.reader import (
     shared_counters,
     shared_slots,
 )
-from storage.sample import DatasetError
-from storage.spec import DataSpec
+from benchsuite.storage.observe.counters import ProcessIO, processes_io
 
 Ready = tuple[int, list[int], list[int]]
 """Number of a filled slot, rows of the index, epochs."""

@@ -7,9 +7,9 @@ nothing is unpickled or unpacked to disk, and a sample with a missing part is an
 from collections.abc import Mapping
 from pathlib import Path
 
-from storage.sample import DatasetError
-from storage.sources import hdf5, images, lmdbs, sequences, tars, texts, tfrecords, volumes
-from storage.sources.source import Reader, Request, Source, entries, nothing, sample_key
+from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.sources import hdf5, images, lmdbs, sequences, tars, texts, tfrecords, volumes
+from benchsuite.storage.sources.source import Reader, Request, Source, entries, nothing, sample_key
 
 __all__ = ["READERS", "Source", "open_source", "sample_key"]
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
-from storage.sample import DatasetError
+from benchsuite.storage.errors import DatasetError
 
 PARTS = frozenset({"train", "training", "val", "valid", "validation", "test", "testing"})
 """What parts of a dataset are called; where all folders are named so, they are no classes."""

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from storage.sample import Array, DatasetError, Sample
-from storage.sequences import mlm_bytes
-from storage.sources.images import image_sample
-from storage.sources.sequences import MLM_SHAPES, mlm_sample
-from storage.sources.source import (
+from benchsuite.storage.dataset.sample import Array, Sample
+from benchsuite.storage.dataset.token_samples import mlm_bytes
+from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.sources.images import image_sample
+from benchsuite.storage.sources.sequences import MLM_SHAPES, mlm_sample
+from benchsuite.storage.sources.source import (
     Keys,
     Request,
     Source,
@@ -27,7 +28,7 @@ from storage.sources.source import (
     whole,
     with_suffixes,
 )
-from storage.sources.volumes import BYTES_PER_VOXEL, volume_sample
+from benchsuite.storage.sources.volumes import BYTES_PER_VOXEL, volume_sample
 
 SUFFIXES = (".h5", ".hdf5")
 IMAGES, LABELS = ("images", "image", "data"), ("labels", "label")

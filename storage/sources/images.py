@@ -10,11 +10,12 @@ from pathlib import Path
 
 import simplejpeg
 
-from storage.fields import image_extension, is_image
-from storage.problems import Problems
-from storage.sample import DatasetError, Sample
-from storage.sources.classes import NO_IMAGES, classes_of, refuse_parts
-from storage.sources.source import Keys, Request, Source, reason, sample_key, total_size, walk, whole
+from benchsuite.storage.dataset.fields import image_extension, is_image
+from benchsuite.storage.dataset.problems import Problems
+from benchsuite.storage.dataset.sample import Sample
+from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.sources.classes import NO_IMAGES, classes_of, refuse_parts
+from benchsuite.storage.sources.source import Keys, Request, Source, reason, sample_key, total_size, walk, whole
 
 JPEG_SUFFIXES = {".jpg", ".jpeg"}
 IMAGE_SUFFIXES = {*JPEG_SUFFIXES, ".png"}

@@ -10,13 +10,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from storage import npy
-from storage.fields import KIND_FIELDS, is_image
-from storage.lmdb import DATA, environment
-from storage.sample import DatasetError, Sample
-from storage.sources.classes import Classes, classes_of, refuse_parts
-from storage.sources.images import image_sample
-from storage.sources.source import (
+from benchsuite.storage.dataset.fields import KIND_FIELDS, is_image
+from benchsuite.storage.dataset.sample import Sample
+from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.formats import npy
+from benchsuite.storage.formats.lmdb import DATA, environment
+from benchsuite.storage.sources.classes import Classes, classes_of, refuse_parts
+from benchsuite.storage.sources.images import image_sample
+from benchsuite.storage.sources.source import (
     Keys,
     Request,
     Source,
@@ -27,7 +28,7 @@ from storage.sources.source import (
     whole,
     with_suffixes,
 )
-from storage.sources.volumes import volume_sample
+from benchsuite.storage.sources.volumes import volume_sample
 
 _OWN = re.compile(rb"\d{10}/(image|label|npy)")
 _ABOUT_ITSELF = re.compile(rb"__.*__")

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from storage import npy
-from storage.fields import MLM_FIELDS
-from storage.sample import Array, DatasetError, Sample
-from storage.sequences import token_dtype
-from storage.sources.source import Request, Source, file_size, told, whole, with_suffixes
-from storage.tokens import Documents, divided, open_stream, read_index
+from benchsuite.storage.dataset.fields import MLM_FIELDS
+from benchsuite.storage.dataset.sample import Array, Sample
+from benchsuite.storage.dataset.token_samples import token_dtype
+from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.formats import npy
+from benchsuite.storage.formats.tokens import Documents, divided, open_stream, read_index
+from benchsuite.storage.sources.source import Request, Source, file_size, told, whole, with_suffixes
 
 MLM_SHAPES: Mapping[str, str] = dict(
     zip(MLM_FIELDS, ("seq_len", "seq_len", "max_predictions", "max_predictions", ""), strict=True)

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
-from storage.local import regular
-from storage.problems import MAX_TOLD, Problems
-from storage.sample import DatasetError, Sample
-from storage.tokens import Documents
+from benchsuite.storage.dataset.local_path import regular
+from benchsuite.storage.dataset.problems import MAX_TOLD, Problems
+from benchsuite.storage.dataset.sample import Sample
+from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.formats.tokens import Documents
 
 MAX_LISTED = 20_000
 """Files looked at to say what a folder holds instead of data."""
@@ -90,7 +91,8 @@ def whole(makers: Iterable[Callable[[], Sample]]) -> Iterator[Sample]:
     Where none of the first is whole, it is the sort of data that is wrong, and the rest is not looked at.
 
     Raises:
-        DatasetError: what is wrong, once all was looked at; `storage.problems.Damage` where that is several things.
+        DatasetError: what is wrong, once all was looked at; several things are told by one
+            `storage.dataset.problems.Damage`.
     """
     problems, any_whole = Problems(), False
     try:

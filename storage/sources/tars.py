@@ -14,11 +14,12 @@ from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from storage import npy
-from storage.sample import DatasetError, Sample
-from storage.sources.classes import NO_IMAGES, Classes, classes_of, refuse_parts, without_images
-from storage.sources.images import ALLOWED, OTHER_SUFFIXES, image_sample
-from storage.sources.source import (
+from benchsuite.storage.dataset.sample import Sample
+from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.formats import npy
+from benchsuite.storage.sources.classes import NO_IMAGES, Classes, classes_of, refuse_parts, without_images
+from benchsuite.storage.sources.images import ALLOWED, OTHER_SUFFIXES, image_sample
+from benchsuite.storage.sources.source import (
     Keys,
     Request,
     Source,
@@ -32,7 +33,7 @@ from storage.sources.source import (
     whole,
     with_suffixes,
 )
-from storage.sources.volumes import stored_bytes, volume_sample
+from benchsuite.storage.sources.volumes import stored_bytes, volume_sample
 
 IMAGE_EXTENSIONS = ("jpg", "jpeg", "png")
 PAIRS = (("image.npy", "label.npy"), ("x.npy", "y.npy"))

@@ -8,10 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from storage.sample import Array, DatasetError, Sample
-from storage.sequences import FIRST_ID, Ids, masked_sequence, mlm_bytes, token_dtype
-from storage.sources.sequences import windows
-from storage.sources.source import (
+from benchsuite.storage.dataset.sample import Array, Sample
+from benchsuite.storage.dataset.token_samples import (
+    END_OF_DOCUMENT,
+    FIRST_ID,
+    Ids,
+    masked_sequence,
+    mlm_bytes,
+    token_dtype,
+)
+from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.formats.tokens import Documents
+from benchsuite.storage.sources.sequences import windows
+from benchsuite.storage.sources.source import (
     Request,
     Source,
     files_below,
@@ -22,7 +31,6 @@ from storage.sources.source import (
     total_size,
     with_suffixes,
 )
-from storage.tokens import END_OF_DOCUMENT, Documents
 
 PIECE_BYTES = 1 << 20
 RANDOM_CHOICES = 64

@@ -10,14 +10,25 @@ from typing import Any
 
 import numpy as np
 
-from storage.examples import IMAGE, LABEL, VOLUME, Feature, features
-from storage.sample import Array, DatasetError, Sample
-from storage.sequences import mlm_bytes
-from storage.sources.images import image_sample
-from storage.sources.sequences import MLM_SHAPES, mlm_sample
-from storage.sources.source import Keys, Request, Source, file_size, name_key, nothing, told, total_size, whole
-from storage.sources.volumes import volume_sample
-from storage.tfrecord import masked_crc, records
+from benchsuite.storage.dataset.sample import Array, Sample
+from benchsuite.storage.dataset.token_samples import mlm_bytes
+from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.formats.tf_example import IMAGE, LABEL, VOLUME, Feature, features
+from benchsuite.storage.formats.tfrecord import masked_crc, records
+from benchsuite.storage.sources.images import image_sample
+from benchsuite.storage.sources.sequences import MLM_SHAPES, mlm_sample
+from benchsuite.storage.sources.source import (
+    Keys,
+    Request,
+    Source,
+    file_size,
+    name_key,
+    nothing,
+    told,
+    total_size,
+    whole,
+)
+from benchsuite.storage.sources.volumes import volume_sample
 
 KEYS = ("key", "image/filename", "file_name")
 SYNSET = "image/class/synset"

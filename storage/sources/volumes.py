@@ -14,11 +14,12 @@ from typing import IO, Any
 import numpy as np
 from numpy.lib import format as npy_format
 
-from storage import npy
-from storage.files import read_npz
-from storage.problems import Problems
-from storage.sample import Array, DatasetError, Sample, fresh, read_whole
-from storage.sources.source import (
+from benchsuite.storage.dataset.problems import Problems
+from benchsuite.storage.dataset.sample import Array, Sample, fresh, read_whole
+from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.formats import npy
+from benchsuite.storage.formats.files import read_npz
+from benchsuite.storage.sources.source import (
     Keys,
     Request,
     Source,

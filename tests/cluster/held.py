@@ -7,8 +7,8 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from workloads.gpt_neox import WORKLOAD as NEOX
-from workloads.workload import Batch
+from benchsuite.workloads.gpt_neox import WORKLOAD as NEOX
+from benchsuite.workloads.workload import Batch
 
 
 def loss(model: nn.Module, batch: Batch) -> Tensor:

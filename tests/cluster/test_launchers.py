@@ -20,7 +20,7 @@ NANO = {"parallelism": "ddp", "workload": "gpt_neox"}
 
 @pytest.mark.parametrize("name", ["Srun", "Mpiexec"])
 def test_a_launcher_does_what_all_launchers_do(slurm: Slurm, tmp_path: Path, name: str) -> None:
-    suite = ROOT / "tests" / "benchsuite" / "launchers_of_jobs.py"
+    suite = ROOT / "tests" / "helpers" / "launchers_of_jobs.py"
     pytest_ = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(ROOT), f"{suite}::Test{name}"]
     ran = slurm.run_in_allocation(2, pytest_, tmp_path, "--cpus-per-task=4", env=AS_ROOT)
     assert ran.code == 0, ran.out + ran.err

@@ -1,6 +1,6 @@
 """A job that is queued again in mid-sweep comes back and does what is left."""
 
-from results.store import ResultsStore
+from benchsuite.results.store.store import ResultsStore
 from tests.cluster.conftest import ClusterBench
 from tests.cluster.slurm import Slurm
 

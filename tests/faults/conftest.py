@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 PLUGIN = Path(__file__).parent / "plugin"
-COMMAND = [sys.executable, "-c", "from benchsuite.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from benchsuite.cli.app import main; main()"]
 
 
 class Bench:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from results.store import SAMPLES, ResultsStore
+from benchsuite.results.store.store import SAMPLES, ResultsStore
 from tests.results.made import made_record
 from tests.results.scaled import ENV, made_spec
 

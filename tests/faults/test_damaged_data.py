@@ -12,11 +12,11 @@ import h5py
 import numpy as np
 import pytest
 
-from storage import LOADERS
-from storage.convert import generate_dataset
+from benchsuite.storage import LOADERS
+from benchsuite.storage.create.convert import generate_dataset
+from benchsuite.workloads.samples import SAMPLES
 from tests.conftest import SHARD_SAMPLES
 from tests.faults.conftest import Bench
-from workloads.samples import SAMPLES
 
 
 def damaged_sweep(root: Path) -> dict[str, object]:

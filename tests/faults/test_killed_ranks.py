@@ -10,11 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchsuite.inprocess import plan_trial
-from benchsuite.launch.local import LocalLauncher
-from benchsuite.outcome import conclude, new_attempt
-from benchsuite.ranks import read_progress
-from results.record import TrialRecord
+from benchsuite.analysis.record_builder import conclude, new_attempt
+from benchsuite.contract.rank_samples import read_progress
+from benchsuite.grid.expand import plan_trial
+from benchsuite.launch.starters import LocalLauncher
+from benchsuite.results.store.record import TrialRecord
 
 ENDLESS = 100_000
 

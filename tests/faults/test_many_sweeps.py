@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from results.store import ResultsStore
+from benchsuite.results.store.store import ResultsStore
 from tests.faults.conftest import Bench
 
 Wait = Callable[[Callable[[], bool]], None]

@@ -6,15 +6,12 @@ from pathlib import Path
 import benchsuite
 from tests.faults.conftest import PLUGIN, Bench
 
-PACKAGES = ("benchsuite", "results", "storage", "workloads")
-
 
 def copied(target: Path) -> Path:
     """The project's source once more, with a line more in one file."""
-    source = Path(benchsuite.__file__).parents[1]
-    for name in PACKAGES:
-        shutil.copytree(source / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
-    with (target / "workloads" / "optim.py").open("a") as file:
+    source = Path(benchsuite.__file__).parent
+    shutil.copytree(source, target / "benchsuite", ignore=shutil.ignore_patterns("__pycache__"))
+    with (target / "benchsuite" / "workloads" / "optim.py").open("a") as file:
         file.write("\n# mended here alone\n")
     return target
 

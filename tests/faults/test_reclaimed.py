@@ -8,26 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from results.manifest import load
-from results.store import ResultsStore
+from benchsuite.results.store.manifest import load
+from benchsuite.results.store.store import ResultsStore
 from tests.faults.conftest import COMMAND, Bench
 from tests.results.made import made_record
 
 KILLED = """
 import os, signal
-from results import compact, manifest
+from benchsuite.results.store import compaction, manifest
 
 def killed(*arguments, **named):
     os.kill(os.getpid(), signal.SIGKILL)
 
 {}.publish = killed
-from benchsuite.cli import main
+from benchsuite.cli.app import main
 
 main()
 """
 PROBE = """
 import resource, signal, sys
-from results.store import ResultsStore
+from benchsuite.results.store.store import ResultsStore
 
 signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -39,7 +39,7 @@ def below(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
-@pytest.mark.parametrize("module", ["compact", "manifest"], ids=["at a part", "at the manifest"])
+@pytest.mark.parametrize("module", ["compaction", "manifest"], ids=["at a part", "at the manifest"])
 def test_of_a_killed_compaction(bench: Bench, module: str) -> None:
     store = ResultsStore(bench.store)
     for number in range(3):

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from benchsuite.failure import silent
+from benchsuite.analysis.failure import silent
 from tests.faults.conftest import Bench
 from tests.faults.enclosure import NEEDS_ROOT, host
 from tests.faults.plugin.struck import DATASET, FILLER, WARMUP_STEPS

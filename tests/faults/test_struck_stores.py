@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from results.store import ResultsStore
+from benchsuite.results.store.store import ResultsStore
 from tests.faults.conftest import Bench
 from tests.faults.enclosure import NEEDS_ROOT, host
 

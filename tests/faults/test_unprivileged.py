@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from benchsuite.inprocess import run
 from benchsuite.launch.zygote import preload
-from results.record import TrialRecord
-from storage import pagecache
-from storage.format import open_dataset
+from benchsuite.results.store.record import TrialRecord
+from benchsuite.runner.single_trial import run
+from benchsuite.storage.dataset.manifest import open_dataset
+from benchsuite.storage.observe import page_cache
 
 NOBODY = 65534
 
@@ -62,8 +62,8 @@ def test_cold_is_evicted_but_not_certified(foreign_dataset: Path) -> None:
         "measure": {"steps": 4, "warmup_steps": 1, "ceilings": False},
     }
     files = open_dataset(foreign_dataset / "files").data_files()
-    pagecache.warm(files)
-    assert pagecache.residency(files).fraction == 1.0
+    page_cache.warm(files)
+    assert page_cache.residency(files).fraction == 1.0
     record = run_as_nobody(spec)
     assert record.status == "ok", record.reason
     assert record.figures.cache_resident_before is None

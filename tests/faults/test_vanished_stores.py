@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from results.store import SAMPLES, ResultsStore
+from benchsuite.results.store.store import SAMPLES, ResultsStore
 from tests.faults.conftest import Bench
 
 Wait = Callable[[Callable[[], bool]], None]

@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 import benchsuite
-from results.store import ResultsStore
-from storage import LOADERS
+from benchsuite.results.store.store import ResultsStore
+from benchsuite.storage import LOADERS
 from tests.faults.conftest import COMMAND, Bench
 from tests.storage.samples import PAGES_MAY_GO
 
@@ -165,16 +165,16 @@ def test_what_cannot_be_read_is_skipped_with_its_reason(bench: Bench, dataset_ro
 
 
 SHORTER = """
-from benchsuite import grid
-from benchsuite.cli import main
-as_shipped = grid.parse_yaml
+from benchsuite.cli import sweep
+from benchsuite.cli.app import main
+as_shipped = sweep.parse_yaml
 
 def shorter(*arguments):
     value = as_shipped(*arguments)
     value["base"]["measure"] |= {"steps": 8, "warmup_steps": 2, "repeats": 1}
     return value
 
-grid.parse_yaml = shorter
+sweep.parse_yaml = shorter
 main()
 """
 

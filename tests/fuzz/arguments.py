@@ -8,8 +8,8 @@ from typing import Any
 import typer.main
 from hypothesis import strategies as st
 
-from benchsuite.cli import app
-from results.store import ResultsStore
+from benchsuite.cli.app import app
+from benchsuite.results.store.store import ResultsStore
 from tests.fuzz.running import COMMAND, check_said, command, inside
 from tests.results.made import made_record
 

@@ -16,13 +16,13 @@ from typing import Any, NoReturn
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
 
-from benchsuite.cli import run_command
+from benchsuite.cli.app import run_command
 
 EXAMPLES_A_ROUND = 25
 EXAMPLE_S, STUCK_S = 10, 120
 """An example that takes longer hangs: Python code is stopped and told, other code ends the tests with its stack."""
 MEMORY_BYTES = 2 << 30
-COMMAND = (sys.executable, "-c", "from benchsuite.cli import main; main()")
+COMMAND = (sys.executable, "-c", "from benchsuite.cli.app import main; main()")
 
 
 class Hang(BaseException):

@@ -8,8 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from results.record import TrialRecord
-from results.store import SAMPLES, ResultsStore
+from benchsuite.results.store.record import TrialRecord
+from benchsuite.results.store.store import SAMPLES, ResultsStore
 from tests.fuzz.mutations import byte_changes, changed_bytes, changed_tree, tree_changes
 from tests.fuzz.running import check_said, command
 from tests.results.made import made_record

@@ -12,15 +12,15 @@ from typing import Any
 import yaml
 from hypothesis import strategies as st
 
-from benchsuite import runner as _imported_before_memory_is_bounded  # noqa: F401
+from benchsuite.cli import sweep as _imported_before_memory_is_bounded  # noqa: F401
 from benchsuite.launch.link import Link
-from benchsuite.launch.meeting import Invitation, Meeting, answer
-from storage.convert import in_order
-from storage.examples import decode, encode
-from storage.format import open_dataset
-from storage.sample import DatasetError
-from storage.tfrecord import _record, records
-from storage.tokens import IDX, read_index
+from benchsuite.launch.rendezvous import Invitation, Meeting, answer
+from benchsuite.storage.create.convert import in_order
+from benchsuite.storage.dataset.manifest import open_dataset
+from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.formats.tf_example import decode, encode
+from benchsuite.storage.formats.tfrecord import _record, records
+from benchsuite.storage.formats.tokens import IDX, read_index
 from tests.fuzz.arguments import ARGUMENTS, check_arguments
 from tests.fuzz.mutations import byte_changes, changed_bytes, changed_tree, tree_changes
 from tests.fuzz.running import COMMAND, Target, check_said, command

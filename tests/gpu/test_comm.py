@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 import torch
 
-from benchsuite.commcells import BACKEND, OPS
-from benchsuite.commddpfigures import MODES
-from benchsuite.commops import DTYPES
-from benchsuite.commprobe import TASK, Asked, measured, point_of
-from benchsuite.launch.local import LocalLauncher
-from benchsuite.machine import this_machine
-from results.record import TrialRecord
+from benchsuite.host.machine import this_machine
+from benchsuite.launch.starters import LocalLauncher
+from benchsuite.predict.theory.collectives import BACKEND
+from benchsuite.probe.comm.collectives import DTYPES
+from benchsuite.probe.comm.ddp_figures import MODES
+from benchsuite.probe.comm.probe import TASK, Asked, measured, point_of
+from benchsuite.probe.comm.request import OPS
+from benchsuite.results.store.record import TrialRecord
 
 Found = list[tuple[TrialRecord, dict[str, Any] | None]]
 
@@ -54,7 +55,7 @@ def test_several_devices(algorithm: str) -> None:
 
 
 def test_events_time_the_device_and_not_the_host() -> None:
-    from benchsuite.comm import _sample_on_device_s
+    from benchsuite.probe.comm.rank_group import _sample_on_device_s
 
     matrix = torch.randn(4096, 4096, device="cuda")
     matrix @ matrix

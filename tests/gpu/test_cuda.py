@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchsuite.clock import CudaClock
-from benchsuite.inprocess import plan_trial, run, run_forked
-from results.record import TrialRecord
+from benchsuite.grid.expand import plan_trial
+from benchsuite.results.store.record import TrialRecord
+from benchsuite.runner.single_trial import run, run_forked
+from benchsuite.trial.clock import CudaClock
 
 PARTS = ("load_s", "h2d_s", "forward_s", "backward_s", "exchange_s", "update_s")
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from storage import KINDS, LOADERS, load
-from storage.format import Dataset, open_dataset
-from storage.loaders.reader import Reading
-from storage.spec import DataSpec
+from benchsuite.storage import KINDS, LOADERS, load
+from benchsuite.storage.dataset.manifest import Dataset, open_dataset
+from benchsuite.storage.dataset.spec import DataSpec
+from benchsuite.storage.loaders.reader import Reading
 
 PARAMS = {"image_size": 64}
 BATCH = 8

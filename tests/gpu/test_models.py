@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 import torch
 
-from benchsuite.inprocess import plan_trial, run, run_forked
-from benchsuite.losscheck import check_loss
-from results.record import TrialRecord
+from benchsuite.grid.expand import plan_trial
+from benchsuite.results.store.record import TrialRecord
+from benchsuite.runner.loss_check import check_loss
+from benchsuite.runner.single_trial import run, run_forked
 
 MODELS = {"resnet50": 8, "unet3d": 2, "bert": 8, "gpt_neox": 8}
 

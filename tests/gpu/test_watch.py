@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 
 import benchsuite
-from benchsuite.watched.stamps import CudaStamps
+from benchsuite.watcher.timestamps import CudaStamps
 
 
 def batches(number: int, load_s: float) -> Iterator[torch.Tensor]:

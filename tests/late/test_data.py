@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.format import open_dataset
-from storage.verify import verify_dataset
+from benchsuite.storage.dataset.manifest import open_dataset
+from benchsuite.storage.dataset.verify import verify_dataset
 from tests.faults.conftest import Bench
 from tests.late.mounts import OTHER_NODE, LateMounts
 

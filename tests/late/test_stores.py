@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from results.store import ResultsStore
+from benchsuite.results.store.store import ResultsStore
 from tests.faults.conftest import Bench
 from tests.late.mounts import LATE_S, OTHER_NODE, LateMounts, shifted
 

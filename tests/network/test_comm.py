@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from results.record import TrialRecord
-from results.store import ResultsStore
+from benchsuite.results.store.record import TrialRecord
+from benchsuite.results.store.store import ResultsStore
 from tests.faults.conftest import COMMAND, Bench
 from tests.network.conftest import RATE, Network
 from tests.network.test_torchrun import said

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from bench.network import Network
-from benchsuite.ranks import read_progress
+from benchsuite.contract.rank_samples import read_progress
 from tests.faults.conftest import COMMAND, Bench
 
 BASE = {

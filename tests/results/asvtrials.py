@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from results.record import TrialRecord
+from benchsuite.results.store.record import TrialRecord
 from tests.results.made import made_record
 
 SPEC: dict[str, Any] = {

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from results.record import TrialRecord
+from benchsuite.results.store.record import TrialRecord
 
 
 def made_record(number: int = 0, **changes: Any) -> TrialRecord:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from results.record import TrialRecord
-from results.store import ResultsStore
+from benchsuite.results.store.record import TrialRecord
+from benchsuite.results.store.store import ResultsStore
 from tests.results.made import made_record
 
 Change = Callable[[int, int], Mapping[str, Any]]

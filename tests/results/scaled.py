@@ -5,8 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from results.frames import trial_frame
-from results.record import TrialRecord
+from benchsuite.results.store.frames import trial_frame
+from benchsuite.results.store.record import TrialRecord
 from tests.results.made import made_record
 
 ENV = {"host": "here", "cores": 8, "cpu": "a cpu", "devices": [], "libraries": {"torch": "2.13.0"}, "scheduler": {}}

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import pytest
 
-from storage import FORMATS, load
-from storage.convert import convert_dataset, in_order
-from storage.format import (
+from benchsuite.storage import FORMATS, load
+from benchsuite.storage.create.convert import convert_dataset, in_order
+from benchsuite.storage.dataset.manifest import (
     Dataset,
     DatasetError,
     Format,
@@ -22,8 +22,8 @@ from storage.format import (
     dataset_id,
     file_digest,
 )
-from storage.sample import Recycled
-from storage.verify import verify_dataset
+from benchsuite.storage.dataset.sample import Recycled
+from benchsuite.storage.dataset.verify import verify_dataset
 from tests.storage.conftest import Made
 from tests.storage.damage import DamageConformance
 from tests.storage.samples import contents, digests, facts, jpeg, small_shards, some_samples, store

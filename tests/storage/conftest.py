@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.convert import convert_dataset
-from storage.format import Dataset, open_dataset
+from benchsuite.storage.create.convert import convert_dataset
+from benchsuite.storage.dataset.manifest import Dataset, open_dataset
 from tests.storage.samples import jpeg, small_shards, some_samples, store
 from tests.storage.staged import Process
 

@@ -10,9 +10,9 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from storage.convert import in_order
-from storage.format import Dataset, DatasetError, open_dataset
-from storage.verify import verify_dataset
+from benchsuite.storage.create.convert import in_order
+from benchsuite.storage.dataset.manifest import Dataset, DatasetError, open_dataset
+from benchsuite.storage.dataset.verify import verify_dataset
 from tests.storage.samples import PARAMS, flip
 
 

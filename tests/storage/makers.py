@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from storage.sample import Allocate, DatasetError, Sample
+from benchsuite.storage.dataset.sample import Allocate, Sample
+from benchsuite.storage.errors import DatasetError
 
 
 def noted_sample(index: int, allocate: Allocate, log: str) -> Sample:

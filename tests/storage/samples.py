@@ -9,13 +9,13 @@ import psutil
 import pytest
 import simplejpeg
 
-from storage import FORMATS, load
-from storage.convert import _store, in_order
-from storage.format import Dataset, Sample, content_digest, open_dataset
-from storage.sample import fresh
-from storage.sequences import mlm_sample, token_sample
-from storage.sources import Source
-from storage.volumes import volume_sample
+from benchsuite.storage import FORMATS, load
+from benchsuite.storage.create.convert import _store, in_order
+from benchsuite.storage.create.volumes import volume_sample
+from benchsuite.storage.dataset.manifest import Dataset, Sample, content_digest, open_dataset
+from benchsuite.storage.dataset.sample import fresh
+from benchsuite.storage.dataset.token_samples import mlm_sample, token_sample
+from benchsuite.storage.sources import Source
 
 VOLUME_PARAMS = {"patch_size": 8, "mean_bytes": 20_000, "stdev_bytes": 5_000}
 MLM_PARAMS = {"seq_len": 32, "max_predictions": 5, "vocab_size": 600}

@@ -12,7 +12,8 @@ from typing import Any
 STAGE = """if True:
     import sys, time
     from pathlib import Path
-    from storage import copying, staging
+    from benchsuite.storage.staging import copy as copying
+    from benchsuite.storage.staging.stage import stage
 
     write = copying.os.pwrite
     slow_s = float(sys.argv[3])
@@ -27,7 +28,7 @@ STAGE = """if True:
 
     real, copying.os = copying.os, Slow()
     print("go", flush=True)
-    staged = staging.stage(Path(sys.argv[1]), Path(sys.argv[2]), threads=2)
+    staged = stage(Path(sys.argv[1]), Path(sys.argv[2]), threads=2)
     print(staged.copied_bytes, staged.seconds, flush=True)
 """
 

@@ -6,9 +6,9 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-import storage
-from storage import FORMATS, FORMATS_NOT_YET, KINDS, LOADERS, LOADERS_NOT_YET, load, names
-from storage.format import DatasetError
+from benchsuite import storage
+from benchsuite.storage import FORMATS, FORMATS_NOT_YET, KINDS, LOADERS, LOADERS_NOT_YET, load, names
+from benchsuite.storage.dataset.manifest import DatasetError
 
 
 @pytest.mark.parametrize("registry", [FORMATS, LOADERS, KINDS])
@@ -27,13 +27,13 @@ def test_an_unknown_name_lists_those_allowed() -> None:
 
 
 def test_a_missing_library_comes_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "storage.nowhere", None)
+    monkeypatch.setitem(sys.modules, "benchsuite.storage.nowhere", None)
     with pytest.raises(DatasetError, match="pip install nowhere"):
-        load({"new": ("storage.nowhere:NEW", "pip install nowhere")}, "new")
+        load({"new": ("benchsuite.storage.nowhere:NEW", "pip install nowhere")}, "new")
 
 
 def test_third_parties_add_through_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = EntryPoint("zarr", "storage.files:FILES", "benchsuite.formats")
+    entry = EntryPoint("zarr", "benchsuite.storage.formats.files:FILES", "benchsuite.formats")
     monkeypatch.setattr(storage, "entry_points", lambda group: [entry] if group == "benchsuite.formats" else [])
     assert names(FORMATS, "benchsuite.formats") == [*sorted(FORMATS), "zarr"]
     assert load(FORMATS, "zarr", "benchsuite.formats").name == "files"
@@ -42,7 +42,7 @@ def test_third_parties_add_through_entry_points(monkeypatch: pytest.MonkeyPatch)
 
 def test_planning_imports_neither_torch_nor_webdataset() -> None:
     code = (
-        "import sys; from storage import FORMATS, load; import storage.spec;"
+        "import sys; from benchsuite.storage import FORMATS, load; import benchsuite.storage.dataset.spec;"
         "[load(FORMATS, name) for name in FORMATS];"
         "assert not {'torch', 'webdataset', 'h5py', 'lmdb', 'google.protobuf'} & set(sys.modules)"
     )

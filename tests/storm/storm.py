@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import yaml
 
-from storage.convert import convert_dataset, generate_dataset
+from benchsuite.storage.create.convert import convert_dataset, generate_dataset
 from tests.late.mounts import LateMounts
 from tests.late.mounts import missing as missing_mounts
 from tests.storm.node import Found, Node

@@ -11,12 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from benchsuite.workloads.layout import layout_of
+from benchsuite.workloads.parallel.apply import Training
+from benchsuite.workloads.parallel.prepare import prepare
+from benchsuite.workloads.resnet50 import WORKLOAD
+from benchsuite.workloads.spec import ComputeSpec
+from benchsuite.workloads.workload import Batch, Workload
 from tests.workloads.spawned import found_by_ranks
-from workloads.layout import layout_of
-from workloads.parallel.apply import Training, prepare
-from workloads.resnet50 import WORKLOAD
-from workloads.spec import ComputeSpec
-from workloads.workload import Batch, Workload
 
 CPU = torch.device("cpu")
 TINY = WORKLOAD.variants["tiny"]

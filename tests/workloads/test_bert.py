@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from storage.kinds import mlm_tensors
-from workloads import WorkloadError
-from workloads.bert import CLS, MASK, PAD, SEP, WORKLOAD, blocks, from_transformers, to_transformers
-from workloads.spec import Variant
-from workloads.workload import Batch
+from benchsuite.storage.dataset.kinds import mlm_tensors
+from benchsuite.workloads import WorkloadError
+from benchsuite.workloads.bert import CLS, MASK, PAD, SEP, WORKLOAD, blocks, from_transformers, to_transformers
+from benchsuite.workloads.spec import Variant
+from benchsuite.workloads.workload import Batch
 
 CPU = torch.device("cpu")
 NANO, TINY, REFERENCE = (WORKLOAD.variants[name] for name in ("nano", "tiny", "reference"))

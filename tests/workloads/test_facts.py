@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-import workloads
-from workloads import WORKLOADS
-from workloads.facts import FACTS, gpt_neox_shape
-from workloads.samples import SAMPLES
-from workloads.workload import Workload
+from benchsuite import workloads
+from benchsuite.workloads import WORKLOADS
+from benchsuite.workloads.facts import FACTS, gpt_neox_shape
+from benchsuite.workloads.samples import SAMPLES
+from benchsuite.workloads.workload import Workload
 
 PAIRS = [(name, variant) for name, facts in FACTS.items() for variant in facts.variants]
 TOO_BIG = {"reference", "pythia-6.9b", "pythia-2.8b", "pythia-1.4b", "pythia-1b", "pythia-410m"}
@@ -85,5 +85,5 @@ def test_other_workloads_say_it_themselves() -> None:
 
 
 def test_facts_and_reasons_need_no_torch() -> None:
-    code = "import sys, workloads.facts, workloads.legality, workloads.flops; assert 'torch' not in sys.modules"
+    code = "import sys; from benchsuite.workloads import facts, flops, legality; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -10,10 +10,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.utils.flop_counter import FlopCounterMode
 
-from workloads import WorkloadError, gpt_neox, resnet50, unet3d
-from workloads.flops import CONVENTION, count
-from workloads.spec import Variant
-from workloads.workload import Batch, Workload
+from benchsuite.workloads import WorkloadError, gpt_neox, resnet50, unet3d
+from benchsuite.workloads.flops import CONVENTION, count
+from benchsuite.workloads.spec import Variant
+from benchsuite.workloads.workload import Batch, Workload
 
 PUBLISHED = [
     (resnet50.WORKLOAD, "resnet18", 11_689_512, 3.628, 10.648),

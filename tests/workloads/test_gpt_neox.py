@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import checkpoint
 
-from storage.kinds import TOKENS, decode_one
-from storage.sample import fresh
-from storage.sequences import token_sample
-from workloads import WorkloadError
-from workloads.facts import gpt_neox_shape as shape
-from workloads.gpt_neox import WORKLOAD, Layer, from_transformers, rotary_table, rotate, to_transformers
-from workloads.spec import Variant
-from workloads.workload import Batch
+from benchsuite.storage.dataset.kinds import TOKENS, decode_one
+from benchsuite.storage.dataset.sample import fresh
+from benchsuite.storage.dataset.token_samples import token_sample
+from benchsuite.workloads import WorkloadError
+from benchsuite.workloads.facts import gpt_neox_shape as shape
+from benchsuite.workloads.gpt_neox import WORKLOAD, Layer, from_transformers, rotary_table, rotate, to_transformers
+from benchsuite.workloads.spec import Variant
+from benchsuite.workloads.workload import Batch
 
 CPU = torch.device("cpu")
 NANO, TINY, REFERENCE = (WORKLOAD.variants[name] for name in ("nano", "tiny", "reference"))

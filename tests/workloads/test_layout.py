@@ -2,8 +2,8 @@
 
 import pytest
 
-from workloads.layout import Layout, LayoutError, Place, layout_of, rank_map
-from workloads.spec import Parallelism
+from benchsuite.workloads.layout import Layout, LayoutError, Place, layout_of, rank_map
+from benchsuite.workloads.spec import Parallelism
 
 
 @pytest.mark.parametrize(

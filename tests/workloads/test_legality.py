@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-import workloads
-from workloads.layout import layout_of
-from workloads.legality import problem
-from workloads.spec import ComputeSpec, Parallelism
-from workloads.workload import Workload
+from benchsuite import workloads
+from benchsuite.workloads.layout import layout_of
+from benchsuite.workloads.legality import problem
+from benchsuite.workloads.spec import ComputeSpec, Parallelism
+from benchsuite.workloads.workload import Workload
 
 
 def refused(

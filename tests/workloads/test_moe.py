@@ -10,9 +10,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import gelu
 
+from benchsuite.workloads.gpt_neox import Mlp
+from benchsuite.workloads.moe import Experts, MoE
 from tests.workloads.spawned import found_by_ranks
-from workloads.gpt_neox import Mlp
-from workloads.moe import Experts, MoE
 
 HIDDEN, INTERMEDIATE, EXPERTS = 16, 24, 4
 RANKS = 2

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from workloads import optim
-from workloads.optim import OPTIMIZERS
-from workloads.resnet50 import WORKLOAD
-from workloads.spec import ComputeSpec
+from benchsuite.workloads import optim
+from benchsuite.workloads.optim import OPTIMIZERS
+from benchsuite.workloads.resnet50 import WORKLOAD
+from benchsuite.workloads.spec import ComputeSpec
 
 RATE = WORKLOAD.learning_rate
 

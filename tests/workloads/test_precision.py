@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from workloads.precision import autocast, set_float32
-from workloads.resnet50 import WORKLOAD
+from benchsuite.workloads.precision import autocast, set_float32
+from benchsuite.workloads.resnet50 import WORKLOAD
 
 CPU = torch.device("cpu")
 

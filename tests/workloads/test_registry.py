@@ -6,9 +6,9 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-import workloads
-from workloads import MODES, MODES_NOT_YET, WORKLOADS, WORKLOADS_NOT_YET, load, names
-from workloads.workload import Workload
+from benchsuite import workloads
+from benchsuite.workloads import MODES, MODES_NOT_YET, WORKLOADS, WORKLOADS_NOT_YET, load, names
+from benchsuite.workloads.workload import Workload
 
 
 def test_every_name_loads() -> None:
@@ -31,7 +31,7 @@ def test_an_unknown_name_is_a_key_error() -> None:
 
 
 def test_third_parties_add_through_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = EntryPoint("mine", "workloads.resnet50:WORKLOAD", "benchsuite.workloads")
+    entry = EntryPoint("mine", "benchsuite.workloads.resnet50:WORKLOAD", "benchsuite.workloads")
     monkeypatch.setattr(workloads, "entry_points", lambda group: [entry] if group == "benchsuite.workloads" else [])
     assert names(WORKLOADS, "benchsuite.workloads") == sorted(["mine", *WORKLOADS])
     assert load(WORKLOADS, "mine", "benchsuite.workloads").name == "resnet50"
@@ -39,5 +39,5 @@ def test_third_parties_add_through_entry_points(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_planning_imports_no_torch() -> None:
-    code = "import sys, workloads, workloads.spec; assert 'torch' not in sys.modules"
+    code = "import sys, workloads, benchsuite.workloads.spec; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from storage.generate import image_sample
-from storage.kinds import IMAGE, decode_one, sample_rng
-from workloads.resnet50 import WORKLOAD, ResNet
-from workloads.spec import Variant
+from benchsuite.storage.create.photos import image_sample
+from benchsuite.storage.dataset.kinds import IMAGE, decode_one, sample_rng
+from benchsuite.workloads.resnet50 import WORKLOAD, ResNet
+from benchsuite.workloads.spec import Variant
 
 CPU = torch.device("cpu")
 TINY, REFERENCE = WORKLOAD.variants["tiny"], WORKLOAD.variants["reference"]

@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from storage import KINDS, load
-from storage.convert import _recipe
-from storage.kinds import decode_one
-from storage.sample import fresh
-from workloads.samples import SAMPLES
+from benchsuite.storage import KINDS, load
+from benchsuite.storage.create.convert import _recipe
+from benchsuite.storage.dataset.kinds import decode_one
+from benchsuite.storage.dataset.sample import fresh
+from benchsuite.workloads.samples import SAMPLES
 
 PAIRS = [(workload, variant) for workload, spec in SAMPLES.items() for variant in spec.variants]
 

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from torch.nn.functional import conv3d, conv_transpose3d
 from torch.utils.checkpoint import checkpoint
 
-from storage.kinds import VOLUME, decode_one, sample_rng
-from storage.sample import fresh
-from storage.volumes import volume_sample
-from workloads.spec import Variant
-from workloads.unet3d import WORKLOAD, UNet3D, blocks, dice_cross_entropy
-from workloads.workload import Batch
+from benchsuite.storage.create.volumes import volume_sample
+from benchsuite.storage.dataset.kinds import VOLUME, decode_one, sample_rng
+from benchsuite.storage.dataset.sample import fresh
+from benchsuite.workloads.spec import Variant
+from benchsuite.workloads.unet3d import WORKLOAD, UNet3D, blocks, dice_cross_entropy
+from benchsuite.workloads.workload import Batch
 
 CPU = torch.device("cpu")
 NANO, TINY, REFERENCE = (WORKLOAD.variants[name] for name in ("nano", "tiny", "reference"))

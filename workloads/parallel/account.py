@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import _resolve_process_group
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from workloads.optim import state_bytes
-from workloads.parallel.apply import Training
-from workloads.parallel.check import NoClock
-from workloads.workload import Batch
+from benchsuite.workloads.optim import state_bytes
+from benchsuite.workloads.parallel.apply import Training
+from benchsuite.workloads.parallel.check import NoClock
+from benchsuite.workloads.workload import Batch
 
 OPERATIONS = {
     "allreduce_": "all_reduce",

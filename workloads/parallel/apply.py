@@ -13,13 +13,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from workloads.layout import Layout
-from workloads.parallel import data, expert, tensor
-from workloads.parallel.spread import Recipe, Spread, ranks_of
-from workloads.parallel.waits import StepClock, Waits, mark_waits
-from workloads.precision import Scaler, autocast, convert, convert_batch
-from workloads.spec import ComputeSpec
-from workloads.workload import Batch, Workload
+from benchsuite.workloads.parallel import data, expert, tensor
+from benchsuite.workloads.parallel.spread import Recipe, Spread
+from benchsuite.workloads.parallel.waits import StepClock, Waits, mark_waits
+from benchsuite.workloads.precision import Scaler, autocast, convert_batch
+from benchsuite.workloads.spec import ComputeSpec
+from benchsuite.workloads.workload import Batch, Workload
 
 SAVED_BY_SELECTIVE = (
     torch.ops.aten.mm.default,
@@ -92,31 +91,6 @@ def _policy(_context: object, operation: object, *_arguments: object, **_options
     return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
 
 
-def prepare(
-    workload: Workload, model: nn.Module, layout: Layout, compute: ComputeSpec, device: torch.device, global_batch: int
-) -> Training:
-    """Spread the model over the process group's ranks and return its training step.
-
-    The step moves the batch to the device, computes loss and gradients, updates, and marks the end of each part.
-    """
-    ranks = ranks_of(layout, device)
-    recipe = Recipe(workload, ranks, compute)
-    if layout.pp > 1:
-        from workloads.parallel.pipeline import prepare_pipeline
-
-        return prepare_pipeline(model, recipe, global_batch)
-    model = convert(model, compute.precision)
-    if compute.channels_last and layout.zero < 2:  # FSDP2 takes contiguous weights only
-        model = to_channels_last(model)
-    if layout.tp > 1:
-        tensor.tp(model, recipe)
-    shape_blocks(model, workload, compute)
-    if layout.zero < 2:  # what is sharded goes to the device block by block
-        model = model.to(device)
-    spread = spread_data(model, recipe)
-    return training_of(model, spread, recipe, global_batch)
-
-
 def to_channels_last(model: nn.Module) -> nn.Module:
     """Weights of convolutions with channels innermost, of two dimensions or three."""
     for parameter in model.parameters():
@@ -131,7 +105,7 @@ def _innermost(value: Tensor) -> torch.memory_format:
 
 def training_of(model: nn.Module, spread: Spread, recipe: Recipe, global_batch: int) -> Training:
     """The training step of a model that has been spread."""
-    from workloads import optim
+    from benchsuite.workloads import optim
 
     compute, device = recipe.compute, recipe.ranks.device
     make = partial(optim.make, recipe.workload, compute)
@@ -141,7 +115,7 @@ def training_of(model: nn.Module, spread: Spread, recipe: Recipe, global_batch: 
     scaler = Scaler(compute.precision, device)
     waits = waits_of_this_process() if recipe.ranks.mesh is not None else Waits()
     stepping = _Stepping(recipe, spread, optimizer, scaler, waits, rates)
-    from workloads.parallel.state import full_state
+    from benchsuite.workloads.parallel.state import full_state
 
     return Training(stepping.step, lambda: full_state([model], recipe), [model], optimizer, scaler, [spread])
 

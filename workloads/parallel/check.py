@@ -13,13 +13,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from workloads import optim
-from workloads.layout import Layout
-from workloads.parallel.apply import add_mean_targets, microbatches, on_device, prepare, to_channels_last
-from workloads.parallel.spread import Ranks, Recipe
-from workloads.precision import Scaler, autocast, convert
-from workloads.spec import ComputeSpec, Variant
-from workloads.workload import Batch, Workload
+from benchsuite.workloads import optim
+from benchsuite.workloads.layout import Layout
+from benchsuite.workloads.parallel.apply import add_mean_targets, microbatches, on_device, to_channels_last
+from benchsuite.workloads.parallel.prepare import prepare
+from benchsuite.workloads.parallel.spread import Ranks, Recipe
+from benchsuite.workloads.precision import Scaler, autocast, convert
+from benchsuite.workloads.spec import ComputeSpec, Variant
+from benchsuite.workloads.workload import Batch, Workload
 
 TOLERANCE = 2e-5
 """Relative difference of a loss: that of float32, which losses are computed in."""

@@ -12,7 +12,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from workloads.parallel.spread import Make, Recipe, Spread, averaged
+from benchsuite.workloads.parallel.spread import Make, Recipe, Spread, averaged
 
 ONE_BUCKET_MB = 1 << 20
 """PowerSGD sends several messages a bucket; gloo sends those of different buckets in another order on each rank."""

@@ -15,15 +15,15 @@ import torch.distributed as dist
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from workloads import optim
-from workloads.layout import Layout
-from workloads.parallel import data, spread, tensor
-from workloads.parallel.account import Account, account, local, wire_bytes
-from workloads.parallel.apply import shape_blocks, spread_data, training_of
-from workloads.parallel.spread import Ranks, Recipe, Spread
-from workloads.precision import convert
-from workloads.spec import ComputeSpec, Variant
-from workloads.workload import Workload
+from benchsuite.workloads import optim
+from benchsuite.workloads.layout import Layout
+from benchsuite.workloads.parallel import data, spread, tensor
+from benchsuite.workloads.parallel.account import Account, account, local, wire_bytes
+from benchsuite.workloads.parallel.apply import shape_blocks, spread_data, training_of
+from benchsuite.workloads.parallel.spread import Ranks, Recipe, Spread
+from benchsuite.workloads.precision import convert
+from benchsuite.workloads.spec import ComputeSpec, Variant
+from benchsuite.workloads.workload import Workload
 
 PROBE_ELEMENTS = 1024
 
@@ -80,7 +80,7 @@ def _shaped(model: nn.Module, recipe: Recipe) -> Spread | None:
 def _counted(model: nn.Module, shaped: Spread | None, recipe: Recipe, variant: Variant, rank_batch: int) -> Account:
     layout, workload, cpu = recipe.ranks.layout, recipe.workload, recipe.ranks.device
     if layout.pp > 1:
-        from workloads.parallel.dry_pipeline import stages_account
+        from benchsuite.workloads.parallel.dry_pipeline import stages_account
 
         return stages_account(model, recipe, workload.synthetic(variant, rank_batch // layout.microbatches, cpu))
     whole = shaped or (data.by_hand if layout.world_size > 1 else data.alone)(model, recipe)

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
 
-from workloads.parallel import data
-from workloads.parallel.account import Account, Kept, local, observed, wire_bytes
-from workloads.parallel.pipeline import SCHEDULES, Pieces, cut, stage_numbers
-from workloads.parallel.spread import Recipe
-from workloads.parallel.tensor import loss_context
-from workloads.precision import autocast
-from workloads.workload import Batch
+from benchsuite.workloads.parallel import data
+from benchsuite.workloads.parallel.account import Account, Kept, local, observed, wire_bytes
+from benchsuite.workloads.parallel.pipeline import SCHEDULES, Pieces, cut, stage_numbers
+from benchsuite.workloads.parallel.spread import Recipe
+from benchsuite.workloads.parallel.tensor import loss_context
+from benchsuite.workloads.precision import autocast
+from benchsuite.workloads.workload import Batch
 
 Sent = tuple[str, int, int]
 """A collective or message: its kind, the bytes of the whole array, and the ranks that share it."""

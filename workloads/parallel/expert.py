@@ -9,7 +9,7 @@ from functools import cache
 import torch.distributed as dist
 from torch import nn
 
-from workloads.parallel.spread import Recipe, Spread, averaged
+from benchsuite.workloads.parallel.spread import Recipe, Spread, averaged
 
 
 def ep(model: nn.Module, recipe: Recipe) -> Spread:

@@ -21,14 +21,20 @@ from torch.distributed.pipelining.schedules import (
     ScheduleInterleavedZeroBubble,
 )
 
-from workloads import optim
-from workloads.parallel import data, tensor
-from workloads.parallel.apply import Training, on_device, shape_blocks, to_channels_last, waits_of_this_process
-from workloads.parallel.spread import Recipe, Spread
-from workloads.parallel.state import full_state
-from workloads.parallel.waits import StepClock, Waits
-from workloads.precision import Scaler, autocast, convert
-from workloads.workload import Batch, Stage
+from benchsuite.workloads import optim
+from benchsuite.workloads.parallel import data, tensor
+from benchsuite.workloads.parallel.apply import (
+    Training,
+    on_device,
+    shape_blocks,
+    to_channels_last,
+    waits_of_this_process,
+)
+from benchsuite.workloads.parallel.spread import Recipe, Spread
+from benchsuite.workloads.parallel.state import full_state
+from benchsuite.workloads.parallel.waits import StepClock, Waits
+from benchsuite.workloads.precision import Scaler, autocast, convert
+from benchsuite.workloads.workload import Batch, Stage
 
 SCHEDULES: Mapping[str, Any] = {
     "naive": ScheduleGPipe,

@@ -10,9 +10,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from workloads.layout import Layout
-from workloads.spec import ComputeSpec
-from workloads.workload import Workload
+from benchsuite.workloads.layout import Layout
+from benchsuite.workloads.spec import ComputeSpec
+from benchsuite.workloads.workload import Workload
 
 Averaged = Callable[[], None]
 Make = Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]

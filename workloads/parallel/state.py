@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from workloads.parallel.spread import Recipe
+from benchsuite.workloads.parallel.spread import Recipe
 
 
 def full_state(modules: Sequence[nn.Module], recipe: Recipe) -> dict[str, Tensor]:

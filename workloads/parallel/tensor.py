@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from torch import nn
 
-from workloads.parallel.spread import Recipe
+from benchsuite.workloads.parallel.spread import Recipe
 
 
 def tp(model: nn.Module, recipe: Recipe) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from workloads.resnet50 import WORKLOAD as RESNET
-from workloads.spec import Variant
-from workloads.workload import Batch
+from benchsuite.workloads.resnet50 import WORKLOAD as RESNET
+from benchsuite.workloads.spec import Variant
+from benchsuite.workloads.workload import Batch
 
 STEPS_BEFORE = 8
 """Steps that go well first, so that the fault strikes while measuring."""

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from benchsuite.launch import Outcome
-from benchsuite.launch.local import LocalLauncher
-from benchsuite.ranks import Progress
-from benchsuite.spec import TrialSpec
+from benchsuite.contract.outcome import Outcome
+from benchsuite.contract.rank_samples import Progress
+from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.launch.starters import LocalLauncher
 
 
 class NotingLauncher(LocalLauncher):

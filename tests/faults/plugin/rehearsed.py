@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchsuite.launch import Outcome, RankExit
-from benchsuite.ranks import Block, Progress, RankResult
-from benchsuite.spec import TrialSpec
+from benchsuite.contract.outcome import Outcome, RankExit
+from benchsuite.contract.rank_samples import Block, Progress, RankResult
+from benchsuite.contract.trial_spec import TrialSpec
 
 STEP = {"load": 0.0, "h2d": 0.0, "forward": 0.01, "backward": 0.02, "update": 0.01}
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 from torch import Tensor, nn
 
-from workloads.resnet50 import WORKLOAD as RESNET
-from workloads.spec import Variant
-from workloads.workload import Batch
+from benchsuite.workloads.resnet50 import WORKLOAD as RESNET
+from benchsuite.workloads.spec import Variant
+from benchsuite.workloads.workload import Batch
 
 WARMUP_STEPS = 3
 """As the sweep has them."""

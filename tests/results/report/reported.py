@@ -4,10 +4,10 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from results.record import TrialRecord
-from results.store import ResultsStore
+from benchsuite.results.store.record import TrialRecord
+from benchsuite.results.store.store import ResultsStore
 from tests.results.made import made_record
-from tests.results.test_trace_export import made_samples
+from tests.results.report.test_trace import made_samples
 
 NASTY = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 ENV = {

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from results.report.markdown import report
-from results.store import ResultsStore
+from benchsuite.results.report.markdown import report
+from benchsuite.results.store.store import ResultsStore
 from tests.results.made import made_record
 from tests.results.scaled import made_trials
 
-VERSION_1 = Path(__file__).parent.parent / "fixtures" / "version-1"
+VERSION_1 = Path(__file__).parent.parent / "store" / "fixtures" / "version-1"
 
 
 def test_a_section_per_sweep_headed_by_its_question():

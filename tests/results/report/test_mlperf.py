@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from results.frames import trial_frame
-from results.report import mlperf
-from results.report.tables import rows
+from benchsuite.results.render.tables import rows
+from benchsuite.results.report import mlperf
+from benchsuite.results.store.frames import trial_frame
 from tests.results.made import made_record
 
 GIB = 1 << 30

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from results.report.summary import answer, remedies, trust
+from benchsuite.results.report.summary import answer, remedies, trust
 
 
 def point(label: str, au: float | None, bottleneck: str | None = "storage", rate: float = 100.0) -> dict[str, Any]:

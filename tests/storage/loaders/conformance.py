@@ -15,14 +15,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from storage import FORMATS, KINDS, LOADERS, load
-from storage.convert import in_order
-from storage.format import Dataset, DatasetError, Lane
-from storage.kinds import decode_one, sample_rng
-from storage.loaders import Delivered as DeliveredBatch
-from storage.loaders import LoaderProtocol
-from storage.loaders.reader import Reading
-from storage.spec import DataSpec
+from benchsuite.storage import FORMATS, KINDS, LOADERS, load
+from benchsuite.storage.create.convert import in_order
+from benchsuite.storage.dataset.kinds import decode_one, sample_rng
+from benchsuite.storage.dataset.manifest import Dataset, DatasetError, Lane
+from benchsuite.storage.dataset.spec import DataSpec
+from benchsuite.storage.loaders import Delivered as DeliveredBatch
+from benchsuite.storage.loaders import LoaderProtocol
+from benchsuite.storage.loaders.reader import Reading
 from tests.storage.conftest import Made
 from tests.storage.samples import PARAMS, STORED, small_shards, some_samples
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from storage.format import Dataset
-from storage.loaders import LoaderProtocol
-from storage.sample import fresh
-from storage.volumes import volume_sample
+from benchsuite.storage.create.volumes import volume_sample
+from benchsuite.storage.dataset.manifest import Dataset
+from benchsuite.storage.dataset.sample import fresh
+from benchsuite.storage.loaders import LoaderProtocol
 from tests.storage.samples import store
 
 VOLUME_BYTES = 24_000_000

@@ -13,13 +13,13 @@ import psutil
 import pytest
 import torch
 
-from storage import LOADERS, load
-from storage.convert import in_order
-from storage.format import Dataset
-from storage.kinds import VOLUME
-from storage.loaders import LoaderProtocol
-from storage.loaders.reader import Reading
-from storage.spec import DataSpec
+from benchsuite.storage import LOADERS, load
+from benchsuite.storage.create.convert import in_order
+from benchsuite.storage.dataset.kinds import VOLUME
+from benchsuite.storage.dataset.manifest import Dataset
+from benchsuite.storage.dataset.spec import DataSpec
+from benchsuite.storage.loaders import LoaderProtocol
+from benchsuite.storage.loaders.reader import Reading
 from tests.storage.conftest import Made
 from tests.storage.loaders.conftest import PATCH, VOLUME_BYTES
 

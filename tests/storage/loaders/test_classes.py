@@ -4,10 +4,10 @@ import h5py
 import numpy as np
 import pytest
 
-from storage import KINDS, LOADERS, load
-from storage.format import INDEX, Dataset, DatasetError, open_dataset
-from storage.loaders.reader import Reading
-from storage.spec import DataSpec
+from benchsuite.storage import KINDS, LOADERS, load
+from benchsuite.storage.dataset.manifest import INDEX, Dataset, DatasetError, open_dataset
+from benchsuite.storage.dataset.spec import DataSpec
+from benchsuite.storage.loaders.reader import Reading
 from tests.storage.conftest import Made
 from tests.storage.samples import PARAMS
 

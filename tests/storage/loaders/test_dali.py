@@ -18,13 +18,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from storage.convert import convert_dataset, generate_dataset, in_order
-from storage.format import Dataset, open_dataset
-from storage.kinds import IMAGE, VOLUME, decode_one, sample_rng
-from storage.loaders import dali_source
-from storage.loaders.dali import DaliLoader
-from storage.loaders.reader import Reading
-from storage.spec import DataSpec
+from benchsuite.storage.create.convert import convert_dataset, generate_dataset, in_order
+from benchsuite.storage.dataset.kinds import IMAGE, VOLUME, decode_one, sample_rng
+from benchsuite.storage.dataset.manifest import Dataset, open_dataset
+from benchsuite.storage.dataset.spec import DataSpec
+from benchsuite.storage.loaders import dali_source
+from benchsuite.storage.loaders.dali import DaliLoader
+from benchsuite.storage.loaders.reader import Reading
 from tests.storage.samples import jpeg
 
 if find_spec("nvidia") is None or find_spec("nvidia.dali") is None:
@@ -313,11 +313,11 @@ SCRIPT = """
 import os, sys
 from pathlib import Path
 import torch
-from storage.format import open_dataset
-from storage.kinds import IMAGE
-from storage.loaders.dali import DaliLoader
-from storage.loaders.reader import Reading
-from storage.spec import DataSpec
+from benchsuite.storage.dataset.manifest import open_dataset
+from benchsuite.storage.dataset.kinds import IMAGE
+from benchsuite.storage.loaders.dali import DaliLoader
+from benchsuite.storage.loaders.reader import Reading
+from benchsuite.storage.dataset.spec import DataSpec
 
 assert "nvidia.dali" not in sys.modules
 for _ in range(2):

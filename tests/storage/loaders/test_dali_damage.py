@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from storage.convert import in_order
-from storage.format import Dataset, DatasetError, content_digest
-from storage.kinds import IMAGE, MLM, Kind
-from storage.loaders.dali import DaliLoader
-from storage.loaders.dali_source import LIST_SAMPLES
-from storage.loaders.reader import Reading
-from storage.spec import DataSpec
+from benchsuite.storage.create.convert import in_order
+from benchsuite.storage.dataset.kinds import IMAGE, MLM, Kind
+from benchsuite.storage.dataset.manifest import Dataset, DatasetError, content_digest
+from benchsuite.storage.dataset.spec import DataSpec
+from benchsuite.storage.loaders.dali import DaliLoader
+from benchsuite.storage.loaders.dali_source import LIST_SAMPLES
+from benchsuite.storage.loaders.reader import Reading
 from tests.storage.loaders.test_dali import BATCH, PARAMS, SEED, Made, every_format, loaders, made, mine
 
 __all__ = ["made", "mine"]
@@ -234,7 +234,7 @@ class TestRefusals:
             self.build(made["image", "files"], MLM)
 
     def test_without_dali(self, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("storage.find_spec", lambda module: None)
+        monkeypatch.setattr("benchsuite.storage.find_spec", lambda module: None)
         with pytest.raises(DatasetError, match=r"not installed: pip install 'benchsuite\[dali\]'"):
             self.build(made["image", "files"], IMAGE)
 

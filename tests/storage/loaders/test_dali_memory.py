@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from storage.convert import in_order
-from storage.format import Dataset
-from storage.kinds import VOLUME, decode_one, sample_rng
-from storage.sample import Sample, fresh
-from storage.volumes import volume_sample
+from benchsuite.storage.create.convert import in_order
+from benchsuite.storage.create.volumes import volume_sample
+from benchsuite.storage.dataset.kinds import VOLUME, decode_one, sample_rng
+from benchsuite.storage.dataset.manifest import Dataset
+from benchsuite.storage.dataset.sample import Sample, fresh
 from tests.storage.conftest import Made
 from tests.storage.loaders.conformance import SEED, LoaderConformance
 from tests.storage.loaders.memory import MemoryConformance
@@ -33,11 +33,11 @@ JOBS = [(0, 3), (2, 1), (2, 4)]
 SCRIPT = """
 import gc, json, sys, time
 from pathlib import Path
-from storage import KINDS, load
-from storage.format import open_dataset
-from storage.loaders.dali import DaliLoader
-from storage.loaders.reader import Reading
-from storage.spec import DataSpec
+from benchsuite.storage import KINDS, load
+from benchsuite.storage.dataset.manifest import open_dataset
+from benchsuite.storage.loaders.dali import DaliLoader
+from benchsuite.storage.loaders.reader import Reading
+from benchsuite.storage.dataset.spec import DataSpec
 from tests.storage.loaders.memory import resident_bytes
 
 folder, params, size, jobs = Path(sys.argv[1]), *map(json.loads, sys.argv[2:])

@@ -8,10 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from storage import KINDS, load
-from storage.loaders import reader as module
-from storage.loaders.reader import MIN_WAIT_S, NUM_COUNTERS, Reader, Reading, RunQueue, counted, private_slots
-from storage.spec import DataSpec
+from benchsuite.storage import KINDS, load
+from benchsuite.storage.dataset.spec import DataSpec
+from benchsuite.storage.loaders import reader as module
+from benchsuite.storage.loaders.reader import (
+    MIN_WAIT_S,
+    NUM_COUNTERS,
+    Reader,
+    Reading,
+    RunQueue,
+    counted,
+    private_slots,
+)
 from tests.storage.conftest import Made
 from tests.storage.samples import PARAMS
 

@@ -5,11 +5,11 @@ import threading
 import pytest
 import torch
 
-from storage import KINDS, load
-from storage.kinds import Kind
-from storage.loaders.reader import Reading
-from storage.loaders.threads import ThreadsLoader
-from storage.spec import DataSpec
+from benchsuite.storage import KINDS, load
+from benchsuite.storage.dataset.kinds import Kind
+from benchsuite.storage.dataset.spec import DataSpec
+from benchsuite.storage.loaders.reader import Reading
+from benchsuite.storage.loaders.threads import ThreadsLoader
 from tests.storage.conftest import Made
 from tests.storage.loaders.conformance import BATCH, COUNT, SEED, LoaderConformance, children
 from tests.storage.loaders.memory import MemoryConformance

@@ -9,13 +9,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from storage import KINDS, load
-from storage.format import Dataset, DatasetError, open_dataset
-from storage.iostat import ProcessIO
-from storage.loaders.reader import Reading
-from storage.loaders.torch import TorchLoader
-from storage.pagecache import evict, warm
-from storage.spec import DataSpec
+from benchsuite.storage import KINDS, load
+from benchsuite.storage.dataset.manifest import Dataset, DatasetError, open_dataset
+from benchsuite.storage.dataset.spec import DataSpec
+from benchsuite.storage.loaders.reader import Reading
+from benchsuite.storage.loaders.torch import TorchLoader
+from benchsuite.storage.observe.counters import ProcessIO
+from benchsuite.storage.observe.page_cache import evict, warm
 from tests.conftest import NUM_SAMPLES
 from tests.storage.conftest import Made
 from tests.storage.loaders.conformance import BATCH, COUNT, SEED, LoaderConformance, children
@@ -65,7 +65,7 @@ class TestStorageBytes:
 
     def test_are_unknown_as_soon_as_one_workers_are(self, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
         answers = iter([ProcessIO(1, 2), ProcessIO(1, 40), ProcessIO(1, 2), None])
-        monkeypatch.setattr("storage.iostat.process_io", lambda pid: next(answers))
+        monkeypatch.setattr("benchsuite.storage.observe.counters.process_io", lambda pid: next(answers))
         with loader_of(made("files", "image", None, COUNT), num_workers=2) as loader:
             assert loader.io() == ProcessIO(2, 42)
             assert loader.io() is None

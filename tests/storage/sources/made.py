@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from storage.convert import convert_dataset, in_order
-from storage.format import Dataset, DatasetError
-from storage.verify import verify_dataset
-from workloads.samples import SAMPLES
+from benchsuite.storage.create.convert import convert_dataset, in_order
+from benchsuite.storage.dataset.manifest import Dataset, DatasetError
+from benchsuite.storage.dataset.verify import verify_dataset
+from benchsuite.workloads.samples import SAMPLES
 
 
 def converted(source: Path, workload: str, form: str = "files", tokenizer: str | None = None) -> Dataset:

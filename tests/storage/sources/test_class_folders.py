@@ -6,7 +6,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from storage.sources.classes import classes_of
+from benchsuite.storage.sources.classes import classes_of
 from tests.storage.samples import jpeg
 from tests.storage.sources.made import images, refusal, tar
 

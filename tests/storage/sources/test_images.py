@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from storage.problems import Damage
-from storage.sources import open_source
+from benchsuite.storage.dataset.problems import Damage
+from benchsuite.storage.sources import open_source
 from tests.storage.samples import jpeg
 from tests.storage.sources.made import images, png, refusal, tar
 

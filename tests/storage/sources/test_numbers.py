@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from storage.sources.volumes import volume_sample
+from benchsuite.storage.sources.volumes import volume_sample
 from tests.storage.sources.made import npy as npy_bytes
 from tests.storage.sources.made import refusal, tar
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from tfrecord.writer import TFRecordWriter
 
-from storage.sources import open_source
-from storage.tokens import read_index
+from benchsuite.storage.formats.tokens import read_index
+from benchsuite.storage.sources import open_source
+from benchsuite.workloads.samples import SAMPLES
 from tests.storage.sources.made import arrays, converted, refusal
-from workloads.samples import SAMPLES
 
 LENGTH, PREDICTIONS, VOCABULARY = 128, 20, 512
 CODES = {"u1": 1, "i1": 2, "i2": 3, "i4": 4, "i8": 5, "u2": 8}
@@ -226,7 +226,7 @@ class TestBert:
         assert open_source(source, "mlm", SAMPLES["bert"].variants["tiny"]).size_bytes == stored
 
     def test_blocks_and_files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("storage.sources.hdf5.BLOCK_ROWS", 2)
+        monkeypatch.setattr("benchsuite.storage.sources.hdf5.BLOCK_ROWS", 2)
         (tmp_path / "in").mkdir()
         rows = bert(7)
         bert_h5(tmp_path / "in" / "0.hdf5", {name: values[:5] for name, values in rows.items()})

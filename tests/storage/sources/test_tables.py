@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from tfrecord.writer import TFRecordWriter
 
-from storage.convert import convert_dataset
-from storage.sources import open_source
+from benchsuite.storage.create.convert import convert_dataset
+from benchsuite.storage.sources import open_source
 from tests.storage.samples import jpeg
 from tests.storage.sources.made import converted, images, png, refusal
 

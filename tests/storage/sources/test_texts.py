@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from storage.sequences import CLS, FIRST_ID, MASK, PAD, SEP
-from storage.tokens import read_index
+from benchsuite.storage.dataset.token_samples import CLS, FIRST_ID, MASK, PAD, SEP
+from benchsuite.storage.formats.tokens import read_index
 from tests.storage.sources.made import arrays, converted, refusal
 
 LENGTH = 128
@@ -57,7 +57,7 @@ def stream(source: Path, tokenizer: str | None = None) -> list[int]:
 class TestTokens:
     @pytest.mark.parametrize("piece_bytes", [1, 100, 1 << 20])
     def test_bytes(self, texts: Path, monkeypatch: pytest.MonkeyPatch, piece_bytes: int) -> None:
-        monkeypatch.setattr("storage.sources.texts.PIECE_BYTES", piece_bytes)
+        monkeypatch.setattr("benchsuite.storage.sources.texts.PIECE_BYTES", piece_bytes)
         whole = b"".join(path.read_bytes() + b"\0" for path in [texts / "a.txt", texts / "b.txt", texts / "deep/c.txt"])
         result = stream(texts)
         assert bytes(result) == whole[: len(result)]
@@ -71,7 +71,7 @@ class TestTokens:
 
     @pytest.mark.parametrize("piece_bytes", [1, 1 << 20])
     def test_a_tokenizer(self, texts: Path, tokenizer: str, monkeypatch: pytest.MonkeyPatch, piece_bytes: int) -> None:
-        monkeypatch.setattr("storage.sources.texts.PIECE_BYTES", piece_bytes)
+        monkeypatch.setattr("benchsuite.storage.sources.texts.PIECE_BYTES", piece_bytes)
         vocabulary = json.loads(Path(tokenizer).read_text())["model"]["vocab"]
         expected: list[int] = []
         for path in [texts / "a.txt", texts / "b.txt", texts / "deep/c.txt"]:
@@ -83,7 +83,7 @@ class TestTokens:
     @pytest.mark.parametrize("piece_bytes", [1, 1 << 20])
     def test_each_file_is_a_document(self, texts: Path, monkeypatch: pytest.MonkeyPatch, piece_bytes: int) -> None:
         """Also where bytes 0 stand in it, or a tokenizer has another token 0."""
-        monkeypatch.setattr("storage.sources.texts.PIECE_BYTES", piece_bytes)
+        monkeypatch.setattr("benchsuite.storage.sources.texts.PIECE_BYTES", piece_bytes)
         (texts / "a.txt").write_bytes(b"to be\0 or\nnot\0\n" * 20)
         lengths = [path.stat().st_size + 1 for path in (texts / "a.txt", texts / "b.txt", texts / "deep" / "c.txt")]
         dataset = converted(texts, "gpt_neox", "tokens")

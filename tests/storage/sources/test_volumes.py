@@ -10,9 +10,9 @@ import nibabel
 import numpy as np
 import pytest
 
-from storage.convert import convert_dataset
-from storage.problems import Damage
-from storage.sources import open_source
+from benchsuite.storage.create.convert import convert_dataset
+from benchsuite.storage.dataset.problems import Damage
+from benchsuite.storage.sources import open_source
 from tests.storage.sources.made import arrays, npy, refusal, same_volume, tar, volume
 
 FORMS = ["files", "webdataset", "hdf5", "lmdb", "tfrecord"]

@@ -9,11 +9,12 @@ import h5py
 import numpy as np
 import pytest
 
-from storage.convert import convert_dataset
-from storage.problems import MAX_TOLD, Damage
-from storage.sample import DatasetError, Sample
-from storage.sources import open_source
-from storage.sources.source import whole
+from benchsuite.storage.create.convert import convert_dataset
+from benchsuite.storage.dataset.problems import MAX_TOLD, Damage
+from benchsuite.storage.dataset.sample import Sample
+from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.sources import open_source
+from benchsuite.storage.sources.source import whole
 from tests.storage.samples import VOLUME_PARAMS, jpeg
 
 

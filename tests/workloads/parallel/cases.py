@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import workloads
-from workloads.facts import FACTS
-from workloads.layout import LayoutError, layout_of
-from workloads.legality import problem
-from workloads.parallel.check import Case
-from workloads.spec import ComputeSpec, Parallelism
-from workloads.workload import Workload
+from benchsuite import workloads
+from benchsuite.workloads.facts import FACTS
+from benchsuite.workloads.layout import LayoutError, layout_of
+from benchsuite.workloads.legality import problem
+from benchsuite.workloads.parallel.check import Case
+from benchsuite.workloads.spec import ComputeSpec, Parallelism
+from benchsuite.workloads.workload import Workload
 
 MODELS = (("resnet50", "nano"), ("unet3d", "nano"), ("bert", "nano"), ("gpt_neox", "nano"), ("gpt_neox", "nano_moe"))
 NAMED = ("none", "ddp", "zero1", "zero2", "fsdp", "hsdp", "tp", "pp", "ep")

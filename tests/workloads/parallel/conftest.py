@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchsuite.failure import is_peer_failure
+from benchsuite.analysis.failure import is_peer_failure
 
 DEADLINE_S = 900
 ROOT = Path(__file__).parents[3]

@@ -16,11 +16,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from benchsuite.clock import HostClock
-from tests.workloads.parallel.cases import Asked, cases
-from workloads.layout import Layout
-from workloads.parallel.apply import prepare
-from workloads.parallel.check import (
+from benchsuite.trial.clock import HostClock
+from benchsuite.workloads.layout import Layout
+from benchsuite.workloads.parallel.check import (
     Case,
     Compared,
     NoClock,
@@ -31,6 +29,8 @@ from workloads.parallel.check import (
     train_alone,
     train_spread,
 )
+from benchsuite.workloads.parallel.prepare import prepare
+from tests.workloads.parallel.cases import Asked, cases
 
 CPU = torch.device("cpu")
 LATE_S, LATE_STEPS, LATE_RANK = 0.25, 4, 1

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 import torch
 
-import workloads
-from workloads.layout import layout_of
-from workloads.parallel.account import Account, wire_bytes
-from workloads.parallel.dry import dry_account
-from workloads.spec import ComputeSpec, Parallelism
-from workloads.workload import Workload
+from benchsuite import workloads
+from benchsuite.workloads.layout import layout_of
+from benchsuite.workloads.parallel.account import Account, wire_bytes
+from benchsuite.workloads.parallel.dry import dry_account
+from benchsuite.workloads.spec import ComputeSpec, Parallelism
+from benchsuite.workloads.workload import Workload
 
 GPT: Workload = workloads.load(workloads.WORKLOADS, "gpt_neox")
 NANO = GPT.variants["nano"]

@@ -2,12 +2,12 @@
 
 import pytest
 
+from benchsuite.workloads import MODES
+from benchsuite.workloads.layout import ONE_RANK
+from benchsuite.workloads.parallel.check import TOLERANCE, tolerance_of
 from tests.workloads.parallel.cases import Asked, cases
 from tests.workloads.parallel.conftest import Jobs
 from tests.workloads.parallel.job import LATE_MODES, LATE_S, LATE_STEPS
-from workloads import MODES
-from workloads.layout import ONE_RANK
-from workloads.parallel.check import TOLERANCE, tolerance_of
 
 RANKS = (2, 4, 8)
 NORMAL = [asked for ranks in RANKS for asked in cases(ranks, "normal")]

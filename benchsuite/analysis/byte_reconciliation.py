@@ -1,0 +1,123 @@
+"""Bytes reconciled: delivered to the model, asked for and fetched by processes, read from the mount or device."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchsuite.analysis.metrics import MAX_COLD_RESIDENT, MIN_WARM_RESIDENT, total, windows
+from benchsuite.contract.rank_samples import RankResult, Reads
+from benchsuite.contract.trial_spec import TrialSpec
+
+MAX_DISAGREEMENT = 0.05
+"""Counters of one thing may differ by this share."""
+DELIVERED = "delivered_bytes"
+SEQUENTIAL = frozenset({"tfrecord", "webdataset"})
+"""Formats whose readers hold samples back to mix them."""
+READ_BY_CALLS = frozenset({"files", "hdf5"}) | SEQUENTIAL
+"""Formats whose readers ask for all they deliver in read calls; mapped ones ask for nothing, and others do not say."""
+NOISE_BYTES = 4 << 20
+"""Differences below that are other programs' small reads and readahead at the ends."""
+
+
+def reads_figures(results: Sequence[RankResult], reads_counted: bool) -> dict[str, Any]:
+    """What readers delivered, and processes and their node's mount read, from the first loader block to the last.
+
+    Where the dataset's file system does not add its reads to processes' counters (`reads_counted`), the mount's own
+    counter stands for what came from storage.
+    """
+    reads = [result.reads for result in results if result.reads is not None]
+    if len(reads) < len(results):
+        return {}
+    mounts = [entry for entry in reads if entry.mount_read_bytes is not None]
+    found: dict[str, Any] = {
+        "delivered_bytes": sum(entry.produced_bytes for entry in reads),
+        "read_call_bytes": total(entry.read_call_bytes for entry in reads),
+        "process_storage_bytes": total(entry.storage_bytes for entry in reads) if reads_counted else None,
+        "mount_read_bytes": total(entry.mount_read_bytes for entry in mounts) if mounts else None,
+        "mount_counter": mounts[0].mount_source if mounts else None,
+    }
+    stored = found["process_storage_bytes"] if reads_counted else _of_mount(mounts, found["mount_read_bytes"])
+    if stored is not None and found["delivered_bytes"]:
+        share = stored / found["delivered_bytes"]
+        loader = windows(results, "loader")
+        read = sum(block.produced_bytes for window in loader for block in window.blocks)
+        found |= _shares(share) | {"storage_bytes_per_s": share * read / sum(window.seconds for window in loader)}
+    return found
+
+
+def _of_mount(mounts: Sequence[Reads], num_bytes: int | None) -> int | None:
+    """What a mount's counter says came from storage; some count what was asked for."""
+    return num_bytes if mounts and mounts[0].mount_from_storage else None
+
+
+def _shares(share: float) -> dict[str, float | None]:
+    """Of storage's bytes over those read."""
+    return {"cache_hit_fraction": max(0.0, 1.0 - share), "read_amplification": share if share > 1 else None}
+
+
+def counter_caveats(spec: TrialSpec, values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Residency, the kernel's counters and what readers delivered must tell the same story."""
+    delivered = values.get(DELIVERED)
+    if not delivered:
+        return []
+    under_way = spec.ranks * spec.data.readers * values["io_bytes_per_s"] / values["samples_per_s"]
+    allowed = MAX_DISAGREEMENT + (under_way + NOISE_BYTES) / delivered
+    found = [_against_storage(spec, values, allowed), _against_calls(spec, values, under_way)]
+    return [("counters_disagree", why) for why in found if why]
+
+
+def _against_storage(spec: TrialSpec, values: Mapping[str, Any], allowed: float) -> str | None:
+    """Why the cache was not in the state asked for, by what came from storage of what was delivered."""
+    resident, hit, cache = values.get("cache_resident_before"), values.get("cache_hit_fraction"), spec.data.cache
+    if hit is None:
+        return None
+    # Ranks of a pipeline or of tensor parallelism read the same samples, through a cache the first from storage alone.
+    share = (1.0 - hit) * (1 if cache == "direct" else spec.ranks // spec.data_ranks)
+    said = f"of {values[DELIVERED] / 1e6:.1f} MB that readers delivered {share:.0%} came from storage by the counters"
+    if cache == "direct":
+        return f"direct reads asked for, yet {said}" if 1.0 - share > allowed else None
+    if resident is None:
+        return None
+    if cache == "cold" and resident <= MAX_COLD_RESIDENT and 1.0 - share > allowed:
+        return f"cold by residency, yet {said}"
+    if cache == "warm" and resident >= MIN_WARM_RESIDENT and share > allowed:
+        return f"warm by residency, yet {said}"
+    return None
+
+
+def _against_calls(spec: TrialSpec, values: Mapping[str, Any], under_way_bytes: float) -> str | None:
+    """Why what was delivered cannot all have been read: read calls asked for less.
+
+    Not compared where files are mapped (lmdb, tokens), where DALI reads ahead on its own, and for formats of others.
+    """
+    asked, delivered = values.get("read_call_bytes"), values[DELIVERED]
+    if asked is None or spec.data.format not in READ_BY_CALLS or spec.data.loader == "dali":
+        return None
+    held = spec.data.shuffle_buffer if spec.data.format in SEQUENTIAL else 0  # read before they were counted
+    if delivered - asked <= MAX_DISAGREEMENT * delivered + NOISE_BYTES + under_way_bytes * (1 + held):
+        return None
+    return f"readers delivered {delivered / 1e6:.1f} MB, of which their read calls asked for {asked / 1e6:.1f} MB"
+
+
+def mount_caveats(results: Sequence[RankResult], reads_counted: bool) -> list[tuple[str, str]]:
+    """What the trial's processes were fetched, and what their nodes' mounts read, must be the same bytes.
+
+    Where a mount counts what it is asked for (Lustre's llite), that may not be more than what the processes asked for;
+    they may ask other mounts as well.
+    """
+    reads = [result.reads for result in results if result.reads is not None]
+    mounts = [entry for entry in reads if entry.mount_read_bytes is not None]
+    if not mounts:
+        return []
+    fetched = bool(mounts[0].mount_from_storage)
+    ours = total(entry.storage_bytes if fetched else entry.read_call_bytes for entry in reads)
+    if len(reads) < len(results) or ours is None or (fetched and not reads_counted):
+        return []
+    theirs = sum(entry.mount_read_bytes or 0 for entry in mounts)
+    if abs(ours - theirs) <= max(NOISE_BYTES, MAX_DISAGREEMENT * max(ours, theirs)):
+        return []
+    if not fetched and ours > theirs:
+        return []
+    why = "others read beside this trial" if theirs > ours else "the processes' counters hold more than was read"
+    what = "read" if fetched else "was asked for"
+    said = f"{mounts[0].mount_source} {what} {theirs / 1e6:.1f} MB, ranks and workers {ours / 1e6:.1f} MB: {why}"
+    return [("counters_disagree", said)]

@@ -1,0 +1,30 @@
+"""The FLOPs of a sweep's models: kept when a trial has counted them, and told to later trials."""
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from benchsuite.contract.rank_samples import FLOPS_FILE, RankResult
+from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.workloads.flops import Flops
+
+_known: dict[tuple[str, str], dict[str, Any]] = {}
+"""By workload and variant, what a sample costs; empty where the model cannot be counted without values."""
+
+
+def tell(spec: TrialSpec, folder: Path) -> None:
+    """Leave for rank 0, in its trial's work folder, what an earlier trial of this process has counted."""
+    model = spec.workload, spec.variant
+    if model in _known:
+        with suppress(OSError):  # it counts for itself then
+            (folder / FLOPS_FILE).write_text(json.dumps(_known[model]))
+
+
+def flops_of(spec: TrialSpec, results: Sequence[RankResult]) -> Flops | None:
+    """What a sample of a finished trial cost, kept for `tell`."""
+    found = results[0].flops
+    if found is not None:
+        _known[spec.workload, spec.variant] = found
+    return Flops(**found) if found else None

@@ -1,0 +1,278 @@
+"""From what the ranks of a trial left behind to its record."""
+
+import shutil
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from benchsuite.analysis import staging
+from benchsuite.analysis.byte_reconciliation import counter_caveats, mount_caveats, reads_figures
+from benchsuite.analysis.failure import hanging_at, is_peer_failure, last_line, signal_name, silent
+from benchsuite.analysis.flops import flops_of
+from benchsuite.analysis.metrics import caveats, figures, utilization_caveats
+from benchsuite.analysis.verdict import verdict
+from benchsuite.contract.outcome import Outcome
+from benchsuite.contract.rank_samples import TORCH_TRACE, RankResult, on_one_clock, read_progress, read_result
+from benchsuite.contract.trial_spec import match_id, trial_id
+from benchsuite.grid.point import Point
+from benchsuite.host.environment import environment, file_system
+from benchsuite.host.interference import Finding
+from benchsuite.host.lane import this_lane
+from benchsuite.host.staged_copies import copies_folder
+from benchsuite.results.store.record import Figures, Kind, Status, TrialRecord
+from benchsuite.storage.observe.file_systems import file_system_of
+from benchsuite.storage.observe.io_profile import profile_of
+
+WORDS = ("", "_evidence", "_remedy")
+_RANKED = ("oom", "signal", "failed", "exit", "peer")
+"""Causes of a trial's failure, most telling first: survivors of another rank's end report that end."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt at a trial: which, where and since when."""
+
+    point: Point
+    session: str
+    repeat: int
+    sweep: str
+    question: str | None
+    env: dict[str, Any]
+    started_s: float
+    """time.perf_counter() when the harness turned to it."""
+    started_at: str = field(default_factory=lambda: now())
+    kind: Kind = "trial"
+    after: str = ""
+    """When the record that this one replaces was finished: clocks of nodes differ, and the last record counts."""
+
+    def record(self, status: Status, **fields: Any) -> TrialRecord:
+        """A record of this attempt."""
+        point = self.point
+        manifest = point.manifest
+        dataset = None
+        if manifest is not None:
+            dataset = manifest.model_dump(
+                include={"dataset_id", "format", "kind", "num_samples", "stored_bytes", "variant"}
+            )
+            shards = sum(info.num_samples is not None for info in manifest.files)
+            dataset["num_files"] = shards or manifest.num_samples  # without shards a sample is a file, or a pair
+        return TrialRecord(
+            kind=self.kind,
+            record_id=uuid.uuid4().hex,
+            trial_id=trial_id(point.point_id, self.session, self.repeat),
+            point_id=point.point_id,
+            match_id=match_id(point.spec, manifest.dataset_id if manifest is not None else None),
+            session=self.session,
+            repeat=self.repeat,
+            sweep=self.sweep,
+            question=self.question,
+            status=status,
+            label=point.label,
+            order=point.order,
+            started_at=self.started_at,
+            finished_at=max(now(), _just_after(self.after)),
+            command=[Path(sys.argv[0]).name, *sys.argv[1:]],
+            wall_s=time.perf_counter() - self.started_s,
+            spec=point.spec.model_dump(),
+            dataset=dataset,
+            env=self.env,
+            **fields,
+        )
+
+    def with_moment(self, facts: Mapping[str, Any]) -> "Attempt":
+        """The attempt with further facts of the moment in its environment."""
+        return replace(self, env=self.env | {"moment": self.env.get("moment", {}) | facts})
+
+
+def new_attempt(point: Point, session: str, repeat: int, sweep: str, question: str | None) -> Attempt:
+    """An attempt that begins now, with the facts of this machine at this moment."""
+    started_s = time.perf_counter()
+    env = environment()
+    if point.dataset is not None:
+        env["data"] = file_system(point.dataset)
+    if point.spec.data.staging != "none":
+        env["staging"] = file_system(copies_folder(point.spec))
+    return Attempt(point, session, repeat, sweep, question, env, started_s)
+
+
+def now() -> str:
+    """UTC, to the microsecond, so that records sort by it."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def _just_after(moment: str) -> str:
+    """A microsecond later."""
+    if not moment:
+        return ""
+    with suppress(OverflowError):  # there is none after the last of the year 9999
+        return (datetime.fromisoformat(moment) + timedelta(microseconds=1)).isoformat(timespec="microseconds")
+    return moment
+
+
+def conclude(attempt: Attempt, outcome: Outcome, folder: Path) -> tuple[TrialRecord, dict[str, Any] | None]:
+    """The record of an attempt whose processes have ended, and its raw samples."""
+    ranks = attempt.point.spec.ranks
+    results = [read_result(folder / f"rank-{rank}.json") for rank in range(ranks)]
+    if outcome.nodes:
+        told = {"launcher": outcome.launcher, "nodes": outcome.nodes, "cores": outcome.nodes[0]["cores"]}
+        attempt = replace(attempt, env=attempt.env | outcome.facts | told)
+    done = [on_one_clock(result) for result in results if result is not None and result.status == "ok"]
+    clean = len(outcome.exits) == ranks and all(ended.code == 0 for ended in outcome.exits)
+    if clean and len(done) == ranks:
+        try:
+            return measured(attempt, done, outcome.foreign_cores)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            reason = f"the samples give no figures: {type(error).__name__}: {error}"
+            return attempt.record("failed", reason=reason, phase="done"), _samples(done)
+    status, reason = failure(outcome, results, folder)
+    progress = read_progress(folder, 0)
+    record = attempt.record(status, reason=reason, phase=progress.phase if progress else "start")
+    return record, None
+
+
+def measured(
+    attempt: Attempt, results: list[RankResult], foreign_cores: float | None
+) -> tuple[TrialRecord, dict[str, Any]]:
+    """The record of an attempt whose ranks all finished."""
+    spec = attempt.point.spec
+    read_from = "staging" if spec.data.staging == "copy" else "data"
+    stored_on = file_system_of(attempt.env.get(read_from, {}).get("file_system"))
+    values = figures(spec, results, flops_of(spec, results))
+    values |= reads_figures(results, stored_on.reads_counted) | staging.figures(results)
+    values["foreign_cpu_cores"] = foreign_cores
+    values |= _judged(values, attempt)
+    profile = profile_of([result.io_profile for result in results if result.io_profile])
+    ranks, cores = _crowded(attempt)
+    found = traced(values, profile) + caveats(spec, results, cores, stored_on.client_visible, foreign_cores, ranks)
+    found += counter_caveats(spec, values) + mount_caveats(results, stored_on.reads_counted)
+    found += staging.caveats(spec, results) + utilization_caveats(spec, values.get("au"), values.get("ceiling_step_s"))
+    if lane := this_lane():
+        found.append(("lanes", f"trials of {lane.count - 1} other lanes ran on other nodes of the job meanwhile"))
+    record = attempt.record(
+        "ok",
+        phase="done",
+        figures=Figures.model_validate(values),
+        caveats=list(dict.fromkeys(name for name, _ in found)),
+        caveat_details=[f"{name}: {why}" for name, why in found],
+        io_profile=profile,
+    )
+    return record, _samples(results)
+
+
+def _crowded(attempt: Attempt) -> tuple[int, int]:
+    """Ranks and cores of the node that has most ranks for its cores; all here where the launcher does not tell."""
+    nodes = [(node["ranks"][1] - node["ranks"][0] + 1, node["cores"]) for node in attempt.env.get("nodes", [])]
+    return max(nodes, key=lambda node: node[0] / node[1], default=(attempt.point.spec.ranks, attempt.env["cores"]))
+
+
+def _judged(values: Mapping[str, Any], attempt: Attempt) -> dict[str, str | None]:
+    """The verdict as figures."""
+    judged = verdict(values, _about(attempt))
+    return {} if judged is None else {f"bottleneck{word}": value for word, value in zip(WORDS, judged, strict=True)}
+
+
+def with_ceilings(attempt: Attempt, record: TrialRecord, ceilings: Mapping[str, Any]) -> TrialRecord:
+    """The record with what its input could give at best, and the verdict that follows from it."""
+    values = record.figures.model_dump() | dict(ceilings)
+    if ceilings and record.figures.bottleneck is not None:
+        values |= _judged(values, attempt)
+    return record.model_copy(update={"figures": Figures.model_validate(values)})
+
+
+def traced(values: dict[str, Any], profile: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """The caveat of a trial under strace, whose AU is taken out of its figures."""
+    if profile is None or profile["by"] != "strace":
+        return []
+    values |= dict.fromkeys(("au", "au_mlperf", "bottleneck", "bottleneck_evidence", "bottleneck_remedy"))
+    calls = sum(operation["count"] for operation in profile["operations"].values())
+    cost = profile["cost_s_per_call"] * 1e6
+    return [
+        ("traced", f"strace cost {cost:.0f} us for each of {calls:,} calls: no AU, and no figure is the trial's own")
+    ]
+
+
+def _about(attempt: Attempt) -> dict[str, Any]:
+    """What the verdict's remedies depend on; ranks and cores are of the node that has fewest cores a rank."""
+    spec = attempt.point.spec
+    ranks, cores = _crowded(attempt)
+    return {
+        "format": spec.data.format,
+        "num_workers": spec.data.num_workers,
+        "ranks": ranks,
+        "cores": cores,
+        "emulated": spec.emulated,
+        "cache": spec.data.cache,
+        "staged": spec.data.staging != "none",
+        "readers_of_a_sample": 1 if spec.data.cache == "direct" else spec.ranks // spec.data_ranks,
+    }
+
+
+def _samples(results: list[RankResult]) -> dict[str, Any]:
+    return {"ranks": [asdict(result) for result in results]}
+
+
+def failure(outcome: Outcome, results: list[RankResult | None], folder: Path) -> tuple[Status, str]:
+    """Status and reason of an attempt that did not finish: the most telling cause of all ranks."""
+    where = _where(folder)
+    if outcome.interrupted:
+        return "interrupted", f"interrupted {where}"
+    if not folder.is_dir():
+        return "failed", "its work folder was removed while it ran, as where a store is purged"
+    if outcome.launcher_error is not None:
+        return "failed", outcome.launcher_error
+    if outcome.timed_out:
+        stack = hanging_at(folder / "rank-0.log")
+        at = f", at {stack}" if stack else ""
+        return "timeout", f"killed at its time limit {where}{at}{silent(folder, len(results))}"
+    causes: list[tuple[int, str]] = []
+    for ended in outcome.exits:
+        result = results[ended.rank]
+        place = f"rank {ended.rank}, {_where(folder, ended.rank)}"
+        if ended.signal is not None:
+            kind = "oom" if outcome.out_of_memory and ended.signal == signal.SIGKILL else "signal"
+            causes.append((_RANKED.index(kind), f"{place}: killed by {signal_name(ended.signal)}"))
+        elif result is not None and result.status != "ok":
+            kind = "peer" if is_peer_failure(result.reason) else result.status
+            if outcome.out_of_memory and result.reason is not None and "killed by signal: Killed" in result.reason:
+                kind = "oom"
+            causes.append((_RANKED.index(kind), f"{place}: {result.reason}"))
+        elif ended.code:
+            said = last_line(folder / f"rank-{ended.rank}.log")
+            causes.append((_RANKED.index("exit"), f"{place}: exit status {ended.code}" + (f": {said}" if said else "")))
+    if not causes:
+        return "failed", f"ended without a result {where}"
+    rank, reason = min(causes)
+    if _RANKED[rank] != "oom":
+        return "failed", reason
+    return "oom", reason if "memory" in reason else f"{reason} (out of memory)"
+
+
+def _where(folder: Path, rank: int = 0) -> str:
+    progress = read_progress(folder, rank)
+    if progress is None:
+        return "before it started"
+    steps = f", step {progress.step} of {progress.total}" if progress.total else ""
+    return f"in phase {progress.phase}{steps}"
+
+
+def keep_traces(record: TrialRecord, folder: Path, target: Path, root: Path | None = None) -> TrialRecord:
+    """Move the traces that ranks left in a work folder to `target`; the record with where they are, below `root`."""
+    found = sorted(folder.glob(f"{TORCH_TRACE}-*"))
+    if found:
+        target.mkdir(parents=True, exist_ok=True)
+    kept = [Path(shutil.move(path, target / path.name)) for path in found]
+    return record.model_copy(update={"traces": [str(path.relative_to(root) if root else path) for path in kept]})
+
+
+def noted(record: TrialRecord, found: Sequence[Finding]) -> TrialRecord:
+    """The record with what was found, among its caveats."""
+    names = [*record.caveats, *(name for name, _ in found)]
+    details = [*record.caveat_details, *(f"{name}: {text}" for name, text in found)]
+    return record.model_copy(update={"caveats": list(dict.fromkeys(names)), "caveat_details": details})

@@ -1,0 +1,237 @@
+"""Batch scripts of sweeps, for Slurm and PBS: pure text.
+
+Whatever a user gives is quoted, and refused where it holds a line break, so that nothing leaves its line.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchsuite.contract.errors import UserError
+from benchsuite.contract.exit_codes import REQUEUE, Scheduler
+from benchsuite.host.site import JobSpec
+
+WARNING_S = 120
+"""A job is told to stop so long before its limit; one that is shorter than twice this, in the middle."""
+OWN = {
+    Scheduler.slurm: {
+        "job-name": "the sweep's name",
+        "nodes": "--nodes",
+        "ntasks-per-node": "--ranks-per-node",
+        "cpus-per-task": "--cpus-per-rank",
+        "time": "--time",
+        "account": "--account",
+        "partition": "--partition",
+        "qos": "--qos",
+        "constraint": "--constraint",
+        "gres": "--gres",
+        "array": "--mode array",
+        "signal": "no other",
+        "requeue": "--max-requeues",
+        "open-mode": "no other",
+        "output": "--out",
+    },
+    Scheduler.pbs: {
+        "N": "the sweep's name",
+        "select": "--nodes",
+        "walltime": "--time",
+        "A": "--account",
+        "q": "--partition",
+        "J": "--mode array",
+        "r": "no other",
+        "j": "no other",
+        "o": "--out",
+    },
+}
+"""Directives that have an option of their own, or none."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One batch job of a sweep."""
+
+    name: str
+    """Of the job and of its script."""
+    nodes: int
+    ranks_per_node: int
+    words: list[str]
+    """The sweep's command line, without the container."""
+    store: Path
+    folder: Path
+    """Where the sweep runs: relative paths start there."""
+    out: Path
+    """Where the script and the job's output lie."""
+    num_tasks: int = 1
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the sweep needs besides the store's."""
+    search: Path | None = None
+    """Folder of the benchsuite command, for jobs that find none on PATH."""
+    kind: str = ""
+    """Of job, where scripts of several kinds may lie in one folder: `slurm`, `pbs-array`."""
+
+    @property
+    def script(self) -> Path:
+        """The script's path."""
+        return self.out / ".".join(filter(None, [self.name, self.kind, "sh"]))
+
+
+def job_name(*words: str) -> str:
+    """A name that every scheduler takes: letters, digits, `_`, `.` and `-`, a letter first, 100 at most."""
+    joined = "-".join(["bs", *words])
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", joined)[:100]
+
+
+def write(scheduler: Scheduler, job: Job, spec: JobSpec) -> str:
+    """The script of a job.
+
+    Raises:
+        UserError: a value holds a line break, or is nothing that this scheduler takes.
+    """
+    directives = _slurm(job, spec) if scheduler is Scheduler.slurm else _pbs(job, spec)
+    lines = ["#!/bin/bash", *directives, "set -euo pipefail", "", *_surroundings(job, spec), ""]
+    return "\n".join([*lines, *_run(scheduler, job, spec), *_requeue(scheduler, job, spec), 'exit "$code"', ""])
+
+
+def quoted(text: str, what: str = "job script") -> str:
+    """A word of a shell line.
+
+    Raises:
+        UserError: it holds a line break or another control character.
+    """
+    return shlex.quote(_one_line(text, what))
+
+
+def _one_line(text: str, what: str) -> str:
+    if any(ord(letter) < 32 or ord(letter) in (127, 0x85, 0x2028, 0x2029) for letter in text):
+        raise UserError(f"{what}: {text!r} holds a line break or a control character; give one line")
+    return text
+
+
+def _options(scheduler: Scheduler, spec: JobSpec) -> Iterator[tuple[str, str | None]]:
+    """Directives that a user adds.
+
+    Raises:
+        UserError: no name of one, or one that has an option of its own.
+    """
+    for key, value in spec.options.items():
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", key):
+            raise UserError(f"--option {key!r}: give KEY=VALUE, such as --option reservation=maintenance")
+        if key in OWN[scheduler]:
+            raise UserError(f"--option {key}: is written already; what sets it: {OWN[scheduler][key]}")
+        yield key, None if value is None else quoted(value, f"--option {key}")
+
+
+def _slurm(job: Job, spec: JobSpec) -> Iterator[str]:
+    number = "%A_%a" if job.num_tasks > 1 else "%j"
+    output = f"{str(job.out).replace('%', '%%')}/{job.name}-{number}.out"
+    asked = {
+        "job-name": job.name,
+        "nodes": str(job.nodes),
+        "ntasks-per-node": str(job.ranks_per_node),
+        "cpus-per-task": None if spec.cpus_per_rank is None else str(spec.cpus_per_rank),
+        "time": spec.time,
+        "account": spec.account,
+        "partition": spec.partition,
+        "qos": spec.qos,
+        "constraint": spec.constraint,
+        "gres": spec.gres,
+        "array": f"1-{job.num_tasks}" if job.num_tasks > 1 else None,
+        "output": output,
+    }
+    for key, value in asked.items():
+        if value is not None:
+            yield f"#SBATCH --{key}={quoted(value, f'--{key}')}"
+    for key, value in _options(Scheduler.slurm, spec):
+        yield f"#SBATCH --{key}" if value is None else f"#SBATCH --{key}={value}"
+    yield f"#SBATCH --signal=B:USR1@{min(WARNING_S, (spec.time_s or 2 * WARNING_S) // 2)}"
+    yield "#SBATCH --requeue"
+    yield "#SBATCH --open-mode=append"
+
+
+def _pbs(job: Job, spec: JobSpec) -> Iterator[str]:
+    if spec.qos is not None:
+        raise UserError(f"--qos {spec.qos!r}: PBS has none; give the queue with --partition, or --option KEY=VALUE")
+    cores = job.ranks_per_node * (spec.cpus_per_rank or 1)
+    chunk = [f"select={job.nodes}", f"ncpus={cores}", f"mpiprocs={job.ranks_per_node}"]
+    for what, value in (("--gres", spec.gres), ("--constraint", spec.constraint)):
+        if value is not None and not re.fullmatch(r"\w+=[\w.-]+(:\w+=[\w.-]+)*", value):
+            raise UserError(f"{what} {value!r}: PBS takes NAME=VALUE of each chunk, such as ngpus=4")
+        chunk += [value] if value is not None else []
+    asked = {"-N": job.name, "-l": ":".join(chunk), "-A": spec.account, "-q": spec.partition, "-o": f"{job.out}/"}
+    for key, value in asked.items():
+        if value is not None:
+            yield f"#PBS {key} {quoted(value, key)}"
+    if spec.walltime is not None:
+        yield f"#PBS -l walltime={spec.walltime}"
+    for key, value in _options(Scheduler.pbs, spec):
+        word = "" if value is None else f" {value}" if len(key) == 1 else f"={value}"
+        yield f"#PBS -{key}{word}" if len(key) == 1 else f"#PBS -l {key}{word}"
+    yield "#PBS -r y"
+    yield "#PBS -j oe"
+
+
+def _surroundings(job: Job, spec: JobSpec) -> Iterator[str]:
+    """Modules, setup, the folder and the environment of the sweep."""
+    if spec.modules or spec.setup:
+        yield "set +u # modules and activation scripts read variables that are not set"
+        yield from (f"module load {quoted(name, 'modules')}" for name in spec.modules)
+        yield from (_one_line(line, "setup") for line in spec.setup)
+        yield "set -u"
+    if job.search is not None and not spec.container:
+        yield f'export PATH="$PATH":{quoted(str(job.search), "PATH")}'
+    for name, value in {**job.environment, "BENCHSUITE_STORE": str(job.store)}.items():
+        yield f"export {name}={quoted(value, name)}"
+    yield f"cd {quoted(str(job.folder), 'folder')}"
+
+
+def _run(scheduler: Scheduler, job: Job, spec: JobSpec) -> Iterator[str]:
+    """The sweep in the background, so that signals reach it while the script waits for its end."""
+    words = [*spec.container, *job.words]
+    if scheduler is Scheduler.pbs and spec.time_s:
+        left_s = max(spec.time_s - WARNING_S, spec.time_s // 2)
+        warned = ["timeout", "--foreground", "--preserve-status", "--signal=USR1", str(left_s)]
+        words = [*warned, *words, "--until", f"+{left_s}s"]
+    if scheduler is Scheduler.slurm:
+        yield from _end_time(job)
+    yield 'sweep="" signalled="" cancelled=""'
+    for name, note in (("USR1", ""), ("TERM", " cancelled=yes")):
+        yield f"trap 'signalled=yes{note}; kill -s {name} \"$sweep\" 2>/dev/null || true' {name}"
+    yield f"{' '.join(quoted(word) for word in words)} &"
+    yield "sweep=$!"
+    yield "while :; do"
+    yield '  signalled="" code=0'
+    yield '  wait "$sweep" || code=$?'
+    yield '  if [ -z "$signalled" ]; then break; fi # else a signal has ended the wait, not the sweep'
+    yield "done"
+
+
+def _task(job: Job) -> str:
+    """What Slurm's commands take for this job alone: the id of an array's first task stands for all."""
+    return "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if job.num_tasks > 1 else "$SLURM_JOB_ID"
+
+
+def _end_time(job: Job) -> Iterator[str]:
+    yield 'if [ -n "${SLURM_JOB_ID:-}" ] && [ -z "${SLURM_JOB_END_TIME:-}" ]; then # Slurm 22.05 does not tell'
+    yield f'  end=$(SLURM_TIME_FORMAT=standard squeue -h -j "{_task(job)}" -o %e 2>/dev/null || true)'
+    yield '  SLURM_JOB_END_TIME=$(date -d "${end:-unknown}" +%s 2>/dev/null || true)'
+    yield "  export SLURM_JOB_END_TIME"
+    yield "fi"
+
+
+def _requeue(scheduler: Scheduler, job: Job, spec: JobSpec) -> Iterator[str]:
+    if not spec.max_requeues:
+        return
+    yield f"# {REQUEUE}: stopped early, trials are left; the next run goes on in the same session (not when cancelled)"
+    if scheduler is Scheduler.slurm:
+        times = "${SLURM_RESTART_COUNT:-0}"
+        call = f'scontrol requeue "{_task(job)}"'
+    else:
+        yield "# a new job runs this script, since PBS lets none but operators requeue one (qrerun)"
+        times = "${REQUEUES:-0}"
+        after = "" if job.num_tasks > 1 else '-W depend=afterany:"$PBS_JOBID" '
+        call = f"qsub -v REQUEUES=$((${{REQUEUES:-0}} + 1)) {after}{quoted(str(job.script), 'script')}"
+    yield f'if [ "$code" -eq {REQUEUE} ] && [ -z "$cancelled" ] && [ "{times}" -lt {spec.max_requeues} ]; then'
+    yield f"  {call}"
+    yield "fi"

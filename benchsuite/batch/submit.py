@@ -1,0 +1,255 @@
+"""`benchsuite submit`: check a sweep's plan, write its job scripts and hand them to the scheduler."""
+
+import math
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchsuite.batch.job_script import Job, job_name, write
+from benchsuite.contract.errors import UserError
+from benchsuite.contract.exit_codes import NOTHING_RAN, OK, Scheduler
+from benchsuite.contract.terminal import echo
+from benchsuite.contract.trial_spec import check_session
+from benchsuite.grid import expand
+from benchsuite.grid.layers import bundled, environment_fields
+from benchsuite.grid.point import Plan, Point
+from benchsuite.host.machine import this_machine
+from benchsuite.host.site import JobSpec, job_defaults, parse_job
+from benchsuite.launch.launcher import check_name
+from benchsuite.runner.sweep import nothing_runs
+from benchsuite.storage.dataset.owned_files import read_plain, write_new
+
+COMMANDS = {Scheduler.slurm: ("sbatch", "--parsable"), Scheduler.pbs: ("qsub",)}
+PACKAGES = {Scheduler.slurm: "slurm-client", Scheduler.pbs: "openpbs-client"}
+CONFIG_VARIABLES = ("BENCHSUITE_SITE", "BENCHSUITE_USER_CONFIG")
+NO_TIME = "warning: no --time: the cluster's default ends the job, often after minutes; give --time HH:MM:SS"
+MANY_DEVICES = MANY_NODES = 1 << 20
+"""What a plan is checked against where the nodes of the job and their devices are not known here."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asks for, besides what a job asks its scheduler for."""
+
+    file: Path
+    session: str
+    store: Path
+    overrides: list[str]
+    dry_run: bool
+    out: Path | None
+
+
+def submit(scheduler: Scheduler, request: Request, given: dict[str, Any], options: list[str]) -> int:
+    """Write the scripts of a sweep's jobs and, but for a dry run, submit them; the exit code.
+
+    `given` are the fields of a JobSpec that the command line names, above those of the site's and user's file.
+
+    Raises:
+        UserError: one line about the first problem; nothing was submitted then.
+    """
+    check_session(request.session)
+    spec = job_spec(given, options)
+    check_name(spec.launcher)
+    if not request.dry_run:
+        _check_installed(scheduler)
+    plan = planned(request, spec)
+    if not plan.points:
+        echo(f"error: {nothing_runs(plan)}", err=True)
+        return NOTHING_RAN
+    made = [replace(job, kind=kind_of(scheduler, spec)) for job in jobs(request, spec, plan)]
+    scripts = [(job, write(scheduler, job, spec)) for job in made]
+    if spec.time is None:
+        echo(NO_TIME, err=True)
+    for job, text in scripts:
+        echo(_shape(job, spec, plan), err=True)
+        _write(job, text)
+        command = _command(scheduler, job)
+        echo(f"written: {job.script}" if request.dry_run else _submitted(command, job))
+    return OK
+
+
+def kind_of(scheduler: Scheduler, spec: JobSpec) -> str:
+    """What tells the scripts of one sweep's jobs apart: an array's sweeps share their trials, a single job's do not."""
+    return f"{scheduler.value}-array" if spec.mode == "array" else scheduler.value
+
+
+def job_spec(given: dict[str, Any], options: list[str]) -> JobSpec:
+    """A job's settings: the command line's above the user's above the site's.
+
+    Raises:
+        UserError: one is not allowed, or has no meaning beside another.
+    """
+    merged = job_defaults()
+    added = dict(_option(text) for text in options)
+    spec = parse_job(merged | given | {"options": merged.get("options", {}) | added})
+    if "array_tasks" in given and spec.mode != "array":
+        raise UserError(f"--array-tasks {spec.array_tasks} with --mode {spec.mode}; allowed with --mode array")
+    if "nodes" in given and spec.mode == "per-world-size":
+        raise UserError(f"--nodes {spec.nodes} with --mode per-world-size: follows from world_size; --ranks-per-node")
+    return spec
+
+
+def _option(text: str) -> tuple[str, str | None]:
+    key, equals, value = text.partition("=")
+    return key, value if equals else None
+
+
+def planned(request: Request, spec: JobSpec, extra: list[str] | None = None) -> Plan:
+    """The plan of a sweep on the nodes of a job, whose devices this host may lack."""
+    sweep = expand.load_sweep(bundled(request.file), [*request.overrides, *(extra or [])])
+    here = replace(this_machine(), nodes=spec.nodes or MANY_NODES)
+    many = replace(here, cuda_devices=MANY_DEVICES)
+    if here.cuda_devices or spec.gpus_per_node or "gpu" in (spec.gres or ""):
+        here = many
+    plan = expand.expand(sweep, here, request.store)
+    if not plan.points:
+        here = many
+        plan = expand.expand(sweep, here, request.store)
+    if not plan.points or spec.nodes:
+        return plan
+    # The default of threads_per_rank follows from how many ranks share a node of the largest trial.
+    return expand.expand(sweep, replace(here, nodes=_nodes_of(plan.points, spec)), request.store)
+
+
+def _nodes_of(points: Sequence[Point], spec: JobSpec) -> int:
+    """Nodes that the largest trial needs."""
+    usual, _ = ranks_a_node(spec, points)
+    return max(math.ceil(point.spec.ranks / (point.spec.ranks_per_node or usual)) for point in points)
+
+
+def ranks_a_node(spec: JobSpec, points: Sequence[Point]) -> tuple[int, str]:
+    """How many ranks of a trial a node takes where the trial does not say, and why so many."""
+    largest = max(point.spec.ranks for point in points)
+    if spec.ranks_per_node is not None:
+        return spec.ranks_per_node, "as asked for"
+    if spec.gpus_per_node is not None:
+        return min(spec.gpus_per_node, largest), f"one a GPU, of {spec.gpus_per_node} on a node"
+    if spec.nodes is not None:
+        return math.ceil(largest / spec.nodes), f"the largest trial's {largest} over {spec.nodes}"
+    return 1, "more by --ranks-per-node, --nodes or --gres"
+
+
+def jobs(request: Request, spec: JobSpec, plan: Plan) -> list[Job]:
+    """The jobs of a plan.
+
+    Raises:
+        UserError: mode per-world-size, and the sweep is no product of world sizes and the rest.
+    """
+    if spec.mode == "per-world-size":
+        return [_of_size(request, spec, plan, size) for size in sorted({point.spec.ranks for point in plan.points})]
+    tasks = spec.array_tasks if spec.mode == "array" else 1
+    return [_job(request, spec, job_name(plan.sweep.name, request.session), plan.points, [], tasks)]
+
+
+def _of_size(request: Request, spec: JobSpec, plan: Plan, size: int) -> Job:
+    """The job of all points with one world size.
+
+    Threads are given, since their default depends on the largest world size, of which this job knows nothing.
+    """
+    points = [point for point in plan.points if point.spec.ranks == size]
+    extra = [f"world_size={size}"]
+    if "threads_per_rank" not in {*plan.sweep.base, *plan.sweep.grid, *plan.sweep.zip}:
+        extra.append(f"threads_per_rank={spec.cpus_per_rank or points[0].spec.threads_per_rank}")
+    selected = {_but_threads(point) for point in planned(request, spec, extra).points}
+    if selected != {_but_threads(point) for point in points}:
+        raise UserError(
+            f"{plan.sweep.name}: --mode per-world-size: -o world_size={size} selects {len(selected)} points, the plan "
+            f"has {len(points)} of {size} ranks; keep world_size out of zip and include, or use --mode sweep"
+        )
+    name = job_name(plan.sweep.name, request.session, f"{size}ranks")
+    return _job(request, spec.model_copy(update={"nodes": None}), name, points, extra)
+
+
+def _but_threads(point: Point) -> str:
+    return point.spec.model_copy(update={"threads_per_rank": None}).model_dump_json()
+
+
+def _job(
+    request: Request, spec: JobSpec, name: str, points: Sequence[Point], extra: list[str], num_tasks: int = 1
+) -> Job:
+    num_ranks = max(point.spec.ranks for point in points)
+    usual, _ = ranks_a_node(spec, points)
+    per_node = max(point.spec.ranks_per_node or usual for point in points)
+    store = Path(request.store).expanduser().absolute()
+    file = bundled(request.file)
+    named = request.file if spec.container and file != request.file else file.expanduser().absolute()
+    words = ["benchsuite", "sweep", str(named), "--session", request.session, "--launcher", spec.launcher]
+    for text in [*request.overrides, *extra]:
+        words += ["-o", text]
+    command = Path(sys.executable).parent / "benchsuite"
+    return Job(
+        name=name,
+        nodes=spec.nodes or _nodes_of(points, spec),
+        ranks_per_node=min(per_node, num_ranks),
+        words=words,
+        store=store,
+        folder=Path.cwd(),
+        out=(request.out or store / "jobs").expanduser().absolute(),
+        num_tasks=num_tasks,
+        environment={name: os.environ[name] for name in _variables()},
+        search=command.parent if command.is_file() else None,
+    )
+
+
+def _variables() -> list[str]:
+    """Variables that decide what the sweep is; PBS hands none of them to a job."""
+    return [*(name for name in CONFIG_VARIABLES if name in os.environ), *environment_fields()]
+
+
+def _shape(job: Job, spec: JobSpec, plan: Plan) -> str:
+    """How many ranks a job has on how many nodes, and why, for people."""
+    why = "as the sweep says"
+    if any(point.spec.ranks_per_node is None for point in plan.points):
+        _, why = ranks_a_node(spec, plan.points)
+    tasks = f"{job.num_tasks} jobs of " if job.num_tasks > 1 else ""
+    nodes = f"{tasks}{job.nodes} node{'s' if job.nodes > 1 else ''}"
+    return f"{job.name}: {nodes} x {job.ranks_per_node} rank{'s' if job.ranks_per_node > 1 else ''} ({why})"
+
+
+def _write(job: Job, text: str) -> None:
+    """Write a script; where another lies there, a job may yet run it again, so the user hears of it."""
+    try:
+        if os.path.lexists(job.script) and not _is(job.script, text):
+            echo(f"note: {job.script} was there with other content: replaced", err=True)
+        job.out.mkdir(parents=True, exist_ok=True)
+        write_new(job.script, text, 0o755)
+    except OSError as error:
+        raise UserError(f"--out {job.out}: cannot be written: {error.strerror}") from error
+
+
+def _is(script: Path, text: str) -> bool:
+    """Whether a script is there, this user's own, with this text."""
+    try:
+        return read_plain(script) == text.encode()
+    except OSError:
+        return False
+
+
+def _command(scheduler: Scheduler, job: Job) -> list[str]:
+    """What submits a job's script; PBS learns of an array here, so that a requeued task is one job."""
+    array = ["-J", f"1-{job.num_tasks}"] if scheduler is Scheduler.pbs and job.num_tasks > 1 else []
+    return [*COMMANDS[scheduler], *array, str(job.script)]
+
+
+def _check_installed(scheduler: Scheduler) -> None:
+    program = COMMANDS[scheduler][0]
+    if shutil.which(program) is None:
+        raise UserError(
+            f"{program} is not on PATH: submit from a login node of the cluster, or install it (Debian: "
+            f"{PACKAGES[scheduler]}); --dry-run only writes the script"
+        )
+
+
+def _submitted(command: list[str], job: Job) -> str:
+    """Submit a script; a line with the job's id."""
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
+    if done.returncode:
+        reason = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
+        raise UserError(f"{command[0]} {job.script}: {reason}")
+    number = done.stdout.strip().partition(";")[0]
+    return f"submitted: {number} · {job.script}"

@@ -1,0 +1,4 @@
+"""The verbs, a file for each group: options, a call, and what is printed. Heavy imports stand inside functions.
+
+Read `app`, then the file that is named after the verb.
+"""

@@ -1,0 +1,106 @@
+"""Print comparisons and what the nightly gate finds."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchsuite.cli.damage import warn_of_damage
+from benchsuite.contract.console import console
+from benchsuite.contract.exit_codes import NOTHING_RAN, OK, REGRESSION, SOME_FAILED, ComparedKind, TableFormat
+from benchsuite.contract.terminal import document, echo
+from benchsuite.results.compare import metrics
+from benchsuite.results.compare.compare import compare as compared
+from benchsuite.results.compare.sides import apart, opened, records_of
+from benchsuite.results.gate import baseline
+from benchsuite.results.render.tables import Column, Row, as_csv, as_markdown, inline
+from benchsuite.results.render.terminal import fitting_table, say
+from benchsuite.results.report import compare as report
+from benchsuite.results.store.record import Kind
+from benchsuite.results.store.store import ResultsStore
+
+KINDS: Mapping[ComparedKind, Kind] = {ComparedKind.trial: "trial", ComparedKind.comm: "comm"}
+
+
+def compare(store: Path, a: str, b: str, format: TableFormat, names: Sequence[str], kind: ComparedKind) -> None:
+    """B against A."""
+    of = KINDS[kind]
+    stores = opened(store, a), opened(store, b)
+    one, other = (records_of(of_side, text, of) for of_side, text in zip(stores, (a, b), strict=True))
+    filters = all("=" in text and of_side.path == store for of_side, text in zip(stores, (a, b), strict=True))
+    differing = apart(a, b, [*one, *other]) if filters else {}
+    found = compared(one, other, metrics.chosen(names or metrics.DEFAULT_OF[of]), differing)
+    for one_store in {of_side.path: of_side for of_side in stores}.values():
+        warn_of_damage(one_store)
+    if format is TableFormat.json:
+        document(json.dumps(report.comparison_json(found), indent=1, default=str))
+        return
+    rows = report.comparison_rows(found)
+    if format is TableFormat.csv:
+        document(as_csv(rows))
+        return
+    _paragraphs(report.comparison_head(found), rows, report.COLUMNS, report.comparison_foot(found), format)
+
+
+def _paragraphs(
+    head: str, rows: Sequence[Row], columns: Sequence[Column], foot: Sequence[str], format: TableFormat
+) -> None:
+    """A sentence, a table, and lines below it."""
+    if format is TableFormat.md:
+        notes = "\n".join(f"- {inline(line)}" for line in foot)
+        document("\n\n".join([inline(head), as_markdown(rows, columns), notes]))
+        return
+    out = console()
+    say(out, head)
+    out.print(fitting_table(rows, columns, out))
+    for line in foot:
+        say(out, line)
+
+
+def set_baseline(store: Path, sessions: Sequence[str], dates: str) -> None:
+    """Pin sessions."""
+    opened_store = ResultsStore(store)
+    made = baseline.set_baseline(opened_store, sessions, dates)
+    echo(f"baseline of {store}: {_named(made['sessions'])}")
+    warn_of_damage(opened_store)
+
+
+def show_baseline(store: Path, format: TableFormat) -> None:
+    """Which sessions are pinned."""
+    found = baseline.baseline_of(ResultsStore(store))
+    if format is TableFormat.json:
+        document(json.dumps(found, indent=1))
+    elif format is TableFormat.csv:
+        document(as_csv([{"session": name, "set_at": found["set_at"]} for name in found["sessions"]]))
+    else:
+        echo(f"baseline of {store}, set {found.get('set_at')}: {_named(found['sessions'])}")
+
+
+def _named(sessions: Sequence[str]) -> str:
+    if len(sessions) == 1:
+        return f"1 session, {sessions[0]}"
+    return f"{len(sessions)} sessions, {sessions[0]} to {sessions[-1]}"
+
+
+def check(store: Path, format: TableFormat, kind: ComparedKind, where: Sequence[str] = (), session: str = "") -> int:
+    """The newest session of each point against the baseline; the exit code."""
+    opened_store, out = ResultsStore(store), console()
+    try:
+        found = baseline.check(opened_store, KINDS[kind], where, session)
+    except baseline.NothingNewerError as error:
+        found = baseline.nothing(str(error))
+    warn_of_damage(opened_store)
+    if format is TableFormat.json:
+        document(json.dumps(report.check_json(found), indent=1, default=str))
+    elif format is TableFormat.csv:
+        document(as_csv(report.regression_rows(found)))
+    elif format is TableFormat.md and found.regressions:
+        head, *lines = report.check_lines(found)
+        _paragraphs(head, report.regression_rows(found), report.REGRESSION_COLUMNS, lines, format)
+    else:
+        for line in report.check_lines(found):
+            say(out, line)
+    if found.regressions:
+        return REGRESSION
+    if not found.num_judged:
+        return NOTHING_RAN
+    return SOME_FAILED if found.missing else OK

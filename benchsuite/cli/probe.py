@@ -1,0 +1,147 @@
+"""The verbs under `benchsuite probe`. Imports no torch, and little else until a verb needs it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchsuite.contract.exit_codes import CheckpointMode, CommBackend, PlainFormat, ProbeEngine
+
+probe_app = typer.Typer(
+    help="What a path or a network gives: raw reads, checkpoints, collectives.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Folder = Annotated[Path, typer.Argument(help="A folder; what is written there is removed again.")]
+Store = Annotated[
+    Path | None, typer.Option("--store", envvar="BENCHSUITE_STORE", help="Append a record to this results store.")
+]
+Session = Annotated[str, typer.Option("--session", help="Measuring campaign that the record belongs to.")]
+Format = Annotated[PlainFormat, typer.Option("--format", help="json prints the record with its raw samples.")]
+
+Overlap = Annotated[
+    bool, typer.Option("--overlap", help="Also train with DDP, its exchange during backward and after it.")
+]
+Buckets = Annotated[
+    str | None, typer.Option("--buckets", help="Sizes of DDP's buckets, with --overlap; default: 1MiB,4MiB,25MiB.")
+]
+
+
+@probe_app.command("storage")
+def probe_storage(
+    path: Folder,
+    size: Annotated[
+        str, typer.Option("--size", help="Of the file that is read: larger than a server's cache.")
+    ] = "1GB",
+    seconds: Annotated[float, typer.Option("--seconds", help="For each cell, in three rounds.")] = 2.0,
+    engine: Annotated[
+        ProbeEngine, typer.Option("--engine", help="auto (fio where it is installed), fio, own.")
+    ] = ProbeEngine.auto,
+    block: Annotated[str, typer.Option("--block", help="Sizes of a read.")] = "4KiB,64KiB,1MiB,16MiB",
+    depth: Annotated[str, typer.Option("--depth", help="Readers at once.")] = "1,4,16",
+    store: Store = None,
+    session: Session = "default",
+    format: Format = PlainFormat.table,
+) -> None:
+    """Measure reads by pattern, block size and depth, and files made, opened and removed per second."""
+    from benchsuite.probe import record
+
+    asked = record.asked(size, seconds, engine.value, block, depth)
+    raise typer.Exit(record.storage_verb(path, asked, store, session, format))
+
+
+@probe_app.command("checkpoint")
+def probe_checkpoint(
+    path: Folder,
+    workload: Annotated[str, typer.Option("--workload", help="Whose model and optimizer are written.")] = "resnet50",
+    variant: Annotated[str, typer.Option("--variant", help="Variant of the workload.")] = "reference",
+    world_size: Annotated[int, typer.Option("--world-size", min=1, help="Ranks.")] = 1,
+    parallelism: Annotated[
+        str, typer.Option("--parallelism", help="none, ddp, zero2, fsdp, hsdp, tp; default: fsdp, none for one rank.")
+    ] = "",
+    mode: Annotated[
+        CheckpointMode, typer.Option("--mode", help="rank0 (gathered, torch.save), sharded or async (by torch's DCP).")
+    ] = CheckpointMode.sharded,
+    optimizer: Annotated[str, typer.Option("--optimizer", help="sgd, momentum, adamw, adafactor.")] = "adamw",
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Of the steps of training between.")] = 2,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Checkpoints written and read.")] = 5,
+    timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds until all is killed.")] = 900,
+    store: Store = None,
+    session: Session = "default",
+    format: Format = PlainFormat.table,
+) -> None:
+    """Write model and optimizer, read them back cold, and compare every tensor."""
+    from benchsuite.probe import checkpoint
+
+    values = {
+        "workload": workload,
+        "variant": variant,
+        "world_size": world_size,
+        "parallelism": parallelism or ("fsdp" if world_size > 1 else "none"),
+        "optimizer": optimizer,
+        "batch_size": batch_size,
+        "measure": {"timeout_s": float(timeout)},
+    }
+    raise typer.Exit(checkpoint.verb(path, mode.value, repeats, values, store, session, format))
+
+
+@probe_app.command("comm")
+def probe_comm(
+    op: Annotated[
+        str,
+        typer.Option(
+            "--op", help="all, or all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, send_recv."
+        ),
+    ] = "all_reduce",
+    sizes: Annotated[
+        str, typer.Option("--sizes", help="FIRST:LAST in powers of two, or a list; of the whole array, as nccl-tests.")
+    ] = "1KiB:16MiB",
+    dtype: Annotated[str, typer.Option("--dtype", help="all, or fp64, fp32, fp16, bf16, int64, int32, int8.")] = "fp32",
+    world_size: Annotated[str, typer.Option("--world-size", help="Ranks; several one after the other: 2,4.")] = "2",
+    backend: Annotated[
+        CommBackend, typer.Option("--backend", help="auto (nccl where there are CUDA devices), gloo, nccl.")
+    ] = CommBackend.auto,
+    algorithm: Annotated[
+        str,
+        typer.Option(
+            "--algorithm",
+            help="all, or backend (what it chooses) and step tables over send/recv: ring, recursive_doubling, "
+            "halving_doubling, torus, tree, parameter_server, parameter_server_sharded, binomial.",
+        ),
+    ] = "backend",
+    torus: Annotated[
+        str | None, typer.Option("--torus", metavar="XxY", help="Ranks in a row x rows; default: the squarest.")
+    ] = None,
+    overlap: Overlap = False,
+    buckets: Buckets = None,
+    iterations: Annotated[int, typer.Option("--iterations", min=2, help="At least so many samples of each.")] = 20,
+    seconds: Annotated[float, typer.Option("--seconds", min=0, help="And at least so long.")] = 0.2,
+    launcher: Annotated[
+        str, typer.Option("--launcher", help="auto, local, torchrun, srun, mpiexec; over nodes it needs a store.")
+    ] = "auto",
+    ranks_per_node: Annotated[int | None, typer.Option("--ranks-per-node", min=1, help="As in a trial.")] = None,
+    timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds until all is killed.")] = 900,
+    store: Store = None,
+    session: Session = "default",
+    format: Format = PlainFormat.table,
+) -> None:
+    """Measure collectives by size, dtype and ranks, each checked by its contents; fit alpha and beta."""
+    from benchsuite.probe.comm import probe
+
+    asked = probe.asked(
+        op=op,
+        sizes=sizes,
+        dtype=dtype,
+        world_size=world_size,
+        backend=backend.value,
+        algorithm=algorithm,
+        torus=torus,
+        overlap=overlap,
+        buckets=buckets,
+        iterations=iterations,
+        seconds=seconds,
+        ranks_per_node=ranks_per_node,
+        timeout_s=float(timeout),
+    )
+    raise typer.Exit(probe.verb(asked, launcher, store, session, format))

@@ -1,0 +1,263 @@
+"""Print what a store holds: all of it, or one session."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from operator import itemgetter
+from pathlib import Path
+
+import pandas as pd
+
+from benchsuite.cli.damage import warn_of_damage
+from benchsuite.contract import emulated_devices
+from benchsuite.contract.console import console
+from benchsuite.contract.errors import UserError, refuse
+from benchsuite.contract.exit_codes import PlainFormat, RecordKind, TableFormat
+from benchsuite.contract.scratch import scratch
+from benchsuite.contract.terminal import document, echo
+from benchsuite.results.render.plain import UNLIMITED_WIDTH as UNLIMITED_WIDTH
+from benchsuite.results.render.tables import (
+    ABSENT,
+    COLUMNS,
+    POINT_COLUMNS,
+    TRIAL_COLUMNS,
+    Column,
+    Row,
+    as_csv,
+    as_json,
+    as_markdown,
+    is_missing,
+    rows,
+    troubles,
+)
+from benchsuite.results.render.terminal import fitting_table as fitting_table
+from benchsuite.results.report.comm import columns_of
+from benchsuite.results.report.markdown import report as markdown
+from benchsuite.results.report.probes import COLUMNS_OF
+from benchsuite.results.report.sections import Section, sections
+from benchsuite.results.report.summary import LEGEND, answer, remedies, trust
+from benchsuite.results.scaling.staging import lines as staging_lines
+from benchsuite.results.store.manifest import PARQUET
+from benchsuite.results.store.query import Limits
+from benchsuite.results.store.replacing import write_whole
+from benchsuite.results.store.store import ResultsStore, StoreError
+from benchsuite.storage.dataset.partial import partial_folder, remove_abandoned
+
+
+def _print(found: Sequence[Row], columns: Sequence[Column], format: TableFormat) -> None:
+    if format is TableFormat.json:
+        document(as_json(found))
+    elif format is TableFormat.csv:
+        document(as_csv(found))
+    elif format is TableFormat.md:
+        document(as_markdown(found, columns))
+    else:
+        out = console()
+        out.print(fitting_table(found, columns, out))
+
+
+def results(store: Path, format: TableFormat, by: str, kind: RecordKind = RecordKind.trial) -> None:
+    """One row per trial, or per point; of one kind of record."""
+    if by not in ("trial", "point"):
+        raise refuse("--by", by, ("trial", "point"))
+    opened = ResultsStore(store)
+    frame = opened.frame(by="point" if by == "point" else "trial", kind=kind.value)
+    found = rows(frame)
+    columns = COLUMNS_OF.get(kind.value) or (POINT_COLUMNS if by == "point" else TRIAL_COLUMNS)
+    if not found and format is TableFormat.table:
+        echo(f"no records of kind {kind.value} in {store}{_other_kinds(ResultsStore(store))}")
+    else:
+        _print(found, columns_of(found) if kind is RecordKind.comm else columns, format)
+    warn_of_damage(opened)
+
+
+def _other_kinds(store: ResultsStore) -> str:
+    kinds = Counter(record.kind for record in store.records())
+    told = ", ".join(f"--kind {kind} ({count})" for kind, count in kinds.items())
+    return f"; it has {told}" if told else ""
+
+
+def query(store: Path, text: str, format: TableFormat) -> None:
+    """The rows of a query."""
+    opened = ResultsStore(store)
+    frame: pd.DataFrame = opened.sql(text, Limits())
+    columns = tuple(
+        Column(name, partial(_cell, name), right=pd.api.types.is_numeric_dtype(frame[name])) for name in frame.columns
+    )
+    _print([*rows(frame)], columns, format)
+    warn_of_damage(opened)
+
+
+def query_columns(store: Path, format: TableFormat) -> None:
+    """The columns that a query can name."""
+    names = ("column", "type", "meaning")
+    opened = ResultsStore(store)
+    _print(opened.columns(), [Column(name, itemgetter(name), right=False) for name in names], format)
+    warn_of_damage(opened)
+
+
+def _cell(name: str, row: Row) -> str:
+    return ABSENT if is_missing(row[name]) else str(row[name])
+
+
+def compaction(store: Path, format: PlainFormat) -> None:
+    """Compact a store, and say what was done."""
+    opened, unfinished = ResultsStore(store), store / PARQUET / "compaction"
+    remove_abandoned(unfinished)
+    with scratch() as spill:
+        done = opened.compact(partial_folder(unfinished), spill)
+    if format is PlainFormat.json:
+        document(json.dumps(asdict(done), indent=1))
+    else:
+        echo(
+            f"compacted {done.num_new:,} new records of {store}: {done.num_records:,} in {done.num_parts} Parquet "
+            f"parts, {done.parquet_bytes / 1e6:,.1f} MB; segments ({done.segment_bytes / 1e6:,.1f} MB) stay"
+        )
+    warn_of_damage(opened)
+
+
+def report(store: Path, format: TableFormat, session: str | None = None) -> None:
+    """The report on everything in a store, or on one session of it."""
+    opened = chosen(store, session)
+    if format is TableFormat.md:
+        from benchsuite.cli.modelled import modelled
+
+        document(markdown(opened, modelled(opened)))
+    elif format in (TableFormat.json, TableFormat.csv):
+        _print([*rows(opened.frame())], TRIAL_COLUMNS, format)
+    else:
+        found = sections(opened)
+        for number, section in enumerate(found):
+            echo(*[""] * bool(number))
+            section_table(section)
+        if not found:
+            echo(f"no trials in {store} yet; `benchsuite results show --kind` shows other records")
+    warn_of_damage(opened)
+
+
+def html(store: Path, out: Path, others: Mapping[str, object], session: str | None = None) -> None:
+    """Write the report on a store, or one session, as one HTML file; `others` are options without meaning beside it.
+
+    Raises:
+        UserError: one of them is given.
+    """
+    from benchsuite.cli.modelled import modelled
+    from benchsuite.results.charts import page as pages
+
+    _refuse_beside("--html", out, others)
+    opened = chosen(store, session)
+    num_bytes = pages.write(opened, out, modelled(opened))
+    echo(f"written: {out} ({num_bytes / 1e6:.1f} MB; open it in a browser, it needs no network)", err=True)
+    warn_of_damage(opened)
+
+
+def objects(store: Path, out: Path, others: Mapping[str, object], session: str | None = None) -> None:
+    """Write all that the report says, with every field of points and trials, as one JSON object; else as `html`."""
+    from benchsuite.cli.modelled import modelled
+    from benchsuite.results.report import objects as nested
+
+    _refuse_beside("--json", out, others)
+    opened = chosen(store, session)
+    write_whole(out, json.dumps(nested.report(opened, modelled(opened)), indent=1, default=str))
+    echo(f"written: {out}", err=True)
+    warn_of_damage(opened)
+
+
+def figures(
+    store: Path, folders: Mapping[str, Path | None], others: Mapping[str, object], session: str | None = None
+) -> None:
+    """Draw each chart of the report into a folder, by kind: svg, pdf; `others` as in `html`.
+
+    Raises:
+        UserError: one of them is given.
+    """
+    from benchsuite.cli.modelled import modelled
+    from benchsuite.results.export.charts import draw_report
+
+    asked = {kind: folder for kind, folder in folders.items() if folder is not None}
+    for kind, folder in asked.items():
+        _refuse_beside(f"--{kind}", folder, others)
+    opened = chosen(store, session)
+    said = modelled(opened)
+    for kind, folder in asked.items():
+        for path in draw_report(opened, folder, kind, said):
+            echo(f"figure: {path}", err=True)
+    warn_of_damage(opened)
+
+
+def _refuse_beside(option: str, out: Path, others: Mapping[str, object]) -> None:
+    given = [f"{name} {value}" if isinstance(value, str) else name for name, value in others.items() if value]
+    if given:
+        raise UserError(f"report: {option} {out} with {given[0]}; allowed: one of {option}, {', '.join(others)}")
+
+
+def mlperf(store: Path, format: TableFormat, session: str | None = None) -> None:
+    """Emulated trials as MLPerf Storage tells of them, a summary per point."""
+    from benchsuite.results.report import mlperf as summaries
+
+    opened = chosen(store, session)
+    found = summaries.summaries(rows(opened.frame()), emulated_devices.published)
+    if not found:
+        raise StoreError(f"store {store}: no trial on an accelerator that is not here; such as: device: emulated:h100")
+    if format in (TableFormat.json, TableFormat.csv):
+        _print(found, (), format)
+    else:
+        _print(found, summaries.COLUMNS, format)
+        echo(summaries.LEGEND, err=True)
+    warn_of_damage(opened)
+
+
+def section_table(section: Section) -> None:
+    """A question, its answer, its points, and what the numbers rest on."""
+    out = console()
+    out.print(section.title, style="bold", markup=False)
+    out.print(f"-> {answer(section.points)}", markup=False)
+    out.print(fitting_table(section.points, COLUMNS, out))
+    for line in staging_lines(section.points):
+        out.print(line, markup=False)
+    for line in troubles(section.trials):
+        out.print(line, markup=False)
+    out.print(trust(section.trials), markup=False)
+    for line in remedies(section.trials):
+        out.print(f"  {line}", markup=False)
+    out.print(LEGEND, style="dim", markup=False)
+
+
+LATEST = "latest"
+"""What stands for the session that was measured last."""
+MAX_TOLD = 5
+
+
+def sessions_of(store: ResultsStore) -> list[str]:
+    """The sessions of a store's trials, the one that was measured last at the end."""
+    found = store.frame(columns=["session", "finished_at"])
+    last: dict[str, str] = {}
+    for session, finished_at in zip(found["session"], found["finished_at"], strict=True):
+        last[session] = max(last.get(session, ""), finished_at)
+    return sorted(last, key=lambda session: last[session])
+
+
+def chosen(path: Path, session: str | None) -> ResultsStore:
+    """A store, or one session of it; who names none of several hears that all are shown, and how to choose.
+
+    Raises:
+        UserError: it has no such session.
+    """
+    store = ResultsStore(path)
+    names = sessions_of(store) if store.exists() else []
+    if session is None:
+        if len(names) > 1:
+            echo(_all_shown(path, names), err=True)
+        return store
+    if names and session == LATEST:
+        return ResultsStore(path, names[-1])
+    if store.exists() and session not in names:
+        raise refuse("--session", session, [LATEST, *names])
+    return ResultsStore(path, session)
+
+
+def _all_shown(path: Path, names: Sequence[str]) -> str:
+    told = ", ".join([*(["..."] if len(names) > MAX_TOLD else []), *names[-MAX_TOLD:]])
+    return f"note: all {len(names)} sessions of {path} are shown ({told}); --session latest, or a name, shows one"

@@ -1,0 +1,264 @@
+"""What passes between a launcher and the ranks of a trial: who a rank is, how far it is, what it found."""
+
+import json
+import mmap
+import os
+import struct
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+PHASES = ("start", "stage", "evict", "warm", "load", "build", "warmup", "measure", "done")
+_PROGRESS = struct.Struct("<qqqd")  # phase, steps done, steps in all, AU so far
+
+
+@dataclass(frozen=True)
+class RankIdentity:
+    """One rank of a trial, and where it leaves its results."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    folder: Path
+    launched_s: float
+    """CLOCK_MONOTONIC when the launcher began with this trial."""
+    master_port: int = 0
+    listen_fd: int | None = None
+    """A bound socket for rank 0's rendezvous store."""
+    staging_dir: Path | None = None
+    """Where staged copies go on this node; None: where the environment says."""
+    master_addr: str = "127.0.0.1"
+    """Of rank 0's node."""
+    address: str | None = None
+    """Of this rank's node, where ranks are on several."""
+    interface: str | None = None
+    """The network interface that has it."""
+    device_index: int | None = None
+    """Among the devices that this process may use; None: the local rank."""
+    clock_offset_s: float = 0.0
+    """How far this node's clock is ahead of the launcher's."""
+    watches_machine: bool = True
+    """False where ranks of another node are on the same machine and read its counters."""
+
+    @property
+    def reads_counters(self) -> bool:
+        """Whether it is for this rank to read what counts for a whole machine."""
+        return self.local_rank == 0 and self.watches_machine
+
+    def next(self, number: int) -> "RankIdentity":
+        """The rank that comes so many after this one on the same agent; the first of all has the meeting's socket."""
+        rank = self.rank + number
+        return replace(
+            self,
+            rank=rank,
+            local_rank=self.local_rank + number,
+            device_index=None if self.device_index is None else self.device_index + number,
+            listen_fd=self.listen_fd if rank == 0 else None,
+        )
+
+    @property
+    def result_path(self) -> Path:
+        return self.folder / f"rank-{self.rank}.json"
+
+    @property
+    def log_path(self) -> Path:
+        return self.folder / f"rank-{self.rank}.log"
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block of steps of one rank: its times, and what its readers did meanwhile."""
+
+    kind: str
+    """`ceiling` (input in memory), `loader` (the real pipeline), or `plain` (the only kind of other sources)."""
+    start_s: float
+    end_s: float
+    parts: dict[str, list[float]]
+    """Seconds per counted step, by part."""
+    run_queue_s: float | None = None
+    consumed_samples: int = 0
+    consumed_bytes: int = 0
+    """Stored bytes of the samples consumed."""
+    produced_samples: int = 0
+    """Samples that the readers finished within the block."""
+    produced_bytes: int = 0
+    read_s: float = 0.0
+    read_cpu_s: float | None = None
+    """Of these, seconds in which a core computed."""
+    decode_s: float = 0.0
+    queue_full: bool = True
+    """For ceiling blocks: the readers had filled the queue and rested."""
+    readers: int = 1
+    """Readers that fill batches beside the steps; each is asked for every so many batches."""
+    paced_samples: int = 0
+    """Samples that the readers finished since the queue last began to be emptied, in uncounted steps too."""
+    paced_s: float | None = None
+    """Seconds that they needed for those, summed over readers; None where that is not known."""
+    uncounted_step_s: list[float] = field(default_factory=list)
+    """Seconds of each step before the counted ones."""
+    late_s: float | None = None
+    """Mean lateness of the waits of an emulated device."""
+
+    @property
+    def num_steps(self) -> int:
+        return len(next(iter(self.parts.values()), []))
+
+    def step_s(self) -> list[float]:
+        """Seconds of each step: the sum of its parts."""
+        return [sum(parts) for parts in zip(*self.parts.values(), strict=True)]
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What was read from the first loader block to the last, whatever lies between them."""
+
+    read_call_bytes: int | None
+    """Asked for by this rank and its workers in read calls."""
+    storage_bytes: int | None
+    """Fetched from storage for them."""
+    produced_bytes: int = 0
+    """Stored bytes of the samples that the readers finished."""
+    mount_source: str | None = None
+    """Whose counter; None for ranks that do not watch their node's mount."""
+    mount_read_bytes: int | None = None
+    mount_from_storage: bool | None = None
+
+
+@dataclass(frozen=True)
+class RankResult:
+    """What one rank found, or why it failed; written as JSON by rename."""
+
+    rank: int
+    status: str
+    reason: str | None = None
+    phase: str = "start"
+    blocks: list[Block] = field(default_factory=list)
+    peak_memory_bytes: int | None = None
+    host_memory_bytes: int | None = None
+    first_batch_s: float | None = None
+    startup_s: float | None = None
+    clock_offset_s: float = 0.0
+    """How far its node's clock was ahead of the launcher's: of the moments in blocks, until `on_one_clock`."""
+    steps_s: float | None = None
+    """Seconds in all steps, uncounted ones included."""
+    decoded_sample_bytes: int | None = None
+    tokens_per_sample: int | None = None
+    cache_resident_before: float | None = None
+    cache_resident_after: float | None = None
+    cache_measured_fraction: float | None = None
+    reads: Reads | None = None
+    storage_ceiling: dict[str, Any] | None = None
+    """What the trial's files gave to a plain reader (`benchsuite.storage.rawspeed.plain_reader.Ceiling`)."""
+    stage_s: float | None = None
+    stage_bytes: int | None = None
+    stage_source_resident: float | None = None
+    """Of the first rank of a node: what staging its copy took, and from how cold a source."""
+    io_profile: dict[str, Any] | None = None
+    """What the readers did with files (`storage.observe.io_trace.Tracer.finish`), where that was asked for."""
+    final_loss: float | None = None
+    device_name: str | None = None
+    num_devices: int = 1
+    """Devices that this one process computes on."""
+    skipped_steps: int | None = None
+    """Steps that fp16's gradient scaler left out."""
+    instrument_s_per_step: float | None = None
+    """Host seconds of the harness's own marks and heartbeat, by `benchsuite.trial.overhead`."""
+    account: dict[str, Any] | None = None
+    """Bytes held and sent in one step that was counted and not timed (`workloads.parallel.account.Account`)."""
+    flops: dict[str, Any] | None = None
+    """Of rank 0: what a sample costs (`benchsuite.workloads.flops.Flops`); empty where the model cannot be counted."""
+
+    def write(self, path: Path) -> None:
+        """Leave it where the launcher looks."""
+        write_whole(path, asdict(self))
+
+
+def write_whole(path: Path, value: dict[str, Any]) -> None:
+    """Write JSON by rename, so that a reader sees the whole or nothing."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(value))
+    partial.rename(path)
+
+
+def on_one_clock(result: RankResult) -> RankResult:
+    """The same with its moments by the launcher's clock, as those of other nodes."""
+    ahead_s = result.clock_offset_s
+    if not ahead_s:
+        return result
+    blocks = [replace(one, start_s=one.start_s - ahead_s, end_s=one.end_s - ahead_s) for one in result.blocks]
+    return replace(result, blocks=blocks)
+
+
+def read_result(path: Path) -> RankResult | None:
+    """A rank's result, or None where it left none."""
+    try:
+        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    value["blocks"] = [Block(**block) for block in value["blocks"]]
+    value["reads"] = Reads(**value["reads"]) if value.get("reads") else None
+    return RankResult(**value)
+
+
+class Heartbeat:
+    """How far a rank is, in a small mapped file that its launcher may read at any time."""
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        self.path = folder / f"progress-{rank}"
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        os.posix_fallocate(descriptor, 0, _PROGRESS.size)  # a full disk is an error here, not a SIGBUS later
+        self._map = mmap.mmap(descriptor, _PROGRESS.size)
+        os.close(descriptor)
+        self._phase, self._step, self._total, self._au = 0, 0, 0, -1.0
+        self.beat()
+
+    def phase(self, name: str) -> None:
+        """Note the phase reached."""
+        self._phase = PHASES.index(name)
+        self.beat()
+
+    def total(self, steps: int) -> None:
+        """Note how many steps there are in all."""
+        self._total = steps
+
+    def step(self) -> None:
+        """Note one step done."""
+        self._step += 1
+        self.beat()
+
+    def au(self, value: float) -> None:
+        """Note the utilization so far."""
+        self._au = value
+
+    def beat(self) -> None:
+        """Write how far the rank is."""
+        _PROGRESS.pack_into(self._map, 0, self._phase, self._step, self._total, self._au)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A heartbeat as its reader sees it."""
+
+    phase: str
+    step: int
+    total: int
+    au: float | None
+
+
+def read_progress(folder: Path, rank: int) -> Progress | None:
+    """How far a rank is; None before it has started."""
+    try:
+        phase, step, total, au = _PROGRESS.unpack((folder / f"progress-{rank}").read_bytes())
+    except (OSError, struct.error):
+        return None
+    return Progress(PHASES[phase], step, total, au if au >= 0 else None)
+
+
+TORCH_TRACE = "torch-rank"
+"""What the traces of PyTorch's profiler begin with, in a rank's folder."""
+
+
+FLOPS_FILE = "flops.json"
+
+
+PARTS = ("load", "h2d", "forward", "backward", "bubble", "exchange", "update")

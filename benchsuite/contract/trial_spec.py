@@ -1,0 +1,351 @@
+"""TrialSpec and SweepSpec: the vocabulary of the grid, its validation, and stable ids (no torch)."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from benchsuite import storage, workloads
+from benchsuite.contract import emulated_devices
+from benchsuite.contract.errors import UserError, in_words, mistakes_of, refuse, several
+from benchsuite.contract.yaml_file import flat
+from benchsuite.storage.dataset.spec import DataSpec
+from benchsuite.workloads.layout import COMPOSED, Layout, LayoutError, layout_of
+from benchsuite.workloads.spec import MAX_COUNT, MAX_RANKS, PRECISIONS_NOT_YET, ComputeSpec, Parallelism
+
+NOT_YET: Mapping[str, tuple[str, ...]] = {
+    "precision": PRECISIONS_NOT_YET,
+}
+MAX_TIMEOUT_S = 1e6
+MAX_REPEATS = 10_000
+MAX_SEED = 1 << 42
+"""Of a step and a rank seeds are made of it that fit 64 bits."""
+UNUSED_BY_MEMORY = ("cache", "staging", "staging_dir", "num_workers", "prefetch_factor", "shuffle_buffer")
+"""Data settings without effect where one batch is read."""
+WITHOUT_IDENTITY = {"measure": {"repeats", "timeout_s", "profile", "ceilings"}}
+"""Fields that do not change what is measured, left out of ids."""
+PATHS = {"data": {"root", "staging_dir"}}
+"""Fields that differ from site to site, left out of what trials are matched by."""
+
+
+class MeasureSpec(BaseModel):
+    """How much is measured."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    steps: int = Field(30, ge=2, le=MAX_COUNT, description="counted steps with the loader's input, over two blocks")
+    warmup_steps: int = Field(5, ge=1, le=MAX_COUNT, description="uncounted steps before the first block")
+    epochs: None = Field(None, description="whole epochs instead of steps (not yet)")
+    repeats: int = Field(3, ge=1, le=MAX_REPEATS, description="trials per point, each a new process")
+    timeout_s: float = Field(
+        900,
+        gt=0,
+        le=MAX_TIMEOUT_S,
+        allow_inf_nan=False,
+        description="a trial that takes longer is killed with its whole process tree",
+    )
+    seed: int = Field(0, ge=0, le=MAX_SEED, description="of weights, order and augmentation")
+    ceilings: bool = Field(
+        True, description="measure the loader with no model, and a plain reader of the files, once a session"
+    )
+    profile: Literal["io", "strace", "torch"] | None = Field(
+        None, description="also record what readers do with files (strace: no AU then), or PyTorch's own profile"
+    )
+
+
+class TrialSpec(ComputeSpec):
+    """One point of the grid. `grid.resolve` fills what is left to the machine."""
+
+    workload: str = Field(description="a name of workloads.WORKLOADS, or path/to/file.py:WORKLOAD")
+    variant: str = Field("reference", description="tiny (seconds on one CPU core) ... reference")
+    data: DataSpec = Field(default_factory=DataSpec)
+    device: str = Field(
+        "auto",
+        description="auto | cpu | cuda | emulated:a100 (a published step time) | emulated:180ms | "
+        "emulated:from-record ID (the step time of a record in the store)",
+    )
+    parallelism: str | Parallelism = Field(
+        "none", description="none | ddp | zero1 | zero2 | fsdp | hsdp | tp | pp | ep, or degrees such as {dp: 2, tp: 2}"
+    )
+    world_size: int | None = Field(None, ge=1, le=MAX_RANKS, description="ranks; default: the product of the degrees")
+    nodes: int | None = Field(
+        None, ge=1, le=MAX_RANKS, description="with ranks_per_node instead of world_size, or to spread it"
+    )
+    ranks_per_node: int | None = Field(
+        None, ge=1, le=MAX_RANKS, description="default: one a device, or as many as a node's cores have threads for"
+    )
+    node: str | None = Field(
+        None, description="the node of the launcher's on which it runs; in a sweep `each`: a point for every one"
+    )
+    batch_size: Annotated[int, Field(ge=1, le=MAX_COUNT)] | Literal["auto"] | None = Field(
+        None, description="samples per data-parallel rank and step; auto: the largest that fits a CUDA device"
+    )
+    global_batch_size: int | None = Field(
+        None, ge=1, le=MAX_COUNT, description="samples of all ranks per step, instead of batch_size"
+    )
+    threads_per_rank: int | None = Field(
+        None, ge=1, le=MAX_COUNT, description="default: cores / largest world size, at least 1"
+    )
+    measure: MeasureSpec = Field(default_factory=MeasureSpec)
+
+    @model_validator(mode="after")
+    def _one_batch_size(self) -> "TrialSpec":
+        if self.batch_size is None and self.global_batch_size is None:
+            raise ValueError("give batch_size or global_batch_size")
+        if self.batch_size is not None and self.global_batch_size is not None:
+            raise ValueError("give batch_size or global_batch_size, and not both: batch_size=null leaves that one out")
+        return self
+
+    @model_validator(mode="after")
+    def _one_node(self) -> "TrialSpec":
+        if self.node is not None and (self.nodes or 1) > 1:
+            raise ValueError(f"node {self.node} is one, nodes is {self.nodes}")
+        return self
+
+    @model_validator(mode="after")
+    def _one_number_of_ranks(self) -> "TrialSpec":
+        if self.ranks > MAX_RANKS:
+            raise ValueError(f"{self.ranks} ranks; allowed: up to {MAX_RANKS}")
+        if self.nodes is None:
+            return self
+        if self.ranks_per_node is None and self.ranks % self.nodes:
+            raise ValueError(f"nodes {self.nodes} does not divide {self.ranks} ranks; give ranks_per_node")
+        if self.ranks_per_node is not None and self.ranks != self.nodes * self.ranks_per_node:
+            asked = self.nodes * self.ranks_per_node
+            each = f"nodes {self.nodes} x ranks_per_node {self.ranks_per_node} = {asked}"
+            raise ValueError(f"{each} ranks; world_size or degrees say {self.ranks}")
+        return self
+
+    @model_validator(mode="after")
+    def _known_names(self) -> "TrialSpec":
+        data = self.data
+        wrong = name_mistakes(self.workload, self.parallelism, data.format, data.loader, self.device)
+        if error := several(wrong):
+            raise error
+        return self
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        if self.world_size is not None:
+            return self.world_size
+        if self.nodes is not None and self.ranks_per_node is not None:
+            return self.nodes * self.ranks_per_node
+        if isinstance(self.parallelism, str):
+            return self.nodes or 1
+        asked = self.parallelism
+        return (asked.dp or 1) * asked.tp * asked.pp * asked.cp
+
+    @property
+    def layout(self) -> Layout:
+        """How the ranks are laid out.
+
+        Raises:
+            LayoutError: they cannot be, with the arithmetic.
+        """
+        return layout_of(self.parallelism, self.ranks)
+
+    @property
+    def data_ranks(self) -> int:
+        """Ranks that see samples of their own; all ranks where there is no layout."""
+        try:
+            return self.layout.dp
+        except LayoutError:
+            return self.ranks
+
+    @property
+    def emulated(self) -> bool:
+        """Whether its device is not here, and steps only take their time."""
+        return emulated_devices.is_emulated(self.device)
+
+    @property
+    def emulated_step_s(self) -> float | None:
+        """Seconds a step takes on an emulated device; None on a real one."""
+        return emulated_devices.step_s(self.device, self.workload) if self.emulated else None
+
+    @property
+    def rank_batch(self) -> int:
+        """Samples per data-parallel rank and step."""
+        if self.batch_size == "auto":
+            return self.batch_unit
+        return self.batch_size if self.batch_size is not None else (self.global_batch_size or 0) // self.data_ranks
+
+    @property
+    def batch_unit(self) -> int:
+        """What a rank's batch must be a multiple of: the pieces it is cut into."""
+        try:
+            return self.grad_accum * self.layout.microbatches
+        except LayoutError:
+            return self.grad_accum
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of all ranks per step."""
+        return self.rank_batch * self.data_ranks
+
+
+MAX_NAME_LENGTH = 100
+"""Of a sweep or a session: names of files hold one of them with host, time and process, and have 255 bytes at most."""
+
+
+class SweepSpec(BaseModel):
+    """A sweep file: a base trial and how to vary it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=MAX_NAME_LENGTH)
+    question: str | None = Field(None, description="heads the report")
+    base: dict[str, Any] = Field(description="any field of a trial")
+    grid: dict[str, list[Any]] = Field(default_factory=dict, description="Cartesian product over dotted keys")
+    zip: dict[str, list[Any]] = Field(default_factory=dict, description="keys that vary together")
+    exclude: list[dict[str, Any]] = Field(
+        default_factory=list, description="points that match one of these are dropped"
+    )
+    include: list[dict[str, Any]] = Field(default_factory=list, description="points added to the grid")
+    scaling: Literal["weak", "strong"] | None = Field(
+        None, description="weak: batch_size fixed per rank | strong: global_batch_size fixed"
+    )
+
+
+def name_mistakes(
+    workload: object, parallelism: object, format: object, loader: object, device: object
+) -> Iterator[str]:
+    """What is wrong with names that no registry has; what is no text is not a name."""
+    checks = (
+        (_check_workload, workload),
+        (_check_parallelism, parallelism),
+        (_check_format, format),
+        (_check_loader, loader),
+        (_check_device, device),
+    )
+    for check, name in checks:
+        if isinstance(name, str):
+            yield from mistakes_of(partial(check, name))
+
+
+def _check_workload(name: str) -> None:
+    if name not in workloads.WORKLOADS and ":" not in name:
+        known = workloads.names(workloads.WORKLOADS, "benchsuite.workloads")  # looks through all installed packages
+        if name not in known:
+            raise refuse("workload", name, known, workloads.WORKLOADS_NOT_YET)
+
+
+def _check_parallelism(name: str) -> None:
+    if name not in (*workloads.MODES, *COMPOSED):
+        raise refuse("parallelism", name, workloads.MODES, workloads.MODES_NOT_YET)
+
+
+def _check_format(name: str) -> None:
+    if name not in storage.FORMATS:
+        formats = storage.names(storage.FORMATS, "benchsuite.formats")
+        if name not in formats:
+            raise refuse("data.format", name, formats, storage.FORMATS_NOT_YET)
+
+
+def _check_loader(name: str) -> None:
+    if name not in storage.LOADERS:
+        raise refuse("data.loader", name, storage.LOADERS, storage.LOADERS_NOT_YET)
+
+
+def _check_device(name: str) -> None:
+    if emulated_devices.is_emulated(name):
+        emulated_devices.check_device(name)
+    elif name not in ("auto", "cpu", "cuda"):
+        raise refuse("device", name, ("auto", "cpu", "cuda", *emulated_devices.names(), "emulated:180ms"))
+
+
+def check_staging(specs: Sequence[TrialSpec]) -> None:
+    """A folder for copies is for points that are staged, of which there must be one.
+
+    Raises:
+        UserError: there is none.
+    """
+    given = [spec.data.staging_dir for spec in specs if spec.data.staging_dir is not None]
+    if given and all(spec.data.staging == "none" for spec in specs):
+        raise UserError(f"data.staging_dir {given[0]!r} without data.staging: give copy or lazy, or leave it out")
+
+
+def resolved_data(data: DataSpec) -> DataSpec:
+    """Data settings without those that their source does not use, and with absolute paths."""
+    defaults = {name: field.default for name, field in DataSpec.model_fields.items()}
+    unused: Mapping[str, Sequence[str]] = {
+        "storage": () if data.staging != "none" else ("staging_dir",),
+        "memory": UNUSED_BY_MEMORY,
+        "synthetic": [name for name in defaults if name != "source"],
+    }
+    kept = data.model_dump() | {name: defaults[name] for name in unused[data.source]}
+    paths = {name: str(Path(kept[name]).expanduser().absolute()) for name in ("root", "staging_dir") if kept[name]}
+    return DataSpec.model_validate(kept | paths)
+
+
+def parse_trial(value: Mapping[str, Any]) -> TrialSpec:
+    """A TrialSpec from nested plain values.
+
+    Raises:
+        UserError: a line for each mistake.
+    """
+    try:
+        return TrialSpec.model_validate(dict(value))
+    except ValidationError as error:
+        given = flat(value)
+        names = name_mistakes(*map(given.get, ("workload", "parallelism", "data.format", "data.loader", "device")))
+        raise several(chain(in_words(error, TrialSpec, NOT_YET), names)) or UserError(str(error)) from None
+
+
+def parse_sweep(value: Mapping[str, Any]) -> SweepSpec:
+    """A SweepSpec from nested plain values.
+
+    Raises:
+        UserError: a line for each mistake.
+    """
+    try:
+        return SweepSpec.model_validate(dict(value))
+    except ValidationError as error:
+        own = {*TrialSpec.model_fields} - {*SweepSpec.model_fields}
+        of_trials = [key for key in value if str(key).partition(".")[0] in own]
+        told = [*in_words(error, SweepSpec)]
+        if of_trials:
+            key = of_trials[0]
+            told[0] += f"; {key} is a key of trials: put it under base, or `benchsuite trial` runs the file"
+        raise UserError(*told) from None
+
+
+def point_id(spec: TrialSpec, dataset_id: str | None) -> str:
+    """Digest of a resolved spec's non-default fields and the dataset's id, so that new fields change no id."""
+    return _digest(spec, dataset_id, WITHOUT_IDENTITY)
+
+
+def match_id(spec: TrialSpec, dataset_id: str | None) -> str:
+    """The same without paths: what trials of other sites, nights and versions are matched by."""
+    return _digest(spec, dataset_id, WITHOUT_IDENTITY | PATHS)
+
+
+def _digest(spec: TrialSpec, dataset_id: str | None, left_out: dict[str, set[str]]) -> str:
+    fields = spec.model_dump(exclude_defaults=True, exclude=left_out)
+    for part in left_out:
+        if not fields.get(part):
+            fields.pop(part, None)
+    canonical = json.dumps({"spec": fields, "dataset_id": dataset_id}, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+def trial_id(point: str, session: str, repeat: int) -> str:
+    """A trial is point x session x repeat."""
+    return f"{point}.{session}.{repeat}"
+
+
+def check_session(session: str) -> str:
+    """Session names become parts of ids and paths.
+
+    Raises:
+        UserError: it has other characters, or more of them.
+    """
+    if len(session) > MAX_NAME_LENGTH or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.:-]*", session):
+        raise UserError(f"session {session!r:.120}: allowed: letters, digits and _ . : -, up to {MAX_NAME_LENGTH}")
+    return session

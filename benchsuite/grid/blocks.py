@@ -1,0 +1,65 @@
+"""How a trial's steps are laid out: ceiling blocks interleaved with loader blocks (C L C L C), or loader blocks alone.
+
+A loader block drains what the queue held before it counts, so that a full prefetch queue flatters nothing.
+"""
+
+import math
+from dataclasses import dataclass
+
+from benchsuite.contract.trial_spec import TrialSpec
+
+LOADER_BLOCKS = 2
+CEILING_BLOCKS = LOADER_BLOCKS + 1
+SETTLING_STEPS = 2
+"""Uncounted steps at the start of a ceiling block, while caches change over."""
+STEADY_TURNS = 3
+"""A loader block must cover this many turns of the queue to be called steady."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Steps per block: uncounted ones first, then counted ones."""
+
+    ceiling_steps: int
+    drained_steps: int
+    loader_steps: int
+    held: int = 0
+    """Batches that are asked for during the last step."""
+    drains: int = LOADER_BLOCKS
+    """How many of the loader blocks begin with drained steps: those before which the readers could fill the queue."""
+
+    @property
+    def total_loader_steps(self) -> int:
+        """Steps that take the loader's batches."""
+        return self.drains * self.drained_steps + LOADER_BLOCKS * self.loader_steps
+
+    @property
+    def loader_batches(self) -> int:
+        """Batches of one rank that the loader blocks and the first batch take."""
+        return 1 + self.total_loader_steps + self.held
+
+
+def layout(spec: TrialSpec) -> Layout:
+    """The layout of a trial's blocks.
+
+    Readers deliver in turn, and after a turn of all of them their pattern begins anew: a loader block counts whole
+    turns. What a step needs on an emulated device is known: no ceiling, and warm-up steps take the loader's batches.
+    """
+    turn = spec.data.readers
+    drained = spec.data.queue_batches + 1
+    loader = math.ceil(spec.measure.steps / LOADER_BLOCKS / turn) * turn
+    if spec.emulated:
+        return Layout(0, drained + spec.measure.warmup_steps, loader, held=1 if spec.data.num_workers else 0, drains=1)
+    return Layout(math.ceil(spec.measure.steps / CEILING_BLOCKS), drained, loader)
+
+
+def steady_steps(spec: TrialSpec) -> int:
+    """The least measure.steps for which each loader block covers STEADY_TURNS turns of the queue."""
+    return LOADER_BLOCKS * STEADY_TURNS * max(spec.data.queue_batches, 1)
+
+
+def reader_samples(spec: TrialSpec) -> tuple[int, int]:
+    """Batches and samples that the busiest reader of a rank decodes in a trial, prefetched ones included."""
+    batches = layout(spec).loader_batches + spec.data.queue_batches
+    per_reader = math.ceil(batches / spec.data.readers)
+    return per_reader, per_reader * spec.rank_batch

@@ -1,0 +1,170 @@
+"""Sweep file -> points to run, and points skipped with the reason why."""
+
+import itertools
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchsuite.contract.errors import UserError, several
+from benchsuite.contract.trial_spec import (
+    SweepSpec,
+    TrialSpec,
+    check_staging,
+    parse_sweep,
+    parse_trial,
+    point_id,
+    resolved_data,
+)
+from benchsuite.contract.yaml_file import Values, flat, nested, read_yaml
+from benchsuite.grid.emulated_steps import with_step
+from benchsuite.grid.layers import layered
+from benchsuite.grid.mistakes import MAX_TRIALS, check_number, sweep_mistakes
+from benchsuite.grid.no_effect import Repeated
+from benchsuite.grid.point import Plan, Point, Skipped
+from benchsuite.grid.validity import why_illegal
+from benchsuite.host.machine import Machine, this_machine
+from benchsuite.results.store.segments import without_collector
+from benchsuite.storage.dataset.manifest import Manifest, is_dataset, read_manifest
+
+EACH = "each"
+"""A value of `node`: every one there is."""
+
+
+def _combinations(sweep: SweepSpec) -> Iterator[Values]:
+    """The varied values of each point, in the order of the file."""
+    zipped = [dict(zip(sweep.zip, row, strict=True)) for row in zip(*sweep.zip.values(), strict=True)] or [{}]
+    for values in itertools.product(*sweep.grid.values()):
+        for together in zipped:
+            yield dict(zip(sweep.grid, values, strict=True)) | together
+    yield from sweep.include
+
+
+def load_sweep(path: Path, overrides: list[str]) -> SweepSpec:
+    """Read a sweep file; site, user, environment and overrides count as `layers` says.
+
+    Raises:
+        UserError: a line for each mistake.
+    """
+    value = {"name": path.stem, **layered(read_yaml(path), str(path), overrides).sweep}
+    if error := several(sweep_mistakes(value)):
+        raise error
+    return parse_sweep(value)
+
+
+def with_nodes(sweep: SweepSpec, names: Callable[[], list[str]]) -> SweepSpec:
+    """The sweep with a point for every node where `node` is `each`; `names` is asked for them only then."""
+    base = dict(sweep.base)
+    axes = {"grid": sweep.grid, "zip": sweep.zip}
+    if base.get("node") == EACH:
+        base.pop("node")
+        return sweep.model_copy(update={"base": base, "grid": {"node": names(), **sweep.grid}})
+    for part, axis in axes.items():
+        if EACH in axis.get("node", []):
+            kept = [name for name in axis["node"] if name != EACH]
+            return sweep.model_copy(update={part: axis | {"node": [*kept, *names()]}})
+    return sweep
+
+
+@without_collector()
+def expand(sweep: SweepSpec, machine: Machine, store: Path | None = None) -> Plan:
+    """Every point of a sweep, resolved for this machine, with what is skipped and why.
+
+    Raises:
+        UserError: a key or value that no machine would accept.
+    """
+    asked: deque[tuple[Values, TrialSpec]] = deque()
+    base = flat(sweep.base)
+    for varied in _combinations(sweep):
+        asked.append((varied, with_step(parse_trial(nested(base | varied)), store)))
+    check_number(sum(spec.measure.repeats for _, spec in asked), MAX_TRIALS, "trials: points x measure.repeats")
+    check_staging([spec for _, spec in asked])
+    repeated = Repeated([spec for _, spec in asked])
+    excluded = _excluded(sweep)
+    largest = max((spec.ranks for _, spec in asked), default=1)
+    points: dict[str, Point] = {}
+    skipped: dict[str, Skipped] = {}
+    keys = list(dict.fromkeys([*sweep.grid, *sweep.zip, *(key for entry in sweep.include for key in entry)]))
+    num_asked = len(asked)
+    for order in range(num_asked):
+        unsorted, spec = asked.popleft()  # of a large plan, both would not fit
+        varied = {key: unsorted[key] for key in keys if key in unsorted}
+        point = replace(resolve(spec, machine, largest, varied), order=order)
+        reason = excluded(point.spec) or why_illegal(point, machine)
+        reason = reason or repeated.why(point.spec, point.manifest)
+        if reason:
+            skipped.setdefault(point.point_id, Skipped(point, reason))
+        else:
+            points.setdefault(point.point_id, point)
+    duplicates = num_asked - len(points) - len(skipped)
+    return Plan(sweep, list(points.values()), list(skipped.values()), duplicates, machine)
+
+
+def _excluded(sweep: SweepSpec) -> Callable[[TrialSpec], str | None]:
+    """Why a spec is excluded; entries that name the same keys are looked up, not tried one by one."""
+    entries: defaultdict[tuple[str, ...], set[Hashable]] = defaultdict(set)
+    for entry in map(flat, sweep.exclude):
+        entries[tuple(entry)].add(_hashable([*entry.values()]))
+
+    def reason(spec: TrialSpec) -> str | None:
+        values = flat(spec.model_dump()) if entries else {}
+        found = any(_hashable([values.get(key) for key in keys]) in listed for keys, listed in entries.items())
+        return "excluded by the file" if found else None
+
+    return reason
+
+
+def _hashable(value: Any) -> Hashable:
+    if isinstance(value, Mapping):
+        return _hashable(sorted(value.items()))
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
+
+
+def resolve(spec: TrialSpec, machine: Machine, largest_world_size: int, varied: Mapping[str, Any]) -> Point:
+    """Fill in what a spec leaves to the machine, and drop data settings that its source does not use."""
+    name = spec.workload
+    if ":" in name:
+        path, _, attribute = name.rpartition(":")
+        name = f"{Path(path).expanduser().absolute()}:{attribute}"
+    ranks_per_node = spec.ranks_per_node or (spec.ranks // spec.nodes if spec.nodes else None)
+    crowd = ranks_per_node or -(-largest_world_size // machine.nodes)
+    device = spec.device if spec.device != "auto" else ("cuda" if machine.cuda_devices else "cpu")
+    resolved = spec.model_copy(
+        update={
+            "workload": name,
+            "data": resolved_data(spec.data),
+            "device": device,
+            "world_size": spec.ranks,
+            "nodes": None,
+            "ranks_per_node": ranks_per_node,
+            "threads_per_rank": spec.threads_per_rank or max(1, machine.cores // crowd),
+        }
+    )
+    dataset, manifest = _find_dataset(resolved)
+    return Point(resolved, point_id(resolved, manifest.dataset_id if manifest else None), dataset, manifest, varied)
+
+
+def _find_dataset(spec: TrialSpec) -> tuple[Path | None, Manifest | None]:
+    """The dataset a spec reads: its root, or the folder of its format below."""
+    if spec.data.root is None:
+        return None, None
+    root = Path(spec.data.root)
+    folder = root if is_dataset(root) else root / spec.data.format
+    return folder, read_manifest(folder) if is_dataset(folder) else None
+
+
+def plan_trial(spec: TrialSpec | Mapping[str, Any], store: Path | None = None) -> Point:
+    """A spec resolved for this machine; a record that its device is taken from is sought in `store`.
+
+    Raises:
+        UserError: it is not valid, or cannot run here; with the reason.
+    """
+    machine = this_machine()
+    parsed = with_step(spec if isinstance(spec, TrialSpec) else parse_trial(spec), store)
+    check_staging([parsed])
+    point = resolve(parsed, machine, parsed.ranks, {})
+    reason = why_illegal(point, machine)
+    if reason:
+        raise UserError(f"this trial cannot run: {reason}")
+    return point

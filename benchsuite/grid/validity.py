@@ -1,0 +1,164 @@
+"""Why a point cannot run: its workload, its layout, this machine, its dataset; each reason with the arithmetic."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchsuite import storage, workloads
+from benchsuite.contract.errors import UserError, refuse
+from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.grid.cold_size import too_few_for_cold
+from benchsuite.grid.emulated_steps import problem as emulated_problem
+from benchsuite.grid.point import Point
+from benchsuite.host.machine import Machine
+from benchsuite.storage.dataset.manifest import Format, Manifest, is_dataset
+from benchsuite.workloads.facts import FACTS, Facts
+from benchsuite.workloads.layout import LayoutError
+from benchsuite.workloads.legality import problem
+from benchsuite.workloads.spec import Variant
+
+if TYPE_CHECKING:
+    from benchsuite.workloads.workload import Workload
+
+
+def facts_of(spec: TrialSpec) -> Facts:
+    """What a plan must know of a spec's workload, which has its variant. Of those in `FACTS` none is imported for it.
+
+    Raises:
+        UserError: it has not, or is no workload at all.
+    """
+    facts = FACTS.get(spec.workload) or workload_of(spec).facts
+    if spec.variant not in facts.variants:
+        raise refuse(f"variant of {spec.workload}", spec.variant, facts.variants)
+    return facts
+
+
+def workload_of(spec: TrialSpec) -> "Workload":
+    """A spec's workload, which has its variant.
+
+    Raises:
+        UserError: it has not, or is no workload at all.
+    """
+    from benchsuite.workloads.workload import Workload
+
+    workload = workloads.load(workloads.WORKLOADS, spec.workload, "benchsuite.workloads")
+    if not isinstance(workload, Workload):
+        raise UserError(
+            f"workload {spec.workload!r} is {type(workload).__name__}, not a benchsuite.workloads.workload.Workload"
+        )
+    if spec.variant not in workload.variants:
+        raise refuse(f"variant of {spec.workload}", spec.variant, workload.variants)
+    return workload
+
+
+def why_illegal(point: Point, machine: Machine) -> str | None:
+    """Why a point cannot run on this machine with this dataset, with the arithmetic; None where it can."""
+    spec = point.spec
+    facts = facts_of(spec)
+    unfit = why_unfit(spec, facts, facts.variants[spec.variant], machine)
+    reads = spec.emulated or spec.data.source != "synthetic"
+    return unfit or (_dataset_problem(point, facts) if reads else None)
+
+
+def why_unfit(spec: TrialSpec, facts: Facts, variant: Variant, machine: Machine) -> str | None:
+    """Why a workload in some shape cannot be trained so on this machine, whatever it reads; None where it can."""
+    try:
+        layout = spec.layout
+    except LayoutError as error:
+        return str(error)
+    too_few = _machine_problem(spec, machine)
+    if too_few:
+        return too_few
+    if spec.batch_size == "auto" and spec.device != "cuda":
+        return f"batch_size auto fills a CUDA device's memory, device is {spec.device}"
+    if spec.global_batch_size is not None and spec.global_batch_size % layout.dp:
+        return f"global_batch_size {spec.global_batch_size} is not a multiple of {layout.dp} data-parallel ranks"
+    if spec.emulated:
+        return emulated_problem(spec)
+    return problem(facts, variant, layout, spec, spec.rank_batch, spec.device)
+
+
+def _machine_problem(spec: TrialSpec, machine: Machine) -> str | None:
+    """Why the nodes or devices here are too few."""
+    nodes = -(-spec.ranks // spec.ranks_per_node) if spec.ranks_per_node else 1
+    if nodes > machine.nodes:
+        has = f"{machine.nodes} node{'s' if machine.nodes > 1 else ''}"
+        return f"{spec.ranks} ranks, {spec.ranks_per_node} a node, need {nodes} nodes; this launcher has {has}"
+    if spec.device == "cuda" and not machine.cuda_devices:
+        return f"device cuda: this node has no CUDA device that torch can use, {spec.ranks} asked for; see doctor"
+    if spec.device == "cuda" and spec.ranks > machine.cuda_devices * machine.nodes:
+        each = f"{machine.nodes} nodes x " if machine.nodes > 1 else ""
+        return f"{spec.ranks} ranks > {each}{machine.cuda_devices} CUDA devices that torch can use here"
+    crowd = ranks_on_a_node(spec, machine)
+    if spec.device == "cuda" and crowd > machine.cuda_devices:
+        return f"{crowd} ranks on a node > {machine.cuda_devices} CUDA devices that torch can use there"
+    return None
+
+
+def ranks_on_a_node(spec: TrialSpec, machine: Machine) -> int:
+    """Ranks of a resolved trial on the node that takes most of them, as launchers lay them out."""
+    if spec.ranks_per_node is not None or spec.node is not None:
+        return min(spec.ranks, spec.ranks_per_node or spec.ranks)
+    room = machine.cuda_devices if spec.device == "cuda" else machine.cores // (spec.threads_per_rank or 1)
+    return min(spec.ranks, max(1, room, -(-spec.ranks // machine.nodes)))
+
+
+def _dataset_problem(point: Point, facts: Facts) -> str | None:
+    spec, manifest = point.spec, point.manifest
+    if point.dataset is None:
+        raise UserError(f"data.root is missing: source {spec.data.source} reads a dataset")
+    form: Format = storage.load(storage.FORMATS, spec.data.format, "benchsuite.formats")
+    if facts.kind not in form.kinds:
+        stores = " and ".join(sorted(form.kinds))
+        return f"format {form.name} stores {stores} samples, {spec.workload} takes {facts.kind}"
+    if manifest is None:
+        return _missing_dataset(Path(str(spec.data.root)), point.dataset)
+    if manifest.format != spec.data.format:
+        return f"{point.dataset} holds format {manifest.format}, not {spec.data.format}"
+    if manifest.kind != facts.kind:
+        return f"{point.dataset} holds {manifest.kind} samples, {spec.workload} takes {facts.kind}"
+    unfit = _unfit_samples(point, manifest, facts) or storage.loader_problem(spec.data.loader, manifest.kind)
+    if unfit:
+        return unfit
+    lanes = spec.data_ranks * (spec.data.readers if spec.data.source == "storage" else 1)
+    unfit = _direct_problem(spec, form, manifest) or form.problem(manifest, lanes)
+    return unfit or too_few_for_cold(spec, form, form.smallest_lane(manifest, lanes), lanes)
+
+
+def _unfit_samples(point: Point, manifest: Manifest, facts: Facts) -> str | None:
+    """Why samples of the right kind do not fit the variant: classes, lengths, extents."""
+    variant = facts.variants[point.spec.variant]
+    who = f"{point.spec.workload} {point.spec.variant}"
+    if (manifest.num_classes or 0) > variant.num_classes:
+        return f"{point.dataset} has {manifest.num_classes} classes, {who} tells {variant.num_classes} apart"
+    for name in ("seq_len", "max_predictions"):
+        if name in variant.sample and manifest.params.get(name) != variant.sample[name]:
+            made = f"{point.dataset} has {name} {manifest.params.get(name)}, {who} takes {variant.sample[name]}"
+            return f"{made}; make it with `--variant {point.spec.variant}`"
+    if manifest.params.get("vocab_size", 0) > variant.sample.get("vocab_size", 1 << 62):
+        return (
+            f"{point.dataset} has a vocabulary of {manifest.params['vocab_size']}, {who} knows "
+            f"{variant.sample['vocab_size']}"
+        )
+    patch = variant.sample.get("patch_size", 0)
+    if manifest.params.get("min_extent", patch) < patch:
+        return f"{point.dataset} has volumes of {manifest.params['min_extent']} voxels across, {who} cuts {patch}"
+    return None
+
+
+def _missing_dataset(root: Path, folder: Path) -> str:
+    if not root.is_dir():
+        raise UserError(f"data.root {root}: no such folder; make a dataset with: benchsuite data generate|convert")
+    found = [name for name in storage.FORMATS if is_dataset(root / name)]
+    return f"{folder}: no dataset there; {root} has {', '.join(found) or 'none'}"
+
+
+def _direct_problem(spec: TrialSpec, form: Format, manifest: Manifest) -> str | None:
+    """Why samples cannot be read past the page cache."""
+    if spec.data.source != "storage" or spec.data.cache != "direct":
+        return None
+    if form.direct_problem is None:
+        return f"cache direct: format {form.name} is read by mapping or streaming, through the page cache"
+    if spec.data.loader == "dali":
+        return "cache direct: dali reads through the page cache; use loader torch or threads"
+    unfit = form.direct_problem(manifest)
+    return f"cache direct: {unfit}" if unfit else None

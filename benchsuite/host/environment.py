@@ -1,0 +1,243 @@
+"""Facts about host, devices, libraries, file system, scheduler and commit, gathered without importing torch.
+
+Versions that explain a step overnight: file system client, network firmware, and what the site asks for.
+"""
+
+import os
+import platform
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchsuite.contract.errors import UserError
+from benchsuite.contract.terminal import echo
+from benchsuite.contract.version import VERSION
+from benchsuite.host.lane import this_lane
+from benchsuite.host.load import moment
+from benchsuite.host.machine import this_machine
+from benchsuite.host.site import site_facts
+from benchsuite.storage.observe.file_systems import device_of, server_cache_of
+
+LIBRARIES = ("torch", "numpy", "simplejpeg", "webdataset")
+SCHEDULER_VARIABLES = (
+    "SLURM_JOB_ID",
+    "SLURM_JOB_PARTITION",
+    "SLURM_JOB_NODELIST",
+    "PBS_JOBID",
+    "PBS_QUEUE",
+    "LSB_JOBID",
+)
+CONTAINER_VARIABLES = (
+    "APPTAINER_CONTAINER",
+    "SINGULARITY_CONTAINER",
+    "SLURM_CONTAINER",
+    "ENROOT_CONTAINER",
+    "container",
+)
+"""Apptainer's, Singularity's, Slurm's and enroot's own, and what systemd and podman set."""
+
+
+def environment() -> dict[str, Any]:
+    """Facts that a figure depends on, and those of the moment. A fact that cannot be had is None."""
+    return {**_lasting_facts(), "load_average": os.getloadavg()[0], "moment": moment()}
+
+
+@cache
+def _lasting_facts() -> dict[str, Any]:
+    return {
+        "benchsuite": VERSION,
+        "commit": _commit(),
+        **facts_of_host(),
+        "libraries": {name: _version(name) for name in LIBRARIES},
+        "scheduler": {name: os.environ[name] for name in SCHEDULER_VARIABLES if name in os.environ},
+        "container": container(),
+        "lane": None if this_lane() is None else str(this_lane()),
+        "modules": [name for name in os.environ.get("LOADEDMODULES", "").split(":") if name],
+    }
+
+
+@cache
+def facts_of_host() -> dict[str, Any]:
+    """What this host is and has, looked up once: not to be changed."""
+    return {
+        "host": socket.gethostname(),
+        "os": platform.platform(),
+        "python": platform.python_version(),
+        "cpu": _cpu_model(),
+        "cores": this_machine().cores,
+        "memory_bytes": psutil.virtual_memory().total,
+        "devices": devices(),
+        "lustre_client": lustre_client(),
+        "infiniband": infiniband(),
+        "site": facts_of_site(),
+    }
+
+
+def container(environment: Mapping[str, str] = os.environ, root: Path = Path("/")) -> str | None:
+    """The container that this process is in, by its image where that is told; None outside of one."""
+    named = next((environment[name] for name in CONTAINER_VARIABLES if environment.get(name)), None)
+    if named is not None:
+        return named
+    marks = {"run/.containerenv": "podman", ".dockerenv": "docker"}
+    return next((kind for mark, kind in marks.items() if (root / mark).exists()), None)
+
+
+def file_system(path: Path) -> dict[str, Any]:
+    """Type, mount point and its options, free bytes of the file system of a path (or its nearest existing parent)."""
+    real = path.resolve()
+    while not real.exists():
+        real = real.parent
+    mounts = [part for part in psutil.disk_partitions(all=True) if real.is_relative_to(part.mountpoint)]
+    mount = max(mounts, key=lambda part: len(part.mountpoint), default=None)
+    return {
+        "file_system": mount.fstype if mount else None,
+        "server_cache": server_cache_of(mount.fstype, device_of(real, mount.device)) if mount else "unknown",
+        "mount": mount.mountpoint if mount else None,
+        "mount_options": mount_options(mount.opts) if mount else None,
+        "free_bytes": psutil.disk_usage(str(real)).free,
+    }
+
+
+def devices() -> list[dict[str, Any]]:
+    """Name, memory, driver and VBIOS of each NVIDIA device; empty where there is none."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(pynvml.nvmlDeviceGetCount())]
+        return [
+            {
+                "name": str(pynvml.nvmlDeviceGetName(handle)),
+                "memory_bytes": int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+                "driver": str(pynvml.nvmlSystemGetDriverVersion()),
+                "vbios": _vbios(handle),
+            }
+            for handle in handles
+        ]
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _vbios(handle: Any) -> str | None:
+    """A device's VBIOS; None where the driver does not tell it, as in some virtual machines."""
+    import pynvml
+
+    try:
+        return str(pynvml.nvmlDeviceGetVbiosVersion(handle))
+    except pynvml.NVMLError:
+        return None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu_model() -> str | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
+
+
+def _commit() -> str | None:
+    """Commit of the source tree that this package runs from; None for an installed package."""
+    folder = Path(__file__).parents[1]
+    if not (folder.parent / ".git").exists():
+        return None
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        result = subprocess.run(
+            command, capture_output=True, encoding="utf-8", errors="replace", timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return result.stdout.strip()
+
+
+ROOT = Path("/")
+COMMAND_TIMEOUT_S = 2.0
+OF_ONE_HOST = frozenset({"clientaddr", "lowerdir", "upperdir", "workdir", "fd", "pgrp", "pipe_ino"})
+"""Mount options that differ between hosts or containers and say nothing of how files are read."""
+
+
+def lustre_client(root: Path = ROOT) -> str | None:
+    """Version of the Lustre client that the kernel has loaded; None where there is none."""
+    lines = (_text(root / "sys/fs/lustre/version") or "").splitlines()
+    named = [line.partition(":")[2] for line in lines if line.startswith("lustre:")]
+    return next((line.strip() for line in [*named, *lines] if line.strip()), None)
+
+
+def infiniband(root: Path = ROOT) -> dict[str, dict[str, str | None]]:
+    """Firmware and board of each InfiniBand or RoCE adapter by its name; empty where there is none."""
+    folder = root / "sys/class/infiniband"
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    return {name: {fact: _text(folder / name / fact) for fact in ("fw_ver", "board_id")} for name in names}
+
+
+def mount_options(options: str) -> str:
+    """Options of a mount (`/proc/mounts`, fourth field) in their order, without those of OF_ONE_HOST."""
+    return ",".join(option for option in options.split(",") if option.partition("=")[0] not in OF_ONE_HOST)
+
+
+def facts_of_site(commands: Mapping[str, Sequence[str]] | None = None) -> dict[str, str | None]:
+    """The first line that each command of the site's file writes; None, with a warning, of one that fails."""
+    if commands is None:
+        try:
+            commands = site_facts()
+        except UserError as error:
+            _warn(str(error))
+            return {}
+    return {name: _first_line(name, command) for name, command in commands.items()}
+
+
+def _first_line(name: str, command: Sequence[str]) -> str | None:
+    line, why = _written(command)
+    if not line:
+        _warn(f"facts: {name}: {command[0]}: {why}; recorded as null")
+    return line
+
+
+def _written(command: Sequence[str]) -> tuple[str | None, str]:
+    """The first line that a command writes to its standard output, or why there is none."""
+    try:
+        found = subprocess.run(
+            [*command],
+            check=False,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=COMMAND_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        return None, f"took longer than {COMMAND_TIMEOUT_S:g} s"
+    except OSError as error:
+        return None, error.strerror or str(error)
+    if found.returncode:
+        return None, f"exit status {found.returncode}"
+    return (found.stdout.splitlines() or [""])[0].strip() or None, "wrote no line"
+
+
+def _warn(text: str) -> None:
+    echo(f"warning: {text}", err=True)
+
+
+def _text(path: Path) -> str | None:
+    """A file's text without blanks around it; None where it is empty or cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip() or None
+    except OSError:
+        return None

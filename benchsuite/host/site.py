@@ -1,0 +1,196 @@
+"""The site's and the user's file: defaults of trials, of jobs, and of where results go."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+
+from benchsuite.contract.errors import UserError, in_words, mistakes_of, several
+from benchsuite.contract.trial_spec import parse_trial
+from benchsuite.contract.yaml_file import Values, flat, read_yaml, set_key
+from benchsuite.host.config_paths import config_paths
+from benchsuite.storage.dataset.local_path import local_path
+
+BATCH = ("batch_size", "global_batch_size")
+_TIME = re.compile(r"(?:(\d{1,3})-)?(\d{1,3}):([0-5]\d):([0-5]\d)")
+_SLURM_GPUS, _PBS_GPUS = re.compile(r"gpu(?::[^:(]+)??(?::(\d+))?(?:\(.*\))?"), re.compile(r"\bngpus=(\d+)")
+
+Word = Annotated[str, StringConstraints(min_length=1)]
+FactName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
+Command = Annotated[list[Word], Field(min_length=1)]
+
+
+class JobSpec(BaseModel):
+    """What a batch job asks its scheduler for: `submit:` of a site's or user's file, and the options of `submit`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
+
+    nodes: int | None = Field(None, ge=1, description="default: as many as the largest world size needs")
+    ranks_per_node: int | None = Field(
+        None, ge=1, description="of a trial; default: one for each GPU of a node, else spread over `nodes`, else 1"
+    )
+    cpus_per_rank: int | None = Field(None, ge=1, description="cores; default: the scheduler's")
+    time: str | None = Field(None, description="the job's limit, [D-]HH:MM:SS")
+    account: Word | None = None
+    partition: Word | None = Field(None, description="PBS: the queue")
+    qos: Word | None = Field(None, description="Slurm only")
+    constraint: Word | None = Field(None, description="of the nodes; PBS: NAME=VALUE of each chunk")
+    gres: Word | None = Field(None, description="of each node, such as gpu:4; PBS: NAME=VALUE, such as ngpus=4")
+    options: dict[str, str | None] = Field(default_factory=dict, description="any other directive")
+    mode: Literal["sweep", "array", "per-world-size"] = Field("sweep", description="one job, an array, one per size")
+    array_tasks: int = Field(4, ge=1, le=10_000, description="of mode array: sweeps that share the trials")
+    max_requeues: int = Field(20, ge=0, description="how often a job that stopped early is queued again")
+    launcher: Word = Field("auto", description="of the sweep")
+    modules: list[Word] = Field(default_factory=list, description="`module load` each")
+    container: list[Word] = Field(default_factory=list, description="words before `benchsuite`: apptainer exec IMAGE")
+    setup: list[Word] = Field(default_factory=list, description="shell lines before the sweep, as they stand")
+
+    @field_validator("container", mode="before")
+    @classmethod
+    def _words(cls, value: object) -> object:
+        return value.split() if isinstance(value, str) else value
+
+    @field_validator("time", mode="before")
+    @classmethod
+    def _clock(cls, value: object) -> object:
+        if isinstance(value, int) and value >= 3600:
+            return _hours(value)
+        if value is not None and not _TIME.fullmatch(str(value)):
+            raise ValueError(f"time {value!r}: give [D-]HH:MM:SS, such as 02:00:00")
+        return value
+
+    @property
+    def time_s(self) -> int | None:
+        """The job's limit in seconds."""
+        match = _TIME.fullmatch(self.time or "")
+        if match is None:
+            return None
+        days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+    @property
+    def gpus_per_node(self) -> int | None:
+        """GPUs that each node is asked for, by `gres` or Slurm's option gpus-per-node; None where neither says."""
+        option = self.options.get("gpus-per-node")
+        asked = [*(self.gres or "").split(","), f"gpu:{option}" if option else ""]
+        counts = [int(found[1] or 1) for found in map(_SLURM_GPUS.fullmatch, asked) if found]
+        counts += [int(count) for count in _PBS_GPUS.findall(self.gres or "")]
+        return sum(counts) or None
+
+    @property
+    def walltime(self) -> str | None:
+        """The job's limit as HH:MM:SS, without days."""
+        return None if self.time_s is None else _hours(self.time_s)
+
+
+def _hours(seconds: int) -> str:
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
+class _File(BaseModel):
+    """A site's or user's file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    base: dict[str, Any] = Field(default_factory=dict, description="defaults of any field of a trial")
+    store: Annotated[str, AfterValidator(local_path)] | None = Field(None, description="default store")
+    submit: dict[str, Any] = Field(default_factory=dict, description="defaults of submit")
+    facts: dict[FactName, Command] = Field(
+        default_factory=dict, description="facts of each host for its records, by the command that writes them"
+    )
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """What a site's or user's file says."""
+
+    path: Path
+    base: Mapping[str, Any]
+    store: Path | None
+    submit: Mapping[str, Any]
+    facts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Commands, word by word, whose first line is a fact of the host that they run on."""
+
+
+def check_values(base: Mapping[str, Any], where: str) -> None:
+    """Refuse keys and values that no trial has, whatever stands in other layers.
+
+    Raises:
+        UserError: a line for each mistake, which starts with `where`.
+    """
+    filled: Values = {"workload": "resnet50", **base}
+    if all(base.get(key) is None for key in BATCH):
+        filled["batch_size"] = 1
+    try:
+        parse_trial(filled)
+    except UserError as error:
+        raise error.within(f"{where}: ") from None
+
+
+def config_files(environment: Mapping[str, str] = os.environ) -> list[ConfigFile]:
+    """The site's and the user's file, those that exist, lowest first.
+
+    Raises:
+        UserError: one of them has a key or value that is not allowed; naming it.
+    """
+    return [_read(path) for path in config_paths(environment)]
+
+
+def _read(path: Path) -> ConfigFile:
+    value = read_yaml(path)
+    value = {key: {} if inner is None and key in ("base", "submit", "facts") else inner for key, inner in value.items()}
+    base: Values = {}
+    given, job = (part if isinstance(part, dict) else {} for part in (value.get("base"), value.get("submit")))
+    for key, inner in flat(given).items():
+        set_key(base, key, inner)
+    checks = (partial(_parsed, value), partial(check_values, base, "base"), partial(parse_job, job, "submit: "))
+    if error := several(mistakes_of(*checks)):
+        raise error.within(f"{path}: ")
+    found = _parsed(value)
+    return ConfigFile(path, base, Path(found.store).expanduser() if found.store else None, found.submit, found.facts)
+
+
+def _parsed(value: Values) -> _File:
+    try:
+        return _File.model_validate(value)
+    except ValidationError as error:
+        raise UserError(*in_words(error, _File)) from None
+
+
+def parse_job(value: Mapping[str, Any], where: str = "") -> JobSpec:
+    """A JobSpec from plain values.
+
+    Raises:
+        UserError: a line for each mistake, with `where` before it.
+    """
+    try:
+        return JobSpec.model_validate(dict(value))
+    except ValidationError as error:
+        raise UserError(*in_words(error, JobSpec)).within(where) from None
+
+
+def default_store(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The store that the user's file names, else the site's; None where neither does."""
+    stores = [found.store for found in config_files(environment) if found.store is not None]
+    return stores[-1] if stores else None
+
+
+def job_defaults(environment: Mapping[str, str] = os.environ) -> Values:
+    """What the site's file and, above it, the user's say under `submit`."""
+    merged: Values = {}
+    for found in config_files(environment):
+        merged |= found.submit
+    return merged
+
+
+def site_facts(environment: Mapping[str, str] = os.environ) -> dict[str, Sequence[str]]:
+    """The commands that the site's file and, above it, the user's name under `facts`, by the name of their fact."""
+    merged: dict[str, Sequence[str]] = {}
+    for found in config_files(environment):
+        merged |= found.facts
+    return merged

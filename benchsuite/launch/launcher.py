@@ -1,0 +1,125 @@
+"""Launchers: who starts the ranks of a trial and watches them.
+
+A launcher is built without arguments, is a context manager, and has the method of `Launcher`. Third parties add to
+LAUNCHERS through the entry point group `benchsuite.launchers`.
+"""
+
+import os
+import pkgutil
+from collections.abc import Callable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from benchsuite.contract.errors import UserError, refuse
+from benchsuite.contract.outcome import Outcome
+from benchsuite.contract.rank_samples import Progress
+from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.host.machine import Machine, this_machine
+from benchsuite.launch.allocation import allocation, task, task_variables
+
+LAUNCHERS: Mapping[str, str] = {
+    "local": "benchsuite.launch.starters:LocalLauncher",
+    "torchrun": "benchsuite.launch.starters:torchrun",
+    "srun": "benchsuite.launch.starters:srun",
+    "mpiexec": "benchsuite.launch.starters:mpiexec",
+}
+
+
+class CannotStart(UserError):
+    """No trial can be run by this launcher, now."""
+
+    lasting = False
+    """It never could, in this process: to start the same sweep again would help nothing."""
+
+
+def load_launcher(name: str) -> "Launcher":
+    """A launcher by name; `auto` is what the environment suggests.
+
+    Raises:
+        UserError: no such launcher, it cannot run here, or this process is one of several tasks of a job.
+    """
+    name = suggested()[0] if name == "auto" else name
+    if name in LAUNCHERS:
+        check_alone(f"--launcher {name}", unless=name)
+        made: Launcher = pkgutil.resolve_name(LAUNCHERS[name])()
+        return made
+    added: Launcher = _added(name).load()()
+    return added
+
+
+def check_alone(what: str, unless: str = "") -> None:
+    """Refuse what each task of a job would do once more, such as a sweep of its own.
+
+    Args:
+        what: that is asked for, in words.
+        unless: the starter of tasks that share the work.
+
+    Raises:
+        UserError: this process is one of several tasks that another starter has started; naming the variables that
+            say so.
+    """
+    mine = task()
+    if mine is not None and mine.world_size > 1 and mine.starter != unless:
+        where = f"this process is task {mine.rank} of {mine.world_size} ({task_variables()})"
+        raise UserError(f"{what}: {where}, and each would run it all; allowed: sweep --launcher auto, or one process")
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that no launcher has, wherever it could run.
+
+    Raises:
+        UserError: no such launcher.
+    """
+    if name != "auto" and name not in LAUNCHERS:
+        _added(name)
+
+
+def _added(name: str) -> EntryPoint:
+    """A third party's launcher."""
+    found = {entry.name: entry for entry in entry_points(group="benchsuite.launchers")}
+    if name not in found:
+        raise refuse("--launcher", name, ("auto", *LAUNCHERS, *found))
+    return found[name]
+
+
+def machine_of(launcher: object) -> Machine:
+    """What a node of a launcher has, and how many there are; this machine where it does not tell.
+
+    Raises:
+        CannotStart: its agents, which could tell, cannot be started.
+    """
+    return getattr(launcher, "machine", None) or this_machine()
+
+
+def in_words(name: str, launcher: object) -> str:
+    """Which launcher was asked for, or was chosen and why."""
+    chosen, why = suggested() if name == "auto" else (name, getattr(launcher, "words", ""))
+    return f"{chosen} ({why})" if why else chosen
+
+
+def suggested(environment: Mapping[str, str] = os.environ) -> tuple[str, str]:
+    """The launcher that `auto` stands for, and why."""
+    mine, given = task(environment), allocation(environment)
+    if mine is not None and mine.world_size > 1:
+        return mine.starter, f"this process is task {mine.rank} of {mine.world_size}"
+    elsewhere = given is not None and given.scheduler == "slurm" and not environment.get("SLURMD_NODENAME")
+    if given is not None and (given.num_nodes > 1 or elsewhere):
+        return ("srun" if given.scheduler == "slurm" else "mpiexec"), given.words
+    return "local", f"{given.words}, so ranks are forked here" if given else "no scheduler's job"
+
+
+class Launcher(Protocol):
+    """Runs one trial at a time; every process it started is gone when `run` returns."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def run(
+        self, spec: TrialSpec, dataset: Path | None, folder: Path, on_progress: Callable[[Progress], None]
+    ) -> Outcome:
+        """Run the ranks of a trial; each leaves its result, log and heartbeat in `folder`."""

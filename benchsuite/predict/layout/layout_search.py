@@ -1,0 +1,356 @@
+"""Search of layouts: what is legal and fits, ranked by predicted step time; what the first is ahead by; what if.
+
+What trials refuse is ranked apart from what they run.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from benchsuite.contract.errors import UserError, refuse
+from benchsuite.predict.layout import runnable, staged
+from benchsuite.predict.layout.assumptions import TYPICAL, Assumptions, drawn
+from benchsuite.predict.layout.candidates import RECOMPUTE, Choices, Ints, Layouts, legal
+from benchsuite.predict.layout.cost import Cost, cost
+from benchsuite.predict.layout.footprint import Footprint, footprint
+from benchsuite.predict.layout.job import Job
+from benchsuite.predict.layout.messages import PARTS, QUANTILES, named, none_runs, notes, why_second_loses
+from benchsuite.predict.layout.shape import train_flops_per_sample
+from benchsuite.predict.layout.staged import Staging
+from benchsuite.predict.theory.arrays import Floats
+
+NUM_DRAWS = 2000
+STAGING = "staging"
+CHANGES = ("network", "storage", "device", "data", STAGING)
+"""What `what_if` may change: times a factor; input staged, which has none."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A prediction with the bounds of its 90 % interval; the bounds are the value where it is exact."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One layout with what is predicted of it; None where the machine or the model does not tell."""
+
+    rank: int
+    tp: int
+    pp: int
+    dp: int
+    zero: int
+    microbatch: int
+    num_microbatches: int
+    interleave: int
+    recompute: str
+    step_s: Figure
+    samples_per_s: Figure
+    tflops_per_device: Figure | None
+    mfu: Figure | None
+    memory_bytes: float
+    activation_bytes: float | None
+    bubble_share: Figure
+    communication_share: Figure
+    input_share: Figure
+    parts_s: dict[str, float]
+    days: Figure | None
+    device_hours: Figure | None
+    energy_kwh: Figure | None
+    runnable: bool
+    """Whether trials run it."""
+    reason: str | None
+    """Why they do not."""
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Layouts that fit, fastest first; of those that differ only in microbatch and interleave, the fastest."""
+
+    job: Job
+    layouts: Layouts
+    cost: Cost
+    memory: Footprint
+    num_legal: int
+    num_fitting: int
+    reasons: tuple[str | None, ...] = ()
+    """Why trials refuse each layout, None where they run it; empty where nobody has asked."""
+
+    def rank_of(self, **wanted: int) -> int | None:
+        """The place, from 1, of the first layout with such degrees (tp=8, pp=35); None where there is none."""
+        found = np.ones(len(self.layouts), dtype=bool)
+        for name, value in wanted.items():
+            found &= getattr(self.layouts, name) == value
+        return int(np.argmax(found)) + 1 if found.any() else None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The best layouts of a job, why the second loses, and what the prediction rests on."""
+
+    best: tuple[Planned, ...]
+    """Of those that trials run."""
+    refused: tuple[Planned, ...]
+    """Of those that trials refuse."""
+    why: str
+    notes: tuple[str, ...]
+    num_legal: int
+    num_fitting: int
+    num_runnable: int
+    staging: Staging | None = None
+    """None where the machine or the model does not tell."""
+
+    @property
+    def first(self) -> Planned:
+        """The best that trials run; where they run none, the best of the others."""
+        return (*self.best, *self.refused)[0]
+
+
+def ranked(job: Job, choices: Choices, given: Assumptions = TYPICAL) -> Ranked:
+    """Every layout that is legal and fits, fastest first, whether trials run it or not.
+
+    Raises:
+        UserError: nothing is legal, nothing fits (with the least memory and what would help), or input cannot be
+            staged as asked.
+    """
+    return _tuned(_fitting(job, choices, given))
+
+
+def parted(job: Job, choices: Choices) -> tuple[Ranked, Ranked]:
+    """The same in two: what trials run, and what they refuse. Microbatch and interleave are tuned within each.
+
+    Raises:
+        UserError: as `ranked`.
+    """
+    every = _fitting(job, choices, TYPICAL)
+    reasons = runnable.why_not(job, every.layouts)
+    refused = np.array([reason is not None for reason in reasons])
+    every = replace(every, reasons=tuple(reasons))
+    return _tuned(every, np.flatnonzero(~refused)), _tuned(every, np.flatnonzero(refused))
+
+
+def _fitting(job: Job, choices: Choices, given: Assumptions) -> Ranked:
+    """Every layout that is legal and fits, in no order, of all microbatches and interleaves."""
+    check_size(job)
+    staged.check(job)
+    found = legal(job.model, job.machine, job.devices, job.batch, _useful(job, choices))
+    memory = footprint(job, found)
+    fitting = np.flatnonzero(memory.total <= memory.usable)
+    if not fitting.size:
+        raise _too_large(job, choices, found, memory)
+    of = found.take(fitting)
+    bytes_ = Footprint(memory.states[fitting], memory.activations[fitting], memory.usable)
+    return Ranked(job, of, cost(job, of, given), bytes_, len(found), len(fitting))
+
+
+def _tuned(every: Ranked, some: Ints | None = None) -> Ranked:
+    """The layouts, or some of them, fastest first and each once."""
+    index = np.arange(len(every.layouts)) if some is None else some
+    num_fitting = len(index)
+    if index.size:
+        index = index[_fastest_of_each(every.layouts.take(index), _taken(every.cost, index))]
+    memory = Footprint(every.memory.states[index], every.memory.activations[index], every.memory.usable)
+    return Ranked(
+        every.job,
+        every.layouts.take(index),
+        _taken(every.cost, index),
+        memory,
+        every.num_legal,
+        num_fitting,
+        tuple(every.reasons[at] for at in index) if every.reasons else (),
+    )
+
+
+def plan(job: Job, choices: Choices, samples: float | None = None, top: int = 10, seed: int = 0) -> Plan:
+    """The best layouts with their intervals.
+
+    `samples`: of the whole training; None leaves out days, device-hours and energy. Intervals are quantiles over
+    `NUM_DRAWS` draws of the assumptions; the same draws for every layout, so that layouts are compared in pairs.
+    """
+    run, refused = parted(job, choices)
+    given = drawn(NUM_DRAWS, seed)
+    best, others = (_first(of, top, given, samples) for of in (run, refused))
+    both = staged.staging(job, run.layouts if best else refused.layouts, samples)
+    told = (*notes(job), *([staged.in_words(both, job)] if both else []))
+    if best:
+        draws = cost(job, run.layouts.take(np.arange(min(2, len(best)))), given)
+        why = why_second_loses(run.layouts, run.cost, draws, others=len(others) > 0)
+    else:
+        why = none_runs(refused.layouts, refused.reasons)
+    return Plan(best, others, why, told, run.num_legal, run.num_fitting + refused.num_fitting, run.num_fitting, both)
+
+
+def _first(order: Ranked, top: int, given: Assumptions, samples: float | None) -> tuple[Planned, ...]:
+    """So many of a ranking, with their intervals."""
+    shown = np.arange(min(top, len(order.layouts)))
+    draws = cost(order.job, order.layouts.take(shown), given)
+    return tuple(_planned(order, draws, given, int(at), samples) for at in shown)
+
+
+def what_if(
+    job: Job, choices: Choices, changes: Mapping[str, float], samples: float | None = None, seed: int = 0
+) -> dict[str, Planned]:
+    """The best layout as things are, and under each change alone: network, storage, device as fast, data as much.
+
+    `staging` has no factor: input from copies on the nodes' own drives.
+    """
+    found = {"as it is": plan(job, choices, samples, 1, seed).first}
+    for name, factor in changes.items():
+        if name not in CHANGES:
+            raise refuse("--what-if", name, CHANGES)
+        label = name if name == STAGING else f"{name} x{factor:g}"
+        much = samples * factor if name == "data" and samples is not None else samples
+        found[label] = plan(_changed(job, name, factor), choices, much, 1, seed).first
+    return found
+
+
+def _changed(job: Job, name: str, factor: float) -> Job:
+    """The job under one of CHANGES."""
+    if name == STAGING:
+        return replace(job, staged=True)
+    return job if name == "data" else replace(job, machine=job.machine.scaled(**{name: factor}))
+
+
+def check_size(job: Job) -> None:
+    """Refuse devices that the machine has not, or that leave a node half used."""
+    machine, each = job.machine, job.machine.devices_per_node
+    if machine.nodes is not None and job.devices > machine.nodes * each:
+        most = machine.nodes * each
+        raise UserError(f"--devices {job.devices}: {machine.name} has {machine.nodes} nodes x {each} = {most} devices")
+    if job.devices > each and job.devices % each:
+        below = job.devices // each * each
+        raise UserError(
+            f"--devices {job.devices} fills no whole nodes of {machine.name} ({each} devices each); "
+            f"nearest: {below} or {below + each}"
+        )
+
+
+def _useful(job: Job, choices: Choices) -> Choices:
+    """Without selective recomputation where there are no scores to recompute, unless it was asked for alone."""
+    if not job.flash_attention or len(choices.recompute) == 1:
+        return choices
+    return replace(choices, recompute=tuple(each for each in choices.recompute if each != "selective"))
+
+
+def _fastest_of_each(of: Layouts, costs: Cost) -> Ints:
+    """Indices of the fastest layout of every key, fastest first; of equals the least busy, the fewest microbatches."""
+    shortest = costs.step_s.min()
+    step, busy = (np.round(seconds / shortest, 9) for seconds in (costs.step_s, costs.step_s - costs.input_s))
+    seen: dict[tuple[int, ...], int] = {}
+    for at in np.lexsort((of.num_microbatches, busy, step)):
+        seen.setdefault(of.key(int(at)), int(at))
+    return np.array(list(seen.values()), dtype=np.int64)
+
+
+def _taken(costs: Cost, index: Ints) -> Cost:
+    """Some layouts' costs; every part as wide as the layouts."""
+    wide = len(costs.step_s)
+    return Cost(**{each.name: np.broadcast_to(getattr(costs, each.name), wide)[index] for each in fields(Cost)})
+
+
+def _figure(value: float, drawn_values: Floats) -> Figure:
+    """The interval holds the value itself."""
+    low, high = np.quantile(drawn_values, QUANTILES)
+    return Figure(value, min(float(low), value), max(float(high), value))
+
+
+def _planned(order: Ranked, draws: Cost, given: Assumptions, at: int, samples: float | None) -> Planned:
+    job, of = order.job, order.layouts
+    steps, step = draws.step_s[:, at], float(order.cost.step_s[at])
+    flops = train_flops_per_sample(job.model)
+    rate = _figure(1 / step, 1 / steps)
+    tflops = None if flops is None else _times(rate, job.batch * flops / job.devices / 1e12)
+    activations = float(order.memory.activations[at])
+    total_s = None if samples is None else _times(_figure(step, steps), samples / job.batch)
+    return Planned(
+        rank=at + 1,
+        **{name: int(getattr(of, name)[at]) for name in ("tp", "pp", "dp", "zero", "microbatch")},
+        num_microbatches=int(of.num_microbatches[at]),
+        interleave=int(of.interleave[at]),
+        recompute=RECOMPUTE[of.recompute[at]],
+        step_s=_figure(step, steps),
+        samples_per_s=_times(rate, job.batch),
+        tflops_per_device=tflops,
+        mfu=None if tflops is None else _times(tflops, 1e12 / job.peak_flops),
+        memory_bytes=float(order.memory.total[at]),
+        activation_bytes=None if np.isnan(activations) else activations,
+        bubble_share=_share(order.cost.bubble_s, draws.bubble_s, step, steps, at),
+        communication_share=_share(order.cost.communication_s, draws.communication_s, step, steps, at),
+        input_share=_share(order.cost.input_s, draws.input_s, step, steps, at),
+        parts_s={name: float(getattr(order.cost, name)[at]) for name in PARTS},
+        days=None if total_s is None else _times(total_s, 1 / 86400),
+        device_hours=None if total_s is None else _times(total_s, job.devices / 3600),
+        energy_kwh=None if samples is None else _energy(job, step, steps, given, samples / job.batch),
+        runnable=order.reasons[at] is None,
+        reason=order.reasons[at],
+    )
+
+
+def _times(figure: Figure, factor: float) -> Figure:
+    return Figure(figure.value * factor, figure.low * factor, figure.high * factor)
+
+
+def _share(part: Floats, drawn_part: Floats, step: float, steps: Floats, at: int) -> Figure:
+    wide = np.broadcast_to(drawn_part, (len(steps), drawn_part.shape[-1]))
+    return _figure(float(part[at]) / step, wide[:, at] / steps)
+
+
+def power_w(job: Job, given: Assumptions) -> Floats | float | None:
+    """Watts drawn by the devices' nodes: of the nodes' stated power, else of the devices' and a host's share."""
+    machine = job.machine
+    if machine.node_max_w is not None:
+        return given.power_load * machine.node_max_w * job.devices / machine.devices_per_node
+    if machine.device.tdp_w is None:
+        return None
+    return given.power_load * (1 + given.host_power) * machine.device.tdp_w * job.devices
+
+
+def _energy(job: Job, step: float, steps: Floats, given: Assumptions, num_steps: float) -> Figure | None:
+    typical, draws = power_w(job, TYPICAL), power_w(job, given)
+    if typical is None or draws is None:
+        return None
+    return _times(_figure(float(typical) * step, np.ravel(draws) * steps), num_steps / 3.6e6)
+
+
+def _too_large(job: Job, choices: Choices, found: Layouts, memory: Footprint) -> UserError:
+    least = int(np.argmin(memory.total))
+    gb = 1e-9
+    return UserError(
+        f"nothing fits: {job.model.name} on {job.devices} devices of {job.machine.name} needs at least "
+        f"{memory.total[least] * gb:.1f} GB a device ({named(found, least)}, microbatch {found.microbatch[least]}; "
+        f"{memory.states[least] * gb:.1f} GB of it model states), usable are {memory.usable * gb:.1f} of "
+        f"{job.machine.device.memory_bytes * gb:.1f} GB; {_help(job, choices)}"
+    )
+
+
+def _help(job: Job, choices: Choices) -> str:
+    """What would make it fit: freeing an axis that was fixed, or more devices."""
+    freed: Sequence[tuple[str, Choices]] = (
+        ("leave --zero free", replace(choices, zero=Choices().zero)),
+        ("leave --recompute free", replace(choices, recompute=RECOMPUTE)),
+        ("leave --zero, --recompute and the degrees free", Choices()),
+    )
+    for words, wider in freed:
+        if wider != choices and _fits(job, wider):
+            return f"it fits if you {words}"
+    factors = (2, 4, 8, 16, 32, 64, 128, 256)
+    for factor in factors:
+        if _fits(replace(job, devices=job.devices * factor), Choices()):
+            return f"it would fit on {job.devices * factor} devices"
+    for factor in factors:
+        if _fits(replace(job, devices=job.devices * factor, batch=job.batch * factor), Choices()):
+            return f"it would fit on {job.devices * factor} devices, with {factor} times the global batch"
+    return "take devices with more memory"
+
+
+def _fits(job: Job, choices: Choices) -> bool:
+    try:
+        found = legal(job.model, job.machine, job.devices, job.batch, _useful(job, choices))
+    except UserError:
+        return False
+    memory = footprint(job, found)
+    return bool(np.any(memory.total <= memory.usable))

@@ -1,0 +1,244 @@
+"""Predictions as rows and lines: what is printed of a curve, what it rests on, and how well it did before."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchsuite.contract.errors import UserError
+from benchsuite.predict.scaling import bucketing, nodes
+from benchsuite.predict.scaling.curve import Curve, Outlook
+from benchsuite.predict.scaling.input_wait import input_bytes
+from benchsuite.predict.scaling.model import Model
+from benchsuite.predict.scaling.series import DRIFT_PER_DOUBLING, MAX_BEYOND, MIN_SCALES, fit
+from benchsuite.predict.scaling.trends import impossible
+from benchsuite.predict.theory.interval import coverage
+from benchsuite.results.render.tables import ABSENT, Column, Row, number
+
+SMALL_MISFIT = 0.05
+WORDS = {
+    "compute": "computation",
+    "exchange": "communication not hidden behind computation",
+    "imbalance": "waiting for the slowest rank",
+    "load": "waiting for input",
+}
+
+
+def ends(row: Row, name: str, scale: float = 1.0, digits: int = 1) -> str:
+    """A value with its interval."""
+    if row.get(name) is None:
+        return ABSENT
+    value, low, high = (row[f"{name}{end}"] * scale for end in ("", "_low", "_high"))
+    return f"{value:.{digits}f} [{low:.{digits}f} {high:.{digits}f}]"
+
+
+def share(name: str) -> Column:
+    """A column of a part of the step."""
+
+    def cell(row: Row) -> str:
+        value = row.get(f"{name}_share")
+        return ABSENT if value is None else f"{value * 100 + 0.0:.0f} %".replace("-0 %", "0 %")
+
+    return Column(name, cell)
+
+
+COLUMNS = (
+    Column("layout", lambda row: str(row.get("label", "")), right=False, optional=True),
+    Column("ranks", lambda row: str(row["ranks"])),
+    Column("measured", lambda row: number({**row, "repeats": 1}, "measured_s", 1e3), optional=True),
+    Column("ms/step [90 %]", lambda row: ends(row, "step_s", 1e3)),
+    Column("samples/s [90 %]", lambda row: ends(row, "samples_per_s")),
+    Column("efficiency [90 %]", lambda row: ends(row, "efficiency", digits=2)),
+    Column("AU [90 %]", lambda row: ends(row, "au", digits=2), optional=True),
+    Column("not waiting for input [90 %]", lambda row: ends(row, "fed", digits=2), optional=True),
+    *map(share, ("compute", "exchange", "bubble", "imbalance", "load")),
+)
+TEST_COLUMNS = (
+    Column("series", lambda row: str(row.get("label", "")), right=False),
+    Column("ranks", lambda row: str(row["ranks"])),
+    Column("measured ms/step", lambda row: f"{row['measured_s'] * 1e3:.1f}"),
+    Column("predicted [90 %]", lambda row: ends(row, "step_s", 1e3)),
+    Column("error", lambda row: f"{row['error'] * 100:+.1f} %"),
+    Column("within", lambda row: "yes" if row["within"] else "no"),
+)
+
+
+def row(model: Model, found: Outlook, as_measured: bool = True) -> dict[str, Any]:
+    """A flat row of one prediction. Efficiency is P(N) / (P(N0) N / N0), N0 the smallest scale measured.
+
+    There it is 1 by definition, of what was measured (`as_measured`: not of another network or storage), though another
+    run's rate may differ.
+
+    Where AU was measured, `au` is the share of the step that does not wait for input, scaled to it; else `fed` is that
+    share.
+    """
+    anchored = found.au_scale is not None
+    first = model.curve.points[0]
+    seconds = (found.step_s, found.low_s, found.high_s)
+    rates = [found.samples / second for second in (seconds[0], seconds[2], seconds[1])]
+    ideal = model.curve.samples(first.ranks) / first.middle_s * found.ranks / first.ranks
+    measured_so = as_measured and model.curve.staged != "asked" and model.curve.asked_cap_bytes is None
+    is_baseline = measured_so and found.ranks == first.ranks
+    efficiencies = [1.0, 1.0, 1.0] if is_baseline else [rate / ideal for rate in rates]
+    parts = {f"{name}_share": value / found.step_s for name, value in found.parts.items()}
+    known = () if model.curve.batches or model.curve.asked_cap_bytes else model.curve.points
+    measured = next((point.middle_s for point in known if point.ranks == found.ranks), None)
+    return {
+        "ranks": found.ranks,
+        "measured_s": measured,
+        **_three("step_s", seconds),
+        **_three("samples_per_s", rates),
+        **_three("efficiency", efficiencies),
+        **(_three("au", found.au) if anchored else _none("au")),
+        **(_three("fed", found.fed) if model.curve.has_input and not anchored else _none("fed")),
+        **parts,
+    }
+
+
+def _none(name: str) -> dict[str, None]:
+    return {f"{name}{end}": None for end in ("", "_low", "_high")}
+
+
+def _three(name: str, values: Sequence[float]) -> dict[str, float]:
+    return {f"{name}{end}": float(value) for end, value in zip(("", "_low", "_high"), values, strict=True)}
+
+
+def assumptions(model: Model, ranks: Sequence[int], network: float = 1.0, storage: float = 1.0) -> list[str]:
+    """What the predictions of a curve rest on, each a line, and what would make them tighter."""
+    curve = model.curve
+    measured = ", ".join(str(point.ranks) for point in curve.points)
+    batch = "the batch of a rank stays" if curve.kind == "weak" else "the batch of all ranks stays"
+    lines = [f"fitted to {measured} ranks, {curve.kind}: {batch}; the same machine, network and software at all scales"]
+    told = all(point.parts is not None for point in curve.points)
+    lines.append(_how_split(told, curve))
+    if model.misfit > SMALL_MISFIT:
+        lines.append(
+            f"warning: the fitted steps miss those measured by {model.misfit:.0%} (root mean square), intervals are "
+            "wider for it: the points are unsteady, or something grows in a way that is not modelled"
+        )
+    lines += [*nodes.in_words(curve.placement, ranks), *impossible(curve)]
+    lines += [f"trials: {', '.join(curve.caveats)}"] if curve.caveats else []
+    if max(ranks, default=0) > curve.most_ranks:
+        tested = (
+            "corrected by back-tests of this series" if len(curve.points) > MIN_SCALES else "too few for a back-test"
+        )
+        lines.append(
+            f"beyond {curve.most_ranks} ranks the interval grows by {model.drift:.1%} of the step per doubling "
+            f"({DRIFT_PER_DOUBLING:.0%}, {tested}); a measurement at "
+            f"{min(MAX_BEYOND * curve.most_ranks, max(ranks))} ranks would tighten it most"
+        )
+    lines += [*_of_readers(curve), *_of_input(curve, storage)]
+    lines += curve.notes
+    if storage != 1 and (curve.shared_bytes_per_s is None or not input_bytes(curve)):
+        lines.append("what if: --storage changes nothing: no limit of a shared file system is known")
+    if network != 1:
+        lines.append(bucketing.of_network(curve, network))
+    return [*lines, *bucketing.in_words(curve), *measured_in_words(model)]
+
+
+def _how_split(told: bool, curve: Curve) -> str:
+    volume = "the transfers between stages that follow one another" if curve.pipeline else "(N - 1)/N"
+    trees = "" if curve.pipeline else ", log2 N"
+    by = "by collectives as probed" if curve.exchange is not None else f"as {volume}{trees} and N - 1"
+    if curve.exchange is not None and curve.buckets:
+        wire = "as probed" if curve.bucket_s is not None else "of a ring that the exposed exchange of the trials tells"
+        by = f"as buckets of DDP leave exposed beside the backward pass, each {wire}"
+    grows = f"communication grows {by}, waiting for the slowest as the largest of N normal times"
+    if told:
+        return f"computation, communication and waiting as measured; {grows}"
+    bubble = "bubble (N - 1)/m, and what each of m + N - 1 slots costs; " if curve.pipeline else ""
+    return f"the parts of steps were not told apart: fitted to the whole; {bubble}{grows}"
+
+
+def _of_readers(curve: Curve) -> list[str]:
+    if curve.readers_bytes_per_s is None or not input_bytes(curve):
+        return []
+    nodes = curve.placement.at(curve.most_ranks)
+    rate = f"{curve.readers_bytes_per_s / 1e9:.3g} GB/s"
+    return [
+        f"input: the cores of {nodes} node{'s' * (nodes > 1)} read and decode {rate} in all, by the verdicts or as "
+        "memory gave the bytes: more nodes bring more, faster or node-local storage does not"
+    ]
+
+
+def _of_input(curve: Curve, storage: float) -> list[str]:
+    if curve.staged == "asked":
+        return [
+            "what if: input staged on each node: no shared file system limits it; waits per sample stay as at the "
+            "smallest scale"
+        ]
+    if curve.staged == "trials":
+        return ["input: read from copies on each node, no shared file system limits it; waits per sample as measured"]
+    if curve.shared_bytes_per_s is not None and input_bytes(curve):
+        limit = curve.shared_bytes_per_s * storage
+        return [f"input: all ranks share a file system of {limit / 1e9:.3g} GB/s, beyond that they wait for it"]
+    last = curve.points[-1]
+    if curve.readers_bytes_per_s is not None or not any(point.load_s for point in curve.points):
+        return []
+    if last.io_bytes_per_s is None:
+        return ["input: waits per sample as measured, at more ranks as at the most measured; no bytes were counted"]
+    return [
+        f"input: no limit of a shared file system was seen up to {last.io_bytes_per_s / 1e9:.3g} GB/s, none is "
+        "assumed; give one with --shared-bandwidth"
+    ]
+
+
+def back_test(curve: Curve) -> tuple[list[dict[str, Any]], list[str]]:
+    """Predict the scales above half of the largest from those below, and say how far it was off.
+
+    Raises:
+        UserError: fewer than two scales would be left.
+    """
+    held = [point for point in curve.points if point.ranks > curve.most_ranks / 2]
+    left = tuple(point for point in curve.points if point.ranks <= curve.most_ranks / 2)
+    if len(left) < MIN_SCALES:
+        known = ", ".join(str(point.ranks) for point in curve.points)
+        raise UserError(
+            f"{curve.title}: measured at {known} ranks: a back-test leaves out those above {curve.most_ranks / 2:g} "
+            f"and needs {MIN_SCALES} scales below"
+        )
+    model = fit(curve.upto(curve.most_ranks / 2))
+    rows = [tested(curve.title, p.ranks, p.middle_s, _seconds(model.at(p.ranks))) for p in held]
+    fitted_to = ", ".join(str(point.ranks) for point in left)
+    return rows, [f"fitted to {fitted_to} ranks", summary(rows)]
+
+
+def _seconds(found: Outlook) -> tuple[float, float, float]:
+    return found.step_s, found.low_s, found.high_s
+
+
+def tested(label: str, ranks: int, measured_s: float, seconds: Sequence[float]) -> dict[str, Any]:
+    """A flat row of a prediction beside what was measured."""
+    within = bool(seconds[1] <= measured_s <= seconds[2])
+    own = {"label": label, "ranks": ranks, "measured_s": measured_s, **_three("step_s", seconds)}
+    return own | {"error": seconds[0] / measured_s - 1, "within": within}
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Errors of a back-test and how many of its intervals hold."""
+    errors = np.abs([row["error"] for row in rows])
+    measured, low, high = ([row[name] for row in rows] for name in ("measured_s", "step_s_low", "step_s_high"))
+    return (
+        f"{len(rows)} predicted: error median {np.median(errors):.1%}, mean {errors.mean():.1%}, worst "
+        f"{errors.max():.1%}; {coverage(measured, low, high):.0%} within their 90 % intervals"
+    )
+
+
+def measured_in_words(model: Model) -> list[str]:
+    """The measured steps, and what was added to the fit."""
+    points = model.curve.points
+    first, last = points[0], points[-1]
+    steps = ", ".join(f"{point.middle_s * 1e3:.1f} at {point.ranks}" for point in points)
+    rates = [model.curve.samples(point.ranks) / point.middle_s / point.ranks for point in (first, last)]
+    head = "measured" if not model.curve.batches else "taken as measured"
+    lines = [
+        f"{head}: ms/step (samples over their rate) {steps} ranks; efficiency {rates[1] / rates[0]:.2f} at {last.ranks}"
+    ]
+    if model.missed_s:
+        most = max(model.missed_s, key=lambda part: model.missed_s[part])
+        what = {"compute": "computation", "exchange": "communication"}.get(most, "waiting for the slowest")
+        lines.append(
+            f"warning: at {last.ranks} ranks the step takes {sum(model.missed_s.values()) * 1e3:.1f} ms more than the "
+            f"model explains, mostly {what}: at more ranks it is held, not taken back"
+        )
+    return lines

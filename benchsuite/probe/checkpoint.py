@@ -1,0 +1,245 @@
+"""`benchsuite probe checkpoint`: launch the ranks, and make a record of what they found."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from benchsuite.analysis.record_builder import failure
+from benchsuite.contract.errors import UserError
+from benchsuite.contract.exit_codes import OK, SOME_FAILED, PlainFormat
+from benchsuite.contract.outcome import Outcome
+from benchsuite.contract.rank_samples import RankResult, read_result
+from benchsuite.contract.scratch import scratch
+from benchsuite.contract.terminal import document, echo
+from benchsuite.contract.trial_spec import check_session
+from benchsuite.grid.expand import plan_trial
+from benchsuite.grid.point import Point
+from benchsuite.grid.validity import workload_of
+from benchsuite.launch.launcher import check_alone
+from benchsuite.launch.starters import LocalLauncher
+from benchsuite.probe.checkpoint_rank import Request, Written
+from benchsuite.probe.record import MAX_RESIDENT, Measuring, facts_of, kept
+from benchsuite.results.store.record import Figures
+from benchsuite.results.store.store import ResultsStore
+from benchsuite.storage.observe import file_systems
+from benchsuite.storage.rawspeed.probe import IN_MEMORY, check_folder, temporary_below
+from benchsuite.workloads.layout import Layout
+
+TASK = "benchsuite.probe.checkpoint_rank:run_rank"
+STATES: Mapping[str, float] = {"sgd": 0, "momentum": 1, "adamw": 2, "adafactor": 0.1}
+"""An optimizer's states, as a multiple of the parameters."""
+IDENTITY = ("workload", "variant", "parallelism", "world_size", "optimizer", "batch_size", "precision", "device")
+ALLOWED = ("none", "ddp", "zero2", "fsdp", "hsdp", "tp")
+
+
+def verb(
+    path: Path,
+    mode: str,
+    repeats: int,
+    values: Mapping[str, Any],
+    store: Path | None,
+    session: str,
+    format: PlainFormat,
+) -> int:
+    """Write and read checkpoints below a path and print how fast; the exit code.
+
+    Raises:
+        UserError: this cannot run here.
+    """
+    check_session(session)
+    check_alone("probe checkpoint")
+    check_folder(path)
+    if store:
+        ResultsStore(store).check_writable()
+    point = plan_trial({**values, "data": {"source": "synthetic"}})
+    _check_layout(point.spec.layout)
+    path = path.absolute()
+    asked = point.spec.model_dump()
+    spec = {"path": str(path), "mode": mode, "repeats": repeats, **{name: asked[name] for name in IDENTITY}}
+    label = f"{point.spec.workload} {point.spec.variant} {mode} {path}"
+    measuring = Measuring("checkpoint", spec, label, session, facts_of(path))
+    with (
+        temporary_below(path, "benchsuite-checkpoint", needed_bytes(point)) as target,
+        LocalLauncher(TASK) as launcher,
+    ):
+        found, why = launched(point, Request(str(target), mode, repeats), launcher)
+    if why is not None:
+        status, reason = why
+        kept(measuring, store, status, {}, reason=reason)  # type: ignore[arg-type]
+        echo(f"error: {' '.join(reason.split())}", err=True)
+        return SOME_FAILED
+    checkpoints = over_ranks(found)
+    details = caveats(checkpoints, measuring.env["data"]["file_system"])
+    record = kept(
+        measuring,
+        store,
+        "ok",
+        {"ranks": found, "checkpoints": [vars(one) for one in checkpoints]},
+        figures=figures(checkpoints),
+        caveats=[detail.partition(":")[0] for detail in details],
+        caveat_details=details,
+    )
+    if format is PlainFormat.json:
+        document(json.dumps(record.model_dump(mode="json") | {"samples": {"ranks": found}}, indent=1))
+        return OK
+    echo(*in_words(point, mode, checkpoints, record.figures), *(f"  {text}" for text in details))
+    if store:
+        echo(f"written: {store} · next: benchsuite results show --kind checkpoint --store {store}")
+    return OK
+
+
+def _check_layout(layout: Layout) -> None:
+    """Refuse spreads whose state cannot be collected by parameter names here."""
+    if layout.pp > 1 or layout.ep > 1 or layout.zero == 1 or layout.name == "data_parallel":
+        raise UserError(
+            f"probe checkpoint: parallelism {layout.name}: not yet supported; allowed: {', '.join(ALLOWED)}"
+        )
+
+
+def needed_bytes(point: Point) -> int:
+    """What one checkpoint of the point's model and optimizer takes on disk, a tenth more."""
+    workload = workload_of(point.spec)
+    with torch.device("meta"):
+        model = workload.build(workload.variants[point.spec.variant])
+    parameters = sum(value.nbytes for value in model.parameters())
+    buffers = sum(value.nbytes for value in model.buffers())
+    states = STATES[point.spec.optimizer or "adamw"]
+    return int(1.1 * (parameters * (1 + states) + buffers))
+
+
+def launched(
+    point: Point, request: Request, launcher: LocalLauncher
+) -> tuple[list[dict[str, Any]], tuple[str, str] | None]:
+    """What each rank found; or status and reason where one failed."""
+    ranks = range(point.spec.ranks)
+    with scratch() as folder:
+        request.write(folder)
+        outcome = launcher.run(point.spec, None, folder, lambda progress: None)
+        found = [_found(folder / f"rank-{rank}.json") for rank in ranks]
+        done = [value for value in found if value is not None]
+        if len(done) == len(ranks) and _clean(outcome, len(ranks)):
+            return done, None
+        results: list[RankResult | None] = [
+            None if value else read_result(folder / f"rank-{rank}.json")
+            for rank, value in zip(ranks, found, strict=True)
+        ]
+        return [], failure(outcome, results, folder)
+
+
+def _clean(outcome: Outcome, ranks: int) -> bool:
+    return len(outcome.exits) == ranks and all(ended.code == 0 for ended in outcome.exits)
+
+
+def _found(path: Path) -> dict[str, Any] | None:
+    """What a rank that finished has left."""
+    try:
+        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return value if value["status"] == "ok" else None
+
+
+def over_ranks(found: Sequence[Mapping[str, Any]]) -> list[Written]:
+    """Each checkpoint as the slowest rank saw it; its bytes, files and residency as rank 0 did."""
+    checkpoints = []
+    for seen in zip(*(rank["written"] for rank in found), strict=True):
+        times = {name: max(one[name] for one in seen) for name in ("gather_s", "blocked_s", "durable_s", "write_s")}
+        slowest = max(seen, key=lambda one: sum(one["steps_s"]))
+        checkpoints.append(
+            Written(
+                num_bytes=seen[0]["num_bytes"],
+                num_files=seen[0]["num_files"],
+                read_s=max(one["read_s"] for one in seen),
+                resident_before_read=seen[0]["resident_before_read"],
+                bare_steps_s=slowest["bare_steps_s"],
+                steps_s=slowest["steps_s"],
+                differing_replicas=max(one["differing_replicas"] for one in seen),
+                **times,
+            )
+        )
+    return checkpoints
+
+
+def slowdown(checkpoints: Sequence[Written]) -> float | None:
+    """A step while a checkpoint is written over one without; medians over checkpoints of means over steps."""
+    ratios = [
+        (sum(one.steps_s) / len(one.steps_s)) / (sum(one.bare_steps_s) / len(one.bare_steps_s))
+        for one in checkpoints
+        if one.steps_s and one.bare_steps_s
+    ]
+    return median(ratios) if ratios else None
+
+
+def figures(checkpoints: Sequence[Written]) -> Figures:
+    """Medians over checkpoints."""
+    return Figures(
+        checkpoint_bytes=round(median(one.num_bytes for one in checkpoints)),
+        checkpoint_write_bytes_per_s=median(one.num_bytes / one.write_s for one in checkpoints),
+        checkpoint_read_bytes_per_s=median(one.num_bytes / one.read_s for one in checkpoints),
+        checkpoint_blocked_s=median(one.blocked_s for one in checkpoints),
+        checkpoint_durable_s=median(one.durable_s for one in checkpoints),
+        checkpoint_slowdown=slowdown(checkpoints),
+    )
+
+
+def caveats(checkpoints: Sequence[Written], kind: str | None) -> list[str]:
+    """Why the figures must not be trusted blindly: a name, a colon, the arithmetic."""
+    differing = max(one.differing_replicas for one in checkpoints)
+    details = []
+    if differing:
+        details.append(
+            f"replicas_differ: {differing} values that every rank holds whole are not alike on all of them (batch "
+            "norm's statistics, say); one rank's are in the checkpoint"
+        )
+    known = [one.resident_before_read for one in checkpoints if one.resident_before_read is not None]
+    if kind in IN_MEMORY:
+        details.append(f"not_cold: {kind} is memory: nothing was written to storage or read from it")
+    elif len(known) < len(checkpoints) or not file_systems.file_system_of(kind).client_visible:
+        details.append(f"cache_unverified: the cache of {kind} cannot be seen from here")
+    elif max(known) > MAX_RESIDENT:
+        details.append(f"not_cold: up to {max(known):.0%} of the files were in the page cache before they were read")
+    return details
+
+
+def in_words(point: Point, mode: str, checkpoints: Sequence[Written], found: Figures) -> list[str]:
+    """What was measured, in three or four lines."""
+    spec = point.spec
+    first = checkpoints[0]
+    lines = [
+        f"-> {spec.workload} {spec.variant}, {spec.optimizer}, {spec.layout.name} on {spec.ranks} "
+        f"rank{'s' * (spec.ranks > 1)}, {mode}: {first.num_bytes / 1e6:,.1f} MB in {first.num_files} "
+        f"file{'s' * (first.num_files > 1)} a checkpoint; training waits {_spread(checkpoints, 'blocked_s')} s for it",
+        f"write {_rates(checkpoints, 'write_s')} MB/s until durable ({_spread(checkpoints, 'write_s')} s), read "
+        f"{_rates(checkpoints, 'read_s')} MB/s ({_spread(checkpoints, 'read_s')} s)",
+    ]
+    if mode == "rank0":
+        lines.append(f"gathering on rank 0 takes {_spread(checkpoints, 'gather_s')} s of that wait")
+    if found.checkpoint_slowdown is not None:
+        steps = [len(one.steps_s) for one in checkpoints]
+        lines.append(
+            f"a step takes {found.checkpoint_slowdown:.2f} times as long while it is written "
+            f"({min(steps)} to {max(steps)} steps meanwhile)"
+        )
+    resident = [one.resident_before_read for one in checkpoints]
+    seen = "unknown" if None in resident else f"{max(value or 0.0 for value in resident):.0%}"
+    lines.append(
+        f"trust: {len(checkpoints)} of {len(checkpoints)} read back equal in every value; in the page cache before "
+        f"reading: {seen}; median ± the farthest"
+    )
+    return lines
+
+
+def _spread(checkpoints: Sequence[Written], name: str) -> str:
+    values = [getattr(one, name) for one in checkpoints]
+    middle = median(values)
+    return f"{middle:.3f} ±{max(max(values) - middle, middle - min(values)):.3f}"
+
+
+def _rates(checkpoints: Sequence[Written], name: str) -> str:
+    values = [one.num_bytes / getattr(one, name) / 1e6 for one in checkpoints]
+    middle = median(values)
+    return f"{middle:,.0f} ±{max(max(values) - middle, middle - min(values)):,.0f}"

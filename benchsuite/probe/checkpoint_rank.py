@@ -1,0 +1,318 @@
+"""What one rank does for `probe checkpoint`: train a few steps, write model and optimizer, read them back, compare."""
+
+import errno
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import async_save, save
+
+from benchsuite import workloads
+from benchsuite.contract.errors import UserError
+from benchsuite.contract.rank_samples import Heartbeat, RankIdentity, write_whole
+from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.probe.state_compare import State, compare, leaves, local, mapped
+from benchsuite.storage.observe import page_cache
+from benchsuite.trial.setup import build, join, rendezvous_of, settle
+from benchsuite.workloads.parallel.apply import Training
+from benchsuite.workloads.parallel.check import NoClock
+from benchsuite.workloads.workload import Batch, Workload
+
+REQUEST = "checkpoint.json"
+FILE = "checkpoint.pt"
+WARMUP_STEPS = 2
+BARE_STEPS = 5
+"""Steps with no checkpoint under way, timed before each async one."""
+DONE, UNDER_WAY, FAILED = 1.0, 0.0, -1.0
+"""How far a rank's async checkpoint is; the least of all ranks counts."""
+FULL_DISK_BYTES = 1 << 20
+"""With less than that left, a write that fails has filled the disk."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the ranks are asked for besides their spec; lies as JSON in the attempt's folder."""
+
+    target: str
+    """A folder of this probe's own."""
+    mode: str
+    repeats: int
+
+    def write(self, folder: Path) -> None:
+        """Leave it where ranks look."""
+        (folder / REQUEST).write_text(json.dumps(asdict(self)))
+
+
+@dataclass(frozen=True)
+class Written:
+    """One checkpoint as one rank saw it."""
+
+    num_bytes: int
+    """All files; seen by rank 0."""
+    num_files: int
+    gather_s: float
+    """The state is collected: rank 0 gets it from all others; else each has its own."""
+    blocked_s: float
+    """Training waits."""
+    durable_s: float
+    """From the beginning until files and folder are flushed."""
+    write_s: float
+    """The same without gathering."""
+    read_s: float
+    resident_before_read: float | None
+    bare_steps_s: list[float] = field(default_factory=list)
+    steps_s: list[float] = field(default_factory=list)
+    """Steps of training while it was written."""
+    differing_replicas: int = 0
+    """Values that this rank read as another had them: ranks hold them whole and not alike, one copy is written."""
+
+
+@dataclass(frozen=True)
+class CheckpointResult:
+    """What one rank found; written as JSON by rename."""
+
+    rank: int
+    written: list[Written]
+    state_bytes: int
+    """Of the tensors that this rank holds."""
+    status: str = "ok"
+
+    def write(self, path: Path) -> None:
+        """Leave it where the launcher looks."""
+        write_whole(path, asdict(self))
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A rank at work."""
+
+    training: Training
+    batch: Batch
+    me: RankIdentity
+    device: torch.device
+    group: dist.ProcessGroup | None
+    """Apart from that of training, so that both may talk at once."""
+
+    def barrier(self) -> None:
+        if self.group is not None:
+            dist.barrier(self.group)
+
+    def settled_s(self) -> float:
+        """The time, once the device has done what it was given."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter()
+
+    def step_s(self) -> float:
+        """Train one step; its seconds."""
+        start_s = self.settled_s()
+        self.training.step(self.batch, NoClock())
+        return self.settled_s() - start_s
+
+
+def run_rank(spec: TrialSpec, _dataset: Path | None, me: RankIdentity, keep: list[object]) -> CheckpointResult:
+    """Write and read checkpoints of a spread model, as often as asked.
+
+    What must not be destroyed before the process ends is put into `keep`.
+    """
+    request = Request(**json.loads((me.folder / REQUEST).read_text()))
+    heart = Heartbeat(me.folder, me.rank)
+    device = settle(spec, me)
+    if spec.layout.needs_group:
+        join(rendezvous_of(me, spec.measure.timeout_s), me, device, spec)
+    heart.phase("build")
+    workload: Workload = workloads.load(workloads.WORKLOADS, spec.workload, "benchsuite.workloads")
+    variant = workload.variants[spec.variant]
+    training = build(spec, workload, variant, device, me.rank)
+    group = dist.new_group(backend="gloo") if dist.is_initialized() else None
+    batch = workload.synthetic(variant, spec.rank_batch, device)
+    job = _Job(training, batch, me, device, group)
+    keep.append(job)
+    heart.phase("warmup")
+    heart.total(request.repeats)
+    for _ in range(WARMUP_STEPS):
+        job.step_s()
+    heart.phase("measure")
+    found = []
+    for number in range(request.repeats):
+        with _said_plainly(Path(request.target).parent):
+            found.append(once(job, Path(request.target) / str(number), request.mode))
+        heart.step()
+    heart.phase("done")
+    held = sum(local(value).nbytes for _, value in leaves(_state(job, whole=False)) if isinstance(value, Tensor))
+    return CheckpointResult(me.rank, found, held)
+
+
+@contextmanager
+def _said_plainly(path: Path) -> Iterator[None]:
+    """Turn what torch raises when a disk is full, or cannot be read or written, into a sentence."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (Exception, CheckpointException) as error:
+        cause: BaseException = error
+        while isinstance(cause, CheckpointException) and cause.failures:
+            cause = next(iter(cause.failures.values()))[0]
+        if isinstance(cause, OSError) and cause.errno != errno.ENOSPC:
+            raise UserError(f"{path}: {cause.strerror or cause}") from error
+        if isinstance(cause, OSError) or shutil.disk_usage(path).free < FULL_DISK_BYTES:
+            raise UserError(f"{path}: no space left for the checkpoint") from error
+        if cause is not error:
+            raise cause from error
+        raise
+
+
+def once(job: _Job, folder: Path, mode: str) -> Written:
+    """One checkpoint: written, evicted, read, compared and removed; after one more step, so that each is another."""
+    job.step_s()
+    if job.me.rank == 0:
+        folder.mkdir(parents=True)
+    job.barrier()
+    write, read = {"rank0": (_write_rank0, _read_rank0), "sharded": (_write_sharded, _read_sharded)}.get(
+        mode, (_write_async, _read_sharded)
+    )
+    timed, state = write(job, folder)
+    job.barrier()
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    resident = None
+    if job.me.rank == 0:
+        page_cache.evict(files)
+        resident = page_cache.residency(files).fraction
+    num_bytes = sum(path.stat().st_size for path in files)
+    job.barrier()
+    start_s = job.settled_s()
+    found = read(job, folder, state)
+    job.barrier()
+    read_s = job.settled_s() - start_s
+    others = compare(state, found, folder.parent.parent, job.group)
+    job.barrier()
+    if job.me.rank == 0:
+        shutil.rmtree(folder)
+    return Written(
+        num_bytes=num_bytes,
+        num_files=len(files),
+        read_s=read_s,
+        resident_before_read=resident,
+        differing_replicas=others,
+        **timed,
+    )
+
+
+def _state(job: _Job, whole: bool) -> State:
+    """Model and optimizer; whole on rank 0 alone, else each rank's part."""
+    options = StateDictOptions(full_state_dict=whole, cpu_offload=whole)
+    model, optimizer = get_state_dict(job.training.modules[0], job.training.optimizer, options=options)
+    return {"model": model, "optimizer": optimizer}
+
+
+def _write_rank0(job: _Job, folder: Path) -> tuple[dict[str, Any], State]:
+    """Gathered on rank 0 and written by torch.save, the others waiting."""
+    start_s = job.settled_s()
+    state = _state(job, whole=True)
+    job.barrier()
+    gather_s = job.settled_s() - start_s
+    if job.me.rank == 0:
+        torch.save(state, folder / FILE)
+        flush(folder / FILE)
+        flush(folder)
+    job.barrier()
+    took_s = time.perf_counter() - start_s
+    return _blocking(gather_s, took_s), state
+
+
+def _blocking(gather_s: float, took_s: float) -> dict[str, Any]:
+    return {"gather_s": gather_s, "blocked_s": took_s, "durable_s": took_s, "write_s": took_s - gather_s}
+
+
+def _read_rank0(job: _Job, folder: Path, _state: State) -> State:
+    if job.me.rank:
+        return {}
+    found: State = torch.load(folder / FILE, map_location="cpu", weights_only=True)
+    return found
+
+
+def _write_sharded(job: _Job, folder: Path) -> tuple[dict[str, Any], State]:
+    """Each rank writes its part, by torch.distributed.checkpoint, which flushes the files."""
+    start_s = job.settled_s()
+    state = _state(job, whole=False)
+    gather_s = job.settled_s() - start_s
+    save(state, checkpoint_id=folder, process_group=job.group)
+    if job.me.rank == 0:
+        flush(folder)
+    job.barrier()
+    took_s = time.perf_counter() - start_s
+    return _blocking(gather_s, took_s), state
+
+
+def _read_sharded(job: _Job, folder: Path, state: State) -> State:
+    """Into memory that has the shape of the state and holds zeros."""
+    blank: State = mapped(state, torch.zeros_like)
+    load(blank, checkpoint_id=folder, process_group=job.group)
+    return blank
+
+
+def _write_async(job: _Job, folder: Path) -> tuple[dict[str, Any], State]:
+    """Copied while training waits, written while it goes on; all ranks train until all are done."""
+    bare = [_agreed_step(job, DONE)[0] for _ in range(BARE_STEPS)]
+    copy: State = mapped(_state(job, whole=False), torch.clone)
+    job.barrier()
+    ended: list[float] = []
+    start_s = job.settled_s()
+    state = _state(job, whole=False)
+    gather_s = job.settled_s() - start_s
+    future = async_save(state, checkpoint_id=folder, process_group=job.group)
+    assert isinstance(future, Future)
+    blocked_s = job.settled_s() - start_s
+    future.add_done_callback(partial(_note_end, folder, ended))
+    steps, over = [], False
+    while not over:
+        failed = future.done() and future.exception() is not None
+        seconds, over = _agreed_step(job, FAILED if failed else DONE if ended else UNDER_WAY)
+        steps.append(seconds)
+    future.result()
+    durable_s = ended[0] - start_s
+    timed = {"gather_s": gather_s, "blocked_s": blocked_s, "durable_s": durable_s, "write_s": durable_s - gather_s}
+    return {**timed, "bare_steps_s": bare, "steps_s": steps}, copy
+
+
+def _note_end(folder: Path, ended: list[float], _future: object) -> None:
+    """Note when all is flushed, the folder's names as well."""
+    try:
+        flush(folder)
+    finally:
+        ended.append(time.perf_counter())
+
+
+def _agreed_step(job: _Job, state: float) -> tuple[float, bool]:
+    """Train one step; its seconds, and whether all ranks are done or one has failed, so that all take equally many."""
+    start_s = job.settled_s()
+    job.training.step(job.batch, NoClock())
+    flag = torch.tensor(state, device=job.device)
+    if dist.is_initialized():
+        dist.all_reduce(flag, dist.ReduceOp.MIN)
+    over = flag.item() != UNDER_WAY
+    return job.settled_s() - start_s, over
+
+
+def flush(path: Path) -> None:
+    """Have a file's content, or a folder's names, on the storage."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

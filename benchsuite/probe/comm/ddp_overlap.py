@@ -1,0 +1,180 @@
+"""DDP's overlap, on and off: the same backward with buckets of several sizes, exchanged meanwhile or after it.
+
+Exposed exchange is what backward() takes longer than its computation: an engine callback, queued from a hook on the
+loss, runs when that is done and before DDP waits. The same buckets exchanged with nothing else to do are its reference.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from benchsuite.probe.comm.ddp_figures import BATCH, LAYERS, MODES, OVERLAP, WIDTH
+from benchsuite.probe.comm.rank_group import Ranks
+from benchsuite.probe.comm.request import Request
+from benchsuite.trial.clock import Clock, clock_for
+
+WARMUP_STEPS = 3
+"""DDP lays its buckets out anew after the first."""
+TOLERANCE = 1e-4
+PARTS = ("forward", "backward", "exchange")
+
+
+@dataclass
+class Deferred:
+    """A communication hook that holds every bucket back until the last gradient is there."""
+
+    device: torch.device
+    on_computed: Callable[[], None] = lambda: None
+    sizes: list[int] = field(default_factory=list)
+    """Elements of each bucket, in the order of exchange."""
+    _held: list[tuple[Tensor, Any]] = field(default_factory=list)
+
+    def hook(
+        self,
+        _state: object,
+        bucket: dist.GradBucket,  # type: ignore[name-defined]
+    ) -> torch.futures.Future[torch.Tensor]:
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future(
+            devices=[self.device] if self.device.type == "cuda" else None
+        )
+        self._held.append((bucket.buffer(), future))
+        if bucket.is_last():
+            self.on_computed()
+            held, self._held = self._held, []
+            self.sizes = [buffer.numel() for buffer, _ in held]
+            exchange([buffer.div_(dist.get_world_size()) for buffer, _ in held])
+            for buffer, done in held:
+                done.set_result(buffer)
+        return future
+
+
+def exchange(buffers: list[Tensor]) -> None:
+    """All-reduce one after the other, all posted before the first is waited for, as DDP does."""
+    works = [dist.all_reduce(buffer, async_op=True) for buffer in buffers]
+    for work in works:
+        assert work is not None
+        work.wait()
+
+
+@dataclass
+class Replica:
+    """A model under DDP in one of the modes."""
+
+    mode: str
+    model: DistributedDataParallel
+    batch: Tensor
+    clock: Clock
+    deferred: Deferred | None = None
+
+    def step(self) -> dict[str, float]:
+        """Forward and backward; seconds by part."""
+        self.model.zero_grad(set_to_none=False)
+        self.clock.start()
+        loss = self.model(self.batch).square().mean()
+        self.clock.mark("forward")
+        if self.deferred is None:
+            loss.register_hook(self._queue)
+        else:
+            self.deferred.on_computed = self._computed
+        loss.backward()
+        self.clock.mark("exchange")
+        return {f"{name}_s": values[0] for name, values in self.clock.stop().parts.items()}
+
+    def _queue(self, _gradient: Tensor) -> None:
+        torch.autograd.Variable._execution_engine.queue_callback(self._computed)
+
+    def _computed(self) -> None:
+        self.clock.mark("backward")
+
+
+def replica(mode: str, bucket_bytes: int, ranks: Ranks) -> Replica:
+    """A chain of layers with the same weights on all ranks and a batch of each rank's own."""
+    kind, device = ranks.device.type, ranks.device
+    torch.manual_seed(0)
+    width = WIDTH[kind]
+    model = nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(LAYERS[kind]))).to(device)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
+        wrapped = DistributedDataParallel(
+            model,
+            device_ids=[device] if kind == "cuda" else None,
+            broadcast_buffers=False,
+            bucket_cap_mb=bucket_bytes / (1 << 20),
+            gradient_as_bucket_view=True,
+        )
+    deferred = None
+    if mode != OVERLAP:
+        deferred = Deferred(device)
+        wrapped.register_comm_hook(None, deferred.hook)
+    torch.manual_seed(1 + ranks.rank)
+    batch = torch.randn(BATCH[kind], width, device=device)
+    return Replica(mode, wrapped, batch, clock_for(device), deferred)
+
+
+def measure_ddp(request: Request, ranks: Ranks, keep: list[object]) -> Iterator[dict[str, Any]]:
+    """For each size of bucket what each mode took, in the order of `MODES`: fields of `probe.comm.rank.Timed`."""
+    for bucket_bytes in request.bucket_bytes:
+        replicas = [replica(mode, bucket_bytes, ranks) for mode in MODES]
+        keep.append(replicas)
+        yield from _of_buckets(replicas, request.iterations, ranks)
+
+
+def _of_buckets(replicas: list[Replica], iterations: int, ranks: Ranks) -> list[dict[str, Any]]:
+    """Both modes and the exchange alone, in turns, so that what else goes on meets them alike."""
+    for each in replicas:
+        for _ in range(WARMUP_STEPS):
+            each.step()
+    if ranks.most(float(not _agree(replicas))):
+        reason = "gradients differ between the modes, or from the mean of all ranks' own"
+        return [{"status": "failed", "reason": reason} for _ in replicas]
+    sizes = next(each.deferred.sizes for each in replicas if each.deferred is not None)
+    buffers = [torch.zeros(size, device=ranks.device) for size in sizes]
+    ranks.sample_s(lambda: exchange(buffers), WARMUP_STEPS)
+    steps: dict[str, list[dict[str, float]]] = {each.mode: [] for each in replicas}
+    alone = []
+    for _ in range(iterations):
+        for each in replicas:
+            dist.barrier(ranks.control)
+            steps[each.mode].append(each.step())
+        alone.append(ranks.sample_s(lambda: exchange(buffers), 1))
+    return [_told(steps[each.mode], alone, [4 * size for size in sizes]) for each in replicas]
+
+
+def _told(steps: list[dict[str, float]], alone: list[float], bucket_bytes: list[int]) -> dict[str, Any]:
+    parts = {f"{name}_s": [step[f"{name}_s"] for step in steps] for name in PARTS}
+    seconds = [sum(step.values()) for step in steps]
+    return {
+        "status": "ok",
+        "calls": 1,
+        "seconds": seconds,
+        "extra": {**parts, "alone_s": alone, "bucket_bytes": bucket_bytes},
+    }
+
+
+def _agree(replicas: list[Replica]) -> bool:
+    """Whether both modes have the mean of what each rank computes by itself."""
+    own = [parameter.grad.clone() for parameter in _plain(replicas[0])]
+    for gradient in own:
+        dist.all_reduce(gradient)
+        gradient /= dist.get_world_size()
+    return all(
+        parameter.grad is not None
+        and torch.allclose(parameter.grad, gradient, rtol=TOLERANCE, atol=TOLERANCE * float(gradient.abs().max()))
+        for each in replicas
+        for parameter, gradient in zip(each.model.parameters(), own, strict=True)
+    )
+
+
+def _plain(of: Replica) -> list[Any]:
+    """Parameters of a copy of its model, with the gradients of this rank's batch alone."""
+    kind = of.batch.device.type
+    copy = nn.Sequential(*(nn.Linear(WIDTH[kind], WIDTH[kind], bias=False) for _ in range(LAYERS[kind])))
+    copy.to(of.batch.device).load_state_dict(of.model.module.state_dict())
+    copy(of.batch).square().mean().backward()
+    return list(copy.parameters())

@@ -1,0 +1,293 @@
+"""`benchsuite probe comm`: launch the ranks, make a record of each collective, print them and what was fitted."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchsuite.analysis.record_builder import failure
+from benchsuite.contract.errors import UserError
+from benchsuite.contract.exit_codes import OK, SOME_FAILED, PlainFormat
+from benchsuite.contract.outcome import Outcome
+from benchsuite.contract.rank_samples import RankResult, read_result
+from benchsuite.contract.terminal import document, echo
+from benchsuite.contract.trial_spec import check_session, parse_trial, trial_id
+from benchsuite.grid.expand import resolve
+from benchsuite.grid.point import Point
+from benchsuite.grid.validity import why_illegal
+from benchsuite.host.environment import environment
+from benchsuite.host.machine import Machine
+from benchsuite.launch.agents import AgentLauncher
+from benchsuite.launch.launcher import Launcher, load_launcher, machine_of
+from benchsuite.launch.work_folder import shared_folder
+from benchsuite.predict.theory.traffic import torus_shape
+from benchsuite.probe.comm.records import Measured, ddp_specs, label_of, lacking_spec, record_of, spec_of
+from benchsuite.probe.comm.request import (
+    ALLOWED_ALGORITHMS,
+    ELEMENT_BYTES,
+    OPS,
+    Request,
+    cells,
+    check_algorithms,
+    lacking,
+    parse_names,
+    parse_ranks,
+    parse_shape,
+    parse_sizes,
+)
+from benchsuite.probe.record import Measuring, progress_bar
+from benchsuite.results.store.record import Status
+from benchsuite.results.store.store import ResultsStore
+
+TASK = "benchsuite.probe.comm.rank:run_rank"
+BUCKETS = "1MiB,4MiB,25MiB"
+NETWORK_VARIABLES = ("GLOO_", "NCCL_", "UCX_")
+"""Beginnings of those that a time depends on."""
+LEGEND = (
+    "us: median over samples (three rounds) of the slowest rank, each after a barrier; size: the whole array, algbw "
+    "and busbw as in nccl-tests; contents checked. alpha, beta: piecewise fit with 95 % intervals."
+)
+DDP_LEGEND = (
+    "ddp_step: exposed: what backward() takes longer than its computation, of the rank that waits least in a step: the "
+    "slowest, which others wait for. overlap = 1 - exposed / us, us being the same exchange with nothing else to do, "
+    "of its least waiting rank. Below 0, as after_backward may be: what is exposed took longer than alone, by noise or "
+    "by what the processors still do."
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the options of `probe comm` ask for."""
+
+    ops: tuple[str, ...]
+    algorithms: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    sizes: tuple[int, ...]
+    ranks: tuple[int, ...]
+    backend: str
+    iterations: int
+    seconds: float
+    shape: tuple[int, int] | None = None
+    bucket_bytes: tuple[int, ...] = ()
+    lacking: tuple[tuple[str, str], ...] = ()
+    """Ops and step tables asked for by name that they do not have: skipped rows."""
+    ranks_per_node: int | None = None
+    timeout_s: float = 900.0
+
+
+def asked(
+    op: str,
+    sizes: str,
+    dtype: str,
+    world_size: str,
+    algorithm: str,
+    torus: str | None,
+    overlap: bool,
+    buckets: str | None,
+    **others: Any,
+) -> Asked:
+    """What the options ask for; `others` as they are.
+
+    Raises:
+        UserError: one of them is not allowed, or does not go with another.
+    """
+    ops = parse_names(op, "--op", OPS)
+    algorithms = parse_names(algorithm, "--algorithm", ALLOWED_ALGORITHMS)
+    if algorithm != "all":
+        check_algorithms(ops, algorithms)
+    shape = parse_shape(torus)
+    ranks = parse_ranks(world_size)
+    if shape is not None:
+        if "torus" not in algorithms:
+            raise UserError(f"--torus {torus} without --algorithm torus: give both, or neither")
+        for num_ranks in ranks:
+            torus_shape(num_ranks, shape)
+    if buckets is not None and not overlap:
+        raise UserError(f"--buckets {buckets} without --overlap: give both, or neither")
+    return Asked(
+        ops=ops,
+        algorithms=algorithms,
+        dtypes=parse_names(dtype, "--dtype", tuple(ELEMENT_BYTES)),
+        sizes=parse_sizes(sizes),
+        ranks=ranks,
+        shape=shape,
+        bucket_bytes=parse_sizes(BUCKETS if buckets is None else buckets, "--buckets") if overlap else (),
+        lacking=lacking(ops, algorithms) if algorithm != "all" else (),
+        **others,
+    )
+
+
+def verb(asked: Asked, launcher: str, store: Path | None, session: str, format: PlainFormat) -> int:
+    """Measure, and print what was found; the exit code.
+
+    Raises:
+        UserError: this cannot run here.
+    """
+    check_session(session)
+    chosen = load_launcher(launcher)
+    if not isinstance(chosen, AgentLauncher):
+        raise UserError(f"--launcher {launcher}: runs trials only; allowed: local, torchrun, srun, mpiexec")
+    chosen.task = TASK
+    if store is None and not chosen.crew.only_here:
+        raise UserError(
+            f"--launcher {launcher}: give --store in a folder that all nodes see: ranks leave results there"
+        )
+    with closing(chosen):
+        if store is not None:
+            chosen.meet_in(store)
+            ResultsStore(store).check_writable()
+        points = [point_of(asked, num_ranks, machine_of(chosen)) for num_ranks in asked.ranks]
+        kept = [one for point in points for one in _appended(measured(asked, point, chosen, store, session), store)]
+    show(kept, format, store)
+    return OK if all(record.status in ("ok", "skipped") for record, _ in kept) else SOME_FAILED
+
+
+def point_of(asked: Asked, num_ranks: int, machine: Machine) -> Point:
+    """Where the ranks run and on what, as a trial says it.
+
+    Raises:
+        UserError: they cannot run here, with the arithmetic.
+    """
+    device = {"gloo": "cpu", "nccl": "cuda"}.get(asked.backend, "auto")
+    values = {
+        "workload": "gpt_neox",
+        "variant": "tiny",
+        "data": {"source": "synthetic"},
+        "device": device,
+        "parallelism": "ddp",
+        "world_size": num_ranks,
+        "ranks_per_node": asked.ranks_per_node,
+        "batch_size": 1,
+        "measure": {"timeout_s": float(asked.timeout_s)},
+    }
+    point = resolve(parse_trial(values), machine, num_ranks, {})
+    reason = why_illegal(point, machine)
+    if reason:
+        raise UserError(f"probe comm cannot run: {reason}")
+    return point
+
+
+def measured(asked: Asked, point: Point, launcher: Launcher, store: Path | None, session: str) -> Iterator[Measured]:
+    """A record of each cell of one number of ranks, and its raw samples; none of cells that were not come to."""
+    num_ranks = point.spec.ranks
+    wanted = cells(asked.ops, asked.algorithms, asked.dtypes, asked.sizes, num_ranks, asked.shape)
+    request = Request(tuple(wanted), asked.iterations, asked.seconds, asked.bucket_bytes)
+    begun = Measuring("comm", {}, "", session, environment() | {"network": _network()})
+    with shared_folder(store, launcher, "comm") as folder:
+        request.write(folder)
+        with progress_bar(f"probing collectives on {num_ranks} ranks") as bar:
+            outcome = launcher.run(point.spec, None, folder, lambda progress: bar(progress.step, progress.total))
+        lines = [_cells(folder / f"cells-{rank}.jsonl") for rank in range(num_ranks)]
+        why = _failure(outcome, num_ranks, folder)
+    env = begun.env
+    if outcome.nodes:
+        env |= outcome.facts | {
+            "launcher": outcome.launcher,
+            "nodes": outcome.nodes,
+            "cores": outcome.nodes[0]["cores"],
+        }
+    specs = [*(spec_of(cell, point, env) for cell in wanted), *ddp_specs(asked.bucket_bytes, point, env)]
+    for op, algorithm in asked.lacking:
+        spec = lacking_spec(op, algorithm, asked.dtypes[0], point, env)
+        measuring = Measuring("comm", spec, label_of(spec), session, env, begun.started_s, begun.started_at)
+        yield measuring.record("skipped", 0, reason=f"{algorithm}: {op} has no such step table"), None
+    complete = min(map(len, lines))
+    for number, spec in enumerate(specs[: complete + 1]):
+        measuring = Measuring("comm", spec, label_of(spec), session, env, begun.started_s, begun.started_at)
+        if number < complete:
+            yield record_of(measuring, [rank[number] for rank in lines])
+        elif why is not None:
+            status, reason = why
+            left = len(specs) - number - 1
+            also = f"; {left} more were not come to" if left else ""
+            yield measuring.record(status, 0, reason=f"{reason}{also}"), None
+    if why is not None and complete == len(specs):
+        echo(f"warning: all was measured, and then: {why[1]}", err=True)
+
+
+def _network() -> dict[str, str]:
+    return {name: value for name, value in sorted(os.environ.items()) if name.startswith(NETWORK_VARIABLES)}
+
+
+def _cells(path: Path) -> list[dict[str, Any]]:
+    """What a rank has found so far of each cell, all rounds together; a torn last line is left out."""
+    found: list[dict[str, Any]] = []
+    try:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            timed = json.loads(line)
+            if timed["cell"] == len(found):
+                found.append(timed)
+            else:
+                found[timed["cell"]]["seconds"] += timed["seconds"]
+    except (OSError, ValueError):
+        pass
+    return found
+
+
+def _failure(outcome: Outcome, num_ranks: int, folder: Path) -> tuple[Status, str] | None:
+    """Why not all ranks came to their end; None where they did."""
+    if len(outcome.exits) == num_ranks and all(ended.code == 0 for ended in outcome.exits):
+        return None
+    results: list[RankResult | None] = []
+    for rank in range(num_ranks):
+        path = folder / f"rank-{rank}.json"
+        ended_well = path.is_file() and json.loads(path.read_text())["status"] == "ok"
+        results.append(None if ended_well else read_result(path))
+    return failure(outcome, results, folder)
+
+
+def _appended(found: Iterable[Measured], store: Path | None) -> Iterator[Measured]:
+    """The records as stored; those of points that the session has already are repeats."""
+    if store is None:
+        yield from found
+        return
+    opened = ResultsStore(store)
+    before = opened.records() if opened.exists() else []
+    seen = Counter((record.point_id, record.session) for record in before if record.kind == "comm")
+    for record, samples in found:
+        repeat = seen[record.point_id, record.session]
+        seen[record.point_id, record.session] += 1
+        again = {"repeat": repeat, "trial_id": trial_id(record.point_id, record.session, repeat)}
+        yield opened.append(record.model_copy(update=again), samples), samples
+
+
+def unfitted(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Which numbers of ranks give no alpha and beta though they were measured: their ranks wait for cores."""
+    crowded = sorted({int(row["spec.world_size"]) for row in rows if "oversubscribed" in row["caveats"]})
+    if not crowded:
+        return []
+    counts = ", ".join(map(str, crowded))
+    return [f"no alpha and beta of {counts} ranks, more than there are cores: times are those of waiting for a core"]
+
+
+def show(kept: Sequence[Measured], format: PlainFormat, store: Path | None) -> None:
+    """The table and what was fitted; or the records with their raw samples."""
+    if format is PlainFormat.json:
+        document(json.dumps([one.model_dump(mode="json") | {"samples": samples} for one, samples in kept], indent=1))
+        return
+    from benchsuite.contract.console import console
+    from benchsuite.predict.theory.alpha_beta_fit import from_rows, in_words
+    from benchsuite.results.render.tables import rows
+    from benchsuite.results.render.terminal import fitting_table
+    from benchsuite.results.report.comm import DDP_STEP, columns_of
+    from benchsuite.results.store.frames import trial_frame
+
+    frame = trial_frame([record for record, _ in kept])
+    out = console()
+    found = rows(frame)
+    out.print(fitting_table(found, columns_of(found), out))
+    for key, fitted in from_rows(frame).items():
+        out.print(f"{key.op} {key.algorithm} {key.dtype} {key.backend}, {key.ranks} ranks:", markup=False)
+        for line in in_words(fitted):
+            out.print(f"  {line}", markup=False)
+    for line in unfitted(found):
+        out.print(line, markup=False)
+    out.print(LEGEND, style="dim", markup=False)
+    if any(row.get("spec.op") == DDP_STEP for row in found):
+        out.print(DDP_LEGEND, style="dim", markup=False)
+    if store:
+        echo(f"written: {store} · next: benchsuite results show --kind comm --store {store}", err=True)

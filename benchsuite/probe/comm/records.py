@@ -1,0 +1,126 @@
+"""Records of measured collectives: what was asked, the figures over ranks and samples, and why to doubt them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median, quantiles
+from typing import Any
+
+from benchsuite.grid.point import Point
+from benchsuite.probe.comm.ddp_figures import MODES, gradient_bytes, step_figures
+from benchsuite.probe.comm.request import Cell, algbw_bytes_per_s, busbw_bytes_per_s
+from benchsuite.probe.record import Measuring
+from benchsuite.results.report.comm import DDP_STEP, binary
+from benchsuite.results.store.record import Figures, TrialRecord
+
+STEADY = 0.25
+"""Half the samples within a range of so much of the median: else the cell is not steady."""
+Measured = tuple[TrialRecord, dict[str, Any] | None]
+"""A record, and its raw samples where it has some."""
+
+
+def backend_of(point: Point) -> str:
+    """Who carries the messages."""
+    return "nccl" if point.spec.device == "cuda" else "gloo"
+
+
+def spec_of(cell: Cell, point: Point, env: Mapping[str, Any]) -> dict[str, Any]:
+    """What a record says was asked."""
+    return {
+        "op": cell.op,
+        "algorithm": cell.algorithm,
+        "dtype": cell.dtype,
+        "num_bytes": cell.num_bytes,
+        "in_place": cell.in_place,
+        "torus": list(cell.shape) if cell.shape else None,
+        **_where(point, env),
+    }
+
+
+def lacking_spec(op: str, algorithm: str, dtype: str, point: Point, env: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of a step table that an op does not have: of no size."""
+    sizes = {"num_bytes": None, "in_place": True, "torus": None}
+    return {"op": op, "algorithm": algorithm, "dtype": dtype, **sizes, **_where(point, env)}
+
+
+def _where(point: Point, env: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "backend": backend_of(point),
+        "device": point.spec.device,
+        "world_size": point.spec.ranks,
+        "nodes": len(env.get("nodes", [])) or 1,
+    }
+
+
+def ddp_specs(buckets: Sequence[int], point: Point, env: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The same of training steps: each mode with each size of bucket."""
+    for bucket_bytes in buckets:
+        for mode in MODES:
+            sizes = {"num_bytes": gradient_bytes(point.spec.device), "bucket_bytes": bucket_bytes}
+            yield {"op": DDP_STEP, "algorithm": mode, "dtype": "fp32", **sizes, **_where(point, env)}
+
+
+def label_of(spec: Mapping[str, Any]) -> str:
+    """What was measured, in words."""
+    size = f"buckets of {binary(spec['bucket_bytes'])}" if spec["op"] == DDP_STEP else binary(spec["num_bytes"])
+    return f"{spec['op']} {spec['algorithm']} {spec['dtype']} {size} {spec['backend']} {spec['world_size']} ranks"
+
+
+def record_of(measuring: Measuring, ranks: Sequence[Mapping[str, Any]]) -> Measured:
+    """The record of one cell as all ranks saw it."""
+    spec, first = measuring.spec, ranks[0]
+    if first["status"] != "ok":
+        told = ((rank, line["reason"]) for rank, line in enumerate(ranks) if line["reason"])
+        rank, reason = next(told, (0, "no reason given"))
+        return measuring.record(first["status"], 0, reason=f"rank {rank}: {reason}"), None
+    seconds = slowest_s([rank["seconds"] for rank in ranks])
+    found = figures(spec, seconds, ranks)
+    details = caveats(measuring, seconds)
+    samples = {"calls": first["calls"], "ranks": [rank["seconds"] for rank in ranks]}
+    if first["extra"]:
+        samples["extra"] = [rank["extra"] for rank in ranks]
+    names = [detail.partition(":")[0] for detail in details]
+    return measuring.record("ok", 0, figures=found, caveats=names, caveat_details=details), samples
+
+
+def slowest_s(seconds: Sequence[Sequence[float]]) -> list[float]:
+    """Sample by sample, the slowest rank's."""
+    return [max(sample) for sample in zip(*seconds, strict=False)]  # one may have been ended a round earlier
+
+
+def figures(spec: Mapping[str, Any], seconds: Sequence[float], ranks: Sequence[Mapping[str, Any]]) -> Figures:
+    """Medians and the middle 90 % over samples; of a DDP step what its ranks have told."""
+    middle = median(seconds)
+    low, high = _ends(seconds, 20)
+    if spec["op"] == DDP_STEP:
+        return step_figures(seconds, [rank["extra"] for rank in ranks])
+    counted = None not in [rank["messages"] for rank in ranks]
+    return Figures(
+        comm_s=middle,
+        comm_s_p5=low,
+        comm_s_p95=high,
+        algbw_bytes_per_s=algbw_bytes_per_s(spec["num_bytes"], middle),
+        busbw_bytes_per_s=busbw_bytes_per_s(spec["op"], spec["world_size"], spec["num_bytes"], middle),
+        comm_messages=sum(rank["messages"] for rank in ranks) if counted else None,
+        comm_sent_bytes=sum(rank["sent_bytes"] for rank in ranks) if counted else None,
+    )
+
+
+def _ends(seconds: Sequence[float], parts: int) -> tuple[float, float]:
+    """The first and last of so many equal parts of the samples."""
+    if len(seconds) < 2:
+        return seconds[0], seconds[0]
+    cuts = quantiles(seconds, n=parts, method="inclusive")
+    return cuts[0], cuts[-1]
+
+
+def caveats(measuring: Measuring, seconds: Sequence[float]) -> list[str]:
+    """Why a time must not be trusted blindly: a name, a colon, the arithmetic."""
+    details = []
+    spec, nodes = measuring.spec, measuring.env.get("nodes", [])
+    crowded = [(node["ranks"][1] - node["ranks"][0] + 1, node["cores"]) for node in nodes]
+    num_ranks, cores = max(crowded, key=lambda one: one[0] / one[1], default=(spec["world_size"], 1 << 30))
+    if spec["device"] == "cpu" and num_ranks > cores:
+        details.append(f"oversubscribed: {num_ranks} ranks on {cores} cores")
+    low, high = _ends(seconds, 4)
+    if high - low > STEADY * median(seconds):
+        details.append(f"not_steady: half of the samples lie {low * 1e6:.0f} to {high * 1e6:.0f} us")
+    return details

@@ -1,0 +1,188 @@
+"""What `probe comm` is asked for: its cells, and bandwidths as nccl-tests defines them. Imports no torch."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchsuite.contract.errors import UserError, refuse
+from benchsuite.contract.units import parse_bytes
+from benchsuite.predict.theory.collectives import BACKEND
+from benchsuite.predict.theory.collectives import BUSBW as ALL_BUSBW
+from benchsuite.probe.comm.step_tables import ALGORITHMS, STEP_TABLES, Shape
+
+REQUEST = "comm.json"
+ELEMENT_BYTES: Mapping[str, int] = {"fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "int64": 8, "int32": 4, "int8": 1}
+OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv")
+BUSBW = {op: ALL_BUSBW[op] for op in OPS}
+"""What algbw is times, so that it tells of the hardware whatever the number of ranks."""
+DIVIDED = ("all_gather", "reduce_scatter", "all_to_all")
+"""Ops whose array has a part for each rank."""
+IN_PLACE = ("all_reduce", "broadcast", "reduce")
+"""Ops whose result lies where the input was; those of step tables all are."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One thing to measure."""
+
+    op: str
+    algorithm: str
+    dtype: str
+    num_bytes: int
+    """The whole array, as nccl-tests counts it."""
+    num_ranks: int
+    shape: Shape | None = None
+    """Of a torus."""
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the result overwrites the input."""
+        return self.algorithm != BACKEND or self.op in IN_PLACE
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the ranks are asked for besides their spec; lies as JSON in the attempt's folder."""
+
+    cells: tuple[Cell, ...]
+    iterations: int
+    """At least so many samples of each cell."""
+    seconds: float
+    """And at least so long."""
+    bucket_bytes: tuple[int, ...] = ()
+    """DDP's buckets, where its overlap is measured."""
+
+    def write(self, folder: Path) -> None:
+        """Leave it where ranks look."""
+        (folder / REQUEST).write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, folder: Path) -> "Request":
+        """What was left there."""
+        value = json.loads((folder / REQUEST).read_text())
+        cells = tuple(Cell(**one | {"shape": tuple(one["shape"]) if one["shape"] else None}) for one in value["cells"])
+        return cls(cells, value["iterations"], value["seconds"], tuple(value["bucket_bytes"]))
+
+
+def algbw_bytes_per_s(num_bytes: int, comm_s: float) -> float:
+    """Size over time."""
+    return num_bytes / comm_s
+
+
+def busbw_bytes_per_s(op: str, num_ranks: int, num_bytes: int, comm_s: float) -> float:
+    """algbw x the factor of the op."""
+    return num_bytes / comm_s * float(BUSBW[op](num_ranks))
+
+
+def parse_sizes(text: str, option: str = "--sizes") -> tuple[int, ...]:
+    """Sizes such as 1KiB:64MiB, in powers of two, or a list of sizes.
+
+    Raises:
+        UserError: it is neither.
+    """
+    first, colon, last = text.partition(":")
+    if not colon:
+        return tuple(sorted({*_sizes(text, option)}))
+    low, high = parse_bytes(first, option), parse_bytes(last, option)
+    if not 1 <= low <= high:
+        raise UserError(f"{option} {text!r}: allowed: FIRST:LAST with 1 <= FIRST <= LAST, such as 1KiB:64MiB")
+    return tuple(low << power for power in range((high // low).bit_length()))
+
+
+def _sizes(text: str, option: str) -> list[int]:
+    found = [parse_bytes(one, option) for one in text.split(",")]
+    if min(found) < 1:
+        raise UserError(f"{option} {text!r}: allowed: 1 byte and above")
+    return found
+
+
+def parse_names(text: str, option: str, allowed: Sequence[str]) -> tuple[str, ...]:
+    """Names with commas between, or `all`.
+
+    Raises:
+        UserError: one is unknown.
+    """
+    names = [name.strip() for name in text.split(",")]
+    if names == ["all"]:
+        return tuple(allowed)
+    for name in names:
+        if name not in allowed:
+            raise refuse(option, name, allowed)
+    return tuple(dict.fromkeys(names))
+
+
+def parse_ranks(text: str) -> tuple[int, ...]:
+    """Numbers of ranks with commas between, each 2 or more.
+
+    Raises:
+        UserError: one is not.
+    """
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and int(word) >= 2 for word in words):
+        raise UserError(f"--world-size {text!r}: allowed: whole numbers from 2 on, such as 2 or 2,4,8")
+    return tuple(sorted({*map(int, words)}))
+
+
+def parse_shape(text: str | None) -> Shape | None:
+    """Of a torus, such as 4x2.
+
+    Raises:
+        UserError: it is no shape.
+    """
+    if not text:
+        return None
+    words = text.lower().split("x")
+    if len(words) != 2 or not all(word.isdecimal() and int(word) >= 1 for word in words):
+        raise UserError(f"--torus {text!r}: allowed: ranks in a row x rows, such as 4x2")
+    return int(words[0]), int(words[1])
+
+
+def cells(
+    ops: Sequence[str],
+    algorithms: Sequence[str],
+    dtypes: Sequence[str],
+    sizes: Sequence[int],
+    num_ranks: int,
+    shape: Shape | None = None,
+) -> list[Cell]:
+    """Every cell for a number of ranks; sizes are rounded down to what the ranks can share, at least one element each.
+
+    A step table is asked for only of ops that have it.
+    """
+    found = []
+    for op in ops:
+        for algorithm in algorithms:
+            if algorithm != BACKEND and algorithm not in STEP_TABLES.get(op, {}):
+                continue
+            for dtype in dtypes:
+                unit = ELEMENT_BYTES[dtype] * (num_ranks if op in DIVIDED else 1)
+                rounded = dict.fromkeys(max(size // unit, 1) * unit for size in sizes)
+                torus = shape if algorithm == "torus" else None
+                found += [Cell(op, algorithm, dtype, size, num_ranks, torus) for size in rounded]
+    return found
+
+
+def check_algorithms(ops: Sequence[str], algorithms: Sequence[str]) -> None:
+    """Refuse an algorithm that none of the ops has.
+
+    Raises:
+        UserError: with the ops that have it.
+    """
+    for algorithm in algorithms:
+        having = [op for op, found in STEP_TABLES.items() if algorithm in found]
+        if algorithm != BACKEND and not set(having) & set(ops):
+            raise UserError(f"--algorithm {algorithm}: not of {', '.join(ops)}; allowed with --op {', '.join(having)}")
+
+
+def lacking(ops: Sequence[str], algorithms: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Pairs of an op and a step table that it does not have."""
+    return tuple(
+        (op, algorithm)
+        for op in ops
+        for algorithm in algorithms
+        if algorithm != BACKEND and algorithm not in STEP_TABLES.get(op, {})
+    )
+
+
+ALLOWED_ALGORITHMS = (BACKEND, *ALGORITHMS)

@@ -1,0 +1,127 @@
+"""When a sweep has to be over: no trial is started that, by what is known of it, could not end in time."""
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from statistics import median
+
+from benchsuite.contract.errors import UserError
+from benchsuite.results.store.record import TrialRecord
+
+END_VARIABLES = ("SLURM_JOB_END_TIME",)
+"""Seconds since 1970 at which the allocation ends."""
+SQUEUE_S = 20.0
+RESERVE_S = 30.0
+"""Kept for what follows the last trial before an allocation ends."""
+
+
+@dataclass
+class Deadline:
+    """The end, and how long trials have taken."""
+
+    ends_s: float | None = None
+    """Seconds since 1970 by this node's clock; None: no end."""
+    _taken_s: dict[str, float] = field(default_factory=dict)
+    _usual_s: float | None = None
+    """Median of the above, until more is learned."""
+
+    def learn(self, point_id: str, taken_s: float) -> None:
+        """Note how long a trial of a point has taken."""
+        self._taken_s[point_id] = max(taken_s, self._taken_s.get(point_id, 0.0))
+        self._usual_s = None
+
+    def estimate_s(self, point_id: str) -> float | None:
+        """The longest that this point has taken, else the median of the others; None where nothing is known yet."""
+        if self._usual_s is None and self._taken_s:
+            self._usual_s = median(self._taken_s.values())
+        return self._taken_s.get(point_id, self._usual_s)
+
+    def left_s(self) -> float:
+        """Seconds until the end; infinite without one."""
+        return float("inf") if self.ends_s is None else max(0.0, self.ends_s - time.time())
+
+    def allows(self, point_id: str) -> bool:
+        """Whether a trial of this point, started now, would end in time."""
+        return self.ends_s is None or time.time() + (self.estimate_s(point_id) or 0.0) <= self.ends_s
+
+    def none_fits(self, point_ids: Iterable[str]) -> str:
+        """In words, why no trial of these points is started."""
+        shortest_s = min((taken for taken in map(self.estimate_s, point_ids) if taken is not None), default=None)
+        about = "" if shortest_s is None else f"the shortest takes about {shortest_s:.0f} s, "
+        return f"no trial can end in time: {about}{self.left_s():.0f} s are left"
+
+
+NO_DEADLINE = Deadline()
+
+
+def deadline_of(
+    until: str | None,
+    sweep: str,
+    known: Callable[[], Iterable[TrialRecord]],
+    environment: Mapping[str, str] = os.environ,
+) -> Deadline:
+    """The earlier of what is asked for and of the allocation's end, with how long trials of a sweep have taken so far.
+
+    Other sweeps of the store, probes and points that were skipped tell nothing.
+
+    Raises:
+        UserError: `until` is no time.
+    """
+    told = [environment[name] for name in END_VARIABLES if environment.get(name, "").isdigit()]
+    ends = [float(end) - RESERVE_S for end in told or _asked_end(environment)]
+    if until is not None:
+        ends.append(parse_until(until, datetime.now()).timestamp())
+    found = Deadline(min(ends, default=None))
+    for record in known() if ends else ():
+        ran = record.kind == "trial" and record.sweep == sweep and record.status != "skipped"
+        if ran and record.wall_s is not None:
+            found.learn(record.point_id, record.wall_s)
+    return found
+
+
+def _asked_end(environment: Mapping[str, str]) -> list[str]:
+    """When squeue says that this job ends: Slurm 22.05 and older tell it to no variable."""
+    if not environment.get("SLURM_JOB_ID"):
+        return []
+    array = environment.get("SLURM_ARRAY_JOB_ID"), environment.get("SLURM_ARRAY_TASK_ID")
+    job = f"{array[0]}_{array[1]}" if all(array) else environment["SLURM_JOB_ID"]
+    command = ["squeue", "--noheader", "--jobs", job, "--format=%e"]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=SQUEUE_S,
+            env={**environment, "SLURM_TIME_FORMAT": "%s"},
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [line for line in done.stdout.split() if line.isdigit()][:1]
+
+
+def parse_until(text: str, now: datetime) -> datetime:
+    """A moment: `06:30` (the next one), `2026-01-31T06:30`, or `+90m`, `+2h`, `+45s` from now.
+
+    Raises:
+        UserError: it is none of these, or over.
+    """
+    units = {"s": 1, "m": 60, "h": 3600}
+    number, unit = text[1:-1], text[-1:]
+    if text.startswith("+") and unit in units and number.replace(".", "", 1).isdigit():
+        return now + timedelta(seconds=float(number) * units[unit])
+    try:
+        if len(text) <= len("06:30:00"):
+            moment = datetime.combine(
+                now.date(), datetime.strptime(text, "%H:%M" if text.count(":") == 1 else "%H:%M:%S").time()
+            )
+            return moment if moment > now else moment + timedelta(days=1)
+        moment = datetime.fromisoformat(text).astimezone().replace(tzinfo=None)
+    except ValueError:
+        raise UserError(f"--until {text!r}: allowed: 06:30, 2026-01-31T06:30, +90m, +2h, +45s") from None
+    if moment <= now:
+        raise UserError(f"--until {text}: is over; it is {now:%Y-%m-%dT%H:%M} now")
+    return moment

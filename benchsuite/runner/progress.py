@@ -1,0 +1,105 @@
+"""What a sweep shows while it runs: one line per finished trial, and one that moves. On standard error."""
+
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.status import Status
+from rich.text import Text
+
+from benchsuite.analysis.record_builder import Attempt
+from benchsuite.contract.console import SafeConsole
+from benchsuite.contract.rank_samples import Progress
+from benchsuite.contract.terminal import one_line
+from benchsuite.results.store.record import TrialRecord
+
+UNKNOWN = "--:--"
+
+
+def clock(seconds: float) -> str:
+    """1:05 for 65 seconds, 2:00:05 for two hours and five seconds."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
+
+
+def megabytes(rate: float | None) -> str:
+    """A byte rate in print."""
+    return "" if rate is None else f"{rate / 1e6:.1f} MB/s"
+
+
+def finished_line(record: TrialRecord) -> str:
+    """A finished trial in one line."""
+    took = clock(record.wall_s or 0)
+    if record.status != "ok":
+        log = f" · log: {record.work_folder}" if record.work_folder else ""
+        return f"{record.label} · {record.status}: {record.reason}{log} · {took}"
+    figures = record.figures
+    au = "" if figures.au is None else f"AU {figures.au:.2f}"
+    hit = figures.cache_hit_fraction
+    parts = [
+        record.label,
+        au,
+        f"{figures.samples_per_s:.0f} samples/s",
+        megabytes(figures.io_bytes_per_s),
+        "" if hit is None else f"{1 - hit:.0%} from storage",
+        "" if figures.stage_s is None else f"staged in {figures.stage_s:.1f} s",
+        figures.bottleneck or "",
+        took,
+        " ".join(record.caveats),
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+class SweepDisplay:
+    """Lines for people; with a terminal also a moving line with step, AU so far and ETA."""
+
+    def __init__(self) -> None:
+        self._console = SafeConsole(stderr=True, highlight=False, soft_wrap=True)
+        self._status: Status | None = None
+        self._begun = time.monotonic()
+        self._number = self._total = 0
+        self._label = ""
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._status = self._console.status("starting")
+            self._status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self._console.print(Text(one_line(text)))
+
+    def started(self, attempt: Attempt, number: int, total: int) -> None:
+        """A trial begins."""
+        self._number, self._total = number, total
+        self._label = f"{attempt.point.label} · repeat {attempt.repeat + 1}"
+        self._show("starting")
+
+    def progress(self, progress: Progress) -> None:
+        """A trial goes on."""
+        steps = f" · step {progress.step}/{progress.total}" if progress.total else ""
+        au = "" if progress.au is None else f" · AU so far {progress.au:.2f}"
+        self._show(f"{progress.phase}{steps}{au}")
+
+    def finished(self, record: TrialRecord) -> None:
+        """A trial has ended."""
+        self._number += 1
+        self.say(f"[{self._number}/{self._total}] {finished_line(record)} · ETA {self._eta()}")
+
+    def _eta(self) -> str:
+        if not self._number:
+            return UNKNOWN
+        return clock((time.monotonic() - self._begun) / self._number * (self._total - self._number))
+
+    def _show(self, what: str) -> None:
+        if self._status is not None:
+            where = f"[{self._number}/{self._total}] {self._label} · {what} · ETA {self._eta()}"
+            self._status.update(Text(one_line(f"{where} · Ctrl-C loses this trial only")))

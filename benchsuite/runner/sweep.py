@@ -1,0 +1,374 @@
+"""Run a plan: skip what is done, launch what is not, append every result to the store."""
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from benchsuite.analysis.flops import tell
+from benchsuite.analysis.record_builder import Attempt, conclude, keep_traces, new_attempt, noted, with_ceilings
+from benchsuite.contract.errors import UserError
+from benchsuite.contract.outcome import Outcome
+from benchsuite.contract.rank_samples import Progress
+from benchsuite.contract.trial_spec import trial_id
+from benchsuite.grid.point import Plan, Point
+from benchsuite.host.interference import Finding, Guard
+from benchsuite.host.signals import Terminated, terminable
+from benchsuite.launch.launcher import CannotStart, Launcher, machine_of
+from benchsuite.launch.work_folder import kept_work, remove_left_work, work_folder
+from benchsuite.results.store.outcomes import Ended
+from benchsuite.results.store.record import TrialRecord
+from benchsuite.results.store.store import ResultsStore
+from benchsuite.runner.auto_batch import fitted
+from benchsuite.runner.ceilings import Ceilings, of_record, without_model
+from benchsuite.runner.claims import JOB_ID_VARIABLES, Claims, Held, Holding, Turns
+from benchsuite.runner.deadline import NO_DEADLINE, Deadline
+
+SIGNALS_APART_S = 2.0
+FINISHED = frozenset({"ok", "failed", "oom", "timeout"})
+"""Trials with these are not run again in their session, unless asked by `retry`."""
+
+
+class Lost(Exception):
+    """Another sweep has taken over the trial."""
+
+    def __str__(self) -> str:
+        return "dropped: this sweep gave no sign for longer than its lease, and another has taken the trial over"
+
+
+class Watcher(Protocol):
+    """Who shows a sweep's progress."""
+
+    def started(self, attempt: Attempt, number: int, total: int) -> None: ...
+
+    def progress(self, progress: Progress) -> None: ...
+
+    def finished(self, record: TrialRecord) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Todo:
+    """One trial to run."""
+
+    point: Point
+    repeat: int
+    after: str = ""
+    """When the record that it replaces was finished, as ISO; none where empty."""
+    order_seed: int | None = None
+    """What shuffled its round of repeats; None: points in the order of the plan."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a session has of a plan: trials to run, and how those that ran have ended."""
+
+    todo: list[Todo]
+    finished: dict[str, int]
+
+    @property
+    def num_failed(self) -> int:
+        return sum(count for status, count in self.finished.items() if status != "ok")
+
+
+def rounds(plan: Plan, order_seed: int | None = None) -> Iterator[Todo]:
+    """Every trial of a plan: the first repeat of all points, then the second of all, and so on.
+
+    With a seed each round is shuffled, the same way whenever the plan and the seed are the same.
+    """
+    points, repeat = plan.points, 0
+    while points := [point for point in points if repeat < point.spec.measure.repeats]:
+        order = points[:]
+        if order_seed is not None:
+            random.Random(f"{order_seed}:{repeat}").shuffle(order)
+        yield from (Todo(point, repeat, order_seed=order_seed) for point in order)
+        repeat += 1
+
+
+def status(
+    plan: Plan,
+    store: ResultsStore,
+    session: str,
+    retry: frozenset[str] = frozenset(),
+    order_seed: int | None = None,
+) -> Status:
+    """Which trials of a plan its session still lacks, repeats interleaved over the points."""
+    known = {(ended.trial_id, ended.profile): ended for ended in store.outcomes().values()}
+    todo: list[Todo] = []
+    finished: dict[str, int] = {}
+    for item in rounds(plan, order_seed):
+        before = known.get((trial_id(item.point.point_id, session, item.repeat), item.point.spec.measure.profile))
+        if before is not None and before.status in FINISHED and before.status not in retry:
+            finished[before.status] = finished.get(before.status, 0) + 1
+        else:
+            todo.append(replace(item, after=before.finished_at if before is not None else ""))
+    return Status(todo, finished)
+
+
+def unclaimed(
+    plan: Plan,
+    store: ResultsStore,
+    session: str,
+    retry: frozenset[str],
+    claims: Claims,
+    order_seed: int | None = None,
+) -> Status:
+    """The same, where other sweeps may be finishing trials of the session meanwhile."""
+
+    def read() -> tuple[Status, set[str]]:
+        found = status(plan, store, session, retry, order_seed)
+        return found, claims.over({_claim_of(item, session): item.after for item in found.todo})
+
+    found, unseen = read()
+    return read()[0] if unseen else found
+
+
+def _claim_of(item: Todo, session: str) -> str:
+    trial, profile = trial_id(item.point.point_id, session, item.repeat), item.point.spec.measure.profile
+    return f"{trial}.{profile}" if profile else trial
+
+
+def _asked_to_end(outcome: Outcome) -> bool:
+    """Whether ranks have ended by SIGTERM: schedulers send it to all processes of a job, in no order.
+
+    Then this process has a moment to get its own; in a scheduler's job it is taken to be meant.
+    """
+    if not any(ended.signal == signal.SIGTERM for ended in outcome.exits):
+        return False
+    time.sleep(SIGNALS_APART_S)
+    return any(name in os.environ for name in JOB_ID_VARIABLES)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a sweep did."""
+
+    records: list[TrialRecord]
+    held: list[Held]
+    """Trials that other sweeps were at when this one had no more to do."""
+    out_of_time: int
+    """Trials that could not have ended in time."""
+    none_fits: str | None = None
+    """Where not one trial was started for that reason: how long the shortest takes, and how long is left."""
+
+
+def run(
+    plan: Plan,
+    todo: list[Todo],
+    store: ResultsStore,
+    launcher: Launcher,
+    session: str,
+    watcher: Watcher,
+    claims: Claims,
+    clock: Deadline = NO_DEADLINE,
+) -> Ran:
+    """Run trials one after another, each once over all sweeps of the session, and append a record of each.
+
+    A trial in flight when the sweep is interrupted becomes an `interrupted` record, and the interrupt is passed on.
+    """
+    record_skipped(plan, store, session)
+    remove_left_work(store.path)
+    bench = _Bench(plan, store, launcher, session, watcher)
+    asked = [(number, item, _claim_of(item, session)) for number, item in enumerate(todo)]
+    turns = Turns(asked, claims, lambda item: clock.allows(item.point.point_id))
+    num_started = 0
+    with terminable(), ExitStack() as stack:
+        stack.callback(claims.release)
+        for number, item, holding in turns:
+            num_started, began_s = num_started + 1, time.monotonic()
+            with holding:
+                record = bench.measure(item, number, len(todo), holding)
+            if record is not None:
+                clock.learn(item.point.point_id, time.monotonic() - began_s)
+    none = turns.late and not num_started
+    none_fits = clock.none_fits(item.point.point_id for item in turns.late) if none else None
+    return Ran(bench.records, turns.held, len(turns.late), none_fits)
+
+
+@dataclass
+class _Bench:
+    """What the trials of one sweep share."""
+
+    plan: Plan
+    store: ResultsStore
+    launcher: Launcher
+    session: str
+    watcher: Watcher
+    records: list[TrialRecord] = field(default_factory=list)
+    sizes: dict[str, Point] = field(default_factory=dict)
+    ceilings: Ceilings = field(default_factory=dict)
+    guard: Guard = field(default_factory=Guard)
+
+    def measure(self, item: Todo, number: int, total: int, holding: Holding) -> TrialRecord | None:
+        """Run one trial and append its record; None where another sweep has it, or had it already."""
+        last = self._last(item) if holding.taken_over else None
+        if last is not None and last.status in FINISHED and last.finished_at > item.after:
+            holding.done(last.finished_at)
+            return None
+        item = replace(item, after=max(item.after, holding.finished_at, last.finished_at if last is not None else ""))
+        attempt = _attempt(self.plan, item, self.session)
+        self.watcher.started(attempt, number, total)
+        name = item.point.point_id
+        try:
+            known = self.sizes.get(name, item.point)
+            sized = self.sizes.setdefault(name, fitted(known, self.launcher, self.store.path))
+            asked = {"batch_size_asked": "auto"} if item.point.spec.batch_size == "auto" else {}
+            attempt = replace(attempt, point=sized, env=attempt.env | asked | _place(self.plan, item, number))
+            shown = self.watcher.progress
+            record = run_one(attempt, self.store, self.launcher, shown, self.ceilings, holding, self.guard)
+        except CannotStart as error:
+            holding.wrote(self.store.append(attempt.record("interrupted", reason=str(error))).finished_at)
+            raise
+        except UserError as error:
+            record = self.store.append(attempt.record("failed", reason=str(error)))
+        except Lost as lost:
+            self.watcher.say(f"{attempt.point.label}: {lost}")
+            return None
+        holding.done(record.finished_at)
+        self.watcher.finished(record)
+        self.records.append(record)
+        return record
+
+    def _last(self, item: Todo) -> Ended | None:
+        """How the trial's last record in the store ended, which the sweep that held it before may have written."""
+        found = self.store.outcomes().get(trial_id(item.point.point_id, self.session, item.repeat))
+        return found if found is not None and found.profile == item.point.spec.measure.profile else None
+
+
+def run_one(
+    attempt: Attempt,
+    store: ResultsStore,
+    launcher: Launcher,
+    on_progress: Callable[[Progress], None],
+    ceilings: Ceilings | None = None,
+    holding: Holding | None = None,
+    guard: Guard | None = None,
+) -> TrialRecord:
+    """Launch one attempt and append its record; its work folder stays only when it failed.
+
+    `ceilings` holds what is known of inputs; those of this trial's are measured when it has ended well. `guard` looks
+    at the devices before and after.
+
+    Raises:
+        Lost: another sweep has taken the trial meanwhile; nothing is appended.
+    """
+    point = attempt.point
+    with work_folder(store.path, trial_id(point.point_id, attempt.session, attempt.repeat)) as folder:
+
+        def keep(record: TrialRecord, samples: dict[str, Any] | None = None) -> TrialRecord:
+            if holding is not None and holding.is_lost():
+                raise Lost
+            if record.status not in ("ok", "interrupted"):
+                with suppress(FileNotFoundError):  # removed while the trial ran
+                    kept = str(kept_work(folder).relative_to(store.path))
+                    record = record.model_copy(update={"work_folder": kept})
+            stored = store.append(record, samples)
+            if holding is not None:
+                holding.wrote(stored.finished_at)
+            return stored
+
+        try:
+            if guard is not None and _is_here(launcher):
+                guard.before(point.spec.device == "cuda")
+            tell(point.spec, folder)
+            outcome = launcher.run(point.spec, point.dataset, folder, on_progress)
+            outcome = replace(outcome, interrupted=outcome.interrupted or _asked_to_end(outcome))
+        except FileNotFoundError:
+            if folder.is_dir():
+                raise
+            outcome = Outcome()
+        except (KeyboardInterrupt, Terminated):
+            record, _ = conclude(attempt, Outcome(interrupted=True), folder)
+            with suppress(Lost):
+                keep(record)
+            raise
+        attempt, found = _after(attempt, guard)
+        record, samples = conclude(attempt, outcome, folder)
+        traces = store.path / "traces" / record.record_id
+        record = keep_traces(noted(record, [*found, *outcome.found]), folder, traces, store.path)
+        if record.status != "ok" or ceilings is None:
+            return keep(record, samples)
+        try:
+            limits = _ceilings(attempt, store, launcher, ceilings)
+        except (KeyboardInterrupt, Terminated):
+            keep(record, samples)
+            raise
+        return keep(with_ceilings(attempt, record, limits), samples)
+
+
+def _after(attempt: Attempt, guard: Guard | None) -> tuple[Attempt, list[Finding]]:
+    """The attempt with the facts of the looks before and after it, and what they found."""
+    if guard is None or not guard.has_looked:
+        return attempt, []
+    told, found = guard.after()
+    return attempt.with_moment(told), found
+
+
+def _is_here(launcher: Launcher) -> bool:
+    """Whether ranks may run on this node: then it is this process that looks at it."""
+    told: Callable[[], bool] | None = getattr(launcher, "is_here", None)
+    return told is None or told()
+
+
+def _ceilings(attempt: Attempt, store: ResultsStore, launcher: Launcher, known: Ceilings) -> dict[str, Any]:
+    """What the trial's input could give at best: known, in the session's store, or measured now and appended to it."""
+    alone = without_model(attempt.point, machine_of(launcher))
+    if alone is None:
+        return {}
+    name = trial_id(alone.point_id, attempt.session, 0)
+    if name not in known:
+        stored = store.latest() if store.exists() else []
+        record = next((record for record in stored if record.trial_id == name and record.status == "ok"), None)
+        if record is None:
+            again = new_attempt(alone, attempt.session, 0, attempt.sweep, attempt.question)
+            record = run_one(replace(again, kind="probe"), store, launcher, lambda progress: None)
+        known[name] = of_record(record)
+    return known[name]
+
+
+def _place(plan: Plan, item: Todo, number: int) -> dict[str, Any]:
+    """For a record: how many trials of its sweep came before it, what shuffled them, and what it is planned beside.
+
+    `planned_world_sizes` are of points of its workload that give their batch as it does, per rank or for all.
+    """
+    own = item.point.spec
+    alike = [spec for spec in (point.spec for point in plan.points) if spec.workload == own.workload]
+    sizes = {spec.world_size for spec in alike if (spec.batch_size is None) == (own.batch_size is None)}
+    return {"order": {"number": number, "seed": item.order_seed}, "planned_world_sizes": sorted(filter(None, sizes))}
+
+
+def _attempt(plan: Plan, item: Todo, session: str) -> Attempt:
+    found = new_attempt(item.point, session, item.repeat, plan.sweep.name, plan.sweep.question)
+    return replace(found, after=item.after)
+
+
+def record_skipped(plan: Plan, store: ResultsStore, session: str) -> None:
+    """Let the store know once per session which points were skipped, and why, so that reports show them."""
+    known = store.outcomes()
+    for skipped in plan.skipped:
+        before = known.get(trial_id(skipped.point.point_id, session, 0))
+        if before is not None and (before.status in FINISHED or before.reason == skipped.reason):
+            continue
+        attempt = _attempt(plan, Todo(skipped.point, 0), session)
+        store.append(attempt.record("skipped", reason=skipped.reason))
+
+
+def nothing_runs(plan: Plan) -> UserError:
+    """The error for a plan whose every point is skipped."""
+    from benchsuite.results.render.tables import points_in_words
+
+    told = "; ".join(f"{points_in_words(labels)}: {reason}" for reason, labels in skipped_by_reason(plan).items())
+    return UserError(f"{plan.sweep.name}: nothing can run: {told}")
+
+
+def skipped_by_reason(plan: Plan) -> dict[str, list[str]]:
+    """The labels of the points that each reason struck."""
+    reasons: dict[str, list[str]] = {}
+    for skipped in plan.skipped:
+        reasons.setdefault(skipped.reason, []).append(skipped.point.label)
+    return reasons

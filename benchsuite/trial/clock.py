@@ -1,0 +1,146 @@
+"""The step clock: when each part of a step ended, on the host or on a CUDA device's timeline.
+
+Marks are consecutive, so the parts of a step add up to it: each lasts from the mark before it, and the first from the
+last mark of the step before.
+"""
+
+import time
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Seconds per part of each counted step; parts a mode does not tell apart are absent."""
+
+    parts: dict[str, list[float]]
+    start_s: float
+    """Host clock (CLOCK_MONOTONIC) when the first step began."""
+    end_s: float
+    """Host clock when the last step had ended on the device."""
+    run_queue_s: float | None
+    """Seconds the training thread was runnable but not running."""
+
+    def step_s(self) -> list[float]:
+        """Seconds of each step: the sum of its parts."""
+        return [sum(parts) for parts in zip(*self.parts.values(), strict=True)]
+
+    def after(self, steps: int) -> "StepTimes":
+        """These times without the first `steps` steps; of waiting for a core, the share of the time that is left."""
+        begun_s = self.start_s + sum(self.step_s()[:steps])
+        share = (self.end_s - begun_s) / (self.end_s - self.start_s)
+        queued = None if self.run_queue_s is None else self.run_queue_s * share
+        parts = {name: seconds[steps:] for name, seconds in self.parts.items()}
+        return StepTimes(parts, begun_s, self.end_s, queued)
+
+
+class Clock(Protocol):
+    """What a block of steps is timed with."""
+
+    def start(self) -> None:
+        """Begin a block: the next step starts now."""
+
+    def mark(self, part: str) -> None:
+        """Note the end of a part of the current step."""
+
+    def stop(self) -> StepTimes:
+        """End the block, waiting for the device, and return the times of its steps."""
+
+
+def run_queue_s() -> float | None:
+    """Seconds this thread has waited for a core (second field of schedstat, in ns); None where not kept."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text(encoding="utf-8").split()[1]) / 1e9
+    except (OSError, IndexError):
+        return None
+
+
+def _parts(names: list[str], seconds: list[float]) -> dict[str, list[float]]:
+    """Seconds of each part in each step, from those between consecutive marks.
+
+    A step begins with the part that the first one began with. A part marked several times in a step counts in all, one
+    that is not marked is 0 in that step.
+    """
+    steps: list[dict[str, float]] = []
+    for name, duration in zip(names, seconds, strict=True):
+        if name == names[0]:
+            steps.append({})
+        steps[-1][name] = steps[-1].get(name, 0.0) + duration
+    return {name: [step.get(name, 0.0) for step in steps] for name in dict.fromkeys(names)}
+
+
+@dataclass
+class HostClock:
+    """Marks by time.perf_counter: for devices that compute synchronously."""
+
+    _marks: list[tuple[str, float]] = field(default_factory=list)
+    _start: float = 0.0
+    _queued: float | None = None
+
+    def start(self) -> None:
+        self._marks = []
+        self._queued = run_queue_s()
+        self._start = time.perf_counter()
+
+    def mark(self, part: str) -> None:
+        self._marks.append((part, time.perf_counter()))
+
+    def stop(self) -> StepTimes:
+        ends = [self._start, *(end for _, end in self._marks)]
+        seconds = [end - start for start, end in pairwise(ends)]
+        return StepTimes(
+            _parts([name for name, _ in self._marks], seconds), self._start, ends[-1], _waited(self._queued)
+        )
+
+
+@dataclass
+class CudaClock:
+    """Marks by CUDA events on the current stream, read when the block has ended.
+
+    An event recorded after a host-side wait completes on the device no earlier than the wait ended, so the interval
+    before it is the part of the wait that the device saw: exposed time, not time hidden behind queued work.
+    """
+
+    _events: list[tuple[str, torch.cuda.Event]] = field(default_factory=list)
+    _first: torch.cuda.Event | None = None
+    _start: float = 0.0
+    _queued: float | None = None
+
+    def start(self) -> None:
+        self._events = []
+        torch.cuda.synchronize()
+        self._queued = run_queue_s()
+        self._start = time.perf_counter()
+        self._first = _recorded_event()
+
+    def mark(self, part: str) -> None:
+        self._events.append((part, _recorded_event()))
+
+    def stop(self) -> StepTimes:
+        torch.cuda.synchronize()
+        end = time.perf_counter()
+        assert self._first is not None
+        # Event by event: a float32 of milliseconds since the block's start would lose microseconds after a minute.
+        events = [self._first, *(event for _, event in self._events)]
+        seconds = [before.elapsed_time(after) / 1e3 for before, after in pairwise(events)]
+        return StepTimes(_parts([name for name, _ in self._events], seconds), self._start, end, _waited(self._queued))
+
+
+def _recorded_event() -> torch.cuda.Event:
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event.record()
+    return event
+
+
+def _waited(before: float | None) -> float | None:
+    after = run_queue_s()
+    return after - before if before is not None and after is not None else None
+
+
+def clock_for(device: torch.device) -> Clock:
+    """The clock of a device."""
+    return CudaClock() if device.type == "cuda" else HostClock()

@@ -1,0 +1,142 @@
+"""Run a trial's blocks of steps: the real loader, interleaved with the ceiling where that is not known."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch.distributed as dist
+
+from benchsuite.contract.rank_samples import Block, Reads
+from benchsuite.grid.blocks import LOADER_BLOCKS, SETTLING_STEPS, Layout
+from benchsuite.storage.loaders import Batch, ReaderCounts
+from benchsuite.storage.observe.counters import ProcessIO, mount_io
+from benchsuite.trial.emulated import EmulatedDevice
+from benchsuite.trial.feed import Feed, Stepper
+
+
+def barrier() -> None:
+    """Meet the other ranks, if there are any."""
+    if dist.is_initialized():
+        dist.barrier()
+
+
+def plain_block(stepper: Stepper, batch: Batch, steps: int, kind: str = "plain", queue_full: bool = True) -> Block:
+    """Steps on one batch that is in memory.
+
+    Counted from the end of an uncounted step: ranks that exchange end one together, and begin a block one by one.
+    """
+    barrier()
+    times = stepper.run(lambda: batch, SETTLING_STEPS + steps).after(SETTLING_STEPS)
+    barrier()  # what a rank does next would take cores from those that still take their last step
+    rows = len(next(iter(batch.values())))
+    return Block(
+        kind,
+        times.start_s,
+        times.end_s,
+        times.parts,
+        times.run_queue_s,
+        consumed_samples=rows * steps,
+        queue_full=queue_full,
+    )
+
+
+def loader_block(
+    stepper: Stepper, feed: Feed, drained: int, steps: int, next_batch: Callable[[], Batch] | None = None
+) -> Block:
+    """Steps on the loader's batches, which `next_batch` takes: the first `drained` ones only empty the queue."""
+    next_batch = next_batch or feed
+    barrier()
+    began = feed.began = feed.loader.counts() if drained or feed.began is None else feed.began
+    uncounted = stepper.run(next_batch, drained).step_s() if drained else []
+    feed.rows.clear()
+    before = feed.loader.counts()
+    times = stepper.run(next_batch, steps)
+    after = feed.loader.counts()
+    return Block(
+        "loader",
+        times.start_s,
+        times.end_s,
+        times.parts,
+        times.run_queue_s,
+        consumed_samples=len(feed.rows),
+        consumed_bytes=int(feed.dataset.index["bytes"][feed.rows].sum()),
+        produced_samples=after.samples - before.samples,
+        produced_bytes=after.stored_bytes - before.stored_bytes,
+        read_s=after.read_s - before.read_s,
+        read_cpu_s=_difference(before.read_cpu_s, after.read_cpu_s),
+        decode_s=after.decode_s - before.decode_s,
+        readers=after.readers,
+        paced_samples=after.samples - began.samples,
+        paced_s=_needed_s(began, after) if feed.loader.queue_batches else None,
+        uncounted_step_s=uncounted,
+    )
+
+
+def _needed_s(before: ReaderCounts, after: ReaderCounts) -> float | None:
+    known = before.needed_s is not None and after.needed_s is not None
+    return after.needed_s - before.needed_s if known else None  # type: ignore[operator]
+
+
+def _difference(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before
+
+
+def _grown(before: ProcessIO | None, after: ProcessIO | None) -> ProcessIO | None:
+    if before is None or after is None:
+        return None
+    return ProcessIO(after.read_call_bytes - before.read_call_bytes, after.storage_bytes - before.storage_bytes)
+
+
+def reconciled(feed: Feed, folder: Path | None, run: Callable[[], list[Block]]) -> tuple[list[Block], Reads]:
+    """Run blocks; what this rank's readers read meanwhile and, where `folder` is given, all that its mount did.
+
+    The mount's counter is read before all ranks start and after all have ended, so that it misses nothing of theirs.
+    """
+    mount_before = mount_io(folder) if folder else None
+    barrier()
+    before, produced = feed.loader.io(), feed.loader.counts().stored_bytes
+    blocks = run()
+    processes = _grown(before, feed.loader.io())
+    produced = feed.loader.counts().stored_bytes - produced
+    barrier()
+    mount_after = mount_io(folder) if folder else None
+    mount = None
+    if mount_before and mount_after and mount_before.source == mount_after.source:
+        mount = replace(mount_after, read_bytes=mount_after.read_bytes - mount_before.read_bytes)
+    return blocks, Reads(
+        processes.read_call_bytes if processes else None,
+        processes.storage_bytes if processes else None,
+        produced,
+        mount.source if mount else None,
+        mount.read_bytes if mount else None,
+        mount.from_storage if mount else None,
+    )
+
+
+def interleaved_blocks(stepper: Stepper, feed: Feed, batch: Batch, plan: Layout) -> list[Block]:
+    """C L C L C: what the machine does besides changes over minutes, so neighbours are compared."""
+    blocks = []
+    for number in range(LOADER_BLOCKS + 1):
+        full = feed.wait_full()
+        blocks.append(plain_block(stepper, batch, plan.ceiling_steps, "ceiling", full))
+        if number < LOADER_BLOCKS:
+            blocks.append(loader_block(stepper, feed, plan.drained_steps, plan.loader_steps))
+            stepper.heart.au(_utilization(blocks[-2], blocks[-1]))
+    return blocks
+
+
+def emulated_blocks(stepper: Stepper, feed: Feed, device: EmulatedDevice, plan: Layout) -> list[Block]:
+    """L L: what a step needs is known, so the queue is never filled in between."""
+    device.feed, device.in_line = feed, not feed.loader.queue_batches
+    blocks = []
+    for drained in (plan.drained_steps, *[0] * (LOADER_BLOCKS - 1)):
+        block = loader_block(stepper, feed, drained, plan.loader_steps, device.next_batch)
+        blocks.append(replace(block, late_s=float(np.mean(device.late_s))))
+        stepper.heart.au(device.step_s / float(np.mean(block.step_s())))
+    return blocks
+
+
+def _utilization(ceiling: Block, loader: Block) -> float:
+    """A first impression for the progress display, of this rank alone."""
+    return float(np.mean(ceiling.step_s()) / np.mean(loader.step_s()))

@@ -1,0 +1,125 @@
+"""The page cache of a trial's files: brought to the state asked for, once per node, and measured before and after."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch.distributed as dist
+from torch.distributed import Store  # type: ignore[attr-defined]
+
+from benchsuite import storage
+from benchsuite.contract.emulated_devices import NO_MODEL
+from benchsuite.contract.rank_samples import RankIdentity
+from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.grid.blocks import reader_samples
+from benchsuite.host.environment import file_system
+from benchsuite.storage.dataset.manifest import Dataset, DatasetError, Format, Lane, dealt
+from benchsuite.storage.observe import page_cache
+from benchsuite.storage.observe.file_systems import file_system_of
+from benchsuite.storage.observe.page_cache import Residency
+from benchsuite.storage.rawspeed.plain_reader import read_ceiling
+from benchsuite.trial.feed import Feed
+
+PLAIN_READ_S = 1.0
+"""A plain reader reads for at most so long."""
+MAX_LEFT_RESIDENT = 0.05
+
+
+@dataclass(frozen=True)
+class CacheState:
+    """What a node's first rank has prepared, and found."""
+
+    files: list[Path]
+    before: Residency
+
+
+def prepare(spec: TrialSpec, dataset: Dataset | None, me: RankIdentity, rendezvous: Store) -> CacheState | None:
+    """Evict or read in what the trial will read, on every node, before any of its ranks reads.
+
+    None for ranks that are not the first of their node, and for trials that read nothing.
+
+    Raises:
+        DatasetError: a file that cannot be opened or read.
+    """
+    if dataset is None or spec.data.source != "storage":
+        return None
+    state, key = None, f"cache-{me.rank - me.local_rank}"
+    if me.local_rank == 0:
+        files = files_read(spec, dataset)
+        try:
+            (page_cache.warm if spec.data.cache == "warm" else page_cache.evict)(files)
+        except OSError as error:
+            raise DatasetError(f"{error.filename or dataset.folder}: {error.strerror}") from error
+        state = CacheState(files, page_cache.residency(files))
+        rendezvous.set(key, "ready")
+    rendezvous.wait([key])
+    return state
+
+
+def found(state: CacheState | None) -> dict[str, Any]:
+    """Fields of a rank's result: residency before the first read, and now."""
+    if state is None:
+        return {}
+    return {
+        "cache_resident_before": state.before.fraction,
+        "cache_resident_after": page_cache.residency(state.files).fraction,
+        "cache_measured_fraction": state.before.measured_fraction,
+    }
+
+
+def storage_ceiling(
+    spec: TrialSpec, dataset: Dataset | None, feed: Feed | None, me: RankIdentity
+) -> dict[str, Any] | None:
+    """What the trial's files give to a plain reader with as many threads as there are readers on this node.
+
+    Measured by a node's first rank in a trial with no model, when all ranks have stopped their readers; the files are
+    evicted first, on every node, and each node reads its share of them. None where they stay in memory, or may do so
+    unseen: that would be no storage.
+    """
+    if spec.device != NO_MODEL or dataset is None or feed is None:
+        return None
+    feed.close()
+    nodes = _of_ranks(me.rank - me.local_rank)
+    files = [] if me.local_rank else files_read(spec, dataset)
+    evicted = me.local_rank > 0 or _evicted(dataset, files)
+    if not all(_of_ranks(evicted)) or me.local_rank:
+        return None
+    share = len({first for first in nodes if first < me.rank}), len(set(nodes))
+    ceiling = read_ceiling(files, spec.data.readers * nodes.count(me.rank), PLAIN_READ_S, share)
+    return asdict(ceiling) if ceiling else None
+
+
+def _evicted(dataset: Dataset, files: list[Path]) -> bool:
+    """Evict files; whether they can be seen to be gone."""
+    if not file_system_of(file_system(dataset.folder)["file_system"]).client_visible:
+        return False
+    page_cache.evict(files)
+    left = page_cache.residency(files).fraction
+    return left is not None and left <= MAX_LEFT_RESIDENT
+
+
+def _of_ranks(value: Any) -> list[Any]:
+    """What each rank says, in their order, once all have said it."""
+    if not dist.is_initialized():
+        return [value]
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, value)
+    return found
+
+
+def files_read(spec: TrialSpec, dataset: Dataset) -> list[Path]:
+    """The files that the trial's readers will open, for prefetched samples too; every one where that is not known.
+
+    Each reader takes the first samples of its lane of the first epoch, and of later ones when it has seen all.
+    """
+    form: Format = storage.load(storage.FORMATS, dataset.manifest.format, "benchsuite.formats")
+    if form.files_of is None or spec.data.loader == "dali":
+        return dataset.data_files()
+    count, lanes = len(dataset.index), spec.data_ranks * spec.data.readers
+    _, samples = reader_samples(spec)
+    if samples >= count // lanes:
+        return dataset.data_files()
+    shuffle, seed = spec.data.shuffle, spec.measure.seed
+    shares = [dealt(count, Lane(lane, lanes, 0, seed, shuffle, 1))[:samples] for lane in range(lanes)]
+    return form.files_of(dataset, np.concatenate(shares))

@@ -1,0 +1,195 @@
+"""What one rank does: stage, evict, load, build, warm up, measure. Read this first."""
+
+import gc
+import os
+import resource
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from benchsuite import storage, workloads
+from benchsuite.contract.rank_samples import Block, Heartbeat, RankIdentity, RankResult, Reads
+from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.grid.blocks import CEILING_BLOCKS, SETTLING_STEPS, layout
+from benchsuite.storage.dataset.manifest import Dataset, open_dataset
+from benchsuite.storage.loaders import Batch
+from benchsuite.storage.loaders.reader import Reading
+from benchsuite.trial import flop_count, io_observer, overhead, page_cache, staging
+from benchsuite.trial.clock import Clock, clock_for
+from benchsuite.trial.emulated import EmulatedDevice
+from benchsuite.trial.feed import Feed, Stepper
+from benchsuite.trial.measure import emulated_blocks, interleaved_blocks, plain_block, reconciled
+from benchsuite.trial.setup import build, join, rendezvous_of, settle
+from benchsuite.workloads.parallel.account import account
+from benchsuite.workloads.parallel.apply import Training
+from benchsuite.workloads.workload import Workload
+
+
+def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[object]) -> RankResult:
+    """Run one rank of a trial on the dataset in `folder` and return what it measured.
+
+    What must not be destroyed before the process ends is put into `keep`: dropping a DDP model can hang.
+    """
+    heart = Heartbeat(me.folder, me.rank)
+    device = settle(spec, me)
+    rendezvous = rendezvous_of(me, spec.measure.timeout_s)
+    dataset = open_dataset(folder) if folder is not None and spec.data.source != "synthetic" else None
+
+    heart.phase("stage")
+    placed, staged = staging.place(spec, dataset, me, rendezvous, keep)
+    dataset = placed.dataset
+
+    heart.phase("warm" if spec.data.cache == "warm" else "evict")
+    cached = page_cache.prepare(spec, placed.read_first, me, rendezvous)
+
+    heart.phase("load")
+    workload: Workload = workloads.load(workloads.WORKLOADS, spec.workload, "benchsuite.workloads")
+    opening_s = time.perf_counter()
+    feed = _open_feed(spec, workload, dataset, me, device) if dataset else None
+    keep.append(feed)
+    batch = _kept(feed(), spec.data.pin_memory and device.type == "cuda") if feed else None
+    first_batch_s = time.perf_counter() - opening_s if feed else None
+    if spec.layout.needs_group:
+        join(rendezvous, me, device, spec)
+
+    heart.phase("build")
+    training, clock = _stepping(spec, workload, device, me.rank)
+    keep.append(training)
+    batch = workload.synthetic(workload.variants[spec.variant], spec.rank_batch, device) if batch is None else batch
+
+    gc.collect()  # what building left over is no part of a step
+    heart.phase("warmup")
+    stepper = Stepper(training, clock, heart)
+    heart.total(_total_steps(spec) + io_observer.torch_steps(spec))
+    startup_s = time.perf_counter() - me.launched_s
+    if not spec.emulated:
+        stepper.run(lambda: batch, spec.measure.warmup_steps)
+
+    heart.phase("measure")
+    blocks, reads = _measure(spec, stepper, feed, batch, placed.folder if me.reads_counters else None)
+    found = RankResult(
+        me.rank,
+        "ok",
+        phase="done",
+        blocks=blocks,
+        peak_memory_bytes=None if spec.emulated else _peak_memory(device),
+        host_memory_bytes=_host_memory(),
+        first_batch_s=first_batch_s,
+        startup_s=startup_s,
+        clock_offset_s=me.clock_offset_s,
+        steps_s=stepper.steps_s,
+        final_loss=stepper.loss,
+    )
+    found = replace(found, **io_observer.found(spec, stepper, feed, batch, me), **staged, **page_cache.found(cached))
+    found = replace(found, **_of_model(spec, workload, training, batch, me), **overhead.of(clock, heart, blocks))
+    found = replace(found, reads=reads, storage_ceiling=page_cache.storage_ceiling(spec, dataset, feed, me))
+    heart.phase("done")
+    return found
+
+
+def _of_model(
+    spec: TrialSpec, workload: Workload, training: Training | EmulatedDevice, batch: Batch, me: RankIdentity
+) -> dict[str, Any]:
+    """What is known of the model and its samples when all steps are done; an emulated device has no model."""
+    variant = workload.variants[spec.variant]
+    decoded = sum(value.nbytes for value in batch.values()) // spec.rank_batch
+    if isinstance(training, EmulatedDevice):
+        return {"decoded_sample_bytes": decoded, "tokens_per_sample": variant.sample.get("seq_len")}
+    return {
+        "decoded_sample_bytes": decoded,
+        "skipped_steps": training.scaler.skipped_steps if spec.precision == "fp16" else None,
+        "account": _account(training, batch, spec.compile),
+        "flops": flop_count.by_rank(spec, workload, me),
+        "tokens_per_sample": variant.sample.get("seq_len"),
+        "device_name": torch.cuda.get_device_name() if spec.device == "cuda" else None,
+        "num_devices": torch.cuda.device_count() if spec.parallelism == "data_parallel" else 1,
+    }
+
+
+def _account(training: Training, batch: Batch, compiled: bool) -> dict[str, Any] | None:
+    """What a step holds and sends; None where counting takes more memory than there is.
+
+    Counting runs uncompiled, so what a compiled step keeps is not known.
+    """
+    try:
+        counted = asdict(account(training, batch))
+    except torch.OutOfMemoryError:
+        return None
+    return counted | {"activations_bytes": None} if compiled else counted
+
+
+def _stepping(
+    spec: TrialSpec, workload: Workload, device: torch.device, rank: int
+) -> tuple[Training | EmulatedDevice, Clock]:
+    """What takes the steps, and their clock; an emulated device is both."""
+    if spec.emulated_step_s:
+        emulated = EmulatedDevice(step_s=spec.emulated_step_s)
+        return emulated, emulated
+    return build(spec, workload, workload.variants[spec.variant], device, rank), clock_for(device)
+
+
+def _open_feed(spec: TrialSpec, workload: Workload, dataset: Dataset, me: RankIdentity, device: torch.device) -> Feed:
+    """The rank's loader. Its workers fork here, before the process group, whose sockets they would inherit."""
+    changes: dict[str, object] = {"pin_memory": spec.data.pin_memory and device.type == "cuda"}
+    if spec.data.source == "memory":
+        changes["num_workers"] = 0
+    with io_observer.begun(spec, dataset, me) as observer:
+        reading = Reading(
+            dataset,
+            spec.data.model_copy(update=changes),
+            storage.load(storage.KINDS, workload.kind),
+            workload.variants[spec.variant].sample,
+            spec.rank_batch,
+            spec.layout.place(me.rank).dp,
+            spec.layout.dp,
+            spec.measure.seed,
+        )
+        loader = storage.load(storage.LOADERS, spec.data.loader)(reading)
+    return Feed(loader, dataset, spec.rank_batch, observer)
+
+
+def _kept(batch: Batch, pin_memory: bool) -> Batch:
+    """A copy of a batch, whose memory the loader will use again."""
+    copies = {name: value.clone() for name, value in batch.items()}
+    return {name: value.pin_memory() if pin_memory and not value.is_cuda else value for name, value in copies.items()}
+
+
+def _total_steps(spec: TrialSpec) -> int:
+    plan, warmup = layout(spec), spec.measure.warmup_steps
+    if spec.data.source != "storage":
+        return warmup + SETTLING_STEPS + spec.measure.steps
+    if spec.emulated:
+        return plan.total_loader_steps
+    return warmup + CEILING_BLOCKS * (SETTLING_STEPS + plan.ceiling_steps) + plan.total_loader_steps
+
+
+def _measure(
+    spec: TrialSpec, stepper: Stepper, feed: Feed | None, batch: Batch, watched: Path | None
+) -> tuple[list[Block], Reads | None]:
+    """Interleaved blocks where there is a pipeline to compare with memory; else one plain block."""
+    if feed is None or spec.data.source == "memory":
+        return [plain_block(stepper, batch, spec.measure.steps)], None
+    plan, device = layout(spec), stepper.training
+    if isinstance(device, EmulatedDevice):
+        return reconciled(feed, watched, lambda: emulated_blocks(stepper, feed, device, plan))
+    return reconciled(feed, watched, lambda: interleaved_blocks(stepper, feed, batch, plan))
+
+
+def _peak_memory(device: torch.device) -> int:
+    """Bytes allocated on the device at most; this process's peak resident set on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _host_memory() -> int | None:
+    """Proportional set size of this rank and its workers: shared pages are split among their users."""
+    me = psutil.Process(os.getpid())
+    try:
+        return sum(int(process.memory_full_info().pss) for process in [me, *me.children(recursive=True)])
+    except psutil.Error:
+        return None

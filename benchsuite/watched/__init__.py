@@ -1,1 +1,0 @@
-"""A training loop of anyone's own, watched from its iterator: `for batch in benchsuite.watch(loader)`."""

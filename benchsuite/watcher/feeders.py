@@ -1,0 +1,154 @@
+"""Who loads for a watched loop beside its own thread: its worker processes and threads, told from all others."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, GeneratorType, ModuleType
+from typing import Any, NamedTuple
+
+from benchsuite.watcher.readers import children
+
+HANDING_OVER = frozenset({"asyncio", "concurrent", "multiprocessing", "queue", "_queue", "subprocess", "threading"})
+"""Packages whose objects pass things between threads or processes."""
+LEAF = (type, ModuleType, CodeType, FrameType, BuiltinFunctionType, str, bytes, int, float)
+MAX_LEVELS = 8
+MAX_OBJECTS = 2000
+"""A loader is looked into so far, once a pass."""
+MAX_ITEMS = 1000
+"""Longer collections hold samples, not workers."""
+
+
+@dataclass(frozen=True)
+class Feeders:
+    """Who loads for a loop, as far as it can be seen."""
+
+    processes: frozenset[int] = frozenset()
+    threads: frozenset[int] = frozenset()
+    """Of Python; threads of libraries are not told apart."""
+    unseen: bool = False
+    """The loader takes its batches from others, and who they are cannot be told."""
+
+    def strangers(self) -> frozenset[int]:
+        """Python's other threads, which do not load; none is known as such where feeders are unseen."""
+        return frozenset() if self.unseen else _threads() - self.threads - {threading.get_native_id()}
+
+
+class Living(NamedTuple):
+    """The processes below this one and the threads of Python, at one moment."""
+
+    processes: frozenset[int]
+    threads: frozenset[int]
+
+    @staticmethod
+    def now() -> "Living":
+        return Living(frozenset(children(os.getpid())), _threads())
+
+
+class _Held(NamedTuple):
+    """What a loader holds: workers of a DataLoader, other processes, threads, and whether things are handed over."""
+
+    workers: frozenset[int] | None
+    processes: frozenset[int]
+    threads: frozenset[int]
+    hands_over: bool
+
+
+def feeders(iterator: object, before: Living, known: Feeders) -> Feeders:
+    """Who feeds an iterator that has given its first batch: who it holds, else who began in its calls.
+
+    Children of this process that are neither (loggers, helpers, writers of checkpoints) do not load.
+
+    Args:
+        iterator: of this pass.
+        before: who lived before it was made.
+        known: who fed the passes before.
+    """
+    now, held = Living.now(), _held(iterator)
+    begun = now.processes - before.processes - _machinery()
+    threads = (now.threads - before.threads | held.threads | known.threads) & now.threads - {threading.get_native_id()}
+    if held.workers is None:
+        processes = held.processes & now.processes or (begun | known.processes) & now.processes
+    else:
+        processes = held.workers & now.processes
+    unseen = not processes and (bool(begun) or (held.hands_over and not threads))
+    return Feeders(processes, threads, unseen)
+
+
+def _threads() -> frozenset[int]:
+    return frozenset(thread.native_id for thread in threading.enumerate() if thread.native_id is not None)
+
+
+def _machinery() -> set[int | None]:
+    """Helpers of multiprocessing, which stay for the process's life once anyone has needed them."""
+    tracker: Any = getattr(sys.modules.get("multiprocessing.resource_tracker"), "_resource_tracker", None)
+    server: Any = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
+    return {getattr(tracker, "_pid", None), getattr(server, "_forkserver_pid", None)}
+
+
+def _held(iterator: object) -> _Held:
+    """Look into an iterator, no deeper than the first level that holds processes."""
+    of_torch: Any = getattr(sys.modules.get("torch.utils.data.dataloader"), "_BaseDataLoaderIter", ())
+    workers: frozenset[int] | None = None
+    processes, threads, hands_over, deepest = set[int](), set[int](), False, MAX_LEVELS
+    for level, thing in _within(iterator):
+        if level > deepest:
+            break
+        if isinstance(thing, of_torch):
+            workers = (workers or frozenset()) | _ids(getattr(thing, "_workers", ()), "pid")
+        if _hands_over(thing):
+            hands_over = True
+            threads |= _ids([thing], "native_id")
+            if not _is_mute(thing) and (found := _ids([thing], "pid")):
+                processes, deepest = processes | found, level
+    return _Held(workers, frozenset(processes), frozenset(threads), hands_over)
+
+
+def _within(root: object) -> Iterator[tuple[int, object]]:
+    """An object and those it is made of, the nearest first, each with its distance."""
+    waiting, seen = deque([(0, root)]), {id(root)}
+    while waiting:
+        level, thing = waiting.popleft()
+        yield level, thing
+        for other in _made_of(thing):
+            if id(other) not in seen and not isinstance(other, LEAF) and len(seen) < MAX_OBJECTS:
+                seen.add(id(other))
+                waiting.append((level + 1, other))
+
+
+def _made_of(thing: object) -> Iterable[object]:
+    """What an object refers to; of functions and generators also the globals that their code names."""
+    if isinstance(thing, FunctionType):
+        return [*(thing.__closure__ or ()), *_named(thing.__code__, thing.__globals__)]
+    if isinstance(thing, GeneratorType) and thing.gi_frame is not None:
+        return [*gc.get_referents(thing), *_named(thing.gi_code, thing.gi_frame.f_globals)]
+    if isinstance(thing, list | tuple | dict | set) and len(thing) > MAX_ITEMS:
+        return []
+    return gc.get_referents(thing)
+
+
+def _named(code: CodeType, names: dict[str, Any]) -> list[object]:
+    return [names[name] for name in code.co_names if name in names]
+
+
+def _hands_over(thing: object) -> bool:
+    return any(str(kind.__module__).partition(".")[0] in HANDING_OVER for kind in type(thing).__mro__)
+
+
+def _is_mute(thing: object) -> bool:
+    """Whether it is a program whose output goes elsewhere: a server, or one that fills a pipe or memory of its own."""
+    return isinstance(thing, subprocess.Popen) and thing.stdout is None
+
+
+def _ids(things: Iterable[object], name: str) -> frozenset[int]:
+    """The ids of processes, or of threads, among some objects."""
+    found = set[int]()
+    for thing in things:
+        with suppress(ValueError):  # a process that was closed
+            found |= {number} if isinstance(number := getattr(thing, name, None), int) else set()
+    return frozenset(found)

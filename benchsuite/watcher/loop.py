@@ -1,0 +1,281 @@
+"""A loop of someone else's, timed from its iterator: load, marked parts, and the rest of its body, step by step.
+
+Memory stays bounded: sums over all steps, and at most so many single ones. Steps are contiguous, but for the moments in
+which counters are read; what lies between two passes (validation, checkpoints) belongs to no step.
+"""
+
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, TypeVar
+
+from benchsuite.host.processes import everyone_s
+from benchsuite.watcher.feeders import Feeders, Living, feeders
+from benchsuite.watcher.readers import LoadTimes, ReaderTimes, tree_cpu_s, tree_io
+from benchsuite.watcher.timestamps import HostStamps, Stamps
+
+T = TypeVar("T")
+COUNTED = frozenset({"counted", "between"})
+"""Kinds of steps that count: `between` ones lie between two blocks of replayed steps."""
+REPLAYED = frozenset({"settling", "ceiling"})
+"""Kinds of steps that get the batch before again."""
+CEILING_BLOCKS = 4
+CEILING_STEPS = 8
+SETTLING_STEPS = 2
+BETWEEN_STEPS = 32
+STEADY_TURNS = 3
+"""Steps between two ceilings cover the loader's queue as often."""
+
+
+def kinds_of_steps(warmup_steps: int, replayed_beside: int | None = None) -> Iterator[str]:
+    """What each step of a loop is for, without end.
+
+    `replayed_beside`: replay batches, in blocks between those of the loader (C L C L C L C); so many batches fit the
+    loader's queue, which is drained before steps count.
+    """
+    yield from itertools.repeat("uncounted", warmup_steps)
+    if replayed_beside is not None:
+        for block in range(CEILING_BLOCKS):
+            yield from itertools.repeat("settling", SETTLING_STEPS)
+            yield from itertools.repeat("ceiling", CEILING_STEPS)
+            yield from itertools.repeat("uncounted", replayed_beside + 1)
+            if block + 1 < CEILING_BLOCKS:
+                yield from itertools.repeat("between", max(BETWEEN_STEPS, STEADY_TURNS * replayed_beside))
+    yield from itertools.repeat("counted")
+
+
+@dataclass
+class StepLog:
+    """Seconds of the parts of steps: sums over all, and single steps, thinned evenly when they become too many."""
+
+    max_kept: int
+    num_steps: int = 0
+    samples: int | None = 0
+    parts_s: dict[str, float] = field(default_factory=dict)
+    kept: list[dict[str, float]] = field(default_factory=list)
+    stride: int = 1
+    """Every so many steps are kept."""
+
+    def add(self, parts: dict[str, float], rows: int | None) -> None:
+        """Add a step; `rows` samples were in its batch, as far as that is known."""
+        for name, seconds in parts.items():
+            self.parts_s[name] = self.parts_s.get(name, 0.0) + seconds
+        self.samples = None if rows is None or self.samples is None else self.samples + rows
+        if self.num_steps % self.stride == 0:
+            self.kept.append(parts)
+            if len(self.kept) > self.max_kept:
+                self.kept, self.stride = self.kept[::2], 2 * self.stride
+        self.num_steps += 1
+
+    @property
+    def seconds(self) -> float:
+        """All parts of all steps."""
+        return sum(self.parts_s.values())
+
+
+@dataclass
+class Counted:
+    """What the kernel counted while counted steps ran; None once it could not be read."""
+
+    wall_s: float = 0.0
+    run_queue_s: float | None = 0.0
+    read_call_bytes: int | None = 0
+    storage_bytes: int | None = 0
+    everyone_cpu_s: float = 0.0
+    """On the cores that this process may use."""
+    own_cpu_s: float = 0.0
+    """Of this process and all below it."""
+    below_cpu_s: float = 0.0
+    """Of those below it."""
+
+    def add(self, before: "Counted", after: "Counted") -> None:
+        """Add what lies between two readings."""
+        self.wall_s += after.wall_s - before.wall_s
+        self.run_queue_s = _sum(self.run_queue_s, before.run_queue_s, after.run_queue_s)
+        self.read_call_bytes = _sum(self.read_call_bytes, before.read_call_bytes, after.read_call_bytes)
+        self.storage_bytes = _sum(self.storage_bytes, before.storage_bytes, after.storage_bytes)
+        self.everyone_cpu_s += after.everyone_cpu_s - before.everyone_cpu_s
+        self.own_cpu_s += after.own_cpu_s - before.own_cpu_s
+        self.below_cpu_s += after.below_cpu_s - before.below_cpu_s
+
+
+def _sum(total: Any, before: Any, after: Any) -> Any:
+    return None if total is None or before is None or after is None else total + after - before
+
+
+def _reading(loads: LoadTimes, began_s: float | None = None) -> Counted:
+    """The counters at the beginning of a window, at `began_s`, or at its end: all are read within the window."""
+    io, own_s, waited_s = tree_io(), tree_cpu_s(), loads.waited_s()
+    read, stored = (None, None) if io is None else (io.read_call_bytes, io.storage_bytes)
+    below_s, everyone = own_s - time.process_time(), everyone_s()
+    now_s = time.perf_counter() if began_s is None else began_s
+    return Counted(now_s, waited_s, read, stored, everyone, own_s, below_s)
+
+
+@dataclass
+class _Step:
+    kind: str
+    rows: int | None
+    before: tuple[Any, Any] | None
+    """The end of the pass before, where the loader took time to find that there was no more."""
+    names: list[str]
+    times: list[Any]
+    """One more than names: the step's beginning."""
+    refills: bool
+    """The first of a pass that is not the first: the loader begins anew."""
+
+
+class Loop:
+    """Passes over a loader and what was measured in them."""
+
+    def __init__(
+        self,
+        kinds: Iterator[str],
+        stamps: Callable[[], Stamps] = HostStamps,
+        rows: Callable[[Any], int | None] = lambda batch: None,
+        max_steps_kept: int = 10_000,
+        keeps_batch: bool = False,
+    ) -> None:
+        self.stamps: Stamps = HostStamps()
+        self.steps, self.between, self.ceiling = (StepLog(max_steps_kept) for _ in range(3))
+        self.counted, self.readers = Counted(), ReaderTimes()
+        self.num_passes = self.num_uncounted = self.num_replayed = 0
+        self.first_batch_s: float | None = None
+        self.refill_s = 0.0
+        """Loads of the first steps of later passes."""
+        self.loads, self.feeders = LoadTimes(), Feeders()
+        self._kinds, self._rows, self._find_stamps, self._keeps = kinds, rows, stamps, keeps_batch
+        self._waiting: str | None = None
+        self._window: Counted | None = None
+        self._pending: deque[_Step] = deque()
+        self._before: tuple[Any, Any] | None = None
+        self._names: list[str] = []
+        self._times: list[Any] = []
+        self._batch_rows: int | None = None
+        self._pass_begins = False
+
+    def run(self, loader: Iterable[T]) -> Iterator[T]:
+        """One pass. A step that is broken off does not count."""
+        began_s: float | None = time.perf_counter()
+        self._pass_begins = self.num_passes > 0
+        self.num_passes += 1
+        held: list[T] = []
+        before = Living.now()
+        self.loads.open(self.feeders.strangers(), self.feeders.threads)
+        try:
+            kind = self._enter(self._next_kind(False))
+            iterator = iter(loader)
+            while True:
+                if kind not in REPLAYED:
+                    if kind in COUNTED:
+                        self.loads.begin()
+                    try:
+                        held = [next(iterator)]
+                    except StopIteration:
+                        self._waiting, self._before = kind, (self._times[0], self.stamps.now())
+                        return
+                    if kind in COUNTED:
+                        self.loads.end()
+                self._loaded(held[0])
+                if began_s is not None:
+                    self.first_batch_s = self.first_batch_s or time.perf_counter() - began_s
+                    began_s = None
+                    self._find_feeders(iterator, before)
+                yield held[0] if self._keeps else held.pop()
+                self._end_step(kind)
+                kind = self._enter(self._next_kind(bool(held)))
+        finally:
+            self._close_window()
+            self.loads.close()
+            self._names, self._times = [], []
+
+    def mark(self, part: str) -> None:
+        """Note the end of a part of the step's body; outside of a step nothing."""
+        if self._times:
+            self._names.append(part)
+            self._times.append(self.stamps.now())
+
+    def finish(self) -> None:
+        """Read what the device has still to come to; where it has failed, those steps are lost."""
+        try:
+            if self._pending:
+                self.stamps.wait(self._pending[-1].times[-1])
+                self._fold()
+        except RuntimeError:
+            self._pending.clear()
+
+    def _next_kind(self, has_batch: bool) -> str:
+        """What the next step is for; before a pass has its first batch, none can be replayed."""
+        kind = self._waiting or next(self._kinds)
+        self._waiting = None
+        if kind in REPLAYED and not has_batch:
+            self._waiting = kind
+            return "uncounted"
+        return kind
+
+    def _enter(self, kind: str) -> str:
+        """Open or close the window of counters, where steps begin or cease to count; a step begins."""
+        if not self._times and not self.steps.num_steps and isinstance(self.stamps, HostStamps):
+            self.stamps, self._before = self._find_stamps(), None
+        counts = kind in COUNTED
+        if counts != (self._window is not None) or not self._times:
+            self._close_window()
+            if counts:
+                self.readers.look(counts=False)
+                self._window = _reading(self.loads, time.perf_counter())
+            self._times = [self.stamps.now()]
+        return kind
+
+    def _close_window(self) -> None:
+        if self._window is not None:
+            self.readers.look()
+            self.counted.add(self._window, _reading(self.loads))
+            self._window = None
+
+    def _loaded(self, batch: Any) -> None:
+        self._names.append("load")
+        self._times.append(self.stamps.now())
+        self._batch_rows = self._rows(batch)
+
+    def _end_step(self, kind: str) -> None:
+        self._names.append("other")
+        self._times.append(self.stamps.now())
+        self.num_replayed += kind in REPLAYED
+        end = self._times[-1]
+        if kind in COUNTED or kind == "ceiling":
+            self._pending.append(
+                _Step(kind, self._batch_rows, self._before, self._names, self._times, self._pass_begins)
+            )
+            if isinstance(self.stamps, HostStamps):
+                self._fold()
+        else:
+            self.num_uncounted += 1
+        self._names, self._times, self._before, self._pass_begins = [], [end], None, False
+        if self.readers.due(time.perf_counter()):
+            self.readers.look(counts=kind in COUNTED)
+            self.loads.tell_apart(self.feeders.strangers(), self.feeders.threads)
+            self._fold()
+            self._times = [] if kind == "uncounted" else [self.stamps.now()]
+
+    def _find_feeders(self, iterator: object, before: Living) -> None:
+        self.feeders = feeders(iterator, before, self.feeders)
+        self.readers.watch(self.feeders.processes)
+        self.loads.tell_apart(self.feeders.strangers(), self.feeders.threads)
+
+    def _fold(self) -> None:
+        """Add the steps that the timeline has come to."""
+        while self._pending and self.stamps.passed(self._pending[0].times[-1]):
+            step = self._pending.popleft()
+            parts: dict[str, float] = {}
+            for name, (start, end) in zip(step.names, pairwise(step.times), strict=True):
+                parts[name] = parts.get(name, 0.0) + self.stamps.seconds(start, end)
+            if step.before is not None:
+                parts["load"] += self.stamps.seconds(*step.before)
+            if step.kind in COUNTED:
+                self.steps.add(parts, step.rows)
+                self.refill_s += parts["load"] if step.refills else 0.0
+            if step.kind != "counted":
+                (self.ceiling if step.kind == "ceiling" else self.between).add(parts, step.rows)

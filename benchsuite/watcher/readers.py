@@ -1,0 +1,182 @@
+"""What the worker processes of a training loop do, from the kernel's counters, read from outside."""
+
+import os
+import time
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from benchsuite.host.processes import TICKS_PER_S
+from benchsuite.storage.observe.counters import ProcessIO, processes_io
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 2.0
+"""Between two looks at the readers; short loops are looked at soon, long ones seldom."""
+
+
+def children(pid: int) -> list[int]:
+    """Living processes that a process has started, and those that they have."""
+    task = Path(f"/proc/{pid}/task")
+    try:
+        lists = [folder / "children" for folder in task.iterdir()]
+        found = [int(child) for path in lists for child in path.read_text().split()]
+    except OSError:  # gone meanwhile, or a kernel that keeps no such lists
+        return _children_by_scan(pid)
+    return found + [grandchild for child in found for grandchild in children(child)]
+
+
+def _children_by_scan(pid: int) -> list[int]:
+    try:
+        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
+def tree_io() -> ProcessIO | None:
+    """The counters of this process and all below it; None where one of them cannot be read.
+
+    The sum does not jump when a child is reaped: its counts are its parent's from then on.
+    """
+    me = os.getpid()
+    return processes_io([me, *(child for child in children(me) if Path(f"/proc/{child}").exists())])
+
+
+def tree_cpu_s() -> float:
+    """CPU seconds of this process and all below it; it does not fall when a child is reaped."""
+    me, ticks = os.getpid(), 0
+    for pid in (me, *children(me)):
+        with suppress(OSError):  # reaped meanwhile: its parent has its counts
+            rest = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            ticks += sum(map(int, rest[11:15]))  # utime, stime, and of those it has reaped
+    return ticks / TICKS_PER_S
+
+
+def busy_s(pid: int) -> float | None:
+    """Seconds that a process's main thread has run or waited for a core (schedstat, in ns); None where not kept."""
+    try:
+        ran, waited = Path(f"/proc/{pid}/schedstat").read_text(encoding="utf-8").split()[:2]
+    except (OSError, ValueError):
+        return None
+    return (int(ran) + int(waited)) / 1e9
+
+
+class LoadTimes:
+    """What the loop's thread, and those beside it that may load for it, did while the loop waited for its loads.
+
+    Cheap enough to ask for twice a step. The clocks are read within the time that is taken, so no share exceeds it.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = self.own_s = self.fed_s = self.beside_s = 0.0
+        """Of all loads; in which this thread ran or waited for a core; in which threads ran that load for it; and in
+        which others did, of libraries mostly, of which nobody can say whether they load or spin."""
+        self._strangers: dict[int, float] = {}
+        """Clocks of threads that do not load, and what each showed last."""
+        self._feeders: dict[int, float] = {}
+        self._file: int | None = None
+        self._waited_s = 0.0
+        self._began = (0.0, 0.0, 0.0, 0.0)
+
+    def open(self, strangers: Iterable[int], feeders: Iterable[int] = ()) -> None:
+        """Begin a pass, in the thread that loads."""
+        self.close()
+        self.tell_apart(strangers, feeders)
+        with suppress(OSError):
+            self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+
+    def close(self) -> None:
+        """Close the kernel's file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def tell_apart(self, strangers: Iterable[int], feeders: Iterable[int]) -> None:
+        """Threads of Python beside it that do not load, and those that do; between loads."""
+        self._strangers = {thread_clock(thread): 0.0 for thread in strangers}
+        self._feeders = {thread_clock(thread): 0.0 for thread in feeders}
+
+    def begin(self) -> None:
+        """A load begins."""
+        began_s = time.perf_counter()
+        self._began = (began_s, *self._used())
+
+    def end(self) -> None:
+        """It has ended, in the same thread."""
+        own_s, fed_s, beside_s = self._used()
+        self.seconds += time.perf_counter() - self._began[0]
+        self.own_s += own_s - self._began[1]
+        self.fed_s += fed_s - self._began[2]
+        self.beside_s += beside_s - self._began[3]
+
+    def waited_s(self) -> float | None:
+        """Seconds that this thread has waited for a core; None where that is not kept."""
+        if self._file is None:
+            return None
+        with suppress(ProcessLookupError):  # the thread that began the pass has ended: another goes on with it
+            self._waited_s = int(os.pread(self._file, 99, 0).split()[1]) / 1e9
+        return self._waited_s
+
+    def _used(self) -> tuple[float, float, float]:
+        ran_s = time.thread_time()
+        process_s = time.process_time()
+        fed_s, strange_s = _read(self._feeders), _read(self._strangers)
+        return ran_s + (self.waited_s() or 0.0), fed_s, process_s - ran_s - fed_s - strange_s
+
+
+def _read(clocks: dict[int, float]) -> float:
+    """The sum of threads' clocks; of those that have ended what they showed last: it stays the process's."""
+    for clock in clocks:
+        with suppress(OSError):
+            clocks[clock] = time.clock_gettime(clock)
+    return sum(clocks.values())
+
+
+def thread_clock(thread: int) -> int:
+    """The kernel's clock of a thread's CPU time (`man 2 clock_getres`), by an id that stays safe when it has ended."""
+    return ~thread << 3 | 6
+
+
+@dataclass
+class ReaderTimes:
+    """How busy worker processes are: seconds on a core or waiting for one, over the seconds they were looked at.
+
+    A reader that is not busy waits: for reads, or because the queue is full.
+    """
+
+    pids: list[int] = field(default_factory=list)
+    num_readers: int = 0
+    _last: dict[int, tuple[float, float]] = field(default_factory=dict)
+    _busy_s: float = 0.0
+    _seen_s: float = 0.0
+    _next_s: float = 0.0
+    _pause_s: float = FIRST_PAUSE_S
+
+    def watch(self, pids: Collection[int]) -> None:
+        """These are the readers from now on; those known already go on."""
+        self.pids = sorted(pids)
+        self.num_readers = max(self.num_readers, len(pids))
+        self._last = {pid: last for pid, last in self._last.items() if pid in pids}
+        self._pause_s, self._next_s = FIRST_PAUSE_S, 0.0
+
+    def due(self, now_s: float) -> bool:
+        """Whether it is time to look at the readers again."""
+        return now_s >= self._next_s
+
+    def look(self, counts: bool = True) -> None:
+        """Add what the readers did since the last look; or leave that out, and begin anew here."""
+        for pid in self.pids:
+            busy, now_s = busy_s(pid), time.perf_counter()
+            if busy is not None:
+                seen_s, before = self._last.get(pid, (now_s, busy))
+                if counts:
+                    self._busy_s, self._seen_s = self._busy_s + busy - before, self._seen_s + now_s - seen_s
+                self._last[pid] = now_s, busy
+        self._next_s = time.perf_counter() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S) if counts else FIRST_PAUSE_S
+
+    def busy_fraction(self) -> float | None:
+        """Share of the time looked at that the readers were busy; None where nothing was seen."""
+        return self._busy_s / self._seen_s if self._seen_s else None

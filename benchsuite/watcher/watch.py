@@ -1,0 +1,342 @@
+"""`benchsuite.watch(loader)`: what holds a training loop of anyone's own back, told from inside the loop.
+
+    for batch in benchsuite.watch(loader):
+        ...
+
+Batches pass through as they are; moments are noted, and the kernel's counters are read now and then.
+"""
+
+import errno
+import os
+import resource
+import socket
+import sys
+import time
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from itertools import repeat
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, Literal, SupportsIndex, TypeVar
+
+from benchsuite.contract.errors import UserError, refuse
+from benchsuite.contract.rank_samples import PARTS
+from benchsuite.contract.terminal import echo
+from benchsuite.contract.trial_spec import check_session
+from benchsuite.host.environment import file_system
+from benchsuite.host.machine import this_machine
+from benchsuite.results.store.record import TrialRecord
+from benchsuite.results.store.store import ResultsStore, StoreError
+from benchsuite.storage.observe.file_systems import file_system_of
+from benchsuite.watcher.batch_rows import RowCounter
+from benchsuite.watcher.figures import caveats, figures, lines
+from benchsuite.watcher.loop import Loop, kinds_of_steps
+from benchsuite.watcher.rank_loop import RankLoop, Told, rank_loop
+from benchsuite.watcher.ranks import Ranks
+from benchsuite.watcher.record import Beginning
+from benchsuite.watcher.timestamps import Stamps, stamps_for
+
+T = TypeVar("T")
+MARKS = PARTS[1:]
+FIRST_STEPS = 5
+"""Steps that never count by default, while libraries choose their kernels and memory is first touched."""
+UNKNOWN_QUEUE = 8
+"""Batches that a loader may hold ready where it does not say."""
+CALIBRATION_STEPS = 1000
+WRITTEN = "written"
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def queue_of(loader: object) -> int | None:
+    """Batches that a loader may hold ready, where it says so as PyTorch's DataLoader does."""
+    workers, prefetch = getattr(loader, "num_workers", None), getattr(loader, "prefetch_factor", None)
+    if not isinstance(workers, int):
+        return None
+    return workers * (prefetch if isinstance(prefetch, int) else 0)
+
+
+def own_s_per_step(stamps: Stamps, marks: Iterable[str]) -> float | None:
+    """Seconds on a core that watching takes a step, with as many marks: steps that do nothing, here and now.
+
+    None where the device has failed.
+    """
+    loop, marked = Loop(repeat("counted"), lambda: stamps, lambda batch: 1), tuple(marks)
+    steps = loop.run(range(CALIBRATION_STEPS))
+    try:
+        next(steps)
+        began_s = time.thread_time()
+        for _ in steps:
+            for part in marked:
+                loop.mark(part)
+        return (time.thread_time() - began_s) / (CALIBRATION_STEPS - 1)
+    except RuntimeError:
+        return None
+
+
+@dataclass
+class Ending:
+    """What is to be done when a loop has ended. It knows nothing of the Watch, whose end calls it."""
+
+    loop: Loop
+    beginning: Beginning
+    store: ResultsStore | None
+    quiet: bool
+    queue_batches: int | None
+    ranks: Ranks = field(default_factory=Ranks)
+    pid: int = field(default_factory=os.getpid)
+    cut_short_by: str | None = None
+    figures: dict[str, Any] | None = None
+    record: TrialRecord | None = None
+
+    def conclude(self) -> None:
+        """Sum up, print and store. What goes wrong here is a warning: the training that has ended is not ours."""
+        if os.getpid() != self.pid or not self.loop.num_passes:
+            return
+        try:
+            self.loop.finish()
+            self._conclude()
+        except Exception as error:
+            _say([f"warning: benchsuite.watch: {type(error).__name__}: {error}"])
+
+    def _conclude(self) -> None:
+        self.cut_short_by = self.cut_short_by or _uncaught()
+        mine = self.mine()
+        ranks, missing = self.ranks.gathered(mine, wait=self.cut_short_by is None)
+        told = self.told(missing if ranks is not None else None)
+        counted = [rank for rank in ranks or [mine] if rank.num_steps]
+        self.figures = figures(counted, told) if counted else {}
+        if ranks is None:
+            return
+        reason = None if counted else f"no step counted: {mine.num_uncounted} steps ended, all of them warm-up"
+        noted = caveats(counted, told) if counted else []
+        self.record = self.beginning.record(self.figures, noted, reason, len(ranks), mine.device)
+        where = self._stored(self.record, ranks)
+        if not self.quiet:
+            _say(lines(counted, told, self.figures) if counted else [f"{told.name} · {reason}"])
+        if where is not None and not (self.quiet and where.startswith(WRITTEN)):
+            _say([where])
+
+    def _stored(self, record: TrialRecord, ranks: list[RankLoop]) -> str | None:
+        """Append the record, where there is a store; a line that says where it is, or why it is not stored."""
+        if self.store is None:
+            return None
+        samples = {"ranks": [asdict(rank) for rank in ranks], "steps": self.loop.steps.kept}
+        try:
+            self.record = self.store.append(record, {**samples, "every": self.loop.steps.stride})
+        except StoreError as error:
+            return f"warning: benchsuite.watch: not stored: {error}"
+        return f"{WRITTEN}: {self.store.path} · next: benchsuite report --store {self.store.path}"
+
+    def told(self, missing: tuple[int, ...] | None = None) -> Told:
+        """What is known of the loop beside its measurements; without `missing`, of this rank's alone."""
+        data = self.beginning.data
+        counted = None if data is None else file_system_of(file_system(data)["file_system"]).reads_counted
+        cores = this_machine().cores
+        alone = missing is None and self.ranks.world_size > 1
+        name, replayed = self.beginning.name, self.loop.num_replayed
+        return Told(name, missing or (), counted, self.cut_short_by, replayed, cores, alone)
+
+    def mine(self) -> RankLoop:
+        """What this rank's loop has left so far."""
+        loop, cuda = self.loop, self.loop.stamps.device != "cpu"
+        marks = [name for name in loop.steps.parts_s if name in MARKS]
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return rank_loop(
+            loop,
+            self.ranks.rank,
+            own_s_per_step=own_s_per_step(loop.stamps, marks) if loop.steps.num_steps else None,
+            queue_batches=self.queue_batches or 0,
+            node=socket.gethostname(),
+            cpus=tuple(sorted(os.sched_getaffinity(0))),
+            peak_memory_bytes=sys.modules["torch"].cuda.max_memory_allocated() if cuda else peak,
+        )
+
+
+class Watch(Generic[T]):
+    """A loader that is watched while it is iterated; passes add up until the watch is closed, or dropped."""
+
+    def __init__(self, loader: Iterable[T], ending: Ending) -> None:
+        self.loader = loader
+        self._ending = ending
+        self._loop_mark = ending.loop.mark
+        self._end = weakref.finalize(self, ending.conclude)
+
+    def __iter__(self) -> Iterator[T]:
+        if not self._end.alive:
+            yield from self.loader
+            return
+        self._ending.ranks.meet(self._ending.beginning.name)
+        yield from self._ending.loop.run(self.loader)
+
+    def __len__(self) -> int:
+        return len(self.loader)  # type: ignore[arg-type]
+
+    def __bool__(self) -> bool:
+        return bool(self.loader)
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else the loader has."""
+        if name.startswith("_") or name == "loader":
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
+    def mark(self, part: str) -> None:
+        """Note that a part of the step ends here: h2d, forward, backward, exchange or update.
+
+        Raises:
+            UserError: there is no such part.
+        """
+        if part not in MARKS:
+            raise refuse("mark", part, MARKS)
+        self._loop_mark(part)
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Time what is inside as a part of the step; what came before it since the last mark is told apart from it."""
+        self._loop_mark("other")
+        try:
+            yield
+        finally:
+            self.mark(name)
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The figures, of all ranks once the watch has ended, of this one so far; empty while no step has counted."""
+        ending = self._ending
+        if ending.figures is not None or not ending.loop.steps.num_steps:
+            return ending.figures or {}
+        return figures([ending.mine()], ending.told())
+
+    @property
+    def record(self) -> TrialRecord | None:
+        """The record, on rank 0, once the watch has ended."""
+        return self._ending.record
+
+    def close(self) -> None:
+        """End the watch: print, and store where asked. What is iterated later is not watched."""
+        self._end()
+
+    def __enter__(self) -> "Watch[T]":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._ending.cut_short_by = kind.__name__ if kind else None
+        self.close()
+
+
+def watch(
+    loader: Iterable[T],
+    *,
+    store: str | Path | None = None,
+    name: str | None = None,
+    session: str = "default",
+    device: str | None = None,
+    batch_size: int | None = None,
+    data: str | Path | None = None,
+    warmup_steps: int | None = None,
+    max_steps_kept: int = 10_000,
+    ceiling: Literal["replay"] | None = None,
+    quiet: bool = False,
+) -> Watch[T]:
+    """Watch a training loop: iterate over what is returned instead of the loader.
+
+    When the loop has ended (or at `close()`, or when the process ends, for loops of several passes) it prints to
+    stderr what a step's time went into and what holds the loop back; rank 0 speaks for all ranks.
+
+    Args:
+        loader: any iterable of batches.
+        store: a results store to append a record to; `benchsuite report` shows it.
+        name: of the loop in reports; by default the script's.
+        session: which measuring campaign the record belongs to.
+        device: cpu, cuda or cuda:N; by default the current CUDA device once CUDA is in use.
+        batch_size: samples in a batch, where the first dimension of its first array is something else.
+        data: where the samples lie, so that what its file system counts can be trusted.
+        warmup_steps: steps that do not count; by default 5, and those that empty the loader's queue.
+        max_steps_kept: single steps kept for percentiles and the record; beyond, every second is dropped.
+        ceiling: "replay" hands out the batch before again for four blocks of 10 steps, and so measures AU. It
+            changes what is trained: those batches count 11 times.
+        quiet: print nothing.
+
+    Raises:
+        UserError: an argument is not allowed.
+        StoreError: the store cannot be written, but for a full disk: that is a warning, and tried again at the end.
+    """
+    _check(device, batch_size, warmup_steps, max_steps_kept, ceiling, data)
+    queue = queue_of(loader)
+    if warmup_steps is None:
+        warmup_steps = FIRST_STEPS + (queue + 1 if queue else 0)
+    opened = ResultsStore(store) if store is not None else None
+    if opened is not None:
+        _check_writable(opened)
+    name = name or Path(sys.argv[0] or "python").name
+    spec = {
+        "workload": name,
+        "data": {"loader": type(loader).__name__, "num_workers": getattr(loader, "num_workers", None)},
+    }
+    beside = (UNKNOWN_QUEUE if queue is None else queue) if ceiling else None
+    loop = Loop(
+        kinds_of_steps(warmup_steps, beside),
+        lambda: stamps_for(device),
+        RowCounter(loader, batch_size),
+        max_steps_kept,
+        keeps_batch=ceiling is not None,
+    )
+    folder = None if data is None else Path(data)
+    beginning = Beginning(name, check_session(session), spec, folder)
+    return Watch(loader, Ending(loop, beginning, opened, quiet, queue))
+
+
+def _check_writable(store: ResultsStore) -> None:
+    """Refuse a store that cannot be written; a disk that is full may have room again when the training ends."""
+    try:
+        store.check_writable()
+    except StoreError as error:
+        if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in DISK_FULL:
+            raise
+        _say([f"warning: benchsuite.watch: {error}; what is watched will be printed, and stored if there is room then"])
+
+
+def _check(
+    device: str | None,
+    batch_size: int | None,
+    warmup_steps: int | None,
+    max_steps_kept: int,
+    ceiling: str | None,
+    data: str | Path | None,
+) -> None:
+    """Refuse arguments that mean nothing."""
+    if device is not None and device.partition(":")[0] not in ("cpu", "cuda"):
+        raise refuse("device", device, ("cpu", "cuda", "cuda:N"))
+    if ceiling not in (None, "replay"):
+        raise refuse("ceiling", ceiling, ("replay",))
+    if data is not None and not Path(data).exists():
+        raise UserError(f"data {str(data)!r}: no such file or folder; name where the samples lie, or leave it out")
+    for what, value, least in (
+        ("batch_size", batch_size, 1),
+        ("warmup_steps", warmup_steps, 0),
+        ("max_steps_kept", max_steps_kept, 1),
+    ):
+        if value is not None and not _is_whole(value):
+            raise UserError(f"{what} {value!r}: a {type(value).__name__}; allowed: a whole number, at least {least}")
+        if value is not None and value < least:
+            raise UserError(f"{what} {value}: at least {least}")
+
+
+def _is_whole(value: object) -> bool:
+    """Whether it is a whole number, of numpy too; True and False are none."""
+    return isinstance(value, SupportsIndex) and not isinstance(value, bool)
+
+
+def _say(said: list[str]) -> None:
+    """To stderr, if there is one; one that cannot be written to ends no training."""
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            echo(*said, err=True)
+
+
+def _uncaught() -> str | None:
+    """The exception that is ending this process, as the interpreter notes it before it exits."""
+    kind: type | None = getattr(sys, "last_type", None)
+    return kind.__name__ if kind is not None and not hasattr(sys, "ps1") else None

@@ -1,0 +1,4 @@
+"""The charts, and the HTML page that holds them.
+
+Read `chart`, then `page`.
+"""

@@ -1,0 +1,298 @@
+"""Charts of the HTML report in Plotly's terms: lines over points that differ in one setting, and bars of each point."""
+
+import itertools
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from benchsuite.results.render.tables import Row, is_missing, is_number
+from benchsuite.results.scaling.series import FOLLOWS_RANKS, ONE_RANK
+from benchsuite.results.store.frames import median_interval
+
+Trace = dict[str, Any]
+Numbered = tuple[int, Row]
+"""A point with its number in the table of the page."""
+DIGITS = 5
+"""Significant digits that a chart keeps."""
+PARTS = ("load", "h2d", "forward", "backward", "exchange", "bubble", "update", "other")
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#8C6BB1", "#B3A100")
+"""Okabe and Ito's palette, which the colour-blind tell apart; without yellow and black, unseen on white or on black."""
+PART_COLORS = dict(
+    zip(PARTS, ("#D55E00", "#E69F00", "#0072B2", "#56B4E9", "#CC79A7", "#B3A100", "#009E73", "#999999"), strict=True)
+)
+HIDDEN_WORDS = ("storage", "none")
+"""Values that go without saying."""
+MAX_LINES = 12
+"""Lines of a chart that can be named in its legend; of more, groups can be chosen."""
+GROUPED_BY = (
+    "sweep",
+    "session",
+    "spec.workload",
+    "spec.data.source",
+    "spec.data.format",
+    "spec.data.loader",
+    "spec.parallelism",
+    "spec.precision",
+    "spec.data.cache",
+    "spec.data.staging",
+)
+"""Settings by which they are grouped, in this order until the groups are small enough."""
+MEDIANS = "Median over repeats; bars: 95 % interval from six repeats on, else the range."
+MARGIN = 0.04
+"""Decades beside the ends of a logarithmic axis."""
+UNTOLD = ("spec.measure.", "spec.data.root", "spec.data.staging_dir", "spec.nodes", "spec.ranks_per_node")
+"""Settings that make no series of their own."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart of the page. Elements of a trace carry the number of their point in `customdata`; so the page filters."""
+
+    key: str
+    """Its place on the page; charts with one key and different choices share it."""
+    title: str
+    traces: Sequence[Trace]
+    layout: Mapping[str, Any] = field(default_factory=dict)
+    note: str = ""
+    lines: Sequence[str] = ()
+    """Text below it."""
+    choice: str = ""
+    bars: bool = False
+    """`y` holds numbers of points, which the page turns into their labels."""
+    cells: Sequence[tuple[str, str, float, int]] = ()
+    """x, y, value and point: a heat map of medians."""
+    groups: Sequence[tuple[str, Sequence[int]]] = ()
+    """Choices of some of the traces: a name, and the places of its traces. Empty: all are always drawn."""
+
+
+def places(points: Sequence[Numbered]) -> dict[tuple[str, str], int]:
+    """The number of each point, by its session and id."""
+    return {(str(row["session"]), str(row["point_id"])): number for number, row in points}
+
+
+def rounded(value: Any, scale: float = 1.0) -> float | None:
+    """A figure times scale, to the digits that a chart keeps; None where it is missing or no finite number."""
+    if is_missing(value) or not math.isfinite(value):
+        return None
+    return float(f"{value * scale:.{DIGITS}g}")
+
+
+def axis(title: str, **more: Any) -> dict[str, Any]:
+    """An axis with its title."""
+    return {"title": {"text": title}, **more}
+
+
+def log_axis(values: Collection[float], title: str = "ranks") -> dict[str, Any]:
+    """A logarithmic axis with a tick at each value, and room beside the first and the last."""
+    ticks = sorted({value for value in values if value > 0}) or [1]
+    ends = [math.log10(ticks[0]) - MARGIN, math.log10(ticks[-1]) + MARGIN]
+    return axis(title, type="log", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks], range=ends)
+
+
+def lines(points: Sequence[Numbered], along: str, ignored: Collection[str]) -> list[tuple[str, list[Numbered]]]:
+    """Points that differ only in `along` and in what is ignored, each group by name and in order of `along`.
+
+    Groups stay within their sweep and session; these are named where there are several.
+    """
+    sections: dict[tuple[str, str], list[Numbered]] = {}
+    for number, row in points:
+        if is_number(row.get(along)):
+            sections.setdefault((row["sweep"], row["session"]), []).append((number, row))
+    sweeps = {sweep for sweep, _ in sections}
+    several = (len(sweeps) > 1, len(sections) > len(sweeps))
+    found = []
+    for key, members in sections.items():
+        prefix = [word for word, told in zip(key, several, strict=True) if told]
+        for name, group in _groups(members, along, ignored):
+            found.append((" ".join([*prefix, name]).strip() or key[0], group))
+    return found
+
+
+def _groups(members: Sequence[Numbered], along: str, ignored: Collection[str]) -> list[tuple[str, list[Numbered]]]:
+    """The groups of one section; where two points of a group have the same `along`, all settings tell them apart."""
+    found = []
+    for name, group in _told_apart(members, {along, *ignored}):
+        doubled = len({row[along] for _, row in group}) < len(group)
+        apart = _told_apart(group, {along}) if doubled else [("", group)]
+        found += [
+            (f"{name} {more}".strip(), sorted(part, key=lambda one: float(one[1][along]))) for more, part in apart
+        ]
+    return found
+
+
+def _told_apart(members: Sequence[Numbered], ignored: Collection[str]) -> list[tuple[str, list[Numbered]]]:
+    rows = [row for _, row in members]
+    keys = [
+        key
+        for key in dict.fromkeys(key for row in rows for key in row if key.startswith("spec."))
+        if key not in ignored and not key.startswith(UNTOLD)
+    ]
+    apart = [key for key in keys if len({repr(_setting(row, key)) for row in rows}) > 1]
+    named = [key for key in apart if len({repr(_setting(row, key)) for row in rows if _applies(row, key)}) > 1]
+    groups: dict[object, list[Numbered]] = {}
+    for number, row in members:
+        groups.setdefault(tuple(repr(_setting(row, key)) for key in apart), []).append((number, row))
+    return [(_name(group[0][1], named), group) for group in groups.values()]
+
+
+def _setting(row: Row, key: str) -> Any:
+    """A setting; a single rank's mode is that of its series."""
+    value = row.get(key)
+    if key == "spec.parallelism" and value in ONE_RANK and row.get("spec.world_size") == 1:
+        return "ddp"
+    return None if is_missing(value) else value
+
+
+def _applies(row: Row, key: str) -> bool:
+    """Settings of reading say nothing where nothing is read."""
+    return not key.startswith("spec.data.") or key.endswith(".source") or row.get("spec.data.source") == "storage"
+
+
+def _name(row: Row, keys: Sequence[str]) -> str:
+    words = [_word(key.rpartition(".")[2], _setting(row, key)) for key in keys if _applies(row, key)]
+    return " ".join(word for word in words if word)
+
+
+def _word(name: str, value: Any) -> str:
+    if value is None or value is False or value in HIDDEN_WORDS:
+        return ""
+    if value is True:
+        return name
+    return f"{name} {value:g}" if isinstance(value, int | float) else str(value)
+
+
+def spread(group: Sequence[Row], name: str, scale: float = 1.0) -> dict[str, Any]:
+    """Error bars: a figure's 95 % interval where it has one, else the range over repeats."""
+    ends = [_ends(row, name) for row in group]
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [rounded(max(0.0, high - row[name]), scale) for row, (_, high) in zip(group, ends, strict=True)],
+        "arrayminus": [rounded(max(0.0, row[name] - low), scale) for row, (low, _) in zip(group, ends, strict=True)],
+        "thickness": 1,
+    }
+
+
+def _ends(row: Row, name: str) -> tuple[float, float]:
+    for low, high in (("low", "high"), ("min", "max")):
+        ends = row.get(f"{name}_{low}"), row.get(f"{name}_{high}")
+        if not any(map(is_missing, ends)):
+            return float(ends[0] or 0.0), float(ends[1] or 0.0)
+    return float(row[name]), float(row[name])
+
+
+def bars(repeats: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """Error bars of points by their repeats: the 95 % interval of the median where there is one, else the range."""
+    known = [(median(values), *_interval_or_range(values)) for values in map(list, repeats)]
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [rounded(high - middle) for middle, _, high in known],
+        "arrayminus": [rounded(middle - low) for middle, low, _ in known],
+        "thickness": 1,
+    }
+
+
+def _interval_or_range(values: list[float]) -> tuple[float, float]:
+    low, high = median_interval(values)
+    return (min(values), max(values)) if low is None or high is None else (low, high)
+
+
+def line(name: str, group: Sequence[Numbered], along: str, figure: str, scale: float = 1.0) -> Trace | None:
+    """A figure of a group of points as a line with error bars; None where no point has it."""
+    known = [(number, row) for number, row in group if not is_missing(row.get(figure))]
+    if not known:
+        return None
+    rows = [row for _, row in known]
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": name,
+        "x": [row[along] for row in rows],
+        "y": [rounded(row[figure], scale) for row in rows],
+        "error_y": spread(rows, figure, scale),
+        "customdata": [number for number, _ in known],
+    }
+
+
+def lost(points: Sequence[Numbered], along: str) -> list[Trace]:
+    """Points that ran without a result as crosses on the floor."""
+    found = [(n, row) for n, row in points if row["status"] not in ("ok", "skipped") and not is_missing(row.get(along))]
+    if not found:
+        return []
+    x, numbers = [row[along] for _, row in found], [number for number, _ in found]
+    marker = {"symbol": "x", "size": 9, "color": "#D55E00"}
+    cross = {"type": "scatter", "mode": "markers", "name": "no result", "marker": marker, "cliponaxis": False}
+    return [{**cross, "x": x, "y": [0] * len(x), "customdata": numbers}]
+
+
+def against_ranks(points: Sequence[Numbered], key: str, title: str, figure: str, unit: str) -> list[Chart]:
+    """A figure against ranks, a line per group of points that differ in nothing else; none where no point has it."""
+    along = "spec.world_size"
+    drawn = [(group, line(name, group, along, figure)) for name, group in lines(points, along, FOLLOWS_RANKS)]
+    traces = [found for _, found in drawn if found is not None]
+    if not traces:
+        return []
+    ranks = {int(row[along]) for _, row in points if not is_missing(row.get(along))}
+    layout = {"xaxis": log_axis(ranks), "yaxis": axis(unit, rangemode="tozero")}
+    if len(traces) <= MAX_LINES:
+        return [Chart(key, title, [*traces, *lost(points, along)], layout, MEDIANS)]
+    parts = [[*([] if found is None else [found]), *lost(group, along)] for group, found in drawn]
+    groups = grouped([group[0][1] for group, _ in drawn], list(map(len, parts)))
+    return [Chart(key, title, list(itertools.chain(*parts)), layout, MEDIANS, groups=groups)]
+
+
+def against_batch(points: Sequence[Numbered]) -> list[Chart]:
+    """Throughput against the batch of a rank, of points that differ in nothing else; none where no batch varies."""
+    along = "spec.batch_size"
+    drawn = [(group, line(name, group, along, "samples_per_s")) for name, group in lines(points, along, ())]
+    varied = [(group, found) for group, found in drawn if found is not None and len({*found["x"]}) > 1]
+    if not varied:
+        return []
+    sizes = {float(row[along]) for group, _ in varied for _, row in group}
+    layout = {"xaxis": log_axis(sizes, "batch of a rank"), "yaxis": axis("samples/s", rangemode="tozero")}
+    parts = [[found, *lost(group, along)] for group, found in varied]
+    groups = grouped([group[0][1] for group, _ in varied], list(map(len, parts)))
+    return [Chart("batch", "Throughput against batch", list(itertools.chain(*parts)), layout, MEDIANS, groups=groups)]
+
+
+def grouped(rows: Sequence[Row], sizes: Sequence[int]) -> list[tuple[str, list[int]]]:
+    """Choices of few enough series to be named in a legend, after that of all; none where no setting parts them.
+
+    Args:
+        rows: a point of each series.
+        sizes: the traces of each, which stand one after another.
+    """
+    keys = [key for key in GROUPED_BY if len({_group_word(row, key) for row in rows}) > 1]
+    if len(rows) <= MAX_LINES or not keys:
+        return []
+    ends = list(itertools.accumulate(sizes))
+    places = [range(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+    for count in range(1, len(keys) + 1):
+        found: dict[str, list[range]] = {}
+        for row, own in zip(rows, places, strict=True):
+            words = dict.fromkeys(_group_word(row, key) for key in keys[:count])
+            found.setdefault(" ".join(filter(None, words)) or "others", []).append(own)
+        if max(map(len, found.values())) <= MAX_LINES:
+            break
+    whole = (f"all {len(rows)} series", list(range(ends[-1])))
+    return [whole, *((name, list(itertools.chain(*part))) for name, part in found.items())]
+
+
+def _group_word(row: Row, key: str) -> str:
+    return _word(key.rpartition(".")[2], _setting(row, key)) if _applies(row, key) else ""
+
+
+def stacked(points: Sequence[Numbered], columns: Mapping[str, str], scale: float) -> list[Trace]:
+    """Horizontal bars, a trace for each named column times scale, of the points that have it."""
+    traces = []
+    for name, column in columns.items():
+        found = [(number, rounded(row.get(column), scale)) for number, row in points]
+        known = [(number, size) for number, size in found if size is not None]
+        if any(size for _, size in known):
+            numbers = [number for number, _ in known]
+            bar = {"type": "bar", "orientation": "h", "name": name}
+            traces.append({**bar, "x": [size for _, size in known], "y": numbers, "customdata": numbers})
+    return traces

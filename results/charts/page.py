@@ -1,0 +1,246 @@
+"""The report as one HTML file that needs no network: summary, charts by Plotly, failures and provenance."""
+
+import base64
+import hashlib
+import importlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from benchsuite.results.charts import page_charts
+from benchsuite.results.charts.chart import COLORS, Chart, Numbered, places
+from benchsuite.results.render.plain import counted
+from benchsuite.results.render.tables import ABSENT, COLUMNS, Row, is_missing
+from benchsuite.results.report import provenance
+from benchsuite.results.report.modelled import NOTHING, Modelled
+from benchsuite.results.report.sections import Section, sections
+from benchsuite.results.report.summary import LEGEND, answer, remedies, trust
+from benchsuite.results.scaling.staging import lines as staging_lines
+from benchsuite.results.store.record import CANNOT_TELL, TrialRecord
+from benchsuite.results.store.replacing import write_whole
+from benchsuite.results.store.store import ResultsStore, StoreError
+
+FILTERS = ("sweep", "workload", "format", "session", "status")
+
+
+def write(store: ResultsStore, out: Path, modelled: Modelled = NOTHING) -> int:
+    """Write the report on everything in a store, and what models say of it; returns its size in bytes.
+
+    Raises:
+        StoreError: plotly is not installed, the store cannot be read, or the file not be written.
+    """
+    text = page(store, modelled)
+    write_whole(out, text)
+    return len(text.encode(errors="replace"))
+
+
+def page(store: ResultsStore, modelled: Modelled = NOTHING) -> str:
+    """The whole page.
+
+    Its policy of content lets only the two scripts run that this function put there, and loads nothing.
+    """
+    found = sections(store)
+    records = [record for record in store.latest() if record.kind == "trial"]
+    plotly, script = _plotly(), _asset("page.js")
+    return Template(_asset("page.html")).substitute(
+        title=escape(title(found)),
+        policy=" ".join(f"'sha256-{_digest(text)}'" for text in (plotly, script)),
+        style=_asset("style.css"),
+        subtitle=escape(subtitle(records)),
+        summary="\n".join(summary(found)) if found else _without_trials(store),
+        legend="<br>".join(escape(line) for line in LEGEND.splitlines()),
+        provenance="\n".join(origins(records)),
+        data=embedded(data(store, found, records, modelled)),
+        plotly=plotly,
+        script=script,
+    )
+
+
+def _without_trials(store: ResultsStore) -> str:
+    """Which other records there are, whose charts stand below."""
+    kinds = Counter(record.kind for record in store.latest())
+    told = ", ".join(f"{count} of kind {kind}" for kind, count in kinds.items())
+    return f"<p>No trials yet; other records: {escape(told)}.</p>" if told else "\n".join(summary([]))
+
+
+def _asset(name: str) -> str:
+    return (files("benchsuite.results.charts") / name).read_text()
+
+
+def _plotly() -> str:
+    """Plotly's own script.
+
+    Raises:
+        StoreError: plotly is not installed.
+    """
+    try:
+        text: str = importlib.import_module("plotly.offline").get_plotlyjs()
+    except ImportError as error:
+        raise StoreError(f"--html needs plotly ({error}): pip install plotly") from None
+    return text
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def embedded(value: Any) -> str:
+    """JSON that no HTML parser takes for the end of the script it stands in."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False, default=str)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def data(
+    store: ResultsStore, found: Sequence[Section], records: Sequence[TrialRecord], modelled: Modelled = NOTHING
+) -> dict[str, Any]:
+    """What the page's script draws: a row per point with what it is filtered by, charts, and what failed."""
+    points = list(enumerate(row for section in found for row in section.points))
+    trials = [row for section in found for row in section.trials]
+    columns = [c for c in COLUMNS[1:] if any(c.cell(row) not in ("", ABSENT) for _, row in points)]
+    keys = [_keys(row, trials_of) for row, trials_of in _with_trials(points, trials)]
+    values = {name: sorted({value for key in keys for value in key[name]}) for name in FILTERS}
+    return {
+        "headings": [[column.heading, column.right] for column in columns],
+        "rows": [[column.cell(row) for column in columns] for _, row in points],
+        "values": values,
+        "points": {"label": [str(row["label"]) for _, row in points]}
+        | {name: [_coded(key[name], values[name]) for key in keys] for name in FILTERS},
+        "charts": [_lean(chart) for chart in page_charts.charts(store, points, trials, records, modelled)],
+        "failures": list(_failures(points, trials)),
+        "colors": COLORS,
+    }
+
+
+def _with_trials(points: Sequence[Numbered], trials: Sequence[Row]) -> Iterator[tuple[Row, list[Row]]]:
+    found: dict[tuple[str, str], list[Row]] = {}
+    for trial in trials:
+        found.setdefault((trial["session"], trial["point_id"]), []).append(trial)
+    for _, row in points:
+        yield row, found.get((row["session"], row["point_id"]), [])
+
+
+def _keys(row: Row, trials: Sequence[Row]) -> dict[str, list[str]]:
+    """What a point is filtered by; of statuses those of all its trials."""
+    return {
+        "sweep": [str(row["sweep"])],
+        "workload": [_text(row.get("spec.workload"))],
+        "format": [_text(row.get("spec.data.format") if row.get("spec.data.source") == "storage" else None)],
+        "session": [str(row["session"])],
+        "status": sorted({str(trial["status"]) for trial in trials} | {str(row["status"])}),
+    }
+
+
+def _coded(found: Sequence[str], values: Sequence[str]) -> int | list[int]:
+    """Indices into the values; a single one as it is."""
+    codes = [values.index(value) for value in found]
+    return codes[0] if len(codes) == 1 else codes
+
+
+def _text(value: Any) -> str:
+    return "" if is_missing(value) else str(value)
+
+
+def _lean(chart: Chart) -> dict[str, Any]:
+    return {key: value for key, value in asdict(chart).items() if value not in ("", [], (), {}, False)}
+
+
+def _failures(points: Sequence[Numbered], trials: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    """Trials without a result, those of a point that ended alike together."""
+    place = places(points)
+    found: dict[tuple[int, str, str], list[Row]] = {}
+    for trial in trials:
+        if trial["status"] != "ok":
+            number = place[trial["session"], trial["point_id"]]
+            found.setdefault((number, str(trial["status"]), _text(trial.get("reason"))), []).append(trial)
+    for (number, status, reason), alike in found.items():
+        logs = _text(alike[-1].get("work_folder"))
+        phase = _text(alike[-1].get("phase"))
+        yield {"point": number, "status": status, "reason": reason, "count": len(alike), "phase": phase, "logs": logs}
+
+
+MAX_OPEN = 4
+"""Blocks of the summary that are not folded away."""
+IN_WORDS = {"none": "nothing", "mixed": "several things", CANNOT_TELL: "cannot tell"}
+
+
+def title(found: Sequence[Section]) -> str:
+    """The page's title."""
+    return f"{found[0].title} - benchsuite" if len(found) == 1 else "benchsuite report"
+
+
+def subtitle(records: Sequence[TrialRecord]) -> str:
+    """When and where was measured."""
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    if not records:
+        return f"written {now}"
+    hosts = Counter(str(record.env.get("host")) for record in records)
+    first, last = (pick(record.started_at for record in records)[:16].replace("T", " ") for pick in (min, max))
+    return f"measured {first} to {last} on {', '.join(list(hosts)[:4])} · written {now}"
+
+
+def summary(found: Sequence[Section]) -> Iterator[str]:
+    """Counts, then a block per sweep and session, the newest first."""
+    if not found:
+        yield "<p>No results yet.</p>"
+        return
+    yield _tiles(found)
+    blocks = ["\n".join(_block(section)) for section in reversed(found)]
+    yield from blocks[:MAX_OPEN]
+    if blocks[MAX_OPEN:]:
+        yield f"<details><summary>{len(blocks) - MAX_OPEN} earlier</summary>"
+        yield from blocks[MAX_OPEN:]
+        yield "</details>"
+
+
+def _tiles(found: Sequence[Section]) -> str:
+    """How many points each thing holds back, and how many trials have no result."""
+    points = [row for section in found for row in section.points]
+    verdicts = Counter(str(row["bottleneck"]) for row in points if not is_missing(row.get("bottleneck")))
+    trials = Counter(str(row["status"]) for section in found for row in section.trials)
+    tiles = [
+        (name, f"{'what holds' if name == CANNOT_TELL else 'held'} back {counted(count, 'point')}")
+        for name, count in verdicts.most_common()
+    ]
+    inner = [(IN_WORDS.get(name, name), text, name) for name, text in tiles]
+    status = [(f"{count}", f"trial{'s' * (count != 1)} {name}", name) for name, count in trials.most_common()]
+    cells = [
+        f'<div class="tile {escape(kind)}"><b>{escape(name)}</b><span>{escape(text)}</span></div>'
+        for name, text, kind in (*inner, *status)
+    ]
+    return f'<div class="tiles">{"".join(cells)}</div>'
+
+
+def _block(section: Section) -> Iterator[str]:
+    first: Mapping[str, Any] = section.trials[0]
+    yield f'<article><h3>{escape(section.title)}</h3><p class="answer">{escape(answer(section.points))}</p>'
+    for line in staging_lines(section.points):
+        yield f"<p>{escape(line)}</p>"
+    yield f'<p class="trust">{escape(trust(section.trials))}</p>'
+    notes = remedies(section.trials)
+    if notes:
+        yield "<details><summary>caveats, with their arithmetic</summary><ul>"
+        yield "".join(f"<li>{escape(line)}</li>" for line in notes)
+        yield "</ul></details>"
+    yield f'<p class="of">sweep {escape(str(first["sweep"]))} · session {escape(str(first["session"]))}</p></article>'
+
+
+def origins(records: Sequence[TrialRecord]) -> Iterator[str]:
+    """Environments, and each sweep as a file with its commands."""
+    if not records:
+        return
+    yield '<h2>Where this comes from</h2><div class="scroll"><table class="facts">'
+    for name, values in provenance.environments(records):
+        yield f"<tr><th>{escape(name)}</th><td>{'<br>'.join(map(escape, values))}</td></tr>"
+    yield "</table></div>"
+    for sweep, told in provenance.commands(records).items():
+        text = provenance.sweep_file([record for record in records if record.sweep == sweep])
+        if text is not None:
+            yield f"<details><summary>sweep {escape(sweep)}: its points as a sweep file, and commands</summary>"
+            yield f"<pre>{escape(chr(10).join(told))}</pre><pre>{escape(text)}</pre></details>"

@@ -1,0 +1,106 @@
+"""Charts of strong and weak scaling: efficiencies with their intervals, and the ideal."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from benchsuite.results.charts.chart import Chart, Numbered, Trace, axis, grouped, log_axis, places, rounded
+from benchsuite.results.render.tables import Row
+from benchsuite.results.report import scaling as words
+from benchsuite.results.scaling.series import KINDS, ScalingPoint, Series, find_series
+
+Place = Mapping[tuple[str, str], int]
+"""The number of a point by its session and id."""
+
+
+def efficiencies(trials: Sequence[Row], points: Sequence[Numbered]) -> list[Chart]:
+    """A chart of each kind of scaling that has a series with an efficiency besides its baseline's."""
+    found = find_series(pd.DataFrame(list(trials)), mix_environments=True) if trials else []
+    place = places(points)
+    return [chart for kind in KINDS for chart in _chart(kind, [one for one in found if _says(one, kind)], place)]
+
+
+def _says(series: Series, kind: str) -> bool:
+    return series.kind == kind and sum(point.efficiency is not None for point in series.points) > 1
+
+
+def _chart(kind: str, found: Sequence[Series], place: Place) -> list[Chart]:
+    if not found:
+        return []
+    titles = words.titles(found)
+    parts = [_traces(series, name, place) for series, name in zip(found, _short(titles), strict=True)]
+    traces = [trace for part in parts for trace in part]
+    groups = [
+        (name, [*own, len(traces)])  # with the ideal
+        for name, own in grouped([series.example for series in found], list(map(len, parts)))
+    ]
+    ranks = {point.ranks for series in found for point in series.points}
+    ideal = {"color": "#888888", "dash": "dash"}
+    ends = [min(ranks), max(ranks)]
+    traces.append({"type": "scatter", "mode": "lines", "name": "ideal", "x": ends, "y": [1, 1], "line": ideal})
+    layout = {"xaxis": log_axis(ranks), "yaxis": axis("efficiency", rangemode="tozero")}
+    text = [
+        line
+        for series, title in zip(found, titles, strict=True)
+        for line in (title, f"  {words.answer(series)}", f"  {words.basis(series)}", *_indented(words.notes(series)))
+    ]
+    note = "P(N) / (P(N0) N / N0), P the median of samples/s. Bars: 95 % interval from six repeats on, else the range."
+    title = f"{kind.capitalize()} scaling efficiency"
+    return [Chart(f"{kind}-scaling", title, traces, layout, note, text, groups=groups)]
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"  {line}" for line in lines]
+
+
+def _short(titles: Sequence[str]) -> list[str]:
+    """Titles without the words that all of them have; a title that is alone, whole."""
+    words = [title.split() for title in titles]
+    shared = set.intersection(*map(set, words)) if len(titles) > 1 else {"weak", "strong", "·"}
+    return [
+        " ".join(word for word in own if word not in shared) or title for own, title in zip(words, titles, strict=True)
+    ]
+
+
+def _traces(series: Series, name: str, place: Place) -> list[Trace]:
+    """A series with its intervals; what has no rate as crosses on the floor."""
+    judged = [point for point in series.points if point.efficiency is not None and point.trials]
+    numbers = [number_of(point, place) for point in judged]
+    line: Trace = {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": name,
+        "x": [point.ranks for point in judged],
+        "y": [rounded(point.efficiency) for point in judged],
+        "error_y": errors(judged),
+        "customdata": numbers,
+    }
+    gone = [point for point in series.points if point.efficiency is None]
+    if not gone:
+        return [line]
+    marker = {"symbol": "x", "size": 9, "color": "#D55E00"}
+    cross = {"type": "scatter", "mode": "markers", "name": "no result", "marker": marker, "cliponaxis": False}
+    x, text = [point.ranks for point in gone], [f"{point.status}: {point.reason or ''}" for point in gone]
+    return [line, {**cross, "x": x, "y": [0] * len(x), "hovertext": text, "meta": {"point": numbers[0]}}]
+
+
+def number_of(point: ScalingPoint, place: Place) -> int:
+    """The number of a point's first trial in the table of the page."""
+    row = point.trials[0]
+    return place[str(row["session"]), str(row["point_id"])]
+
+
+def errors(judged: Sequence[ScalingPoint]) -> dict[str, Any]:
+    """From the efficiency to the ends of its interval; nothing at the baseline."""
+
+    def length(end: float | None, point: ScalingPoint) -> float | None:
+        return 0.0 if end is None or point.efficiency is None else rounded(abs(end - point.efficiency))
+
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [length(point.bounds.high, point) for point in judged],
+        "arrayminus": [length(point.bounds.low, point) for point in judged],
+        "thickness": 1,
+    }

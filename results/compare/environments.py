@@ -1,0 +1,108 @@
+"""Which facts of two environments differ, and which of them make their figures incomparable."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from benchsuite.results.store.frames import flatten
+
+IDENTITY = frozenset(
+    {
+        "cores",
+        "cpu",
+        "data.file_system",
+        "devices.name",
+        "launcher",
+        "libraries.torch",
+        "staging.file_system",
+    }
+)
+"""Facts that must be equal for figures to be comparable: what computes, what stores, what trains, what launches.
+
+All others (host, kernel, drivers, commit, versions of other libraries, mounts ...) may drift between nodes and nights:
+they are told, and stop nobody.
+"""
+OF_THE_MOMENT = frozenset(
+    {
+        "load_average",
+        "nodes",
+        "planned_world_sizes",
+        "data.free_bytes",
+        "staging.free_bytes",
+        "scheduler.SLURM_JOB_ID",
+        "scheduler.SLURM_JOB_NODELIST",
+        "scheduler.PBS_JOBID",
+        "scheduler.LSB_JOBID",
+    }
+)
+"""Facts that differ between any two trials and are not compared."""
+OF_THE_MOMENT_BELOW = ("moment.", "nodes.", "order.")
+"""Nor is any fact below these."""
+JOB_IDS = ("scheduler.SLURM_JOB_ID", "scheduler.PBS_JOBID", "scheduler.LSB_JOBID")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One fact that two environments do not share."""
+
+    fact: str
+    """Its dotted name, such as libraries.torch."""
+    one: Any
+    other: Any
+    """None where an environment does not tell it."""
+    identity: bool
+    """Whether it forbids a comparison: a fact of IDENTITY that both tell."""
+
+
+def is_momentary(fact: str) -> bool:
+    """Whether a fact differs between any two trials."""
+    return fact in OF_THE_MOMENT or fact.startswith(OF_THE_MOMENT_BELOW)
+
+
+def facts_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The environment in a frame's row: its `env.*` columns without the prefix, and without what is missing."""
+    named = {name.removeprefix("env."): value for name, value in row.items() if name.startswith("env.")}
+    return {name: value for name, value in named.items() if not _missing(value)}
+
+
+def allocation_of(facts: Mapping[str, Any]) -> str | None:
+    """The batch job a trial ran in; None outside of one, or where its scheduler is not known."""
+    told = _told(facts)
+    return next((str(told[name]) for name in JOB_IDS if name in told), None)
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[Difference]:
+    """The facts in which two environments differ, those that forbid a comparison first, then by name.
+
+    Environments are a record's `env`, nested or with dotted keys. A fact that only one of them tells (records of older
+    versions know fewer) is a difference, but never one of identity.
+    """
+    first, second = _told(one), _told(other)
+    found = [
+        Difference(fact, first.get(fact), second.get(fact), fact in IDENTITY and fact in first and fact in second)
+        for fact in {*first, *second}
+        if first.get(fact) != second.get(fact) and not is_momentary(fact)
+    ]
+    return sorted(found, key=lambda difference: (not difference.identity, difference.fact))
+
+
+def _told(env: Mapping[str, Any]) -> dict[str, Any]:
+    """Every fact by its dotted name; of devices what kinds there are, however many of each."""
+    flat = {name.removeprefix("env."): value for name, value in flatten("env", env).items()}
+    devices = flat.pop("devices", None)
+    if devices is not None and not _missing(devices):
+        devices = [device if isinstance(device, Mapping) else {"name": device} for device in devices]
+        flat["devices.name"] = _kinds(devices, "name") or "none"
+        flat |= {f"devices.{key}": _kinds(devices, key) for key in ("driver", "memory_bytes") if len(devices)}
+        if any(device.get("vbios") for device in devices):
+            flat["devices.vbios"] = _kinds(devices, "vbios")
+    return {name: value for name, value in flat.items() if not _missing(value)}
+
+
+def _kinds(devices: Any, key: str) -> str:
+    return ", ".join(sorted({str(device.get(key)) for device in devices}))
+
+
+def _missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))

@@ -1,0 +1,158 @@
+"""One side of a comparison: a store's path, or a filter over the trials of a store."""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchsuite.results.store.frames import row
+from benchsuite.results.store.nearest import nearest
+from benchsuite.results.store.record import Kind, TrialRecord
+from benchsuite.results.store.store import ResultsStore, StoreError
+
+SHORT = {"commit": "env.commit", "host": "env.host"}
+PARTS = ("spec", "dataset", "env")
+CHANGED = "-dirty"
+"""How a commit with changes in the work tree ends, as git describes it."""
+DESCRIBED = re.compile(r".+-\d+-g([0-9a-f]+)")
+"""A commit after a tag, likewise."""
+MIN_DIGITS = 7
+"""Of a record's commit, to be the beginning of what was written."""
+
+
+def side(store: Path, text: str, kind: Kind = "trial") -> list[TrialRecord]:
+    """The ok trials, or records of another kind, that a side of a comparison names, the last attempt of each.
+
+    Args:
+        text: the path of a store, or `KEY=VALUE[,KEY=VALUE...]` over `store`: session, commit (HASH; HASH-dirty of a
+            changed work tree), date (a day, or FROM..TO, both included), or any column of its trials, such as label,
+            or as a sweep file writes them: world_size, data.format.
+
+    Raises:
+        StoreError: neither a store nor a filter, an unknown key, or nothing matches.
+    """
+    return records_of(opened(store, text), text, kind)
+
+
+def opened(store: Path, text: str) -> ResultsStore:
+    """The store whose trials a side names.
+
+    Raises:
+        StoreError: neither a store nor a filter.
+    """
+    own = ResultsStore(text)
+    if own.exists():
+        return own
+    if "=" not in text:
+        raise StoreError(f"{text!r} is neither a store nor a filter; allowed: DIR, session=NAME, date=A..B, KEY=V")
+    return ResultsStore(store)
+
+
+def records_of(store: ResultsStore, text: str, kind: Kind = "trial") -> list[TrialRecord]:
+    """The records of a side in its store (`opened`).
+
+    Raises:
+        StoreError: an unknown key, or nothing matches.
+    """
+    records = _ok(store.latest(), kind)
+    return records if store.path == Path(text) else filtered(records, text)
+
+
+def filtered(records: list[TrialRecord], text: str) -> list[TrialRecord]:
+    """The records that fulfil every condition of a filter.
+
+    Raises:
+        StoreError: no filter, an unknown key, or nothing matches.
+    """
+    for condition, key, value in _conditions(text):
+        column = _column(key, records)
+        matches = _matcher(column, value, records)
+        kept = [record for record in records if matches(record)]
+        if not kept:
+            raise StoreError(f"filter {text!r}: no ok trial has {condition}{_there(column, records)}")
+        records = kept
+    return records
+
+
+def _conditions(text: str) -> list[tuple[str, str, str]]:
+    """Each condition as it stands, its key and its value."""
+    found = []
+    for condition in text.split(","):
+        key, equals, value = condition.partition("=")
+        if not equals or not value:
+            raise StoreError(f"filter {text!r}: {condition!r} should be KEY=VALUE")
+        found.append((condition, key, value))
+    return found
+
+
+def apart(one: str, other: str, records: list[TrialRecord]) -> dict[str, tuple[str, str]]:
+    """Settings that both filters give, and give another value: column to the values of A and B."""
+    first, second = ({key: value for _, key, value in _conditions(text)} for text in (one, other))
+    found = {_column(key, records): (first[key], second[key]) for key in first if key in second}
+    return {column: values for column, values in found.items() if column.startswith("spec.") and len({*values}) > 1}
+
+
+def _column(key: str, records: list[TrialRecord]) -> str:
+    """The column that a key means: by its name, or as a sweep file writes it, such as data.format."""
+    known = {name for record in records for name in row(record)}
+    named = [SHORT.get(key, key), *(f"{part}.{key}" for part in PARTS)]
+    return next((name for name in named if name in known), named[0])
+
+
+def _ok(records: list[TrialRecord], kind: Kind) -> list[TrialRecord]:
+    return [record for record in records if record.status == "ok" and record.kind == kind]
+
+
+def _matcher(key: str, value: str, records: list[TrialRecord]) -> Callable[[TrialRecord], bool]:
+    if key == "date":
+        first, dots, last = value.partition("..")
+        low, high = first, (last or "9999") if dots else first
+        return lambda record: low <= record.started_at[: max(len(low), 1)] and record.started_at[: len(high)] <= high
+    known = {name for record in records for name in row(record)}
+    if records and key not in known and key in SHORT.values():
+        raise StoreError(
+            f"filter key {key.removeprefix('env.')!r}: no record tells it; allowed: session, date, any column"
+        )
+    if records and key not in known:
+        names = ["session", "commit", "date", *sorted(known)]
+        hint = nearest(key, names, cutoff=0.4)
+        raise StoreError(f"filter key {key!r} is unknown; allowed: session, commit, date, any column{hint}")
+    if key == "env.commit":
+        return lambda record: _is_commit(str(record.env.get("commit") or ""), value)
+    return lambda record: _same(row(record).get(key), value)
+
+
+def _is_commit(told: str, wanted: str) -> bool:
+    """Whether a record's commit is the one that was written, with more or fewer digits than the record has.
+
+    Trials of a changed work tree are those of HASH-dirty, never of HASH.
+    """
+    if not told or told.endswith(CHANGED) != wanted.endswith(CHANGED):
+        return False
+    digits, asked = told.removesuffix(CHANGED), wanted.removesuffix(CHANGED)
+    described = DESCRIBED.fullmatch(digits)
+    known = [digits, *([described[1]] if described else [])]
+    return any(one.startswith(asked) or (len(one) >= MIN_DIGITS and asked.startswith(one)) for one in known)
+
+
+def _same(found: Any, wanted: str) -> bool:
+    """Whether a column's value is what was written; numbers by value."""
+    if found is None:
+        return wanted in ("null", "none")
+    if isinstance(found, bool):
+        return str(found).lower() == wanted.lower()
+    if isinstance(found, int | float):
+        try:
+            return float(wanted) == float(found)
+        except ValueError:
+            return False
+    return str(found) == wanted
+
+
+def _there(key: str, records: list[TrialRecord]) -> str:
+    """What values there are."""
+    if key == "date":
+        days = sorted({record.started_at[:10] for record in records})
+        return f"; there are: {days[0]}..{days[-1]}" if days else ""
+    values: Mapping[str, None] = dict.fromkeys(str(row(record).get(key)) for record in records)
+    return f"; there are: {', '.join([*values][:8])}" if values else "; the store has no ok trial"

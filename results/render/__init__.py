@@ -1,0 +1,4 @@
+"""Tables and words for terminals and papers. Every table that is printed comes from here.
+
+Read `tables`, then `terminal`.
+"""

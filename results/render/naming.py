@@ -1,0 +1,53 @@
+"""Names as they are printed: of workloads in files of their own, and of degrees of parallelism."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from benchsuite.results.render.tables import Row, is_missing, whole
+
+WORKLOAD, PARALLELISM = "spec.workload", "spec.parallelism"
+GOES_WITHOUT_SAYING = (None, False, "torch")
+
+
+def short_workloads(names: Iterable[str]) -> dict[str, str]:
+    """Each name as it is; of path/to/file.py:NAME only as many parts of its end as tell it from all others."""
+    known = dict.fromkeys(names)
+    return {name: _end(name, known) if is_file(name) else name for name in known}
+
+
+def is_file(workload: str) -> bool:
+    """Whether a workload is named by the path of its file."""
+    return "/" in workload and ".py:" in workload
+
+
+def last_part(workload: object) -> str:
+    """A workload's name without the folders of its file, for where others are not known."""
+    return str(workload).rpartition("/")[2]
+
+
+def _end(name: str, known: Iterable[str]) -> str:
+    parts, others = name.split("/"), [f"/{other}" for other in known if other != name]
+    ends = ["/".join(parts[-count:]) for count in range(1, len(parts) + 1)]
+    return next((end for end in ends if not any(other.endswith(f"/{end}") for other in others)), name)
+
+
+def degrees(parallelism: Mapping[str, Any]) -> str:
+    """What is set of parallelism, such as `tp 2`; degrees of one, and the schedule of no pipeline, are not."""
+    pipelined = int(parallelism.get("pp") or 1) > 1
+    words = []
+    for name, value in parallelism.items():
+        if value is True:
+            words.append(name)
+        elif value not in (*GOES_WITHOUT_SAYING, 0 if name == "zero" else 1) and (name != "schedule" or pipelined):
+            words.append(f"{name} {value}")
+    return " ".join(words) or "none"
+
+
+def parallelism_of(row: Row) -> str:
+    """The parallelism of a row: its name, or what is set of it; empty where none is known."""
+    named = row.get(PARALLELISM)
+    if isinstance(named, str):
+        return named
+    given = {key.removeprefix(f"{PARALLELISM}."): row[key] for key in row if key.startswith(f"{PARALLELISM}.")}
+    known = {name: whole(value) for name, value in given.items() if not is_missing(value)}
+    return degrees(known) if known else ""

@@ -1,0 +1,222 @@
+"""Tables of results: which columns, how their values are printed, and as what."""
+
+import csv
+import io
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from benchsuite.results.render.plain import plain
+
+Row = Mapping[str, Any]
+PARTS = ("load_s", "h2d_s", "forward_s", "backward_s", "exchange_s", "update_s")
+ABSENT = "-"
+MAX_LABELS = 4
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its heading and how a row's cell is printed."""
+
+    heading: str
+    cell: Callable[[Row], str]
+    right: bool = True
+    optional: bool = False
+    """Left out, also in Markdown, where no row has anything in it."""
+    footnote: bool = False
+    """Remarks: where a terminal is narrow they stand below the table, and numbers in it."""
+
+
+def is_missing(value: Any) -> bool:
+    """None, NaN and NaT are missing; zero is not."""
+    return value is None or value is pd.NaT or (isinstance(value, float) and math.isnan(value))
+
+
+def is_number(value: object) -> bool:
+    """Whether a value has a place on an axis; `auto`, the batch of a trial that never ran, has none."""
+    try:
+        return not is_missing(float(value))  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+
+
+def whole(value: Any) -> Any:
+    """A whole number without decimals, which a column with gaps gives it."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def number(row: Row, name: str, scale: float = 1.0, digits: int = 2) -> str:
+    """A figure times scale; where the row has a range, with the larger distance to its ends."""
+    value: Any = row.get(name)
+    if is_missing(value):
+        return ABSENT
+    text = f"{value * scale:.{digits}f}"
+    low: Any = row.get(f"{name}_min")
+    high: Any = row.get(f"{name}_max")
+    if is_missing(low) or is_missing(high) or row.get("repeats", 1) < 2:
+        return text
+    return f"{text} ±{max(high - value, value - low) * scale:.{digits}f}"
+
+
+def step_parts(row: Row) -> str:
+    """The parts of a step in ms, as a sum."""
+    parts: list[Any] = [row.get(name) for name in PARTS]
+    if all(is_missing(part) for part in parts):
+        return ABSENT
+    text = "+".join(ABSENT if is_missing(part) else f"{part * 1e3:.1f}" for part in parts)
+    bubble: Any = row.get("bubble_s")
+    other: Any = row.get("other_s")
+    text += "" if is_missing(bubble) else f"+{bubble * 1e3:.1f} bubble"
+    return text if is_missing(other) else f"{text}+{other * 1e3:.1f} other"
+
+
+def waits(row: Row) -> str:
+    """Share of the step that waits for input, where no AU says more."""
+    stall: Any = row.get("input_stall_fraction")
+    return ABSENT if is_missing(stall) or not is_missing(row.get("au")) else f"{stall:.0%}"
+
+
+def from_storage(row: Row) -> str:
+    """Share of the bytes read that came from storage."""
+    hit: Any = row.get("cache_hit_fraction")
+    return ABSENT if is_missing(hit) else f"{1 - hit:.0%}"
+
+
+def outcome(row: Row) -> str:
+    """The verdict of an ok row, the status of any other; failed repeats are counted."""
+    if row["status"] != "ok":
+        return str(row["status"])
+    failed = row.get("repeats_failed", 0)
+    verdict = ABSENT if is_missing(row.get("bottleneck")) else str(row["bottleneck"]).replace("_", " ")
+    return verdict + (f" ({failed} failed)" if failed else "")
+
+
+def troubles(trials: Sequence[Row]) -> list[str]:
+    """A line for each way in which points did not run, with the points it struck."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in trials:
+        if row["status"] != "ok":
+            found.setdefault((str(row["status"]), str(row["reason"])), []).append(str(row["label"]))
+    return [f"{status}: {points_in_words(labels)}: {reason}" for (status, reason), labels in found.items()]
+
+
+def points_in_words(labels: Sequence[str]) -> str:
+    """Labels with how often each occurs; many are cut short."""
+    counts = Counter(labels)
+    words = [label if count == 1 else f"{label} x {count}" for label, count in counts.items()]
+    more = f" and {len(words) - MAX_LABELS} more" if len(words) > MAX_LABELS else ""
+    return ", ".join(words[:MAX_LABELS]) + more
+
+
+def caveats(row: Row) -> str:
+    """The names of the caveats."""
+    names = [*row.get("caveats", []), *(["unstable"] if row.get("unstable") else [])]
+    return " ".join(names)
+
+
+COLUMNS = (
+    Column("point", lambda row: str(row["label"]), right=False),
+    Column("AU", lambda row: number(row, "au")),
+    Column("waits", waits, optional=True),
+    Column("samples/s", lambda row: number(row, "samples_per_s", digits=0)),
+    Column("tokens/s", lambda row: number({**row, "repeats": 1}, "tokens_per_s", digits=0), optional=True),
+    Column("MFU", lambda row: number(row, "mfu"), optional=True),
+    Column("MB/s", lambda row: number({**row, "repeats": 1}, "io_bytes_per_s", 1e-6, 1)),
+    Column("from storage", from_storage),
+    Column("ms/step", lambda row: number({**row, "repeats": 1}, "step_s_mean", 1e3, 1)),
+    Column("= load+h2d+fwd+bwd+exch+upd", step_parts, right=False),
+    Column("verdict", outcome, right=False),
+    Column("caveats", caveats, right=False, footnote=True),
+)
+POINT_COLUMNS = (
+    Column("sweep", lambda row: str(row["sweep"]), right=False),
+    Column("session", lambda row: str(row["session"]), right=False),
+    *COLUMNS,
+)
+TRIAL_COLUMNS = (
+    Column("trial", lambda row: str(row["trial_id"]), right=False),
+    Column("status", lambda row: str(row["status"]), right=False),
+    *COLUMNS,
+)
+
+
+def rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """A frame's rows with null for what is missing."""
+    return [
+        {str(key): _plain(value) for key, value in row.items()}
+        for row in frame.astype(object).to_dict(orient="records")
+    ]
+
+
+def _plain(value: Any) -> Any:
+    """None for what is missing, lists for arrays."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return None if is_missing(value) else value
+
+
+def as_markdown(found: Sequence[Row], columns: Sequence[Column]) -> str:
+    """A pipe table."""
+    columns = [
+        column
+        for column in columns
+        if not column.optional or any(column.cell(row) not in ("", ABSENT) for row in found)
+    ]
+    lines = [
+        "| " + " | ".join(_cell(column.heading) for column in columns) + " |",
+        "|" + "|".join("---:" if column.right else "---" for column in columns) + "|",
+    ]
+    for row in found:
+        cells = [_cell(column.cell(row)) for column in columns]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def inline(text: str) -> str:
+    """A text as Markdown prints it: on one line, and without HTML."""
+    return " ".join(plain(text).split()).replace("&", "&amp;").replace("<", "&lt;")
+
+
+def _cell(text: str) -> str:
+    return inline(text).replace("|", "\\|")
+
+
+def as_json(found: Sequence[Row]) -> str:
+    """A JSON array of flat objects."""
+    return json.dumps(list(found), indent=1, default=str)
+
+
+def as_csv(found: Sequence[Row]) -> str:
+    """CSV of every field; nested ones as JSON."""
+    names = list(dict.fromkeys(name for row in found for name in row))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, names, lineterminator="\n")
+    writer.writeheader()
+    for row in found:
+        writer.writerow({k: json.dumps(v) if isinstance(v, list | dict) else v for k, v in row.items()})
+    return out.getvalue().rstrip("\n")
+
+
+def as_table(found: Sequence[Row], columns: Sequence[Column]) -> Table:
+    """A table for terminals; columns that say nothing are left out."""
+    cells = [[column.cell(row) for row in found] for column in columns]
+    shown = [
+        (column, values)
+        for column, values in zip(columns, cells, strict=True)
+        if any(value not in ("", ABSENT) for value in values)
+    ]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column, _ in shown:
+        table.add_column(column.heading, justify="right" if column.right else "left", no_wrap=True)
+    for values in zip(*(values for _, values in shown), strict=True):
+        table.add_row(*(Text(plain(value)) for value in values))
+    return table

@@ -1,0 +1,206 @@
+"""Records as typed columns: what a Parquet part holds, and how parts of different shape are read as one table."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
+from types import NoneType
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pandas as pd
+
+from benchsuite.results.store.frames import NESTED, flatten
+from benchsuite.results.store.record import Figures, TrialRecord
+from benchsuite.results.store.segments import LINE, OFFSET, SEGMENT, Stored
+
+Holds = Literal["null", "integer", "number", "boolean", "string", "strings", "json"]
+"""What a column holds. `strings` (lists of strings) and `json` (anything else) are stored as JSON text."""
+SQL_TYPES: Mapping[str, str] = {
+    "null": "VARCHAR",
+    "integer": "BIGINT",
+    "number": "DOUBLE",
+    "boolean": "BOOLEAN",
+    "string": "VARCHAR",
+    "strings": "VARCHAR[]",
+    "json": "VARCHAR",
+}
+OF_TYPE: Mapping[frozenset[type], Holds] = {
+    frozenset(): "null",
+    frozenset({int}): "integer",
+    frozenset({float}): "number",
+    frozenset({int, float}): "number",
+    frozenset({bool}): "boolean",
+    frozenset({str}): "string",
+}
+MAX_INTEGER = 2**63 - 1
+
+
+def _annotated(annotation: Any) -> Holds:
+    """What a field of the contract holds, whatever its values."""
+    if annotation == list[str]:
+        return "strings"
+    types = set(get_args(annotation) or (annotation,)) - {NoneType}
+    return "integer" if types == {int} else "number" if types <= {int, float} else "string"
+
+
+OWN = tuple(name for name in TrialRecord.model_fields if name not in NESTED)
+FIGURES = tuple(Figures.model_fields)
+CONTRACT: Mapping[str, Holds] = {name: _annotated(TrialRecord.model_fields[name].annotation) for name in OWN} | {
+    name: "number" if _annotated(field.annotation) == "integer" else _annotated(field.annotation)
+    for name, field in Figures.model_fields.items()
+}
+"""Columns that are always there. Figures are floating point, so that any may be missing."""
+_own, _figures = itemgetter(*OWN), itemgetter(*FIGURES)
+_KNOWN_FIELDS, _KNOWN_FIGURES = frozenset(TrialRecord.model_fields), frozenset(FIGURES)
+
+
+def flat(stored: Stored) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    """Names and values of a record's columns; with fields that only a newer version knows, for it to find."""
+    fields, record = stored.fields, stored.record
+    dotted = flatten("spec", record.spec) | flatten("dataset", record.dataset or {}) | flatten("env", record.env)
+    if not fields.keys() <= _KNOWN_FIELDS:
+        dotted |= {name: value for name, value in fields.items() if name not in _KNOWN_FIELDS}
+    figures = fields.get("figures") or {}
+    if not figures.keys() <= _KNOWN_FIGURES:
+        dotted |= {name: value for name, value in figures.items() if name not in _KNOWN_FIGURES}
+    values = (*_own(record.__dict__), *_figures(record.figures.__dict__), *dotted.values())
+    return (*CONTRACT, *dotted), values
+
+
+def holds(values: Iterable[Any]) -> Holds:
+    """What values have in common."""
+    present = [value for value in values if value is not None]
+    types = frozenset(map(type, present))
+    found: Holds = OF_TYPE.get(types, "json")
+    if found == "integer" and max(map(abs, present)) > MAX_INTEGER:
+        return "json"
+    if types == {list} and all(isinstance(item, str) for value in present for item in value):
+        return "strings"
+    return found
+
+
+def unified(found: Iterable[str]) -> str:
+    """What a column holds, given what its parts hold."""
+    kinds = set(found) - {"null"}
+    if len(kinds) <= 1:
+        return kinds.pop() if kinds else "null"
+    return "number" if kinds == {"integer", "number"} else "json"
+
+
+def _array(values: list[Any], held: str) -> Any:
+    if held == "number":
+        return np.array(values, dtype=np.float64)
+    if held in ("integer", "boolean"):
+        missing = np.array([value is None for value in values], dtype=np.bool_)
+        known = [value or 0 for value in values]
+        if held == "integer":
+            return pd.arrays.IntegerArray(np.array(known, dtype=np.int64), missing)
+        return pd.arrays.BooleanArray(np.array(known, dtype=np.bool_), missing)
+    if held in ("strings", "json"):
+        values = [None if value is None else json.dumps(value) for value in values]
+    return pd.array(values, dtype=object)
+
+
+class Batch:
+    """Records gathered for one table."""
+
+    def __init__(self) -> None:
+        self._shapes: dict[tuple[str, ...], tuple[list[int], list[tuple[Any, ...]]]] = {}
+        self._places: list[tuple[str, int]] = []
+        self._lines: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def add(self, stored: Stored) -> None:
+        """One row more."""
+        names, values = flat(stored)
+        indices, rows = self._shapes.setdefault(names, ([], []))
+        indices.append(len(self._places))
+        rows.append(values)
+        self._places.append(stored.place)
+        self._lines.append(stored.line.decode().rstrip("\n"))
+
+    def _columns(self) -> dict[str, list[Any]]:
+        columns: dict[str, list[Any]] = {name: [None] * len(self) for name in CONTRACT}
+        for names, (indices, rows) in self._shapes.items():
+            for name, values in zip(names, zip(*rows, strict=True), strict=True):
+                if len(indices) == len(self):
+                    columns[name] = list(values)
+                    continue
+                column = columns.setdefault(name, [None] * len(self))
+                for index, value in zip(indices, values, strict=True):
+                    column[index] = value
+        return columns
+
+    def table(self) -> tuple[pd.DataFrame, dict[str, str]]:
+        """The rows as a frame that DuckDB reads without guessing, and what its columns hold.
+
+        Columns without any value are in the second only. Names that differ by case alone share none: SQL cannot tell
+        them apart, so a later one gets a number.
+        """
+        arrays: dict[str, Any] = {}
+        held: dict[str, str] = {}
+        taken: dict[str, int] = {}
+        for name, values in self._columns().items():
+            count = taken[name.lower()] = taken.get(name.lower(), 0) + 1
+            name = name if count == 1 else f"{name}_{count}"
+            held[name] = CONTRACT.get(name) or holds(values)
+            if held[name] != "null":
+                arrays[name] = _array(values, held[name])
+        arrays[SEGMENT] = pd.array([segment for segment, _ in self._places], dtype=object)
+        arrays[OFFSET] = np.array([offset for _, offset in self._places], dtype=np.int64)
+        arrays[LINE] = pd.array(self._lines, dtype=object)
+        return pd.DataFrame(arrays, copy=False), held
+
+
+def quoted(name: str) -> str:
+    """A name as SQL takes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """A text as SQL takes it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def selected(columns: Mapping[str, str], wanted: Mapping[str, str]) -> str:
+    """SQL for the wanted columns of a part with these columns, each as wanted."""
+    given = {name.lower(): held for name, held in columns.items()}
+    found = ((name, given.get(name.lower(), "null"), held) for name, held in wanted.items())
+    return ", ".join(f"{_as(name, holds, held)} AS {quoted(name)}" for name, holds, held in found)
+
+
+def _as(name: str, given: str, wanted: str) -> str:
+    column = quoted(name)
+    if given == "null":
+        return f"NULL::{SQL_TYPES[wanted]}"
+    if wanted == "strings":
+        return f"""from_json({column}, '["VARCHAR"]')"""
+    if wanted == "json" and given not in ("strings", "json"):
+        return f"CAST(to_json({column}) AS VARCHAR)"
+    return f"CAST({column} AS {SQL_TYPES[wanted]})" if given != wanted else column
+
+
+def plain(frame: pd.DataFrame, held: Mapping[str, str]) -> pd.DataFrame:
+    """A frame of DuckDB's with what pandas would have made of the records: lists, no masked types, JSON read."""
+    return pd.DataFrame({name: _plain(frame[name], held.get(str(name), "")) for name in frame.columns}, copy=False)
+
+
+def _plain(column: "pd.Series[Any]", held: str) -> Any:
+    if held == "json":
+        read = {text: json.loads(text) for text in column.dropna().unique()}
+        return pd.Series([read.get(text) for text in column], dtype=object, index=column.index).infer_objects()
+    if isinstance(column.dtype, pd.BooleanDtype):
+        return column.to_numpy(dtype=bool) if not column.hasnans else column.astype(object).where(column.notna(), None)
+    if isinstance(column.dtype, pd.api.extensions.ExtensionDtype) and pd.api.types.is_integer_dtype(column.dtype):
+        return column.to_numpy(dtype=np.float64, na_value=np.nan) if column.hasnans else column.to_numpy(dtype=np.int64)
+    if column.dtype == object:
+        return pd.Series([_item(value) for value in column], dtype=object, index=column.index)
+    return column
+
+
+def _item(value: Any) -> Any:
+    if isinstance(value, np.ndarray | Sequence) and not isinstance(value, str | bytes):
+        return list(value)
+    return None if value is pd.NA else value

@@ -1,0 +1,236 @@
+"""TrialRecord: one row per trial, and the raw samples behind it. Versioned JSON; fields are only ever added.
+
+schema_version history:
+  1  first version
+"""
+
+import json
+import math
+import re
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic_core import PydanticSerializationError
+
+from benchsuite.results.store import shapes
+from benchsuite.results.store.shapes import MAX_NUMBER
+
+SCHEMA_VERSION = 1
+STORED = "stored"
+"""The context in which a record is validated as it stands in a store: what is wrong is refused, and nothing mended."""
+YEARS = range(1970, 9999)
+
+MAX_AU = 1.05
+"""A utilization above it is above 1 by more than its noise: `au_above_one`, and no result."""
+
+Kind = Literal["trial", "probe", "comm", "checkpoint"]
+Status = Literal["ok", "oom", "timeout", "failed", "skipped", "interrupted"]
+Verdict = Literal["storage", "client", "compute", "communication", "mixed", "none", "cannot_tell"]
+CANNOT_TELL: Verdict = "cannot_tell"
+"""The verdict where what was measured bears none; the evidence is the reason."""
+
+
+class Figures(BaseModel):
+    """What was measured; null where it was not, or cannot be. Means are per step of the slowest rank."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    samples_per_s: float | None = Field(
+        None, description="all ranks, over the counted windows, less what the queues lost"
+    )
+    tokens_per_s: float | None = None
+    au: float | None = Field(None, description="step time with its input in memory / step time; never clipped")
+    au_mlperf: float | None = None
+    input_stall_fraction: float | None = Field(None, description="share of the step spent waiting for input")
+    cpu_contention_fraction: float | None = Field(None, description="share of the step runnable but not running")
+    io_bytes_per_s: float | None = Field(
+        None, description="stored bytes consumed, all ranks, at the rate of samples_per_s"
+    )
+    decoded_bytes_per_s: float | None = Field(None, description="bytes of the tensors consumed, all ranks")
+    storage_bytes_per_s: float | None = Field(None, description="bytes that came from storage, by process counters")
+    cache_hit_fraction: float | None = Field(None, description="max(0, 1 - storage bytes / bytes read)")
+    read_amplification: float | None = Field(None, description="storage bytes / bytes read, where above 1")
+    delivered_bytes: int | None = Field(None, description="stored bytes delivered, first loader block to last")
+    read_call_bytes: int | None = Field(None, description="asked for in read calls, in the same window")
+    process_storage_bytes: int | None = Field(None, description="fetched from storage for them, in the same window")
+    mount_read_bytes: int | None = Field(None, description="read from their mount or device by everyone meanwhile")
+    mount_counter: str | None = Field(None, description="whose counter mount_read_bytes is")
+    cache_resident_before: float | None = Field(None, description="share of the trial's files in the page cache")
+    cache_resident_after: float | None = Field(None, description="the same after the last step")
+    cache_measured_fraction: float | None = Field(None, description="share of those files' bytes that was looked at")
+    load_s: float | None = None
+    h2d_s: float | None = None
+    forward_s: float | None = None
+    backward_s: float | None = None
+    exchange_s: float | None = Field(None, description="communication not hidden behind computation")
+    exchange_min_s: float | None = Field(None, description="per step the least over ranks: the wire without stragglers")
+    bubble_s: float | None = Field(None, description="waiting for other pipeline stages, exposed transfers included")
+    bubble_fraction: float | None = Field(None, description="bubble_s over the step, of the slowest rank")
+    update_s: float | None = None
+    other_s: float | None = Field(None, description="watched loops: the rest of the loop body, which no mark tells")
+    step_s_mean: float | None = None
+    step_s_p50: float | None = None
+    step_s_p95: float | None = None
+    step_s_p99: float | None = None
+    ceiling_step_s: float | None = Field(None, description="mean step with its input in memory, interleaved blocks")
+    mfu: float | None = None
+    hfu: float | None = None
+    tflops_per_device: float | None = None
+    peak_tflops_per_device: float | None = Field(None, description="stated dense peak at this precision")
+    parameters: int | None = None
+    flops_per_sample: int | None = Field(None, description="forward and backward, without recomputation")
+    flops_convention: str | None = None
+    weights_bytes: int | None = Field(None, description="parameters and buffers that the largest rank holds")
+    gradients_bytes: int | None = Field(None, description="that the largest rank holds when the optimizer steps")
+    optimizer_bytes: int | None = Field(None, description="states that the largest rank holds")
+    activations_bytes: int | None = Field(None, description="most that autograd kept for backward at one time")
+    wire_bytes_per_step: float | None = Field(None, description="sent by the busiest rank, by ring algorithms")
+    peak_memory_bytes: int | None = Field(None, description="device memory of the largest rank; its RSS on cpu")
+    host_memory_bytes: int | None = Field(None, description="proportional set size of all ranks and their workers")
+    energy_j: float | None = None
+    gpu_busy_fraction: float | None = None
+    stage_s: float | None = Field(None, description="copying to a node-local folder, slowest node; null for lazy")
+    stage_bytes_per_s: float | None = Field(None, description="bytes staged over stage_s, all nodes")
+    break_even_epochs: float | None = Field(
+        None, description="epochs after which staging has paid: in comparisons of points, null in records"
+    )
+    first_batch_s: float | None = Field(None, description="loader built to first batch, slowest rank")
+    startup_s: float | None = Field(None, description="launch to first step, slowest rank; launcher running already")
+    read_s_per_sample: float | None = Field(
+        None, description="seconds a reader spends reading one sample, waiting for a core left out"
+    )
+    read_cpu_s_per_sample: float | None = Field(None, description="of these, seconds in which a core computed")
+    decode_s_per_sample: float | None = Field(
+        None, description="seconds a reader spends decoding one sample, waiting for a core left out"
+    )
+    reader_busy_fraction: float | None = Field(
+        None, description="share of the time that readers read or decode, waiting for a core left out"
+    )
+    worker_busy_fraction: float | None = Field(
+        None,
+        description="watched loops: share of the time that worker processes run or wait for a core; without any, share "
+        "of its loads that the loading thread does",
+    )
+    foreign_cpu_cores: float | None = Field(None, description="cores that other processes kept busy meanwhile")
+    final_loss: float | None = None
+    skipped_steps: int | None = Field(None, description="steps that fp16's gradient scaler left out, warm-up included")
+    bottleneck: Verdict | None = None
+    bottleneck_evidence: str | None = None
+    bottleneck_remedy: str | None = Field(None, description="what would help, by the same numbers")
+    imbalance_s: float | None = Field(None, description="per step, most that a rank waits for a slower one")
+    imbalance_mean_s: float | None = Field(
+        None, description="per step, what a rank waits for slower ones, mean over all"
+    )
+    load_mean_s: float | None = Field(None, description="per step, what a rank waits for input, mean over all")
+    slowest_rank: int | None = Field(None, description="the rank that the others wait for most")
+    overhead_fraction: float | None = Field(
+        None,
+        description="the harness's own share of the step: its clock and heartbeat on empty steps, host time with "
+        "warm caches, over step_s_mean",
+    )
+    loader_only_samples_per_s: float | None = Field(None, description="the same loader with no model, once a session")
+    storage_ceiling_bytes_per_s: float | None = Field(None, description="the same files, or path, to a plain reader")
+    ceilings_record_id: str | None = Field(None, description="the record of the trial that measured these two")
+    random_read_bytes_per_s: float | None = Field(None, description="probe: the best of its blocks and depths")
+    random_reads_per_s: float | None = Field(None, description="probe: the same, counted in reads")
+    opens_per_s: float | None = Field(None, description="probe: open and stat of empty files")
+    creates_per_s: float | None = Field(None, description="probe: empty files made")
+    unlinks_per_s: float | None = Field(None, description="probe: files removed")
+    checkpoint_bytes: int | None = Field(None, description="all files of one checkpoint")
+    checkpoint_write_bytes_per_s: float | None = Field(None, description="until it is durable; rank0: once gathered")
+    checkpoint_read_bytes_per_s: float | None = Field(None, description="evicted before, into memory in use")
+    checkpoint_blocked_s: float | None = Field(None, description="training waits for one checkpoint")
+    checkpoint_durable_s: float | None = Field(None, description="from its beginning until it is flushed to storage")
+    checkpoint_slowdown: float | None = Field(None, description="async: a step while it is written / a step without")
+    comm_s: float | None = Field(
+        None,
+        description="one collective, the slowest rank: median over samples; of op ddp_step the exchange of all "
+        "gradients with nothing beside it, of the rank that waits least",
+    )
+    comm_s_p5: float | None = None
+    comm_s_p95: float | None = None
+    algbw_bytes_per_s: float | None = Field(None, description="size / comm_s, of the whole array as nccl-tests has it")
+    busbw_bytes_per_s: float | None = Field(None, description="algbw x nccl-tests' factor of the collective")
+    comm_messages: int | None = Field(None, description="step tables: sent by all ranks in one call, counted")
+    comm_sent_bytes: int | None = Field(None, description="the same in bytes")
+    overlap_fraction: float | None = Field(None, description="DDP: 1 - exposed exchange / the same exchange alone")
+    strong_efficiency: float | None = None
+    weak_efficiency: float | None = None
+
+    @model_validator(mode="after")
+    def _are_numbers(self, info: ValidationInfo) -> "Figures":
+        """What is measured and comes out as no number is missing; a store has no such, and none beyond 64 bits."""
+        for name, value in self.__dict__.items():
+            if value is None or value.__class__ is str or -MAX_NUMBER <= value <= MAX_NUMBER:
+                continue
+            if info.context == STORED or math.isfinite(value):
+                raise ValueError(f"{name}: {value!r:.24} is no figure: beyond {MAX_NUMBER:.1e}")
+            self.__dict__[name] = None
+        return self
+
+
+class TrialRecord(BaseModel):
+    """One attempt at a trial: what was asked, where it ran, what came of it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    schema_version: int = SCHEMA_VERSION
+    kind: Kind = "trial"
+    record_id: str = Field(description="unique per attempt; doubles are dropped by it")
+    trial_id: str = Field(description="point x session x repeat")
+    point_id: str = Field(description="digest of the resolved spec and the dataset's id")
+    match_id: str | None = Field(
+        None, description="the same digest without paths: what trials of other sites, nights and versions match by"
+    )
+    session: str
+    repeat: int
+    sweep: str
+    question: str | None = None
+    status: Status
+    reason: str | None = None
+    caveats: list[str] = Field(default_factory=list, description="why a figure must not be trusted blindly")
+    caveat_details: list[str] = Field(default_factory=list, description="the same, with the arithmetic")
+    label: str = Field("", description="the point in words: what varies in its sweep")
+    order: int = Field(0, description="position of the point in its sweep")
+    started_at: str
+    finished_at: str
+    command: list[str] = Field(default_factory=list, description="the command line that measured it, word by word")
+    wall_s: float | None = Field(None, description="from turning to the trial to its record, not yet written")
+    phase: str | None = Field(None, description="the last phase reached")
+    work_folder: str | None = Field(None, description="where the logs of a failed attempt lie, within the store")
+    spec: dict[str, Any]
+    dataset: dict[str, Any] | None = None
+    env: dict[str, Any]
+    figures: Figures = Field(default_factory=Figures)
+    io_profile: dict[str, Any] | None = Field(
+        None,
+        description="what readers did with files, where profiled (`benchsuite.storage.observe.io_profile.profile_of`)",
+    )
+    traces: list[str] = Field(default_factory=list, description="files of PyTorch's profiler, within the store")
+    samples_file: str | None = Field(None, description="the sidecar in the store that holds the raw samples")
+
+    def json_line(self) -> str:
+        """As JSON in one line. Bytes of names that are no UTF-8 (`\\xff` comes as U+DCFF) are written as \\udcff."""
+        try:
+            return self.model_dump_json()
+        except PydanticSerializationError:
+            text = json.dumps(self.model_dump(mode="json"), ensure_ascii=False)
+            return re.sub("[\ud800-\udfff]", lambda found: f"\\\\u{ord(found[0]):04x}", text)
+
+    @model_validator(mode="after")
+    def _is_sound(self, info: ValidationInfo) -> "TrialRecord":
+        """Whoever has a record may rely on its numbers, its moments, and the shape of what is nested."""
+        if self.schema_version > SCHEMA_VERSION and info.context == STORED:
+            raise ValueError(f"schema_version {self.schema_version!r:.24}: known is {SCHEMA_VERSION}")
+        for name in ("repeat", "order"):
+            if not 0 <= getattr(self, name) <= MAX_NUMBER:
+                raise ValueError(f"{name} {getattr(self, name)!r:.24}: allowed: 0 to {MAX_NUMBER}")
+        if self.wall_s is not None and not 0 <= self.wall_s <= MAX_NUMBER:
+            raise ValueError(f"wall_s {self.wall_s!r}: no number of seconds")
+        for name in ("started_at", "finished_at"):
+            moment = datetime.fromisoformat(getattr(self, name))
+            if moment.tzinfo is None or moment.year not in YEARS:
+                raise ValueError(f"{name} {moment}: allowed: a moment with its offset from UTC")
+        shapes.check(self.__dict__, strict=info.context == STORED)
+        return self

@@ -1,0 +1,108 @@
+"""A store at one moment: its Parquet parts, and the records that only segments hold."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchsuite.results.store.manifest import PARQUET, DamagedPartsError, Manifest, Part, load
+from benchsuite.results.store.segments import (
+    LINE,
+    OFFSET,
+    SEGMENT,
+    Passed,
+    Stored,
+    StoreError,
+    no_segments,
+    parsed,
+    read,
+    segment_name,
+    segment_paths,
+    without_collector,
+)
+
+ROWS_AT_ONCE = 2048
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A store at one moment: what is compacted, and the records that are not."""
+
+    store: Path
+    manifest: Manifest
+    tail: Sequence[Stored]
+    passed: Sequence[Passed]
+    """Lines that are no records, or none that this version knows."""
+    damage: str | None = None
+    """Why the parts are not used, and all is read from segments; None where they are."""
+
+    def paths(self) -> list[str]:
+        """Every Parquet file."""
+        return [str(self.store / PARQUET / name) for name in sorted(self.manifest.files())]
+
+
+def snapshot(store: Path, damage: str | None = None) -> Snapshot:
+    """What a store holds now.
+
+    Args:
+        store: its folder.
+        damage: why the parts are not to be used; they are passed by, too, where their manifest cannot be read.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    try:
+        manifest = load(store) if damage is None else Manifest()
+    except DamagedPartsError as error:
+        manifest, damage = Manifest(), str(error)
+    found: list[Stored] = []
+    passed: list[Passed] = []
+    try:
+        with without_collector():
+            for line in all_lines(store, manifest):
+                if isinstance(line, Passed):
+                    passed.append(line)
+                else:
+                    found.append(line)
+    except DamagedPartsError as error:
+        return snapshot(store, str(error))
+    except OSError as error:
+        raise StoreError(f"store {store}: cannot be read: {error.strerror}") from error
+    return Snapshot(store, manifest.checked(), found, passed, damage)
+
+
+def all_lines(store: Path, manifest: Manifest) -> Iterator[Stored | Passed]:
+    """What must be read line by line: what no part covers, and parts whose records were not checked as today.
+
+    Raises:
+        DamagedPartsError: such a part cannot be read.
+        OSError: a segment cannot be.
+    """
+    if not manifest.is_checked:
+        yield from compacted_records(store, manifest.parts)
+    yield from no_segments(store)
+    for path in segment_paths(store):
+        for start, end in manifest.open_ranges(segment_name(path), path.stat().st_size):
+            for _, line in read(path, start, end):
+                yield line
+
+
+def compacted_records(store: Path, parts: Sequence[Part]) -> Iterator[Stored | Passed]:
+    """The records of parts, from their JSON.
+
+    Raises:
+        DamagedPartsError: a part is missing or damaged.
+    """
+    files = [str(store / PARQUET / part.file) for part in parts]
+    if not files:
+        return
+    import duckdb
+
+    try:
+        with duckdb.connect(":memory:") as connection:
+            connection.execute("SET enable_progress_bar = false")
+            rows = connection.execute(f"SELECT {SEGMENT}, {OFFSET}, {LINE} FROM read_parquet($files)", {"files": files})
+            while some := rows.fetchmany(ROWS_AT_ONCE):
+                for segment, offset, line in some:
+                    yield parsed(segment, offset, line.encode())
+    except (duckdb.Error, UnicodeError, AttributeError, TypeError) as error:
+        raise DamagedPartsError(store, error) from error

@@ -1,0 +1,320 @@
+"""ResultsStore: append-only segments, one writer each, read as one table.
+
+STORE/segments/<sweep>-<utc>-<host>-<pid>-<rand>.jsonl holds one record per line, flushed and fsynced; raw samples lie
+beside in <segment>.samples.jsonl. Nothing locks, so any number of jobs may append to one store. `compact` adds Parquet
+made from them, in STORE/parquet; segments and sidecars stay, so that a writer may go on for as long as it likes.
+"""
+
+import json
+import os
+import re
+import secrets
+import socket
+import tempfile
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from itertools import chain
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from pydantic_core import from_json
+
+from benchsuite.results.store import shapes
+from benchsuite.results.store.manifest import DamagedPartsError
+from benchsuite.results.store.outcomes import Ended, outcomes
+from benchsuite.results.store.record import Figures, Kind, TrialRecord
+from benchsuite.results.store.segments import (
+    GONE,
+    SAMPLES,
+    SEGMENTS,
+    Passed,
+    Segment,
+    Stored,
+    StoreError,
+    lines,
+    without_collector,
+)
+from benchsuite.results.store.snapshot import Snapshot, compacted_records, snapshot
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from benchsuite.results.store.compaction import Compacted
+    from benchsuite.results.store.query import Limits
+
+T = TypeVar("T")
+MAX_TRIES = 5
+"""Of an append to a store that is being removed."""
+__all__ = ["SAMPLES", "ResultsStore", "StoreError"]
+
+
+class ResultsStore:
+    """Reads every segment of a store; appends to one of its own.
+
+    With a session, `records`, `latest` and `frame` give its trials alone, and all records of other kinds.
+    """
+
+    def __init__(self, path: str | Path, session: str | None = None) -> None:
+        self.path = Path(path)
+        self.session = session
+        self._segment: Segment | None = None
+        self._samples: Segment | None = None
+        self.passed: Sequence[Passed] = ()
+        """Lines that the last reading passed over: torn, damaged, or of a kind or schema this version does not know."""
+        self.damage: str | None = None
+        """Why the last reading left the Parquet parts aside and read segments alone; None where it did not."""
+        self.on_vanished: Callable[[Path], None] = lambda gone: None
+        """Told that the store, or a file in it, was removed; what was being written is in a new one by then."""
+
+    def exists(self) -> bool:
+        """Whether anything was ever stored here.
+
+        Raises:
+            StoreError: this user may not look.
+        """
+        try:
+            return (self.path / SEGMENTS).is_dir()
+        except OSError as error:
+            raise StoreError(f"store {self.path}: cannot be read: {error.strerror}") from error
+
+    def check_writable(self) -> None:
+        """Make the store's folder and a probe file in it, which has no name where the file system can do without.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        try:
+            folder = self.path / SEGMENTS
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder) as probe:
+                probe.write(b"x")
+        except OSError as error:
+            raise StoreError(f"store {self.path}: cannot be written: {error.strerror}") from error
+
+    def append(self, record: TrialRecord, samples: dict[str, Any] | None = None) -> TrialRecord:
+        """Append a record (its raw samples first), flushed to disk; returns it as stored.
+
+        Raises:
+            StoreError: the disk is full or the store cannot be written. Earlier records are untouched.
+        """
+        gone: Path | None = None
+        try:
+            for _ in range(MAX_TRIES):
+                stored, found = self._append(record, samples)
+                if found is None:
+                    if gone is not None:
+                        self.on_vanished(gone)
+                    return stored
+                gone = gone or found
+        except OSError as error:
+            self._segment = self._samples = None
+            raise StoreError(f"store {self.path}: cannot append: {error.strerror}") from error
+        raise StoreError(f"store {self.path}: cannot append: removed while it is written, {MAX_TRIES} times")
+
+    def _append(self, record: TrialRecord, samples: dict[str, Any] | None) -> tuple[TrialRecord, Path | None]:
+        """The record as it was written, and what was gone by then: its samples and it are to be written anew."""
+        if self._segment is None or self._samples is None:
+            name = self._segment_name(record.sweep)
+            self._segment = Segment(self.path / SEGMENTS / f"{name}.jsonl")
+            self._samples = Segment(self.path / SEGMENTS / f"{name}{SAMPLES}")
+        files = {file: file.num_bytes for file in (self._segment, self._samples)}
+        try:
+            if samples is not None:
+                record = record.model_copy(update={"samples_file": self._samples.path.name})
+                self._samples.append(json.dumps({"record_id": record.record_id, **samples}))
+            self._segment.append(record.json_line())
+            gone = next((file.path for file in files if file.is_gone()), None)
+        except OSError as error:
+            if error.errno not in GONE:
+                raise
+            gone = self._segment.path
+        if gone is not None:
+            gone = gone if os.path.exists(gone.parent) else self.path
+            for file, num_bytes in files.items():
+                file.end_at(num_bytes)
+            self._segment = self._samples = None
+        return record, gone
+
+    @staticmethod
+    def _segment_name(sweep: str) -> str:
+        utc = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
+        host = re.sub(r"[^A-Za-z0-9_.]", "_", socket.gethostname())
+        safe = re.sub(r"[^A-Za-z0-9_.-]", "_", sweep)
+        return f"{safe}-{utc}-{host}-{os.getpid()}-{secrets.token_hex(3)}"
+
+    @property
+    def num_unreadable(self) -> int:
+        """How many lines the last reading passed over."""
+        return len(self.passed)
+
+    def _read(self, what: Callable[[Snapshot], T]) -> T:
+        """What is read of the store as it is now; where Parquet parts turn out to be damaged, of its segments alone."""
+        if not self.exists():
+            raise StoreError(f"store {self.path}: no results there; name one with --store or BENCHSUITE_STORE")
+        now = snapshot(self.path)
+        try:
+            found = what(now)
+        except DamagedPartsError as error:
+            now = snapshot(self.path, str(error))
+            found = what(now)
+        self.passed, self.damage = now.passed, now.damage
+        return found
+
+    def records(self) -> list[TrialRecord]:
+        """Every record once, oldest first.
+
+        Raises:
+            StoreError: no such store, or one that cannot be read.
+        """
+        found = self._read(_records)
+        return found if self.session is None else [record for record in found if self._is_meant(record)]
+
+    def _is_meant(self, record: TrialRecord) -> bool:
+        return record.kind != "trial" or record.session == self.session
+
+    def latest(self) -> list[TrialRecord]:
+        """The last record of each trial, in the order in which trials were first seen."""
+        trials: dict[str, TrialRecord] = {}
+        for record in self.records():
+            trials[record.trial_id] = record
+        return list(trials.values())
+
+    def outcomes(self) -> dict[str, Ended]:
+        """How the last attempt at each trial ended, by trial; for stores with many records, which it keeps none of.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        if not self.exists():
+            return {}
+        found = outcomes(self.path)
+        self.passed, self.damage = found.passed, found.damage
+        return found.by_trial
+
+    def samples(self, record: TrialRecord) -> dict[str, Any] | None:
+        """The raw samples of a record, or None where it has none."""
+        if record.samples_file is None:
+            return None
+        path = self.path / SEGMENTS / Path(record.samples_file).name
+        if not _is_file(path):
+            return None
+        wanted = json.dumps(record.record_id)[1:-1].encode()
+        for line in lines(path):
+            if wanted in line and (found := _samples_of(line, record.record_id)):
+                return found
+        return None
+
+    def steps(self, record: TrialRecord) -> dict[str, Any] | None:
+        """The raw samples of a trial's steps, of each rank; None where it has none, or what stands there is no such."""
+        found = self.samples(record)
+        return found if found is not None and shapes.are_steps(found) else None
+
+    def frame(
+        self,
+        by: Literal["trial", "point"] = "trial",
+        where: Callable[[TrialRecord], bool] | str | None = None,
+        kind: Kind = "trial",
+        columns: Sequence[str] | None = None,
+    ) -> "pd.DataFrame":
+        """One row per trial (its last attempt), or per point and session with the median and range over repeats.
+
+        Records of other kinds (probes, checkpoints) are rows of frames of their own.
+
+        Args:
+            by: trial or point.
+            where: which trials: a condition in SQL over the columns, such as `"spec.workload" = 'bert'`, or a function
+                of the record. A function needs every record read from its JSON: slow where there are many.
+            kind: which records.
+            columns: which columns, in this order; only these are read (by trial). Default: all.
+
+        Raises:
+            StoreError: no such store, grouping or column; or the condition is not valid.
+        """
+        from benchsuite.results.store.frames import by_point
+        from benchsuite.results.store.query import opened
+
+        if by not in ("trial", "point"):
+            raise StoreError(f"frame: by {by!r} is unknown; allowed: trial, point")
+        if callable(where):
+            trials = self._frame_of(where, kind)
+        else:
+            chosen = columns if by == "trial" else None
+            session = self.session if kind == "trial" else None
+            trials = self._read(lambda now: opened(now, kind).frame(chosen, where, session))
+        found = trials if by == "trial" else by_point(trials, list(Figures.model_fields))
+        return found if columns is None else _chosen(found, columns)
+
+    def _frame_of(self, where: Callable[[TrialRecord], bool], kind: Kind) -> "pd.DataFrame":
+        from benchsuite.results.store.frames import trial_frame
+
+        return trial_frame([record for record in self.latest() if record.kind == kind and where(record)])
+
+    def sql(self, query: str, limits: "Limits | None" = None) -> "pd.DataFrame":
+        """Run DuckDB over the same rows, as a table named `trials`.
+
+        Raises:
+            StoreError: the query is not valid, or takes more than its limits (default: none).
+        """
+        from benchsuite.results.store.query import opened
+
+        return self._read(lambda now: opened(now, "trial", limits).sql(query, limits))
+
+    def columns(self) -> list[dict[str, str]]:
+        """What columns a query of `sql` can name: each with its type, and what it means where that is known."""
+        from benchsuite.results.store.query import opened
+
+        return self._read(lambda now: opened(now, "trial").described())
+
+    def compact(self, unfinished: Path | None = None, spill: Path | None = None) -> "Compacted":
+        """Turn what was appended since the last time into Parquet, beside its segments; others may go on appending.
+
+        Args:
+            unfinished: a folder of its file system, made for files until they are whole; default: one beside those.
+            spill: an empty folder for what does not fit into memory; default: a temporary one.
+
+        Raises:
+            StoreError: no such store, or one that cannot be read or written.
+        """
+        from benchsuite.results.store.compaction import compact
+
+        if not self.exists():
+            raise StoreError(f"store {self.path}: no results there; name one with --store or BENCHSUITE_STORE")
+        done, self.passed = compact(self.path, unfinished, spill)
+        return done
+
+
+def _records(now: Snapshot) -> list[TrialRecord]:
+    compacted = (found for found in compacted_records(now.store, now.manifest.parts) if isinstance(found, Stored))
+    with without_collector():
+        everything = [(stored.place, stored.record) for stored in chain(compacted, now.tail)]
+    found: dict[str, TrialRecord] = {}
+    for _, record in sorted(everything, key=itemgetter(0)):
+        found.setdefault(record.record_id, record)
+    return sorted(found.values(), key=lambda record: record.finished_at)
+
+
+def _is_file(path: Path) -> bool:
+    """Whether it is there and a file; not so of what is no name of one."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def _samples_of(line: bytes, record_id: str) -> dict[str, Any] | None:
+    """The raw samples that a line holds, where it is whole and this record's."""
+    try:
+        found = from_json(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and found.get("record_id") == record_id else None
+
+
+def _chosen(frame: "pd.DataFrame", columns: Sequence[str]) -> "pd.DataFrame":
+    from benchsuite.results.store.query import allowed
+
+    for name in columns:
+        if name not in frame:
+            raise StoreError(f"frame: column {name!r} is unknown; {allowed(name, [*map(str, frame.columns)])}")
+    return frame[list(columns)]

@@ -1,0 +1,4 @@
+"""Make datasets: generated, or converted from what users have.
+
+Read `convert`, then `parallel`.
+"""

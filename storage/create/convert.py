@@ -1,0 +1,308 @@
+"""Make datasets: generated, or converted from another dataset or from what users have."""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from benchsuite.storage import FORMATS, load
+from benchsuite.storage.create import photos
+from benchsuite.storage.create.disk_space import needed_bytes
+from benchsuite.storage.create.parallel import Make, in_parallel
+from benchsuite.storage.create.volumes import volume_bytes, volume_sample, volume_shape
+from benchsuite.storage.dataset.fields import field_infos
+from benchsuite.storage.dataset.manifest import (
+    Dataset,
+    FileInfo,
+    Format,
+    IndexRow,
+    Lane,
+    Manifest,
+    Options,
+    dataset_id,
+    file_digest,
+    flush_file_system,
+    is_dataset,
+    new_dataset,
+    open_dataset,
+    write_manifest,
+)
+from benchsuite.storage.dataset.sample import Sample
+from benchsuite.storage.dataset.token_samples import mlm_bytes, mlm_sample, token_bytes, token_sample
+from benchsuite.storage.dataset.verify import verify_dataset
+from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.formats.tokens import documents_of
+from benchsuite.storage.sources import Source, open_source
+
+Progress = Callable[[int, int], None]
+"""Called with samples done and samples in all; 0 where that is not known."""
+MAX_COMPRESSION = 4
+"""Compressed samples are taken to need at most so many times their bytes; scans compress to about a half."""
+Created = dict[str, str | int | float | None]
+
+
+def in_order(dataset: Dataset) -> Iterator[Sample]:
+    """Every sample of a dataset once, in the order of its index."""
+    form: Format = load(FORMATS, dataset.manifest.format, "benchsuite.formats")
+    return form.read(dataset, Lane(0, 1, 0, 0, False, 1))
+
+
+def check_options(form: Format, kind: str, options: Options) -> None:
+    """Refuse what a format cannot store, and options that it does not know or has for samples of other kinds.
+
+    Raises:
+        DatasetError: with what was given and what is allowed.
+    """
+    if kind not in form.kinds:
+        raise DatasetError(f"format {form.name} stores {' and '.join(sorted(form.kinds))} samples, not {kind}")
+    for name, value in options.items():
+        if name not in form.options:
+            known = ", ".join(form.options) or "none"
+            raise DatasetError(f"format {form.name} has no option {name!r}; allowed: {known}")
+        allowed = form.options[name]
+        if isinstance(allowed, tuple) and value not in allowed:
+            raise DatasetError(f"option {name} of format {form.name}: {value!r}; allowed: {', '.join(allowed)}")
+        if allowed is int and not isinstance(value, int):
+            raise DatasetError(f"option {name} of format {form.name}: {value!r} is not a whole number")
+        kinds = form.option_kinds.get(name, form.kinds)
+        if kind not in kinds:
+            meant = " and ".join(sorted(kinds))
+            raise DatasetError(f"option {name}={value} of format {form.name} is for {meant} samples, not {kind}")
+
+
+def _store(
+    source: Source,
+    kind: str,
+    folder: Path,
+    format_name: str,
+    workload: str,
+    variant: str,
+    created: Created,
+    options: Options,
+    progress: Progress,
+) -> Manifest:
+    """Write samples into a new dataset and return its manifest."""
+    form: Format = load(FORMATS, format_name, "benchsuite.formats")
+    check_options(form, kind, options)
+    started = time.perf_counter()
+    seen = _Seen(kind, source.samples)
+    rows: list[IndexRow] = []
+    divided = {"documents": source.documents} if form.stores_documents else {}
+    digests: dict[str, str] = {}
+    digested = {"digests": digests} if form.digests_files else {}
+    with new_dataset(folder, needed_bytes(source, kind, form, options)) as partial_folder:
+        for row in form.write(partial_folder, seen, **options, **divided, **digested):
+            rows.append(row)
+            progress(len(rows), source.count or 0)
+        if not rows:
+            raise DatasetError(f"{folder}: no samples to store")
+        _refuse_doubles(rows)
+        stored = {row.file: 0 for row in rows}
+        for row in rows:
+            stored[row.file] += 1
+        files = _files(partial_folder, {} if form.file_per_sample else stored, {*stored}, digests)
+        flush_file_system(partial_folder)
+        result = Manifest(
+            workload=workload,
+            variant=variant,
+            kind=kind,
+            format=format_name,
+            num_samples=len(rows),
+            num_classes=max(row.label for row in rows) + 1 if kind == "image" else None,
+            params={**source.params, **seen.params},
+            options=dict(options),
+            stored_bytes=sum(row.bytes for row in rows),
+            fields=field_infos(kind, seen.first, varies=kind == "volume"),
+            files=files,
+            dataset_id=dataset_id((row.key, row.digest) for row in rows),
+            created={
+                **created,
+                **source.notes,
+                "conversion_s": round(time.perf_counter() - started, 3),
+                "num_files": len(_paths(partial_folder)),
+                "num_bytes": _num_bytes(partial_folder),
+            },
+        )
+        write_manifest(partial_folder, rows, result)
+    return result
+
+
+class _Seen:
+    """Samples on their way into a dataset, and what the manifest has to say of them all."""
+
+    def __init__(self, kind: str, samples: Iterable[Sample]) -> None:
+        self._kind, self._samples = kind, samples
+        self.first = Sample("", {})
+        self.params: dict[str, int] = {}
+
+    def __iter__(self) -> Iterator[Sample]:
+        for sample in self._samples:
+            self.first = self.first if self.first.key else Sample(sample.key, sample.fields)
+            image = sample.fields.get("image")
+            if self._kind == "volume" and isinstance(image, np.ndarray):
+                self.params["min_extent"] = min(self.params.get("min_extent", 1 << 30), *image.shape[1:])
+            yield sample if sample.compressed_bytes is None else replace(sample, compressed_bytes=None)
+
+
+def _refuse_doubles(rows: list[IndexRow]) -> None:
+    keys: set[str] = set()
+    for row in rows:
+        if row.key in keys:
+            raise DatasetError(f"two samples have the key {row.key!r}")
+        keys.add(row.key)
+
+
+def _files(folder: Path, listed: dict[str, int], sampled: set[str], digests: Mapping[str, str]) -> list[FileInfo]:
+    """What the manifest lists: files of samples that the index does not stand for, and whatever lies beside them."""
+    beside = [str(path.relative_to(folder)) for path in _paths(folder)]
+    return [
+        *(_file_info(folder, name, count, digests.get(name)) for name, count in listed.items()),
+        *(_file_info(folder, name, None) for name in beside if name not in sampled),
+    ]
+
+
+def _file_info(folder: Path, name: str, num_samples: int | None, digest: str | None = None) -> FileInfo:
+    path, size = folder / name, (folder / name).stat().st_size
+    return FileInfo(path=name, bytes=size, digest=digest or file_digest(path), num_samples=num_samples)
+
+
+def _num_bytes(folder: Path) -> int:
+    """Bytes of all data files; index and manifest are not counted."""
+    return sum(path.stat().st_size for path in _paths(folder))
+
+
+def _paths(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def convert_dataset(
+    source: Path,
+    target: Path,
+    workload: str,
+    variant: str,
+    format_name: str,
+    options: Options | None = None,
+    progress: Progress = lambda done, total: None,
+    *,
+    kind: str = "image",
+    params: Mapping[str, int] | None = None,
+    tokenizer: str | None = None,
+) -> Manifest:
+    """Convert a dataset, or what `storage.sources` can read, into `format_name`. Samples are stored as they came.
+
+    Raises:
+        DatasetError: unreadable source, samples of another kind, source and target inside one another, existing
+            target, disk too small, damaged samples, a tokenizer for what is no text.
+    """
+    _refuse_nested(source, target)
+    if is_dataset(source):
+        if tokenizer:
+            raise DatasetError(f"{source}: a dataset, which holds no text that a tokenizer could take")
+        opened = _dataset_source(open_dataset(source), kind, params or {})
+    else:
+        opened = open_source(source, kind, params or {}, tokenizer)
+    where = os.fsencode(source.absolute()).decode(errors="backslashreplace")  # JSON holds no bytes that are not UTF-8
+    created: Created = {"how": "convert", "when": _now(), "source": where}
+    return _store(opened, kind, target, format_name, workload, variant, created, options or {}, progress)
+
+
+def _refuse_nested(source: Path, target: Path) -> None:
+    """Refuse a target that would be part of its source, or hold it. A .bin/.idx pair's prefix is no folder."""
+    if not os.path.exists(source):
+        return
+    real_source, real_target = Path(os.path.realpath(source)), Path(os.path.realpath(target))
+    if real_source == real_target:
+        raise DatasetError(f"{target}: source and target are the same; give a new folder")
+    if real_target.is_relative_to(real_source):
+        raise DatasetError(f"{target}: lies inside the source {source}; give a folder outside it")
+    if real_source.is_relative_to(real_target):
+        raise DatasetError(f"{target}: holds the source {source}; give a new folder")
+
+
+def _dataset_source(dataset: Dataset, kind: str, asked: Mapping[str, int]) -> Source:
+    """A dataset's samples; refused where they are of another kind or length than asked for."""
+    manifest = dataset.manifest
+    if manifest.kind != kind:
+        raise DatasetError(f"{dataset.folder}: holds {manifest.kind} samples, not {kind}")
+    for name in ("seq_len", "max_predictions"):
+        if name in manifest.params and manifest.params[name] != asked.get(name, manifest.params[name]):
+            raise DatasetError(f"{dataset.folder}: {name} is {manifest.params[name]}, the variant's {asked[name]}")
+    if (found := manifest.params.get("vocab_size", 0)) > asked.get("vocab_size", found):
+        what = f"the variant knows {asked['vocab_size']}; give the variant that it was made for"
+        raise DatasetError(f"{dataset.folder}: has a vocabulary of {found}, {what}")
+    compressed = manifest.options.get("compression", "none") != "none"
+    size = manifest.stored_bytes * (MAX_COMPRESSION if compressed else 1)
+    samples, params = _sound(dataset), dict(manifest.params)
+    return Source(manifest.num_samples, size, samples, params, documents=documents_of(dataset))
+
+
+def _sound(dataset: Dataset) -> Iterator[Sample]:
+    """A dataset's samples; once one cannot be read, all that is wrong with the dataset is looked for.
+
+    Raises:
+        DatasetError: what is wrong; `benchsuite.storage.dataset.problems.Damage` where that is several things.
+    """
+    try:
+        yield from in_order(dataset)
+    except (DatasetError, OSError) as error:
+        verify_dataset(dataset.folder)
+        if isinstance(error, DatasetError):
+            raise
+        raise DatasetError(f"{error.filename or dataset.folder}: {error.strerror}") from error
+
+
+def generate_dataset(
+    target: Path,
+    workload: str,
+    variant: str,
+    format_name: str,
+    num_samples: int,
+    seed: int = 0,
+    options: Options | None = None,
+    progress: Progress = lambda done, total: None,
+    num_processes: int | None = None,
+    *,
+    kind: str = "image",
+    params: Mapping[str, int] | None = None,
+    encoding: str = "jpeg",
+) -> Manifest:
+    """Make a dataset in parallel over processes; the same samples for the same seed.
+
+    Raises:
+        DatasetError: existing target, or disk too small.
+    """
+    params = params or {}
+    make, size = _recipe(kind, num_samples, seed, params, encoding)
+    created: Created = {"how": "generate", "when": _now(), "seed": seed}
+    processes = num_processes or len(os.sched_getaffinity(0))
+    samples = in_parallel(make, num_samples, processes)
+    kept = {name: params[name] for name in ("seq_len", "max_predictions", "vocab_size") if name in params}
+    try:
+        source = Source(num_samples, size, samples, kept)
+        return _store(source, kind, target, format_name, workload, variant, created, options or {}, progress)
+    finally:
+        samples.close()
+
+
+def _recipe(kind: str, count: int, seed: int, params: Mapping[str, int], encoding: str) -> tuple[Make, int]:
+    """How samples of a kind are made, and the bytes of `count` of them."""
+    if kind == "image":
+        num_classes = max(2, min(photos.NUM_CLASSES, count // 32))
+        mean_bytes = photos.MEAN_BYTES if encoding == "jpeg" else photos.MEAN_PNG_BYTES
+        make = partial(photos.photograph_sample, seed=seed, num_classes=num_classes, encoding=encoding)
+        return make, count * mean_bytes
+    if kind == "volume":
+        size = sum(volume_bytes(volume_shape(seed, index, params)) for index in range(count))
+        return partial(volume_sample, seed=seed, params=dict(params)), size
+    if kind == "mlm":
+        return partial(mlm_sample, seed=seed, params=dict(params)), count * mlm_bytes(params)
+    return partial(token_sample, seed=seed, params=dict(params)), count * token_bytes(params)

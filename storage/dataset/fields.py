@@ -1,0 +1,89 @@
+"""What samples of each kind consist of, and how their fields are named in files (no torch)."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from benchsuite.storage.dataset.manifest import FieldInfo
+from benchsuite.storage.dataset.sample import Array, Sample, Value
+from benchsuite.storage.errors import DatasetError
+
+MLM_FIELDS = ("input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids", "next_sentence_label")
+KIND_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "image": ("image", "label"),
+    "volume": ("image", "label"),
+    "mlm": MLM_FIELDS,
+    "tokens": ("tokens",),
+}
+"""Fields of each sample kind. image: a JPEG or PNG, and a class in digits; volume: float32 and uint8 of one shape
+(1, D, H, W); mlm: BERT's (seq_len,), (seq_len,), (max_predictions,) twice and (); tokens: (seq_len + 1,)."""
+RECORD_KINDS = frozenset({"mlm", "tokens"})
+"""Kinds whose fields have the same shapes in every sample."""
+_PNG, _JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
+
+
+def image_extension(image: Value) -> str:
+    """`png` or `jpg`, by the first bytes."""
+    return "png" if bytes(image[:8]) == _PNG else "jpg"
+
+
+def is_image(value: Value) -> bool:
+    """Whether encoded bytes begin as a JPEG or PNG does."""
+    return bytes(value[:8]) == _PNG or bytes(value[:3]) == _JPEG
+
+
+def array(sample: Sample, name: str) -> Array:
+    """A field that must be an array.
+
+    Raises:
+        DatasetError: it is missing or is something else.
+    """
+    value = sample.fields.get(name)
+    if not isinstance(value, np.ndarray):
+        raise DatasetError(f"{sample.source}: sample {sample.key!r}: no array {name!r} in it")
+    return value
+
+
+def encoded(sample: Sample, name: str) -> bytes | memoryview:
+    """A field that must be encoded bytes.
+
+    Raises:
+        DatasetError: it is missing or is an array.
+    """
+    value = sample.fields.get(name)
+    if value is None or isinstance(value, np.ndarray):
+        raise DatasetError(f"{sample.source}: sample {sample.key!r}: no encoded {name!r} in it")
+    return value
+
+
+def record(sample: Sample) -> Array:
+    """All fields of a sample as one array: the field itself where it is the only one, else a structured scalar."""
+    arrays = {name: array(sample, name) for name in sample.fields}
+    if len(arrays) == 1:
+        return next(iter(arrays.values()))
+    dtype = np.dtype([(name, value.dtype, value.shape) for name, value in arrays.items()])
+    packed = np.zeros((), dtype)
+    for name, value in arrays.items():
+        packed[name] = value
+    return packed
+
+
+def unpack(packed: Array, names: tuple[str, ...]) -> dict[str, Array]:
+    """The fields of a `record`."""
+    if len(names) == 1:
+        return {names[0]: packed}
+    if packed.dtype.names is None:
+        raise ValueError(f"not a record of {', '.join(names)}")
+    return {name: np.asarray(packed[name]) for name in packed.dtype.names}
+
+
+def field_infos(kind: str, sample: Sample, varies: bool) -> list[FieldInfo]:
+    """What the manifest says of a kind's fields, from one of its samples."""
+    if kind == "image":
+        coding = {"jpg": "jpeg"}.get(image_extension(encoded(sample, "image")), "png")
+        return [FieldInfo(name="image", dtype=coding), FieldInfo(name="label", dtype="int64", shape=[])]
+    return [
+        FieldInfo(name=name, dtype=value.dtype.name, shape=None if varies else list(value.shape))
+        for name, value in sample.fields.items()
+        if isinstance(value, np.ndarray)
+    ]

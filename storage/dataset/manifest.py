@@ -1,0 +1,400 @@
+"""The protocol every format fulfils, and the manifest and index written beside every dataset.
+
+A dataset is a folder with `manifest.json` (what it holds), `index.npy` (one row per sample: key, file, stored bytes,
+content digest, label) and the data files of its format. The manifest is written last and the folder is renamed into
+place, so an interrupted write leaves nothing that passes for a dataset.
+"""
+
+import ctypes
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from blake3 import blake3
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from benchsuite.storage.dataset.advice import too_few
+from benchsuite.storage.dataset.local_path import regular
+from benchsuite.storage.dataset.partial import partial_folder, remove_abandoned, show_to_others
+from benchsuite.storage.dataset.sample import Allocate as Allocate
+from benchsuite.storage.dataset.sample import Sample as Sample
+from benchsuite.storage.dataset.sample import content_digest as content_digest
+from benchsuite.storage.dataset.sample import fresh as fresh
+from benchsuite.storage.dataset.sizes import in_units
+from benchsuite.storage.errors import DatasetError as DatasetError
+
+MANIFEST = "manifest.json"
+INDEX = "index.npy"
+SCHEMA_VERSION = 1
+
+Index = npt.NDArray[np.void]
+COLUMNS = {"key": "S", "file": "S", "digest": "S", "bytes": "i", "label": "i"}
+"""Columns of the index, and their kinds of dtype."""
+
+
+class FieldInfo(BaseModel):
+    """One field of a sample; shape is null where it varies."""
+
+    model_config = ConfigDict(extra="ignore")
+    name: str
+    dtype: str
+    shape: list[int] | None = None
+
+
+class FileInfo(BaseModel):
+    """One data file, its size and its digest: "blake3:" or "blake3-from-N:" and hex, or hex alone for blake2b-128."""
+
+    model_config = ConfigDict(extra="ignore")
+    path: str
+    bytes: int
+    digest: str
+    num_samples: int | None = None
+
+
+class Manifest(BaseModel):
+    """What a dataset holds and how it was made. Fields are only ever added."""
+
+    model_config = ConfigDict(extra="ignore")
+    schema_version: int = SCHEMA_VERSION
+    workload: str
+    variant: str
+    kind: str
+    format: str
+    num_samples: int
+    num_classes: int | None = None
+    params: dict[str, int] = Field({}, description="what the samples were made for, such as seq_len")
+    options: dict[str, int | str] = Field({}, description="how the format was told to store them")
+    stored_bytes: int
+    fields: list[FieldInfo]
+    files: list[FileInfo] = Field(description="data files; where each sample is a file, the index lists those")
+    dataset_id: str = Field(description="digest over the sorted sample keys and content digests: equal in every format")
+    created: dict[str, str | int | float | None]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """An opened dataset: its folder, manifest and index (memory-mapped)."""
+
+    folder: Path
+    manifest: Manifest
+    index: Index
+    fetch: Callable[..., bool] | None = None
+    """`brings`, where the folder is filled as it is read. None: all files are there."""
+
+    def brings(self, *names: str, check: Callable[[list[Path]], None] | None = None) -> bool:
+        """Have data files brought before they are opened, and checked (`lazily.Fetch`); whether one was missing."""
+        return self.fetch is not None and self.fetch(*names, check=check)
+
+    def key(self, row: int) -> str:
+        """The key of the sample at `row`."""
+        return text(self.index["key"][row])
+
+    def data_files(self) -> list[Path]:
+        """Every file that holds samples or is needed to read them."""
+        names = [info.path for info in self.manifest.files]
+        if all(info.num_samples is None for info in self.manifest.files):
+            names += map(text, self.index["file"])
+        return [inside(self.folder, name) for name in names]
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One reader's share of an epoch: reader `index` of `count`. Lanes of one epoch partition its samples."""
+
+    index: int
+    count: int
+    epoch: int
+    seed: int
+    shuffle: bool
+    shuffle_buffer: int
+    allocate: Allocate = fresh
+    """Where a format reads to. Recycled memory makes a sample valid until the next one is drawn."""
+    direct: bool = False
+    """Read past the page cache; for formats that can."""
+    start: int = 0
+    """So many samples, or shards, are passed over."""
+
+
+Options = Mapping[str, int | str]
+
+
+@dataclass(frozen=True)
+class Format:
+    """How samples are stored and read: a format is one of these.
+
+    `write(folder, samples, **options)` stores samples below folder and yields one `IndexRow` each.
+    `read(dataset, lane)` yields the samples of one lane of one epoch.
+    `problem(manifest, lanes)` says why that many readers cannot share the dataset, or None.
+    `smallest_lane(manifest, lanes)` is the least number of samples that one of them gets in an epoch.
+    `file_per_sample`: the index lists the data files; else the manifest does.
+    `sequential`: samples come in stored order and are mixed in a shuffle buffer.
+    `options`: what `write` can be told: a name, and its allowed words or int.
+    `option_kinds`: the sample kinds that an option is for, where it is not for all.
+    `stores_documents`: `write` takes `documents` too, how a stream of tokens is divided, or None.
+    `digests_files`: `write` takes `digests` too, and puts into it what `file_digest` would give, by file.
+    `direct_problem(manifest)`: why it cannot be read past the page cache, or None; absent where it never can.
+    `files_of(dataset, rows)`: the data files of some samples, where samples have files of their own.
+    `space_factor` (may be by kind), `sample_overhead_bytes`: disk space for writing: times samples' bytes; each one.
+    """
+
+    name: str
+    kinds: frozenset[str]
+    write: Callable[..., Iterator["IndexRow"]]
+    read: Callable[[Dataset, Lane], Iterator[Sample]]
+    problem: Callable[[Manifest, int], str | None]
+    smallest_lane: Callable[[Manifest, int], int]
+    file_per_sample: bool
+    sequential: bool
+    options: Mapping[str, tuple[str, ...] | type[int]] = field(default_factory=dict)
+    space_factor: float | Mapping[str, float] = 1.05
+    sample_overhead_bytes: int = 128
+    option_kinds: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    stores_documents: bool = False
+    digests_files: bool = False
+    direct_problem: Callable[[Manifest], str | None] | None = None
+    files_of: Callable[[Dataset, npt.NDArray[np.int64]], list[Path]] | None = None
+
+
+@dataclass(frozen=True)
+class IndexRow:
+    """Where a sample was stored and what it contained."""
+
+    key: str
+    file: str
+    bytes: int
+    digest: str
+    label: int
+
+
+def file_digest(path: Path, like: str = "blake3:", max_threads: int = blake3.AUTO) -> str:
+    """Digest of a file's content, of the kind that `like` is.
+
+    "blake3-from-8192:" and hex is BLAKE3 of the content from byte 8192 on, followed by what lies before: of a file
+    whose beginning is written last.
+    """
+    if like.startswith("blake3:"):
+        return f"blake3:{blake3(max_threads=max_threads).update_mmap(path).hexdigest(16)}"
+    if found := re.match(r"blake3-from-(\d+):", like):
+        content = np.memmap(path, np.uint8, "r").data if path.stat().st_size else memoryview(b"")
+        digest = blake3(max_threads=max_threads).update(content[int(found[1]) :]).update(content[: int(found[1])])
+        return f"{found[0]}{digest.hexdigest(16)}"
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def dataset_id(rows: Iterable[tuple[str, str]]) -> str:
+    """Digest over sorted (key, content digest) pairs: the same for the same samples in every format."""
+    digest = hashlib.blake2b(digest_size=16)
+    for key, content in sorted(rows):
+        digest.update(f"{key}\t{content}\n".encode())
+    return digest.hexdigest()
+
+
+def index_row(sample: Sample, file: str) -> IndexRow:
+    """The index row of a sample that was stored in `file`."""
+    return IndexRow(sample.key, file, sample.stored_bytes, content_digest(sample), class_label(sample))
+
+
+def class_label(sample: Sample) -> int:
+    """The class of a sample whose label is a number; -1 for others."""
+    label = sample.fields.get("label", b"-1")
+    return -1 if isinstance(label, np.ndarray) else int(bytes(label))
+
+
+def flush_file_system(folder: Path) -> None:
+    """Flush everything written to the file system of `folder`: one call for any number of files."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(descriptor):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    finally:
+        os.close(descriptor)
+
+
+def _index_array(rows: list[IndexRow]) -> Index:
+    """Rows as a structured array with strings as wide as needed, so that it can be memory-mapped."""
+    texts = [(row.key.encode(), row.file.encode(), row.digest.encode()) for row in rows]
+    width = [max((len(text[column]) for text in texts), default=1) for column in range(3)]
+    dtype = np.dtype(
+        [
+            ("key", f"S{width[0]}"),
+            ("file", f"S{width[1]}"),
+            ("digest", f"S{width[2]}"),
+            ("bytes", "<i8"),
+            ("label", "<i8"),
+        ]
+    )
+    return np.array([(*text, row.bytes, row.label) for text, row in zip(texts, rows, strict=True)], dtype=dtype)
+
+
+def fsync_path(path: Path) -> None:
+    """Flush a file or folder to its disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def new_dataset(folder: Path, needed_bytes: int) -> Iterator[Path]:
+    """A temporary folder that becomes `folder` when the block ends well, and vanishes when it does not.
+
+    What a writer of the same folder left that was killed on this host is removed first.
+
+    Raises:
+        DatasetError: the target exists, or its disk has not `needed_bytes` free.
+    """
+    folder = Path(os.path.abspath(folder))
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise DatasetError(f"{folder}: exists already; give a new folder or remove it first")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(folder)
+        if needed_bytes > (free := shutil.disk_usage(folder.parent).free):
+            raise DatasetError(f"{folder}: needs {in_units(needed_bytes)}, its disk has {in_units(free)} free")
+        partial = partial_folder(folder)
+        partial.mkdir(0o700)  # nobody else may put names where files are about to be made
+    except OSError as error:
+        raise DatasetError(f"{folder}: {error.strerror}") from error
+    try:
+        yield partial
+        if folder.exists():
+            folder.rmdir()
+        show_to_others(partial).rename(folder)
+        fsync_path(folder.parent)
+    except OSError as error:
+        raise DatasetError(f"{folder}: {error.strerror or error}; nothing was kept") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def write_manifest(folder: Path, rows: list[IndexRow], manifest: Manifest) -> None:
+    """Write index and manifest, flushed to disk, the manifest last."""
+    np.save(folder / INDEX, _index_array(rows), allow_pickle=False)
+    flush_file_system(folder)
+    (folder / MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n")
+    fsync_path(folder / MANIFEST)
+
+
+def is_dataset(folder: Path) -> bool:
+    """Whether `folder` holds a finished dataset.
+
+    Raises:
+        DatasetError: this user may not look.
+    """
+    try:
+        return (folder / MANIFEST).is_file()
+    except OSError as error:
+        raise DatasetError(f"{folder}: {error.strerror}") from error
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a dataset.
+
+    Raises:
+        DatasetError: no such folder, no manifest in it, or one that cannot be read.
+    """
+    path = folder / MANIFEST
+    try:
+        manifest = Manifest.model_validate_json(regular(path).read_bytes())
+    except FileNotFoundError:
+        what = "no manifest.json in it" if folder.is_dir() else "no such folder"
+        raise DatasetError(
+            f"{folder}: not a dataset: {what}; make one with: benchsuite data generate|convert"
+        ) from None
+    except OSError as error:
+        raise DatasetError(f"{path}: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        told = [str(path), ".".join(map(str, first["loc"])), first["msg"]]
+        raise DatasetError(": ".join(filter(None, told))) from error
+    if manifest.schema_version > SCHEMA_VERSION:
+        found = f"schema_version {manifest.schema_version}"
+        raise DatasetError(f"{path}: {found}; this version reads up to {SCHEMA_VERSION}")
+    return manifest
+
+
+def open_dataset(folder: Path) -> Dataset:
+    """Open a dataset: its manifest, and its index memory-mapped.
+
+    Raises:
+        DatasetError: not a dataset, or index and manifest disagree.
+    """
+    manifest = read_manifest(folder)
+    try:
+        index = np.load(regular(folder / INDEX), mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # a damaged header makes numpy raise nearly anything, over several lines
+        reason = str(error).partition("\n")[0]
+        raise DatasetError(f"{folder / INDEX}: cannot be read: {reason}") from error
+    if not isinstance(index, np.ndarray) or index.ndim != 1 or _columns(index) != COLUMNS:
+        raise DatasetError(f"{folder / INDEX}: not an index of samples")
+    if len(index) != manifest.num_samples:
+        raise DatasetError(f"{folder}: the manifest says {manifest.num_samples} samples, the index {len(index)}")
+    listed = [info.num_samples for info in manifest.files if info.num_samples is not None]
+    if listed and (min(listed) < 0 or sum(listed) != len(index)):
+        raise DatasetError(f"{folder}: the manifest's files hold {sum(listed)} samples, the index {len(index)}")
+    return Dataset(folder, manifest, index)
+
+
+def _columns(index: npt.NDArray[np.void]) -> dict[str, str]:
+    return {name: index.dtype[name].kind for name in index.dtype.names or ()}
+
+
+def text(value: bytes) -> str:
+    """A text of the index; what damage made unreadable matches no key and no file, and is reported as that."""
+    return bytes(value).decode(errors="replace")
+
+
+def inside(folder: Path, name: str) -> Path:
+    """`folder/name`, refusing names that lead out of folder or are none."""
+    if name.startswith("/") or "\0" in name or ".." in Path(name).parts:
+        raise DatasetError(f"{folder}: {name!r} leads out of the dataset")
+    return folder / name
+
+
+def order(count: int, lane: Lane) -> npt.NDArray[np.int64]:
+    """The order of `count` items (samples or shards) in the lane's epoch: a function of seed and epoch alone."""
+    if not lane.shuffle:
+        return np.arange(count, dtype=np.int64)
+    return np.random.Generator(np.random.Philox([lane.seed, lane.epoch])).permutation(count)
+
+
+def dealt(count: int, lane: Lane) -> npt.NDArray[np.int64]:
+    """The items of this lane: the epoch's order dealt like cards, so lanes differ by at most one item."""
+    return order(count, lane)[lane.index :: lane.count][lane.start :]
+
+
+def data_file(dataset: Dataset, name: str) -> Path:
+    """A data file that the manifest lists, refused where its size is not the manifest's.
+
+    Raises:
+        DatasetError: it is missing, or cut short.
+    """
+    path = inside(dataset.folder, name)
+    dataset.brings(name)
+    said = next((info.bytes for info in dataset.manifest.files if info.path == name), None)
+    try:
+        size = regular(path).stat().st_size
+    except OSError as error:
+        raise DatasetError(f"{path}: {error.strerror}") from error
+    if said is not None and size != said:
+        raise DatasetError(f"{path}: {size} bytes, the manifest says {said}: truncated or changed")
+    return path
+
+
+def by_sample_problem(manifest: Manifest, lanes: int) -> str | None:
+    """For formats with random access: each reader needs a sample."""
+    return None if manifest.num_samples >= lanes else too_few(manifest.num_samples, "samples", lanes, "more samples")
+
+
+def by_sample_smallest_lane(manifest: Manifest, lanes: int) -> int:
+    """For formats with random access: samples are dealt one by one."""
+    return manifest.num_samples // lanes

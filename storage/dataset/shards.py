@@ -1,0 +1,121 @@
+"""What formats of sequential shards share: shards are dealt whole, and samples mixed in a buffer."""
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from benchsuite.storage.dataset.advice import too_few
+from benchsuite.storage.dataset.manifest import Dataset, FileInfo, Lane, Manifest, dealt, text
+from benchsuite.storage.dataset.sample import Allocate, Sample, fresh, reserved
+
+T = TypeVar("T")
+MAX_BUFFER_BYTES = 1 << 29
+"""A shuffle buffer holds no more than that, so that volumes do not fill the memory."""
+
+
+class Pool:
+    """Memory of samples that are not yet consumed, used again once they are: a shuffle buffer holds many at a time."""
+
+    def __init__(self, dataset: Dataset, lane: Lane) -> None:
+        self._again = lane.allocate is not fresh
+        self._largest = int(dataset.index["bytes"].max()) if self._again else 0
+        self._free: dict[str, list[npt.NDArray[np.uint8]]] = {}
+        self._names: dict[int, str] = {}
+
+    def __call__(self, name: str, num_bytes: int) -> npt.NDArray[np.uint8]:
+        """At least `num_bytes`; memory is used again for what has the same name."""
+        free = self._free.setdefault(name, [])
+        found = free.pop() if free and len(free[-1]) >= num_bytes else reserved(num_bytes, self._largest)
+        if self._again:
+            self._names[id(found)] = name
+        return found
+
+    def release(self, used: list[npt.NDArray[np.uint8]]) -> None:
+        """Nobody looks any more at these, of which each is a slice of what was given out."""
+        for memory in used if self._again else ():
+            if memory.base is not None:
+                self._free[self._names[id(memory.base)]].append(memory.base)
+
+
+_POOLS: WeakKeyDictionary[Allocate, Pool] = WeakKeyDictionary()
+"""By what readers allocate with: the next epoch uses the memory of the last one, whose pages exist already."""
+ReadShard = Callable[[Dataset, int, list[int], Pool], Iterator[tuple[Sample, list[npt.NDArray[np.uint8]]]]]
+"""Reads a shard by its number, given every shard's first row: samples, and the memory that each occupies."""
+
+
+def shards(manifest: Manifest) -> list[FileInfo]:
+    """The files that hold samples; an index may lie beside them."""
+    return [info for info in manifest.files if info.num_samples is not None]
+
+
+def first_rows(dataset: Dataset) -> list[int]:
+    """The index row of each shard's first sample, and the number of samples: rows stand in the order of writing."""
+    rows = [0]
+    for info in shards(dataset.manifest):
+        rows.append(rows[-1] + (info.num_samples or 0))
+    return rows
+
+
+def keys(dataset: Dataset, first: int, end: int) -> Iterator[str]:
+    """The keys that the index names for these rows, as far as it goes."""
+    return map(text, np.asarray(dataset.index["key"])[first:end])
+
+
+def mixed(samples: Iterator[T], dataset: Dataset, lane: Lane) -> Iterator[T]:
+    """Samples mixed in a buffer of `shuffle_buffer`; as they come where the lane does not shuffle."""
+    from webdataset.filters import _shuffle
+
+    if not lane.shuffle:
+        return samples
+    largest = max(int(dataset.index["bytes"].max()), 1)
+    size = max(1, min(lane.shuffle_buffer, MAX_BUFFER_BYTES // largest))
+    rng = random.Random(f"{lane.seed}:{lane.epoch}:{lane.index}:{lane.count}")
+    result: Iterator[T] = _shuffle(samples, size, size, rng)
+    return result
+
+
+def read_shards(read_shard: ReadShard, dataset: Dataset, lane: Lane) -> Iterator[Sample]:
+    """The lane's samples: its shards in the epoch's order, then mixed in a buffer of `shuffle_buffer` samples."""
+    rows = first_rows(dataset)
+    numbers = dealt(len(shards(dataset.manifest)), lane)
+    memory = Pool(dataset, lane) if lane.allocate is fresh else _POOLS.setdefault(lane.allocate, Pool(dataset, lane))
+    found = (pair for number in numbers for pair in read_shard(dataset, int(number), rows, memory))
+    for sample, used in mixed(found, dataset, lane):
+        yield sample
+        memory.release(used)
+
+
+def problem(manifest: Manifest, lanes: int) -> str | None:
+    """Each reader needs a shard of its own."""
+    count, at_most = len(shards(manifest)), manifest.num_samples // lanes
+    if count >= lanes:
+        return None
+    smaller = f"convert with --shard-samples {at_most}{' or less' if at_most > 1 else ''}"
+    more = f"more samples: there are {manifest.num_samples}"
+    return too_few(count, "shards", lanes, smaller if at_most else more)
+
+
+def smallest_lane(manifest: Manifest, lanes: int) -> int:
+    """Shards are dealt whole; the unluckiest reader gets the fewest and the shortest."""
+    sizes = sorted(info.num_samples or 0 for info in shards(manifest))
+    return sum(sizes[: len(sizes) // lanes])
+
+
+def batched(samples: Iterable[Sample], size: int) -> Iterator[Iterator[Sample]]:
+    """Runs of `size` samples, drawn as they are used; the last may be shorter."""
+    source = iter(samples)
+    for first in source:
+        yield _run(first, source, size)
+
+
+def _run(first: Sample, source: Iterator[Sample], size: int) -> Iterator[Sample]:
+    yield first
+    for _ in range(size - 1):
+        sample = next(source, None)
+        if sample is None:
+            return
+        yield sample

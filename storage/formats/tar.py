@@ -1,0 +1,237 @@
+"""Format `webdataset`: tar shards read in sequence by the webdataset library.
+
+The library imports torch, so it is imported where it is used: planning a sweep needs neither.
+"""
+
+import os
+import struct
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from benchsuite.storage.dataset.fields import KIND_FIELDS, RECORD_KINDS, image_extension, record, unpack
+from benchsuite.storage.dataset.manifest import Dataset, Format, IndexRow, Lane, data_file, index_row
+from benchsuite.storage.dataset.sample import Allocate, Array, Sample, Value, num_bytes, read_at
+from benchsuite.storage.dataset.shards import Pool, batched, keys, problem, read_shards, shards, smallest_lane
+from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.formats import npy
+from benchsuite.storage.formats.write_behind import Shard, WriteBehind
+
+DEFAULT_SHARD_SAMPLES = 128
+Parts = tuple[bytes | memoryview, ...]
+_HEADER = struct.Struct("100s24x12s12x8sc188xc166x")
+"""What is looked at of a member's header: name, size, checksum, type, and whether the name has a prefix."""
+
+
+def write(
+    folder: Path,
+    samples: Iterable[Sample],
+    shard_samples: int = DEFAULT_SHARD_SAMPLES,
+    digests: dict[str, str] | None = None,
+) -> Iterator[IndexRow]:
+    """Write shards of `shard_samples` samples each (the last may be shorter); their digests go into `digests`."""
+    if shard_samples < 1:
+        raise DatasetError(f"shard_samples must be at least 1. Found: {shard_samples}")
+    digests = {} if digests is None else digests
+    with WriteBehind() as behind:
+        for number, run in enumerate(batched(samples, shard_samples)):
+            name = f"shard-{number:06d}.tar"
+            with (folder / name).open("wb") as file:
+                shard = Shard(file, behind)
+                for sample in run:
+                    for extension, parts in _members(sample).items():
+                        _write_member(shard, f"{sample.key}.{extension}", parts)
+                    yield index_row(sample, name)
+                shard.write([bytes(2 * tarfile.BLOCKSIZE)])
+                shard.write([bytes(-shard.bytes % tarfile.RECORDSIZE)])
+            digests[name] = shard.digest
+            _write_places(folder / name)
+
+
+def _write_member(shard: Shard, name: str, parts: Parts) -> None:
+    """Header, content and padding; tarfile itself would copy the content in small pieces."""
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = sum(map(num_bytes, parts)), 0o444
+    shard.write([info.tobuf(tarfile.PAX_FORMAT), *parts, bytes(-info.size % tarfile.BLOCKSIZE)])
+
+
+def _write_places(path: Path) -> None:
+    """Write where each member of a shard lies to an index beside it, in the text form that DALI reads (v1.2).
+
+    A name with white space cannot stand in it; such a shard gets none, and DALI looks through the shard itself.
+    """
+    samples: dict[str, list[str]] = {}
+    with tarfile.open(path) as tar:
+        for member in tar:
+            folder, slash, name = member.name.rpartition("/")
+            key, _, extension = name.partition(".")
+            place = f"{extension} {member.offset_data} {member.size} {member.name}"
+            samples.setdefault(f"{folder}{slash}{key}", []).append(place)
+            if len(place.split()) != 4:
+                return
+    lines = [f"v1.2 {len(samples)}", *map(" ".join, samples.values())]
+    path.with_name(f"{path.name}.idx").write_text("\n".join(lines) + "\n")
+
+
+def _members(sample: Sample) -> dict[str, Parts]:
+    """Contents of a sample's members by extension, as is customary for tar shards."""
+    if "image" not in sample.fields:
+        return {"npy": npy.parts(record(sample))}
+    return dict(sorted(_member(name, value) for name, value in sample.fields.items()))
+
+
+def _member(name: str, value: Value) -> tuple[str, Parts]:
+    if isinstance(value, np.ndarray):
+        return f"{name}.npy", npy.parts(value)
+    return (image_extension(value) if name == "image" else "cls"), (value,)
+
+
+def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
+    """The lane's samples: its shards in the epoch's order, then mixed in a buffer of `shuffle_buffer` samples."""
+    return read_shards(_read_shard, dataset, lane)
+
+
+def _read_shard(
+    dataset: Dataset, number: int, rows: list[int], memory: Pool
+) -> Iterator[tuple[Sample, list[npt.NDArray[np.uint8]]]]:
+    """The samples of one shard and their memory, refusing a shard whose content is not what the index says."""
+    from webdataset.tariterators import group_by_keys
+
+    path = data_file(dataset, shards(dataset.manifest)[number].path)
+    row, end = rows[number], rows[number + 1]
+    named = keys(dataset, row, end)
+    try:
+        for raw in group_by_keys(contents(path, memory)):
+            if raw["__key__"] != next(named, None):
+                raise DatasetError(f"{path}: member {raw['__key__']!r} is not the one that the index names")
+            fields = fields_of(dataset.manifest.kind, raw, path)
+            own = [cast(Array, value.obj) for value in raw.values() if isinstance(value, memoryview)]
+            yield Sample(str(raw["__key__"]), fields, row, str(path)), own
+            row += 1
+    except DatasetError:
+        raise
+    except (tarfile.TarError, EOFError, ValueError) as error:
+        raise DatasetError(f"{path}: corrupt tar: {str(error.args[0]).partition(' @ ')[0]}") from error
+    except OSError as error:
+        raise DatasetError(f"{path}: {error.strerror or error.args[0]}") from error
+    if row != end:
+        raise DatasetError(f"{path}: {end - row} samples short of the {end - rows[number]} in the index")
+
+
+def contents(path: Path, memory: Allocate) -> Iterator[dict[str, Any]]:
+    """The members of a tar file as webdataset's tools take them, each read into memory that is used again.
+
+    The library reads tars as streams, in blocks that it joins: a tenth of what a disk gives for large members.
+    """
+    with path.open("rb", buffering=0) as file:
+        for name, place, size in places(file.fileno(), path):
+            content = memory(name.rpartition("/")[2].partition(".")[2], size)[:size]
+            yield {"fname": name, "data": read_at(file.fileno(), place, content, path).data, "__url__": str(path)}
+
+
+class Place(NamedTuple):
+    """Where a member's content lies."""
+
+    name: str
+    offset: int
+    size: int
+
+
+def places(descriptor: int, path: Path) -> Iterator[Place]:
+    """The members of a tar file, in order.
+
+    Headers of the usual form are read here, in a third of the time; all others, and the end of the file, by tarfile.
+    After a global header, which speaks of all members that follow, that is all of them.
+    """
+    with tarfile.open(path, "r:") as tar:
+        found = _next(tar, path)
+        while found:
+            if found.name.startswith("/") or ".." in found.name.split("/"):
+                raise DatasetError(f"{path}: member {found.name!r} leads out of its folder")
+            yield found
+            tar.offset = found.offset + found.size + -found.size % tarfile.BLOCKSIZE
+            found = (None if tar.pax_headers else _plain(descriptor, tar.offset)) or _next(tar, path)
+
+
+def _plain(descriptor: int, offset: int) -> Place | None:
+    """The member with this header, if it is a regular file's of the usual form and its checksum is right.
+
+    Owner, mode and time are not looked at: tarfile would end at one that is no number.
+    """
+    header = os.pread(descriptor, tarfile.BLOCKSIZE, offset)
+    if len(header) < tarfile.BLOCKSIZE:
+        return None
+    name, size, checksum, kind, prefix = _HEADER.unpack(header)
+    if kind != tarfile.REGTYPE or prefix != tarfile.NUL or size[11:] not in (b"\0", b" ") or checksum[6:] != b"\0 ":
+        return None
+    try:
+        num_bytes, said = int(size[:11], 8), int(checksum[:6], 8)
+    except ValueError:
+        return None
+    if num_bytes < 0 or said != sum(header) - sum(checksum) + 8 * ord(" "):
+        return None
+    text = name.partition(tarfile.NUL)[0].decode(tarfile.ENCODING, "surrogateescape")
+    return Place(text, offset + tarfile.BLOCKSIZE, num_bytes)
+
+
+def _next(tar: tarfile.TarFile, path: Path) -> Place | None:
+    """The member at `tar.offset`; None at the end."""
+    member = tar.next()
+    tar.members = []  # type: ignore[attr-defined]  # else it keeps them all
+    if member is None:
+        return None
+    if not member.isreg() or member.issparse():
+        raise DatasetError(f"{path}: member {member.name!r} is no regular file")
+    if member.size < 0:
+        raise DatasetError(f"{path}: member {member.name!r} has a size below zero")
+    return Place(member.name, member.offset_data, member.size)
+
+
+def fields_of(kind: str, raw: Mapping[str, Any], path: Path) -> dict[str, Value]:
+    """The fields of a sample, from its members by extension.
+
+    Raises:
+        DatasetError: a member is missing or is not what its extension says.
+    """
+    where = f"{path}: sample {raw['__key__']!r}"
+    members = {extension: value for extension, value in raw.items() if not extension.startswith("__")}
+    found: dict[str, Value] = {}
+    if kind in RECORD_KINDS and "npy" in members:
+        try:
+            return dict(unpack(npy.view(members["npy"], where), KIND_FIELDS[kind]))
+        except DatasetError:
+            raise
+        except ValueError as error:
+            raise DatasetError(f"{where}: {error}") from error
+    for extension, value in members.items():
+        if extension.endswith(".npy"):
+            found[extension.removesuffix(".npy")] = npy.view(value, where)
+        elif extension in IMAGE_EXTENSIONS:
+            found["image"] = value
+        elif extension == "cls":
+            found["label"] = value
+    missing = [name for name in KIND_FIELDS[kind] if name not in found]
+    if missing:
+        wanted = {"image": "jpg", "label": "cls"}.get(missing[0], "npy") if kind == "image" else f"{missing[0]}.npy"
+        raise DatasetError(f"{where} lacks .{wanted}")
+    return found
+
+
+IMAGE_EXTENSIONS = ("jpg", "jpeg", "png")
+WEBDATASET = Format(
+    "webdataset",
+    frozenset(KIND_FIELDS),
+    write,
+    read,
+    problem,
+    smallest_lane,
+    file_per_sample=False,
+    sequential=True,
+    options={"shard_samples": int},
+    sample_overhead_bytes=4096,
+    digests_files=True,
+)

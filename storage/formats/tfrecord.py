@@ -1,0 +1,145 @@
+"""Format `tfrecord`: shards of `tf.train.Example` records with masked CRC-32C checksums, without TensorFlow.
+
+Beside each shard lies an index with the place and size of every record, in the text form that DALI reads.
+
+The record: length (uint64), its CRC (uint32), the Example, its CRC (uint32), little-endian; a CRC is masked by rotation
+and a constant (tensorflow.org, "TFRecord and tf.train.Example").
+"""
+
+import os
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from benchsuite.storage.dataset.fields import KIND_FIELDS, RECORD_KINDS
+from benchsuite.storage.dataset.manifest import Dataset, Format, IndexRow, Lane, data_file, index_row
+from benchsuite.storage.dataset.sample import Allocate, Sample, fresh, num_bytes, read_at
+from benchsuite.storage.dataset.shards import Pool, batched, keys, problem, read_shards, shards, smallest_lane
+from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.formats.tf_example import Part, decode, encode
+from benchsuite.storage.formats.write_behind import Shard, WriteBehind
+
+DEFAULT_SHARD_SAMPLES = 128
+SUFFIX = ".tfrecord"
+_HEADER, _CRC = struct.Struct("<QI"), struct.Struct("<I")
+_MASK = 0xA282EAD8
+
+
+def masked_crc(*parts: Any) -> int:
+    """TFRecord's checksum of bytes, given in parts."""
+    from crc32c import crc32c
+
+    crc = 0
+    for part in parts:
+        crc = crc32c(part, crc)
+    return (((crc >> 15) | (crc << 17)) + _MASK) & 0xFFFFFFFF
+
+
+def write(
+    folder: Path,
+    samples: Iterable[Sample],
+    shard_samples: int = DEFAULT_SHARD_SAMPLES,
+    digests: dict[str, str] | None = None,
+) -> Iterator[IndexRow]:
+    """Write shards of `shard_samples` samples each (the last may be shorter), and their indices.
+
+    The shards' digests go into `digests`.
+    """
+    if shard_samples < 1:
+        raise DatasetError(f"shard_samples must be at least 1. Found: {shard_samples}")
+    digests = {} if digests is None else digests
+    with WriteBehind() as behind:
+        for number, run in enumerate(batched(samples, shard_samples)):
+            name = f"shard-{number:06d}{SUFFIX}"
+            with (folder / name).open("wb") as file, (folder / f"{name}.idx").open("w") as index:
+                shard = Shard(file, behind)
+                for sample in run:
+                    start = shard.bytes
+                    shard.write(_record(encode(sample)))
+                    index.write(f"{start} {shard.bytes - start}\n")
+                    yield index_row(sample, name)
+            digests[name] = shard.digest
+
+
+def _record(parts: list[Part]) -> list[Part]:
+    """A record that holds these parts, one after another."""
+    length = struct.pack("<Q", sum(map(num_bytes, parts)))
+    return [length + _CRC.pack(masked_crc(length)), *parts, _CRC.pack(masked_crc(*parts))]
+
+
+def records(file: BinaryIO, path: Path, allocate: Allocate = fresh) -> Iterator[Any]:
+    """The records of an open shard, checksums verified; each is read at once with the head of the next.
+
+    Raises:
+        DatasetError: a checksum is wrong, or the file ends inside a record.
+    """
+    descriptor, end = file.fileno(), os.fstat(file.fileno()).st_size
+    number = place = 0
+    head = os.pread(descriptor, _HEADER.size, 0)
+    while head:
+        length, place = _length(head, f"{path}: record {number}"), place + _HEADER.size
+        if place + length + _CRC.size > end:
+            raise DatasetError(f"{path}: record {number}: the file ends inside it: truncated")
+        wanted = min(length + _CRC.size + _HEADER.size, end - place)
+        content = read_at(descriptor, place, allocate("record", wanted)[:wanted], path)
+        payload, rest = content[:length], content[length:].tobytes()
+        if masked_crc(payload) != _CRC.unpack_from(rest)[0]:
+            raise DatasetError(f"{path}: record {number}: its CRC is wrong: damaged")
+        yield payload
+        number, place, head = number + 1, place + length + _CRC.size, rest[_CRC.size :]
+
+
+def _length(head: bytes, where: str) -> int:
+    """The length of a record that begins with these bytes."""
+    if len(head) < _HEADER.size:
+        raise DatasetError(f"{where}: the file ends inside it: truncated")
+    length, crc = _HEADER.unpack(head)
+    if masked_crc(head[:8]) != crc:
+        raise DatasetError(f"{where}: the CRC of its length is wrong: damaged")
+    return int(length)
+
+
+def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
+    """The lane's samples: its shards in the epoch's order, then mixed in a buffer of `shuffle_buffer` samples."""
+    return read_shards(_read_shard, dataset, lane)
+
+
+def _read_shard(
+    dataset: Dataset, number: int, rows: list[int], memory: Pool
+) -> Iterator[tuple[Sample, list[npt.NDArray[np.uint8]]]]:
+    """The samples of one shard and the memory of their records, refusing what is not in the index."""
+    path = data_file(dataset, shards(dataset.manifest)[number].path)
+    row, end = rows[number], rows[number + 1]
+    dtypes = {info.name: info.dtype for info in dataset.manifest.fields}
+    named = keys(dataset, row, end)
+    with path.open("rb", buffering=0) as file:
+        for payload in records(file, path, memory):
+            where = f"{path}: record {row - rows[number]}"
+            key, fields = decode(dataset.manifest.kind, payload, where, dtypes)
+            if key != next(named, None):
+                raise DatasetError(f"{where}: {key!r} is not the one that the index names")
+            yield Sample(key, fields, row, str(path)), [payload]
+            row += 1
+    if row != end:
+        raise DatasetError(f"{path}: {end - row} samples short of the {end - rows[number]} in the index")
+
+
+TFRECORD = Format(
+    "tfrecord",
+    frozenset(KIND_FIELDS),
+    write,
+    read,
+    problem,
+    smallest_lane,
+    file_per_sample=False,
+    sequential=True,
+    options={"shard_samples": int},
+    # integers are varints of 7 bits a byte: a uint16 takes up to 3
+    space_factor={kind: 1.5 if kind in RECORD_KINDS else 1.05 for kind in KIND_FIELDS},
+    sample_overhead_bytes=384,
+    digests_files=True,
+)

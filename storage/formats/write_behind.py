@@ -1,0 +1,91 @@
+"""Writing behind: what was written goes to the disk while more is made, and then leaves the page cache.
+
+Else a large dataset fills the memory with pages that wait for the disk. Pages used again are also written to in a
+third of the time where a virtual machine has to be given each new one by its host.
+"""
+
+import ctypes
+import errno
+import os
+from collections.abc import Iterable
+from types import TracebackType
+from typing import BinaryIO
+
+from blake3 import blake3
+
+from benchsuite.storage.dataset.sample import num_bytes
+
+BLOCK_BYTES = 32 << 20
+"""Less than that is left to the kernel."""
+_WAIT_BEFORE, _WRITE, _WAIT_AFTER = 1, 2, 4
+_FAILURES = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def begin_to_flush(descriptor: int, start: int = 0, length: int = 0) -> None:
+    """Have the kernel write a part of a file (0: all from `start` on) to the disk; a hint, whose failure is none."""
+    _sync_range(descriptor, start, length, _WRITE)
+
+
+def _sync_range(descriptor: int, start: int, length: int, flags: int) -> int:
+    """The number of the error; 0 without."""
+    failed = _libc.sync_file_range(descriptor, ctypes.c_int64(start), ctypes.c_int64(length), flags)
+    return ctypes.get_errno() if failed else 0
+
+
+class WriteBehind:
+    """Takes parts of files on their way to the disk: each is begun at once, and waited for when the next one comes."""
+
+    def __init__(self) -> None:
+        self._begun: tuple[int, int, int] | None = None
+
+    def written(self, descriptor: int, start: int, end: int) -> None:
+        """These bytes of an open file stand, and will not be read soon."""
+        if end - start < BLOCK_BYTES:
+            return
+        begin_to_flush(descriptor, start, end - start)
+        own = os.dup(descriptor)
+        self._settle()
+        self._begun = own, start, end - start
+
+    def _settle(self) -> None:
+        if self._begun is None:
+            return
+        (descriptor, start, length), self._begun = self._begun, None
+        try:
+            number = _sync_range(descriptor, start, length, _WAIT_BEFORE | _WRITE | _WAIT_AFTER)
+            if number in _FAILURES:
+                raise OSError(number, os.strerror(number))
+            os.posix_fadvise(descriptor, start, length, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+    def __enter__(self) -> "WriteBehind":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._settle()
+
+
+class Shard:
+    """A file written from its beginning to its end, on its way to the disk, with the digest of its content."""
+
+    def __init__(self, file: BinaryIO, behind: WriteBehind) -> None:
+        self.bytes, self._begun = 0, 0
+        self._file, self._behind, self._digest = file, behind, blake3()
+
+    def write(self, parts: Iterable[bytes | memoryview]) -> None:
+        """Append these parts."""
+        for part in parts:
+            self._file.write(part)
+            self._digest.update(part)
+            self.bytes += num_bytes(part)
+        if self.bytes - self._begun >= BLOCK_BYTES:
+            self._file.flush()
+            self._behind.written(self._file.fileno(), self._begun, self.bytes)
+            self._begun = self.bytes
+
+    @property
+    def digest(self) -> str:
+        """The digest of the content so far, as `file_digest` gives it."""
+        return f"blake3:{self._digest.hexdigest(16)}"

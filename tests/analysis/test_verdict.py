@@ -1,0 +1,353 @@
+"""The verdict, from figures."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from benchsuite.analysis.metrics import figures
+from benchsuite.analysis.verdict import verdict
+from tests.helpers.made import CEILING, made_block, made_result, made_spec
+
+HELD: dict[str, Any] = {
+    "au": 0.5,
+    "step_s_mean": 0.08,
+    "load_s": 0.04,
+    "input_stall_fraction": 0.5,
+    "cpu_contention_fraction": 0.0,
+    "read_s_per_sample": 0.009,
+    "decode_s_per_sample": 0.001,
+}
+KEEPS_UP: dict[str, Any] = {"au": 0.98, "step_s_mean": 0.1, "load_s": 0.002, "input_stall_fraction": 0.02}
+
+
+def name(**changes: Any) -> str | None:
+    found = verdict(HELD | changes)
+    return found and found[0]
+
+
+def test_readers_that_mostly_read_are_held_by_storage():
+    assert name() == "storage"
+
+
+def test_readers_that_mostly_decode_are_held_by_the_client():
+    assert name(read_s_per_sample=0.001, decode_s_per_sample=0.009) == "client"
+
+
+def test_readers_that_do_both_are_mixed():
+    assert name(read_s_per_sample=0.005, decode_s_per_sample=0.005) == "mixed"
+
+
+@pytest.mark.parametrize(("read", "expected"), [(0.66, "storage"), (0.6, "mixed"), (0.4, "mixed"), (0.34, "client")])
+def test_shares_of_the_readers_time(read: float, expected: str):
+    assert name(read_s_per_sample=read, decode_s_per_sample=1 - read) == expected
+
+
+def test_contention_for_cores_counts_as_input():
+    figures_found = {"input_stall_fraction": 0.1, "cpu_contention_fraction": 0.3}
+    assert name(**figures_found, read_s_per_sample=0.001, decode_s_per_sample=0.009) == "client"
+
+
+def test_evidence_has_the_numbers():
+    found = verdict(HELD)
+    assert found is not None
+    for number in ("AU 0.50", "50% of the step", "9.00 ms", "1.00 ms"):
+        assert number in found[1]
+    assert "\n" not in found[1]
+
+
+def test_exposed_exchange_is_communication():
+    found = verdict(KEEPS_UP | {"exchange_s": 0.04, "exchange_min_s": 0.03})
+    assert found is not None
+    assert found[0] == "communication" and "30%" in found[1]
+
+
+@pytest.mark.parametrize("exchange", [None, 0.0, 0.019])
+def test_otherwise_the_computation(exchange: float | None):
+    found = verdict(KEEPS_UP | {"exchange_s": 0.05, "exchange_min_s": exchange})
+    assert found is not None
+    assert found[0] == "compute" and "AU 0.98" in found[1]
+
+
+@pytest.mark.parametrize(
+    ("au", "exchange", "expected"),
+    [
+        (0.93, 0.60, "communication"),  # 7 of 67 parts are the input's
+        (0.60, 0.30, "mixed"),  # 40 of 70
+        (0.60, 0.40, "mixed"),
+        (0.60, 0.20, "storage"),  # 40 of 60
+        (0.93, 0.10, "mixed"),  # 7 of 17
+        (0.95, 0.19, "compute"),
+    ],
+)
+def test_the_larger_of_input_and_communication(au: float, exchange: float, expected: str):
+    found = verdict(HELD | {"au": au, "input_stall_fraction": 1 - au, "exchange_min_s": exchange * 0.08})
+    assert found is not None and found.bottleneck == expected
+    assert f"exposed exchange {'' if expected == 'compute' else 'is '}{exchange:.0%}" in found.evidence
+    assert f"AU {au:.2f}" in found.evidence
+    assert ("comm_hook" in str(found.remedy)) == (expected in ("mixed", "communication"))
+    assert ("more workers" in str(found.remedy)) == (expected in ("mixed", "storage"))
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        ({"bubble_s": 0.06}, "communication"),
+        ({"imbalance_s": 0.06, "slowest_rank": 1}, "compute"),
+        ({"imbalance_s": 0.06, "slowest_rank": 1, "load_mean_s": 0.0056}, "compute"),
+        ({"bubble_s": 0.0056}, "mixed"),
+    ],
+)
+def test_a_small_loss_of_input_hides_no_larger_one(other: dict[str, Any], expected: str):
+    assert name(au=0.93, input_stall_fraction=0.07, **other) == expected
+
+
+def test_a_little_input_beside_as_much_communication():
+    """Of 80 ms both ranks wait 20 for input, at the same time, and exchange for 20: neither is the one cause."""
+    step = {**CEILING, "load": 0.02, "exchange": 0.02}
+    kinds = ("ceiling", "loader", "ceiling", "loader", "ceiling")
+    ceiling = {**CEILING, "exchange": 0.02}
+    blocks = [made_block(k, 10.0 * n, step if k == "loader" else ceiling, read_s=0.1) for n, k in enumerate(kinds)]
+    found = figures(made_spec(world_size=2, parallelism="ddp"), [made_result(rank, blocks) for rank in range(2)])
+    assert (found["au"], found["exchange_min_s"]) == (pytest.approx(0.75), pytest.approx(0.02))
+    judged = verdict(found)
+    assert judged is not None and judged.bottleneck == "mixed"
+    assert "25% of the step waits for input" in judged.evidence and "exposed exchange is 25%" in judged.evidence
+
+
+@pytest.mark.parametrize("missing", [{"step_s_mean": None}, {"step_s_mean": 0.0}])
+def test_no_verdict_without_steps(missing: dict[str, Any]):
+    assert verdict(HELD | missing) is None
+    assert verdict({}) is None
+
+
+def test_without_a_pipeline_it_is_computation_or_communication():
+    alone = {"au": None, "step_s_mean": 0.1, "load_s": 0.0}
+    assert verdict(alone) == ("compute", "input in memory; load is 0% of the step, exposed exchange 0%", None)
+    found = verdict({**alone, "exchange_min_s": 0.03})
+    assert found is not None and found.bottleneck == "communication"
+    assert found.evidence == "input in memory; exposed exchange is 30% of the step, stragglers aside"
+
+
+def test_bytes_that_came_from_memory_do_not_blame_the_storage():
+    assert name(read_s_per_sample=0.01, decode_s_per_sample=0.001, cache_hit_fraction=0.0) == "storage"
+    assert name(read_s_per_sample=0.01, decode_s_per_sample=0.001, cache_hit_fraction=1.0) == "client"
+
+
+@pytest.mark.parametrize(
+    ("readers", "hit", "expected"),
+    [(1, 0.75, "client"), (4, 0.75, "storage"), (4, 0.95, "client"), (8, 0.875, "storage"), (2, 0.0, "storage")],
+)
+def test_what_ranks_read_after_one_another_is_no_cache(readers: int, hit: float, expected: str):
+    """Four ranks of a tensor-parallel group read each sample: one from storage, three from what it left in memory."""
+    found = verdict(HELD | {"cache_hit_fraction": hit}, {"readers_of_a_sample": readers})
+    assert found is not None and found.bottleneck == expected
+    assert ("came from memory" in found.evidence) == (expected == "client")
+
+
+def test_figures_that_nobody_measured_are_no_crash():
+    unknown = {"cpu_contention_fraction": None, "read_s_per_sample": None, "decode_s_per_sample": None}
+    assert name(**unknown) == "mixed", "a loader that does not tell reading from decoding"
+
+
+def test_readers_that_take_cores_from_the_computation_are_the_client():
+    """Half of the step is lost, and little of it in waiting: whatever the readers do, it is not storage that holds."""
+    found = verdict(HELD | {"input_stall_fraction": 0.1, "load_s": 0.008, "cpu_contention_fraction": 0.3})
+    assert found is not None
+    assert found[0] == "client" and "keeps up" not in found[1]
+
+
+@pytest.mark.parametrize("contention", [None, 0.0, 0.03])
+def test_who_waits_for_no_core_has_lost_none_to_readers(contention: float | None):
+    """AU 0.90, of the 10 % lost 8 are no waiting for input: a core would have to be waited for half of them."""
+    idle = {"au": 0.9, "input_stall_fraction": 0.02, "reader_busy_fraction": 0.05, "foreign_cpu_cores": 3.0}
+    about = {"ranks": 1, "num_workers": 4, "cores": 64}
+    found = verdict(HELD | idle | {"cpu_contention_fraction": contention}, about)
+    assert found is not None and found.bottleneck == "mixed"
+    assert "loses 8% more beside its readers, and does not wait for a core" in found.evidence
+    assert "take cores" not in found.evidence and "workers" not in str(found.remedy)
+    assert name(**idle | {"cpu_contention_fraction": 0.05, "foreign_cpu_cores": 0.0}) == "client"
+
+
+PINNED: dict[str, Any] = {
+    "cpu_contention_fraction": 0.4,
+    "read_s_per_sample": 0.010,
+    "read_cpu_s_per_sample": 0.001,
+    "decode_s_per_sample": 0.001,
+    "reader_busy_fraction": 0.5,
+    "io_bytes_per_s": 10e6,
+    "storage_ceiling_bytes_per_s": 100e6,
+}
+"""Readers that spend 9 of 11 ms neither computing nor, for all that storage could give, waiting for it."""
+ONE_CORE = {"ranks": 1, "num_workers": 6, "cores": 1, "format": "files", "emulated": True}
+
+
+def test_readers_that_wait_for_a_core_do_not_blame_the_storage():
+    found = verdict(HELD | PINNED, ONE_CORE)
+    assert found is not None and found.bottleneck == "client"
+    assert "storage has more to give (10% of it is read), cores have not" in found.evidence
+    assert "more workers" not in str(found.remedy) and "more cores" in str(found.remedy)
+    assert name(**PINNED | {"cpu_contention_fraction": 0.05}) == "storage", "no core is waited for"
+    assert name(**PINNED | {"io_bytes_per_s": 90e6}) == "storage", "it gives what it can"
+
+
+def test_readers_beside_busy_processes_are_measured_again():
+    """Six readers, half of the time busy, 2 of 11 ms computing: 0.5 cores."""
+    for foreign, remedy in ((0.5, "more cores a rank"), (0.6, "measure again on idle cores")):
+        found = verdict(HELD | PINNED | {"foreign_cpu_cores": foreign}, ONE_CORE)
+        assert found is not None and found.bottleneck == "client" and remedy in str(found.remedy)
+    assert "other processes kept 0.6 of 1 cores busy" in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("about", "busy", "room"),
+    [
+        ({"ranks": 1, "num_workers": 6, "cores": 1}, 0.5, False),
+        ({"ranks": 1, "num_workers": 6, "cores": 1}, None, False),
+        ({"ranks": 1, "num_workers": 6, "cores": 8}, 1.0, True),  # a core is left for a seventh
+        ({"ranks": 1, "num_workers": 6, "cores": 6}, 1.0, True),  # six readers compute on 6 x 2/11 = 1.1 cores
+        ({"ranks": 1, "num_workers": 6, "cores": 2}, 1.0, False),
+        ({}, 1.0, True),
+    ],
+)
+@pytest.mark.parametrize("ceiling", [100e6, None])
+def test_more_workers_only_where_cores_are_left(
+    about: dict[str, Any], busy: float | None, room: bool, ceiling: float | None
+):
+    seen = {"cpu_contention_fraction": 0.0, "reader_busy_fraction": busy, "storage_ceiling_bytes_per_s": ceiling}
+    found = verdict(HELD | PINNED | seen, about)
+    assert found is not None and found.bottleneck == "storage"
+    assert ("more workers" in str(found.remedy), "more cores a rank" in str(found.remedy)) == (room, not room)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"read_cpu_s_per_sample": 0.001}, "a sample, busy 50% of the time, computing 10% of it"),  # 2 of 10 ms
+        ({"read_cpu_s_per_sample": None}, "a sample, busy 50% of the time"),
+        ({"read_cpu_s_per_sample": 0.001, "reader_busy_fraction": None}, "1.00 ms a sample"),
+    ],
+)
+def test_seconds_on_a_core_stand_beside_seconds_on_the_clock(changes: dict[str, Any], words: str):
+    found = verdict(HELD | {"reader_busy_fraction": 0.5} | changes)
+    assert found is not None and found.evidence.endswith(words)
+
+
+def test_waiting_for_a_starved_rank_is_not_communication():
+    """Rank 0 waits 40 ms for its input, rank 1 as long for rank 0 (and 0.1 ms more, so it counts as the slowest)."""
+    starved, waiting = {**CEILING, "load": 0.04, "exchange": 0.001}, {**CEILING, "load": 0.0, "exchange": 0.0411}
+    kinds = ("ceiling", "loader", "ceiling", "loader", "ceiling")
+    ranks = [
+        made_result(
+            rank,
+            [
+                made_block(kind, 10.0 * n, step if kind == "loader" else CEILING, read_s=0.1 * (kind == "loader"))
+                for n, kind in enumerate(kinds)
+            ],
+        )
+        for rank, step in enumerate((starved, waiting))
+    ]
+    found = figures(made_spec(world_size=2, parallelism="ddp"), ranks)
+    assert found["au"] == pytest.approx(0.5, abs=0.01)
+    judged = verdict(found)
+    assert judged is not None and judged[0] == "storage"
+
+
+def test_a_pipelines_bubble_is_communication():
+    found = verdict(KEEPS_UP | {"bubble_s": 0.03})
+    assert found is not None and found[0] == "communication"
+    assert "waiting for other stages of the pipeline is 30% of the step" in found[1]
+
+
+def test_waiting_for_one_slow_rank_is_not_the_network():
+    """Rank 1 computes twice as long; rank 0 waits for it in every exchange."""
+    quick, slow = {**CEILING, "exchange": 0.041}, {**CEILING, "forward": 0.05, "exchange": 0.001}
+    ranks = [made_result(rank, [made_block("plain", 0.0, step)]) for rank, step in enumerate((quick, slow))]
+    found = figures(made_spec(world_size=2, parallelism="ddp", data={"source": "memory"}), ranks)
+    assert (found["slowest_rank"], found["imbalance_s"]) == (1, pytest.approx(0.04))
+    judged = verdict(found)
+    assert judged is not None and judged.bottleneck == "compute"
+    assert "wait 49% of the step for rank 1" in judged.evidence and judged.remedy is not None
+
+
+def test_storage_that_has_no_more_to_give():
+    slow = {"read_s_per_sample": 0.005, "decode_s_per_sample": 0.005, "io_bytes_per_s": 90e6}
+    found = verdict(HELD | slow | {"storage_ceiling_bytes_per_s": 100e6})
+    assert found is not None and found.bottleneck == "storage"
+    assert "90% of that is read" in found.evidence and "staging" in str(found.remedy)
+
+
+@pytest.mark.parametrize(
+    ("about", "ceiling", "words"),
+    [
+        ({"format": "files"}, 450e6, "5.0 x as much there: more workers or a longer queue, or a format of shards"),
+        ({"format": "hdf5"}, 450e6, "5.0 x as much there: more workers or a longer queue"),
+        ({"format": "hdf5"}, None, "more workers, staging to a local disk, or faster storage"),
+    ],
+)
+def test_what_helps_slow_reads(about: dict[str, Any], ceiling: float | None, words: str):
+    found = verdict(HELD | {"io_bytes_per_s": 90e6, "storage_ceiling_bytes_per_s": ceiling}, about)
+    assert found is not None and found.remedy is not None
+    assert found.bottleneck == "storage" and found.remedy.endswith(words)
+
+
+@pytest.mark.parametrize("figures_of", [{"io_bytes_per_s": 90e6, "storage_ceiling_bytes_per_s": 100e6}, {}])
+def test_what_is_staged_is_not_told_to_be(figures_of: dict[str, float]):
+    """Neither where the copy's disk gives all it has, nor where readers just wait for reads."""
+    for staged in (False, True):
+        found = verdict(HELD | figures_of, {"format": "hdf5", "staged": staged})
+        assert found is not None and found.bottleneck == "storage"
+        assert ("staging" in str(found.remedy)) is not staged and "or faster storage" in str(found.remedy)
+
+
+@pytest.mark.parametrize(
+    ("cores", "words"), [(64, "more workers: 2 ranks x 1 leave some of 64 cores idle"), (2, "cost less to decode")]
+)
+def test_what_helps_slow_decoding_depends_on_the_cores(cores: int, words: str):
+    about = {"ranks": 2, "num_workers": 1, "cores": cores}
+    found = verdict(HELD | {"read_s_per_sample": 0.001, "decode_s_per_sample": 0.009}, about)
+    assert found is not None and words in str(found.remedy)
+
+
+def test_the_loader_alone_is_part_of_the_evidence():
+    found = verdict(HELD | {"loader_only_samples_per_s": 100.0, "samples_per_s": 90.0})
+    assert found is not None
+    assert "the loader alone gives 100 samples/s, the model could take 180" in found.evidence
+
+
+def test_nothing_holds_back_an_emulated_device_that_is_fed():
+    found = verdict(KEEPS_UP, {"emulated": True})
+    assert found is not None and found.bottleneck == "none"
+
+
+def test_ranks_in_step_wait_for_the_hungriest_of_each_step():
+    """Rank 0 waits in even steps, rank 1 in odd ones: on average half as long each, and yet every step is late."""
+    ranks = []
+    for rank in range(2):
+        blocks = []
+        for n, kind in enumerate(("ceiling", "loader", "ceiling", "loader", "ceiling")):
+            block = made_block(
+                kind, 10.0 * n, {**CEILING, "load": 0.0, "exchange": 0.0}, read_s=0.1 * (kind == "loader")
+            )
+            if kind == "loader":
+                waits = [0.08 if step % 2 == rank else 0.0 for step in range(4)]
+                parts = {**block.parts, "load": waits, "exchange": [0.08 - wait for wait in waits]}
+                block = replace(block, parts=parts, end_s=block.start_s + 4 * 0.12)
+            blocks.append(block)
+        ranks.append(made_result(rank, blocks))
+    found = figures(made_spec(world_size=2, parallelism="ddp"), ranks)
+    assert found["input_stall_fraction"] == pytest.approx(0.08 / 0.12)
+    judged = verdict(found)
+    assert judged is not None and judged.bottleneck == "storage"
+
+
+def test_warm_bytes_without_counters_do_not_blame_the_storage():
+    """Lustre tells processes nothing of their reads; residency does."""
+    warm = {"cache_resident_before": 1.0, "io_bytes_per_s": 5e9, "storage_ceiling_bytes_per_s": 1e9}
+    found = verdict(HELD | warm, {"cache": "warm"})
+    assert found is not None and found.bottleneck == "client" and "came from memory" in found.evidence
+
+
+def test_an_emulated_device_has_no_cores_to_be_taken():
+    found = verdict(HELD | {"input_stall_fraction": 0.1, "load_s": 0.008}, {"emulated": True})
+    assert found is not None and found.bottleneck == "storage"

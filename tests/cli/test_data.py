@@ -1,0 +1,225 @@
+"""The command line: schemas and datasets."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchsuite.storage.dataset.manifest import read_manifest
+from benchsuite.storage.dataset.shards import shards
+from benchsuite.storage.dataset.sizes import in_units
+from benchsuite.storage.dataset.verify import verify_dataset
+from tests.cli.test_app import Run, error_line, in_folder
+from tests.storage.samples import flip, jpeg
+
+__all__ = ["in_folder"]
+
+
+class TestSchemas:
+    @pytest.mark.parametrize(
+        ("name", "field"), [("trial", "workload"), ("sweep", "grid"), ("record", "figures"), ("manifest", "dataset_id")]
+    )
+    def test_schema(self, run_cli: Run, name: str, field: str):
+        code, out, err = run_cli("schema", name)
+        assert (code, err) == (0, "")
+        assert field in json.loads(out)["properties"]
+
+
+class TestData:
+    def test_generate_convert_and_verify(self, run_cli: Run, tmp_path: Path):
+        files, tar = tmp_path / "files", tmp_path / "tar"
+        code, out, err = run_cli("data", "generate", files, "--variant", "tiny", "--samples", 6, "--seed", 1)
+        assert (code, out) == (0, ""), "what was made is told on stderr"
+        assert "6 samples" in err
+        assert read_manifest(files).num_samples == 6
+        sharded = ("--format", "webdataset", "--shard-samples", 4, "--variant", "tiny")
+        assert run_cli("data", "convert", files, tar, *sharded)[0] == 0
+        assert [info.num_samples for info in shards(read_manifest(tar))] == [4, 2]
+        code, out, _ = run_cli("data", "verify", tar)
+        assert code == 0 and out.startswith("ok: ") and "6 samples" in out
+        code, out, _ = run_cli("data", "verify", files, tar)
+        assert code == 0 and "same 6 samples" in out
+        assert "exists already" in error_line(run_cli, "data", "generate", files, "--samples", 6)
+
+    def test_verify_names_what_is_wrong(self, run_cli: Run, dataset_root: Path, tmp_path: Path):
+        target = tmp_path / "tar"
+        assert run_cli("data", "convert", dataset_root / "files", target, "--format", "webdataset")[0] == 0
+        shard = next(target.glob("*.tar"))
+        shard.write_bytes(shard.read_bytes()[:-512])
+        assert shard.name in error_line(run_cli, "data", "verify", target)
+
+    def test_verify_names_all_that_is_wrong(self, run_cli: Run, tmp_path: Path):
+        folder = tmp_path / "set"
+        run_cli("data", "generate", folder, "--variant", "tiny", "--samples", 6, "--seed", 1)
+        gone, changed, *_ = images = sorted(folder.rglob("*.jpg"))
+        gone.unlink()
+        flip(changed, 200)
+        code, out, err = run_cli("data", "verify", folder)
+        *told, last = err.splitlines()
+        assert (code, out, len(told)) == (2, "", 2)
+        assert any(line.startswith(f"{gone}: No such file") for line in told)
+        assert any(line.startswith(f"{changed}: ") and line.endswith("checksum is not the index's") for line in told)
+        assert last == f"error: {folder}: 2 problems"
+        assert len(images) == 6
+
+    def test_verify_looks_at_both(self, run_cli: Run, tmp_path: Path):
+        sets = [tmp_path / "a", tmp_path / "b"]
+        for folder in sets:
+            run_cli("data", "generate", folder, "--variant", "tiny", "--samples", 3, "--seed", 1)
+            next(folder.rglob("*.jpg")).unlink()
+        err = run_cli("data", "verify", *sets)[2]
+        assert [line.partition(": No such file")[1] != "" for line in err.splitlines()] == [True, True, False]
+        assert err.endswith(f"error: {sets[0]} and {sets[1]}: 2 problems\n")
+
+    def test_many_problems_are_counted(self, run_cli: Run, tmp_path: Path):
+        folder = tmp_path / "set"
+        run_cli("data", "generate", folder, "--variant", "tiny", "--samples", 33, "--seed", 1)
+        for image in sorted(folder.rglob("*.jpg"))[:25]:
+            flip(image, 200)
+        lines = run_cli("data", "verify", folder)[2].splitlines()
+        assert len(lines) == 22 and lines[20:] == ["and 5 more", f"error: {folder}: 25 problems"]
+
+    def test_convert_names_every_image_that_is_not_whole_and_writes_nothing(self, run_cli: Run, tmp_path: Path):
+        source, target = tmp_path / "photos", tmp_path / "new"
+        source.mkdir()
+        for number in range(8):
+            (source / f"{number}.jpg").write_bytes(jpeg(number))
+        for number in (2, 5):
+            (source / f"{number}.jpg").write_bytes(b"no image")
+        code, out, err = run_cli("data", "convert", source, target, "--variant", "tiny")
+        *told, last = [line for line in err.splitlines() if not line.startswith("converting")]
+        assert (code, out) == (2, "")
+        assert [line.partition(": ")[0] for line in told] == [str(source / "2.jpg"), str(source / "5.jpg")]
+        assert last == f"error: {source}: 2 problems; nothing was written"
+        assert [path.name for path in tmp_path.iterdir()] == ["photos"]
+        (source / "5.jpg").unlink()
+        code, out, err = run_cli("data", "convert", source, target, "--variant", "tiny")
+        assert (code, out) == (2, "") and f"error: {source / '2.jpg'}: not a whole JPEG" in err.splitlines()[-1]
+
+    def test_verify_tells_unlike_datasets_apart(self, run_cli: Run, dataset_root: Path, tmp_path: Path):
+        assert run_cli("data", "generate", tmp_path / "other", "--samples", 2, "--seed", 9)[0] == 0
+        assert "differ" in error_line(run_cli, "data", "verify", dataset_root / "files", tmp_path / "other")
+
+
+class TestKinds:
+    @pytest.mark.parametrize(
+        ("workload", "format", "kind"),
+        [("unet3d", "hdf5", "volume"), ("bert", "tfrecord", "mlm"), ("gpt_neox", "tokens", "tokens")],
+    )
+    def test_every_workloads_samples(self, run_cli: Run, tmp_path: Path, workload: str, format: str, kind: str):
+        made, other = tmp_path / "made", tmp_path / "other"
+        asked = ("--workload", workload, "--variant", "tiny")
+        assert run_cli("data", "generate", made, *asked, "--format", format, "--samples", 5)[0] == 0
+        manifest = read_manifest(made)
+        assert (manifest.kind, manifest.num_samples, manifest.format) == (kind, 5, format)
+        assert run_cli("data", "convert", made, other, *asked, "--format", "lmdb")[0] == 0
+        code, out, _ = run_cli("data", "verify", made, other)
+        assert (code, out) == (0, f"ok: {made} and {other} hold the same 5 samples\n")
+
+    def test_format_options_are_kept_in_the_manifest(self, run_cli: Run, tmp_path: Path):
+        options = ("-o", "file_samples=2", "-o", "compression=lzf", "--format", "hdf5")
+        code, _, err = run_cli(
+            "data", "generate", tmp_path / "set", "--workload", "unet3d", "--variant", "tiny", "--samples", 5, *options
+        )
+        assert code == 0 and "3 files" in err
+        assert read_manifest(tmp_path / "set").options == {"file_samples": 2, "compression": "lzf"}
+
+    def test_an_option_for_another_kind_of_samples(self, run_cli: Run, tmp_path: Path):
+        asked = ("--variant", "tiny", "--samples", 3, "-o", "array=npz")
+        line = error_line(run_cli, "data", "generate", tmp_path / "set", *asked)
+        assert "option array=npz of format files is for volume samples, not image" in line
+        assert run_cli("data", "generate", tmp_path / "set", "--workload", "unet3d", *asked)[0] == 0
+
+    def test_a_target_inside_its_source(self, run_cli: Run, tmp_path: Path):
+        run_cli("data", "generate", tmp_path / "set", "--variant", "tiny", "--samples", 3)
+        line = error_line(run_cli, "data", "convert", tmp_path / "set", tmp_path / "set" / "new", "--variant", "tiny")
+        assert f"lies inside the source {tmp_path / 'set'}" in line
+
+    def test_png_images(self, run_cli: Run, tmp_path: Path):
+        made = tmp_path / "set"
+        assert run_cli("data", "generate", made, "--variant", "tiny", "--samples", 3, "--encoding", "png")[0] == 0
+        assert len(list(made.rglob("*.png"))) == 3
+        assert read_manifest(made).fields[0].dtype == "png"
+        assert run_cli("data", "verify", made)[0] == 0
+
+    def test_a_tokenizer_for_what_is_no_text(self, run_cli: Run, tmp_path: Path):
+        made, new = tmp_path / "set", tmp_path / "new"
+        run_cli("data", "generate", made, "--variant", "tiny", "--samples", 3)
+        line = error_line(run_cli, "data", "convert", made, new, "--variant", "tiny", "--tokenizer", "/nope.json")
+        assert "--tokenizer is for text; resnet50 takes image samples" in line
+        asked = ("--workload", "gpt_neox", "--variant", "tiny")
+        tokens, stream = tmp_path / "tokens", tmp_path / "stream.npy"
+        run_cli("data", "generate", tokens, *asked, "--samples", 3)
+        line = error_line(run_cli, "data", "convert", tokens, new, *asked, "--tokenizer", "/nope.json")
+        assert f"{tokens}: a dataset, which holds no text that a tokenizer could take" in line
+        np.save(stream, np.ones(400, np.uint16))
+        line = error_line(run_cli, "data", "convert", stream, new, *asked, "--tokenizer", "/nope.json")
+        assert f"{stream}: holds a .npy file, no text that the tokenizer /nope.json could take" in line
+        assert not new.exists()
+
+    def test_a_dataset_of_a_larger_vocabulary(self, run_cli: Run, tmp_path: Path):
+        made, asked = tmp_path / "set", ("--workload", "gpt_neox", "--variant")
+        assert run_cli("data", "generate", made, *asked, "reference", "--samples", 2)[0] == 0
+        line = error_line(run_cli, "data", "convert", made, tmp_path / "new", *asked, "pythia-70m")
+        assert f"{made}: has a vocabulary of 50432, the variant knows 50304" in line
+        assert run_cli("data", "convert", made, tmp_path / "new", *asked, "pythia-6.9b")[0] == 0
+
+    def test_a_dataset_of_another_workload(self, run_cli: Run, tmp_path: Path):
+        made = tmp_path / "set"
+        run_cli("data", "generate", made, "--variant", "tiny", "--samples", 3)
+        asked = ("--workload", "bert", "--variant", "tiny")
+        line = error_line(run_cli, "data", "convert", made, tmp_path / "new", *asked)
+        assert f"{made}: holds image samples, not mlm" in line
+
+    def test_a_dataset_of_another_length(self, run_cli: Run, tmp_path: Path):
+        made = tmp_path / "set"
+        run_cli("data", "generate", made, "--workload", "gpt_neox", "--variant", "tiny", "--samples", 3)
+        line = error_line(run_cli, "data", "convert", made, tmp_path / "new", "--workload", "gpt_neox")
+        assert "seq_len is 128, the variant's 2048" in line
+
+    def test_text(self, run_cli: Run, tmp_path: Path):
+        text = tmp_path / "book.txt"
+        text.write_bytes(b"It was a dark and stormy night. " * 21)
+        asked = ("--workload", "gpt_neox", "--variant", "tiny", "--format", "tokens")
+        code, _, err = run_cli("data", "convert", text, tmp_path / "set", *asked)
+        assert code == 0, err
+        stored = np.fromfile(tmp_path / "set" / "tokens.bin", np.uint16)
+        assert bytes(stored.astype(np.uint8)) == text.read_bytes()[: 5 * 128 + 1]
+        assert f"the last {(21 * 32) % 128} tokens fill no sequence" in err
+
+
+class TestStage:
+    def test_a_copy_is_made_found_and_removed(self, dataset_root: Path, tmp_path: Path, run_cli: Run) -> None:
+        source = dataset_root / "webdataset"
+        manifest = read_manifest(source)
+        copy = tmp_path / f"resnet50-webdataset-{manifest.dataset_id[:12]}"
+        code, out, _ = run_cli("data", "stage", source, "--to", tmp_path)
+        assert code == 0
+        size = in_units(int(manifest.created["num_bytes"] or 0))
+        assert out.startswith(f"{copy}: {manifest.created['num_files']} files, {size}, every digest verified\n")
+        assert "B/s" in out and "page cache: source left as found; copy 100%, clean" in out
+        verify_dataset(copy)
+        code, out, _ = run_cli("data", "stage", source, "--to", tmp_path, "--format", "json")
+        again = json.loads(out)
+        assert code == 0 and again["reused"] and again["folder"] == str(copy)
+        assert (again["copied_bytes"], again["seconds"], again["bytes_per_s"]) == (0, None, None)
+        assert run_cli("data", "stage", source, "--to", tmp_path, "--remove")[:2] == (0, f"{copy}: removed\n")
+        assert list(tmp_path.iterdir()) == []
+        assert "nothing there to remove" in run_cli("data", "stage", source, "--to", tmp_path, "--remove")[1]
+
+    def test_json_says_what_it_took(self, dataset_root: Path, tmp_path: Path, run_cli: Run) -> None:
+        found = json.loads(run_cli("data", "stage", dataset_root / "lmdb", "--to", tmp_path, "--format", "json")[1])
+        assert found["verified"] and not found["reused"]
+        assert found["copied_bytes"] == found["num_bytes"] > 0
+        assert found["bytes_per_s"] == found["copied_bytes"] / found["seconds"]
+        # a copy can be removed by its own name, too
+        assert run_cli("data", "stage", found["folder"], "--remove")[0] == 0
+        assert list(tmp_path.iterdir()) == []
+
+    def test_mistakes_are_one_line(self, dataset_root: Path, tmp_path: Path, run_cli: Run) -> None:
+        code, out, err = run_cli("data", "stage", tmp_path)
+        assert (code, out) == (2, "") and err.startswith("error: ") and "not a dataset" in err
+        (tmp_path / "file").touch()
+        code, out, err = run_cli("data", "stage", dataset_root / "files", "--to", tmp_path / "file")
+        assert (code, out) == (2, "") and err.splitlines()[-1].startswith("error: ") and "file" in err

@@ -1,0 +1,143 @@
+"""What is no path of this machine is refused wherever a verb takes one, before anything is made."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.helpers.commands import filled, ran, written
+
+URL = "s3://bucket/x"
+NOT_YET = f"{URL}: object stores are not supported yet; allowed: a path of this machine"
+
+
+VERBS = (
+    ("sweep", URL),
+    ("sweep", "x.yaml", "--store", URL),
+    ("sweep", "x.yaml", f"--store={URL}"),
+    ("demo", "--folder", URL),
+    ("demo", "--store", URL),
+    ("trial", URL),
+    ("trial", "x.yaml", "--timeline", URL),
+    ("doctor", "/tmp", URL),
+    ("report", "--store", URL),
+    ("report", "--html", URL),
+    ("report", "--json", URL),
+    ("report", "--svg", URL),
+    ("report", "--pdf", URL),
+    ("status", URL),
+    ("submit", "slurm", "x.yaml", "--out", URL),
+    ("data", "generate", URL),
+    ("data", "convert", "x", URL),
+    ("data", "convert", URL, "x"),
+    ("data", "convert", "x", "y", "--tokenizer", URL),
+    ("data", "verify", "x", URL),
+    ("data", "stage", URL),
+    ("data", "stage", "x", "--to", URL),
+    ("probe", "storage", URL),
+    ("probe", "checkpoint", URL),
+    ("probe", "comm", "--store", URL),
+    ("results", "show", "--store", URL),
+    ("results", "darshan", URL),
+    ("results", "export", "parquet", "--out", URL),
+    ("results", "export", "trace", URL),
+    ("results", "export", "asv", "--config", URL),
+    ("compare", URL, "x"),
+    ("baseline", "set", "--store", URL),
+    ("predict", "--table", URL),
+    ("plan", "--model", URL, "--machine", "dgx-a100"),
+    ("plan", "--schedule", "1f1b", "--svg", URL),
+    ("scaling", "--svg", URL),
+)
+
+
+@pytest.mark.parametrize("words", VERBS, ids=" ".join)
+def test_a_url_is_refused(run_cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]):
+    monkeypatch.chdir(tmp_path)
+    assert run_cli(*words) == (2, "", f"error: {NOT_YET}\n")
+    assert not list(tmp_path.iterdir())
+
+
+LOOKS_AT_MANY = ("demo", "doctor", "data verify")
+"""They go on where one path is no good, or make photographs first."""
+
+
+@pytest.mark.parametrize(
+    "words", [words for words in VERBS if not " ".join(words).startswith(LOOKS_AT_MANY)], ids=" ".join
+)
+@pytest.mark.parametrize("name", ["n" * 300, "/".join(["n" * 200] * 30)], ids=["a name", "a path"])
+def test_a_name_no_file_can_have_is_one_line(
+    run_cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], name: str
+):
+    monkeypatch.chdir(tmp_path)
+    code, out, errors = run_cli(*(word.replace(URL, name) for word in words))
+    assert (code, out) == (2, "") and errors.startswith("error: ") and errors.count("\n") == 1, (code, out, errors)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_sites_file_that_no_file_can_be_is_one_line(run_cli: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("BENCHSUITE_SITE", "n" * 300)
+    assert run_cli("sweep", "demo", "--dry-run") == (2, "", f"error: '{'n' * 99}...: File name too long\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("file:///data/x", "a URL; give the path alone: /data/x"),
+        ("https://example.org/x.tar", "a URL; allowed: a path of this machine"),
+        ("gs://b/x", "object stores are not supported yet"),
+        ("S3://b/x", "object stores are not supported yet"),
+    ],
+)
+def test_each_sort_of_url(run_cli: Any, given: str, told: str):
+    code, _, err = run_cli("data", "verify", given)
+    assert code == 2 and told in err and len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("key", ["data.root", "data.staging_dir"])
+def test_a_url_in_a_sweep_file(run_cli: Any, tmp_path: Path, key: str):
+    file = filled(("{sweep}",), tmp_path, tmp_path / "store")[0]
+    for words in (["-o", f"{key}={URL}"], ["-o", f"{key}=[{URL}]"]):
+        code, _, err = run_cli("sweep", file, "--dry-run", *words)
+        assert code == 2 and f"error: {key} {URL}: object stores are not supported yet" in err, err
+
+
+@pytest.mark.parametrize("key", ["data.root", "data.staging_dir"])
+def test_a_name_no_file_can_have_is_refused_when_planning(run_cli: Any, tmp_path: Path, key: str):
+    file = filled(("{sweep}",), tmp_path, tmp_path / "store")[0]
+    for given, told in (("x" * 300, "a name of 300 bytes"), ("/x" * 2500, "a path of 5,000 bytes")):
+        code, _, err = run_cli("sweep", file, "-o", f"{key}={given}", "--store", str(tmp_path / "store"))
+        assert code == 2 and err.startswith(f"error: {key} ") and told in err and len(err.splitlines()) == 1, err
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_url_as_the_store_of_the_environment(tmp_path: Path):
+    ended = ran(["report"], {"BENCHSUITE_STORE": URL}, cwd=tmp_path)
+    assert (ended.returncode, ended.stderr.decode()) == (2, f"error: {NOT_YET}\n")
+
+
+def test_a_url_as_the_store_of_a_users_file(tmp_path: Path):
+    file = written(tmp_path, "user.yaml", {"store": URL})
+    ended = ran(["report"], {"BENCHSUITE_USER_CONFIG": str(file)}, cwd=tmp_path)
+    assert ended.returncode == 2 and b"object stores are not supported yet" in ended.stderr
+    assert not (tmp_path / "s3:").exists()
+
+
+def test_a_name_with_a_colon_is_a_path(run_cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    assert run_cli("data", "generate", "runs:1/x", "--samples", "8", "--variant", "tiny")[0] == 0
+    assert run_cli("data", "verify", "runs:1/x")[0] == 0
+    assert run_cli("report", "--store", "c:store")[0] == 2
+
+
+def test_a_zero_byte_in_a_sweep_file_is_one_line(run_cli: Any, tmp_path: Path):
+    base = {"workload": "resnet50", "variant": "tiny", "batch_size": 1, "data": {"root": "/da\0ta"}}
+    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump({"name": "x", "base": base}))
+    code, _, err = run_cli("sweep", str(tmp_path / "sweep.yaml"), "--dry-run")
+    assert code == 2 and "a path holds no zero byte" in err
+
+
+def test_a_url_within_a_query_is_none(run_cli: Any, tmp_path: Path):
+    code, _, err = run_cli("results", "query", f"select 's3://{'x' * 300}'", "--store", str(tmp_path / "none"))
+    assert code == 2 and "no results there" in err, err

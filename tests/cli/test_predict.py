@@ -1,0 +1,273 @@
+"""`benchsuite predict` from a store or a table to tables, JSON, CSV, Markdown and error lines."""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchsuite.results.store.store import ResultsStore
+from tests.results.scaled import made_trial, made_trials
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BENCHSUITE_STORE", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A weak series in two precisions, at 1 to 4 ranks."""
+    store = ResultsStore(tmp_path / "store")
+    rates = {1: [99.0, 100.0, 101.0], 2: [190.0, 192.0, 193.0], 4: [372.0, 374.0, 377.0]}
+    for record in (*made_trials(rates), *made_trials(rates, spec={"precision": "bf16"})):
+        store.append(record)
+    return store.path
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "published.csv"
+    path.write_text("gpus,batch_size,images/s\n8,256,2800\n16,256,5500\n32,256,10700\n64,256,20500\n")
+    return path
+
+
+def error_line(run_cli: Run, *arguments: object) -> str:
+    code, out, err = run_cli("predict", *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ") and err.count("\n") == 1
+    return err
+
+
+def test_a_table_for_each_series_and_what_it_rests_on(run_cli: Run, store: Path):
+    code, out, err = run_cli("predict", "--store", store, "--ranks", "16,8")
+    assert (code, err) == (0, "")
+    lines = [line.strip() for line in out.splitlines()]
+    assert "weak · resnet50 tiny synthetic bf16 ddp · 8 per rank" in lines
+    rows = [line.split() for line in lines if line.startswith(("8 ", "16 "))]
+    assert [row[0] for row in rows] == ["8", "16", "8", "16"]
+    low, high = float(rows[0][2].strip("[")), float(rows[0][3].strip("]"))
+    assert low < float(rows[0][1]) < high
+    assert 80 < float(rows[0][1]) < 95, "86 ms at 4 ranks"
+    assert any(line.startswith("- fitted to 1, 2, 4 ranks, weak") for line in lines)
+    assert any("a measurement at 16 ranks would tighten it most" in line for line in lines)
+
+
+def test_where(run_cli: Run, store: Path):
+    out = run_cli("predict", "--store", store, "--ranks", "8", "--where", "precision=fp32")[1]
+    assert "fp32" in out and "bf16" not in out
+    assert "no such trial; found: bf16, fp32" in error_line(
+        run_cli, "--store", store, "--ranks", "8", "--where", "precision=fp8"
+    )
+
+
+def test_json(run_cli: Run, store: Path):
+    code, out, _ = run_cli("predict", "--store", store, "--ranks", "8", "--format", "json")
+    assert code == 0
+    first, _ = json.loads(out)
+    (row,) = first["rows"]
+    assert row["ranks"] == 8
+    assert row["samples_per_s"] == pytest.approx(64 / row["step_s"])
+    assert row["efficiency_low"] < row["efficiency"] < row["efficiency_high"]
+    assert first["assumptions"]
+
+
+def test_csv_and_markdown(run_cli: Run, store: Path):
+    rows = list(
+        csv.DictReader(io.StringIO(run_cli("predict", "--store", store, "--ranks", "8,16", "--format", "csv")[1]))
+    )
+    assert [row["ranks"] for row in rows] == ["8", "16"] * 2
+    assert float(rows[0]["step_s_low"]) < float(rows[0]["step_s_high"])
+    text = run_cli("predict", "--store", store, "--ranks", "8", "--format", "md")[1]
+    assert "| ranks | ms/step [90 %] |" in text and "- fitted to 1, 2, 4 ranks" in text
+
+
+def test_back_test(run_cli: Run, table: Path):
+    code, out, err = run_cli("predict", "--table", table, "--back-test")
+    assert (code, err) == (0, "")
+    (row,) = [line.split() for line in out.splitlines() if " 64 " in line]
+    assert row[1:3] == ["64", "799.2"]
+    assert abs(float(row[6])) < 5
+    assert "- 1 predicted: error median" in out
+
+
+def test_model_parallel_ranks_share_their_samples(run_cli: Run, tmp_path: Path):
+    """MT-NLG 530B (arXiv:2201.11990): 1,920 samples over 8 and 10 replicas of 280 ranks; 12 take 160 each."""
+    rows = ("2240,{}1920,60.1", "2800,{}1920,50.2")
+    (tmp_path / "bare.csv").write_text("\n".join(["gpus,global_batch_size,step_s", *(row.format("") for row in rows)]))
+    (tmp_path / "full.csv").write_text(
+        "\n".join(["gpus,tp,pp,global_batch_size,step_s", *(row.format("8,35,") for row in rows)])
+    )
+    line = error_line(run_cli, "--table", "bare.csv", "--ranks", "3360")
+    assert "3360 ranks cannot share 1920 samples a step evenly, nor could all of those measured" in line
+    assert "columns tensor and pipeline" in line
+    line = error_line(run_cli, "--table", "full.csv", "--ranks", "3080")
+    assert "3080 ranks cannot share 1920 samples a step evenly; take a divisor" in line
+    code, out, err = run_cli("predict", "--table", "full.csv", "--ranks", "3360")
+    assert (code, err) == (0, "")
+    (row,) = [line.split() for line in out.splitlines() if line.strip().startswith("3360 ")]
+    assert 40e3 < float(row[1]) < 50.2e3 * 2800 / 3360 * 1.1
+    assert "input:" not in out, "a table tells nothing of it"
+
+
+def test_table_of_layouts(run_cli: Run, tmp_path: Path):
+    lines = ["gpus,tp,microbatch,global_batch,hidden,layers,seq,step_s"]
+    for gpus in (2, 4, 8):
+        for tp, micro in ((1, 1), (1, 2), (2, 1), (2, 2)):
+            lines.append(f"{gpus},{tp},{micro},{micro * 8 * gpus // tp},1024,24,1024,{0.1 * micro / tp + 0.02 * tp}")
+    (tmp_path / "layouts.csv").write_text("\n".join(lines))
+    code, out, err = run_cli("predict", "--table", "layouts.csv", "--ranks", "16", "--format", "json")
+    assert (code, err) == (0, "")
+    (found,) = json.loads(out)
+    assert [row["label"] for row in found["rows"]] == [
+        "tensor 1 microbatch 1",
+        "tensor 1 microbatch 2",
+        "tensor 2 microbatch 1",
+        "tensor 2 microbatch 2",
+    ]
+    assert any(line.startswith("rows of layouts not seen are off by") for line in found["assumptions"])
+    given = ("predict", "--table", "layouts.csv", "--ranks", "16", "--node-bandwidth", "160GB")
+    assert "between nodes each is taken to get about 160 GB/s, as given" in " ".join(run_cli(*given)[1].split())
+    line = error_line(run_cli, "--table", "layouts.csv", "--ranks", "16", "--node-bandwidth", "0GB")
+    assert "--node-bandwidth '0GB': allowed: above 0, such as 5GB" in line
+    (tmp_path / "plain.csv").write_text("gpus,step_s\n1,0.5\n2,0.5\n")
+    line = error_line(run_cli, "--table", "plain.csv", "--ranks", "4", "--node-bandwidth", "5GB")
+    assert "--node-bandwidth: plain.csv tells no layouts; allowed: with --table of layouts (hidden_size" in line
+
+
+def test_what_ifs(run_cli: Run, store: Path):
+    def exchange(*options: str) -> float:
+        out = run_cli("predict", "--store", store, "--ranks", "16", "--format", "json", *options)[1]
+        return float(json.loads(out)[0]["rows"][0]["exchange_share"])
+
+    assert exchange("--network", "4") < exchange() / 2
+
+
+def test_a_batch_that_was_not_measured(run_cli: Run, store: Path):
+    """Steps of 80 ms with 8 samples a rank and 140 with 16 at one rank: 110 with 12; of fp32, not of bf16."""
+    for record in made_trials({n: [16 * n / 0.14] for n in (1, 2, 4)}, spec={"batch_size": 16}):
+        ResultsStore(store).append(record)
+    asked = ("predict", "--store", store, "--ranks", "1,8", "--batch-size", "12")
+    code, out, err = run_cli(*asked, "--format", "json")
+    assert (code, err) == (0, "")
+    made, other = json.loads(out)
+    assert made["series"] == "weak · resnet50 tiny synthetic fp32 ddp · 12 per rank"
+    assert [row["ranks"] for row in made["rows"]] == [1, 8] and made["rows"][0]["measured_s"] is None
+    assert made["rows"][0]["step_s"] == pytest.approx(0.110, rel=0.02)
+    assert made["rows"][1]["samples_per_s"] == pytest.approx(96 / made["rows"][1]["step_s"])
+    assert other["rows"] == [] and other["series"].endswith("bf16 ddp · 12 per rank")
+    assert other["assumptions"][0].startswith("left out: measured with 8 samples a rank alone")
+    text = run_cli(*asked)[1]
+    assert "- no trial has 12 samples a rank: steps lie on the straight line" in text and "- left out: " in text
+
+
+def test_other_buckets(run_cli: Run, tmp_path: Path):
+    """12 MiB in buckets of 4 MiB, the last exposed for 10 and 15 ms: a single one is exposed three times as long."""
+    sent, waits = {1: 0.0, 2: 12 * 2**20, 4: 18 * 2**20}, {1: 0.0, 2: 0.01, 4: 0.015}
+    for n in (1, 2, 4):
+        told = {"step_s_mean": 0.1, "backward_s": 0.05, "wire_bytes_per_step": sent[n], "exchange_min_s": waits[n]}
+        record = made_trial(n, 80.0 * n, figures=told, spec={"bucket_cap_mb": 4})
+        ResultsStore(tmp_path / "ddp").append(record)
+    asked = ("predict", "--store", tmp_path / "ddp", "--ranks", "2,4,8", "--format", "json")
+
+    def exchange_ms(*more: object) -> list[float]:
+        (found,) = json.loads(run_cli(*asked, *more)[1])
+        return [row["exchange_share"] * row["step_s"] * 1e3 for row in found["rows"]]
+
+    assert exchange_ms() == pytest.approx(exchange_ms("--bucket-cap-mb", 4))
+    # Full at 16.7, 33.3 and 50 ms, and 40 ms each on a quarter of the network: 16.7 + 3 x 40 - 50 at two ranks.
+    assert exchange_ms("--network", 0.25)[0] == pytest.approx(86.7, rel=0.1)
+    assert exchange_ms("--network", 2)[0] == pytest.approx(5, rel=0.1)
+    assert exchange_ms("--bucket-cap-mb", 100)[:2] == pytest.approx([30, 45], rel=0.1)
+    told = run_cli(*asked[:-2], "--bucket-cap-mb", 100)[1]
+    assert "- what if: DDP's 12 MiB of gradients in 1 bucket of at most 100 MiB (measured: 3 buckets)" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ((), "--ranks is missing: give numbers of ranks to predict"),
+        (("--ranks", "8,many"), "--ranks 'many': allowed: whole numbers from 1, with commas"),
+        (("--ranks", "33"), "33 ranks are 8.25 times the 4 measured; allowed: up to 8 times (32)"),
+        (("--ranks", "8", "--scaling", "week"), "--scaling 'week' is unknown; nearest: weak; allowed: weak, strong"),
+        (("--ranks", "8", "--shared-bandwidth", "fast"), "--shared-bandwidth 'fast': not a size"),
+        (("--ranks", "8", "--shared-bandwidth", "0B"), "--shared-bandwidth '0B': allowed: above 0, such as 5GB"),
+        (("--ranks", "8", "--shared-bandwidth", "5GB", "--staging"), "--staging with --shared-bandwidth: staged input"),
+        (("--ranks", "8", "--table", "none.csv"), "table none.csv: no such file"),
+        (
+            ("--ranks", "8", "--table", "t.csv", "--staging", "--storage", "2", "--shared-bandwidth", "5GB"),
+            "--staging, --storage, --shared-bandwidth with --table: a table does not tell of input",
+        ),
+        (("--ranks", "8", "--batch-size", "12", "--table", "t.csv"), "--batch-size with --table: made of a store's"),
+        (("--back-test", "--batch-size", "12"), "--batch-size with --back-test: choose measured ones with --where"),
+        (("--back-test", "--bucket-cap-mb", "4"), "--bucket-cap-mb with --back-test: give one of both"),
+        (
+            ("--ranks", "8", "--bucket-cap-mb", "4", "--table", "t.csv"),
+            "--bucket-cap-mb with --table: a table does not",
+        ),
+        (("--ranks", "8", "--node-bandwidth", "5GB"), "--node-bandwidth with --store: its trials tell; allowed: with"),
+        (("--ranks", "8", "--bucket-cap-mb", "4"), "--bucket-cap-mb: no DDP with buckets at 2 ranks or more"),
+        (("--ranks", "8", "--batch-size", "12"), "--batch-size 12: weak · resnet50 tiny synthetic"),
+    ],
+)
+def test_error_lines(run_cli: Run, store: Path, arguments: tuple[str, ...], line: str):
+    assert line in error_line(run_cli, "--store", store, *arguments)
+
+
+def test_a_series_that_is_too_short_stops_no_other(run_cli: Run, store: Path):
+    for record in made_trials({1: [50.0], 2: [90.0]}, spec={"precision": "fp16"}):
+        ResultsStore(store).append(record)
+    code, out, err = run_cli("predict", "--store", store, "--ranks", "32", "--format", "json")
+    assert (code, err) == (0, "")
+    *good, short = json.loads(out)
+    assert [row["ranks"] for section in good for row in section["rows"]] == [32, 32]
+    assert short["rows"] == [] and "fp16" in short["series"]
+    assert short["assumptions"][0].startswith("left out: 32 ranks are 16 times the 2 measured")
+    text = run_cli("predict", "--store", store, "--ranks", "32", "--format", "md")[1]
+    assert text.count("| ranks |") == 2 and "- left out: 32 ranks" in text
+    for record in made_trials({8: [700.0]}):
+        ResultsStore(store).append(record)
+    code, out, err = run_cli("predict", "--store", store, "--back-test", "--format", "json")
+    assert (code, err) == (0, "")
+    *tested, last = json.loads(out)
+    assert sorted(row["ranks"] for section in tested for row in section["rows"]) == [4, 8]
+    assert last["assumptions"][0].startswith("left out: measured at 1, 2 ranks: a back-test leaves out those above 1")
+    assert "left out" not in error_line(run_cli, "--store", store, "--ranks", "100")
+
+
+def test_far_is_allowed_when_asked_for(run_cli: Run, store: Path):
+    assert run_cli("predict", "--store", store, "--ranks", "64", "--far")[0] == 0
+
+
+def test_a_single_scale_is_not_enough(run_cli: Run, tmp_path: Path):
+    (tmp_path / "one.csv").write_text("gpus,step_s\n4,0.5\n")
+    assert "measured at 4 ranks: a prediction needs at least 2 scales" in error_line(
+        run_cli, "--table", "one.csv", "--ranks", "8"
+    )
+
+
+def test_rows_of_unlike_batches_are_no_series(run_cli: Run, tmp_path: Path):
+    """256 samples on 8 ranks and 8,192 on 256 are 32 each; what 64 ranks did with 16 each tells nothing of them."""
+    (tmp_path / "t.csv").write_text("gpus,global_batch,images/s\n8,256,2800\n64,1024,20000\n256,8192,80000\n")
+    code, out, err = run_cli("predict", "--table", "t.csv", "--ranks", "512", "--format", "json")
+    assert (code, err) == (0, "")
+    series, alone = json.loads(out)
+    (row,) = series["rows"]
+    assert series["series"] == "t.csv · 32 per rank" and row["samples_per_s"] == pytest.approx(32 * 512 / row["step_s"])
+    assert (alone["series"], alone["rows"]) == ("t.csv · 1024 in all", [])
+    (tmp_path / "u.csv").write_text("gpus,global_batch,images/s\n8,256,2800\n64,1024,20000\n")
+    line = error_line(run_cli, "--table", "u.csv", "--ranks", "128")
+    assert "u.csv · 256 in all: measured at 8 ranks: a prediction needs at least 2 scales" in line
+
+
+def test_help_explains_the_columns(run_cli: Run):
+    code, out, _ = run_cli("predict", "--help")
+    told = " ".join(out.split())
+    assert code == 0 and "Columns: efficiency: samples/s over those of the smallest measured scale" in told
+    assert "shares of the step" in told and "90 % interval" in told and "`benchsuite schema table`" in told

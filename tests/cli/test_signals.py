@@ -1,0 +1,120 @@
+"""Ctrl-C at the start, a lost terminal, a scheduler's signals: no traceback, and the documented codes."""
+
+import importlib.metadata
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchsuite.contract.exit_codes import INTERRUPTED, REQUEUE
+from benchsuite.results.store.store import ResultsStore
+from tests.helpers.commands import environment, filled, ran, written
+
+STRIKE = "import os, signal\nos.kill(os.getpid(), signal.{name})\n"
+ENTRY = (sys.executable, "-m", "benchsuite")
+
+
+def struck(folder: Path, module: str, name: str) -> dict[str, str]:
+    """An environment in which the import of a module brings a signal, always at the same place."""
+    (folder / "first").mkdir(exist_ok=True)
+    (folder / "first" / f"{module}.py").write_text(STRIKE.format(name=name))
+    return environment({"PYTHONPATH": f"{folder / 'first'}:{Path(__file__).parents[2]}"})
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "told"),
+    [
+        ("SIGINT", INTERRUPTED, b"error: interrupted\n"),
+        ("SIGHUP", REQUEUE, b"stopped early; nothing was begun\n"),
+        ("SIGTERM", REQUEUE, b"stopped early; nothing was begun\n"),
+    ],
+)
+def test_a_signal_while_the_verbs_are_imported(tmp_path: Path, name: str, code: int, told: bytes):
+    """What the script of an installation calls."""
+    (entry,) = importlib.metadata.distribution("benchsuite").entry_points.select(group="console_scripts")
+    command = [sys.executable, "-c", f"from {entry.module} import {entry.attr}; {entry.attr}()", "list"]
+    environ = struck(tmp_path, "typer", name)
+    ended = subprocess.run(command, env=environ, capture_output=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (code, told)
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", INTERRUPTED), ("SIGHUP", REQUEUE), ("SIGTERM", REQUEUE)])
+@pytest.mark.parametrize(
+    "words", [("report", "--store", "{store}"), ("data", "generate", "{folder}/made", "--samples", "8")], ids=" ".join
+)
+def test_a_signal_while_a_verb_imports_what_it_needs(
+    tmp_path: Path, store: ResultsStore, words: tuple[str, ...], name: str, code: int
+):
+    ended = subprocess.run(
+        [*ENTRY, *filled(words, tmp_path, store.path)],
+        env=struck(tmp_path, "pandas" if words[0] == "report" else "simplejpeg", name),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == code, ended.stderr.decode()
+    assert len(ended.stderr.splitlines()) <= 1
+
+
+def endless(folder: Path) -> Path:
+    """A sweep that lasts for minutes."""
+    base = {"workload": "resnet50", "variant": "tiny", "batch_size": 1, "data": {"source": "synthetic"}}
+    measure = {"steps": 100_000, "warmup_steps": 1, "repeats": 3}
+    return written(folder, "sweep.yaml", {"name": "long", "base": {**base, "measure": measure}})
+
+
+def begun(command: list[str], store: Path, log: Path) -> subprocess.Popen[bytes]:
+    """A sweep whose first trial makes steps; it has a session of its own, as under a terminal."""
+    with log.open("wb") as stream:
+        process = subprocess.Popen(command, stdout=stream, stderr=stream, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not list(store.glob("work/*/*/*progress*")) and not list(store.glob("work/*/*/*heart*")):
+        assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+        time.sleep(0.05)
+    return process
+
+
+def test_a_lost_terminal_ends_a_sweep_in_good_order(tmp_path: Path):
+    store, log = tmp_path / "store", tmp_path / "log"
+    process = begun([*ENTRY, "sweep", str(endless(tmp_path)), "--store", str(store)], store, log)
+    os.killpg(process.pid, signal.SIGHUP)  # as the kernel does: to all of the terminal's foreground
+    assert process.wait(60) == REQUEUE, log.read_text()
+    assert "Traceback" not in log.read_text()
+    assert "stopped early" in log.read_text()
+    assert [record.status for record in ResultsStore(store).records()] == ["interrupted"]
+
+
+def test_nohup_still_keeps_a_sweep_alive(tmp_path: Path):
+    store, log = tmp_path / "store", tmp_path / "log"
+    process = begun(["nohup", *ENTRY, "sweep", str(endless(tmp_path)), "--store", str(store)], store, log)
+    os.killpg(process.pid, signal.SIGHUP)
+    time.sleep(1)
+    assert process.poll() is None
+    process.terminate()
+    assert process.wait(60) == REQUEUE
+
+
+def test_converting_leaves_nothing_when_the_terminal_is_lost(tmp_path: Path):
+    process = subprocess.Popen(
+        [*ENTRY, "data", "generate", str(tmp_path / "made"), "--samples", "20000", "--variant", "tiny"],
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob(".made*")) and not list(tmp_path.glob("*")):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGHUP)
+    said = process.stderr.read()
+    assert process.wait(60) == REQUEUE, said.decode()
+    assert b"Traceback" not in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_broken_environment_is_no_traceback_of_encodings(tmp_path: Path):
+    assert b"Traceback" not in ran(["list"], {"LANG": "nowhere", "TERM": "unheard-of", "COLUMNS": "x"}).stderr

@@ -1,0 +1,97 @@
+"""JSON Schemas: those committed are those printed, and contracts only grow."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from benchsuite.cli.inspect import SCHEMAS, json_schema
+from benchsuite.predict.layout import machines
+
+ROOT = Path(__file__).parents[2]
+CONTRACT = Path(__file__).parent / "fixtures" / "contract_v1.json"
+"""What the first version promised: for each schema its properties, dotted, and the values of those with a few."""
+
+
+def resolved(schema: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+    name = part.get("$ref", "").rpartition("/")[2]
+    return schema["$defs"][name] if name else part
+
+
+def properties(schema: dict[str, Any], part: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, list[Any]]]:
+    """Every property with its enumerated values, nested ones and those of list items with dots."""
+    for name, value in part.get("properties", {}).items():
+        inner = resolved(schema, value)
+        options = [inner, *inner.get("anyOf", [])]
+        values = [
+            item for option in options for item in option.get("enum", [option["const"]] if "const" in option else [])
+        ]
+        yield prefix + name, values
+        yield from properties(schema, inner, f"{prefix}{name}.")
+        yield from properties(schema, resolved(schema, inner.get("items", {})), f"{prefix}{name}.")
+
+
+def contract(name: str) -> dict[str, list[Any]]:
+    """Of a table the columns: its schema is a list of rows, or a header with lists of cells."""
+    schema = json.loads(json_schema(name))
+    return dict(properties(schema, schema["$defs"]["TableRow"] if name == "table" else schema))
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_committed_schema_is_the_printed_one(name: str):
+    path = ROOT / "benchsuite" / "schemas" / f"{name}.json"
+    assert path.is_file() and path.read_text() == json_schema(name) + "\n", (
+        f"{path.relative_to(ROOT)} is not what the models say. If the change is meant, refresh it with: "
+        f"benchsuite schema {name} > {path.relative_to(ROOT)}"
+    )
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_contracts_only_grow(name: str):
+    promised: dict[str, list[Any]] = json.loads(CONTRACT.read_text())[name]
+    found = contract(name)
+    assert [key for key in promised if key not in found] == [], "properties were taken away; fields are only ever added"
+    lost = {  # where no values are named any more, all of the type are allowed
+        key: [value for value in values if found[key] and value not in found[key]] for key, values in promised.items()
+    }
+    assert {key: values for key, values in lost.items() if values} == {}, "values were taken away"
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_nothing_new_is_required_of_old_files(name: str):
+    """A field that is added has a default: what was written before stays valid."""
+    promised = json.loads(CONTRACT.read_text())[name]
+    assert [key for key in json.loads(json_schema(name)).get("required", []) if key not in promised] == []
+
+
+def test_contract_sees_nested_fields_and_values():
+    assert contract("trial")["data.source"] == ["storage", "memory", "synthetic"]
+    assert "figures.samples_per_s" in contract("record")
+    assert "files.digest" in contract("manifest")
+    assert "device.peak_flops" in contract("machine") and "seq_len" in contract("table")
+    assert contract("model")["kind"][:2] == ["decoder", "encoder"]
+
+
+@pytest.mark.parametrize("name", ["machine", "model"])
+def test_shipped_files_keep_to_their_schema(name: str):
+    """Every key that a shipped machine or model sets is a property, and what is required is there."""
+    schema = json.loads(json_schema(name))
+    folder = ROOT / "benchsuite" / "predict" / "layout" / f"{name}s"
+    for file in folder.glob("*.yaml"):
+        text = yaml.safe_load(file.read_text())
+        shared = text.get("common", {})
+        for entry in text["models"].values() if "models" in text else [text]:
+            values = shared | entry
+            assert {*values} <= {*schema["properties"]}, file
+            assert {*schema["required"]} <= {*values}, file
+
+
+def test_units_and_bounds_stand_in_the_schema():
+    device = json.loads(json_schema("machine"))["$defs"]["Device"]
+    peak = device["properties"]["peak_flops"]["additionalProperties"]
+    assert (peak["unit"], peak["minimum"], peak["maximum"]) == ("FLOP/s of one device", 1e11, 1e17)
+    assert device["properties"]["peak_flops"]["propertyNames"]["enum"] == [*machines.PRECISIONS]
+    assert "dense" in device["properties"]["peak_flops"]["description"]

@@ -1,0 +1,383 @@
+"""Sweep files as people and machines write them: what is read, and what is refused at once, in one line, and why."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from benchsuite.contract import yaml_file
+from benchsuite.contract.errors import UserError
+from benchsuite.contract.yaml_file import parse_override, read_yaml
+from benchsuite.grid.expand import load_sweep
+from tests.bounded import run_bounded
+from tests.helpers.configured import without_settings
+
+__all__ = ["without_settings"]
+
+BASE = "base: {workload: resnet50, variant: tiny, batch_size: 4, data: {source: synthetic}}\n"
+MEASURE = "base: {workload: resnet50, variant: tiny, batch_size: 4, data: {source: synthetic}, measure: "
+
+
+PLAN = ("plan", "--devices", "8", "--batch", "8")
+
+
+def bomb() -> str:
+    """A dozen lines that stand for 10**9 values."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{at}: &a{at} [{', '.join([f'*a{at - 1}'] * 10)}]" for at in range(1, 9)]
+    return "\n".join(lines) + "\n"
+
+
+def merge_bomb() -> str:
+    lines = ["a0: &a0 {x: 1}"] + [f"a{at}: &a{at} {{<<: [{', '.join([f'*a{at - 1}'] * 10)}]}}" for at in range(1, 9)]
+    return "\n".join(lines) + "\n"
+
+
+def big_grid(length: int) -> str:
+    axes = ("batch_size", "measure.seed", "measure.steps", "measure.warmup_steps", "data.num_workers")
+    return BASE + "grid:\n" + "".join(f"  {key}: {[*range(2, length + 2)]}\n" for key in axes)
+
+
+REFUSED: dict[str, tuple[str | bytes, list[str]]] = {
+    "lists 60,000 deep": ("[" * 60_000, ["16 levels"]),
+    "closed lists 60,000 deep": (f"base: {'[' * 60_000}{']' * 60_000}", ["16 levels"]),
+    "flow maps 60,000 deep": ("base: " + "{a: " * 60_000, ["16 levels"]),
+    "blocks 1,000 deep": ("".join(f"{' ' * at}a:\n" for at in range(1_000)), ["16 levels"]),
+    "dashes 20,000 deep": ("- " * 20_000 + "1", ["16 levels"]),
+    "a dotted key 20,000 deep": (BASE + f"grid: {{? {'a.' * 20_000}b : [1]}}", ["16 levels"]),
+    "an anchor in itself": ("base: &a [*a]", ["anchor 'a'", "itself"]),
+    "an anchor in its own value": ("base: &a {b: {c: *a}}", ["anchor 'a'", "itself"]),
+    "an anchor merged into itself": ("base: &a {<<: *a}", ["anchor 'a'", "itself"]),
+    "a billion laughs": (bomb() + BASE, ["20,000 values"]),
+    "a billion merges": (merge_bomb() + BASE, ["20,000 values"]),
+    "a number of 5,000 digits": (f"{MEASURE} {{seed: {'9' * 5_000}}}}}", ["5000 digits", "100"]),
+    "a hexadecimal number of 500,000 digits": (f"{MEASURE} {{seed: 0x{'f' * 500_000}}}}}", ["digits"]),
+    "a number of 90 digits": (f"{MEASURE} {{seed: {'9' * 90}}}}}", ["measure.seed 999", "less than or equal to"]),
+    "a seed that overflows": (f"{MEASURE} {{seed: {2**63}}}}}", ["measure.seed", "less than or equal to"]),
+    "a billion repeats": (f"{MEASURE} {{repeats: 1000000000}}}}", ["measure.repeats 1000000000", "less than or equal"]),
+    "a billion ranks": (BASE + "grid: {world_size: [1000000000]}", ["world_size 1000000000", "less than or equal to"]),
+    "a million times a million ranks": (
+        BASE.replace("batch_size", "parallelism: {dp: 100000, tp: 100000}, batch_size"),
+        ["10000000000 ranks"],
+    ),
+    "a billion nodes": (BASE.replace("batch_size", "nodes: 1000000000, batch_size"), ["nodes 1000000000"]),
+    "a huge batch": (BASE.replace("batch_size: 4", f"batch_size: {10**15}"), ["batch_size 1000000000000000"]),
+    "base 60": (BASE.replace("batch_size: 4", "batch_size: 1:30"), ["batch_size '1:30'"]),
+    "base 60 with a fraction": (f"{MEASURE} {{timeout_s: 1:30.5}}}}", ["measure.timeout_s '1:30.5'"]),
+    "base 8": (BASE.replace("batch_size: 4", "batch_size: 010"), ["batch_size '010'"]),
+    "a date": (BASE.replace("batch_size: 4", "batch_size: 2026-01-01"), ["batch_size '2026-01-01'"]),
+    "a word that YAML reads as true": (
+        BASE.replace("synthetic", "synthetic, staging: off"),
+        ["data.staging False", "put it in quotes"],
+    ),
+    "a name that YAML reads as true": (f"name: on\n{BASE}", ["name True", "put it in quotes"]),
+    "too large a grid": (big_grid(40), ["102,400,000 points", "100,000"]),
+    "too many trials": (
+        BASE + f"grid: {{measure.seed: {[*range(1000)]}, measure.repeats: [10000]}}",
+        ["10,000,000 trials", "1,000,000"],
+    ),
+    "a file of 2 MiB": (BASE + "# words\n" * (1 << 18), ["1 MiB"]),
+    "a file of values": (BASE + "exclude:\n" + "- {world_size: 3}\n" * 8_000, ["20,000 values"]),
+    "no text": (b"\x89PNG\r\n\x1a\n\x00\x00", ["not UTF-8 text"]),
+    "another encoding": (BASE.encode("utf-16"), ["not UTF-8 text"]),
+    "NUL bytes": (f"{BASE}question: a\0b", ["#x0000"]),
+    "a tab": ("base:\n\tworkload: resnet50\n", ["not YAML", "'\\t'"]),
+    "nothing": ("", ["is empty"]),
+    "a comment": ("# later\n", ["is empty"]),
+    "a list": ("- 1\n- 2\n", ["list"]),
+    "a scalar": ("words\n", ["str"]),
+    "two documents": (f"{BASE}---\n{BASE}", ["not YAML", "single document"]),
+    "a tag": ("base: !!python/object:os.system {}", ["not YAML", "tag"]),
+    "a number by a tag": ("base: !!int x", ["not YAML", "tag"]),
+    "a date by a tag": ("base: !!timestamp x", ["not YAML", "tag"]),
+    "a list as a key": ("base: {? [1] : 2}", ["not YAML", "a key"]),
+    "a key twice": ("base: {a: 1, b: 2, a: 3}", ["key 'a' stands twice"]),
+    "a key nested and with dots": (
+        f"{MEASURE} {{steps: 3}}, measure.steps: 5}}",
+        ["key 'measure.steps' is given twice, nested and with dots"],
+    ),
+    "a word and its degrees": (
+        BASE.replace("batch_size", "parallelism: ddp, parallelism.tp: 2, batch_size"),
+        ["key 'parallelism' is given twice"],
+    ),
+    "no anchor of that name": ("base: {<<: *none}", ["anchor 'none' is not there"]),
+    "an anchor's name of 900 kB": (f"base: *{'x' * 900_000}", ["anchor 'xxx", "x... is not there"]),
+    "a merge of no mapping": ("base: {<<: 3}", ["not YAML", "mapping"]),
+}
+
+
+def refused(folder: Path, *arguments: object) -> str:
+    """What a verb says that ends at once with exit code 2: lines that all are errors."""
+    code, out, err = run_bounded(folder, *arguments)
+    assert (code, out) == (2, ""), f"exit code {code}: {err[-2000:]}"
+    assert all(line.startswith("error: ") for line in err.splitlines()), err[-2000:]
+    assert (len(err) < 4_000 and err.isprintable()) or err.count("\n"), err[:4_000]
+    return err
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_one_line_at_once_and_in_bounded_memory(tmp_path: Path, case: str):
+    content, words = REFUSED[case]
+    path = tmp_path / "mine.yaml"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    told = refused(tmp_path, "sweep", path, "--dry-run")
+    assert told.count("\n") == 1 and all(word in told for word in words), told
+
+
+def test_a_mistake_that_all_points_have_is_told_once(tmp_path: Path):
+    """And it is not looked for in all of them."""
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"{BASE}grid: {{parallelism: [{', '.join(['ddpp'] * 19_000)}]}}")
+    told = refused(tmp_path, "sweep", path, "--dry-run").splitlines()
+    assert "parallelism 'ddpp' is unknown; nearest: ddp" in told[0] and len(told) == 2
+    assert told[1] == "error: and perhaps more mistakes: mend these first"
+
+
+def test_many_points_and_many_exclusions_are_planned_at_once(tmp_path: Path):
+    path = tmp_path / "mine.yaml"
+    excluded = "".join(f"- {{measure.seed: {seed}, batch_size: {seed % 40 + 1}}}\n" for seed in range(3_000))
+    seeds, sizes = [*range(200)], [*range(1, 41)]
+    path.write_text(f"{BASE}grid: {{measure.seed: {seeds}, batch_size: {sizes}}}\nexclude:\n{excluded}")
+    code, out, err = run_bounded(tmp_path, "sweep", path, "--dry-run", "--store", tmp_path / "store")
+    assert code == 0, err
+    assert out.count("excluded by the file") == 200
+
+
+@pytest.mark.parametrize("verb", [["trial"], [*PLAN, "--machine", "dgx-a100", "--model"]])
+@pytest.mark.parametrize("case", ["lists 60,000 deep", "an anchor in itself", "a billion laughs", "no text"])
+def test_every_verb_reads_yaml_the_same_way(tmp_path: Path, verb: list[str], case: str):
+    content, words = REFUSED[case]
+    path = tmp_path / "mine.yaml"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    told = refused(tmp_path, *verb, path)
+    assert told.count("\n") == 1 and all(word in told for word in words), told
+
+
+def a_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def a_link_to(target: str) -> Callable[[Path], None]:
+    return lambda path: path.symlink_to(target)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (a_folder, "Is a directory"),
+        (os.mkfifo, "a pipe, not a file"),
+        (a_link_to("/dev/zero"), "a device, not a file"),
+        (a_link_to("/dev/null"), "a device, not a file"),
+        (a_link_to("nowhere.yaml"), "No such file"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["sweep", "trial"])
+def test_what_is_no_file(tmp_path: Path, verb: str, make: Callable[[Path], None], words: str):
+    make(tmp_path / "mine.yaml")
+    assert f"mine.yaml: {words}" in refused(tmp_path, verb, tmp_path / "mine.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"grid={'[' * 5_000}", "16 levels"),
+        ("measure.steps=&a [*a]", "itself"),
+        (f"measure.seed={'9' * 5_000}", "5000 digits"),
+        (f"{'a.' * 5_000}b=1", "16 levels"),
+        ("batch_size=1:30", "batch_size '1:30'"),
+        ("measure.steps={a: 1, a: 2}", "stands twice"),
+        ("measure.steps=!!binary x", "tag"),
+        ("=3", "unknown key ''"),
+    ],
+)
+def test_overrides_are_read_the_same_way(tmp_path: Path, text: str, words: str):
+    (tmp_path / "mine.yaml").write_text(BASE)
+    told = refused(tmp_path, "sweep", tmp_path / "mine.yaml", "--dry-run", "-o", text)
+    assert words in told and told.count("\n") == 1
+
+
+def test_so_are_variables_and_the_sites_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "mine.yaml").write_text(BASE)
+    monkeypatch.setenv("BENCHSUITE_MEASURE__SEED", "&a [*a]")
+    assert "BENCHSUITE_MEASURE__SEED" in refused(tmp_path, "sweep", tmp_path / "mine.yaml", "--dry-run")
+    monkeypatch.delenv("BENCHSUITE_MEASURE__SEED")
+    (tmp_path / "site.yaml").write_text("base: &a {data: *a}")
+    monkeypatch.setenv("BENCHSUITE_SITE", str(tmp_path / "site.yaml"))
+    assert "site.yaml: not YAML: anchor 'a'" in refused(tmp_path, "sweep", tmp_path / "mine.yaml", "--dry-run")
+
+
+def read(tmp_path: Path, text: str) -> dict[str, Any]:
+    (tmp_path / "read.yaml").write_text(text)
+    return read_yaml(tmp_path / "read.yaml")
+
+
+class TestMergeKeys:
+    COMMON = "a: &a {x: 1, y: {z: 2}}\nb: &b {x: 3, w: 4}\n"
+
+    @pytest.mark.parametrize(
+        ("merged", "expected"),
+        [
+            ("{<<: *a}", {"x": 1, "y": {"z": 2}}),
+            ("{<<: *a, x: 9}", {"x": 9, "y": {"z": 2}}),
+            ("{x: 9, <<: *a}", {"x": 9, "y": {"z": 2}}),
+            ("{<<: [*a, *b]}", {"x": 1, "y": {"z": 2}, "w": 4}),
+            ("{<<: [*b, *a], y: 5}", {"x": 3, "y": 5, "w": 4}),
+            ("{<<: {x: 7}, v: *b}", {"x": 7, "v": {"x": 3, "w": 4}}),
+            ("&c {<<: *a, x: 8}\nd: {<<: *c, y: 1}", {"x": 8, "y": {"z": 2}}),
+        ],
+    )
+    def test_give_way_to_what_is_written_out(self, tmp_path: Path, merged: str, expected: dict[str, Any]):
+        assert read(tmp_path, f"{self.COMMON}c: {merged}")["c"] == expected
+
+    def test_one_that_overrides_a_merged_key_may_be_merged_again(self, tmp_path: Path):
+        found = read(tmp_path, f"{self.COMMON}c: &c {{<<: *a, x: 8}}\nd: {{<<: *c, y: 1}}\ne: {{<<: [*c, *b]}}")
+        assert found["d"] == {"x": 8, "y": 1} and found["e"] == {"x": 8, "y": {"z": 2}, "w": 4}
+        assert found["c"] == {"x": 8, "y": {"z": 2}}
+
+    def test_a_sweep_is_the_same_with_and_without_them(self, tmp_path: Path):
+        shared = "include:\n  - &one {world_size: 2, parallelism: ddp, data.num_workers: 1}\n"
+        merged = f"{BASE}{shared}  - {{<<: *one, data.num_workers: 2}}\n"
+        written = f"{BASE}{shared}  - {{world_size: 2, parallelism: ddp, data.num_workers: 2}}\n"
+        (tmp_path / "a.yaml").write_text(f"name: s\n{merged}")
+        (tmp_path / "b.yaml").write_text(f"name: s\n{written}")
+        assert load_sweep(tmp_path / "a.yaml", []) == load_sweep(tmp_path / "b.yaml", [])
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1:30", "1:30"),
+        ("12:00:00", "12:00:00"),
+        ("2026-11-20", "2026-11-20"),
+        ("2026-11-20 10:00:00", "2026-11-20 10:00:00"),
+        ("007", "007"),
+        ("0", 0),
+        ("-12", -12),
+        ("1_000", 1000),
+        ("0x1F", 31),
+        ("1.5", 1.5),
+        ("1.0e+3", 1000.0),
+        (".inf", float("inf")),
+        ("yes", True),
+        ("off", False),
+        ("true", True),
+        ("~", None),
+        ("", None),
+        ("'007'", "007"),
+        ("=", "="),
+        ("[1, a]", [1, "a"]),
+        ("{dp: 2, 3: x}", {"dp": 2, "3": "x"}),
+        ("2**63", "2**63"),
+    ],
+)
+def test_values(text: str, value: Any):
+    key, found = parse_override(f"key={text}")
+    assert (key, found, type(found)) == ("key", value, type(value))
+
+
+def test_keys_are_text_as_they_stand(tmp_path: Path):
+    assert read(tmp_path, "{1: a, on: b, 1.50: c, ~: d}") == {"1": "a", "on": "b", "1.50": "c", "~": "d"}
+
+
+def test_a_name_may_look_like_a_date(tmp_path: Path):
+    (tmp_path / "mine.yaml").write_text(f"name: 2026-11-20\n{BASE}")
+    assert load_sweep(tmp_path / "mine.yaml", []).name == "2026-11-20"
+
+
+def test_a_byte_order_mark_is_no_content(tmp_path: Path):
+    (tmp_path / "mine.yaml").write_bytes(b"\xef\xbb\xbf" + BASE.encode())
+    assert load_sweep(tmp_path / "mine.yaml", []).base["batch_size"] == 4
+
+
+MISTAKES = {
+    "gird": {"world_size": [1]},
+    "scaling": "weeak",
+    "base": {
+        "workload": "resnet51",
+        "batchsize": 4,
+        "precision": "bf61",
+        "parallelism": {"ttp": 2, "pp": 0},
+        "data": {"cahce": "cold", "format": "webdatset", "source": "synthetic"},
+        "measure": {"steps": "many", "repeats": 0},
+    },
+    "grid": {"data.loadr": ["torch"], "device": ["cpu", "gpu", "cdua"], "batch_size": []},
+    "zip": {"world_size": [1, 2], "measure.seed": [1, -2, 3]},
+    "include": [{"optimizer": "adam"}, {"data": {"staging": "lasy"}}, {}],
+}
+TOLD = [
+    "unknown key 'gird'; nearest: grid; allowed here: name, ",
+    "scaling 'weeak' is not allowed; nearest: weak; allowed: weak, strong",
+    "workload 'resnet51' is unknown; nearest: resnet50; allowed: ",
+    "unknown key 'batchsize'; nearest: batch_size; allowed here: ",
+    "precision 'bf61' is not allowed; nearest: bf16; allowed: ",
+    "unknown key 'parallelism.ttp'; nearest: parallelism.tp; allowed here: ",
+    "parallelism.pp 0: ",
+    "unknown key 'data.cahce'; nearest: data.cache; allowed here: ",
+    "data.format 'webdatset' is unknown; nearest: webdataset; allowed: ",
+    "measure.steps 'many': ",
+    "measure.repeats 0: ",
+    "unknown key 'data.loadr'; nearest: data.loader; allowed",
+    "device 'gpu' is unknown; ",
+    "device 'cdua' is unknown; nearest: cuda; allowed: ",
+    "'batch_size': no values to vary over",
+    "zip: lists differ in length: ",
+    "measure.seed -2: ",
+    "optimizer 'adam' is not allowed; nearest: adamw; allowed: ",
+    "data.staging 'lasy' is not allowed; nearest: lazy; allowed: ",
+    "exclude, include: an entry is empty",
+]
+
+
+class TestAllMistakes:
+    def test_are_told_in_one_go_the_nearest_name_first(self, tmp_path: Path):
+        (tmp_path / "mine.yaml").write_text(yaml.safe_dump(MISTAKES))
+        lines = refused(tmp_path, "sweep", tmp_path / "mine.yaml", "--dry-run").splitlines()
+        for words in TOLD:
+            assert sum(line.startswith(f"error: {words}") for line in lines) == 1, (words, lines)
+        assert len(lines) == len(TOLD), lines
+
+    def test_of_a_trial(self, tmp_path: Path):
+        (tmp_path / "mine.yaml").write_text(yaml.safe_dump(MISTAKES["base"]))
+        lines = refused(tmp_path, "trial", tmp_path / "mine.yaml").splitlines()
+        assert len(lines) == 9 and len(set(lines)) == 9
+
+    def test_of_a_sites_file_each_with_its_path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        (tmp_path / "mine.yaml").write_text(BASE)
+        (tmp_path / "site.yaml").write_text("base: {batchsize: 3, precision: bf61}\n")
+        monkeypatch.setenv("BENCHSUITE_SITE", str(tmp_path / "site.yaml"))
+        lines = refused(tmp_path, "sweep", tmp_path / "mine.yaml", "--dry-run").splitlines()
+        assert len(lines) == 2 and all(line.startswith(f"error: {tmp_path}/site.yaml: base: ") for line in lines)
+
+    def test_of_a_machine_of_ones_own(self, tmp_path: Path):
+        (tmp_path / "mine.yaml").write_text("nods: 3\ndevice: 5\n")
+        lines = refused(
+            tmp_path,
+            "plan",
+            "--model",
+            "gpt3-1.3b",
+            "--devices",
+            "8",
+            "--batch",
+            "8",
+            "--machine",
+            tmp_path / "mine.yaml",
+        ).splitlines()
+        assert len(lines) > 2 and all(f"{tmp_path}/mine.yaml: " in line for line in lines), lines
+
+    def test_of_many_the_first_are_told_and_the_others_counted(self, tmp_path: Path):
+        (tmp_path / "mine.yaml").write_text(BASE + "grid: {" + ", ".join(f"key{at}: [1]" for at in range(500)) + "}")
+        lines = refused(tmp_path, "sweep", tmp_path / "mine.yaml", "--dry-run").splitlines()
+        assert len(lines) == 31 and lines[-1] == "error: and more mistakes: mend these first"
+
+    def test_a_key_that_is_missing_since_it_is_misspelt_is_told_once(self, tmp_path: Path):
+        (tmp_path / "mine.yaml").write_text("base: {worklaod: resnet50, batch_size: 4}")
+        told = refused(tmp_path, "sweep", tmp_path / "mine.yaml", "--dry-run")
+        assert told.count("\n") == 1 and "unknown key 'worklaod'; nearest: workload" in told
+
+    def test_a_value_of_any_size_is_told_in_a_line(self):
+        with pytest.raises(UserError) as caught:
+            yaml_file.with_parts({"base": ["x" * 100_000]})
+        assert len(str(caught.value)) < 300

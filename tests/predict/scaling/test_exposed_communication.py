@@ -1,0 +1,83 @@
+"""What DDP leaves exposed, by ranks: hand-made timelines, and a wire found again from what it exposed."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchsuite.predict.scaling import outlook
+from benchsuite.predict.scaling.curve import Curve, Point
+from benchsuite.predict.scaling.exposed_communication import buckets_of, exposed, from_exposed, ring_s
+from benchsuite.predict.scaling.series import fit
+
+MB = 2**20
+BUCKETS = buckets_of(8 * MB, MB)
+RATE = 50e6
+
+
+def backward(ranks: Any) -> Any:
+    return np.full(np.shape(ranks), 0.3)
+
+
+def truth(ranks: Any) -> Any:
+    """Eight buckets of 1 MiB over 50 MB/s, 1 ms a message, beside 0.3 s of backward."""
+    return exposed(BUCKETS, backward, ring_s(BUCKETS, 1e-3, 1 / RATE))(np.asarray(ranks, dtype=float))
+
+
+def test_buckets():
+    assert buckets_of(10 * MB, 4 * MB).tolist() == [4 * MB, 4 * MB, 2 * MB]
+    assert buckets_of(12 * MB, 4 * MB).tolist() == [4 * MB, 4 * MB, 4 * MB]
+    assert buckets_of(60 * MB).tolist() == [MB, 25 * MB, 25 * MB, 9 * MB], "a small first one where no cap is given"
+    assert buckets_of(60 * MB, 25 * MB).tolist() == [25 * MB, 25 * MB, 10 * MB]
+    assert buckets_of(0.5 * MB).tolist() == buckets_of(0.5 * MB, MB).tolist() == [0.5 * MB]
+    assert BUCKETS.sum() == 8 * MB
+
+
+def test_a_ring():
+    found = ring_s(np.array([1e6, 2e6]), 1e-3, 1e-8)(np.array([1.0, 2.0, 4.0]))
+    assert found == pytest.approx(np.array([[0, 0], [2e-3 + 0.01, 2e-3 + 0.02], [6e-3 + 0.015, 6e-3 + 0.03]]))
+
+
+def test_only_the_last_bucket_shows_while_the_others_hide():
+    """Two ranks: 23 ms a bucket, ready every 37.5 ms. 16 ranks: 69 ms each, 0.0375 + 8 x 0.069 - 0.3 = 0.292 s."""
+    each = {n: 2 * (n - 1) * 1e-3 + 2 * (n - 1) / n * MB / RATE for n in (2, 16)}
+    assert truth([2])[0] == pytest.approx(each[2])
+    assert truth([16])[0] == pytest.approx(0.0375 + 8 * each[16] - 0.3)
+    assert truth([1])[0] == 0
+
+
+def test_the_wire_is_found_again():
+    measured = dict(zip((2, 4, 8), truth([2, 4, 8]), strict=True))
+    wire = from_exposed(BUCKETS, backward, measured)
+    assert wire.exposed(BUCKETS, 1.0)(np.array([16.0]))[0] == pytest.approx(truth([16])[0], rel=0.15)
+    assert wire.s_per_byte == pytest.approx(1 / RATE, rel=0.3)
+    low, high = wire.ends(BUCKETS, 1.0)(np.array([16.0]))
+    assert low[0] < truth([16])[0] < high[0]
+
+
+def curve(ranks: tuple[int, ...], buckets: tuple[float, ...]) -> Curve:
+    points = []
+    for n in ranks:
+        parts = {"compute": 0.45, "exchange": float(truth([n])[0]), "imbalance": 0.0}
+        points.append(Point(n, (sum(parts.values()),), 0.0, parts, None, 0.3))
+    return Curve("ddp", "weak", 8, tuple(points), buckets=buckets)
+
+
+def test_a_series_sees_when_nothing_more_can_hide():
+    """From 2 to 8 ranks 23 to 155 ms are exposed, at 16 292."""
+    real = 0.45 + float(truth([16])[0])
+    seen = fit(curve((1, 2, 4, 8), tuple(BUCKETS))).at(16)
+    assert abs(seen.step_s / real - 1) < 0.06
+    assert seen.low_s < real < seen.high_s
+    assert "buckets of DDP" in outlook.assumptions(fit(curve((1, 2, 4), tuple(BUCKETS))), [8])[1]
+
+
+def test_held_back_points_tell_nothing():
+    """A back-test fits the wire to the smaller scales alone."""
+    spoilt = curve((1, 2, 4, 8), tuple(BUCKETS))
+    last = spoilt.points[-1]
+    worse = Point(8, (9.0,), 0.0, {"compute": 0.45, "exchange": 8.55, "imbalance": 0.0}, None, 3.0)
+    one = outlook.back_test(spoilt)[0][0]
+    other = outlook.back_test(Curve("ddp", "weak", 8, (*spoilt.points[:-1], worse), buckets=tuple(BUCKETS)))[0][0]
+    assert last.ranks == 8
+    assert one["step_s"] == other["step_s"]

@@ -1,0 +1,305 @@
+"""Users' tables: columns by many names, times in many units, layouts and curves; and the error lines."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchsuite.contract.errors import UserError
+from benchsuite.predict.scaling.from_store import from_table
+from benchsuite.predict.scaling.table_input import configurations, families, has_layouts, read, words
+from benchsuite.predict.scaling.table_layouts import LayoutCurves
+
+VTRAIN = """# GPUs,global batch,micro batch,hidden size,attention heads,# layers,sequence length,tensor parallelism,\
+data parallelism,pipeline parallelism,iteration time (ms)
+2,16,8,1024,16,24,1024,1,1,2,372.160408
+8,32,4,1024,16,24,1024,2,2,2,219.732754
+4,16,4,2048,16,24,1024,1,2,2,410.490577
+"""
+"""The first rows of VIA-Research/vTrain's single-node table (data/; MIT), as printed there."""
+
+
+@pytest.fixture
+def table(tmp_path: Path):
+    def write(text: str, name: str = "t.csv") -> Path:
+        (tmp_path / name).write_text(text)
+        return tmp_path / name
+
+    return write
+
+
+def test_published_headings_are_understood(table):
+    frame = read(table(VTRAIN))
+    assert has_layouts(frame)
+    assert frame["ranks"].tolist() == [2, 8, 4]
+    assert frame["step_s"].tolist() == pytest.approx([0.372160408, 0.219732754, 0.410490577])
+    runs, assumed = configurations(frame)
+    assert runs.num_microbatches.tolist() == [2, 4, 2]
+    assert (runs.tensor.tolist(), runs.data.tolist(), runs.pipeline.tolist()) == ([1, 2, 1], [1, 2, 2], [2, 2, 2])
+    assert "recompute 0: not in the table" in assumed
+    assert not any("heads" in line for line in assumed)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("ranks,step_s\n1,0.5\n2,0.6\n", [0.5, 0.6]),
+        ("gpus,ms/step\n1,500\n2,600\n", [0.5, 0.6]),
+        ("GPUs,batch size,images/s\n1,32,64\n2,32,128\n", [0.5, 0.5]),
+        ("gpus,step (s),steps\n1,0.5,1000\n2,0.6,1000\n", [0.5, 0.6]),
+        ("gpus,Iteration_S,iterations,s/step\n1,0.5,10,0.5\n", [0.5]),
+        ("gpus,seconds,step_s\n1,3600,0.5\n", [0.5]),
+        ("GPUs,global batch,samples/s\n1,64,64\n2,64,100\n", [1.0, 0.64]),
+        ("gpus,microbatch,grad_accum,seq,tokens/s\n8,6,2,2048,196608\n", [1.0]),
+    ],
+)
+def test_times_in_any_unit(table, text: str, seconds: list[float]):
+    assert read(table(text))["step_s"].tolist() == pytest.approx(seconds)
+
+
+def test_json_of_objects_and_of_columns_with_rows(table):
+    objects = [{"gpus": 1, "step_s": 0.5}, {"gpus": 2, "step_s": 0.6, "note": "x"}]
+    assert read(table(json.dumps(objects), "a.json"))["step_s"].tolist() == [0.5, 0.6]
+    rows = {"columns": ["gpus", "step_s"], "rows": [[1, 0.5], [2, 0.6]], "source": "a paper"}
+    assert read(table(json.dumps(rows), "b.json"))["ranks"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("t.csv", "gpus;step_s;model\n1;0.5;a, b\n2;0.6;a, b\n"),
+        ("t.tsv", "gpus\tstep_s\tmodel\n1\t0.5\ta, b\n2\t0.6\ta, b\n"),
+        ("t.csv", "\ufeffgpus;step_s;model\r\n1;0.5;a, b\r\n2;0.6;a, b\r\n"),
+        ("t.jsonl", '{"gpus": 1, "step_s": 0.5, "model": "a, b"}\n\n{"gpus": 2, "step_s": 0.6, "model": "a, b"}\n'),
+    ],
+)
+def test_other_separators_and_json_lines(table, name: str, text: str):
+    frame = read(table(text, name))
+    assert (frame["ranks"].tolist(), frame["step_s"].tolist()) == ([1, 2], [0.5, 0.6])
+    assert frame["model"].tolist() == ["a, b"] * 2
+
+
+def test_words_of_logic_are_numbers(table):
+    frame = read(table("gpus,step_s,act_ckpt,flash\n1,0.5,True,false\n2,0.5,full,yes\n"))
+    assert (frame["recompute"].tolist(), frame["flash"].tolist()) == ([1, 1], [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("ranks,step_s\n", "no rows"),
+        ("ranks,when\n1,2\n", "no column of step_s or step_ms or samples_per_s or tokens_per_s; it has ranks, when"),
+        ("rank,step_s\n1,2\n", "no column of ranks; it has rank, step_s; rename rank to ranks"),
+        (
+            "ranks,steptime\n1,2\n",
+            "it has ranks, steptime; rename steptime to step_s where it holds seconds, to",
+        ),
+        ("ranks,step_s\n1,0.5\n2,fast\n", "step_s 'fast' in row 2 is not a number"),
+        ("ranks;step_s\n1;0,5\n", "step_s '0,5' in row 1 is not a number; write 1234.5 for 1,234.5 and 0.5 for 0,5"),
+        ('ranks,step_s\n"1,024",2\n', "ranks '1,024' in row 1 is not a number; write 1234.5 for 1,234.5"),
+        ("ranks,tokens_per_s\n1,10\n", "tokens_per_s without a column of seq_len"),
+        ("gpus,step_s\n1,0.5\n,0.6\n", "row 2 has no ranks"),
+        ("gpus,step_s\n1,0.5\n2,0.6,7\n", "row 2 has more cells than the header's 2 columns"),
+        ("gpus,step_s\n1,inf\n", "step_s inf in row 1 is not allowed; allowed: a finite number above 0"),
+        ("gpus,step_s\n1,0.5\n2,-1\n", "step_s -1 in row 2 is not allowed"),
+        ("gpus,step_s\n1.5,0.5\n", "ranks 1.5 in row 1 is not allowed; allowed: a whole number, 1 or above"),
+        ("gpus,step_s\n0,0.5\n", "ranks 0 in row 1 is not allowed"),
+        ("gpus,step_s\nnone,0.5\n", "ranks 'none' in row 1 is not a number"),
+        ("gpus,layers,step_s\n1,0,0.5\n", "num_layers 0 in row 1 is not allowed"),
+        ("gpus,zero,step_s\n1,4,0.5\n", "zero 4 in row 1 is not allowed; allowed: from 0 to 3"),
+        ("gpus,zero,step_s\n1,0.5,0.5\n", "zero 0.5 in row 1 is not allowed; allowed: from 0 to 3, whole"),
+        ("gpus,steps\n1,1000\n2,1000\n", "no column of step_s or step_ms"),
+        ("gpus,steps/s\n1,2\n2,1.9\n", "no column of step_s or step_ms"),
+        ("gpus,step/s\n1,2\n2,1.9\n", "no column of step_s or step_ms"),
+        (
+            "gpus,step_s,ms/step\n1,0.5,500\n2,0.6,900\n",
+            "row 2: step_ms 900 tells a step of 0.9 s, another column 0.6 s",
+        ),
+        (
+            "gpus,global_batch,step_s,samples/s\n1,64,0.5,128\n2,64,0.5,256\n",
+            "row 2: samples_per_s 256 tells a step of 0.25 s, another column 0.5 s",
+        ),
+        (
+            "gpus,microbatch,hidden,layers,seq,step_s\n2,1,64,2,8,0.5\n2,1,,2,8,0.5\n",
+            "row 2 has no hidden_size; every row needs one",
+        ),
+    ],
+)
+def test_error_lines(table, text: str, line: str):
+    with pytest.raises(UserError) as caught:
+        read(table(text))
+    assert line in str(caught.value)
+    assert str(caught.value).startswith("table ") and "\n" not in str(caught.value)
+
+
+def test_no_file_and_no_json(table, tmp_path: Path):
+    with pytest.raises(UserError, match="no such file"):
+        read(tmp_path / "none.csv")
+    with pytest.raises(UserError, match="not JSON"):
+        read(table("{", "a.json"))
+    with pytest.raises(UserError, match="allowed: a list of objects"):
+        read(table('{"rows": 3}', "a.json"))
+
+
+def test_rounding_is_no_disagreement(table):
+    frame = read(table("gpus,global_batch,step_s,ms/step,samples/s\n1,64,0.37,372.2,172\n"))
+    assert frame["step_s"].tolist() == [0.37]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('{"columns": ["gpus", "step_s"], "rows": [1, 2]}', "row 1 is not a list of 2 cells"),
+        ('{"columns": ["gpus", "step_s"], "rows": [[1, 2], [1]]}', "row 2 is not a list of 2 cells"),
+        ('[{"gpus": {"count": 1}, "step_s": 0.5}]', "ranks {'count': 1.0} in row 1 is not a number"),
+        ('[{"gpus": [1], "step_s": 0.5}]', "ranks [1.0] in row 1 is not a number"),
+        ('[{"gpus": null, "step_s": 0.5}]', "row 1 has no ranks"),
+        ('[{"gpus": 1, "step_s": 1e999}]', "step_s inf in row 1 is not allowed"),
+        (f'[{{"gpus": 1, "step_s": 1{"0" * 400}}}]', "step_s inf in row 1 is not allowed"),
+        ('[{"gpus": 1, "step_s": 0.5}, {"gpus": 2}]', "row 2 has no step_s"),
+        ('[{"gpus": 1, "step_s": 0.5}, 3]', "allowed: a list of objects"),
+    ],
+)
+def test_json_error_lines(table, text: str, line: str):
+    with pytest.raises(UserError) as caught:
+        read(table(text, "a.json"))
+    assert line in str(caught.value) and str(caught.value).startswith("table ") and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.json"])
+def test_another_encoding(tmp_path: Path, name: str):
+    (tmp_path / name).write_bytes("gpus,step_s\n1,0.5\n".encode("utf-16"))
+    with pytest.raises(UserError, match=r"a\.(csv: allowed: CSV|json: allowed: JSON) in UTF-8: "):
+        read(tmp_path / name)
+
+
+def test_how_a_table_was_read_is_told(table):
+    frame = read(table("GPUs,model,mfu,step_s,gpu_hours\n1,a,0.5,0.5,1\n2,a,0.4,0.6,2\n"))
+    assert frame.attrs["read"] == (
+        "read: ranks (GPUs), step_s; rows that differ in model are series of their own; not used: mfu, gpu_hours; "
+        "no batch: one sample a rank and step is assumed"
+    )
+    assert "no batch" not in read(table("gpus,batch_size,step_s\n1,8,0.5\n")).attrs["read"]
+
+
+def test_degrees_must_multiply_to_the_ranks_and_microbatches_be_whole(table):
+    with pytest.raises(UserError, match=r"row 1: tp 1 x pp 2 x dp 1 = 2, but 4 ranks"):
+        configurations(read(table(VTRAIN.replace("\n2,16", "\n4,16"))))
+    with pytest.raises(UserError, match=r"row 1: 2\.5 microbatches of 8 per rank"):
+        configurations(read(table(VTRAIN.replace("\n2,16", "\n2,20"))))
+
+
+def test_families_differ_in_more_than_ranks(table):
+    text = "gpus,model,batch_size,step_s\n1,a,8,0.5\n2,a,8,0.6\n1,b,8,0.7\n"
+    frame = read(table(text))
+    assert families(frame).tolist() == [0, 0, 1]
+    assert words(frame, 2, range(3)) == "b"
+
+
+def test_results_tell_no_families_apart_but_labels_and_settings_do(table):
+    frame = read(table("gpus,step_s,mfu,gpu_hours\n1,0.5,0.51,1.0\n2,0.6,0.48,2.4\n"))
+    assert families(frame).tolist() == [0, 0] and words(frame, 1, range(2)) == ""
+    frame = read(table("gpus,step_s,model,mfu\n1,0.5,1.3,0.5\n2,0.6,1.3,0.4\n1,0.9,7,0.5\n"))
+    assert families(frame).tolist() == [0, 0, 1], "a model's name may be a number"
+    frame = read(table('[{"gpus": 1, "step_s": 1, "fused": true}, {"gpus": 1, "step_s": 2, "fused": false}]', "a.json"))
+    assert families(frame).tolist() == [0, 1]
+
+
+class TestCurves:
+    def test_weak_where_the_batch_of_a_rank_is_fixed(self, table):
+        first, second = from_table(
+            read(table("gpus,model,batch_size,step_s\n2,a,8,0.6\n1,a,8,0.5\n1,a,8,0.52\n1,b,8,0.7\n")), "t"
+        )
+        assert (first.title, first.kind, first.batch) == ("t a", "weak", 8)
+        assert [(point.ranks, point.step_s) for point in first.points] == [(1, (0.5, 0.52)), (2, (0.6,))]
+        assert first.samples(4) == 32
+        assert len(second.points) == 1
+
+    def test_strong_where_that_of_all_is(self, table):
+        (found,) = from_table(read(table("gpus,global_batch,step_s\n1,64,1.0\n2,64,0.52\n")), "t")
+        assert (found.kind, found.batch, found.samples(8)) == ("strong", 64, 64)
+
+    def test_rows_whose_batch_is_neither_of_a_rank_nor_of_all(self, table):
+        """64 samples on 8 and 16 ranks, 8 each on 8 and 16, 4 each on 16 and 32, 128 on 16 and 32; 64 ranks alone."""
+        rows = "8,64,0.5\n16,64,0.27\n16,128,0.52\n32,128,0.28\n64,1024,1.1\n"
+        found = from_table(read(table(f"gpus,global_batch,step_s\n{rows}")), "t")
+        assert [(one.title, one.kind, one.batch, [p.ranks for p in one.points]) for one in found] == [
+            ("t · 64 in all", "strong", 64, [8, 16]),
+            ("t · 128 in all", "strong", 128, [16, 32]),
+            ("t · 4 per rank", "weak", 4, [16, 32]),
+            ("t · 8 per rank", "weak", 8, [8, 16]),
+            ("t · 1024 in all", "weak", 16, [64]),
+        ]
+        assert [point.step_s for point in found[0].points] == [(0.5,), (0.27,)], "not 0.52, that of 128 samples"
+
+    def test_batches_that_rounding_sets_apart_are_one(self, table):
+        """128.4 and 256.1 samples by rates and times as printed."""
+        (found,) = from_table(read(table("gpus,ms/step,samples/s\n1,372.2,345\n2,381.0,672.2\n")), "t")
+        assert (found.title, found.kind, len(found.points)) == ("t", "weak", 2)
+
+    def test_a_row_without_a_time(self, table):
+        with pytest.raises(UserError, match="row 2 has no step_s"):
+            from_table(read(table("gpus,step_s\n1,1.0\n2,\n")), "t")
+
+
+class TestLayoutCurves:
+    def of(self, table, rows: int = 12) -> LayoutCurves:
+        lines = ["gpus,microbatch,global_batch,hidden,layers,seq,tp,step_s"]
+        for n in range(rows):
+            gpus, tp, micro = 2 ** (1 + n % 3), 1 + n % 2, 2 ** (n // 3 % 3)
+            data = gpus // tp
+            seconds = 0.05 * micro * 16 / tp + 0.01 * tp
+            lines.append(f"{gpus},{micro},{micro * 16 * data},1024,24,1024,{tp},{seconds}")
+        return LayoutCurves.of(read(table("\n".join(lines))), "t.csv")
+
+    def test_weak_keeps_microbatches_and_strong_divides_them(self, table):
+        curves = self.of(table)
+        weak, strong = curves.outlooks((32,), "weak"), curves.outlooks((32,), "strong")
+        assert {row["ranks"] for row in (*weak, *strong)} == {32}
+        assert weak[0]["samples_per_s"] > strong[0]["samples_per_s"]
+        assert 0.3 < weak[0]["efficiency"] <= 1.0
+        assert weak[0]["step_s_low"] < weak[0]["step_s"] < weak[0]["step_s_high"]
+        shares = [weak[0][f"{name}_share"] for name in ("compute", "exchange", "bubble")]
+        assert sum(shares) == pytest.approx(1)
+
+    def test_a_layout_that_cannot_be_is_left_out(self, table):
+        curves = self.of(table)
+        assert all("tensor 2" not in row["label"] for row in curves.outlooks((17,), "weak"))
+        with pytest.raises(UserError, match=r"t\.csv: no layout of it can be at 1024 ranks"):
+            curves.outlooks((1024,), "strong")
+
+    def test_one_layout_alone_is_predicted(self, table):
+        lines = ["gpus,microbatch,global_batch,hidden,layers,seq,step_s"]
+        lines += [f"{n},2,{32 * n},1024,24,1024,{0.5 + 0.01 * n}" for n in (1, 2, 3, 4, 6, 8)]
+        curves = LayoutCurves.of(read(table("\n".join(lines))), "t.csv")
+        (row,) = curves.outlooks((16,), "weak")
+        assert 0.4 < row["step_s_low"] < row["step_s"] < row["step_s_high"] < 1.0
+        assert any(line.startswith("rows not seen are off by") for line in curves.assumptions("weak"))
+
+    def test_one_microbatch_where_no_batch_is_told_is_told(self, table):
+        text = "gpus,microbatch,hidden,layers,seq,step_s\n2,3,64,2,8,0.5\n"
+        runs, assumed = configurations(read(table(text)))
+        assert runs.num_microbatches.tolist() == [1]
+        assert "one microbatch a step: neither their number nor the batch is in the table" in assumed
+
+    def test_refuses_too_far(self, table):
+        curves = self.of(table)
+        curves.check_reach([64], far=False)
+        curves.check_reach([128], far=True)
+        with pytest.raises(UserError, match=r"65 ranks are 8\.12 times the 8 measured; allowed: up to 8 times \(64\)"):
+            curves.check_reach([16, 65], far=False)
+
+    def test_back_test_holds_the_largest_back(self, table):
+        rows, (fitted, summary) = self.of(table, 24).back_test()
+        assert {row["ranks"] for row in rows} == {8} and len(rows) == 8
+        assert fitted == "fitted to the 16 rows of up to 4 ranks"
+        assert np.median([abs(row["error"]) for row in rows]) < 0.1
+        assert summary.startswith("8 predicted: error median ")
+
+    def test_a_faster_network_shortens_the_exchange(self, table):
+        from dataclasses import replace
+
+        curves = self.of(table)
+        slow, fast = (replace(curves, network=factor).outlooks((16,), "weak") for factor in (0.1, 10.0))
+        assert slow[1]["exchange_share"] > fast[1]["exchange_share"]

@@ -1,0 +1,256 @@
+"""Step tables: replayed without a network, chunk by chunk, and counted by hand."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from benchsuite.contract.errors import UserError
+from benchsuite.predict.theory import traffic
+from benchsuite.probe.comm.step_tables import STEP_TABLES, Phase, Receive, Table, table
+
+RANKS = range(1, 10)
+ALL_REDUCES = tuple(STEP_TABLES["all_reduce"])
+
+
+def replay(found: Table) -> Iterator[tuple[str, np.ndarray]]:
+    """After each phase: whose inputs, and how often, make up what a rank has of a chunk: [rank, chunk, contributor].
+
+    A message passes only when sender and receiver both stand at it (rendezvous), so what is replayed to its end cannot
+    deadlock whatever is buffered.
+    """
+    held = np.zeros((found.num_ranks, found.num_chunks, found.num_ranks), dtype=int)
+    for rank in range(found.num_ranks):
+        held[rank, :, rank] = 1
+    for phase in found.phases:
+        _replay_phase(phase, held)
+        yield phase.name, held.copy()
+
+
+def _replay_phase(phase: Phase, held: np.ndarray) -> None:
+    at = [0] * len(phase.steps)
+
+    def posted(rank: int) -> list[tuple[str, int, tuple[int, int]]]:
+        if at[rank] == len(phase.steps[rank]):
+            return []
+        step = phase.steps[rank][at[rank]]
+        return [("to", one.peer, one.chunks) for one in step.sends] + [
+            ("from", one.peer, one.chunks) for one in step.receives
+        ]
+
+    arrived: dict[int, list[tuple[Receive, np.ndarray]]] = {rank: [] for rank in range(len(at))}
+    done: dict[int, set[tuple[str, int]]] = {rank: set() for rank in range(len(at))}
+    while any(posted(rank) for rank in range(len(at))):
+        moved = False
+        for rank in range(len(at)):
+            for kind, peer, chunks in posted(rank):
+                if kind == "to" and ("to", peer) not in done[rank]:
+                    (matching,) = [one for one in posted(peer) if one[:2] == ("from", rank)] or [None]
+                    if matching is None or ("from", rank) in done[peer]:
+                        continue
+                    assert matching[2] == chunks, "both ends must mean the same chunks"
+                    step = phase.steps[peer][at[peer]]
+                    (receive,) = [one for one in step.receives if one.peer == rank]
+                    arrived[peer].append((receive, held[rank, slice(*chunks)].copy()))
+                    done[rank].add(("to", peer))
+                    done[peer].add(("from", rank))
+                    moved = True
+        for rank in range(len(at)):
+            if posted(rank) and done[rank] == {one[:2] for one in posted(rank)}:
+                for receive, content in arrived[rank]:
+                    if receive.adds:
+                        held[rank, slice(*receive.chunks)] += content
+                    else:
+                        held[rank, slice(*receive.chunks)] = content
+                arrived[rank], done[rank] = [], set()
+                at[rank] += 1
+                moved = True
+        assert moved, f"deadlock in {phase.name}: ranks stand at {at}"
+
+
+def test_replay_notices_a_deadlock_and_a_wrong_sum() -> None:
+    """The replay itself can fail: two ranks that both wait first, and one that adds twice."""
+    from benchsuite.probe.comm.step_tables import Send, Step
+
+    whole = (0, 1)
+    wait = Step(receives=(Receive(1, whole),)), Step(sends=(Send(1, whole),))
+    other = Step(receives=(Receive(0, whole),)), Step(sends=(Send(0, whole),))
+    with pytest.raises(AssertionError, match="deadlock in both wait"):
+        list(replay(Table("all_reduce", "x", 2, 1, (Phase("both wait", (wait, other)),))))
+    twice = (Step((Send(1, whole),), (Receive(1, whole, adds=True),)),) * 2
+    again = (Step((Send(0, whole),), (Receive(0, whole, adds=True),)),) * 2
+    ((_, held),) = replay(Table("all_reduce", "x", 2, 1, (Phase("twice", (twice, again)),)))
+    assert held[0, 0].tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("num_ranks", RANKS)
+@pytest.mark.parametrize("algorithm", ALL_REDUCES)
+def test_all_reduce_ends_with_every_input_once_everywhere(algorithm: str, num_ranks: int) -> None:
+    found = table("all_reduce", algorithm, num_ranks)
+    states = dict(replay(found))
+    if num_ranks == 1:
+        assert states == {} and found.messages() == [0]
+        return
+    assert (list(states.values())[-1] == 1).all()
+
+
+@pytest.mark.parametrize("num_ranks", RANKS)
+def test_ring_owns_its_chunk_after_reduce_scatter(num_ranks: int) -> None:
+    for op in ("all_reduce", "reduce_scatter"):
+        for name, held in replay(table(op, "ring", num_ranks)):
+            if name == "reduce_scatter":
+                for rank in range(num_ranks):
+                    assert (held[rank, rank] == 1).all(), "complete"
+                    # the chunk owned by the rank before is only its own, all others are partial sums
+                    sums = held[rank].sum(axis=1)
+                    assert sorted(sums.tolist()) == list(range(1, num_ranks + 1))
+
+
+@pytest.mark.parametrize("num_ranks", RANKS)
+def test_ring_all_gather_spreads_each_ranks_own_chunk(num_ranks: int) -> None:
+    for _, held in replay(table("all_gather", "ring", num_ranks)):
+        for chunk in range(num_ranks):
+            wanted = np.eye(num_ranks, dtype=int)[chunk]
+            assert (held[:, chunk] == wanted).all()
+
+
+@pytest.mark.parametrize("num_ranks", RANKS)
+def test_recursive_doubling_after_every_phase(num_ranks: int) -> None:
+    power = 1 << int(math.log2(num_ranks))
+    states = dict(replay(table("all_reduce", "recursive_doubling", num_ranks)))
+    if num_ranks == 1:
+        return
+    for rank in range(power):
+        folded = {rank, rank + power} & set(range(num_ranks))
+        assert set(np.flatnonzero(states["fold"][rank, 0])) == folded
+        assert (states["doubling"][rank] == 1).all()
+    for rank in range(power, num_ranks):
+        assert set(np.flatnonzero(states["doubling"][rank, 0])) == {rank}, "a guest has only its own until the end"
+
+
+@pytest.mark.parametrize("num_ranks", range(2, 10))
+def test_halving_leaves_each_rank_one_complete_chunk(num_ranks: int) -> None:
+    states = dict(replay(table("all_reduce", "halving_doubling", num_ranks)))
+    power = 1 << int(math.log2(num_ranks))
+    for rank in range(power):
+        complete = [chunk for chunk in range(power) if (states["halving"][rank, chunk] == 1).all()]
+        assert complete == [rank]
+        assert (states["doubling"][rank] == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "shape"), [(4, (2, 2)), (6, (3, 2)), (6, (2, 3)), (8, (4, 2)), (9, (3, 3)), (5, (5, 1))]
+)
+def test_torus_after_every_phase(num_ranks: int, shape: tuple[int, int]) -> None:
+    in_row, num_rows = shape
+    states = dict(replay(table("all_reduce", "torus", num_ranks, shape)))
+    for rank in range(num_ranks):
+        row, column = divmod(rank, in_row)
+        mine = slice(column * num_rows, (column + 1) * num_rows)
+        in_my_row = [int(other // in_row == row) for other in range(num_ranks)]
+        assert (states["row reduce_scatter"][rank, mine] == in_my_row).all()
+        assert (states["column reduce_scatter"][rank, column * num_rows + row] == 1).all()
+        assert (states["column all_gather"][rank, mine] == 1).all()
+        assert (states["row all_gather"][rank] == 1).all()
+
+
+@pytest.mark.parametrize("num_ranks", range(2, 10))
+def test_trees_and_servers_after_every_phase(num_ranks: int) -> None:
+    for algorithm, name in (("tree", "reduce"), ("parameter_server", "push")):
+        held = dict(replay(table("all_reduce", algorithm, num_ranks)))[name]
+        assert (held[0] == 1).all()
+    ((_, reduced),) = replay(table("reduce", "binomial", num_ranks))
+    assert (reduced[0] == 1).all()
+    ((_, spread),) = replay(table("broadcast", "binomial", num_ranks))
+    assert (spread == np.eye(num_ranks, dtype=int)[0]).all(), "everyone has rank 0's"
+    pushed = dict(replay(table("all_reduce", "parameter_server_sharded", num_ranks)))["push"]
+    for rank in range(num_ranks):
+        assert (pushed[rank, rank] == 1).all()
+
+
+def _by_hand(algorithm: str, num_ranks: int) -> tuple[int, float, int]:
+    """Messages of all ranks, arrays sent by all ranks, steps of the longest rank: from the papers' formulas."""
+    n, log = num_ranks, math.ceil(math.log2(num_ranks))
+    power = 1 << int(math.log2(n))
+    guests, exponent = n - power, int(math.log2(n))
+    extra = 2 if guests else 0
+    x, y = traffic.torus_shape(n)
+    return {
+        "ring": (2 * n * (n - 1), 2 * (n - 1), 2 * (n - 1)),
+        "recursive_doubling": (power * exponent + 2 * guests, power * exponent + 2 * guests, exponent + extra),
+        "halving_doubling": (2 * power * exponent + 2 * guests, 2 * (power - 1) + 2 * guests, 2 * exponent + extra),
+        "torus": (n * (2 * (x - 1) + 2 * (y - 1)), 2 * (n - 1), 2 * (x - 1) + 2 * (y - 1)),
+        "tree": (2 * (n - 1), 2 * (n - 1), 2 * log),
+        "parameter_server": (2 * (n - 1), 2 * (n - 1), 2),
+        "parameter_server_sharded": (2 * n * (n - 1), 2 * (n - 1), 2),
+    }[algorithm]
+
+
+@pytest.mark.parametrize("num_ranks", range(2, 10))
+@pytest.mark.parametrize("algorithm", ALL_REDUCES)
+def test_counts_are_the_theorys(algorithm: str, num_ranks: int) -> None:
+    found = table("all_reduce", algorithm, num_ranks)
+    elements = 5040  # divisible by 1 to 9, so that all chunks are alike
+    messages, arrays, steps = _by_hand(algorithm, num_ranks)
+    assert sum(found.messages()) == messages
+    assert sum(found.sent_elements(elements)) == pytest.approx(arrays * elements)
+    assert found.num_steps() == steps
+    received = [0] * num_ranks
+    for rank in range(num_ranks):
+        for step in found.of_rank(rank):
+            for send in step.sends:
+                received[send.peer] += 1
+    assert received == [sum(len(step.receives) for step in found.of_rank(rank)) for rank in range(num_ranks)]
+
+
+@pytest.mark.parametrize("num_ranks", RANKS)
+def test_counts_of_every_rank_are_those_of_the_closed_forms(num_ranks: int) -> None:
+    compared = 0
+    for op, algorithms in STEP_TABLES.items():
+        for algorithm in algorithms:
+            if algorithm in traffic.SENT.get(op, {}):
+                found = table(op, algorithm, num_ranks)
+                assert found.messages() == traffic.messages(op, algorithm, num_ranks).tolist(), (op, algorithm)
+                sent = traffic.sent_bytes_per_rank(op, algorithm, num_ranks, 4 * 5040)
+                assert [4 * count for count in found.sent_elements(5040)] == pytest.approx(sent.tolist())
+                compared += 1
+    assert compared >= 10
+
+
+def test_chunks_that_do_not_divide_the_array() -> None:
+    found = table("all_reduce", "ring", 4)
+    assert found.bounds(10) == [0, 3, 6, 8, 10]
+    assert sum(found.sent_elements(10)) == 2 * 3 * 10, "every element travels 2(N-1) times however chunks are cut"
+    assert found.bounds(2) == [0, 1, 2, 2, 2]
+    assert sum(found.messages(2)) == 2 * 3 * 2, "empty chunks are not sent"
+
+
+def test_what_is_copied_is_not_sent_in_the_same_step() -> None:
+    """So that copies may be received in place."""
+    for op, algorithms in STEP_TABLES.items():
+        for algorithm in algorithms:
+            for num_ranks in RANKS:
+                found = table(op, algorithm, num_ranks)
+                for rank in range(num_ranks):
+                    for step in found.of_rank(rank):
+                        sent = {chunk for one in step.sends for chunk in range(*one.chunks)}
+                        copied = [chunk for one in step.receives if not one.adds for chunk in range(*one.chunks)]
+                        assert not sent & set(copied) and len(copied) == len(set(copied)), (op, algorithm, num_ranks)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("all_reduce", "rings", 4), "algorithm of all_reduce 'rings' is unknown; nearest: ring; allowed: ring, .*"),
+        (
+            ("all_to_all", "ring", 4),
+            "op of a step table 'all_to_all' is unknown; nearest: all_gather; allowed: ",
+        ),
+        (("all_reduce", "ring", 0), "num_ranks 0: allowed: 1 and above"),
+        (("all_reduce", "torus", 6, (4, 2)), "shape 4 x 2 = 8 ranks; allowed: X x Y = 6"),
+    ],
+)
+def test_mistakes(arguments: tuple, words: str) -> None:  # type: ignore[type-arg]
+    with pytest.raises(UserError, match=words):
+        table(*arguments)

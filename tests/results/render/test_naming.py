@@ -1,0 +1,86 @@
+"""Names as they are printed: short where that says enough, whole where it is asked where results come from."""
+
+from pathlib import Path
+
+import pytest
+
+from benchsuite.results.charts import page
+from benchsuite.results.render.naming import degrees, last_part, parallelism_of, short_workloads
+from benchsuite.results.report import provenance
+from benchsuite.results.report.scaling import titles
+from benchsuite.results.report.sections import sections
+from benchsuite.results.scaling.series import find_series
+from benchsuite.results.store.store import ResultsStore
+from tests.results.charts.test_page import data, without_scripts
+from tests.results.made import made_record
+from tests.results.report.reported import made_figures, made_spec, trial
+from tests.results.scaled import frame, made_trials
+
+OWN = "/home/me/models/net.py:WORKLOAD"
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (["resnet50", OWN], ["resnet50", "net.py:WORKLOAD"]),
+        ([OWN, "/home/you/models/net.py:WORKLOAD"], ["me/models/net.py:WORKLOAD", "you/models/net.py:WORKLOAD"]),
+        (["a/net.py:W", "net.py:W"], ["a/net.py:W", "net.py:W"]),
+        (["a/net.py:W", "a/net.py:V"], ["net.py:W", "net.py:V"]),
+        (["/net.py:W", "net.py:W"], ["/net.py:W", "net.py:W"]),
+        (["a/net.py:W", "b/a/net.py:W"], ["a/net.py:W", "b/a/net.py:W"]),
+        (["group/name"], ["group/name"]),
+        ([], []),
+    ],
+)
+def test_as_much_of_a_path_as_tells_it_from_the_others(names: list[str], short: list[str]) -> None:
+    found = short_workloads(names)
+    assert list(found.items()) == list(zip(names, short, strict=True))
+    assert len({*found.values()}) == len(found)
+
+
+def test_titles_of_series_are_short_and_told_apart() -> None:
+    rates: dict[int, list[float | None]] = {1: [100.0], 2: [190.0]}
+    (one,) = titles(find_series(frame(*made_trials(rates, spec={"workload": OWN}))))
+    assert one == "weak · net.py:WORKLOAD tiny synthetic fp32 ddp · 8 per rank"
+    both = [*made_trials(rates, spec={"workload": OWN}), *made_trials(rates, spec={"workload": "/b/net.py:WORKLOAD"})]
+    assert [title.split()[2] for title in titles(find_series(frame(*both)))] == [
+        "models/net.py:WORKLOAD",
+        "b/net.py:WORKLOAD",
+    ]
+
+
+def test_charts_and_filters_are_short_and_the_provenance_is_whole(tmp_path: Path) -> None:
+    store = ResultsStore(tmp_path)
+    for number, workload in enumerate((OWN, "bert")):
+        store.append(trial(number, f"p{number}", made_spec(workload=workload), made_figures(100.0)))
+    text = page.page(store)
+    assert data(text)["values"]["workload"] == ["bert", "net.py:WORKLOAD"]
+    (rate,) = [chart for chart in data(text)["charts"] if chart["key"] == "rate"]
+    assert [trace["name"] for trace in rate["traces"]] == ["net.py:WORKLOAD", "bert"]
+    whole = without_scripts(text).partition("Where this comes from")[2]
+    assert f"<th>workload</th><td>{OWN}</td>" in whole and whole.count(OWN) == 2, "in the sweep file as well"
+    trials = [row for section in sections(store) for row in section.trials]
+    assert [row["spec.workload"] for row in trials] == ["net.py:WORKLOAD", "bert"]
+    assert {*store.frame()["spec.workload"]} == {OWN, "bert"}, "the store's own rows stay as they are"
+
+
+def test_workloads_that_are_no_files_are_no_fact_of_their_own() -> None:
+    assert "workload" not in dict(provenance.environments([made_record()]))
+
+
+def test_degrees_that_go_without_saying_are_not_told() -> None:
+    spec = {"dp": 2, "tp": 1, "pp": 1, "cp": None, "zero": 0, "engine": "torch", "schedule": "1f1b"}
+    assert degrees(spec) == "dp 2"
+    assert degrees({**spec, "pp": 2, "loss_parallel": True}) == "dp 2 pp 2 schedule 1f1b loss_parallel"
+    assert degrees({"dp": 1}) == "none"
+
+
+def test_the_parallelism_of_a_row_is_its_name_or_its_degrees() -> None:
+    assert parallelism_of({"spec.parallelism": "ddp"}) == "ddp"
+    row = {"spec.parallelism": float("nan"), "spec.parallelism.dp": 2.0, "spec.parallelism.tp": float("nan")}
+    assert parallelism_of(row) == "dp 2"
+    assert parallelism_of({"spec.parallelism": None}) == ""
+
+
+def test_the_last_part_of_a_path() -> None:
+    assert [last_part(OWN), last_part("bert"), last_part(None)] == ["net.py:WORKLOAD", "bert", "None"]

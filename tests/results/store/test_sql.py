@@ -1,0 +1,124 @@
+"""SQL over the same rows as the frame."""
+
+import csv
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchsuite.results.store.store import ResultsStore, StoreError
+from tests.results.made import made_record
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ResultsStore:
+    store = ResultsStore(tmp_path)
+    for number, rate in enumerate([10.0, 30.0, 20.0]):
+        store.append(made_record(number, figures={"samples_per_s": rate}, caveats=["not_cold"] * (number == 1)))
+    return store
+
+
+def test_same_rows_as_the_frame(store: ResultsStore):
+    found = store.sql("select * from trials order by repeat")
+    frame = store.frame()
+    assert found.columns.tolist() == frame.columns.tolist()
+    assert found["samples_per_s"].tolist() == [10.0, 30.0, 20.0]
+    assert found["trial_id"].tolist() == frame["trial_id"].tolist()
+
+
+def test_dotted_columns_and_aggregates(store: ResultsStore):
+    query = 'select "spec.workload" as workload, max(samples_per_s) as best from trials group by all'
+    assert store.sql(query).to_dict(orient="records") == [{"workload": "resnet50", "best": 30.0}]
+
+
+def test_missing_figures_are_null(store: ResultsStore):
+    assert store.sql("select count(*) as n from trials where au is null")["n"].tolist() == [3]
+
+
+def test_lists_are_lists(store: ResultsStore):
+    assert store.sql("select trial_id from trials where list_contains(caveats, 'not_cold')")["trial_id"].tolist() == [
+        "point.default.1"
+    ]
+
+
+def test_an_empty_store_can_be_asked(tmp_path: Path):
+    store = ResultsStore(tmp_path)
+    store.check_writable()
+    assert store.sql("select count(*) as n, max(au) as best from trials").to_dict(orient="list")["n"] == [0]
+
+
+@pytest.mark.parametrize("query", ["selec 1", "select nothing from trials", "select * from points", "select 1 +"])
+def test_a_wrong_query_is_one_line(store: ResultsStore, query: str):
+    with pytest.raises(StoreError, match=r"^query: ") as caught:
+        store.sql(query)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("select samples_pers from trials", ["no column 'samples_pers'", "nearest: samples_per_s,"]),
+        ("select workload from trials", ["'workload'", 'nearest: "spec.workload"', "stand in double quotes"]),
+        ("select spec.workload from trials", ["'spec.workload'", 'nearest: "spec.workload"', "double quotes"]),
+        ("select t.spec.wrkload from trials t", ["no column 'spec.wrkload'", 'nearest: "spec.workload"']),
+        ('select "spec.data.cahce" from trials', ['nearest: "spec.data.cache"']),
+        ("select label from trials where zzzzzzzz > 1", ["no column 'zzzzzzzz' in trials; all: "]),
+        ("select label from points", ["points", "the only table is trials"]),
+    ],
+)
+def test_what_is_not_there_is_named_with_what_is(store: ResultsStore, query: str, words: list[str]):
+    with pytest.raises(StoreError, match=r"^query: ") as caught:
+        store.sql(query)
+    told = str(caught.value)
+    assert all(word in told for word in words) and "\n" not in told, told
+    assert "results query --columns" in told or "points" in query
+
+
+def test_a_condition_of_a_frame_names_what_is_near(store: ResultsStore):
+    with pytest.raises(StoreError, match=r"^frame: no column 'lable' in trials; nearest: label"):
+        store.frame(where="lable = 'x'")
+
+
+def test_columns_have_their_types_and_meanings(store: ResultsStore):
+    found = {row["column"]: (row["type"], row["meaning"]) for row in store.columns()}
+    assert [*found] == store.sql("select * from trials").columns.tolist()
+    assert found["au"] == ("DOUBLE", "step time with its input in memory / step time; never clipped")
+    assert found["caveats"] == ("VARCHAR[]", "why a figure must not be trusted blindly")
+    assert (found["repeat"][0], found["spec.workload"]) == ("BIGINT", ("VARCHAR", ""))
+
+
+@pytest.mark.parametrize("query", ["select * from read_csv('/etc/passwd')", "copy trials to '/tmp/stolen.csv'"])
+def test_a_query_touches_no_files(store: ResultsStore, query: str):
+    with pytest.raises(StoreError, match="disabled"):
+        store.sql(query)
+
+
+@pytest.mark.parametrize("query", ["", " ", "-- nothing"])
+def test_an_empty_query_is_one_line(store: ResultsStore, query: str):
+    with pytest.raises(StoreError):
+        store.sql(query)
+
+
+def test_a_list_that_is_rarely_filled(tmp_path: Path):
+    records = [made_record(number, trial_id=f"t{number}") for number in range(2500)]
+    records[7] = made_record(7, trial_id="t7", caveats=["not_cold"])
+    store = ResultsStore(tmp_path)
+    store.check_writable()
+    (tmp_path / "segments" / "a.jsonl").write_text("".join(f"{record.model_dump_json()}\n" for record in records))
+    assert len(store.sql("select * from trials")) == 2500
+    assert store.sql("select trial_id from trials where len(caveats) > 0")["trial_id"].tolist() == ["t7"]
+
+
+def test_columns_from_the_command_line(store: ResultsStore, run_cli: Callable[..., tuple[int, str, str]]):
+    code, out, err = run_cli("results", "query", "--columns", "--store", store.path, "--format", "csv")
+    found = {row["column"]: row for row in csv.DictReader(io.StringIO(out))}
+    assert (code, err) == (0, "") and found["spec.data.cache"]["type"] == "VARCHAR"
+    assert any(line.split()[:3] == ["au", "DOUBLE", "step"] for line in listed(run_cli, store))
+    code, out, err = run_cli("results", "query", "--store", store.path)
+    assert (code, out, err.count("\n")) == (2, "", 1) and "columns: --columns" in err
+    assert "--columns" in run_cli("results", "query", "--help")[1]
+
+
+def listed(run_cli: Callable[..., tuple[int, str, str]], store: ResultsStore) -> list[str]:
+    return run_cli("results", "query", "--columns", "--store", store.path)[1].splitlines()

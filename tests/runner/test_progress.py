@@ -1,0 +1,45 @@
+"""Lines for people while a sweep runs."""
+
+import pytest
+
+from benchsuite.runner.progress import clock, finished_line, megabytes
+from tests.results.made import made_record
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0:00"), (5.4, "0:05"), (65, "1:05"), (3599.6, "1:00:00"), (7205, "2:00:05")]
+)
+def test_clock(seconds: float, text: str):
+    assert clock(seconds) == text
+
+
+def test_megabytes_are_decimal():
+    assert megabytes(12.34e6) == "12.3 MB/s"
+    assert megabytes(0.0) == "0.0 MB/s"
+    assert megabytes(None) == ""
+
+
+def test_an_ok_trial():
+    figures = {
+        "samples_per_s": 99.6,
+        "au": 0.5,
+        "io_bytes_per_s": 2e6,
+        "cache_hit_fraction": 0.25,
+        "bottleneck": "mixed",
+    }
+    line = finished_line(made_record(figures=figures, wall_s=65.0, caveats=["not_cold"]))
+    assert line == "files · AU 0.50 · 100 samples/s · 2.0 MB/s · 75% from storage · mixed · 1:05 · not_cold"
+
+
+def test_staging_is_told():
+    line = finished_line(made_record(figures={"samples_per_s": 99.6, "stage_s": 3.21}, wall_s=65.0))
+    assert line == "files · 100 samples/s · staged in 3.2 s · 1:05"
+
+
+def test_what_was_not_measured_is_left_out():
+    assert finished_line(made_record(wall_s=1.0)) == "files · 100 samples/s · 0:01"
+
+
+def test_a_trial_that_failed():
+    line = finished_line(made_record(status="timeout", reason="killed at its time limit", figures={}, wall_s=9.0))
+    assert line == "files · timeout: killed at its time limit · 0:09"

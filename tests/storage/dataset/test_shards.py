@@ -1,0 +1,51 @@
+"""Too few samples or shards for their readers: the arithmetic, and what helps in each case."""
+
+import pytest
+
+from benchsuite.storage.dataset.manifest import FileInfo, Manifest, by_sample_problem
+from benchsuite.storage.dataset.shards import problem
+
+READERS = "readers (ranks x workers; without workers or with dali one a rank)"
+FEWER = "fewer ranks, fewer workers where a rank has several readers"
+
+
+def of_shards(*sizes: int) -> Manifest:
+    """A manifest of shards with so many samples, and of an index beside each."""
+    shards = [FileInfo(path=f"{number}.tar", bytes=1, digest="", num_samples=size) for number, size in enumerate(sizes)]
+    beside = [FileInfo(path=f"{number}.tar.idx", bytes=1, digest="") for number in range(len(sizes))]
+    return Manifest(
+        workload="resnet50",
+        variant="tiny",
+        kind="image",
+        format="webdataset",
+        num_samples=sum(sizes),
+        stored_bytes=1,
+        fields=[],
+        files=[*shards, *beside],
+        dataset_id="",
+        created={},
+    )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "lanes", "remedy"),
+    [
+        ((8,) * 12, 13, "convert with --shard-samples 7 or less"),  # 96 / 7: 14 shards
+        ((5, 1), 3, "convert with --shard-samples 2 or less"),
+        ((3, 3), 4, "convert with --shard-samples 1"),
+        ((3, 3), 7, "more samples: there are 6"),  # one in each would not do
+    ],
+)
+def test_too_few_shards(sizes: tuple[int, ...], lanes: int, remedy: str) -> None:
+    found = problem(of_shards(*sizes), lanes)
+    assert found == f"{len(sizes)} shards < {lanes} {READERS}: {FEWER}, or {remedy}"
+
+
+def test_too_few_samples() -> None:
+    manifest = of_shards(3, 3)
+    assert by_sample_problem(manifest, 6) is None
+    assert by_sample_problem(manifest, 8) == f"6 samples < 8 {READERS}: {FEWER}, or more samples"
+
+
+def test_a_shard_for_each_reader_is_enough() -> None:
+    assert problem(of_shards(1, 7), 2) is None

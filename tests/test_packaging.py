@@ -1,0 +1,121 @@
+"""What is installed: one name in site-packages, the same from a checkout and from a source distribution."""
+
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BARE = ("storage", "workloads", "results")
+"""Names that users give to modules of their own."""
+DATA = (
+    "contract/emulated_devices.yaml",
+    "nightly/nightly.yaml",
+    "predict/layout/machines/dgx-a100.yaml",
+    "predict/layout/models/gpt3.yaml",
+    "results/charts/page.html",
+    "schemas/trial.json",
+    "sweeps/demo.yaml",
+)
+
+
+def built(source: Path, target: Path, kind: str) -> Path:
+    """A distribution of a source tree, by the build backend itself, without a network."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(target)]
+    subprocess.run(command, cwd=source, capture_output=True, text=True, check=True)
+    (made,) = target.glob("*.whl" if kind == "wheel" else "*.tar.gz")
+    return made
+
+
+@pytest.fixture(scope="module")
+def source_distribution(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(ROOT, tmp_path_factory.mktemp("sdist"), "sdist")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(ROOT, tmp_path_factory.mktemp("wheel"), "wheel")
+
+
+def files_of(wheel: Path) -> dict[str, bytes]:
+    """Path to content, but for what pip needs to know."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
+
+
+def modules() -> set[str]:
+    """Every file of the product in this checkout, by its path in an installation."""
+    kept = subprocess.run(
+        ["git", "ls-files", "benchsuite", *BARE], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    files = {path for path in kept.stdout.splitlines() if not (ROOT / path).is_symlink()}
+    return {path if path.startswith("benchsuite/") else f"benchsuite/{path}" for path in files}
+
+
+def test_a_wheel_takes_one_name_and_holds_every_file(wheel: Path) -> None:
+    files = files_of(wheel)
+    assert {path.partition("/")[0] for path in files} == {"benchsuite"}
+    assert {f"benchsuite/{path}" for path in DATA} <= files.keys()
+    if (ROOT / ".git").exists():
+        assert files.keys() == modules()
+
+
+def test_a_source_distribution_gives_the_same_wheel(source_distribution: Path, wheel: Path, tmp_path: Path) -> None:
+    with tarfile.open(source_distribution) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    assert (unpacked / "README.md").is_file() and (unpacked / "pyproject.toml").is_file()
+    assert files_of(built(unpacked, tmp_path / "again", "wheel")) == files_of(wheel)
+
+
+SCRIPT = """
+import storage, workloads, results
+assert [storage.MINE, workloads.MINE, results.MINE] == [1, 1, 1]
+import sys
+import benchsuite
+record = benchsuite.run({"workload": "resnet50", "variant": "tiny", "batch_size": 2, "data": {"source": "synthetic"},
+                         "measure": {"steps": 4, "warmup_steps": 1}})
+frame = benchsuite.ResultsStore("store")
+print(record.status, benchsuite.__file__)
+print(sorted({name.partition(".")[0] for name in sys.modules} & {"storage", "workloads", "results"}))
+print({sys.modules[name].__file__.rpartition("/")[0] for name in ("storage", "workloads", "results")})
+"""
+
+
+def test_modules_of_the_user_are_not_in_the_way(wheel: Path, tmp_path: Path) -> None:
+    """An installed wheel, and a script beside whose file lie modules that are called as our folders are."""
+    site, mine = tmp_path / "site", tmp_path / "mine"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    mine.mkdir()
+    for name in BARE:
+        (mine / f"{name}.py").write_text("MINE = 1\n")
+    (mine / "train.py").write_text(SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    command = [sys.executable, "train.py"]
+    ran = subprocess.run(command, cwd=mine, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    status, bare, folders = ran.stdout.splitlines()
+    assert status == f"ok {site}/benchsuite/__init__.py"
+    assert bare == str(sorted(BARE)) and folders == str({str(mine)})
+
+
+def test_no_bare_name_is_imported() -> None:
+    """Neither by the verbs nor by a trial: a second copy of a class would be another class."""
+    code = """
+import importlib, pkgutil, sys
+import benchsuite
+for module in pkgutil.walk_packages(benchsuite.__path__, "benchsuite."):
+    if not module.name.startswith(("benchsuite.nightly.sweeps", "benchsuite.__main__")):
+        try:
+            importlib.import_module(module.name)
+        except ImportError as error:  # of an extra that is not installed
+            assert not (error.name or "").startswith("benchsuite"), error
+print(sorted({name.partition(".")[0] for name in sys.modules} & {"storage", "workloads", "results"}))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout.splitlines()[-1:]) == (0, ["[]"]), ran.stderr

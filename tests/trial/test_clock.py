@@ -1,0 +1,122 @@
+"""The host clock: parts from marks, with made-up times."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from benchsuite.contract.rank_samples import PARTS
+from benchsuite.trial import clock
+from benchsuite.trial.clock import HostClock, StepTimes, clock_for, run_queue_s
+
+
+@pytest.fixture
+def times(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the clock will read, one after another."""
+    readings: list[float] = []
+    monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=lambda: readings.pop(0)))
+    return readings
+
+
+def test_parts_are_the_time_between_marks(times: list[float]):
+    times += [100.0, 101.0, 103.0, 104.0, 108.0]
+    host = HostClock()
+    host.start()
+    for part in ("load", "forward", "load", "forward"):
+        host.mark(part)
+    found = host.stop()
+    assert found.parts == {"load": [1.0, 1.0], "forward": [2.0, 4.0]}
+    assert (found.start_s, found.end_s) == (100.0, 108.0)
+
+
+def test_a_part_marked_twice_in_a_step_counts_in_all_and_a_missing_one_is_zero(times: list[float]):
+    times += [float(number) for number in range(8)]
+    host = HostClock()
+    host.start()
+    for part in ("load", "forward", "exchange", "forward", "load", "forward", "update"):
+        host.mark(part)
+    found = host.stop().parts
+    assert found == {"load": [1.0, 1.0], "forward": [2.0, 1.0], "exchange": [1.0, 0.0], "update": [0.0, 1.0]}
+
+
+def test_parts_add_up_to_the_block(times: list[float]):
+    times += [0.0, 0.125, 0.5, 0.75, 1.0, 1.5, 2.25]
+    host = HostClock()
+    host.start()
+    for part in ("load", "h2d", "forward") * 2:
+        host.mark(part)
+    found = host.stop()
+    assert sum(sum(seconds) for seconds in found.parts.values()) == found.end_s - found.start_s == 2.25
+
+
+def test_parts_keep_their_order(times: list[float]):
+    times += [float(number) for number in range(len(PARTS) + 1)]
+    host = HostClock()
+    host.start()
+    for part in PARTS:
+        host.mark(part)
+    assert tuple(host.stop().parts) == PARTS
+
+
+def test_times_without_the_first_steps():
+    """The first step took 3 of 8 s: of 0.8 s in which the thread waited for a core, 0.5 s are those of the rest."""
+    whole = StepTimes({"load": [1.0, 1.0], "forward": [2.0, 4.0]}, 100.0, 108.0, 0.8)
+    assert whole.after(1) == StepTimes({"load": [1.0], "forward": [4.0]}, 103.0, 108.0, pytest.approx(0.5))
+    assert replace(whole, run_queue_s=None).after(1).run_queue_s is None
+
+
+def test_a_new_block_forgets_the_last(times: list[float]):
+    times += [0.0, 1.0, 10.0, 12.0]
+    host = HostClock()
+    host.start()
+    host.mark("load")
+    host.stop()
+    host.start()
+    host.mark("load")
+    found = host.stop()
+    assert found.parts == {"load": [2.0]}
+    assert (found.start_s, found.end_s) == (10.0, 12.0)
+
+
+def test_a_block_without_steps(times: list[float]):
+    times += [5.0]
+    host = HostClock()
+    host.start()
+    found = host.stop()
+    assert found.parts == {}
+    assert found.start_s == found.end_s == 5.0
+
+
+def test_run_queue_grows_from_zero():
+    before = run_queue_s()
+    if before is None:
+        pytest.skip("this kernel keeps no /proc/thread-self/schedstat")
+    after = run_queue_s()
+    assert after is not None and 0.0 <= before <= after
+
+
+def test_run_queue_of_a_block_is_a_difference(monkeypatch: pytest.MonkeyPatch):
+    readings = [3.0, 3.25]
+    monkeypatch.setattr(clock, "run_queue_s", lambda: readings.pop(0))
+    host = HostClock()
+    host.start()
+    assert host.stop().run_queue_s == 0.25
+
+
+@pytest.mark.parametrize("text", [None, "", "123"])
+def test_run_queue_is_null_where_it_is_not_kept(monkeypatch: pytest.MonkeyPatch, text: str | None):
+    def read_text(_path: object, encoding: str) -> str:
+        if text is None:
+            raise FileNotFoundError
+        return text
+
+    monkeypatch.setattr("pathlib.Path.read_text", read_text)
+    assert run_queue_s() is None
+    host = HostClock()
+    host.start()
+    assert host.stop().run_queue_s is None
+
+
+def test_cpu_takes_the_host_clock():
+    assert isinstance(clock_for(torch.device("cpu")), HostClock)

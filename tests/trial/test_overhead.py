@@ -1,0 +1,84 @@
+"""The harness's own share of a step: calibrated with the steps' own marks, and put over the step."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from benchsuite.analysis.metrics import figures, overhead_fraction
+from benchsuite.contract.rank_samples import Heartbeat
+from benchsuite.runner.single_trial import run
+from benchsuite.trial import overhead
+from benchsuite.trial.clock import HostClock, StepTimes
+from benchsuite.trial.overhead import BLOCKS, STEPS, instrument_s_per_step
+from tests.helpers.made import made_block, made_result, made_spec
+
+pytestmark = pytest.mark.quiet
+
+BLOCK = made_block("loader", 0.0, {"load": 0.01, "forward": 0.01, "backward": 0.02, "update": 0.01})
+
+
+@pytest.fixture
+def heart(tmp_path: Path) -> Heartbeat:
+    return Heartbeat(tmp_path, 0)
+
+
+def test_it_costs_something_and_leaves_the_heartbeat_as_it_was(heart: Heartbeat):
+    heart.phase("measure")
+    before = heart.path.read_bytes()
+    found = instrument_s_per_step(HostClock(), heart, [BLOCK])
+    assert found is not None and 0 < found < 1e-3
+    assert heart.path.read_bytes() == before
+    assert list(heart.path.parent.iterdir()) == [heart.path]
+
+
+def test_a_slow_mark_is_counted_as_often_as_the_steps_have_parts(heart: Heartbeat, monkeypatch: pytest.MonkeyPatch):
+    now = SimpleNamespace(seconds=0.0)
+    monkeypatch.setattr(overhead, "time", SimpleNamespace(perf_counter=lambda: now.seconds))
+
+    class Slow(HostClock):
+        def mark(self, part: str) -> None:
+            now.seconds += 20e-6
+
+        def stop(self) -> StepTimes:
+            now.seconds += 100e-6
+            return StepTimes({}, 0.0, 0.0, None)
+
+    assert instrument_s_per_step(Slow(), heart, [BLOCK]) == pytest.approx(4 * 20e-6 + 100e-6 / STEPS)
+
+
+def test_marks_heartbeats_starts_and_stops_are_what_is_counted(heart: Heartbeat, monkeypatch: pytest.MonkeyPatch):
+    seen: list[str] = []
+
+    class Noted(HostClock):
+        def start(self) -> None:
+            seen.append("start")
+            super().start()
+
+        def mark(self, part: str) -> None:
+            seen.append(part)
+            super().mark(part)
+
+    monkeypatch.setattr(Heartbeat, "beat", lambda heart: seen.append("beat"))
+    instrument_s_per_step(Noted(), heart, [made_block("ceiling", 0.0, {"load": 1.0}), BLOCK])
+    step = ["load", "forward", "backward", "update", "beat"]
+    assert seen == (["start"] + step * STEPS) * BLOCKS
+
+
+def test_without_steps_there_is_nothing_to_tell(heart: Heartbeat):
+    assert instrument_s_per_step(HostClock(), heart, []) is None
+
+
+def test_the_fraction_is_that_of_the_costliest_rank():
+    results = [made_result(0, instrument_s_per_step=2e-6), made_result(1, instrument_s_per_step=8e-6)]
+    assert overhead_fraction(results, 0.08) == pytest.approx(1e-4)
+    assert overhead_fraction([made_result()], 0.08) is None
+    found = figures(made_spec(), results[:1])
+    assert found["overhead_fraction"] == pytest.approx(2e-6 / found["step_s_mean"])
+
+
+def test_a_trial_has_its_own():
+    spec = {"workload": "resnet50", "variant": "nano", "batch_size": 2, "device": "cpu", "threads_per_rank": 1}
+    record = run({**spec, "data": {"source": "synthetic"}, "measure": {"steps": 4, "warmup_steps": 1}})
+    assert record.status == "ok", record.reason
+    assert record.figures.overhead_fraction is not None and 0 < record.figures.overhead_fraction < 0.05

@@ -1,0 +1,232 @@
+"""What a trial records besides its steps: `--profile`, `--timeline`, and what a store exports of them."""
+
+import gzip
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from benchsuite.contract.trial_spec import parse_trial, point_id
+from benchsuite.results.store.store import ResultsStore
+from benchsuite.trial.strace import Seen
+
+Cli = Callable[..., tuple[int, str, str]]
+BASE: dict[str, Any] = {
+    "workload": "resnet50",
+    "variant": "tiny",
+    "batch_size": 4,
+    "device": "cpu",
+    "threads_per_rank": 1,
+    "measure": {"steps": 4, "warmup_steps": 1, "repeats": 1},
+}
+
+
+@pytest.fixture
+def trial(dataset_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Writes a trial's file; traces go to the test's folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(**changes: Any) -> Path:
+        data = {"root": str(dataset_root), "num_workers": 1, "prefetch_factor": 1, **changes.pop("data", {})}
+        path = tmp_path / "trial.yaml"
+        path.write_text(yaml.safe_dump({**BASE, "data": data, **changes}))
+        return path
+
+    return write
+
+
+def record_of(run_cli: Cli, *arguments: object) -> dict[str, Any]:
+    code, out, err = run_cli("trial", *arguments, "--format", "json")
+    assert code == 0, err
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+class TestIo:
+    def test_the_profile_is_printed_with_the_record(self, run_cli: Cli, trial: Callable[..., Path]) -> None:
+        code, out, err = run_cli("trial", trial(data={"format": "files"}), "--profile", "io")
+        assert code == 0, err
+        for words in (
+            "I/O of 1 worker of 1 rank",
+            "operation",
+            "p99",
+            "reads by size",
+            "order: ",
+            "files: ",
+            "kernel, ",
+        ):
+            assert words in out
+
+    @pytest.mark.parametrize(("name", "loader"), [("webdataset", "torch"), ("hdf5", "threads")])
+    def test_the_record_holds_it(self, run_cli: Cli, trial: Callable[..., Path], name: str, loader: str) -> None:
+        record = record_of(
+            run_cli, trial(data={"format": name, "loader": loader, "shuffle_buffer": 4}), "--profile", "io"
+        )
+        profile = record["io_profile"]
+        assert profile["by"] == "wrappers" and profile["workers"] == (loader == "torch")
+        assert profile["operations"]["read"]["count"] == sum(profile["read_sizes"].values()) > 0
+        assert profile["bytes"]["delivered"] >= profile["operations"]["read"]["bytes"] * 0.5
+        assert 0 < profile["metadata_fraction"] < 1
+        assert record["figures"]["au"] is not None and "traced" not in record["caveats"]
+
+    def test_without_files_there_is_none(self, run_cli: Cli, trial: Callable[..., Path]) -> None:
+        record = record_of(run_cli, trial(data={"source": "synthetic"}), "--profile", "io")
+        assert record["status"] == "ok" and record["io_profile"] is None
+
+    def test_a_profile_changes_no_id(self) -> None:
+        plain = parse_trial({"workload": "resnet50", "batch_size": 4})
+        profiled = parse_trial({"workload": "resnet50", "batch_size": 4, "measure": {"profile": "io"}})
+        assert point_id(plain, "x") == point_id(profiled, "x")
+
+    def test_calls_are_given_back_where_a_trial_fails(self, run_cli: Cli, trial: Callable[..., Path]) -> None:
+        import os
+
+        before = os.open, os.preadv, open
+        code, _, _ = run_cli("trial", trial(data={"format": "files", "num_workers": 90}), "--profile", "io")
+        assert code != 0
+        assert (os.open, os.preadv, open) == before
+
+    def test_an_unknown_profile_is_refused(self, run_cli: Cli, trial: Callable[..., Path]) -> None:
+        code, _, err = run_cli("trial", trial(), "--profile", "disk")
+        assert code == 2 and "io, strace, torch" in err
+
+
+class TestStrace:
+    def test_a_traced_trial_has_no_utilization(self, run_cli: Cli, trial: Callable[..., Path]) -> None:
+        if shutil.which("strace") is None:
+            pytest.skip("strace is not installed: apt-get install strace")
+        path = trial(data={"format": "hdf5", "num_workers": 1})
+        record = record_of(run_cli, path, "--profile", "strace")
+        assert record["figures"]["au"] is None and record["figures"]["bottleneck"] is None
+        assert "traced" in record["caveats"]
+        assert any(line.startswith("traced: strace cost ") for line in record["caveat_details"])
+        profile = record["io_profile"]
+        assert profile["by"] == "strace" and profile["cost_s_per_call"] > 0 and profile["workers"] == 1
+        assert profile["bytes"]["seen"] > 0.5 * profile["bytes"]["delivered"]
+
+    def test_where_it_is_missing_that_is_said(
+        self, run_cli: Cli, trial: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PATH", "/nowhere")
+        code, _, err = run_cli("trial", trial(), "--profile", "strace")
+        assert code == 2 and "apt-get install strace" in err and len(err.splitlines()) == 1
+
+    def test_lines_of_a_log(self, tmp_path: Path) -> None:
+        one = tmp_path / "one"
+        one.write_bytes(bytes(300))
+        lines = f"""openat(AT_FDCWD</>, "{one}", O_RDONLY|O_CLOEXEC) = 5<{one}> <0.000020>
+fstat(5<{one}>, {{st_mode=S_IFREG|0644, st_size=300, ...}}) = 0 <0.000010>
+preadv(5<{one}>, [{{iov_base=""..., iov_len=100}}], 1, 0) = 100 <0.000030>
+pread64(5<{one}>, ""..., 50, 100) = 50 <0.000030>
+read(5<{one}>, ""..., 10) = 10 <0.000030>
+lseek(5<{one}>, 200, SEEK_SET) = 200 <0.000005>
+read(5<{one}>, ""..., 4096) = 100 <0.000030>
+mmap(NULL, 300, PROT_READ, MAP_SHARED, 5<{one}>, 0) = 0x7f00 <0.000009>
+close(5<{one}>) = 0 <0.000010>
+openat(AT_FDCWD</>, "{tmp_path}/gone", O_RDONLY) = -1 ENOENT (No such file or directory) <0.000020>
+read(4<pipe:[1]>, ""..., 8) = 8 <0.100000>
+read(5<{one}>, <unfinished ...>""".splitlines()
+        seen = Seen(f"{tmp_path}/", {str(one)})
+        assert seen.add(lines)
+        found = seen.totals()
+        counts = {name: (each["count"], each["errors"], each["bytes"]) for name, each in found["operations"].items()}
+        assert counts == {
+            "open": (2, 1, 0),
+            "stat": (1, 0, 0),
+            "read": (4, 0, 260),
+            "seek": (1, 0, 0),
+            "mmap": (1, 0, 300),
+            "close": (1, 0, 0),
+        }
+        assert found["order"] == [1, 1, 2]
+        assert found["files"]["opens"] == 1 and found["files"]["size_bytes"] == 300
+        assert found["files"]["touched"] == "80"
+
+    def test_reads_as_python_makes_them(self, tmp_path: Path) -> None:
+        """os.preadv is preadv2, whose flags stand behind the offset; what is not in memory is EAGAIN and no failure."""
+        one = tmp_path / "one"
+        one.write_bytes(bytes(300))
+        vector = f'preadv2(5<{one}>, [{{iov_base=""..., iov_len=100}}], 1'
+        lines = f"""{vector}, 0, RWF_NOWAIT) = -1 EAGAIN (Resource temporarily unavailable) <0.000009>
+{vector}, 0, 0) = 100 <0.000030>
+{vector}, 100, RWF_NOWAIT) = 50 <0.000030>
+{vector}, 150, 0) = 50 <0.000030>
+{vector}, 20, 0) = 10 <0.000030>""".splitlines()
+        seen = Seen(f"{tmp_path}/", {str(one)})
+        assert seen.add(lines)
+        found = seen.totals()
+        assert found["order"] == [1, 2, 1]
+        assert (found["operations"]["read"]["count"], found["operations"]["read"]["errors"]) == (4, 0)
+
+
+class TestTraces:
+    def test_two_ranks_make_one_profile_and_one_timeline(
+        self, run_cli: Cli, trial: Callable[..., Path], tmp_path: Path
+    ) -> None:
+        path = trial(data={"format": "files"}, parallelism="ddp", world_size=2)
+        record = record_of(run_cli, path, "--profile", "io", "--timeline", tmp_path / "out.json")
+        profile = record["io_profile"]
+        assert (profile["ranks"], profile["workers"]) == (2, 2)
+        opens = profile["operations"]["open"]["count"]
+        assert profile["operations"]["read"]["count"] == opens == profile["files"]["opens"] > 0
+        made = json.loads((tmp_path / "out.json").read_text())
+        slices = [event for event in made["traceEvents"] if event["ph"] == "X"]
+        assert {event["pid"] for event in slices} == {0, 1}
+        parts = [event for event in slices if event["cat"] == "parts of steps"]
+        assert {"load", "forward", "backward", "exchange", "update"} <= {event["name"] for event in parts}
+        steps = [event for event in slices if event["cat"] == "steps"]
+        assert sum(event["dur"] for event in parts) == pytest.approx(sum(event["dur"] for event in steps), rel=1e-6)
+        assert len(steps) == 2 * (3 * 2 + 2 * 2)
+        assert record["traces"] == []
+
+    def test_pytorchs_profile_is_written_beside(self, run_cli: Cli, trial: Callable[..., Path]) -> None:
+        record = record_of(run_cli, trial(data={"format": "files"}), "--profile", "torch")
+        (name,) = record["traces"]
+        assert Path(name).name == "torch-rank-0.json.gz"
+        events = json.loads(gzip.decompress(Path(name).read_bytes()))["traceEvents"]
+        assert any("conv" in event.get("name", "") for event in events)
+        steps = {event["name"] for event in events if event.get("name", "").startswith("ProfilerStep")}
+        assert steps == {f"ProfilerStep#{step}" for step in (2, 3, 4)}
+
+
+class TestStore:
+    @pytest.fixture
+    def store(self, run_cli: Cli, trial: Callable[..., Path], tmp_path: Path) -> Path:
+        """A sweep of two formats, profiled."""
+        base = yaml.safe_load(trial().read_text())
+        sweep = {"name": "profiled", "base": base, "grid": {"data.format": ["files", "hdf5"]}}
+        (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(sweep))
+        code, _, err = run_cli("sweep", tmp_path / "sweep.yaml", "--profile", "io", "--store", tmp_path / "store")
+        assert code == 0, err
+        return tmp_path / "store"
+
+    def test_profiles_and_traces_of_stored_trials(self, run_cli: Cli, store: Path, tmp_path: Path) -> None:
+        records = [record for record in ResultsStore(store).latest() if record.io_profile]
+        assert [record.label for record in records] == ["files", "hdf5"]
+        assert not {"io_profile", "traces"} & set(ResultsStore(store).frame())
+        assert len(ResultsStore(store).sql("select label from trials")) >= 2
+        wanted = records[0].trial_id
+        code, out, _ = run_cli("results", "profile", wanted, "--store", store)
+        assert code == 0 and out.startswith(wanted) and "kernel, workers" in out
+        code, out, _ = run_cli("results", "profile", "--store", store, "--format", "json")
+        assert json.loads(out) == records[1].io_profile
+        for names in ([tmp_path / "last.json"], [wanted, tmp_path / "first.json"]):
+            code, _, err = run_cli("results", "export", "trace", *names, "--store", store)
+            assert code == 0 and "ui.perfetto.dev" in err
+            assert json.loads(Path(names[-1]).read_text())["traceEvents"]
+        code, _, err = run_cli("results", "export", "trace", "none", tmp_path / "x.json", "--store", store)
+        assert code == 2 and "none" in err and len(err.splitlines()) == 1
+
+
+def test_what_the_profile_costs_is_measured_for_every_format() -> None:
+    from bench import profile
+    from benchsuite.storage import FORMATS, load
+
+    assert {*profile.FORMATS} == {*FORMATS} and profile.FORMATS[0] == "files"
+    for name in profile.FORMATS:
+        _, known = profile._samples(name)
+        assert known["kind"] in load(FORMATS, name).kinds, name

@@ -1,0 +1,16 @@
+"""Fixtures of the tests of watched loops."""
+
+import pytest
+
+from benchsuite.watcher import watch as watching
+from benchsuite.watcher.timestamps import HostStamps
+from tests.helpers.watching import Clock
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Steps are timed by it."""
+    made = Clock()
+    monkeypatch.setattr(HostStamps, "now", staticmethod(made))
+    monkeypatch.setattr(watching, "own_s_per_step", lambda stamps, marks: 1e-6)
+    return made

@@ -1,0 +1,81 @@
+"""Loops of which nothing can be told: the reason stands in the record, and every verb reads it."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+import benchsuite
+from benchsuite.cli.app import run_command
+from benchsuite.results.store.store import ResultsStore
+from tests.helpers.watching import watched
+
+
+@pytest.fixture
+def untold(tmp_path: Path) -> Path:
+    """The store of a bare list: steps of nothing, which watching takes much longer than."""
+    watch = watched([torch.zeros(4)] * 2000, store=tmp_path, name="bare")
+    for _ in watch:
+        pass
+    watch.close()
+    return tmp_path
+
+
+def test_a_bare_list_has_no_verdict_and_its_reason(untold: Path, capsys: pytest.CaptureFixture[str]):
+    (record,) = ResultsStore(untold).records()
+    assert (record.figures.bottleneck, record.figures.bottleneck_remedy) == ("cannot_tell", None)
+    assert str(record.figures.bottleneck_evidence).startswith("watching takes ")
+    assert (record.figures.overhead_fraction or 0.0) > 0.05
+    assert run_command(["report", "--store", str(untold)]) == 0
+    said = capsys.readouterr().out
+    assert "What holds 1 of 1 point back cannot be told. bare: watching takes" in said and "cannot tell" in said
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ["report", "--html", "out.html"],
+        ["report", "--format", "md"],
+        ["results", "show", "--by", "point"],
+        ["results", "export", "prometheus"],
+        ["results", "export", "junit"],
+        ["status"],
+        ["compare", "session=default", "session=default"],
+        ["baseline", "set"],
+        ["check"],
+    ],
+)
+def test_every_verb_reads_a_record_without_verdict(
+    untold: Path, verb: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(untold)
+    if verb == ["check"]:
+        assert run_command(["baseline", "set", "--store", str(untold)]) == 0
+    nothing_newer = 4 if verb == ["check"] else 0
+    assert run_command([*verb, "--store", str(untold)]) == nothing_newer, capsys.readouterr()
+    if "--html" in verb:
+        page = (untold / "out.html").read_text()
+        assert "<b>cannot tell</b><span>what holds back 1 point</span>" in page
+
+
+def test_an_answer_that_cannot_be_written_ends_no_training():
+    script = (
+        "import benchsuite\nwith benchsuite.watch([1] * 50) as batches:\n  for _ in batches: pass\nprint('trained')"
+    )
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=full, timeout=120, text=True
+        )
+    assert (done.returncode, done.stdout) == (0, "trained\n")
+
+
+def test_a_pass_whose_thread_has_ended_goes_on_in_another():
+    batches = iter(benchsuite.watch([1] * 50))
+    begun: list[int] = []
+    thread = threading.Thread(target=lambda: begun.append(next(batches)))
+    thread.start()
+    thread.join()
+    assert [*begun, *batches] == [1] * 50
