@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.throttle import throttled
-from benchsuite.cli.sweep import sweep
+from benchsuite.cli.sweep import sweep_file as sweep
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.storage.create.convert import generate_dataset
 from benchsuite.workloads.samples import SAMPLES

@@ -43,7 +43,7 @@ def test_the_packages_are_where_this_test_looks():
         "benchsuite.cli.app",
         "benchsuite.contract.trial_spec, benchsuite.cli.inspect, benchsuite.storage.dataset.spec",
         "benchsuite.workloads.spec, benchsuite.contract.errors",
-        "benchsuite.cli.datasets, benchsuite.storage.create.convert, benchsuite.storage.dataset.verify",
+        "benchsuite.cli.data, benchsuite.storage.create.convert, benchsuite.storage.dataset.verify",
         "benchsuite.cli.report, benchsuite.results.store.frames, benchsuite.results.report.markdown",
     ],
 )

@@ -1,16 +1,39 @@
-"""The verbs under `benchsuite data`. Imports no torch, and little else until a verb needs it."""
+"""The verbs under `benchsuite data`: make, convert, check and stage datasets."""
 
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
+from benchsuite import storage, workloads
+from benchsuite.cli.common import Plain
+from benchsuite.contract.console import TITLE, SafeConsole
+from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.exit_codes import ImageEncoding, PlainFormat
+from benchsuite.contract.terminal import document, echo
+from benchsuite.results.render.plain import counted
+from benchsuite.storage.create import convert as making
+from benchsuite.storage.dataset.manifest import Dataset, DatasetError, Format, Manifest, read_manifest
+from benchsuite.storage.dataset.problems import Damage, Problems
+from benchsuite.storage.dataset.sizes import in_units
+from benchsuite.storage.dataset.verify import same_samples, verify_dataset
+from benchsuite.storage.staging import stage as staging
+from benchsuite.storage.staging.stage import MARK, Staged, copy_name, node_local_folder
+from benchsuite.workloads.samples import SAMPLES
+
+if TYPE_CHECKING:
+    from benchsuite.workloads.workload import Workload
 
 data_app = typer.Typer(help="Make, convert and check datasets.", no_args_is_help=True, rich_markup_mode=None)
 
 DataFormat = Annotated[str, typer.Option("--format", help="How samples are stored: `benchsuite list formats`.")]
-Workload = Annotated[str, typer.Option("--workload", help="Workload the samples are for.")]
+WorkloadOption = Annotated[str, typer.Option("--workload", help="Workload the samples are for.")]
 Variant = Annotated[str, typer.Option("--variant", help="Variant of the workload.")]
 ShardSamples = Annotated[int | None, typer.Option("--shard-samples", min=1, help="Samples per shard.")]
 FormatOptions = Annotated[
@@ -28,7 +51,7 @@ FormatOptions = Annotated[
 @data_app.command("generate")
 def data_generate(
     target: Annotated[Path, typer.Argument(help="The new dataset's folder.")],
-    workload: Workload = "resnet50",
+    workload: WorkloadOption = "resnet50",
     variant: Variant = "reference",
     format: DataFormat = "files",
     samples: Annotated[int, typer.Option("--samples", min=1, help="How many.")] = 1024,
@@ -38,10 +61,8 @@ def data_generate(
     encoding: Annotated[ImageEncoding, typer.Option("--encoding", help="Of images: jpeg or png.")] = ImageEncoding.jpeg,
 ) -> None:
     """Make samples that cost what real ones cost: photographs, CT volumes, BERT sequences, token streams."""
-    from benchsuite.cli import datasets
-
-    asked = datasets.asked(workload, variant, format, shard_samples, options or [])
-    datasets.generate(target, asked, samples, seed, encoding)
+    wanted = asked(workload, variant, format, shard_samples, options or [])
+    generate(target, wanted, samples, seed, encoding)
 
 
 @data_app.command("convert")
@@ -54,7 +75,7 @@ def data_convert(
         ),
     ],
     target: Annotated[Path, typer.Argument(help="The new dataset's folder.")],
-    workload: Workload = "resnet50",
+    workload: WorkloadOption = "resnet50",
     variant: Variant = "reference",
     format: DataFormat = "files",
     shard_samples: ShardSamples = None,
@@ -64,10 +85,8 @@ def data_convert(
     ] = None,
 ) -> None:
     """Convert into a format; the samples' content is stored as it came."""
-    from benchsuite.cli import datasets
-
-    asked = datasets.asked(workload, variant, format, shard_samples, options or [])
-    datasets.convert(source, target, asked, tokenizer)
+    wanted = asked(workload, variant, format, shard_samples, options or [])
+    convert(source, target, wanted, tokenizer)
 
 
 @data_app.command("verify")
@@ -76,9 +95,7 @@ def data_verify(
     second: Annotated[Path | None, typer.Argument(help="Another that should hold the same samples.")] = None,
 ) -> None:
     """Check a dataset against its manifest, byte by byte; or that two hold the same samples."""
-    from benchsuite.cli import datasets
-
-    datasets.verify(first, second)
+    verify(first, second)
 
 
 @data_app.command("stage")
@@ -91,9 +108,260 @@ def data_stage(
     remove: Annotated[
         bool, typer.Option("--remove", help="Remove the copy, and what an interrupted one left.")
     ] = False,
-    format: Annotated[PlainFormat, typer.Option("--format", help="table or json.")] = PlainFormat.table,
+    format: Plain = PlainFormat.table,
 ) -> None:
     """Copy a dataset to a node-local folder, checked by its digests; once per node, and on where it was interrupted."""
-    from benchsuite.cli import datasets as staging_verb
+    (remove_copy if remove else stage)(source, to, format)
 
-    (staging_verb.remove if remove else staging_verb.stage)(source, to, format)
+
+@dataclass(frozen=True)
+class Asked:
+    """What kind of dataset is wanted, for which workload, and how it is to be stored."""
+
+    workload: str
+    variant: str
+    format: str
+    kind: str
+    params: Mapping[str, int]
+    options: dict[str, int | str]
+
+
+def asked(workload: str, variant: str, format: str, shard_samples: int | None, options: list[str]) -> Asked:
+    """What the options of a verb ask for.
+
+    Raises:
+        UserError: a name that is unknown, a format that does not store such samples, an option that it does not have.
+    """
+    named = sorted({*SAMPLES, *workloads.names(workloads.WORKLOADS, "benchsuite.workloads")})
+    if workload not in named and ":" not in workload:
+        raise refuse("--workload", workload, named)
+    kind, variants = _samples_of(workload)
+    if variant not in variants:
+        raise refuse("--variant", variant, variants)
+    formats = storage.names(storage.FORMATS, "benchsuite.formats")
+    if format not in formats:
+        raise refuse("--format", format, formats, storage.FORMATS_NOT_YET)
+    form: Format = storage.load(storage.FORMATS, format, "benchsuite.formats")
+    given = _options(form, options)
+    if shard_samples is not None:
+        if "shard_samples" not in form.options:
+            raise UserError(f"--shard-samples: format {format} has no shards; it is for webdataset and tfrecord")
+        given["shard_samples"] = shard_samples
+    making.check_options(form, kind, given)
+    return Asked(workload, variant, format, kind, variants[variant], given)
+
+
+def _samples_of(workload: str) -> tuple[str, Mapping[str, Mapping[str, int]]]:
+    """The kind of a workload's samples, and their parameters by variant."""
+    if workload in SAMPLES:
+        return SAMPLES[workload].kind, SAMPLES[workload].variants
+    known: Workload = workloads.load(workloads.WORKLOADS, workload, "benchsuite.workloads")
+    return known.kind, {name: variant.sample for name, variant in known.variants.items()}
+
+
+def _options(form: Format, options: list[str]) -> dict[str, int | str]:
+    """`name=value` texts as the types that the format wants."""
+    given: dict[str, int | str] = {}
+    for text in options:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UserError(f"-o {text!r}: write NAME=VALUE")
+        if name not in form.options:
+            raise refuse(f"option of format {form.name}", name, form.options or ["none"])
+        try:
+            given[name] = int(value) if form.options[name] is int else value
+        except ValueError:
+            raise UserError(f"-o {text!r}: {name} is a whole number") from None
+    return given
+
+
+@contextmanager
+def _bar(title: str) -> Iterator[making.Progress]:
+    """A progress bar; without a terminal, a line for each quarter."""
+    console = SafeConsole(stderr=True)
+    if not console.is_terminal:
+        yield partial(_say_quarters, title)
+        return
+    columns = (TITLE, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task(title)
+        yield lambda done, total: progress.update(task, completed=done, total=total or None)
+
+
+@contextmanager
+def megabyte_bar(title: str) -> Iterator[making.Progress]:
+    """A progress bar for bytes, shown in MB."""
+    with _bar(f"{title} (MB)") as progress:
+        last = -1
+
+        def show(done: int, total: int) -> None:
+            nonlocal last
+            if done // 1_000_000 > last:
+                last = done // 1_000_000
+                progress(last, total // 1_000_000)
+
+        yield show
+
+
+def _say_quarters(title: str, done: int, total: int) -> None:
+    if total and done * 4 // total > (done - 1) * 4 // total:
+        echo(f"{title}: {done}/{total}", err=True)
+
+
+def _say(target: Path, manifest: Manifest) -> None:
+    echo(
+        f"{target}: {manifest.num_samples} samples, {manifest.stored_bytes / 1e6:.1f} MB, {manifest.format}, "
+        f"{manifest.created['num_files']} files, {manifest.created['conversion_s']} s, id {manifest.dataset_id}",
+        err=True,
+    )
+
+
+def _advise(manifest: Manifest) -> None:
+    """What a user had better know of a new dataset."""
+    shards = [info for info in manifest.files if info.num_samples is not None]
+    if manifest.format in ("webdataset", "tfrecord"):
+        shards_told = counted(len(shards), "shard")
+        echo(f"note: {shards_told}: at most as many readers (ranks x workers) are fed", err=True)
+    if manifest.num_classes == 1:
+        echo("note: all samples are of class 0, so the loss falls to 0; a folder per class labels them", err=True)
+    dropped = manifest.created.get("dropped_tokens")
+    if dropped:
+        echo(f"note: the last {dropped} tokens fill no sequence and are left out", err=True)
+
+
+def generate(target: Path, asked: Asked, samples: int, seed: int, encoding: str) -> None:
+    """Make a dataset."""
+    if encoding != "jpeg" and asked.kind != "image":
+        raise UserError(f"--encoding is for images; {asked.workload} takes {asked.kind} samples")
+    with _bar(f"generating {target}") as progress:
+        manifest = making.generate_dataset(
+            target,
+            asked.workload,
+            asked.variant,
+            asked.format,
+            samples,
+            seed,
+            asked.options,
+            progress,
+            kind=asked.kind,
+            params=asked.params,
+            encoding=encoding,
+        )
+    _say(target, manifest)
+    _advise(manifest)
+
+
+def convert(source: Path, target: Path, asked: Asked, tokenizer: Path | None) -> None:
+    """Convert a dataset, or what a user has."""
+    if tokenizer and asked.kind not in ("mlm", "tokens"):
+        raise UserError(f"--tokenizer is for text; {asked.workload} takes {asked.kind} samples")
+    with _each_told(str(source), "; nothing was written"), _bar(f"converting {source}") as progress:
+        manifest = making.convert_dataset(
+            source,
+            target,
+            asked.workload,
+            asked.variant,
+            asked.format,
+            asked.options,
+            progress,
+            kind=asked.kind,
+            params=asked.params,
+            tokenizer=str(tokenizer) if tokenizer else None,
+        )
+    _say(target, manifest)
+    _advise(manifest)
+
+
+@contextmanager
+def _each_told(where: str, after: str = "") -> Iterator[None]:
+    """Several things wrong are told in a line each, before the error that gives their number.
+
+    Raises:
+        DatasetError: how many there are `where`; one thing wrong as it is.
+    """
+    try:
+        yield
+    except Damage as damage:
+        for line in damage.told:
+            echo(line, err=True)
+        if damage.count > len(damage.told):
+            echo(f"and {damage.count - len(damage.told)} more", err=True)
+        raise DatasetError(f"{where}: {damage.count} problems{after}") from damage
+
+
+def verify(first: Path, second: Path | None) -> None:
+    """Check one dataset, or that two hold the same samples; all that is wrong is told, a line each.
+
+    Raises:
+        DatasetError: something is wrong; how many problems there are, where there are several.
+    """
+    folders = [folder for folder in (first, second) if folder is not None]
+    problems, checked = Problems(), list[Dataset]()
+    for folder in folders:
+        try:
+            checked.append(verify_dataset(folder))
+        except DatasetError as error:
+            problems.add(error)
+    with _each_told(" and ".join(map(str, folders))):
+        problems.tell()
+    if len(checked) == 2:
+        same_samples(*checked)
+        echo(f"ok: {first} and {second} hold the same {checked[0].manifest.num_samples} samples")
+        return
+    manifest = checked[0].manifest
+    echo(f"ok: {first}: {manifest.num_samples} samples, counts, checksums and fields as the manifest says")
+
+
+def stage(source: Path, to: Path | None, format: PlainFormat) -> None:
+    """Make or find a copy, and say what it took."""
+    target = _target(source, to)
+    with megabyte_bar(f"staging {source}") as progress:
+        staged = staging.stage(source, target, progress=progress, on_wait=_say_who)
+    if format is PlainFormat.json:
+        document(json.dumps(_facts(source, staged), indent=1))
+        return
+    echo(*in_words(staged))
+
+
+def remove_copy(source: Path, to: Path | None, format: PlainFormat) -> None:
+    """Remove a copy, named by its source or itself."""
+    target = source if (source / MARK).is_file() else _target(source, to)
+    found = staging.unstage(target)
+    if format is PlainFormat.json:
+        document(json.dumps({"folder": str(target.absolute()), "removed": found}))
+        return
+    echo(f"{target}: {'removed' if found else 'nothing there to remove'}")
+
+
+def in_words(staged: Staged) -> list[str]:
+    """Where the copy is, what making it took, and what it leaves in memory."""
+    size = f"{staged.num_files} files, {in_units(staged.num_bytes)}"
+    if staged.seconds is None:
+        return [f"{staged.folder}: {size}, there already, whole; nothing was copied"]
+    there = staged.num_bytes - staged.copied_bytes
+    resumed = f", {in_units(there)} were there" if there > 0 else ""
+    left = "left as found" if staged.source_left_as_found else "not known before, so what was read stays"
+    resident = "not told" if staged.resident_fraction is None else f"{staged.resident_fraction:.0%}, clean"
+    return [
+        f"{staged.folder}: {size}, every digest verified",
+        f"copied {in_units(staged.copied_bytes)} in {staged.seconds:.3g} s, {in_units(_rate(staged))}/s{resumed}",
+        f"page cache: source {left}; copy {resident}",
+    ]
+
+
+def _rate(staged: Staged) -> float:
+    return staged.copied_bytes / (staged.seconds or 1.0)
+
+
+def _facts(source: Path, staged: Staged) -> dict[str, Any]:
+    facts = asdict(staged) | {"source": str(source.absolute()), "folder": str(staged.folder)}
+    rate = staged.copied_bytes / staged.seconds if staged.seconds else None
+    return facts | {"bytes_per_s": rate, "verified": staged.seconds is not None, "reused": staged.seconds is None}
+
+
+def _target(source: Path, to: Path | None) -> Path:
+    return node_local_folder(str(to) if to else None) / copy_name(read_manifest(source))
+
+
+def _say_who(holder: str) -> None:
+    echo(f"waiting for {holder or 'another process'}, which stages the same", err=True)

@@ -1,17 +1,30 @@
-"""The verbs `compare`, `baseline set`, `baseline show` and `check`. Imports little until one is used."""
+"""The verbs `compare`, `baseline set`, `baseline show` and `check`."""
 
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from benchsuite.cli.export import DEFAULT_STORE, Store
-from benchsuite.contract.exit_codes import ComparedKind, TableFormat
+from benchsuite.cli.common import DEFAULT_STORE, Store, Tabular, warn_of_damage
+from benchsuite.contract.console import console
+from benchsuite.contract.exit_codes import NOTHING_RAN, OK, REGRESSION, SOME_FAILED, ComparedKind, TableFormat
+from benchsuite.contract.terminal import document, echo
+from benchsuite.results.compare import metrics
+from benchsuite.results.compare.compare import compare as compared
+from benchsuite.results.compare.sides import apart, opened, records_of
+from benchsuite.results.gate import baseline
+from benchsuite.results.render.tables import Column, Row, as_csv, as_markdown, inline
+from benchsuite.results.render.terminal import fitting_table, say
+from benchsuite.results.report import compare as report
+from benchsuite.results.store.record import Kind
+from benchsuite.results.store.store import ResultsStore
 
 baseline_app = typer.Typer(
     help="The sessions that later ones are checked against.", no_args_is_help=True, rich_markup_mode=None
 )
 
-Format = Annotated[TableFormat, typer.Option("--format", help="table, json, csv or md.")]
 KindOption = Annotated[ComparedKind, typer.Option("--kind", help="comm: collectives of `probe comm`.")]
 SIDE = "A store, or KEY=VALUE[,KEY=VALUE] over --store: session, commit, date=A..B, any column."
 
@@ -20,14 +33,12 @@ def compare(
     a: Annotated[str, typer.Argument(metavar="A", help=SIDE)],
     b: Annotated[str, typer.Argument(metavar="B", help="The same; what B is to A.")],
     store: Store = DEFAULT_STORE,
-    format: Format = TableFormat.table,
+    format: Tabular = TableFormat.table,
     metrics: Annotated[str, typer.Option("--metrics", help="Comma-separated; default: the usual ones.")] = "",
     kind: KindOption = ComparedKind.trial,
 ) -> None:
     """Compare B with A on the points that both have: ratio with its interval, and better, worse, same or can't tell."""
-    from benchsuite.cli import gate_tables
-
-    gate_tables.compare(store, a, b, format, [name for name in metrics.split(",") if name], kind)
+    print_comparison(store, a, b, format, [name for name in metrics.split(",") if name], kind)
 
 
 @baseline_app.command("set")
@@ -37,25 +48,21 @@ def baseline_set(
     store: Store = DEFAULT_STORE,
 ) -> None:
     """Pin sessions as the reference of `check`; all that are there, unless some are named."""
-    from benchsuite.cli import gate_tables
-
-    gate_tables.set_baseline(store, session or [], date)
+    set_baseline(store, session or [], date)
 
 
 @baseline_app.command("show")
 def baseline_show(
     store: Store = DEFAULT_STORE,
-    format: Format = TableFormat.table,
+    format: Tabular = TableFormat.table,
 ) -> None:
     """Print which sessions are the baseline."""
-    from benchsuite.cli import gate_tables
-
-    gate_tables.show_baseline(store, format)
+    show_baseline(store, format)
 
 
 def check(
     store: Store = DEFAULT_STORE,
-    format: Format = TableFormat.table,
+    format: Tabular = TableFormat.table,
     kind: KindOption = ComparedKind.trial,
     where: Annotated[
         list[str] | None, typer.Option("--where", metavar="KEY=VALUE", help="Only such trials, as in `compare`; again.")
@@ -70,6 +77,96 @@ def check(
     Judged are samples/s, AU, the first batch and staging (comm: the collective's time); memory and energy are for
     `compare`, not judged here.
     """
-    from benchsuite.cli import gate_tables
+    raise typer.Exit(check_store(store, format, kind, where or [], session))
 
-    raise typer.Exit(gate_tables.check(store, format, kind, where or [], session))
+
+KINDS: Mapping[ComparedKind, Kind] = {ComparedKind.trial: "trial", ComparedKind.comm: "comm"}
+
+
+def print_comparison(
+    store: Path, a: str, b: str, format: TableFormat, names: Sequence[str], kind: ComparedKind
+) -> None:
+    """B against A."""
+    of = KINDS[kind]
+    stores = opened(store, a), opened(store, b)
+    one, other = (records_of(of_side, text, of) for of_side, text in zip(stores, (a, b), strict=True))
+    filters = all("=" in text and of_side.path == store for of_side, text in zip(stores, (a, b), strict=True))
+    differing = apart(a, b, [*one, *other]) if filters else {}
+    found = compared(one, other, metrics.chosen(names or metrics.DEFAULT_OF[of]), differing)
+    for one_store in {of_side.path: of_side for of_side in stores}.values():
+        warn_of_damage(one_store)
+    if format is TableFormat.json:
+        document(json.dumps(report.comparison_json(found), indent=1, default=str))
+        return
+    rows = report.comparison_rows(found)
+    if format is TableFormat.csv:
+        document(as_csv(rows))
+        return
+    _paragraphs(report.comparison_head(found), rows, report.COLUMNS, report.comparison_foot(found), format)
+
+
+def _paragraphs(
+    head: str, rows: Sequence[Row], columns: Sequence[Column], foot: Sequence[str], format: TableFormat
+) -> None:
+    """A sentence, a table, and lines below it."""
+    if format is TableFormat.md:
+        notes = "\n".join(f"- {inline(line)}" for line in foot)
+        document("\n\n".join([inline(head), as_markdown(rows, columns), notes]))
+        return
+    out = console()
+    say(out, head)
+    out.print(fitting_table(rows, columns, out))
+    for line in foot:
+        say(out, line)
+
+
+def set_baseline(store: Path, sessions: Sequence[str], dates: str) -> None:
+    """Pin sessions."""
+    opened_store = ResultsStore(store)
+    made = baseline.set_baseline(opened_store, sessions, dates)
+    echo(f"baseline of {store}: {_named(made['sessions'])}")
+    warn_of_damage(opened_store)
+
+
+def show_baseline(store: Path, format: TableFormat) -> None:
+    """Which sessions are pinned."""
+    found = baseline.baseline_of(ResultsStore(store))
+    if format is TableFormat.json:
+        document(json.dumps(found, indent=1))
+    elif format is TableFormat.csv:
+        document(as_csv([{"session": name, "set_at": found["set_at"]} for name in found["sessions"]]))
+    else:
+        echo(f"baseline of {store}, set {found.get('set_at')}: {_named(found['sessions'])}")
+
+
+def _named(sessions: Sequence[str]) -> str:
+    if len(sessions) == 1:
+        return f"1 session, {sessions[0]}"
+    return f"{len(sessions)} sessions, {sessions[0]} to {sessions[-1]}"
+
+
+def check_store(
+    store: Path, format: TableFormat, kind: ComparedKind, where: Sequence[str] = (), session: str = ""
+) -> int:
+    """The newest session of each point against the baseline; the exit code."""
+    opened_store, out = ResultsStore(store), console()
+    try:
+        found = baseline.check(opened_store, KINDS[kind], where, session)
+    except baseline.NothingNewerError as error:
+        found = baseline.nothing(str(error))
+    warn_of_damage(opened_store)
+    if format is TableFormat.json:
+        document(json.dumps(report.check_json(found), indent=1, default=str))
+    elif format is TableFormat.csv:
+        document(as_csv(report.regression_rows(found)))
+    elif format is TableFormat.md and found.regressions:
+        head, *lines = report.check_lines(found)
+        _paragraphs(head, report.regression_rows(found), report.REGRESSION_COLUMNS, lines, format)
+    else:
+        for line in report.check_lines(found):
+            say(out, line)
+    if found.regressions:
+        return REGRESSION
+    if not found.num_judged:
+        return NOTHING_RAN
+    return SOME_FAILED if found.missing else OK

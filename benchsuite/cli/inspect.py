@@ -1,13 +1,19 @@
-"""What there is to choose from, and the JSON Schemas of what users write and read."""
+"""The verbs `list`, `doctor` and `schema`: what there is to choose from, what can run here, and what users write."""
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
 
+import typer
 from pydantic import BaseModel
 
 from benchsuite import storage, workloads
+from benchsuite.cli.common import Plain
 from benchsuite.contract import emulated_devices
 from benchsuite.contract.errors import refuse
+from benchsuite.contract.exit_codes import NOTHING_RAN, OK, PlainFormat, SchemaName
+from benchsuite.contract.terminal import document, echo
 from benchsuite.contract.trial_spec import SweepSpec, TrialSpec
 from benchsuite.host.machine import this_machine
 from benchsuite.launch.launcher import LAUNCHERS
@@ -18,6 +24,54 @@ from benchsuite.predict.scaling.table_columns import Table
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.storage.dataset.manifest import Manifest
 from benchsuite.workloads.facts import FACTS
+
+
+def list_(
+    what: Annotated[
+        str, typer.Argument(help="workloads, formats, loaders, parallelism, launchers, devices, models, ...")
+    ] = "",
+    format: Plain = PlainFormat.table,
+    yaml: Annotated[
+        str | None, typer.Option("--yaml", metavar="NAME", help="Print this one of the machines or models, to edit.")
+    ] = None,
+) -> None:
+    """What there is to choose from."""
+    if yaml is not None:
+        from benchsuite.predict.layout import template
+
+        return document(template.text(what, yaml).removesuffix("\n"))
+    found = everything() if not what else {what: some(what)}
+    of_workloads = variants() if "workloads" in found else {}
+    if format is PlainFormat.json:
+        document(json.dumps(found | ({"variants": of_workloads} if of_workloads else {}), indent=1))
+        return
+    for name, values in found.items():
+        words = [marked(name, value) for value in values]
+        echo(f"{name}: {', '.join(words) or '-'}")
+
+
+def doctor(
+    paths: Annotated[list[Path] | None, typer.Argument(help="Folders that will hold data or results.")] = None,
+    format: Plain = PlainFormat.table,
+) -> None:
+    """Check this machine and paths: what can run here, what cannot, and what to do about it."""
+    from benchsuite.host import doctor as examination
+
+    findings = examination.examine(paths or [Path()])
+    if format is PlainFormat.json:
+        document(json.dumps([vars(finding) for finding in findings], indent=1))
+    else:
+        for finding in findings:
+            echo(f"{finding.level:<5} {finding.text}")
+    raise typer.Exit(NOTHING_RAN if any(finding.level == "fail" for finding in findings) else OK)
+
+
+def schema(
+    what: Annotated[SchemaName, typer.Argument(help="trial, sweep, record, manifest, machine, model or table.")],
+) -> None:
+    """Print a JSON Schema."""
+    document(json_schema(what.value))
+
 
 SCHEMAS: Mapping[str, type[BaseModel]] = {
     "trial": TrialSpec,

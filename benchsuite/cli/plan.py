@@ -1,12 +1,75 @@
-"""The verb `plan`. Imports little until it is used."""
+"""The verb `plan`: the best layouts of a model on a machine, or one pipeline schedule drawn."""
 
+import json
+import math
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
 
-from benchsuite.cli.plan_columns import explained
+from benchsuite.cli.common import Plain
+from benchsuite.cli.modelled import slots
+from benchsuite.cli.report import UNLIMITED_WIDTH
+from benchsuite.contract.console import console
+from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.exit_codes import PlainFormat
+from benchsuite.contract.terminal import document, echo
+from benchsuite.predict.layout import machines, models
+from benchsuite.predict.layout.assumptions import RANGES
+from benchsuite.predict.layout.candidates import RECOMPUTE, Choices
+from benchsuite.predict.layout.job import Job
+from benchsuite.predict.layout.layout_search import CHANGES, STAGING, Figure, Plan, Planned
+from benchsuite.predict.layout.layout_search import plan as make_plan
+from benchsuite.predict.layout.layout_search import what_if as make_what_if
+from benchsuite.predict.layout.machines import PRECISIONS, Machine
+from benchsuite.predict.layout.messages import basis
+from benchsuite.predict.layout.models import Model
+from benchsuite.predict.layout.shape import params
+from benchsuite.predict.theory.schedules import (
+    SPLIT,
+    bubbles,
+    canonical,
+    idle_fractions,
+    makespan,
+    peak_in_flight,
+    schedule,
+)
+from benchsuite.results.export.schedule import svg, text
+from benchsuite.results.store.replacing import write_whole
+
+COLUMNS: Mapping[str, str] = {
+    "tp": "tensor-parallel ranks",
+    "pp": "pipeline stages",
+    "dp": "data-parallel replicas",
+    "zero": "ZeRO stage, what replicas keep a share of only (1 optimizer, 2 gradients too, 3 weights too)",
+    "mb": "samples a microbatch x microbatches a step",
+    "v": "chunks a stage (interleaving)",
+    "recompute": "which activations the backward pass computes again",
+    "s/step": "seconds a step",
+    "TFLOP/s": "of one device, without what is computed again",
+    "MFU": "that over the device's peak",
+    "memory GB": "of the fullest device, of what it has (> where activations are not known)",
+    "bubble": "share of the step that stages wait for each other",
+    "comm": "share of the step that goes to exchange which computation does not hide",
+    "input": "share of the step that waits for input",
+    "days": "the whole training",
+    "device-h": "the same in hours of one device",
+    "kWh": "energy of it, hosts included",
+}
+"""Headings, and what stands below them."""
+INTERVAL = "[ ]: 90 % interval over the ranges of what is assumed (--format json lists them)"
+
+
+def explained(headings: Iterable[str] = COLUMNS) -> str:
+    """Headings with what they are, as one paragraph."""
+    return "; ".join([*(f"{heading}: {COLUMNS[heading]}" for heading in headings), INTERVAL]) + "."
+
 
 EPILOG = f"Columns: {explained()}"
 
@@ -22,10 +85,10 @@ def _at_least_1(name: str, help: str, most: float = MOST) -> typer.models.Option
     return option
 
 
-Model = Annotated[
+ModelOption = Annotated[
     str | None, typer.Option("--model", metavar="NAME|FILE", help="What to train: see `benchsuite list models`.")
 ]
-Machine = Annotated[
+MachineOption = Annotated[
     str | None, typer.Option("--machine", metavar="NAME|FILE", help="Where: see `benchsuite list machines`.")
 ]
 Devices = Annotated[int | None, _at_least_1("--devices", "Accelerators in all.")]
@@ -65,8 +128,8 @@ Svg = Annotated[Path | None, typer.Option("--svg", metavar="OUT.svg", help="Writ
 
 
 def plan(
-    model: Model = None,
-    machine: Machine = None,
+    model: ModelOption = None,
+    machine: MachineOption = None,
     devices: Devices = None,
     batch: Batch = None,
     seq_len: SeqLen = None,
@@ -89,16 +152,14 @@ def plan(
     svg: Svg = None,
     top: Annotated[int, _at_least_1("--top", "How many layouts to print, and as many that trials refuse.")] = 10,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the draws that the intervals come from.")] = 0,
-    format: Annotated[PlainFormat, typer.Option("--format", help="table or json.")] = PlainFormat.table,
+    format: Plain = PlainFormat.table,
 ) -> None:
     """The best layouts of a model on a machine: time, memory, bubble, exchange, input, days and energy."""
-    from benchsuite.cli import plan_tables
-
     asked_of_plan = {"--model": model, "--machine": machine, "--devices": devices, "--batch": batch}
-    plan_tables.check_alone(schedule, {"--microbatches": microbatches, "--svg": svg}, asked_of_plan)
+    check_alone(schedule, {"--microbatches": microbatches, "--svg": svg}, asked_of_plan)
     if schedule is not None:
-        return plan_tables.draw(schedule, pipeline_parallel, microbatches, interleave, svg, format)
-    asked = plan_tables.Asked(
+        return draw(schedule, pipeline_parallel, microbatches, interleave, svg, format)
+    asked = Asked(
         model,
         machine,
         devices,
@@ -111,7 +172,7 @@ def plan(
         flash_attention,
         staging,
     )
-    fixed = plan_tables.choices(
+    fixed = choices(
         zero=zero,
         recompute=recompute,
         microbatch=microbatch,
@@ -120,4 +181,317 @@ def plan(
         pipeline_parallel=pipeline_parallel,
         max_tensor_parallel=max_tensor_parallel,
     )
-    plan_tables.plan(asked, fixed, what_if, top, seed, format)
+    plan_layouts(asked, fixed, what_if, top, seed, format)
+
+
+ABSENT = "-"
+LEAST_FACTOR, MOST_FACTOR = 1e-6, 1e6
+"""Of what-ifs."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line asked for."""
+
+    model: str | None
+    machine: str | None
+    devices: int | None
+    batch: int | None
+    seq_len: int | None = None
+    precision: str | None = None
+    tokens: float | None = None
+    samples: float | None = None
+    sequence_parallel: bool = True
+    flash_attention: bool = True
+    staging: bool = False
+
+
+def choices(recompute: str | None, zero: int | None, max_tensor_parallel: int | None, **fixed: int | None) -> Choices:
+    """What the search may choose from; an option that is given fixes its axis."""
+    if recompute is not None and recompute not in RECOMPUTE:
+        raise refuse("--recompute", recompute, RECOMPUTE)
+    own: dict[str, Any] = {name: None if value is None else (value,) for name, value in fixed.items()}
+    return Choices(
+        zero=Choices().zero if zero is None else (zero,),
+        recompute=RECOMPUTE if recompute is None else (recompute,),
+        max_tensor_parallel=max_tensor_parallel,
+        **own,
+    )
+
+
+def plan_layouts(asked: Asked, fixed: Choices, what_if: str | None, top: int, seed: int, format: PlainFormat) -> None:
+    """Search, and print the best layouts and what changes would bring.
+
+    Raises:
+        UserError: an option is missing or wrong, nothing is legal, or nothing fits.
+    """
+    job, changes = job_of(asked), parse_changes(what_if)
+    samples = samples_of(job.model, asked)
+    found = make_plan(job, fixed, samples, top, seed)
+    under = make_what_if(job, fixed, changes, samples, seed) if changes else {}
+    if format is PlainFormat.json:
+        document(json.dumps(as_object(job, found, under, samples), indent=1))
+    else:
+        _print(job, found, under, samples)
+
+
+def job_of(asked: Asked) -> Job:
+    """The job that was asked for.
+
+    Raises:
+        UserError: something is missing or unknown.
+    """
+    missing = [f"--{name}" for name in ("model", "machine", "devices", "batch") if getattr(asked, name) is None]
+    if missing:
+        raise UserError(
+            f"plan needs {', '.join(missing)}; `benchsuite list models` and `list machines` tell which there are"
+        )
+    model, machine = models.load(str(asked.model)), machines.load(str(asked.machine))
+    if asked.seq_len is not None:
+        model = model.with_seq_len(asked.seq_len)
+    precision = asked.precision or default_precision(machine)
+    if precision not in PRECISIONS:
+        raise refuse("--precision", precision, PRECISIONS)
+    machine.peak_flops(precision)
+    return Job(
+        model=model,
+        machine=machine,
+        devices=asked.devices or 1,
+        batch=asked.batch or 1,
+        precision=precision,
+        sequence_parallel=asked.sequence_parallel,
+        flash_attention=asked.flash_attention,
+        staged=asked.staging,
+    )
+
+
+def default_precision(machine: Machine) -> str:
+    """bf16 where the device has a peak of it, else fp16, else what it has."""
+    peaks = machine.device.peak_flops
+    return next((name for name in ("bf16", "fp16") if name in peaks), next(iter(peaks)))
+
+
+def samples_of(model: Model, asked: Asked) -> float | None:
+    """Samples of the whole training: as asked, else as published; None where neither is known."""
+    if asked.tokens is not None and asked.samples is not None:
+        raise UserError("--tokens and --samples are both given; give one")
+    if asked.samples is not None:
+        return asked.samples
+    if asked.tokens is not None and not model.shaped:
+        raise UserError(f"--tokens: samples of {model.name} ({model.kind}) have no tokens; give --samples")
+    tokens = asked.tokens or model.published_tokens
+    return model.published_samples if tokens is None else tokens / model.tokens
+
+
+def parse_changes(text: str | None) -> dict[str, float]:
+    """`network=2,storage=2` as numbers; `staging`, which has none, as 1.
+
+    Raises:
+        UserError: no such change, or no number within bounds.
+    """
+    found: dict[str, float] = {}
+    for part in filter(None, (text or "").split(",")):
+        name, equals, raw = part.partition("=")
+        if name not in CHANGES:
+            raise refuse("--what-if", name, CHANGES)
+        if name == STAGING and equals:
+            raise UserError(f"--what-if {part!r}: staging has no factor; give it alone")
+        found[name] = 1.0 if name == STAGING else _factor(name, part, raw)
+    return found
+
+
+def _factor(name: str, part: str, raw: str) -> float:
+    try:
+        factor = float(raw)
+    except ValueError:
+        factor = 0.0
+    if not LEAST_FACTOR <= factor <= MOST_FACTOR:
+        allowed = f"{LEAST_FACTOR:g} to {MOST_FACTOR:g}"
+        raise UserError(f"--what-if {part!r}: give {name}=FACTOR, such as {name}=2; allowed: {allowed}")
+    return factor
+
+
+def as_object(job: Job, found: Plan, under: Mapping[str, Planned], samples: float | None) -> dict[str, Any]:
+    """Everything for JSON, the assumptions with their ranges included."""
+    return {
+        "model": job.model.name,
+        "machine": job.machine.name,
+        "devices": job.devices,
+        "batch": job.batch,
+        "precision": job.precision,
+        "staged": job.staged,
+        "samples": samples,
+        "interval": 0.9,
+        "legal": found.num_legal,
+        "fitting": found.num_fitting,
+        "runnable": found.num_runnable,
+        "layouts": [asdict(each) for each in found.best],
+        "not_runnable": [asdict(each) for each in found.refused],
+        "why": found.why,
+        "what_if": {name: asdict(each) for name, each in under.items()},
+        "staging": None if found.staging is None else asdict(found.staging),
+        "basis": basis(job),
+        "notes": list(found.notes),
+        "assumptions": {name: asdict(each) for name, each in RANGES.items()},
+        "sources": [job.model.source, *job.machine.sources],
+    }
+
+
+def _print(job: Job, found: Plan, under: Mapping[str, Planned], samples: float | None) -> None:
+    out, machine = console(), job.machine
+    for line in title(job, samples):
+        out.print(line, markup=False)
+    fitting = f"{found.num_fitting} fit in memory, {found.num_runnable} of them run as trials"
+    out.print(f"{found.num_legal} legal layouts, {fitting}", markup=False)
+    shown: list[str] = []
+    if found.best:
+        shown = _print_table([(str(each.rank), each) for each in found.best], "#", machine.device.memory_bytes, out)
+    out.print(found.why, markup=False)
+    if found.refused:
+        out.print()
+        rows = [(str(each.rank), each) for each in found.refused]
+        shown = _print_table(rows, "not runnable", machine.device.memory_bytes, out)
+        for reason, ranks in reasons(found.refused).items():
+            out.print(f"not runnable: {reason} ({ranks})", markup=False)
+    if under:
+        out.print()
+        named = {name + ("" if each.runnable else " (not runnable)"): each for name, each in under.items()}
+        _print_table([*named.items()], "what if", machine.device.memory_bytes, out)
+    for line in (basis(job), *found.notes, explained(shown)):
+        out.print(line, style="dim", markup=False)
+
+
+def reasons(refused: Sequence[Planned]) -> dict[str, str]:
+    """Each reason why trials refuse layouts, with the numbers of these."""
+    found: dict[str, list[str]] = {}
+    for each in refused:
+        found.setdefault(str(each.reason), []).append(str(each.rank))
+    return {reason: ", ".join(ranks) for reason, ranks in found.items()}
+
+
+def title(job: Job, samples: float | None) -> tuple[str, ...]:
+    """What is planned."""
+    model, machine = job.model, job.machine
+    size = f"{params(model) / 1e9:.4g} billion parameters"
+    length = f", {model.tokens} tokens a sample" if model.shaped else ""
+    far = "" if samples is None else f", {samples * model.tokens:.3g} {'tokens' if model.shaped else 'samples'} in all"
+    return (
+        f"{model.name} ({size}{length}) on {job.devices} x {machine.device.name} of {machine.name}, "
+        f"{job.batch} samples a step, {job.precision}{far}",
+    )
+
+
+HEADINGS = tuple(COLUMNS)
+DROPPED_FIRST = ("v", "kWh", "device-h", "TFLOP/s", "input", "MFU", "bubble", "comm", "recompute", "days")
+"""Columns that a narrow terminal does without, in this order."""
+
+
+def _print_table(rows: Sequence[tuple[str, Planned]], first: str, memory_bytes: float, out: Console) -> list[str]:
+    """With as many columns as the terminal has room for; which these are."""
+    headings = [*HEADINGS]
+    cells = [(name, dict(zip(HEADINGS, _cells(each, memory_bytes), strict=True))) for name, each in rows]
+    table = _table(cells, first, headings)
+    for dropped in DROPPED_FIRST:
+        if Measurement.get(out, out.options.update(width=UNLIMITED_WIDTH), table).maximum <= out.width:
+            break
+        headings.remove(dropped)
+        table = _table(cells, first, headings)
+        table.caption = "columns left out for want of room: a wider terminal, or --format json, shows them"
+    out.print(table)
+    return headings
+
+
+def _table(cells: Sequence[tuple[str, Mapping[str, str]]], first: str, headings: Sequence[str]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", caption_justify="left")
+    for heading in (first, *headings):
+        table.add_column(
+            heading, justify="left" if heading in ("what if", "not runnable", "recompute") else "right", no_wrap=True
+        )
+    for name, row in cells:
+        table.add_row(name, *(row[heading] for heading in headings))
+    return table
+
+
+def _cells(of: Planned, memory_bytes: float) -> tuple[str, ...]:
+    """One for each of HEADINGS."""
+    return (
+        *(str(number) for number in (of.tp, of.pp, of.dp, of.zero)),
+        f"{of.microbatch} x {of.num_microbatches}",
+        str(of.interleave),
+        of.recompute,
+        _interval(of.step_s),
+        ABSENT if of.tflops_per_device is None else f"{of.tflops_per_device.value:.0f}",
+        _interval(of.mfu, digits=2),
+        f"{'' if of.activation_bytes is not None else '>'}{of.memory_bytes / 1e9:.1f} of {memory_bytes / 1e9:.0f}",
+        *(_percent(share) for share in (of.bubble_share, of.communication_share, of.input_share)),
+        _interval(of.days),
+        *(ABSENT if figure is None else f"{figure.value:,.0f}" for figure in (of.device_hours, of.energy_kwh)),
+    )
+
+
+def _interval(figure: Figure | None, digits: int | None = None) -> str:
+    """A value and its bounds, to three digits of the value."""
+    if figure is None:
+        return ABSENT
+    if digits is None:
+        digits = max(0, 2 - math.floor(math.log10(figure.value))) if figure.value > 0 else 0
+    return f"{figure.value:,.{digits}f} [{figure.low:,.{digits}f}, {figure.high:,.{digits}f}]"
+
+
+def _percent(share: Figure) -> str:
+    return f"{share.value:.1%}" if share.high > 0 else "0%"
+
+
+def check_alone(name: str | None, drawing: Mapping[str, object], planning: Mapping[str, object]) -> None:
+    """Options of drawing need --schedule; those of planning have no meaning beside it.
+
+    Raises:
+        UserError: such an option is given.
+    """
+    wrong = [option for option, value in (drawing if name is None else planning).items() if value is not None]
+    if wrong and name is None:
+        raise UserError(f"plan: {wrong[0]} without --schedule; allowed: with --schedule NAME")
+    if wrong:
+        allowed = "--pipeline-parallel, --interleave, --format, " + ", ".join(drawing)
+        raise UserError(f"plan: --schedule {name} with {wrong[0]}; allowed: {allowed}")
+
+
+def draw(
+    name: str,
+    stages: int | None,
+    microbatches: int | None,
+    interleave: int | None,
+    out: Path | None,
+    format: PlainFormat,
+) -> None:
+    """Print a schedule at F = B = W, with its bubble and what each stage holds; also as SVG where asked.
+
+    Raises:
+        UserError: a number is missing, the schedule cannot take them, or the file cannot be written.
+    """
+    if stages is None or microbatches is None:
+        missing = "--pipeline-parallel" if stages is None else "--microbatches"
+        raise UserError(f"--schedule {name}: {missing} is missing, such as --pipeline-parallel 4 --microbatches 8")
+    timeline = schedule(name, stages, microbatches, interleave or 1)
+    chunks = f", {interleave} chunks each" if interleave and interleave > 1 else ""
+    title = f"{canonical(name)}: {stages} stages{chunks}, {microbatches} microbatches"
+    found = slots(timeline)
+    idle, held = idle_fractions(timeline), peak_in_flight(timeline)
+    if out is not None:
+        _write(out, svg(found, title))
+    if format is PlainFormat.json:
+        work = [asdict(slot) for slot in found]
+        told = {"schedule": canonical(name), "slots": work, "idle_fractions": idle, "peak_in_flight": held}
+        document(json.dumps(told, indent=1))
+        return
+    total = makespan(timeline)
+    free = f", {max(bubbles(timeline)) / total:.1%} with no barrier at its end" if canonical(name) in SPLIT else ""
+    echo(f"{title}; F = B = W: a step of {total:g}, {max(idle):.1%} of it bubble{free}", "")
+    echo(*text(found, shutil.get_terminal_size().columns).split("\n"))
+    echo("", f"microbatches held at most, by stage: {', '.join(f'{most:g}' for most in held)}")
+    echo("F forward, B backward, W gradients of weights; lower case: a later chunk; -- goes on; . bubble", err=True)
+
+
+def _write(out: Path, figure: str) -> None:
+    write_whole(out, figure)
+    echo(f"figure: {out}", err=True)

@@ -1,52 +1,71 @@
-"""Print what a store holds: all of it, or one session."""
+"""The verb `report`: all that a store holds, or one session."""
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from functools import partial
-from operator import itemgetter
 from pathlib import Path
+from typing import Annotated
 
-import pandas as pd
+import typer
 
-from benchsuite.cli.damage import warn_of_damage
+from benchsuite.cli.common import DEFAULT_STORE, Store, warn_of_damage
 from benchsuite.contract import emulated_devices
 from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError, refuse
-from benchsuite.contract.exit_codes import PlainFormat, RecordKind, TableFormat
-from benchsuite.contract.scratch import scratch
+from benchsuite.contract.exit_codes import TableFormat
 from benchsuite.contract.terminal import document, echo
 from benchsuite.results.render.plain import UNLIMITED_WIDTH as UNLIMITED_WIDTH
 from benchsuite.results.render.tables import (
-    ABSENT,
     COLUMNS,
-    POINT_COLUMNS,
     TRIAL_COLUMNS,
     Column,
     Row,
     as_csv,
     as_json,
     as_markdown,
-    is_missing,
     rows,
     troubles,
 )
 from benchsuite.results.render.terminal import fitting_table as fitting_table
-from benchsuite.results.report.comm import columns_of
 from benchsuite.results.report.markdown import report as markdown
-from benchsuite.results.report.probes import COLUMNS_OF
 from benchsuite.results.report.sections import Section, sections
 from benchsuite.results.report.summary import LEGEND, answer, remedies, trust
 from benchsuite.results.scaling.staging import lines as staging_lines
-from benchsuite.results.store.manifest import PARQUET
-from benchsuite.results.store.query import Limits
 from benchsuite.results.store.replacing import write_whole
 from benchsuite.results.store.store import ResultsStore, StoreError
-from benchsuite.storage.dataset.partial import partial_folder, remove_abandoned
 
 
-def _print(found: Sequence[Row], columns: Sequence[Column], format: TableFormat) -> None:
+def report(
+    store: Store = DEFAULT_STORE,
+    format: Annotated[TableFormat | None, typer.Option("--format", help="table (default), md, csv or json.")] = None,
+    mlperf_storage: Annotated[
+        bool, typer.Option("--mlperf-storage", help="Emulated accelerators: the fields of MLPerf Storage's summary.")
+    ] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="OUT.html", help="Write one page with charts; needs no network.")
+    ] = None,
+    session: Annotated[
+        str | None,
+        typer.Option("--session", metavar="NAME|latest", help="Only this, or the one measured last; default: all."),
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option("--json", metavar="OUT.json", help="All that it says, as one object for programs.")
+    ] = None,
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="DIR", help="Draw each chart as a file in DIR.")] = None,
+    pdf: Annotated[Path | None, typer.Option("--pdf", metavar="DIR", help="The same as PDF.")] = None,
+) -> None:
+    """What the results say: a sentence, a table, and what the numbers rest on."""
+    tables = {"--format": format, "--mlperf-storage": mlperf_storage}
+    if svg is not None or pdf is not None:
+        write_figures(store, {"svg": svg, "pdf": pdf}, tables, session)
+    if html is not None:
+        write_html(store, html, tables, session)
+    if json is not None:
+        write_objects(store, json, tables, session)
+    if not (html or json or svg or pdf):
+        (print_mlperf if mlperf_storage else print_report)(store, format or TableFormat.table, session)
+
+
+def print_rows(found: Sequence[Row], columns: Sequence[Column], format: TableFormat) -> None:
     if format is TableFormat.json:
         document(as_json(found))
     elif format is TableFormat.csv:
@@ -58,67 +77,7 @@ def _print(found: Sequence[Row], columns: Sequence[Column], format: TableFormat)
         out.print(fitting_table(found, columns, out))
 
 
-def results(store: Path, format: TableFormat, by: str, kind: RecordKind = RecordKind.trial) -> None:
-    """One row per trial, or per point; of one kind of record."""
-    if by not in ("trial", "point"):
-        raise refuse("--by", by, ("trial", "point"))
-    opened = ResultsStore(store)
-    frame = opened.frame(by="point" if by == "point" else "trial", kind=kind.value)
-    found = rows(frame)
-    columns = COLUMNS_OF.get(kind.value) or (POINT_COLUMNS if by == "point" else TRIAL_COLUMNS)
-    if not found and format is TableFormat.table:
-        echo(f"no records of kind {kind.value} in {store}{_other_kinds(ResultsStore(store))}")
-    else:
-        _print(found, columns_of(found) if kind is RecordKind.comm else columns, format)
-    warn_of_damage(opened)
-
-
-def _other_kinds(store: ResultsStore) -> str:
-    kinds = Counter(record.kind for record in store.records())
-    told = ", ".join(f"--kind {kind} ({count})" for kind, count in kinds.items())
-    return f"; it has {told}" if told else ""
-
-
-def query(store: Path, text: str, format: TableFormat) -> None:
-    """The rows of a query."""
-    opened = ResultsStore(store)
-    frame: pd.DataFrame = opened.sql(text, Limits())
-    columns = tuple(
-        Column(name, partial(_cell, name), right=pd.api.types.is_numeric_dtype(frame[name])) for name in frame.columns
-    )
-    _print([*rows(frame)], columns, format)
-    warn_of_damage(opened)
-
-
-def query_columns(store: Path, format: TableFormat) -> None:
-    """The columns that a query can name."""
-    names = ("column", "type", "meaning")
-    opened = ResultsStore(store)
-    _print(opened.columns(), [Column(name, itemgetter(name), right=False) for name in names], format)
-    warn_of_damage(opened)
-
-
-def _cell(name: str, row: Row) -> str:
-    return ABSENT if is_missing(row[name]) else str(row[name])
-
-
-def compaction(store: Path, format: PlainFormat) -> None:
-    """Compact a store, and say what was done."""
-    opened, unfinished = ResultsStore(store), store / PARQUET / "compaction"
-    remove_abandoned(unfinished)
-    with scratch() as spill:
-        done = opened.compact(partial_folder(unfinished), spill)
-    if format is PlainFormat.json:
-        document(json.dumps(asdict(done), indent=1))
-    else:
-        echo(
-            f"compacted {done.num_new:,} new records of {store}: {done.num_records:,} in {done.num_parts} Parquet "
-            f"parts, {done.parquet_bytes / 1e6:,.1f} MB; segments ({done.segment_bytes / 1e6:,.1f} MB) stay"
-        )
-    warn_of_damage(opened)
-
-
-def report(store: Path, format: TableFormat, session: str | None = None) -> None:
+def print_report(store: Path, format: TableFormat, session: str | None = None) -> None:
     """The report on everything in a store, or on one session of it."""
     opened = chosen(store, session)
     if format is TableFormat.md:
@@ -126,7 +85,7 @@ def report(store: Path, format: TableFormat, session: str | None = None) -> None
 
         document(markdown(opened, modelled(opened)))
     elif format in (TableFormat.json, TableFormat.csv):
-        _print([*rows(opened.frame())], TRIAL_COLUMNS, format)
+        print_rows([*rows(opened.frame())], TRIAL_COLUMNS, format)
     else:
         found = sections(opened)
         for number, section in enumerate(found):
@@ -137,7 +96,7 @@ def report(store: Path, format: TableFormat, session: str | None = None) -> None
     warn_of_damage(opened)
 
 
-def html(store: Path, out: Path, others: Mapping[str, object], session: str | None = None) -> None:
+def write_html(store: Path, out: Path, others: Mapping[str, object], session: str | None = None) -> None:
     """Write the report on a store, or one session, as one HTML file; `others` are options without meaning beside it.
 
     Raises:
@@ -153,7 +112,7 @@ def html(store: Path, out: Path, others: Mapping[str, object], session: str | No
     warn_of_damage(opened)
 
 
-def objects(store: Path, out: Path, others: Mapping[str, object], session: str | None = None) -> None:
+def write_objects(store: Path, out: Path, others: Mapping[str, object], session: str | None = None) -> None:
     """Write all that the report says, with every field of points and trials, as one JSON object; else as `html`."""
     from benchsuite.cli.modelled import modelled
     from benchsuite.results.report import objects as nested
@@ -165,7 +124,7 @@ def objects(store: Path, out: Path, others: Mapping[str, object], session: str |
     warn_of_damage(opened)
 
 
-def figures(
+def write_figures(
     store: Path, folders: Mapping[str, Path | None], others: Mapping[str, object], session: str | None = None
 ) -> None:
     """Draw each chart of the report into a folder, by kind: svg, pdf; `others` as in `html`.
@@ -193,7 +152,7 @@ def _refuse_beside(option: str, out: Path, others: Mapping[str, object]) -> None
         raise UserError(f"report: {option} {out} with {given[0]}; allowed: one of {option}, {', '.join(others)}")
 
 
-def mlperf(store: Path, format: TableFormat, session: str | None = None) -> None:
+def print_mlperf(store: Path, format: TableFormat, session: str | None = None) -> None:
     """Emulated trials as MLPerf Storage tells of them, a summary per point."""
     from benchsuite.results.report import mlperf as summaries
 
@@ -202,9 +161,9 @@ def mlperf(store: Path, format: TableFormat, session: str | None = None) -> None
     if not found:
         raise StoreError(f"store {store}: no trial on an accelerator that is not here; such as: device: emulated:h100")
     if format in (TableFormat.json, TableFormat.csv):
-        _print(found, (), format)
+        print_rows(found, (), format)
     else:
-        _print(found, summaries.COLUMNS, format)
+        print_rows(found, summaries.COLUMNS, format)
         echo(summaries.LEGEND, err=True)
     warn_of_damage(opened)
 

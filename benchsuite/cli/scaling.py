@@ -1,17 +1,40 @@
-"""The verb `scaling`. Imports little until it is used."""
+"""The verb `scaling`."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import pandas as pd
 import typer
 
-from benchsuite.cli.export import DEFAULT_STORE, Store, Where
+from benchsuite.cli.common import DEFAULT_STORE, Store, Tabular, Where, warn_of_damage
+from benchsuite.contract.console import console
+from benchsuite.contract.errors import UserError, nearest
 from benchsuite.contract.exit_codes import TableFormat
+from benchsuite.contract.terminal import document, echo
+from benchsuite.contract.yaml_file import parse_value
+from benchsuite.results.export.figure import draw_scaling
+from benchsuite.results.render.latex import as_latex
+from benchsuite.results.render.tables import as_csv, as_json, is_missing
+from benchsuite.results.render.terminal import fitting_table, say
+from benchsuite.results.report.scaling import (
+    COLUMNS,
+    LEGEND,
+    answer,
+    as_objects,
+    basis,
+    markdown,
+    notes,
+    point_rows,
+    titles,
+)
+from benchsuite.results.scaling.series import Series, find_series
+from benchsuite.results.store.store import ResultsStore
 
 
 def scaling(
     store: Store = DEFAULT_STORE,
-    format: Annotated[TableFormat, typer.Option("--format", help="table, json, csv or md.")] = TableFormat.table,
+    format: Tabular = TableFormat.table,
     where: Where = None,
     mix_environments: Annotated[
         bool, typer.Option("--mix-environments", help="Also join trials of unlike machines, libraries, file systems.")
@@ -21,6 +44,96 @@ def scaling(
     latex: Annotated[bool, typer.Option("--latex", help="Print the tables as LaTeX (booktabs).")] = False,
 ) -> None:
     """Weak and strong scaling: efficiency with its interval, what is lost to what, and the laws that fit."""
-    from benchsuite.cli import scaling_tables
+    print_scaling(store, format, where or [], mix_environments, {"svg": svg, "pdf": pdf}, latex)
 
-    scaling_tables.scaling(store, format, where or [], mix_environments, {"svg": svg, "pdf": pdf}, latex)
+
+PREFIXES = ("", "spec.", "dataset.", "env.")
+
+
+def print_scaling(
+    store: Path, format: TableFormat, where: list[str], mix: bool, figures: Mapping[str, Path | None], latex: bool
+) -> None:
+    """Print every series of a store, and draw them where asked.
+
+    Raises:
+        UserError: a filter is wrong, or there is no series.
+    """
+    opened = ResultsStore(store)
+    found = series_of(opened, where, mix)
+    for kind, out in figures.items():
+        if out is not None:
+            draw_scaling(found, titles(found), out, kind)
+            echo(f"figure: {out}", err=True)
+    _show(found, format, latex)
+    warn_of_damage(opened)
+
+
+def series_of(store: ResultsStore, where: list[str], mix: bool) -> list[Series]:
+    """The series of a store among the trials that all filters let through."""
+    trials = store.frame()
+    for text in where:
+        trials = trials[matches(trials, text)]
+    found = find_series(trials, mix)
+    if not found:
+        sizes = sorted({int(size) for size in trials.get("spec.world_size", pd.Series()) if not is_missing(size)})
+        raise UserError(
+            f"store {store.path}: no scaling series: no trials differ only in ranks, at the same batch per rank or in "
+            f"all; {len(trials)} trials, ranks {', '.join(map(str, sizes)) or 'unknown'}; sweep `world_size` as in "
+            "weak-scaling.yaml; `benchsuite report` has points that differ in anything else, such as their batch"
+        )
+    return found
+
+
+def matches(trials: pd.DataFrame, text: str) -> "pd.Series[bool]":
+    """Which trials a filter KEY=VALUE lets through; keys of the spec need no prefix."""
+    key, equals, raw = text.partition("=")
+    if not equals:
+        raise UserError(f"--where {text!r}: give KEY=VALUE, such as --where data.format=hdf5")
+    column = next((prefix + key for prefix in PREFIXES if prefix + key in trials), None)
+    if column is None:
+        allowed = [str(name).removeprefix("spec.") for name in trials]
+        raise UserError(f"--where {text!r}: trials have no {key!r}; such as workload, session{nearest(key, allowed)}")
+    wanted = _value(raw)
+    kept = trials[column].map(lambda value: str(value) == raw or (pd.api.types.is_scalar(value) and value == wanted))
+    if not kept.any():
+        values = sorted({str(value) for value in trials[column] if not is_missing(value)})
+        raise UserError(f"--where {text!r}: no such trial; found: {', '.join(values[:20])}{nearest(raw, values)}")
+    return kept.astype(bool)
+
+
+def _value(raw: str) -> Any:
+    """What a filter's value means in YAML, such as 2 or true; as it stands where it is none."""
+    try:
+        return parse_value(raw, "--where")
+    except UserError:
+        return raw
+
+
+def _show(found: Sequence[Series], format: TableFormat, latex: bool) -> None:
+    named = [*zip(found, titles(found), strict=True)]
+    if latex:
+        tables = (
+            as_latex(point_rows(s, title), COLUMNS, f"{title} · {basis(s)}", f"scaling-{number}")
+            for number, (s, title) in enumerate(named, 1)
+        )
+        document("\n\n".join(tables))
+    elif format is TableFormat.json:
+        document(as_json(as_objects(found)))
+    elif format is TableFormat.csv:
+        document(as_csv([row for series, title in named for row in point_rows(series, title)]))
+    elif format is TableFormat.md:
+        document(markdown(found))
+    else:
+        _print_tables(named)
+
+
+def _print_tables(named: Sequence[tuple[Series, str]]) -> None:
+    out = console()
+    for series, title in named:
+        say(out, f"{title} · {basis(series)}", "bold")
+        say(out, f"-> {answer(series)}")
+        out.print(fitting_table(point_rows(series, title), COLUMNS, out))
+        for line in notes(series):
+            say(out, line)
+        out.print()
+    say(out, LEGEND, "dim")

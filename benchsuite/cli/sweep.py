@@ -1,9 +1,9 @@
-"""The verbs that run trials: sweep, demo, trial. What makes tables, which takes pandas, is imported when one is due."""
+"""The verbs `sweep` and `demo`. What makes tables, which takes pandas, is imported when one is due."""
 
-import json
 import signal
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -11,11 +11,12 @@ from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Annotated, Any
 
-from benchsuite.cli import sweep_words as words
-from benchsuite.cli.damage import damage_lines
-from benchsuite.contract.errors import UserError, refuse
+import typer
+
+from benchsuite.cli.common import DEFAULT_STORE, Overrides, Profile, Session, Store, damage_lines, warn_of_damage
+from benchsuite.contract.errors import refuse
 from benchsuite.contract.exit_codes import (
     INTERRUPTED,
     NOTHING_RAN,
@@ -26,15 +27,13 @@ from benchsuite.contract.exit_codes import (
     PlainFormat,
     ProfileName,
 )
-from benchsuite.contract.terminal import document, echo
-from benchsuite.contract.trial_spec import SweepSpec, check_session, parse_sweep, parse_trial, trial_id
-from benchsuite.contract.yaml_file import parse_yaml, read_yaml
+from benchsuite.contract.terminal import echo
+from benchsuite.contract.trial_spec import SweepSpec, check_session, parse_sweep, trial_id
+from benchsuite.contract.yaml_file import parse_yaml
 from benchsuite.grid import expand
-from benchsuite.grid.emulated_steps import with_step
-from benchsuite.grid.expand import plan_trial
-from benchsuite.grid.layers import bundled, layered
-from benchsuite.grid.point import Plan, Point
-from benchsuite.grid.warnings import crowded, fitting_in_memory, small_datasets
+from benchsuite.grid.layers import bundled
+from benchsuite.grid.point import Plan
+from benchsuite.grid.warnings import crowd_of, crowded, small_datasets
 from benchsuite.host.lane import this_lane
 from benchsuite.host.load import memory_bytes
 from benchsuite.host.machine import Machine, this_machine
@@ -44,15 +43,73 @@ from benchsuite.launch.allocation import Task
 from benchsuite.launch.lanes import check_lanes, planned_nodes, run_lanes, worst
 from benchsuite.launch.launcher import CannotStart, Launcher, check_alone, in_words, load_launcher, machine_of
 from benchsuite.launch.node import node_name
+from benchsuite.results.render.plain import counted
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner import sweep as sweeping
 from benchsuite.runner.claims import Claims
 from benchsuite.runner.deadline import NO_DEADLINE, Deadline, deadline_of
 from benchsuite.runner.plans import keep_plan
-from benchsuite.runner.progress import SweepDisplay, finished_line
+from benchsuite.runner.progress import SweepDisplay
 from benchsuite.runner.sweep_options import How
 from benchsuite.storage.dataset.manifest import is_dataset
+
+Retry = Annotated[str, typer.Option("--retry", help="Run again what ended so: failed,oom,timeout.")]
+
+
+def sweep(
+    file: Annotated[Path, typer.Argument(help="A sweep file (YAML).")],
+    session: Session = "default",
+    store: Store = DEFAULT_STORE,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print every trial and what is skipped; run none.")
+    ] = False,
+    overrides: Overrides = None,
+    launcher: Annotated[
+        str, typer.Option("--launcher", help="auto, local, torchrun, srun, mpiexec, or an added one.")
+    ] = "auto",
+    retry: Retry = "",
+    profile: Profile = None,
+    until: Annotated[
+        str | None,
+        typer.Option("--until", metavar="TIME", help="Start nothing that would not end by then: 06:30, +2h."),
+    ] = None,
+    lease: Annotated[
+        float, typer.Option("--lease", min=1, help="Seconds without a sign after which another sweep's trial is free.")
+    ] = 120.0,
+    order_seed: Annotated[
+        int | None, typer.Option("--order-seed", metavar="N", help="Shuffle each round of repeats by this seed.")
+    ] = None,
+    lanes: Annotated[
+        int, typer.Option("--lanes", min=1, metavar="N", help="Run N trials at a time, each on its share of the nodes.")
+    ] = 1,
+    show_config: Annotated[
+        bool, typer.Option("--show-config", help="Print every value and the layer it comes from; run none.")
+    ] = False,
+    format: Annotated[
+        PlainFormat | None, typer.Option("--format", help="Of --show-config: table (default) or json.")
+    ] = None,
+) -> None:
+    """Run the grid of a sweep file; what its session has already is not run again."""
+    if show_config:
+        from benchsuite.cli.show_config import show
+
+        return show(file, overrides or [], format or PlainFormat.table)
+    if format is not None:
+        raise typer.BadParameter("--format goes with --show-config")
+    how = How(launcher, retry, profile, until, lease, order_seed, lanes)
+    raise typer.Exit(sweep_file(file, session, store, dry_run, overrides or [], how))
+
+
+def demo(
+    folder: Annotated[Path, typer.Option("--folder", help="Where the demo's dataset goes.")] = Path("benchsuite-demo"),
+    store: Store = DEFAULT_STORE,
+    session: Session = "default",
+    samples: Annotated[int, typer.Option("--samples", min=256, help="Photographs to make.")] = 1024,
+) -> None:
+    """Make a small dataset, run a real sweep on it and print the report."""
+    raise typer.Exit(run_demo(folder, store, session, samples))
+
 
 _AS_USUAL = How()
 DEMO_SHARD_SAMPLES = 64
@@ -70,12 +127,14 @@ class _Asked:
     how: How
 
 
-def sweep(file: Path, session: str, store_path: Path, dry_run: bool, overrides: list[str], how: How = _AS_USUAL) -> int:
+def sweep_file(
+    file: Path, session: str, store_path: Path, dry_run: bool, overrides: list[str], how: How = _AS_USUAL
+) -> int:
     """Run a sweep file; the exit code."""
     check_session(session)
     _retry_statuses(how.retry)
     chosen = load_launcher(how.launcher)
-    spec = expand.load_sweep(bundled(file), [*overrides, *_profiled(how.profile)])
+    spec = expand.load_sweep(bundled(file), [*overrides, *profiled(how.profile)])
     asked = _Asked(spec, file, session, store_path, overrides, how)
     try:
         with _terminable(), closing(chosen) if isinstance(chosen, AgentLauncher) else nullcontext():
@@ -93,7 +152,7 @@ def _dry_run(asked: _Asked, chosen: Launcher) -> int:
     if mine is not None and mine.rank:
         return OK
     plan = _plan(asked, chosen, replace(this_machine(), nodes=num_nodes))
-    return words.print_plan(plan, ResultsStore(asked.store), asked.session, asked.how.order_seed)
+    return print_plan(plan, ResultsStore(asked.store), asked.session, asked.how.order_seed)
 
 
 def _planned(asked: _Asked, chosen: Launcher) -> int:
@@ -150,7 +209,7 @@ def _node_names(launcher: Launcher) -> list[str]:
     return launcher.node_names() if isinstance(launcher, AgentLauncher) else [node_name()]
 
 
-def _profiled(profile: ProfileName | None) -> list[str]:
+def profiled(profile: ProfileName | None) -> list[str]:
     """What asks for a profile, as an override.
 
     Raises:
@@ -185,8 +244,8 @@ def _run(
     state = sweeping.unclaimed(plan, store, session, _retry_statuses(how.retry), claims, how.order_seed)
     where = in_words(how.launcher, chosen)
     with SweepDisplay() as display:
-        display.say(f"{words.summary(plan, state)} · session {session} · store {store.path} · {where}")
-        for line in (*damage_lines(store), *(words.skipped_lines(plan) if plan.points else [])):  # else the error tells
+        display.say(f"{summary(plan, state)} · session {session} · store {store.path} · {where}")
+        for line in (*damage_lines(store), *(skipped_lines(plan) if plan.points else [])):  # else the error tells
             display.say(line)
         warnings = [small_datasets(plan, memory_bytes()[1]), *crowded(plan)] if state.todo else []
         for warning in filter(None, warnings):
@@ -196,12 +255,12 @@ def _run(
             display.say(f"error: {sweeping.nothing_runs(plan)}")
             return NOTHING_RAN
         if not state.todo:
-            display.say(words.nothing_left(state, session))
+            display.say(nothing_left(state, session))
             if show:
                 _show(plan, store, session)
             return _exit_code([], state)
         keep_plan(store.path, session, plan)
-        store.on_vanished = lambda gone: display.say(words.vanished(store.path, gone))
+        store.on_vanished = lambda gone: display.say(vanished(store.path, gone))
         try:
             with chosen as launcher, _one_interrupt():
                 ran = sweeping.run(plan, state.todo, store, launcher, session, display, claims, clock)
@@ -210,7 +269,7 @@ def _run(
         except (KeyboardInterrupt, Terminated) as stop:
             display.say("stopped early: the trial in flight was dropped, the rest is kept; the same command goes on")
             return INTERRUPTED if isinstance(stop, KeyboardInterrupt) else REQUEUE
-        for line in words.left_lines(ran):
+        for line in left_lines(ran):
             display.say(line)
     if this_lane() is None:
         _show(plan, store, session)
@@ -261,19 +320,19 @@ def _one_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def demo(folder: Path, store_path: Path, session: str, samples: int) -> int:
+def run_demo(folder: Path, store_path: Path, session: str, samples: int) -> int:
     """Make the demo's datasets where they are missing, and run its sweep."""
-    from benchsuite.cli import datasets
+    from benchsuite.cli.data import asked, convert, generate
 
     check_session(session)
     check_alone("demo")
     store = ResultsStore(store_path)
     store.check_writable()
     if not is_dataset(folder / "files"):
-        datasets.generate(folder / "files", datasets.asked("resnet50", "tiny", "files", None, []), samples, 0, "jpeg")
+        generate(folder / "files", asked("resnet50", "tiny", "files", None, []), samples, 0, "jpeg")
     if not is_dataset(folder / "webdataset"):
-        sharded = datasets.asked("resnet50", "tiny", "webdataset", DEMO_SHARD_SAMPLES, [])
-        datasets.convert(folder / "files", folder / "webdataset", sharded, None)
+        sharded = asked("resnet50", "tiny", "webdataset", DEMO_SHARD_SAMPLES, [])
+        convert(folder / "files", folder / "webdataset", sharded, None)
     resource = files("benchsuite") / "sweeps" / "demo.yaml"
     value: dict[str, Any] = parse_yaml(resource.read_text(), "demo.yaml")
     value["base"]["data"]["root"] = str(folder)
@@ -281,93 +340,68 @@ def demo(folder: Path, store_path: Path, session: str, samples: int) -> int:
     return _run(plan, store, session, load_launcher("auto"), show=True)
 
 
-def trial(
-    spec: Path,
-    validate: bool,
-    check_loss: bool,
-    profile: ProfileName | None,
-    timeline: Path | None,
-    overrides: list[str],
-    format: PlainFormat,
-    store: Path | None = None,
-) -> int:
-    """Run one trial; several ranks are forked, one runs in this process.
+def print_plan(plan: Plan, store: ResultsStore, session: str, order_seed: int | None) -> int:
+    """Every trial with its id in the order of running, what is done already, what is skipped and why; the exit code.
 
-    Its record is kept in `store`, where one is given; a device `emulated:from-record` is one of that store.
+    Trials that would run on too few cores say so.
     """
-    from benchsuite.cli import export_files
-    from benchsuite.runner import single_trial
-
-    value = _trial_values(spec, [*overrides, *_profiled(profile)])
-    if validate:
-        from benchsuite.runner.validate import validate as examine
-
-        return examine(with_step(parse_trial(value), store), format)
-    check_alone("trial")
-    if check_loss:
-        return _check_loss(plan_trial({**value, "data": {"source": "synthetic"}}), format)
-    point = plan_trial(value, store)
-    alone = single_trial.fits_one_process(point)
-    from benchsuite.probe.record import append_repeat
-
-    opened = ResultsStore(store) if store else None
-    if opened:
-        opened.check_writable()
-    if warning := fitting_in_memory([point], this_machine(), memory_bytes()[1]):
-        echo(warning, err=True)
-    record, samples = single_trial.in_this_process(point) if alone else single_trial.in_processes(point)
-    if opened:
-        record = append_repeat(opened, record, samples)
-    if timeline and samples:
-        export_files.write_trace(samples, record.label, timeline)
-    if format is PlainFormat.json:
-        document(record.model_dump_json(indent=1))
-    else:
-        from benchsuite.cli.report import fitting_table
-        from benchsuite.contract.console import console
-        from benchsuite.results.render.tables import COLUMNS, rows
-        from benchsuite.results.render.terminal import say
-        from benchsuite.results.store.frames import trial_frame
-
-        out = console()
-        out.print(fitting_table(rows(trial_frame([record])), COLUMNS, out))
-        for detail in record.caveat_details:
-            say(out, f"  {detail}")
-        echo(finished_line(record), err=True)
-        echo(_kept(opened), err=True)
-        export_files.print_profile(record)
-    return OK if record.status == "ok" else SOME_FAILED
+    state = sweeping.status(plan, store, session)
+    waiting = {trial_id(item.point.point_id, session, item.repeat) for item in state.todo}
+    for item in sweeping.rounds(plan, order_seed):
+        name = trial_id(item.point.point_id, session, item.repeat)
+        crowd = crowd_of(plan, item.point)
+        but = f"  (oversubscribed: {crowd})" if crowd else ""
+        echo(f"{'run ' if name in waiting else 'done'}  {name}  {item.point.label}{but}")
+    for skipped in plan.skipped:
+        echo(f"skip  {skipped.point.point_id}  {skipped.point.label}: {skipped.reason}")
+    echo(summary(plan, state), err=True)
+    warn_of_damage(store)
+    return OK if plan.points else NOTHING_RAN
 
 
-def _kept(store: ResultsStore | None) -> str:
-    """Where a trial's record is."""
-    if store is None:
-        return "nothing is stored: --store DIR keeps the record"
-    return f"written: {store.path.absolute()} (segments/*.jsonl)"
+def summary(plan: Plan, state: sweeping.Status) -> str:
+    """How much of a plan is done, and what is not in it."""
+    done = sum(state.finished.values())
+    trials = f"{done} of {done + len(state.todo)} trials done"
+    parts = [f"{plan.sweep.name} · {counted(len(plan.points), 'point')} · {trials}"]
+    if plan.skipped:
+        parts.append(f"{counted(len(plan.skipped), 'point')} skipped")
+    if plan.duplicates:
+        parts.append(f"{plan.duplicates} duplicate points merged")
+    return " · ".join(parts)
 
 
-def _check_loss(point: Point, format: PlainFormat) -> int:
-    from benchsuite.runner import loss_check
-
-    found = loss_check.check_loss(point)
-    if format is PlainFormat.json:
-        document(json.dumps(found, indent=1))
-    else:
-        echo(loss_check.in_words(point, found))
-    return OK if found["equal"] else SOME_FAILED
+def vanished(store: Path, gone: Path) -> str:
+    """Said where a store, or a file in it, was removed while the sweep ran."""
+    what, new = ("", "store") if gone == store else (f": {gone.name}", "file")
+    rest = f"this record and later ones are kept in a new {new}"
+    return f"warning: store {store}{what} was removed meanwhile, and what was in it is gone; {rest}"
 
 
-def _trial_values(spec: Path, overrides: list[str]) -> dict[str, Any]:
-    """What a trial's file and the overrides say.
+def skipped_lines(plan: Plan) -> list[str]:
+    """A line for each reason to skip, with the points it struck."""
+    if not plan.skipped:
+        return []
+    from benchsuite.results.render.tables import points_in_words
 
-    Raises:
-        UserError: a sweep's file, or an override that is a list.
-    """
-    given = read_yaml(spec)
-    if "base" in given:
-        raise UserError(f"{spec}: a sweep file; use `benchsuite sweep`, or give what stands under `base`")
-    value = layered({"base": given}, str(spec), overrides).sweep
-    if value["grid"]:
-        raise UserError(f"-o {next(iter(value['grid']))}: a trial has one value, not a list")
-    base: dict[str, Any] = value["base"]
-    return base
+    reasons = sweeping.skipped_by_reason(plan)
+    return [f"skipped {points_in_words(labels)}: {reason}" for reason, labels in reasons.items()]
+
+
+def left_lines(ran: sweeping.Ran) -> Iterator[str]:
+    """What was not measured here, and why."""
+    if ran.none_fits:
+        yield f"error: {ran.none_fits}"
+    elif ran.out_of_time:
+        yield f"{ran.out_of_time} trials left: they could not have ended in time; the same command goes on"
+    holders = Counter(str(held.claim.holder) for held in ran.held if held.claim)
+    for holder, count in holders.items():
+        yield f"{count} trials are left to another sweep, which is at them: {holder}"
+
+
+def nothing_left(state: sweeping.Status, session: str) -> str:
+    """Said where all trials are in the store already."""
+    text = f"nothing left to do: all {sum(state.finished.values())} trials of session {session!r} are in the store"
+    if state.num_failed:
+        text += f", {state.num_failed} of them failed (--retry failed,oom,timeout runs those again)"
+    return f"{text}; --session NAME measures anew, `benchsuite report` shows them"

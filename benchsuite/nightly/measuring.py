@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchsuite.cli import datasets
+from benchsuite.cli.data import asked, generate
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.exit_codes import NOTHING_RAN, OK, SOME_FAILED
 from benchsuite.contract.trial_spec import SweepSpec
@@ -125,8 +125,8 @@ def prepare(nightly: Nightly) -> None:
         shard_samples = (
             samples // (SHARDS_PER_READER * lanes) if first.data.format in ("webdataset", "tfrecord") else None
         )
-        asked = datasets.asked(first.workload, first.variant, first.data.format, shard_samples, [])
-        datasets.generate(folder, asked, samples, 0, "jpeg")
+        dataset = asked(first.workload, first.variant, first.data.format, shard_samples, [])
+        generate(folder, dataset, samples, 0, "jpeg")
 
 
 def measure(nightly: Nightly) -> dict[Key, Measured]:
@@ -135,12 +135,12 @@ def measure(nightly: Nightly) -> dict[Key, Measured]:
     Raises:
         UserError: nothing could run, or the sweep was stopped early.
     """
-    from benchsuite.cli import sweep as runner
+    from benchsuite.cli.sweep import sweep_file
 
     prepare(nightly)
     session = datetime.now(UTC).strftime("%Y-%m-%dT%H%M%S")
     with contextlib.chdir(nightly.data_folder):
-        code = runner.sweep(nightly.sweep_file, session, nightly.store_folder, False, [])
+        code = sweep_file(nightly.sweep_file, session, nightly.store_folder, False, [])
     if code not in (OK, SOME_FAILED):
         raise UserError(f"{nightly.sweep_file}: {'nothing could run' if code == NOTHING_RAN else 'stopped early'}")
     name = nightly.sweep().name

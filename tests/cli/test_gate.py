@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from benchsuite.cli import gate_tables
+from benchsuite.cli import gate
 from benchsuite.contract.exit_codes import REGRESSION
 from benchsuite.results.report import compare as report
 from benchsuite.results.store.store import ResultsStore
@@ -111,7 +111,7 @@ class TestCompare:
 def at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Standard output is a terminal of 80 columns."""
     narrow = {"width": 80, "force_terminal": True, "color_system": None, "highlight": False}
-    monkeypatch.setattr(gate_tables, "console", lambda: Console(**narrow))
+    monkeypatch.setattr(gate, "console", lambda: Console(**narrow))
 
 
 class TestNarrow:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchsuite.cli.plan_columns import COLUMNS
+from benchsuite.cli.plan import COLUMNS
 from benchsuite.predict.layout import machines, models
 from benchsuite.predict.layout.assumptions import RANGES
 
@@ -83,7 +83,7 @@ class TestTable:
     def test_a_narrow_terminal_leaves_columns_out(self, run_cli: Run, monkeypatch: pytest.MonkeyPatch):
         from rich.console import Console
 
-        monkeypatch.setattr("benchsuite.cli.plan_tables.console", lambda: Console(highlight=False, width=130))
+        monkeypatch.setattr("benchsuite.cli.plan.console", lambda: Console(highlight=False, width=130))
         _, out, _ = run_cli("plan", *NEOX)
         header = next(line for line in out.splitlines() if "s/step" in line)
         assert "kWh" not in header and "days" in header
@@ -248,7 +248,7 @@ class TestWords:
     def test_a_narrow_terminal_explains_what_it_shows(self, run_cli: Run, monkeypatch: pytest.MonkeyPatch):
         from rich.console import Console
 
-        monkeypatch.setattr("benchsuite.cli.plan_tables.console", lambda: Console(highlight=False, width=130))
+        monkeypatch.setattr("benchsuite.cli.plan.console", lambda: Console(highlight=False, width=130))
         _, out, _ = run_cli("plan", *NEOX, "--top", "1")
         told = " ".join(out.split())
         assert "days: the whole training" in told and "kWh:" not in told

@@ -5,10 +5,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import typer.main
 from hypothesis import strategies as st
 
-from benchsuite.cli.app import app
+from benchsuite.cli.app import VERBS, load_verb
 from benchsuite.results.store.store import ResultsStore
 from tests.fuzz.running import COMMAND, check_said, command, inside
 from tests.results.made import made_record
@@ -32,17 +31,16 @@ def verbs() -> dict[str, tuple[str, ...]]:
     """Each verb that only reads, and its options."""
     found: dict[str, tuple[str, ...]] = {}
 
-    def look(group: Any, before: str) -> None:
-        for name, each in group.commands.items():
-            verb = f"{before} {name}".strip()
-            if hasattr(each, "commands"):
-                look(each, verb)
-            elif verb not in WORKS:
-                found[verb] = tuple(
-                    option for parameter in each.params for option in parameter.opts if option[:1] == "-"
-                )
+    def look_at(verb: str, command: Any) -> None:
+        for name, each in getattr(command, "commands", {}).items():
+            look_at(f"{verb} {name}", each)
+        if not hasattr(command, "commands") and verb not in WORKS:
+            found[verb] = tuple(
+                option for parameter in command.params for option in parameter.opts if option[:1] == "-"
+            )
 
-    look(typer.main.get_command(app), "")
+    for name in VERBS:
+        look_at(name, load_verb(name))
     return found
 
 

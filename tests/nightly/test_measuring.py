@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from benchsuite.cli import datasets
+from benchsuite.cli.data import asked, generate
 from benchsuite.contract.errors import UserError
 from benchsuite.nightly import measuring
 from benchsuite.nightly.measuring import Nightly, nightly_of
@@ -80,7 +80,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     shutil.copy(ROOT / "asv.conf.json", repo)
     for name in ("files", "webdataset"):
         shard_samples = 8 if name == "webdataset" else None
-        datasets.generate(data / name, datasets.asked("bert", "tiny", name, shard_samples, []), 64, 1, "jpeg")
+        generate(data / name, asked("bert", "tiny", name, shard_samples, []), 64, 1, "jpeg")
     for shard in (data / "webdataset").glob("**/*.tar"):
         shard.unlink()
     settings = {"root": str(data), "num_workers": 0, "cache": "warm", "shuffle_buffer": 1}

@@ -1,0 +1,49 @@
+"""What several verbs share: options, and the lines that tell what a reading of a store passed over."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchsuite.contract.exit_codes import STORE_VARIABLE, PlainFormat, ProfileName, TableFormat
+from benchsuite.contract.terminal import echo
+from benchsuite.results.store.store import ResultsStore
+
+Store = Annotated[Path, typer.Option("--store", envvar=STORE_VARIABLE, help="Results store.", show_default=True)]
+DEFAULT_STORE = Path("benchsuite-store")
+Session = Annotated[str, typer.Option("--session", help="Measuring campaign; a new one measures anew.")]
+Overrides = Annotated[list[str] | None, typer.Option("-o", "--override", metavar="KEY=VALUE", help="Set a field.")]
+Profile = Annotated[
+    ProfileName | None,
+    typer.Option("--profile", help="Also record what readers do with files (strace: no AU then), or torch's profile."),
+]
+Where = Annotated[
+    list[str] | None,
+    typer.Option("--where", metavar="KEY=VALUE", help="Only such trials: data.format=hdf5, session=tonight; again."),
+]
+Tabular = Annotated[TableFormat, typer.Option("--format", help="table, json, csv or md.")]
+Plain = Annotated[PlainFormat, typer.Option("--format", help="table or json.")]
+
+
+def damage_lines(store: ResultsStore) -> Iterator[str]:
+    """What the last reading passed over, and why."""
+    newer = [line for line in store.passed if line.newer]
+    bad = [line for line in store.passed if not line.newer]
+    if bad:
+        first = f"{bad[0].segment}, byte {bad[0].offset}: {bad[0].reason}"
+        yield f"warning: {_counted(len(bad), 'line')} of {store.path} could not be read; the first: {first}"
+    if newer:
+        yield f"warning: {_counted(len(newer), 'record')} of {store.path} of a newer schema: upgrade benchsuite"
+    if store.damage:
+        yield f"warning: {store.damage}"
+
+
+def warn_of_damage(store: ResultsStore) -> None:
+    """Say so on standard error."""
+    for line in damage_lines(store):
+        echo(line, err=True)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,144 @@
+"""The verb `trial`: one trial, run and printed."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from benchsuite.cli.common import Overrides, Profile
+from benchsuite.cli.sweep import profiled
+from benchsuite.contract.errors import UserError
+from benchsuite.contract.exit_codes import (
+    OK,
+    SOME_FAILED,
+    PlainFormat,
+    ProfileName,
+)
+from benchsuite.contract.terminal import document, echo
+from benchsuite.contract.trial_spec import parse_trial
+from benchsuite.contract.yaml_file import read_yaml
+from benchsuite.grid.emulated_steps import with_step
+from benchsuite.grid.expand import plan_trial
+from benchsuite.grid.layers import layered
+from benchsuite.grid.point import Point
+from benchsuite.grid.warnings import fitting_in_memory
+from benchsuite.host.load import memory_bytes
+from benchsuite.host.machine import this_machine
+from benchsuite.launch.launcher import check_alone
+from benchsuite.results.store.store import ResultsStore
+from benchsuite.runner.progress import finished_line
+
+
+def trial(
+    spec: Annotated[Path, typer.Argument(help="A trial (YAML): what stands under `base` in a sweep.")],
+    validate: Annotated[
+        bool, typer.Option("--validate", help="Run nothing: say whether it is legal, what a rank holds and sends.")
+    ] = False,
+    check_loss: Annotated[
+        bool, typer.Option("--check-loss", help="Train a few steps, and compare with one process.")
+    ] = False,
+    profile: Profile = None,
+    timeline: Annotated[
+        Path | None, typer.Option("--timeline", metavar="OUT.json", help="Write the steps as a trace for Perfetto.")
+    ] = None,
+    overrides: Overrides = None,
+    store: Annotated[
+        Path | None, typer.Option("--store", help="Also keep the record there; emulated:from-record reads from it.")
+    ] = None,
+    format: Annotated[PlainFormat, typer.Option("--format", help="json prints the record.")] = PlainFormat.table,
+) -> None:
+    """Run one trial and print it; one rank runs in this process, so that a debugger can follow it."""
+    raise typer.Exit(run_trial(spec, validate, check_loss, profile, timeline, overrides or [], format, store))
+
+
+def run_trial(
+    spec: Path,
+    validate: bool,
+    check_loss: bool,
+    profile: ProfileName | None,
+    timeline: Path | None,
+    overrides: list[str],
+    format: PlainFormat,
+    store: Path | None = None,
+) -> int:
+    """Run one trial; several ranks are forked, one runs in this process.
+
+    Its record is kept in `store`, where one is given; a device `emulated:from-record` is one of that store.
+    """
+    from benchsuite.cli.results import print_profile, write_trace
+    from benchsuite.runner import single_trial
+
+    value = _trial_values(spec, [*overrides, *profiled(profile)])
+    if validate:
+        from benchsuite.runner.validate import validate as examine
+
+        return examine(with_step(parse_trial(value), store), format)
+    check_alone("trial")
+    if check_loss:
+        return _check_loss(plan_trial({**value, "data": {"source": "synthetic"}}), format)
+    point = plan_trial(value, store)
+    alone = single_trial.fits_one_process(point)
+    from benchsuite.probe.record import append_repeat
+
+    opened = ResultsStore(store) if store else None
+    if opened:
+        opened.check_writable()
+    if warning := fitting_in_memory([point], this_machine(), memory_bytes()[1]):
+        echo(warning, err=True)
+    record, samples = single_trial.in_this_process(point) if alone else single_trial.in_processes(point)
+    if opened:
+        record = append_repeat(opened, record, samples)
+    if timeline and samples:
+        write_trace(samples, record.label, timeline)
+    if format is PlainFormat.json:
+        document(record.model_dump_json(indent=1))
+    else:
+        from benchsuite.cli.report import fitting_table
+        from benchsuite.contract.console import console
+        from benchsuite.results.render.tables import COLUMNS, rows
+        from benchsuite.results.render.terminal import say
+        from benchsuite.results.store.frames import trial_frame
+
+        out = console()
+        out.print(fitting_table(rows(trial_frame([record])), COLUMNS, out))
+        for detail in record.caveat_details:
+            say(out, f"  {detail}")
+        echo(finished_line(record), err=True)
+        echo(_kept(opened), err=True)
+        print_profile(record)
+    return OK if record.status == "ok" else SOME_FAILED
+
+
+def _kept(store: ResultsStore | None) -> str:
+    """Where a trial's record is."""
+    if store is None:
+        return "nothing is stored: --store DIR keeps the record"
+    return f"written: {store.path.absolute()} (segments/*.jsonl)"
+
+
+def _check_loss(point: Point, format: PlainFormat) -> int:
+    from benchsuite.runner import loss_check
+
+    found = loss_check.check_loss(point)
+    if format is PlainFormat.json:
+        document(json.dumps(found, indent=1))
+    else:
+        echo(loss_check.in_words(point, found))
+    return OK if found["equal"] else SOME_FAILED
+
+
+def _trial_values(spec: Path, overrides: list[str]) -> dict[str, Any]:
+    """What a trial's file and the overrides say.
+
+    Raises:
+        UserError: a sweep's file, or an override that is a list.
+    """
+    given = read_yaml(spec)
+    if "base" in given:
+        raise UserError(f"{spec}: a sweep file; use `benchsuite sweep`, or give what stands under `base`")
+    value = layered({"base": given}, str(spec), overrides).sweep
+    if value["grid"]:
+        raise UserError(f"-o {next(iter(value['grid']))}: a trial has one value, not a list")
+    base: dict[str, Any] = value["base"]
+    return base
