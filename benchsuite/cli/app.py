@@ -29,7 +29,7 @@ from benchsuite.host import signals
 Command = Any
 """click's, of which typer exports no class."""
 VERBS: Mapping[str, tuple[str, str]] = {
-    "demo": ("sweep:demo", "Make a small dataset, run a real sweep on it and print the report."),
+    "demo": ("sweep:demo", "Make a small dataset, run a real sweep on it."),
     "sweep": ("sweep:sweep", "Run the grid of a sweep file."),
     "trial": ("trial:trial", "Run one trial and print it."),
     "submit": ("jobs:submit", "Run a sweep as batch jobs."),
@@ -37,14 +37,14 @@ VERBS: Mapping[str, tuple[str, str]] = {
         "jobs:status",
         "Where a session stands.",
     ),
-    "report": ("report:report", "What the results say: a sentence, a table, and what the numbers rest on."),
+    "report": ("report:report", "What the results say."),
     "scaling": (
         "scaling:scaling",
         "Weak and strong scaling.",
     ),
     "predict": (
         "predict:predict",
-        "Steps, rates, efficiency and utilization at more ranks than were measured.",
+        "Predict steps, rates and utilization at more ranks.",
     ),
     "plan": ("plan:plan", "The best layouts of a model on a machine."),
     "compare": (
@@ -53,7 +53,7 @@ VERBS: Mapping[str, tuple[str, str]] = {
     ),
     "check": (
         "gate:check",
-        "Check each point's newest session against the baseline and the nights since.",
+        "Check each point's newest session against the baseline.",
     ),
     "list": ("inspect:list_", "What there is to choose from."),
     "doctor": (
@@ -62,7 +62,7 @@ VERBS: Mapping[str, tuple[str, str]] = {
     ),
     "schema": ("inspect:schema", "Print a JSON Schema."),
     "data": ("data:data_app", "Make, convert and check datasets."),
-    "probe": ("probe:probe_app", "What a path or a network gives: raw reads, checkpoints, collectives."),
+    "probe": ("probe:probe_app", "What a path or a network gives."),
     "results": ("results:results_app", "Look into a results store."),
     "baseline": ("gate:baseline_app", "The sessions that later ones are checked against."),
 }

@@ -20,7 +20,7 @@ from benchsuite.launch.launcher import LAUNCHERS
 from benchsuite.predict.layout import machines, models
 from benchsuite.predict.layout.machines import Machine
 from benchsuite.predict.layout.models import Model
-from benchsuite.predict.scaling.table_columns import Table
+from benchsuite.predict.scaling.table_input import Table
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.storage.dataset.manifest import Manifest
 from benchsuite.workloads.facts import FACTS

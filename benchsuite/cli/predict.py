@@ -9,20 +9,19 @@ import pandas as pd
 import typer
 
 from benchsuite.cli.common import Tabular, warn_of_damage
-from benchsuite.cli.report import fitting_table
-from benchsuite.cli.scaling import matches, series_of
+from benchsuite.cli.report import fitting_table, matches
+from benchsuite.cli.scaling import series_of
 from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.exit_codes import TableFormat
 from benchsuite.contract.terminal import document
 from benchsuite.contract.units import parse_bytes
-from benchsuite.predict.scaling import outlook, unprobed
+from benchsuite.predict.scaling import from_store, outlook
 from benchsuite.predict.scaling.batches import LeftOut, of_batch
 from benchsuite.predict.scaling.bucketing import with_buckets, with_network
 from benchsuite.predict.scaling.curve import Curve
 from benchsuite.predict.scaling.from_store import from_series, from_table
-from benchsuite.predict.scaling.outlook import COLUMNS, TEST_COLUMNS
-from benchsuite.predict.scaling.reach import check_reach
+from benchsuite.predict.scaling.outlook import COLUMNS, TEST_COLUMNS, check_reach
 from benchsuite.predict.scaling.series import fit
 from benchsuite.predict.scaling.table_input import has_layouts, read
 from benchsuite.predict.scaling.table_layouts import LayoutCurves
@@ -123,7 +122,7 @@ def predict(
     ] = False,
     format: Tabular = TableFormat.table,
 ) -> None:
-    """Steps, rates, efficiency and utilization at more ranks than were measured, each with a 90 % interval."""
+    """Predict steps, rates and utilization at more ranks, each with a 90 % interval."""
     asked = Asked(
         ranks=numbers(ranks, back_test),
         where=tuple(where or []),
@@ -300,7 +299,7 @@ def _store_curves(path: Path, asked: Asked) -> tuple[list[Curve], list[LeftOut]]
         for series, title in zip(found, titles(found), strict=True)
     ]
     curves = [
-        replace(curve, notes=(*curve.notes, *unprobed.why(curve, series, rows, probed)))
+        replace(curve, notes=(*curve.notes, *from_store.why(curve, series, rows, probed)))
         for curve, series in zip(curves, found, strict=True)
     ]
     return (curves, []) if asked.batch_size is None else of_batch(found, curves, asked.batch_size)

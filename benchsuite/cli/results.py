@@ -7,24 +7,21 @@ from dataclasses import asdict
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pandas as pd
 import typer
 
 from benchsuite.cli.common import DEFAULT_STORE, Plain, Store, Tabular, Where, warn_of_damage
-from benchsuite.cli.report import print_rows
-from benchsuite.cli.scaling import matches as matches
+from benchsuite.cli.report import matches, print_rows
 from benchsuite.contract.errors import UserError, nearest, refuse
 from benchsuite.contract.exit_codes import ComparedKind, PlainFormat, RecordKind, TableFormat
 from benchsuite.contract.scratch import scratch
 from benchsuite.contract.terminal import document, echo
 from benchsuite.results.export import junit as junit_xml
-from benchsuite.results.export import latex as latex_tables
 from benchsuite.results.export import methods as paragraph
 from benchsuite.results.export import prometheus as textfile
 from benchsuite.results.export import tables
-from benchsuite.results.gate import baseline
 from benchsuite.results.render.plain import UNLIMITED_WIDTH as UNLIMITED_WIDTH
 from benchsuite.results.render.tables import (
     ABSENT,
@@ -46,6 +43,9 @@ from benchsuite.results.store.query import Limits
 from benchsuite.results.store.record import Figures, TrialRecord
 from benchsuite.results.store.replacing import write_whole
 from benchsuite.results.store.store import ResultsStore
+
+if TYPE_CHECKING:
+    from benchsuite.results.gate.baseline import Check
 from benchsuite.storage.dataset.partial import partial_folder, remove_abandoned
 
 results_app = typer.Typer(help="Look into a results store.", no_args_is_help=True, rich_markup_mode=None)
@@ -302,8 +302,10 @@ def write_junit(store: Path, out: Path | None, where: Sequence[str], check: bool
     _write(junit_xml.junit(trials, _checked(store, kind) if check else None), out)
 
 
-def _checked(store: Path, kind: RecordKind) -> baseline.Check:
+def _checked(store: Path, kind: RecordKind) -> "Check":
     """What the gate finds; where it has nothing to judge, that and why."""
+    from benchsuite.results.gate import baseline
+
     try:
         return baseline.check(ResultsStore(store), kind.value)
     except baseline.NothingToCheckError as error:
@@ -321,6 +323,8 @@ def write_prometheus(store: Path, out: Path | None, where: Sequence[str]) -> Non
 
 def write_latex(store: Path, out: Path | None, where: Sequence[str]) -> None:
     """Tables of points as LaTeX."""
+    from benchsuite.results.export import latex as latex_tables
+
     _write(latex_tables.point_tables(_chosen(store, where)) + "\n", out)
 
 

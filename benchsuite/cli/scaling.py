@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import pandas as pd
 import typer
 
 from benchsuite.cli.common import DEFAULT_STORE, Store, Tabular, Where, warn_of_damage
+from benchsuite.cli.report import matches
 from benchsuite.contract.console import console
-from benchsuite.contract.errors import UserError, nearest
+from benchsuite.contract.errors import UserError
 from benchsuite.contract.exit_codes import TableFormat
 from benchsuite.contract.terminal import document, echo
-from benchsuite.contract.yaml_file import parse_value
 from benchsuite.results.export.figure import draw_scaling
 from benchsuite.results.render.latex import as_latex
 from benchsuite.results.render.tables import as_csv, as_json, is_missing
@@ -47,9 +47,6 @@ def scaling(
     print_scaling(store, format, where or [], mix_environments, {"svg": svg, "pdf": pdf}, latex)
 
 
-PREFIXES = ("", "spec.", "dataset.", "env.")
-
-
 def print_scaling(
     store: Path, format: TableFormat, where: list[str], mix: bool, figures: Mapping[str, Path | None], latex: bool
 ) -> None:
@@ -82,31 +79,6 @@ def series_of(store: ResultsStore, where: list[str], mix: bool) -> list[Series]:
             "weak-scaling.yaml; `benchsuite report` has points that differ in anything else, such as their batch"
         )
     return found
-
-
-def matches(trials: pd.DataFrame, text: str) -> "pd.Series[bool]":
-    """Which trials a filter KEY=VALUE lets through; keys of the spec need no prefix."""
-    key, equals, raw = text.partition("=")
-    if not equals:
-        raise UserError(f"--where {text!r}: give KEY=VALUE, such as --where data.format=hdf5")
-    column = next((prefix + key for prefix in PREFIXES if prefix + key in trials), None)
-    if column is None:
-        allowed = [str(name).removeprefix("spec.") for name in trials]
-        raise UserError(f"--where {text!r}: trials have no {key!r}; such as workload, session{nearest(key, allowed)}")
-    wanted = _value(raw)
-    kept = trials[column].map(lambda value: str(value) == raw or (pd.api.types.is_scalar(value) and value == wanted))
-    if not kept.any():
-        values = sorted({str(value) for value in trials[column] if not is_missing(value)})
-        raise UserError(f"--where {text!r}: no such trial; found: {', '.join(values[:20])}{nearest(raw, values)}")
-    return kept.astype(bool)
-
-
-def _value(raw: str) -> Any:
-    """What a filter's value means in YAML, such as 2 or true; as it stands where it is none."""
-    try:
-        return parse_value(raw, "--where")
-    except UserError:
-        return raw
 
 
 def _show(found: Sequence[Series], format: TableFormat, latex: bool) -> None:

@@ -9,12 +9,9 @@ import numpy as np
 import pandas as pd
 
 from benchsuite.contract.errors import UserError
-from benchsuite.predict.scaling import exposed_communication, input_stragglers
-from benchsuite.predict.scaling.curve import Curve, Point
-from benchsuite.predict.scaling.growth import volume_and_linear
-from benchsuite.predict.scaling.input_stragglers import figure
-from benchsuite.predict.scaling.input_wait import INPUT_BOUND, input_bytes
-from benchsuite.predict.scaling.modes import in_words, mode_of
+from benchsuite.predict.scaling import curve, exposed_communication, input_wait
+from benchsuite.predict.scaling.curve import Curve, Point, volume_and_linear
+from benchsuite.predict.scaling.input_wait import INPUT_BOUND, figure, input_bytes
 from benchsuite.predict.scaling.nodes import placement_of
 from benchsuite.predict.scaling.probed_network import comparable
 from benchsuite.predict.scaling.series import MIN_SCALES
@@ -26,16 +23,65 @@ from benchsuite.predict.scaling.table_input import (
     samples_per_step,
     words,
 )
-from benchsuite.predict.theory.alpha_beta_fit import AlphaBeta, Key
+from benchsuite.predict.theory.alpha_beta_fit import MIN_SIZES, AlphaBeta, Key
 from benchsuite.predict.theory.arrays import Floats
 from benchsuite.predict.theory.bucket_overlap import BUCKET_BYTES
 from benchsuite.predict.theory.collectives import BACKEND
 from benchsuite.results.render.tables import is_missing
 from benchsuite.results.scaling.efficiency import pooled
 from benchsuite.results.scaling.knee import input_knee
-from benchsuite.results.scaling.series import ScalingPoint, Series
+from benchsuite.results.scaling.series import Row, ScalingPoint, Series
 from benchsuite.results.scaling.series import data_ranks as ranks_with_samples
 from benchsuite.results.store.frames import middle
+
+SHARDED = {0: "ddp", 1: "zero1", 2: "zero2", 3: "fsdp"}
+"""By zero, of data-parallel ranks."""
+ONE = ("tp", "pp", "cp", "ep", "dp_replicate")
+UNKNOWN, MIXED = "unknown", "mixed"
+SPLIT = {"tp": "heads and widths", "pp": "layers"}
+"""What of a model a mode needs as many of as ranks, or a multiple."""
+MODELLED = ("none", "data_parallel", "ddp", "tp", "zero1", "zero2", "fsdp", "pp")
+
+
+def mode_of(series: Series) -> str:
+    """The parallelism of the largest point: a name, or `mixed`, or `unknown`."""
+    found = [_mode(trial) for point in series.points for trial in point.trials]
+    named = [name for name in found if name != "none"]
+    return named[-1] if named else (found[-1] if found else UNKNOWN)
+
+
+def _mode(row: Row) -> str:
+    named = row.get("spec.parallelism")
+    if isinstance(named, str):
+        return named
+    given = {name.removeprefix("spec.parallelism."): value for name, value in row.items() if _degree(name, value)}
+    if not given:
+        return UNKNOWN
+    if given.get("engine", "torch") != "torch":
+        return UNKNOWN
+    split = [name for name in ONE if int(given.get(name, 1)) > 1]
+    if not split:
+        return SHARDED.get(int(given.get("zero", 0)), UNKNOWN)
+    whole = split in (["tp"], ["pp"]) and int(given[split[0]]) == int(row["spec.world_size"])
+    return split[0] if whole else MIXED
+
+
+def _degree(name: str, value: Any) -> bool:
+    return name.startswith("spec.parallelism.") and not is_missing(value)
+
+
+def in_words(mode: str) -> list[str]:
+    """What is said of a mode without a model of its communication, or that not every number of ranks can have."""
+    if mode in SPLIT:
+        return [
+            f"{mode}: whether {SPLIT[mode]} of the model divide over so many ranks is not checked; `benchsuite trial "
+            "SPEC --validate` tells"
+        ]
+    if mode in MODELLED:
+        return []
+    why = "several kinds of parallelism at once" if mode == MIXED else f"parallelism {mode}"
+    return [f"{why}: no buckets and no probed collectives are modelled; communication is fitted as it grew"]
+
 
 COLLECTIVES: Mapping[str, Mapping[str, float]] = {
     "ddp": {"all_reduce": 1},
@@ -99,7 +145,7 @@ def from_series(
         seen_bytes_per_s=of_storage,
         readers_bytes_per_s=seen if of_readers else None,
         staged="trials" if copied else "asked" if staged else None,
-        notes=(*in_words(mode), *left_out, *(input_stragglers.notes(shown) if has_input else ()), *_contention(shown)),
+        notes=(*in_words(mode), *left_out, *(input_wait.notes(shown) if has_input else ()), *_contention(shown)),
         refound=lambda most: from_series(_upto(series, most), title, probed, limit, staged),
     )
     return curve if limit is None else replace(curve, notes=(*curve.notes, *_without_effect(curve, limit)))
@@ -200,7 +246,7 @@ def _point(series: Series, point: ScalingPoint) -> Point:
     step = row.get("step_s_mean")
     seconds = tuple(samples / rate for rate in pooled(point.rates))
     load = figure(row, "load_mean_s", "load_s") or 0.0
-    others = input_stragglers.late_s(row) or 0.0
+    others = input_wait.late_s(row) or 0.0
     parts = _parts(row, step, load, others, point.ranks)
     read, backward = figure(row, "io_bytes_per_s"), figure(row, "backward_s")
     return Point(point.ranks, seconds, load + others, parts, read, backward, figure(row, "au"))
@@ -334,3 +380,44 @@ def _table_curve(frame: pd.DataFrame, rows: pd.DataFrame, batch: str, name: str)
 def _by_ranks(rows: pd.DataFrame) -> list[tuple[int, list[float]]]:
     counts = rows["ranks"].astype(int)
     return [(count, rows["step_s"][counts == count].tolist()) for count in sorted(counts.unique().tolist())]
+
+
+CROWDED = "oversubscribed"
+
+
+def why(curve: Curve, series: Series, frame: pd.DataFrame, probed: Mapping[Key, AlphaBeta]) -> list[str]:
+    """A line where a store has rows of kind comm (`frame`) and a prediction does not use their fits; else nothing."""
+    wanted = COLLECTIVES.get(mode_of(series))
+    if frame.empty or wanted is None or curve.most_ranks < 2 or (curve.bucket_s or curve.exchange) is not None:
+        return []
+    dropped = _dropped(frame)
+    reason = _reason(wanted, comparable(series, probed)[0], probed)
+    return [f"the probed collectives are not used: {reason}{f'; {dropped}' if dropped else ''}"]
+
+
+def _reason(wanted: Mapping[str, float], like: Mapping[Key, AlphaBeta], probed: Mapping[Key, AlphaBeta]) -> str:
+    names = " and ".join(wanted)
+    if not probed:
+        return f"no probe of them could be fitted, which takes {MIN_SIZES} sizes at least"
+    if not like:
+        told = sorted({f"{key.backend} on {key.nodes} node{'s' if key.nodes > 1 else ''}" for key in probed})
+        return f"none is of the backend, machine and nodes of these trials ({', '.join(told)} were probed)"
+    known = {key.ranks: set[str]() for key in like}
+    for key in like:
+        known[key.ranks] |= {key.op} if (key.algorithm, key.dtype) == (BACKEND, "fp32") else set()
+    ranks = sorted(count for count, ops in known.items() if {*wanted} <= ops)
+    if not ranks:
+        return f"{names} in fp32 was not among them"
+    if len(ranks) < curve.MIN_SCALES:
+        wanted_words = "give two, none with more ranks than cores: probe comm --world-size 2,4"
+        return f"{names} was probed at {ranks[0]} ranks alone, {wanted_words}"
+    return "the trials do not tell how many bytes they exchange"
+
+
+def _dropped(frame: pd.DataFrame) -> str:
+    """What `alphabeta.from_rows` leaves out."""
+    crowded = np.array([CROWDED in list(names) for names in frame["caveats"]]) if "caveats" in frame else np.array([])
+    failed = int((frame["status"] != "ok").sum())
+    counts = {"of more ranks than cores": int(crowded.sum()), "not ok": failed}
+    told = [f"{count} {'is' if count == 1 else 'are'} {what}" for what, count in counts.items() if count]
+    return f"left out of {len(frame)} probes: {', '.join(told)}" if told else ""

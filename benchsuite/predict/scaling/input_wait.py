@@ -1,10 +1,13 @@
 """Waiting for input by ranks: as measured, and for what limits it: a file system that all share, or readers' cores."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from benchsuite.predict.scaling.curve import Curve, Point
+from benchsuite.results.render.tables import is_missing
 
 INPUT_BOUND = 0.1
 """Input limits a step that waits for it for more than this share."""
@@ -86,3 +89,51 @@ def _per_sample(curve: Curve, points: tuple[Point, ...], ranks: float) -> tuple[
     beyond = max(float(np.log2(ranks) - places[-1]), 0.0)
     slope = float((waits[-1] - waits[-2]) / (places[-1] - places[-2])) if len(points) > 1 else 0.0
     return value, value + max(slope, 0.0) * beyond
+
+
+TELLING = 0.02
+"""Share of a step from which on imbalance is worth a line."""
+Row = Mapping[str, Any]
+
+
+def late_s(row: Row) -> float | None:
+    """Seconds of a step that a rank waits in the exchange for those whose input came later; None where not told.
+
+    Ranks meet in every step, so what the hungriest waits (`input_stall_fraction`, of the step) all wait: what the mean
+    rank does not wait for its own input (`load_mean_s`), it waits for another's. No more than the imbalance measured.
+    """
+    known = [figure(row, name) for name in ("input_stall_fraction", "step_s_mean", "load_mean_s", "imbalance_mean_s")]
+    if any(value is None for value in known):
+        return None
+    stall, step, load, waited = (value or 0.0 for value in known)
+    return min(max(stall * step - load, 0.0), waited)
+
+
+def notes(rows: Mapping[int, Row]) -> Sequence[str]:
+    """What is said of the imbalance of a series with input, by ranks: what load explains, or that it is not known."""
+    found = [
+        (ranks, row, waited, step)
+        for ranks, row in rows.items()
+        if (waited := figure(row, "imbalance_mean_s")) and (step := figure(row, "step_s_mean"))
+        if waited > TELLING * step
+    ]
+    if not found:
+        return ()
+    ranks, row, waited, step = found[-1]
+    late = late_s(row)
+    if late is None:
+        return (
+            f"input: at {ranks} ranks each waits {waited / step:.0%} of the step for slower ones; whether their "
+            "input was late is not in the records: counted as imbalance, so that AU may be lower than said",
+        )
+    if late <= TELLING * step:
+        return ()
+    return (
+        f"input: at {ranks} ranks each waits {late / step:.0%} of the step for ranks whose input is late: counted as "
+        f"waiting for input; {waited - late:.3g} s of imbalance stay",
+    )
+
+
+def figure(row: Row, *names: str) -> float | None:
+    """The first figure that is there."""
+    return next((float(row[name]) for name in names if not is_missing(row.get(name))), None)

@@ -6,13 +6,37 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.stats import t as student
 
-from benchsuite.predict.scaling import anchor, input_wait
-from benchsuite.predict.scaling.curve import Curve, Outlook
+from benchsuite.predict.scaling import input_wait
+from benchsuite.predict.scaling.curve import Curve, Outlook, Point
 from benchsuite.predict.scaling.nodes import unmeasured_s
 from benchsuite.predict.theory.arrays import Floats
 from benchsuite.predict.theory.interval import LEVEL, doublings_beyond
 from benchsuite.predict.theory.pipeline import hops
 from benchsuite.predict.theory.transformer_step import of_slowest
+
+LEAST_MISSED, NOISES = 0.05, 2.0
+"""Share of the step, and standard deviations of its median, that are left to the fit."""
+
+
+def offsets_s(largest: Point, fitted: Mapping[str, float], noise: float) -> dict[str, float]:
+    """Seconds by part that the fit misses of the largest scale's step without input; nothing where that is little.
+
+    Divided as the parts are missed where they were told apart; else all of it is computation.
+    """
+    short = largest.base_s - sum(fitted[part] for part in ("compute", "exchange", "imbalance"))
+    if short <= max(LEAST_MISSED, NOISES * noise) * largest.base_s:
+        return {}
+    told = {part: seconds for part, seconds in (largest.parts or {}).items() if seconds is not None}
+    below = {part: max(seconds - fitted[part], 0.0) for part, seconds in told.items()}
+    if not sum(below.values()):
+        return {"compute": short}
+    return {part: short * seconds / sum(below.values()) for part, seconds in below.items()}
+
+
+def added(parts: Mapping[str, float], missed: Mapping[str, float], network: float) -> dict[str, float]:
+    """Parts of a step with what the fit misses, on a network so many times as fast."""
+    speed = {"exchange": network}
+    return {part: seconds + missed.get(part, 0.0) / speed.get(part, 1.0) for part, seconds in parts.items()}
 
 
 @dataclass(frozen=True)
@@ -32,11 +56,11 @@ class Model:
     misfit: float = 0.0
     """Root mean square of fitted / measured - 1 over the points; part of the noise."""
     missed_s: Mapping[str, float] = field(default_factory=dict)
-    """Seconds by part that the fit misses of the largest scale (`anchor`): added there and beyond."""
+    """Seconds by part that the fit misses of the largest scale (`offsets_s`): added there and beyond."""
 
     def at(self, ranks: int, network: float = 1.0, storage: float = 1.0, level: float = LEVEL) -> Outlook:
         """The step at so many ranks, were the network and the shared file system so many times as fast."""
-        terms = _terms(self.curve, np.array([float(ranks)]))[0]
+        terms = terms_of(self.curve, np.array([float(ranks)]))[0]
         left = network / self.curve.wire_speed
         speeds = {**{name: network for name, part in PART_OF.items() if part == "exchange"}, "measured": left}
         terms = terms / np.array([speeds.get(name, 1.0) for name in self.names])
@@ -44,7 +68,7 @@ class Model:
         base = float(seconds.sum())
         parts = {part: float(seconds[[PART_OF[name] == part for name in self.names]].sum()) for part in PARTS}
         low, high = self._ends(self.draws @ terms, self._wire_ends(ranks, left), base, ranks, level)
-        parts = anchor.added(parts, self.missed_s if ranks >= self.curve.most_ranks else {}, network)
+        parts = added(parts, self.missed_s if ranks >= self.curve.most_ranks else {}, network)
         base, low, high = (seconds * sum(parts.values()) / base for seconds in (base, low, high))
         high += unmeasured_s(self.curve.placement, self.curve.exchange_slow, ranks, parts["exchange"], left)
         (load, load_high), (load_low, low_high), (load_top, _) = (
@@ -102,7 +126,7 @@ PART_OF = {
 }
 
 
-def _terms(curve: Curve, ranks: Floats) -> Floats:
+def terms_of(curve: Curve, ranks: Floats) -> Floats:
     """(n, terms): each term by ranks, 1 at the largest measured scale.
 
     Computation is fixed and, in strong scaling, divided by the ranks (of pipelines times (m + N - 1)/m: the bubble;
@@ -125,11 +149,11 @@ def _terms(curve: Curve, ranks: Floats) -> Floats:
         "measured": curve.exchange or np.ones_like,
         "slowest": lambda n: np.asarray(of_slowest(n), dtype=np.float64),
     }
-    columns = [forms[name](ranks) / np.maximum(forms[name](most), 1e-12) for name in _term_names(curve)]
+    columns = [forms[name](ranks) / np.maximum(forms[name](most), 1e-12) for name in term_names(curve)]
     return np.stack([np.broadcast_to(column, ranks.shape) for column in columns], axis=1)
 
 
-def _term_names(curve: Curve) -> tuple[str, ...]:
+def term_names(curve: Curve) -> tuple[str, ...]:
     own = ("linear",) if curve.exchange is None else ("linear", "measured")
     trees = ("levels",) if curve.exchange is None and not curve.pipeline else ()
     known = curve.exchange is not None and (curve.buckets or curve.placement.probed)

@@ -1,6 +1,7 @@
 """Predictions as rows and lines: what is printed of a curve, what it rests on, and how well it did before."""
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,99 @@ from benchsuite.predict.scaling import bucketing, nodes
 from benchsuite.predict.scaling.curve import Curve, Outlook
 from benchsuite.predict.scaling.input_wait import input_bytes
 from benchsuite.predict.scaling.model import Model
-from benchsuite.predict.scaling.series import DRIFT_PER_DOUBLING, MAX_BEYOND, MIN_SCALES, fit
-from benchsuite.predict.scaling.trends import impossible
+from benchsuite.predict.scaling.series import DRIFT_PER_DOUBLING, MAX_BEYOND, MIN_SCALES, fit, noise_of
 from benchsuite.predict.theory.interval import coverage
 from benchsuite.results.render.tables import ABSENT, Column, Row, number
+
+
+def check_reach(curve: Curve, ranks: Sequence[int], far: bool) -> None:
+    """Refuse ranks too far beyond what was measured.
+
+    Raises:
+        UserError: more than MAX_BEYOND times the largest measured scale, and `far` is not set; or a batch of all ranks
+            that so many cannot share.
+    """
+    most = curve.most_ranks
+
+    def is_uneven(number: int) -> bool:
+        return curve.kind == "strong" and bool(curve.batch % max(1.0, number * curve.data_share))
+
+    uneven = [number for number in ranks if is_uneven(number)]
+    if uneven and any(is_uneven(point.ranks) for point in curve.points):
+        raise UserError(
+            f"{curve.title}: {uneven[0]} ranks cannot share {curve.batch:g} samples a step evenly, nor could all of "
+            "those measured; where ranks share samples, say how many: columns tensor and pipeline"
+        )
+    if uneven:
+        raise UserError(
+            f"{curve.title}: {uneven[0]} ranks cannot share {curve.batch:g} samples a step evenly; take a divisor of "
+            f"{curve.batch:g}, or a series of a larger batch"
+        )
+    beyond = [number for number in ranks if number > MAX_BEYOND * most]
+    if beyond and not far:
+        raise UserError(
+            f"{curve.title}: {beyond[0]} ranks are {beyond[0] / most:.3g} times the {most} measured; allowed: up to "
+            f"{MAX_BEYOND} times ({MAX_BEYOND * most}); measure more ranks, or give --far"
+        )
+
+
+LEAST_FALL, LEAST_OF_STEP = 0.05, 0.01
+"""Of the larger value, and of the step: less may be an accident."""
+NOISES = 3.0
+"""Or as many standard deviations of a median step."""
+
+
+def impossible(curve: Curve) -> list[str]:
+    """A line for each quantity that falls against what more ranks can do; predictions hold it instead of going on."""
+    least = max(LEAST_FALL, NOISES * noise_of(curve.points))
+    return [*_of_steps(curve, least), *_of_exchange(curve, least)]
+
+
+def _of_steps(curve: Curve, least: float) -> list[str]:
+    """Weak scaling: a step without input falls. Strong scaling: it falls faster than the ranks divide its work."""
+    strong = curve.kind == "strong"
+    base = {point.ranks: point.base_s for point in curve.points}
+    fallen = _fall({ranks: seconds * (ranks if strong else 1) for ranks, seconds in base.items()}, least, 0.0)
+    if fallen is None:
+        return []
+    few, many = fallen
+    why, held = (
+        ("faster than the ranks grow", "shortened by no more than the ranks")
+        if strong
+        else ("with the same batch a rank", "held at the level of all scales")
+    )
+    return [
+        f"warning: a step without input takes {base[few] * 1e3:.1f} ms at {few} and {base[many] * 1e3:.1f} ms at "
+        f"{many} ranks, {why}: not modelled, it is {held}; look at what was different at {few}"
+    ]
+
+
+def _of_exchange(curve: Curve, least: float) -> list[str]:
+    """It falls from two ranks on. Not asked in strong scaling of mixed parallelism, whose messages become smaller."""
+    if curve.kind == "strong" and curve.data_share not in (1.0, 1 / curve.most_ranks):
+        return []
+    told = {point.ranks: (point.parts or {}).get("exchange") for point in curve.points if point.ranks > 1}
+    known = {ranks: seconds for ranks, seconds in told.items() if seconds is not None}
+    fallen = _fall(known, least, LEAST_OF_STEP * max(point.base_s for point in curve.points))
+    if fallen is None:
+        return []
+    few, many = fallen
+    return [
+        f"warning: communication not hidden takes {known[few] * 1e3:.1f} ms at {few} and {known[many] * 1e3:.1f} ms at "
+        f"{many} ranks: more ranks do not shorten it; predicted to grow from between the two"
+    ]
+
+
+def _fall(values: Mapping[int, float], least: float, least_s: float) -> tuple[int, int] | None:
+    """The ranks between which a value falls most, where that is by more than `least` of it and `least_s`."""
+    pairs = [
+        (values[many] / values[few], few, many)
+        for few, many in combinations(sorted(values), 2)
+        if values[few] - values[many] > least_s
+    ]
+    worst = min(pairs, default=None)
+    return worst[1:] if worst is not None and worst[0] < 1 - least else None
+
 
 SMALL_MISFIT = 0.05
 WORDS = {

@@ -7,10 +7,9 @@ import numpy as np
 from scipy.optimize import nnls
 
 from benchsuite.contract.errors import UserError
-from benchsuite.predict.scaling import anchor, growth
 from benchsuite.predict.scaling.bucketing import overlapped
-from benchsuite.predict.scaling.curve import Curve, Point
-from benchsuite.predict.scaling.model import PART_OF, PARTS, Model, _term_names, _terms
+from benchsuite.predict.scaling.curve import Curve, Point, linear_share
+from benchsuite.predict.scaling.model import PART_OF, PARTS, Model, offsets_s, term_names, terms_of
 from benchsuite.predict.theory.arrays import Floats
 from benchsuite.predict.theory.interval import doublings_beyond
 
@@ -44,7 +43,7 @@ def fit(curve: Curve) -> Model:
 
     Input is taken off first: it is modelled on its own. The error per doubling is that of back-tests of the curve
     itself, beyond what noise of both sides explains, with DRIFT_PER_DOUBLING counting for two; by what the model misses
-    its own points, intervals are wider; where it lies below the largest scale, what it misses is added (`anchor`).
+    its own points, intervals are wider; where it lies below the largest scale, what it misses is added (`offsets_s`).
 
     Raises:
         UserError: fewer than two numbers of ranks.
@@ -67,22 +66,22 @@ def fit(curve: Curve) -> Model:
     drift = float(np.sqrt(squares / (DRIFT_COUNTS + len(errors))))
     missed = [sum(model.at(point.ranks).parts[part] for part in PARTS) / point.base_s - 1 for point in curve.points]
     misfit = float(np.sqrt(np.mean(np.square(missed))))
-    missed_s = anchor.missed_s(curve.points[-1], model.at(curve.most_ranks).parts, model.noise)
+    missing = offsets_s(curve.points[-1], model.at(curve.most_ranks).parts, model.noise)
     noise = float(np.hypot(model.noise, misfit))
-    return replace(model, drift=drift, misfit=misfit, noise=noise, missed_s=missed_s)
+    return replace(model, drift=drift, misfit=misfit, noise=noise, missed_s=missing)
 
 
 def _prior_share(curve: Curve, term: str) -> float:
     if term in ("levels", "linear"):
-        return max(PRIOR_SHARES[term], growth.linear_share(curve))
+        return max(PRIOR_SHARES[term], linear_share(curve))
     return PIPELINE_FIXED if term == "fixed" and curve.pipeline else PRIOR_SHARES[term]
 
 
 def _fitted(curve: Curve) -> Model:
     curve = overlapped(curve)
-    names = _term_names(curve)
+    names = term_names(curve)
     ranks = np.array([float(point.ranks) for point in curve.points])
-    design = _terms(curve, ranks)
+    design = terms_of(curve, ranks)
     noise = noise_of(curve.points)
     largest = curve.points[-1].middle_s
     rows, targets = [], []

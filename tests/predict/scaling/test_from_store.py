@@ -7,8 +7,7 @@ import pytest
 
 from benchsuite.predict.scaling import outlook
 from benchsuite.predict.scaling.curve import Curve
-from benchsuite.predict.scaling.from_store import exchange_of, from_series
-from benchsuite.predict.scaling.modes import mode_of
+from benchsuite.predict.scaling.from_store import exchange_of, from_series, mode_of
 from benchsuite.predict.scaling.probed_network import comparable
 from benchsuite.predict.scaling.series import fit
 from benchsuite.predict.theory.alpha_beta_fit import Key

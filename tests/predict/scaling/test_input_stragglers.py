@@ -7,7 +7,7 @@ import pytest
 from benchsuite.predict.scaling import outlook
 from benchsuite.predict.scaling.curve import Curve
 from benchsuite.predict.scaling.from_store import from_series
-from benchsuite.predict.scaling.input_stragglers import late_s, notes
+from benchsuite.predict.scaling.input_wait import late_s, notes
 from benchsuite.predict.scaling.series import fit
 from benchsuite.results.scaling.series import find_series
 from tests.results.scaled import frame, made_trial

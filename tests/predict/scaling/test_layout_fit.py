@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchsuite.contract.errors import UserError
-from benchsuite.predict.scaling import residual
+from benchsuite.predict.scaling import layout_fit
 from benchsuite.predict.scaling.layout_fit import features, fit, fit_constants, flops_per_device_s, priors_for, shapes
 from benchsuite.predict.theory import interval
 from benchsuite.predict.theory.transformer_step import parts
@@ -120,7 +120,7 @@ class TestResidual:
 
     def test_learns_what_is_smooth_and_ignores_what_does_not_matter(self):
         rows, errors = self.wiggly(80)
-        found = residual.learn(rows[:60], errors[:60])
+        found = layout_fit.learn(rows[:60], errors[:60])
         mean, deviation = found.at(rows[60:])
         assert np.abs(mean - errors[60:]).max() < 0.05
         assert found.parameters[3] > found.parameters[2], "a longer length where nothing changes"
@@ -128,8 +128,8 @@ class TestResidual:
 
     def test_returns_to_the_model_far_away(self):
         rows, errors = self.wiggly(60)
-        mean, deviation = residual.learn(rows, errors).at(np.array([[300.0, 1.0]]))
-        amplitude = np.exp(residual.learn(rows, errors).parameters[0])
+        mean, deviation = layout_fit.learn(rows, errors).at(np.array([[300.0, 1.0]]))
+        amplitude = np.exp(layout_fit.learn(rows, errors).parameters[0])
         assert abs(mean[0]) < 1e-6
         assert deviation[0] == pytest.approx(amplitude, rel=0.05)
 
@@ -137,10 +137,10 @@ class TestResidual:
         rows, errors = self.wiggly(20)
         squares = (rows[:, None] - rows[None]) ** 2
         at, prior = np.array([-2.0, -3.0, 0.5, 1.0]), np.array([-2.5, -3.9, 1.0, 1.0])
-        value, gradient = residual._objective(at, squares, errors, prior)
+        value, gradient = layout_fit._objective(at, squares, errors, prior)
         for place in range(4):
             step = np.eye(4)[place] * 1e-6
-            higher, lower = (residual._objective(at + s, squares, errors, prior)[0] for s in (step, -step))
+            higher, lower = (layout_fit._objective(at + s, squares, errors, prior)[0] for s in (step, -step))
             assert gradient[place] == pytest.approx((higher - lower) / 2e-6, rel=1e-4, abs=1e-4)
         assert np.isfinite(value)
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from benchsuite.contract.errors import UserError
-from benchsuite.predict.scaling import growth, outlook
+from benchsuite.predict.scaling import curve, outlook, series
 from benchsuite.predict.scaling.curve import Curve, Point
 from benchsuite.predict.scaling.nodes import Placement
-from benchsuite.predict.scaling.reach import check_reach
+from benchsuite.predict.scaling.outlook import check_reach
 from benchsuite.predict.scaling.series import fit
 from benchsuite.predict.theory.transformer_step import of_slowest
 
@@ -140,7 +140,7 @@ def test_latencies_are_believed_where_two_scales_show_them(monkeypatch: pytest.M
     found = fit(latent((1, 2, 4))).at(8)
     assert found.parts["exchange"] == pytest.approx(0.35, rel=0.06)
     assert found.low_s < 0.375 < found.high_s
-    monkeypatch.setattr(growth, "linear_share", lambda curve: 0.0)
+    monkeypatch.setattr(series, "linear_share", lambda curve: 0.0)
     assert fit(latent((1, 2, 4))).at(8).parts["exchange"] < 0.8 * 0.35
 
 
@@ -156,11 +156,11 @@ def test_two_scales_do_not_tell_a_tree_from_a_ring():
 
 
 def test_the_share_of_latencies_by_hand():
-    assert growth.linear_share(latent((1, 2, 4))) == pytest.approx(0.15 / 0.2)
-    assert growth.linear_share(latent((1, 2))) == 0.0, "one scale tells nothing of growth"
-    assert growth.linear_share(made()) == pytest.approx(0.0, abs=1e-9), "a ring's volume"
-    assert growth.volume_and_linear({2: 0.05 + 0.01, 4: 0.075 + 0.03}) == pytest.approx((0.1, 0.01))
-    assert growth.volume_and_linear({2: 0.06, 4: 0.03})[1] == 0.0
+    assert curve.linear_share(latent((1, 2, 4))) == pytest.approx(0.15 / 0.2)
+    assert curve.linear_share(latent((1, 2))) == 0.0, "one scale tells nothing of growth"
+    assert curve.linear_share(made()) == pytest.approx(0.0, abs=1e-9), "a ring's volume"
+    assert curve.volume_and_linear({2: 0.05 + 0.01, 4: 0.075 + 0.03}) == pytest.approx((0.1, 0.01))
+    assert curve.volume_and_linear({2: 0.06, 4: 0.03})[1] == 0.0
 
 
 class TestInput:

@@ -8,8 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from benchsuite.contract.errors import UserError
-from benchsuite.predict.scaling.table_columns import COUNTS, FLAGS, NAMES, TIMES, Table, TableRow
-from benchsuite.predict.scaling.table_input import _name_of, read
+from benchsuite.predict.scaling.table_input import COUNTS, FLAGS, NAMES, TIMES, Table, TableRow, _name_of, read
 
 
 def row_schema() -> dict[str, Any]:

@@ -7,8 +7,8 @@ import pytest
 
 from benchsuite.predict.scaling import outlook
 from benchsuite.predict.scaling.curve import Curve, Point
+from benchsuite.predict.scaling.outlook import impossible
 from benchsuite.predict.scaling.series import fit
-from benchsuite.predict.scaling.trends import impossible
 from tests.predict.scaling.test_series import made
 
 

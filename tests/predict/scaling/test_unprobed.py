@@ -5,8 +5,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from benchsuite.predict.scaling.from_store import from_series
-from benchsuite.predict.scaling.unprobed import why
+from benchsuite.predict.scaling.from_store import from_series, why
 from benchsuite.results.scaling.series import find_series
 from tests.predict.scaling.test_from_store import probed
 from tests.results.scaled import frame, made_trial

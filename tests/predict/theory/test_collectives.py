@@ -7,8 +7,14 @@ import numpy as np
 import pytest
 
 from benchsuite.predict.theory import collectives, traffic
-from benchsuite.predict.theory.algorithms import FORMS
-from benchsuite.predict.theory.collectives import busbw_factor, hierarchical_time_s, shared_medium_time_s, terms, time_s
+from benchsuite.predict.theory.collectives import (
+    FORMS,
+    busbw_factor,
+    hierarchical_time_s,
+    shared_medium_time_s,
+    terms,
+    time_s,
+)
 from benchsuite.probe.comm.step_tables import STEP_TABLES, table
 from tests.predict.published_tables import all_rows
 
