@@ -18,11 +18,9 @@ from benchsuite.contract.errors import UserError, nearest, refuse
 from benchsuite.contract.exit_codes import ComparedKind, PlainFormat, RecordKind, TableFormat
 from benchsuite.contract.scratch import scratch
 from benchsuite.contract.terminal import document, echo
-from benchsuite.results.export import junit as junit_xml
 from benchsuite.results.export import methods as paragraph
 from benchsuite.results.export import prometheus as textfile
 from benchsuite.results.export import tables
-from benchsuite.results.render.plain import UNLIMITED_WIDTH as UNLIMITED_WIDTH
 from benchsuite.results.render.tables import (
     ABSENT,
     POINT_COLUMNS,
@@ -32,7 +30,6 @@ from benchsuite.results.render.tables import (
     is_missing,
     rows,
 )
-from benchsuite.results.render.terminal import fitting_table as fitting_table
 from benchsuite.results.report.comm import columns_of
 from benchsuite.results.report.io_profile import is_known, lines
 from benchsuite.results.report.probes import COLUMNS_OF
@@ -43,10 +40,10 @@ from benchsuite.results.store.query import Limits
 from benchsuite.results.store.record import Figures, TrialRecord
 from benchsuite.results.store.replacing import write_whole
 from benchsuite.results.store.store import ResultsStore
+from benchsuite.storage.dataset.partial import partial_folder, remove_abandoned
 
 if TYPE_CHECKING:
     from benchsuite.results.gate.baseline import Check
-from benchsuite.storage.dataset.partial import partial_folder, remove_abandoned
 
 results_app = typer.Typer(help="Look into a results store.", no_args_is_help=True, rich_markup_mode=None)
 export_app = typer.Typer(help="Results in the form of other programs.", no_args_is_help=True, rich_markup_mode=None)
@@ -296,6 +293,8 @@ def write_parquet(store: Path, out: Path, where: Sequence[str], by: str, kind: R
 
 def write_junit(store: Path, out: Path | None, where: Sequence[str], check: bool, kind: RecordKind) -> None:
     """Trials, or records of another kind, and what the gate finds where that is asked for, as JUnit XML."""
+    from benchsuite.results.export import junit as junit_xml
+
     if check and kind.value not in list(ComparedKind):
         raise UserError(f"--check --kind {kind.value}: allowed with --check: {', '.join(ComparedKind)}")
     trials = rows(_chosen(store, where, kind))
