@@ -1,7 +1,7 @@
-"""Darshan's logs as I/O profiles: what darshan-parser prints, and a log of a real run where Darshan is installed."""
+"""Darshan's logs as I/O profiles: logs that PyDarshan ships, of real runs, and one of a run here where Darshan is."""
 
+import importlib.resources
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,56 +10,66 @@ import pytest
 
 from benchsuite.results.report.io_profile import lines
 from benchsuite.storage.errors import DatasetError
-from benchsuite.storage.observe.darshan import _profile, parsed, profile_of_log
+from benchsuite.storage.observe.darshan import profile_of_log
 
-COUNTERS = {
-    "POSIX_OPENS": "3",
-    "POSIX_STATS": "-1",
-    "POSIX_READS": "9",
-    "POSIX_SEEKS": "0",
-    "POSIX_BYTES_READ": "38400",
-    "POSIX_CONSEC_READS": "3",
-    "POSIX_SIZE_READ_100_1K": "3",
-    "POSIX_SIZE_READ_1K_10K": "6",
-    "POSIX_SIZE_READ_1G_PLUS": "0",
-    "POSIX_F_READ_TIME": "0.030",
-    "POSIX_F_META_TIME": "0.010",
-    "POSIX_F_MAX_READ_TIME": "0.004",
-}
+darshan = pytest.importorskip("darshan", reason="no PyDarshan: pip install 'benchsuite[darshan]'")
 
 
-def log_text(names: list[str]) -> list[str]:
-    """What darshan-parser prints of files with equal counters."""
-    head = ["# darshan log version: 3.41", "# nprocs: 2", "# run time: 1.5000"]
-    return head + [
-        f"POSIX\t{rank}\t17\t{counter}\t{value}\t{name}\t/\text4"
-        for rank, name in enumerate(names)
-        for counter, value in COUNTERS.items()
-    ] + ["STDIO\t0\t18\tSTDIO_OPENS\t5\t/data/a\t/\text4"]  # fmt: skip
+def shipped(name: str) -> Path:
+    """A log that PyDarshan has for its own tests."""
+    return Path(str(importlib.resources.files("darshan"))) / "tests" / "input" / name
 
 
-def test_counters_become_a_profile() -> None:
-    files, processes, seconds = parsed(log_text(["/data/a", "/data/b"]))
-    assert (set(files), processes, seconds) == ({"/data/a", "/data/b"}, 2, 1.5)
-    profile = _profile(files, processes, seconds)
-    read = profile["operations"]["read"]
-    assert (read["count"], read["bytes"], read["seconds"], read["max_s"], read["p99_s"]) == (
-        18, 76800, pytest.approx(0.06), 0.004, None
-    )  # fmt: skip
-    assert set(profile["operations"]) == {"open", "read"}
-    assert profile["read_sizes"] == {"100 to 1K B": 6, "1K to 10K B": 12}
-    assert profile["order"] == {"first": 6, "onward": 6, "elsewhere": 6}
-    assert profile["metadata_fraction"] == pytest.approx(0.25)
-    assert (profile["files"]["distinct"], profile["files"]["opens_per_file"]) == (2, 3)
+def test_a_shared_file_of_2048_ranks() -> None:
+    profile = profile_of_log(shipped("sample.darshan"))
+    written = profile["operations"]["write"]
+    assert (profile["by"], profile["ranks"], profile["seconds"]) == ("darshan", 2048, 117.0)
+    assert (written["count"], written["bytes"], written["p99_s"]) == (16_402, 2_199_023_259_968, None)
+    assert (profile["bytes"]["seen"], profile["read_sizes"]) == (0, {})
+    assert (profile["files"]["distinct"], profile["files"]["opens"]) == (1, 2049)
+    assert profile["sequential_fraction"] is None
     assert any("by Darshan" in line for line in lines(profile))
 
 
+def test_reads_in_order() -> None:
+    log = next(shipped("..").resolve().parent.glob("examples/darshan-graph/pq_app_readAB_writeC*.darshan"))
+    profile = profile_of_log(log)
+    read = profile["operations"]["read"]
+    assert (read["count"], read["bytes"], profile["bytes"]["seen"]) == (40, 20_000, 20_000)
+    assert profile["order"] == {"first": 4, "onward": 36, "elsewhere": 0}
+    assert profile["read_sizes"] == {"100 to 1K B": 40}
+    assert profile["files"]["reads_per_file"] == 5.0
+
+
+def test_the_files_of_one_folder(tmp_path: Path) -> None:
+    log = shipped("sample-dxt-simple.darshan")
+    report = darshan.DarshanReport(str(log), read_all=True)
+    table = report.records["POSIX"].to_df()["counters"]
+    names = [Path(report.name_records[number]) for number in table["id"]]
+    folder = names[0].parent
+    below = [name.is_relative_to(folder) for name in names]
+    files = profile_of_log(log, folder)["files"]
+    assert files["opens"] == table["POSIX_OPENS"][below].sum() > 0
+    assert files["listed"] == len({name for name in names if name.is_relative_to(folder)})
+    with pytest.raises(DatasetError, match="no POSIX counters of files below"):
+        profile_of_log(log, tmp_path)
+
+
 def test_files_that_were_only_looked_at_are_not_used_ones() -> None:
-    looked = [
-        f"POSIX\t0\t18\t{name}\t{value}\t/data/c\t/\text4" for name, value in (("POSIX_OPENS", 0), ("POSIX_STATS", 4))
-    ]
-    files = _profile(*parsed([*log_text(["/data/a", "/data/b"]), *looked]))["files"]
-    assert (files["listed"], files["distinct"], files["opens_per_file"], files["reads_per_file"]) == (3, 2, 3, 9)
+    files = profile_of_log(shipped("noposixopens.darshan"))["files"]
+    assert files["listed"] > 0
+    assert (files["distinct"], files["opens"], files["opens_per_file"]) == (0, 0, None)
+
+
+def test_a_log_without_posix_counters() -> None:
+    with pytest.raises(DatasetError, match="no POSIX counters"):
+        profile_of_log(shipped("noposix.darshan"))
+
+
+def test_what_is_no_log(tmp_path: Path) -> None:
+    (tmp_path / "x.darshan").write_bytes(b"?" * 5000)
+    with pytest.raises(DatasetError, match="PyDarshan cannot read it"):
+        profile_of_log(tmp_path / "x.darshan")
 
 
 def test_a_log_that_is_not_there() -> None:
@@ -67,9 +77,8 @@ def test_a_log_that_is_not_there() -> None:
         profile_of_log(Path("/nowhere/x.darshan"))
 
 
-def test_without_anything_to_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x.darshan").write_bytes(b"?")
-    monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setitem(sys.modules, "darshan", None)
     with pytest.raises(DatasetError, match=r"benchsuite\[darshan\]"):
         profile_of_log(tmp_path / "x.darshan")
@@ -86,10 +95,10 @@ for turn in range(3):
 
 
 def test_a_real_log(tmp_path: Path) -> None:
-    """Darshan's library without MPI: DARSHAN_LIBRARY names it, darshan-parser is on the PATH."""
+    """A run of our own under Darshan's library without MPI, which DARSHAN_LIBRARY names."""
     library = os.environ.get("DARSHAN_LIBRARY")
-    if not library or shutil.which("darshan-parser") is None:
-        pytest.skip("no Darshan: DARSHAN_LIBRARY=.../libdarshan.so and darshan-parser on the PATH")
+    if not library:
+        pytest.skip("no Darshan: DARSHAN_LIBRARY=.../libdarshan.so")
     names = [tmp_path / f"{number}" for number in range(4)]
     for name in names:
         name.write_bytes(bytes(20_000))
