@@ -13,14 +13,14 @@ operations in MPICH", 2005; Bruck et al. 1997; Sanders, Speck, Traff 2009 (two t
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from benchsuite.contract.errors import refuse
+from benchsuite.contract.errors import UserError, refuse
 from benchsuite.predict.theory.arrays import Floats, not_negative, whole
-from benchsuite.predict.theory.traffic import Shape, sent_bytes_per_rank, torus_shape
 
 BUSBW: Mapping[str, Callable[[Any], Any]] = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
@@ -39,6 +39,9 @@ PERFORMANCE.md)."""
 HIERARCHICAL = ("all_reduce", "reduce_scatter", "all_gather")
 
 
+Shape = tuple[int, int]
+
+
 @dataclass(frozen=True)
 class Terms:
     """Coefficients of t = latency alpha + wire D beta + reduced D gamma, float64 of `num_ranks`' shape."""
@@ -49,6 +52,20 @@ class Terms:
     """Times D: bytes one after the other on the busiest link."""
     reduced: Floats
     """Times D: bytes added up one after the other."""
+
+
+def torus_shape(num_ranks: int, shape: Shape | None = None) -> Shape:
+    """(X, Y) of a torus: `shape` if it holds as many ranks, else the squarest there is, X the larger.
+
+    Raises:
+        UserError: X * Y is not the number of ranks.
+    """
+    if shape is None:
+        side = next(side for side in range(int(num_ranks**0.5), 0, -1) if num_ranks % side == 0)
+        return num_ranks // side, side
+    if min(shape) < 1 or shape[0] * shape[1] != num_ranks:
+        raise UserError(f"shape {shape[0]} x {shape[1]} = {shape[0] * shape[1]} ranks; allowed: X x Y = {num_ranks}")
+    return shape
 
 
 def time_s(
@@ -151,9 +168,34 @@ def shared_medium_time_s(
     """
     size, beta, alpha = not_negative(num_bytes=num_bytes, beta_s_per_byte=beta_s_per_byte, alpha_s=alpha_s)
     latency = terms(op, algorithm, num_ranks, shape).latency
-    total = np.vectorize(lambda n: sent_bytes_per_rank(op, algorithm, int(n), 1.0, shape).sum(), otypes=[float])
-    on_wire: Floats = total(num_ranks)
+    on_wire: Floats = np.vectorize(partial(_sent_by_all, op, algorithm), otypes=[float])(num_ranks)
     return latency * alpha + on_wire * size * beta
+
+
+def _sent_by_all(op: str, algorithm: str, num_ranks: int) -> float:
+    """Arrays that all ranks together send: N - 1, twice where there and back, unless `SENT_BY_ALL` says otherwise."""
+    n = int(num_ranks)
+    if n == 1:
+        return 0.0
+    if (op, algorithm) in SENT_BY_ALL:
+        return SENT_BY_ALL[op, algorithm](n, 1 << (n.bit_length() - 1))
+    return 1.0 if op == "send_recv" else (n - 1.0) * (2 if op == "all_reduce" else 1)
+
+
+def _scattered(n: int) -> float:
+    """Arrays in a binomial scatter, in which a child is sent the blocks of all below it."""
+    return sum(min(rank & -rank, n - rank) for rank in range(1, n)) / n
+
+
+SENT_BY_ALL: Mapping[tuple[str, str], Callable[[int, int], float]] = {
+    ("all_reduce", "recursive_doubling"): lambda n, power: power * (power.bit_length() - 1) + 2 * (n - power),
+    ("all_reduce", "naive"): lambda n, power: n * (n - 1),
+    ("reduce_scatter", "recursive_halving"): lambda n, power: n - 1 + (n - power) / n,
+    ("all_gather", "recursive_doubling"): lambda n, power: n - 1 + (n - power) / n,
+    ("all_to_all", "bruck"): lambda n, power: sum(distance.bit_count() for distance in range(n)),
+    ("broadcast", "scatter_allgather"): lambda n, power: _scattered(n) + n - 1,
+}
+"""Of N ranks, the largest power of two within N; where ranks fold, a guest's whole array and its block are sent too."""
 
 
 BACKEND = "backend"

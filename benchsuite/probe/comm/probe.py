@@ -24,7 +24,7 @@ from benchsuite.host.machine import Machine
 from benchsuite.launch.agents import AgentLauncher
 from benchsuite.launch.launcher import Launcher, load_launcher, machine_of
 from benchsuite.launch.work_folder import shared_folder
-from benchsuite.predict.theory.traffic import torus_shape
+from benchsuite.predict.theory.collectives import torus_shape
 from benchsuite.probe.comm.records import Measured, ddp_specs, label_of, lacking_spec, record_of, spec_of
 from benchsuite.probe.comm.request import (
     ALLOWED_ALGORITHMS,

@@ -1,7 +1,7 @@
 """Collectives as tables: which chunks each rank sends to whom, receives from whom, and adds or copies, step by step.
 
 A table is data: it can be printed, counted, replayed without a network, and run over send/recv (`probe.comm.stepping`).
-Arrays are cut into chunks of nearly one size. Ranks are numbered as in `benchsuite.predict.theory.traffic`.
+Arrays are cut into chunks of nearly one size. In a torus, rank = row * X + column.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain
 
 from benchsuite.contract.errors import UserError, refuse
-from benchsuite.predict.theory.traffic import torus_shape
+from benchsuite.predict.theory.collectives import torus_shape
 
 Range = tuple[int, int]
 """Chunks from the first up to, and without, the last."""

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchsuite.predict.theory import collectives, traffic
+from benchsuite.predict.theory import collectives
 from benchsuite.predict.theory.collectives import (
     FORMS,
     busbw_factor,
@@ -16,6 +16,7 @@ from benchsuite.predict.theory.collectives import (
     time_s,
 )
 from benchsuite.probe.comm.step_tables import STEP_TABLES, table
+from tests.helpers import traffic
 from tests.predict.published_tables import all_rows
 
 ALL = [(op, algorithm) for op, of in FORMS.items() for algorithm in of]
@@ -331,6 +332,12 @@ class TestHierarchies:
     def test_shared_medium_carries_everything(self, op: str, algorithm: str, arrays: float) -> None:
         """4 ranks: naive K(K-1), a parameter server 2(K-1), a broadcast K-1 arrays."""
         assert shared_medium_time_s(op, algorithm, 4, D, BETA) == pytest.approx(arrays * D * BETA)
+
+    @pytest.mark.parametrize(("op", "algorithm"), [(op, name) for op, of in traffic.SENT.items() for name in of])
+    def test_shared_medium_carries_what_all_ranks_send(self, op: str, algorithm: str) -> None:
+        ranks = range(1, 40)
+        sent = [traffic.sent_bytes_per_rank(op, algorithm, n, D).sum() for n in ranks]
+        assert shared_medium_time_s(op, algorithm, [*ranks], D, BETA) == pytest.approx([BETA * each for each in sent])
 
     def test_shared_medium_of_arrays(self) -> None:
         found = shared_medium_time_s("all_reduce", "ring", [1, 2, 4], [[D], [2 * D]], BETA, ALPHA)

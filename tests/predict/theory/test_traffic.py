@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchsuite.predict.theory.traffic import SENT, messages, sent_bytes_per_rank, torus_shape
+from benchsuite.predict.theory.collectives import torus_shape
+from tests.helpers.traffic import SENT, messages, sent_bytes_per_rank
 
 RANKS = range(2, 18)
 Sent = Iterator[tuple[int, int, set[int]]]

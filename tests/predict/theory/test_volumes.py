@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchsuite.predict.theory import volumes
-from benchsuite.predict.theory.traffic import sent_bytes_per_rank
+from tests.helpers.traffic import sent_bytes_per_rank
 
 P, D = 1_000_000, 8
 

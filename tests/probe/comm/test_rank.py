@@ -10,7 +10,6 @@ import torch
 
 from benchsuite.host.machine import this_machine
 from benchsuite.launch.starters import LocalLauncher
-from benchsuite.predict.theory import traffic
 from benchsuite.predict.theory.collectives import BACKEND
 from benchsuite.probe.comm.collectives import DTYPES, Place, Prepared, prepare
 from benchsuite.probe.comm.ddp_figures import MODES, gradient_bytes
@@ -20,6 +19,7 @@ from benchsuite.probe.comm.rank_group import Ranks
 from benchsuite.probe.comm.request import OPS, Cell, Request, cells
 from benchsuite.probe.comm.step_tables import ALGORITHMS, STEP_TABLES
 from benchsuite.results.store.record import TrialRecord
+from tests.helpers import traffic
 
 FAULTS = "tests.helpers.commfaults"
 CPU = torch.device("cpu")

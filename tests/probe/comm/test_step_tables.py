@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from benchsuite.contract.errors import UserError
-from benchsuite.predict.theory import traffic
+from benchsuite.predict.theory.collectives import torus_shape
 from benchsuite.probe.comm.step_tables import STEP_TABLES, Phase, Receive, Table, table
+from tests.helpers import traffic
 
 RANKS = range(1, 10)
 ALL_REDUCES = tuple(STEP_TABLES["all_reduce"])
@@ -175,7 +176,7 @@ def _by_hand(algorithm: str, num_ranks: int) -> tuple[int, float, int]:
     power = 1 << int(math.log2(n))
     guests, exponent = n - power, int(math.log2(n))
     extra = 2 if guests else 0
-    x, y = traffic.torus_shape(n)
+    x, y = torus_shape(n)
     return {
         "ring": (2 * n * (n - 1), 2 * (n - 1), 2 * (n - 1)),
         "recursive_doubling": (power * exponent + 2 * guests, power * exponent + 2 * guests, exponent + extra),

@@ -1,4 +1,4 @@
-"""Messages and bytes that each rank sends in a collective: theory for algorithms written over send/recv to be held to.
+"""Messages and bytes that each rank sends in a collective: what step tables and closed forms are held to.
 
 D is the whole array as nccl-tests count it: every rank's input of an all_reduce, the gathered array of an all_gather,
 the input of a reduce_scatter or of an all_to_all on one rank. Blocks are D/N bytes, not rounded. Who does what:
@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchsuite.contract.errors import UserError, refuse
+from benchsuite.contract.errors import refuse
 from benchsuite.predict.theory.arrays import Floats, not_negative, whole
+from benchsuite.predict.theory.collectives import torus_shape
 
 Shape = tuple[int, int]
 Sent = tuple[Any, Any]
@@ -36,20 +37,6 @@ def sent_bytes_per_rank(
     """Bytes that each rank sends, (num_ranks,) float64, in an operation on `num_bytes` (D above)."""
     (size,) = not_negative(num_bytes=num_bytes)
     return np.asarray(_sent(op, algorithm, num_ranks, shape, chunks)[1] * size, dtype=np.float64)
-
-
-def torus_shape(num_ranks: int, shape: Shape | None = None) -> Shape:
-    """(X, Y) of a torus: `shape` if it holds as many ranks, else the squarest there is, X the larger.
-
-    Raises:
-        UserError: X * Y is not the number of ranks.
-    """
-    if shape is None:
-        side = next(side for side in range(int(num_ranks**0.5), 0, -1) if num_ranks % side == 0)
-        return num_ranks // side, side
-    if min(shape) < 1 or shape[0] * shape[1] != num_ranks:
-        raise UserError(f"shape {shape[0]} x {shape[1]} = {shape[0] * shape[1]} ranks; allowed: X x Y = {num_ranks}")
-    return shape
 
 
 def _sent(op: str, algorithm: str, num_ranks: int, shape: Shape | None, chunks: int) -> tuple[Floats, Floats]:
