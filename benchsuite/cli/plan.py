@@ -40,8 +40,10 @@ from benchsuite.predict.theory.schedules import (
     peak_in_flight,
     schedule,
 )
-from benchsuite.results.export.schedule import svg, text
-from benchsuite.results.store.replacing import write_whole
+from benchsuite.results.charts import pipeline
+from benchsuite.results.export import charts
+from benchsuite.results.report.modelled import PipelineStep, Slot
+from benchsuite.results.report.schedule import text
 
 COLUMNS: Mapping[str, str] = {
     "tp": "tensor-parallel ranks",
@@ -464,7 +466,7 @@ def draw(
     out: Path | None,
     format: PlainFormat,
 ) -> None:
-    """Print a schedule at F = B = W, with its bubble and what each stage holds; also as SVG where asked.
+    """Print a schedule at F = B = W, with its bubble and what each stage holds; also as a figure where asked.
 
     Raises:
         UserError: a number is missing, the schedule cannot take them, or the file cannot be written.
@@ -478,7 +480,7 @@ def draw(
     found = slots(timeline)
     idle, held = idle_fractions(timeline), peak_in_flight(timeline)
     if out is not None:
-        _write(out, svg(found, title))
+        _draw(found, title, out)
     if format is PlainFormat.json:
         work = [asdict(slot) for slot in found]
         told = {"schedule": canonical(name), "slots": work, "idle_fractions": idle, "peak_in_flight": held}
@@ -492,6 +494,11 @@ def draw(
     echo("F forward, B backward, W gradients of weights; lower case: a later chunk; -- goes on; . bubble", err=True)
 
 
-def _write(out: Path, figure: str) -> None:
-    write_whole(out, figure)
+def _draw(found: Sequence[Slot], title: str, out: Path) -> None:
+    num_stages = 1 + max(slot.stage for slot in found)
+    if len(found) > pipeline.MAX_SLOTS or num_stages > charts.MAX_BARS:
+        allowed = f"allowed: {charts.MAX_BARS} stages, and {pipeline.MAX_SLOTS:,} pieces of work in all"
+        raise UserError(f"--svg: {num_stages} stages and {len(found):,} pieces of work; {allowed}")
+    (chart,) = pipeline.charts([PipelineStep(title, found, timed=False)], {})
+    charts.draw(chart, out, "svg")
     echo(f"figure: {out}", err=True)

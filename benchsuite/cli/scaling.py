@@ -13,7 +13,8 @@ from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.exit_codes import TableFormat
 from benchsuite.contract.terminal import document, echo
-from benchsuite.results.export.figure import draw_scaling
+from benchsuite.results.charts.scaling import chart_of
+from benchsuite.results.export.charts import draw
 from benchsuite.results.render.latex import as_latex
 from benchsuite.results.render.tables import as_csv, as_json, is_missing
 from benchsuite.results.render.terminal import fitting_table, say
@@ -59,7 +60,7 @@ def print_scaling(
     found = series_of(opened, where, mix)
     for kind, out in figures.items():
         if out is not None:
-            draw_scaling(found, titles(found), out, kind)
+            draw(chart_of(found, titles(found), "Scaling efficiency"), out, kind)
             echo(f"figure: {out}", err=True)
     _show(found, format, latex)
     warn_of_damage(opened)

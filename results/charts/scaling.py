@@ -1,6 +1,7 @@
 """Charts of strong and weak scaling: efficiencies with their intervals, and the ideal."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -12,6 +13,8 @@ from benchsuite.results.scaling.series import KINDS, ScalingPoint, Series, find_
 
 Place = Mapping[tuple[str, str], int]
 """The number of a point by its session and id."""
+NOWHERE: Place = {}
+NOTE = "P(N) / (P(N0) N / N0), P the median of samples/s. Bars: 95 % interval from six repeats on, else the range."
 
 
 def efficiencies(trials: Sequence[Row], points: Sequence[Numbered]) -> list[Chart]:
@@ -29,7 +32,18 @@ def _chart(kind: str, found: Sequence[Series], place: Place) -> list[Chart]:
     if not found:
         return []
     titles = words.titles(found)
-    parts = [_traces(series, name, place) for series, name in zip(found, _short(titles), strict=True)]
+    text = [
+        line
+        for series, title in zip(found, titles, strict=True)
+        for line in (title, f"  {words.answer(series)}", f"  {words.basis(series)}", *_indented(words.notes(series)))
+    ]
+    drawn = chart_of(found, _short(titles), f"{kind.capitalize()} scaling efficiency", place)
+    return [replace(drawn, key=f"{kind}-scaling", lines=text)]
+
+
+def chart_of(found: Sequence[Series], names: Sequence[str], title: str, place: Place = NOWHERE) -> Chart:
+    """A line of efficiencies per series, and the ideal."""
+    parts = [_traces(series, name, place) for series, name in zip(found, names, strict=True)]
     traces = [trace for part in parts for trace in part]
     groups = [
         (name, [*own, len(traces)])  # with the ideal
@@ -40,14 +54,7 @@ def _chart(kind: str, found: Sequence[Series], place: Place) -> list[Chart]:
     ends = [min(ranks), max(ranks)]
     traces.append({"type": "scatter", "mode": "lines", "name": "ideal", "x": ends, "y": [1, 1], "line": ideal})
     layout = {"xaxis": log_axis(ranks), "yaxis": axis("efficiency", rangemode="tozero")}
-    text = [
-        line
-        for series, title in zip(found, titles, strict=True)
-        for line in (title, f"  {words.answer(series)}", f"  {words.basis(series)}", *_indented(words.notes(series)))
-    ]
-    note = "P(N) / (P(N0) N / N0), P the median of samples/s. Bars: 95 % interval from six repeats on, else the range."
-    title = f"{kind.capitalize()} scaling efficiency"
-    return [Chart(f"{kind}-scaling", title, traces, layout, note, text, groups=groups)]
+    return Chart("scaling", title, traces, layout, NOTE, groups=groups)
 
 
 def _indented(lines: Sequence[str]) -> list[str]:
@@ -88,7 +95,7 @@ def _traces(series: Series, name: str, place: Place) -> list[Trace]:
 def number_of(point: ScalingPoint, place: Place) -> int:
     """The number of a point's first trial in the table of the page."""
     row = point.trials[0]
-    return place[str(row["session"]), str(row["point_id"])]
+    return place.get((str(row["session"]), str(row["point_id"])), 0)
 
 
 def errors(judged: Sequence[ScalingPoint]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The charts of the report as vector figures for papers, a file each, by matplotlib (an optional extra)."""
+"""Charts as vector figures for papers, a file each, by matplotlib (an optional extra)."""
 
 import itertools
 import math
@@ -14,7 +14,6 @@ import numpy as np
 
 from benchsuite.results.charts import page_charts
 from benchsuite.results.charts.chart import COLORS, Chart, Trace
-from benchsuite.results.export.figure import SETTINGS, UNDATED
 from benchsuite.results.render.plain import plain
 from benchsuite.results.render.tables import Row
 from benchsuite.results.report.modelled import NOTHING, Modelled
@@ -26,6 +25,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+SETTINGS: dict[Any, Any] = {
+    "svg.hashsalt": "benchsuite",
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,
+    "text.parse_math": False,
+    "font.size": 9,
+}
+"""The same figure gives the same bytes, and its text stays text: a `$` begins no formula."""
+UNDATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 MAX_BARS = 64
 MAX_CHOICES = 12
 """Figures of one kind, such as timelines, that are drawn; the page lets choose between more."""
@@ -50,17 +58,13 @@ def draw_report(store: ResultsStore, folder: Path, format: str, modelled: Modell
     """
     if folder.suffix == f".{format}":
         raise StoreError(f"--{format} {folder}: should be a folder, as each chart is a file; such as {folder.stem}")
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise StoreError(f"--{format} needs matplotlib ({error}): pip install 'benchsuite[figures]'") from None
+    _check_matplotlib(format)
     charts, labels = _charts(store, modelled)
     if not charts:
         raise StoreError(f"store {store.path}: nothing to draw: no chart has a figure")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with matplotlib.rc_context({**SETTINGS, "font.size": 9}):
-            return [_save(figure_of(chart, labels), folder / f"{name}.{format}", format) for name, chart in charts]
+        return [draw(chart, folder / f"{name}.{format}", format, labels) for name, chart in charts]
     except OSError as error:
         raise StoreError(f"{error.filename or folder}: cannot be written: {error.strerror}") from error
 
@@ -101,9 +105,24 @@ def labels_of(points: Sequence[Row]) -> list[str]:
     return [" · ".join(str(word) for word in some if word) for some in words]
 
 
-def _save(figure: "Figure", out: Path, format: str) -> Path:
-    with replacing(out) as made:
-        figure.savefig(made, format=format, metadata=UNDATED[format])
+def _check_matplotlib(format: str) -> None:
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError as error:
+        raise StoreError(f"--{format} needs matplotlib ({error}): pip install 'benchsuite[figures]'") from None
+
+
+def draw(chart: Chart, out: Path, format: str, labels: Sequence[str] = ()) -> Path:
+    """Draw a chart as a file, and return its path; `labels` are those of the points that its bars name by number.
+
+    Raises:
+        StoreError: matplotlib is not installed, or the file cannot be written.
+    """
+    _check_matplotlib(format)
+    import matplotlib
+
+    with matplotlib.rc_context(SETTINGS), replacing(out) as made:
+        figure_of(chart, labels).savefig(made, format=format, metadata=UNDATED[format])
     return out
 
 

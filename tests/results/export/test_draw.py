@@ -8,9 +8,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchsuite.results.export.figure import draw_scaling
-from benchsuite.results.export.schedule import svg
-from benchsuite.results.report.modelled import Slot
+from benchsuite.results.charts import pipeline
+from benchsuite.results.charts.scaling import chart_of
+from benchsuite.results.export.charts import draw
+from benchsuite.results.report.modelled import PipelineStep, Slot
 from benchsuite.results.scaling.series import find_series
 from benchsuite.results.store.store import StoreError
 from tests.results.scaled import frame, made_trials
@@ -22,8 +23,7 @@ SERIES = find_series(frame(*made_trials({1: [100.0, 101.0], 2: [190.0, 191.0], 4
 
 def drawn(tmp_path: Path, format: str) -> Path:
     out = tmp_path / f"figure.{format}"
-    draw_scaling(SERIES, ["weak <title>"], out, format)
-    return out
+    return draw(chart_of(SERIES, ["weak <title>"], "Scaling efficiency"), out, format)
 
 
 def test_svg_holds_the_axes_and_the_legend_as_text(tmp_path: Path):
@@ -33,19 +33,25 @@ def test_svg_holds_the_axes_and_the_legend_as_text(tmp_path: Path):
 
 
 NASTY = "weak · a < b & c_d 100% $x_{$ \x1b[31m\x07\x00\x0b\ud800 ü"
+PLAIN = "weak · a < b & c_d 100% $x_{$ ü"
+
+
+def words_of(figure: Path) -> str:
+    """All text of a figure: long names stand on several lines."""
+    drawn = ("".join(text.itertext()) for text in ElementTree.parse(figure).iter(SVG_TEXT))
+    return " ".join(" ".join(drawn).split())
 
 
 def test_titles_of_users_are_text_in_svg_and_pdf(tmp_path: Path):
     """Two `$` would hold a formula that is none; control characters are no XML."""
     for format in ("svg", "pdf"):
-        draw_scaling(SERIES, [NASTY], tmp_path / f"a.{format}", format)
-    words = ["".join(text.itertext()).strip() for text in ElementTree.parse(tmp_path / "a.svg").iter(SVG_TEXT)]
-    assert "weak · a < b & c_d 100% $x_{$  ü" in words
+        draw(chart_of(SERIES, [NASTY], "Scaling"), tmp_path / f"a.{format}", format)
+    assert PLAIN in words_of(tmp_path / "a.svg")
 
 
-def test_the_title_of_a_schedule_is_text_too():
-    root = ElementTree.fromstring(svg([Slot(0, "F", 0, 0, 0.0, 1.0)], NASTY))
-    assert "weak · a < b & c_d 100% $x_{$  ü" in [child.text for child in root]
+def test_the_title_of_a_schedule_is_text_too(tmp_path: Path):
+    (chart,) = pipeline.charts([PipelineStep(NASTY, [Slot(0, "F", 0, 0, 0.0, 1.0)], timed=False)], {})
+    assert f"Pipeline schedules · {PLAIN}" in words_of(draw(chart, tmp_path / "s.svg", "svg"))
 
 
 def test_points_lie_where_their_efficiency_is(tmp_path: Path):
@@ -54,7 +60,7 @@ def test_points_lie_where_their_efficiency_is(tmp_path: Path):
     uses = re.findall(r'<use xlink:href="#(\w+)" x="([\d.]+)" y="([\d.]+)" style="(\w+: #\w+)', text)
     left = min(float(x) for _, x, _, _ in uses)
     ticks = sorted({float(y) for _, x, y, style in uses if style == "stroke: #000000" and float(x) == left})
-    blue = [(name, float(y)) for name, _, y, style in uses if style == "fill: #1f77b4"]
+    blue = [(name, float(y)) for name, _, y, style in uses if style == "fill: #0072b2"]
     (markers,) = (found for name in {n for n, _ in blue} if len(found := [y for n, y in blue if n == name]) == 4)
     zero, fifth = ticks[-1], ticks[-2]
     heights = [(zero - y) / (zero - fifth) * 0.2 for y in markers[:3]]
