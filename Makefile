@@ -8,15 +8,25 @@ CLUSTER_PROGRAMS := slurmctld slurmd munged mpiexec ip tc bindfs faketime
 MINUTES ?= 5
 SEED ?= 1
 
-.PHONY: demo test test-cluster cluster-packages fuzz storm lint bench gpu-test clean
+.PHONY: demo test test-all test-cluster test-matrix cluster-packages fuzz storm lint bench gpu-test clean
 
 demo: $(VENV)/installed
 	$(BIN)/benchsuite demo
 
-# Tests of what is measured run alone; the others two at a time.
+TWO_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
+
+# The first tier, of a few minutes: lint, types, unit tests, and one smoke of whatever there is to choose.
 test: $(VENV)/installed-dev lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not quiet and not full and not cluster"
+	$(BIN)/python -m pytest $(TWO_AT_A_TIME) -m "not slow and not quiet and not full and not cluster"
+
+# What `make test` leaves out: faults, several ranks, DALI; and, alone, tests of what is measured.
+test-all: $(VENV)/installed-dev
+	$(BIN)/python -m pytest $(TWO_AT_A_TIME) -m "slow and not quiet and not full and not cluster"
 	$(BIN)/python -m pytest -m "quiet and not full and not cluster"
+
+# The full matrices, for hours.
+test-matrix: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -m full
 
 # Needs root on Debian, where it installs the packages above if they are missing; skips with its reason elsewhere.
 test-cluster: $(VENV)/installed-dev cluster-packages

@@ -18,6 +18,16 @@ SHARD_SAMPLES = 8
 """12 shards, so that 2 ranks x 2 workers each get three."""
 LONGEST = ("workloads/parallel/test_modes.py", "faults/", "runner/test_validate.py", "storage/loaders/")
 """Files that take minutes are begun first, so that of two processes none ends with a long one."""
+SLOW = (
+    *("faults/", "fuzz/", "workloads/parallel/test_modes.py", "runner/test_validate.py::test_counts"),
+    *("cli/test_streams.py", "cli/test_special_files.py", "cli/test_controls.py", "cli/test_signals.py"),
+    *("probe/comm/test_rank.py", "probe/comm/test_probe.py", "probe/test_checkpoint.py"),
+    *("storage/loaders/test_dali",),
+    *("storage/observe/test_io_trace.py", "storage/create/test_generation.py", "trial/test_profile.py"),
+    *("nightly/test_measuring.py", "launch/test_rendezvous.py", "cli/test_modelled.py"),
+    *("results/store/test_sql_limits.py", "results/store/test_compaction", "predict/scaling/test_layout_fit.py"),
+)
+"""Files and tests of `make test-all`, but for what is marked smoke, which `make test` runs too."""
 
 
 @cache
@@ -45,6 +55,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("quiet") and not says_quiet(item.path):
             raise pytest.UsageError(f"{item.nodeid} is quiet, which its file must say: others are not looked into")
+    for item in items:
+        is_slow = item.nodeid.startswith(tuple(f"tests/{name}" for name in SLOW))
+        if is_slow and not item.get_closest_marker("smoke"):
+            item.add_marker("slow")
     names = [f"tests/{name}" for name in LONGEST]
     items.sort(key=lambda item: next((place for place, name in enumerate(names) if item.nodeid.startswith(name)), 9))
     if config.option.markexpr:

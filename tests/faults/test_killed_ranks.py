@@ -66,6 +66,7 @@ def run_and_hurt(
     return record
 
 
+@pytest.mark.smoke
 def test_a_killed_rank_is_named(launcher: LocalLauncher, dataset_root: Path, tmp_path: Path) -> None:
     record = run_and_hurt(launcher, dataset_root, tmp_path, lambda: ranks(launcher)[1].kill())
     assert record.status == "failed"

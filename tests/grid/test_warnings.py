@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchsuite.cli import sweep
+from benchsuite.cli import trial
 from benchsuite.contract.errors import UserError
 from benchsuite.grid.warnings import fitting_in_memory
 from benchsuite.host.machine import Machine
@@ -71,7 +71,7 @@ def test_a_single_trial_warns_too(
         raise UserError("no further")
 
     monkeypatch.setattr(single_trial, "in_this_process", stop)
-    monkeypatch.setattr(sweep, "memory_bytes", lambda: (0, 10**9))
+    monkeypatch.setattr(trial, "memory_bytes", lambda: (0, 10**9))
     file = tmp_path / "trial.yaml"
     data = f"{{root: {dataset_root}, num_workers: 1}}"
     file.write_text(f"workload: resnet50\nvariant: tiny\nbatch_size: 2\ndata: {data}\nmeasure: {{steps: 4}}\n")

@@ -16,11 +16,11 @@ LIMITED = """
 import json, re, sys
 from functools import partial
 from pathlib import Path
-from benchsuite.cli import report
+from benchsuite.cli import results
 from benchsuite.cli.app import run_command
 from benchsuite.results.store.query import Limits
 
-report.Limits = partial(Limits, **json.loads(sys.argv[1]))
+results.Limits = partial(Limits, **json.loads(sys.argv[1]))
 code = run_command(["results", "query", *sys.argv[2:]])
 most = int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024
 sys.exit(code if most < 900 else f"{most} MB")

@@ -235,6 +235,7 @@ class TestOrder:
         assert epochs[0] != epochs[1] and sorted(epochs[0]) == sorted(epochs[1]) != epochs[0]
 
     @every_format
+    @pytest.mark.smoke
     def test_is_that_of_the_index_when_nothing_is_shuffled(self, made: Made, name: str) -> None:
         dataset = made["image", name]
         size = dataset.manifest.num_samples

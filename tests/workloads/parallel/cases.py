@@ -120,11 +120,21 @@ def cases(world_size: int, which: str) -> Iterator[Asked]:
     """Every legal mode, with every model on the fewest ranks it can have and with one on more; techniques on few.
 
     On more than the fewest ranks fewer steps are taken. Where `which` is full, every one with every model on any number
-    of ranks, and all steps.
+    of ranks, and all steps. Where it is smoke, each named mode once, on the fewest ranks it can have.
     """
+    if which == "smoke":
+        yield from _smoke(world_size)
+        return
     short = which != "full" and world_size > FEW_RANKS
     for asked in _cases(world_size, which):
         yield replace(asked, steps=STEPS_OF_MORE_RANKS) if short else asked
+
+
+def _smoke(world_size: int) -> Iterator[Asked]:
+    for number, mode in enumerate(NAMED):
+        light = [asked for asked in _legal(mode, world_size) if asked.workload != HEAVY]
+        if light and not (world_size > FEW_RANKS and _legal(mode, world_size // 2)):
+            yield light[number % len(light)]
 
 
 def _cases(world_size: int, which: str) -> Iterator[Asked]:

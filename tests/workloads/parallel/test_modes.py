@@ -10,8 +10,20 @@ from tests.workloads.parallel.conftest import Jobs
 from tests.workloads.parallel.job import LATE_MODES, LATE_S, LATE_STEPS
 
 RANKS = (2, 4, 8)
+SMOKE = [asked for ranks in RANKS for asked in cases(ranks, "smoke")]
 NORMAL = [asked for ranks in RANKS for asked in cases(ranks, "normal")]
 EVERY = [asked for ranks in RANKS for asked in cases(ranks, "full")]
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("asked", SMOKE, ids=lambda asked: asked.name)
+def test_each_mode_trains_as_one_process_does(jobs: Jobs, asked: Asked) -> None:
+    check(jobs, asked, "smoke")
+
+
+@pytest.mark.smoke
+def test_no_mode_is_without_a_smoke() -> None:
+    assert {asked.mode for asked in SMOKE} == {mode for mode in MODES if mode not in ONE_RANK}
 
 
 @pytest.mark.parametrize("asked", NORMAL, ids=lambda asked: asked.name)
