@@ -1,7 +1,7 @@
 """How samples are stored, read and evicted. Useful alone: knows nothing of training.
 
-A registry maps a name to ("module:ATTR", what to install). Third parties add to FORMATS through the entry point
-group `benchsuite.formats`.
+A registry maps a name to ("module:ATTR", what to install). Third parties add to FORMATS and
+LOADERS through the entry point groups `benchsuite.formats` and `benchsuite.loaders`.
 """
 
 import pkgutil

@@ -16,7 +16,7 @@ from benchsuite.contract.exit_codes import NOTHING_RAN, OK, PlainFormat, SchemaN
 from benchsuite.contract.terminal import document, echo
 from benchsuite.contract.trial_spec import SweepSpec, TrialSpec
 from benchsuite.host.machine import this_machine
-from benchsuite.launch.launcher import LAUNCHERS
+from benchsuite.launch import launcher
 from benchsuite.predict.layout import machines, models
 from benchsuite.predict.layout.machines import Machine
 from benchsuite.predict.layout.models import Model
@@ -92,9 +92,9 @@ def everything() -> dict[str, list[str]]:
     return {
         "workloads": workloads.names(workloads.WORKLOADS, "benchsuite.workloads"),
         "formats": storage.names(storage.FORMATS, "benchsuite.formats"),
-        "loaders": storage.names(storage.LOADERS),
+        "loaders": storage.names(storage.LOADERS, "benchsuite.loaders"),
         "parallelism": list(workloads.MODES),
-        "launchers": list(LAUNCHERS),
+        "launchers": launcher.names(),
         "devices": [
             "cpu",
             *(f"cuda:{number}" for number in range(this_machine().cuda_devices)),

@@ -250,7 +250,9 @@ def _check_format(name: str) -> None:
 
 def _check_loader(name: str) -> None:
     if name not in storage.LOADERS:
-        raise refuse("data.loader", name, storage.LOADERS, storage.LOADERS_NOT_YET)
+        loaders = storage.names(storage.LOADERS, "benchsuite.loaders")
+        if name not in loaders:
+            raise refuse("data.loader", name, loaders, storage.LOADERS_NOT_YET)
 
 
 def _check_device(name: str) -> None:

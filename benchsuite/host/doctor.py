@@ -30,7 +30,7 @@ def examine(paths: list[Path]) -> list[Finding]:
     for path in paths:
         findings += _path(path)
     missing = storage.missing_loaders()
-    loaders = [name for name in storage.LOADERS if name not in missing]
+    loaders = [name for name in storage.names(storage.LOADERS, "benchsuite.loaders") if name not in missing]
     launchable = "cpu" + (", cuda" if this_machine().cuda_devices else "")
     findings.append(
         Finding(

@@ -76,9 +76,18 @@ def check_name(name: str) -> None:
         _added(name)
 
 
+def names() -> list[str]:
+    """Return all launchers, with those that installed packages add."""
+    return [*LAUNCHERS, *_third_parties()]
+
+
+def _third_parties() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group="benchsuite.launchers")}
+
+
 def _added(name: str) -> EntryPoint:
     """A third party's launcher."""
-    found = {entry.name: entry for entry in entry_points(group="benchsuite.launchers")}
+    found = _third_parties()
     if name not in found:
         raise refuse("--launcher", name, ("auto", *LAUNCHERS, *found))
     return found[name]

@@ -148,7 +148,7 @@ def _open_feed(spec: TrialSpec, workload: Workload, dataset: Dataset, me: RankId
             spec.layout.dp,
             spec.measure.seed,
         )
-        loader = storage.load(storage.LOADERS, spec.data.loader)(reading)
+        loader = storage.load(storage.LOADERS, spec.data.loader, "benchsuite.loaders")(reading)
     return Feed(loader, dataset, spec.rank_batch, observer)
 
 

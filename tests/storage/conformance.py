@@ -45,7 +45,7 @@ class FormatConformance(DamageConformance):
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         if "kind" in metafunc.fixturenames:
-            metafunc.parametrize("kind", self.kinds or sorted(load(FORMATS, self.name).kinds))
+            metafunc.parametrize("kind", self.kinds or sorted(load(FORMATS, self.name, "benchsuite.formats").kinds))
 
     @pytest.fixture
     def form(self) -> Format:

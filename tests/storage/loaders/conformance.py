@@ -82,7 +82,7 @@ class LoaderConformance:
         """One loader per rank, as a job of that many ranks would build them."""
         asked = DataSpec.model_validate({"num_workers": workers, "pin_memory": False, **spec})
         kind = dataset.manifest.kind
-        building, built = load(LOADERS, self.name), []
+        building, built = load(LOADERS, self.name, "benchsuite.loaders"), []
         try:
             for rank in range(ranks):
                 built.append(

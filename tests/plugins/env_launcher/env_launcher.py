@@ -1,0 +1,7 @@
+"""Someone else's launcher: agents started by `env`, as a site's own wrapper would start them."""
+
+from benchsuite.launch.agents import AgentLauncher, Crew
+
+
+def launcher() -> AgentLauncher:
+    return AgentLauncher(Crew("env", starter=("env", "SITE_WRAPPER=1")))
