@@ -31,7 +31,7 @@ from benchsuite.results.store.record import TrialRecord
 from benchsuite.storage.create.convert import generate_dataset
 from benchsuite.storage.dataset.manifest import MANIFEST, open_dataset, read_manifest
 from benchsuite.storage.dataset.spec import DataSpec
-from benchsuite.storage.loaders.reader import Reading
+from benchsuite.storage.loaders.reader import LoaderInput
 from benchsuite.workloads.gpt_neox import WORKLOAD
 
 PLUGIN = Path(__file__).parent / "paced"
@@ -140,7 +140,7 @@ def hand_over_s(loader_name: str, folder: Path) -> float:
     spec = DataSpec(format="paced", num_workers=0, pin_memory=False)
     kind = storage.load(storage.KINDS, "tokens")
     params = WORKLOAD.variants[VARIANT].sample
-    loader = storage.load(storage.LOADERS, loader_name)(Reading(dataset, spec, kind, params, case.batch, 0, 1, 0))
+    loader = storage.load(storage.LOADERS, loader_name)(LoaderInput(dataset, spec, kind, params, case.batch, 0, 1, 0))
     excess = []
     for _ in range(30):
         time.sleep(case.step_s)

@@ -24,7 +24,7 @@ from benchsuite.storage.dataset.manifest import Dataset, open_dataset
 from benchsuite.storage.dataset.sample import Sample
 from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.loaders import LoaderProtocol
-from benchsuite.storage.loaders.reader import Reading
+from benchsuite.storage.loaders.reader import LoaderInput
 from benchsuite.storage.observe.page_cache import evict, warm
 from benchsuite.workloads.samples import SAMPLES
 
@@ -126,7 +126,7 @@ def ours(scene: Scene, name: str, loader: str) -> Started:
         pin_memory=False,
     )
     built: LoaderProtocol = load(LOADERS, loader)(
-        Reading(scene.datasets[name], spec, scene.kind, scene.params, scene.batch, 0, 1, 0)
+        LoaderInput(scene.datasets[name], spec, scene.kind, scene.params, scene.batch, 0, 1, 0)
     )
 
     def batches() -> Batches:

@@ -32,7 +32,7 @@ from benchsuite.host.machine import this_machine
 from benchsuite.launch.launcher import Launcher, load_launcher
 from benchsuite.storage.dataset.manifest import open_dataset
 from benchsuite.storage.dataset.spec import DataSpec
-from benchsuite.storage.loaders.reader import Reading
+from benchsuite.storage.loaders.reader import LoaderInput
 from benchsuite.workloads.gpt_neox import WORKLOAD as NEOX
 from benchsuite.workloads.workload import Batch
 
@@ -147,7 +147,7 @@ def taking_s(case: Case, folder: Path) -> float:
     spec = DataSpec(format="paced", num_workers=asked.workers, prefetch_factor=2, pin_memory=False)
     params = NEOX.variants[VARIANT].sample
     dataset, kind = open_dataset(dataset_of(asked, folder)), storage.load(storage.KINDS, "tokens")
-    loader = storage.load(storage.LOADERS, case.loader)(Reading(dataset, spec, kind, params, asked.batch, 0, 1, 0))
+    loader = storage.load(storage.LOADERS, case.loader)(LoaderInput(dataset, spec, kind, params, asked.batch, 0, 1, 0))
     samples_s = 0.0 if asked.workers else asked.batch * asked.sample_us / 1e6
     taken = []
     for step in _plain_steps(asked.step_s, TAKING_STEPS):

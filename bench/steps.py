@@ -17,7 +17,7 @@ from benchsuite.storage.dataset.manifest import Dataset as StoredDataset
 from benchsuite.storage.dataset.manifest import Sample, open_dataset
 from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.loaders import Batch
-from benchsuite.storage.loaders.reader import Reading
+from benchsuite.storage.loaders.reader import LoaderInput
 from benchsuite.storage.loaders.torch import TorchLoader
 from benchsuite.trial.clock import HostClock
 from benchsuite.trial.feed import Feed, Stepper
@@ -97,7 +97,7 @@ def file_loops(
 ) -> tuple[Callable[[], float], Callable[[], float]]:
     """Blocks of the trial's loop and of the plain one, on the same JPEG files with as many workers."""
     spec = DataSpec(num_workers=workers, pin_memory=False)
-    loader = TorchLoader(Reading(dataset, spec, IMAGE, VARIANT.sample, BATCH, 0, 1, 0))
+    loader = TorchLoader(LoaderInput(dataset, spec, IMAGE, VARIANT.sample, BATCH, 0, 1, 0))
     images = endless(
         DataLoader(
             PlainImages(dataset),

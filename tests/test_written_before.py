@@ -13,7 +13,7 @@ from benchsuite.host.machine import Machine
 from benchsuite.results.render.tables import rows
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.storage import FORMATS, load
-from benchsuite.storage.dataset.manifest import Lane, open_dataset
+from benchsuite.storage.dataset.manifest import ReaderShare, open_dataset
 from benchsuite.storage.dataset.sample import content_digest
 
 BEFORE = Path(__file__).parent / "fixtures" / "before_the_rooms"
@@ -36,7 +36,7 @@ def _json(value: Any) -> Any:
 def digests(folder: Path) -> list[str]:
     """The digest of every sample, read by the dataset's format; sorted."""
     dataset = open_dataset(folder)
-    lane = Lane(index=0, count=1, epoch=0, seed=0, shuffle=False, shuffle_buffer=0)
+    lane = ReaderShare(index=0, count=1, epoch=0, seed=0, shuffle=False, shuffle_buffer=0)
     return sorted(content_digest(sample) for sample in load(FORMATS, dataset.manifest.format).read(dataset, lane))
 
 

@@ -23,7 +23,7 @@ from benchsuite.storage.dataset.manifest import (
     Dataset,
     Format,
     IndexRow,
-    Lane,
+    ReaderShare,
     by_sample_problem,
     by_sample_smallest_lane,
     dealt,
@@ -73,7 +73,7 @@ def begun_s(folder: Path) -> list[NDArray[np.float64]]:
     return [moments[moments > 0] for moments in found]
 
 
-def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
+def read(dataset: Dataset, lane: ReaderShare) -> Iterator[Sample]:
     """The lane's samples, each when it is due; their tokens are zeros."""
     pace_s = int(dataset.manifest.options["sample_us"]) / 1e6
     tokens = np.zeros(dataset.manifest.params["seq_len"] + 1, np.uint16)

@@ -51,7 +51,7 @@ from benchsuite.runner.claims import Claims
 from benchsuite.runner.deadline import NO_DEADLINE, Deadline, deadline_of
 from benchsuite.runner.plans import keep_plan
 from benchsuite.runner.progress import SweepDisplay
-from benchsuite.runner.sweep_options import How
+from benchsuite.runner.sweep_options import SweepOptions
 from benchsuite.storage.dataset.manifest import is_dataset
 
 Retry = Annotated[str, typer.Option("--retry", help="Run again what ended so: failed,oom,timeout.")]
@@ -97,7 +97,7 @@ def sweep(
         return show(file, overrides or [], format or PlainFormat.table)
     if format is not None:
         raise typer.BadParameter("--format goes with --show-config")
-    how = How(launcher, retry, profile, until, lease, order_seed, lanes)
+    how = SweepOptions(launcher, retry, profile, until, lease, order_seed, lanes)
     raise typer.Exit(sweep_file(file, session, store, dry_run, overrides or [], how))
 
 
@@ -111,7 +111,7 @@ def demo(
     raise typer.Exit(run_demo(folder, store, session, samples))
 
 
-_AS_USUAL = How()
+_AS_USUAL = SweepOptions()
 DEMO_SHARD_SAMPLES = 64
 
 
@@ -124,11 +124,11 @@ class _Asked:
     session: str
     store: Path
     overrides: list[str]
-    how: How
+    how: SweepOptions
 
 
 def sweep_file(
-    file: Path, session: str, store_path: Path, dry_run: bool, overrides: list[str], how: How = _AS_USUAL
+    file: Path, session: str, store_path: Path, dry_run: bool, overrides: list[str], how: SweepOptions = _AS_USUAL
 ) -> int:
     """Run a sweep file; the exit code."""
     check_session(session)
@@ -179,7 +179,7 @@ def _check_lanes(asked: _Asked, chosen: Launcher) -> int:
 
 
 def _task_of(chosen: Launcher) -> Task | None:
-    return chosen.crew.task if isinstance(chosen, AgentLauncher) else None
+    return chosen.agent_config.task if isinstance(chosen, AgentLauncher) else None
 
 
 def _plan(asked: _Asked, chosen: Launcher, machine: Machine) -> Plan:
@@ -236,7 +236,7 @@ def _run(
     store: ResultsStore,
     session: str,
     chosen: Launcher,
-    how: How = _AS_USUAL,
+    how: SweepOptions = _AS_USUAL,
     show: bool = False,
     clock: Deadline = NO_DEADLINE,
 ) -> int:

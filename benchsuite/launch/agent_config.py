@@ -13,7 +13,7 @@ ZYGOTE = (sys.executable, "-P", "-m", "benchsuite.launch.zygote")
 
 
 @dataclass(frozen=True)
-class Crew:
+class AgentConfig:
     """How a launcher comes by its agents."""
 
     name: str = "local"

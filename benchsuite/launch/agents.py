@@ -20,7 +20,7 @@ from benchsuite.contract.rank_samples import Progress, RankIdentity, read_progre
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.host.environment import facts_of_host
 from benchsuite.host.machine import Machine, this_machine
-from benchsuite.launch.agent_config import TRIAL, ZYGOTE, Crew, agents_environment
+from benchsuite.launch.agent_config import TRIAL, ZYGOTE, AgentConfig, agents_environment
 from benchsuite.launch.answers import (
     START_TIMEOUT_S,
     Hello,
@@ -36,7 +36,7 @@ from benchsuite.launch.launcher import CannotStart
 from benchsuite.launch.link import Link
 from benchsuite.launch.node import about_this_node, node_name, with_facts
 from benchsuite.launch.placement import Agent, Share, about_nodes, agent_of, cores_of, shares
-from benchsuite.launch.rendezvous import Meeting, write_invitation
+from benchsuite.launch.rendezvous import Rendezvous, write_invitation
 
 CLEANUP_GRACE_S = 30.0
 """How long after a trial's time-out agents may take to end their processes."""
@@ -56,12 +56,12 @@ class AgentLauncher:
     `task` names what a rank runs: a function like `benchsuite.trial.rank.run_rank`.
     """
 
-    def __init__(self, crew: Crew, task: str = TRIAL) -> None:
-        self.crew = crew
+    def __init__(self, agent_config: AgentConfig, task: str = TRIAL) -> None:
+        self.agent_config = agent_config
         self.task = task
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
-        self._meeting: Meeting | None = None
+        self._rendezvous: Rendezvous | None = None
         self._place: Path | None = None
         self._own: Link | None = None
         self._agents: list[Agent] = []
@@ -71,7 +71,7 @@ class AgentLauncher:
     @property
     def num_nodes(self) -> int:
         """Nodes that trials may be spread over."""
-        return self.crew.num_nodes
+        return self.agent_config.num_nodes
 
     @property
     def machine(self) -> Machine:
@@ -80,7 +80,7 @@ class AgentLauncher:
         Raises:
             CannotStart: they cannot be started.
         """
-        if self.crew.only_here:
+        if self.agent_config.only_here:
             return this_machine()
         self._ensure_ready()
         nodes: dict[str, list[Agent]] = {}
@@ -92,7 +92,7 @@ class AgentLauncher:
 
     def is_here(self) -> bool:
         """Whether ranks run on this process's node, too."""
-        return self.crew.only_here or any(agent.node == node_name() for agent in self._agents)
+        return self.agent_config.only_here or any(agent.node == node_name() for agent in self._agents)
 
     def node_names(self) -> list[str]:
         """The nodes, by name; starts the agents.
@@ -106,14 +106,14 @@ class AgentLauncher:
     @property
     def words(self) -> str:
         """Where its agents are."""
-        return self.crew.words
+        return self.agent_config.words
 
     def meet_in(self, store: Path) -> None:
         """Where each task of a job is to be an agent: become one, and not return, in all but the first.
 
         The first leaves word for the others in the store, which all see.
         """
-        mine = self.crew.task
+        mine = self.agent_config.task
         if mine is None:
             return
         self._place = (store / MEETINGS / f"{mine.job}.json").absolute()
@@ -132,16 +132,16 @@ class AgentLauncher:
     def start(self) -> None:
         """Start the agents without waiting for them."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the agents)
-        command, passed, where = [*self.crew.starter, *ZYGOTE], [], None
-        if self.crew.only_here:
+        command, passed, where = [*self.agent_config.starter, *ZYGOTE], [], None
+        if self.agent_config.only_here:
             self._own, theirs = _pair()
             command.append(str(theirs.fileno()))
             passed.append(theirs)
         else:
-            self._meeting = Meeting()
-            where = self._meeting.invitation.text()
+            self._rendezvous = Rendezvous()
+            where = self._rendezvous.invitation.text()
             if self._place is not None:
-                write_invitation(self._place, self._meeting.invitation)
+                write_invitation(self._place, self._rendezvous.invitation)
                 where = str(self._place)
         self._process = subprocess.Popen(
             command,
@@ -149,7 +149,7 @@ class AgentLauncher:
             stdout=self._log,
             stderr=self._log,
             start_new_session=True,
-            env=agents_environment(where, self.crew.without),
+            env=agents_environment(where, self.agent_config.without),
             pass_fds=[link.fileno() for link in passed],
         )
         for link in passed:
@@ -161,10 +161,10 @@ class AgentLauncher:
         """Run a trial's ranks; an interrupt ends them all before it is passed on."""
         try:
             self._ensure_ready()
-            places = shares(spec, self._agents, self.crew.ranks_per_node)
+            places = shares(spec, self._agents, self.agent_config.ranks_per_node)
             if any(pong(place.agent.link) is None for place in places):  # gone since the last trial
                 self._restart()
-                places = shares(spec, self._agents, self.crew.ranks_per_node)
+                places = shares(spec, self._agents, self.agent_config.ranks_per_node)
             for request, place in zip(self._requests(spec, dataset, folder, places), places, strict=True):
                 place.agent.link.send(request)
             replies = self._await_replies(spec, folder, places, on_progress)
@@ -192,8 +192,8 @@ class AgentLauncher:
         if self._own is not None:
             self._take([(self._own, first_words(self._own))])
         else:
-            assert self._meeting is not None
-            self._take(self._meeting.gather(self.crew.num_agents, START_TIMEOUT_S, self._check_running))
+            assert self._rendezvous is not None
+            self._take(self._rendezvous.gather(self.agent_config.num_agents, START_TIMEOUT_S, self._check_running))
 
     def _check_running(self) -> None:
         """Agents that do not come because what starts them has ended are not waited for."""
@@ -207,10 +207,11 @@ class AgentLauncher:
         links = [link for link, _ in heard]
         self._agents = [agent_of(link, hello, self._address_of(link, links)) for link, hello in heard]
         self._ports = {link.fileno(): hello["port"] for link, hello in heard}
-        if len(heard) < self.crew.num_agents:
-            missing = f"{len(heard)} of {self.crew.num_agents} agents have come: " if self.crew.num_agents > 1 else ""
+        if len(heard) < self.agent_config.num_agents:
+            wanted = self.agent_config.num_agents
+            missing = f"{len(heard)} of {wanted} agents have come: " if wanted > 1 else ""
             self._cannot_start(missing + self._last_words())
-        if not self.crew.only_here:
+        if not self.agent_config.only_here:
             self._check_same_code([hello for _, hello in heard])
         self._was_ready = True
 
@@ -225,7 +226,7 @@ class AgentLauncher:
     def _cannot_start(self, why: str) -> NoReturn:
         self.close(again=True)
         error = CannotStart(f"ranks cannot be started: {why}")
-        error.lasting = not self._was_ready and not self.crew.only_here
+        error.lasting = not self._was_ready and not self.agent_config.only_here
         raise error
 
     def _address_of(self, link: Link, links: Sequence[Link]) -> str | None:
@@ -308,7 +309,7 @@ class AgentLauncher:
     def _outcome(self, folder: Path, places: Sequence[Share], replies: dict[int, dict[str, Any] | None]) -> Outcome:
         gone = [places[number].agent.node for number, reply in replies.items() if reply is None]
         if gone:
-            who = "the process that forks ranks ended" if self.crew.only_here else f"node {gone[0]} is gone"
+            who = "the process that forks ranks ended" if self.agent_config.only_here else f"node {gone[0]} is gone"
             wrong = next((place.agent.link.wrong for place in places if place.agent.link.wrong), None)
             reason = f"{who}: {f'it sent {wrong}' if wrong else self._last_words(expect_end=True)}"
             self.close(again=True)
@@ -319,7 +320,7 @@ class AgentLauncher:
         for number, reply in found.items():
             self._ports[places[number].agent.link.fileno()] = reply["port"]
         exits = [RankExit(**one) for reply in found.values() for one in reply["exits"]]
-        if not self.crew.only_here:
+        if not self.agent_config.only_here:
             await_results(folder, [one.rank for one in exits if one.code is not None])
         facts = {} if self.is_here() else dict(places[0].agent.facts)
         of_nodes = {place.agent.node: place.agent.facts for place in reversed(places)}
@@ -330,7 +331,7 @@ class AgentLauncher:
             timed_out=any(reply["timed_out"] for reply in found.values()),
             out_of_memory=any(reply["out_of_memory"] for reply in found.values()),
             foreign_cores=max(node["foreign_cpu_cores"] for node in nodes),
-            launcher=self.crew.name,
+            launcher=self.agent_config.name,
             nodes=nodes,
             facts=facts,
             found=[
@@ -343,7 +344,7 @@ class AgentLauncher:
     def _last_words(self, expect_end: bool = False) -> str:
         """The last line that agents or what starts them wrote, and how it ended."""
         assert self._log is not None and self._process is not None
-        if expect_end and self.crew.only_here:
+        if expect_end and self.agent_config.only_here:
             self._process.wait()
         self._log.seek(0)
         lines = self._log.read().decode(errors="replace").strip().splitlines()
@@ -358,15 +359,15 @@ class AgentLauncher:
         Tasks of a job, which cannot be started anew, wait for the next call of `start` where it is to be called again.
         """
         if self._place is not None and not again:
-            if self._meeting is not None and not self._agents:
-                links = [link for link, _ in self._meeting.gather(self.crew.num_agents, LEAVE_S)]
+            if self._rendezvous is not None and not self._agents:
+                links = [link for link, _ in self._rendezvous.gather(self.agent_config.num_agents, LEAVE_S)]
                 self._agents = [Agent(link, "") for link in links]
             self._place.unlink(missing_ok=True)
         for agent in self._agents:
-            if not again or (self.crew.task is not None and agent.task == self.crew.task.rank):
+            if not again or (self.agent_config.task is not None and agent.task == self.agent_config.task.rank):
                 agent.link.send({"quit": True})
             agent.link.close()
-        for end in (self._own, self._meeting):
+        for end in (self._own, self._rendezvous):
             if end is not None:
                 end.close()
         if self._process is not None:
@@ -378,7 +379,7 @@ class AgentLauncher:
                     break
         if self._log is not None:
             self._log.close()
-        self._agents, self._own, self._meeting, self._process, self._log = [], None, None, None, None
+        self._agents, self._own, self._rendezvous, self._process, self._log = [], None, None, None, None
 
 
 def _pair() -> tuple[Link, socket.socket]:

@@ -107,7 +107,7 @@ class Newcomer:
             self.until = float("inf")
 
 
-class Meeting:
+class Rendezvous:
     """A launcher's listening socket."""
 
     def __init__(self) -> None:

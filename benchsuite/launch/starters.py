@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from benchsuite.contract.errors import UserError
 from benchsuite.host.lane import this_lane
-from benchsuite.launch.agent_config import TRIAL, Crew
+from benchsuite.launch.agent_config import TRIAL, AgentConfig
 from benchsuite.launch.agents import AgentLauncher
 from benchsuite.launch.allocation import Allocation, allocation, task
 from benchsuite.launch.lanes import share_of
@@ -46,8 +46,10 @@ def srun() -> AgentLauncher:
     _find("srun", "Slurm")
     given = _of_this_lane(given)
     nodes = given.num_nodes
-    crew = Crew("srun", nodes, srun_command(given), given.tasks_per_node, given.words, nodes, OF_OTHER_STEPS)
-    return AgentLauncher(crew)
+    agent_config = AgentConfig(
+        "srun", nodes, srun_command(given), given.tasks_per_node, given.words, nodes, OF_OTHER_STEPS
+    )
+    return AgentLauncher(agent_config)
 
 
 def srun_command(given: Allocation) -> tuple[str, ...]:
@@ -76,7 +78,9 @@ def mpiexec() -> AgentLauncher:
     said = subprocess.run([path, "--version"], capture_output=True, encoding="utf-8", errors="replace", timeout=60)
     command = mpiexec_command(said.stdout + said.stderr, given)
     nodes = given.num_nodes if given else 1
-    return AgentLauncher(Crew("mpiexec", nodes, command, given.tasks_per_node if given else None, _words(given), nodes))
+    return AgentLauncher(
+        AgentConfig("mpiexec", nodes, command, given.tasks_per_node if given else None, _words(given), nodes)
+    )
 
 
 def mpiexec_command(version: str, given: Allocation | None) -> tuple[str, ...]:
@@ -111,7 +115,7 @@ def torchrun() -> AgentLauncher:
     if mine is not None:
         return mine
     command = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", "--no-python")
-    return AgentLauncher(Crew("torchrun", 1, command, words="one process, on this machine"))
+    return AgentLauncher(AgentConfig("torchrun", 1, command, words="one process, on this machine"))
 
 
 def _as_task(starter: str) -> AgentLauncher | None:
@@ -119,7 +123,7 @@ def _as_task(starter: str) -> AgentLauncher | None:
     mine = task()
     if mine is None or mine.starter != starter or (mine.world_size == 1 and starter != "torchrun"):
         return None
-    crew = Crew(
+    agent_config = AgentConfig(
         starter,
         mine.world_size,
         ranks_per_node=mine.local_world_size if mine.local_world_size > 1 else None,
@@ -127,7 +131,7 @@ def _as_task(starter: str) -> AgentLauncher | None:
         num_nodes=-(-mine.world_size // mine.local_world_size),
         task=mine,
     )
-    return AgentLauncher(crew)
+    return AgentLauncher(agent_config)
 
 
 def _of_this_lane(given: Allocation) -> Allocation:
@@ -161,4 +165,4 @@ class LocalLauncher(AgentLauncher):
     """One agent, on this machine."""
 
     def __init__(self, task: str = TRIAL) -> None:
-        super().__init__(Crew(words="ranks are forked here"), task)
+        super().__init__(AgentConfig(words="ranks are forked here"), task)

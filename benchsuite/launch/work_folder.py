@@ -62,7 +62,7 @@ def shared_folder(store: Path | None, launcher: object, name: str) -> Iterator[P
 
     It lies in the store only where ranks are on other nodes, all of which see the store.
     """
-    if store is None or (isinstance(launcher, AgentLauncher) and launcher.crew.only_here):
+    if store is None or (isinstance(launcher, AgentLauncher) and launcher.agent_config.only_here):
         with scratch() as folder:
             yield folder
         return

@@ -8,7 +8,7 @@ from benchsuite.runner.claims import LEASE_S
 
 
 @dataclass(frozen=True)
-class How:
+class SweepOptions:
     """What the command line of `benchsuite sweep` asks for."""
 
     launcher: str = "auto"

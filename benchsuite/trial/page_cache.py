@@ -14,7 +14,7 @@ from benchsuite.contract.rank_samples import RankIdentity
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.blocks import reader_samples
 from benchsuite.host.environment import file_system
-from benchsuite.storage.dataset.manifest import Dataset, DatasetError, Format, Lane, dealt
+from benchsuite.storage.dataset.manifest import Dataset, DatasetError, Format, ReaderShare, dealt
 from benchsuite.storage.observe import page_cache
 from benchsuite.storage.observe.file_systems import file_system_of
 from benchsuite.storage.observe.page_cache import Residency
@@ -121,5 +121,5 @@ def files_read(spec: TrialSpec, dataset: Dataset) -> list[Path]:
     if samples >= count // lanes:
         return dataset.data_files()
     shuffle, seed = spec.data.shuffle, spec.measure.seed
-    shares = [dealt(count, Lane(lane, lanes, 0, seed, shuffle, 1))[:samples] for lane in range(lanes)]
+    shares = [dealt(count, ReaderShare(lane, lanes, 0, seed, shuffle, 1))[:samples] for lane in range(lanes)]
     return form.files_of(dataset, np.concatenate(shares))

@@ -17,7 +17,7 @@ from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.blocks import CEILING_BLOCKS, SETTLING_STEPS, layout
 from benchsuite.storage.dataset.manifest import Dataset, open_dataset
 from benchsuite.storage.loaders import Batch
-from benchsuite.storage.loaders.reader import Reading
+from benchsuite.storage.loaders.reader import LoaderInput
 from benchsuite.trial import flop_count, io_observer, overhead, page_cache, staging
 from benchsuite.trial.clock import Clock, clock_for
 from benchsuite.trial.emulated import EmulatedDevice
@@ -138,7 +138,7 @@ def _open_feed(spec: TrialSpec, workload: Workload, dataset: Dataset, me: RankId
     if spec.data.source == "memory":
         changes["num_workers"] = 0
     with io_observer.begun(spec, dataset, me) as observer:
-        reading = Reading(
+        reading = LoaderInput(
             dataset,
             spec.data.model_copy(update=changes),
             storage.load(storage.KINDS, workload.kind),

@@ -21,9 +21,9 @@ from benchsuite.storage.dataset.manifest import (
     FileInfo,
     Format,
     IndexRow,
-    Lane,
     Manifest,
     Options,
+    ReaderShare,
     dataset_id,
     file_digest,
     flush_file_system,
@@ -49,7 +49,7 @@ Created = dict[str, str | int | float | None]
 def in_order(dataset: Dataset) -> Iterator[Sample]:
     """Every sample of a dataset once, in the order of its index."""
     form: Format = load(FORMATS, dataset.manifest.format, "benchsuite.formats")
-    return form.read(dataset, Lane(0, 1, 0, 0, False, 1))
+    return form.read(dataset, ReaderShare(0, 1, 0, 0, False, 1))
 
 
 def check_options(form: Format, kind: str, options: Options) -> None:

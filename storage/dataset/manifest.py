@@ -105,7 +105,7 @@ class Dataset:
 
 
 @dataclass(frozen=True)
-class Lane:
+class ReaderShare:
     """One reader's share of an epoch: reader `index` of `count`. Lanes of one epoch partition its samples."""
 
     index: int
@@ -147,7 +147,7 @@ class Format:
     name: str
     kinds: frozenset[str]
     write: Callable[..., Iterator["IndexRow"]]
-    read: Callable[[Dataset, Lane], Iterator[Sample]]
+    read: Callable[[Dataset, ReaderShare], Iterator[Sample]]
     problem: Callable[[Manifest, int], str | None]
     smallest_lane: Callable[[Manifest, int], int]
     file_per_sample: bool
@@ -360,14 +360,14 @@ def inside(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def order(count: int, lane: Lane) -> npt.NDArray[np.int64]:
+def order(count: int, lane: ReaderShare) -> npt.NDArray[np.int64]:
     """The order of `count` items (samples or shards) in the lane's epoch: a function of seed and epoch alone."""
     if not lane.shuffle:
         return np.arange(count, dtype=np.int64)
     return np.random.Generator(np.random.Philox([lane.seed, lane.epoch])).permutation(count)
 
 
-def dealt(count: int, lane: Lane) -> npt.NDArray[np.int64]:
+def dealt(count: int, lane: ReaderShare) -> npt.NDArray[np.int64]:
     """The items of this lane: the epoch's order dealt like cards, so lanes differ by at most one item."""
     return order(count, lane)[lane.index :: lane.count][lane.start :]
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchsuite.storage.dataset.advice import too_few
-from benchsuite.storage.dataset.manifest import Dataset, FileInfo, Lane, Manifest, dealt, text
+from benchsuite.storage.dataset.manifest import Dataset, FileInfo, Manifest, ReaderShare, dealt, text
 from benchsuite.storage.dataset.sample import Allocate, Sample, fresh, reserved
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ MAX_BUFFER_BYTES = 1 << 29
 class Pool:
     """Memory of samples that are not yet consumed, used again once they are: a shuffle buffer holds many at a time."""
 
-    def __init__(self, dataset: Dataset, lane: Lane) -> None:
+    def __init__(self, dataset: Dataset, lane: ReaderShare) -> None:
         self._again = lane.allocate is not fresh
         self._largest = int(dataset.index["bytes"].max()) if self._again else 0
         self._free: dict[str, list[npt.NDArray[np.uint8]]] = {}
@@ -65,7 +65,7 @@ def keys(dataset: Dataset, first: int, end: int) -> Iterator[str]:
     return map(text, np.asarray(dataset.index["key"])[first:end])
 
 
-def mixed(samples: Iterator[T], dataset: Dataset, lane: Lane) -> Iterator[T]:
+def mixed(samples: Iterator[T], dataset: Dataset, lane: ReaderShare) -> Iterator[T]:
     """Samples mixed in a buffer of `shuffle_buffer`; as they come where the lane does not shuffle."""
     from webdataset.filters import _shuffle
 
@@ -78,7 +78,7 @@ def mixed(samples: Iterator[T], dataset: Dataset, lane: Lane) -> Iterator[T]:
     return result
 
 
-def read_shards(read_shard: ReadShard, dataset: Dataset, lane: Lane) -> Iterator[Sample]:
+def read_shards(read_shard: ReadShard, dataset: Dataset, lane: ReaderShare) -> Iterator[Sample]:
     """The lane's samples: its shards in the epoch's order, then mixed in a buffer of `shuffle_buffer` samples."""
     rows = first_rows(dataset)
     numbers = dealt(len(shards(dataset.manifest)), lane)

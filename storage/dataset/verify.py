@@ -14,7 +14,7 @@ from benchsuite.storage.dataset.manifest import (
     DatasetError,
     FileInfo,
     Format,
-    Lane,
+    ReaderShare,
     Sample,
     class_label,
     content_digest,
@@ -27,7 +27,7 @@ from benchsuite.storage.dataset.manifest import (
 from benchsuite.storage.dataset.problems import Problems
 from benchsuite.storage.dataset.shards import first_rows, shards
 
-ALL = Lane(0, 1, 0, 0, False, 1)
+ALL = ReaderShare(0, 1, 0, 0, False, 1)
 """Every sample once, in the order of the index."""
 
 
@@ -128,7 +128,7 @@ def _damaged_rows(dataset: Dataset, form: Format, damaged: set[str]) -> npt.NDAr
     return bad
 
 
-def _readable(dataset: Dataset, form: Format, lane: Lane, first: int) -> Iterator[Sample]:
+def _readable(dataset: Dataset, form: Format, lane: ReaderShare, first: int) -> Iterator[Sample]:
     """A lane's samples, of which the first has this row; whatever a format stumbles over is the dataset's damage."""
     row = first
     try:

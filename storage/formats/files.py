@@ -18,8 +18,8 @@ from benchsuite.storage.dataset.manifest import (
     Dataset,
     Format,
     IndexRow,
-    Lane,
     Manifest,
+    ReaderShare,
     by_sample_problem,
     by_sample_smallest_lane,
     dealt,
@@ -89,7 +89,7 @@ def _npz(sample: Sample) -> bytes:
     return stream.getvalue()
 
 
-def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
+def read(dataset: Dataset, lane: ReaderShare) -> Iterator[Sample]:
     """The lane's samples, each file read whole with one open and one read."""
     for row in map(int, dealt(len(dataset.index), lane)):
         bring(dataset, row, lane.allocate)

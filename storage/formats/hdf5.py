@@ -22,8 +22,8 @@ from benchsuite.storage.dataset.manifest import (
     Dataset,
     Format,
     IndexRow,
-    Lane,
     Manifest,
+    ReaderShare,
     by_sample_problem,
     by_sample_smallest_lane,
     data_file,
@@ -304,7 +304,7 @@ def _reason(error: Exception) -> str:
     return str(error.args[0] if error.args else error).partition("\n")[0]
 
 
-def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
+def read(dataset: Dataset, lane: ReaderShare) -> Iterator[Sample]:
     """The lane's samples, each read into the lane's memory; files are opened when they are first needed."""
     index = dataset.index
     opened: dict[bytes, _File] = {}

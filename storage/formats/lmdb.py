@@ -25,7 +25,7 @@ from benchsuite.storage.dataset.manifest import (
     Dataset,
     Format,
     IndexRow,
-    Lane,
+    ReaderShare,
     by_sample_problem,
     by_sample_smallest_lane,
     data_file,
@@ -237,7 +237,7 @@ def environment(path: Path, readahead: bool = False) -> Iterator[_Environment]:
                 _open.pop(identity).close()
 
 
-def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
+def read(dataset: Dataset, lane: ReaderShare) -> Iterator[Sample]:
     """The lane's samples: views of the mapped file, or copies where the lane wants new memory for each."""
     import lmdb
 

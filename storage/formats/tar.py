@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchsuite.storage.dataset.fields import KIND_FIELDS, RECORD_KINDS, image_extension, record, unpack
-from benchsuite.storage.dataset.manifest import Dataset, Format, IndexRow, Lane, data_file, index_row
+from benchsuite.storage.dataset.manifest import Dataset, Format, IndexRow, ReaderShare, data_file, index_row
 from benchsuite.storage.dataset.sample import Allocate, Array, Sample, Value, num_bytes, read_at
 from benchsuite.storage.dataset.shards import Pool, batched, keys, problem, read_shards, shards, smallest_lane
 from benchsuite.storage.errors import DatasetError
@@ -90,7 +90,7 @@ def _member(name: str, value: Value) -> tuple[str, Parts]:
     return (image_extension(value) if name == "image" else "cls"), (value,)
 
 
-def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
+def read(dataset: Dataset, lane: ReaderShare) -> Iterator[Sample]:
     """The lane's samples: its shards in the epoch's order, then mixed in a buffer of `shuffle_buffer` samples."""
     return read_shards(_read_shard, dataset, lane)
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchsuite.storage.dataset.fields import KIND_FIELDS, RECORD_KINDS
-from benchsuite.storage.dataset.manifest import Dataset, Format, IndexRow, Lane, data_file, index_row
+from benchsuite.storage.dataset.manifest import Dataset, Format, IndexRow, ReaderShare, data_file, index_row
 from benchsuite.storage.dataset.sample import Allocate, Sample, fresh, num_bytes, read_at
 from benchsuite.storage.dataset.shards import Pool, batched, keys, problem, read_shards, shards, smallest_lane
 from benchsuite.storage.errors import DatasetError
@@ -103,7 +103,7 @@ def _length(head: bytes, where: str) -> int:
     return int(length)
 
 
-def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
+def read(dataset: Dataset, lane: ReaderShare) -> Iterator[Sample]:
     """The lane's samples: its shards in the epoch's order, then mixed in a buffer of `shuffle_buffer` samples."""
     return read_shards(_read_shard, dataset, lane)
 

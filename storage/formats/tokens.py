@@ -25,7 +25,7 @@ from benchsuite.storage.dataset.manifest import (
     Dataset,
     Format,
     IndexRow,
-    Lane,
+    ReaderShare,
     by_sample_problem,
     by_sample_smallest_lane,
     data_file,
@@ -223,7 +223,7 @@ def write(folder: Path, samples: Iterable[Sample], documents: Documents | None =
     write_index(folder / IDX, dtype, *_first_tokens(documents or Documents(cut.lengths), count))
 
 
-def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
+def read(dataset: Dataset, lane: ReaderShare) -> Iterator[Sample]:
     """The lane's samples: windows of the stream, copied into the lane's memory."""
     path = data_file(dataset, BIN)
     idx_path = data_file(dataset, IDX)

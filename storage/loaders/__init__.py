@@ -1,6 +1,6 @@
 """Loaders: who turns a format into batches.
 
-A loader is built as `Loader(reading)`, see `storage.loaders.reader.Reading`, and has the attributes and methods of
+A loader is built as `Loader(reading)`, see `storage.loaders.reader.LoaderInput`, and has the attributes and methods of
 `LoaderProtocol`.
 """
 

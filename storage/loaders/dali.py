@@ -31,7 +31,7 @@ from benchsuite.storage import LOADERS, loader_problem
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.loaders import Delivered, ReaderCounts
 from benchsuite.storage.loaders.dali_pipeline import Pipeline
-from benchsuite.storage.loaders.reader import Reading, copied_event
+from benchsuite.storage.loaders.reader import LoaderInput, copied_event
 from benchsuite.storage.observe.counters import ProcessIO, process_io
 
 CLOSE_TIMEOUT_S = 5.0
@@ -43,7 +43,7 @@ interrupted and would run dry meanwhile."""
 class DaliLoader:
     """An endless stream of this rank's batches; building it starts decoding."""
 
-    def __init__(self, asked: Reading) -> None:
+    def __init__(self, asked: LoaderInput) -> None:
         trouble = loader_problem("dali", asked.kind.name)
         if trouble:
             raise DatasetError(trouble)

@@ -13,7 +13,7 @@ from crc32c import crc32c
 from benchsuite.storage.dataset.manifest import inside, text
 from benchsuite.storage.dataset.sample import Sample, content_digest
 from benchsuite.storage.errors import DatasetError
-from benchsuite.storage.loaders.reader import Reading
+from benchsuite.storage.loaders.reader import LoaderInput
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -28,7 +28,7 @@ class Encoded(NamedTuple):
     epoch: int
 
 
-def source_of(reading: Reading, row: int) -> str:
+def source_of(reading: LoaderInput, row: int) -> str:
     """The file that holds a sample."""
     return str(inside(reading.dataset.folder, text(reading.dataset.index["file"][row])))
 
@@ -39,7 +39,7 @@ class Contents:
     The first time by the digest; later by the CRC-32C, twenty times faster, of what had that digest.
     """
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: LoaderInput) -> None:
         self._reading = reading
         self._classes = reading.dataset.index["label"]
         self._crcs = np.full(len(self._classes), -1, np.int64)

@@ -30,7 +30,7 @@ from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.loaders import Batch, Delivered
 from benchsuite.storage.loaders.dali_content import Encoded, source_of
 from benchsuite.storage.loaders.dali_source import dali, encoded_images, reason, samples
-from benchsuite.storage.loaders.reader import Reading
+from benchsuite.storage.loaders.reader import LoaderInput
 
 ENDS = {"jpg": b"\xff\xd9", "png": b"IEND\xaeB`\x82"}
 """What a whole image ends with."""
@@ -59,7 +59,7 @@ class Feed(Protocol):
 class ImageFeed:
     """Encoded images, the windows to cut from them and whether to flip them."""
 
-    def __init__(self, reading: Reading, threads: int) -> None:
+    def __init__(self, reading: LoaderInput, threads: int) -> None:
         self._reading = reading
         self._images = encoded_images(reading, threads)
         self._index = reading.dataset.index
@@ -108,7 +108,7 @@ class ImageFeed:
         return width, height
 
 
-def image_graph(reading: Reading, feed: Callable[[], Sequence[Any]], gpu: bool) -> list[Any]:
+def image_graph(reading: LoaderInput, feed: Callable[[], Sequence[Any]], gpu: bool) -> list[Any]:
     """Decode the window, resize, flip and normalise."""
     fn, types = dali("fn"), dali("types")
     size = reading.params["image_size"]
@@ -142,7 +142,7 @@ class VolumeFeed:
     A patch is cut as soon as its volume is read: whole volumes of a few batches would fill the memory.
     """
 
-    def __init__(self, reading: Reading, num_slots: int) -> None:
+    def __init__(self, reading: LoaderInput, num_slots: int) -> None:
         self._reading = reading
         self._samples = samples(reading, Recycled())
         self._slots = cycle([self._slot() for _ in range(num_slots)])
@@ -188,7 +188,7 @@ def cut_patch(sample: Sample, patch: Patch, row: Batch) -> None:
         row["image"].add_(noise.flip([axis for axis, flipped in enumerate(patch.flips, 1) if flipped]), alpha=deviation)
 
 
-def volume_graph(reading: Reading, feed: Callable[[], Sequence[Any]], gpu: bool) -> list[Any]:
+def volume_graph(reading: LoaderInput, feed: Callable[[], Sequence[Any]], gpu: bool) -> list[Any]:
     """Flip image and label."""
     fn, types = dali("fn"), dali("types")
     image, label, flips = fn.external_source(
@@ -206,7 +206,7 @@ def volume_graph(reading: Reading, feed: Callable[[], Sequence[Any]], gpu: bool)
 class Pipeline:
     """A pipeline of DALI's that decodes, and what was fed to it."""
 
-    def __init__(self, reading: Reading, threads: int, depth: int) -> None:
+    def __init__(self, reading: LoaderInput, threads: int, depth: int) -> None:
         device = torch.cuda.current_device() if torch.cuda.is_available() else None
         images = reading.kind.name == "image"
         self._reading = reading

@@ -20,7 +20,7 @@ import numpy as np
 
 from benchsuite.storage.dataset.fields import encoded
 from benchsuite.storage.dataset.kinds import image_label
-from benchsuite.storage.dataset.manifest import Dataset, Lane, data_file, dealt, inside, text
+from benchsuite.storage.dataset.manifest import Dataset, ReaderShare, data_file, dealt, inside, text
 from benchsuite.storage.dataset.sample import Allocate, Sample, fresh
 from benchsuite.storage.dataset.shards import first_rows, shards
 from benchsuite.storage.errors import DatasetError
@@ -28,7 +28,7 @@ from benchsuite.storage.formats.files import bring
 from benchsuite.storage.formats.tar import places
 from benchsuite.storage.formats.tf_example import IMAGE, LABEL
 from benchsuite.storage.loaders.dali_content import Bytes, Contents, Encoded, source_of
-from benchsuite.storage.loaders.reader import Reading
+from benchsuite.storage.loaders.reader import LoaderInput
 
 LIST_SAMPLES = 2048
 LIST_SHARDS = 64
@@ -42,7 +42,7 @@ def dali(module: str) -> Any:
     return import_module(f"nvidia.dali.{module}")
 
 
-def encoded_images(reading: Reading, threads: int) -> Iterator[Encoded]:
+def encoded_images(reading: LoaderInput, threads: int) -> Iterator[Encoded]:
     """The rank's images, epoch after epoch.
 
     Raises:
@@ -55,17 +55,19 @@ def encoded_images(reading: Reading, threads: int) -> Iterator[Encoded]:
     return _by_format(reading)
 
 
-def samples(reading: Reading, allocate: Allocate = fresh) -> Iterator[tuple[Sample, int]]:
+def samples(reading: LoaderInput, allocate: Allocate = fresh) -> Iterator[tuple[Sample, int]]:
     """The rank's samples as the format itself reads them, and their epochs."""
     for epoch in count():
         for sample in reading.format.read(reading.dataset, lane(reading, epoch, allocate)):
             yield sample, epoch
 
 
-def lane(reading: Reading, epoch: int, allocate: Allocate = fresh) -> Lane:
+def lane(reading: LoaderInput, epoch: int, allocate: Allocate = fresh) -> ReaderShare:
     """A rank is one reader."""
     spec = reading.spec
-    return Lane(reading.rank, reading.world_size, epoch, reading.seed, spec.shuffle, spec.shuffle_buffer, allocate)
+    return ReaderShare(
+        reading.rank, reading.world_size, epoch, reading.seed, spec.shuffle, spec.shuffle_buffer, allocate
+    )
 
 
 def reason(error: BaseException) -> str:
@@ -77,7 +79,7 @@ def reason(error: BaseException) -> str:
     return " ".join(lines[: ends[0] if ends else 1]) or type(error).__name__
 
 
-def _by_format(reading: Reading) -> Iterator[Encoded]:
+def _by_format(reading: LoaderInput) -> Iterator[Encoded]:
     contents = Contents(reading)
     for sample, epoch in samples(reading):
         content = np.frombuffer(encoded(sample, "image"), np.uint8)
@@ -97,7 +99,7 @@ def _runs(pipe: Any, number: int | None = None) -> Iterator[Any]:
         yield outputs
 
 
-def _from_files(reading: Reading, threads: int) -> Iterator[Encoded]:
+def _from_files(reading: LoaderInput, threads: int) -> Iterator[Encoded]:
     """Files that DALI's threads read side by side; a label stands in the index."""
     dataset, index, contents = reading.dataset, reading.dataset.index, Contents(reading)
     places = ((int(row), epoch) for epoch in count() for row in dealt(len(index), lane(reading, epoch)))
@@ -135,7 +137,7 @@ def _files_pipeline(paths: Callable[[], list[Bytes]], batch_size: int, threads: 
     return pipe
 
 
-def _try_to_open(reading: Reading, rows: list[int]) -> None:
+def _try_to_open(reading: LoaderInput, rows: list[int]) -> None:
     """Raise the reason why one of these files cannot be read, if there is one."""
     for row in rows:
         path = source_of(reading, row)
@@ -157,7 +159,7 @@ class ShardReader:
     """
 
     outputs: Callable[[list[str]], Sequence[Any]]
-    checked: Callable[[Reading], ToSample]
+    checked: Callable[[LoaderInput], ToSample]
 
 
 def _tar_outputs(paths: list[str]) -> Sequence[Any]:
@@ -176,7 +178,7 @@ class _TarSamples:
     memory, each shares a page with what DALI has just read.
     """
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: LoaderInput) -> None:
         self._reading = reading
         self._contents = Contents(reading)
         self._rows = first_rows(reading.dataset)
@@ -256,7 +258,7 @@ def _record_outputs(paths: list[str]) -> Sequence[Any]:
 class _Records:
     """Samples of TFRecords, compared with the index by key too."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: LoaderInput) -> None:
         self._reading = reading
         self._contents = Contents(reading)
 
@@ -278,7 +280,7 @@ READERS = {
 }
 
 
-def _from_shards(reading: Reading, reader: ShardReader) -> Iterator[Encoded]:
+def _from_shards(reading: LoaderInput, reader: ShardReader) -> Iterator[Encoded]:
     size, rows, to_sample = reading.batch_size, first_rows(reading.dataset), reader.checked(reading)
     for listed in _lists(reading):
         places = [(row, epoch) for shard, epoch in listed for row in range(rows[shard], rows[shard + 1])]
@@ -299,7 +301,7 @@ def _named(paths: list[str], message: str) -> str:
     return named[0] if len(named) == 1 else f"one of {', '.join(named)}"
 
 
-def _lists(reading: Reading) -> Iterator[list[tuple[int, int]]]:
+def _lists(reading: LoaderInput) -> Iterator[list[tuple[int, int]]]:
     """The rank's shards and their epochs, cut into lists."""
     sizes = [info.num_samples or 0 for info in shards(reading.dataset.manifest)]
     listed: list[tuple[int, int]] = []
@@ -311,7 +313,7 @@ def _lists(reading: Reading) -> Iterator[list[tuple[int, int]]]:
                 listed = []
 
 
-def _paths(reading: Reading, numbers: list[int]) -> list[str]:
+def _paths(reading: LoaderInput, numbers: list[int]) -> list[str]:
     """Shards, refused where they or the index beside them are missing or cut short."""
     names = [info.path for info in shards(reading.dataset.manifest)]
     listed = {info.path for info in reading.dataset.manifest.files}

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from benchsuite.storage import FORMATS, load
 from benchsuite.storage.dataset.kinds import Kind, empty_batch, sample_rng
-from benchsuite.storage.dataset.manifest import Dataset, Format, Lane
+from benchsuite.storage.dataset.manifest import Dataset, Format, ReaderShare
 from benchsuite.storage.dataset.sample import Recycled, Sample
 from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.errors import DatasetError
@@ -53,7 +53,7 @@ def slot_of(batch: Batch, batch_size: int) -> Slot:
 
 
 @dataclass(frozen=True)
-class Reading:
+class LoaderInput:
     """What a loader is built from, and each of its readers is told."""
 
     dataset: Dataset
@@ -92,13 +92,13 @@ class Reading:
         return self.spec.queue_batches + 2
 
 
-def private_slots(reading: Reading, pin_memory: bool) -> list[Slot]:
+def private_slots(reading: LoaderInput, pin_memory: bool) -> list[Slot]:
     """Slots in this process's memory, page-locked where asked."""
     kind, params, batch_size = reading.kind, reading.params, reading.batch_size
     return [slot_of(empty_batch(kind, params, batch_size, pin_memory), batch_size) for _ in range(reading.num_slots)]
 
 
-def shared_slots(reading: Reading) -> tuple[list[Slot], Tensor]:
+def shared_slots(reading: LoaderInput) -> tuple[list[Slot], Tensor]:
     """Slots that processes forked later write and this one reads, and all their memory as one tensor of bytes."""
     tensors, batch_size, number = reading.kind.tensors(reading.params), reading.batch_size, reading.num_slots
     sizes = {name: batch_size * prod(shape) * dtype.itemsize for name, (dtype, shape) in tensors.items()}
@@ -171,7 +171,7 @@ class RunQueue:
 class Reader:
     """One reader: decodes the samples of its lane, epoch after epoch, into the rows of batches."""
 
-    def __init__(self, reading: Reading, number: int, counters: npt.NDArray[np.float64]) -> None:
+    def __init__(self, reading: LoaderInput, number: int, counters: npt.NDArray[np.float64]) -> None:
         self._reading, self._counters = reading, counters
         self._lane = reading.rank * reading.readers + number
         self._allocate = Recycled(int(reading.dataset.index["bytes"].max()))
@@ -230,11 +230,13 @@ class Reader:
             for sample in self._reading.format.read(self._reading.dataset, self._share(epoch)):
                 yield sample, epoch
 
-    def _share(self, epoch: int) -> Lane:
+    def _share(self, epoch: int) -> ReaderShare:
         reading, spec = self._reading, self._reading.spec
         lanes = reading.world_size * reading.readers
         direct = spec.cache == "direct"
-        return Lane(self._lane, lanes, epoch, reading.seed, spec.shuffle, spec.shuffle_buffer, self._allocate, direct)
+        return ReaderShare(
+            self._lane, lanes, epoch, reading.seed, spec.shuffle, spec.shuffle_buffer, self._allocate, direct
+        )
 
 
 def check_class(sample: Sample, found: int, said: int, num_classes: int | None) -> None:

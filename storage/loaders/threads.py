@@ -17,8 +17,8 @@ from benchsuite.storage.loaders import Delivered, ReaderCounts
 from benchsuite.storage.loaders.reader import (
     NUM_COUNTERS,
     Filled,
+    LoaderInput,
     Reader,
-    Reading,
     copied_event,
     counted,
     private_slots,
@@ -40,7 +40,7 @@ class _Line:
 class ThreadsLoader:
     """An endless stream of this rank's batches; building it starts the threads."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: LoaderInput) -> None:
         reading.check()
         spec = reading.spec
         pin_memory = spec.pin_memory and torch.cuda.is_available()

@@ -22,8 +22,8 @@ from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.loaders import Delivered, ReaderCounts
 from benchsuite.storage.loaders.reader import (
+    LoaderInput,
     Reader,
-    Reading,
     Slot,
     copied_event,
     counted,
@@ -40,7 +40,7 @@ Ready = tuple[int, list[int], list[int]]
 class _Batches(TorchDataset[Ready]):
     """Item `slot` is that slot filled with the next samples of the asking worker."""
 
-    def __init__(self, reading: Reading, slots: list[Slot], counters: npt.NDArray[np.float64]) -> None:
+    def __init__(self, reading: LoaderInput, slots: list[Slot], counters: npt.NDArray[np.float64]) -> None:
         self._reading, self._slots, self._counters = reading, slots, counters
         self._reader: Reader | None = None
 
@@ -74,7 +74,7 @@ class _FreeSlots(Sampler[int]):
 class TorchLoader:
     """An endless stream of this rank's batches; building it starts the workers."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: LoaderInput) -> None:
         reading.check()
         spec = reading.spec
         pin_memory = spec.pin_memory and torch.cuda.is_available()

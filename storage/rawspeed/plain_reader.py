@@ -144,7 +144,7 @@ HUGE_BYTES = 2 << 20
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadTiming:
     """What threads have read of a file, in which time."""
 
     num_bytes: int
@@ -217,7 +217,7 @@ def offsets(pattern: Pattern, size_bytes: int, block_bytes: int, depth: int) -> 
 
 def read_file(
     path: Path, plan: Sequence[Sequence[int]], buffers: Sequence[memoryview], seconds: float, direct: bool, again: bool
-) -> Reading:
+) -> ReadTiming:
     """Read a file's blocks by one thread for each list of offsets, for so long.
 
     With `again` readers start anew when they are through, as is right where nothing is cached; else they end. What is
@@ -235,7 +235,9 @@ def read_file(
             lock_s, start_s = _user_s(), time.perf_counter()
             deadline.at_s = start_s + seconds
             found = list(pool.map(_read, descriptors, orders, buffers, [deadline] * readers))
-            return Reading(sum(done for done, _ in found), max(end for _, end in found) - start_s, _user_s() - lock_s)
+            return ReadTiming(
+                sum(done for done, _ in found), max(end for _, end in found) - start_s, _user_s() - lock_s
+            )
     finally:
         for descriptor in descriptors:
             os.close(descriptor)

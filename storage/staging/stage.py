@@ -27,8 +27,8 @@ from benchsuite.storage.dataset.manifest import (
     MANIFEST,
     Dataset,
     Format,
-    Lane,
     Manifest,
+    ReaderShare,
     file_digest,
     flush_file_system,
     fsync_path,
@@ -359,7 +359,7 @@ def _check_lane(dataset: Dataset, making: Path, form: Format, lane: tuple[int, i
         return fetch(*names, check=lambda paths: None)  # what is new is compared here, so the format need not
 
     local = replace(dataset, folder=making, fetch=silently)
-    share = Lane(*lane, 0, 0, False, 1, Recycled(int(dataset.index["bytes"].max())))
+    share = ReaderShare(*lane, 0, 0, False, 1, Recycled(int(dataset.index["bytes"].max())))
     for sample in form.read(local, share):
         if content_digest(sample) != text(dataset.index["digest"][sample.index]):
             Path(sample.source).unlink(missing_ok=True)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from benchsuite.cli import sweep as _imported_before_memory_is_bounded  # noqa: F401
 from benchsuite.launch.link import Link
-from benchsuite.launch.rendezvous import Invitation, Meeting, answer
+from benchsuite.launch.rendezvous import Invitation, Rendezvous, answer
 from benchsuite.storage.create.convert import in_order
 from benchsuite.storage.dataset.manifest import open_dataset
 from benchsuite.storage.errors import DatasetError
@@ -177,7 +177,7 @@ def check_link(example: tuple[list[Any], bool], folder: Path) -> None:
 
 def check_meeting(changes: list[Any], folder: Path) -> None:
     """Of two that come one talks rubbish, which may be as long as a proof: it is not let in, the other is."""
-    meeting = Meeting()
+    meeting = Rendezvous()
     try:
         stranger = socket.create_connection(("127.0.0.1", meeting.invitation.port))
         stranger.sendall(changed_bytes(b"n" * 32 + b"p" * 32 + b"".join(MESSAGES), changes))

@@ -9,7 +9,7 @@ import torch
 from benchsuite.storage import KINDS, LOADERS, load
 from benchsuite.storage.dataset.manifest import Dataset, open_dataset
 from benchsuite.storage.dataset.spec import DataSpec
-from benchsuite.storage.loaders.reader import Reading
+from benchsuite.storage.loaders.reader import LoaderInput
 
 PARAMS = {"image_size": 64}
 BATCH = 8
@@ -26,7 +26,7 @@ def test_batches_are_page_locked_and_whole_after_a_copy_that_does_not_block(
     dataset: Dataset, name: str, workers: int
 ) -> None:
     spec = DataSpec(num_workers=workers, prefetch_factor=2, pin_memory=True)
-    loader = load(LOADERS, name)(Reading(dataset, spec, load(KINDS, "image"), PARAMS, BATCH, 0, 1, 0))
+    loader = load(LOADERS, name)(LoaderInput(dataset, spec, load(KINDS, "image"), PARAMS, BATCH, 0, 1, 0))
     try:
         for _ in range(3 * loader.queue_batches + 6):
             batch = next(loader).batch
@@ -47,7 +47,7 @@ def test_dali_decodes_on_the_device(dataset_root: Path, form: str) -> None:
     dataset = open_dataset(dataset_root / form)
     kind = load(KINDS, "image")
     spec = DataSpec(format=form, loader="dali", num_workers=2, shuffle=False)
-    ours = load(LOADERS, "dali")(Reading(dataset, spec, kind, PARAMS, BATCH, 0, 1, 0))
+    ours = load(LOADERS, "dali")(LoaderInput(dataset, spec, kind, PARAMS, BATCH, 0, 1, 0))
     try:
         delivered = next(ours)
         assert delivered.batch["image"].is_cuda and delivered.batch["image"].shape == (BATCH, 3, 64, 64)

@@ -10,7 +10,7 @@ from benchsuite import storage
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.blocks import Layout, layout, reader_samples, steady_steps
 from benchsuite.storage.dataset.manifest import open_dataset
-from benchsuite.storage.loaders.reader import Reading
+from benchsuite.storage.loaders.reader import LoaderInput
 from benchsuite.storage.loaders.torch import TorchLoader
 from benchsuite.trial.feed import Feed
 from tests.helpers.made import made_spec
@@ -81,7 +81,7 @@ def test_the_real_loader_reads_as_much_as_is_said(dataset_root: Path):
     spec = spec_of(4, workers=2, prefetch=2, batch=2)
     dataset = open_dataset(dataset_root / "files")
     kind = storage.load(storage.KINDS, "image")
-    loader = TorchLoader(Reading(dataset, spec.data, kind, {"image_size": 32}, spec.rank_batch, 0, 1, seed=0))
+    loader = TorchLoader(LoaderInput(dataset, spec.data, kind, {"image_size": 32}, spec.rank_batch, 0, 1, seed=0))
     try:
         feed = Feed(loader, dataset, spec.rank_batch)
         for _ in range(layout(spec).loader_batches):

@@ -22,7 +22,7 @@ from benchsuite.launch import lanes
 from benchsuite.launch.agents import AgentLauncher
 from benchsuite.launch.allocation import Allocation, Task
 from benchsuite.launch.lanes import check_lanes, planned_nodes, run_lanes, share_of, worst
-from benchsuite.runner.sweep_options import How
+from benchsuite.runner.sweep_options import SweepOptions
 from tests.runner.test_sweep import Rehearsal
 
 FIVE = Allocation("slurm", "7", ("a", "b", "c", "d", "e"), 5)
@@ -110,12 +110,12 @@ def test_the_worst_of_the_lanes_exit_codes(codes: list[int], code: int) -> None:
 
 
 def test_a_lane_is_asked_for_the_same_sweep() -> None:
-    how = How("srun", "oom", ProfileName.io, "+2h", 60.0, 7, lanes=4)
+    how = SweepOptions("srun", "oom", ProfileName.io, "+2h", 60.0, 7, lanes=4)
     assert how.words(Path("mine.yaml"), "s", Path("store"), ["a=1", "b=[1, 2]"]) == [
         *("sweep", "mine.yaml", "--session", "s", "--store", "store", "--launcher", "srun", "--retry", "oom"),
         *("--profile", "io", "--until", "+2h", "--lease", "60.0", "--order-seed", "7", "-o", "a=1", "-o", "b=[1, 2]"),
     ]
-    assert How().words(Path("m"), "s", Path("t"), []) == [
+    assert SweepOptions().words(Path("m"), "s", Path("t"), []) == [
         *("sweep", "m", "--session", "s", "--store", "t", "--launcher", "auto", "--lease", "120.0")
     ]
 

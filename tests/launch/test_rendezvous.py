@@ -21,7 +21,7 @@ from benchsuite.launch.rendezvous import (
     NONCE_BYTES,
     PROOF_BYTES,
     Invitation,
-    Meeting,
+    Rendezvous,
     _proven,
     answer,
     interface_of,
@@ -37,7 +37,7 @@ AT_ONCE_S = 30
 DEEP = b"[" * 60_000 + b"\n"
 
 
-def visit(meeting: Meeting, token: str | None = None, **hello: object) -> "Future[Link | None]":
+def visit(meeting: Rendezvous, token: str | None = None, **hello: object) -> "Future[Link | None]":
     """An agent that comes, with the launcher's token or another."""
     invitation = meeting.invitation if token is None else replace(meeting.invitation, token=token)
 
@@ -50,7 +50,7 @@ def visit(meeting: Meeting, token: str | None = None, **hello: object) -> "Futur
     return ThreadPoolExecutor(1).submit(come)
 
 
-def stranger(meeting: Meeting, words: bytes = b"") -> socket.socket:
+def stranger(meeting: Rendezvous, words: bytes = b"") -> socket.socket:
     """A connection of someone without the token."""
     made = socket.create_connection(("127.0.0.1", meeting.invitation.port))
     made.settimeout(AT_ONCE_S)
@@ -67,13 +67,13 @@ def is_dropped(connection: socket.socket) -> bool:
 
 
 @pytest.fixture
-def meeting() -> Iterator[Meeting]:
-    made = Meeting()
+def meeting() -> Iterator[Rendezvous]:
+    made = Rendezvous()
     yield made
     made.close()
 
 
-def test_an_agent_with_the_token_is_let_in_and_no_other(meeting: Meeting) -> None:
+def test_an_agent_with_the_token_is_let_in_and_no_other(meeting: Rendezvous) -> None:
     token = meeting.invitation.token
     others = [visit(meeting, text) for text in ("0" * 32, "", token[:-1], "\u00e4")]
     words = (b"GET / HTTP/1.1\n", b"1\n", b"[]\n", b'{"proof": "\xc3\xa4"}\n', b"{" * 100_000, b'{"proof"', DEEP, b"")
@@ -87,7 +87,7 @@ def test_an_agent_with_the_token_is_let_in_and_no_other(meeting: Meeting) -> Non
     assert all(is_dropped(each) for each in rubbish)
 
 
-def test_nothing_of_a_stranger_is_parsed(meeting: Meeting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_of_a_stranger_is_parsed(meeting: Rendezvous, monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[bytes] = []
     loads = json.loads
     monkeypatch.setattr(json, "loads", lambda text: parsed.append(bytes(text)) or loads(text))
@@ -97,7 +97,7 @@ def test_nothing_of_a_stranger_is_parsed(meeting: Meeting, monkeypatch: pytest.M
     assert parsed == [b'{"node": "a"}'] and all(is_dropped(each) for each in rubbish)
 
 
-def test_silent_strangers_delay_no_agent(meeting: Meeting) -> None:
+def test_silent_strangers_delay_no_agent(meeting: Rendezvous) -> None:
     """Many of them, and an agent behind them all."""
     silent = [stranger(meeting) for _ in range(200)]
     slow = [stranger(meeting, b"{") for _ in range(200)]
@@ -108,7 +108,7 @@ def test_silent_strangers_delay_no_agent(meeting: Meeting) -> None:
     assert all(is_dropped(each) for each in (*silent, *slow))
 
 
-def test_strangers_that_drip_are_dropped_in_time(meeting: Meeting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strangers_that_drip_are_dropped_in_time(meeting: Rendezvous, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchsuite.launch.rendezvous.PROOF_S", 0.5)
     began, many = time.monotonic(), [stranger(meeting) for _ in range(20)]
     gone = threading.Event()
@@ -128,7 +128,7 @@ def test_strangers_that_drip_are_dropped_in_time(meeting: Meeting, monkeypatch: 
         assert dropped.result()
 
 
-def test_of_too_many_strangers_the_oldest_go(meeting: Meeting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_too_many_strangers_the_oldest_go(meeting: Rendezvous, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchsuite.launch.rendezvous.MAX_STRANGERS", 3)
     many = [stranger(meeting) for _ in range(10)]
     held: list[int] = []
@@ -140,7 +140,7 @@ def test_of_too_many_strangers_the_oldest_go(meeting: Meeting, monkeypatch: pyte
     assert max(held) == 4 and all(is_dropped(each) for each in many)
 
 
-def test_no_descriptor_left_ends_no_meeting(meeting: Meeting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_descriptor_left_ends_no_meeting(meeting: Rendezvous, monkeypatch: pytest.MonkeyPatch) -> None:
     """Strangers take all that this process may open."""
     silent = [stranger(meeting) for _ in range(40)]
     connection = stranger(meeting)  # made before, as both ends are this process's
@@ -163,7 +163,7 @@ def test_no_descriptor_left_ends_no_meeting(meeting: Meeting, monkeypatch: pytes
 
 @pytest.mark.parametrize("fault", [errno.ECONNABORTED, errno.EMFILE, errno.EAGAIN, errno.EPROTO])
 def test_a_connection_that_cannot_be_accepted_ends_no_meeting(
-    meeting: Meeting, fault: int, monkeypatch: pytest.MonkeyPatch
+    meeting: Rendezvous, fault: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listener, faults = meeting._listener, [fault] * 3
 
@@ -181,7 +181,7 @@ def test_a_connection_that_cannot_be_accepted_ends_no_meeting(
     assert [hello for _, hello in meeting.gather(1, AT_ONCE_S)] == [{"node": "a"}] and not faults
 
 
-def test_a_proof_is_of_one_conversation_and_of_one_side(meeting: Meeting) -> None:
+def test_a_proof_is_of_one_conversation_and_of_one_side(meeting: Rendezvous) -> None:
     """Reflected, replayed, cut short, of the other's nonce: no stranger gets in by what it has overheard."""
     token = meeting.invitation.token
     heard: list[tuple[bytes, bytes, bytes]] = []
@@ -234,7 +234,7 @@ def test_an_agent_tells_nothing_to_one_who_is_no_launcher(said: bytes, monkeypat
         assert answered.result() is None
 
 
-def test_a_launcher_with_another_token_is_no_launcher(meeting: Meeting) -> None:
+def test_a_launcher_with_another_token_is_no_launcher(meeting: Rendezvous) -> None:
     mistaken = visit(meeting, "the token")
     assert meeting.gather(1, 0.5) == [] and mistaken.result() is None
 
@@ -242,7 +242,7 @@ def test_a_launcher_with_another_token_is_no_launcher(meeting: Meeting) -> None:
 @pytest.mark.parametrize(
     "words", [DEEP, b"[]\n", b"\xff\n", b"1" * 5000 + b"\n", b"\n", b'{"a": 1\n', b"{" * (5 << 20)]
 )
-def test_an_agent_that_sends_garbage_is_given_up(meeting: Meeting, words: bytes) -> None:
+def test_an_agent_that_sends_garbage_is_given_up(meeting: Rendezvous, words: bytes) -> None:
     """It knew the token: its link ends, not the meeting."""
     mad, agent = visit(meeting, node="mad"), visit(meeting, node="a")
     links = {hello["node"]: link for link, hello in meeting.gather(2, AT_ONCE_S)}
@@ -261,7 +261,7 @@ def suppressed(link: Link | None, words: bytes) -> None:
         link.socket.sendall(words)
 
 
-def test_garbage_for_first_words_keeps_no_other_agent_out(meeting: Meeting) -> None:
+def test_garbage_for_first_words_keeps_no_other_agent_out(meeting: Rendezvous) -> None:
     def come() -> None:
         suppressed(answer(meeting.invitation), DEEP)
 
@@ -276,7 +276,7 @@ def test_the_token_is_not_among_what_an_invitation_shows() -> None:
     assert "secret" not in f"{Invitation('secret', ('10.0.0.1',), 4711)}"
 
 
-def test_fewer_agents_than_wanted(meeting: Meeting) -> None:
+def test_fewer_agents_than_wanted(meeting: Rendezvous) -> None:
     visit(meeting)
     assert len(meeting.gather(2, 1.0)) == 1
 
@@ -286,7 +286,7 @@ def test_waiting_ends_when_the_check_says_so() -> None:
         raise KeyError("what starts them has ended")
 
     with pytest.raises(KeyError):
-        Meeting().gather(1, 60, check)
+        Rendezvous().gather(1, 60, check)
 
 
 def test_an_invitation_is_for_this_user_alone(tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_an_invitation_is_for_this_user_alone(tmp_path: Path) -> None:
 
 
 def test_addresses_that_lead_nowhere_are_passed_over() -> None:
-    meeting = Meeting()
+    meeting = Rendezvous()
     wrong = Invitation(meeting.invitation.token, ("127.0.0.2", "127.0.0.1"), meeting.invitation.port)
     with ThreadPoolExecutor(1) as pool:
         answered = pool.submit(answer, wrong)

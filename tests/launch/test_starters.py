@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchsuite.contract.errors import UserError
-from benchsuite.launch.agent_config import Crew
+from benchsuite.launch.agent_config import AgentConfig
 from benchsuite.launch.agents import AgentLauncher
 from benchsuite.launch.allocation import Allocation
 from benchsuite.launch.launcher import load_launcher
@@ -85,7 +85,7 @@ class TestTasksOfAJob:
         for name in ("auto", starter):
             launcher = load_launcher(name)
             assert isinstance(launcher, AgentLauncher)
-            assert launcher.crew.name == starter and launcher.crew.task is not None
+            assert launcher.agent_config.name == starter and launcher.agent_config.task is not None
 
     def test_one_task_is_a_process_as_any(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for variable, value in (STEP | {"SLURM_STEP_NUM_TASKS": "1"}).items():
@@ -130,7 +130,7 @@ def test_a_starter_that_fails_says_why(tmp_path: Path) -> None:
     program.write_text("#!/bin/sh\necho 'error: node n2 is drained' >&2\nexit 3\n")
     program.chmod(0o755)
     with (
-        AgentLauncher(Crew("srun", 2, (str(program),), num_nodes=2)) as launcher,
+        AgentLauncher(AgentConfig("srun", 2, (str(program),), num_nodes=2)) as launcher,
         pytest.raises(UserError, match=r"ranks cannot be started: error: node n2 is drained \(exit status 3\)"),
     ):
         launcher.run(spec(1), None, tmp_path, lambda progress: None)
@@ -146,9 +146,9 @@ def test_a_node_with_other_code_is_refused(tmp_path: Path) -> None:
     program = tmp_path / "starter"
     program.write_text(f'#!/bin/sh\nPYTHONPATH={copy} exec "$@"\n')
     program.chmod(0o755)
-    crew = Crew("srun", 1, (str(program),))
+    agent_config = AgentConfig("srun", 1, (str(program),))
     with (
-        AgentLauncher(crew) as launcher,
+        AgentLauncher(agent_config) as launcher,
         pytest.raises(UserError, match=rf"node .* from {copy}/benchsuite, this process .*: install one of them"),
     ):
         launcher.run(spec(1), None, tmp_path, lambda progress: None)

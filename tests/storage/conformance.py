@@ -15,7 +15,7 @@ from benchsuite.storage.dataset.manifest import (
     DatasetError,
     Format,
     IndexRow,
-    Lane,
+    ReaderShare,
     Sample,
     class_label,
     content_digest,
@@ -32,8 +32,10 @@ COUNT = 26
 LANES = [1, 2, 3, 4]
 
 
-def lane(index: int = 0, count: int = 1, epoch: int = 0, seed: int = 0, shuffle: bool = True, buffer: int = 4) -> Lane:
-    return Lane(index, count, epoch, seed, shuffle, buffer)
+def lane(
+    index: int = 0, count: int = 1, epoch: int = 0, seed: int = 0, shuffle: bool = True, buffer: int = 4
+) -> ReaderShare:
+    return ReaderShare(index, count, epoch, seed, shuffle, buffer)
 
 
 class FormatConformance(DamageConformance):
@@ -61,7 +63,7 @@ class FormatConformance(DamageConformance):
         """Six samples to damage."""
         return mine(self.name, kind, {**small_shards(self.name), **self.options})
 
-    def keys(self, form: Format, dataset: Dataset, share: Lane) -> list[str]:
+    def keys(self, form: Format, dataset: Dataset, share: ReaderShare) -> list[str]:
         return [sample.key for sample in form.read(dataset, share)]
 
     def test_it_is_registered_under_its_own_name(self, form: Format) -> None:
@@ -78,7 +80,7 @@ class FormatConformance(DamageConformance):
         written = {sample.key: facts(sample) for sample in some_samples(COUNT, kind)}
         allocate = Recycled()
         for epoch in range(2):
-            share = Lane(0, 1, epoch, 0, True, 5, allocate)
+            share = ReaderShare(0, 1, epoch, 0, True, 5, allocate)
             read = {sample.key: facts(sample) for sample in form.read(made_dataset, share)}
             assert read == written
 

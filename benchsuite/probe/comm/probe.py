@@ -132,7 +132,7 @@ def verb(asked: Asked, launcher: str, store: Path | None, session: str, format: 
     if not isinstance(chosen, AgentLauncher):
         raise UserError(f"--launcher {launcher}: runs trials only; allowed: local, torchrun, srun, mpiexec")
     chosen.task = TASK
-    if store is None and not chosen.crew.only_here:
+    if store is None and not chosen.agent_config.only_here:
         raise UserError(
             f"--launcher {launcher}: give --store in a folder that all nodes see: ranks leave results there"
         )

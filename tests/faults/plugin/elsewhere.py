@@ -2,8 +2,8 @@
 
 import os
 
-from benchsuite.launch.agents import AgentLauncher, Crew
+from benchsuite.launch.agents import AgentConfig, AgentLauncher
 
 
 def elsewhere() -> AgentLauncher:
-    return AgentLauncher(Crew("elsewhere", starter=("env", f"PYTHONPATH={os.environ['OTHER_SOURCE']}")))
+    return AgentLauncher(AgentConfig("elsewhere", starter=("env", f"PYTHONPATH={os.environ['OTHER_SOURCE']}")))

@@ -1,7 +1,7 @@
 """Someone else's launcher: agents started by `env`, as a site's own wrapper would start them."""
 
-from benchsuite.launch.agents import AgentLauncher, Crew
+from benchsuite.launch.agents import AgentConfig, AgentLauncher
 
 
 def launcher() -> AgentLauncher:
-    return AgentLauncher(Crew("env", starter=("env", "SITE_WRAPPER=1")))
+    return AgentLauncher(AgentConfig("env", starter=("env", "SITE_WRAPPER=1")))

@@ -8,7 +8,7 @@ from benchsuite.storage.dataset.manifest import (
     Dataset,
     Format,
     IndexRow,
-    Lane,
+    ReaderShare,
     by_sample_problem,
     by_sample_smallest_lane,
     data_file,
@@ -31,7 +31,7 @@ def write(folder: Path, samples: Iterable[Sample]) -> Iterator[IndexRow]:
             yield index_row(sample, DATA)
 
 
-def read(dataset: Dataset, lane: Lane) -> Iterator[Sample]:
+def read(dataset: Dataset, lane: ReaderShare) -> Iterator[Sample]:
     """Deal samples to readers, and yield this one's."""
     path = data_file(dataset, dataset.manifest.files[0].path)
     try:

@@ -16,7 +16,7 @@ from benchsuite.storage.dataset.manifest import (
     MANIFEST,
     Dataset,
     DatasetError,
-    Lane,
+    ReaderShare,
     Sample,
     content_digest,
     data_file,
@@ -132,18 +132,18 @@ class TestDigests:
 class TestOrder:
     @pytest.mark.parametrize("count", [1, 7, 100])
     def test_is_a_permutation(self, count: int) -> None:
-        assert sorted(order(count, Lane(0, 1, 2, 3, True, 1))) == list(range(count))
+        assert sorted(order(count, ReaderShare(0, 1, 2, 3, True, 1))) == list(range(count))
 
     def test_changes_with_seed_and_epoch_but_not_with_the_reader(self) -> None:
         def made(index: int = 0, count: int = 1, epoch: int = 0, seed: int = 0) -> list[int]:
-            return order(50, Lane(index, count, epoch, seed, True, 1)).tolist()
+            return order(50, ReaderShare(index, count, epoch, seed, True, 1)).tolist()
 
         assert made() == made(index=3, count=4)
         assert len({tuple(made(epoch=epoch, seed=seed)) for epoch in range(3) for seed in range(3)}) == 9
 
     @pytest.mark.parametrize("count", [1, 2, 5])
     def test_lanes_are_dealt_like_cards(self, count: int) -> None:
-        shares = [dealt(23, Lane(index, count, 1, 0, True, 1)).tolist() for index in range(count)]
+        shares = [dealt(23, ReaderShare(index, count, 1, 0, True, 1)).tolist() for index in range(count)]
         assert sorted(row for share in shares for row in share) == list(range(23))
         assert max(map(len, shares)) - min(map(len, shares)) <= 1
 

@@ -13,7 +13,7 @@ import pytest
 
 from benchsuite.storage import FORMATS, load
 from benchsuite.storage.create.convert import convert_dataset, generate_dataset
-from benchsuite.storage.dataset.manifest import INDEX, MANIFEST, Dataset, DatasetError, Lane, open_dataset
+from benchsuite.storage.dataset.manifest import INDEX, MANIFEST, Dataset, DatasetError, ReaderShare, open_dataset
 from benchsuite.storage.dataset.verify import same_samples, verify_dataset
 from tests.storage.conftest import Made
 from tests.storage.samples import IMAGE_FORMATS, contents, flip, jpeg
@@ -96,7 +96,7 @@ def test_a_format_can_be_read_from_any_place(small: Callable[[str], Dataset], na
     """Of shards, which hold two samples each, from any shard."""
     dataset = small(name)
     form = load(FORMATS, name)
-    rows = [sample.index for sample in form.read(dataset, Lane(0, 1, 0, 0, False, 1, start=start))]
+    rows = [sample.index for sample in form.read(dataset, ReaderShare(0, 1, 0, 0, False, 1, start=start))]
     assert rows == [*range(start * 2 if form.sequential else start, 6)]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from benchsuite.storage import FORMATS, load
 from benchsuite.storage.create.convert import in_order
-from benchsuite.storage.dataset.manifest import INDEX, DatasetError, Lane
+from benchsuite.storage.dataset.manifest import INDEX, DatasetError, ReaderShare
 from benchsuite.storage.formats import files
 from benchsuite.storage.staging import copy as copying
 from benchsuite.storage.staging import lazy as lazily
@@ -69,7 +69,7 @@ class TestForkedWorkers:
         def read(copy: Path, number: int) -> None:
             lazy = open_lazily(source, copy)
             for epoch in range(3):
-                for sample in form.read(lazy, Lane(number, WORKERS, epoch, 0, True, 1)):
+                for sample in form.read(lazy, ReaderShare(number, WORKERS, epoch, 0, True, 1)):
                     assert digests([sample]) == {sample.key: wanted[sample.key]}
 
         for turn in range(10):
@@ -94,7 +94,7 @@ class TestNames:
             return digest(sample)
 
         monkeypatch.setattr(files, "content_digest", checking)
-        next(load(FORMATS, "files").read(lazy, Lane(0, 1, 0, 0, False, 1)))
+        next(load(FORMATS, "files").read(lazy, ReaderShare(0, 1, 0, 0, False, 1)))
         assert seen == [1]  # the index alone
         assert len(finished(lazy.folder)) == (3 if kind == "volume" else 2)
 
@@ -117,7 +117,7 @@ class TestNames:
         """Who brought it was killed between the two."""
         source = made("files", "volume")
         lazy = open_lazily(source, tmp_path / "copy")
-        next(load(FORMATS, "files").read(lazy, Lane(0, 1, 0, 0, False, 1)))
+        next(load(FORMATS, "files").read(lazy, ReaderShare(0, 1, 0, 0, False, 1)))
         whole = finished(lazy.folder)
         for path in (path for path in whole if path.name != INDEX):
             path.unlink()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchsuite.storage.create.convert import in_order
-from benchsuite.storage.dataset.manifest import Dataset, DatasetError, Lane, file_digest, open_dataset
+from benchsuite.storage.dataset.manifest import Dataset, DatasetError, ReaderShare, file_digest, open_dataset
 from benchsuite.storage.dataset.sample import Recycled, Sample
 from benchsuite.storage.formats import npy
 from benchsuite.storage.formats.lmdb import DATA, PAGE, PLACES, environment, read, read_places
@@ -133,7 +133,7 @@ class TestPlaces:
             "benchsuite.storage.formats.lmdb._Environment.fetch", lambda _, offset, length: asked.append(offset)
         )
         used: list[int] = []
-        for sample in read(dataset, Lane(1, 2, 0, 0, True, 1)):
+        for sample in read(dataset, ReaderShare(1, 2, 0, 0, True, 1)):
             used.append(int(places[sample.index, 0]))
             assert asked[: len(used)] == used
             assert len(asked) <= len(used) + 1
@@ -216,7 +216,7 @@ class TestProcesses:
 
         def work() -> None:
             for epoch in range(3):
-                share = Lane(0, 1, epoch, 0, True, 1, Recycled())
+                share = ReaderShare(0, 1, epoch, 0, True, 1, Recycled())
                 read_here = {key: value for sample in read(dataset, share) for key, value in digests([sample]).items()}
                 assert read_here == written
 
@@ -248,7 +248,7 @@ class TestThreads:
             begin.wait()
             try:
                 for epoch in range(60):
-                    share = Lane(0, 1, epoch, 0, True, 1, Recycled())
+                    share = ReaderShare(0, 1, epoch, 0, True, 1, Recycled())
                     found = {sample.key: bytes(sample.fields["image"]) for sample in read(dataset, share)}
                     assert found.keys() == written.keys()
                 assert found == {sample.key: sample.fields["image"] for sample in some_samples(26)}

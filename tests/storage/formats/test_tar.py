@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchsuite.storage.create.convert import convert_dataset, in_order
-from benchsuite.storage.dataset.manifest import Dataset, DatasetError, Lane, open_dataset
+from benchsuite.storage.dataset.manifest import Dataset, DatasetError, ReaderShare, open_dataset
 from benchsuite.storage.dataset.sample import Recycled
 from benchsuite.storage.dataset.shards import shards
 from benchsuite.storage.dataset.verify import verify_dataset
@@ -104,7 +104,7 @@ class TestShards:
         dataset = made("webdataset", "image", {"shard_samples": 128}, 20)
         assert len(shards(dataset.manifest)) == 1
         orders = {
-            tuple(sample.index for sample in read(dataset, Lane(0, 1, epoch, seed, True, 100)))
+            tuple(sample.index for sample in read(dataset, ReaderShare(0, 1, epoch, seed, True, 100)))
             for epoch in range(3)
             for seed in range(3)
         }
@@ -115,7 +115,7 @@ class TestShards:
         first, second = (
             [
                 sample.fields["image"].__array_interface__["data"][0]
-                for sample in read(dataset, Lane(0, 1, epoch, 0, True, 5, allocate))
+                for sample in read(dataset, ReaderShare(0, 1, epoch, 0, True, 5, allocate))
             ]
             for epoch in range(2)
         )
@@ -123,7 +123,7 @@ class TestShards:
         assert set(second) <= set(first)
 
     def test_a_buffer_of_one_keeps_samples_of_one_together(self, made: Made) -> None:
-        rows = [sample.index for sample in read(made("webdataset", "image"), Lane(0, 1, 0, 0, True, 1))]
+        rows = [sample.index for sample in read(made("webdataset", "image"), ReaderShare(0, 1, 0, 0, True, 1))]
         assert rows != sorted(rows)
         assert rows == sorted(rows, key=lambda row: rows.index(row - row % 3))
 
@@ -291,4 +291,4 @@ def test_a_manifest_that_counts_the_shards_before_too_high_is_refused(small: Cal
     dataset = small("webdataset")
     dataset.manifest.files[0].num_samples = 100
     with pytest.raises(DatasetError, match="shard-000002"):
-        list(read(dataset, Lane(2, 3, 0, 0, False, 1)))
+        list(read(dataset, ReaderShare(2, 3, 0, 0, False, 1)))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchsuite.storage.dataset.manifest import Dataset, Lane
+from benchsuite.storage.dataset.manifest import Dataset, ReaderShare
 from benchsuite.storage.dataset.sample import Recycled, fresh
 from benchsuite.storage.formats.tar import contents, read
 from tests.storage.conftest import Made
@@ -30,7 +30,7 @@ class TestHeadersOfOtherTools:
         """The dataset reads as before, in new memory and in memory that is used again."""
         agree(dataset, path)
         for allocate in (fresh, Recycled()):
-            found = {sample.key: facts(sample) for sample in read(dataset, Lane(0, 1, 0, 0, True, 2, allocate))}
+            found = {sample.key: facts(sample) for sample in read(dataset, ReaderShare(0, 1, 0, 0, True, 2, allocate))}
             assert found == {sample.key: facts(sample) for sample in some_samples(6)}
 
     def unpack(self, path: Path, folder: Path) -> list[str]:

@@ -18,11 +18,11 @@ from torch import Tensor
 from benchsuite.storage import FORMATS, KINDS, LOADERS, load
 from benchsuite.storage.create.convert import in_order
 from benchsuite.storage.dataset.kinds import decode_one, sample_rng
-from benchsuite.storage.dataset.manifest import Dataset, DatasetError, Lane
+from benchsuite.storage.dataset.manifest import Dataset, DatasetError, ReaderShare
 from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.loaders import Delivered as DeliveredBatch
 from benchsuite.storage.loaders import LoaderProtocol
-from benchsuite.storage.loaders.reader import Reading
+from benchsuite.storage.loaders.reader import LoaderInput
 from tests.storage.conftest import Made
 from tests.storage.samples import PARAMS, STORED, small_shards, some_samples
 
@@ -86,7 +86,9 @@ class LoaderConformance:
         try:
             for rank in range(ranks):
                 built.append(
-                    building(Reading(dataset, asked, load(KINDS, kind), PARAMS[kind], batch_size, rank, ranks, seed))
+                    building(
+                        LoaderInput(dataset, asked, load(KINDS, kind), PARAMS[kind], batch_size, rank, ranks, seed)
+                    )
                 )
             yield built
         finally:
@@ -199,7 +201,7 @@ class LoaderConformance:
             counts = loader.counts()
         stored = 0
         for reader in range(readers):
-            lane = Lane(reader, readers, 0, SEED, True, DataSpec().shuffle_buffer)
+            lane = ReaderShare(reader, readers, 0, SEED, True, DataSpec().shuffle_buffer)
             indices = [sample.index for sample in load(FORMATS, form).read(dataset, lane)][: produced // readers]
             stored += int(dataset.index["bytes"][indices].sum())
         assert (counts.samples, counts.stored_bytes) == (produced, stored)

@@ -19,7 +19,7 @@ from benchsuite.storage.dataset.kinds import VOLUME
 from benchsuite.storage.dataset.manifest import Dataset
 from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.loaders import LoaderProtocol
-from benchsuite.storage.loaders.reader import Reading
+from benchsuite.storage.loaders.reader import LoaderInput
 from tests.storage.conftest import Made
 from tests.storage.loaders.conftest import PATCH, VOLUME_BYTES
 
@@ -98,7 +98,7 @@ class MemoryConformance:
         self.warm_up(made(form, "volume"))
         gc.collect()
         before = resident_bytes()
-        loader = load(LOADERS, self.name)(Reading(dataset, spec, VOLUME, params, BATCH, 0, 1, 0))
+        loader = load(LOADERS, self.name)(LoaderInput(dataset, spec, VOLUME, params, BATCH, 0, 1, 0))
         try:
             after = []
             for number in range(60):

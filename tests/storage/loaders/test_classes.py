@@ -7,7 +7,7 @@ import pytest
 from benchsuite.storage import KINDS, LOADERS, load
 from benchsuite.storage.dataset.manifest import INDEX, Dataset, DatasetError, open_dataset
 from benchsuite.storage.dataset.spec import DataSpec
-from benchsuite.storage.loaders.reader import Reading
+from benchsuite.storage.loaders.reader import LoaderInput
 from tests.storage.conftest import Made
 from tests.storage.samples import PARAMS
 
@@ -17,7 +17,7 @@ AT = 3
 def complaint(dataset: Dataset, loader: str) -> str:
     """The line with which loading two epochs ends."""
     spec = DataSpec(loader=loader, num_workers=0, pin_memory=False)
-    reading = Reading(dataset, spec, load(KINDS, "image"), PARAMS["image"], 2, 0, 1, 5)
+    reading = LoaderInput(dataset, spec, load(KINDS, "image"), PARAMS["image"], 2, 0, 1, 5)
     built = load(LOADERS, loader)(reading)
     try:
         with pytest.raises(DatasetError) as raised:

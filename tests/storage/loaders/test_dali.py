@@ -24,7 +24,7 @@ from benchsuite.storage.dataset.manifest import Dataset, open_dataset
 from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.loaders import dali_source
 from benchsuite.storage.loaders.dali import DaliLoader
-from benchsuite.storage.loaders.reader import Reading
+from benchsuite.storage.loaders.reader import LoaderInput
 from tests.storage.samples import jpeg
 
 if find_spec("nvidia") is None or find_spec("nvidia.dali") is None:
@@ -90,7 +90,7 @@ def loaders(
     asked = DataSpec.model_validate({"num_workers": workers, **spec})
     try:
         for rank in range(ranks):
-            built.append(DaliLoader(Reading(dataset, asked, KINDS[kind], PARAMS[kind], BATCH, rank, ranks, seed)))
+            built.append(DaliLoader(LoaderInput(dataset, asked, KINDS[kind], PARAMS[kind], BATCH, rank, ranks, seed)))
         yield built
     finally:
         for loader in built:

@@ -16,7 +16,7 @@ from benchsuite.storage.dataset.manifest import Dataset, DatasetError, content_d
 from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.loaders.dali import DaliLoader
 from benchsuite.storage.loaders.dali_source import LIST_SAMPLES
-from benchsuite.storage.loaders.reader import Reading
+from benchsuite.storage.loaders.reader import LoaderInput
 from tests.storage.loaders.test_dali import BATCH, PARAMS, SEED, Made, every_format, loaders, made, mine
 
 __all__ = ["made", "mine"]
@@ -227,7 +227,7 @@ class TestRefusals:
         assert str(dataset.folder) in str(raised.value)
 
     def build(self, dataset: Dataset, kind: Kind) -> None:
-        DaliLoader(Reading(dataset, DataSpec(), kind, PARAMS["image"], BATCH, 0, 1, SEED))
+        DaliLoader(LoaderInput(dataset, DataSpec(), kind, PARAMS["image"], BATCH, 0, 1, SEED))
 
     def test_a_kind_that_dali_does_not_decode(self, made: Made) -> None:
         with pytest.raises(DatasetError, match="loader dali decodes image and volume samples, not mlm"):

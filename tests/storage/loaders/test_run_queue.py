@@ -14,8 +14,8 @@ from benchsuite.storage.loaders import reader as module
 from benchsuite.storage.loaders.reader import (
     MIN_WAIT_S,
     NUM_COUNTERS,
+    LoaderInput,
     Reader,
-    Reading,
     RunQueue,
     counted,
     private_slots,
@@ -104,7 +104,7 @@ def test_a_readers_seconds_are_without_its_waits_for_a_core(kernel: Kernel, made
 
     spec = DataSpec(num_workers=0, pin_memory=False)
     kind = SimpleNamespace(name="image", tensors=image.tensors, decode=decode)
-    reading = Reading(dataset, spec, kind, PARAMS["image"], 2, 0, 1, 0)  # type: ignore[arg-type]
+    reading = LoaderInput(dataset, spec, kind, PARAMS["image"], 2, 0, 1, 0)  # type: ignore[arg-type]
     counters = np.zeros((1, NUM_COUNTERS))
     (slot, *_rest) = private_slots(reading, pin_memory=False)
     reader = Reader(reading, 0, counters[0])

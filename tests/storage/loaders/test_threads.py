@@ -8,7 +8,7 @@ import torch
 from benchsuite.storage import KINDS, load
 from benchsuite.storage.dataset.kinds import Kind
 from benchsuite.storage.dataset.spec import DataSpec
-from benchsuite.storage.loaders.reader import Reading
+from benchsuite.storage.loaders.reader import LoaderInput
 from benchsuite.storage.loaders.threads import ThreadsLoader
 from tests.storage.conftest import Made
 from tests.storage.loaders.conformance import BATCH, COUNT, SEED, LoaderConformance, children
@@ -25,7 +25,7 @@ def test_a_thread_per_worker_and_no_process(made: Made, count: int) -> None:
     before = threading.active_count(), children()
     spec = DataSpec(num_workers=count, pin_memory=False)
     dataset = made("files", "image", None, COUNT)
-    loader = ThreadsLoader(Reading(dataset, spec, load(KINDS, "image"), PARAMS["image"], BATCH, 0, 1, SEED))
+    loader = ThreadsLoader(LoaderInput(dataset, spec, load(KINDS, "image"), PARAMS["image"], BATCH, 0, 1, SEED))
     next(loader)
     assert (threading.active_count(), children()) == (before[0] + count, before[1])
     loader.close()
@@ -46,7 +46,7 @@ def test_each_reader_computes_with_one_core_whatever_the_training_uses(made: Mad
         spec = DataSpec(num_workers=2, pin_memory=False)
         kind = Kind("image", image.tensors, decode)
         loader = ThreadsLoader(
-            Reading(made("files", "image", None, COUNT), spec, kind, PARAMS["image"], BATCH, 0, 1, SEED)
+            LoaderInput(made("files", "image", None, COUNT), spec, kind, PARAMS["image"], BATCH, 0, 1, SEED)
         )
         for _ in range(4):
             next(loader)

@@ -12,7 +12,7 @@ import pytest
 from benchsuite.storage import KINDS, load
 from benchsuite.storage.dataset.manifest import Dataset, DatasetError, open_dataset
 from benchsuite.storage.dataset.spec import DataSpec
-from benchsuite.storage.loaders.reader import Reading
+from benchsuite.storage.loaders.reader import LoaderInput
 from benchsuite.storage.loaders.torch import TorchLoader
 from benchsuite.storage.observe.counters import ProcessIO
 from benchsuite.storage.observe.page_cache import evict, warm
@@ -30,7 +30,7 @@ class TestTorch(LoaderConformance, MemoryConformance):
 @contextmanager
 def loader_of(dataset: Dataset, **spec: object) -> Iterator[TorchLoader]:
     asked = DataSpec.model_validate({"pin_memory": False, **spec})
-    loader = TorchLoader(Reading(dataset, asked, load(KINDS, "image"), PARAMS["image"], BATCH, 0, 1, SEED))
+    loader = TorchLoader(LoaderInput(dataset, asked, load(KINDS, "image"), PARAMS["image"], BATCH, 0, 1, SEED))
     try:
         yield loader
     finally:

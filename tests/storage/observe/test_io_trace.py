@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from benchsuite.storage import KINDS, LOADERS, load
-from benchsuite.storage.dataset.manifest import Dataset, DatasetError, Lane, open_dataset
+from benchsuite.storage.dataset.manifest import Dataset, DatasetError, ReaderShare, open_dataset
 from benchsuite.storage.dataset.spec import DataSpec
-from benchsuite.storage.loaders.reader import Reading
+from benchsuite.storage.loaders.reader import LoaderInput
 from benchsuite.storage.observe.counters import Counters, counters
 from benchsuite.storage.observe.io_profile import profile_of, quantile
 from benchsuite.storage.observe.io_slots import LATENCY_BUCKETS, latency_bounds, latency_bucket
@@ -277,7 +277,7 @@ class TestFormats:
 def _samples(dataset: Dataset) -> list[Any]:
     from benchsuite.storage import FORMATS
 
-    return list(load(FORMATS, dataset.manifest.format).read(dataset, Lane(0, 1, 0, 0, True, 4)))
+    return list(load(FORMATS, dataset.manifest.format).read(dataset, ReaderShare(0, 1, 0, 0, True, 4)))
 
 
 def sample_facts(sample: Any) -> tuple[Any, ...]:
@@ -297,7 +297,7 @@ def loaded(
     batch = 1 if exactly else 4
     tracer = Tracer(dataset, spec.readers).start()
     try:
-        built = load(LOADERS, loader)(Reading(dataset, spec, load(KINDS, kind), PARAMS[kind], batch, 0, 1, 5))
+        built = load(LOADERS, loader)(LoaderInput(dataset, spec, load(KINDS, kind), PARAMS[kind], batch, 0, 1, 5))
         for _ in range(-(-epochs * dataset.manifest.num_samples // batch)):
             next(built)
         found = profile_of([tracer.finish(built.counts().stored_bytes)])

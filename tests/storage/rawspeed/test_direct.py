@@ -8,7 +8,7 @@ import pytest
 
 from benchsuite.storage import FORMATS, load
 from benchsuite.storage.create.convert import generate_dataset
-from benchsuite.storage.dataset.manifest import Format, Lane, open_dataset
+from benchsuite.storage.dataset.manifest import Format, ReaderShare, open_dataset
 from benchsuite.storage.dataset.sample import content_digest, fresh
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.observe.page_cache import evict, residency
@@ -74,7 +74,7 @@ def test_formats_give_the_same_samples_directly(on_disk: Path, name: str, worklo
     form: Format = load(FORMATS, name)
     evict(dataset.data_files())
     read = {}
-    for sample in form.read(dataset, Lane(0, 1, 0, 0, True, 1, direct=True)):
+    for sample in form.read(dataset, ReaderShare(0, 1, 0, 0, True, 1, direct=True)):
         read[sample.index] = content_digest(sample)
     resident = residency(dataset.data_files()).fraction
     assert resident is not None and resident < (0.05 if name == "files" else 0.5)  # headers

@@ -14,7 +14,7 @@ import pytest
 
 from benchsuite.storage import FORMATS, load
 from benchsuite.storage.create.convert import in_order
-from benchsuite.storage.dataset.manifest import DatasetError, Lane, is_dataset
+from benchsuite.storage.dataset.manifest import DatasetError, ReaderShare, is_dataset
 from benchsuite.storage.dataset.partial import partial_folder
 from benchsuite.storage.dataset.sample import Recycled, fresh
 from benchsuite.storage.dataset.verify import verify_dataset
@@ -40,7 +40,7 @@ class TestLazy:
         lazy = open_lazily(source, tmp_path / "copy")
         for epoch in range(2):
             for allocate in (fresh, Recycled()):
-                share = Lane(0, 1, epoch, 0, True, 5, allocate)
+                share = ReaderShare(0, 1, epoch, 0, True, 5, allocate)
                 read = {sample.key: facts(sample) for sample in form.read(lazy, share)}
                 assert read == {sample.key: facts(sample) for sample in some_samples(COUNT, kind)}
         assert set(copied.values()) == {1}
@@ -62,7 +62,7 @@ class TestLazy:
 
     def test_only_what_is_read_is_copied(self, made: Made, tmp_path: Path) -> None:
         lazy = open_lazily(made("files", "image"), tmp_path / "copy")
-        reader = load(FORMATS, "files").read(lazy, Lane(0, 1, 0, 0, False, 1))
+        reader = load(FORMATS, "files").read(lazy, ReaderShare(0, 1, 0, 0, False, 1))
         next(reader)
         assert len(finished(tmp_path / "copy")) == 2  # with the index
 
@@ -141,7 +141,7 @@ class TestLazy:
     def test_staging_makes_a_lazy_copy_whole(self, made: Made, tmp_path: Path) -> None:
         source = made("webdataset", "image")
         lazy = open_lazily(source, partial_folder(tmp_path / "copy"))
-        next(load(FORMATS, "webdataset").read(lazy, Lane(0, 1, 0, 0, False, 1)))
+        next(load(FORMATS, "webdataset").read(lazy, ReaderShare(0, 1, 0, 0, False, 1)))
         kept = inodes(finished(lazy.folder))
         staged = stage(source.folder, tmp_path / "copy")
         assert staged.copied_bytes < staged.num_bytes
