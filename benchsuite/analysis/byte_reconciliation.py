@@ -3,17 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchsuite import storage
 from benchsuite.analysis.metrics import MAX_COLD_RESIDENT, MIN_WARM_RESIDENT, total, windows
 from benchsuite.contract.rank_samples import RankResult, Reads
 from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.storage.dataset.manifest import Format
 
 MAX_DISAGREEMENT = 0.05
 """Counters of one thing may differ by this share."""
 DELIVERED = "delivered_bytes"
-SEQUENTIAL = frozenset({"tfrecord", "webdataset"})
-"""Formats whose readers hold samples back to mix them."""
-READ_BY_CALLS = frozenset({"files", "hdf5"}) | SEQUENTIAL
-"""Formats whose readers ask for all they deliver in read calls; mapped ones ask for nothing, and others do not say."""
 NOISE_BYTES = 4 << 20
 """Differences below that are other programs' small reads and readahead at the ends."""
 
@@ -87,12 +85,13 @@ def _against_storage(spec: TrialSpec, values: Mapping[str, Any], allowed: float)
 def _against_calls(spec: TrialSpec, values: Mapping[str, Any], under_way_bytes: float) -> str | None:
     """Why what was delivered cannot all have been read: read calls asked for less.
 
-    Not compared where files are mapped (lmdb, tokens), where DALI reads ahead on its own, and for formats of others.
+    Not compared where a format maps files or does not say, and where DALI reads ahead on its own.
     """
     asked, delivered = values.get("read_call_bytes"), values[DELIVERED]
-    if asked is None or spec.data.format not in READ_BY_CALLS or spec.data.loader == "dali":
+    form: Format = storage.load(storage.FORMATS, spec.data.format, "benchsuite.formats")
+    if asked is None or form.reads != "calls" or spec.data.loader == "dali":
         return None
-    held = spec.data.shuffle_buffer if spec.data.format in SEQUENTIAL else 0  # read before they were counted
+    held = spec.data.shuffle_buffer if form.sequential else 0  # read before they were counted
     if delivered - asked <= MAX_DISAGREEMENT * delivered + NOISE_BYTES + under_way_bytes * (1 + held):
         return None
     return f"readers delivered {delivered / 1e6:.1f} MB, of which their read calls asked for {asked / 1e6:.1f} MB"

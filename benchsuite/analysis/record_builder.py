@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from benchsuite import storage
 from benchsuite.analysis import staging
 from benchsuite.analysis.byte_reconciliation import counter_caveats, mount_caveats, reads_figures
 from benchsuite.analysis.failure import hanging_at, is_peer_failure, last_line, signal_name, silent
@@ -27,6 +28,7 @@ from benchsuite.host.interference import Finding
 from benchsuite.host.lane import this_lane
 from benchsuite.host.staged_copies import copies_folder
 from benchsuite.results.store.record import Figures, Kind, Status, TrialRecord
+from benchsuite.storage.dataset.manifest import Format
 from benchsuite.storage.observe.file_systems import file_system_of
 from benchsuite.storage.observe.io_profile import profile_of
 
@@ -202,8 +204,9 @@ def _about(attempt: Attempt) -> dict[str, Any]:
     """What the verdict's remedies depend on; ranks and cores are of the node that has fewest cores a rank."""
     spec = attempt.point.spec
     ranks, cores = _crowded(attempt)
+    form: Format = storage.load(storage.FORMATS, spec.data.format, "benchsuite.formats")
     return {
-        "format": spec.data.format,
+        "file_per_sample": form.file_per_sample,
         "num_workers": spec.data.num_workers,
         "ranks": ranks,
         "cores": cores,

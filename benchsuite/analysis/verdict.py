@@ -124,7 +124,7 @@ def _input_verdict(figures: Mapping[str, Any], about: Mapping[str, Any], au: flo
     saturation = _saturation(figures) if about.get("cache", "cold") == "cold" else None
     if saturation is not None and saturation >= SATURATED_SHARE:
         said = f"{evidence}; a plain reader gets no more of these files: {saturation:.0%} of that is read"
-        shards = "a format of shards, " if about.get("format") == "files" else ""
+        shards = "a format of shards, " if about.get("file_per_sample") else ""
         return Judgement("storage", said, f"{shards}{_staging(about)}fewer bytes a sample, or faster storage")
     if saturation is not None and contention >= CONTENTION_SHARE:
         said = f"{evidence}; storage has more to give ({saturation:.0%} of it is read), cores have not"
@@ -247,7 +247,7 @@ def _room_for_readers(figures: Mapping[str, Any], about: Mapping[str, Any]) -> b
 
 def _faster_reads(figures: Mapping[str, Any], about: Mapping[str, Any], saturation: float | None) -> str:
     """What helps readers that wait for their reads."""
-    room, files = _room_for_readers(figures, about), about.get("format") == "files"
+    room, files = _room_for_readers(figures, about), about.get("file_per_sample")
     if saturation is not None:
         more = "more workers or a longer queue" if room else "more cores a rank"
         gets = f"a plain reader gets {1 / saturation:.1f} x as much there: {more}"

@@ -219,7 +219,8 @@ def _say(target: Path, manifest: Manifest) -> None:
 def _advise(manifest: Manifest) -> None:
     """What a user had better know of a new dataset."""
     shards = [info for info in manifest.files if info.num_samples is not None]
-    if manifest.format in ("webdataset", "tfrecord"):
+    form: Format = storage.load(storage.FORMATS, manifest.format, "benchsuite.formats")
+    if form.sequential:
         shards_told = counted(len(shards), "shard")
         echo(f"note: {shards_told}: at most as many readers (ranks x workers) are fed", err=True)
     if manifest.num_classes == 1:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchsuite import storage
 from benchsuite.cli.data import asked, generate
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.exit_codes import NOTHING_RAN, OK, SOME_FAILED
@@ -20,7 +21,7 @@ from benchsuite.grid.point import Plan, Point
 from benchsuite.host.machine import this_machine
 from benchsuite.results.export.asv_points import Key, Measured, keys_of, measured
 from benchsuite.results.store.store import ResultsStore
-from benchsuite.storage.dataset.manifest import is_dataset
+from benchsuite.storage.dataset.manifest import Format, is_dataset
 
 CONFIG = "asv.conf.json"
 SHARDS_PER_READER = 2
@@ -122,9 +123,8 @@ def prepare(nightly: Nightly) -> None:
         readers = [point.spec for point in points if point.spec.data.root == first.data.root]
         lanes = max(spec.data_ranks * spec.data.readers for spec in readers)
         samples = SPARE * lanes * max(reader_samples(spec)[1] + spec.data.shuffle_buffer for spec in readers)
-        shard_samples = (
-            samples // (SHARDS_PER_READER * lanes) if first.data.format in ("webdataset", "tfrecord") else None
-        )
+        form: Format = storage.load(storage.FORMATS, first.data.format, "benchsuite.formats")
+        shard_samples = samples // (SHARDS_PER_READER * lanes) if "shard_samples" in form.options else None
         dataset = asked(first.workload, first.variant, first.data.format, shard_samples, [])
         generate(folder, dataset, samples, 0, "jpeg")
 

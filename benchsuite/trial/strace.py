@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from benchsuite.contract.errors import UserError
-from benchsuite.storage.dataset.manifest import Dataset
+from benchsuite.storage import FORMATS, load
+from benchsuite.storage.dataset.manifest import Dataset, Format
 from benchsuite.storage.observe.counters import counters, summed
 from benchsuite.storage.observe.io_slots import latency_bucket
-from benchsuite.storage.observe.io_trace import MAPPED_FORMATS
 
 CALLS = {
     "open": "open",
@@ -67,7 +67,8 @@ class Strace:
     """strace attached to this process and, through forks, to its workers, from `start` to `finish`."""
 
     def __init__(self, dataset: Dataset) -> None:
-        self._dataset = dataset
+        form: Format = load(FORMATS, dataset.manifest.format, "benchsuite.formats")
+        self._dataset, self._maps = dataset, form.reads == "mapped"
         self._logs = tempfile.TemporaryDirectory(prefix="benchsuite-strace-", ignore_cleanup_errors=True)
         self._process: subprocess.Popen[bytes] | None = None
         self._started_s, self._before, self._cost_s = 0.0, counters(os.getpid()), 0.0
@@ -129,7 +130,7 @@ class Strace:
                 "rank": asdict(own.grown(self._before)) if own and self._before else None,
             },
             "delivered_bytes": delivered_bytes,
-            "mapped": self._dataset.manifest.format in MAPPED_FORMATS,
+            "mapped": self._maps,
             "cost_s_per_call": self._cost_s,
         }
         self._logs.cleanup()

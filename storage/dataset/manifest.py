@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -141,6 +142,8 @@ class Format:
     `digests_files`: `write` takes `digests` too, and puts into it what `file_digest` would give, by file.
     `direct_problem(manifest)`: why it cannot be read past the page cache, or None; absent where it never can.
     `files_of(dataset, rows)`: the data files of some samples, where samples have files of their own.
+    `reads`: calls where readers ask for all they deliver in read calls, mapped where they map files, unknown else.
+    `layout`: files, tar or tfrecord where the data files are as other libraries know them, which may then read them.
     `space_factor` (may be by kind), `sample_overhead_bytes`: disk space for writing: times samples' bytes; each one.
     """
 
@@ -160,6 +163,8 @@ class Format:
     digests_files: bool = False
     direct_problem: Callable[[Manifest], str | None] | None = None
     files_of: Callable[[Dataset, npt.NDArray[np.int64]], list[Path]] | None = None
+    reads: Literal["calls", "mapped", "unknown"] = "unknown"
+    layout: Literal["files", "tar", "tfrecord", ""] = ""
 
 
 @dataclass(frozen=True)

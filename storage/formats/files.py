@@ -209,4 +209,6 @@ FILES = Format(
     option_kinds={"array": frozenset({"volume"})},
     direct_problem=direct_problem,
     files_of=files_of,
+    reads="calls",
+    layout="files",
 )

@@ -344,4 +344,5 @@ HDF5 = Format(
     options={"file_samples": int, "chunk_bytes": int, "compression": ("none", "gzip", "lzf")},
     space_factor=2.1,
     direct_problem=direct_problem,
+    reads="calls",
 )

@@ -319,4 +319,5 @@ LMDB = Format(
     sequential=False,
     sample_overhead_bytes=4096,
     digests_files=True,
+    reads="mapped",
 )

@@ -234,4 +234,6 @@ WEBDATASET = Format(
     options={"shard_samples": int},
     sample_overhead_bytes=4096,
     digests_files=True,
+    reads="calls",
+    layout="tar",
 )

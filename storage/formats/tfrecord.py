@@ -142,4 +142,6 @@ TFRECORD = Format(
     space_factor={kind: 1.5 if kind in RECORD_KINDS else 1.05 for kind in KIND_FIELDS},
     sample_overhead_bytes=384,
     digests_files=True,
+    reads="calls",
+    layout="tfrecord",
 )

@@ -255,4 +255,5 @@ TOKENS = Format(
     file_per_sample=False,
     sequential=False,
     stores_documents=True,
+    reads="mapped",
 )

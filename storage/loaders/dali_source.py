@@ -48,10 +48,11 @@ def encoded_images(reading: LoaderInput, threads: int) -> Iterator[Encoded]:
     Raises:
         DatasetError: they cannot be read, or are not those that the index names.
     """
-    if reading.format.name == "files":
+    layout = reading.format.layout
+    if layout == "files":
         return _from_files(reading, threads)
-    if reading.format.name in READERS:
-        return _from_shards(reading, READERS[reading.format.name])
+    if layout in READERS:
+        return _from_shards(reading, READERS[layout])
     return _by_format(reading)
 
 
@@ -275,7 +276,7 @@ class _Records:
 
 
 READERS = {
-    "webdataset": ShardReader(_tar_outputs, _TarSamples),
+    "tar": ShardReader(_tar_outputs, _TarSamples),
     "tfrecord": ShardReader(_record_outputs, _Records),
 }
 

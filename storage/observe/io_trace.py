@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any, Final, Self, TypeVar
 
 from benchsuite.storage import FORMATS, load
-from benchsuite.storage.dataset.manifest import Dataset
+from benchsuite.storage.dataset.manifest import Dataset, Format
 from benchsuite.storage.observe.counters import counters, summed
 from benchsuite.storage.observe.io_slots import ADVISE, CLOSE, MAP, OPEN, SEEK, STAT, UNKNOWN, Slots, now
 
@@ -32,7 +32,6 @@ NOTE_NS, LOOK_NS = 2000, 20_000
 MAX_SHARE, SPARSE_SHARE = 0.02, 0.005
 """How much of a reader's time noting may take; where it would take more, so few batches are observed that it takes
 the smaller share."""
-MAPPED_FORMATS = frozenset({"lmdb", "tokens"})
 """Formats whose samples come as pages of mapped files, without read calls."""
 _REAL: Final[Mapping[str, Any]] = {
     name: getattr(os, name)
@@ -125,14 +124,14 @@ class Tracer:
     def __init__(self, dataset: Dataset, readers: int) -> None:
         files = list(dict.fromkeys(map(str, dataset.data_files())))
         every = -(-len(files) // MAX_FOLLOWED_FILES) or 1
-        self._listed, self._mapped = len(files), dataset.manifest.format in MAPPED_FORMATS
+        form: Format = load(FORMATS, dataset.manifest.format, "benchsuite.formats")
+        self._listed, self._mapped, self._whole = len(files), form.reads == "mapped", form.file_per_sample
         self._numbers = {name: number for number, name in enumerate(files[::every])}
         self._prefix = f"{dataset.folder}{os.sep}"
         self.slots = Slots(readers, len(self._numbers))
         self.states: dict[int, State] = {}
         self._replaced: list[tuple[ModuleType, str, Any]] = []
         self._noting: dict[tuple[ModuleType, str], Any] = {}
-        self._whole = load(FORMATS, dataset.manifest.format, "benchsuite.formats").file_per_sample
         self._lane, self._random = threading.local(), random.Random(0)
         self._switching, self._observing, self._on = threading.Lock(), 0, True
         self._started_s, self._before, self._pid = 0.0, counters(os.getpid()), os.getpid()

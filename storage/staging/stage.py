@@ -214,7 +214,7 @@ def _check_samples(dataset: Dataset, sizes: Mapping[Path, int]) -> None:
         DatasetError: a file is too short, or a JPEG not as long.
     """
     form: Format = load(FORMATS, dataset.manifest.format, "benchsuite.formats")
-    if not form.file_per_sample or form.files_of is None or form.name != "files":
+    if form.files_of is None or form.layout != "files":
         return
     rows = np.arange(len(dataset.index))
     files, image = form.files_of(dataset, rows), dataset.manifest.kind == "image"

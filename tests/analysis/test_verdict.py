@@ -179,7 +179,7 @@ PINNED: dict[str, Any] = {
     "storage_ceiling_bytes_per_s": 100e6,
 }
 """Readers that spend 9 of 11 ms neither computing nor, for all that storage could give, waiting for it."""
-ONE_CORE = {"ranks": 1, "num_workers": 6, "cores": 1, "format": "files", "emulated": True}
+ONE_CORE = {"ranks": 1, "num_workers": 6, "cores": 1, "file_per_sample": True, "emulated": True}
 
 
 def test_readers_that_wait_for_a_core_do_not_blame_the_storage():
@@ -280,9 +280,13 @@ def test_storage_that_has_no_more_to_give():
 @pytest.mark.parametrize(
     ("about", "ceiling", "words"),
     [
-        ({"format": "files"}, 450e6, "5.0 x as much there: more workers or a longer queue, or a format of shards"),
-        ({"format": "hdf5"}, 450e6, "5.0 x as much there: more workers or a longer queue"),
-        ({"format": "hdf5"}, None, "more workers, staging to a local disk, or faster storage"),
+        (
+            {"file_per_sample": True},
+            450e6,
+            "5.0 x as much there: more workers or a longer queue, or a format of shards",
+        ),
+        ({"file_per_sample": False}, 450e6, "5.0 x as much there: more workers or a longer queue"),
+        ({"file_per_sample": False}, None, "more workers, staging to a local disk, or faster storage"),
     ],
 )
 def test_what_helps_slow_reads(about: dict[str, Any], ceiling: float | None, words: str):
@@ -295,7 +299,7 @@ def test_what_helps_slow_reads(about: dict[str, Any], ceiling: float | None, wor
 def test_what_is_staged_is_not_told_to_be(figures_of: dict[str, float]):
     """Neither where the copy's disk gives all it has, nor where readers just wait for reads."""
     for staged in (False, True):
-        found = verdict(HELD | figures_of, {"format": "hdf5", "staged": staged})
+        found = verdict(HELD | figures_of, {"file_per_sample": False, "staged": staged})
         assert found is not None and found.bottleneck == "storage"
         assert ("staging" in str(found.remedy)) is not staged and "or faster storage" in str(found.remedy)
 

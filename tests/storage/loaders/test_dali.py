@@ -317,14 +317,15 @@ import torch
 from benchsuite.storage.dataset.manifest import open_dataset
 from benchsuite.storage.dataset.kinds import IMAGE
 from benchsuite.storage.loaders.dali import DaliLoader
-from benchsuite.storage.loaders.reader import Reading
+from benchsuite.storage.loaders.reader import LoaderInput
 from benchsuite.storage.dataset.spec import DataSpec
 
 assert "nvidia.dali" not in sys.modules
 for _ in range(2):
     child = os.fork()
     if not child:
-        loader = DaliLoader(Reading(open_dataset(Path(sys.argv[1])), DataSpec(), IMAGE, {"image_size": 32}, 5, 0, 1, 0))
+        dataset = open_dataset(Path(sys.argv[1]))
+        loader = DaliLoader(LoaderInput(dataset, DataSpec(), IMAGE, {"image_size": 32}, 5, 0, 1, 0))
         next(loader)
         loader.close()
         os._exit(0)

@@ -36,7 +36,7 @@ from pathlib import Path
 from benchsuite.storage import KINDS, load
 from benchsuite.storage.dataset.manifest import open_dataset
 from benchsuite.storage.loaders.dali import DaliLoader
-from benchsuite.storage.loaders.reader import Reading
+from benchsuite.storage.loaders.reader import LoaderInput
 from benchsuite.storage.dataset.spec import DataSpec
 from tests.storage.loaders.memory import resident_bytes
 
@@ -47,7 +47,7 @@ kind = load(KINDS, dataset.manifest.kind)
 
 def build(workers, prefetch, batch_size):
     spec = DataSpec(num_workers=workers, prefetch_factor=prefetch, pin_memory=False)
-    return DaliLoader(Reading(dataset, spec, kind, params, batch_size, 0, 1, 0))
+    return DaliLoader(LoaderInput(dataset, spec, kind, params, batch_size, 0, 1, 0))
 
 
 def most(workers, prefetch):
