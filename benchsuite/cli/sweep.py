@@ -92,9 +92,9 @@ def sweep(
 ) -> None:
     """Run the grid of a sweep file; what its session has already is not run again."""
     if show_config:
-        from benchsuite.cli.show_config import show
+        from benchsuite.cli.inspect import show_settings
 
-        return show(file, overrides or [], format or PlainFormat.table)
+        return show_settings(file, overrides or [], format or PlainFormat.table)
     if format is not None:
         raise typer.BadParameter("--format goes with --show-config")
     how = SweepOptions(launcher, retry, profile, until, lease, order_seed, lanes)
