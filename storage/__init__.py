@@ -8,7 +8,10 @@ import pkgutil
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from benchsuite.storage.dataset.manifest import Format
 
 Registry = Mapping[str, tuple[str, str]]
 
@@ -45,6 +48,16 @@ def names(registry: Registry, group: str = "") -> list[str]:
     return sorted({*registry, *extra})
 
 
+def format_of(name: str) -> "Format":
+    """Return a format, of this package or of another.
+
+    Raises:
+        DatasetError: no such format, or what it needs is not installed.
+    """
+    found: Format = load(FORMATS, name, "benchsuite.formats")
+    return found
+
+
 def loader_problem(loader: str, kind: str) -> str | None:
     """Why a loader cannot deliver samples of this kind here, or None."""
     if loader not in LOADER_LIMITS:
@@ -77,7 +90,7 @@ def load(registry: Registry, name: str, group: str = "") -> Any:
     Raises:
         DatasetError: no such name, or what it needs is not installed.
     """
-    from benchsuite.storage.dataset.manifest import DatasetError
+    from benchsuite.storage.errors import DatasetError
 
     if name not in registry:
         for entry in entry_points(group=group) if group else ():

@@ -7,7 +7,6 @@ from benchsuite import storage
 from benchsuite.analysis.metrics import MAX_COLD_RESIDENT, MIN_WARM_RESIDENT, total, windows
 from benchsuite.contract.rank_samples import RankResult, Reads
 from benchsuite.contract.trial_spec import TrialSpec
-from benchsuite.storage.dataset.manifest import Format
 
 MAX_DISAGREEMENT = 0.05
 """Counters of one thing may differ by this share."""
@@ -88,7 +87,7 @@ def _against_calls(spec: TrialSpec, values: Mapping[str, Any], under_way_bytes: 
     Not compared where a format maps files or does not say, and where DALI reads ahead on its own.
     """
     asked, delivered = values.get("read_call_bytes"), values[DELIVERED]
-    form: Format = storage.load(storage.FORMATS, spec.data.format, "benchsuite.formats")
+    form = storage.format_of(spec.data.format)
     if asked is None or form.reads != "calls" or spec.data.loader == "dali":
         return None
     held = spec.data.shuffle_buffer if form.sequential else 0  # read before they were counted

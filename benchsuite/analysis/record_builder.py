@@ -28,7 +28,6 @@ from benchsuite.host.interference import Finding
 from benchsuite.host.lane import this_lane
 from benchsuite.host.staged_copies import copies_folder
 from benchsuite.results.store.record import Figures, Kind, Status, TrialRecord
-from benchsuite.storage.dataset.manifest import Format
 from benchsuite.storage.observe.file_systems import file_system_of
 from benchsuite.storage.observe.io_profile import profile_of
 
@@ -204,7 +203,7 @@ def _about(attempt: Attempt) -> dict[str, Any]:
     """What the verdict's remedies depend on; ranks and cores are of the node that has fewest cores a rank."""
     spec = attempt.point.spec
     ranks, cores = _crowded(attempt)
-    form: Format = storage.load(storage.FORMATS, spec.data.format, "benchsuite.formats")
+    form = storage.format_of(spec.data.format)
     return {
         "file_per_sample": form.file_per_sample,
         "num_workers": spec.data.num_workers,

@@ -141,7 +141,7 @@ def asked(workload: str, variant: str, format: str, shard_samples: int | None, o
     formats = storage.names(storage.FORMATS, "benchsuite.formats")
     if format not in formats:
         raise refuse("--format", format, formats, storage.FORMATS_NOT_YET)
-    form: Format = storage.load(storage.FORMATS, format, "benchsuite.formats")
+    form = storage.format_of(format)
     given = _options(form, options)
     if shard_samples is not None:
         if "shard_samples" not in form.options:
@@ -219,7 +219,7 @@ def _say(target: Path, manifest: Manifest) -> None:
 def _advise(manifest: Manifest) -> None:
     """What a user had better know of a new dataset."""
     shards = [info for info in manifest.files if info.num_samples is not None]
-    form: Format = storage.load(storage.FORMATS, manifest.format, "benchsuite.formats")
+    form = storage.format_of(manifest.format)
     if form.sequential:
         shards_told = counted(len(shards), "shard")
         echo(f"note: {shards_told}: at most as many readers (ranks x workers) are fed", err=True)

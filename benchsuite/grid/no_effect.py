@@ -1,8 +1,8 @@
 """Points that differ only in what has no effect: the later ones are skipped, for the ids of what ran must not move."""
 
 from benchsuite.contract.trial_spec import TrialSpec, point_id
-from benchsuite.storage import FORMATS, load
-from benchsuite.storage.dataset.manifest import Format, Manifest
+from benchsuite.storage import format_of
+from benchsuite.storage.dataset.manifest import Manifest
 from benchsuite.storage.dataset.spec import DataSpec
 
 
@@ -10,7 +10,7 @@ def unmixed(data: DataSpec, manifest: Manifest) -> str | None:
     """Why samples are not mixed in data.shuffle_buffer; None where they are."""
     if data.source != "storage":
         return f"source {data.source}"
-    form: Format = load(FORMATS, data.format, "benchsuite.formats")
+    form = format_of(data.format)
     if not form.sequential:
         return f"format {data.format}"
     if data.loader == "dali" and manifest.kind == "image":  # volumes it takes as the format reads them

@@ -106,7 +106,7 @@ def _dataset_problem(point: Point, facts: Facts) -> str | None:
     spec, manifest = point.spec, point.manifest
     if point.dataset is None:
         raise UserError(f"data.root is missing: source {spec.data.source} reads a dataset")
-    form: Format = storage.load(storage.FORMATS, spec.data.format, "benchsuite.formats")
+    form = storage.format_of(spec.data.format)
     if facts.kind not in form.kinds:
         stores = " and ".join(sorted(form.kinds))
         return f"format {form.name} stores {stores} samples, {spec.workload} takes {facts.kind}"

@@ -21,7 +21,7 @@ from benchsuite.grid.point import Plan, Point
 from benchsuite.host.machine import this_machine
 from benchsuite.results.export.asv_points import Key, Measured, keys_of, measured
 from benchsuite.results.store.store import ResultsStore
-from benchsuite.storage.dataset.manifest import Format, is_dataset
+from benchsuite.storage.dataset.manifest import is_dataset
 
 CONFIG = "asv.conf.json"
 SHARDS_PER_READER = 2
@@ -123,7 +123,7 @@ def prepare(nightly: Nightly) -> None:
         readers = [point.spec for point in points if point.spec.data.root == first.data.root]
         lanes = max(spec.data_ranks * spec.data.readers for spec in readers)
         samples = SPARE * lanes * max(reader_samples(spec)[1] + spec.data.shuffle_buffer for spec in readers)
-        form: Format = storage.load(storage.FORMATS, first.data.format, "benchsuite.formats")
+        form = storage.format_of(first.data.format)
         shard_samples = samples // (SHARDS_PER_READER * lanes) if "shard_samples" in form.options else None
         dataset = asked(first.workload, first.variant, first.data.format, shard_samples, [])
         generate(folder, dataset, samples, 0, "jpeg")

@@ -14,7 +14,7 @@ from benchsuite.contract.rank_samples import RankIdentity
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.blocks import reader_samples
 from benchsuite.host.environment import file_system
-from benchsuite.storage.dataset.manifest import Dataset, DatasetError, Format, ReaderShare, dealt
+from benchsuite.storage.dataset.manifest import Dataset, DatasetError, ReaderShare, dealt
 from benchsuite.storage.observe import page_cache
 from benchsuite.storage.observe.file_systems import file_system_of
 from benchsuite.storage.observe.page_cache import Residency
@@ -113,7 +113,7 @@ def files_read(spec: TrialSpec, dataset: Dataset) -> list[Path]:
 
     Each reader takes the first samples of its lane of the first epoch, and of later ones when it has seen all.
     """
-    form: Format = storage.load(storage.FORMATS, dataset.manifest.format, "benchsuite.formats")
+    form = storage.format_of(dataset.manifest.format)
     if form.files_of is None or spec.data.loader == "dali":
         return dataset.data_files()
     count, lanes = len(dataset.index), spec.data_ranks * spec.data.readers

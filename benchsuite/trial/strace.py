@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from benchsuite.contract.errors import UserError
-from benchsuite.storage import FORMATS, load
-from benchsuite.storage.dataset.manifest import Dataset, Format
+from benchsuite.storage import format_of
+from benchsuite.storage.dataset.manifest import Dataset
 from benchsuite.storage.observe.counters import counters, summed
 from benchsuite.storage.observe.io_slots import latency_bucket
 
@@ -67,7 +67,7 @@ class Strace:
     """strace attached to this process and, through forks, to its workers, from `start` to `finish`."""
 
     def __init__(self, dataset: Dataset) -> None:
-        form: Format = load(FORMATS, dataset.manifest.format, "benchsuite.formats")
+        form = format_of(dataset.manifest.format)
         self._dataset, self._maps = dataset, form.reads == "mapped"
         self._logs = tempfile.TemporaryDirectory(prefix="benchsuite-strace-", ignore_cleanup_errors=True)
         self._process: subprocess.Popen[bytes] | None = None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchsuite.storage import FORMATS, load
+from benchsuite.storage import format_of
 from benchsuite.storage.create import photos
 from benchsuite.storage.create.disk_space import needed_bytes
 from benchsuite.storage.create.parallel import Make, in_parallel
@@ -48,7 +48,7 @@ Created = dict[str, str | int | float | None]
 
 def in_order(dataset: Dataset) -> Iterator[Sample]:
     """Every sample of a dataset once, in the order of its index."""
-    form: Format = load(FORMATS, dataset.manifest.format, "benchsuite.formats")
+    form = format_of(dataset.manifest.format)
     return form.read(dataset, ReaderShare(0, 1, 0, 0, False, 1))
 
 
@@ -87,7 +87,7 @@ def _store(
     progress: Progress,
 ) -> Manifest:
     """Write samples into a new dataset and return its manifest."""
-    form: Format = load(FORMATS, format_name, "benchsuite.formats")
+    form = format_of(format_name)
     check_options(form, kind, options)
     started = time.perf_counter()
     seen = _Seen(kind, source.samples)

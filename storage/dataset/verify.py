@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from benchsuite.storage import FORMATS, load
+from benchsuite.storage import format_of
 from benchsuite.storage.dataset.manifest import (
     Dataset,
     DatasetError,
@@ -39,7 +39,7 @@ def verify_dataset(folder: Path) -> Dataset:
             `storage.dataset.problems.Damage`.
     """
     dataset = open_dataset(folder)
-    form: Format = load(FORMATS, dataset.manifest.format, "benchsuite.formats")
+    form = format_of(dataset.manifest.format)
     problems = Problems()
     damaged = _check_files(dataset, problems)
     read = _of_shards if form.sequential and shards(dataset.manifest) else _of_rows

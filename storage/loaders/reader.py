@@ -20,7 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from benchsuite.storage import FORMATS, load
+from benchsuite.storage import format_of
 from benchsuite.storage.dataset.kinds import Kind, empty_batch, sample_rng
 from benchsuite.storage.dataset.manifest import Dataset, Format, ReaderShare
 from benchsuite.storage.dataset.sample import Recycled, Sample
@@ -68,7 +68,7 @@ class LoaderInput:
     @cached_property
     def format(self) -> Format:
         """Of the dataset."""
-        form: Format = load(FORMATS, self.dataset.manifest.format, "benchsuite.formats")
+        form = format_of(self.dataset.manifest.format)
         return form
 
     def check(self) -> None:

@@ -20,8 +20,8 @@ from dataclasses import asdict
 from types import ModuleType
 from typing import Any, Final, Self, TypeVar
 
-from benchsuite.storage import FORMATS, load
-from benchsuite.storage.dataset.manifest import Dataset, Format
+from benchsuite.storage import format_of
+from benchsuite.storage.dataset.manifest import Dataset
 from benchsuite.storage.observe.counters import counters, summed
 from benchsuite.storage.observe.io_slots import ADVISE, CLOSE, MAP, OPEN, SEEK, STAT, UNKNOWN, Slots, now
 
@@ -124,7 +124,7 @@ class Tracer:
     def __init__(self, dataset: Dataset, readers: int) -> None:
         files = list(dict.fromkeys(map(str, dataset.data_files())))
         every = -(-len(files) // MAX_FOLLOWED_FILES) or 1
-        form: Format = load(FORMATS, dataset.manifest.format, "benchsuite.formats")
+        form = format_of(dataset.manifest.format)
         self._listed, self._mapped, self._whole = len(files), form.reads == "mapped", form.file_per_sample
         self._numbers = {name: number for number, name in enumerate(files[::every])}
         self._prefix = f"{dataset.folder}{os.sep}"

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchsuite.storage import FORMATS, load
+from benchsuite.storage import format_of
 from benchsuite.storage.dataset.manifest import (
     INDEX,
     MANIFEST,
@@ -213,7 +213,7 @@ def _check_samples(dataset: Dataset, sizes: Mapping[Path, int]) -> None:
     Raises:
         DatasetError: a file is too short, or a JPEG not as long.
     """
-    form: Format = load(FORMATS, dataset.manifest.format, "benchsuite.formats")
+    form = format_of(dataset.manifest.format)
     if form.files_of is None or form.layout != "files":
         return
     rows = np.arange(len(dataset.index))
@@ -330,7 +330,7 @@ def _copy_missing(dataset: Dataset, making: Path, threads: int, told: Copied) ->
 
 def _copy_samples(dataset: Dataset, making: Path, threads: int, told: Copied) -> bool:
     """Have the format read every sample from a copy that is filled as it is read, and compare it with the index."""
-    form: Format = load(FORMATS, dataset.manifest.format, "benchsuite.formats")
+    form = format_of(dataset.manifest.format)
     lanes = min(len(dataset.index), max(dataset.manifest.stored_bytes // LANE_BYTES, 4 * threads))
     fetch = Fetch(dataset, making, told)
     with ThreadPoolExecutor(threads) as pool:

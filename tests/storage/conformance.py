@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 
-from benchsuite.storage import FORMATS, load
+from benchsuite.storage import format_of
 from benchsuite.storage.create.convert import convert_dataset, in_order
 from benchsuite.storage.dataset.manifest import (
     Dataset,
@@ -47,11 +47,11 @@ class FormatConformance(DamageConformance):
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         if "kind" in metafunc.fixturenames:
-            metafunc.parametrize("kind", self.kinds or sorted(load(FORMATS, self.name, "benchsuite.formats").kinds))
+            metafunc.parametrize("kind", self.kinds or sorted(format_of(self.name).kinds))
 
     @pytest.fixture
     def form(self) -> Format:
-        return load(FORMATS, self.name, "benchsuite.formats")
+        return format_of(self.name)
 
     @pytest.fixture
     def made_dataset(self, made: Made, kind: str) -> Dataset:

@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from benchsuite import storage
-from benchsuite.storage import FORMATS, FORMATS_NOT_YET, KINDS, LOADERS, LOADERS_NOT_YET, load, names
+from benchsuite.storage import FORMATS, FORMATS_NOT_YET, KINDS, LOADERS, LOADERS_NOT_YET, format_of, load, names
 from benchsuite.storage.dataset.manifest import DatasetError
 
 
@@ -36,7 +36,7 @@ def test_third_parties_add_through_entry_points(monkeypatch: pytest.MonkeyPatch)
     entry = EntryPoint("zarr", "benchsuite.storage.formats.files:FILES", "benchsuite.formats")
     monkeypatch.setattr(storage, "entry_points", lambda group: [entry] if group == "benchsuite.formats" else [])
     assert names(FORMATS, "benchsuite.formats") == [*sorted(FORMATS), "zarr"]
-    assert load(FORMATS, "zarr", "benchsuite.formats").name == "files"
+    assert format_of("zarr").name == "files"
     assert names(FORMATS) == sorted(FORMATS)
 
 
