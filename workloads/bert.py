@@ -4,7 +4,6 @@ Devlin et al., "BERT: pre-training of deep bidirectional transformers" (2018). A
 are computed at masked_lm_positions only.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -15,7 +14,6 @@ from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distr
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, PrepareModuleInput, RowwiseParallel
 from torch.nn.functional import cross_entropy, gelu, linear, scaled_dot_product_attention
 
-from benchsuite.workloads import WorkloadError
 from benchsuite.workloads.facts import BERT, bert_divisible
 from benchsuite.workloads.spec import Variant
 from benchsuite.workloads.workload import Batch, Plan, TensorParallel, Workload
@@ -254,56 +252,6 @@ def _plan(model: nn.Module, sequence_parallel: bool, loss_parallel: bool) -> Pla
         **{f"heads.{name}": head for name in ("transform", "norm", "pooler", "next_sentence")},
         "heads.decoder": _Laid(Shard(0), whole, None if loss_parallel else whole),
     }
-
-
-_THEIRS = {
-    "embeddings.word": "bert.embeddings.word_embeddings",
-    "embeddings.position": "bert.embeddings.position_embeddings",
-    "embeddings.segment": "bert.embeddings.token_type_embeddings",
-    "embeddings.norm": "bert.embeddings.LayerNorm",
-    "layers.#.attention.query": "bert.encoder.layer.#.attention.self.query",
-    "layers.#.attention.key": "bert.encoder.layer.#.attention.self.key",
-    "layers.#.attention.value": "bert.encoder.layer.#.attention.self.value",
-    "layers.#.attention.output": "bert.encoder.layer.#.attention.output.dense",
-    "layers.#.attention_norm": "bert.encoder.layer.#.attention.output.LayerNorm",
-    "layers.#.up": "bert.encoder.layer.#.intermediate.dense",
-    "layers.#.down": "bert.encoder.layer.#.output.dense",
-    "layers.#.norm": "bert.encoder.layer.#.output.LayerNorm",
-    "heads.pooler": "bert.pooler.dense",
-    "heads.next_sentence": "cls.seq_relationship",
-    "heads.transform": "cls.predictions.transform.dense",
-    "heads.norm": "cls.predictions.transform.LayerNorm",
-    "heads.decoder": "cls.predictions",
-}
-"""Our modules -> those of transformers' BertForPreTraining; # is the number of a layer."""
-_OURS = {theirs: ours for ours, theirs in _THEIRS.items()}
-
-
-def _renamed(name: str, modules: Mapping[str, str]) -> str:
-    module, _, leaf = name.rpartition(".")
-    number = "".join(filter(str.isdigit, module))
-    if (found := modules.get(re.sub(r"\d+", "#", module))) is None:
-        raise WorkloadError(f"{name}: no parameter of a BERT with its pre-training heads")
-    return f"{found.replace('#', number)}.{leaf}"
-
-
-def from_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The state of transformers' BertForPreTraining as ours; norms may have the names of TensorFlow.
-
-    Raises:
-        WorkloadError: the state is of something else.
-    """
-    ignored = (".position_ids", ".token_type_ids", ".decoder.weight", ".decoder.bias")
-    named = {name.replace(".gamma", ".weight").replace(".beta", ".bias"): value for name, value in state.items()}
-    return {_renamed(name, _OURS): value for name, value in named.items() if not name.endswith(ignored)}
-
-
-def to_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Our state as transformers' BertForPreTraining has it, which names the shared weight and bias twice."""
-    theirs = {_renamed(name, _THEIRS): value for name, value in state.items()}
-    theirs["cls.predictions.decoder.weight"] = theirs["bert.embeddings.word_embeddings.weight"]
-    theirs["cls.predictions.decoder.bias"] = theirs["cls.predictions.bias"]
-    return theirs
 
 
 WORKLOAD = Workload(

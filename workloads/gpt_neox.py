@@ -5,7 +5,6 @@ were trained. With experts, the MLPs are mixtures (see moe.py).
 """
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -210,40 +209,6 @@ def tensor_parallel_plan(model: nn.Module, sequence_parallel: bool, loss_paralle
         split: dict[str, Any] = {"output_layouts": Replicate(), "desired_output_layouts": between}
         plan["layers.*.mlp"] = parallel.PrepareModuleInputOutput(**gathered, use_local_input=True, **split)
     return plan
-
-
-NAMES_IN_TRANSFORMERS = {
-    "embed": "gpt_neox.embed_in",
-    "attention_norm": "input_layernorm",
-    "attention.qkv": "attention.query_key_value",
-    "attention.out": "attention.dense",
-    "mlp_norm": "post_attention_layernorm",
-    "mlp.up": "mlp.dense_h_to_4h",
-    "mlp.down": "mlp.dense_4h_to_h",
-    "head.norm": "gpt_neox.final_layer_norm",
-    "head.logits": "lm_head",
-}
-"""Modules here -> those of GPTNeoXForCausalLM, without `layers.<number>.` and what is before it."""
-CONSTANTS = ("attention.bias", "attention.masked_bias", "rotary_emb.inv_freq")  # in older checkpoints
-
-
-def _renamed(state: Mapping[str, Tensor], names: Mapping[str, str], prefix: str) -> dict[str, Tensor]:
-    renamed = {}
-    for name, value in state.items():
-        layer, module, leaf = re.fullmatch(r"(?:.*?(layers\.\d+\.))?(.*)\.(\w+)", name).groups()  # type: ignore[union-attr]
-        renamed[f"{prefix + layer if layer else ''}{names[module]}.{leaf}"] = value
-    return renamed
-
-
-def to_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A dense model's state as GPTNeoXForCausalLM names it."""
-    return _renamed(state, NAMES_IN_TRANSFORMERS, "gpt_neox.")
-
-
-def from_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The state of a GPTNeoXForCausalLM, as this model names it."""
-    names = {theirs: ours for ours, theirs in NAMES_IN_TRANSFORMERS.items()} | {"embed_out": "head.logits"}
-    return _renamed({name: value for name, value in state.items() if not name.endswith(CONSTANTS)}, names, "")
 
 
 WORKLOAD = Workload(

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from benchsuite.storage.dataset.kinds import mlm_tensors
-from benchsuite.workloads import WorkloadError
-from benchsuite.workloads.bert import CLS, MASK, PAD, SEP, WORKLOAD, blocks, from_transformers, to_transformers
+from benchsuite.workloads.bert import CLS, MASK, PAD, SEP, WORKLOAD, blocks
 from benchsuite.workloads.spec import Variant
 from benchsuite.workloads.workload import Batch
+from tests.workloads import transformers_names
 
 CPU = torch.device("cpu")
 NANO, TINY, REFERENCE = (WORKLOAD.variants[name] for name in ("nano", "tiny", "reference"))
@@ -74,7 +74,7 @@ def twin(variant: Variant, attention: str) -> tuple[nn.Module, nn.Module]:
     )
     theirs = roughened(transformers.BertForPreTraining(config))
     ours = WORKLOAD.build(without_dropout(variant))
-    ours.load_state_dict(from_transformers(theirs.state_dict()), strict=True)
+    ours.load_state_dict(transformers_names.to_ours(theirs.state_dict(), transformers_names.BERT), strict=True)
     return ours, theirs
 
 
@@ -107,37 +107,12 @@ def test_predictions_loss_and_gradients_are_those_of_transformers(variant: Varia
     assert loss.item() == pytest.approx(expected.loss.item(), rel=1e-6)
     loss.backward()
     expected.loss.backward()
-    gradients = from_transformers({name: value.grad for name, value in theirs.named_parameters()})
+    given = {name: value.grad for name, value in theirs.named_parameters()}
+    gradients = transformers_names.to_ours(given, transformers_names.BERT)
     for name, parameter in ours.named_parameters():
         # A key's bias adds the same to all of a query's scores: its gradient is zero but for rounding.
         tolerance = 1e-6 * loss.item() if name.endswith("key.bias") else 1e-5 * float(gradients[name].norm())
         assert (parameter.grad - gradients[name]).norm() <= tolerance, name
-
-
-def test_state_goes_to_transformers_and_back() -> None:
-    ours, theirs = twin(NANO, "eager")
-    state = ours.state_dict()
-    mapped = to_transformers(state)
-    assert mapped.keys() == theirs.state_dict().keys()
-    theirs.load_state_dict(mapped, strict=True)
-    back = from_transformers(theirs.state_dict())
-    assert back.keys() == state.keys() and all(torch.equal(back[name], state[name]) for name in state)
-
-
-def test_old_checkpoints_have_other_names_and_buffers() -> None:
-    state = WORKLOAD.build(NANO).state_dict()
-    old = {
-        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value
-        for name, value in to_transformers(state).items()
-    }
-    old["bert.embeddings.position_ids"] = torch.arange(16)[None]
-    assert "bert.encoder.layer.3.attention.output.LayerNorm.gamma" in old
-    assert from_transformers(old).keys() == state.keys()
-
-
-def test_a_state_of_something_else_is_refused() -> None:
-    with pytest.raises(WorkloadError, match="no parameter of a BERT"):
-        from_transformers({"classifier.weight": torch.zeros(2, 2)})
 
 
 def test_padding_is_not_seen() -> None:

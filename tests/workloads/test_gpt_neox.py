@@ -16,9 +16,10 @@ from benchsuite.storage.dataset.sample import fresh
 from benchsuite.storage.dataset.token_samples import token_sample
 from benchsuite.workloads import WorkloadError
 from benchsuite.workloads.facts import gpt_neox_shape as shape
-from benchsuite.workloads.gpt_neox import WORKLOAD, Layer, from_transformers, rotary_table, rotate, to_transformers
+from benchsuite.workloads.gpt_neox import WORKLOAD, Layer, rotary_table, rotate
 from benchsuite.workloads.spec import Variant
 from benchsuite.workloads.workload import Batch
+from tests.workloads import transformers_names
 
 CPU = torch.device("cpu")
 NANO, TINY, REFERENCE = (WORKLOAD.variants[name] for name in ("nano", "tiny", "reference"))
@@ -105,36 +106,19 @@ def test_is_the_model_of_transformers(transformers: ModuleType, variant: Variant
     """Logits, loss and gradients."""
     ours, batch = built(variant)
     twin = theirs(transformers, variant, attention)
-    twin.load_state_dict(to_transformers(ours.state_dict()), strict=True)
+    twin.load_state_dict(transformers_names.to_theirs(ours.state_dict(), transformers_names.GPT_NEOX), strict=True)
     output = twin(batch["tokens"], labels=batch["tokens"])
     assert apart(ours(batch["tokens"]), output.logits) < 2e-6
     loss = WORKLOAD.loss(ours, batch)
     assert loss.item() == pytest.approx(output.loss.item(), rel=1e-6)
     loss.backward()
     output.loss.backward()
-    expected = from_transformers({name: value.grad for name, value in twin.named_parameters()})
+    given = {name: value.grad for name, value in twin.named_parameters()}
+    expected = transformers_names.to_ours(given, transformers_names.GPT_NEOX)
     found = {name: value.grad for name, value in ours.named_parameters()}
     assert found.keys() == expected.keys()
     for name, gradient in found.items():
         assert apart(gradient, expected[name]) < 1e-5, name
-
-
-class TestMapping:
-    def test_there_and_back(self) -> None:
-        state = built(NANO)[0].state_dict()
-        back = from_transformers(to_transformers(state))
-        assert back.keys() == state.keys()
-        assert all(back[name] is state[name] for name in state)
-
-    def test_older_checkpoints_are_understood(self) -> None:
-        model, _ = built(NANO)
-        state = to_transformers(model.state_dict())
-        state["embed_out.weight"] = state.pop("lm_head.weight")
-        for layer in range(4):
-            for name in ("bias", "masked_bias", "rotary_emb.inv_freq"):
-                state[f"gpt_neox.layers.{layer}.attention.{name}"] = torch.zeros(1)
-        state["gpt_neox.rotary_emb.inv_freq"] = torch.zeros(1)
-        assert from_transformers(state).keys() == model.state_dict().keys()
 
 
 class TestModel:
