@@ -25,7 +25,7 @@ from benchsuite.storage import KINDS, load
 from benchsuite.storage.dataset.manifest import Dataset
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.observe.page_cache import evict, warm
-from benchsuite.workloads.samples import SAMPLES
+from benchsuite.workloads.facts import FACTS
 
 WORKERS = (1, 2)
 ROUNDS = 3
@@ -163,11 +163,11 @@ def scenes(folder: Path) -> Iterator[tuple[Scene, dict[str, str]]]:
         ("resnet50", MANY_IMAGES, 16, jpeg),
     )
     for workload, samples, batch, read in asked:
-        spec = SAMPLES[workload]
+        spec = FACTS[workload]
         target = folder / workload
-        make = partial(loaders.make_one, target, workload, spec.kind, spec.variants["reference"], samples)
+        make = partial(loaders.make_one, target, workload, spec.kind, spec.variants["reference"].sample, samples)
         datasets = {name: make(name, {"array": "npz"} if "npz" in name else {}) for name in read}
-        params = dict(spec.variants["reference"])
+        params = dict(spec.variants["reference"].sample)
         yield Scene(workload, datasets, load(KINDS, spec.kind), params, batch, 1), read
         shutil.rmtree(target)
 

@@ -26,7 +26,7 @@ from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.loaders import LoaderProtocol
 from benchsuite.storage.loaders.reader import LoaderInput
 from benchsuite.storage.observe.page_cache import evict, warm
-from benchsuite.workloads.samples import SAMPLES
+from benchsuite.workloads.facts import FACTS
 
 FORMATS = ("files", "hdf5", "lmdb", "webdataset", "tfrecord")
 ROUNDS = 3
@@ -72,25 +72,26 @@ Table = dict[tuple[str, str, bool], Cell]
 
 def make_volumes(folder: Path, samples: int) -> dict[str, Dataset]:
     """Volumes of UNet3D's reference size in every format, and as .npz."""
-    spec = SAMPLES["unet3d"]
-    params = spec.variants["reference"]
+    spec = FACTS["unet3d"]
+    params = spec.variants["reference"].sample
     made = partial(make_one, folder, "unet3d", spec.kind, params, samples)
     return {name: made(name, {}) for name in FORMATS} | {"files npz": made("files npz", {"array": "npz"})}
 
 
 def make_images(folder: Path, samples: int) -> dict[str, Dataset]:
     """Photographs like ImageNet's in every format."""
-    spec = SAMPLES["resnet50"]
+    spec = FACTS["resnet50"]
     return {
-        name: make_one(folder, "resnet50", spec.kind, spec.variants["reference"], samples, name, {}) for name in FORMATS
+        name: make_one(folder, "resnet50", spec.kind, spec.variants["reference"].sample, samples, name, {})
+        for name in FORMATS
     }
 
 
 def make_sequences(folder: Path, workload: str, variant: str, samples: int) -> dict[str, Dataset]:
     """Sequences of a workload in every format that holds such."""
-    spec = SAMPLES[workload]
+    spec = FACTS[workload]
     names = [*FORMATS, *(["tokens"] if spec.kind == "tokens" else [])]
-    made = partial(make_one, folder, workload, spec.kind, spec.variants[variant], samples)
+    made = partial(make_one, folder, workload, spec.kind, spec.variants[variant].sample, samples)
     return {name: made(name, {}, variant) for name in names}
 
 
@@ -247,31 +248,31 @@ def table_lines(scene: Scene, table: Table) -> list[str]:
 
 def volume_scene(folder: Path, samples: int, workers: int) -> Scene:
     """UNet3D at its reference size."""
-    spec = SAMPLES["unet3d"]
+    spec = FACTS["unet3d"]
     datasets = make_volumes(folder, samples)
     title = f"UNet3D volumes, {samples} samples of {datasets['files'].manifest.stored_bytes / samples / 1e6:.0f} MB"
-    return Scene(title, datasets, load(KINDS, spec.kind), dict(spec.variants["reference"]), 2, workers)
+    return Scene(title, datasets, load(KINDS, spec.kind), dict(spec.variants["reference"].sample), 2, workers)
 
 
 def image_scene(folder: Path, samples: int, workers: int) -> Scene:
     """ResNet-50 at its reference size."""
-    spec = SAMPLES["resnet50"]
+    spec = FACTS["resnet50"]
     datasets = make_images(folder, samples)
     title = (
         f"ImageNet-like JPEGs, {samples} samples of {datasets['files'].manifest.stored_bytes / samples / 1e3:.0f} KB"
     )
     stored = in_order(datasets["files"])
     held = [Sample(sample.key, {name: bytes(value) for name, value in sample.fields.items()}) for sample in stored]
-    kind, params = load(KINDS, spec.kind), dict(spec.variants["reference"])
+    kind, params = load(KINDS, spec.kind), dict(spec.variants["reference"].sample)
     work = partial(raw.decode_and_augment, kind=kind, params=params)
     return Scene(title, datasets, kind, params, 16, workers, held, work)
 
 
 def sequence_scene(folder: Path, workload: str, variant: str, samples: int, batch: int, workers: int) -> Scene:
     """BERT's samples, or windows of GPT-NeoX."""
-    spec = SAMPLES[workload]
+    spec = FACTS[workload]
     datasets = make_sequences(folder, workload, variant, samples)
-    params = dict(spec.variants[variant])
+    params = dict(spec.variants[variant].sample)
     size = datasets["files"].manifest.stored_bytes / samples / 1e3
     title = f"{workload} {variant}, {samples} samples of {params['seq_len']} tokens, {size:.1f} KB"
     return Scene(title, datasets, load(KINDS, spec.kind), params, batch, workers)

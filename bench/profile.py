@@ -20,7 +20,7 @@ from benchsuite.storage.loaders import LoaderProtocol
 from benchsuite.storage.loaders.reader import LoaderInput
 from benchsuite.storage.observe.io_trace import Tracer
 from benchsuite.storage.observe.page_cache import warm
-from benchsuite.workloads.samples import SAMPLES
+from benchsuite.workloads.facts import FACTS
 
 FORMATS = ("files", "hdf5", "webdataset", "lmdb", "tfrecord", "tokens")
 WORKLOADS = {"tokens": ("gpt_neox", {"seq_len": 512, "vocab_size": 50304})}
@@ -45,8 +45,8 @@ def datasets(folder: Path) -> dict[str, Dataset]:
 
 def _samples(name: str) -> tuple[str, dict[str, Any]]:
     """The workload whose samples a format gets, their kind and parameters."""
-    workload, params = WORKLOADS.get(name, ("bert", SAMPLES["bert"].variants["reference"]))
-    return workload, {"kind": SAMPLES[workload].kind, "params": params}
+    workload, params = WORKLOADS.get(name, ("bert", FACTS["bert"].variants["reference"].sample))
+    return workload, {"kind": FACTS[workload].kind, "params": params}
 
 
 def _turn(loader: LoaderProtocol, batches: int, tracer: Tracer | None) -> Callable[[], float]:

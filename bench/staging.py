@@ -14,7 +14,7 @@ from bench.throttle import throttled
 from benchsuite.cli.sweep import sweep_file as sweep
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.storage.create.convert import generate_dataset
-from benchsuite.workloads.samples import SAMPLES
+from benchsuite.workloads.facts import FACTS
 
 NAMES: Mapping[str, str] = {"none": "shared disk", "copy": "node-local copy"}
 COLOURS: Mapping[tuple[str, str], str] = {
@@ -54,7 +54,7 @@ def measure(folder: Path, local: Path = Path("/dev/shm/benchsuite-bench"), scale
     """Run the sweep for both workloads."""
     store, scale = folder / "store", scale or Scale()
     for workload, samples in scale.num_samples.items():
-        kind, params = SAMPLES[workload].kind, SAMPLES[workload].variants["tiny"]
+        kind, params = FACTS[workload].kind, FACTS[workload].variants["tiny"].sample
         root = folder / workload
         generate_dataset(root / "files", workload, "tiny", "files", samples, kind=kind, params=params)
         overrides = {

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from benchsuite.storage.create.convert import generate_dataset
-from benchsuite.workloads.samples import SAMPLES
+from benchsuite.workloads.facts import FACTS
 
 SAMPLES_WRITTEN = 40
 ROUNDS = 4
@@ -46,10 +46,10 @@ def disk_rate(path: Path, num_bytes: int) -> float:
 
 def generate_rate(folder: Path, name: str) -> tuple[float, int]:
     """Bytes per second of a generated dataset of reference volumes, start of processes included, and its bytes."""
-    spec = SAMPLES["unet3d"]
+    spec = FACTS["unet3d"]
     start = time.perf_counter()
     made = generate_dataset(
-        folder, "unet3d", "reference", name, SAMPLES_WRITTEN, kind=spec.kind, params=spec.variants["reference"]
+        folder, "unet3d", "reference", name, SAMPLES_WRITTEN, kind=spec.kind, params=spec.variants["reference"].sample
     )
     seconds = time.perf_counter() - start
     shutil.rmtree(folder)

@@ -25,7 +25,7 @@ from benchsuite.storage.dataset.sizes import in_units
 from benchsuite.storage.dataset.verify import same_samples, verify_dataset
 from benchsuite.storage.staging import stage as staging
 from benchsuite.storage.staging.stage import MARK, Staged, copy_name, node_local_folder
-from benchsuite.workloads.samples import SAMPLES
+from benchsuite.workloads.facts import FACTS, Facts
 
 if TYPE_CHECKING:
     from benchsuite.workloads.workload import Workload
@@ -132,7 +132,7 @@ def asked(workload: str, variant: str, format: str, shard_samples: int | None, o
     Raises:
         UserError: a name that is unknown, a format that does not store such samples, an option that it does not have.
     """
-    named = sorted({*SAMPLES, *workloads.names(workloads.WORKLOADS, "benchsuite.workloads")})
+    named = workloads.names(workloads.WORKLOADS, "benchsuite.workloads")
     if workload not in named and ":" not in workload:
         raise refuse("--workload", workload, named)
     kind, variants = _samples_of(workload)
@@ -153,9 +153,9 @@ def asked(workload: str, variant: str, format: str, shard_samples: int | None, o
 
 def _samples_of(workload: str) -> tuple[str, Mapping[str, Mapping[str, int]]]:
     """The kind of a workload's samples, and their parameters by variant."""
-    if workload in SAMPLES:
-        return SAMPLES[workload].kind, SAMPLES[workload].variants
-    known: Workload = workloads.load(workloads.WORKLOADS, workload, "benchsuite.workloads")
+    known: Facts | Workload = FACTS.get(workload) or workloads.load(
+        workloads.WORKLOADS, workload, "benchsuite.workloads"
+    )
     return known.kind, {name: variant.sample for name, variant in known.variants.items()}
 
 

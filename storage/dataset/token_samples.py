@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchsuite.storage.dataset.sample import Allocate, Sample
+from benchsuite.storage.errors import DatasetError
 
 PAD, CLS, SEP, MASK = 0, 101, 102, 103
 """Ids of BERT's special tokens."""
@@ -24,8 +25,14 @@ def token_dtype(vocab_size: int) -> "np.dtype[np.uint16] | np.dtype[np.int32]":
 
 
 def _zipf_ids(rng: np.random.Generator, count: int, first: int, end: int) -> Ids:
-    """Ids in [first, end) whose frequency falls as 1 / rank (Zipf's law)."""
+    """Ids in [first, end) whose frequency falls as 1 / rank (Zipf's law).
+
+    Raises:
+        DatasetError: there are none.
+    """
     span = end - first
+    if span < 1:
+        raise DatasetError(f"vocab_size {end}: ids of generated words begin at {first}")
     return np.minimum((span + 1.0) ** rng.random(count), span).astype(np.int64) - 1 + first
 
 

@@ -18,7 +18,7 @@ from benchsuite.launch.launcher import Launcher, load_launcher
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.runner.single_trial import in_processes
 from benchsuite.storage.create.convert import generate_dataset
-from benchsuite.workloads.samples import SAMPLES
+from benchsuite.workloads.facts import FACTS
 from tests.storage.samples import file_system
 
 pytestmark = pytest.mark.quiet
@@ -64,9 +64,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def _generate(
     folder: Path, workload: str, variant: str, name: str, samples: int, options: dict[str, int | str]
 ) -> None:
-    spec = SAMPLES[workload]
+    spec = FACTS[workload]
     generate_dataset(
-        folder, workload, variant, name, samples, options=options, kind=spec.kind, params=spec.variants[variant]
+        folder, workload, variant, name, samples, options=options, kind=spec.kind, params=spec.variants[variant].sample
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from benchsuite.storage import LOADERS
 from benchsuite.storage.create.convert import generate_dataset
-from benchsuite.workloads.samples import SAMPLES
+from benchsuite.workloads.facts import FACTS
 from tests.conftest import SHARD_SAMPLES
 from tests.faults.conftest import Bench
 
@@ -91,8 +91,8 @@ def test_every_damaged_format_is_a_failed_trial_that_names_file_and_sample(bench
 
 def made(root: Path, workload: str, name: str, count: int) -> Path:
     """A dataset of a workload's own kind."""
-    samples = SAMPLES[workload]
-    params = samples.variants["tiny"]
+    samples = FACTS[workload]
+    params = samples.variants["tiny"].sample
     generate_dataset(root, workload, "tiny", name, count, kind=samples.kind, params=params)
     return root
 

@@ -22,7 +22,7 @@ from benchsuite.runner.single_trial import in_processes
 from benchsuite.storage.create.convert import generate_dataset
 from benchsuite.storage.dataset.manifest import open_dataset
 from benchsuite.trial import page_cache
-from benchsuite.workloads.samples import SAMPLES
+from benchsuite.workloads.facts import FACTS
 from tests.storage.samples import file_system
 
 pytestmark = pytest.mark.quiet
@@ -30,8 +30,10 @@ pytestmark = pytest.mark.quiet
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root, spec = tmp_path_factory.mktemp("ceilings"), SAMPLES["resnet50"]
-    generate_dataset(root / "files", "resnet50", "tiny", "files", 128, kind=spec.kind, params=spec.variants["tiny"])
+    root, spec = tmp_path_factory.mktemp("ceilings"), FACTS["resnet50"]
+    generate_dataset(
+        root / "files", "resnet50", "tiny", "files", 128, kind=spec.kind, params=spec.variants["tiny"].sample
+    )
     return root
 
 

@@ -18,7 +18,7 @@ from benchsuite.runner.single_trial import launched
 from benchsuite.storage.create.convert import generate_dataset
 from benchsuite.storage.observe.counters import mount_io
 from benchsuite.storage.observe.page_cache import evict
-from benchsuite.workloads.samples import SAMPLES
+from benchsuite.workloads.facts import FACTS
 from tests.storage.samples import PAGES_MAY_GO, file_system
 
 pytestmark = pytest.mark.quiet
@@ -41,10 +41,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("truth")
     if file_system(root) in ("tmpfs", "ramfs"):
         pytest.skip("the temporary folder lies in memory: nothing is read from storage there")
-    spec = SAMPLES["resnet50"]
+    spec = FACTS["resnet50"]
     for name in ("files", "hdf5"):
         generate_dataset(
-            root / name, "resnet50", "tiny", name, SAMPLES_MADE, kind=spec.kind, params=spec.variants["tiny"]
+            root / name, "resnet50", "tiny", name, SAMPLES_MADE, kind=spec.kind, params=spec.variants["tiny"].sample
         )
     return root
 

@@ -1,5 +1,6 @@
-"""What a plan is told of a workload is what the model says of itself."""
+"""What a plan is told of a workload is what the model says of itself; its samples have the references' sizes."""
 
+import random
 import subprocess
 import sys
 from dataclasses import replace
@@ -8,9 +9,13 @@ from typing import Any
 import pytest
 
 from benchsuite import workloads
+from benchsuite.storage import KINDS, load
+from benchsuite.storage.create.convert import _recipe
+from benchsuite.storage.dataset.kinds import decode_one
+from benchsuite.storage.dataset.sample import fresh
+from benchsuite.storage.errors import DatasetError
 from benchsuite.workloads import WORKLOADS
 from benchsuite.workloads.facts import FACTS, gpt_neox_shape
-from benchsuite.workloads.samples import SAMPLES
 from benchsuite.workloads.workload import Workload
 
 PAIRS = [(name, variant) for name, facts in FACTS.items() for variant in facts.variants]
@@ -64,11 +69,46 @@ def test_pieces_by_hand(name: str, variant: str, pieces: int) -> None:
     assert num_pieces is not None and num_pieces(FACTS[name].variants[variant]) == pieces
 
 
-def test_variants_take_the_samples_that_datasets_have() -> None:
-    assert {
-        name: {variant: spec.sample for variant, spec in FACTS[name].variants.items() if variant in samples.variants}
-        for name, samples in SAMPLES.items()
-    } == {name: samples.variants for name, samples in SAMPLES.items()}
+def test_every_workload_has_a_tiny_and_a_reference_variant() -> None:
+    assert all({"tiny", "reference"} <= set(spec.variants) for spec in FACTS.values())
+
+
+def test_kinds_are_registered_and_each_is_taken_by_one_workload() -> None:
+    assert sorted(spec.kind for spec in FACTS.values()) == sorted(KINDS)
+
+
+@pytest.mark.parametrize(("workload", "variant"), PAIRS)
+def test_variants_of_a_workload_name_the_same_parameters(workload: str, variant: str) -> None:
+    spec = FACTS[workload]
+    assert spec.variants[variant].sample.keys() == spec.variants["reference"].sample.keys()
+    assert all(value > 0 for value in spec.variants[variant].sample.values())
+
+
+def test_figures_are_those_of_the_references() -> None:
+    """MLPerf Training and Storage, BERT's second phase, GPT-NeoX."""
+    reference = {name: spec.variants["reference"].sample for name, spec in FACTS.items()}
+    assert reference["resnet50"] == {"image_size": 224}
+    assert reference["unet3d"] == {"patch_size": 128, "mean_bytes": 146_600_628, "stdev_bytes": 68_341_808}
+    assert reference["bert"] == {"seq_len": 512, "max_predictions": 76, "vocab_size": 30522}
+    assert reference["gpt_neox"] == {"seq_len": 2048, "vocab_size": 50432}
+
+
+@pytest.mark.parametrize("workload", FACTS)
+def test_a_tiny_sample_can_be_made_and_decoded(workload: str) -> None:
+    spec = FACTS[workload]
+    params = spec.variants["tiny"].sample
+    kind = load(KINDS, spec.kind)
+    make, size = _recipe(spec.kind, 1, 0, params, "jpeg")
+    sample = make(0, fresh)
+    decoded = decode_one(kind, sample, params, random.Random(0))
+    assert {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in decoded.items()} == kind.tensors(params)
+    assert 0.3 < sample.stored_bytes / size < 3
+
+
+def test_a_vocabulary_without_words_is_refused() -> None:
+    params = FACTS["bert"].variants["nano"].sample
+    with pytest.raises(DatasetError, match="vocab_size 128: ids of generated words begin at 256"):
+        _recipe("mlm", 1, 0, params, "jpeg")[0](0, fresh)
 
 
 def test_other_workloads_say_it_themselves() -> None:

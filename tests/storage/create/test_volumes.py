@@ -5,10 +5,10 @@ import pytest
 
 from benchsuite.storage.create.volumes import volume_bytes, volume_sample, volume_shape
 from benchsuite.storage.dataset.sample import fresh
-from benchsuite.workloads.samples import SAMPLES
+from benchsuite.workloads.facts import FACTS
 from tests.storage.samples import VOLUME_PARAMS
 
-REFERENCE = SAMPLES["unet3d"].variants["reference"]
+REFERENCE = FACTS["unet3d"].variants["reference"].sample
 MB = 1_000_000
 
 

@@ -20,7 +20,7 @@ from benchsuite.storage.dataset.token_samples import (
     token_dtype,
     token_sample,
 )
-from benchsuite.workloads.samples import SAMPLES
+from benchsuite.workloads.facts import FACTS
 
 MLM = {"seq_len": 128, "max_predictions": 20, "vocab_size": 1000}
 WINDOWS = {"seq_len": 600, "vocab_size": 1000}
@@ -153,6 +153,6 @@ class TestWindows:
 @pytest.mark.parametrize("variant", ["tiny", "reference"])
 def test_bytes_are_told_before_a_sample_is_made(variant: str) -> None:
     for workload, make, told in (("bert", mlm_sample, mlm_bytes), ("gpt_neox", token_sample, token_bytes)):
-        params = SAMPLES[workload].variants[variant]
+        params = FACTS[workload].variants[variant].sample
         made = make(0, fresh, 0, params)
         assert told(params) == made.stored_bytes == sum(num_bytes(value) for value in made.fields.values())

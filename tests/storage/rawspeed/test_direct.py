@@ -13,7 +13,7 @@ from benchsuite.storage.dataset.sample import content_digest, fresh
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.observe.page_cache import evict, residency
 from benchsuite.storage.rawspeed.direct import open_direct, read_direct, read_whole_direct
-from benchsuite.workloads.samples import SAMPLES
+from benchsuite.workloads.facts import FACTS
 from tests.storage.samples import file_system
 
 SIZE = 3 * 4096 + 1234
@@ -66,9 +66,9 @@ def test_a_missing_file_is_named(on_disk: Path) -> None:
     [("files", "resnet50"), ("files", "unet3d"), ("files", "gpt_neox"), ("hdf5", "resnet50"), ("hdf5", "unet3d")],
 )
 def test_formats_give_the_same_samples_directly(on_disk: Path, name: str, workload: str) -> None:
-    spec = SAMPLES[workload]
+    spec = FACTS[workload]
     generate_dataset(
-        on_disk / "set", workload, "tiny", name, 6, kind=spec.kind, params=spec.variants["tiny"], options={}
+        on_disk / "set", workload, "tiny", name, 6, kind=spec.kind, params=spec.variants["tiny"].sample, options={}
     )
     dataset = open_dataset(on_disk / "set")
     form: Format = load(FORMATS, name)
@@ -82,19 +82,21 @@ def test_formats_give_the_same_samples_directly(on_disk: Path, name: str, worklo
 
 
 def test_chunked_hdf5_and_archives_cannot(on_disk: Path) -> None:
-    spec = SAMPLES["unet3d"]
+    spec = FACTS["unet3d"]
     for name, options, word in (("hdf5", {"compression": "gzip"}, "gzip"), ("files", {"array": "npz"}, "npz")):
         folder = on_disk / name
         given: dict[str, int | str] = dict(options)
-        generate_dataset(folder, "unet3d", "tiny", name, 2, options=given, kind=spec.kind, params=spec.variants["tiny"])
+        generate_dataset(
+            folder, "unet3d", "tiny", name, 2, options=given, kind=spec.kind, params=spec.variants["tiny"].sample
+        )
         form: Format = load(FORMATS, name)
         assert form.direct_problem is not None
         assert word in str(form.direct_problem(open_dataset(folder).manifest))
 
 
 def test_files_of_a_volume_are_both_of_its_pair(on_disk: Path) -> None:
-    spec = SAMPLES["unet3d"]
-    generate_dataset(on_disk / "set", "unet3d", "tiny", "files", 3, kind=spec.kind, params=spec.variants["tiny"])
+    spec = FACTS["unet3d"]
+    generate_dataset(on_disk / "set", "unet3d", "tiny", "files", 3, kind=spec.kind, params=spec.variants["tiny"].sample)
     dataset = open_dataset(on_disk / "set")
     form: Format = load(FORMATS, "files")
     assert form.files_of is not None

@@ -11,12 +11,12 @@ from PIL import Image
 from benchsuite.storage.create.convert import convert_dataset, in_order
 from benchsuite.storage.dataset.manifest import Dataset, DatasetError
 from benchsuite.storage.dataset.verify import verify_dataset
-from benchsuite.workloads.samples import SAMPLES
+from benchsuite.workloads.facts import FACTS
 
 
 def converted(source: Path, workload: str, form: str = "files", tokenizer: str | None = None) -> Dataset:
     """A verified dataset made of the source, beside it."""
-    spec = SAMPLES[workload]
+    spec = FACTS[workload]
     target = source.parent / f"{source.name}-{form}-set"
     convert_dataset(
         source,
@@ -26,7 +26,7 @@ def converted(source: Path, workload: str, form: str = "files", tokenizer: str |
         form,
         {},
         kind=spec.kind,
-        params=spec.variants["tiny"],
+        params=spec.variants["tiny"].sample,
         tokenizer=tokenizer,
     )
     return verify_dataset(target)

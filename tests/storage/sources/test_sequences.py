@@ -12,7 +12,7 @@ from tfrecord.writer import TFRecordWriter
 
 from benchsuite.storage.formats.tokens import read_index
 from benchsuite.storage.sources import open_source
-from benchsuite.workloads.samples import SAMPLES
+from benchsuite.workloads.facts import FACTS
 from tests.storage.sources.made import arrays, converted, refusal
 
 LENGTH, PREDICTIONS, VOCABULARY = 128, 20, 512
@@ -223,7 +223,7 @@ class TestBert:
         source = bert_h5(tmp_path / "a.h5", rows)
         stored = converted(source, "bert", "hdf5").manifest.stored_bytes
         assert source.stat().st_size < stored / 3
-        assert open_source(source, "mlm", SAMPLES["bert"].variants["tiny"]).size_bytes == stored
+        assert open_source(source, "mlm", FACTS["bert"].variants["tiny"].sample).size_bytes == stored
 
     def test_blocks_and_files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("benchsuite.storage.sources.hdf5.BLOCK_ROWS", 2)
