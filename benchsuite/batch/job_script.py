@@ -8,15 +8,17 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from benchsuite.contract.errors import UserError
-from benchsuite.contract.exit_codes import REQUEUE, Scheduler
+from benchsuite.contract.exit_codes import REQUEUE
 from benchsuite.host.site import JobSpec
 
+Scheduler = Literal["slurm", "pbs"]
 WARNING_S = 120
 """A job is told to stop so long before its limit; one that is shorter than twice this, in the middle."""
 OWN = {
-    Scheduler.slurm: {
+    "slurm": {
         "job-name": "the sweep's name",
         "nodes": "--nodes",
         "ntasks-per-node": "--ranks-per-node",
@@ -33,7 +35,7 @@ OWN = {
         "open-mode": "no other",
         "output": "--out",
     },
-    Scheduler.pbs: {
+    "pbs": {
         "N": "the sweep's name",
         "select": "--nodes",
         "walltime": "--time",
@@ -89,7 +91,7 @@ def write(scheduler: Scheduler, job: Job, spec: JobSpec) -> str:
     Raises:
         UserError: a value holds a line break, or is nothing that this scheduler takes.
     """
-    directives = _slurm(job, spec) if scheduler is Scheduler.slurm else _pbs(job, spec)
+    directives = _slurm(job, spec) if scheduler == "slurm" else _pbs(job, spec)
     lines = ["#!/bin/bash", *directives, "set -euo pipefail", "", *_surroundings(job, spec), ""]
     return "\n".join([*lines, *_run(scheduler, job, spec), *_requeue(scheduler, job, spec), 'exit "$code"', ""])
 
@@ -143,7 +145,7 @@ def _slurm(job: Job, spec: JobSpec) -> Iterator[str]:
     for key, value in asked.items():
         if value is not None:
             yield f"#SBATCH --{key}={quoted(value, f'--{key}')}"
-    for key, value in _options(Scheduler.slurm, spec):
+    for key, value in _options("slurm", spec):
         yield f"#SBATCH --{key}" if value is None else f"#SBATCH --{key}={value}"
     yield f"#SBATCH --signal=B:USR1@{min(WARNING_S, (spec.time_s or 2 * WARNING_S) // 2)}"
     yield "#SBATCH --requeue"
@@ -165,7 +167,7 @@ def _pbs(job: Job, spec: JobSpec) -> Iterator[str]:
             yield f"#PBS {key} {quoted(value, key)}"
     if spec.walltime is not None:
         yield f"#PBS -l walltime={spec.walltime}"
-    for key, value in _options(Scheduler.pbs, spec):
+    for key, value in _options("pbs", spec):
         word = "" if value is None else f" {value}" if len(key) == 1 else f"={value}"
         yield f"#PBS -{key}{word}" if len(key) == 1 else f"#PBS -l {key}{word}"
     yield "#PBS -r y"
@@ -189,11 +191,11 @@ def _surroundings(job: Job, spec: JobSpec) -> Iterator[str]:
 def _run(scheduler: Scheduler, job: Job, spec: JobSpec) -> Iterator[str]:
     """The sweep in the background, so that signals reach it while the script waits for its end."""
     words = [*spec.container, *job.words]
-    if scheduler is Scheduler.pbs and spec.time_s:
+    if scheduler == "pbs" and spec.time_s:
         left_s = max(spec.time_s - WARNING_S, spec.time_s // 2)
         warned = ["timeout", "--foreground", "--preserve-status", "--signal=USR1", str(left_s)]
         words = [*warned, *words, "--until", f"+{left_s}s"]
-    if scheduler is Scheduler.slurm:
+    if scheduler == "slurm":
         yield from _end_time(job)
     yield 'sweep="" signalled="" cancelled=""'
     for name, note in (("USR1", ""), ("TERM", " cancelled=yes")):
@@ -224,7 +226,7 @@ def _requeue(scheduler: Scheduler, job: Job, spec: JobSpec) -> Iterator[str]:
     if not spec.max_requeues:
         return
     yield f"# {REQUEUE}: stopped early, trials are left; the next run goes on in the same session (not when cancelled)"
-    if scheduler is Scheduler.slurm:
+    if scheduler == "slurm":
         times = "${SLURM_RESTART_COUNT:-0}"
         call = f'scontrol requeue "{_task(job)}"'
     else:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchsuite.batch.job_script import Job, job_name, write
+from benchsuite.batch.job_script import Job, Scheduler, job_name, write
 from benchsuite.contract.errors import UserError
-from benchsuite.contract.exit_codes import NOTHING_RAN, OK, Scheduler
+from benchsuite.contract.exit_codes import NOTHING_RAN, OK
 from benchsuite.contract.terminal import echo
 from benchsuite.contract.trial_spec import check_session
 from benchsuite.grid import expand
@@ -24,8 +24,8 @@ from benchsuite.launch.launcher import check_name
 from benchsuite.runner.sweep import nothing_runs
 from benchsuite.storage.dataset.owned_files import read_plain, write_new
 
-COMMANDS = {Scheduler.slurm: ("sbatch", "--parsable"), Scheduler.pbs: ("qsub",)}
-PACKAGES = {Scheduler.slurm: "slurm-client", Scheduler.pbs: "openpbs-client"}
+COMMANDS = {"slurm": ("sbatch", "--parsable"), "pbs": ("qsub",)}
+PACKAGES = {"slurm": "slurm-client", "pbs": "openpbs-client"}
 CONFIG_VARIABLES = ("BENCHSUITE_SITE", "BENCHSUITE_USER_CONFIG")
 NO_TIME = "warning: no --time: the cluster's default ends the job, often after minutes; give --time HH:MM:SS"
 MANY_DEVICES = MANY_NODES = 1 << 20
@@ -75,7 +75,7 @@ def submit(scheduler: Scheduler, request: Request, given: dict[str, Any], option
 
 def kind_of(scheduler: Scheduler, spec: JobSpec) -> str:
     """What tells the scripts of one sweep's jobs apart: an array's sweeps share their trials, a single job's do not."""
-    return f"{scheduler.value}-array" if spec.mode == "array" else scheduler.value
+    return f"{scheduler}-array" if spec.mode == "array" else scheduler
 
 
 def job_spec(given: dict[str, Any], options: list[str]) -> JobSpec:
@@ -232,7 +232,7 @@ def _is(script: Path, text: str) -> bool:
 
 def _command(scheduler: Scheduler, job: Job) -> list[str]:
     """What submits a job's script; PBS learns of an array here, so that a requeued task is one job."""
-    array = ["-J", f"1-{job.num_tasks}"] if scheduler is Scheduler.pbs and job.num_tasks > 1 else []
+    array = ["-J", f"1-{job.num_tasks}"] if scheduler == "pbs" and job.num_tasks > 1 else []
     return [*COMMANDS[scheduler], *array, str(job.script)]
 
 

@@ -15,14 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from benchsuite.contract import terminal
-from benchsuite.contract.exit_codes import (
-    CRASH,
-    INTERRUPTED,
-    OK,
-    REQUEUE,
-    STORE_VARIABLE,
-    USAGE,
-)
+from benchsuite.contract.exit_codes import CRASH, INTERRUPTED, OK, REQUEUE, STORE_VARIABLE, USAGE
 from benchsuite.contract.terminal import document, echo
 from benchsuite.host import signals
 

@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from benchsuite.contract.exit_codes import STORE_VARIABLE, PlainFormat, ProfileName, TableFormat
-from benchsuite.contract.terminal import echo
+from benchsuite.contract.exit_codes import STORE_VARIABLE
+from benchsuite.contract.terminal import PlainFormat, TableFormat, echo
+from benchsuite.contract.trial_spec import ProfileName
 from benchsuite.results.store.store import ResultsStore
 
+ComparedKind = Literal["trial", "comm"]
+"""Of what records are compared and checked."""
 Store = Annotated[Path, typer.Option("--store", envvar=STORE_VARIABLE, help="Results store.", show_default=True)]
 DEFAULT_STORE = Path("benchsuite-store")
 Session = Annotated[str, typer.Option("--session", help="Measuring campaign; a new one measures anew.")]

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
@@ -15,8 +15,7 @@ from benchsuite import storage, workloads
 from benchsuite.cli.common import Plain
 from benchsuite.contract.console import TITLE, SafeConsole
 from benchsuite.contract.errors import UserError, refuse
-from benchsuite.contract.exit_codes import ImageEncoding, PlainFormat
-from benchsuite.contract.terminal import document, echo
+from benchsuite.contract.terminal import PlainFormat, document, echo
 from benchsuite.results.render.plain import counted
 from benchsuite.storage.create import convert as making
 from benchsuite.storage.dataset.manifest import Dataset, DatasetError, Format, Manifest, read_manifest
@@ -58,7 +57,7 @@ def data_generate(
     seed: Annotated[int, typer.Option("--seed", min=0, help="The same samples for the same seed.")] = 0,
     shard_samples: ShardSamples = None,
     options: FormatOptions = None,
-    encoding: Annotated[ImageEncoding, typer.Option("--encoding", help="Of images: jpeg or png.")] = ImageEncoding.jpeg,
+    encoding: Annotated[Literal["jpeg", "png"], typer.Option("--encoding", help="Of images: jpeg or png.")] = "jpeg",
 ) -> None:
     """Make samples that cost what real ones cost: photographs, CT volumes, BERT sequences, token streams."""
     wanted = asked(workload, variant, format, shard_samples, options or [])
@@ -108,7 +107,7 @@ def data_stage(
     remove: Annotated[
         bool, typer.Option("--remove", help="Remove the copy, and what an interrupted one left.")
     ] = False,
-    format: Plain = PlainFormat.table,
+    format: Plain = "table",
 ) -> None:
     """Copy a dataset to a node-local folder, checked by its digests; once per node, and on where it was interrupted."""
     (remove_copy if remove else stage)(source, to, format)
@@ -318,7 +317,7 @@ def stage(source: Path, to: Path | None, format: PlainFormat) -> None:
     target = _target(source, to)
     with megabyte_bar(f"staging {source}") as progress:
         staged = staging.stage(source, target, progress=progress, on_wait=_say_who)
-    if format is PlainFormat.json:
+    if format == "json":
         document(json.dumps(_facts(source, staged), indent=1))
         return
     echo(*in_words(staged))
@@ -328,7 +327,7 @@ def remove_copy(source: Path, to: Path | None, format: PlainFormat) -> None:
     """Remove a copy, named by its source or itself."""
     target = source if (source / MARK).is_file() else _target(source, to)
     found = staging.unstage(target)
-    if format is PlainFormat.json:
+    if format == "json":
         document(json.dumps({"folder": str(target.absolute()), "removed": found}))
         return
     echo(f"{target}: {'removed' if found else 'nothing there to remove'}")

@@ -1,16 +1,16 @@
 """The verbs `compare`, `baseline set`, `baseline show` and `check`."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from benchsuite.cli.common import DEFAULT_STORE, Store, Tabular, warn_of_damage
+from benchsuite.cli.common import DEFAULT_STORE, ComparedKind, Store, Tabular, warn_of_damage
 from benchsuite.contract.console import console
-from benchsuite.contract.exit_codes import NOTHING_RAN, OK, REGRESSION, SOME_FAILED, ComparedKind, TableFormat
-from benchsuite.contract.terminal import document, echo
+from benchsuite.contract.exit_codes import NOTHING_RAN, OK, REGRESSION, SOME_FAILED
+from benchsuite.contract.terminal import TableFormat, document, echo
 from benchsuite.results.compare import metrics
 from benchsuite.results.compare.compare import compare as compared
 from benchsuite.results.compare.sides import apart, opened, records_of
@@ -18,7 +18,6 @@ from benchsuite.results.gate import baseline
 from benchsuite.results.render.tables import Column, Row, as_csv, as_markdown, inline
 from benchsuite.results.render.terminal import fitting_table, say
 from benchsuite.results.report import compare as report
-from benchsuite.results.store.record import Kind
 from benchsuite.results.store.store import ResultsStore
 
 baseline_app = typer.Typer(
@@ -33,9 +32,9 @@ def compare(
     a: Annotated[str, typer.Argument(metavar="A", help=SIDE)],
     b: Annotated[str, typer.Argument(metavar="B", help="The same; what B is to A.")],
     store: Store = DEFAULT_STORE,
-    format: Tabular = TableFormat.table,
+    format: Tabular = "table",
     metrics: Annotated[str, typer.Option("--metrics", help="Comma-separated; default: the usual ones.")] = "",
-    kind: KindOption = ComparedKind.trial,
+    kind: KindOption = "trial",
 ) -> None:
     """Compare B with A on the points that both have: ratio with its interval, and better, worse, same or can't tell."""
     print_comparison(store, a, b, format, [name for name in metrics.split(",") if name], kind)
@@ -54,7 +53,7 @@ def baseline_set(
 @baseline_app.command("show")
 def baseline_show(
     store: Store = DEFAULT_STORE,
-    format: Tabular = TableFormat.table,
+    format: Tabular = "table",
 ) -> None:
     """Print which sessions are the baseline."""
     show_baseline(store, format)
@@ -62,8 +61,8 @@ def baseline_show(
 
 def check(
     store: Store = DEFAULT_STORE,
-    format: Tabular = TableFormat.table,
-    kind: KindOption = ComparedKind.trial,
+    format: Tabular = "table",
+    kind: KindOption = "trial",
     where: Annotated[
         list[str] | None, typer.Option("--where", metavar="KEY=VALUE", help="Only such trials, as in `compare`; again.")
     ] = None,
@@ -80,26 +79,22 @@ def check(
     raise typer.Exit(check_store(store, format, kind, where or [], session))
 
 
-KINDS: Mapping[ComparedKind, Kind] = {ComparedKind.trial: "trial", ComparedKind.comm: "comm"}
-
-
 def print_comparison(
     store: Path, a: str, b: str, format: TableFormat, names: Sequence[str], kind: ComparedKind
 ) -> None:
     """B against A."""
-    of = KINDS[kind]
     stores = opened(store, a), opened(store, b)
-    one, other = (records_of(of_side, text, of) for of_side, text in zip(stores, (a, b), strict=True))
+    one, other = (records_of(of_side, text, kind) for of_side, text in zip(stores, (a, b), strict=True))
     filters = all("=" in text and of_side.path == store for of_side, text in zip(stores, (a, b), strict=True))
     differing = apart(a, b, [*one, *other]) if filters else {}
-    found = compared(one, other, metrics.chosen(names or metrics.DEFAULT_OF[of]), differing)
+    found = compared(one, other, metrics.chosen(names or metrics.DEFAULT_OF[kind]), differing)
     for one_store in {of_side.path: of_side for of_side in stores}.values():
         warn_of_damage(one_store)
-    if format is TableFormat.json:
+    if format == "json":
         document(json.dumps(report.comparison_json(found), indent=1, default=str))
         return
     rows = report.comparison_rows(found)
-    if format is TableFormat.csv:
+    if format == "csv":
         document(as_csv(rows))
         return
     _paragraphs(report.comparison_head(found), rows, report.COLUMNS, report.comparison_foot(found), format)
@@ -109,7 +104,7 @@ def _paragraphs(
     head: str, rows: Sequence[Row], columns: Sequence[Column], foot: Sequence[str], format: TableFormat
 ) -> None:
     """A sentence, a table, and lines below it."""
-    if format is TableFormat.md:
+    if format == "md":
         notes = "\n".join(f"- {inline(line)}" for line in foot)
         document("\n\n".join([inline(head), as_markdown(rows, columns), notes]))
         return
@@ -131,9 +126,9 @@ def set_baseline(store: Path, sessions: Sequence[str], dates: str) -> None:
 def show_baseline(store: Path, format: TableFormat) -> None:
     """Which sessions are pinned."""
     found = baseline.baseline_of(ResultsStore(store))
-    if format is TableFormat.json:
+    if format == "json":
         document(json.dumps(found, indent=1))
-    elif format is TableFormat.csv:
+    elif format == "csv":
         document(as_csv([{"session": name, "set_at": found["set_at"]} for name in found["sessions"]]))
     else:
         echo(f"baseline of {store}, set {found.get('set_at')}: {_named(found['sessions'])}")
@@ -151,15 +146,15 @@ def check_store(
     """The newest session of each point against the baseline; the exit code."""
     opened_store, out = ResultsStore(store), console()
     try:
-        found = baseline.check(opened_store, KINDS[kind], where, session)
+        found = baseline.check(opened_store, kind, where, session)
     except baseline.NothingNewerError as error:
         found = baseline.nothing(str(error))
     warn_of_damage(opened_store)
-    if format is TableFormat.json:
+    if format == "json":
         document(json.dumps(report.check_json(found), indent=1, default=str))
-    elif format is TableFormat.csv:
+    elif format == "csv":
         document(as_csv(report.regression_rows(found)))
-    elif format is TableFormat.md and found.regressions:
+    elif format == "md" and found.regressions:
         head, *lines = report.check_lines(found)
         _paragraphs(head, report.regression_rows(found), report.REGRESSION_COLUMNS, lines, format)
     else:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from pydantic import BaseModel
@@ -13,8 +13,8 @@ from benchsuite import storage, workloads
 from benchsuite.cli.common import Plain
 from benchsuite.contract import emulated_devices
 from benchsuite.contract.errors import refuse
-from benchsuite.contract.exit_codes import NOTHING_RAN, OK, PlainFormat, SchemaName
-from benchsuite.contract.terminal import document, echo
+from benchsuite.contract.exit_codes import NOTHING_RAN, OK
+from benchsuite.contract.terminal import PlainFormat, document, echo
 from benchsuite.contract.trial_spec import SweepSpec, TrialSpec, parse_trial
 from benchsuite.contract.yaml_file import Values, flat, read_yaml, set_key
 from benchsuite.grid.expand import load_sweep
@@ -29,12 +29,14 @@ from benchsuite.results.store.record import TrialRecord
 from benchsuite.storage.dataset.manifest import Manifest
 from benchsuite.workloads.facts import FACTS
 
+SchemaName = Literal["trial", "sweep", "record", "manifest", "machine", "model", "table"]
+
 
 def list_(
     what: Annotated[
         str, typer.Argument(help="workloads, formats, loaders, parallelism, launchers, devices, models, ...")
     ] = "",
-    format: Plain = PlainFormat.table,
+    format: Plain = "table",
     yaml: Annotated[
         str | None, typer.Option("--yaml", metavar="NAME", help="Print this one of the machines or models, to edit.")
     ] = None,
@@ -46,7 +48,7 @@ def list_(
         return document(template.text(what, yaml).removesuffix("\n"))
     found = everything() if not what else {what: some(what)}
     of_workloads = variants() if "workloads" in found else {}
-    if format is PlainFormat.json:
+    if format == "json":
         document(json.dumps(found | ({"variants": of_workloads} if of_workloads else {}), indent=1))
         return
     for name, values in found.items():
@@ -56,13 +58,13 @@ def list_(
 
 def doctor(
     paths: Annotated[list[Path] | None, typer.Argument(help="Folders that will hold data or results.")] = None,
-    format: Plain = PlainFormat.table,
+    format: Plain = "table",
 ) -> None:
     """Check this machine and paths: what can run here, what cannot, and what to do about it."""
     from benchsuite.host import doctor as examination
 
     findings = examination.examine(paths or [Path()])
-    if format is PlainFormat.json:
+    if format == "json":
         document(json.dumps([vars(finding) for finding in findings], indent=1))
     else:
         for finding in findings:
@@ -74,7 +76,7 @@ def schema(
     what: Annotated[SchemaName, typer.Argument(help="trial, sweep, record, manifest, machine, model or table.")],
 ) -> None:
     """Print a JSON Schema."""
-    document(json_schema(what.value))
+    document(json_schema(what))
 
 
 SCHEMAS: Mapping[str, type[BaseModel]] = {
@@ -164,7 +166,7 @@ def show_settings(file: Path, overrides: list[str], format: PlainFormat) -> None
     sweep = load_sweep(path, overrides)
     _check(sweep)
     found = settings(layered(read_yaml(path), str(path), overrides))
-    if format is PlainFormat.json:
+    if format == "json":
         document(json.dumps([asdict(setting) for setting in found], indent=1))
     else:
         _print_settings(found)

@@ -9,13 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
+from benchsuite.batch.job_script import Scheduler
 from benchsuite.cli.common import Plain, warn_of_damage
-from benchsuite.contract.exit_codes import OK, STORE_VARIABLE, JobMode, PlainFormat, Scheduler
-from benchsuite.contract.terminal import document, echo
+from benchsuite.contract.exit_codes import OK, STORE_VARIABLE
+from benchsuite.contract.terminal import PlainFormat, document, echo
 from benchsuite.contract.trial_spec import SweepSpec, check_session
 from benchsuite.grid import expand
 from benchsuite.grid.layers import bundled
 from benchsuite.host.machine import this_machine
+from benchsuite.host.site import JobMode
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner.claims import CLAIMS, Claim, running
@@ -71,7 +73,7 @@ def submit(
         "gres": gres,
         "ranks_per_node": ranks_per_node,
         "cpus_per_rank": cpus_per_rank,
-        "mode": mode.value if mode else None,
+        "mode": mode,
         "array_tasks": array_tasks,
         "max_requeues": max_requeues,
         "launcher": launcher,
@@ -90,7 +92,7 @@ def status(
     overrides: Annotated[
         list[str] | None, typer.Option("-o", "--override", metavar="KEY=VALUE", help="As the sweep was given.")
     ] = None,
-    format: Plain = PlainFormat.table,
+    format: Plain = "table",
 ) -> None:
     """Where a session stands: done, failed, running and by whom, waiting, and how long it may take."""
     raise typer.Exit(print_status(file, session, store, overrides or [], format))
@@ -142,7 +144,7 @@ def print_status(file: Path | None, session: str, store_path: Path, overrides: l
     store = ResultsStore(store_path)
     asked = expand.load_sweep(bundled(file), overrides) if file else None
     found = examine(planned(asked, session, store), session, store, whole=asked is None)
-    if format is PlainFormat.json:
+    if format == "json":
         document(json.dumps(asdict(found), indent=1))
     else:
         echo(*lines(found))

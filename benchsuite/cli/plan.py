@@ -18,8 +18,7 @@ from benchsuite.cli.modelled import slots
 from benchsuite.cli.report import UNLIMITED_WIDTH
 from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError, refuse
-from benchsuite.contract.exit_codes import PlainFormat
-from benchsuite.contract.terminal import document, echo
+from benchsuite.contract.terminal import PlainFormat, document, echo
 from benchsuite.predict.layout import machines, models
 from benchsuite.predict.layout.assumptions import RANGES
 from benchsuite.predict.layout.candidates import RECOMPUTE, Choices
@@ -154,7 +153,7 @@ def plan(
     svg: Svg = None,
     top: Annotated[int, _at_least_1("--top", "How many layouts to print, and as many that trials refuse.")] = 10,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the draws that the intervals come from.")] = 0,
-    format: Plain = PlainFormat.table,
+    format: Plain = "table",
 ) -> None:
     """The best layouts of a model on a machine: time, memory, bubble, exchange, input, days and energy."""
     asked_of_plan = {"--model": model, "--machine": machine, "--devices": devices, "--batch": batch}
@@ -231,7 +230,7 @@ def plan_layouts(asked: Asked, fixed: Choices, what_if: str | None, top: int, se
     samples = samples_of(job.model, asked)
     found = make_plan(job, fixed, samples, top, seed)
     under = make_what_if(job, fixed, changes, samples, seed) if changes else {}
-    if format is PlainFormat.json:
+    if format == "json":
         document(json.dumps(as_object(job, found, under, samples), indent=1))
     else:
         _print(job, found, under, samples)
@@ -481,7 +480,7 @@ def draw(
     idle, held = idle_fractions(timeline), peak_in_flight(timeline)
     if out is not None:
         _draw(found, title, out)
-    if format is PlainFormat.json:
+    if format == "json":
         work = [asdict(slot) for slot in found]
         told = {"schedule": canonical(name), "slots": work, "idle_fractions": idle, "peak_in_flight": held}
         document(json.dumps(told, indent=1))

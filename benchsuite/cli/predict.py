@@ -13,8 +13,7 @@ from benchsuite.cli.report import fitting_table, matches
 from benchsuite.cli.scaling import series_of
 from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError, refuse
-from benchsuite.contract.exit_codes import TableFormat
-from benchsuite.contract.terminal import document
+from benchsuite.contract.terminal import TableFormat, document
 from benchsuite.contract.units import parse_bytes
 from benchsuite.predict.scaling import from_store, outlook
 from benchsuite.predict.scaling.batches import LeftOut, of_batch
@@ -120,7 +119,7 @@ def predict(
     mix_environments: Annotated[
         bool, typer.Option("--mix-environments", help="Also join trials of unlike machines, libraries, file systems.")
     ] = False,
-    format: Tabular = TableFormat.table,
+    format: Tabular = "table",
 ) -> None:
     """Predict steps, rates and utilization at more ranks, each with a 90 % interval."""
     asked = Asked(
@@ -201,11 +200,11 @@ def predict_series(store: Path, table: Path | None, asked: Asked, back_test: boo
     _check_buckets(asked, table, back_test)
     sections = _sections(store, table, asked, back_test)
     columns = TEST_COLUMNS if back_test else COLUMNS
-    if format is TableFormat.json:
+    if format == "json":
         document(as_json([{"series": s.title, "rows": list(s.rows), "assumptions": list(s.lines)} for s in sections]))
-    elif format is TableFormat.csv:
+    elif format == "csv":
         document(as_csv([{"series": section.title, **row} for section in sections for row in section.rows]))
-    elif format is TableFormat.md:
+    elif format == "md":
         tables = [as_markdown(s.rows, columns) + "\n\n" if s.rows else "" for s in sections]
         texts = (
             f"**{inline(s.title)}**\n\n{shown}{_bullets(s.lines)}" for s, shown in zip(sections, tables, strict=True)

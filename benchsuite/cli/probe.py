@@ -1,11 +1,11 @@
 """The verbs under `benchsuite probe`. Imports no torch, and little else until a verb needs it."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from benchsuite.contract.exit_codes import CheckpointMode, CommBackend, PlainFormat, ProbeEngine
+from benchsuite.contract.terminal import PlainFormat
 
 probe_app = typer.Typer(
     help="What a path or a network gives: raw reads, checkpoints, collectives.",
@@ -13,6 +13,8 @@ probe_app = typer.Typer(
     rich_markup_mode=None,
 )
 
+CheckpointMode = Literal["rank0", "sharded", "async"]
+CommBackend = Literal["auto", "gloo", "nccl"]
 Folder = Annotated[Path, typer.Argument(help="A folder; what is written there is removed again.")]
 Store = Annotated[
     Path | None, typer.Option("--store", envvar="BENCHSUITE_STORE", help="Append a record to this results store.")
@@ -36,18 +38,18 @@ def probe_storage(
     ] = "1GB",
     seconds: Annotated[float, typer.Option("--seconds", help="For each cell, in three rounds.")] = 2.0,
     engine: Annotated[
-        ProbeEngine, typer.Option("--engine", help="auto (fio where it is installed), fio, own.")
-    ] = ProbeEngine.auto,
+        Literal["auto", "fio", "own"], typer.Option("--engine", help="auto (fio where it is installed), fio, own.")
+    ] = "auto",
     block: Annotated[str, typer.Option("--block", help="Sizes of a read.")] = "4KiB,64KiB,1MiB,16MiB",
     depth: Annotated[str, typer.Option("--depth", help="Readers at once.")] = "1,4,16",
     store: Store = None,
     session: Session = "default",
-    format: Format = PlainFormat.table,
+    format: Format = "table",
 ) -> None:
     """Measure reads by pattern, block size and depth, and files made, opened and removed per second."""
     from benchsuite.probe import record
 
-    asked = record.asked(size, seconds, engine.value, block, depth)
+    asked = record.asked(size, seconds, engine, block, depth)
     raise typer.Exit(record.storage_verb(path, asked, store, session, format))
 
 
@@ -62,14 +64,14 @@ def probe_checkpoint(
     ] = "",
     mode: Annotated[
         CheckpointMode, typer.Option("--mode", help="rank0 (gathered, torch.save), sharded or async (by torch's DCP).")
-    ] = CheckpointMode.sharded,
+    ] = "sharded",
     optimizer: Annotated[str, typer.Option("--optimizer", help="sgd, momentum, adamw, adafactor.")] = "adamw",
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Of the steps of training between.")] = 2,
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="Checkpoints written and read.")] = 5,
     timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds until all is killed.")] = 900,
     store: Store = None,
     session: Session = "default",
-    format: Format = PlainFormat.table,
+    format: Format = "table",
 ) -> None:
     """Write model and optimizer, read them back cold, and compare every tensor."""
     from benchsuite.probe import checkpoint
@@ -83,7 +85,7 @@ def probe_checkpoint(
         "batch_size": batch_size,
         "measure": {"timeout_s": float(timeout)},
     }
-    raise typer.Exit(checkpoint.verb(path, mode.value, repeats, values, store, session, format))
+    raise typer.Exit(checkpoint.verb(path, mode, repeats, values, store, session, format))
 
 
 @probe_app.command("comm")
@@ -101,7 +103,7 @@ def probe_comm(
     world_size: Annotated[str, typer.Option("--world-size", help="Ranks; several one after the other: 2,4.")] = "2",
     backend: Annotated[
         CommBackend, typer.Option("--backend", help="auto (nccl where there are CUDA devices), gloo, nccl.")
-    ] = CommBackend.auto,
+    ] = "auto",
     algorithm: Annotated[
         str,
         typer.Option(
@@ -124,7 +126,7 @@ def probe_comm(
     timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds until all is killed.")] = 900,
     store: Store = None,
     session: Session = "default",
-    format: Format = PlainFormat.table,
+    format: Format = "table",
 ) -> None:
     """Measure collectives by size, dtype and ranks, each checked by its contents; fit alpha and beta."""
     from benchsuite.probe.comm import probe
@@ -134,7 +136,7 @@ def probe_comm(
         sizes=sizes,
         dtype=dtype,
         world_size=world_size,
-        backend=backend.value,
+        backend=backend,
         algorithm=algorithm,
         torus=torus,
         overlap=overlap,

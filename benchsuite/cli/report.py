@@ -12,8 +12,7 @@ from benchsuite.cli.common import DEFAULT_STORE, Store, warn_of_damage
 from benchsuite.contract import emulated_devices
 from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError, nearest, refuse
-from benchsuite.contract.exit_codes import TableFormat
-from benchsuite.contract.terminal import document, echo
+from benchsuite.contract.terminal import TableFormat, document, echo
 from benchsuite.contract.yaml_file import parse_value
 from benchsuite.results.render.plain import UNLIMITED_WIDTH as UNLIMITED_WIDTH
 from benchsuite.results.render.tables import (
@@ -65,15 +64,15 @@ def report(
     if json is not None:
         write_objects(store, json, tables, session)
     if not (html or json or svg or pdf):
-        (print_mlperf if mlperf_storage else print_report)(store, format or TableFormat.table, session)
+        (print_mlperf if mlperf_storage else print_report)(store, format or "table", session)
 
 
 def print_rows(found: Sequence[Row], columns: Sequence[Column], format: TableFormat) -> None:
-    if format is TableFormat.json:
+    if format == "json":
         document(as_json(found))
-    elif format is TableFormat.csv:
+    elif format == "csv":
         document(as_csv(found))
-    elif format is TableFormat.md:
+    elif format == "md":
         document(as_markdown(found, columns))
     else:
         out = console()
@@ -83,11 +82,11 @@ def print_rows(found: Sequence[Row], columns: Sequence[Column], format: TableFor
 def print_report(store: Path, format: TableFormat, session: str | None = None) -> None:
     """The report on everything in a store, or on one session of it."""
     opened = chosen(store, session)
-    if format is TableFormat.md:
+    if format == "md":
         from benchsuite.cli.modelled import modelled
 
         document(markdown(opened, modelled(opened)))
-    elif format in (TableFormat.json, TableFormat.csv):
+    elif format in ("json", "csv"):
         print_rows([*rows(opened.frame())], TRIAL_COLUMNS, format)
     else:
         found = sections(opened)
@@ -163,7 +162,7 @@ def print_mlperf(store: Path, format: TableFormat, session: str | None = None) -
     found = summaries.summaries(rows(opened.frame()), emulated_devices.published)
     if not found:
         raise StoreError(f"store {store}: no trial on an accelerator that is not here; such as: device: emulated:h100")
-    if format in (TableFormat.json, TableFormat.csv):
+    if format in ("json", "csv"):
         print_rows(found, (), format)
     else:
         print_rows(found, summaries.COLUMNS, format)

@@ -7,17 +7,16 @@ from dataclasses import asdict
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import pandas as pd
 import typer
 
-from benchsuite.cli.common import DEFAULT_STORE, Plain, Store, Tabular, Where, warn_of_damage
+from benchsuite.cli.common import DEFAULT_STORE, ComparedKind, Plain, Store, Tabular, Where, warn_of_damage
 from benchsuite.cli.report import matches, print_rows
 from benchsuite.contract.errors import UserError, nearest, refuse
-from benchsuite.contract.exit_codes import ComparedKind, PlainFormat, RecordKind, TableFormat
 from benchsuite.contract.scratch import scratch
-from benchsuite.contract.terminal import document, echo
+from benchsuite.contract.terminal import PlainFormat, TableFormat, document, echo
 from benchsuite.results.export import methods as paragraph
 from benchsuite.results.export import prometheus as textfile
 from benchsuite.results.export import tables
@@ -38,6 +37,7 @@ from benchsuite.results.store.frames import by_point
 from benchsuite.results.store.manifest import PARQUET
 from benchsuite.results.store.query import Limits
 from benchsuite.results.store.record import Figures, TrialRecord
+from benchsuite.results.store.record import Kind as RecordKind
 from benchsuite.results.store.replacing import write_whole
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.storage.dataset.partial import partial_folder, remove_abandoned
@@ -57,9 +57,9 @@ Kind = Annotated[RecordKind, typer.Option("--kind", help="trial, probe, comm or 
 @results_app.command("show")
 def results_show(
     store: Store = DEFAULT_STORE,
-    format: Tabular = TableFormat.table,
+    format: Tabular = "table",
     by: Annotated[str, typer.Option("--by", help="trial, or point (median over repeats).")] = "trial",
-    kind: Annotated[RecordKind, typer.Option("--kind", help="trial, probe, comm or checkpoint.")] = RecordKind.trial,
+    kind: Annotated[RecordKind, typer.Option("--kind", help="trial, probe, comm or checkpoint.")] = "trial",
 ) -> None:
     """One row per trial, probe, collective or checkpoint."""
     print_results(store, format, by, kind)
@@ -69,7 +69,7 @@ def results_show(
 def results_query(
     query: Annotated[str, typer.Argument(help="SQL over the table `trials`; see --columns.")] = "",
     store: Store = DEFAULT_STORE,
-    format: Tabular = TableFormat.table,
+    format: Tabular = "table",
     columns: Annotated[
         bool, typer.Option("--columns", help="List the columns of `trials` with their types, and stop.")
     ] = False,
@@ -84,24 +84,24 @@ def results_query(
 @results_app.command("compact")
 def results_compact(
     store: Store = DEFAULT_STORE,
-    format: Plain = PlainFormat.table,
+    format: Plain = "table",
 ) -> None:
     """Add Parquet of what was appended since the last time, for fast reading; sweeps may go on meanwhile."""
     compact(store, format)
 
 
-def print_results(store: Path, format: TableFormat, by: str, kind: RecordKind = RecordKind.trial) -> None:
+def print_results(store: Path, format: TableFormat, by: str, kind: RecordKind = "trial") -> None:
     """One row per trial, or per point; of one kind of record."""
     if by not in ("trial", "point"):
         raise refuse("--by", by, ("trial", "point"))
     opened = ResultsStore(store)
-    frame = opened.frame(by="point" if by == "point" else "trial", kind=kind.value)
+    frame = opened.frame(by="point" if by == "point" else "trial", kind=kind)
     found = rows(frame)
-    columns = COLUMNS_OF.get(kind.value) or (POINT_COLUMNS if by == "point" else TRIAL_COLUMNS)
-    if not found and format is TableFormat.table:
-        echo(f"no records of kind {kind.value} in {store}{_other_kinds(ResultsStore(store))}")
+    columns = COLUMNS_OF.get(kind) or (POINT_COLUMNS if by == "point" else TRIAL_COLUMNS)
+    if not found and format == "table":
+        echo(f"no records of kind {kind} in {store}{_other_kinds(ResultsStore(store))}")
     else:
-        print_rows(found, columns_of(found) if kind is RecordKind.comm else columns, format)
+        print_rows(found, columns_of(found) if kind == "comm" else columns, format)
     warn_of_damage(opened)
 
 
@@ -140,7 +140,7 @@ def compact(store: Path, format: PlainFormat) -> None:
     remove_abandoned(unfinished)
     with scratch() as spill:
         done = opened.compact(partial_folder(unfinished), spill)
-    if format is PlainFormat.json:
+    if format == "json":
         document(json.dumps(asdict(done), indent=1))
     else:
         echo(
@@ -156,7 +156,7 @@ def export_csv(
     out: Out = None,
     where: Where = None,
     by: By = "trial",
-    kind: Kind = RecordKind.trial,
+    kind: Kind = "trial",
 ) -> None:
     """Every column as CSV, a row per trial or point."""
     write_csv(store, out, where or [], by, kind)
@@ -168,7 +168,7 @@ def export_parquet(
     store: Store = DEFAULT_STORE,
     where: Where = None,
     by: By = "trial",
-    kind: Kind = RecordKind.trial,
+    kind: Kind = "trial",
 ) -> None:
     """Every column as Parquet, typed, a row per trial or point."""
     write_parquet(store, out, where or [], by, kind)
@@ -182,7 +182,7 @@ def export_junit(
     check: Annotated[
         bool, typer.Option("--check", help="Also what `benchsuite check` finds in the store: regressions fail.")
     ] = False,
-    kind: Kind = RecordKind.trial,
+    kind: Kind = "trial",
 ) -> None:
     """Trials, or collectives, as JUnit XML: failed, oom and timeout are failures; the exit code stays 0."""
     write_junit(store, out, where or [], check, kind)
@@ -264,7 +264,7 @@ def export_asv(
 def results_profile(
     trial: Annotated[str, typer.Argument(metavar="[TRIAL_ID]", help="Which trial; default: the last profiled.")] = "",
     store: Store = DEFAULT_STORE,
-    format: Plain = PlainFormat.table,
+    format: Plain = "table",
 ) -> None:
     """Print a trial's I/O profile (`sweep --profile io`)."""
     show_profile(store, trial, format)
@@ -274,7 +274,7 @@ def results_profile(
 def results_darshan(
     log: Annotated[Path, typer.Argument(help="A log of Darshan.")],
     under: Annotated[Path, typer.Option("--under", help="Only files below this folder.")] = Path("/"),
-    format: Plain = PlainFormat.table,
+    format: Plain = "table",
 ) -> None:
     """Print the POSIX counters of a Darshan log in the form of an I/O profile."""
     show_darshan(log, under, format)
@@ -295,8 +295,8 @@ def write_junit(store: Path, out: Path | None, where: Sequence[str], check: bool
     """Trials, or records of another kind, and what the gate finds where that is asked for, as JUnit XML."""
     from benchsuite.results.export import junit as junit_xml
 
-    if check and kind.value not in list(ComparedKind):
-        raise UserError(f"--check --kind {kind.value}: allowed with --check: {', '.join(ComparedKind)}")
+    if check and kind not in get_args(ComparedKind):
+        raise UserError(f"--check --kind {kind}: allowed with --check: {', '.join(get_args(ComparedKind))}")
     trials = rows(_chosen(store, where, kind))
     _write(junit_xml.junit(trials, _checked(store, kind) if check else None), out)
 
@@ -306,7 +306,7 @@ def _checked(store: Path, kind: RecordKind) -> "Check":
     from benchsuite.results.gate import baseline
 
     try:
-        return baseline.check(ResultsStore(store), kind.value)
+        return baseline.check(ResultsStore(store), kind)
     except baseline.NothingToCheckError as error:
         return baseline.nothing(str(error))
 
@@ -333,17 +333,17 @@ def write_methods(store: Path, out: Path | None, where: Sequence[str], latex: bo
     _write((paragraph.methods_latex if latex else paragraph.methods)(trials) + "\n", out)
 
 
-def _chosen(store: Path, where: Sequence[str], kind: RecordKind = RecordKind.trial) -> pd.DataFrame:
+def _chosen(store: Path, where: Sequence[str], kind: RecordKind = "trial") -> pd.DataFrame:
     """The records of a kind that all filters let through.
 
     Raises:
         UserError: a filter is wrong, or there are none.
     """
     opened = ResultsStore(store)
-    found = opened.frame(kind=kind.value)
+    found = opened.frame(kind=kind)
     if found.empty:
-        kinds = ", ".join(RecordKind)
-        raise UserError(f"store {store}: no record of kind {kind.value} to export; allowed: {kinds}")
+        kinds = ", ".join(get_args(RecordKind))
+        raise UserError(f"store {store}: no record of kind {kind} to export; allowed: {kinds}")
     for text in where:
         found = found[matches(found, text)]
     warn_of_damage(opened)
@@ -432,7 +432,7 @@ def show_profile(store_path: Path, wanted: str, format: PlainFormat) -> None:
     store = ResultsStore(store_path)
     profiled = [record for record in store.latest() if is_known(record.io_profile)]
     record = chosen(store, wanted, profiled, "an I/O profile")
-    if format is PlainFormat.json:
+    if format == "json":
         document(json.dumps(record.io_profile, indent=1))
     else:
         echo(f"{record.trial_id} · {record.label}")
@@ -445,7 +445,7 @@ def show_darshan(log: Path, under: Path, format: PlainFormat) -> None:
     from benchsuite.storage.observe.darshan import profile_of_log
 
     profile = profile_of_log(log, under)
-    if format is PlainFormat.json:
+    if format == "json":
         document(json.dumps(profile, indent=1))
     else:
         echo(*lines(profile))

@@ -11,8 +11,7 @@ from benchsuite.cli.common import DEFAULT_STORE, Store, Tabular, Where, warn_of_
 from benchsuite.cli.report import matches
 from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError
-from benchsuite.contract.exit_codes import TableFormat
-from benchsuite.contract.terminal import document, echo
+from benchsuite.contract.terminal import TableFormat, document, echo
 from benchsuite.results.charts.scaling import chart_of
 from benchsuite.results.export.charts import draw
 from benchsuite.results.render.latex import as_latex
@@ -35,7 +34,7 @@ from benchsuite.results.store.store import ResultsStore
 
 def scaling(
     store: Store = DEFAULT_STORE,
-    format: Tabular = TableFormat.table,
+    format: Tabular = "table",
     where: Where = None,
     mix_environments: Annotated[
         bool, typer.Option("--mix-environments", help="Also join trials of unlike machines, libraries, file systems.")
@@ -90,11 +89,11 @@ def _show(found: Sequence[Series], format: TableFormat, latex: bool) -> None:
             for number, (s, title) in enumerate(named, 1)
         )
         document("\n\n".join(tables))
-    elif format is TableFormat.json:
+    elif format == "json":
         document(as_json(as_objects(found)))
-    elif format is TableFormat.csv:
+    elif format == "csv":
         document(as_csv([row for series, title in named for row in point_rows(series, title)]))
-    elif format is TableFormat.md:
+    elif format == "md":
         document(markdown(found))
     else:
         _print_tables(named)

@@ -17,18 +17,9 @@ import typer
 
 from benchsuite.cli.common import DEFAULT_STORE, Overrides, Profile, Session, Store, damage_lines, warn_of_damage
 from benchsuite.contract.errors import refuse
-from benchsuite.contract.exit_codes import (
-    INTERRUPTED,
-    NOTHING_RAN,
-    OK,
-    REQUEUE,
-    SOME_FAILED,
-    USAGE,
-    PlainFormat,
-    ProfileName,
-)
-from benchsuite.contract.terminal import echo
-from benchsuite.contract.trial_spec import SweepSpec, check_session, parse_sweep, trial_id
+from benchsuite.contract.exit_codes import INTERRUPTED, NOTHING_RAN, OK, REQUEUE, SOME_FAILED, USAGE
+from benchsuite.contract.terminal import PlainFormat, echo
+from benchsuite.contract.trial_spec import ProfileName, SweepSpec, check_session, parse_sweep, trial_id
 from benchsuite.contract.yaml_file import parse_yaml
 from benchsuite.grid import expand
 from benchsuite.grid.layers import bundled
@@ -94,7 +85,7 @@ def sweep(
     if show_config:
         from benchsuite.cli.inspect import show_settings
 
-        return show_settings(file, overrides or [], format or PlainFormat.table)
+        return show_settings(file, overrides or [], format or "table")
     if format is not None:
         raise typer.BadParameter("--format goes with --show-config")
     how = SweepOptions(launcher, retry, profile, until, lease, order_seed, lanes)
@@ -215,11 +206,11 @@ def profiled(profile: ProfileName | None) -> list[str]:
     Raises:
         UserError: it needs what is not installed.
     """
-    if profile is ProfileName.strace:
+    if profile == "strace":
         from benchsuite.trial.strace import check_installed
 
         check_installed()
-    return [f"measure.profile={profile.value}"] if profile else []
+    return [f"measure.profile={profile}"] if profile else []
 
 
 def _retry_statuses(text: str) -> frozenset[str]:

@@ -9,14 +9,9 @@ import typer
 from benchsuite.cli.common import Overrides, Profile
 from benchsuite.cli.sweep import profiled
 from benchsuite.contract.errors import UserError
-from benchsuite.contract.exit_codes import (
-    OK,
-    SOME_FAILED,
-    PlainFormat,
-    ProfileName,
-)
-from benchsuite.contract.terminal import document, echo
-from benchsuite.contract.trial_spec import parse_trial
+from benchsuite.contract.exit_codes import OK, SOME_FAILED
+from benchsuite.contract.terminal import PlainFormat, document, echo
+from benchsuite.contract.trial_spec import ProfileName, parse_trial
 from benchsuite.contract.yaml_file import read_yaml
 from benchsuite.grid.emulated_steps import with_step
 from benchsuite.grid.expand import plan_trial
@@ -46,7 +41,7 @@ def trial(
     store: Annotated[
         Path | None, typer.Option("--store", help="Also keep the record there; emulated:from-record reads from it.")
     ] = None,
-    format: Annotated[PlainFormat, typer.Option("--format", help="json prints the record.")] = PlainFormat.table,
+    format: Annotated[PlainFormat, typer.Option("--format", help="json prints the record.")] = "table",
 ) -> None:
     """Run one trial and print it; one rank runs in this process, so that a debugger can follow it."""
     raise typer.Exit(run_trial(spec, validate, check_loss, profile, timeline, overrides or [], format, store))
@@ -91,7 +86,7 @@ def run_trial(
         record = append_repeat(opened, record, samples)
     if timeline and samples:
         write_trace(samples, record.label, timeline)
-    if format is PlainFormat.json:
+    if format == "json":
         document(record.model_dump_json(indent=1))
     else:
         from benchsuite.cli.report import fitting_table
@@ -121,7 +116,7 @@ def _check_loss(point: Point, format: PlainFormat) -> int:
     from benchsuite.runner import loss_check
 
     found = loss_check.check_loss(point)
-    if format is PlainFormat.json:
+    if format == "json":
         document(json.dumps(found, indent=1))
     else:
         echo(loss_check.in_words(point, found))

@@ -11,10 +11,13 @@ import os
 import re
 import select
 import sys
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 from benchsuite.contract.exit_codes import OK, USAGE
 
+PlainFormat = Literal["table", "json"]
+"""How what is not a table is printed."""
+TableFormat = Literal["table", "json", "csv", "md"]
 HARMFUL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f]"

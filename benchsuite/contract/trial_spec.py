@@ -34,6 +34,9 @@ PATHS = {"data": {"root", "staging_dir"}}
 """Fields that differ from site to site, left out of what trials are matched by."""
 
 
+ProfileName = Literal["io", "strace", "torch"]
+
+
 class MeasureSpec(BaseModel):
     """How much is measured."""
 
@@ -54,7 +57,7 @@ class MeasureSpec(BaseModel):
     ceilings: bool = Field(
         True, description="measure the loader with no model, and a plain reader of the files, once a session"
     )
-    profile: Literal["io", "strace", "torch"] | None = Field(
+    profile: ProfileName | None = Field(
         None, description="also record what readers do with files (strace: no AU then), or PyTorch's own profile"
     )
 

@@ -24,6 +24,8 @@ Word = Annotated[str, StringConstraints(min_length=1)]
 FactName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
 Command = Annotated[list[Word], Field(min_length=1)]
 
+JobMode = Literal["sweep", "array", "per-world-size"]
+
 
 class JobSpec(BaseModel):
     """What a batch job asks its scheduler for: `submit:` of a site's or user's file, and the options of `submit`."""
@@ -42,7 +44,7 @@ class JobSpec(BaseModel):
     constraint: Word | None = Field(None, description="of the nodes; PBS: NAME=VALUE of each chunk")
     gres: Word | None = Field(None, description="of each node, such as gpu:4; PBS: NAME=VALUE, such as ngpus=4")
     options: dict[str, str | None] = Field(default_factory=dict, description="any other directive")
-    mode: Literal["sweep", "array", "per-world-size"] = Field("sweep", description="one job, an array, one per size")
+    mode: JobMode = Field("sweep", description="one job, an array, one per size")
     array_tasks: int = Field(4, ge=1, le=10_000, description="of mode array: sweeps that share the trials")
     max_requeues: int = Field(20, ge=0, description="how often a job that stopped early is queued again")
     launcher: Word = Field("auto", description="of the sweep")

@@ -10,11 +10,11 @@ import torch
 
 from benchsuite.analysis.record_builder import failure
 from benchsuite.contract.errors import UserError
-from benchsuite.contract.exit_codes import OK, SOME_FAILED, PlainFormat
+from benchsuite.contract.exit_codes import OK, SOME_FAILED
 from benchsuite.contract.outcome import Outcome
 from benchsuite.contract.rank_samples import RankResult, read_result
 from benchsuite.contract.scratch import scratch
-from benchsuite.contract.terminal import document, echo
+from benchsuite.contract.terminal import PlainFormat, document, echo
 from benchsuite.contract.trial_spec import check_session
 from benchsuite.grid.expand import plan_trial
 from benchsuite.grid.point import Point
@@ -83,7 +83,7 @@ def verb(
         caveats=[detail.partition(":")[0] for detail in details],
         caveat_details=details,
     )
-    if format is PlainFormat.json:
+    if format == "json":
         document(json.dumps(record.model_dump(mode="json") | {"samples": {"ranks": found}}, indent=1))
         return OK
     echo(*in_words(point, mode, checkpoints, record.figures), *(f"  {text}" for text in details))

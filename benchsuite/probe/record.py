@@ -18,8 +18,8 @@ from rich.progress import BarColumn, Progress, TimeRemainingColumn
 
 from benchsuite.contract.console import TITLE, SafeConsole
 from benchsuite.contract.errors import UserError
-from benchsuite.contract.exit_codes import OK, PlainFormat
-from benchsuite.contract.terminal import document, echo
+from benchsuite.contract.exit_codes import OK
+from benchsuite.contract.terminal import PlainFormat, document, echo
 from benchsuite.contract.trial_spec import check_session, trial_id
 from benchsuite.contract.units import parse_bytes
 from benchsuite.host.environment import environment, file_system
@@ -145,7 +145,7 @@ def storage_verb(path: Path, asked: Asked, store: Path | None, session: str, for
         caveats=[detail.partition(":")[0] for detail in details],
         caveat_details=details,
     )
-    if format is PlainFormat.json:
+    if format == "json":
         document(json.dumps(record.model_dump(mode="json") | {"samples": samples}, indent=1))
         return OK
     show(found, details, kind, env["data"]["server_cache"])

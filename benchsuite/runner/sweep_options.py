@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchsuite.contract.exit_codes import ProfileName
+from benchsuite.contract.trial_spec import ProfileName
 from benchsuite.runner.claims import LEASE_S
 
 
@@ -24,7 +24,7 @@ class SweepOptions:
         asked = {
             "--launcher": self.launcher,
             "--retry": self.retry or None,
-            "--profile": self.profile.value if self.profile else None,
+            "--profile": self.profile,
             "--until": self.until,
             "--lease": self.lease_s,
             "--order-seed": self.order_seed,

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from benchsuite.contract.errors import UserError
-from benchsuite.contract.exit_codes import OK, USAGE, PlainFormat
-from benchsuite.contract.terminal import document, echo
+from benchsuite.contract.exit_codes import OK, USAGE
+from benchsuite.contract.terminal import PlainFormat, document, echo
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.expand import resolve
 from benchsuite.grid.point import Point
@@ -82,7 +82,7 @@ def validate(spec: TrialSpec, format: PlainFormat) -> int:
         UserError: it cannot, and no JSON is wanted.
     """
     found = examine(spec)
-    if format is PlainFormat.json:
+    if format == "json":
         document(json.dumps(_as_json(found), indent=1))
         return USAGE if found.illegal else OK
     if found.illegal:

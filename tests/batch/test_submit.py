@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from benchsuite.batch.job_script import Job, job_name, write
+from benchsuite.batch.job_script import Job, Scheduler, job_name, write
 from benchsuite.contract.errors import UserError
-from benchsuite.contract.exit_codes import Scheduler
 from benchsuite.host.site import parse_job
 from tests.helpers.madejobs import CASES, PLAIN, SWEEP
 
@@ -106,14 +105,14 @@ class TestScripts:
     )
     def test_slurm_warns_a_short_job_in_its_middle(self, time: str | None, warning_s: int):
         """One that is warned at its start would be queued again and again, and measure nothing."""
-        text = write(Scheduler.slurm, PLAIN, parse_job({"time": time} if time else {}))
+        text = write("slurm", PLAIN, parse_job({"time": time} if time else {}))
         assert f"#SBATCH --signal=B:USR1@{warning_s}\n" in text
 
     def test_names_are_made_harmless(self):
         assert job_name("a b;c", "2026:01$(x)") == "bs-a-b-c-2026-01-x-"
         assert len(job_name("x" * 300)) == 100
 
-    @pytest.mark.parametrize("scheduler", Scheduler)
+    @pytest.mark.parametrize("scheduler", ["slurm", "pbs"])
     @pytest.mark.parametrize(
         "change",
         [
@@ -130,7 +129,7 @@ class TestScripts:
             write(scheduler, PLAIN, parse_job(change))
         assert "\n" not in str(caught.value)
 
-    @pytest.mark.parametrize("scheduler", Scheduler)
+    @pytest.mark.parametrize("scheduler", ["slurm", "pbs"])
     def test_values_are_words(self, scheduler: Scheduler):
         evil = "$(touch /tmp/x) `id` ' \" # ; &"
         job = Job(**(vars(PLAIN) | {"words": ["benchsuite", "sweep", evil], "store": Path(f"/{evil}")}))

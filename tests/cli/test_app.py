@@ -252,7 +252,7 @@ class TestDoctor:
         monkeypatch.setitem(storage.LOADER_LIMITS, "dali", ("no_such_module.dali", frozenset({"image"})))
         lines = run_cli("doctor")[1].splitlines()
         (able,) = [line for line in lines if "can run: " in line]
-        assert "; loaders torch threads; " in able
+        assert "; loaders threads torch; " in able
         assert (
             "warn  loader dali needs no_such_module.dali, which is not installed -> pip install 'benchsuite[dali]'"
             in lines

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from benchsuite.batch.job_script import Job
-from benchsuite.contract.exit_codes import Scheduler
+from benchsuite.batch.job_script import Job, Scheduler
 from benchsuite.host.site import JobSpec
 
 SWEEP: dict[str, Any] = {
@@ -18,7 +17,8 @@ SWEEP: dict[str, Any] = {
     },
     "grid": {"world_size": [1, 2, 8]},
 }
-SLURM, PBS = Scheduler.slurm, Scheduler.pbs
+SLURM: Scheduler = "slurm"
+PBS: Scheduler = "pbs"
 PLAIN = Job("bs-mine", 1, 1, ["benchsuite", "sweep", "/w/mine.yaml"], Path("/scratch/store"), Path("/w"), Path("/o"))
 FULL = JobSpec(
     time="1-02:00:00",

@@ -12,7 +12,6 @@ import yaml
 
 from benchsuite.cli import sweep as runner
 from benchsuite.contract.errors import UserError
-from benchsuite.contract.exit_codes import ProfileName
 from benchsuite.contract.trial_spec import SweepSpec, parse_sweep
 from benchsuite.grid import expand as grid
 from benchsuite.grid.point import Plan
@@ -110,7 +109,7 @@ def test_the_worst_of_the_lanes_exit_codes(codes: list[int], code: int) -> None:
 
 
 def test_a_lane_is_asked_for_the_same_sweep() -> None:
-    how = SweepOptions("srun", "oom", ProfileName.io, "+2h", 60.0, 7, lanes=4)
+    how = SweepOptions("srun", "oom", "io", "+2h", 60.0, 7, lanes=4)
     assert how.words(Path("mine.yaml"), "s", Path("store"), ["a=1", "b=[1, 2]"]) == [
         *("sweep", "mine.yaml", "--session", "s", "--store", "store", "--launcher", "srun", "--retry", "oom"),
         *("--profile", "io", "--until", "+2h", "--lease", "60.0", "--order-seed", "7", "-o", "a=1", "-o", "b=[1, 2]"),

@@ -11,10 +11,10 @@ from typing import Any
 
 from benchsuite.analysis.record_builder import failure
 from benchsuite.contract.errors import UserError
-from benchsuite.contract.exit_codes import OK, SOME_FAILED, PlainFormat
+from benchsuite.contract.exit_codes import OK, SOME_FAILED
 from benchsuite.contract.outcome import Outcome
 from benchsuite.contract.rank_samples import RankResult, read_result
-from benchsuite.contract.terminal import document, echo
+from benchsuite.contract.terminal import PlainFormat, document, echo
 from benchsuite.contract.trial_spec import check_session, parse_trial, trial_id
 from benchsuite.grid.expand import resolve
 from benchsuite.grid.point import Point
@@ -266,7 +266,7 @@ def unfitted(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def show(kept: Sequence[Measured], format: PlainFormat, store: Path | None) -> None:
     """The table and what was fitted; or the records with their raw samples."""
-    if format is PlainFormat.json:
+    if format == "json":
         document(json.dumps([one.model_dump(mode="json") | {"samples": samples} for one, samples in kept], indent=1))
         return
     from benchsuite.contract.console import console
