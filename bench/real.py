@@ -40,7 +40,7 @@ REPEATS = 6
 """From the least of six to the most is a 95 % interval of their median (`results.store.frames.median_interval`)."""
 RANKS, STEPS = (1, 2, 4), (3, 12)
 RANK_CORE_S = 0.001
-"""About what a core computes for a step of one rank: marks, backward, exchange, update."""
+"""About what a core computes for a step of one rank: marks, backward, communication, optimizer."""
 MAX_TRIAL_S = 2.0
 """Cases whose trials take longer are left out: deep queues of slow readers are filled anew for every ceiling block."""
 TAKING_STEPS = 12

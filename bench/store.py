@@ -106,7 +106,7 @@ def template() -> str:
 def raw_samples(draw: random.Random) -> str:
     """What one rank measured in its steps, less the opening brace and the record's id."""
     parts = {
-        part: [draw.random() / 10 for _ in range(STEPS)] for part in ("load", "h2d", "forward", "backward", "update")
+        part: [draw.random() / 10 for _ in range(STEPS)] for part in ("load", "h2d", "forward", "backward", "optimizer")
     }
     return json.dumps({"ranks": [{"rank": 0, "status": "ok", "blocks": [{"kind": "loader", "parts": parts}]}]})[1:]
 

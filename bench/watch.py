@@ -93,5 +93,5 @@ def measure(files: Path) -> tuple[dict[str, Ratio], dict[str, float]]:
     }
     return ratios, {
         "no marks": direct_cost_us(()),
-        "3 marks": direct_cost_us(("forward", "backward", "update")),
+        "3 marks": direct_cost_us(("forward", "backward", "optimizer")),
     }

@@ -1,6 +1,7 @@
 """A model on a real device whose step takes a known time: one weight, and a wait in its forward pass.
 
-A trial of it goes the way of every training: forward, backward, exchange, update. Variants are named after the wait.
+A trial of it goes the way of every training: forward, backward, communication, optimizer. Variants are named after
+the wait.
 """
 
 import ctypes

@@ -90,7 +90,7 @@ def slowest_rank(results: Sequence[RankResult], kind: str) -> int:
 
 def _busy_s(result: RankResult, kind: str) -> float:
     blocks = [block for block in result.blocks if block.kind == kind]
-    waiting = sum(sum(block.parts.get(name, [])) for block in blocks for name in ("exchange", "bubble"))
+    waiting = sum(sum(block.parts.get(name, [])) for block in blocks for name in ("communication", "bubble"))
     return sum(sum(block.step_s()) for block in blocks) - waiting
 
 
@@ -148,10 +148,10 @@ def input_stall_fraction(results: Sequence[RankResult]) -> float:
     return float(np.concatenate(loads).sum() / np.concatenate(steps).sum())
 
 
-def exchange_min_s(results: Sequence[RankResult], kind: str) -> float | None:
+def communication_min_s(results: Sequence[RankResult], kind: str) -> float | None:
     """Mean over steps of the least exchange of any rank: the wire, without waiting for stragglers."""
     ranks = [
-        [s for block in result.blocks if block.kind == kind for s in block.parts.get("exchange", [])]
+        [s for block in result.blocks if block.kind == kind for s in block.parts.get("communication", [])]
         for result in results
     ]
     return float(np.min(np.array(ranks), axis=0).mean()) if ranks[0] else None
@@ -168,7 +168,7 @@ def load_mean_s(results: Sequence[RankResult], kind: str) -> float | None:
 def imbalance(results: Sequence[RankResult], kind: str) -> dict[str, float | int]:
     """How long ranks wait for a slower one in the exchange, and for which: the one that waits least itself."""
     waits = [
-        [s for block in result.blocks if block.kind == kind for s in block.parts.get("exchange", [])]
+        [s for block in result.blocks if block.kind == kind for s in block.parts.get("communication", [])]
         for result in results
     ]
     if len(waits) < 2 or not all(waits):
@@ -290,7 +290,7 @@ def figures(spec: TrialSpec, results: Sequence[RankResult], flops: "Flops | None
         **steps,
         **compute_figures(spec, results, rate, flops),
         "bubble_fraction": parts["bubble_s"] / steps["step_s_mean"] if "bubble_s" in parts else None,
-        "exchange_min_s": exchange_min_s(results, kind),
+        "communication_min_s": communication_min_s(results, kind),
         "load_mean_s": load_mean_s(results, kind),
         **imbalance(results, kind),
         "peak_memory_bytes": max((r.peak_memory_bytes for r in results if r.peak_memory_bytes), default=None),

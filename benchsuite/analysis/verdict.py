@@ -8,7 +8,7 @@ HELD_BACK_AU = 0.95
 MAIN_SHARE = 0.65
 """A cause with this share of the readers' time is the cause; between the two it is mixed."""
 COMMUNICATION_SHARE = 0.20
-"""Exposed exchange, or a pipeline's bubble, above this share of the step is what holds the job back."""
+"""Exposed communication, or a pipeline's bubble, above this share of the step is what holds the job back."""
 SATURATED_SHARE = 0.80
 """Storage that gives this share of what it gave a plain reader has no more to give."""
 CONTENTION_SHARE = 0.10
@@ -37,11 +37,11 @@ class Cause(NamedTuple):
 def verdict(figures: Mapping[str, Any], about: Mapping[str, Any] | None = None) -> Judgement | None:
     """What holds a trial back; None where it has no steps. `about`: its format, workers, ranks, cores, device ...
 
-    What the input costs a step, 1 - AU, is weighed against the largest of exposed exchange, waiting for a slower rank
-    and the pipeline's bubble: the larger is named, near-equal ones are mixed. Where it is the input and the model waits
-    for it, readers that mostly wait for reads are held by storage, readers that mostly compute or wait for a core by
-    the client; where the model does not wait for it but for a core, readers take cores from the computation, which is
-    the client too. Where nothing of this is lost it is the computation.
+    What the input costs a step, 1 - AU, is weighed against the largest of exposed communication, waiting for a slower
+    rank and the pipeline's bubble: the larger is named, near-equal ones are mixed. Where the model waits for its input,
+    readers that mostly wait for reads are held by storage, readers that mostly compute or wait for a core by the
+    client; where the model does not wait for it but for a core, readers take cores from the computation, which is the
+    client too. Where nothing of this is lost it is the computation.
     """
     au, step = figures.get("au"), figures.get("step_s_mean")
     if not step:
@@ -67,13 +67,13 @@ def verdict(figures: Mapping[str, Any], about: Mapping[str, Any] | None = None) 
 
 def _between_ranks(figures: Mapping[str, Any], step: float) -> Cause:
     """The largest of what a step loses between ranks."""
-    exchange, bubble = ((figures.get(name) or 0.0) / step for name in ("exchange_min_s", "bubble_s"))
+    exchange, bubble = ((figures.get(name) or 0.0) / step for name in ("communication_min_s", "bubble_s"))
     waited, rank = _own_imbalance_s(figures, step) / step, figures.get("slowest_rank")
     found = [
         Cause(
             exchange,
             "communication",
-            f"exposed exchange is {exchange:.0%} of the step, stragglers aside",
+            f"exposed communication is {exchange:.0%} of the step, stragglers aside",
             "a larger batch or grad_accum, comm_hook bf16 or another bucket_cap_mb; or a faster network",
         ),
         Cause(
@@ -102,8 +102,9 @@ def _own_imbalance_s(figures: Mapping[str, Any], step: float) -> float:
 
 
 def _compute_verdict(figures: Mapping[str, Any], about: Mapping[str, Any], step: float, source: str) -> Judgement:
-    exchange = (figures.get("exchange_min_s") or 0.0) / step
-    said = f"{source}; load is {(figures.get('load_s') or 0.0) / step:.0%} of the step, exposed exchange {exchange:.0%}"
+    exchange = (figures.get("communication_min_s") or 0.0) / step
+    load = (figures.get("load_s") or 0.0) / step
+    said = f"{source}; load is {load:.0%} of the step, exposed communication {exchange:.0%}"
     return Judgement("none" if about.get("emulated") else "compute", said)
 
 
@@ -120,7 +121,9 @@ def _input_verdict(figures: Mapping[str, Any], about: Mapping[str, Any], au: flo
         return _taken_cores(figures, about, 1 - au - stall, evidence)
     cached = _cached(figures, about)
     if cached > MAIN_SHARE:
-        return Judgement("client", f"{evidence}; {cached:.0%} of the bytes came from memory", _more_readers(about))
+        return Judgement(
+            "preprocessing", f"{evidence}; {cached:.0%} of the bytes came from memory", _more_readers(about)
+        )
     saturation = _saturation(figures) if about.get("cache", "cold") == "cold" else None
     if saturation is not None and saturation >= SATURATED_SHARE:
         said = f"{evidence}; a plain reader gets no more of these files: {saturation:.0%} of that is read"
@@ -145,7 +148,7 @@ def _of_readers(
     if share >= MAIN_SHARE:
         return Judgement("storage", evidence, faster)
     if share <= 1 - MAIN_SHARE:
-        return Judgement("client", evidence, _more_readers(about))
+        return Judgement("preprocessing", evidence, _more_readers(about))
     return Judgement("mixed", evidence, f"{_more_readers(about)}; and {faster}")
 
 
@@ -165,9 +168,9 @@ def _short_of_cores(
     """The client, unless other processes keep more cores busy than the readers: then this says little of the job."""
     others = figures.get("foreign_cpu_cores") or 0.0
     if others <= _reader_cores(figures, about):
-        return Judgement("client", said, remedy)
+        return Judgement("preprocessing", said, remedy)
     taken = f"{by_others or said}; other processes kept {others:.1f} of {about.get('cores')} cores busy"
-    return Judgement("client", taken, "measure again on idle cores: this says nothing of the job itself")
+    return Judgement("preprocessing", taken, "measure again on idle cores: this says nothing of the job itself")
 
 
 def _computing_share(figures: Mapping[str, Any]) -> float | None:

@@ -261,4 +261,4 @@ TORCH_TRACE = "torch-rank"
 FLOPS_FILE = "flops.json"
 
 
-PARTS = ("load", "h2d", "forward", "backward", "bubble", "exchange", "update")
+PARTS = ("load", "h2d", "forward", "backward", "bubble", "communication", "optimizer")

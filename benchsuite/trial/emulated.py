@@ -98,7 +98,7 @@ class EmulatedDevice(HostClock):
         self._marks[-1] = ("load", arrived_s)
         if dist.is_initialized():
             arrived_s = self._last_of_ranks(arrived_s)
-            self._marks.append(("exchange", arrived_s))
+            self._marks.append(("communication", arrived_s))
         self._end_s = arrived_s + self.step_s
         self._marks.append(("forward", self._end_s))
         if not self.in_line:

@@ -56,7 +56,7 @@ def figures(ranks: Sequence[RankLoop], told: Told) -> dict[str, Any]:
     au = found.get("au")
     found["utilization"] = 1 - stall if au is None else au
     found["utilization_is"] = UTILIZATION if au is None else UTILIZATION_REPLAYED
-    least_s = min(rank.parts_s.get("exchange", 0.0) / rank.num_steps for rank in ranks)
+    least_s = min(rank.parts_s.get("communication", 0.0) / rank.num_steps for rank in ranks)
     reason = doubt(ranks, au)
     found["bottleneck"], found["bottleneck_evidence"] = (
         (CANNOT_TELL, reason) if reason else verdict(found, slowest, least_s)

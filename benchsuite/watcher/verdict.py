@@ -46,26 +46,27 @@ def _shares(rank: RankLoop) -> list[tuple[str, float | None]]:
     ]
 
 
-def verdict(found: Mapping[str, Any], slowest: RankLoop, exchange_least_s: float | None = None) -> tuple[str, str]:
+def verdict(found: Mapping[str, Any], slowest: RankLoop, communication_least_s: float | None = None) -> tuple[str, str]:
     """(bottleneck, evidence), by the thresholds of `diagnose`.
 
     What the input costs a step is weighed against exchange and bubble: the larger is named, near-equal ones are mixed.
-    `exchange_least_s` is that of the rank whose exchange is shortest: longer ones wait for ranks that lack their input.
+    `communication_least_s` is that of the rank whose exchange is shortest: longer ones wait for ranks without
+    input.
     Where the loop waits for input, readers that are busy are the client's, readers that rest wait for what they read.
     Where it waits for a core instead and is slower than on a batch in memory, readers take cores from the computation.
     """
     stall, au = found["input_stall_fraction"], found.get("au")
     evidence = _waits(found)
     held = 1 - stall if au is None else au
-    exchange_s = found.get("exchange_s") or 0.0
+    communication_s = found.get("communication_s") or 0.0
     if held >= HELD_BACK_AU:
-        share, said = _between_ranks(found, exchange_s)
+        share, said = _between_ranks(found, communication_s)
         return (
             ("communication", f"{evidence}; {said}")
             if share > COMMUNICATION_SHARE
             else ("compute", f"{evidence}: input keeps up")
         )
-    share, said = _between_ranks(found, exchange_s if exchange_least_s is None else exchange_least_s)
+    share, said = _between_ranks(found, communication_s if communication_least_s is None else communication_least_s)
     of_input = (1 - held) / (1 - held + share)
     if of_input <= 1 - MAIN_SHARE:
         return "communication", f"{evidence}; {said}"
@@ -86,9 +87,9 @@ def _waits(found: Mapping[str, Any]) -> str:
     return evidence if contention is None else f"{evidence}, {contention:.0%} for a core"
 
 
-def _between_ranks(found: Mapping[str, Any], exchange_s: float) -> tuple[float, str]:
+def _between_ranks(found: Mapping[str, Any], communication_s: float) -> tuple[float, str]:
     """The larger of exchange and bubble as a share of the step, in words too."""
-    exchange, bubble = exchange_s / found["step_s_mean"], (found.get("bubble_s") or 0.0) / found["step_s_mean"]
+    exchange, bubble = communication_s / found["step_s_mean"], (found.get("bubble_s") or 0.0) / found["step_s_mean"]
     if bubble > exchange:
         return bubble, f"waiting for other stages of the pipeline is {bubble:.0%} of the step"
     return exchange, f"exchange is {exchange:.0%} of the step, stragglers included"
@@ -103,7 +104,7 @@ def _of_input(evidence: str, found: Mapping[str, Any], slowest: RankLoop) -> tup
     lost = 1 - found["au"] - found["input_stall_fraction"]
     if (found.get("cpu_contention_fraction") or 0.0) < lost / 2:
         return "mixed", f"{evidence}; what else makes it slower than on a batch in memory cannot be told"
-    return "client", f"{evidence}; readers take cores from the computation"
+    return "preprocessing", f"{evidence}; readers take cores from the computation"
 
 
 def _beside_input(found: Mapping[str, Any]) -> bool:
@@ -120,10 +121,10 @@ def _of_readers(evidence: str, found: Mapping[str, Any], slowest: RankLoop) -> t
     who = f"its {number} worker processes are" if number > 1 else "its worker process is"
     evidence += f"; {who if number else 'the loader, in this process, is'} busy for {busy:.0%} of the time"
     if busy >= MAIN_SHARE:
-        return "client", f"{evidence}: decoding, augmenting, collating"
+        return "preprocessing", f"{evidence}: decoding, augmenting, collating"
     own = slowest.loader_busy_fraction or 0.0
     if own >= MAIN_SHARE:
-        return "client", f"{evidence}, the loop's thread for {own:.0%} of what it waits: it takes batches over"
+        return "preprocessing", f"{evidence}, the loop's thread for {own:.0%} of what it waits: it takes batches over"
     fed, beside = (0.0, 0.0) if number else (slowest.fed_cores or 0.0, slowest.beside_cores or 0.0)
     rests = busy + fed + beside <= 1 - MAIN_SHARE
     if not rests and beside > busy + fed:
@@ -131,7 +132,11 @@ def _of_readers(evidence: str, found: Mapping[str, Any], slowest: RankLoop) -> t
         return CANNOT_TELL, f"{evidence}; {said}"
     if not rests and fed > busy:
         evidence += f"; threads that load for it keep {fed:.1f} cores busy meanwhile"
-        return ("client", f"{evidence}: decoding, augmenting, collating") if fed >= MAIN_SHARE else ("mixed", evidence)
+        return (
+            ("preprocessing", f"{evidence}: decoding, augmenting, collating")
+            if fed >= MAIN_SHARE
+            else ("mixed", evidence)
+        )
     cached = found.get("cache_hit_fraction") or 0.0
     if cached > MAIN_SHARE:
         return "mixed", f"{evidence}, yet {cached:.0%} of the bytes came from memory"
@@ -147,13 +152,13 @@ def remedy(
     """
     name, stall = found["bottleneck"], found["input_stall_fraction"]
     waits_for_core = (found.get("cpu_contention_fraction") or 0.0) >= CONTENTION_SHARE
-    if name in ("client", "storage", "mixed") and waits_for_core and others:
+    if name in ("preprocessing", "storage", "mixed") and waits_for_core and others:
         return f"measure again on idle cores, this says nothing of the job itself: {others}"
-    if name not in ("client", "storage", "mixed") or (name == "mixed" and _beside_input(found)):
+    if name not in ("preprocessing", "storage", "mixed") or (name == "mixed" and _beside_input(found)):
         return None
     if num_readers and found["refill_fraction"] > REFILL_SHARE:
         return "workers that stay from pass to pass (persistent_workers=True)"
-    if name == "client" and stall < 1 - HELD_BACK_AU:
+    if name == "preprocessing" and stall < 1 - HELD_BACK_AU:
         return "fewer readers, or more cores"
     if waits_for_core and name != "storage":
         return "more cores, or fewer threads: the loop itself waits for a core, and more workers would take still more"
@@ -163,7 +168,7 @@ def remedy(
         each, ranks = (" a rank", f" for {sharing} ranks") if sharing > 1 else ("", "")
         there = "" if cores is None else f": {cores} cores are there{ranks}"
         return f"more than {_workers(num_readers)}{each}{there}"
-    if name == "client":
+    if name == "preprocessing":
         return f"cheaper decoding and augmentation, or more cores than {cores}"
     return "data staged to a faster folder, or in fewer and larger files"
 

@@ -183,7 +183,7 @@ class Watch(Generic[T]):
         return getattr(self.loader, name)
 
     def mark(self, part: str) -> None:
-        """Note that a part of the step ends here: h2d, forward, backward, exchange or update.
+        """Note that a part of the step ends here: h2d, forward, backward, communication or optimizer.
 
         Raises:
             UserError: there is no such part.

@@ -16,7 +16,7 @@ Numbered = tuple[int, Row]
 """A point with its number in the table of the page."""
 DIGITS = 5
 """Significant digits that a chart keeps."""
-PARTS = ("load", "h2d", "forward", "backward", "exchange", "bubble", "update", "other")
+PARTS = ("load", "h2d", "forward", "backward", "communication", "bubble", "optimizer", "other")
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#8C6BB1", "#B3A100")
 """Okabe and Ito's palette, which the colour-blind tell apart; without yellow and black, unseen on white or on black."""
 PART_COLORS = dict(

@@ -43,11 +43,11 @@ def _bandwidth(rows: Sequence[Row]) -> list[Chart]:
 
 
 def _buckets(rows: Sequence[Row]) -> list[Chart]:
-    """DDP's step and its exposed exchange, during backward and after it."""
+    """DDP's step and its exposed communication, during backward and after it."""
     traces: list[Trace] = []
     for name, group in series(rows):
         dash = DASHES.get(str(group[0].get("spec.algorithm")), "dot")
-        for what, figure in (("step", "step_s_p50"), ("exposed exchange", "exchange_min_s")):
+        for what, figure in (("step", "step_s_p50"), ("exposed communication", "communication_min_s")):
             known = [row for row in group if not is_missing(row.get(figure))]
             if known:
                 line = _line(f"{what} {name}", known, figure, 1e3, along="spec.bucket_bytes")
@@ -56,8 +56,9 @@ def _buckets(rows: Sequence[Row]) -> list[Chart]:
         return []
     layout = {"xaxis": size_axis(rows, "spec.bucket_bytes", "bucket size"), "yaxis": axis("ms", rangemode="tozero")}
     note = (
-        "Median over steps of the slowest rank. Exposed exchange: what backward() takes longer than its computation, "
-        "of the rank that waits least in a step: the slowest, which others wait for. The table shows the same."
+        "Median over steps of the slowest rank. Exposed communication: what backward() takes longer than its "
+        "computation, of the rank that waits least in a step: the slowest, which others wait for. The table shows the "
+        "same."
     )
     return [Chart("comm-buckets", "DDP's step against bucket size, overlap on and off", traces, layout, note)]
 

@@ -62,13 +62,13 @@ def memory(points: Sequence[Numbered]) -> list[Chart]:
 
 
 def buckets(points: Sequence[Numbered]) -> list[Chart]:
-    """Step and exposed exchange against DDP's bucket size, where it varies."""
+    """Step and exposed communication against DDP's bucket size, where it varies."""
     sizes = {float(row[BUCKET]) for _, row in points if not is_missing(row.get(BUCKET))}
     if len(sizes) < 2:
         return []
     traces = []
     for name, group in lines(points, BUCKET, ()):
-        for figure, part, dash in (("step_s_mean", "step", "solid"), ("exchange_s", "exchange", "dot")):
+        for figure, part, dash in (("step_s_mean", "step", "solid"), ("communication_s", "communication", "dot")):
             found = line(f"{name} {part}".strip(), group, BUCKET, figure, 1e3)
             traces += [{**found, "line": {"dash": dash}}] if found else []
     layout = {"xaxis": log_axis(sizes, "bucket_cap_mb"), "yaxis": axis("ms per step", rangemode="tozero")}

@@ -31,7 +31,7 @@ class Measure:
 
 
 MEASURES = (
-    Measure("slow device", ("forward_s", "backward_s", "update_s"), False, 1e3, "ms of computing a step"),
+    Measure("slow device", ("forward_s", "backward_s", "optimizer_s"), False, 1e3, "ms of computing a step"),
     Measure("slow path to the device", ("h2d_s",), False, 1e3, "ms of copying a step"),
     Measure("slow loading", ("loader_only_samples_per_s",), True, 1.0, "samples/s without a model"),
     Measure("slow mount", ("storage_ceiling_bytes_per_s",), True, 1e-6, "MB/s to a plain reader"),

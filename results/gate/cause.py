@@ -12,21 +12,21 @@ from benchsuite.results.compare.nights import Night, parts_of
 from benchsuite.results.render.tables import is_missing
 from benchsuite.results.store.record import TrialRecord
 
-PARTS = ("load_s", "h2d_s", "forward_s", "backward_s", "exchange_s", "bubble_s", "update_s")
+PARTS = ("load_s", "h2d_s", "forward_s", "backward_s", "communication_s", "bubble_s", "optimizer_s")
 LAYERS = {
     "load_s": "input",
     "h2d_s": "copies to the device",
     "forward_s": "compute",
     "backward_s": "compute",
-    "exchange_s": "communication",
+    "communication_s": "communication",
     "bubble_s": "communication",
-    "update_s": "compute",
+    "optimizer_s": "compute",
 }
 NIGHTS_BEFORE = 8
 """Nights before the step that are its before."""
 MIN_GROWTH = 0.2
 """Parts that make less than this share of the growth of all are not told."""
-INPUT_VERDICTS = ("storage", "client", "mixed")
+INPUT_VERDICTS = ("storage", "preprocessing", "mixed")
 
 
 @dataclass(frozen=True)

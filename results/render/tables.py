@@ -18,7 +18,7 @@ from rich.text import Text
 from benchsuite.results.render.plain import plain
 
 Row = Mapping[str, Any]
-PARTS = ("load_s", "h2d_s", "forward_s", "backward_s", "exchange_s", "update_s")
+PARTS = ("load_s", "h2d_s", "forward_s", "backward_s", "communication_s", "optimizer_s")
 ABSENT = "-"
 MAX_LABELS = 4
 

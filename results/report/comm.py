@@ -64,7 +64,7 @@ COMM_COLUMNS = (
     Column("busbw GB/s", lambda row: _rate(row, "busbw_bytes_per_s")),
     Column("sent, messages: bytes", _sent, right=False, optional=True),
     Column("ms/step", lambda row: _optional(row, "step_s_p50", 1e3, 2), optional=True),
-    Column("exposed ms (least)", lambda row: _optional(row, "exchange_min_s", 1e3, 2), optional=True),
+    Column("exposed ms (least)", lambda row: _optional(row, "communication_min_s", 1e3, 2), optional=True),
     Column("overlap", lambda row: _optional(row, "overlap_fraction", 1, 2), optional=True),
     Column("session", lambda row: str(row["session"]), right=False),
     Column("repeat", lambda row: number(row, "repeat", digits=0)),

@@ -18,9 +18,10 @@ OTHER_CLOCK_S = 1.0
 def trace(samples: Mapping[str, Any], name: str = "") -> dict[str, Any]:
     """The trace of a trial's raw samples, as `ResultsStore.samples` gives them.
 
-    Slices of a step are its parts (load, h2d, forward, backward, bubble, exchange, update) in the order in which they
-    were first marked, each as long as the clock kept: a part that was marked several times in a step, as with gradient
-    accumulation, is drawn as one slice of their sum. Steps outside the counted blocks were not kept and are gaps.
+    Slices of a step are its parts (load, h2d, forward, backward, bubble, communication, optimizer) in the order in
+    which they were first marked, each as long as the clock kept: a part that was marked several times in a step, as
+    with gradient accumulation, is drawn as one slice of their sum. Steps outside the counted blocks were not kept and
+    are gaps.
     """
     ranks = [rank for rank in samples["ranks"] if rank["blocks"]]
     starts = {rank["rank"]: rank["blocks"][0]["start_s"] for rank in ranks}

@@ -15,7 +15,7 @@ Rates = Mapping[str | None, Sequence[float]]
 Floats = NDArray[np.float64]
 RESAMPLES = 4000
 SEED = 20260101
-PARTS = ("load", "exchange", "imbalance", "rest")
+PARTS = ("load", "communication", "imbalance", "rest")
 
 
 @dataclass(frozen=True)
@@ -111,11 +111,11 @@ def losses(row: Mapping[str, Any], baseline: Mapping[str, Any], work: float, fou
     """
     step = row["step_s_mean"]
     parts: dict[str, float | None] = {}
-    for name, cost in (("load", _load), ("exchange", _wire), ("imbalance", _waiting)):
+    for name, cost in (("load", _load), ("communication", _wire), ("imbalance", _waiting)):
         here, there = cost(row), cost(baseline)
         parts[name] = None if not step or here is None or there is None else (here - work * there) / step
-    if parts["exchange"] is None and step:
-        parts["exchange"], parts["imbalance"] = _whole_exchange(row, baseline, work), None
+    if parts["communication"] is None and step:
+        parts["communication"], parts["imbalance"] = _whole_exchange(row, baseline, work), None
     return parts | {"rest": 1 - found - sum(part for part in parts.values() if part is not None)}
 
 
@@ -125,13 +125,13 @@ def _load(row: Mapping[str, Any]) -> float | None:
 
 
 def _exchange(row: Mapping[str, Any]) -> float | None:
-    value: float | None = row.get("exchange_s")
+    value: float | None = row.get("communication_s")
     return 0.0 if value is None and row.get("spec.world_size") == 1 else value
 
 
 def _wire(row: Mapping[str, Any]) -> float | None:
     """Exchange without waiting for stragglers."""
-    value: float | None = row.get("exchange_min_s")
+    value: float | None = row.get("communication_min_s")
     return 0.0 if value is None and row.get("spec.world_size") == 1 else value
 
 

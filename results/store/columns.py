@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from benchsuite.results.store.frames import NESTED, flatten
-from benchsuite.results.store.record import Figures, TrialRecord
+from benchsuite.results.store.record import FORMER_FIGURES, Figures, TrialRecord
 from benchsuite.results.store.segments import LINE, OFFSET, SEGMENT, Stored
 
 Holds = Literal["null", "integer", "number", "boolean", "string", "strings", "json"]
@@ -51,7 +51,7 @@ CONTRACT: Mapping[str, Holds] = {name: _annotated(TrialRecord.model_fields[name]
 }
 """Columns that are always there. Figures are floating point, so that any may be missing."""
 _own, _figures = itemgetter(*OWN), itemgetter(*FIGURES)
-_KNOWN_FIELDS, _KNOWN_FIGURES = frozenset(TrialRecord.model_fields), frozenset(FIGURES)
+_KNOWN_FIELDS, _KNOWN_FIGURES = frozenset(TrialRecord.model_fields), frozenset(FIGURES) | {*FORMER_FIGURES.values()}
 
 
 def flat(stored: Stored) -> tuple[tuple[str, ...], tuple[Any, ...]]:

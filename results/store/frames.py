@@ -18,9 +18,9 @@ STEP = (
     "h2d_s",
     "forward_s",
     "backward_s",
-    "exchange_s",
+    "communication_s",
     "bubble_s",
-    "update_s",
+    "optimizer_s",
     "other_s",
     "step_s_mean",
 )

@@ -18,10 +18,11 @@ from benchsuite.results.store.shapes import MAX_NUMBER
 PARQUET = "parquet"
 """The folder of a store that holds parts and manifest."""
 MANIFEST = "manifest.json"
-VERSION = 2
+VERSION = 3
 """Of a manifest; history:
   1  first version
   2  its parts hold records that `results.store.record` has checked; those of version 1 are checked as they are read
+  3  their columns have the names of records of schema 2; parts of earlier versions are read from the records' JSON
 """
 MEND = "the segments hold everything and are read instead: remove {} and compact again"
 
@@ -70,7 +71,7 @@ class Manifest(BaseModel):
 
     @property
     def is_checked(self) -> bool:
-        """Whether what its parts hold was checked as records are today."""
+        """Whether what its parts hold was checked, and has the names, as records are today."""
         return self.version >= VERSION
 
     def checked(self) -> "Manifest":

@@ -1,22 +1,31 @@
 """TrialRecord: one row per trial, and the raw samples behind it. Versioned JSON; fields are only ever added.
 
-schema_version history:
-  1  first version
+schema_version history: 1  first version 2  `exchange_s`, `exchange_min_s` and `update_s` are `communication_s`,
+     `communication_min_s` and `optimizer_s`, as the parts of a step in raw samples are; the verdict `client` is
+     `preprocessing`. Version 1 is read under these names.
 """
 
 import json
 import math
 import re
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticSerializationError
 
 from benchsuite.results.store import shapes
 from benchsuite.results.store.shapes import MAX_NUMBER
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+FORMER_FIGURES = {
+    "communication_s": "exchange_s",
+    "communication_min_s": "exchange_min_s",
+    "optimizer_s": "update_s",
+}
+"""What figures were called in records of version 1."""
+FORMER_PARTS = {"exchange": "communication", "update": "optimizer"}
+"""What parts of a step in raw samples of version 1 are called since."""
 STORED = "stored"
 """The context in which a record is validated as it stands in a store: what is wrong is refused, and nothing mended."""
 YEARS = range(1970, 9999)
@@ -26,9 +35,17 @@ MAX_AU = 1.05
 
 Kind = Literal["trial", "probe", "comm", "checkpoint"]
 Status = Literal["ok", "oom", "timeout", "failed", "skipped", "interrupted"]
-Verdict = Literal["storage", "client", "compute", "communication", "mixed", "none", "cannot_tell"]
+Verdict = Annotated[
+    Literal["storage", "preprocessing", "compute", "communication", "mixed", "none", "cannot_tell"],
+    BeforeValidator(lambda name: "preprocessing" if name == "client" else name),
+]
 CANNOT_TELL: Verdict = "cannot_tell"
 """The verdict where what was measured bears none; the evidence is the reason."""
+
+
+def _renamed(name: str, description: str | None = None) -> Any:
+    """A figure that is read under its former name too."""
+    return Field(None, validation_alias=AliasChoices(name, FORMER_FIGURES[name]), description=description)
 
 
 class Figures(BaseModel):
@@ -63,11 +80,13 @@ class Figures(BaseModel):
     h2d_s: float | None = None
     forward_s: float | None = None
     backward_s: float | None = None
-    exchange_s: float | None = Field(None, description="communication not hidden behind computation")
-    exchange_min_s: float | None = Field(None, description="per step the least over ranks: the wire without stragglers")
+    communication_s: float | None = _renamed("communication_s", "communication not hidden behind computation")
+    communication_min_s: float | None = _renamed(
+        "communication_min_s", "per step the least over ranks: the wire without stragglers"
+    )
     bubble_s: float | None = Field(None, description="waiting for other pipeline stages, exposed transfers included")
     bubble_fraction: float | None = Field(None, description="bubble_s over the step, of the slowest rank")
-    update_s: float | None = None
+    optimizer_s: float | None = _renamed("optimizer_s")
     other_s: float | None = Field(None, description="watched loops: the rest of the loop body, which no mark tells")
     step_s_mean: float | None = None
     step_s_p50: float | None = None
@@ -154,7 +173,7 @@ class Figures(BaseModel):
     busbw_bytes_per_s: float | None = Field(None, description="algbw x nccl-tests' factor of the collective")
     comm_messages: int | None = Field(None, description="step tables: sent by all ranks in one call, counted")
     comm_sent_bytes: int | None = Field(None, description="the same in bytes")
-    overlap_fraction: float | None = Field(None, description="DDP: 1 - exposed exchange / the same exchange alone")
+    overlap_fraction: float | None = Field(None, description="DDP: 1 - exposed communication / the same exchange alone")
     strong_efficiency: float | None = None
     weak_efficiency: float | None = None
 

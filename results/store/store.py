@@ -23,7 +23,7 @@ from pydantic_core import from_json
 from benchsuite.results.store import shapes
 from benchsuite.results.store.manifest import DamagedPartsError
 from benchsuite.results.store.outcomes import Ended, outcomes
-from benchsuite.results.store.record import Figures, Kind, TrialRecord
+from benchsuite.results.store.record import FORMER_PARTS, Figures, Kind, TrialRecord
 from benchsuite.results.store.segments import (
     GONE,
     SAMPLES,
@@ -202,7 +202,7 @@ class ResultsStore:
         wanted = json.dumps(record.record_id)[1:-1].encode()
         for line in lines(path):
             if wanted in line and (found := _samples_of(line, record.record_id)):
-                return found
+                return found if record.schema_version > 1 else _with_parts_renamed(found)
         return None
 
     def steps(self, record: TrialRecord) -> dict[str, Any] | None:
@@ -309,6 +309,15 @@ def _samples_of(line: bytes, record_id: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return found if isinstance(found, dict) and found.get("record_id") == record_id else None
+
+
+def _with_parts_renamed(samples: Any) -> Any:
+    """Raw samples of version 1 with what their parts of a step are called since."""
+    if isinstance(samples, list):
+        return [_with_parts_renamed(item) for item in samples] if samples and isinstance(samples[0], dict) else samples
+    if not isinstance(samples, dict):
+        return samples
+    return {FORMER_PARTS.get(name, name): _with_parts_renamed(value) for name, value in samples.items()}
 
 
 def _chosen(frame: "pd.DataFrame", columns: Sequence[str]) -> "pd.DataFrame":

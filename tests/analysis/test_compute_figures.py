@@ -11,7 +11,7 @@ from tests.helpers.made import made_block, made_result, made_spec
 
 
 class TestComputation:
-    STEP: ClassVar[dict[str, float]] = {"load": 0.0, "h2d": 0.0, "forward": 0.1, "backward": 0.2, "update": 0.1}
+    STEP: ClassVar[dict[str, float]] = {"load": 0.0, "h2d": 0.0, "forward": 0.1, "backward": 0.2, "optimizer": 0.1}
     FLOPS = Flops(10, 100 * 10**9, 200 * 10**9, 100 * 10**9)
 
     def found(self, spec: TrialSpec, **changes: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 from benchsuite.analysis.metrics import (
     caveats,
     ceiling_step_s,
-    exchange_min_s,
+    communication_min_s,
     figures,
     part_means,
     slowest_rank,
@@ -49,7 +49,7 @@ def test_parts_add_up_to_the_step():
 
 def test_parts_of_the_figures_add_up_to_the_step():
     found = figures(made_spec(), [made_result()])
-    parts = [found[f"{name}_s"] for name in ("load", "h2d", "forward", "backward", "update")]
+    parts = [found[f"{name}_s"] for name in ("load", "h2d", "forward", "backward", "optimizer")]
     assert parts == pytest.approx([0.04, 0.0, 0.01, 0.02, 0.01])
     assert sum(parts) == pytest.approx(found["step_s_mean"], rel=1e-12)
     assert found["step_s_mean"] == pytest.approx(0.08)
@@ -84,12 +84,12 @@ def test_steps_are_those_of_the_slowest_rank():
 @pytest.mark.parametrize("first", [0, 1])
 def test_the_breakdown_is_that_of_the_rank_that_others_wait_for(first: int):
     """In step, all ranks take as long: what tells is who waits, not a rounding of the sums."""
-    busy = made_block("plain", 0.0, {"load": 0.01, "forward": 0.07, "exchange": 0.02})
-    waiting = made_block("plain", 0.0, {"load": 0.0, "forward": 0.02, "exchange": 0.08001})
+    busy = made_block("plain", 0.0, {"load": 0.01, "forward": 0.07, "communication": 0.02})
+    waiting = made_block("plain", 0.0, {"load": 0.0, "forward": 0.02, "communication": 0.08001})
     ranks = [waiting, busy] if first else [busy, waiting]
     spec = made_spec(world_size=2, parallelism="ddp", data={"source": "memory"})
     found = figures(spec, [made_result(rank, [block]) for rank, block in enumerate(ranks)])
-    assert (found["forward_s"], found["exchange_s"]) == (pytest.approx(0.07), pytest.approx(0.02))
+    assert (found["forward_s"], found["communication_s"]) == (pytest.approx(0.07), pytest.approx(0.02))
     assert found["imbalance_s"] == pytest.approx(0.06, rel=1e-3)
     assert found["imbalance_mean_s"] == pytest.approx(0.03, rel=1e-3)
     assert found["load_mean_s"] == pytest.approx(0.005)
@@ -206,13 +206,13 @@ def test_readers_that_finished_nothing_have_no_cost_per_sample():
 
 
 def test_exchange_is_a_part_and_its_least_is_the_wire():
-    early = {**LOADER, "exchange": 0.05}
-    late = {**LOADER, "load": 0.08, "exchange": 0.01}
+    early = {**LOADER, "communication": 0.05}
+    late = {**LOADER, "load": 0.08, "communication": 0.01}
     first = [made_block(kind, 10.0 * n, early if kind == "loader" else CEILING) for n, kind in enumerate(KINDS)]
     second = [made_block(kind, 10.0 * n, late if kind == "loader" else CEILING) for n, kind in enumerate(KINDS)]
     results = [made_result(0, first), made_result(1, second)]
-    assert exchange_min_s(results, "loader") == pytest.approx(0.01)
-    assert figures(two_ranks(), results)["exchange_min_s"] == pytest.approx(0.01)
+    assert communication_min_s(results, "loader") == pytest.approx(0.01)
+    assert figures(two_ranks(), results)["communication_min_s"] == pytest.approx(0.01)
 
 
 def test_what_was_not_measured_is_null():
@@ -227,7 +227,7 @@ def test_what_was_not_measured_is_null():
     )
     found = Figures.model_validate(figures(spec, [rank])).model_dump()
     measured = {name for name, value in found.items() if value is not None}
-    parts = {"load_s", "h2d_s", "forward_s", "backward_s", "update_s"}
+    parts = {"load_s", "h2d_s", "forward_s", "backward_s", "optimizer_s"}
     steps = {"step_s_mean", "step_s_p50", "step_s_p95", "step_s_p99"}
     assert measured == {"samples_per_s", "cpu_contention_fraction", "final_loss", *parts, *steps}
 

@@ -175,7 +175,7 @@ def test_measured_flags_utilization_above_one():
 
 def test_measured_has_verdict_and_caveats():
     record, _ = measured(made_attempt(), [made_result(cache_resident_before=0.5)], None)
-    assert record.figures.bottleneck == "client"
+    assert record.figures.bottleneck == "preprocessing"
     assert record.figures.bottleneck_evidence is not None and "AU 0.50" in record.figures.bottleneck_evidence
     assert record.caveats == ["not_cold"]
     assert record.caveat_details == ["not_cold: 50% of the trial's files stayed in the page cache"]
@@ -188,7 +188,7 @@ def test_the_verdict_counts_ranks_and_cores_of_one_node():
     attempt = made_attempt(spec, env={"cores": 16, "nodes": nodes, "data": {"file_system": "ext4"}})
     blocks = [replace(block, decode_s=1.0) for block in made_result().blocks]
     found = measured(attempt, [made_result(rank, blocks) for rank in range(8)], None)[0].figures
-    assert found.bottleneck == "client"
+    assert found.bottleneck == "preprocessing"
     assert found.bottleneck_remedy == "more workers: 4 ranks x 2 leave some of 16 cores idle"
 
 

@@ -31,21 +31,23 @@ def test_readers_that_mostly_read_are_held_by_storage():
 
 
 def test_readers_that_mostly_decode_are_held_by_the_client():
-    assert name(read_s_per_sample=0.001, decode_s_per_sample=0.009) == "client"
+    assert name(read_s_per_sample=0.001, decode_s_per_sample=0.009) == "preprocessing"
 
 
 def test_readers_that_do_both_are_mixed():
     assert name(read_s_per_sample=0.005, decode_s_per_sample=0.005) == "mixed"
 
 
-@pytest.mark.parametrize(("read", "expected"), [(0.66, "storage"), (0.6, "mixed"), (0.4, "mixed"), (0.34, "client")])
+@pytest.mark.parametrize(
+    ("read", "expected"), [(0.66, "storage"), (0.6, "mixed"), (0.4, "mixed"), (0.34, "preprocessing")]
+)
 def test_shares_of_the_readers_time(read: float, expected: str):
     assert name(read_s_per_sample=read, decode_s_per_sample=1 - read) == expected
 
 
 def test_contention_for_cores_counts_as_input():
     figures_found = {"input_stall_fraction": 0.1, "cpu_contention_fraction": 0.3}
-    assert name(**figures_found, read_s_per_sample=0.001, decode_s_per_sample=0.009) == "client"
+    assert name(**figures_found, read_s_per_sample=0.001, decode_s_per_sample=0.009) == "preprocessing"
 
 
 def test_evidence_has_the_numbers():
@@ -57,20 +59,20 @@ def test_evidence_has_the_numbers():
 
 
 def test_exposed_exchange_is_communication():
-    found = verdict(KEEPS_UP | {"exchange_s": 0.04, "exchange_min_s": 0.03})
+    found = verdict(KEEPS_UP | {"communication_s": 0.04, "communication_min_s": 0.03})
     assert found is not None
     assert found[0] == "communication" and "30%" in found[1]
 
 
-@pytest.mark.parametrize("exchange", [None, 0.0, 0.019])
+@pytest.mark.parametrize("communication", [None, 0.0, 0.019])
 def test_otherwise_the_computation(exchange: float | None):
-    found = verdict(KEEPS_UP | {"exchange_s": 0.05, "exchange_min_s": exchange})
+    found = verdict(KEEPS_UP | {"communication_s": 0.05, "communication_min_s": exchange})
     assert found is not None
     assert found[0] == "compute" and "AU 0.98" in found[1]
 
 
 @pytest.mark.parametrize(
-    ("au", "exchange", "expected"),
+    ("au", "communication", "expected"),
     [
         (0.93, 0.60, "communication"),  # 7 of 67 parts are the input's
         (0.60, 0.30, "mixed"),  # 40 of 70
@@ -81,9 +83,9 @@ def test_otherwise_the_computation(exchange: float | None):
     ],
 )
 def test_the_larger_of_input_and_communication(au: float, exchange: float, expected: str):
-    found = verdict(HELD | {"au": au, "input_stall_fraction": 1 - au, "exchange_min_s": exchange * 0.08})
+    found = verdict(HELD | {"au": au, "input_stall_fraction": 1 - au, "communication_min_s": exchange * 0.08})
     assert found is not None and found.bottleneck == expected
-    assert f"exposed exchange {'' if expected == 'compute' else 'is '}{exchange:.0%}" in found.evidence
+    assert f"exposed communication {'' if expected == 'compute' else 'is '}{exchange:.0%}" in found.evidence
     assert f"AU {au:.2f}" in found.evidence
     assert ("comm_hook" in str(found.remedy)) == (expected in ("mixed", "communication"))
     assert ("more workers" in str(found.remedy)) == (expected in ("mixed", "storage"))
@@ -104,15 +106,15 @@ def test_a_small_loss_of_input_hides_no_larger_one(other: dict[str, Any], expect
 
 def test_a_little_input_beside_as_much_communication():
     """Of 80 ms both ranks wait 20 for input, at the same time, and exchange for 20: neither is the one cause."""
-    step = {**CEILING, "load": 0.02, "exchange": 0.02}
+    step = {**CEILING, "load": 0.02, "communication": 0.02}
     kinds = ("ceiling", "loader", "ceiling", "loader", "ceiling")
-    ceiling = {**CEILING, "exchange": 0.02}
+    ceiling = {**CEILING, "communication": 0.02}
     blocks = [made_block(k, 10.0 * n, step if k == "loader" else ceiling, read_s=0.1) for n, k in enumerate(kinds)]
     found = figures(made_spec(world_size=2, parallelism="ddp"), [made_result(rank, blocks) for rank in range(2)])
-    assert (found["au"], found["exchange_min_s"]) == (pytest.approx(0.75), pytest.approx(0.02))
+    assert (found["au"], found["communication_min_s"]) == (pytest.approx(0.75), pytest.approx(0.02))
     judged = verdict(found)
     assert judged is not None and judged.bottleneck == "mixed"
-    assert "25% of the step waits for input" in judged.evidence and "exposed exchange is 25%" in judged.evidence
+    assert "25% of the step waits for input" in judged.evidence and "exposed communication is 25%" in judged.evidence
 
 
 @pytest.mark.parametrize("missing", [{"step_s_mean": None}, {"step_s_mean": 0.0}])
@@ -123,26 +125,32 @@ def test_no_verdict_without_steps(missing: dict[str, Any]):
 
 def test_without_a_pipeline_it_is_computation_or_communication():
     alone = {"au": None, "step_s_mean": 0.1, "load_s": 0.0}
-    assert verdict(alone) == ("compute", "input in memory; load is 0% of the step, exposed exchange 0%", None)
-    found = verdict({**alone, "exchange_min_s": 0.03})
+    assert verdict(alone) == ("compute", "input in memory; load is 0% of the step, exposed communication 0%", None)
+    found = verdict({**alone, "communication_min_s": 0.03})
     assert found is not None and found.bottleneck == "communication"
-    assert found.evidence == "input in memory; exposed exchange is 30% of the step, stragglers aside"
+    assert found.evidence == "input in memory; exposed communication is 30% of the step, stragglers aside"
 
 
 def test_bytes_that_came_from_memory_do_not_blame_the_storage():
     assert name(read_s_per_sample=0.01, decode_s_per_sample=0.001, cache_hit_fraction=0.0) == "storage"
-    assert name(read_s_per_sample=0.01, decode_s_per_sample=0.001, cache_hit_fraction=1.0) == "client"
+    assert name(read_s_per_sample=0.01, decode_s_per_sample=0.001, cache_hit_fraction=1.0) == "preprocessing"
 
 
 @pytest.mark.parametrize(
     ("readers", "hit", "expected"),
-    [(1, 0.75, "client"), (4, 0.75, "storage"), (4, 0.95, "client"), (8, 0.875, "storage"), (2, 0.0, "storage")],
+    [
+        (1, 0.75, "preprocessing"),
+        (4, 0.75, "storage"),
+        (4, 0.95, "preprocessing"),
+        (8, 0.875, "storage"),
+        (2, 0.0, "storage"),
+    ],
 )
 def test_what_ranks_read_after_one_another_is_no_cache(readers: int, hit: float, expected: str):
     """Four ranks of a tensor-parallel group read each sample: one from storage, three from what it left in memory."""
     found = verdict(HELD | {"cache_hit_fraction": hit}, {"readers_of_a_sample": readers})
     assert found is not None and found.bottleneck == expected
-    assert ("came from memory" in found.evidence) == (expected == "client")
+    assert ("came from memory" in found.evidence) == (expected == "preprocessing")
 
 
 def test_figures_that_nobody_measured_are_no_crash():
@@ -154,7 +162,7 @@ def test_readers_that_take_cores_from_the_computation_are_the_client():
     """Half of the step is lost, and little of it in waiting: whatever the readers do, it is not storage that holds."""
     found = verdict(HELD | {"input_stall_fraction": 0.1, "load_s": 0.008, "cpu_contention_fraction": 0.3})
     assert found is not None
-    assert found[0] == "client" and "keeps up" not in found[1]
+    assert found[0] == "preprocessing" and "keeps up" not in found[1]
 
 
 @pytest.mark.parametrize("contention", [None, 0.0, 0.03])
@@ -166,7 +174,7 @@ def test_who_waits_for_no_core_has_lost_none_to_readers(contention: float | None
     assert found is not None and found.bottleneck == "mixed"
     assert "loses 8% more beside its readers, and does not wait for a core" in found.evidence
     assert "take cores" not in found.evidence and "workers" not in str(found.remedy)
-    assert name(**idle | {"cpu_contention_fraction": 0.05, "foreign_cpu_cores": 0.0}) == "client"
+    assert name(**idle | {"cpu_contention_fraction": 0.05, "foreign_cpu_cores": 0.0}) == "preprocessing"
 
 
 PINNED: dict[str, Any] = {
@@ -184,7 +192,7 @@ ONE_CORE = {"ranks": 1, "num_workers": 6, "cores": 1, "file_per_sample": True, "
 
 def test_readers_that_wait_for_a_core_do_not_blame_the_storage():
     found = verdict(HELD | PINNED, ONE_CORE)
-    assert found is not None and found.bottleneck == "client"
+    assert found is not None and found.bottleneck == "preprocessing"
     assert "storage has more to give (10% of it is read), cores have not" in found.evidence
     assert "more workers" not in str(found.remedy) and "more cores" in str(found.remedy)
     assert name(**PINNED | {"cpu_contention_fraction": 0.05}) == "storage", "no core is waited for"
@@ -195,7 +203,7 @@ def test_readers_beside_busy_processes_are_measured_again():
     """Six readers, half of the time busy, 2 of 11 ms computing: 0.5 cores."""
     for foreign, remedy in ((0.5, "more cores a rank"), (0.6, "measure again on idle cores")):
         found = verdict(HELD | PINNED | {"foreign_cpu_cores": foreign}, ONE_CORE)
-        assert found is not None and found.bottleneck == "client" and remedy in str(found.remedy)
+        assert found is not None and found.bottleneck == "preprocessing" and remedy in str(found.remedy)
     assert "other processes kept 0.6 of 1 cores busy" in found.evidence
 
 
@@ -235,7 +243,10 @@ def test_seconds_on_a_core_stand_beside_seconds_on_the_clock(changes: dict[str, 
 
 def test_waiting_for_a_starved_rank_is_not_communication():
     """Rank 0 waits 40 ms for its input, rank 1 as long for rank 0 (and 0.1 ms more, so it counts as the slowest)."""
-    starved, waiting = {**CEILING, "load": 0.04, "exchange": 0.001}, {**CEILING, "load": 0.0, "exchange": 0.0411}
+    starved, waiting = (
+        {**CEILING, "load": 0.04, "communication": 0.001},
+        {**CEILING, "load": 0.0, "communication": 0.0411},
+    )
     kinds = ("ceiling", "loader", "ceiling", "loader", "ceiling")
     ranks = [
         made_result(
@@ -261,7 +272,7 @@ def test_a_pipelines_bubble_is_communication():
 
 def test_waiting_for_one_slow_rank_is_not_the_network():
     """Rank 1 computes twice as long; rank 0 waits for it in every exchange."""
-    quick, slow = {**CEILING, "exchange": 0.041}, {**CEILING, "forward": 0.05, "exchange": 0.001}
+    quick, slow = {**CEILING, "communication": 0.041}, {**CEILING, "forward": 0.05, "communication": 0.001}
     ranks = [made_result(rank, [made_block("plain", 0.0, step)]) for rank, step in enumerate((quick, slow))]
     found = figures(made_spec(world_size=2, parallelism="ddp", data={"source": "memory"}), ranks)
     assert (found["slowest_rank"], found["imbalance_s"]) == (1, pytest.approx(0.04))
@@ -331,11 +342,11 @@ def test_ranks_in_step_wait_for_the_hungriest_of_each_step():
         blocks = []
         for n, kind in enumerate(("ceiling", "loader", "ceiling", "loader", "ceiling")):
             block = made_block(
-                kind, 10.0 * n, {**CEILING, "load": 0.0, "exchange": 0.0}, read_s=0.1 * (kind == "loader")
+                kind, 10.0 * n, {**CEILING, "load": 0.0, "communication": 0.0}, read_s=0.1 * (kind == "loader")
             )
             if kind == "loader":
                 waits = [0.08 if step % 2 == rank else 0.0 for step in range(4)]
-                parts = {**block.parts, "load": waits, "exchange": [0.08 - wait for wait in waits]}
+                parts = {**block.parts, "load": waits, "communication": [0.08 - wait for wait in waits]}
                 block = replace(block, parts=parts, end_s=block.start_s + 4 * 0.12)
             blocks.append(block)
         ranks.append(made_result(rank, blocks))
@@ -349,7 +360,7 @@ def test_warm_bytes_without_counters_do_not_blame_the_storage():
     """Lustre tells processes nothing of their reads; residency does."""
     warm = {"cache_resident_before": 1.0, "io_bytes_per_s": 5e9, "storage_ceiling_bytes_per_s": 1e9}
     found = verdict(HELD | warm, {"cache": "warm"})
-    assert found is not None and found.bottleneck == "client" and "came from memory" in found.evidence
+    assert found is not None and found.bottleneck == "preprocessing" and "came from memory" in found.evidence
 
 
 def test_an_emulated_device_has_no_cores_to_be_taken():

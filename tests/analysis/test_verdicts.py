@@ -153,7 +153,7 @@ def test_1_a_throttled_disk_is_storage(data: Path) -> None:
 def test_2_decoding_with_one_worker_is_the_client(data: Path, launcher: Launcher) -> None:
     record = judged(launcher, **photos(data, cache="warm"))
     assert (record.figures.decode_s_per_sample or 0.0) > 2 * (record.figures.read_s_per_sample or 1.0)
-    says(record, "client", *input_words(record), headspace(record))
+    says(record, "preprocessing", *input_words(record), headspace(record))
 
 
 def test_3_tiny_files_are_storage_and_shards_would_help(data: Path) -> None:
@@ -193,8 +193,8 @@ def test_4_a_slow_network_is_communication(data: Path) -> None:
         pytest.skip(f"a link cannot be shaped here: {done.stderr.strip()}")
     record = TrialRecord.model_validate_json(done.stdout)
     assert record.status == "ok", record.reason
-    wire = share_of_step(record, record.figures.exchange_min_s)
-    says(record, "communication", f"exposed exchange is {wire}, stragglers aside", "larger batch")
+    wire = share_of_step(record, record.figures.communication_min_s)
+    says(record, "communication", f"exposed communication is {wire}, stragglers aside", "larger batch")
 
 
 def test_5_a_straggler_is_named(data: Path, launcher: Launcher) -> None:
@@ -210,7 +210,7 @@ def test_5_a_straggler_is_named(data: Path, launcher: Launcher) -> None:
     )
     waited, wire = (
         record.figures.imbalance_s,
-        (record.figures.exchange_min_s or 0.0) / (record.figures.step_s_mean or 1),
+        (record.figures.communication_min_s or 0.0) / (record.figures.step_s_mean or 1),
     )
     said = f"others wait {share_of_step(record, waited)} for rank 1, the wire takes {wire:.0%}"
     says(record, "compute", said, "look at rank 1")
@@ -222,7 +222,7 @@ def test_6_a_model_that_is_fed_is_compute(data: Path, launcher: Launcher) -> Non
     )
     step, load = record.figures.step_s_mean or 0.0, record.figures.load_s or 0.0
     assert load < 0.05 * step
-    says(record, "compute", f"input in memory; load is {load / step:.0%} of the step, exposed exchange 0%")
+    says(record, "compute", f"input in memory; load is {load / step:.0%} of the step, exposed communication 0%")
 
 
 def test_7_decompressing_is_the_client_though_it_is_in_a_read(data: Path, launcher: Launcher) -> None:
@@ -233,7 +233,7 @@ def test_7_decompressing_is_the_client_though_it_is_in_a_read(data: Path, launch
     decode = figures.decode_s_per_sample or 0.0
     assert computed > 0.8 * read > 4 * decode, "nearly all is one read, and nearly all of the read is computing"
     share = (figures.reader_busy_fraction or 0.0) * min(1.0, (decode + computed) / (read + decode))
-    says(record, "client", *input_words(record), f"computing {share:.0%} of it")
+    says(record, "preprocessing", *input_words(record), f"computing {share:.0%} of it")
 
 
 def test_8_a_slow_reader_of_bytes_in_memory_is_the_client(data: Path, launcher: Launcher) -> None:
@@ -241,14 +241,14 @@ def test_8_a_slow_reader_of_bytes_in_memory_is_the_client(data: Path, launcher: 
     record = judged(launcher, workload="gpt_neox", device="emulated:2ms", batch_size=4, data=slow)
     assert record.figures.samples_per_s == pytest.approx(1e6 / PACED_US, rel=0.1)
     hit = f"{record.figures.cache_hit_fraction:.0%} of the bytes came from memory"
-    says(record, "client", *input_words(record), headspace(record), hit)
+    says(record, "preprocessing", *input_words(record), headspace(record), hit)
 
 
 def test_9_nothing_holds_back_an_accelerator_that_is_fed(data: Path, launcher: Launcher) -> None:
     paced = {"root": str(data / "paced"), "format": "paced", "cache": "warm", "num_workers": 2, "loader": "threads"}
     record = judged(launcher, workload="gpt_neox", device="emulated:40ms", batch_size=4, data=paced)
     load = share_of_step(record, record.figures.load_s)
-    says(record, "none", f"AU {record.figures.au:.2f}: input keeps up; load is {load}, exposed exchange 0%")
+    says(record, "none", f"AU {record.figures.au:.2f}: input keeps up; load is {load}, exposed communication 0%")
 
 
 def test_10_a_pipelines_bubble_is_communication(launcher: Launcher) -> None:
@@ -303,7 +303,7 @@ def test_12_readers_that_take_the_cores_are_the_client(data: Path) -> None:
     finally:
         os.sched_setaffinity(0, allowed)
     assert (record.figures.cpu_contention_fraction or 0.0) > 0.1
-    says(record, "client", *input_words(record), "cores")
+    says(record, "preprocessing", *input_words(record), "cores")
 
 
 def test_13_readers_on_one_core_do_not_blame_the_storage(data: Path) -> None:
@@ -317,5 +317,5 @@ def test_13_readers_on_one_core_do_not_blame_the_storage(data: Path) -> None:
         os.sched_setaffinity(0, allowed)
     given, ceiling = record.figures.io_bytes_per_s or 0.0, record.figures.storage_ceiling_bytes_per_s or 0.0
     assert 0 < given < 0.5 * ceiling
-    says(record, "client", *input_words(record), "cores")
+    says(record, "preprocessing", *input_words(record), "cores")
     assert "storage" not in str(record.figures.bottleneck_remedy)

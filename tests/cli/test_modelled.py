@@ -234,7 +234,7 @@ def reading(staging: str, au: dict[int, float], wait: bool = True, batch: int = 
     records = []
     for n, value in au.items():
         rate, step = n * batch * value / 0.1, 0.1 / value
-        figures = {"au": value, "io_bytes_per_s": rate * 2 * MB, "load_s": step - 0.1, "exchange_s": 0.0}
+        figures = {"au": value, "io_bytes_per_s": rate * 2 * MB, "load_s": step - 0.1, "communication_s": 0.0}
         spec = {"data": {**READ, "staging": staging}, "batch_size": batch}
         records += [made_trial(n, rate * x, k, spec=spec, figures=dict(figures)) for k, x in enumerate((0.999, 1.001))]
     return records

@@ -171,7 +171,7 @@ def test_other_buckets(run_cli: Run, tmp_path: Path):
     """12 MiB in buckets of 4 MiB, the last exposed for 10 and 15 ms: a single one is exposed three times as long."""
     sent, waits = {1: 0.0, 2: 12 * 2**20, 4: 18 * 2**20}, {1: 0.0, 2: 0.01, 4: 0.015}
     for n in (1, 2, 4):
-        told = {"step_s_mean": 0.1, "backward_s": 0.05, "wire_bytes_per_step": sent[n], "exchange_min_s": waits[n]}
+        told = {"step_s_mean": 0.1, "backward_s": 0.05, "wire_bytes_per_step": sent[n], "communication_min_s": waits[n]}
         record = made_trial(n, 80.0 * n, figures=told, spec={"bucket_cap_mb": 4})
         ResultsStore(tmp_path / "ddp").append(record)
     asked = ("predict", "--store", tmp_path / "ddp", "--ranks", "2,4,8", "--format", "json")

@@ -56,7 +56,7 @@ STEPS = {
     "h2d_s": 0.001,
     "forward_s": 0.02,
     "backward_s": 0.04,
-    "exchange_s": 0.005,
+    "communication_s": 0.005,
     "step_s_mean": 0.08,
 }
 

@@ -17,7 +17,7 @@ from benchsuite.storage import LOADERS
 from tests.faults.conftest import COMMAND, Bench
 from tests.storage.samples import PAGES_MAY_GO
 
-PARTS = ("load_s", "h2d_s", "forward_s", "backward_s", "exchange_s", "update_s")
+PARTS = ("load_s", "h2d_s", "forward_s", "backward_s", "communication_s", "optimizer_s")
 
 
 def check_figures(record: dict[str, Any]) -> None:
@@ -25,7 +25,7 @@ def check_figures(record: dict[str, Any]) -> None:
     figures, spec = record["figures"], record["spec"]
     parts = [figures[name] for name in PARTS if figures[name] is not None]
     assert sum(parts) == pytest.approx(figures["step_s_mean"], rel=1e-9)
-    assert (figures["exchange_s"] is None) == (spec["parallelism"] == "none")
+    assert (figures["communication_s"] is None) == (spec["parallelism"] == "none")
     assert figures["step_s_p50"] <= figures["step_s_p95"] <= figures["step_s_p99"]
     assert figures["final_loss"] >= 0 and figures["peak_memory_bytes"] > 1e7 and figures["host_memory_bytes"] > 1e7
     assert figures["startup_s"] > 0
@@ -113,7 +113,7 @@ def test_every_mode_of_the_example_sweep(bench: Bench) -> None:
         figures = record["figures"]
         assert record["status"] == "ok", record["reason"]
         assert (figures["bubble_s"] is not None) == label.startswith("pp"), label
-        assert (figures["exchange_s"] is not None) != label.startswith("pp"), label
+        assert (figures["communication_s"] is not None) != label.startswith("pp"), label
         assert figures["wire_bytes_per_step"] > 0 and figures["tokens_per_s"] > 0
         assert figures["mfu"] is None, "no peak of this device is known"
         assert figures["tflops_per_device"] > 0

@@ -40,7 +40,7 @@ def test_overlap_on_a_device() -> None:
     assert [record.spec["algorithm"] for record, _ in found[1:]] == list(MODES)
     for record, _ in found[1:]:
         assert record.status == "ok", record.reason
-        assert record.figures.step_s_p50 and record.figures.exchange_s is not None
+        assert record.figures.step_s_p50 and record.figures.communication_s is not None
 
 
 @pytest.mark.parametrize("algorithm", [BACKEND, "ring", "recursive_doubling", "halving_doubling", "tree"])

@@ -43,7 +43,7 @@ def made_block(kind: str, start: float, step: dict[str, float], steps: int = 4, 
     return Block(**(fields | changes))
 
 
-CEILING = {"load": 0.0, "h2d": 0.0, "forward": 0.01, "backward": 0.02, "update": 0.01}
+CEILING = {"load": 0.0, "h2d": 0.0, "forward": 0.01, "backward": 0.02, "optimizer": 0.01}
 """40 ms of computation."""
 LOADER = {**CEILING, "load": 0.04}
 """The same after 40 ms of waiting: AU is 0.5."""

@@ -11,7 +11,7 @@ from benchsuite.results.store.store import ResultsStore
 from tests.results.made import made_record
 
 Change = Callable[[int, int], Mapping[str, Any]]
-PARTS = {"load_s": 0.010, "h2d_s": 0.001, "forward_s": 0.020, "backward_s": 0.040, "exchange_s": 0.005}
+PARTS = {"load_s": 0.010, "h2d_s": 0.001, "forward_s": 0.020, "backward_s": 0.040, "communication_s": 0.005}
 
 
 def night_name(night: int) -> str:

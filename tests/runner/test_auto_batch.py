@@ -46,7 +46,7 @@ class Device:
     ) -> Outcome:
         self.tried.append(spec)
         if isinstance(spec.batch_size, int) and spec.batch_size <= self.capacity:
-            step = {"load": 0.0, "h2d": 0.0, "forward": 0.1, "backward": 0.1, "update": 0.1}
+            step = {"load": 0.0, "h2d": 0.0, "forward": 0.1, "backward": 0.1, "optimizer": 0.1}
             made_result(0, [made_block("plain", 0.0, step)]).write(folder / "rank-0.json")
             return Outcome([RankExit(0, 0)])
         status = "oom" if "memory" in self.otherwise else "failed"

@@ -116,10 +116,10 @@ def test_emulated_au_is_the_truth_everywhere(rig: Rig, case: Case) -> None:
 def test_the_parts_of_an_emulated_step_add_up(rig: Rig) -> None:
     case = Case(0.0035, 2, 0.5, workers=2, ranks=2, steps=8)
     found = rig.record(case).figures
-    parts = [found.load_s, found.exchange_s, found.forward_s]
+    parts = [found.load_s, found.communication_s, found.forward_s]
     assert sum(part for part in parts if part is not None) == pytest.approx(found.step_s_mean)
     assert found.forward_s == pytest.approx(case.step_s, abs=1e-9)
-    assert (found.h2d_s, found.backward_s, found.update_s, found.final_loss) == (None, None, None, None)
+    assert (found.h2d_s, found.backward_s, found.optimizer_s, found.final_loss) == (None, None, None, None)
 
 
 def test_the_refill_between_epochs_counts(rig: Rig) -> None:

@@ -34,10 +34,10 @@ def test_a_part_marked_twice_in_a_step_counts_in_all_and_a_missing_one_is_zero(t
     times += [float(number) for number in range(8)]
     host = HostClock()
     host.start()
-    for part in ("load", "forward", "exchange", "forward", "load", "forward", "update"):
+    for part in ("load", "forward", "communication", "forward", "load", "forward", "optimizer"):
         host.mark(part)
     found = host.stop().parts
-    assert found == {"load": [1.0, 1.0], "forward": [2.0, 1.0], "exchange": [1.0, 0.0], "update": [0.0, 1.0]}
+    assert found == {"load": [1.0, 1.0], "forward": [2.0, 1.0], "communication": [1.0, 0.0], "optimizer": [0.0, 1.0]}
 
 
 def test_parts_add_up_to_the_block(times: list[float]):

@@ -15,7 +15,7 @@ from tests.helpers.made import made_block, made_result, made_spec
 
 pytestmark = pytest.mark.quiet
 
-BLOCK = made_block("loader", 0.0, {"load": 0.01, "forward": 0.01, "backward": 0.02, "update": 0.01})
+BLOCK = made_block("loader", 0.0, {"load": 0.01, "forward": 0.01, "backward": 0.02, "optimizer": 0.01})
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_marks_heartbeats_starts_and_stops_are_what_is_counted(heart: Heartbeat,
 
     monkeypatch.setattr(Heartbeat, "beat", lambda heart: seen.append("beat"))
     instrument_s_per_step(Noted(), heart, [made_block("ceiling", 0.0, {"load": 1.0}), BLOCK])
-    step = ["load", "forward", "backward", "update", "beat"]
+    step = ["load", "forward", "backward", "optimizer", "beat"]
     assert seen == (["start"] + step * STEPS) * BLOCKS
 
 

@@ -177,7 +177,7 @@ class TestTraces:
         slices = [event for event in made["traceEvents"] if event["ph"] == "X"]
         assert {event["pid"] for event in slices} == {0, 1}
         parts = [event for event in slices if event["cat"] == "parts of steps"]
-        assert {"load", "forward", "backward", "exchange", "update"} <= {event["name"] for event in parts}
+        assert {"load", "forward", "backward", "communication", "optimizer"} <= {event["name"] for event in parts}
         steps = [event for event in slices if event["cat"] == "steps"]
         assert sum(event["dur"] for event in parts) == pytest.approx(sum(event["dur"] for event in steps), rel=1e-6)
         assert len(steps) == 2 * (3 * 2 + 2 * 2)

@@ -301,7 +301,10 @@ def test_threads_that_load_are_seen_to_compute():
         watch.close()
         found.append(watch.figures["bottleneck"])
     assert first == 0
-    assert found[0] in ("client", "mixed") and found[1] in ("cannot_tell", "mixed")  # mixed where others take the core
+    assert found[0] in ("preprocessing", "mixed") and found[1] in (
+        "cannot_tell",
+        "mixed",
+    )  # mixed where others take the core
 
 
 SPINNING = """

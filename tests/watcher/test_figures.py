@@ -52,19 +52,29 @@ def made_loop(rank: int = 0, steps: int = 100, **changes: Any) -> RankLoop:
             "they wait for reads",
             "data staged to a faster folder, or in fewer and larger",
         ),
-        ({"reader_busy_fraction": 0.9}, "client", "busy for 90% of the time: decoding", "more than 2 workers"),
-        ({"reader_busy_fraction": 0.9, "num_readers": 9}, "client", "9 worker", "cheaper decoding.* more cores than 8"),
+        ({"reader_busy_fraction": 0.9}, "preprocessing", "busy for 90% of the time: decoding", "more than 2 workers"),
+        (
+            {"reader_busy_fraction": 0.9, "num_readers": 9},
+            "preprocessing",
+            "9 worker",
+            "cheaper decoding.* more cores than 8",
+        ),
         ({"reader_busy_fraction": 0.5}, "mixed", "busy for 50%", "more than 2 workers"),
         ({"reader_busy_fraction": None}, "mixed", "cannot be seen here", "more than 2 workers"),
-        ({"reader_busy_fraction": 1.0, "num_readers": 0}, "client", "in this process, is busy for 100%", "num_workers"),
+        (
+            {"reader_busy_fraction": 1.0, "num_readers": 0},
+            "preprocessing",
+            "in this process, is busy for 100%",
+            "num_workers",
+        ),
         ({"refill_s": 2.5}, "storage", "50% of that wait is for the first batch of a pass", "persistent_workers=True"),
         ({"parts_s": {"load": 0.1, "other": 9.9}}, "compute", "1% of the step waits for input", None),
-        ({"parts_s": {"load": 0.1, "other": 5.0, "exchange": 4.9}}, "communication", "exchange is 49%", None),
+        ({"parts_s": {"load": 0.1, "other": 5.0, "communication": 4.9}}, "communication", "exchange is 49%", None),
         ({"parts_s": {"load": 0.1, "other": 5.0, "bubble": 4.9}}, "communication", "other stages .* 49%", None),
         (
             {"parts_s": {"load": 0.1, "other": 9.9}, "ceiling_steps": 32, "ceiling_s": 2.2}
             | {"between_steps": 96, "between_s": 9.6, "run_queue_s": 2.5},
-            "client",
+            "preprocessing",
             "AU 0.69; 1% .* 25% for a core; readers take cores",
             "fewer readers, or more cores",
         ),
@@ -76,7 +86,7 @@ def made_loop(rank: int = 0, steps: int = 100, **changes: Any) -> RankLoop:
             None,
         ),
         (
-            {"parts_s": {"load": 0.7, "other": 3.3, "exchange": 6.0}},
+            {"parts_s": {"load": 0.7, "other": 3.3, "communication": 6.0}},
             "communication",
             "^7% of the step waits for input, .*; exchange is 60% of the step",
             None,
@@ -88,13 +98,13 @@ def made_loop(rank: int = 0, steps: int = 100, **changes: Any) -> RankLoop:
             None,
         ),
         (
-            {"parts_s": {"load": 3.0, "other": 4.0, "exchange": 3.0}},
+            {"parts_s": {"load": 3.0, "other": 4.0, "communication": 3.0}},
             "mixed",
             "^30% of the step waits for input, .* wait for reads; exchange is 30% of the step",
             "more than 2 workers",
         ),
         (
-            {"parts_s": {"load": 5.0, "other": 4.0, "exchange": 1.0}},
+            {"parts_s": {"load": 5.0, "other": 4.0, "communication": 1.0}},
             "storage",
             "^50% of the step waits for input, .* wait for reads; exchange is 10% of the step",
             "more than 2 workers",
@@ -154,7 +164,7 @@ def test_a_share_above_one_of_any_rank_leaves_no_verdict():
 def test_a_worker_that_never_rests_is_not_above_one():
     """The kernel's counters are a tick late; and 5 % is not above 5 %."""
     found = figures([made_loop(reader_busy_fraction=1.004, own_s_per_step=0.005)], TOLD)
-    assert found["bottleneck"] == "client" and "busy for 100%" in found["bottleneck_evidence"]
+    assert found["bottleneck"] == "preprocessing" and "busy for 100%" in found["bottleneck_evidence"]
 
 
 @pytest.mark.parametrize(
@@ -162,14 +172,18 @@ def test_a_worker_that_never_rests_is_not_above_one():
     [
         ({"fed_cores": 0.1}, "storage", "is busy for 10% of the time: else they wait for reads"),
         ({"fed_cores": 0.3}, "mixed", "threads that load for it keep 0.3 cores busy"),
-        ({"fed_cores": 2.9}, "client", "threads that load for it keep 2.9 cores busy meanwhile: decoding"),
-        ({"fed_cores": 2.9, "beside_cores": 1.0}, "client", "threads that load for it keep 2.9 cores busy"),
+        ({"fed_cores": 2.9}, "preprocessing", "threads that load for it keep 2.9 cores busy meanwhile: decoding"),
+        ({"fed_cores": 2.9, "beside_cores": 1.0}, "preprocessing", "threads that load for it keep 2.9 cores busy"),
         ({"beside_cores": 2.9}, "cannot_tell", "2.9 cores busy meanwhile, and whether they load"),
         ({"fed_cores": 0.1, "beside_cores": 1.0}, "cannot_tell", "1.0 cores busy meanwhile, and whether they load"),
         ({"beside_cores": 0.1}, "storage", "else they wait for reads"),
-        ({"beside_cores": 2.9, "reader_busy_fraction": 0.9}, "client", "in this process, is busy for 90%"),
+        ({"beside_cores": 2.9, "reader_busy_fraction": 0.9}, "preprocessing", "in this process, is busy for 90%"),
         ({"beside_cores": 2.9, "num_readers": 2}, "storage", "2 worker processes are busy for 10%"),
-        ({"loader_busy_fraction": 0.8, "num_readers": 2}, "client", "80% of what it waits: it takes batches over"),
+        (
+            {"loader_busy_fraction": 0.8, "num_readers": 2},
+            "preprocessing",
+            "80% of what it waits: it takes batches over",
+        ),
     ],
 )
 def test_what_threads_beside_the_loop_tell(changes: dict[str, Any], bottleneck: str, evidence: str):
@@ -197,9 +211,9 @@ def test_ranks_of_a_node_share_its_cores(ranks: int, cpus: list[range], busy: fl
 
 def test_waiting_in_the_exchange_for_a_rank_without_input_is_not_communication():
     """Rank 0 waits half of the step for its input, rank 1 as long for rank 0."""
-    waiting = {"parts_s": {"load": 0.0, "other": 5.0, "exchange": 5.01}}
+    waiting = {"parts_s": {"load": 0.0, "other": 5.0, "communication": 5.01}}
     found = figures([made_loop(), made_loop(1, **waiting)], TOLD)
-    assert (found["bottleneck"], found["exchange_s"]) == ("storage", 0.0501)
+    assert (found["bottleneck"], found["communication_s"]) == ("storage", 0.0501)
 
 
 def test_the_slowest_rank_counts():

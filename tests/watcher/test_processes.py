@@ -39,15 +39,15 @@ def test_bytes_of_workers(tmp_path: Path, persistent: bool):
 
 def test_busy_and_waiting_workers_are_told_apart():
     found = {}
-    for name in ("client", "storage"):
-        loader = DataLoader(_Samples(busy=name == "client"), batch_size=1, num_workers=1)
+    for name in ("preprocessing", "storage"):
+        loader = DataLoader(_Samples(busy=name == "preprocessing"), batch_size=1, num_workers=1)
         watch = watched(loader)
         for _ in watch:
             pass
         watch.close()
         found[name] = watch.figures
-    assert [figures["bottleneck"] for figures in found.values()] == ["client", "storage"]
-    assert found["client"]["worker_busy_fraction"] > 0.8 > 0.2 > found["storage"]["worker_busy_fraction"]
+    assert [figures["bottleneck"] for figures in found.values()] == ["preprocessing", "storage"]
+    assert found["preprocessing"]["worker_busy_fraction"] > 0.8 > 0.2 > found["storage"]["worker_busy_fraction"]
 
 
 def test_own_cpu_time_stays_when_a_child_is_reaped():

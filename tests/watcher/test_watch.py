@@ -68,17 +68,17 @@ def test_a_part_begins_where_it_is_opened(clock: Clock):
     watch = watched(Slow(clock, 4, 1.0))
     for _ in watch:
         clock.passes(2.0)
-        with watch.part("exchange"):
+        with watch.part("communication"):
             clock.passes(4.0)
-    assert (watch.figures["exchange_s"], watch.figures["other_s"]) == (4.0, 2.0)
-    assert watch.figures["bottleneck"] == "client" or watch.figures["input_stall_fraction"] > 0.05
+    assert (watch.figures["communication_s"], watch.figures["other_s"]) == (4.0, 2.0)
+    assert watch.figures["bottleneck"] == "preprocessing" or watch.figures["input_stall_fraction"] > 0.05
 
 
 def test_exchange_without_waiting_is_communication(clock: Clock):
     watch = watched(Slow(clock, 4, 0.1))
     for _ in watch:
         clock.passes(5.0)
-        with watch.part("exchange"):
+        with watch.part("communication"):
             clock.passes(4.9)
     assert watch.figures["bottleneck"] == "communication"
     assert "exchange is 49% of the step" in watch.figures["bottleneck_evidence"]

@@ -65,7 +65,7 @@ class TestNone:
         clock = Recorder()
         for step in range(2):
             training.step(microbatch(0, step), clock)
-        assert clock.parts == ["h2d", "forward", "backward", "update"] * 2
+        assert clock.parts == ["h2d", "forward", "backward", "optimizer"] * 2
 
     def test_a_step_is_forward_backward_update(self) -> None:
         torch.manual_seed(0)
@@ -96,7 +96,7 @@ class TestNone:
 
         prepared(WORKLOAD, model, "none").step(microbatch(0, 0), Clock())
         assert torch.equal(seen["h2d"], seen["backward"])
-        assert not torch.equal(seen["backward"], seen["update"])
+        assert not torch.equal(seen["backward"], seen["optimizer"])
 
     @pytest.mark.parametrize("precision", ["fp32", "bf16"])
     def test_trains_in_every_precision(self, precision: str) -> None:
@@ -137,7 +137,7 @@ class GatedClock(Recorder):
 
     def mark(self, part: str) -> None:
         super().mark(part)
-        if part == "exchange":
+        if part == "communication":
             self.exchanged.append(gradients(self.model))
         if self.gated and self.rank == 0 and part == "backward":
             self.gate.touch()
@@ -213,7 +213,7 @@ def apart(one: np.ndarray, other: Tensor) -> float:
 class TestDdp:
     def test_parts_come_in_order(self, ranks: list[dict[str, np.ndarray]]) -> None:
         for found in ranks:
-            assert found["parts"].tolist() == ["h2d", "forward", "backward", "exchange", "update"] * (STEPS + 1)
+            assert found["parts"].tolist() == ["h2d", "forward", "backward", "communication", "optimizer"] * (STEPS + 1)
 
     def test_losses_are_those_of_one_process(self, ranks: list[dict[str, np.ndarray]], reference: dict) -> None:
         for rank, found in enumerate(ranks):

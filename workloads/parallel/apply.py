@@ -170,23 +170,23 @@ class _Stepping:
                 self.waits.end()
                 _mark_backward_end(loss, clock)
             self.scaler.scale(loss / compute.grad_accum).backward()  # type: ignore[no-untyped-call]
-        clock.mark("exchange" if told_apart else "backward")
+        clock.mark("communication" if told_apart else "backward")
         return loss.detach()
 
     def _exchange(self, clock: StepClock) -> None:
         if self.spread.average is not None:
             self.waits.end()
             self.spread.average()
-            clock.mark("exchange")
+            clock.mark("communication")
 
     def _update(self, clock: StepClock) -> None:
-        self.waits.begin(clock, "update")
+        self.waits.begin(clock, "optimizer")
         self.scaler.step(self.optimizer)
         self.optimizer.zero_grad(set_to_none=True)
         if self.rates is not None:
             self.rates.step()
         self.waits.end()
-        clock.mark("update")
+        clock.mark("optimizer")
 
 
 def on_device(batch: Batch, recipe: Recipe) -> Batch:

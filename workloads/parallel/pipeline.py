@@ -176,10 +176,10 @@ class _Running:
         clock.mark("backward")
         if self.spread.average is not None:
             self.spread.average()
-            clock.mark("exchange")
+            clock.mark("communication")
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         if self.rates is not None:
             self.rates.step()
-        clock.mark("update")
+        clock.mark("optimizer")
         return torch.stack(losses).mean().detach() if losses else None

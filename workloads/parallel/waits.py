@@ -1,7 +1,7 @@
-"""Exposed exchange: the time in which a rank does nothing but wait for others, marked where it happens.
+"""Exposed communication: the time in which a rank does nothing but wait for others, marked where it happens.
 
 Collectives run beside the computation; what costs time is waiting for them. So every wait is marked: its beginning ends
-the part of the step that was under way, its end ends an `exchange`. On a CUDA device the marks are events on the
+the part of the step that was under way, its end ends an `communication`. On a CUDA device the marks are events on the
 stream that computes, where a wait is what that stream waits for another.
 """
 
@@ -59,7 +59,7 @@ class Waits:
             try:
                 return wait(*arguments, **options)
             finally:
-                clock.mark("bubble" if self._pipeline and _is_message(arguments[0]) else "exchange")
+                clock.mark("bubble" if self._pipeline and _is_message(arguments[0]) else "communication")
                 self._waiting = False
 
         return waited

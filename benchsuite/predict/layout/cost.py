@@ -173,7 +173,7 @@ def _send_s(job: Job, of: Layouts, given: Assumptions) -> Any:
 
 
 def _data_s(job: Job, shape: Shape, of: Layouts, given: Assumptions, forward: Any) -> Any:
-    """Exposed exchange between replicas: all_reduce; sharded from ZeRO-2 on, for every microbatch.
+    """Exposed communication between replicas: all_reduce; sharded from ZeRO-2 on, for every microbatch.
 
     An all_reduce of the gradients is a reduce_scatter and an all_gather. ZeRO-2 scatters for every microbatch and
     gathers once; ZeRO-3 gathers for the forward and for the backward pass and scatters (arXiv:1910.02054, section 7).

@@ -20,7 +20,9 @@ BackwardS = Callable[[Floats], Floats]
 def overlapped(curve: Curve) -> Curve:
     """The curve with what its buckets leave exposed by ranks, where backward passes and exchanges were measured."""
     backward = {point.ranks: point.backward_s for point in curve.points if point.backward_s}
-    waits = {p.ranks: p.parts["exchange"] for p in curve.points if p.ranks > 1 and p.parts and p.parts["exchange"]}
+    waits = {
+        p.ranks: p.parts["communication"] for p in curve.points if p.ranks > 1 and p.parts and p.parts["communication"]
+    }
     if not curve.buckets or not backward or curve.exchange is not None or not (waits or curve.bucket_s):
         return curve
     strong = curve.kind == "strong"
@@ -70,7 +72,7 @@ def with_buckets(model: Model, cap_mb: float) -> Model:
         raise UserError(f"{curve.title}: --bucket-cap-mb: no DDP with buckets at 2 ranks or more; allowed: of ddp")
     if curve.exposure is None:
         raise UserError(
-            f"{curve.title}: --bucket-cap-mb: its trials do not tell exposed exchange and backward passes, and no "
+            f"{curve.title}: --bucket-cap-mb: its trials do not tell exposed communication and backward passes, and no "
             "`benchsuite probe comm` of these nodes does"
         )
     return _exposing(model, replace(curve, asked_cap_bytes=cap_mb * 2**20))

@@ -60,7 +60,7 @@ class Curve:
     exchange: Callable[[Floats], Floats] | None = None
     """Seconds of the series' collectives by ranks, as probed; None where they were not."""
     exchange_ends: Callable[[Floats], Floats] | None = None
-    """Ends of the 90 % interval of `exchange` by ranks, (2, n), where it was fitted."""
+    """Ends of the 90 % interval of `communication` by ranks, (2, n), where it was fitted."""
     exchange_slow: Callable[[Floats], Floats] | None = None
     """What DDP's buckets leave exposed by ranks over a network `nodes.SLOWER` times as slow."""
     placement: Placement = UNTOLD
@@ -77,7 +77,7 @@ class Curve:
     asked_cap_bytes: float | None = None
     """Its buckets are those of a what-if (`bucketing.with_buckets`)."""
     wire_speed: float = 1.0
-    """`exchange` and its ends are those of a network so many times as fast (`bucketing.with_network`)."""
+    """`communication` and its ends are those of a network so many times as fast (`bucketing.with_network`)."""
     has_input: bool = False
     """Waiting for input was measured, so that there is a utilization."""
     caveats: tuple[str, ...] = ()
@@ -169,7 +169,7 @@ def linear_share(curve: Curve) -> float:
     several = [point for point in curve.points if point.ranks > 1]
     if curve.placement.crosses:
         several = [point for point in several if curve.placement.at(point.ranks) > 1]
-    told = {point.ranks: (point.parts or {}).get("exchange") for point in several}
+    told = {point.ranks: (point.parts or {}).get("communication") for point in several}
     known = {ranks: seconds for ranks, seconds in told.items() if seconds}
     if len(known) < MIN_SCALES or curve.exchange is not None:
         return 0.0

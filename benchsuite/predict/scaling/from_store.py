@@ -167,7 +167,7 @@ def _seen_limit(series: Series, points: Sequence[Point]) -> float | None:
 def _by_readers(point: ScalingPoint) -> bool:
     """Whether cores that read and decode limit input: by the verdicts of most trials, or as memory gave the bytes."""
     client = sum(
-        trial.get("bottleneck") == "client" or (figure(trial, "cache_hit_fraction") or 0.0) > FROM_MEMORY
+        trial.get("bottleneck") == "preprocessing" or (figure(trial, "cache_hit_fraction") or 0.0) > FROM_MEMORY
         for trial in point.trials
     )
     return bool(2 * client > len(point.trials))
@@ -259,15 +259,15 @@ def _middle(point: ScalingPoint) -> Mapping[str, Any]:
 
 def _parts(row: Mapping[str, Any], step: Any, load: float, others: float, ranks: int) -> dict[str, float | None] | None:
     """Computation is what is left of the step: copies, update and bubbles too. `others`: imbalance that is input's."""
-    wire = figure(row, "exchange_min_s", "exchange_s")
+    wire = figure(row, "communication_min_s", "communication_s")
     waiting = figure(row, "imbalance_mean_s")
     if ranks == 1:
         wire, waiting = 0.0, 0.0
     if wire is None or is_missing(step):
         return None
-    waiting = max((figure(row, "exchange_s") or wire) - wire, 0.0) if waiting is None else waiting
+    waiting = max((figure(row, "communication_s") or wire) - wire, 0.0) if waiting is None else waiting
     compute = max(float(step) - load - wire - waiting, 0.0)
-    return {"compute": compute, "exchange": wire, "imbalance": waiting - others}
+    return {"compute": compute, "communication": wire, "imbalance": waiting - others}
 
 
 def _saturated(points: Sequence[Point]) -> float | None:

@@ -23,7 +23,7 @@ def offsets_s(largest: Point, fitted: Mapping[str, float], noise: float) -> dict
 
     Divided as the parts are missed where they were told apart; else all of it is computation.
     """
-    short = largest.base_s - sum(fitted[part] for part in ("compute", "exchange", "imbalance"))
+    short = largest.base_s - sum(fitted[part] for part in ("compute", "communication", "imbalance"))
     if short <= max(LEAST_MISSED, NOISES * noise) * largest.base_s:
         return {}
     told = {part: seconds for part, seconds in (largest.parts or {}).items() if seconds is not None}
@@ -35,7 +35,7 @@ def offsets_s(largest: Point, fitted: Mapping[str, float], noise: float) -> dict
 
 def added(parts: Mapping[str, float], missed: Mapping[str, float], network: float) -> dict[str, float]:
     """Parts of a step with what the fit misses, on a network so many times as fast."""
-    speed = {"exchange": network}
+    speed = {"communication": network}
     return {part: seconds + missed.get(part, 0.0) / speed.get(part, 1.0) for part, seconds in parts.items()}
 
 
@@ -62,7 +62,7 @@ class Model:
         """The step at so many ranks, were the network and the shared file system so many times as fast."""
         terms = terms_of(self.curve, np.array([float(ranks)]))[0]
         left = network / self.curve.wire_speed
-        speeds = {**{name: network for name, part in PART_OF.items() if part == "exchange"}, "measured": left}
+        speeds = {**{name: network for name, part in PART_OF.items() if part == "communication"}, "measured": left}
         terms = terms / np.array([speeds.get(name, 1.0) for name in self.names])
         seconds = terms * self.coefficients
         base = float(seconds.sum())
@@ -70,7 +70,7 @@ class Model:
         low, high = self._ends(self.draws @ terms, self._wire_ends(ranks, left), base, ranks, level)
         parts = added(parts, self.missed_s if ranks >= self.curve.most_ranks else {}, network)
         base, low, high = (seconds * sum(parts.values()) / base for seconds in (base, low, high))
-        high += unmeasured_s(self.curve.placement, self.curve.exchange_slow, ranks, parts["exchange"], left)
+        high += unmeasured_s(self.curve.placement, self.curve.exchange_slow, ranks, parts["communication"], left)
         (load, load_high), (load_low, low_high), (load_top, _) = (
             input_wait.load_s(self.curve, ranks, end_s, storage) for end_s in (base, low, high)
         )
@@ -110,18 +110,18 @@ class Model:
         return base_s * float(np.exp(-down)), base_s * float(1 + up)
 
 
-PARTS = ("compute", "exchange", "imbalance")
+PARTS = ("compute", "communication", "imbalance")
 
 PART_OF = {
     "fixed": "compute",
     "divided": "compute",
     "slots": "compute",
-    "volume": "exchange",
-    "sends": "exchange",
-    "between": "exchange",
-    "levels": "exchange",
-    "linear": "exchange",
-    "measured": "exchange",
+    "volume": "communication",
+    "sends": "communication",
+    "between": "communication",
+    "levels": "communication",
+    "linear": "communication",
+    "measured": "communication",
     "slowest": "imbalance",
 }
 

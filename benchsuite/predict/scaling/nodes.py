@@ -96,17 +96,17 @@ def _room_of(row: Row) -> int | None:
 
 
 def unmeasured_s(
-    placement: Placement, slow: Callable[[Floats], Floats] | None, ranks: int, exchange_s: float, network: float
+    placement: Placement, slow: Callable[[Floats], Floats] | None, ranks: int, communication_s: float, network: float
 ) -> float:
-    """How much longer exchange of `exchange_s` may take where it leaves the one node that was measured.
+    """How much longer exchange of `communication_s` may take where it leaves the one node that was measured.
 
     `slow`: exposed seconds by ranks over a network SLOWER times as slow; None: all of the exchange is exposed.
     """
     if not placement.is_unmeasured(ranks):
         return 0.0
     if slow is None:
-        return (SLOWER - 1) * exchange_s
-    return max(float(slow(np.array([float(ranks)]))[0]) / network - exchange_s, 0.0)
+        return (SLOWER - 1) * communication_s
+    return max(float(slow(np.array([float(ranks)]))[0]) / network - communication_s, 0.0)
 
 
 def in_words(placement: Placement, ranks: Sequence[int]) -> list[str]:

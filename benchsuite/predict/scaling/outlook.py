@@ -82,7 +82,7 @@ def _of_exchange(curve: Curve, least: float) -> list[str]:
     """It falls from two ranks on. Not asked in strong scaling of mixed parallelism, whose messages become smaller."""
     if curve.kind == "strong" and curve.data_share not in (1.0, 1 / curve.most_ranks):
         return []
-    told = {point.ranks: (point.parts or {}).get("exchange") for point in curve.points if point.ranks > 1}
+    told = {point.ranks: (point.parts or {}).get("communication") for point in curve.points if point.ranks > 1}
     known = {ranks: seconds for ranks, seconds in told.items() if seconds is not None}
     fallen = _fall(known, least, LEAST_OF_STEP * max(point.base_s for point in curve.points))
     if fallen is None:
@@ -108,7 +108,7 @@ def _fall(values: Mapping[int, float], least: float, least_s: float) -> tuple[in
 SMALL_MISFIT = 0.05
 WORDS = {
     "compute": "computation",
-    "exchange": "communication not hidden behind computation",
+    "communication": "communication not hidden behind computation",
     "imbalance": "waiting for the slowest rank",
     "load": "waiting for input",
 }
@@ -141,7 +141,7 @@ COLUMNS = (
     Column("efficiency [90 %]", lambda row: ends(row, "efficiency", digits=2)),
     Column("AU [90 %]", lambda row: ends(row, "au", digits=2), optional=True),
     Column("not waiting for input [90 %]", lambda row: ends(row, "fed", digits=2), optional=True),
-    *map(share, ("compute", "exchange", "bubble", "imbalance", "load")),
+    *map(share, ("compute", "communication", "bubble", "imbalance", "load")),
 )
 TEST_COLUMNS = (
     Column("series", lambda row: str(row.get("label", "")), right=False),
@@ -231,7 +231,11 @@ def _how_split(told: bool, curve: Curve) -> str:
     trees = "" if curve.pipeline else ", log2 N"
     by = "by collectives as probed" if curve.exchange is not None else f"as {volume}{trees} and N - 1"
     if curve.exchange is not None and curve.buckets:
-        wire = "as probed" if curve.bucket_s is not None else "of a ring that the exposed exchange of the trials tells"
+        wire = (
+            "as probed"
+            if curve.bucket_s is not None
+            else "of a ring that the exposed communication of the trials tells"
+        )
         by = f"as buckets of DDP leave exposed beside the backward pass, each {wire}"
     grows = f"communication grows {by}, waiting for the slowest as the largest of N normal times"
     if told:
@@ -326,7 +330,7 @@ def measured_in_words(model: Model) -> list[str]:
     ]
     if model.missed_s:
         most = max(model.missed_s, key=lambda part: model.missed_s[part])
-        what = {"compute": "computation", "exchange": "communication"}.get(most, "waiting for the slowest")
+        what = {"compute": "computation", "communication": "communication"}.get(most, "waiting for the slowest")
         lines.append(
             f"warning: at {last.ranks} ranks the step takes {sum(model.missed_s.values()) * 1e3:.1f} ms more than the "
             f"model explains, mostly {what}: at more ranks it is held, not taken back"

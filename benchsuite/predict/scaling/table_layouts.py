@@ -215,5 +215,5 @@ def _as_row(found: Prediction, ranks: int, samples: float, ideal: float) -> dict
         row |= {f"{name}{end}": value for end, value in zip(("", "_low", "_high"), values, strict=True)}
     parts = {field.name: float(getattr(found.parts, field.name)[0]) for field in fields(found.parts)}
     exchange = parts["tensor"] + parts["data"]
-    shares = {"compute": parts["compute"] + parts["rest"], "exchange": exchange, "bubble": parts["bubble"]}
+    shares = {"compute": parts["compute"] + parts["rest"], "communication": exchange, "bubble": parts["bubble"]}
     return row | {f"{name}_share": value / seconds[0] for name, value in shares.items()}

@@ -49,9 +49,9 @@ def ready_s(bucket_bytes: ArrayLike, backward_s: ArrayLike) -> Floats:
     return backward[..., None] * filled / filled[..., -1:]
 
 
-def last_end_s(ready_s: ArrayLike, exchange_s: ArrayLike) -> Floats:
+def last_end_s(ready_s: ArrayLike, communication_s: ArrayLike) -> Floats:
     """When the last exchange ends: start c_i = max(r_i, f_(i-1)), end f_i = c_i + T_i, from the start of backward."""
-    ready, exchange = np.broadcast_arrays(*not_negative(ready_s=ready_s, exchange_s=exchange_s))
+    ready, exchange = np.broadcast_arrays(*not_negative(ready_s=ready_s, communication_s=communication_s))
     end: Floats = np.zeros(ready.shape[:-1])
     for bucket in range(ready.shape[-1]):
         end = np.maximum(ready[..., bucket], end) + exchange[..., bucket]
@@ -59,14 +59,18 @@ def last_end_s(ready_s: ArrayLike, exchange_s: ArrayLike) -> Floats:
 
 
 def exposed_s(
-    backward_s: ArrayLike, ready_s: ArrayLike, exchange_s: ArrayLike, slowdown: ArrayLike = 1.0, overlap: bool = True
+    backward_s: ArrayLike,
+    ready_s: ArrayLike,
+    communication_s: ArrayLike,
+    slowdown: ArrayLike = 1.0,
+    overlap: bool = True,
 ) -> Floats:
     """Seconds that a step waits for gradients: f_k - backward, not below 0; all of it without `overlap`.
 
     `slowdown`: how much longer backward takes beside the exchange (they share cores, memory or multiprocessors); it
     delays buckets too, and its cost counts as exposed.
     """
-    backward, exchange = not_negative(backward_s=backward_s, exchange_s=exchange_s)
+    backward, exchange = not_negative(backward_s=backward_s, communication_s=communication_s)
     if not overlap:
         total: Floats = exchange.sum(-1)
         return total
@@ -79,9 +83,9 @@ def exposed_s(
 def step_s(
     forward_s: ArrayLike,
     backward_s: ArrayLike,
-    update_s: ArrayLike,
+    optimizer_s: ArrayLike,
     ready_s: ArrayLike,
-    exchange_s: ArrayLike,
+    communication_s: ArrayLike,
     slowdown: ArrayLike = 1.0,
     overlap: bool = True,
 ) -> Floats:
@@ -89,5 +93,5 @@ def step_s(
 
     From below: T_fwd + max(T_bwd, all exchanges) + T_opt.
     """
-    forward, backward, update = not_negative(forward_s=forward_s, backward_s=backward_s, update_s=update_s)
-    return forward + backward + exposed_s(backward, ready_s, exchange_s, slowdown, overlap) + update
+    forward, backward, update = not_negative(forward_s=forward_s, backward_s=backward_s, optimizer_s=optimizer_s)
+    return forward + backward + exposed_s(backward, ready_s, communication_s, slowdown, overlap) + update

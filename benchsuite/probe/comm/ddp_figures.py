@@ -24,19 +24,21 @@ def gradient_bytes(device: str) -> int:
 def step_figures(seconds: Sequence[float], extras: Sequence[Mapping[str, Any]]) -> Figures:
     """Medians over steps. `seconds`: of the slowest rank, step by step; `extras`: of each rank, seconds by part.
 
-    Exposed exchange is told twice: of the rank that waits longest (`exchange_s`), and of the one that waits least
-    (`exchange_min_s`): the slowest of a step, which the others wait for, so that its wait is the wire's and not a
-    straggler's. Tables, charts and overlap take the second, and of the exchange alone the same.
+    Exposed communication is told twice: of the rank that waits longest (`communication_s`), and of the one that waits
+    least (`communication_min_s`): the slowest of a step, which the others wait for, so that its wait is the wire's and
+    not a straggler's. Tables, charts and overlap take the second, and of the exchange alone the same.
     """
-    part = {name: np.array([extra[name] for extra in extras]) for name in ("forward_s", "backward_s", "exchange_s")}
+    part = {
+        name: np.array([extra[name] for extra in extras]) for name in ("forward_s", "backward_s", "communication_s")
+    }
     alone_s = median(np.array([extra["alone_s"] for extra in extras]).min(axis=0).tolist())
-    exposed_s = part["exchange_s"].min(axis=0)
+    exposed_s = part["communication_s"].min(axis=0)
     p50, p95, p99 = np.percentile(seconds, (50, 95, 99))
     return Figures(
         forward_s=float(np.median(part["forward_s"].max(axis=0))),
         backward_s=float(np.median(part["backward_s"].max(axis=0))),
-        exchange_s=float(np.median(part["exchange_s"].max(axis=0))),
-        exchange_min_s=float(np.median(exposed_s)),
+        communication_s=float(np.median(part["communication_s"].max(axis=0))),
+        communication_min_s=float(np.median(exposed_s)),
         step_s_mean=fmean(seconds),
         step_s_p50=float(p50),
         step_s_p95=float(p95),

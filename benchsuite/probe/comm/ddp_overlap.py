@@ -1,7 +1,8 @@
 """DDP's overlap, on and off: the same backward with buckets of several sizes, exchanged meanwhile or after it.
 
-Exposed exchange is what backward() takes longer than its computation: an engine callback, queued from a hook on the
-loss, runs when that is done and before DDP waits. The same buckets exchanged with nothing else to do are its reference.
+Exposed communication is what backward() takes longer than its computation: an engine callback, queued from a hook on
+the loss, runs when that is done and before DDP waits. The same buckets exchanged with nothing else to do are its
+reference.
 """
 
 import warnings
@@ -22,7 +23,7 @@ from benchsuite.trial.clock import Clock, clock_for
 WARMUP_STEPS = 3
 """DDP lays its buckets out anew after the first."""
 TOLERANCE = 1e-4
-PARTS = ("forward", "backward", "exchange")
+PARTS = ("forward", "backward", "communication")
 
 
 @dataclass
@@ -83,7 +84,7 @@ class Replica:
         else:
             self.deferred.on_computed = self._computed
         loss.backward()
-        self.clock.mark("exchange")
+        self.clock.mark("communication")
         return {f"{name}_s": values[0] for name, values in self.clock.stop().parts.items()}
 
     def _queue(self, _gradient: Tensor) -> None:

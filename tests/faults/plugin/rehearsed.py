@@ -12,7 +12,7 @@ from benchsuite.contract.outcome import Outcome, RankExit
 from benchsuite.contract.rank_samples import Block, Progress, RankResult
 from benchsuite.contract.trial_spec import TrialSpec
 
-STEP = {"load": 0.0, "h2d": 0.0, "forward": 0.01, "backward": 0.02, "update": 0.01}
+STEP = {"load": 0.0, "h2d": 0.0, "forward": 0.01, "backward": 0.02, "optimizer": 0.01}
 
 
 class RehearsedLauncher:

@@ -9,7 +9,7 @@ from benchsuite.predict.scaling.series import fit
 
 def jump(kind: str = "weak", told: bool = True) -> Curve:
     """20.5 ms at one rank, 55.2 at two: cores that two ranks share, which nothing in the model explains."""
-    parts = ({"compute": 0.0205, "exchange": 0.0, "imbalance": 0.0}, {"compute": 0.0452, "exchange": 0.01})
+    parts = ({"compute": 0.0205, "communication": 0.0, "imbalance": 0.0}, {"compute": 0.0452, "communication": 0.01})
     points = (
         Point(1, (0.0203, 0.0205, 0.0207), 0.0, parts[0] if told else None),
         Point(2, (0.0548, 0.0552, 0.0556), 0.0, {**parts[1], "imbalance": 0.0} if told else None),
@@ -41,7 +41,7 @@ def test_a_faster_network_shortens_what_is_missed_of_the_exchange_alone():
     model = fit(jump())
     one, ten = (model.at(4, network=speed).parts for speed in (1.0, 10.0))
     assert ten["compute"] == pytest.approx(one["compute"])
-    assert ten["exchange"] == pytest.approx(one["exchange"] / 10)
+    assert ten["communication"] == pytest.approx(one["communication"] / 10)
 
 
 def test_a_fit_that_is_near_is_left_alone():

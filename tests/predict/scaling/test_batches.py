@@ -91,7 +91,7 @@ def test_parts_input_and_utilization_are_on_the_line_too():
     """At 12 samples: 140 ms, 30 of them waiting for 12 MB a rank; AU 0.75 and 0.8 of what does not wait."""
 
     def records(batch: int, step_s: float, load_s: float, au: float) -> list[Any]:
-        figures = {"load_s": load_s, "exchange_s": 0.01, "step_s_mean": step_s, "au": au, "backward_s": step_s / 2}
+        figures = {"load_s": load_s, "communication_s": 0.01, "step_s_mean": step_s, "au": au, "backward_s": step_s / 2}
         return [
             made_trial(
                 n,
@@ -110,7 +110,7 @@ def test_parts_input_and_utilization_are_on_the_line_too():
         pytest.approx(0.07),
     )
     assert two.io_bytes_per_s == pytest.approx(24e6 / 0.14)
-    assert two.parts == pytest.approx({"compute": 0.10, "exchange": 0.01, "imbalance": 0.0})
+    assert two.parts == pytest.approx({"compute": 0.10, "communication": 0.01, "imbalance": 0.0})
     assert one.au == pytest.approx((0.8 * 0.10 / 0.08 + 0.7 * 0.18 / 0.14) / 2 * 0.11 / 0.14)
     found = fit(curve).at(16)
     assert found.step_s == pytest.approx(16 * 12e6 / 1e8, rel=1e-6), "192 MB at the limit of the shared file system"

@@ -36,7 +36,7 @@ def measured(cap_mb: float, ranks: tuple[int, ...] = (1, 2, 4, 8)) -> Curve:
     points = []
     for n in ranks:
         seconds = truth(n, cap_mb)
-        parts = {"compute": COMPUTE_S, "exchange": seconds - COMPUTE_S, "imbalance": 0.0}
+        parts = {"compute": COMPUTE_S, "communication": seconds - COMPUTE_S, "imbalance": 0.0}
         points.append(Point(n, (seconds,), 0.0, parts, None, BACKWARD_S))
     return Curve("ddp", "weak", 8, tuple(points), buckets=tuple(buckets_of(GRADIENTS, cap_mb * MB)))
 
@@ -45,7 +45,7 @@ def probed(sizes: Floats) -> Any:
     return ring_s(sizes, LATENCY_S, S_PER_BYTE)
 
 
-@pytest.mark.parametrize("probe", [False, True], ids=["from exposed exchange", "as probed"])
+@pytest.mark.parametrize("probe", [False, True], ids=["from exposed communication", "as probed"])
 @pytest.mark.parametrize(("cap_mb", "asked_mb"), [(1, 4), (1, 8), (4, 1), (8, 2), (1, 0.5), (2, 0.25)])
 def test_as_measured_with_those_buckets(cap_mb: float, asked_mb: float, probe: bool):
     """Large buckets tell little of what a message costs: of smaller ones the interval alone is true then."""
@@ -60,7 +60,7 @@ def test_as_measured_with_those_buckets(cap_mb: float, asked_mb: float, probe: b
     assert abs(before / after - 1) > 0.02, "buckets that change nothing would prove nothing"
 
 
-@pytest.mark.parametrize("probe", [False, True], ids=["from exposed exchange", "as probed"])
+@pytest.mark.parametrize("probe", [False, True], ids=["from exposed communication", "as probed"])
 @pytest.mark.parametrize("network", [0.25, 0.5, 2, 8])
 def test_another_network_hides_less_or_more(network: float, probe: bool):
     """At two ranks one bucket of eight shows. Over a quarter of the network they outlast the backward pass."""
@@ -138,18 +138,19 @@ def test_next_to_nothing_exposed_says_nothing_of_the_wire():
     def fast(sizes: Floats) -> Any:
         return ring_s(sizes, 0.0, 1 / 5e9)
 
-    parts = {"compute": COMPUTE_S, "exchange": 1.5 * each_s, "imbalance": 0.0}
+    parts = {"compute": COMPUTE_S, "communication": 1.5 * each_s, "imbalance": 0.0}
     points = [
-        Point(n, (COMPUTE_S,), 0.0, parts | {"exchange": parts["exchange"] * (n > 1)}, None, 0.3) for n in (1, 2, 4)
+        Point(n, (COMPUTE_S,), 0.0, parts | {"communication": parts["communication"] * (n > 1)}, None, 0.3)
+        for n in (1, 2, 4)
     ]
     seen = Curve("ddp", "weak", 8, tuple(points), buckets=tuple(buckets_of(GRADIENTS, MB)), bucket_s=fast)
     asked = with_buckets(fit(seen), 8).at(4)
-    assert asked.parts["exchange"] == pytest.approx(2 * 3 / 4 * GRADIENTS / 5e9)
+    assert asked.parts["communication"] == pytest.approx(2 * 3 / 4 * GRADIENTS / 5e9)
 
 
 def test_what_is_refused():
     with pytest.raises(UserError, match="no DDP with buckets"):
         with_buckets(fit(replace(measured(1), buckets=())), 4)
     blind = replace(measured(1), points=tuple(replace(p, parts=None, backward_s=None) for p in measured(1).points))
-    with pytest.raises(UserError, match=r"do not tell exposed exchange .* probe comm"):
+    with pytest.raises(UserError, match=r"do not tell exposed communication .* probe comm"):
         with_buckets(fit(blind), 4)

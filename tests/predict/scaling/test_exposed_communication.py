@@ -58,7 +58,7 @@ def test_the_wire_is_found_again():
 def curve(ranks: tuple[int, ...], buckets: tuple[float, ...]) -> Curve:
     points = []
     for n in ranks:
-        parts = {"compute": 0.45, "exchange": float(truth([n])[0]), "imbalance": 0.0}
+        parts = {"compute": 0.45, "communication": float(truth([n])[0]), "imbalance": 0.0}
         points.append(Point(n, (sum(parts.values()),), 0.0, parts, None, 0.3))
     return Curve("ddp", "weak", 8, tuple(points), buckets=buckets)
 
@@ -76,7 +76,7 @@ def test_held_back_points_tell_nothing():
     """A back-test fits the wire to the smaller scales alone."""
     spoilt = curve((1, 2, 4, 8), tuple(BUCKETS))
     last = spoilt.points[-1]
-    worse = Point(8, (9.0,), 0.0, {"compute": 0.45, "exchange": 8.55, "imbalance": 0.0}, None, 3.0)
+    worse = Point(8, (9.0,), 0.0, {"compute": 0.45, "communication": 8.55, "imbalance": 0.0}, None, 3.0)
     one = outlook.back_test(spoilt)[0][0]
     other = outlook.back_test(Curve("ddp", "weak", 8, (*spoilt.points[:-1], worse), buckets=tuple(BUCKETS)))[0][0]
     assert last.ranks == 8

@@ -28,8 +28,8 @@ class TestStore:
         told = {
             "step_s_mean": 0.1,
             "load_s": 0.02,
-            "exchange_s": 0.03,
-            "exchange_min_s": 0.02,
+            "communication_s": 0.03,
+            "communication_min_s": 0.02,
             "imbalance_mean_s": 0.005,
         }
         curve = self.curve(*self.trials(**told))
@@ -38,8 +38,8 @@ class TestStore:
         point = curve.points[1]
         assert point.step_s == pytest.approx((0.1,))
         assert point.load_s == 0.02
-        assert point.parts == pytest.approx({"compute": 0.055, "exchange": 0.02, "imbalance": 0.005})
-        assert curve.points[0].parts == pytest.approx({"compute": 0.08, "exchange": 0.0, "imbalance": 0.0})
+        assert point.parts == pytest.approx({"compute": 0.055, "communication": 0.02, "imbalance": 0.005})
+        assert curve.points[0].parts == pytest.approx({"compute": 0.08, "communication": 0.0, "imbalance": 0.0})
 
     def test_without_parts(self):
         assert all(point.parts is None for point in self.curve(*self.trials()).points[1:])
@@ -58,7 +58,7 @@ class TestStore:
     @pytest.mark.parametrize(
         ("told", "of_readers"),
         [
-            ({"bottleneck": "client"}, True),
+            ({"bottleneck": "preprocessing"}, True),
             ({"bottleneck": "storage"}, False),
             ({"bottleneck": "mixed", "cache_hit_fraction": 0.99}, True),
             ({"bottleneck": "mixed", "cache_hit_fraction": 0.01}, False),
@@ -126,7 +126,7 @@ class TestStore:
         assert mode_of(Series("weak", 8, (point,), ranks, trial)) == mode
 
     def test_mixed_parallelism_has_no_buckets_of_ddp(self):
-        told = {"step_s_mean": 0.1, "backward_s": 0.05, "wire_bytes_per_step": 12e6, "exchange_min_s": 0.01}
+        told = {"step_s_mean": 0.1, "backward_s": 0.05, "wire_bytes_per_step": 12e6, "communication_min_s": 0.01}
         records = [
             made_trial(n, 40.0 * n, figures=told, spec={"parallelism": {"dp": n // 2, "tp": 2}}) for n in (2, 4, 8)
         ]
@@ -144,7 +144,7 @@ class TestStore:
         cap = {"bucket_cap_mb": 4}
         records = [
             made_trial(
-                n, 80.0 * n, figures=told | {"wire_bytes_per_step": sent[n], "exchange_min_s": waits[n]}, spec=cap
+                n, 80.0 * n, figures=told | {"wire_bytes_per_step": sent[n], "communication_min_s": waits[n]}, spec=cap
             )
             for n in (1, 2, 4)
         ]

@@ -18,7 +18,7 @@ TOLD = {
     "load_mean_s": 0.02,
     "input_stall_fraction": 0.45,
     "imbalance_mean_s": 0.03,
-    "exchange_min_s": 0.01,
+    "communication_min_s": 0.01,
 }
 """The hungriest rank waits 45 ms, the mean one 20 ms: 25 of the 30 ms that ranks wait for others are input's."""
 
@@ -34,7 +34,7 @@ def test_by_hand():
 def curve(ranks: tuple[int, ...] = (1, 2, 4), **changes: Any) -> Curve:
     records = []
     for n in ranks:
-        alone = {"load_mean_s": None, "imbalance_mean_s": None, "exchange_min_s": None, "load_s": 0.06}
+        alone = {"load_mean_s": None, "imbalance_mean_s": None, "communication_min_s": None, "load_s": 0.06}
         told = TOLD | (alone if n == 1 else {}) | {"io_bytes_per_s": 80e6 * n} | changes
         records.append(made_trial(n, 80.0 * n, figures=told, spec={"data": {"source": "storage"}}))
     (series,) = find_series(frame(*records))
@@ -45,7 +45,7 @@ def test_it_counts_as_waiting_for_input():
     found = curve()
     point = found.points[2]
     assert point.load_s == pytest.approx(0.045)
-    assert point.parts == pytest.approx({"compute": 0.04, "exchange": 0.01, "imbalance": 0.005})
+    assert point.parts == pytest.approx({"compute": 0.04, "communication": 0.01, "imbalance": 0.005})
     assert sum(point.parts.values()) + point.load_s == pytest.approx(0.1)
     model = fit(found)
     assert model.at(4).fed[0] == pytest.approx(0.55, abs=0.02), "45 of 100 ms are waits for input"

@@ -37,7 +37,7 @@ def truth(n: int) -> float:
 def curve(*ranks: int, told: bool = True) -> Curve:
     points = []
     for n in ranks:
-        parts = {"compute": 0.2, "exchange": truth(n) - 0.2, "imbalance": 0.0} if told else None
+        parts = {"compute": 0.2, "communication": truth(n) - 0.2, "imbalance": 0.0} if told else None
         points.append(Point(n, (0.99 * truth(n), truth(n), 1.01 * truth(n)), 0.0, parts))
     return Curve("made", "weak", 8, tuple(points), placement=placed(*ranks))
 
@@ -60,7 +60,7 @@ def test_a_network_that_was_not_measured_widens_the_slow_end_and_is_told():
     model = fit(curve(1, 2, 4))
     found = model.at(8)
     assert found.step_s < 0.22 and found.low_s < truth(8) < found.high_s
-    exchange = found.parts["exchange"]
+    exchange = found.parts["communication"]
     assert found.high_s == pytest.approx(found.step_s + 23 * exchange, rel=0.1)
     (line,) = [line for line in outlook.assumptions(model, [4, 8, 16]) if line.startswith("warning")]
     assert line.startswith("warning: all scales lie on one node, 8 ranks need 2, and nothing was measured of the")
@@ -81,7 +81,7 @@ def test_what_ddp_hides_in_a_node_may_show_between_nodes():
 
     points = []
     for n in (1, 2, 4):
-        parts = {"compute": 0.45, "exchange": waits(n, 200e6), "imbalance": 0.0}
+        parts = {"compute": 0.45, "communication": waits(n, 200e6), "imbalance": 0.0}
         points.append(Point(n, (sum(parts.values()),), 0.0, parts, None, 0.3))
     found = fit(Curve("ddp", "weak", 8, tuple(points), buckets=tuple(buckets), placement=placed(1, 2, 4))).at(16)
     assert found.high_s > 0.45 + waits(16, 200e6 / 20) > 1.5 * found.step_s
@@ -101,7 +101,7 @@ def test_ddp_has_a_wire_in_the_node_and_one_between_nodes():
 
     points = []
     for n in (1, 2, 4, 8, 16):
-        parts = {"compute": 0.45, "exchange": step(n) - 0.45, "imbalance": 0.0}
+        parts = {"compute": 0.45, "communication": step(n) - 0.45, "imbalance": 0.0}
         points.append(Point(n, (step(n),), 0.0, parts, None, 0.3))
     model = fit(Curve("ddp", "weak", 8, tuple(points), buckets=tuple(buckets), placement=placed(1, 2, 4, 8, 16)))
     for n in (2, 4, 8, 16, 64):
@@ -140,7 +140,7 @@ class TestRecords:
             assert found.room is None and found.at(4096) == 1 and in_words(found, [4096]) == []
 
     def test_a_series_of_one_node_is_wide_beyond_its_cores(self):
-        told = {"step_s_mean": 0.1, "exchange_min_s": 0.02, "exchange_s": 0.02}
+        told = {"step_s_mean": 0.1, "communication_min_s": 0.02, "communication_s": 0.02}
         (series,) = find_series(frame(*(made_trial(n, 80.0 * n, figures=told) for n in (1, 2, 4))))
         model = fit(from_series(series, "s", {}, None, False))
         widths = [model.at(n).high_s / model.at(n).step_s for n in (8, 9)]
@@ -163,7 +163,7 @@ class TestProbes:
                 n,
                 8 * n / (0.1 + 20e6 * 1e-9 * (1 - 1 / n)),
                 spec={"parallelism": "zero2"},
-                figures={"wire_bytes_per_step": 20e6 * (1 - 1 / n), "exchange_min_s": 20e6 * 1e-9 * (1 - 1 / n)},
+                figures={"wire_bytes_per_step": 20e6 * (1 - 1 / n), "communication_min_s": 20e6 * 1e-9 * (1 - 1 / n)},
             )
             for n in (2, 4, 8)
         ]

@@ -25,7 +25,7 @@ def made(kind: str = "weak", ranks: tuple[int, ...] = (1, 2, 4), told: bool = Tr
     for n in ranks:
         parts = {
             "compute": 0.2 / n if kind == "strong" else 0.2,
-            "exchange": 0.06 * (n - 1) / n,
+            "communication": 0.06 * (n - 1) / n,
             "imbalance": 0.005 * slowest(n),
         }
         whole = sum(parts.values())
@@ -51,7 +51,7 @@ def test_a_known_truth_is_predicted(kind: str, told: bool):
 
 def test_parts_that_miss_the_measured_step_do_not_decide():
     """Parts of 0.2 s of steps that took 0.26: the prediction is nearer to the step than they are."""
-    parts = {"compute": 0.2, "exchange": 0.0, "imbalance": 0.0}
+    parts = {"compute": 0.2, "communication": 0.0, "imbalance": 0.0}
     found = fit(Curve("off", "weak", 8, tuple(Point(n, (0.26,), 0.0, parts) for n in (1, 2, 4)))).at(4)
     assert 0.225 < found.step_s < 0.265
 
@@ -59,18 +59,18 @@ def test_parts_that_miss_the_measured_step_do_not_decide():
 def test_parts_are_told_apart():
     parts = fit(made()).at(16).parts
     assert parts["compute"] == pytest.approx(0.2, rel=0.05)
-    assert parts["exchange"] == pytest.approx(0.06 * 15 / 16, rel=0.15)
+    assert parts["communication"] == pytest.approx(0.06 * 15 / 16, rel=0.15)
     assert parts["load"] == 0
 
 
 def test_a_shared_medium_grows_with_every_rank():
     """Exchange of 10 ms (N - 1), as on one bus: at 16 ranks 150 ms."""
     points = tuple(
-        Point(n, (0.2 + 0.01 * (n - 1),), 0.0, {"compute": 0.2, "exchange": 0.01 * (n - 1), "imbalance": 0.0})
+        Point(n, (0.2 + 0.01 * (n - 1),), 0.0, {"compute": 0.2, "communication": 0.01 * (n - 1), "imbalance": 0.0})
         for n in (1, 2, 4)
     )
     found = fit(Curve("bus", "weak", 8, points)).at(16)
-    assert found.parts["exchange"] == pytest.approx(0.15, rel=0.2)
+    assert found.parts["communication"] == pytest.approx(0.15, rel=0.2)
 
 
 def test_intervals_hold_over_many_series_and_are_not_too_wide():
@@ -129,7 +129,7 @@ def latent(ranks: tuple[int, ...]) -> Curve:
     """Exchange of 50 ms (N - 1), in steps whose repeats are 10 % apart."""
     points = []
     for n in ranks:
-        parts = {"compute": 0.2 / n, "exchange": 0.05 * (n - 1), "imbalance": 0.0}
+        parts = {"compute": 0.2 / n, "communication": 0.05 * (n - 1), "imbalance": 0.0}
         whole = sum(parts.values())
         points.append(Point(n, (0.9 * whole, whole, 1.1 * whole), 0.0, parts))
     return Curve("tp", "strong", 8, tuple(points), 0.25)
@@ -138,20 +138,20 @@ def latent(ranks: tuple[int, ...]) -> Curve:
 def test_latencies_are_believed_where_two_scales_show_them(monkeypatch: pytest.MonkeyPatch):
     """By a prior of a tenth of the step alone, noise explains away a quarter of them."""
     found = fit(latent((1, 2, 4))).at(8)
-    assert found.parts["exchange"] == pytest.approx(0.35, rel=0.06)
+    assert found.parts["communication"] == pytest.approx(0.35, rel=0.06)
     assert found.low_s < 0.375 < found.high_s
     monkeypatch.setattr(series, "linear_share", lambda curve: 0.0)
-    assert fit(latent((1, 2, 4))).at(8).parts["exchange"] < 0.8 * 0.35
+    assert fit(latent((1, 2, 4))).at(8).parts["communication"] < 0.8 * 0.35
 
 
 def test_two_scales_do_not_tell_a_tree_from_a_ring():
     """0.4 and 0.8 s: 0.4 log2 N is 1.2 s at 8 ranks; 0.533 (N - 1)/N + 0.133 (N - 1), which fits as well, is 1.4."""
-    points = [Point(1, (1.5,) * 3, 0.0, {"compute": 1.5, "exchange": 0.0, "imbalance": 0.0})]
+    points = [Point(1, (1.5,) * 3, 0.0, {"compute": 1.5, "communication": 0.0, "imbalance": 0.0})]
     for n, exchange in ((2, 0.4), (4, 0.8)):
         whole = 1.5 / n + exchange
-        points.append(Point(n, (whole,) * 3, 0.0, {"compute": 1.5 / n, "exchange": exchange, "imbalance": 0.0}))
+        points.append(Point(n, (whole,) * 3, 0.0, {"compute": 1.5 / n, "communication": exchange, "imbalance": 0.0}))
     found = fit(Curve("tp", "strong", 8, tuple(points), 0.25)).at(8)
-    assert 1.2 < found.parts["exchange"] < 1.4
+    assert 1.2 < found.parts["communication"] < 1.4
     assert found.low_s < 1.2 + 0.1875 < found.high_s and found.low_s < 1.4 + 0.1875 < found.high_s
 
 
@@ -265,7 +265,7 @@ class TestInput:
 def test_a_faster_network():
     model = fit(made())
     once, twice = model.at(16), model.at(16, network=2)
-    assert twice.parts["exchange"] == pytest.approx(once.parts["exchange"] / 2)
+    assert twice.parts["communication"] == pytest.approx(once.parts["communication"] / 2)
     assert twice.parts["compute"] == once.parts["compute"]
 
 
@@ -325,7 +325,7 @@ class TestOutlook:
 def test_probed_collectives_are_used_by_the_series():
     own = made(told=False)
     linear = replace(own, exchange=lambda n: n - 1.0)
-    assert fit(linear).at(32).parts["exchange"] > fit(own).at(32).parts["exchange"]
+    assert fit(linear).at(32).parts["communication"] > fit(own).at(32).parts["communication"]
     assert "as probed" in outlook.assumptions(fit(linear), [8])[1]
 
 

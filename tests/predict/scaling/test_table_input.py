@@ -260,7 +260,7 @@ class TestLayoutCurves:
         assert weak[0]["samples_per_s"] > strong[0]["samples_per_s"]
         assert 0.3 < weak[0]["efficiency"] <= 1.0
         assert weak[0]["step_s_low"] < weak[0]["step_s"] < weak[0]["step_s_high"]
-        shares = [weak[0][f"{name}_share"] for name in ("compute", "exchange", "bubble")]
+        shares = [weak[0][f"{name}_share"] for name in ("compute", "communication", "bubble")]
         assert sum(shares) == pytest.approx(1)
 
     def test_a_layout_that_cannot_be_is_left_out(self, table):

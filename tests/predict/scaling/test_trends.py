@@ -18,7 +18,7 @@ def series(kind: str, steps: dict[int, float], exchange: dict[int, float] | None
     for n, step in steps.items():
         parts = None
         if exchange is not None:
-            parts = {"compute": step - exchange.get(n, 0.0), "exchange": exchange.get(n, 0.0), "imbalance": 0.0}
+            parts = {"compute": step - exchange.get(n, 0.0), "communication": exchange.get(n, 0.0), "imbalance": 0.0}
         points.append(Point(n, (0.99 * step, step, 1.01 * step), 0.0, parts))
     return Curve("odd", kind, 8, tuple(points), **changes)
 
@@ -45,7 +45,7 @@ def test_a_step_that_falls_faster_than_ranks_grow_is_divided_by_them():
 
 def test_exchange_that_falls_is_predicted_to_grow():
     model = fit(series("weak", {1: 0.20, 2: 0.26, 4: 0.23}, {2: 0.06, 4: 0.03}))
-    exchange = [model.at(n).parts["exchange"] for n in (2, 4, 8, 16)]
+    exchange = [model.at(n).parts["communication"] for n in (2, 4, 8, 16)]
     assert np.all(np.diff(exchange) >= -1e-12) and 0.03 < exchange[2] < 0.06
     lines = impossible(model.curve)
     assert lines[-1] == (

@@ -83,7 +83,7 @@ class TestTimeline:
         assert exposed[10] == pytest.approx(0.0015) and exposed[1000] > 0.4
 
     def test_refuses(self) -> None:
-        with pytest.raises(ValueError, match="exchange_s -1 is not allowed; allowed: a finite number, 0 or above"):
+        with pytest.raises(ValueError, match="communication_s -1 is not allowed; allowed: a finite number, 0 or above"):
             bucket_overlap.exposed_s(1, [1], [-1])
         with pytest.raises(ValueError, match="slowdown 0 is not allowed"):
             bucket_overlap.exposed_s(1, [1], [1], slowdown=0)

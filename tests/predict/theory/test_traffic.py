@@ -113,7 +113,7 @@ def scatter_allgather(n: int) -> Sent:
 
 @pytest.mark.parametrize("n", RANKS)
 @pytest.mark.parametrize(
-    ("op", "algorithm", "exchange"),
+    ("op", "algorithm", "communication"),
     [
         ("reduce_scatter", "recursive_halving", recursive_halving),
         ("all_gather", "recursive_doubling", recursive_doubling),

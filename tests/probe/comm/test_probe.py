@@ -190,12 +190,12 @@ class TestFigures:
     def test_a_step_of_ddp(self):
         """Two ranks, three steps, by hand: exposed 3, 1, 2 of the rank that waits least against 3, 3, 4 alone."""
         ranks = [
-            {"forward_s": [1, 1, 1], "backward_s": [5, 6, 7], "exchange_s": [3, 5, 2], "alone_s": [4, 3, 4]},
-            {"forward_s": [2, 2, 2], "backward_s": [5, 5, 5], "exchange_s": [9, 1, 8], "alone_s": [3, 4, 5]},
+            {"forward_s": [1, 1, 1], "backward_s": [5, 6, 7], "communication_s": [3, 5, 2], "alone_s": [4, 3, 4]},
+            {"forward_s": [2, 2, 2], "backward_s": [5, 5, 5], "communication_s": [9, 1, 8], "alone_s": [3, 4, 5]},
         ]
         found = step_figures([10.0, 12.0, 14.0], ranks)
         assert (found.forward_s, found.backward_s) == (2.0, 6.0)
-        assert (found.exchange_s, found.exchange_min_s) == (8.0, 2.0)
+        assert (found.communication_s, found.communication_min_s) == (8.0, 2.0)
         assert (found.comm_s, found.overlap_fraction) == (3.0, pytest.approx(1 / 3))
         assert (found.step_s_mean, found.step_s_p50) == (12.0, 12.0)
 

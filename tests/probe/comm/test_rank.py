@@ -82,12 +82,12 @@ def test_overlap_on_and_off(launcher: LocalLauncher) -> None:
         assert samples is not None
         first = samples["extra"][0]
         assert sum(first["bucket_bytes"]) == gradient_bytes("cpu") == record.spec["num_bytes"]
-        parts = [first[f"{name}_s"][0] for name in ("forward", "backward", "exchange")]
+        parts = [first[f"{name}_s"][0] for name in ("forward", "backward", "communication")]
         assert sum(parts) == pytest.approx(samples["ranks"][0][0]) and min(parts) >= 0
         figures = record.figures
-        assert figures.comm_s and figures.exchange_s is not None and figures.exchange_min_s is not None
-        assert figures.exchange_min_s <= figures.exchange_s
-        assert figures.overlap_fraction == pytest.approx(1 - figures.exchange_min_s / figures.comm_s)
+        assert figures.comm_s and figures.communication_s is not None and figures.communication_min_s is not None
+        assert figures.communication_min_s <= figures.communication_s
+        assert figures.overlap_fraction == pytest.approx(1 - figures.communication_min_s / figures.comm_s)
     (small, _), _, (whole, _), _ = found
     assert len(found[0][1]["extra"][0]["bucket_bytes"]) == 16 and len(found[2][1]["extra"][0]["bucket_bytes"]) == 1  # type: ignore[index]
     assert small.figures.step_s_p50 and whole.figures.step_s_p50

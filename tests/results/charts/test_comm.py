@@ -33,7 +33,11 @@ def collective(number: int, size: int, us: float, **spec: Any) -> Any:
 def step(number: int, mode: str, bucket: int, ms: float, exposed_ms: float) -> Any:
     """The rank that waits longest waits 7 ms more."""
     spec = {"op": "ddp_step", "algorithm": mode, "dtype": "fp32", "backend": "gloo", "world_size": 2, "nodes": 1}
-    figures = {"step_s_p50": ms / 1e3, "exchange_s": exposed_ms / 1e3 + 0.007, "exchange_min_s": exposed_ms / 1e3}
+    figures = {
+        "step_s_p50": ms / 1e3,
+        "communication_s": exposed_ms / 1e3 + 0.007,
+        "communication_min_s": exposed_ms / 1e3,
+    }
     figures |= {"comm_s": 0.02, "overlap_fraction": 0.5}
     more = {"kind": "comm", "point_id": f"{mode}-{bucket}", "trial_id": f"{mode}-{bucket}.0"}
     return made_record(number, spec={**spec, "num_bytes": 1 << 24, "bucket_bytes": bucket}, figures=figures, **more)
@@ -80,9 +84,9 @@ def test_steps_against_buckets_with_overlap_on_and_off(store: ResultsStore) -> N
     found = named(charts(store)["comm-buckets"])
     assert {name: (trace["x"], trace["y"]) for name, trace in found.items()} == {
         "step overlapped": ([1 << 20, 25 << 20], [80.0, 100.0]),
-        "exposed exchange overlapped": ([1 << 20, 25 << 20], [5.0, 30.0]),
+        "exposed communication overlapped": ([1 << 20, 25 << 20], [5.0, 30.0]),
         "step after_backward": ([1 << 20, 25 << 20], [100.0, 120.0]),
-        "exposed exchange after_backward": ([1 << 20, 25 << 20], [25.0, 50.0]),
+        "exposed communication after_backward": ([1 << 20, 25 << 20], [25.0, 50.0]),
     }
     assert found["step overlapped"]["line"]["dash"] != found["step after_backward"]["line"]["dash"]
 

@@ -139,12 +139,14 @@ def test_the_step_is_the_sum_of_its_parts(store: ResultsStore) -> None:
         "h2d",
         "forward",
         "backward",
-        "exchange",
-        "update",
+        "communication",
+        "optimizer",
     ]
     assert sum(trace["x"][0] for trace in found.traces) == pytest.approx(80.0)
     labels = [row["label"] for _, row in points_of(store)]
-    exchange = dict(zip((labels[n] for n in named(found, "exchange")["y"]), named(found, "exchange")["x"], strict=True))
+    exchange = dict(
+        zip((labels[n] for n in named(found, "communication")["y"]), named(found, "communication")["x"], strict=True)
+    )
     assert [exchange[f"bucket-{size}"] for size in (1, 25, 100)] == [100.0, 4.0, 1.0]
     assert "lmdb 4 ranks" not in exchange
 
@@ -303,7 +305,7 @@ def test_the_timeline_is_the_loaders_step_of_median_length() -> None:
     assert load["x"] == pytest.approx([54.0, 54.0]) and load["y"] == ["0", "1"]
     assert load["base"] == pytest.approx([0.0, 0.1], abs=1e-3)  # rank 1 began 0.1 ms later
     assert forward["base"] == pytest.approx([54.0, 54.1], abs=1e-2) and forward["x"] == pytest.approx([10.0, 10.0])
-    assert [trace["name"] for trace in found.traces][-1] == "update" and found.traces[0]["meta"] == {"point": 5}
+    assert [trace["name"] for trace in found.traces][-1] == "optimizer" and found.traces[0]["meta"] == {"point": 5}
 
 
 def test_samples_without_steps_have_no_timeline() -> None:

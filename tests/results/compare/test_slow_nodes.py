@@ -9,7 +9,7 @@ from benchsuite.results.compare.slow_nodes import lines, outliers, unsteady
 USUAL: dict[str, Any] = {
     "forward_s": 0.010,
     "backward_s": 0.020,
-    "update_s": 0.002,
+    "optimizer_s": 0.002,
     "h2d_s": 0.001,
     "loader_only_samples_per_s": 900.0,
     "storage_ceiling_bytes_per_s": 680e6,

@@ -81,7 +81,7 @@ def test_number_shows_how_far_repeats_spread():
 
 
 def test_step_parts_are_a_sum_with_gaps_where_a_part_is_unknown():
-    parts = step_parts(POINT | {"h2d_s": 0.0, "exchange_s": None})
+    parts = step_parts(POINT | {"h2d_s": 0.0, "communication_s": None})
     assert [part.strip() for part in parts.split("+")] == ["10.0", "0.0", "22.1", "-", "-", "-"]
     assert step_parts({"status": "failed"}) == "-"
 

@@ -164,7 +164,7 @@ def test_scaling_fits_80_columns() -> None:
         shared
         | {"ranks": ranks, "samples_per_s": 364.0 * ranks, "samples_per_s_min": 300.0, "samples_per_s_max": 40000.0}
         | {"strong_efficiency": 0.91, "strong_efficiency_low": 0.89, "strong_efficiency_high": 1.01}
-        | {f"lost_{name}": 0.01 * ranks for name in ("load", "exchange", "imbalance", "rest")}
+        | {f"lost_{name}": 0.01 * ranks for name in ("load", "communication", "imbalance", "rest")}
         | {"caveats": ["not_steady", "unstable"] if ranks > 1 else []}
         for ranks in (1, 2, 64)
     ]

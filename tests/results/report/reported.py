@@ -24,7 +24,7 @@ ENV = {
     "scheduler": {},
     "data": {"file_system": "lustre", "server_cache": "unknown", "mount": "/scratch", "free_bytes": 1},
 }
-STEP = {"load": 0.010, "h2d": 0.001, "forward": 0.020, "backward": 0.040, "exchange": 0.005, "update": 0.004}
+STEP = {"load": 0.010, "h2d": 0.001, "forward": 0.020, "backward": 0.040, "communication": 0.005, "optimizer": 0.004}
 GB = 1_000_000_000
 PROFILE = {
     "by": "wrappers",
@@ -108,7 +108,7 @@ def full_store(path: Path, nasty: str = "") -> ResultsStore:
         )
     for size in (1, 25, 100):
         spec = made_spec(world_size=2, workload=f"bert{nasty}", bucket_cap_mb=size)
-        figures = made_figures(50.0, 0.8, exchange_s=0.1 / size, bottleneck="communication")
+        figures = made_figures(50.0, 0.8, communication_s=0.1 / size, bottleneck="communication")
         store.append(trial(next(count), f"bucket-{size}", spec, figures, sweep=f"buckets{nasty}", session=f"n{nasty}"))
     staged = made_spec(world_size=4, data={"loader": f"torch{nasty}", "staging": "copy", "staging_dir": "/nvme"})
     figures = made_figures(720.0, 0.95, stage_s=30.0, stage_bytes_per_s=2e9)

@@ -249,7 +249,7 @@ def test_few_jobs_give_a_range_and_laws_say_what_they_take_for_granted():
 
 
 def test_nothing_is_lost_where_the_efficiency_is_above_one():
-    parts = {"load_s": 0.0, "exchange_s": 0.012, "exchange_min_s": 0.002, "forward_s": 0.05}
+    parts = {"load_s": 0.0, "communication_s": 0.012, "communication_min_s": 0.002, "forward_s": 0.05}
     records = [made_trial(1, 100.0, figures={"load_s": 0.02}), made_trial(2, 228.0, figures=parts)]
     (series,) = find_series(frame(*records))
     assert answer(series) == "Efficiency 1.14 at 2 ranks; nothing is lost."

@@ -8,7 +8,7 @@ import pytest
 
 from benchsuite.results.report.trace import BLOCKS, PARTS, STEPS, trace
 
-STEP = {"load": 0.004, "h2d": 0.0, "forward": 0.01, "backward": 0.0200004, "exchange": 0.003, "update": 1e-7}
+STEP = {"load": 0.004, "h2d": 0.0, "forward": 0.01, "backward": 0.0200004, "communication": 0.003, "optimizer": 1e-7}
 
 
 def made_samples(ranks: int = 2, blocks: int = 3, steps: int = 4, start_s: float = 5000.25) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def test_parts_add_up_to_their_steps_and_steps_to_their_blocks() -> None:
         assert sum(block["dur"] for block in blocks) == pytest.approx(sum(step["dur"] for step in steps), abs=0.01)
         for step in steps:
             inside = [part for part in parts if step["ts"] <= part["ts"] < step["ts"] + step["dur"]]
-            assert [part["name"] for part in inside] == ["load", "forward", "backward", "exchange", "update"]
+            assert [part["name"] for part in inside] == ["load", "forward", "backward", "communication", "optimizer"]
             assert [part["dur"] for part in inside] == pytest.approx(
                 [1e6 * seconds for seconds in STEP.values() if seconds], abs=0.01
             )
@@ -100,9 +100,14 @@ def test_ranks_of_another_machine_begin_together() -> None:
 
 def test_the_order_is_that_in_which_parts_were_marked() -> None:
     samples = made_samples(ranks=1, blocks=1, steps=1)
-    samples["ranks"][0]["blocks"][0]["parts"] = {"load": [1.0], "exchange": [2.0], "forward": [3.0], "bubble": [4.0]}
+    samples["ranks"][0]["blocks"][0]["parts"] = {
+        "load": [1.0],
+        "communication": [2.0],
+        "forward": [3.0],
+        "bubble": [4.0],
+    }
     parts = by_thread(trace(samples))[0, PARTS]
-    assert [part["name"] for part in parts] == ["load", "exchange", "forward", "bubble"]
+    assert [part["name"] for part in parts] == ["load", "communication", "forward", "bubble"]
     assert [part["ts"] for part in parts] == [0, 1e6, 3e6, 6e6]
 
 

@@ -106,8 +106,8 @@ def step(ranks: int, load: float, wire: float, waiting: float, forward: float, *
     return {
         "spec.world_size": ranks,
         "load_s": load,
-        "exchange_s": exchange,
-        "exchange_min_s": wire,
+        "communication_s": exchange,
+        "communication_min_s": wire,
         "forward_s": forward,
         "step_s_mean": load + exchange + forward,
     } | more
@@ -115,9 +115,9 @@ def step(ranks: int, load: float, wire: float, waiting: float, forward: float, *
 
 def test_losses_of_a_weak_series():
     # 100 ms alone; at 4 ranks 125 ms: 10 more of load, 6 wire, 5 waiting, 4 computing. Efficiency 100 / 125
-    first = step(1, 0.010, 0.0, 0.0, 0.090, exchange_s=None, exchange_min_s=None)
+    first = step(1, 0.010, 0.0, 0.0, 0.090, communication_s=None, communication_min_s=None)
     found = losses(step(4, 0.020, 0.006, 0.005, 0.094), first, 1.0, 0.8)
-    assert found == pytest.approx({"load": 0.08, "exchange": 0.048, "imbalance": 0.04, "rest": 0.032})
+    assert found == pytest.approx({"load": 0.08, "communication": 0.048, "imbalance": 0.04, "rest": 0.032})
     assert sum(share or 0 for share in found.values()) == pytest.approx(1 - 0.8)
 
 
@@ -125,26 +125,26 @@ def test_losses_of_a_strong_series():
     # 2 -> 4 ranks at the same batch: the parts should halve: 100 -> 50 ms, and 80 are taken. Efficiency 50 / 80
     first = step(2, 0.020, 0.010, 0.002, 0.068)
     found = losses(step(4, 0.020, 0.012, 0.004, 0.044), first, 0.5, 50 / 80)
-    assert found == pytest.approx({"load": 10 / 80, "exchange": 7 / 80, "imbalance": 3 / 80, "rest": 10 / 80})
+    assert found == pytest.approx({"load": 10 / 80, "communication": 7 / 80, "imbalance": 3 / 80, "rest": 10 / 80})
     assert sum(share or 0 for share in found.values()) == pytest.approx(30 / 80)
 
 
 def test_parts_that_got_faster_are_negative_losses():
     found = losses(step(2, 0.0, 0.0, 0.0, 0.100), step(1, 0.020, 0.0, 0.0, 0.080), 1.0, 1.0)
-    assert found == pytest.approx({"load": -0.2, "exchange": 0.0, "imbalance": 0.0, "rest": 0.2})
+    assert found == pytest.approx({"load": -0.2, "communication": 0.0, "imbalance": 0.0, "rest": 0.2})
 
 
 def test_exchange_that_was_not_measured_is_in_the_rest():
-    unknown = {"exchange_s": None, "exchange_min_s": None}
+    unknown = {"communication_s": None, "communication_min_s": None}
     found = losses(step(4, 0.0, 0.0, 0.0, 0.125) | unknown, step(2, 0.0, 0.0, 0.0, 0.1) | unknown, 1.0, 0.8)
-    assert (found["exchange"], found["imbalance"]) == (None, None)
+    assert (found["communication"], found["imbalance"]) == (None, None)
     assert found["rest"] == pytest.approx(0.2)
 
 
 def test_exchange_whose_waiting_is_not_known_is_told_whole():
-    first = step(2, 0.0, 0.010, 0.0, 0.090, exchange_min_s=None)
-    found = losses(step(4, 0.0, 0.020, 0.015, 0.090, exchange_min_s=None), first, 1.0, 0.8)
-    assert (found["exchange"], found["imbalance"]) == (pytest.approx(0.2), None)
+    first = step(2, 0.0, 0.010, 0.0, 0.090, communication_min_s=None)
+    found = losses(step(4, 0.0, 0.020, 0.015, 0.090, communication_min_s=None), first, 1.0, 0.8)
+    assert (found["communication"], found["imbalance"]) == (pytest.approx(0.2), None)
     assert found["rest"] == pytest.approx(0.0)
 
 
@@ -152,7 +152,7 @@ def test_without_steps_all_is_rest():
     nothing = {"spec.world_size": 2, "load_s": None, "step_s_mean": None}
     assert losses(nothing, nothing, 1.0, 0.9) == {
         "load": None,
-        "exchange": None,
+        "communication": None,
         "imbalance": None,
         "rest": pytest.approx(0.1),
     }

@@ -37,7 +37,7 @@ def _parts(ranks: int, rate: float, waits: bool) -> dict[str, float]:
     step, own = 8 * ranks / rate, 0.2
     late = max(step - own, 0.0)
     load, exchange = (late, 0.0) if waits else (0.0, late)
-    return {"load_s": load, "exchange_s": exchange, "forward_s": own, "io_bytes_per_s": 2 * MB * rate}
+    return {"load_s": load, "communication_s": exchange, "forward_s": own, "io_bytes_per_s": 2 * MB * rate}
 
 
 @pytest.mark.parametrize("knee", [1.5, 3.0, 4.0, 7.5])

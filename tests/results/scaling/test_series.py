@@ -249,8 +249,8 @@ def parts(load: float, wire: float, waiting: float, forward: float) -> dict[str,
     mean = load + exchange + forward
     return {
         "load_s": load,
-        "exchange_s": exchange,
-        "exchange_min_s": wire,
+        "communication_s": exchange,
+        "communication_min_s": wire,
         "forward_s": forward,
         "step_s_mean": mean,
     }

@@ -177,7 +177,7 @@ def test_unstable_is_a_spread_above_a_tenth_of_the_median(tmp_path: Path, rates:
 
 
 def test_verdict_and_evidence_are_those_of_the_median_utilization(tmp_path: Path):
-    found = [(0.97, "compute"), (0.80, "storage"), (0.60, "client")]
+    found = [(0.97, "compute"), (0.80, "storage"), (0.60, "preprocessing")]
     records = [
         made_record(n, figures={"au": au, "samples_per_s": 1, "bottleneck": name, "bottleneck_evidence": f"why {name}"})
         for n, (au, name) in enumerate(found)
@@ -205,7 +205,7 @@ def test_of_an_even_number_every_column_is_the_mean_of_the_middle_two(tmp_path: 
     (point,) = by_point(tmp_path, records).to_dict(orient="records")
     found = [point[name] for name in ("samples_per_s", "step_s_mean", "load_s", "forward_s")]
     assert found == pytest.approx([12.0, 0.375, 0.125, 0.25])
-    assert pd.isna(point["exchange_s"])
+    assert pd.isna(point["communication_s"])
 
 
 def test_of_four_repeats_the_middle_two_count_and_a_part_that_one_lacks_is_missing(tmp_path: Path):
