@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.throttle import throttled
-from benchsuite.cli.sweep import sweep_file as sweep
+from benchsuite.cli.sweep import SweepOptions, sweep_file
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.storage.create.convert import generate_dataset
 from benchsuite.workloads.facts import FACTS
@@ -70,7 +70,7 @@ def measure(folder: Path, local: Path = Path("/dev/shm/benchsuite-bench"), scale
         }
         with throttled(root, scale.disk_bytes_per_s):
             given = [f"{key}={value}" for key, value in overrides.items()]
-            code = sweep(Path("staging.yaml"), workload, store, False, given)
+            code = sweep_file(SweepOptions(Path("staging.yaml"), workload, store, given))
         if code:
             raise RuntimeError(f"the sweep of {workload} ended with {code}")
     shutil.rmtree(local, ignore_errors=True)

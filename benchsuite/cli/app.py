@@ -181,7 +181,7 @@ def run_command(arguments: list[str]) -> int:
     """Run the command line and return its exit code; a user's mistakes print a line each."""
     try:
         _refuse_urls(arguments)
-        result: Any = app(arguments, standalone_mode=False)
+        result: Any = app(arguments, standalone_mode=False, obj=tuple(arguments))
     except _ClickError as error:
         return _usage_error(error)
     except (typer.Abort, KeyboardInterrupt):

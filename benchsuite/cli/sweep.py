@@ -2,11 +2,10 @@
 
 import signal
 import sys
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -30,7 +29,6 @@ from benchsuite.host.load import memory_bytes
 from benchsuite.host.machine import Machine, this_machine
 from benchsuite.host.signals import Terminated, terminable
 from benchsuite.launch.agents import AgentLauncher
-from benchsuite.launch.allocation import Task
 from benchsuite.launch.lanes import check_lanes, planned_nodes, run_lanes, worst
 from benchsuite.launch.launcher import CannotStart, Launcher, check_alone, in_words, load_launcher, machine_of
 from benchsuite.launch.node import node_name
@@ -38,17 +36,33 @@ from benchsuite.results.render.plain import counted
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner import sweep as sweeping
-from benchsuite.runner.claims import Claims
+from benchsuite.runner.claims import LEASE_S, Claims
 from benchsuite.runner.deadline import NO_DEADLINE, Deadline, deadline_of
-from benchsuite.runner.plans import keep_plan
 from benchsuite.runner.progress import SweepDisplay
-from benchsuite.runner.sweep_options import SweepOptions
+from benchsuite.runner.status import keep_plan
+from benchsuite.runner.sweep import FAILED
 from benchsuite.storage.dataset.manifest import is_dataset
 
-Retry = Annotated[str, typer.Option("--retry", help="Run again what ended so: failed,oom,timeout.")]
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """What the command line of `benchsuite sweep` asks for."""
+
+    file: Path
+    session: str
+    store: Path
+    overrides: list[str] = field(default_factory=list)
+    launcher: str = "auto"
+    retry: frozenset[str] = frozenset()
+    profile: ProfileName | None = None
+    until: str | None = None
+    lease_s: float = LEASE_S
+    order_seed: int | None = None
+    lanes: int = 1
 
 
 def sweep(
+    context: typer.Context,
     file: Annotated[Path, typer.Argument(help="A sweep file (YAML).")],
     session: Session = "default",
     store: Store = DEFAULT_STORE,
@@ -59,7 +73,7 @@ def sweep(
     launcher: Annotated[
         str, typer.Option("--launcher", help="auto, local, torchrun, srun, mpiexec, or an added one.")
     ] = "auto",
-    retry: Retry = "",
+    retry: Annotated[str, typer.Option("--retry", help="Run again what ended so: failed,oom,timeout.")] = "",
     profile: Profile = None,
     until: Annotated[
         str | None,
@@ -67,7 +81,7 @@ def sweep(
     ] = None,
     lease: Annotated[
         float, typer.Option("--lease", min=1, help="Seconds without a sign after which another sweep's trial is free.")
-    ] = 120.0,
+    ] = LEASE_S,
     order_seed: Annotated[
         int | None, typer.Option("--order-seed", metavar="N", help="Shuffle each round of repeats by this seed.")
     ] = None,
@@ -88,8 +102,13 @@ def sweep(
         return show_settings(file, overrides or [], format or "table")
     if format is not None:
         raise typer.BadParameter("--format goes with --show-config")
-    how = SweepOptions(launcher, retry, profile, until, lease, order_seed, lanes)
-    raise typer.Exit(sweep_file(file, session, store, dry_run, overrides or [], how))
+    if this_lane() is not None:
+        lanes = 1  # what `--lanes` asked for: this is one of them
+    again = _statuses(retry)
+    asked = SweepOptions(
+        file, session, store, overrides or [], launcher, again, profile, until, lease, order_seed, lanes
+    )
+    raise typer.Exit(sweep_file(asked, dry_run, context.obj or ()))
 
 
 def demo(
@@ -99,37 +118,53 @@ def demo(
     samples: Annotated[int, typer.Option("--samples", min=256, help="Photographs to make.")] = 1024,
 ) -> None:
     """Make a small dataset, run a real sweep on it and print the report."""
-    raise typer.Exit(run_demo(folder, store, session, samples))
+    from benchsuite.cli import data
+
+    check_session(session)
+    check_alone("demo")
+    opened = ResultsStore(store)
+    opened.check_writable()
+    if not is_dataset(folder / "files"):
+        data.generate(folder / "files", data.asked("resnet50", "tiny", "files", None, []), samples, 0, "jpeg")
+    if not is_dataset(folder / "webdataset"):
+        sharded = data.asked("resnet50", "tiny", "webdataset", DEMO_SHARD_SAMPLES, [])
+        data.convert(folder / "files", folder / "webdataset", sharded, None)
+    resource = files("benchsuite") / "sweeps" / "demo.yaml"
+    value: dict[str, Any] = parse_yaml(resource.read_text(), "demo.yaml")
+    value["base"]["data"]["root"] = str(folder)
+    plan = expand.expand(parse_sweep(value), this_machine())
+    asked = SweepOptions(Path(resource.name), session, store)
+    raise typer.Exit(_run(plan, opened, asked, load_launcher(asked.launcher), NO_DEADLINE, show=True))
 
 
-_AS_USUAL = SweepOptions()
 DEMO_SHARD_SAMPLES = 64
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What the command line asks for."""
-
-    sweep: SweepSpec
-    file: Path
-    session: str
-    store: Path
-    overrides: list[str]
-    how: SweepOptions
-
-
-def sweep_file(
-    file: Path, session: str, store_path: Path, dry_run: bool, overrides: list[str], how: SweepOptions = _AS_USUAL
-) -> int:
-    """Run a sweep file; the exit code."""
-    check_session(session)
-    _retry_statuses(how.retry)
-    chosen = load_launcher(how.launcher)
-    spec = expand.load_sweep(bundled(file), [*overrides, *profiled(how.profile)])
-    asked = _Asked(spec, file, session, store_path, overrides, how)
+def sweep_file(asked: SweepOptions, dry_run: bool = False, command: Sequence[str] = ()) -> int:
+    """Run a sweep file; the exit code. `command` is what lanes are to run, each for its share of the nodes."""
+    check_session(asked.session)
+    chosen = load_launcher(asked.launcher)
+    spec = expand.load_sweep(bundled(asked.file), [*asked.overrides, *profiled(asked.profile)])
     try:
-        with _terminable(), closing(chosen) if isinstance(chosen, AgentLauncher) else nullcontext():
-            return (_dry_run if dry_run else _planned)(asked, chosen)
+        with terminable(), closing(chosen) if isinstance(chosen, AgentLauncher) else nullcontext():
+            num_nodes: int = getattr(chosen, "num_nodes", 1)
+            task = chosen.agent_config.task if isinstance(chosen, AgentLauncher) else None
+            check_lanes(asked.lanes, num_nodes, asked.launcher, task)
+            if dry_run and task is not None and task.rank:
+                return OK  # of several tasks of a job one prints the plan
+            if isinstance(chosen, AgentLauncher) and not dry_run:
+                chosen.meet_in(asked.store)
+            asks_nodes = not dry_run and asked.lanes == 1
+            machine = machine_of(chosen) if asks_nodes else replace(this_machine(), nodes=num_nodes)
+            store, plan = ResultsStore(asked.store), _plan(asked, spec, chosen, machine)
+            if dry_run:
+                return print_plan(plan, store, asked)
+            store.check_writable()
+            if asked.lanes > 1:
+                codes = run_lanes(asked.lanes, command, num_nodes)
+                _show(plan, store, asked.session)
+                return worst(codes)
+            return _run(plan, store, asked, chosen, deadline_of(asked.until, plan.sweep.name, store.latest))
     except Terminated:
         echo("stopped early: no trial was begun; the same command goes on", err=True)
         return REQUEUE
@@ -137,53 +172,11 @@ def sweep_file(
         return _cannot_start(error)
 
 
-def _dry_run(asked: _Asked, chosen: Launcher) -> int:
-    """Plan for as many of this node as the launcher has, and print that; of several tasks of a job one does."""
-    num_nodes, mine = _check_lanes(asked, chosen), _task_of(chosen)
-    if mine is not None and mine.rank:
-        return OK
-    plan = _plan(asked, chosen, replace(this_machine(), nodes=num_nodes))
-    return print_plan(plan, ResultsStore(asked.store), asked.session, asked.how.order_seed)
-
-
-def _planned(asked: _Asked, chosen: Launcher) -> int:
-    """Plan for the nodes of the launcher, and run that."""
-    store, how = ResultsStore(asked.store), asked.how
-    num_nodes = _check_lanes(asked, chosen)
-    if isinstance(chosen, AgentLauncher):
-        chosen.meet_in(asked.store)
-    plan = _plan(asked, chosen, replace(this_machine(), nodes=num_nodes) if how.lanes > 1 else machine_of(chosen))
-    store.check_writable()
-    if how.lanes > 1:
-        codes = run_lanes(how.lanes, how.words(asked.file, asked.session, asked.store, asked.overrides), num_nodes)
-        _show(plan, store, asked.session)
-        return worst(codes)
-    clock = deadline_of(how.until, plan.sweep.name, store.latest)
-    return _run(plan, store, asked.session, chosen, how, clock=clock)
-
-
-def _check_lanes(asked: _Asked, chosen: Launcher) -> int:
-    """The nodes of the launcher, which the lanes asked for can share."""
-    num_nodes: int = getattr(chosen, "num_nodes", 1)
-    check_lanes(asked.how.lanes, num_nodes, asked.how.launcher, _task_of(chosen))
-    return num_nodes
-
-
-def _task_of(chosen: Launcher) -> Task | None:
-    return chosen.agent_config.task if isinstance(chosen, AgentLauncher) else None
-
-
-def _plan(asked: _Asked, chosen: Launcher, machine: Machine) -> Plan:
+def _plan(asked: SweepOptions, sweep: SweepSpec, chosen: Launcher, machine: Machine) -> Plan:
     """The plan on the nodes that a lane has."""
-    spec = expand.with_nodes(asked.sweep, partial(_node_names, chosen))
-    nodes = planned_nodes(machine.nodes, asked.how.lanes, this_lane())
+    spec = expand.with_nodes(sweep, partial(_node_names, chosen))
+    nodes = planned_nodes(machine.nodes, asked.lanes, this_lane())
     return expand.expand(spec, replace(machine, nodes=nodes), asked.store)
-
-
-def _terminable() -> AbstractContextManager[None]:
-    """Let signals end a sweep in good order while it plans, too; only main threads get signals."""
-    main = threading.current_thread() is threading.main_thread()
-    return terminable() if main else nullcontext()
 
 
 def _cannot_start(error: CannotStart) -> int:
@@ -213,27 +206,27 @@ def profiled(profile: ProfileName | None) -> list[str]:
     return [f"measure.profile={profile}"] if profile else []
 
 
-def _retry_statuses(text: str) -> frozenset[str]:
-    allowed = ("failed", "oom", "timeout")
-    statuses = [word.strip() for word in text.split(",") if word.strip()]
+def _statuses(retry: str) -> frozenset[str]:
+    """What `--retry` names.
+
+    Raises:
+        UserError: no trial that ends so can be run again.
+    """
+    statuses = [word.strip() for word in retry.split(",") if word.strip()]
     for word in statuses:
-        if word not in allowed:
-            raise refuse("--retry", word, allowed)
+        if word not in FAILED:
+            raise refuse("--retry", word, sorted(FAILED))
     return frozenset(statuses)
 
 
 def _run(
-    plan: Plan,
-    store: ResultsStore,
-    session: str,
-    chosen: Launcher,
-    how: SweepOptions = _AS_USUAL,
-    show: bool = False,
-    clock: Deadline = NO_DEADLINE,
+    plan: Plan, store: ResultsStore, asked: SweepOptions, chosen: Launcher, clock: Deadline, show: bool = False
 ) -> int:
-    claims = Claims.of(store.path, session, how.lease_s)
-    state = sweeping.unclaimed(plan, store, session, _retry_statuses(how.retry), claims, how.order_seed)
-    where = in_words(how.launcher, chosen)
+    """Run what a session lacks of a plan; the exit code. `show`: also print what it has all of."""
+    session = asked.session
+    claims = Claims.of(store.path, session, asked.lease_s)
+    state = sweeping.unclaimed(plan, store, session, asked.retry, claims, asked.order_seed)
+    where = in_words(asked.launcher, chosen)
     with SweepDisplay() as display:
         display.say(f"{summary(plan, state)} · session {session} · store {store.path} · {where}")
         for line in (*damage_lines(store), *(skipped_lines(plan) if plan.points else [])):  # else the error tells
@@ -296,9 +289,6 @@ def _exit_code(records: list[TrialRecord], state: sweeping.Status) -> int:
 @contextmanager
 def _one_interrupt() -> Iterator[None]:
     """Raise KeyboardInterrupt once: further Ctrl-C while the trial is being ended would lose its cleaning up."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -311,34 +301,15 @@ def _one_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def run_demo(folder: Path, store_path: Path, session: str, samples: int) -> int:
-    """Make the demo's datasets where they are missing, and run its sweep."""
-    from benchsuite.cli.data import asked, convert, generate
-
-    check_session(session)
-    check_alone("demo")
-    store = ResultsStore(store_path)
-    store.check_writable()
-    if not is_dataset(folder / "files"):
-        generate(folder / "files", asked("resnet50", "tiny", "files", None, []), samples, 0, "jpeg")
-    if not is_dataset(folder / "webdataset"):
-        sharded = asked("resnet50", "tiny", "webdataset", DEMO_SHARD_SAMPLES, [])
-        convert(folder / "files", folder / "webdataset", sharded, None)
-    resource = files("benchsuite") / "sweeps" / "demo.yaml"
-    value: dict[str, Any] = parse_yaml(resource.read_text(), "demo.yaml")
-    value["base"]["data"]["root"] = str(folder)
-    plan = expand.expand(parse_sweep(value), this_machine())
-    return _run(plan, store, session, load_launcher("auto"), show=True)
-
-
-def print_plan(plan: Plan, store: ResultsStore, session: str, order_seed: int | None) -> int:
+def print_plan(plan: Plan, store: ResultsStore, asked: SweepOptions) -> int:
     """Every trial with its id in the order of running, what is done already, what is skipped and why; the exit code.
 
     Trials that would run on too few cores say so.
     """
+    session = asked.session
     state = sweeping.status(plan, store, session)
     waiting = {trial_id(item.point.point_id, session, item.repeat) for item in state.todo}
-    for item in sweeping.rounds(plan, order_seed):
+    for item in sweeping.rounds(plan, asked.order_seed):
         name = trial_id(item.point.point_id, session, item.repeat)
         crowd = crowd_of(plan, item.point)
         but = f"  (oversubscribed: {crowd})" if crowd else ""

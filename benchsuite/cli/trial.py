@@ -11,7 +11,7 @@ from benchsuite.cli.sweep import profiled
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.exit_codes import OK, SOME_FAILED
 from benchsuite.contract.terminal import PlainFormat, document, echo
-from benchsuite.contract.trial_spec import ProfileName, parse_trial
+from benchsuite.contract.trial_spec import parse_trial
 from benchsuite.contract.yaml_file import read_yaml
 from benchsuite.grid.emulated_steps import with_step
 from benchsuite.grid.expand import plan_trial
@@ -21,6 +21,7 @@ from benchsuite.grid.warnings import fitting_in_memory
 from benchsuite.host.load import memory_bytes
 from benchsuite.host.machine import this_machine
 from benchsuite.launch.launcher import check_alone
+from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner.progress import finished_line
 
@@ -44,44 +45,26 @@ def trial(
     format: Annotated[PlainFormat, typer.Option("--format", help="json prints the record.")] = "table",
 ) -> None:
     """Run one trial and print it; one rank runs in this process, so that a debugger can follow it."""
-    raise typer.Exit(run_trial(spec, validate, check_loss, profile, timeline, overrides or [], format, store))
-
-
-def run_trial(
-    spec: Path,
-    validate: bool,
-    check_loss: bool,
-    profile: ProfileName | None,
-    timeline: Path | None,
-    overrides: list[str],
-    format: PlainFormat,
-    store: Path | None = None,
-) -> int:
-    """Run one trial; several ranks are forked, one runs in this process.
-
-    Its record is kept in `store`, where one is given; a device `emulated:from-record` is one of that store.
-    """
-    from benchsuite.cli.results import print_profile, write_trace
+    from benchsuite.cli.results import write_trace
+    from benchsuite.probe.record import append_repeat
     from benchsuite.runner import single_trial
 
-    value = _trial_values(spec, [*overrides, *profiled(profile)])
+    value = _trial_values(spec, [*(overrides or []), *profiled(profile)])
     if validate:
         from benchsuite.runner.validate import validate as examine
 
-        return examine(with_step(parse_trial(value), store), format)
+        raise typer.Exit(examine(with_step(parse_trial(value), store), format))
     check_alone("trial")
     if check_loss:
-        return _check_loss(plan_trial({**value, "data": {"source": "synthetic"}}), format)
+        raise typer.Exit(_check_loss(plan_trial({**value, "data": {"source": "synthetic"}}), format))
     point = plan_trial(value, store)
-    alone = single_trial.fits_one_process(point)
-    from benchsuite.probe.record import append_repeat
-
     opened = ResultsStore(store) if store else None
     if opened:
         opened.check_writable()
     if warning := fitting_in_memory([point], this_machine(), memory_bytes()[1]):
         echo(warning, err=True)
-    record, samples = single_trial.in_this_process(point) if alone else single_trial.in_processes(point)
+    alone = single_trial.fits_one_process(point)
+    record, samples = (single_trial.in_this_process if alone else single_trial.in_processes)(point)
     if opened:
         record = append_repeat(opened, record, samples)
     if timeline and samples:
@@ -89,27 +72,30 @@ def run_trial(
     if format == "json":
         document(record.model_dump_json(indent=1))
     else:
-        from benchsuite.cli.report import fitting_table
-        from benchsuite.contract.console import console
-        from benchsuite.results.render.tables import COLUMNS, rows
-        from benchsuite.results.render.terminal import say
-        from benchsuite.results.store.frames import trial_frame
-
-        out = console()
-        out.print(fitting_table(rows(trial_frame([record])), COLUMNS, out))
-        for detail in record.caveat_details:
-            say(out, f"  {detail}")
-        echo(finished_line(record), err=True)
-        echo(_kept(opened), err=True)
-        print_profile(record)
-    return OK if record.status == "ok" else SOME_FAILED
+        _print(record, opened)
+    raise typer.Exit(OK if record.status == "ok" else SOME_FAILED)
 
 
-def _kept(store: ResultsStore | None) -> str:
-    """Where a trial's record is."""
-    if store is None:
-        return "nothing is stored: --store DIR keeps the record"
-    return f"written: {store.path.absolute()} (segments/*.jsonl)"
+def _print(record: TrialRecord, store: ResultsStore | None) -> None:
+    """Print a trial's figures, and where its record is kept."""
+    from benchsuite.cli.report import fitting_table
+    from benchsuite.cli.results import print_profile
+    from benchsuite.contract.console import console
+    from benchsuite.results.render.tables import COLUMNS, rows
+    from benchsuite.results.render.terminal import say
+    from benchsuite.results.store.frames import trial_frame
+
+    out = console()
+    out.print(fitting_table(rows(trial_frame([record])), COLUMNS, out))
+    for detail in record.caveat_details:
+        say(out, f"  {detail}")
+    kept = (
+        f"written: {store.path.absolute()} (segments/*.jsonl)"
+        if store
+        else "nothing is stored: --store DIR keeps the record"
+    )
+    echo(finished_line(record), kept, err=True)
+    print_profile(record)
 
 
 def _check_loss(point: Point, format: PlainFormat) -> int:

@@ -135,12 +135,12 @@ def measure(nightly: Nightly) -> dict[Key, Measured]:
     Raises:
         UserError: nothing could run, or the sweep was stopped early.
     """
-    from benchsuite.cli.sweep import sweep_file
+    from benchsuite.cli.sweep import SweepOptions, sweep_file
 
     prepare(nightly)
     session = datetime.now(UTC).strftime("%Y-%m-%dT%H%M%S")
     with contextlib.chdir(nightly.data_folder):
-        code = sweep_file(nightly.sweep_file, session, nightly.store_folder, False, [])
+        code = sweep_file(SweepOptions(nightly.sweep_file, session, nightly.store_folder))
     if code not in (OK, SOME_FAILED):
         raise UserError(f"{nightly.sweep_file}: {'nothing could run' if code == NOTHING_RAN else 'stopped early'}")
     name = nightly.sweep().name

@@ -37,7 +37,7 @@ def run(spec: TrialSpec | Mapping[str, Any]) -> TrialRecord:
     Raises:
         UserError: the spec is not valid, cannot run here, or needs more than one process.
     """
-    return run_point(plan_trial(spec))
+    return in_this_process(plan_trial(spec))[0]
 
 
 def fits_one_process(point: Point) -> bool:
@@ -51,13 +51,12 @@ Measured = tuple[TrialRecord, dict[str, Any] | None]
 """A record and its raw samples, where it has some."""
 
 
-def run_point(point: Point) -> TrialRecord:
-    """Run a resolved one-rank trial in this process."""
-    return in_this_process(point)[0]
-
-
 def in_this_process(point: Point) -> Measured:
-    """The same, with the raw samples."""
+    """Run a resolved one-rank trial in this process: its record and its raw samples.
+
+    Raises:
+        UserError: it needs more than one process.
+    """
     if not fits_one_process(point):
         asked = f"parallelism {point.spec.parallelism}, world_size {point.spec.ranks}"
         raise UserError(f"{asked}: run() is one process without a group; use `benchsuite trial` or `sweep`")
@@ -102,7 +101,7 @@ def _run_here(attempt: Attempt) -> Measured:
         finally:
             _give_back(keep)
         result.write(me.result_path)
-        return _kept(conclude(attempt, Outcome([RankExit(0, code)]), folder), folder)
+        return _concluded(attempt, Outcome([RankExit(0, code)]), folder)
 
 
 def _give_back(keep: list[object]) -> None:
@@ -114,8 +113,9 @@ def _give_back(keep: list[object]) -> None:
             kept.remove()
 
 
-def _kept(measured: Measured, folder: Path) -> Measured:
-    record, samples = measured
+def _concluded(attempt: Attempt, outcome: Outcome, folder: Path) -> Measured:
+    """Make the record, and keep its traces: the folder is removed."""
+    record, samples = conclude(attempt, outcome, folder)
     return keep_traces(record, folder, TRACES / record.record_id), samples
 
 
@@ -132,25 +132,14 @@ def _torch_settings_kept() -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = tf32
 
 
-def run_forked(point: Point) -> TrialRecord:
-    """Run a trial's ranks as processes of their own, outside of any store."""
-    return in_processes(point)[0]
-
-
 def in_processes(point: Point) -> Measured:
-    """The same, with the raw samples."""
+    """Run a trial's ranks as processes of their own, outside of any store: its record and its raw samples."""
     with load_launcher("auto") as launcher:
-        return launched(fitted(point, launcher), launcher)
-
-
-def launched(point: Point, launcher: Launcher) -> Measured:
-    """The same, by a launcher that has been entered."""
-    return _with_ceilings(point, partial(_run_in, launcher))
+        return _with_ceilings(fitted(point, launcher), partial(_run_in, launcher))
 
 
 def _run_in(launcher: Launcher, attempt: Attempt) -> Measured:
     point = attempt.point
     with scratch() as folder:
         tell(point.spec, folder)
-        outcome = launcher.run(point.spec, point.dataset, folder, lambda progress: None)
-        return _kept(conclude(attempt, outcome, folder), folder)
+        return _concluded(attempt, launcher.run(point.spec, point.dataset, folder, lambda progress: None), folder)

@@ -5,7 +5,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ from benchsuite.contract.rank_samples import Progress
 from benchsuite.contract.trial_spec import trial_id
 from benchsuite.grid.point import Plan, Point
 from benchsuite.host.interference import Finding, Guard
-from benchsuite.host.signals import Terminated, terminable
+from benchsuite.host.signals import Terminated
 from benchsuite.launch.launcher import CannotStart, Launcher, machine_of
 from benchsuite.launch.work_folder import kept_work, remove_left_work, work_folder
 from benchsuite.results.store.outcomes import Ended
@@ -29,8 +29,10 @@ from benchsuite.runner.claims import JOB_ID_VARIABLES, Claims, Held, Holding, Tu
 from benchsuite.runner.deadline import NO_DEADLINE, Deadline
 
 SIGNALS_APART_S = 2.0
-FINISHED = frozenset({"ok", "failed", "oom", "timeout"})
-"""Trials with these are not run again in their session, unless asked by `retry`."""
+FAILED = frozenset({"failed", "oom", "timeout"})
+"""Trials that ended so may be run again in their session, where `retry` asks for it."""
+FINISHED = FAILED | {"ok"}
+"""Trials that ended so are not run again otherwise."""
 
 
 class Lost(Exception):
@@ -177,14 +179,15 @@ def run(
     asked = [(number, item, _claim_of(item, session)) for number, item in enumerate(todo)]
     turns = Turns(asked, claims, lambda item: clock.allows(item.point.point_id))
     num_started = 0
-    with terminable(), ExitStack() as stack:
-        stack.callback(claims.release)
+    try:
         for number, item, holding in turns:
             num_started, began_s = num_started + 1, time.monotonic()
             with holding:
                 record = bench.measure(item, number, len(todo), holding)
             if record is not None:
                 clock.learn(item.point.point_id, time.monotonic() - began_s)
+    finally:
+        claims.release()
     none = turns.late and not num_started
     none_fits = clock.none_fits(item.point.point_id for item in turns.late) if none else None
     return Ran(bench.records, turns.held, len(turns.late), none_fits)

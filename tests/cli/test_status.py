@@ -11,7 +11,7 @@ import yaml
 from benchsuite.grid import expand
 from benchsuite.host.machine import Machine
 from benchsuite.results.store.store import ResultsStore
-from benchsuite.runner import plans
+from benchsuite.runner import status
 from tests.results.made import made_record
 
 Run = Callable[..., tuple[int, str, str]]
@@ -39,8 +39,8 @@ def file(tmp_path: Path) -> Path:
 def half_done(file: Path, store: Path, machine: Machine) -> None:
     """The sweep planned on a machine, of whose four trials one is done and one has failed."""
     plan = expand.expand(expand.load_sweep(file, []), machine)
-    plans.keep_plan(store, "default", plan)
-    first, second, *_ = plans.labels(plan, "default")
+    status.keep_plan(store, "default", plan)
+    first, second, *_ = status.labels(plan, "default")
     ResultsStore(store).append(made_record(1, trial_id=first, session="default", wall_s=30.0))
     failed = {"status": "failed", "reason": "rank 1: killed by SIGKILL", "label": "1 rank", "repeat": 1}
     ResultsStore(store).append(made_record(2, trial_id=second, session="default", wall_s=10.0, **failed))
@@ -68,13 +68,13 @@ def test_before_anything_was_planned(run_cli: Run, file: Path, tmp_path: Path) -
 
 def test_a_plan_is_whole_or_not_there(file: Path, tmp_path: Path) -> None:
     plan = expand.expand(expand.load_sweep(file, []), Machine(2, 0))
-    plans.keep_plan(tmp_path, "s", plan)
+    status.keep_plan(tmp_path, "s", plan)
     folder = tmp_path / "plans" / "s"
     (name,) = (path.name for path in folder.iterdir())
     assert name.startswith("mine.") and name.endswith(".json")
     (folder / "torn.0123.json").write_text('{"a": ')
-    assert plans.kept_plans(tmp_path, "s") == {"mine": plans.labels(plan, "s")}
-    assert plans.kept_plans(tmp_path, "other") == {}
+    assert status.kept_plans(tmp_path, "s") == {"mine": status.labels(plan, "s")}
+    assert status.kept_plans(tmp_path, "other") == {}
 
 
 def test_every_failed_repeat_of_a_point_counts(run_cli: Run, tmp_path: Path) -> None:
@@ -96,9 +96,9 @@ def test_plans_of_the_same_sweep_add_up(run_cli: Run, file: Path, tmp_path: Path
     """As jobs for one world size each leave them, at any time and again after they were started anew."""
     for ranks in (1, 2, 1):
         plan = expand.expand(expand.load_sweep(file, [f"world_size={ranks}"]), Machine(64, 4))
-        plans.keep_plan(tmp_path, "default", plan)
+        status.keep_plan(tmp_path, "default", plan)
     assert len(list((tmp_path / "plans" / "default").iterdir())) == 2
-    assert [len(plan) for plan in plans.kept_plans(tmp_path, "default").values()] == [4]
+    assert [len(plan) for plan in status.kept_plans(tmp_path, "default").values()] == [4]
     ResultsStore(tmp_path).append(made_record(1, session="default"))
     _, out, _ = run_cli("status", "--store", tmp_path)
     assert "· 4 waiting" in out
@@ -107,5 +107,5 @@ def test_plans_of_the_same_sweep_add_up(run_cli: Run, file: Path, tmp_path: Path
 def test_sweeps_with_like_names_are_kept_apart(file: Path, tmp_path: Path) -> None:
     for name in ("mine", "mine.v2"):
         plan = expand.expand(expand.load_sweep(file, []).model_copy(update={"name": name}), Machine(2, 0))
-        plans.keep_plan(tmp_path, "s", plan)
-    assert sorted(plans.kept_plans(tmp_path, "s")) == ["mine", "mine.v2"]
+        status.keep_plan(tmp_path, "s", plan)
+    assert sorted(status.kept_plans(tmp_path, "s")) == ["mine", "mine.v2"]

@@ -14,7 +14,7 @@ from benchsuite.contract.errors import UserError
 from benchsuite.contract.scratch import OWNER, PREFIX, remove_abandoned
 from benchsuite.launch.rendezvous import Invitation, read_invitation, write_invitation
 from benchsuite.launch.work_folder import work_folder
-from benchsuite.runner import plans
+from benchsuite.runner import status
 from benchsuite.runner.claims import Claims, Held, Holder, Holding, read_claim, running
 from benchsuite.storage.dataset.partial import this_process
 from tests.planted import CONTENT, KINDS, NEEDS_ROOT, NOBODY, open_umask, plant
@@ -86,36 +86,36 @@ class TestClaims:
 class TestPlans:
     @pytest.mark.parametrize("kind", [*KINDS, "folder"])
     def test_what_is_no_plan_is_passed_over(self, tmp_path: Path, kind: str) -> None:
-        plans.keep_plan(tmp_path, "s", PLAN)
-        folder = tmp_path / plans.PLANS / "s"
+        status.keep_plan(tmp_path, "s", PLAN)
+        folder = tmp_path / status.PLANS / "s"
         planted = plant(folder / "other.0123456789abcdef.json", kind, tmp_path / "labels")
-        assert plans.kept_plans(tmp_path, "s") == {"mine": {}}
+        assert status.kept_plans(tmp_path, "s") == {"mine": {}}
         planted.is_untouched()
 
     @pytest.mark.parametrize(
         "text", ["[" * 60_000, '{"a":' * 60_000, "[1]", "[[[], 1]]", '{"a": 1}', '["ab"]', "9" * 5000]
     )
     def test_a_damaged_plan_is_passed_over(self, tmp_path: Path, text: str) -> None:
-        plans.keep_plan(tmp_path, "s", PLAN)
-        (tmp_path / plans.PLANS / "s" / "other.0123456789abcdef.json").write_text(text)
-        assert plans.kept_plans(tmp_path, "s") == {"mine": {}}
+        status.keep_plan(tmp_path, "s", PLAN)
+        (tmp_path / status.PLANS / "s" / "other.0123456789abcdef.json").write_text(text)
+        assert status.kept_plans(tmp_path, "s") == {"mine": {}}
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_a_plan_is_written_through_no_link(self, tmp_path: Path, kind: str) -> None:
-        plans.keep_plan(tmp_path, "s", PLAN)
-        (path,) = (tmp_path / plans.PLANS / "s").iterdir()
+        status.keep_plan(tmp_path, "s", PLAN)
+        (path,) = (tmp_path / status.PLANS / "s").iterdir()
         path.unlink()
         planted = plant(path, kind, tmp_path / "mine")
-        plans.keep_plan(tmp_path, "s", PLAN)
+        status.keep_plan(tmp_path, "s", PLAN)
         planted.is_untouched()
         assert json.loads(path.read_bytes()) == {} and not path.is_symlink()
 
     @NEEDS_ROOT
     def test_another_members_plan_counts(self, tmp_path: Path) -> None:
-        plans.keep_plan(tmp_path, "s", PLAN)
-        (path,) = (tmp_path / plans.PLANS / "s").iterdir()
+        status.keep_plan(tmp_path, "s", PLAN)
+        (path,) = (tmp_path / status.PLANS / "s").iterdir()
         os.chown(path, NOBODY, NOBODY)
-        assert plans.kept_plans(tmp_path, "s") == {"mine": {}}
+        assert status.kept_plans(tmp_path, "s") == {"mine": {}}
 
 
 class TestInvitations:

@@ -74,7 +74,7 @@ def test_a_misspelt_required_key_is_named():
             {"data": {"format": "webdatset"}},
             ["data.format 'webdatset'", "files, hdf5", "nearest: webdataset"],
         ),
-        ({"data": {"loader": "troch"}}, ["data.loader 'troch'", "allowed: torch", "nearest: torch"]),
+        ({"data": {"loader": "troch"}}, ["data.loader 'troch'", "allowed: dali, threads, torch", "nearest: torch"]),
         ({"data": {"cache": "warmish"}}, ["data.cache 'warmish'", "cold, warm", "nearest: warm"]),
         ({"data": {"source": "store"}}, ["data.source 'store'", "storage, memory, synthetic", "nearest: storage"]),
         ({"device": "gpu"}, ["device 'gpu'", "auto, cpu, cuda"]),

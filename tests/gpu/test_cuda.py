@@ -7,7 +7,7 @@ import torch
 
 from benchsuite.grid.expand import plan_trial
 from benchsuite.results.store.record import TrialRecord
-from benchsuite.runner.single_trial import run, run_forked
+from benchsuite.runner.single_trial import in_processes, run
 from benchsuite.trial.clock import CudaClock
 
 PARTS = ("load_s", "h2d_s", "forward_s", "backward_s", "communication_s", "optimizer_s")
@@ -39,7 +39,7 @@ def check(record: TrialRecord) -> None:
 @pytest.mark.parametrize("source", ["storage", "memory", "synthetic"])
 def test_a_trial_on_the_device(dataset_root: Path, source: str, precision: str) -> None:
     data = {"root": str(dataset_root), "cache": "warm", "num_workers": 2, "source": source}
-    record = run_forked(plan_trial(spec_of(dataset_root, data=data, precision=precision)))
+    record = in_processes(plan_trial(spec_of(dataset_root, data=data, precision=precision)))[0]
     check(record)
     assert (record.figures.au is not None) == (source == "storage")
 
@@ -47,7 +47,7 @@ def test_a_trial_on_the_device(dataset_root: Path, source: str, precision: str) 
 def test_ddp_over_nccl_with_every_device(dataset_root: Path) -> None:
     ranks = min(torch.cuda.device_count(), 2)
     data = {"root": str(dataset_root), "cache": "warm", "num_workers": 1}
-    record = run_forked(plan_trial(spec_of(dataset_root, data=data, parallelism="ddp", world_size=ranks)))
+    record = in_processes(plan_trial(spec_of(dataset_root, data=data, parallelism="ddp", world_size=ranks)))[0]
     if ranks == 1:
         assert record.status == "ok", record.reason
         return
@@ -60,7 +60,7 @@ def test_in_this_process(dataset_root: Path) -> None:
 
 
 def test_out_of_device_memory_is_oom(dataset_root: Path) -> None:
-    record = run_forked(plan_trial(spec_of(dataset_root, data={"source": "synthetic"}, batch_size=10**8)))
+    record = in_processes(plan_trial(spec_of(dataset_root, data={"source": "synthetic"}, batch_size=10**8)))[0]
     assert record.status == "oom"
     assert record.reason is not None and "out of memory" in record.reason
 

@@ -8,7 +8,7 @@ import torch
 from benchsuite.grid.expand import plan_trial
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.runner.loss_check import check_loss
-from benchsuite.runner.single_trial import run, run_forked
+from benchsuite.runner.single_trial import in_processes, run
 
 MODELS = {"resnet50": 8, "unet3d": 2, "bert": 8, "gpt_neox": 8}
 
@@ -54,7 +54,7 @@ def test_channels_last(workload: str) -> None:
 @pytest.mark.parametrize("mode", ["ddp", "zero2", "fsdp"])
 def test_modes_over_nccl(mode: str) -> None:
     ranks = min(torch.cuda.device_count(), 2)
-    record = run_forked(plan_trial(spec_of("gpt_neox", parallelism=mode, world_size=ranks)))
+    record = in_processes(plan_trial(spec_of("gpt_neox", parallelism=mode, world_size=ranks)))[0]
     check(record)
     if ranks > 1:
         assert record.figures.communication_s is not None and record.figures.communication_s > 0

@@ -21,7 +21,6 @@ from benchsuite.launch import lanes
 from benchsuite.launch.agents import AgentLauncher
 from benchsuite.launch.allocation import Allocation, Task
 from benchsuite.launch.lanes import check_lanes, planned_nodes, run_lanes, share_of, worst
-from benchsuite.runner.sweep_options import SweepOptions
 from tests.runner.test_sweep import Rehearsal
 
 FIVE = Allocation("slurm", "7", ("a", "b", "c", "d", "e"), 5)
@@ -108,15 +107,32 @@ def test_the_worst_of_the_lanes_exit_codes(codes: list[int], code: int) -> None:
     assert worst(codes) == worst(codes[::-1]) == code
 
 
-def test_a_lane_is_asked_for_the_same_sweep() -> None:
-    how = SweepOptions("srun", "oom", "io", "+2h", 60.0, 7, lanes=4)
-    assert how.words(Path("mine.yaml"), "s", Path("store"), ["a=1", "b=[1, 2]"]) == [
-        *("sweep", "mine.yaml", "--session", "s", "--store", "store", "--launcher", "srun", "--retry", "oom"),
-        *("--profile", "io", "--until", "+2h", "--lease", "60.0", "--order-seed", "7", "-o", "a=1", "-o", "b=[1, 2]"),
+@pytest.mark.parametrize("lane", ["", "0/2/1"])
+def test_lanes_run_the_same_command_and_know_themselves(
+    lane: str, run_cli: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each is started with all that was asked for, `--lanes` too, which means nothing in a lane."""
+    asked: list[tuple[int, Sequence[str]]] = []
+    monkeypatch.setattr(runner, "run_lanes", lambda count, words, nodes: asked.append((count, words)) or [0])
+    monkeypatch.setattr(runner, "load_launcher", lambda name: TwoNodes())
+    monkeypatch.setenv("BENCHSUITE_LANE", lane)
+    file = tmp_path / "s.yaml"
+    base = {"workload": "resnet50", "variant": "tiny", "data": {"source": "synthetic"}, "batch_size": 1}
+    file.write_text(yaml.safe_dump({"name": "s", "base": base | {"measure": {"repeats": 1}}}))
+    words = [
+        "sweep",
+        str(file),
+        "--lanes",
+        "2",
+        "--store",
+        str(tmp_path / "store"),
+        "--until",
+        "+2h",
+        "-o",
+        "measure.steps=4",
     ]
-    assert SweepOptions().words(Path("m"), "s", Path("t"), []) == [
-        *("sweep", "m", "--session", "s", "--store", "t", "--launcher", "auto", "--lease", "120.0")
-    ]
+    assert run_cli(*words)[0] == 0
+    assert asked == ([] if lane else [(2, tuple(words))])
 
 
 def test_lanes_run_beside_each_other_and_get_signals(

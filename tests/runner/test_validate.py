@@ -12,7 +12,7 @@ from benchsuite import workloads
 from benchsuite.cli.app import run_command
 from benchsuite.contract.trial_spec import parse_trial
 from benchsuite.grid.expand import plan_trial
-from benchsuite.runner.single_trial import run_forked
+from benchsuite.runner.single_trial import in_processes
 from benchsuite.workloads.parallel.dry import dry_account
 
 Said = tuple[int, str, str]
@@ -101,7 +101,7 @@ def test_counts_are_those_of_a_real_step(variant: str, changes: dict[str, Any]) 
             **changes,
         }
     )
-    record = run_forked(plan_trial(spec))
+    record = in_processes(plan_trial(spec))[0]
     assert record.status == "ok", record.reason
     workload = workloads.load(workloads.WORKLOADS, "gpt_neox")
     shape = workload.variants[variant]

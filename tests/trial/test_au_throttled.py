@@ -7,7 +7,7 @@ import pytest
 
 from bench.throttle import CannotThrottle, throttled
 from benchsuite.grid.expand import plan_trial
-from benchsuite.runner.single_trial import run_forked
+from benchsuite.runner.single_trial import in_processes
 from benchsuite.storage.create.convert import generate_dataset
 from benchsuite.storage.dataset.manifest import open_dataset
 
@@ -40,7 +40,7 @@ def test_au_follows_from_the_rate_of_the_disk(tmp_path: Path) -> None:
     )
     try:
         with throttled(tmp_path, RATE_BYTES_PER_S):
-            record = run_forked(point)
+            record = in_processes(point)[0]
     except CannotThrottle as error:
         pytest.skip(str(error))
     assert (record.status, record.reason) == ("ok", None)

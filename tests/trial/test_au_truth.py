@@ -17,7 +17,7 @@ from bench import au, real
 from bench.au import RETRIES, TOLERANCE, Case
 from benchsuite.launch.launcher import Launcher, load_launcher
 from benchsuite.results.store.record import TrialRecord
-from benchsuite.runner.single_trial import run_point
+from benchsuite.runner.single_trial import in_this_process
 
 BAD_MINUTE = pytest.mark.flaky(reruns=2, reruns_delay=15)
 """A virtual machine's host may disturb all that is timed for a while, without telling; a wrong figure stays wrong."""
@@ -174,5 +174,5 @@ def test_real_cases_cover_the_grid() -> None:
 def test_a_trial_in_this_process(rig: Rig) -> None:
     """`benchsuite.run` takes emulated devices too."""
     case = Case(0.005, 4, 0.5, workers=2, steps=8)
-    found = run_point(au.point_of(case, rig.folder))
+    found = in_this_process(au.point_of(case, rig.folder))[0]
     assert found.status == "ok" and found.figures.au == pytest.approx(0.5, abs=0.1)

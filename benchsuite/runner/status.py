@@ -1,0 +1,167 @@
+"""Where a session stands: what its sweeps have planned, done and begun.
+
+`status` may be asked where the devices of the sweeps' nodes are not, so plans are kept in the store:
+STORE/plans/<session>/<sweep>.<digest>.json holds the label of each trial by its id. One sweep may be planned several
+times: by jobs for one world size each, with other overrides, by lanes each for its own nodes, on nodes of another kind.
+Each plan has a file of its own, named by its content, and all of them count.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from pydantic import TypeAdapter
+
+from benchsuite.contract.trial_spec import SweepSpec, trial_id
+from benchsuite.grid.expand import expand
+from benchsuite.grid.point import Plan
+from benchsuite.host.machine import this_machine
+from benchsuite.results.store.record import TrialRecord
+from benchsuite.results.store.segments import StoreError
+from benchsuite.results.store.store import ResultsStore
+from benchsuite.runner.claims import CLAIMS, Claim, running
+from benchsuite.runner.sweep import FAILED, FINISHED
+from benchsuite.storage.dataset.owned_files import read_plain, write_new
+
+PLANS = "plans"
+DIGEST_DIGITS = 16
+LABELS = TypeAdapter(dict[str, str])
+
+
+def labels(plan: Plan, session: str) -> dict[str, str]:
+    """The label of each trial of a plan, by its id."""
+    return {
+        trial_id(point.point_id, session, repeat): f"{point.label} · repeat {repeat + 1}"
+        for point in plan.points
+        for repeat in range(point.spec.measure.repeats)
+    }
+
+
+def keep_plan(store: Path, session: str, plan: Plan) -> None:
+    """Leave a plan in a store, whole or not at all.
+
+    Raises:
+        StoreError: the store cannot be written.
+    """
+    text = json.dumps(labels(plan, session))
+    digest = hashlib.sha256(text.encode()).hexdigest()[:DIGEST_DIGITS]
+    path = store / PLANS / session / f"{plan.sweep.name}.{digest}.json"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_new(path, text)
+    except OSError as error:
+        raise StoreError(f"store {store}: cannot be written: {error.strerror}") from error
+
+
+def kept_plans(store: Path, session: str) -> dict[str, dict[str, str]]:
+    """The trials that each sweep of a session has planned, with their labels; what cannot be read is left out."""
+    found: dict[str, dict[str, str]] = {}
+    for path in sorted((store / PLANS / session).glob("[!.]*.*.json")):
+        try:
+            plan = LABELS.validate_json(read_plain(path, own=False))
+        except (OSError, ValueError):
+            continue
+        found.setdefault(path.stem.rpartition(".")[0], {}).update(plan)
+    return found
+
+
+@dataclass(frozen=True)
+class Running:
+    """A trial that a sweep is at."""
+
+    trial: str
+    label: str
+    holder: str
+    since: str
+    gone: bool
+    """Its sweep has ended without leaving it, as this machine can tell."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A trial that failed."""
+
+    label: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Status:
+    """A session as it stands."""
+
+    session: str
+    done: int
+    """Trials that ended well."""
+    failed: Mapping[str, Failed]
+    """By trial."""
+    running: Sequence[Running]
+    waiting: int | None
+    """None where neither a sweep file nor a plan in the store says what is still to come."""
+    rest_s: float | None
+    """Estimated seconds until all is done, with as many sweeps as there are now; None where nothing tells."""
+
+
+def planned(asked: SweepSpec | None, session: str, store: ResultsStore) -> dict[str, str] | None:
+    """The trials that a sweep comes to, or all sweeps of a session, with their labels; None where nothing is known.
+
+    Where this machine would plan none of the trials that the sweep has planned on its nodes, theirs are meant.
+    """
+    kept = kept_plans(store.path, session)
+    if asked is None:
+        return {trial: label for plan in kept.values() for trial, label in plan.items()} or None
+    here = labels(expand(asked, this_machine(), store.path), session)
+    there = kept.get(asked.name, {})
+    return there if there and not here.keys() & there.keys() else here
+
+
+def examine(asked: Mapping[str, str] | None, session: str, store: ResultsStore, whole: bool) -> Status:
+    """Where a session stands: all of it, or what is asked of it."""
+    stored = store.latest() if asked is None or store.exists() else []
+    mine = [record for record in stored if record.session == session and record.kind == "trial"]
+    trials = mine if whole or asked is None else [record for record in mine if record.trial_id in asked]
+    done = [record for record in trials if record.status == "ok"]
+    over = {record.trial_id for record in done}
+    held = {
+        name: claim
+        for name, claim in running(store.path / CLAIMS / session).items()
+        if (whole or asked is None or _trial(name) in asked) and not (name in over and claim.holder.is_gone())
+    }
+    waiting = None
+    if asked is not None:
+        over = {record.trial_id for record in trials if record.status in FINISHED}
+        waiting = len(asked.keys() - over - {_trial(name) for name in held})
+    return Status(
+        session=session,
+        done=len(done),
+        failed={record.trial_id: _failed(record) for record in trials if record.status in FAILED},
+        running=[_running(name, claim, asked or {}) for name, claim in held.items()],
+        waiting=waiting,
+        rest_s=_rest_s(done, waiting, held),
+    )
+
+
+def _failed(record: TrialRecord) -> Failed:
+    label = f"{record.label} · repeat {record.repeat + 1}" if record.label else record.trial_id
+    return Failed(label, record.reason or "")
+
+
+def _trial(name: str) -> str:
+    """The trial of a claim's name, which may end with how it is observed: point, session and repeat come first."""
+    head, _, last = name.rpartition(".")
+    return name if last.isdigit() else head
+
+
+def _running(name: str, claim: Claim, labels: Mapping[str, str]) -> Running:
+    trial = _trial(name)
+    return Running(trial, labels.get(trial, trial), str(claim.holder), claim.since, claim.holder.is_gone())
+
+
+def _rest_s(done: Sequence[TrialRecord], waiting: int | None, held: Mapping[str, Claim]) -> float | None:
+    taken = [record.wall_s for record in done if record.wall_s is not None]
+    if waiting is None or not taken:
+        return None
+    sweeps = len({(claim.holder.host, claim.holder.pid) for claim in held.values() if not claim.holder.is_gone()})
+    return median(taken) * (waiting + len(held) / 2) / max(1, sweeps)
