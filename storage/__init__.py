@@ -38,8 +38,6 @@ LOADER_LIMITS: Mapping[str, tuple[str, frozenset[str]]] = {
     "dali": ("nvidia.dali", frozenset({"image", "volume"})),
 }
 """Loaders that need a module of their own, or do not take every kind of sample."""
-FORMATS_NOT_YET: tuple[str, ...] = ()
-LOADERS_NOT_YET: tuple[str, ...] = ()
 
 
 def names(registry: Registry, group: str = "") -> list[str]:

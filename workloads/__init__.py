@@ -36,7 +36,6 @@ MODES: Mapping[str, str] = {
     "pp": "benchsuite.workloads.parallel.pipeline:pp",
     "ep": "benchsuite.workloads.parallel.expert:ep",
 }
-WORKLOADS_NOT_YET: tuple[str, ...] = ()
 MODES_NOT_YET = ("cp",)
 
 

@@ -17,37 +17,8 @@ from benchsuite.host.site import JobSpec
 Scheduler = Literal["slurm", "pbs"]
 WARNING_S = 120
 """A job is told to stop so long before its limit; one that is shorter than twice this, in the middle."""
-OWN = {
-    "slurm": {
-        "job-name": "the sweep's name",
-        "nodes": "--nodes",
-        "ntasks-per-node": "--ranks-per-node",
-        "cpus-per-task": "--cpus-per-rank",
-        "time": "--time",
-        "account": "--account",
-        "partition": "--partition",
-        "qos": "--qos",
-        "constraint": "--constraint",
-        "gres": "--gres",
-        "array": "--mode array",
-        "signal": "no other",
-        "requeue": "--max-requeues",
-        "open-mode": "no other",
-        "output": "--out",
-    },
-    "pbs": {
-        "N": "the sweep's name",
-        "select": "--nodes",
-        "walltime": "--time",
-        "A": "--account",
-        "q": "--partition",
-        "J": "--mode array",
-        "r": "no other",
-        "j": "no other",
-        "o": "--out",
-    },
-}
-"""Directives that have an option of their own, or none."""
+Directive = tuple[str, str, str | None]
+"""Its name, the option that sets it, and its value: empty where it has none, None where it is left out."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +62,7 @@ def write(scheduler: Scheduler, job: Job, spec: JobSpec) -> str:
     Raises:
         UserError: a value holds a line break, or is nothing that this scheduler takes.
     """
-    directives = _slurm(job, spec) if scheduler == "slurm" else _pbs(job, spec)
-    lines = ["#!/bin/bash", *directives, "set -euo pipefail", "", *_surroundings(job, spec), ""]
+    lines = ["#!/bin/bash", *_directives(scheduler, job, spec), "set -euo pipefail", "", *_surroundings(job, spec), ""]
     return "\n".join([*lines, *_run(scheduler, job, spec), *_requeue(scheduler, job, spec), 'exit "$code"', ""])
 
 
@@ -111,67 +81,71 @@ def _one_line(text: str, what: str) -> str:
     return text
 
 
-def _options(scheduler: Scheduler, spec: JobSpec) -> Iterator[tuple[str, str | None]]:
-    """Directives that a user adds.
+def _directives(scheduler: Scheduler, job: Job, spec: JobSpec) -> Iterator[str]:
+    """Our directives, and those that a user adds.
 
     Raises:
-        UserError: no name of one, or one that has an option of its own.
+        UserError: one that is added is no name of one, or one of ours.
     """
-    for key, value in spec.options.items():
-        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", key):
-            raise UserError(f"--option {key!r}: give KEY=VALUE, such as --option reservation=maintenance")
-        if key in OWN[scheduler]:
-            raise UserError(f"--option {key}: is written already; what sets it: {OWN[scheduler][key]}")
-        yield key, None if value is None else quoted(value, f"--option {key}")
+    ours = _slurm(job, spec) if scheduler == "slurm" else _pbs(job, spec)
+    asked = [(name, value, option) for name, option, value in ours if value is not None]
+    options = {name: option for name, option, _ in ours}
+    for name, value in spec.options.items():
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
+            raise UserError(f"--option {name!r}: give KEY=VALUE, such as --option reservation=maintenance")
+        if name in options:
+            raise UserError(f"--option {name}: is written already; what sets it: {options[name]}")
+        asked.append((name, value or "", f"--option {name}"))
+    for name, value, option in asked:
+        if scheduler == "slurm":
+            start, joint = "#SBATCH --", "="
+        else:
+            start, joint = ("#PBS -", " ") if len(name) == 1 else ("#PBS -l ", "=")
+        yield f"{start}{name}" + (f"{joint}{quoted(value, option)}" if value else "")
 
 
-def _slurm(job: Job, spec: JobSpec) -> Iterator[str]:
+def _slurm(job: Job, spec: JobSpec) -> list[Directive]:
     number = "%A_%a" if job.num_tasks > 1 else "%j"
-    output = f"{str(job.out).replace('%', '%%')}/{job.name}-{number}.out"
-    asked = {
-        "job-name": job.name,
-        "nodes": str(job.nodes),
-        "ntasks-per-node": str(job.ranks_per_node),
-        "cpus-per-task": None if spec.cpus_per_rank is None else str(spec.cpus_per_rank),
-        "time": spec.time,
-        "account": spec.account,
-        "partition": spec.partition,
-        "qos": spec.qos,
-        "constraint": spec.constraint,
-        "gres": spec.gres,
-        "array": f"1-{job.num_tasks}" if job.num_tasks > 1 else None,
-        "output": output,
-    }
-    for key, value in asked.items():
-        if value is not None:
-            yield f"#SBATCH --{key}={quoted(value, f'--{key}')}"
-    for key, value in _options("slurm", spec):
-        yield f"#SBATCH --{key}" if value is None else f"#SBATCH --{key}={value}"
-    yield f"#SBATCH --signal=B:USR1@{min(WARNING_S, (spec.time_s or 2 * WARNING_S) // 2)}"
-    yield "#SBATCH --requeue"
-    yield "#SBATCH --open-mode=append"
+    warning_s = min(WARNING_S, (spec.time_s or 2 * WARNING_S) // 2)
+    return [
+        ("job-name", "the sweep's name", job.name),
+        ("nodes", "--nodes", str(job.nodes)),
+        ("ntasks-per-node", "--ranks-per-node", str(job.ranks_per_node)),
+        ("cpus-per-task", "--cpus-per-rank", None if spec.cpus_per_rank is None else str(spec.cpus_per_rank)),
+        ("time", "--time", spec.time),
+        ("account", "--account", spec.account),
+        ("partition", "--partition", spec.partition),
+        ("qos", "--qos", spec.qos),
+        ("constraint", "--constraint", spec.constraint),
+        ("gres", "--gres", spec.gres),
+        ("array", "--mode array", f"1-{job.num_tasks}" if job.num_tasks > 1 else None),
+        ("output", "--out", f"{str(job.out).replace('%', '%%')}/{job.name}-{number}.out"),
+        ("signal", "no other", f"B:USR1@{warning_s}"),
+        ("requeue", "--max-requeues", ""),
+        ("open-mode", "no other", "append"),
+    ]
 
 
-def _pbs(job: Job, spec: JobSpec) -> Iterator[str]:
+def _pbs(job: Job, spec: JobSpec) -> list[Directive]:
     if spec.qos is not None:
         raise UserError(f"--qos {spec.qos!r}: PBS has none; give the queue with --partition, or --option KEY=VALUE")
     cores = job.ranks_per_node * (spec.cpus_per_rank or 1)
-    chunk = [f"select={job.nodes}", f"ncpus={cores}", f"mpiprocs={job.ranks_per_node}"]
+    chunk = [str(job.nodes), f"ncpus={cores}", f"mpiprocs={job.ranks_per_node}"]
     for what, value in (("--gres", spec.gres), ("--constraint", spec.constraint)):
         if value is not None and not re.fullmatch(r"\w+=[\w.-]+(:\w+=[\w.-]+)*", value):
             raise UserError(f"{what} {value!r}: PBS takes NAME=VALUE of each chunk, such as ngpus=4")
         chunk += [value] if value is not None else []
-    asked = {"-N": job.name, "-l": ":".join(chunk), "-A": spec.account, "-q": spec.partition, "-o": f"{job.out}/"}
-    for key, value in asked.items():
-        if value is not None:
-            yield f"#PBS {key} {quoted(value, key)}"
-    if spec.walltime is not None:
-        yield f"#PBS -l walltime={spec.walltime}"
-    for key, value in _options("pbs", spec):
-        word = "" if value is None else f" {value}" if len(key) == 1 else f"={value}"
-        yield f"#PBS -{key}{word}" if len(key) == 1 else f"#PBS -l {key}{word}"
-    yield "#PBS -r y"
-    yield "#PBS -j oe"
+    return [
+        ("N", "the sweep's name", job.name),
+        ("select", "--nodes", ":".join(chunk)),
+        ("A", "--account", spec.account),
+        ("q", "--partition", spec.partition),
+        ("o", "--out", f"{job.out}/"),
+        ("walltime", "--time", spec.walltime),
+        ("J", "--mode array", None),  # which `submit` gives to qsub, so that a requeued task is one job
+        ("r", "no other", "y"),
+        ("j", "no other", "oe"),
+    ]
 
 
 def _surroundings(job: Job, spec: JobSpec) -> Iterator[str]:

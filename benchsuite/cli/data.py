@@ -139,7 +139,7 @@ def asked(workload: str, variant: str, format: str, shard_samples: int | None, o
         raise refuse("--variant", variant, variants)
     formats = storage.names(storage.FORMATS, "benchsuite.formats")
     if format not in formats:
-        raise refuse("--format", format, formats, storage.FORMATS_NOT_YET)
+        raise refuse("--format", format, formats)
     form = storage.format_of(format)
     given = _options(form, options)
     if shard_samples is not None:

@@ -23,7 +23,7 @@ from benchsuite.contract.yaml_file import parse_yaml
 from benchsuite.grid import expand
 from benchsuite.grid.layers import bundled
 from benchsuite.grid.point import Plan
-from benchsuite.grid.warnings import crowd_of, crowded, small_datasets
+from benchsuite.grid.warnings import crowd_of, crowded, fitting_in_memory
 from benchsuite.host.lane import this_lane
 from benchsuite.host.load import memory_bytes
 from benchsuite.host.machine import Machine, this_machine
@@ -231,7 +231,9 @@ def _run(
         display.say(f"{summary(plan, state)} · session {session} · store {store.path} · {where}")
         for line in (*damage_lines(store), *(skipped_lines(plan) if plan.points else [])):  # else the error tells
             display.say(line)
-        warnings = [small_datasets(plan, memory_bytes()[1]), *crowded(plan)] if state.todo else []
+        warnings = (
+            [fitting_in_memory(plan.points, plan.machine, memory_bytes()[1]), *crowded(plan)] if state.todo else []
+        )
         for warning in filter(None, warnings):
             display.say(warning)
         if not plan.points:

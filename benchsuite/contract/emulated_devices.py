@@ -9,13 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchsuite.contract.errors import UserError, nearest
 from benchsuite.contract.yaml_file import parse_yaml
-
-if TYPE_CHECKING:
-    pass
 
 PREFIX = "emulated:"
 NO_MODEL = "emulated:1us"

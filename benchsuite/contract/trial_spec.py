@@ -220,42 +220,24 @@ def name_mistakes(
     workload: object, parallelism: object, format: object, loader: object, device: object
 ) -> Iterator[str]:
     """What is wrong with names that no registry has; what is no text is not a name."""
-    checks = (
-        (_check_workload, workload),
-        (_check_parallelism, parallelism),
-        (_check_format, format),
-        (_check_loader, loader),
-        (_check_device, device),
-    )
-    for check, name in checks:
-        if isinstance(name, str):
-            yield from mistakes_of(partial(check, name))
+    if isinstance(workload, str) and ":" not in workload:
+        yield from mistakes_of(partial(_check_name, "workload", workload, workloads.WORKLOADS))
+    if isinstance(parallelism, str) and parallelism not in (*workloads.MODES, *COMPOSED):
+        yield str(refuse("parallelism", parallelism, workloads.MODES, workloads.MODES_NOT_YET))
+    if isinstance(format, str):
+        yield from mistakes_of(partial(_check_name, "data.format", format, storage.FORMATS))
+    if isinstance(loader, str):
+        yield from mistakes_of(partial(_check_name, "data.loader", loader, storage.LOADERS))
+    if isinstance(device, str):
+        yield from mistakes_of(partial(_check_device, device))
 
 
-def _check_workload(name: str) -> None:
-    if name not in workloads.WORKLOADS and ":" not in name:
-        known = workloads.names(workloads.WORKLOADS, "benchsuite.workloads")  # looks through all installed packages
+def _check_name(what: str, name: str, registry: Mapping[str, Any]) -> None:
+    """Refuse a name that neither we have nor an installed package; those are looked through only then."""
+    if name not in registry:
+        known = storage.names(registry, f"benchsuite.{what.removeprefix('data.')}s")
         if name not in known:
-            raise refuse("workload", name, known, workloads.WORKLOADS_NOT_YET)
-
-
-def _check_parallelism(name: str) -> None:
-    if name not in (*workloads.MODES, *COMPOSED):
-        raise refuse("parallelism", name, workloads.MODES, workloads.MODES_NOT_YET)
-
-
-def _check_format(name: str) -> None:
-    if name not in storage.FORMATS:
-        formats = storage.names(storage.FORMATS, "benchsuite.formats")
-        if name not in formats:
-            raise refuse("data.format", name, formats, storage.FORMATS_NOT_YET)
-
-
-def _check_loader(name: str) -> None:
-    if name not in storage.LOADERS:
-        loaders = storage.names(storage.LOADERS, "benchsuite.loaders")
-        if name not in loaders:
-            raise refuse("data.loader", name, loaders, storage.LOADERS_NOT_YET)
+            raise refuse(what, name, known)
 
 
 def _check_device(name: str) -> None:

@@ -227,18 +227,6 @@ def parse_override(text: str) -> tuple[str, Any]:
     return key, parse_value(raw, f"-o {shown(text)}")
 
 
-def override(value: Values, overrides: list[str]) -> Values:
-    """Apply `key=value` overrides to a sweep: a list becomes an axis of the grid, anything else a base value.
-
-    Raises:
-        UserError: no `=` in it, or the value is not YAML.
-    """
-    sweep = with_parts(value)
-    for text in overrides:
-        assign(sweep, *parse_override(text))
-    return sweep
-
-
 def with_parts(value: Values) -> Values:
     """A copy of a sweep that has its base, grid and zip, empty where they are not given.
 

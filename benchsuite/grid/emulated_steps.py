@@ -8,14 +8,14 @@ from typing import Any
 
 from benchsuite.contract.emulated_devices import FORMS, PREFIX, RECORD, profile_of, profiles, step_s
 from benchsuite.contract.errors import UserError
-from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.contract.trial_spec import TrialSpec, parse_trial
 from benchsuite.workloads.spec import ComputeSpec
 
 SAME_STEP = ("workload", "variant", "rank_batch")
 """What a step's time belongs to."""
 
 
-def with_step(spec: "TrialSpec", store: Path | None = None) -> "TrialSpec":
+def with_step(spec: TrialSpec, store: Path | None = None) -> TrialSpec:
     """The spec with `from-record ID` of its device replaced by the step time of that record, the ID beside it.
 
     Raises:
@@ -32,7 +32,6 @@ def with_step(spec: "TrialSpec", store: Path | None = None) -> "TrialSpec":
 
 def _recorded_step_s(prefix: str, path: Path, wanted: Mapping[str, Any]) -> float:
     """The median step time of the ok trials whose record_id, trial_id or point_id begins so, of what is wanted."""
-    from benchsuite.contract.trial_spec import parse_trial
     from benchsuite.results.store.store import ResultsStore
 
     store = ResultsStore(path)
@@ -59,7 +58,7 @@ def _recorded_step_s(prefix: str, path: Path, wanted: Mapping[str, Any]) -> floa
     return median(steps)
 
 
-def problem(spec: "TrialSpec") -> str | None:
+def problem(spec: TrialSpec) -> str | None:
     """Why a trial cannot run on its emulated device, with what would; None where it can."""
     layout, device = spec.layout, spec.device
     if spec.data.source != "storage":

@@ -21,12 +21,13 @@ from benchsuite.contract.yaml_file import Values, flat, nested, read_yaml
 from benchsuite.grid.emulated_steps import with_step
 from benchsuite.grid.layers import layered
 from benchsuite.grid.mistakes import MAX_TRIALS, check_number, sweep_mistakes
-from benchsuite.grid.no_effect import Repeated
 from benchsuite.grid.point import Plan, Point, Skipped
 from benchsuite.grid.validity import why_illegal
 from benchsuite.host.machine import Machine, this_machine
 from benchsuite.results.store.segments import without_collector
+from benchsuite.storage import format_of
 from benchsuite.storage.dataset.manifest import Manifest, is_dataset, read_manifest
+from benchsuite.storage.dataset.spec import DataSpec
 
 EACH = "each"
 """A value of `node`: every one there is."""
@@ -80,7 +81,7 @@ def expand(sweep: SweepSpec, machine: Machine, store: Path | None = None) -> Pla
         asked.append((varied, with_step(parse_trial(nested(base | varied)), store)))
     check_number(sum(spec.measure.repeats for _, spec in asked), MAX_TRIALS, "trials: points x measure.repeats")
     check_staging([spec for _, spec in asked])
-    repeated = Repeated([spec for _, spec in asked])
+    repeated = _Repeated([spec for _, spec in asked])
     excluded = _excluded(sweep)
     largest = max((spec.ranks for _, spec in asked), default=1)
     points: dict[str, Point] = {}
@@ -152,6 +153,40 @@ def _find_dataset(spec: TrialSpec) -> tuple[Path | None, Manifest | None]:
     root = Path(spec.data.root)
     folder = root if is_dataset(root) else root / spec.data.format
     return folder, read_manifest(folder) if is_dataset(folder) else None
+
+
+def _unmixed(data: DataSpec, manifest: Manifest) -> str | None:
+    """Why samples are not mixed in data.shuffle_buffer; None where they are."""
+    if data.source != "storage":
+        return f"source {data.source}"
+    form = format_of(data.format)
+    if not form.sequential:
+        return f"format {data.format}"
+    if data.loader == "dali" and manifest.kind == "image":  # volumes it takes as the format reads them
+        return "loader dali"
+    return None if data.shuffle else "shuffle false"
+
+
+class _Repeated:
+    """Tells the points of a plan that measure what one before them does: the ids of what ran must not move."""
+
+    def __init__(self, specs: list[TrialSpec]) -> None:
+        self._varies = len({spec.data.shuffle_buffer for spec in specs}) > 1
+        self._first: dict[str, int] = {}
+        """The first data.shuffle_buffer of a point, by the point's id without it."""
+
+    def why(self, spec: TrialSpec, manifest: Manifest | None) -> str | None:
+        """Why a point that can run is not worth it; None where it is the first of its like."""
+        if not self._varies or manifest is None:
+            return None
+        unused, asked = _unmixed(spec.data, manifest), spec.data.shuffle_buffer
+        if unused is None:
+            return None
+        alike = spec.model_copy(update={"data": spec.data.model_copy(update={"shuffle_buffer": 1})})
+        first = self._first.setdefault(point_id(alike, manifest.dataset_id), asked)
+        if first == asked:
+            return None
+        return f"data.shuffle_buffer has no effect with {unused}: {asked} measures the same as {first}"
 
 
 def plan_trial(spec: TrialSpec | Mapping[str, Any], store: Path | None = None) -> Point:

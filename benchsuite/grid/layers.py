@@ -13,7 +13,7 @@ from typing import Any
 
 from benchsuite.contract.errors import UserError, dotted_keys, nearest
 from benchsuite.contract.trial_spec import TrialSpec
-from benchsuite.contract.yaml_file import Values, assign, flat, parse_override, parse_value, set_key, with_parts
+from benchsuite.contract.yaml_file import Values, assign, flat, nested, parse_override, parse_value, set_key, with_parts
 from benchsuite.host.site import BATCH, check_values, config_files
 from benchsuite.workloads.layout import ONE_RANK
 
@@ -64,9 +64,7 @@ def _environment_values(environment: Mapping[str, str]) -> list[tuple[str, str, 
         value = parse_value(environment[name], name)
         if isinstance(value, list):
             raise UserError(f"{name}={environment[name]!r}: one value, not a list; axes are of the sweep file or -o")
-        nested: Values = {}
-        set_key(nested, key, value)
-        check_values(nested, name)
+        check_values(nested({key: value}), name)
         found.append((name, key, value))
     return found
 
@@ -108,11 +106,9 @@ def _other_batch(key: str) -> str | None:
 
 def _entries(base: Mapping[str, Any]) -> Values:
     """A base with dotted keys, degrees of parallelism as one value: those of two layers do not mix."""
-    nested: Values = {}
-    for key, item in flat(base).items():
-        set_key(nested, key, item)
-    degrees = {"parallelism": nested.pop("parallelism")} if isinstance(nested.get("parallelism"), Mapping) else {}
-    return flat(nested) | degrees
+    found = nested(flat(base))
+    degrees = {"parallelism": found.pop("parallelism")} if isinstance(found.get("parallelism"), Mapping) else {}
+    return flat(found) | degrees
 
 
 def _values_of(sweep: Values) -> dict[str, list[Any]]:
@@ -131,11 +127,11 @@ def _defaults(above: Given, environment: Mapping[str, str]) -> tuple[Values, dic
     """The base that site and user give below `above`, and which file each value is from."""
     given = dict(above)
     kept: dict[str, tuple[Any, str]] = {}
-    for config in reversed(config_files(environment)):
+    for path, config in reversed(config_files(environment).items()):
         entries = {key: item for key, item in _entries(config.base).items() if key not in given}
         for key, item in entries.items():
             if not _clashes(key, item, given):
-                kept[key] = item, str(config.path)
+                kept[key] = item, str(path)
         given |= {key: [item] for key, (item, _) in kept.items() if key not in given}
     base: Values = {}
     for key, (item, _) in kept.items():

@@ -33,11 +33,6 @@ def _named(labels: list[str]) -> str:
     return labels[0] if len(labels) == 1 else f"{len(labels)} points such as {labels[0]}"
 
 
-def small_datasets(plan: Plan, memory_bytes: int) -> str | None:
-    """A warning where datasets fit in the memory of the nodes that read them; `memory_bytes`: of a node."""
-    return fitting_in_memory(plan.points, plan.machine, memory_bytes)
-
-
 def fitting_in_memory(points: Sequence[Point], machine: Machine | None, memory_bytes: int) -> str | None:
     """A warning where datasets fit in memory: from the second epoch on, reads may be served from there.
 

@@ -20,7 +20,7 @@ from benchsuite.contract.terminal import echo
 from benchsuite.contract.version import VERSION
 from benchsuite.host.lane import this_lane
 from benchsuite.host.load import moment
-from benchsuite.host.machine import this_machine
+from benchsuite.host.machine import nvidia_devices, this_machine
 from benchsuite.host.site import site_facts
 from benchsuite.storage.observe.file_systems import device_of, server_cache_of
 
@@ -105,36 +105,24 @@ def file_system(path: Path) -> dict[str, Any]:
 
 
 def devices() -> list[dict[str, Any]]:
-    """Name, memory, driver and VBIOS of each NVIDIA device; empty where there is none."""
+    """Name, memory, driver and VBIOS of each NVIDIA device; empty where there is none.
+
+    The VBIOS is None where the driver does not tell it, as in some virtual machines.
+    """
     import pynvml
 
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return []
-    try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(pynvml.nvmlDeviceGetCount())]
+    from benchsuite.host.gpus import asked
+
+    with nvidia_devices() as handles:
         return [
             {
                 "name": str(pynvml.nvmlDeviceGetName(handle)),
                 "memory_bytes": int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
                 "driver": str(pynvml.nvmlSystemGetDriverVersion()),
-                "vbios": _vbios(handle),
+                "vbios": asked(pynvml.nvmlDeviceGetVbiosVersion, handle),
             }
             for handle in handles
         ]
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _vbios(handle: Any) -> str | None:
-    """A device's VBIOS; None where the driver does not tell it, as in some virtual machines."""
-    import pynvml
-
-    try:
-        return str(pynvml.nvmlDeviceGetVbiosVersion(handle))
-    except pynvml.NVMLError:
-        return None
 
 
 def _version(package: str) -> str | None:

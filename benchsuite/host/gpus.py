@@ -62,11 +62,11 @@ def _is_visible(number: int, handle: Any, visible: str | None) -> bool:
     if visible is None:
         return True
     names = [name.strip() for name in visible.split(",") if name.strip()]
-    uuid = str(_asked(pynvml.nvmlDeviceGetUUID, handle) or "")
+    uuid = str(asked(pynvml.nvmlDeviceGetUUID, handle) or "")
     return any(name == str(number) or (name.startswith("GPU-") and uuid.startswith(name)) for name in names)
 
 
-def _asked(function: Any, *arguments: Any) -> Any:
+def asked(function: Any, *arguments: Any) -> Any:
     """What NVML answers; None where this device or driver cannot."""
     try:
         return function(*arguments)
@@ -75,16 +75,16 @@ def _asked(function: Any, *arguments: Any) -> Any:
 
 
 def _gpu(number: int, handle: Any) -> Gpu:
-    memory = _asked(pynvml.nvmlDeviceGetMemoryInfo, handle)
-    reasons = _asked(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle) or 0
-    running = _asked(pynvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
+    memory = asked(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    reasons = asked(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle) or 0
+    running = asked(pynvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
     return Gpu(
         number,
         int(memory.used) if memory else None,
         int(memory.total) if memory else None,
-        _asked(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_SM),
-        _asked(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_MEM),
-        _asked(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
+        asked(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_SM),
+        asked(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_MEM),
+        asked(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
         tuple(words for name, words in HELD_BACK.items() if reasons & getattr(pynvml, name)),
         tuple((int(each.pid), each.usedGpuMemory and int(each.usedGpuMemory)) for each in running),
     )

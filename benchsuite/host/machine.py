@@ -2,9 +2,12 @@
 
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -32,16 +35,11 @@ def device_ids() -> list[str]:
 
     if not _cuda_devices():
         return []
-    pynvml.nvmlInit()
-    try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(pynvml.nvmlDeviceGetCount())]
+    with nvidia_devices() as handles:
         every = [str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
-    finally:
-        pynvml.nvmlShutdown()
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
+    names = _visible()
+    if names is None:
         return every
-    names = [name.strip() for name in visible.split(",") if name.strip() not in ("", "-1")]
     return [every[int(name)] if name.isdigit() and int(name) < len(every) else name for name in names]
 
 
@@ -60,17 +58,34 @@ def cpu_quota(root: Path = Path("/sys/fs/cgroup")) -> float | None:
 
 def _cuda_devices() -> int:
     """Devices that NVML and CUDA_VISIBLE_DEVICES allow; 0 where torch has no CUDA. Opens no CUDA context."""
-    import pynvml
-
     try:
         if version("torch").endswith("+cpu"):
             return 0
-        pynvml.nvmlInit()
-        count = int(pynvml.nvmlDeviceGetCount())
-        pynvml.nvmlShutdown()
-    except (pynvml.NVMLError, PackageNotFoundError):
+    except PackageNotFoundError:
         return 0
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return count
-    return min(count, len([name for name in visible.split(",") if name.strip() not in ("", "-1")]))
+    with nvidia_devices() as handles:
+        count = len(handles)
+    names = _visible()
+    return count if names is None else min(count, len(names))
+
+
+def _visible() -> list[str] | None:
+    """What CUDA_VISIBLE_DEVICES names; None where it is not set."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return None if given is None else [name.strip() for name in given.split(",") if name.strip() not in ("", "-1")]
+
+
+@contextmanager
+def nvidia_devices() -> Iterator[list[Any]]:
+    """Yield NVML's handles of all NVIDIA devices, none where it has none; it is ended again: processes fork later."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        yield []
+        return
+    try:
+        yield [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(pynvml.nvmlDeviceGetCount())]
+    finally:
+        pynvml.nvmlShutdown()

@@ -2,9 +2,9 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 from benchsuite.contract.errors import UserError, in_words, mistakes_of, several
 from benchsuite.contract.trial_spec import parse_trial
-from benchsuite.contract.yaml_file import Values, flat, read_yaml, set_key
+from benchsuite.contract.yaml_file import Values, flat, nested, read_yaml
 from benchsuite.host.config_paths import config_paths
 from benchsuite.storage.dataset.local_path import local_path
 
@@ -94,8 +94,8 @@ def _hours(seconds: int) -> str:
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 
-class _File(BaseModel):
-    """A site's or user's file."""
+class ConfigFile(BaseModel):
+    """What a site's or user's file says."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -105,18 +105,6 @@ class _File(BaseModel):
     facts: dict[FactName, Command] = Field(
         default_factory=dict, description="facts of each host for its records, by the command that writes them"
     )
-
-
-@dataclass(frozen=True)
-class ConfigFile:
-    """What a site's or user's file says."""
-
-    path: Path
-    base: Mapping[str, Any]
-    store: Path | None
-    submit: Mapping[str, Any]
-    facts: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Commands, word by word, whose first line is a fact of the host that they run on."""
 
 
 def check_values(base: Mapping[str, Any], where: str) -> None:
@@ -134,34 +122,34 @@ def check_values(base: Mapping[str, Any], where: str) -> None:
         raise error.within(f"{where}: ") from None
 
 
-def config_files(environment: Mapping[str, str] = os.environ) -> list[ConfigFile]:
-    """The site's and the user's file, those that exist, lowest first.
+def config_files(environment: Mapping[str, str] = os.environ) -> dict[Path, ConfigFile]:
+    """The site's and the user's file by their paths, those that exist, lowest first.
 
     Raises:
         UserError: one of them has a key or value that is not allowed; naming it.
     """
-    return [_read(path) for path in config_paths(environment)]
+    return {path: _read(path) for path in config_paths(environment)}
 
 
 def _read(path: Path) -> ConfigFile:
     value = read_yaml(path)
     value = {key: {} if inner is None and key in ("base", "submit", "facts") else inner for key, inner in value.items()}
-    base: Values = {}
-    given, job = (part if isinstance(part, dict) else {} for part in (value.get("base"), value.get("submit")))
-    for key, inner in flat(given).items():
-        set_key(base, key, inner)
-    checks = (partial(_parsed, value), partial(check_values, base, "base"), partial(parse_job, job, "submit: "))
+    base, job = (part if isinstance(part, dict) else {} for part in (value.get("base"), value.get("submit")))
+    checks = (
+        partial(_parsed, value),
+        partial(check_values, nested(flat(base)), "base"),
+        partial(parse_job, job, "submit: "),
+    )
     if error := several(mistakes_of(*checks)):
         raise error.within(f"{path}: ")
-    found = _parsed(value)
-    return ConfigFile(path, base, Path(found.store).expanduser() if found.store else None, found.submit, found.facts)
+    return _parsed(value)
 
 
-def _parsed(value: Values) -> _File:
+def _parsed(value: Values) -> ConfigFile:
     try:
-        return _File.model_validate(value)
+        return ConfigFile.model_validate(value)
     except ValidationError as error:
-        raise UserError(*in_words(error, _File)) from None
+        raise UserError(*in_words(error, ConfigFile)) from None
 
 
 def parse_job(value: Mapping[str, Any], where: str = "") -> JobSpec:
@@ -178,21 +166,18 @@ def parse_job(value: Mapping[str, Any], where: str = "") -> JobSpec:
 
 def default_store(environment: Mapping[str, str] = os.environ) -> Path | None:
     """The store that the user's file names, else the site's; None where neither does."""
-    stores = [found.store for found in config_files(environment) if found.store is not None]
-    return stores[-1] if stores else None
+    stores = [found.store for found in config_files(environment).values() if found.store]
+    return Path(stores[-1]).expanduser() if stores else None
 
 
 def job_defaults(environment: Mapping[str, str] = os.environ) -> Values:
     """What the site's file and, above it, the user's say under `submit`."""
-    merged: Values = {}
-    for found in config_files(environment):
-        merged |= found.submit
-    return merged
+    return dict(chain.from_iterable(found.submit.items() for found in config_files(environment).values()))
 
 
-def site_facts(environment: Mapping[str, str] = os.environ) -> dict[str, Sequence[str]]:
-    """The commands that the site's file and, above it, the user's name under `facts`, by the name of their fact."""
-    merged: dict[str, Sequence[str]] = {}
-    for found in config_files(environment):
-        merged |= found.facts
-    return merged
+def site_facts(environment: Mapping[str, str] = os.environ) -> dict[str, list[str]]:
+    """The commands that the site's file and, above it, the user's name under `facts`, by the name of their fact.
+
+    The first line that a command writes, which is given word by word, is a fact of the host that it runs on.
+    """
+    return dict(chain.from_iterable(found.facts.items() for found in config_files(environment).values()))

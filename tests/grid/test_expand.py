@@ -8,8 +8,9 @@ import pytest
 
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.trial_spec import parse_sweep
-from benchsuite.contract.yaml_file import override, parse_yaml, read_yaml
+from benchsuite.contract.yaml_file import parse_yaml, read_yaml
 from benchsuite.grid.expand import expand, with_nodes
+from benchsuite.grid.layers import layered
 from tests.helpers.grids import SYNTHETIC, TWO_CORES, in_folder, labels, load, plan, refused
 
 __all__ = ["in_folder"]
@@ -204,13 +205,13 @@ class TestOverrides:
         assert load("batch_size=1", "batch_size=2").base["batch_size"] == 2
 
     def test_null_and_equals_signs_in_values(self):
-        value = override({"base": {"batch_size": 4}}, ["batch_size=null", "data.root=/data/a=b"])
+        value = layered({"base": {"batch_size": 4}}, "s.yaml", ["batch_size=null", "data.root=/data/a=b"]).sweep
         assert value["base"] == {"batch_size": None, "data": {"root": "/data/a=b"}}
 
     def test_what_is_overridden_is_not_changed_itself(self):
         value = {"base": {"data": {"root": "/a"}}, "grid": {"batch_size": [1]}}
         before = json.dumps(value)
-        override(value, ["data.root=/b", "batch_size=3"])
+        layered(value, "s.yaml", ["data.root=/b", "batch_size=3"])
         assert json.dumps(value) == before
 
     @pytest.mark.parametrize(

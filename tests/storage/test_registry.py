@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from benchsuite import storage
-from benchsuite.storage import FORMATS, FORMATS_NOT_YET, KINDS, LOADERS, LOADERS_NOT_YET, format_of, load, names
+from benchsuite.storage import FORMATS, KINDS, LOADERS, format_of, load, names
 from benchsuite.storage.dataset.manifest import DatasetError
 
 
@@ -15,10 +15,6 @@ from benchsuite.storage.dataset.manifest import DatasetError
 def test_every_name_loads(registry: storage.Registry) -> None:
     for name in registry:
         assert load(registry, name) is not None
-
-
-def test_what_is_not_there_yet_is_not_registered() -> None:
-    assert not {*FORMATS, *LOADERS} & {*FORMATS_NOT_YET, *LOADERS_NOT_YET}
 
 
 def test_an_unknown_name_lists_those_allowed() -> None:

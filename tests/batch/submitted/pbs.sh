@@ -3,10 +3,10 @@
 #PBS -l select=1:ncpus=1:mpiprocs=1:ngpus=4:model=skl
 #PBS -o /o/
 #PBS -l walltime=02:00:00
-#PBS -l place=scatter
-#PBS -M me@x.org
 #PBS -r y
 #PBS -j oe
+#PBS -l place=scatter
+#PBS -M me@x.org
 set -euo pipefail
 
 export PATH="$PATH":/venv/bin

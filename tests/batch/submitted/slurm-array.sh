@@ -11,12 +11,12 @@
 #SBATCH --gres=gpu:4
 #SBATCH --array=1-3
 #SBATCH --output=/o/bs-mine-%A_%a.out
-#SBATCH --reservation=x
-#SBATCH --comment='it'"'"'s a test'
-#SBATCH --exclusive
 #SBATCH --signal=B:USR1@120
 #SBATCH --requeue
 #SBATCH --open-mode=append
+#SBATCH --reservation=x
+#SBATCH --comment='it'"'"'s a test'
+#SBATCH --exclusive
 set -euo pipefail
 
 set +u # modules and activation scripts read variables that are not set
