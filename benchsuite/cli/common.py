@@ -9,6 +9,7 @@ import typer
 from benchsuite.contract.exit_codes import STORE_VARIABLE
 from benchsuite.contract.terminal import PlainFormat, TableFormat, echo
 from benchsuite.contract.trial_spec import ProfileName
+from benchsuite.results.render.plain import counted
 from benchsuite.results.store.store import ResultsStore
 
 ComparedKind = Literal["trial", "comm"]
@@ -35,9 +36,9 @@ def damage_lines(store: ResultsStore) -> Iterator[str]:
     bad = [line for line in store.passed if not line.newer]
     if bad:
         first = f"{bad[0].segment}, byte {bad[0].offset}: {bad[0].reason}"
-        yield f"warning: {_counted(len(bad), 'line')} of {store.path} could not be read; the first: {first}"
+        yield f"warning: {counted(len(bad), 'line')} of {store.path} could not be read; the first: {first}"
     if newer:
-        yield f"warning: {_counted(len(newer), 'record')} of {store.path} of a newer schema: upgrade benchsuite"
+        yield f"warning: {counted(len(newer), 'record')} of {store.path} of a newer schema: upgrade benchsuite"
     if store.damage:
         yield f"warning: {store.damage}"
 
@@ -46,7 +47,3 @@ def warn_of_damage(store: ResultsStore) -> None:
     """Say so on standard error."""
     for line in damage_lines(store):
         echo(line, err=True)
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

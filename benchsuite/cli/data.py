@@ -4,16 +4,14 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from benchsuite import storage, workloads
 from benchsuite.cli.common import Plain
-from benchsuite.contract.console import TITLE, SafeConsole
+from benchsuite.contract.console import OnProgress, progress_bar
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.terminal import PlainFormat, document, echo
 from benchsuite.results.render.plain import counted
@@ -175,22 +173,9 @@ def _options(form: Format, options: list[str]) -> dict[str, int | str]:
 
 
 @contextmanager
-def _bar(title: str) -> Iterator[making.Progress]:
-    """A progress bar; without a terminal, a line for each quarter."""
-    console = SafeConsole(stderr=True)
-    if not console.is_terminal:
-        yield partial(_say_quarters, title)
-        return
-    columns = (TITLE, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task(title)
-        yield lambda done, total: progress.update(task, completed=done, total=total or None)
-
-
-@contextmanager
-def megabyte_bar(title: str) -> Iterator[making.Progress]:
+def megabyte_bar(title: str) -> Iterator[OnProgress]:
     """A progress bar for bytes, shown in MB."""
-    with _bar(f"{title} (MB)") as progress:
+    with progress_bar(f"{title} (MB)", tells_quarters=True) as progress:
         last = -1
 
         def show(done: int, total: int) -> None:
@@ -200,11 +185,6 @@ def megabyte_bar(title: str) -> Iterator[making.Progress]:
                 progress(last, total // 1_000_000)
 
         yield show
-
-
-def _say_quarters(title: str, done: int, total: int) -> None:
-    if total and done * 4 // total > (done - 1) * 4 // total:
-        echo(f"{title}: {done}/{total}", err=True)
 
 
 def _say(target: Path, manifest: Manifest) -> None:
@@ -233,7 +213,7 @@ def generate(target: Path, asked: Asked, samples: int, seed: int, encoding: str)
     """Make a dataset."""
     if encoding != "jpeg" and asked.kind != "image":
         raise UserError(f"--encoding is for images; {asked.workload} takes {asked.kind} samples")
-    with _bar(f"generating {target}") as progress:
+    with progress_bar(f"generating {target}", tells_quarters=True) as progress:
         manifest = making.generate_dataset(
             target,
             asked.workload,
@@ -255,7 +235,10 @@ def convert(source: Path, target: Path, asked: Asked, tokenizer: Path | None) ->
     """Convert a dataset, or what a user has."""
     if tokenizer and asked.kind not in ("mlm", "tokens"):
         raise UserError(f"--tokenizer is for text; {asked.workload} takes {asked.kind} samples")
-    with _each_told(str(source), "; nothing was written"), _bar(f"converting {source}") as progress:
+    with (
+        _each_told(str(source), "; nothing was written"),
+        progress_bar(f"converting {source}", tells_quarters=True) as progress,
+    ):
         manifest = making.convert_dataset(
             source,
             target,

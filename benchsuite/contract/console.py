@@ -1,17 +1,19 @@
 """The console of rich, for tables and moving lines, safe for names that others have chosen."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.progress import TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
 
-from benchsuite.contract.terminal import one_line, visible
+from benchsuite.contract.terminal import echo, one_line, visible
 from benchsuite.results.render.plain import UNLIMITED_WIDTH as UNLIMITED_WIDTH
 
-TITLE = TextColumn("{task.description}", markup=False)
-"""Of a progress bar: a path in it may hold braces and brackets."""
+OnProgress = Callable[[int, int], None]
+"""Called with what is done, and with all there is: 0 where that is not known."""
 
 
 class SafeConsole(Console):
@@ -31,3 +33,22 @@ def console() -> SafeConsole:
     """Standard output, wide where it is not a terminal."""
     out = SafeConsole(highlight=False)
     return out if out.is_terminal else SafeConsole(highlight=False, width=UNLIMITED_WIDTH)
+
+
+@contextmanager
+def progress_bar(title: str, tells_quarters: bool = False) -> Iterator[OnProgress]:
+    """A bar on standard error; without a terminal nothing, or a line for each quarter."""
+    out = SafeConsole(stderr=True)
+    if not out.is_terminal:
+        yield partial(_say_quarters, title) if tells_quarters else lambda done, total: None
+        return
+    words = TextColumn("{task.description}", markup=False)  # a path in it may hold braces and brackets
+    columns = (words, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=out, transient=not tells_quarters) as progress:
+        task = progress.add_task(title)
+        yield lambda done, total: progress.update(task, completed=done, total=total or None)
+
+
+def _say_quarters(title: str, done: int, total: int) -> None:
+    if total and done * 4 // total > (done - 1) * 4 // total:
+        echo(f"{title}: {done}/{total}", err=True)

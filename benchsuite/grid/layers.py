@@ -82,7 +82,7 @@ def layered(value: Values, file: str, overrides: Iterable[str], environment: Map
     for _, key, _ in variables:
         for part in ("base", "grid", "zip"):
             sweep[part].pop(_other_batch(key), None)
-    above = _values_of(sweep)
+    above = values_of(sweep)
     for key, item in [(key, item) for _, key, item in variables] + asked:
         above[key] = item if isinstance(item, list) else [item]
     base, origins = _defaults(above, environment)
@@ -111,13 +111,13 @@ def _entries(base: Mapping[str, Any]) -> Values:
     return flat(found) | degrees
 
 
-def _values_of(sweep: Values) -> dict[str, list[Any]]:
+def values_of(sweep: Values) -> dict[str, list[Any]]:
     """The values that a sweep file gives each key."""
     found: dict[str, list[Any]] = {key: [item] for key, item in _entries(sweep["base"]).items()}
     axes = [*sweep["grid"].items(), *sweep["zip"].items()]
     added = sweep.get("include")
     for entry in added if isinstance(added, list) else []:
-        axes += [(key, [item]) for key, item in entry.items()] if isinstance(entry, Mapping) else []
+        axes += [(key, [item]) for key, item in _entries(entry).items()] if isinstance(entry, Mapping) else []
     for key, items in axes:
         found[key] = found.get(key, []) + (items if isinstance(items, list) else [items])
     return found

@@ -4,11 +4,9 @@ import contextlib
 import importlib
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from benchsuite import storage
 from benchsuite.cli.data import asked, generate
@@ -17,6 +15,7 @@ from benchsuite.contract.exit_codes import NOTHING_RAN, OK, SOME_FAILED
 from benchsuite.contract.trial_spec import SweepSpec
 from benchsuite.grid import expand
 from benchsuite.grid.blocks import reader_samples
+from benchsuite.grid.layers import values_of
 from benchsuite.grid.point import Plan, Point
 from benchsuite.host.machine import this_machine
 from benchsuite.results.export.asv_points import Key, Measured, keys_of, measured
@@ -95,23 +94,10 @@ def _plan(nightly: Nightly) -> Plan:
     sweep = nightly.sweep()
     nightly.data_folder.mkdir(parents=True, exist_ok=True)
     with contextlib.chdir(nightly.data_folder):
-        for root in _roots(sweep.model_dump()):
+        for root in filter(None, values_of(sweep.model_dump()).get("data.root", [])):
             if not Path(root).expanduser().is_absolute():
                 Path(root).mkdir(parents=True, exist_ok=True)
         return expand.expand(sweep, this_machine(), nightly.store_folder)
-
-
-def _roots(value: Any) -> Iterator[str]:
-    """Every data root that a sweep names."""
-    if isinstance(value, list):
-        for item in value:
-            yield from _roots(item)
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            if key in ("root", "data.root") and item is not None:
-                yield from item if isinstance(item, list) else [item]
-            else:
-                yield from _roots(item)
 
 
 def prepare(nightly: Nightly) -> None:

@@ -6,17 +6,13 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from rich.progress import BarColumn, Progress, TimeRemainingColumn
-
-from benchsuite.contract.console import TITLE, SafeConsole
+from benchsuite.contract.console import progress_bar
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.exit_codes import OK
 from benchsuite.contract.terminal import PlainFormat, document, echo
@@ -152,22 +148,6 @@ def storage_verb(path: Path, asked: Asked, store: Path | None, session: str, for
     if store:
         echo(f"written: {store} · next: benchsuite results show --kind probe --store {store}")
     return OK
-
-
-@contextmanager
-def progress_bar(title: str) -> Iterator[Any]:
-    """A bar on standard error; nothing where that is no terminal."""
-    out = SafeConsole(stderr=True)
-    if not out.is_terminal:
-        yield lambda done, total: None
-        return
-    with Progress(TITLE, BarColumn(), TimeRemainingColumn(), console=out, transient=True) as progress:
-        task = progress.add_task(title)
-        yield partial(_update, progress, task)
-
-
-def _update(progress: Progress, task: Any, done: int, total: int) -> None:
-    progress.update(task, completed=done, total=total)
 
 
 def _cpu_s() -> float:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchsuite.analysis.record_builder import failure
+from benchsuite.contract.console import progress_bar
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.exit_codes import OK, SOME_FAILED
 from benchsuite.contract.outcome import Outcome
@@ -39,7 +40,7 @@ from benchsuite.probe.comm.request import (
     parse_shape,
     parse_sizes,
 )
-from benchsuite.probe.record import Measuring, progress_bar
+from benchsuite.probe.record import Measuring
 from benchsuite.results.store.record import Status
 from benchsuite.results.store.store import ResultsStore
 
