@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from benchsuite.analysis.flops import tell
-from benchsuite.analysis.record_builder import conclude, new_attempt
+from benchsuite.analysis.record_builder import new_attempt
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.point import Point
 from benchsuite.grid.validity import why_illegal
 from benchsuite.launch.launcher import Launcher, machine_of
 from benchsuite.launch.work_folder import shared_folder
+from benchsuite.runner.attempt import measure
 from benchsuite.storage.dataset.spec import DataSpec
 
 MAX_BATCH = 1 << 20
@@ -58,9 +58,7 @@ def fitted(point: Point, launcher: Launcher, store: Path | None = None) -> Point
         probe = replace(point, spec=probe_of(spec, batch_size), dataset=None, manifest=None)
         attempt = new_attempt(probe, "default", 0, "auto", None)
         with shared_folder(store, launcher, "auto") as folder:
-            tell(probe.spec, folder)
-            outcome = launcher.run(probe.spec, None, folder, lambda progress: None)
-            record, _ = conclude(attempt, outcome, folder)
+            record, _ = measure(attempt, launcher, folder)
         if record.status not in ("ok", "oom"):
             raise UserError(f"batch_size auto: trying {batch_size} failed: {record.reason}")
         return record.status == "ok"

@@ -1,34 +1,31 @@
 """Run a plan: skip what is done, launch what is not, append every result to the store."""
 
-import os
 import random
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from benchsuite.analysis.flops import tell
-from benchsuite.analysis.record_builder import Attempt, conclude, keep_traces, new_attempt, noted, with_ceilings
+from benchsuite.analysis.record_builder import Attempt, conclude, keep_traces, new_attempt, with_ceilings
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.outcome import Outcome
 from benchsuite.contract.rank_samples import Progress
 from benchsuite.contract.trial_spec import trial_id
 from benchsuite.grid.point import Plan, Point
-from benchsuite.host.interference import Finding, Guard
+from benchsuite.host.interference import Guard
 from benchsuite.host.signals import Terminated
 from benchsuite.launch.launcher import CannotStart, Launcher, machine_of
 from benchsuite.launch.work_folder import kept_work, remove_left_work, work_folder
 from benchsuite.results.store.outcomes import Ended
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
+from benchsuite.runner.attempt import measure
 from benchsuite.runner.auto_batch import fitted
 from benchsuite.runner.ceilings import Ceilings, of_record, without_model
-from benchsuite.runner.claims import JOB_ID_VARIABLES, Claims, Held, Holding, Turns
+from benchsuite.runner.claims import Claims, Held, Holding, Turns
 from benchsuite.runner.deadline import NO_DEADLINE, Deadline
 
-SIGNALS_APART_S = 2.0
 FAILED = frozenset({"failed", "oom", "timeout"})
 """Trials that ended so may be run again in their session, where `retry` asks for it."""
 FINISHED = FAILED | {"ok"}
@@ -133,17 +130,6 @@ def unclaimed(
 def _claim_of(item: Todo, session: str) -> str:
     trial, profile = trial_id(item.point.point_id, session, item.repeat), item.point.spec.measure.profile
     return f"{trial}.{profile}" if profile else trial
-
-
-def _asked_to_end(outcome: Outcome) -> bool:
-    """Whether ranks have ended by SIGTERM: schedulers send it to all processes of a job, in no order.
-
-    Then this process has a moment to get its own; in a scheduler's job it is taken to be meant.
-    """
-    if not any(ended.signal == signal.SIGTERM for ended in outcome.exits):
-        return False
-    time.sleep(SIGNALS_APART_S)
-    return any(name in os.environ for name in JOB_ID_VARIABLES)
 
 
 @dataclass(frozen=True)
@@ -260,8 +246,7 @@ def run_one(
     Raises:
         Lost: another sweep has taken the trial meanwhile; nothing is appended.
     """
-    point = attempt.point
-    with work_folder(store.path, trial_id(point.point_id, attempt.session, attempt.repeat)) as folder:
+    with work_folder(store.path, trial_id(attempt.point.point_id, attempt.session, attempt.repeat)) as folder:
 
         def keep(record: TrialRecord, samples: dict[str, Any] | None = None) -> TrialRecord:
             if holding is not None and holding.is_lost():
@@ -276,24 +261,13 @@ def run_one(
             return stored
 
         try:
-            if guard is not None and _is_here(launcher):
-                guard.before(point.spec.device == "cuda")
-            tell(point.spec, folder)
-            outcome = launcher.run(point.spec, point.dataset, folder, on_progress)
-            outcome = replace(outcome, interrupted=outcome.interrupted or _asked_to_end(outcome))
-        except FileNotFoundError:
-            if folder.is_dir():
-                raise
-            outcome = Outcome()
+            record, samples = measure(attempt, launcher, folder, on_progress, guard)
         except (KeyboardInterrupt, Terminated):
             record, _ = conclude(attempt, Outcome(interrupted=True), folder)
             with suppress(Lost):
                 keep(record)
             raise
-        attempt, found = _after(attempt, guard)
-        record, samples = conclude(attempt, outcome, folder)
-        traces = store.path / "traces" / record.record_id
-        record = keep_traces(noted(record, [*found, *outcome.found]), folder, traces, store.path)
+        record = keep_traces(record, folder, store.path / "traces" / record.record_id, store.path)
         if record.status != "ok" or ceilings is None:
             return keep(record, samples)
         try:
@@ -302,20 +276,6 @@ def run_one(
             keep(record, samples)
             raise
         return keep(with_ceilings(attempt, record, limits), samples)
-
-
-def _after(attempt: Attempt, guard: Guard | None) -> tuple[Attempt, list[Finding]]:
-    """The attempt with the facts of the looks before and after it, and what they found."""
-    if guard is None or not guard.has_looked:
-        return attempt, []
-    told, found = guard.after()
-    return attempt.with_moment(told), found
-
-
-def _is_here(launcher: Launcher) -> bool:
-    """Whether ranks may run on this node: then it is this process that looks at it."""
-    told: Callable[[], bool] | None = getattr(launcher, "is_here", None)
-    return told is None or told()
 
 
 def _ceilings(attempt: Attempt, store: ResultsStore, launcher: Launcher, known: Ceilings) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from benchsuite.host import gpus, interference
 from benchsuite.host.interference import Guard, Look, facts, leftover_processes, throttles, unclean
 from benchsuite.host.processes import Busy, Process, Table, parsed
 from benchsuite.results.store.store import ResultsStore
-from benchsuite.runner.single_trial import between_looks
+from benchsuite.runner.attempt import measure
 from tests.results.made import made_record
 from tests.runner.test_sweep import Rehearsal, made_plan, run
 
@@ -332,13 +332,13 @@ def test_every_trial_of_a_sweep_is_looked_at(tmp_path: Path, monkeypatch: pytest
         assert record.env["moment"]["busy_cores"] == 1.5 and "gpus" not in record.env["moment"]
 
 
-def test_a_single_trial_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_trial_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interference, "left_behind", lambda *_: ["process 77 (python)"])
     (point, *_) = made_plan().points
     attempt = new_attempt(point, "default", 0, "trial", None)
-    record, samples = between_looks(attempt, lambda given: (given.record("ok", caveats=["not_steady"]), {"ranks": []}))
-    assert record.caveats[0] == "not_steady" and record.caveats[-1] == "left_behind"
-    assert samples == {"ranks": []}
+    record, samples = measure(attempt, Rehearsal(), tmp_path, guard=Guard())
+    assert record.status == "ok" and record.caveats[-1] == "left_behind"
+    assert samples is not None and len(samples["ranks"]) == 1
     assert record.env["moment"].keys() == attempt.env["moment"].keys() | {
         "busy_processes",
         "busy_cores",

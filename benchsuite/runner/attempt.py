@@ -1,0 +1,61 @@
+"""One attempt at a trial: launched between two looks at this host, and what came of it as a record."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchsuite.analysis.flops import tell
+from benchsuite.analysis.record_builder import Attempt, conclude, noted
+from benchsuite.contract.outcome import Outcome
+from benchsuite.contract.rank_samples import Progress
+from benchsuite.host.interference import Guard
+from benchsuite.launch.launcher import Launcher
+from benchsuite.results.store.record import TrialRecord
+from benchsuite.runner.claims import JOB_ID_VARIABLES
+
+SIGNALS_APART_S = 2.0
+Measured = tuple[TrialRecord, dict[str, Any] | None]
+"""A record and its raw samples, where it has some."""
+
+
+def measure(
+    attempt: Attempt,
+    launcher: Launcher,
+    folder: Path,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+    guard: Guard | None = None,
+) -> Measured:
+    """Launch an attempt, whose ranks leave what they found in `folder`; its record and its raw samples.
+
+    `guard` looks at the devices before and after, where ranks may run on this node.
+    """
+    spec, is_here = attempt.point.spec, getattr(launcher, "is_here", lambda: True)
+    looks = guard if guard is not None and is_here() else None
+    try:
+        if looks is not None:
+            looks.before(spec.device == "cuda")
+        tell(spec, folder)
+        outcome = launcher.run(spec, attempt.point.dataset, folder, on_progress)
+        outcome = replace(outcome, interrupted=outcome.interrupted or _asked_to_end(outcome))
+    except FileNotFoundError:
+        if folder.is_dir():
+            raise
+        outcome = Outcome()
+    facts, found = looks.after() if looks is not None else ({}, [])
+    record, samples = conclude(attempt.with_moment(facts), outcome, folder)
+    return noted(record, [*found, *outcome.found]), samples
+
+
+def _asked_to_end(outcome: Outcome) -> bool:
+    """Whether ranks have ended by SIGTERM: schedulers send it to all processes of a job, in no order.
+
+    Then this process has a moment to get its own; in a scheduler's job it is taken to be meant.
+    """
+    if not any(ended.signal == signal.SIGTERM for ended in outcome.exits):
+        return False
+    time.sleep(SIGNALS_APART_S)
+    return any(name in os.environ for name in JOB_ID_VARIABLES)
