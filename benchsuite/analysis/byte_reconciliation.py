@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchsuite import storage
-from benchsuite.analysis.metrics import MAX_COLD_RESIDENT, MIN_WARM_RESIDENT, total, windows
-from benchsuite.contract.rank_samples import RankResult, Reads
+from benchsuite.analysis.metrics import MAX_COLD_RESIDENT, MIN_WARM_RESIDENT, storage_shares, total, windows
+from benchsuite.contract.rank_samples import RankSamples, Reads
 from benchsuite.contract.trial_spec import TrialSpec
 
 MAX_DISAGREEMENT = 0.05
@@ -15,7 +15,7 @@ NOISE_BYTES = 4 << 20
 """Differences below that are other programs' small reads and readahead at the ends."""
 
 
-def reads_figures(results: Sequence[RankResult], reads_counted: bool) -> dict[str, Any]:
+def reads_figures(results: Sequence[RankSamples], reads_counted: bool) -> dict[str, Any]:
     """What readers delivered, and processes and their node's mount read, from the first loader block to the last.
 
     Where the dataset's file system does not add its reads to processes' counters (`reads_counted`), the mount's own
@@ -37,18 +37,15 @@ def reads_figures(results: Sequence[RankResult], reads_counted: bool) -> dict[st
         share = stored / found["delivered_bytes"]
         loader = windows(results, "loader")
         read = sum(block.produced_bytes for window in loader for block in window.blocks)
-        found |= _shares(share) | {"storage_bytes_per_s": share * read / sum(window.seconds for window in loader)}
+        found |= storage_shares(share) | {
+            "storage_bytes_per_s": share * read / sum(window.seconds for window in loader)
+        }
     return found
 
 
 def _of_mount(mounts: Sequence[Reads], num_bytes: int | None) -> int | None:
     """What a mount's counter says came from storage; some count what was asked for."""
     return num_bytes if mounts and mounts[0].mount_from_storage else None
-
-
-def _shares(share: float) -> dict[str, float | None]:
-    """Of storage's bytes over those read."""
-    return {"cache_hit_fraction": max(0.0, 1.0 - share), "read_amplification": share if share > 1 else None}
 
 
 def counter_caveats(spec: TrialSpec, values: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -96,7 +93,7 @@ def _against_calls(spec: TrialSpec, values: Mapping[str, Any], under_way_bytes: 
     return f"readers delivered {delivered / 1e6:.1f} MB, of which their read calls asked for {asked / 1e6:.1f} MB"
 
 
-def mount_caveats(results: Sequence[RankResult], reads_counted: bool) -> list[tuple[str, str]]:
+def mount_caveats(results: Sequence[RankSamples], reads_counted: bool) -> list[tuple[str, str]]:
     """What the trial's processes were fetched, and what their nodes' mounts read, must be the same bytes.
 
     Where a mount counts what it is asked for (Lustre's llite), that may not be more than what the processes asked for;

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from benchsuite.contract.rank_samples import FLOPS_FILE, RankResult
+from benchsuite.contract.rank_samples import FLOPS_FILE, RankSamples
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.workloads.flops import Flops
 
@@ -22,7 +22,7 @@ def tell(spec: TrialSpec, folder: Path) -> None:
             (folder / FLOPS_FILE).write_text(json.dumps(_known[model]))
 
 
-def flops_of(spec: TrialSpec, results: Sequence[RankResult]) -> Flops | None:
+def flops_of(spec: TrialSpec, results: Sequence[RankSamples]) -> Flops | None:
     """What a sample of a finished trial cost, kept for `tell`."""
     found = results[0].flops
     if found is not None:

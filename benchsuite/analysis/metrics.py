@@ -10,25 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchsuite.analysis.device_peaks import peak_flops
-from benchsuite.contract.rank_samples import Block, RankResult
+from benchsuite.contract.rank_samples import Block, RankSamples, UsedCores
 from benchsuite.contract.trial_spec import TrialSpec
-from benchsuite.grid.blocks import LOADER_BLOCKS, STEADY_TURNS, layout, steady_steps
-from benchsuite.host.interference import crowding, foreign_load
-from benchsuite.results.store.record import MAX_AU
 
 if TYPE_CHECKING:
     from benchsuite.workloads.flops import Flops
 
-MAX_QUEUE_LOSS = 0.10
-"""A loader block whose queue lost more than this share of what it delivered is not steady."""
-MAX_BLOCK_SPREAD = 0.20
-"""Loader blocks, or ceiling blocks, whose rates differ by more than this share of their mean are not steady."""
-MAX_LATE_S, MAX_LATE_SHARE = 0.0002, 0.05
-"""Ranks that wake later from emulated steps, and by more than this share of a step, are flagged."""
 MAX_COLD_RESIDENT = 0.01
 MIN_WARM_RESIDENT = 0.99
-MAX_DIRECT_RESIDENT = 0.05
-"""Headers and tables that libraries read may stay in the page cache after direct reads."""
+MIN_WALL_S = 0.5
+"""The kernel counts CPU time in ticks of 10 ms: of a shorter loop it is not told who else kept cores busy."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +27,16 @@ class Window:
     """One loader (or plain) block over all ranks: latest end minus earliest start."""
 
     seconds: float
-    consumed: int
-    """Samples that the ranks took."""
-    sustained: float
-    """Samples the pipeline could have given for ever: what was taken, less what the queues lost meanwhile."""
+    consumed: float | None
+    """Samples that the ranks took; None where one of them cannot tell."""
+    lasting: float
+    """Share of them that the pipeline could give for ever: what was taken, less what the queues lost meanwhile."""
     blocks: tuple[Block, ...]
+
+    @property
+    def sustained(self) -> float | None:
+        """Samples that the pipeline could have given for ever."""
+        return None if self.consumed is None else self.consumed * self.lasting
 
     @property
     def longest_s(self) -> float:
@@ -52,80 +48,100 @@ class Window:
         return max(block.end_s - block.start_s for block in self.blocks)
 
     @property
-    def samples_per_s(self) -> float:
-        return self.sustained / self.seconds
+    def is_in_step(self) -> bool:
+        """Whether ranks' single steps can be compared: every one was kept."""
+        return all(block.totals is None for block in self.blocks)
 
 
-def windows(results: Sequence[RankResult], kind: str) -> list[Window]:
-    """The blocks of one kind, each over all ranks."""
-    per_rank = [[block for block in result.blocks if block.kind == kind] for result in results]
+def windows(results: Sequence[RankSamples], kind: str) -> list[Window]:
+    """The blocks of one kind, each over all ranks; none where a rank of a watched loop has none."""
+    per_rank = [_blocks(result, kind) for result in results]
+    if not all(per_rank):
+        return []
     return [_window(tuple(blocks)) for blocks in zip(*per_rank, strict=True)]
+
+
+def _blocks(result: RankSamples, kind: str) -> list[Block]:
+    return [block for block in result.blocks if block.kind == kind]
 
 
 def _window(blocks: tuple[Block, ...]) -> Window:
     seconds = max(block.end_s for block in blocks) - min(block.start_s for block in blocks)
-    consumed = sum(block.consumed_samples for block in blocks)
+    consumed = total(block.consumed_samples for block in blocks)
     if blocks[0].kind != "loader":
-        return Window(seconds, consumed, consumed, blocks)
+        return Window(seconds, consumed, 1.0, blocks)
     # The slowest rank's pipeline sets the pace of all ranks in step.
-    return Window(seconds, consumed, consumed * min(1.0, *(_lasting_share(block) for block in blocks)), blocks)
+    return Window(seconds, consumed, min(1.0, *(_lasting_share(block) for block in blocks)), blocks)
 
 
 def _lasting_share(block: Block) -> float:
     """What the readers can give for ever, over what a rank took from them and their queue; above 1 they rest at times.
 
     That is what they give when none waits for room in the queue: their number over the time that a sample needs. A
-    loader that does not tell those times has its samples counted instead, with up to a sample a reader in error.
+    loader that does not tell those times has its samples counted instead, with up to a sample a reader in error; one
+    that tells nothing is taken at its word.
     """
+    if not block.consumed_samples or block.produced_samples is None:
+        return 1.0
     if block.paced_s and block.paced_samples:
         pace = block.readers * block.paced_samples / block.paced_s
         return pace * (block.end_s - block.start_s) / block.consumed_samples
     return block.produced_samples / block.consumed_samples
 
 
-def slowest_rank(results: Sequence[RankResult], kind: str) -> int:
-    """Position of the rank whose counted steps took longest in all, waiting for others left out: they wait for it."""
-    return int(np.argmax([_busy_s(result, kind) for result in results]))
+def slowest_rank(results: Sequence[RankSamples], kind: str) -> int:
+    """Position of the rank whose counted steps take longest, waiting for others left out: they wait for it."""
+    return int(np.argmax([_busy_s_per_step(_blocks(result, kind)) for result in results]))
 
 
-def _busy_s(result: RankResult, kind: str) -> float:
-    blocks = [block for block in result.blocks if block.kind == kind]
-    waiting = sum(sum(block.parts.get(name, [])) for block in blocks for name in ("communication", "bubble"))
-    return sum(sum(block.step_s()) for block in blocks) - waiting
+def _busy_s_per_step(blocks: Sequence[Block]) -> float:
+    waiting = sum(block.parts_s().get(name, 0.0) for block in blocks for name in ("communication", "bubble"))
+    return (sum(block.steps_s for block in blocks) - waiting) / sum(block.num_steps for block in blocks)
 
 
 def part_means(blocks: Sequence[Block]) -> dict[str, float]:
     """Mean seconds per step of each part; the means add up to the mean step."""
-    names = list(dict.fromkeys(name for block in blocks for name in block.parts))
-    return {f"{name}_s": float(np.mean([s for block in blocks for s in block.parts[name]])) for name in names}
+    names = list(dict.fromkeys(name for block in blocks for name in block.parts_s()))
+    steps = sum(block.num_steps for block in blocks)
+    return {f"{name}_s": sum(block.parts_s().get(name, 0.0) for block in blocks) / steps for name in names}
 
 
 def step_figures(blocks: Sequence[Block]) -> dict[str, float]:
-    """Mean and percentiles of the step time."""
-    steps = np.array([step for block in blocks for step in block.step_s()])
-    p50, p95, p99 = np.percentile(steps, [50, 95, 99])
+    """Mean and percentiles of the step time; percentiles over the steps that were kept."""
+    p50, p95, p99 = np.percentile([step for block in blocks for step in block.step_s()], [50, 95, 99])
     return {
-        "step_s_mean": float(steps.mean()),
+        "step_s_mean": _mean_step_s(blocks),
         "step_s_p50": float(p50),
         "step_s_p95": float(p95),
         "step_s_p99": float(p99),
     }
 
 
-def ceiling_step_s(results: Sequence[RankResult]) -> float:
+def _mean_step_s(blocks: Sequence[Block]) -> float:
+    return sum(block.steps_s for block in blocks) / sum(block.num_steps for block in blocks)
+
+
+def ceiling_step_s(results: Sequence[RankSamples]) -> float | None:
     """Mean step with its input in memory, over the ceiling blocks, each as long as its slowest rank took."""
     ceilings = windows(results, "ceiling")
-    return sum(window.longest_s for window in ceilings) / sum(window.blocks[0].num_steps for window in ceilings)
+    return sum(_longest_step_s(window) for window in ceilings) / len(ceilings) if ceilings else None
 
 
-def utilization(results: Sequence[RankResult], global_batch: int, step_s: float | None = None) -> float:
-    """AU: the time the steps need with input in memory, over the time they take at the sustained rate."""
-    loader = windows(results, "loader")
-    rate = sum(window.sustained for window in loader) / sum(window.longest_s for window in loader)
-    return (step_s or ceiling_step_s(results)) * rate / global_batch
+def _longest_step_s(window: Window) -> float:
+    return max((block.end_s - block.start_s) / block.num_steps for block in window.blocks)
 
 
-def utilization_mlperf(results: Sequence[RankResult], step_s: float) -> float | None:
+def utilization(results: Sequence[RankSamples], ceiling_s: float) -> float:
+    """AU: the time the steps need with input in memory, over the time they take at the sustained rate.
+
+    Of a watched loop only the steps that lie between two ceilings are compared with them.
+    """
+    loader = windows(results, "between") or windows(results, "loader")
+    taken_s = sum(_longest_step_s(window) * window.blocks[0].num_steps for window in loader)
+    return ceiling_s * sum(window.lasting * window.blocks[0].num_steps for window in loader) / taken_s
+
+
+def utilization_mlperf(results: Sequence[RankSamples], step_s: float) -> float | None:
     """AU as MLPerf Storage defines it: computation over elapsed time of all steps but the first, the mean of all ranks.
 
     Nothing is left out or corrected for: steps that empty the queue count. None where only one step was taken.
@@ -139,55 +155,132 @@ def utilization_mlperf(results: Sequence[RankResult], step_s: float) -> float | 
     return float(np.mean(of_ranks))
 
 
-def input_stall_fraction(results: Sequence[RankResult]) -> float:
-    """Share of the steps that is waiting for input: of each what its hungriest rank waits, as others wait for it."""
-    loads, steps = [], []
+def input_stall_fraction(results: Sequence[RankSamples]) -> float:
+    """Share of the steps that is waiting for input: of each what its hungriest rank waits, as others wait for it.
+
+    Where not every step was kept it is the share of the hungriest rank.
+    """
+    waited_s = steps_s = 0.0
     for window in windows(results, "loader"):
-        loads.append(np.max([block.parts["load"] for block in window.blocks], axis=0))
-        steps.append(np.max([block.step_s() for block in window.blocks], axis=0))
-    return float(np.concatenate(loads).sum() / np.concatenate(steps).sum())
+        if window.is_in_step:
+            waited_s += float(np.max([block.parts["load"] for block in window.blocks], axis=0).sum())
+            steps_s += float(np.max([block.step_s() for block in window.blocks], axis=0).sum())
+        else:
+            hungriest = max(window.blocks, key=_load_share)
+            waited_s += hungriest.parts_s().get("load", 0.0)
+            steps_s += hungriest.steps_s
+    return waited_s / steps_s
 
 
-def communication_min_s(results: Sequence[RankResult], kind: str) -> float | None:
-    """Mean over steps of the least exchange of any rank: the wire, without waiting for stragglers."""
-    ranks = [
-        [s for block in result.blocks if block.kind == kind for s in block.parts.get("communication", [])]
-        for result in results
-    ]
-    return float(np.min(np.array(ranks), axis=0).mean()) if ranks[0] else None
+def _load_share(block: Block) -> float:
+    return block.parts_s().get("load", 0.0) / block.steps_s
 
 
-def load_mean_s(results: Sequence[RankResult], kind: str) -> float | None:
-    """Seconds per step of waiting for input, mean over ranks; None for one."""
-    if len(results) < 2:
-        return None
-    loads = [part_means([block for block in result.blocks if block.kind == kind]) for result in results]
-    return float(np.mean([parts["load_s"] for parts in loads])) if all("load_s" in parts for parts in loads) else None
+def _exchanges(results: Sequence[RankSamples], kind: str) -> "np.ndarray[Any, np.dtype[np.float64]] | None":
+    """Exchange by rank and step; where not every step was kept, of each rank its mean. None where one tells none."""
+    blocks = [_blocks(result, kind) for result in results]
+    if all(window.is_in_step for window in windows(results, kind)):
+        found = [[s for block in each for s in block.parts.get("communication", [])] for each in blocks]
+    else:
+        found = [
+            [part_means(each)["communication_s"]] if "communication_s" in part_means(each) else [] for each in blocks
+        ]
+    return np.array(found) if all(found) else None
 
 
-def imbalance(results: Sequence[RankResult], kind: str) -> dict[str, float | int]:
-    """How long ranks wait for a slower one in the exchange, and for which: the one that waits least itself."""
-    waits = [
-        [s for block in result.blocks if block.kind == kind for s in block.parts.get("communication", [])]
-        for result in results
-    ]
-    if len(waits) < 2 or not all(waits):
+def communication_figures(results: Sequence[RankSamples], kind: str) -> dict[str, float | int]:
+    """The wire, and how long ranks wait for a slower one in the exchange.
+
+    `communication_min_s` is the mean over steps of the least of any rank. The slowest rank is the one that waits least.
+    """
+    waits = _exchanges(results, kind)
+    if waits is None:
         return {}
-    waited = (np.array(waits) - np.min(np.array(waits), axis=0)).mean(axis=1)
-    return {
+    least = np.min(waits, axis=0)
+    found: dict[str, float | int] = {"communication_min_s": float(least.mean())}
+    if len(results) < 2:
+        return found
+    waited = (waits - least).mean(axis=1)
+    return found | {
         "imbalance_s": float(waited.max()),
         "imbalance_mean_s": float(waited.mean()),
         "slowest_rank": results[int(waited.argmin())].rank,
     }
 
 
-def loader_figures(spec: TrialSpec, results: Sequence[RankResult]) -> dict[str, Any]:
+def load_mean_s(results: Sequence[RankSamples], kind: str) -> float | None:
+    """Seconds per step of waiting for input, mean over ranks; None for one."""
+    if len(results) < 2:
+        return None
+    loads = [part_means(_blocks(result, kind)) for result in results]
+    return float(np.mean([parts["load_s"] for parts in loads])) if all("load_s" in parts for parts in loads) else None
+
+
+def loop_figures(
+    results: Sequence[RankSamples], kind: str = "loader", copies: int = 1, known_step_s: float | None = None
+) -> dict[str, Any]:
+    """Every figure that the steps of a loop give, of a trial or a watched one; what they do not give is None.
+
+    Args:
+        results: one for each rank.
+        kind: of the blocks that count.
+        copies: ranks that take the same samples.
+        known_step_s: what a step needs with its input in memory, where that is no question of measuring.
+    """
+    counted = windows(results, kind)
+    blocks = _blocks(results[slowest_rank(results, kind)], kind)
+    seconds = sum(window.seconds for window in counted)
+    samples = total(window.sustained for window in counted)
+    steps, parts = step_figures(blocks), part_means(blocks)
+    queued = total(block.run_queue_s for block in blocks)
+    hosts = [result.host_memory_bytes for result in results]
+    losses = [result.final_loss for result in results if result.final_loss is not None]
+    ceiling_s = (known_step_s or ceiling_step_s(results)) if kind == "loader" else None
+    return {
+        "samples_per_s": None if samples is None else samples / seconds / copies,
+        "au": None if ceiling_s is None else utilization(results, ceiling_s),
+        "ceiling_step_s": ceiling_s,
+        "input_stall_fraction": input_stall_fraction(results) if kind == "loader" else None,
+        "cpu_contention_fraction": None if queued is None else queued / sum(block.steps_s for block in blocks),
+        **parts,
+        **steps,
+        "bubble_fraction": parts["bubble_s"] / steps["step_s_mean"] if "bubble_s" in parts else None,
+        **communication_figures(results, kind),
+        "load_mean_s": load_mean_s(results, kind),
+        "peak_memory_bytes": most(result.peak_memory_bytes or None for result in results),
+        "host_memory_bytes": total(hosts),
+        "first_batch_s": most(result.first_batch_s for result in results),
+        "startup_s": most(result.startup_s for result in results),
+        "final_loss": float(np.mean(losses)) if losses else None,
+        "skipped_steps": most(result.skipped_steps for result in results),
+        "overhead_fraction": most(overhead(result, kind) for result in results),
+    }
+
+
+def overhead(result: RankSamples, kind: str = "loader") -> float | None:
+    """The harness's own share of a rank's step: what its clock and heartbeat, or watching, take."""
+    own_s = result.instrument_s_per_step
+    return None if own_s is None else own_s / _mean_step_s(_blocks(result, kind))
+
+
+def total(values: Iterable[float | None]) -> float | None:
+    """The sum, where all are known."""
+    known = list(values)
+    return None if None in known else sum(value for value in known if value is not None)
+
+
+def most(values: Iterable[float | None]) -> float | None:
+    """The largest of those that are known."""
+    return max((value for value in values if value is not None), default=None)
+
+
+def loader_figures(spec: TrialSpec, results: Sequence[RankSamples]) -> dict[str, Any]:
     """Figures that only the real pipeline has: bytes, readers, utilization."""
     loader = windows(results, "loader")
     blocks = [block for window in loader for block in window.blocks]
     seconds = sum(window.seconds for window in loader)
-    sustained_share = sum(window.sustained for window in loader) / sum(window.consumed for window in loader)
-    produced = sum(block.produced_samples for block in blocks)
+    sustained = (total(window.sustained for window in loader) or 0.0) / (total(w.consumed for w in loader) or 1.0)
+    produced = sum(block.produced_samples or 0 for block in blocks)
     read_s, decode_s = sum(block.read_s for block in blocks), sum(block.decode_s for block in blocks)
     readers = spec.data.readers * spec.ranks
     copies = spec.ranks // spec.data_ranks
@@ -195,12 +288,9 @@ def loader_figures(spec: TrialSpec, results: Sequence[RankResult]) -> dict[str, 
     told_apart = spec.data.loader != "dali"  # its readers and decoders run as one
     plain = [result.storage_ceiling for result in results if result.storage_ceiling]
     known_s = spec.emulated_step_s
-    step_s = known_s or ceiling_step_s(results)
     return {
-        "au": utilization(results, spec.global_batch * copies, step_s),
         "au_mlperf": utilization_mlperf(results, known_s) if known_s else None,
-        "ceiling_step_s": step_s,
-        "io_bytes_per_s": sum(block.consumed_bytes for block in blocks) * sustained_share / seconds / copies,
+        "io_bytes_per_s": sum(block.consumed_bytes for block in blocks) * sustained / seconds / copies,
         "read_s_per_sample": read_s / produced if produced and told_apart else None,
         "read_cpu_s_per_sample": computed / produced if produced and computed is not None else None,
         "decode_s_per_sample": decode_s / produced if produced and told_apart else None,
@@ -210,29 +300,25 @@ def loader_figures(spec: TrialSpec, results: Sequence[RankResult]) -> dict[str, 
     }
 
 
-def total(values: Iterable[float | None]) -> float | None:
-    """The sum, where all are known."""
-    known = list(values)
-    return None if None in known else sum(value for value in known if value is not None)
+def _staging_figures(results: Sequence[RankSamples]) -> dict[str, float | None]:
+    """Seconds of the slowest node, and bytes per second of all nodes."""
+    seconds = most(result.stage_s or None for result in results)
+    if seconds is None:
+        return {}
+    return {"stage_s": seconds, "stage_bytes_per_s": sum(result.stage_bytes or 0 for result in results) / seconds}
 
 
 OVER_NODES = ("cache_resident_before", "cache_resident_after", "cache_measured_fraction")
 
 
-def _over_nodes(results: Sequence[RankResult], name: str) -> float | None:
+def _over_nodes(results: Sequence[RankSamples], name: str) -> float | None:
     """The mean of what each node's first rank measured."""
     known = [getattr(result, name) for result in results if getattr(result, name) is not None]
     return float(np.mean(known)) if known else None
 
 
-def overhead_fraction(results: Sequence[RankResult], step_s: float) -> float | None:
-    """The harness's own share of a step: of the rank on which its clock and heartbeat take longest."""
-    own = [result.instrument_s_per_step for result in results if result.instrument_s_per_step is not None]
-    return max(own) / step_s if own else None
-
-
 def compute_figures(
-    spec: TrialSpec, results: Sequence[RankResult], samples_per_s: float, flops: "Flops | None"
+    spec: TrialSpec, results: Sequence[RankSamples], samples_per_s: float, flops: "Flops | None"
 ) -> dict[str, Any]:
     """Figures of computation: FLOPs over time and peak, what one rank holds in memory, and what it sends.
 
@@ -262,123 +348,97 @@ def compute_figures(
     }
 
 
-def figures(spec: TrialSpec, results: Sequence[RankResult], flops: "Flops | None" = None) -> dict[str, Any]:
+def figures(spec: TrialSpec, results: Sequence[RankSamples], flops: "Flops | None" = None) -> dict[str, Any]:
     """Every figure of an ok trial that its raw samples give; what they do not give is absent.
 
     `flops`: of a sample.
     """
     kind = "loader" if spec.data.source == "storage" else "plain"
-    counted = windows(results, kind)
-    blocks = [block for block in results[slowest_rank(results, kind)].blocks if block.kind == kind]
     copies = spec.ranks // spec.data_ranks  # ranks of a pipeline or of tensor parallelism share their samples
-    rate = sum(window.sustained for window in counted) / sum(window.seconds for window in counted) / copies
-    steps = step_figures(blocks)
-    total = steps["step_s_mean"] * sum(block.num_steps for block in blocks)
-    queued = [block.run_queue_s for block in blocks if block.run_queue_s is not None]
-    parts = part_means(blocks)
-    decoded = results[0].decoded_sample_bytes
-    first_batches = [result.first_batch_s for result in results if result.first_batch_s is not None]
-    hosts = [result.host_memory_bytes for result in results if result.host_memory_bytes is not None]
-    losses = [result.final_loss for result in results if result.final_loss is not None]
+    found = loop_figures(results, kind, copies, spec.emulated_step_s)
+    rate, decoded, tokens = found["samples_per_s"], results[0].decoded_sample_bytes, results[0].tokens_per_sample
     return {
-        "samples_per_s": rate,
-        "tokens_per_s": rate * tokens if (tokens := results[0].tokens_per_sample) else None,
+        **found,
+        "tokens_per_s": rate * tokens if tokens else None,
         "decoded_bytes_per_s": rate * decoded if decoded else None,
-        "input_stall_fraction": input_stall_fraction(results) if kind == "loader" else None,
-        "cpu_contention_fraction": sum(queued) / total if len(queued) == len(blocks) else None,
-        **parts,
-        **steps,
         **compute_figures(spec, results, rate, flops),
-        "bubble_fraction": parts["bubble_s"] / steps["step_s_mean"] if "bubble_s" in parts else None,
-        "communication_min_s": communication_min_s(results, kind),
-        "load_mean_s": load_mean_s(results, kind),
-        **imbalance(results, kind),
-        "peak_memory_bytes": max((r.peak_memory_bytes for r in results if r.peak_memory_bytes), default=None),
-        "host_memory_bytes": sum(hosts) if len(hosts) == len(results) else None,
-        "first_batch_s": max(first_batches, default=None),
-        "startup_s": max((r.startup_s for r in results if r.startup_s is not None), default=None),
-        "final_loss": float(np.mean(losses)) if losses else None,
-        "skipped_steps": max((r.skipped_steps for r in results if r.skipped_steps is not None), default=None),
-        "overhead_fraction": overhead_fraction(results, steps["step_s_mean"]),
         **(loader_figures(spec, results) if kind == "loader" else {}),
+        **_staging_figures(results),
     }
 
 
-def caveats(
-    spec: TrialSpec,
-    results: Sequence[RankResult],
-    cores: int,
-    cache_visible: bool,
-    foreign_cores: float | None = None,
-    ranks_on_node: int | None = None,
-) -> list[tuple[str, str]]:
-    """Why figures must not be trusted blindly: (name, the arithmetic)."""
-    found: list[tuple[str, str]] = []
-    ranks = ranks_on_node or spec.ranks
-    if crowd := crowding(spec, ranks, cores):
-        found.append(("oversubscribed", crowd))
-    if foreign := foreign_load(foreign_cores, cores):
-        found.append(("foreign_load", foreign))
-    if spec.data.source == "storage":
-        found += _cache_caveats(spec, results, cache_visible) + _steadiness_caveats(spec, results)
-    return found
+def watched_figures(results: Sequence[RankSamples], reads_counted: bool | None, all_heard: bool) -> dict[str, Any]:
+    """Every figure that a watched loop's ranks give. What a loop that is not ours cannot tell stays None.
+
+    Args:
+        results: one for each rank that was heard of.
+        reads_counted: whether the data's file system adds to the counters of processes; None where it was not named.
+        all_heard: whether no rank is missing, so that what theirs keep busy is not taken for others'.
+    """
+    found, slowest = loop_figures(results), results[slowest_rank(results, "loader")]
+    seen = slowest.seen_readers
+    assert seen is not None, "every watched loop has"
+    others = foreign_cores(results) if all_heard else None
+    return {
+        **found,
+        **_counted_reads(results, reads_counted),
+        "worker_busy_fraction": most(one.seen_readers.busy_fraction for one in results if one.seen_readers),
+        "refill_fraction": most(_refill_share(result) for result in results),
+        "foreign_cpu_cores": others and others[0],
+        "foreign_of_cores": others and others[1],
+        "loading_thread_busy_fraction": seen.loading_thread_busy_fraction,
+        "num_readers": seen.num_readers,
+        "fed_cores": seen.fed_cores,
+        "beside_cores": seen.beside_cores,
+    }
 
 
-def utilization_caveats(spec: TrialSpec, au: float | None, ceiling_s: float | None) -> list[tuple[str, str]]:
-    """The caveat of a utilization above 1 by more than its noise: (name, the arithmetic)."""
-    if spec.emulated or au is None or ceiling_s is None or au <= MAX_AU:
-        return []
-    arithmetic = f"AU {au:.2f} = {ceiling_s * 1e3:.4g} ms a step with its input in memory / {ceiling_s / au * 1e3:.4g}"
-    why = "the ceiling was measured in a slower stretch than the steps: measure again on an idle machine"
-    return [("au_above_one", f"{arithmetic} ms with the loader, above {MAX_AU}: {why}")]
+def _refill_share(result: RankSamples) -> float:
+    """Share of a rank's waiting for input that is the beginning of passes."""
+    load_s = sum(block.parts_s().get("load", 0.0) for block in _blocks(result, "loader"))
+    return result.seen_readers.refill_s / load_s if result.seen_readers and load_s else 0.0
 
 
-def _cache_caveats(spec: TrialSpec, results: Sequence[RankResult], visible: bool) -> list[tuple[str, str]]:
-    known = [r.cache_resident_before for r in results if r.cache_resident_before is not None]
-    if not known or not visible:
-        why = (
-            "its file system's cache cannot be seen from here" if not visible else "the kernel hides it from this user"
-        )
-        return [("cache_unverified", f"{spec.data.cache} asked for, residency unknown: {why}")]
-    most, least = max(known), min(known)  # over nodes
-    if spec.data.cache in ("cold", "direct") and most > MAX_COLD_RESIDENT:
-        return [(f"not_{spec.data.cache}", f"{most:.0%} of the trial's files stayed in the page cache")]
-    if spec.data.cache == "warm" and least < MIN_WARM_RESIDENT:
-        return [("not_warm", f"only {least:.0%} of the trial's files fitted the page cache")]
-    nodes = [r for r in results if r.cache_resident_before is not None or r.cache_measured_fraction is not None]
-    after = [r.cache_resident_after for r in nodes if r.cache_resident_after is not None]
-    if spec.data.cache == "direct" and max(after, default=0.0) > MAX_DIRECT_RESIDENT:
-        return [("not_direct", f"{max(after):.0%} of the trial's files went through the page cache")]
-    told = min(len(known), len(after)) if spec.data.cache == "direct" else len(known)
-    if told < len(nodes):
-        hidden = f"residency unknown on {len(nodes) - told} of {len(nodes)} nodes"
-        return [("cache_unverified", f"{spec.data.cache} asked for, {hidden}: the kernel hides it from this user")]
-    return []
+def _counted_reads(results: Sequence[RankSamples], reads_counted: bool | None) -> dict[str, float | None]:
+    """Bytes read by the ranks and their workers. Where none came from storage, that may be for want of counting."""
+    reads = [result.reads for result in results if result.reads is not None]
+    seconds = most(entry.seconds for entry in reads) or 1.0
+    read = total(entry.read_call_bytes for entry in reads)
+    stored = None if reads_counted is False else total(entry.storage_bytes for entry in reads)
+    if not stored and not reads_counted:
+        stored = None
+    share = stored / read if reads_counted and stored is not None and read else None
+    return {
+        "read_call_bytes_per_s": None if read is None else read / seconds,
+        "storage_bytes_per_s": None if stored is None else stored / seconds,
+        **storage_shares(share),
+    }
 
 
-def _steadiness_caveats(spec: TrialSpec, results: Sequence[RankResult]) -> list[tuple[str, str]]:
-    name, found = "not_steady", []
-    steps, needed = layout(spec).loader_steps, steady_steps(spec)
-    if LOADER_BLOCKS * steps < needed:
-        found.append(
-            (
-                name,
-                f"{steps} steps a block cover the queue of {spec.data.queue_batches} batches fewer than "
-                f"{STEADY_TURNS} times: measure.steps {needed} would",
-            )
-        )
-    loader = windows(results, "loader")
-    lost = max(1 - window.sustained / window.consumed for window in loader)
-    if lost > MAX_QUEUE_LOSS:
-        found.append((name, f"the queue lost {lost:.0%} of what a block delivered"))
-    for kind in ("loader",) if spec.emulated else ("loader", "ceiling"):
-        rates = [window.samples_per_s for window in windows(results, kind)]
-        spread = (max(rates) - min(rates)) / float(np.mean(rates)) if max(rates) > 0 else 1.0
-        if spread > MAX_BLOCK_SPREAD:
-            found.append((name, f"{kind} blocks differ by {spread:.0%}"))
-    late = max((block.late_s or 0.0 for result in results for block in result.blocks), default=0.0)
-    if late > max(MAX_LATE_S, MAX_LATE_SHARE * (spec.emulated_step_s or 0.0)):
-        found.append(("emulation_late", f"ranks woke {late * 1e3:.1f} ms late from their steps: cores were busy"))
-    if not all(block.queue_full for window in windows(results, "ceiling") for block in window.blocks):
-        found.append((name, "readers still filled the queue during a ceiling block"))
-    return found
+def storage_shares(share: float | None) -> dict[str, float | None]:
+    """Of storage's bytes over those read."""
+    known = {"cache_hit_fraction": None if share is None else max(0.0, 1.0 - share)}
+    return known | {"read_amplification": share if share is not None and share > 1 else None}
+
+
+def foreign_cores(results: Sequence[RankSamples]) -> tuple[float, int] | None:
+    """Cores that others than the ranks of a watched loop kept busy, and of how many, on the node where it is most.
+
+    None where a rank does not know, and for loops too short for the kernel's counters.
+    """
+    nodes: dict[str, list[UsedCores]] = {}
+    for result in results:
+        used = result.used_cores
+        if used is None or not used.cpus or used.seconds < MIN_WALL_S:
+            return None
+        nodes.setdefault(used.node, []).append(used)
+    return max(_foreign_of_node(here) for here in nodes.values())
+
+
+def _foreign_of_node(ranks: Sequence[UsedCores]) -> tuple[float, int]:
+    """Of one node; ranks that may use the same cores see the same load."""
+    busy: dict[tuple[int, ...], float] = {}
+    for used in ranks:
+        busy[used.cpus] = max(busy.get(used.cpus, 0.0), used.everyone_cpu_s / used.seconds)
+    own = sum(used.own_cpu_s / used.seconds for used in ranks)
+    return max(0.0, sum(busy.values()) - own), len({cpu for cpus in busy for cpu in cpus})

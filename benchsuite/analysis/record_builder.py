@@ -13,21 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from benchsuite import storage
-from benchsuite.analysis import staging
 from benchsuite.analysis.byte_reconciliation import counter_caveats, mount_caveats, reads_figures
+from benchsuite.analysis.caveats import caveats, utilization_caveats
 from benchsuite.analysis.failure import hanging_at, is_peer_failure, last_line, signal_name, silent
 from benchsuite.analysis.flops import flops_of
-from benchsuite.analysis.metrics import caveats, figures, utilization_caveats
-from benchsuite.analysis.verdict import verdict
+from benchsuite.analysis.metrics import figures
+from benchsuite.analysis.verdict import Setting, verdict
 from benchsuite.contract.outcome import Outcome
-from benchsuite.contract.rank_samples import TORCH_TRACE, RankResult, on_one_clock, read_progress, read_result
+from benchsuite.contract.rank_samples import TORCH_TRACE, RankSamples, on_one_clock, read_progress, read_result
 from benchsuite.contract.trial_spec import match_id, trial_id
 from benchsuite.grid.point import Point
 from benchsuite.host.environment import environment, file_system
 from benchsuite.host.interference import Finding
 from benchsuite.host.lane import this_lane
 from benchsuite.host.staged_copies import copies_folder
-from benchsuite.results.store.record import Figures, Kind, Status, TrialRecord
+from benchsuite.results.store.record import CANNOT_TELL, Figures, Kind, Status, TrialRecord
 from benchsuite.storage.observe.file_systems import file_system_of
 from benchsuite.storage.observe.io_profile import profile_of
 
@@ -139,21 +139,21 @@ def conclude(attempt: Attempt, outcome: Outcome, folder: Path) -> tuple[TrialRec
 
 
 def measured(
-    attempt: Attempt, results: list[RankResult], foreign_cores: float | None
+    attempt: Attempt, results: list[RankSamples], foreign_cores: float | None
 ) -> tuple[TrialRecord, dict[str, Any]]:
     """The record of an attempt whose ranks all finished."""
     spec = attempt.point.spec
     read_from = "staging" if spec.data.staging == "copy" else "data"
     stored_on = file_system_of(attempt.env.get(read_from, {}).get("file_system"))
     values = figures(spec, results, flops_of(spec, results))
-    values |= reads_figures(results, stored_on.reads_counted) | staging.figures(results)
+    values |= reads_figures(results, stored_on.reads_counted)
     values["foreign_cpu_cores"] = foreign_cores
-    values |= _judged(values, attempt)
+    values |= _judged(values, attempt, results)
     profile = profile_of([result.io_profile for result in results if result.io_profile])
     ranks, cores = _crowded(attempt)
     found = traced(values, profile) + caveats(spec, results, cores, stored_on.client_visible, foreign_cores, ranks)
     found += counter_caveats(spec, values) + mount_caveats(results, stored_on.reads_counted)
-    found += staging.caveats(spec, results) + utilization_caveats(spec, values.get("au"), values.get("ceiling_step_s"))
+    found += utilization_caveats(spec, values.get("au"), values.get("ceiling_step_s"))
     if lane := this_lane():
         found.append(("lanes", f"trials of {lane.count - 1} other lanes ran on other nodes of the job meanwhile"))
     record = attempt.record(
@@ -173,16 +173,16 @@ def _crowded(attempt: Attempt) -> tuple[int, int]:
     return max(nodes, key=lambda node: node[0] / node[1], default=(attempt.point.spec.ranks, attempt.env["cores"]))
 
 
-def _judged(values: Mapping[str, Any], attempt: Attempt) -> dict[str, str | None]:
+def _judged(values: Mapping[str, Any], attempt: Attempt, results: Sequence[RankSamples] = ()) -> dict[str, str | None]:
     """The verdict as figures."""
-    judged = verdict(values, _about(attempt))
+    judged = verdict(values, _setting(attempt), results)
     return {} if judged is None else {f"bottleneck{word}": value for word, value in zip(WORDS, judged, strict=True)}
 
 
 def with_ceilings(attempt: Attempt, record: TrialRecord, ceilings: Mapping[str, Any]) -> TrialRecord:
     """The record with what its input could give at best, and the verdict that follows from it."""
     values = record.figures.model_dump() | dict(ceilings)
-    if ceilings and record.figures.bottleneck is not None:
+    if ceilings and record.figures.bottleneck not in (None, CANNOT_TELL):
         values |= _judged(values, attempt)
     return record.model_copy(update={"figures": Figures.model_validate(values)})
 
@@ -199,28 +199,27 @@ def traced(values: dict[str, Any], profile: Mapping[str, Any] | None) -> list[tu
     ]
 
 
-def _about(attempt: Attempt) -> dict[str, Any]:
-    """What the verdict's remedies depend on; ranks and cores are of the node that has fewest cores a rank."""
+def _setting(attempt: Attempt) -> Setting:
+    """What the verdict depends on; ranks and cores are of the node that has fewest cores a rank."""
     spec = attempt.point.spec
     ranks, cores = _crowded(attempt)
-    form = storage.format_of(spec.data.format)
-    return {
-        "file_per_sample": form.file_per_sample,
-        "num_workers": spec.data.num_workers,
-        "ranks": ranks,
-        "cores": cores,
-        "emulated": spec.emulated,
-        "cache": spec.data.cache,
-        "staged": spec.data.staging != "none",
-        "readers_of_a_sample": 1 if spec.data.cache == "direct" else spec.ranks // spec.data_ranks,
-    }
+    return Setting(
+        spec.data.num_workers,
+        ranks,
+        cores,
+        file_per_sample=storage.format_of(spec.data.format).file_per_sample,
+        emulated=spec.emulated,
+        cache=spec.data.cache,
+        staged=spec.data.staging != "none",
+        readers_of_a_sample=1 if spec.data.cache == "direct" else spec.ranks // spec.data_ranks,
+    )
 
 
-def _samples(results: list[RankResult]) -> dict[str, Any]:
+def _samples(results: list[RankSamples]) -> dict[str, Any]:
     return {"ranks": [asdict(result) for result in results]}
 
 
-def failure(outcome: Outcome, results: list[RankResult | None], folder: Path) -> tuple[Status, str]:
+def failure(outcome: Outcome, results: list[RankSamples | None], folder: Path) -> tuple[Status, str]:
     """Status and reason of an attempt that did not finish: the most telling cause of all ranks."""
     where = _where(folder)
     if outcome.interrupted:

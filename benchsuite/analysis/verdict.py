@@ -1,7 +1,17 @@
-"""The verdict: what holds a trial back, with its evidence in one sentence of numbers, and what they say would help."""
+"""The verdict: what holds a loop back, with its evidence in one sentence of numbers, and what they say would help.
 
-from collections.abc import Mapping
+One for trials and for watched loops. Readers of a trial tell what they do; of a watched loop it is seen from outside,
+and may not bear a verdict.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from benchsuite.analysis.metrics import MIN_WARM_RESIDENT, loop_figures, overhead
+from benchsuite.contract.rank_samples import RankSamples
+from benchsuite.host.interference import foreign_load
+from benchsuite.results.store.record import CANNOT_TELL, MAX_AU, Verdict
 
 HELD_BACK_AU = 0.95
 """From this utilization on the input keeps up: AU tops out near it on CPU machines."""
@@ -13,56 +23,136 @@ SATURATED_SHARE = 0.80
 """Storage that gives this share of what it gave a plain reader has no more to give."""
 CONTENTION_SHARE = 0.10
 """Where the training thread waits for a core this share of the step, cores are short for the readers beside it too."""
-WARM_RESIDENT = 0.99
-"""Files that lay in the page cache to this share are read from memory."""
+REFILL_SHARE = 0.2
+"""Of the waiting for input: from this on the start of passes is told, which workers that stay would shorten."""
+MAX_OVERHEAD = 0.05
+"""Measuring that takes more of the step than this hides what the step itself does."""
+MAX_SHARE = 1.005
+"""The kernel's counters of other processes are a tick behind: a worker that never rests is busy for up to so much,
+which is printed as 100 %."""
+AGAIN = "measure again on idle cores: this says nothing of the job itself"
+PROFILE = "a profile of the step: memory, PCIe or the clock may be what is shared"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What verdict and remedies depend on beside the figures; None where it is not known."""
+
+    num_workers: int | None = None
+    """Of one rank."""
+    ranks: int | None = None
+    """That share the cores."""
+    cores: int | None = None
+    file_per_sample: bool | None = None
+    emulated: bool = False
+    cache: str = "cold"
+    staged: bool = False
+    readers_of_a_sample: int = 1
+    """Ranks that read the same samples through a cache."""
 
 
 class Judgement(NamedTuple):
-    """What holds a trial back, why that is thought, and what would help by the same numbers."""
+    """What holds a loop back, why that is thought, and what would help by the same numbers."""
 
-    bottleneck: str
+    bottleneck: Verdict
     evidence: str
     remedy: str | None = None
 
 
 class Cause(NamedTuple):
-    """What is lost between ranks: its share of the step, and the judgement if that is what holds the trial back."""
+    """What is lost between ranks: its share of the step, and the judgement if that is what holds the loop back."""
 
     share: float
-    bottleneck: str
+    bottleneck: Verdict
     evidence: str
     remedy: str
 
 
-def verdict(figures: Mapping[str, Any], about: Mapping[str, Any] | None = None) -> Judgement | None:
-    """What holds a trial back; None where it has no steps. `about`: its format, workers, ranks, cores, device ...
+def verdict(
+    figures: Mapping[str, Any], setting: Setting | None = None, samples: Sequence[RankSamples] = ()
+) -> Judgement | None:
+    """What holds a loop back; None where it has no steps.
 
-    What the input costs a step, 1 - AU, is weighed against the largest of exposed communication, waiting for a slower
-    rank and the pipeline's bubble: the larger is named, near-equal ones are mixed. Where the model waits for its input,
-    readers that mostly wait for reads are held by storage, readers that mostly compute or wait for a core by the
-    client; where the model does not wait for it but for a core, readers take cores from the computation, which is the
-    client too. Where nothing of this is lost it is the computation.
+    What the input costs a step, 1 - AU, is weighed against the largest of exposed communication, waiting for a slower rank
+    and the pipeline's bubble: the larger is named, near-equal ones are mixed. Where it is the input and the model waits
+    for it, readers that mostly wait for reads are held by storage, readers that mostly compute or wait for a core by
+    preprocessing; where the model does not wait for it but for a core, readers take cores from the computation, which
+    is preprocessing too. Where nothing of this is lost it is the computation. Without a ceiling the input costs what
+    the step waits for it.
+
+    Args:
+        figures: of the loop.
+        setting: what else is known of it.
+        samples: what its ranks measured, to be doubted first.
     """
-    au, step = figures.get("au"), figures.get("step_s_mean")
+    step = figures.get("step_s_mean")
     if not step:
         return None
-    told, between = about or {}, _between_ranks(figures, step)
-    if au is None or au >= HELD_BACK_AU:
-        source = "input in memory" if au is None else f"AU {au:.2f}: input keeps up"
+    setting = setting or Setting()
+    if reason := doubt(figures, setting, samples):
+        return Judgement(CANNOT_TELL, reason)
+    between, held = _between_ranks(figures, step), _kept_up(figures)
+    if held is None or held >= HELD_BACK_AU:
+        source = "input in memory" if held is None else f"{_waits(figures)}: input keeps up"
         if between.share > COMMUNICATION_SHARE:
             return Judgement(between.bottleneck, f"{source}; {between.evidence}", between.remedy)
-        return _compute_verdict(figures, told, step, source)
-    of_input = (1 - au) / (1 - au + between.share)
+        return _compute_verdict(figures, setting, step, source)
+    of_input = (1 - held) / (1 - held + between.share)
     if of_input <= 1 - MAIN_SHARE:
-        said = f"AU {au:.2f}: input costs {1 - au:.0%} of the step; {between.evidence}"
-        return Judgement(between.bottleneck, said, between.remedy)
-    found = _input_verdict(figures, told, au)
-    if between.share < 1 - HELD_BACK_AU:
+        return Judgement(between.bottleneck, f"{_waits(figures)}; {between.evidence}", between.remedy)
+    found = _input_verdict(figures, setting)
+    if found.bottleneck == CANNOT_TELL or between.share < 1 - HELD_BACK_AU:
         return found
     evidence = f"{found.evidence}; {between.evidence}"
     if of_input >= MAIN_SHARE:
         return found._replace(evidence=evidence)
     return Judgement("mixed", evidence, f"{found.remedy}; and {between.remedy}")
+
+
+def doubt(figures: Mapping[str, Any], setting: Setting, samples: Sequence[RankSamples]) -> str | None:
+    """Why no verdict can rest on what was measured; None where one can.
+
+    Shares are told as they were measured: what is above 1 was measured wrong, and nothing is cut to fit.
+    """
+    kind = "plain" if figures.get("input_stall_fraction") is None else "loader"
+    for rank in samples:
+        where = f" on rank {rank.rank}" if len(samples) > 1 else ""
+        alone = loop_figures([rank], kind)
+        share, step_s = overhead(rank, kind), alone["step_s_mean"]
+        if share is not None and share > MAX_OVERHEAD:
+            said = f"measuring takes {share:.1%} of a step of {step_s * 1e6:,.1f} us{where}"
+            return f"{said}; above {MAX_OVERHEAD:.0%} it hides what the loop does"
+        for what, measured in _shares(rank, alone):
+            if measured is not None and not 1 - MAX_SHARE <= measured <= MAX_SHARE:
+                return f"{what} {measured:.0%} of the time{where}, which no share can be"
+    au = figures.get("au")
+    if au is not None and au > MAX_AU and not setting.emulated:
+        return f"AU {au:.2f} is above 1 by more than its noise: steps were slower with their input in memory"
+    return None
+
+
+def _shares(rank: RankSamples, figures: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
+    """What is measured by a clock of its own, as shares of a rank's time."""
+    yield "it waits for input", figures["input_stall_fraction"]
+    yield "it waits for a core", figures["cpu_contention_fraction"]
+    if seen := rank.seen_readers:
+        yield f"{'its worker processes are' if seen.num_readers else 'its loader is'} busy for", seen.busy_fraction
+        yield "its loading thread is busy for", seen.loading_thread_busy_fraction
+
+
+def _kept_up(figures: Mapping[str, Any]) -> float | None:
+    """AU, or where there is no ceiling the share of the step that waits for no input; None with input in memory."""
+    au, stall = figures.get("au"), figures.get("input_stall_fraction")
+    return au if au is not None or stall is None else 1 - stall
+
+
+def _waits(figures: Mapping[str, Any]) -> str:
+    """What the step waits for, as evidence."""
+    au, contention = figures.get("au"), figures.get("cpu_contention_fraction")
+    evidence = f"{figures.get('input_stall_fraction') or 0.0:.0%} of the step waits for input"
+    if au is not None:
+        evidence = f"AU {au:.2f}; {evidence}"
+    return evidence if contention is None else f"{evidence}, {contention:.0%} for a core"
 
 
 def _between_ranks(figures: Mapping[str, Any], step: float) -> Cause:
@@ -73,7 +163,7 @@ def _between_ranks(figures: Mapping[str, Any], step: float) -> Cause:
         Cause(
             exchange,
             "communication",
-            f"exposed communication is {exchange:.0%} of the step, stragglers aside",
+            f"exposed communication is {exchange:.0%} of the step, stragglers {_stragglers(figures)}",
             "a larger batch or grad_accum, comm_hook bf16 or another bucket_cap_mb; or a faster network",
         ),
         Cause(
@@ -90,6 +180,11 @@ def _between_ranks(figures: Mapping[str, Any], step: float) -> Cause:
     return max(found, key=lambda cause: cause.share)
 
 
+def _stragglers(figures: Mapping[str, Any]) -> str:
+    """Whether waiting for them is left out of the exchange: a watched loop's ranks are not compared step by step."""
+    return "included" if "num_readers" in figures else "aside"
+
+
 def _own_imbalance_s(figures: Mapping[str, Any], step: float) -> float:
     """Waiting for a slower rank, less what that rank waits for its input: that is the input's.
 
@@ -101,76 +196,128 @@ def _own_imbalance_s(figures: Mapping[str, Any], step: float) -> float:
     return max(0.0, (figures.get("imbalance_s") or 0.0) - max(0.0, starved))
 
 
-def _compute_verdict(figures: Mapping[str, Any], about: Mapping[str, Any], step: float, source: str) -> Judgement:
-    exchange = (figures.get("communication_min_s") or 0.0) / step
-    load = (figures.get("load_s") or 0.0) / step
-    said = f"{source}; load is {load:.0%} of the step, exposed communication {exchange:.0%}"
-    return Judgement("none" if about.get("emulated") else "compute", said)
+def _compute_verdict(figures: Mapping[str, Any], setting: Setting, step: float, source: str) -> Judgement:
+    communication_s = figures.get("communication_min_s")
+    load = "" if _kept_up(figures) is not None else f"; load is {(figures.get('load_s') or 0.0) / step:.0%} of the step"
+    exchange = "" if communication_s is None else f"; exposed communication is {communication_s / step:.0%} of the step"
+    return Judgement("none" if setting.emulated else "compute", f"{source}{load}{exchange}")
 
 
-def _input_verdict(figures: Mapping[str, Any], about: Mapping[str, Any], au: float) -> Judgement:
-    """Which half of the input pipeline holds the trial back."""
-    read, decode = figures.get("read_s_per_sample") or 0.0, figures.get("decode_s_per_sample") or 0.0
-    stall, contention = figures.get("input_stall_fraction") or 0.0, figures.get("cpu_contention_fraction") or 0.0
-    evidence = (
-        f"AU {au:.2f}; {stall:.0%} of the step waits for input, {contention:.0%} for a core; "
-        f"a reader reads {read * 1e3:.2f} ms and decodes {decode * 1e3:.2f} ms a sample"
-        f"{_busy(figures)}{_headspace(figures)}"
-    )
-    if stall < (1 - au) / 2 and not about.get("emulated"):
-        return _taken_cores(figures, about, 1 - au - stall, evidence)
-    cached = _cached(figures, about)
-    if cached > MAIN_SHARE:
-        return Judgement(
-            "preprocessing", f"{evidence}; {cached:.0%} of the bytes came from memory", _more_readers(about)
-        )
-    saturation = _saturation(figures) if about.get("cache", "cold") == "cold" else None
-    if saturation is not None and saturation >= SATURATED_SHARE:
-        said = f"{evidence}; a plain reader gets no more of these files: {saturation:.0%} of that is read"
-        shards = "a format of shards, " if about.get("file_per_sample") else ""
-        return Judgement("storage", said, f"{shards}{_staging(about)}fewer bytes a sample, or faster storage")
-    if saturation is not None and contention >= CONTENTION_SHARE:
-        said = f"{evidence}; storage has more to give ({saturation:.0%} of it is read), cores have not"
-        return _short_of_cores(figures, about, said, _more_readers(about))
-    return _of_readers(figures, about, evidence, saturation)
+def _input_verdict(figures: Mapping[str, Any], setting: Setting) -> Judgement:
+    """Which half of the input pipeline holds the loop back, unless others keep the cores busy that it waits for."""
+    seen, refill = "num_readers" in figures, figures.get("refill_fraction") or 0.0
+    evidence = _waits(figures)
+    if refill > REFILL_SHARE:
+        evidence += f"; {refill:.0%} of that wait is for the first batch of a pass"
+    if not seen:
+        evidence += _of_a_sample(figures)
+    if _is_beside_input(figures) and not setting.emulated:
+        return _taken_cores(figures, setting, evidence)
+    found = (_seen_readers if seen else _telling_readers)(figures, setting, evidence)
+    if found.bottleneck == CANNOT_TELL:
+        return found
+    others = _crowd(figures, setting)
+    if others and (figures.get("cpu_contention_fraction") or 0.0) >= CONTENTION_SHARE:
+        return found._replace(evidence=f"{found.evidence}; {others}", remedy=AGAIN)
+    if setting.num_workers and refill > REFILL_SHARE:
+        return found._replace(remedy="workers that stay from pass to pass (persistent_workers=True)")
+    return found
 
 
-def _of_readers(
-    figures: Mapping[str, Any], about: Mapping[str, Any], evidence: str, saturation: float | None
-) -> Judgement:
-    """By what readers do most of their time; reading and decoding are without waiting for a core."""
-    faster = _faster_reads(figures, about, saturation)
-    if figures.get("decode_s_per_sample") is None:
-        unknown = f"{evidence}; its loader does not tell reading from decoding"
-        return Judgement("mixed", unknown, f"{_more_readers(about)}; or {faster}")
-    computing = _computing_share(figures)  # decompressing in a read call is no storage
-    share = 0.0 if computing is None else 1 - computing
-    if share >= MAIN_SHARE:
-        return Judgement("storage", evidence, faster)
-    if share <= 1 - MAIN_SHARE:
-        return Judgement("preprocessing", evidence, _more_readers(about))
-    return Judgement("mixed", evidence, f"{_more_readers(about)}; and {faster}")
+def _is_beside_input(figures: Mapping[str, Any]) -> bool:
+    """Whether steps are slower than with their input in memory, and mostly not for waiting for it."""
+    au: float | None = figures.get("au")
+    return au is not None and bool((figures.get("input_stall_fraction") or 0.0) < (1 - au) / 2)
 
 
-def _taken_cores(figures: Mapping[str, Any], about: Mapping[str, Any], lost: float, evidence: str) -> Judgement:
-    """Steps that lose this share to neither input nor ranks: readers take cores only where cores are waited for."""
+def _taken_cores(figures: Mapping[str, Any], setting: Setting, evidence: str) -> Judgement:
+    """Steps that lose time to neither input nor ranks: readers take cores only where cores are waited for."""
+    lost = 1 - figures["au"] - (figures.get("input_stall_fraction") or 0.0)
     if (figures.get("cpu_contention_fraction") or 0.0) < lost / 2:
         said = f"{evidence}; the step loses {lost:.0%} more beside its readers, and does not wait for a core meanwhile"
-        return Judgement("mixed", said, "a profile of the step: memory, PCIe or the clock may be what is shared")
-    taken = f"{evidence}; readers take cores from the computation"
+        return Judgement("mixed", said, PROFILE)
+    if others := _crowd(figures, setting):
+        return Judgement("preprocessing", f"{evidence}; {others}", AGAIN)
     help_ = "more cores a rank, fewer workers or threads, or data that need no decoding"
-    return _short_of_cores(figures, about, taken, help_, evidence)
+    return Judgement("preprocessing", f"{evidence}; readers take cores from the computation", help_)
 
 
-def _short_of_cores(
-    figures: Mapping[str, Any], about: Mapping[str, Any], said: str, remedy: str, by_others: str | None = None
-) -> Judgement:
-    """The client, unless other processes keep more cores busy than the readers: then this says little of the job."""
+def _of_a_sample(figures: Mapping[str, Any]) -> str:
+    """What a reader does for a sample, and how busy it is with that, as evidence."""
+    read, decode = figures.get("read_s_per_sample") or 0.0, figures.get("decode_s_per_sample") or 0.0
+    said = f"; a reader reads {read * 1e3:.2f} ms and decodes {decode * 1e3:.2f} ms a sample"
+    return f"{said}{_busy(figures)}{_headspace(figures)}"
+
+
+def _telling_readers(figures: Mapping[str, Any], setting: Setting, evidence: str) -> Judgement:
+    """By what readers say of each sample, and what a plain reader got; waiting for a core is left out of both times."""
+    cached = _cached(figures, setting)
+    if cached > MAIN_SHARE:
+        said = f"{evidence}; {cached:.0%} of the bytes came from memory"
+        return Judgement("preprocessing", said, _more_readers(figures, setting))
+    saturation = _saturation(figures) if setting.cache == "cold" else None
+    if saturation is not None and saturation >= SATURATED_SHARE:
+        said = f"{evidence}; a plain reader gets no more of these files: {saturation:.0%} of that is read"
+        help_ = f"{_shards(setting)}{_staging(setting)}fewer bytes a sample, or faster storage"
+        return Judgement("storage", said, help_)
+    if saturation is not None and (figures.get("cpu_contention_fraction") or 0.0) >= CONTENTION_SHARE:
+        said = f"{evidence}; storage has more to give ({saturation:.0%} of it is read), cores have not"
+        return Judgement("preprocessing", said, _more_readers(figures, setting))
+    if figures.get("decode_s_per_sample") is None:
+        unknown = f"{evidence}; its loader does not tell reading from decoding"
+        return _judged_by_readers("mixed", unknown, figures, setting)
+    computing = _computing_share(figures)  # decompressing in a read call is no storage
+    share = 0.0 if computing is None else 1 - computing
+    name: Verdict = "storage" if share >= MAIN_SHARE else "preprocessing" if share <= 1 - MAIN_SHARE else "mixed"
+    return _judged_by_readers(name, evidence, figures, setting)
+
+
+def _seen_readers(figures: Mapping[str, Any], setting: Setting, evidence: str) -> Judgement:
+    """By readers' use of cores and of storage, as the kernel tells from outside."""
+    busy, number = figures.get("worker_busy_fraction"), figures["num_readers"]
+    if busy is None:
+        return _judged_by_readers("mixed", f"{evidence}; what its readers do cannot be seen here", figures, setting)
+    who = f"its {number} worker processes are" if number > 1 else "its worker process is"
+    evidence += f"; {who if number else 'the loader, in this process, is'} busy for {busy:.0%} of the time"
+    own = figures.get("loading_thread_busy_fraction") or 0.0
+    fed, beside = (0.0, 0.0) if number else (figures.get("fed_cores") or 0.0, figures.get("beside_cores") or 0.0)
+    rests = busy + fed + beside <= 1 - MAIN_SHARE
+    cached = figures.get("cache_hit_fraction") or 0.0
+    name: Verdict = "storage" if rests else "mixed"
+    if busy >= MAIN_SHARE:
+        name, evidence = "preprocessing", f"{evidence}: decoding, augmenting, collating"
+    elif own >= MAIN_SHARE:
+        name, evidence = (
+            "preprocessing",
+            f"{evidence}, the loop's thread for {own:.0%} of what it waits: it takes batches over",
+        )
+    elif not rests and beside > busy + fed:
+        said = f"others of this process keep {beside:.1f} cores busy meanwhile, and whether they load is not known"
+        return Judgement(CANNOT_TELL, f"{evidence}; {said}")
+    elif not rests and fed > busy:
+        evidence += f"; threads that load for it keep {fed:.1f} cores busy meanwhile"
+        if fed >= MAIN_SHARE:
+            name, evidence = "preprocessing", f"{evidence}: decoding, augmenting, collating"
+    elif cached > MAIN_SHARE:  # a wait for another host, say, which no counter of reads sees
+        name, evidence = "mixed", f"{evidence}, yet {cached:.0%} of the bytes came from memory"
+    elif rests:
+        evidence += ": else they wait for reads"
+    return _judged_by_readers(name, evidence, figures, setting)
+
+
+def _judged_by_readers(name: Verdict, evidence: str, figures: Mapping[str, Any], setting: Setting) -> Judgement:
+    """The judgement with what helps readers that wait, that compute, or that do both."""
+    reads, more = _faster_reads(figures, setting), _more_readers(figures, setting)
+    both = "or" if figures.get("decode_s_per_sample") is None else "and"
+    return Judgement(name, evidence, {"storage": reads, "preprocessing": more}.get(name, f"{more}; {both} {reads}"))
+
+
+def _crowd(figures: Mapping[str, Any], setting: Setting) -> str | None:
+    """The arithmetic, where other processes keep too many cores busy, and more than the readers; else None."""
     others = figures.get("foreign_cpu_cores") or 0.0
-    if others <= _reader_cores(figures, about):
-        return Judgement("preprocessing", said, remedy)
-    taken = f"{by_others or said}; other processes kept {others:.1f} of {about.get('cores')} cores busy"
-    return Judgement("preprocessing", taken, "measure again on idle cores: this says nothing of the job itself")
+    if others <= _reader_cores(figures, setting):
+        return None
+    return foreign_load(others, figures.get("foreign_of_cores") or setting.cores or 1)
 
 
 def _computing_share(figures: Mapping[str, Any]) -> float | None:
@@ -181,12 +328,12 @@ def _computing_share(figures: Mapping[str, Any]) -> float | None:
     return float(min(1.0, (decode + (figures.get("read_cpu_s_per_sample") or 0.0)) / (read + decode)))
 
 
-def _reader_cores(figures: Mapping[str, Any], about: Mapping[str, Any]) -> float:
+def _reader_cores(figures: Mapping[str, Any], setting: Setting) -> float:
     """Cores that all ranks' readers keep busy."""
-    readers = (about.get("ranks") or 1) * max(about.get("num_workers") or 0, 1)
+    readers = (setting.ranks or 1) * max(setting.num_workers or 0, 1)
     computing = _computing_share(figures)
-    share = (figures.get("reader_busy_fraction") or 0.0) * (1.0 if computing is None else computing)
-    return float(readers * share)
+    busy = figures.get("worker_busy_fraction" if "num_readers" in figures else "reader_busy_fraction") or 0.0
+    return float(readers * busy * (1.0 if computing is None else computing))
 
 
 def _busy(figures: Mapping[str, Any]) -> str:
@@ -200,15 +347,15 @@ def _busy(figures: Mapping[str, Any]) -> str:
     return f"{told}, computing {busy * computing:.0%} of it"
 
 
-def _cached(figures: Mapping[str, Any], about: Mapping[str, Any]) -> float:
+def _cached(figures: Mapping[str, Any], setting: Setting) -> float:
     """Share of the bytes that came from memory, as far as counters or residency tell.
 
     Ranks that read the same samples find there what the first of them has read: that is no cache of the trial's.
     """
     share: float | None = figures.get("cache_hit_fraction")
     if share is None:
-        return 1.0 if (figures.get("cache_resident_before") or 0.0) >= WARM_RESIDENT else 0.0
-    return float(max(0.0, 1.0 - (1.0 - share) * (about.get("readers_of_a_sample") or 1)))
+        return 1.0 if (figures.get("cache_resident_before") or 0.0) >= MIN_WARM_RESIDENT else 0.0
+    return float(max(0.0, 1.0 - (1.0 - share) * setting.readers_of_a_sample))
 
 
 def _headspace(figures: Mapping[str, Any]) -> str:
@@ -225,40 +372,48 @@ def _saturation(figures: Mapping[str, Any]) -> float | None:
     return rate / ceiling if rate and ceiling else None
 
 
-def _leaves_cores(about: Mapping[str, Any]) -> bool | None:
-    """Whether there are more cores than ranks and their workers; None where that is not known."""
-    ranks, workers, cores = (about.get(name) for name in ("ranks", "num_workers", "cores"))
-    return bool(ranks * (workers + 1) < cores) if ranks and cores and workers is not None else None
-
-
-def _more_readers(about: Mapping[str, Any]) -> str:
-    """What helps readers that decode too slowly."""
-    if _leaves_cores(about):
-        ranks, workers, cores = (about.get(name) for name in ("ranks", "num_workers", "cores"))
-        return f"more workers: {ranks} ranks x {workers} leave some of {cores} cores idle"
-    return "data that cost less to decode, dali on the GPU, or more cores a rank"
-
-
-def _room_for_readers(figures: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
+def _leaves_cores(figures: Mapping[str, Any], setting: Setting) -> bool:
     """Whether more workers would find a core: by their number, or by what readers and others use; True if unknown."""
-    counted = _leaves_cores(about)
-    if counted is not False or figures.get("reader_busy_fraction") is None:
-        return counted is not False
-    used = _reader_cores(figures, about) + (figures.get("foreign_cpu_cores") or 0.0)
-    return bool(used + about["ranks"] < about["cores"])
+    ranks, workers, cores = setting.ranks, setting.num_workers, setting.cores
+    if not ranks or not cores or workers is None or ranks * (workers + 1) < cores:
+        return True
+    if figures.get("reader_busy_fraction") is None and figures.get("worker_busy_fraction") is None:
+        return False
+    return bool(_reader_cores(figures, setting) + (figures.get("foreign_cpu_cores") or 0.0) + ranks < cores)
 
 
-def _faster_reads(figures: Mapping[str, Any], about: Mapping[str, Any], saturation: float | None) -> str:
+def _more_readers(figures: Mapping[str, Any], setting: Setting) -> str:
+    """What helps readers that compute too slowly."""
+    if (figures.get("cpu_contention_fraction") or 0.0) >= CONTENTION_SHARE:
+        return "more cores a rank, or fewer threads: the loop itself waits for a core"
+    if not _leaves_cores(figures, setting):
+        return "data that cost less to decode, decoding on the GPU (dali), or more cores a rank"
+    if not setting.num_workers or not setting.cores:
+        return _more_workers(setting)
+    ranks = f"{setting.ranks} rank{'s' if setting.ranks != 1 else ''}"
+    return f"more workers: {ranks} x {setting.num_workers} leave some of {setting.cores} cores idle"
+
+
+def _more_workers(setting: Setting) -> str:
+    return "workers that read ahead (num_workers)" if setting.num_workers == 0 else "more workers"
+
+
+def _faster_reads(figures: Mapping[str, Any], setting: Setting) -> str:
     """What helps readers that wait for their reads."""
-    room, files = _room_for_readers(figures, about), about.get("file_per_sample")
+    more = _more_workers(setting) if _leaves_cores(figures, setting) else "more cores a rank"
+    saturation = _saturation(figures) if setting.cache == "cold" else None
     if saturation is not None:
-        more = "more workers or a longer queue" if room else "more cores a rank"
         gets = f"a plain reader gets {1 / saturation:.1f} x as much there: {more}"
-        return f"{gets}, or a format of shards" if files else gets
-    more = "more workers" if room else "more cores a rank"
-    return f"{'a format of shards, ' if files else ''}{more}, {_staging(about)}or faster storage"
+        longer = " or a longer queue" if "workers" in more else ""
+        return f"{gets}{longer}, or a format of shards" if setting.file_per_sample else f"{gets}{longer}"
+    return f"{_shards(setting)}{more}, {_staging(setting)}or faster storage"
 
 
-def _staging(about: Mapping[str, Any]) -> str:
+def _shards(setting: Setting) -> str:
+    """As a remedy, unless the format has some."""
+    return {True: "a format of shards, ", None: "fewer and larger files, ", False: ""}[setting.file_per_sample]
+
+
+def _staging(setting: Setting) -> str:
     """As a remedy, unless it is done already."""
-    return "" if about.get("staged") else "staging to a local disk, "
+    return "" if setting.staged else "staging to a local disk, "

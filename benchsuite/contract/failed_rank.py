@@ -6,7 +6,7 @@ import re
 import traceback
 from pathlib import Path
 
-from benchsuite.contract.rank_samples import RankResult
+from benchsuite.contract.rank_samples import RankSamples
 
 _OUT_OF_MEMORY = ("out of memory", "DefaultCPUAllocator: can't allocate memory", "Cannot allocate memory")
 
@@ -54,7 +54,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError | OSError) and any(words in str(error) for words in _OUT_OF_MEMORY)
 
 
-def failed_result(rank: int, error: BaseException) -> RankResult:
+def failed_result(rank: int, error: BaseException) -> RankSamples:
     """The result of a rank that ended with an exception."""
     status = "oom" if is_out_of_memory(error) else "failed"
-    return RankResult(rank, status, reason=reason_of(error))
+    return RankSamples(rank, status, reason=reason_of(error))

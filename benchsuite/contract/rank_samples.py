@@ -70,16 +70,20 @@ class Block:
     """One block of steps of one rank: its times, and what its readers did meanwhile."""
 
     kind: str
-    """`ceiling` (input in memory), `loader` (the real pipeline), or `plain` (the only kind of other sources)."""
+    """`ceiling` (input in memory), `loader` (the real pipeline), or `plain` (the only kind of other sources).
+
+    Of a watched loop also `between`: again those of the loader's steps that lie between two ceilings.
+    """
     start_s: float
     end_s: float
+    """Ranks of watched loops share no clock: theirs begin at 0 and last as long as their steps."""
     parts: dict[str, list[float]]
     """Seconds per counted step, by part."""
     run_queue_s: float | None = None
-    consumed_samples: int = 0
+    consumed_samples: int | None = 0
     consumed_bytes: int = 0
     """Stored bytes of the samples consumed."""
-    produced_samples: int = 0
+    produced_samples: int | None = 0
     """Samples that the readers finished within the block."""
     produced_bytes: int = 0
     read_s: float = 0.0
@@ -98,14 +102,34 @@ class Block:
     """Seconds of each step before the counted ones."""
     late_s: float | None = None
     """Mean lateness of the waits of an emulated device."""
+    every: int = 1
+    """Every so many of the counted steps are in `parts`."""
+    totals: tuple[int, dict[str, float]] | None = None
+    """The number of counted steps and the seconds of each part over all, where not every step may have been kept."""
 
     @property
     def num_steps(self) -> int:
-        return len(next(iter(self.parts.values()), []))
+        return self.totals[0] if self.totals else len(next(iter(self.parts.values()), []))
 
     def step_s(self) -> list[float]:
-        """Seconds of each step: the sum of its parts."""
+        """Seconds of each step that was kept: the sum of its parts."""
         return [sum(parts) for parts in zip(*self.parts.values(), strict=True)]
+
+    def parts_s(self) -> dict[str, float]:
+        """Seconds of each part over all counted steps."""
+        return self.totals[1] if self.totals else {name: sum(seconds) for name, seconds in self.parts.items()}
+
+    @property
+    def steps_s(self) -> float:
+        """Seconds of all counted steps."""
+        return sum(self.parts_s().values())
+
+    def thinned(self, most: int) -> "Block":
+        """The block with at most so many single steps, evenly taken."""
+        if len(next(iter(self.parts.values()), [])) <= most:
+            return self
+        parts = {name: seconds[::2] for name, seconds in self.parts.items()}
+        return replace(self, parts=parts, every=2 * self.every, totals=(self.num_steps, self.parts_s())).thinned(most)
 
 
 @dataclass(frozen=True)
@@ -122,11 +146,46 @@ class Reads:
     """Whose counter; None for ranks that do not watch their node's mount."""
     mount_read_bytes: int | None = None
     mount_from_storage: bool | None = None
+    seconds: float | None = None
+    """Of watched loops: in which the counters were read."""
 
 
 @dataclass(frozen=True)
-class RankResult:
-    """What one rank found, or why it failed; written as JSON by rename."""
+class SeenReaders:
+    """What the readers of a watched loop did while counted steps ran, as the kernel tells from outside."""
+
+    num_readers: int
+    """Worker processes."""
+    busy_fraction: float | None
+    """Share of the time in which they ran or waited for a core; without any as `loading_thread_busy_fraction`."""
+    loading_thread_busy_fraction: float | None = None
+    """Share of the loads in which the thread that waits for them ran, or waited for a core."""
+    fed_cores: float | None = None
+    """Kept busy during the loads by threads that load for that one."""
+    beside_cores: float | None = None
+    """Kept busy during the loads by others of this rank, of whom it is not known whether they load."""
+    refill_s: float = 0.0
+    """Of the loads: those of the first steps of later passes."""
+    queue_batches: int = 0
+    """That the loader may hold ready."""
+
+
+@dataclass(frozen=True)
+class UsedCores:
+    """Who kept the cores busy that a rank of a watched loop may use, while counted steps ran."""
+
+    node: str
+    cpus: tuple[int, ...]
+    """Numbers of the cores."""
+    seconds: float
+    everyone_cpu_s: float
+    own_cpu_s: float
+    """Of them this rank's, its workers included."""
+
+
+@dataclass(frozen=True)
+class RankSamples:
+    """What one rank of a trial or of a watched loop measured, or why it failed. What it cannot know is None."""
 
     rank: int
     status: str
@@ -167,6 +226,9 @@ class RankResult:
     """Bytes held and sent in one step that was counted and not timed (`workloads.parallel.account.Account`)."""
     flops: dict[str, Any] | None = None
     """Of rank 0: what a sample costs (`benchsuite.workloads.flops.Flops`); empty where the model cannot be counted."""
+    seen_readers: SeenReaders | None = None
+    """Of watched loops, whose readers tell nothing themselves."""
+    used_cores: UsedCores | None = None
 
     def write(self, path: Path) -> None:
         """Leave it where the launcher looks."""
@@ -180,7 +242,7 @@ def write_whole(path: Path, value: dict[str, Any]) -> None:
     partial.rename(path)
 
 
-def on_one_clock(result: RankResult) -> RankResult:
+def on_one_clock(result: RankSamples) -> RankSamples:
     """The same with its moments by the launcher's clock, as those of other nodes."""
     ahead_s = result.clock_offset_s
     if not ahead_s:
@@ -189,15 +251,32 @@ def on_one_clock(result: RankResult) -> RankResult:
     return replace(result, blocks=blocks)
 
 
-def read_result(path: Path) -> RankResult | None:
+def read_result(path: Path) -> RankSamples | None:
     """A rank's result, or None where it left none."""
     try:
-        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return parse_result(path.read_bytes())
     except (OSError, ValueError):
         return None
-    value["blocks"] = [Block(**block) for block in value["blocks"]]
+
+
+def parse_result(text: str | bytes) -> RankSamples:
+    """A rank's result from its JSON.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    value: dict[str, Any] = json.loads(text)
+    value["blocks"] = [_block(block) for block in value["blocks"]]
     value["reads"] = Reads(**value["reads"]) if value.get("reads") else None
-    return RankResult(**value)
+    value["seen_readers"] = SeenReaders(**value["seen_readers"]) if value.get("seen_readers") else None
+    if used := value.get("used_cores"):
+        value["used_cores"] = UsedCores(**used | {"cpus": tuple(used["cpus"])})
+    return RankSamples(**value)
+
+
+def _block(value: dict[str, Any]) -> Block:
+    totals = value.get("totals")
+    return Block(**value | {"totals": (totals[0], totals[1]) if totals else None})
 
 
 class Heartbeat:

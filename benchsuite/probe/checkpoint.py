@@ -12,7 +12,7 @@ from benchsuite.analysis.record_builder import failure
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.exit_codes import OK, SOME_FAILED
 from benchsuite.contract.outcome import Outcome
-from benchsuite.contract.rank_samples import RankResult, read_result
+from benchsuite.contract.rank_samples import RankSamples, read_result
 from benchsuite.contract.scratch import scratch
 from benchsuite.contract.terminal import PlainFormat, document, echo
 from benchsuite.contract.trial_spec import check_session
@@ -123,7 +123,7 @@ def launched(
         done = [value for value in found if value is not None]
         if len(done) == len(ranks) and _clean(outcome, len(ranks)):
             return done, None
-        results: list[RankResult | None] = [
+        results: list[RankSamples | None] = [
             None if value else read_result(folder / f"rank-{rank}.json")
             for rank, value in zip(ranks, found, strict=True)
         ]

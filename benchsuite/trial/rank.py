@@ -12,7 +12,7 @@ import psutil
 import torch
 
 from benchsuite import storage, workloads
-from benchsuite.contract.rank_samples import Block, Heartbeat, RankIdentity, RankResult, Reads
+from benchsuite.contract.rank_samples import Block, Heartbeat, RankIdentity, RankSamples, Reads
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.blocks import CEILING_BLOCKS, SETTLING_STEPS, layout
 from benchsuite.storage.dataset.manifest import Dataset, open_dataset
@@ -29,7 +29,7 @@ from benchsuite.workloads.parallel.apply import Training
 from benchsuite.workloads.workload import Workload
 
 
-def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[object]) -> RankResult:
+def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[object]) -> RankSamples:
     """Run one rank of a trial on the dataset in `folder` and return what it measured.
 
     What must not be destroyed before the process ends is put into `keep`: dropping a DDP model can hang.
@@ -71,7 +71,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
 
     heart.phase("measure")
     blocks, reads = _measure(spec, stepper, feed, batch, placed.folder if me.reads_counters else None)
-    found = RankResult(
+    found = RankSamples(
         me.rank,
         "ok",
         phase="done",

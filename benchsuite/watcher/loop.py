@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, TypeVar
 
+from benchsuite.grid.blocks import STEADY_TURNS
 from benchsuite.host.processes import everyone_s
 from benchsuite.watcher.feeders import Feeders, Living, feeders
 from benchsuite.watcher.readers import LoadTimes, ReaderTimes, tree_cpu_s, tree_io
@@ -26,8 +27,6 @@ CEILING_BLOCKS = 4
 CEILING_STEPS = 8
 SETTLING_STEPS = 2
 BETWEEN_STEPS = 32
-STEADY_TURNS = 3
-"""Steps between two ceilings cover the loader's queue as often."""
 
 
 def kinds_of_steps(warmup_steps: int, replayed_beside: int | None = None) -> Iterator[str]:

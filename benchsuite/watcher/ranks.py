@@ -1,19 +1,76 @@
-"""The ranks of a distributed training tell rank 0 what their loops left, by the key-value store they met at.
+"""Ranks of a watched training: what one measured, and how rank 0 hears it, by the key-value store where they met.
 
 No collective is called: a rank that watches alone, or ends early, hangs nobody and disturbs no other message.
 """
 
 import json
+import os
+import socket
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from benchsuite.watcher.rank_loop import RankLoop
+from benchsuite.contract.rank_samples import Block, RankSamples, Reads, SeenReaders, UsedCores, parse_result
+from benchsuite.watcher.loop import Loop, StepLog
 
 WAIT_S = 10.0
 """How long rank 0 waits for ranks that are still in their loops."""
 POLL_S = 0.02
+MAX_STEPS_TOLD = 1000
+"""Single steps of each of several ranks, which one process and the store of the training must hold."""
+MIN_CEILING_STEPS = 8
+
+
+def rank_samples(loop: Loop, rank: int, queue_batches: int, **facts: Any) -> RankSamples:
+    """What a loop that has ended measured, or one that goes on so far."""
+    counted, loads = loop.counted, loop.loads
+    own, fed, beside = (
+        None if not loads.seconds else part / loads.seconds for part in (loads.own_s, loads.fed_s, loads.beside_s)
+    )
+    if beside is not None and loop.feeders.unseen:
+        beside += counted.below_cpu_s / counted.wall_s
+    busy = loop.readers.busy_fraction() if loop.readers.num_readers else own
+    waiting = None if counted.run_queue_s is None or not counted.wall_s else counted.run_queue_s / counted.wall_s
+    return RankSamples(
+        rank,
+        "ok",
+        blocks=_blocks(loop, waiting),
+        first_batch_s=loop.first_batch_s,
+        reads=Reads(counted.read_call_bytes, counted.storage_bytes, seconds=counted.wall_s),
+        seen_readers=SeenReaders(loop.readers.num_readers, busy, own, fed, beside, loop.refill_s, queue_batches),
+        used_cores=UsedCores(
+            socket.gethostname(),
+            tuple(sorted(os.sched_getaffinity(0))),
+            counted.wall_s,
+            counted.everyone_cpu_s,
+            counted.own_cpu_s,
+        ),
+        **facts,
+    )
+
+
+def _blocks(loop: Loop, waiting: float | None) -> list[Block]:
+    """The counted steps, and the ceiling with those beside it; `waiting` is the share of waiting for a core."""
+    blocks = [_block("loader", loop.steps, waiting)]
+    if loop.ceiling.num_steps >= MIN_CEILING_STEPS and loop.between.num_steps:
+        blocks += [_block("ceiling", loop.ceiling), _block("between", loop.between)]
+    return blocks
+
+
+def _block(kind: str, log: StepLog, waiting: float | None = None) -> Block:
+    queued = None if waiting is None else waiting * log.seconds
+    return Block(
+        kind,
+        0.0,
+        log.seconds,
+        {name: [parts.get(name, 0.0) for parts in log.kept] for name in log.parts_s},
+        queued,
+        consumed_samples=log.samples,
+        produced_samples=None,
+        every=log.stride,
+        totals=(log.num_steps, dict(log.parts_s)),
+    )
 
 
 @dataclass
@@ -42,14 +99,14 @@ class Ranks:
         except (AttributeError, RuntimeError, ValueError):  # a backend without a store, or a group that is gone
             self._store = None
 
-    def gathered(self, mine: RankLoop, wait: bool) -> tuple[list[RankLoop] | None, tuple[int, ...]]:
+    def gathered(self, mine: RankSamples, wait: bool) -> tuple[list[RankSamples] | None, tuple[int, ...]]:
         """On rank 0 what all ranks left, and the ranks that have not told; on the others None."""
         if self.rank:
             if self._store is not None:
                 self._tell(mine)
             return None, ()
         deadline_s = time.monotonic() + (WAIT_S if wait else 0.0)
-        found, missing = [mine], []
+        found, missing = [_thinned(mine) if self.world_size > 1 else mine], []
         for rank in range(1, self.world_size):
             other = self._heard(rank, deadline_s) if self._store is not None else None
             if other is None:
@@ -58,13 +115,13 @@ class Ranks:
                 found.append(other)
         return found, tuple(missing)
 
-    def _tell(self, mine: RankLoop) -> None:
+    def _tell(self, mine: RankSamples) -> None:
         try:
-            self._store.set(f"{self._prefix}/{self.rank}", json.dumps(asdict(mine)))
+            self._store.set(f"{self._prefix}/{self.rank}", json.dumps(asdict(_thinned(mine))))
         except RuntimeError:  # rank 0 has ended, and its store with it
             self._store = None
 
-    def _heard(self, rank: int, deadline_s: float) -> RankLoop | None:
+    def _heard(self, rank: int, deadline_s: float) -> RankSamples | None:
         """What another rank has told; None where it does not watch, or not in time."""
         try:
             if not self._store.check([f"{self._prefix}/here/{rank}"]):
@@ -74,6 +131,10 @@ class Ranks:
                 if time.monotonic() > deadline_s:
                     return None
                 time.sleep(POLL_S)
-            return RankLoop.from_json(self._store.get(key))
+            return parse_result(self._store.get(key))
         except RuntimeError:
             return None
+
+
+def _thinned(samples: RankSamples) -> RankSamples:
+    return replace(samples, blocks=[block.thinned(MAX_STEPS_TOLD) for block in samples.blocks])

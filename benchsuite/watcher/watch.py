@@ -9,7 +9,6 @@ Batches pass through as they are; moments are noted, and the kernel's counters a
 import errno
 import os
 import resource
-import socket
 import sys
 import time
 import weakref
@@ -22,7 +21,7 @@ from types import TracebackType
 from typing import Any, Generic, Literal, SupportsIndex, TypeVar
 
 from benchsuite.contract.errors import UserError, refuse
-from benchsuite.contract.rank_samples import PARTS
+from benchsuite.contract.rank_samples import PARTS, RankSamples
 from benchsuite.contract.terminal import echo
 from benchsuite.contract.trial_spec import check_session
 from benchsuite.host.environment import file_system
@@ -30,11 +29,10 @@ from benchsuite.host.machine import this_machine
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore, StoreError
 from benchsuite.storage.observe.file_systems import file_system_of
+from benchsuite.watcher.answer import Told, caveats, figures, lines
 from benchsuite.watcher.batch_rows import RowCounter
-from benchsuite.watcher.figures import caveats, figures, lines
 from benchsuite.watcher.loop import Loop, kinds_of_steps
-from benchsuite.watcher.rank_loop import RankLoop, Told, rank_loop
-from benchsuite.watcher.ranks import Ranks
+from benchsuite.watcher.ranks import Ranks, rank_samples
 from benchsuite.watcher.record import Beginning
 from benchsuite.watcher.timestamps import Stamps, stamps_for
 
@@ -105,26 +103,25 @@ class Ending:
         mine = self.mine()
         ranks, missing = self.ranks.gathered(mine, wait=self.cut_short_by is None)
         told = self.told(missing if ranks is not None else None)
-        counted = [rank for rank in ranks or [mine] if rank.num_steps]
+        counted = [rank for rank in ranks or [mine] if rank.blocks[0].num_steps]
         self.figures = figures(counted, told) if counted else {}
         if ranks is None:
             return
-        reason = None if counted else f"no step counted: {mine.num_uncounted} steps ended, all of them warm-up"
+        reason = None if counted else f"no step counted: {told.num_uncounted} steps ended, all of them warm-up"
         noted = caveats(counted, told) if counted else []
-        self.record = self.beginning.record(self.figures, noted, reason, len(ranks), mine.device)
+        self.record = self.beginning.record(self.figures, noted, reason, len(ranks), told.device)
         where = self._stored(self.record, ranks)
         if not self.quiet:
             _say(lines(counted, told, self.figures) if counted else [f"{told.name} · {reason}"])
         if where is not None and not (self.quiet and where.startswith(WRITTEN)):
             _say([where])
 
-    def _stored(self, record: TrialRecord, ranks: list[RankLoop]) -> str | None:
+    def _stored(self, record: TrialRecord, ranks: list[RankSamples]) -> str | None:
         """Append the record, where there is a store; a line that says where it is, or why it is not stored."""
         if self.store is None:
             return None
-        samples = {"ranks": [asdict(rank) for rank in ranks], "steps": self.loop.steps.kept}
         try:
-            self.record = self.store.append(record, {**samples, "every": self.loop.steps.stride})
+            self.record = self.store.append(record, {"ranks": [asdict(rank) for rank in ranks]})
         except StoreError as error:
             return f"warning: benchsuite.watch: not stored: {error}"
         return f"{WRITTEN}: {self.store.path} · next: benchsuite report --store {self.store.path}"
@@ -135,22 +132,32 @@ class Ending:
         counted = None if data is None else file_system_of(file_system(data)["file_system"]).reads_counted
         cores = this_machine().cores
         alone = missing is None and self.ranks.world_size > 1
-        name, replayed = self.beginning.name, self.loop.num_replayed
-        return Told(name, missing or (), counted, self.cut_short_by, replayed, cores, alone)
+        loop = self.loop
+        return Told(
+            self.beginning.name,
+            missing or (),
+            counted,
+            self.cut_short_by,
+            loop.num_replayed,
+            cores,
+            alone,
+            loop.stamps.device,
+            loop.num_passes,
+            loop.num_uncounted,
+        )
 
-    def mine(self) -> RankLoop:
-        """What this rank's loop has left so far."""
+    def mine(self) -> RankSamples:
+        """What this rank's loop has measured so far."""
         loop, cuda = self.loop, self.loop.stamps.device != "cpu"
         marks = [name for name in loop.steps.parts_s if name in MARKS]
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        return rank_loop(
+        return rank_samples(
             loop,
             self.ranks.rank,
-            own_s_per_step=own_s_per_step(loop.stamps, marks) if loop.steps.num_steps else None,
-            queue_batches=self.queue_batches or 0,
-            node=socket.gethostname(),
-            cpus=tuple(sorted(os.sched_getaffinity(0))),
+            self.queue_batches or 0,
+            instrument_s_per_step=own_s_per_step(loop.stamps, marks) if loop.steps.num_steps else None,
             peak_memory_bytes=sys.modules["torch"].cuda.max_memory_allocated() if cuda else peak,
+            device_name=loop.stamps.device if cuda else None,
         )
 
 

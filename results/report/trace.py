@@ -56,7 +56,8 @@ def _slices(rank: int, blocks: Sequence[Mapping[str, Any]], zero: float) -> Iter
         yield _slice(rank, BLOCKS, f"{block['kind']} block", start, ends[-1], {"block": number, "steps": len(steps)})
         for at in range(len(steps)):
             own = ends[at * len(parts) : (at + 1) * len(parts) + 1]
-            yield _slice(rank, STEPS, f"step {at}", own[0], own[-1], {"block": number})
+            step = at * block.get("every", 1)  # of a watched loop only some may have been kept
+            yield _slice(rank, STEPS, f"step {step}", own[0], own[-1], {"block": number})
             for part, begin, end in zip(parts, own[:-1], own[1:], strict=True):
                 if end > begin:
                     yield _slice(rank, PARTS, part, begin, end, {})

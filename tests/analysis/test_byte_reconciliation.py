@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from benchsuite.analysis.byte_reconciliation import counter_caveats, mount_caveats, reads_figures
-from benchsuite.contract.rank_samples import RankResult, Reads
+from benchsuite.contract.rank_samples import RankSamples, Reads
 from tests.helpers.made import made_result, made_spec
 
 MB = 1_000_000
 
 
-def ranks(*storage: int | None, mount: int | None, from_storage: bool = True) -> list[RankResult]:
+def ranks(*storage: int | None, mount: int | None, from_storage: bool = True) -> list[RankSamples]:
     """Ranks whose processes were fetched so much, of which the first watches the mount."""
     found = []
     for rank, fetched in enumerate(storage):

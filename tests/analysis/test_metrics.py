@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
+from benchsuite.analysis.caveats import caveats
 from benchsuite.analysis.metrics import (
-    caveats,
     ceiling_step_s,
-    communication_min_s,
     figures,
     part_means,
     slowest_rank,
@@ -16,7 +15,7 @@ from benchsuite.analysis.metrics import (
     utilization,
     windows,
 )
-from benchsuite.contract.rank_samples import Block, RankResult
+from benchsuite.contract.rank_samples import Block, RankSamples
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.results.store.record import Figures
 from tests.helpers.made import CEILING, LOADER, made_block, made_result, made_spec
@@ -24,7 +23,7 @@ from tests.helpers.made import CEILING, LOADER, made_block, made_result, made_sp
 KINDS = ("ceiling", "loader", "ceiling", "loader", "ceiling")
 
 
-def with_loader(**changes: Any) -> RankResult:
+def with_loader(**changes: Any) -> RankSamples:
     """A rank whose loader blocks are changed."""
     result = made_result()
     blocks = [replace(block, **changes) if block.kind == "loader" else block for block in result.blocks]
@@ -114,7 +113,7 @@ def test_rate_over_several_blocks_is_all_samples_over_all_time():
 
 def test_au_is_ceiling_over_step():
     assert ceiling_step_s([made_result()]) == pytest.approx(0.04)
-    assert utilization([made_result()], 4) == pytest.approx(0.5)
+    assert utilization([made_result()], 0.04) == pytest.approx(0.5)
     assert figures(made_spec(), [made_result()])["au"] == pytest.approx(0.5)
 
 
@@ -124,14 +123,14 @@ def test_the_ceiling_of_a_step_is_its_slowest_rank():
     ]
     results = [made_result(0), made_result(1, slow)]
     assert ceiling_step_s(results) == pytest.approx(0.06)
-    assert utilization(results, 8) == pytest.approx(0.5)
+    assert utilization(results, 0.06) == pytest.approx(0.5)
 
 
 def test_au_is_never_clipped():
     fast = [
         made_block(kind, 10.0 * n, {"forward": 0.05 if kind == "ceiling" else 0.04}) for n, kind in enumerate(KINDS)
     ]
-    assert utilization([made_result(blocks=fast)], 4) == pytest.approx(1.25)
+    assert utilization([made_result(blocks=fast)], 0.05) == pytest.approx(1.25)
 
 
 def test_what_the_queue_lost_lowers_rate_and_au():
@@ -166,7 +165,7 @@ def test_ranks_that_begin_one_after_another_make_no_step_longer():
     """One begins and ends each block 40 ms after the other: throughput is that of the whole window."""
     later = [replace(one, start_s=one.start_s + 0.04, end_s=one.end_s + 0.04) for one in made_result().blocks]
     both, alone = [made_result(), made_result(1, later)], [made_result()]
-    assert (ceiling_step_s(both), utilization(both, 8)) == (ceiling_step_s(alone), utilization(alone, 4))
+    assert (ceiling_step_s(both), utilization(both, 0.04)) == (ceiling_step_s(alone), utilization(alone, 0.04))
     assert windows(both, "loader")[0].seconds == pytest.approx(0.36)
     assert figures(two_ranks(), both)["samples_per_s"] == pytest.approx(2 * 16 / 0.36)
 
@@ -211,7 +210,6 @@ def test_exchange_is_a_part_and_its_least_is_the_wire():
     first = [made_block(kind, 10.0 * n, early if kind == "loader" else CEILING) for n, kind in enumerate(KINDS)]
     second = [made_block(kind, 10.0 * n, late if kind == "loader" else CEILING) for n, kind in enumerate(KINDS)]
     results = [made_result(0, first), made_result(1, second)]
-    assert communication_min_s(results, "loader") == pytest.approx(0.01)
     assert figures(two_ranks(), results)["communication_min_s"] == pytest.approx(0.01)
 
 
@@ -227,7 +225,7 @@ def test_what_was_not_measured_is_null():
     )
     found = Figures.model_validate(figures(spec, [rank])).model_dump()
     measured = {name for name, value in found.items() if value is not None}
-    parts = {"load_s", "h2d_s", "forward_s", "backward_s", "optimizer_s"}
+    parts = {"load_s", "h2d_s", "forward_s", "backward_s", "update_s"}
     steps = {"step_s_mean", "step_s_p50", "step_s_p95", "step_s_p99"}
     assert measured == {"samples_per_s", "cpu_contention_fraction", "final_loss", *parts, *steps}
 
@@ -348,7 +346,7 @@ def test_other_sources_have_no_cache_or_queue_to_doubt():
     assert caveats(made_spec(data={"source": "memory"}), [rank], 2, cache_visible=False) == []
 
 
-def unsteady(spec: TrialSpec, result: RankResult) -> list[str]:
+def unsteady(spec: TrialSpec, result: RankSamples) -> list[str]:
     found = caveats(spec, [result], 2, cache_visible=True)
     assert set(names(found)) <= {"not_steady"}
     return [why for _, why in found]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from benchsuite.analysis.record_builder import Attempt, _about, conclude, failure, measured, now
+from benchsuite.analysis.record_builder import Attempt, _setting, conclude, failure, measured, now
 from benchsuite.contract.failed_rank import failed_result
 from benchsuite.contract.outcome import Outcome, RankExit
-from benchsuite.contract.rank_samples import Heartbeat, RankResult
+from benchsuite.contract.rank_samples import Heartbeat, RankSamples
 from benchsuite.grid.point import Point
 from benchsuite.launch.work_folder import kept_work, remove_left_work, work_folder
 from benchsuite.storage.dataset.manifest import DatasetError
@@ -40,11 +40,11 @@ def made_attempt(spec: Any = None, **changes: Any) -> Attempt:
     )
 
 
-def failed(rank: int, reason: str, status: str = "failed") -> RankResult:
-    return RankResult(rank, status, reason=reason)
+def failed(rank: int, reason: str, status: str = "failed") -> RankSamples:
+    return RankSamples(rank, status, reason=reason)
 
 
-def told(folder: Path, exits: list[RankExit], results: list[RankResult | None], **outcome: Any) -> tuple[str, str]:
+def told(folder: Path, exits: list[RankExit], results: list[RankSamples | None], **outcome: Any) -> tuple[str, str]:
     return failure(Outcome(exits, **outcome), results, folder)
 
 
@@ -272,4 +272,4 @@ def test_the_folder_of_a_killed_attempt_is_removed_and_none_else(tmp_path: Path)
 )
 def test_how_many_ranks_read_a_sample(parallelism: Any, cache: str, readers: int):
     spec = made_spec(workload="bert", world_size=4, parallelism=parallelism, data={"cache": cache})
-    assert _about(made_attempt(spec))["readers_of_a_sample"] == readers
+    assert _setting(made_attempt(spec)).readers_of_a_sample == readers

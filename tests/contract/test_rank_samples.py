@@ -12,7 +12,7 @@ from benchsuite.contract.rank_samples import (
     Heartbeat,
     Progress,
     RankIdentity,
-    RankResult,
+    RankSamples,
     read_progress,
     read_result,
 )
@@ -28,7 +28,7 @@ def test_a_result_is_read_as_it_was_written(tmp_path: Path):
 
 
 def test_a_failure_is_read_as_it_was_written(tmp_path: Path):
-    result = RankResult(0, "failed", reason='OSError: "no\nsuch" file', phase="load")
+    result = RankSamples(0, "failed", reason='OSError: "no\nsuch" file', phase="load")
     result.write(tmp_path / "rank-0.json")
     assert read_result(tmp_path / "rank-0.json") == result
 

@@ -14,7 +14,7 @@ import pytest
 from benchsuite.analysis.record_builder import conclude, new_attempt
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.outcome import Outcome
-from benchsuite.contract.rank_samples import Progress, RankIdentity, RankResult
+from benchsuite.contract.rank_samples import Progress, RankIdentity, RankSamples
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.expand import plan_trial
 from benchsuite.launch.agents import AgentLauncher
@@ -24,28 +24,28 @@ GONE_S = 10.0
 TOLD = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "CUDA_VISIBLE_DEVICES", "TMPDIR")
 
 
-def tell(_spec: TrialSpec, _dataset: Path | None, me: RankIdentity, _keep: list[object]) -> RankResult:
+def tell(_spec: TrialSpec, _dataset: Path | None, me: RankIdentity, _keep: list[object]) -> RankSamples:
     """A rank that writes down what it was given."""
     told = {name: os.environ.get(name) for name in TOLD} | {"cpus": sorted(os.sched_getaffinity(0)), "pid": os.getpid()}
     (me.folder / f"told-{me.rank}").write_text(json.dumps(told))
-    return RankResult(me.rank, "ok")
+    return RankSamples(me.rank, "ok")
 
 
-def die(_spec: TrialSpec, _dataset: Path | None, me: RankIdentity, _keep: list[object]) -> RankResult:
+def die(_spec: TrialSpec, _dataset: Path | None, me: RankIdentity, _keep: list[object]) -> RankSamples:
     """A last rank that is killed, of a trial whose other ranks wait for ever."""
     if me.rank == me.world_size - 1:
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(3600)
-    return RankResult(me.rank, "ok")
+    return RankSamples(me.rank, "ok")
 
 
-def hang(_spec: TrialSpec, _dataset: Path | None, me: RankIdentity, _keep: list[object]) -> RankResult:
+def hang(_spec: TrialSpec, _dataset: Path | None, me: RankIdentity, _keep: list[object]) -> RankSamples:
     """A rank that never ends and has a child."""
     (me.folder / f"hung-{me.rank}").write_text(str(os.getpid()))
     if os.fork() == 0:
         os.setsid()
     time.sleep(3600)
-    return RankResult(me.rank, "ok")
+    return RankSamples(me.rank, "ok")
 
 
 def spec(world_size: int, timeout_s: float = 60, ranks_per_node: int | None = None) -> TrialSpec:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from benchsuite.contract.rank_samples import Block, RankResult
+from benchsuite.contract.rank_samples import Block, RankSamples
 from benchsuite.contract.trial_spec import TrialSpec, parse_trial
 
 
@@ -49,7 +49,7 @@ LOADER = {**CEILING, "load": 0.04}
 """The same after 40 ms of waiting: AU is 0.5."""
 
 
-def made_result(rank: int = 0, blocks: list[Block] | None = None, **changes: Any) -> RankResult:
+def made_result(rank: int = 0, blocks: list[Block] | None = None, **changes: Any) -> RankSamples:
     """A finished rank; without blocks of its own, C L C L C with AU 0.5."""
     if blocks is None:
         kinds = ("ceiling", "loader", "ceiling", "loader", "ceiling")
@@ -64,4 +64,4 @@ def made_result(rank: int = 0, blocks: list[Block] | None = None, **changes: Any
         "cache_resident_before": 0.0,
         "final_loss": 2.0,
     }
-    return RankResult(rank, "ok", blocks=blocks, **(fields | changes))
+    return RankSamples(rank, "ok", blocks=blocks, **(fields | changes))

@@ -9,7 +9,7 @@ import pytest
 from benchsuite.analysis.record_builder import Attempt
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.outcome import Outcome, RankExit
-from benchsuite.contract.rank_samples import Progress, RankResult
+from benchsuite.contract.rank_samples import Progress, RankSamples
 from benchsuite.contract.trial_spec import TrialSpec, parse_sweep, trial_id
 from benchsuite.grid.expand import expand
 from benchsuite.grid.point import Plan
@@ -27,7 +27,7 @@ from tests.results.made import made_record
 class Rehearsal:
     """A launcher that runs nothing: each trial ends as it is told to."""
 
-    def __init__(self, ends: Callable[[int], RankResult | BaseException | None] = lambda number: None) -> None:
+    def __init__(self, ends: Callable[[int], RankSamples | BaseException | None] = lambda number: None) -> None:
         self.ends, self.launched = ends, list[tuple[int | None, Path]]()
 
     def __enter__(self) -> "Rehearsal":
@@ -130,7 +130,7 @@ def test_another_session_measures_anew(store: ResultsStore):
 
 def test_failures_are_run_again_only_when_asked(store: ResultsStore):
     plan = made_plan()
-    run(plan, store, Rehearsal(lambda number: RankResult(0, "failed", reason="broke") if number == 1 else None))
+    run(plan, store, Rehearsal(lambda number: RankSamples(0, "failed", reason="broke") if number == 1 else None))
     assert sweeping.status(plan, store, "default").num_failed == 1
     assert run(plan, store, Rehearsal()) == []
     assert run(plan, store, Rehearsal(), retry="oom") == []
@@ -140,7 +140,7 @@ def test_failures_are_run_again_only_when_asked(store: ResultsStore):
 
 
 def test_a_failed_trial_keeps_its_folder_an_ok_one_does_not(store: ResultsStore):
-    launcher = Rehearsal(lambda number: RankResult(0, "oom", reason="MemoryError") if number == 0 else None)
+    launcher = Rehearsal(lambda number: RankSamples(0, "oom", reason="MemoryError") if number == 0 else None)
     run(made_plan(), store, launcher)
     kept = [record.work_folder for record in store.records()]
     assert kept[0] is not None and (store.path / kept[0] / "rank-0.json").is_file() and kept[1:] == [None] * 3

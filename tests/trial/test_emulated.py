@@ -15,7 +15,7 @@ import benchsuite
 from benchsuite.analysis.metrics import utilization_mlperf
 from benchsuite.contract.emulated_devices import min_au, profile_of, profiles, step_s
 from benchsuite.contract.errors import UserError
-from benchsuite.contract.rank_samples import Block, RankResult
+from benchsuite.contract.rank_samples import Block, RankSamples
 from benchsuite.contract.trial_spec import parse_trial
 from benchsuite.grid.emulated_steps import problem, with_step
 from benchsuite.grid.expand import load_sweep, plan_trial
@@ -118,11 +118,11 @@ class TestLegality:
         assert words in str(problem(self.spec(**changes)))
 
     def test_many_ranks_on_few_cores_are_not_oversubscribed(self):
-        from benchsuite.analysis.metrics import caveats
+        from benchsuite.analysis.caveats import caveats
 
         spec = self.spec(parallelism="ddp", world_size=8, device="emulated:1ms")
         blocks = [emulated_block([0.001] * 4)]
-        results = [RankResult(rank, "ok", blocks=blocks) for rank in range(8)]
+        results = [RankSamples(rank, "ok", blocks=blocks) for rank in range(8)]
         assert "oversubscribed" not in [name for name, _ in caveats(spec, results, 2, True)]
 
 
@@ -278,9 +278,9 @@ class TestWaiting:
 
 def test_au_as_mlperf_has_it_drops_the_first_step_and_nothing_else():
     block = emulated_block([0.02, 0.02], uncounted_step_s=[5.0, 0.01, 0.01])
-    found = utilization_mlperf([RankResult(0, "ok", blocks=[block])], 0.01)
+    found = utilization_mlperf([RankSamples(0, "ok", blocks=[block])], 0.01)
     assert found == pytest.approx(4 * 0.01 / (0.01 + 0.01 + 0.02 + 0.02))
-    assert utilization_mlperf([RankResult(0, "ok", blocks=[emulated_block([0.01])])], 0.01) is None
+    assert utilization_mlperf([RankSamples(0, "ok", blocks=[emulated_block([0.01])])], 0.01) is None
 
 
 @pytest.fixture

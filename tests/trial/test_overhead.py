@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchsuite.analysis.metrics import figures, overhead_fraction
+from benchsuite.analysis.metrics import figures
+from benchsuite.analysis.metrics import overhead as own_share
 from benchsuite.contract.rank_samples import Heartbeat
 from benchsuite.runner.single_trial import run
 from benchsuite.trial import overhead
@@ -71,10 +72,9 @@ def test_without_steps_there_is_nothing_to_tell(heart: Heartbeat):
 
 def test_the_fraction_is_that_of_the_costliest_rank():
     results = [made_result(0, instrument_s_per_step=2e-6), made_result(1, instrument_s_per_step=8e-6)]
-    assert overhead_fraction(results, 0.08) == pytest.approx(1e-4)
-    assert overhead_fraction([made_result()], 0.08) is None
-    found = figures(made_spec(), results[:1])
-    assert found["overhead_fraction"] == pytest.approx(2e-6 / found["step_s_mean"])
+    assert figures(made_spec(world_size=2, parallelism="ddp"), results)["overhead_fraction"] == pytest.approx(1e-4)
+    assert own_share(results[0]) == pytest.approx(2e-6 / 0.08)
+    assert own_share(made_result()) is None
 
 
 def test_a_trial_has_its_own():

@@ -1,16 +1,19 @@
 """Staged trials: the same samples from a copy of their own, timed, and nothing left of it."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import benchsuite
-from benchsuite.analysis import staging as analysed
+from benchsuite.analysis.caveats import caveats
+from benchsuite.analysis.metrics import figures
 from benchsuite.analysis.record_builder import conclude, new_attempt
 from benchsuite.contract.errors import UserError
-from benchsuite.contract.trial_spec import check_staging, parse_trial
+from benchsuite.contract.rank_samples import RankSamples
+from benchsuite.contract.trial_spec import TrialSpec, check_staging, parse_trial
 from benchsuite.grid.expand import plan_trial
 from benchsuite.host.staged_copies import NAME
 from benchsuite.launch.launcher import Launcher, load_launcher
@@ -184,15 +187,23 @@ class TestCache:
         cold, warm, unknown = (
             [made_result(stage_s=2.0, stage_bytes=10, stage_source_resident=share)] for share in (0.0, 0.5, None)
         )
-        assert analysed.caveats(asked, cold) == []
-        assert analysed.caveats(asked, warm) == [("not_cold", "stage_s: 50% of the source stayed in the page cache")]
-        assert analysed.caveats(asked, unknown)[0][0] == "cache_unverified"
-        assert analysed.caveats(made_spec(data={"staging": "copy", "cache": "warm"}), warm) == []
+
+        def found(spec: TrialSpec, results: list[RankSamples]) -> list[tuple[str, str]]:
+            return caveats(spec, results, cores=8, cache_visible=True)
+
+        assert found(asked, cold) == []
+        assert found(asked, warm) == [("not_cold", "stage_s: 50% of the source stayed in the page cache")]
+        assert found(asked, unknown)[0][0] == "cache_unverified"
+        assert (
+            found(made_spec(data={"staging": "copy", "cache": "warm"}), [replace(warm[0], cache_resident_before=1.0)])
+            == []
+        )
 
     def test_the_slowest_node_counts(self) -> None:
         nodes = [made_result(stage_s=seconds, stage_bytes=100) for seconds in (2.0, 4.0)]
-        assert analysed.figures([*nodes, made_result()]) == {"stage_s": 4.0, "stage_bytes_per_s": 50.0}
-        assert analysed.figures([made_result()]) == {}
+        found = figures(made_spec(world_size=3, parallelism="ddp"), [*nodes, made_result()])
+        assert (found["stage_s"], found["stage_bytes_per_s"]) == (4.0, 50.0)
+        assert "stage_s" not in figures(made_spec(), [made_result()])
 
 
 class TestLegality:

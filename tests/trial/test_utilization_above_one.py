@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchsuite.analysis.metrics import utilization_caveats
+from benchsuite.analysis.caveats import utilization_caveats
 from tests.helpers.made import made_spec
 
 

@@ -16,7 +16,7 @@ from tests.helpers.watching import watched
 
 @pytest.fixture
 def untold(tmp_path: Path) -> Path:
-    """The store of a bare list: steps of nothing, which watching takes much longer than."""
+    """The store of a bare list: steps of nothing, which measuring takes much longer than."""
     watch = watched([torch.zeros(4)] * 2000, store=tmp_path, name="bare")
     for _ in watch:
         pass
@@ -27,11 +27,11 @@ def untold(tmp_path: Path) -> Path:
 def test_a_bare_list_has_no_verdict_and_its_reason(untold: Path, capsys: pytest.CaptureFixture[str]):
     (record,) = ResultsStore(untold).records()
     assert (record.figures.bottleneck, record.figures.bottleneck_remedy) == ("cannot_tell", None)
-    assert str(record.figures.bottleneck_evidence).startswith("watching takes ")
+    assert str(record.figures.bottleneck_evidence).startswith("measuring takes ")
     assert (record.figures.overhead_fraction or 0.0) > 0.05
     assert run_command(["report", "--store", str(untold)]) == 0
     said = capsys.readouterr().out
-    assert "What holds 1 of 1 point back cannot be told. bare: watching takes" in said and "cannot tell" in said
+    assert "What holds 1 of 1 point back cannot be told. bare: measuring takes" in said and "cannot tell" in said
 
 
 @pytest.mark.parametrize(

@@ -273,8 +273,9 @@ def test_a_stored_record_is_read_by_report_and_show(clock: Clock, tmp_path: Path
     assert (first.kind, first.sweep, first.label, first.session) == ("trial", "watch", "mine", "default")
     assert first.spec["workload"] == "mine" and first.spec["data"]["loader"] == "Slow"
     samples = store.samples(first)
-    assert samples is not None and samples["steps"] == [{"load": 1.0, "other": 3.0}] * 10
-    assert samples["ranks"][0]["num_steps"] == 10
+    assert samples is not None
+    (block,) = samples["ranks"][0]["blocks"]
+    assert block["parts"] == {"load": [1.0] * 10, "other": [3.0] * 10} and block["totals"][0] == 10
     assert store.frame(by="point").loc[0, "repeats"] == 2
     capsys.readouterr()
     for arguments in (

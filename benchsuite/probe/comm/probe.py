@@ -14,7 +14,7 @@ from benchsuite.contract.console import progress_bar
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.exit_codes import OK, SOME_FAILED
 from benchsuite.contract.outcome import Outcome
-from benchsuite.contract.rank_samples import RankResult, read_result
+from benchsuite.contract.rank_samples import RankSamples, read_result
 from benchsuite.contract.terminal import PlainFormat, document, echo
 from benchsuite.contract.trial_spec import check_session, parse_trial, trial_id
 from benchsuite.grid.expand import resolve
@@ -233,7 +233,7 @@ def _failure(outcome: Outcome, num_ranks: int, folder: Path) -> tuple[Status, st
     """Why not all ranks came to their end; None where they did."""
     if len(outcome.exits) == num_ranks and all(ended.code == 0 for ended in outcome.exits):
         return None
-    results: list[RankResult | None] = []
+    results: list[RankSamples | None] = []
     for rank in range(num_ranks):
         path = folder / f"rank-{rank}.json"
         ended_well = path.is_file() and json.loads(path.read_text())["status"] == "ok"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchsuite.contract.outcome import Outcome, RankExit
-from benchsuite.contract.rank_samples import Block, Progress, RankResult
+from benchsuite.contract.rank_samples import Block, Progress, RankSamples
 from benchsuite.contract.trial_spec import TrialSpec
 
 STEP = {"load": 0.0, "h2d": 0.0, "forward": 0.01, "backward": 0.02, "optimizer": 0.01}
@@ -32,5 +32,5 @@ class RehearsedLauncher:
             time.sleep(min(left, 0.05))
         parts = {name: [seconds] * 4 for name, seconds in STEP.items()}
         block = Block("plain", 0.0, 0.16, parts, run_queue_s=0.0, consumed_samples=16)
-        RankResult(0, "ok", phase="done", blocks=[block]).write(folder / "rank-0.json")
+        RankSamples(0, "ok", phase="done", blocks=[block]).write(folder / "rank-0.json")
         return Outcome([RankExit(0, 0)])

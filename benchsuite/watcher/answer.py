@@ -1,0 +1,147 @@
+"""What is said of a watched loop: its figures with their verdict, its caveats, and the printed lines.
+
+The words are those of a trial. What a loop that is not ours cannot tell stays None: how long a reader reads and decodes
+a sample, and, unless batches are replayed, what a step takes with its input in memory.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchsuite.analysis.metrics import foreign_cores, slowest_rank, watched_figures
+from benchsuite.analysis.verdict import Setting, verdict
+from benchsuite.contract.rank_samples import PARTS, RankSamples
+from benchsuite.grid.blocks import STEADY_TURNS
+from benchsuite.host.interference import foreign_load
+from benchsuite.results.store.record import CANNOT_TELL
+
+UTILIZATION = "1 - share of the step that waits for input; not AU, which needs ceiling='replay'"
+UTILIZATION_REPLAYED = "AU: step time on batches seen before / step time, in blocks side by side"
+PRINTED = {"other": "rest of the loop body"}
+HIDDEN_SHARE = 0.005
+"""A marked part that is less of the step is not printed."""
+HELD = {
+    "compute": "Nothing but computation holds it back",
+    "mixed": "Held back by more than one cause, or by one that cannot be told",
+    CANNOT_TELL: "What holds it back cannot be told",
+}
+
+
+@dataclass(frozen=True)
+class Told:
+    """What is known of the loop beside the samples of its ranks."""
+
+    name: str
+    ranks_missing: tuple[int, ...] = ()
+    reads_counted: bool | None = None
+    """Whether the data's file system adds to the counters of processes; None where it was not named."""
+    cut_short_by: str | None = None
+    """The exception that ended the loop."""
+    num_replayed: int = 0
+    """Steps that got a batch again."""
+    cores: int | None = None
+    """That this process may use."""
+    ranks_apart: bool = False
+    """Other ranks' loops are not among these: what they keep busy is not known from that of others."""
+    device: str = "cpu"
+    num_passes: int = 1
+    num_uncounted: int = 0
+
+
+def figures(ranks: Sequence[RankSamples], told: Told) -> dict[str, Any]:
+    """Every figure that the loops give, and the verdict; the step and its parts are those of the slowest rank."""
+    found = watched_figures(ranks, told.reads_counted, _is_whole(told))
+    au = found["au"]
+    found["utilization"] = 1 - found["input_stall_fraction"] if au is None else au
+    found["utilization_is"] = UTILIZATION if au is None else UTILIZATION_REPLAYED
+    slowest = ranks[slowest_rank(ranks, "loader")]
+    judged = verdict(found, Setting(found["num_readers"], _sharing_cores(ranks, slowest), told.cores), ranks)
+    if judged is not None:
+        found |= {"bottleneck": judged.bottleneck, "bottleneck_evidence": judged.evidence}
+        found["bottleneck_remedy"] = judged.remedy
+    return found | {"steps": _num_steps(slowest), "passes": told.num_passes, "world_size": len(ranks)}
+
+
+def _is_whole(told: Told) -> bool:
+    return not told.ranks_missing and not told.ranks_apart
+
+
+def _num_steps(rank: RankSamples) -> int:
+    return sum(block.num_steps for block in rank.blocks if block.kind == "loader")
+
+
+def _sharing_cores(ranks: Sequence[RankSamples], one: RankSamples) -> int:
+    """How many of the ranks may use cores that this one may use, itself included."""
+    mine, used = one.used_cores, [rank.used_cores for rank in ranks]
+    here = [each.cpus for each in used if mine is not None and each is not None and each.node == mine.node]
+    return sum(cpus == mine.cpus or bool({*cpus} & {*mine.cpus}) for cpus in here) if mine is not None else 1
+
+
+def caveats(ranks: Sequence[RankSamples], told: Told) -> list[tuple[str, str]]:
+    """Why figures must not be trusted blindly: (name, the arithmetic)."""
+    found = []
+    steps = min(_num_steps(rank) for rank in ranks)
+    queue = max(rank.seen_readers.queue_batches if rank.seen_readers else 0 for rank in ranks)
+    if steps < STEADY_TURNS * max(queue, 1):
+        found.append(
+            ("not_steady", f"{steps} counted steps cover the loader's queue of {queue} batches less than 3 times")
+        )
+    if told.ranks_missing:
+        missing = ", ".join(map(str, told.ranks_missing))
+        found.append(("ranks_missing", f"ranks {missing} did not report; the figures are those of the others"))
+    others = foreign_cores(ranks) if _is_whole(told) else None
+    if others is not None and (load := foreign_load(*others)):
+        found.append(("foreign_load", load))
+    if told.cut_short_by is not None:
+        found.append(("cut_short", f"the loop ended by {told.cut_short_by}"))
+    return found
+
+
+def lines(ranks: Sequence[RankSamples], told: Told, found: Mapping[str, Any]) -> list[str]:
+    """What is printed when the loop has ended: a sentence, a table, and what the numbers rest on."""
+    passes = f"{told.num_passes} passes, " if told.num_passes > 1 else ""
+    over = f" on each of {len(ranks)} ranks" if len(ranks) > 1 else ""
+    counted = f"{_num_steps(ranks[0])} steps counted{over}, {told.num_uncounted} before"
+    head = f"{told.name} · {passes}{counted} · {told.device}"
+    held = HELD.get(found["bottleneck"], f"Held back by {found['bottleneck']}")
+    return [
+        head,
+        f"-> {held}: {found['bottleneck_evidence']}.",
+        *([f"   What may help: {found['bottleneck_remedy']}."] if found["bottleneck_remedy"] else []),
+        *_table(found),
+        _rates(found),
+        f"utilization {found['utilization']:.2f} = {found['utilization_is']}",
+        *_own(found),
+        *(f"caveat: {name}: {why}" for name, why in caveats(ranks, told)),
+        *([f"{told.num_replayed} steps were trained on batches seen before"] if told.num_replayed else []),
+    ]
+
+
+def _table(found: Mapping[str, Any]) -> list[str]:
+    """The parts of the step, in their order, and the step."""
+    step_s = found["step_s_mean"]
+    rows = [(PRINTED.get(name, name), found.get(f"{name}_s")) for name in (*PARTS, "other")]
+    marked = any(seconds is not None for name, seconds in rows if name in PARTS[1:])
+    shown = [(name if marked or name == "load" else "loop body", s) for name, s in rows if s is not None]
+    shown = [row for row in shown if row[1] >= HIDDEN_SHARE * step_s or row[0] in ("load", "loop body")]
+    tail = " · ".join(f"{name} {found[f'step_s_{name}'] * 1e3:.1f}" for name in ("p50", "p95", "p99"))
+    return [
+        f"{'':<22}{'ms/step':>9}{'share':>8}",
+        *(f" {name:<21}{seconds * 1e3:>9.1f}{seconds / step_s:>8.0%}" for name, seconds in shown),
+        f" {'step':<21}{step_s * 1e3:>9.1f}{1:>8.0%}   {tail}",
+    ]
+
+
+def _rates(found: Mapping[str, Any]) -> str:
+    """Samples and bytes per second, as far as they are known."""
+    rate, read, stored = (found[name] for name in ("samples_per_s", "read_call_bytes_per_s", "storage_bytes_per_s"))
+    parts = [f"{1 / found['step_s_mean']:.1f} steps/s" if rate is None else f"{rate:,.0f} samples/s"]
+    if read is not None:
+        parts.append(f"{read / 1e6:,.1f} MB/s asked for in read calls")
+    parts.append("from storage: not known here" if stored is None else f"{stored / 1e6:,.1f} MB/s from storage")
+    return " · ".join(parts)
+
+
+def _own(found: Mapping[str, Any]) -> list[str]:
+    share = found["overhead_fraction"]
+    return [] if share is None else [f"watching took {share:.3%} of the step, by calibration"]
