@@ -73,9 +73,9 @@ def verdict(
 ) -> Judgement | None:
     """What holds a loop back; None where it has no steps.
 
-    What the input costs a step, 1 - AU, is weighed against the largest of exposed communication, waiting for a slower rank
-    and the pipeline's bubble: the larger is named, near-equal ones are mixed. Where it is the input and the model waits
-    for it, readers that mostly wait for reads are held by storage, readers that mostly compute or wait for a core by
+    What the input costs a step, 1 - AU, is weighed against the largest of exposed communication, waiting for a slower
+    rank and the pipeline's bubble: the larger is named, near-equal ones are mixed. Where the model waits for its input,
+    readers that mostly wait for reads are held by storage, readers that mostly compute or wait for a core by
     preprocessing; where the model does not wait for it but for a core, readers take cores from the computation, which
     is preprocessing too. Where nothing of this is lost it is the computation. Without a ceiling the input costs what
     the step waits for it.

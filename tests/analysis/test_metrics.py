@@ -225,7 +225,7 @@ def test_what_was_not_measured_is_null():
     )
     found = Figures.model_validate(figures(spec, [rank])).model_dump()
     measured = {name for name, value in found.items() if value is not None}
-    parts = {"load_s", "h2d_s", "forward_s", "backward_s", "update_s"}
+    parts = {"load_s", "h2d_s", "forward_s", "backward_s", "optimizer_s"}
     steps = {"step_s_mean", "step_s_p50", "step_s_p95", "step_s_p99"}
     assert measured == {"samples_per_s", "cpu_contention_fraction", "final_loss", *parts, *steps}
 

@@ -65,14 +65,14 @@ def test_exposed_exchange_is_communication():
 
 
 @pytest.mark.parametrize("communication", [None, 0.0, 0.019])
-def test_otherwise_the_computation(exchange: float | None):
-    found = verdict(KEEPS_UP | {"communication_s": 0.05, "communication_min_s": exchange})
+def test_otherwise_the_computation(communication: float | None):
+    found = verdict(KEEPS_UP | {"communication_s": 0.05, "communication_min_s": communication})
     assert found is not None
     assert found[0] == "compute" and "AU 0.98" in found[1]
 
 
 @pytest.mark.parametrize(
-    ("au", "communication", "expected"),
+    ("au", "exchange", "expected"),
     [
         (0.93, 0.60, "communication"),  # 7 of 67 parts are the input's
         (0.60, 0.30, "mixed"),  # 40 of 70

@@ -18,7 +18,7 @@ from benchsuite.launch.launcher import Launcher, load_launcher
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.runner.single_trial import in_processes
 from benchsuite.storage.create.convert import generate_dataset
-from benchsuite.workloads.samples import SAMPLES
+from benchsuite.workloads.facts import FACTS
 from tests.storage.samples import file_system
 
 pytestmark = pytest.mark.quiet
@@ -64,9 +64,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def _generate(
     folder: Path, workload: str, variant: str, name: str, samples: int, options: dict[str, int | str]
 ) -> None:
-    spec = SAMPLES[workload]
+    spec = FACTS[workload]
     generate_dataset(
-        folder, workload, variant, name, samples, options=options, kind=spec.kind, params=spec.variants[variant]
+        folder, workload, variant, name, samples, options=options, kind=spec.kind, params=spec.variants[variant].sample
     )
 
 
@@ -247,9 +247,7 @@ def test_8_a_slow_reader_of_bytes_in_memory_is_preprocessing(data: Path, launche
 def test_9_nothing_holds_back_an_accelerator_that_is_fed(data: Path, launcher: Launcher) -> None:
     paced = {"root": str(data / "paced"), "format": "paced", "cache": "warm", "num_workers": 2, "loader": "threads"}
     record = judged(launcher, workload="gpt_neox", device="emulated:40ms", batch_size=4, data=paced)
-    says(
-        record, "none", f"AU {record.figures.au:.2f}; {record.figures.input_stall_fraction:.0%} of the step", "keeps up"
-    )
+    says(record, "none", f"AU {record.figures.au:.2f}; ", "input keeps up")
 
 
 def test_10_a_pipelines_bubble_is_communication(launcher: Launcher) -> None:

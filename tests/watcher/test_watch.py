@@ -81,7 +81,7 @@ def test_exchange_without_waiting_is_communication(clock: Clock):
         with watch.part("communication"):
             clock.passes(4.9)
     assert watch.figures["bottleneck"] == "communication"
-    assert "exchange is 49% of the step" in watch.figures["bottleneck_evidence"]
+    assert "communication is 49% of the step" in watch.figures["bottleneck_evidence"]
 
 
 def test_an_unknown_mark_is_refused():
