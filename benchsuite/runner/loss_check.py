@@ -7,7 +7,7 @@ from typing import Any
 
 from benchsuite.analysis.record_builder import failure
 from benchsuite.contract.errors import UserError
-from benchsuite.contract.rank_samples import RankIdentity, RankResult, read_result, write_whole
+from benchsuite.contract.rank_samples import RankIdentity, RankSamples, read_result, write_whole
 from benchsuite.contract.scratch import scratch
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.point import Point
@@ -43,7 +43,7 @@ def check_loss(point: Point) -> dict[str, Any]:
     return found
 
 
-def run_rank(spec: TrialSpec, _dataset: Path | None, me: RankIdentity, keep: list[object]) -> RankResult:
+def run_rank(spec: TrialSpec, _dataset: Path | None, me: RankIdentity, keep: list[object]) -> RankSamples:
     """One rank of the check; rank 0 compares and leaves what it found."""
     device = settle(spec, me)
     if spec.layout.needs_group:
@@ -54,7 +54,7 @@ def run_rank(spec: TrialSpec, _dataset: Path | None, me: RankIdentity, keep: lis
         compared = compare(case, spread, train_alone(case, device), device)
         more = {"equal": compared.equal, "rounded": compared.rounded, "steps": case.steps}
         write_whole(me.folder / FOUND, asdict(compared) | more)
-    return RankResult(me.rank, "ok")
+    return RankSamples(me.rank, "ok")
 
 
 def in_words(point: Point, found: dict[str, Any]) -> str:
