@@ -116,14 +116,12 @@ class LayoutCurves:
         predictor = self.predictor()
         learnt = [name for name, known in predictor.fitted.learnt.items() if known]
         kept = [name for name in PRIORS if name not in (*learnt, *self._known)]
-        out = predictor.out_of_sample
         batch = "the batch of a data-parallel rank stays" if scaling == "weak" else "the batch of all ranks stays"
         unseen = "of layouts not seen" if self.family.nunique() > 1 else "not seen"
-        residual = "with" if predictor.residual else "without"
         return [
-            f"one model fitted to {len(self.frame)} rows, {residual} a residual learnt from them; {batch}",
+            f"one model fitted to {len(self.frame)} rows; {batch}",
             f"efficiency: over the step that was measured at each layout's most ranks ({self._baselines()})",
-            f"rows {unseen} are off by {out.mape:.1%} on average; intervals are quantiles of these errors, wider "
+            f"rows {unseen} are off by {predictor.mape:.1%} on average; intervals are quantiles of these errors, wider "
             f"beyond {predictor.most_ranks:g} ranks and the sizes of the table",
             f"learnt from the table: {', '.join(learnt) or 'nothing'}",
             f"not learnt from the table, so taken at about the values that are assumed of any machine (rows that "

@@ -4,14 +4,14 @@ A 90 % interval is a prediction interval: a step measured anew at that scale, th
 like those that the prediction was fitted to, is meant to lie in it nine times out of ten. It is not a confidence
 interval of a mean.
 
-Layouts of a table (`fitting`): split-conformal quantiles of errors out of sample, so that all that made the model miss
-rows it had not seen is in them, noise of the measurement too; widened by DRIFT_PER_DOUBLING with the distance from what
-was measured. Series (`series.Model`): root of the sum of squares of four sources, as if independent. Noise of a median
-over repeats, with how far the fit misses its own points; spread of the constants that this noise and the priors allow;
-constants of the wire, where exchange was inferred from them; and an error per doubling beyond the largest scale, as
-back-tests of the series itself show it. The upper end also holds input as slow as was seen, where a limit of a shared
-file system may be near; and, where ranks need a second node and only one was measured, a network between nodes that is
-`nodes.SLOWER` times as slow as the links within.
+Layouts of a table (`layout_fit`): split-conformal quantiles of errors out of sample, so that all that made the model
+miss rows it had not seen is in them, noise of the measurement too; widened by DRIFT_PER_DOUBLING with the distance from
+what was measured. Series (`model.Model`): root of the sum of squares of four sources, as if independent. Noise of a
+median over repeats, with how far the fit misses its own points; spread of the constants that this noise and the priors
+allow; constants of the wire, where exchange was inferred from them; and an error per doubling beyond the largest scale,
+as back-tests of the series itself show it. The upper end also holds input as slow as was seen, where a limit of a
+shared file system may be near; and, where ranks need a second node and only one was measured, a network between nodes
+that is `nodes.SLOWER` times as slow as the links within.
 
 In none: another machine, network or software, a library that changes its algorithm with ranks or sizes, cores or links
 that more ranks come to share, failures. Nothing proves nine out of ten: it is checked by back-tests (`coverage`;

@@ -1,20 +1,26 @@
 """Constants found again, errors out of sample, and intervals that hold."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from benchsuite.contract.errors import UserError
-from benchsuite.predict.scaling import layout_fit
-from benchsuite.predict.scaling.layout_fit import features, fit, fit_constants, flops_per_device_s, priors_for, shapes
+from benchsuite.predict.scaling.layout_fit import (
+    Fitted,
+    Predictor,
+    fit,
+    fit_constants,
+    flops_per_device_s,
+    priors_for,
+    shapes,
+    sizes,
+)
 from benchsuite.predict.theory import interval
 from benchsuite.predict.theory.transformer_step import parts
 from tests.predict.configured import configured, constants, published
 
 
 def grid(seed: int = 0, count: int = 60):
-    """Random legal layouts."""
+    """Random valid layouts."""
     chosen = np.random.default_rng(seed)
     pick = lambda *values: chosen.choice(values, count)  # noqa: E731
     return configured(
@@ -34,7 +40,6 @@ class TestConstants:
         true = constants(flops_per_s=150e12, half_tokens=600.0, link_bytes_per_s=90e9, tensor_latency_s=60e-6)
         found = fit_constants(runs, parts(runs, true).step_s)
         assert found.constants["flops_per_s"] == pytest.approx(150e12, rel=0.15)
-        assert found.noise == 0.01, "the least there is"
         again = parts(grid(1), found.constants).step_s / parts(grid(1), true).step_s
         assert np.abs(again - 1).max() < 0.02
 
@@ -74,10 +79,9 @@ class TestPublished:
         """Twenty rows of vTrain's multi-node table, ten folds: within 12 % on average, none by a factor of 1.5."""
         runs, seconds = published()
         found = fit(runs, seconds)
-        assert found.residual is None, "too few rows to learn one"
-        assert found.out_of_sample.mape < 0.12
-        assert np.abs(found.out_of_sample.errors).max() < 0.4
-        reached = np.abs(found.out_of_sample.errors) <= found.quantile * found.out_of_sample.scales
+        assert found.mape < 0.12
+        assert np.abs(found.errors).max() < 0.4
+        reached = np.abs(found.errors) <= found.half_width
         assert 0.85 <= reached.mean() <= 1
 
     def test_five_times_the_parameters_on_four_times_the_devices(self):
@@ -94,10 +98,11 @@ class TestPublished:
     def test_one_group_is_left_out_by_rows(self):
         runs, seconds = published()
         alone, without = fit(runs, seconds, groups=np.zeros(len(seconds))), fit(runs, seconds)
-        assert alone.out_of_sample.errors.tolist() == without.out_of_sample.errors.tolist()
+        assert alone.errors.tolist() == without.errors.tolist()
 
     def test_intervals_widen_beyond_what_was_measured(self):
         found = fit(*published())
+        assert found.half_width_unseen >= found.half_width
         far = configured(
             data=[32, 64, 128],
             tensor=8,
@@ -113,61 +118,18 @@ class TestPublished:
         assert two == pytest.approx(np.hypot(within, 2 * interval.DRIFT_PER_DOUBLING))
 
 
-class TestResidual:
-    def wiggly(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        rows = np.random.default_rng(0).uniform(0, 3, (count, 2))
-        return rows, 0.2 * np.sin(2 * rows[:, 0])
-
-    def test_learns_what_is_smooth_and_ignores_what_does_not_matter(self):
-        rows, errors = self.wiggly(80)
-        found = layout_fit.learn(rows[:60], errors[:60])
-        mean, deviation = found.at(rows[60:])
-        assert np.abs(mean - errors[60:]).max() < 0.05
-        assert found.parameters[3] > found.parameters[2], "a longer length where nothing changes"
-        assert deviation.max() < 0.1
-
-    def test_returns_to_the_model_far_away(self):
-        rows, errors = self.wiggly(60)
-        mean, deviation = layout_fit.learn(rows, errors).at(np.array([[300.0, 1.0]]))
-        amplitude = np.exp(layout_fit.learn(rows, errors).parameters[0])
-        assert abs(mean[0]) < 1e-6
-        assert deviation[0] == pytest.approx(amplitude, rel=0.05)
-
-    def test_gradient(self):
-        rows, errors = self.wiggly(20)
-        squares = (rows[:, None] - rows[None]) ** 2
-        at, prior = np.array([-2.0, -3.0, 0.5, 1.0]), np.array([-2.5, -3.9, 1.0, 1.0])
-        value, gradient = layout_fit._objective(at, squares, errors, prior)
-        for place in range(4):
-            step = np.eye(4)[place] * 1e-6
-            higher, lower = (layout_fit._objective(at + s, squares, errors, prior)[0] for s in (step, -step))
-            assert gradient[place] == pytest.approx((higher - lower) / 2e-6, rel=1e-4, abs=1e-4)
-        assert np.isfinite(value)
-
-    def test_is_used_where_it_helps(self):
-        runs = grid(count=85)
-        odd = (
-            parts(runs, constants()).step_s
-            * np.where(runs.hidden_size == 2048, 1.5, 1.0)
-            * np.where(runs.tensor == 4, 1.3, 1)
-        )
-        found = fit(runs.take(np.arange(55)), odd[:55])
-        assert found.residual is not None
-        rest = found.predict(runs.take(np.arange(55, 85)))
-        assert np.abs(rest.step_s / odd[55:] - 1).mean() < 0.04
-        assert found.quantile_unseen >= found.quantile
-        found = replace(found, quantile_unseen=3 * found.quantile)
-        wanted = (runs.take(np.arange(1)), configured(microbatch=3, recompute=1))
-        scales = [found._missed(one)[1][0] for one in wanted]
-        widths = [np.log(one.high_s / one.low_s)[0] / 2 for one in map(found.predict, wanted)]
-        assert widths == pytest.approx([found.quantile * scales[0], found.quantile_unseen * scales[1]])
-        assert interval.coverage(odd[55:], rest.low_s, rest.high_s) >= 0.75
-
-    def test_shapes_are_those_of_products(self):
+class TestShapes:
+    def test_are_those_of_products(self):
         assert shapes(configured(data=[1, 8], tensor=2)) == [(2048, 1024, 2, 2)] * 2
 
-    def test_features_are_logarithms(self):
-        assert features(configured(microbatch=8, hidden_size=4096, zero=3))[0, [0, 4, 8]].tolist() == [3, 12, 3]
+    def test_that_no_row_has_get_the_wider_interval(self):
+        runs = grid()
+        fitted = Fitted(constants(), {})
+        found = Predictor(fitted, np.zeros(60), 0.1, 0.3, frozenset(shapes(runs)), sizes(runs), 64.0)
+        wanted = (runs.take(np.arange(1)), configured(microbatch=3, recompute=1))
+        assert [np.log(one.high_s / one.low_s)[0] / 2 for one in map(found.predict, wanted)] == pytest.approx(
+            [0.1, 0.3]
+        )
 
 
 class TestInterval:
