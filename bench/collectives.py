@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from bench.network import COMMAND, Network, missing
-from benchsuite.predict.theory import collectives
 from benchsuite.predict.theory.alpha_beta_fit import from_rows
+from benchsuite.probe.comm.step_tables import table
 from benchsuite.results.store.frames import trial_frame
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
@@ -88,7 +88,7 @@ def _held(record: TrialRecord) -> Held | None:
     elif spec["algorithm"] == "parameter_server":
         wire_s = ranks * size * BETA_S_PER_BYTE
     elif spec["op"] == "all_reduce":
-        wire_s = float(collectives.time_s("all_reduce", spec["algorithm"], ranks, size, 0.0, BETA_S_PER_BYTE))
+        wire_s = table("all_reduce", spec["algorithm"], ranks).time_s(size, 0.0, BETA_S_PER_BYTE)
     else:
         return None
     return Held(ranks, spec["op"], spec["algorithm"], size, measured_s, wire_s)

@@ -159,7 +159,7 @@ def _tensor_s(job: Job, of: Layouts, given: Assumptions) -> Any:
     node = 1 / (job.machine.node_bytes_per_s * given.network_efficiency)
     alpha, beta = np.where(inside, alpha_in, alpha_out), np.where(inside, beta_in, np.maximum(beta_in, node))
     passes = np.where(of.recompute == RECOMPUTE.index("full"), 6, 4)
-    return passes * time_s("all_reduce", "ring", of.tp, size, alpha, beta)
+    return passes * time_s("all_reduce", of.tp, size, alpha, beta)
 
 
 def _send_s(job: Job, of: Layouts, given: Assumptions) -> Any:

@@ -195,7 +195,7 @@ def head_s(runs: Configurations, constants: Constants) -> Floats:
 def tensor_s(runs: Configurations, constants: Constants) -> Floats:
     """All-reduces of b s h values in one layer and microbatch: 4, with recomputation 6."""
     t = runs.tensor
-    wire = terms("all_reduce", "ring", t).wire * runs.tokens * runs.hidden_size * HALF_BYTES
+    wire = terms("all_reduce", t).wire * runs.tokens * runs.hidden_size * HALF_BYTES
     inside = np.minimum(t, runs.ranks_per_node)
     link = np.where(t <= runs.ranks_per_node, constants["link_bytes_per_s"], constants["node_bytes_per_s"])
     speed = link * (inside / 2) ** (constants["link_growth"] - 1)
@@ -225,7 +225,7 @@ def data_s(runs: Configurations, constants: Constants, beside_s: Floats, sharded
     inside = t * d <= runs.ranks_per_node
     groups = np.minimum(t, runs.ranks_per_node)
     s_per_byte = np.where(inside, 1 / constants["link_bytes_per_s"], groups / constants["node_bytes_per_s"])
-    ring = terms("all_gather", "ring", d)
+    ring = terms("all_gather", d)
     layered = (runs.zero >= 3) & sharded
     passes = PASSES[sharded][np.clip(runs.zero, 0, 3).astype(np.intp)]
     latency = np.where(layered, runs.num_layers / runs.pipeline * ring.latency * constants["latency_s"], 0.0)

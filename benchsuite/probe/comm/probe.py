@@ -25,7 +25,6 @@ from benchsuite.host.machine import Machine
 from benchsuite.launch.agents import AgentLauncher
 from benchsuite.launch.launcher import Launcher, load_launcher, machine_of
 from benchsuite.launch.work_folder import shared_folder
-from benchsuite.predict.theory.collectives import torus_shape
 from benchsuite.probe.comm.records import Measured, ddp_specs, label_of, lacking_spec, record_of, spec_of
 from benchsuite.probe.comm.request import (
     ALLOWED_ALGORITHMS,
@@ -40,7 +39,8 @@ from benchsuite.probe.comm.request import (
     parse_shape,
     parse_sizes,
 )
-from benchsuite.probe.record import Measuring
+from benchsuite.probe.comm.step_tables import torus_shape
+from benchsuite.probe.record import Measuring, progress_bar
 from benchsuite.results.store.record import Status
 from benchsuite.results.store.store import ResultsStore
 

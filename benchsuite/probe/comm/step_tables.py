@@ -1,16 +1,15 @@
 """Collectives as tables: which chunks each rank sends to whom, receives from whom, and adds or copies, step by step.
 
-A table is data: it can be printed, counted, replayed without a network, and run over send/recv (`probe.comm.stepping`).
+A table is data: it can be printed, counted, timed without a network, and run over send/recv (`probe.comm.stepping`).
 Arrays are cut into chunks of nearly one size. In a torus, rank = row * X + column.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
 from benchsuite.contract.errors import UserError, refuse
-from benchsuite.predict.theory.collectives import torus_shape
 
 Range = tuple[int, int]
 """Chunks from the first up to, and without, the last."""
@@ -83,9 +82,74 @@ class Table:
         each, more = divmod(num_elements, self.num_chunks)
         return [each * chunk + min(chunk, more) for chunk in range(self.num_chunks + 1)]
 
+    def time_s(self, num_bytes: float, alpha_s: float, beta_s_per_byte: float, gamma_s_per_byte: float = 0.0) -> float:
+        """Seconds that it takes where a message costs alpha, a byte on a rank's link beta, and one added up gamma.
+
+        Messages wait for both ends, and pass each rank's two ports, one in and one out, one after the other.
+        """
+        replay = _Replay(self)
+        while any(replay.is_busy(rank) for rank in range(self.num_ranks)):
+            for rank in filter(replay.is_busy, range(self.num_ranks)):
+                for send, receive in replay.ready(rank):
+                    size = (send.chunks[1] - send.chunks[0]) / self.num_chunks * num_bytes
+                    passes = alpha_s + size * beta_s_per_byte
+                    replay.pass_on(rank, send.peer, passes, size * gamma_s_per_byte * receive.adds)
+            for rank in filter(replay.is_busy, range(self.num_ranks)):
+                replay.step_on(rank)
+        return max(replay.begun)
+
     def _sizes(self, rank: int, bounds: Sequence[int]) -> list[int]:
         sends = [send.chunks for step in self.of_rank(rank) for send in step.sends]
         return [bounds[end] - bounds[start] for start, end in sends]
+
+
+class _Replay:
+    """Where each rank of a table stands, and since when."""
+
+    def __init__(self, of: Table) -> None:
+        self.steps = [of.of_rank(rank) for rank in range(of.num_ranks)]
+        self.at = [0] * of.num_ranks
+        self.begun, self.out, self.into = ([0.0] * of.num_ranks for _ in range(3))
+        self.sent, self.received = ([set[int]() for _ in range(of.num_ranks)] for _ in range(2))
+
+    def is_busy(self, rank: int) -> bool:
+        return self.at[rank] < len(self.steps[rank])
+
+    def ready(self, rank: int) -> Iterator[tuple[Send, Receive]]:
+        """Messages of a rank's step that have not passed and that their receiver waits for."""
+        for send in self.steps[rank][self.at[rank]].sends:
+            if send.peer not in self.sent[rank] and self.is_busy(send.peer) and rank not in self.received[send.peer]:
+                for receive in self.steps[send.peer][self.at[send.peer]].receives:
+                    if receive.peer == rank:
+                        yield send, receive
+
+    def pass_on(self, rank: int, peer: int, passes_s: float, adds_s: float) -> None:
+        """One message, from the moment on that both ends and both ports are free."""
+        end = max(self.out[rank], self.into[peer], self.begun[rank], self.begun[peer]) + passes_s
+        self.out[rank], self.into[peer] = end, end + adds_s
+        self.sent[rank].add(peer)
+        self.received[peer].add(rank)
+
+    def step_on(self, rank: int) -> None:
+        """Begin the next step where all messages of this one have passed."""
+        step = self.steps[rank][self.at[rank]]
+        if len(self.sent[rank]) == len(step.sends) and len(self.received[rank]) == len(step.receives):
+            self.begun[rank] = max(self.begun[rank], self.out[rank], self.into[rank])
+            self.at[rank], self.sent[rank], self.received[rank] = self.at[rank] + 1, set(), set()
+
+
+def torus_shape(num_ranks: int, shape: Shape | None = None) -> Shape:
+    """(X, Y) of a torus: `shape` if it holds as many ranks, else the squarest there is, X the larger.
+
+    Raises:
+        UserError: X * Y is not the number of ranks.
+    """
+    if shape is None:
+        side = next(side for side in range(int(num_ranks**0.5), 0, -1) if num_ranks % side == 0)
+        return num_ranks // side, side
+    if min(shape) < 1 or shape[0] * shape[1] != num_ranks:
+        raise UserError(f"shape {shape[0]} x {shape[1]} = {shape[0] * shape[1]} ranks; allowed: X x Y = {num_ranks}")
+    return shape
 
 
 def table(op: str, algorithm: str, num_ranks: int, shape: Shape | None = None) -> Table:

@@ -1,10 +1,9 @@
 """What parallel training sends, by hand and as papers state it."""
 
-import numpy as np
 import pytest
 
 from benchsuite.predict.theory import volumes
-from tests.helpers.traffic import sent_bytes_per_rank
+from benchsuite.probe.comm.step_tables import table
 
 P, D = 1_000_000, 8
 
@@ -16,9 +15,9 @@ class TestDataParallel:
         assert found == [2, 2, 2, 3]
 
     def test_is_what_rings_send(self) -> None:
-        ring = sent_bytes_per_rank("all_reduce", "ring", D, 2 * P)[0]
-        gather = sent_bytes_per_rank("all_gather", "ring", D, 2 * P)[0]
-        scatter = sent_bytes_per_rank("reduce_scatter", "ring", D, 2 * P)[0]
+        ring = table("all_reduce", "ring", D).sent_elements(2 * P)[0]
+        gather = table("all_gather", "ring", D).sent_elements(2 * P)[0]
+        scatter = table("reduce_scatter", "ring", D).sent_elements(2 * P)[0]
         assert volumes.data_parallel_bytes(P, D) == ring
         assert volumes.data_parallel_bytes(P, D, 3) == pytest.approx(2 * gather + scatter)
 
@@ -51,7 +50,7 @@ class TestModelParallel:
     def test_tensor_parallel_layer(self) -> None:
         """4 all_reduces of b s h, 8 b s h (t - 1)/t elements; 6 where forward is done again."""
         b, s, h, t = 2, 128, 64, 4
-        one = sent_bytes_per_rank("all_reduce", "ring", t, b * s * h * 2)[0]
+        one = table("all_reduce", "ring", t).sent_elements(b * s * h * 2)[0]
         assert volumes.tensor_parallel_layer_bytes(b, s, h, t) == 4 * one == 8 * b * s * h * 0.75 * 2
         assert volumes.tensor_parallel_layer_bytes(b, s, h, t, "full") == 6 * one
         assert volumes.tensor_parallel_layer_bytes(b, s, h, [1, t], "selective").tolist() == [0, 4 * one]
@@ -60,10 +59,8 @@ class TestModelParallel:
 
     def test_sequence_parallelism_sends_the_same(self) -> None:
         size = 2 * 128 * 64 * 2
-        parts = sent_bytes_per_rank("reduce_scatter", "ring", 4, size) + sent_bytes_per_rank(
-            "all_gather", "ring", 4, size
-        )
-        assert volumes.tensor_parallel_layer_bytes(2, 128, 64, 4) == pytest.approx(4 * parts[0])
+        parts = [table(op, "ring", 4).sent_elements(size)[0] for op in ("reduce_scatter", "all_gather")]
+        assert volumes.tensor_parallel_layer_bytes(2, 128, 64, 4) == 4 * sum(parts)
 
     def test_pipeline(self) -> None:
         """4 stages, 8 microbatches: 3 boundaries both ways; with 2 chunks 7; an eighth each where 8 ranks share."""
@@ -88,5 +85,5 @@ class TestParameterServer:
 
     def test_is_what_the_server_sends_in_a_step(self) -> None:
         """One of 9 ranks serves the 8 others."""
-        sent = sent_bytes_per_rank("all_reduce", "parameter_server", 9, 4e6)
-        assert sent[0] == volumes.parameter_server_bytes_per_s(8, 4e6, 1) and np.all(sent[1:] == 4e6)
+        sent = table("all_reduce", "parameter_server", 9).sent_elements(4_000_000)
+        assert sent[0] == volumes.parameter_server_bytes_per_s(8, 4e6, 1) and set(sent[1:]) == {4e6}

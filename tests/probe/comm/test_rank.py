@@ -17,9 +17,8 @@ from benchsuite.probe.comm.probe import TASK, Asked, _cells, measured, point_of
 from benchsuite.probe.comm.rank import MAX_CALLS, ROUNDS, timed_calls
 from benchsuite.probe.comm.rank_group import Ranks
 from benchsuite.probe.comm.request import OPS, Cell, Request, cells
-from benchsuite.probe.comm.step_tables import ALGORITHMS, STEP_TABLES
+from benchsuite.probe.comm.step_tables import ALGORITHMS, STEP_TABLES, table
 from benchsuite.results.store.record import TrialRecord
-from tests.helpers import traffic
 
 FAULTS = "tests.helpers.commfaults"
 CPU = torch.device("cpu")
@@ -58,7 +57,7 @@ def test_every_op_and_dtype_is_right_on_real_ranks(
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_step_tables_send_what_the_closed_forms_say(launcher: LocalLauncher, ranks: int) -> None:
+def test_step_tables_send_what_they_say(launcher: LocalLauncher, ranks: int) -> None:
     what = asked(algorithms=ALGORITHMS, dtypes=("fp32", "bf16"), sizes=(4, 48_000), ranks=(ranks,))
     found = {
         (r.spec["op"], r.spec["algorithm"], r.spec["dtype"], r.spec["num_bytes"]): r for r, _ in run(launcher, what)
@@ -66,9 +65,9 @@ def test_step_tables_send_what_the_closed_forms_say(launcher: LocalLauncher, ran
     assert {record.status for record in found.values()} == {"ok"}, [record.reason for record in found.values()]
     assert {key[:2] for key in found} == {(op, name) for op, names in STEP_TABLES.items() for name in names}
     for (op, algorithm, _, num_bytes), record in found.items():
-        if num_bytes == 48_000 and algorithm in traffic.SENT[op]:  # 48,000 bytes are whole chunks for 2, 3 and 4
-            assert record.figures.comm_messages == traffic.messages(op, algorithm, ranks).sum()
-            sent = traffic.sent_bytes_per_rank(op, algorithm, ranks, num_bytes).sum()
+        if num_bytes == 48_000:  # 48,000 bytes are whole chunks for 2, 3 and 4
+            assert record.figures.comm_messages == sum(table(op, algorithm, ranks).messages())
+            sent = sum(table(op, algorithm, ranks).sent_elements(num_bytes))
             assert record.figures.comm_sent_bytes == pytest.approx(sent)
 
 
