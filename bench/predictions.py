@@ -1,4 +1,4 @@
-"""The section `predict`: back-tests on published measurements, and memory on this machine, each with its goal."""
+"""The section `predict`: back-tests on published measurements, each with its goal."""
 
 import os
 from collections.abc import Mapping
@@ -8,13 +8,12 @@ import numpy as np
 import pandas as pd
 from scipy.special import bdtr
 
-from bench import peak, predict
+from bench import predict
 from bench.published import tables
 from benchsuite.predict.theory.arrays import Floats
 
 MAX_SINGLE, MAX_MULTI, MAX_SCALES = 0.06, 0.08, 0.025
 MAX_STORAGE, MAX_UNET3D = 0.01, 0.05
-MAX_STATES, MAX_PEAK = 0.01, 0.05
 COVERED = (0.80, 0.97)
 
 
@@ -30,7 +29,6 @@ def show(_folder: Path) -> None:
         show_published(tables(Path(path)))
     else:
         print("(t) predictor on published tables: not run; give a JSON file of them as PUBLISHED_TABLES=FILE")
-    show_memory()
 
 
 def show_published(found: Mapping[str, pd.DataFrame]) -> None:
@@ -91,15 +89,3 @@ def show_storage(results: pd.DataFrame, configs: pd.DataFrame) -> None:
         median = float(np.median(errors))
         print(f"    MLPerf Storage v1.0 {workload}: samples/s from AU off by {median:.2%} (median of {len(errors)})")
         told(median <= most, f"<= {most:.0%}")
-
-
-def show_memory() -> None:
-    """Goal f."""
-    print("(t2) memory of training steps on the CPU: closed forms over what torch allocates")
-    for case in peak.compare():
-        states, most = case.predicted.states / case.states - 1, case.predicted.peak / case.peak - 1
-        print(
-            f"    {case.label}: states {states:+.3%} of {case.states / 1e6:.1f} MB, peak {most:+.2%} of "
-            f"{case.peak / 1e6:.1f} MB"
-        )
-        told(abs(states) <= MAX_STATES and abs(most) <= MAX_PEAK, f"states <= {MAX_STATES:.0%}, peak <= {MAX_PEAK:.0%}")

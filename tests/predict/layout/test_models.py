@@ -58,9 +58,9 @@ class TestShipped:
 
     def test_flops_of_other_kinds(self):
         bert = models.load("bert-large")
-        body = flops.encoder_forward_flops(1, 512, 24, 1024)
-        head = flops.mlm_head_forward_flops(76, 1024, 30522)
-        assert train_flops_per_sample(bert) == pytest.approx(3 * float(body + head), rel=1e-12)
+        body = 24 * 512 * 24 * 1024**2 * (1 + 512 / (6 * 1024))
+        head = 2 * 76 * (1024**2 + 1024 * 30522)
+        assert train_flops_per_sample(bert) == pytest.approx(3 * (body + head), rel=1e-12)
         vit = models.load("vit-h")
         assert train_flops_per_sample(vit) == pytest.approx(3 * 334.59e9, rel=1e-4)
         assert train_flops_per_sample(models.load("resnet50")) == pytest.approx(24.299e9)
@@ -91,6 +91,39 @@ class TestShape:
         model = tiny(kv_heads=1, gated_mlp=True, ffn_hidden=12, bias=False, rms_norm=True)
         # q and projection 8 x 8, k and v 8 x 4; three of 8 x 12; two norms of 8.
         assert shape_of(model).layer_params == 2 * 64 + 2 * 32 + 3 * 96 + 16
+
+    @pytest.mark.parametrize("name", ["nano", "tiny"])
+    def test_bert_is_what_the_real_model_counts(self, name: str):
+        """Its layers, the head on masked tokens, and the next sentence: pooler h^2 and 2 h."""
+        from benchsuite.workloads import bert
+        from benchsuite.workloads.flops import count
+
+        variant = bert.WORKLOAD.variants[name]
+        sizes, sample = variant.model, variant.sample
+        shape = {key: sizes[key] for key in ("layers", "hidden", "heads")} | {"seq_len": sample["seq_len"]}
+        head = {"vocab": sample["vocab_size"], "predictions": sample["max_predictions"]}
+        found = train_flops_per_sample(tiny(kind="encoder", **shape, **head))
+        counted, h = count(bert.WORKLOAD, variant), sizes["hidden"]
+        assert found is not None
+        assert counted.forward_flops == found / 3 + 2 * h * h + 2 * 2 * h
+        assert counted.forward_flops + counted.backward_flops == 3 * counted.forward_flops
+
+    def test_neox_has_as_many_parameters_as_the_real_model(self):
+        from benchsuite.workloads import gpt_neox
+        from benchsuite.workloads.flops import count
+
+        variant = gpt_neox.WORKLOAD.variants["pythia-70m"]
+        shape = {key: variant.model[key] for key in ("layers", "hidden", "heads")}
+        model = tiny(tied_embeddings=False, vocab=variant.sample["vocab_size"], **shape)
+        assert params(model) == count(gpt_neox.WORKLOAD, variant).parameters
+
+    def test_parameters_of_published_weights(self):
+        base = {"layers": 12, "hidden": 768, "heads": 12, "seq_len": 1024}
+        assert params(tiny(learned_positions=True, **base | {"vocab": 50257})) == 124_439_808, "GPT-2 124M"
+        assert params(tiny(tied_embeddings=False, **base | {"vocab": 50304})) == 162_322_944, "pythia-160m"
+        llama = {"gated_mlp": True, "bias": False, "rms_norm": True, "tied_embeddings": False, "vocab": 128256}
+        shape = {"layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn_hidden": 14336}
+        assert params(tiny(**llama, **shape)) == 8_030_261_248, "LLaMA-3.1 8B"
 
     def test_tied_or_not(self):
         assert params(tiny(tied_embeddings=False)) - params(tiny()) == 10 * 8
