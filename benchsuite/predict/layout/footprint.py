@@ -9,7 +9,7 @@ from benchsuite.predict.layout.job import Job
 from benchsuite.predict.layout.models import Model
 from benchsuite.predict.layout.shape import Shape, shape_of, widths
 from benchsuite.predict.theory.arrays import Floats
-from benchsuite.predict.theory.memory import ADAM_BYTES, activation_bytes_per_layer, interleave_factor
+from benchsuite.predict.theory.memory import ADAM_BYTES, activation_bytes_per_layer, interleave_factor, state_bytes
 from benchsuite.predict.theory.pipeline import in_flight
 
 RESERVED_BYTES = 1.5e9
@@ -56,13 +56,11 @@ def footprint(job: Job, of: Layouts) -> Footprint:
     params = stage_params(job.model, shape, of)
     wide = job.element_bytes == 4
     weight, gradient, adam = (4, 4, 8) if wide else (WEIGHT, GRADIENT, ADAM_BYTES)
-    d = of.dp
-    shards = (np.where(of.zero >= level, d, 1) for level in (3, 2, 1))
-    states = sum(params * part / shard for part, shard in zip((weight, gradient, adam), shards, strict=True))
+    states = state_bytes(params, of.dp, of.zero, weight, gradient, adam)
     gathered = np.where(of.zero == 3, 2 * weight * _largest(job.model, shape, of), 0.0)
     activations = job.element_bytes / 2 * _activations(job, of)
     usable = (1 - FRAGMENTED) * job.machine.device.memory_bytes - RESERVED_BYTES
-    return Footprint(np.asarray(states) + gathered, activations, usable)
+    return Footprint(states + gathered, activations, usable)
 
 
 def _largest(model: Model, shape: Shape, of: Layouts) -> Floats:

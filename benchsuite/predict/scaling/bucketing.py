@@ -8,13 +8,13 @@ import numpy as np
 from benchsuite.contract.errors import UserError
 from benchsuite.predict.scaling import exposed_communication
 from benchsuite.predict.scaling.curve import Curve
-from benchsuite.predict.scaling.exposed_communication import Exposure, ExposureOf
+from benchsuite.predict.scaling.exposed_communication import Exposure, ExposureOf, exposed, faster, ring_s
 from benchsuite.predict.scaling.model import Model
+from benchsuite.predict.scaling.nodes import SLOWER
 from benchsuite.predict.theory.arrays import Floats
 
 LEAST_EXPOSED = 0.01
 """Of the step: where less is exposed, how far the wire misses it says nothing of other buckets."""
-BackwardS = Callable[[Floats], Floats]
 
 
 def overlapped(curve: Curve) -> Curve:
@@ -32,30 +32,27 @@ def overlapped(curve: Curve) -> Curve:
         return per_rank_s / ranks if strong else np.full(ranks.shape, per_rank_s)
 
     measured = {ranks: float(seconds) for ranks, seconds in waits.items() if seconds is not None}
-    exposure = _as_probed(curve, backward_s) if curve.bucket_s else _as_told(curve, backward_s, measured)
+    exposure = _exposure_of(curve, backward_s, measured)
     found = exposure(np.array(curve.buckets), 1.0)
     return replace(curve, exchange=found.seconds, exchange_ends=found.ends, exchange_slow=found.slow, exposure=exposure)
 
 
-def _as_probed(curve: Curve, backward_s: BackwardS) -> ExposureOf:
-    assert curve.bucket_s is not None
+def _exposure_of(curve: Curve, backward_s: Callable[[Floats], Floats], measured: dict[int, float]) -> ExposureOf:
+    """By what buckets take as probed; else by the ring that what the trials waited for tells."""
     bucket_s = curve.bucket_s
+    wire = None
+    if bucket_s is None:
+        wire = exposed_communication.by_nodes(np.array(curve.buckets), backward_s, measured, curve.placement)
 
     def exposure(buckets: Floats, network: float) -> Exposure:
-        each_s = exposed_communication.faster(bucket_s(buckets), network)
-        slow = exposed_communication.exposed(buckets, backward_s, exposed_communication.slower(each_s))
-        return Exposure(exposed_communication.exposed(buckets, backward_s, each_s), None, slow)
-
-    return exposure
-
-
-def _as_told(curve: Curve, backward_s: BackwardS, measured: dict[int, float]) -> ExposureOf:
-    """By the ring that what the trials waited for tells."""
-    wire = exposed_communication.by_nodes(np.array(curve.buckets), backward_s, measured, curve.placement)
-
-    def exposure(buckets: Floats, network: float) -> Exposure:
-        ring_s = exposed_communication.ring_s(buckets, wire.latency_s / network, wire.s_per_byte / network)
-        slow = exposed_communication.exposed(buckets, backward_s, exposed_communication.slower(ring_s))
+        if wire is None:
+            assert bucket_s is not None
+            each_s = faster(bucket_s(buckets), network)
+        else:
+            each_s = ring_s(buckets, wire.latency_s / network, wire.s_per_byte / network)
+        slow = exposed(buckets, backward_s, faster(each_s, 1 / SLOWER))
+        if wire is None:
+            return Exposure(exposed(buckets, backward_s, each_s), None, slow)
         return Exposure(wire.exposed(buckets, network), wire.ends(buckets, network), slow)
 
     return exposure

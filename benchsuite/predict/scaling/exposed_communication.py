@@ -1,4 +1,8 @@
-"""What computation does not hide of DDP's exchange, by ranks: its buckets over a wire that the trials tell."""
+"""What computation does not hide of DDP's exchange, by ranks: its buckets over a wire that the trials tell.
+
+Li et al. 2020 (PyTorch DDP, VLDB 13-12) and torch.distributed's reducer: buckets lie on the last axis, in the order in
+which backward fills them, and are exchanged one after another beside it.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -6,10 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares
 
-from benchsuite.predict.scaling.nodes import SLOWER, Placement
+from benchsuite.predict.scaling.nodes import Placement
 from benchsuite.predict.theory.arrays import Floats
-from benchsuite.predict.theory.bucket_overlap import BUCKET_BYTES, FIRST_BUCKET_BYTES, exposed_s, ready_s
+from benchsuite.predict.theory.collectives import time_s
 
+FIRST_BUCKET_BYTES = 2**20
+"""dist._DEFAULT_FIRST_BUCKET_BYTES: a small one, so that exchanging begins early; where no cap is given."""
+BUCKET_BYTES = 25 * 2**20
+"""The cap where bucket_cap_mb is None."""
 PRIORS, WIDTHS = (50e-6, 1e-9), (2.0, 3.0)
 """Of latency and seconds per byte: medians, and deviations of their logarithms."""
 NOISE_S, NOISE = 1e-3, 0.1
@@ -65,20 +73,27 @@ def exposed(buckets: Floats, backward_s: Callable[[Floats], Floats], bucket_s: C
 
     def found(ranks: Floats) -> Floats:
         backward = backward_s(ranks)
-        sizes = np.broadcast_to(buckets, (len(ranks), len(buckets)))
-        return np.asarray(exposed_s(backward, ready_s(sizes, backward), bucket_s(ranks)))
+        ready = backward[:, None] * np.cumsum(buckets) / buckets.sum()
+        return exposed_s(backward, ready, bucket_s(ranks))
 
     return found
+
+
+def exposed_s(backward_s: Floats, ready_s: Floats, exchange_s: Floats) -> Floats:
+    """Seconds that a step waits for gradients after its backward pass, (n,).
+
+    Of each bucket, (n, buckets): when it is full, and how long its exchange takes, which begins when those before it
+    have ended. A bucket is full when backward, evenly spent over the parameters, has come to its end.
+    """
+    end = np.zeros(len(backward_s))
+    for ready, exchange in zip(ready_s.T, exchange_s.T, strict=True):
+        end = np.maximum(ready, end) + exchange
+    return np.asarray(np.maximum(end - backward_s, 0.0))
 
 
 def ring_s(buckets: Floats, latency_s: float, s_per_byte: float) -> Callable[[Floats], Floats]:
-    """What each bucket takes in a ring of n: 2 (n - 1) alpha + 2 (n - 1)/n D beta, (n, buckets)."""
-
-    def found(ranks: Floats) -> Floats:
-        n = ranks[:, None]
-        return np.asarray(2 * (n - 1) * latency_s + 2 * (n - 1) / n * buckets * s_per_byte)
-
-    return found
+    """What each bucket takes in a ring of n, (n, buckets)."""
+    return lambda ranks: time_s("all_reduce", ranks[:, None], buckets, latency_s, s_per_byte)
 
 
 def from_exposed(buckets: Floats, backward_s: Callable[[Floats], Floats], measured_s: Mapping[int, float]) -> Wire:
@@ -144,8 +159,3 @@ def by_nodes(
 def faster(bucket_s: Callable[[Floats], Floats], network: float) -> Callable[[Floats], Floats]:
     """The same over a network so many times as fast."""
     return lambda ranks: bucket_s(ranks) / network
-
-
-def slower(bucket_s: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
-    """The same over a network `nodes.SLOWER` times as slow."""
-    return faster(bucket_s, 1 / SLOWER)

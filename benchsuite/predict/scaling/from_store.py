@@ -11,6 +11,7 @@ import pandas as pd
 from benchsuite.contract.errors import UserError
 from benchsuite.predict.scaling import curve, exposed_communication, input_wait
 from benchsuite.predict.scaling.curve import Curve, Point, volume_and_linear
+from benchsuite.predict.scaling.exposed_communication import BUCKET_BYTES
 from benchsuite.predict.scaling.input_wait import INPUT_BOUND, figure, input_bytes
 from benchsuite.predict.scaling.nodes import placement_of
 from benchsuite.predict.scaling.probed_network import comparable
@@ -25,7 +26,6 @@ from benchsuite.predict.scaling.table_input import (
 )
 from benchsuite.predict.theory.alpha_beta_fit import MIN_SIZES, AlphaBeta, Key
 from benchsuite.predict.theory.arrays import Floats
-from benchsuite.predict.theory.bucket_overlap import BUCKET_BYTES
 from benchsuite.predict.theory.collectives import BACKEND
 from benchsuite.results.render.tables import is_missing
 from benchsuite.results.scaling.efficiency import pooled

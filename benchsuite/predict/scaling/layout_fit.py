@@ -9,7 +9,7 @@ from scipy.optimize import least_squares
 
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.predict.theory.arrays import Floats
-from benchsuite.predict.theory.interval import DRIFT_PER_DOUBLING, LEVEL, conformal_quantile, distance
+from benchsuite.predict.theory.interval import DRIFT_PER_DOUBLING, conformal_quantile, distance
 from benchsuite.predict.theory.transformer_step import PRIORS, Configurations, Constants, Prior, StepParts, parts
 
 MIN_ROWS = 6
@@ -52,7 +52,7 @@ class Predictor:
     errors: Floats
     """Of every row, log of measured over predicted by constants fitted without it, (n,)."""
     half_width: float
-    """Half of an interval of log time at the level asked for: a quantile of |errors|."""
+    """Half of a 90 % interval of log time: a quantile of |errors|."""
     half_width_unseen: float
     """Half of it for shapes (`shapes`) that none of the rows has."""
     seen: frozenset[tuple[float, ...]]
@@ -154,7 +154,6 @@ def fit(
     seconds: ArrayLike,
     groups: ArrayLike | None = None,
     known: Mapping[str, float] | None = None,
-    level: float = LEVEL,
     seed: int = 0,
 ) -> Predictor:
     """Fit constants and the interval's width from (n,) configurations and step times.
@@ -174,11 +173,11 @@ def fit(
     priors = priors_for(runs, times, known)
     fitted = fit_constants(runs, times, priors)
     errors = _errors_out_of_sample(runs, times, priors, groups, seed)
-    width = conformal_quantile(np.abs(errors), level)
+    width = conformal_quantile(np.abs(errors))
     seen, unseen_width = shapes(runs), width
     if len({*seen}) >= MIN_SHAPES:
         by_shape = _errors_out_of_sample(runs, times, priors, [seen.index(shape) for shape in seen], seed)
-        unseen_width = max(width, conformal_quantile(np.abs(by_shape), level))
+        unseen_width = max(width, conformal_quantile(np.abs(by_shape)))
     return Predictor(fitted, errors, width, unseen_width, frozenset(seen), sizes(runs), float(runs.ranks.max()))
 
 

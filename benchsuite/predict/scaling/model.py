@@ -58,7 +58,7 @@ class Model:
     missed_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds by part that the fit misses of the largest scale (`offsets_s`): added there and beyond."""
 
-    def at(self, ranks: int, network: float = 1.0, storage: float = 1.0, level: float = LEVEL) -> Outlook:
+    def at(self, ranks: int, network: float = 1.0, storage: float = 1.0) -> Outlook:
         """The step at so many ranks, were the network and the shared file system so many times as fast."""
         terms = terms_of(self.curve, np.array([float(ranks)]))[0]
         left = network / self.curve.wire_speed
@@ -67,7 +67,7 @@ class Model:
         seconds = terms * self.coefficients
         base = float(seconds.sum())
         parts = {part: float(seconds[[PART_OF[name] == part for name in self.names]].sum()) for part in PARTS}
-        low, high = self._ends(self.draws @ terms, self._wire_ends(ranks, left), base, ranks, level)
+        low, high = self._ends(self.draws @ terms, self._wire_ends(ranks, left), base, ranks)
         parts = added(parts, self.missed_s if ranks >= self.curve.most_ranks else {}, network)
         base, low, high = (seconds * sum(parts.values()) / base for seconds in (base, low, high))
         high += unmeasured_s(self.curve.placement, self.curve.exchange_slow, ranks, parts["communication"], left)
@@ -97,13 +97,11 @@ class Model:
         away = (self.curve.exchange_ends(here)[:, 0] - self.curve.exchange(here)[0]) * scale / network
         return min(float(away[0]), 0.0), max(float(away[1]), 0.0)
 
-    def _ends(
-        self, drawn: Floats, wire_s: tuple[float, float], base_s: float, ranks: int, level: float
-    ) -> tuple[float, float]:
+    def _ends(self, drawn: Floats, wire_s: tuple[float, float], base_s: float, ranks: int) -> tuple[float, float]:
         """Of the step without input, for one more median of repeats: by draws, wire, noise and drift."""
         drift = self.drift * float(doublings_beyond(ranks, self.curve.most_ranks))
-        own = float(student.ppf(0.5 + level / 2, self.freedom)) * float(np.hypot(self.noise, drift))
-        below, above = np.quantile(drawn, [0.5 - level / 2, 0.5 + level / 2]) / base_s - 1
+        own = float(student.ppf(0.5 + LEVEL / 2, self.freedom)) * float(np.hypot(self.noise, drift))
+        below, above = np.quantile(drawn, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2]) / base_s - 1
         made = self.curve.spread
         down = np.sqrt(own**2 + min(below, 0.0) ** 2 + (wire_s[0] / base_s) ** 2 + made[0] ** 2)
         up = np.sqrt(own**2 + max(above, 0.0) ** 2 + (wire_s[1] / base_s) ** 2 + made[1] ** 2)

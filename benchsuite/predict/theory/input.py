@@ -1,6 +1,6 @@
-"""Input: time to read a batch, accelerator utilization, the knee of a shared file system, and the bandwidth required.
+"""Input: accelerator utilization, the knee of a shared file system, and the bandwidth required.
 
-t_c compute_s (a step with its input in memory), t_io input_s (to have a batch ready), N num_ranks, W workers.
+t_c compute_s (a step with its input in memory), t_io input_s (to have a batch ready), N num_ranks.
 AU is compute time over total time (MLPerf Storage rules, section 4), here of an epoch long enough that its ends vanish.
 """
 
@@ -14,31 +14,6 @@ QUANTILES = 2001
 """Points of the integral for the mean of a maximum; its error is below 1e-4 standard deviations up to 10^6 ranks."""
 
 
-def input_s(
-    batch_size: ArrayLike,
-    record_bytes: ArrayLike,
-    bytes_per_s: ArrayLike,
-    workers: ArrayLike = 1,
-    cores: ArrayLike | None = None,
-    open_s: ArrayLike = 0.0,
-    files_per_sample: ArrayLike = 1.0,
-    decode_s: ArrayLike = 0.0,
-) -> Floats:
-    """Seconds between batches that a loader delivers: batch (open_s files + record / bandwidth + decode_s) / W.
-
-    `bytes_per_s`: of one reader. W = min(workers, cores): each worker prepares batches of its own, on one core (0
-    workers: this process, which counts as one).
-    Cap it by what the file system gives a rank: see `shared_input_s`.
-    """
-    (batch,), (w,) = positive(batch_size=batch_size), whole(workers=np.maximum(workers, 1))
-    record, opening, files, decoding = not_negative(
-        record_bytes=record_bytes, open_s=open_s, files_per_sample=files_per_sample, decode_s=decode_s
-    )
-    (bandwidth,) = positive(bytes_per_s=bytes_per_s)
-    parallel = w if cores is None else np.minimum(w, positive(cores=cores)[0])
-    return batch * (opening * files + record / bandwidth + decoding) / parallel
-
-
 def shared_input_s(
     num_ranks: ArrayLike,
     batch_size: ArrayLike,
@@ -46,7 +21,7 @@ def shared_input_s(
     shared_bytes_per_s: ArrayLike,
     client_input_s: ArrayLike = 0.0,
 ) -> Floats:
-    """The same where N ranks share a file system of bandwidth B: the client's own, or N batch record / B if longer."""
+    """t_io where N ranks share a file system of bandwidth B: the client's own, or N batch record / B if longer."""
     (n,), (batch,) = whole(num_ranks=num_ranks), positive(batch_size=batch_size)
     record, client = not_negative(record_bytes=record_bytes, client_input_s=client_input_s)
     (bandwidth,) = positive(shared_bytes_per_s=shared_bytes_per_s)
@@ -108,50 +83,6 @@ def samples_per_s(num_ranks: ArrayLike, au: ArrayLike, batch_size: ArrayLike, co
     (n,), (utilization,) = whole(num_ranks=num_ranks), not_negative(au=au)
     batch, compute = positive(batch_size=batch_size, compute_s=compute_s)
     return n * utilization * batch / compute
-
-
-def au_mlperf(
-    num_samples: ArrayLike,
-    num_ranks: ArrayLike,
-    batch_size: ArrayLike,
-    compute_s: ArrayLike,
-    total_s: ArrayLike,
-    epochs: ArrayLike = 1,
-) -> Floats:
-    """AU as MLPerf Storage defines it: samples / (N batch) t_c epochs / total time, both without the first step.
-
-    Rules of MLPerf Storage v1.0, section 4. Can pass 1 where steps took less than t_c.
-    """
-    n, rounds = whole(num_ranks=num_ranks, epochs=epochs)
-    batch, compute, total = positive(batch_size=batch_size, compute_s=compute_s, total_s=total_s)
-    (samples,) = not_negative(num_samples=num_samples)
-    return samples / (n * batch) * compute * rounds / total
-
-
-def dlio_samples_share(steps: ArrayLike) -> Floats:
-    """Of the true samples a second, what DLIO (MLPerf Storage's engine) reports over so many steps of an epoch.
-
-    (steps - 2)/(steps - 1), since it counts steps - 2 over the time of steps - 1 (dlio_benchmark, statscounter.py):
-    half at 3 steps, nothing at 2.
-    """
-    (n,) = whole(steps=steps)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(n > 1, (n - 2) / (n - 1), np.nan)[()]
-
-
-def minimum_dataset_bytes(
-    num_ranks: ArrayLike,
-    batch_size: ArrayLike,
-    record_bytes: ArrayLike,
-    host_memory_bytes: ArrayLike,
-    num_hosts: ArrayLike = 1,
-) -> Floats:
-    """What MLPerf Storage asks a dataset to hold at least: max(500 steps batch N record, 5 x memory of all hosts)."""
-    n, hosts = whole(num_ranks=num_ranks, num_hosts=num_hosts)
-    batch, record = positive(batch_size=batch_size, record_bytes=record_bytes)
-    (memory,) = not_negative(host_memory_bytes=host_memory_bytes)
-    more: Floats = np.maximum(500 * n * batch * record, 5 * memory * hosts)
-    return more
 
 
 def staging_break_even_epochs(stage_s: ArrayLike, shared_epoch_s: ArrayLike, staged_epoch_s: ArrayLike) -> Floats:

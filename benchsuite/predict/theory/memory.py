@@ -1,7 +1,7 @@
-"""Memory of training: model states under ZeRO and in Megatron-LM, and activations. Bytes per device.
+"""Memory of training: model states under ZeRO, and activations of a layer. Bytes per device.
 
 P params, d data_parallel, t tensor_parallel, p num_stages, v interleave, b batch_size (of a microbatch), s seq_len,
-h hidden_size, a num_heads, L num_layers, V vocab_size. Activations are 2 bytes an element, dropout masks 1.
+h hidden_size, a num_heads. Activations are 2 bytes an element, dropout masks 1.
 
 DeepSpeed's own estimates of model states under ZeRO-2 and 3: bytes of a device, and of a node's host memory.
 
@@ -15,11 +15,9 @@ from numpy.typing import ArrayLike
 
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.predict.theory.arrays import Floats, not_negative, positive, whole
-from benchsuite.predict.theory.pipeline import in_flight
 
 GIB = 2**30
 WEIGHT_BYTES = GRADIENT_BYTES = 2
-FP32_BYTES = 4
 ADAM_BYTES = 12
 """Of mixed precision: an fp32 copy of the weights and Adam's two moments."""
 STAGES = (0, 1, 2, 3)
@@ -34,37 +32,28 @@ def zero_bytes(
     Stage 0 (4 + K) P, 1 (4 + K/d) P, 2 (2 + (2 + K)/d) P, 3 (4 + K)/d P (Rajbhandari et al. 2020, arXiv:1910.02054,
     section 5). Buffers, gathered layers (stage 3) and activations come on top.
     """
-    (k,) = not_negative(optimizer_bytes_per_param=optimizer_bytes_per_param)
-    return _states(params, data_parallel, stage, WEIGHT_BYTES, GRADIENT_BYTES, k)
+    return state_bytes(params, data_parallel, stage, WEIGHT_BYTES, GRADIENT_BYTES, optimizer_bytes_per_param)
 
 
-def megatron_bytes(params: ArrayLike, data_parallel: ArrayLike = 1, distributed_optimizer: bool = False) -> Floats:
-    """Model states of Megatron-LM with fp32 gradients: 18 P, or (6 + 12/d) P where the optimizer is distributed.
-
-    megatron/training/theoretical_memory_usage.py. `params`: those on this device.
-    """
-    (p,), (d,) = positive(params=params), whole(data_parallel=data_parallel)
-    return p * (6 + ADAM_BYTES / (d if distributed_optimizer else np.ones_like(d)))
-
-
-def fp32_bytes(params: ArrayLike, moments: ArrayLike = 2, data_parallel: ArrayLike = 1, stage: ArrayLike = 0) -> Floats:
-    """Model states in fp32: weights, gradients and `moments` (Adam 2, momentum SGD 1, SGD 0), 4 bytes a parameter each.
-
-    What this suite's CPU trials hold; `stage` shards over d as in `zero_bytes`.
-    """
-    (m,) = not_negative(moments=moments)
-    return _states(params, data_parallel, stage, FP32_BYTES, FP32_BYTES, FP32_BYTES * m)
-
-
-def _states(
-    params: ArrayLike, data_parallel: ArrayLike, stage: ArrayLike, weights: float, gradients: float, optimizer: Floats
+def state_bytes(
+    params: ArrayLike,
+    data_parallel: ArrayLike,
+    stage: ArrayLike,
+    weights: ArrayLike,
+    gradients: ArrayLike,
+    optimizer: ArrayLike,
 ) -> Floats:
-    """Each part over d ranks from its stage on: the optimizer's from 1, gradients from 2, weights from 3."""
+    """Model states with so many bytes a parameter, each kind over d ranks from its ZeRO stage on.
+
+    The optimizer's from 1, gradients from 2, weights from 3. Megatron-LM adds gradients up in fp32: 2, 4 and 12 bytes,
+    18 P, or (6 + 12/d) P at stage 1, its distributed optimizer (megatron/training/theoretical_memory_usage.py).
+    """
     (p,), (d,), z = positive(params=params), whole(data_parallel=data_parallel), np.asarray(stage)
+    w, g, k = not_negative(weights=weights, gradients=gradients, optimizer=optimizer)
     if not np.all(np.isin(z, STAGES)):
         raise refuse("stage", stage, map(str, STAGES))
     sharded = [np.where(z >= first, d, 1.0) for first in (1, 2, 3)]
-    return p * (optimizer / sharded[0] + gradients / sharded[1] + weights / sharded[2])
+    return p * (k / sharded[0] + g / sharded[1] + w / sharded[2])
 
 
 def activation_bytes_per_layer(
@@ -103,44 +92,6 @@ def interleave_factor(num_stages: ArrayLike, interleave: ArrayLike = 1) -> Float
     """
     p, v = whole(num_stages=num_stages, interleave=interleave)
     return np.where(v > 1, 1 + (p - 1) / (p * v), 1.0)[()]
-
-
-def stage_activation_bytes(
-    batch_size: ArrayLike,
-    seq_len: ArrayLike,
-    hidden_size: ArrayLike,
-    num_heads: ArrayLike,
-    num_layers: ArrayLike,
-    vocab_size: ArrayLike,
-    tensor_parallel: ArrayLike = 1,
-    num_stages: ArrayLike = 1,
-    interleave: ArrayLike = 1,
-    num_microbatches: ArrayLike | None = None,
-    schedule: str = "1f1b",
-    mode: str = "tp",
-    flash_attention: bool = False,
-    ends: bool = True,
-) -> Floats:
-    """Activations of the first pipeline stage, which keeps the most: in-flight microbatches of L/p layers.
-
-    How many: `pipeline.in_flight`; with 1F1B min(m, p) (L layers' worth where m >= p), interleaved `interleave_factor`
-    times that, with GPipe m. `num_microbatches` None: as many as make most of them (not for GPipe, which has no limit).
-    `ends` adds the embedding's dropout mask, s b h p/t, and where p = 1 the output layer's 4 s b h/t (1 + V/h) (final
-    norm, its linear layer's input, fp32 logits) (Korthikanti et al. 2022, section 4.3). Recomputation's own working
-    space (one layer) is left out.
-    """
-    b, s, h, layers, v = positive(
-        batch_size=batch_size, seq_len=seq_len, hidden_size=hidden_size, num_layers=num_layers, vocab_size=vocab_size
-    )
-    p, t = whole(num_stages=num_stages, tensor_parallel=tensor_parallel)
-    if num_microbatches is None and schedule == "gpipe":
-        raise UserError("gpipe keeps all microbatches; allowed: a number as num_microbatches")
-    kept = in_flight(schedule, p, 2 * p if num_microbatches is None else num_microbatches, 0, interleave)
-    layer = activation_bytes_per_layer(b, s, h, num_heads, t, mode, flash_attention)
-    total = layers / p * kept * layer
-    if not ends:
-        return total
-    return total + s * b * h / t * (kept + np.where(p == 1, 4 * (1 + v / h), 0.0))
 
 
 BUFFER_FACTOR = 1.5

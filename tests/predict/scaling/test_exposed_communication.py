@@ -7,7 +7,15 @@ import pytest
 
 from benchsuite.predict.scaling import outlook
 from benchsuite.predict.scaling.curve import Curve, Point
-from benchsuite.predict.scaling.exposed_communication import buckets_of, exposed, from_exposed, ring_s
+from benchsuite.predict.scaling.exposed_communication import (
+    BUCKET_BYTES,
+    FIRST_BUCKET_BYTES,
+    buckets_of,
+    exposed,
+    exposed_s,
+    from_exposed,
+    ring_s,
+)
 from benchsuite.predict.scaling.series import fit
 
 MB = 2**20
@@ -31,6 +39,45 @@ def test_buckets():
     assert buckets_of(60 * MB, 25 * MB).tolist() == [25 * MB, 25 * MB, 10 * MB]
     assert buckets_of(0.5 * MB).tolist() == buckets_of(0.5 * MB, MB).tolist() == [0.5 * MB]
     assert BUCKETS.sum() == 8 * MB
+
+
+@pytest.mark.parametrize("cap", [None, 0.25, 1, 4, 25])
+def test_buckets_are_what_pytorch_assigns_to_small_parameters(cap: float | None):
+    """DistributedDataParallel gives the reducer the small first limit where bucket_cap_mb is None alone."""
+    import torch
+    import torch.distributed as dist
+
+    assert dist._DEFAULT_FIRST_BUCKET_BYTES == FIRST_BUCKET_BYTES == MB and BUCKET_BYTES == 25 * MB
+    tensors = [torch.empty(16 * 1024 // 4, device="meta") for _ in range(60 * 64)]
+    limits = [FIRST_BUCKET_BYTES, BUCKET_BYTES] if cap is None else [int(cap * MB)]
+    buckets, _ = dist._compute_bucket_assignment_by_size(tensors, limits)
+    assert buckets_of(60 * MB, None if cap is None else cap * MB).tolist() == [len(of) * 16 * 1024 for of in buckets]
+
+
+def test_a_timeline_by_hand():
+    """Ready at 1, 2 and 9 s: 3 s each follow one another to 7 s; the last begins when it is ready."""
+    ready, exchange = np.array([[1.0, 2.0, 9.0], [1.0, 2.0, 10.0]]), np.array([[3.0, 3.0, 2.0], [20.0, 20.0, 20.0]])
+    assert exposed_s(np.array([9.0, 10.0]), ready, exchange).tolist() == [2, 61 - 10]
+
+
+def test_exposed_lies_between_its_bounds():
+    generator = np.random.default_rng(5)
+    exchange, ready = generator.uniform(0, 0.3, (200, 8)), np.sort(generator.uniform(0, 1, (200, 8)))
+    ready[:, -1] = 1.0
+    found = exposed_s(np.ones(200), ready, exchange)
+    least = np.maximum(exchange.sum(-1) - 1, exchange[:, -1])
+    assert np.all(found <= exchange.sum(-1) + 1e-12) and np.all(found >= least - 1e-12)
+
+
+def test_smaller_buckets_hide_more_until_latency_counts():
+    """100 MB over 10 GB/s and 0.5 ms a message: one bucket hides nothing, a thousand pay for messages."""
+    left = {}
+    for number in (1, 10, 1000):
+        sizes = np.full(number, 100e6 / number)
+        found = exposed(sizes, lambda n: np.full(len(n), 0.02), lambda n, of=sizes: (5e-4 + of / 10e9)[None])
+        left[number] = float(found(np.array([2.0]))[0])
+    assert left[1] == pytest.approx(0.0105)
+    assert left[10] == pytest.approx(0.0015) and left[1000] > 0.4
 
 
 def test_a_ring():

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from benchsuite.predict.theory import memory
-from benchsuite.predict.theory.memory import GIB, MODES, activation_bytes_per_layer, stage_activation_bytes, zero_bytes
+from benchsuite.predict.theory.memory import GIB, MODES, activation_bytes_per_layer, state_bytes, zero_bytes
 from tests.predict.published_tables import all_rows
 
 ZERO = [
@@ -56,19 +55,18 @@ class TestModelStates:
         assert zero_bytes(1e9, 1, 0) / GIB == pytest.approx(14.901, abs=5e-4)
         assert zero_bytes(3e9, 1, 0) == 48e9
         assert zero_bytes(175e9, 1, 0, optimizer_bytes_per_param=0) / 2 == 350e9
-        assert memory.fp32_bytes(175e9, moments=0) / 2 / GIB == pytest.approx(651.926, abs=5e-4)
+        assert state_bytes(175e9, 1, 0, 4, 4, 0) / 2 / GIB == pytest.approx(651.926, abs=5e-4)
 
     def test_fp32(self) -> None:
         """Adam in fp32 has 16 bytes a parameter too; plain SGD 8."""
-        assert memory.fp32_bytes(100) == 1600
-        assert memory.fp32_bytes(100, moments=0) == 800
-        assert [memory.fp32_bytes(100, 2, 4, stage) for stage in range(4)] == [1600, 1000, 700, 400]
+        assert state_bytes(100, 1, 0, 4, 4, 8) == 1600
+        assert state_bytes(100, 1, 0, 4, 4, 0) == 800
+        assert [state_bytes(100, 4, stage, 4, 4, 8) for stage in range(4)] == [1600, 1000, 700, 400]
 
     def test_megatron(self) -> None:
         """fp32 gradients: 2 + 4 + 12; with the optimizer over 4 devices 2 + 4 + 3."""
-        assert memory.megatron_bytes(100) == 1800
-        assert memory.megatron_bytes(100, 4) == 1800
-        assert memory.megatron_bytes(100, [1, 4], distributed_optimizer=True).tolist() == [1800, 900]
+        assert state_bytes(100, 4, 0, 2, 4, 12) == 1800
+        assert state_bytes(100, [1, 4], 1, 2, 4, 12).tolist() == [1800, 900]
 
     @pytest.mark.parametrize(
         ("given", "line"),
@@ -90,9 +88,10 @@ class TestActivations:
     def test_figure_1(self, row: tuple[float, ...]) -> None:
         hidden, heads, layers, stages, interleave, batch, states, tp, least = row
         params = 12 * layers * hidden**2 / (8 * stages)
-        assert memory.megatron_bytes(params) / GIB == pytest.approx(states, rel=1e-9)
-        shape = (batch, 2048, hidden, heads, layers, 51200, 8, stages, interleave)
-        found = [stage_activation_bytes(*shape, mode=mode, ends=False) / GIB for mode in ("tp", "tp_sp_selective")]
+        assert state_bytes(params, 1, 0, 2, 4, 12) / GIB == pytest.approx(states, rel=1e-9)
+        more = layers * memory.interleave_factor(stages, interleave)
+        kept = [activation_bytes_per_layer(batch, 2048, hidden, heads, 8, mode) for mode in ("tp", "tp_sp_selective")]
+        found = [more * layer / GIB for layer in kept]
         assert found == pytest.approx([tp, least], rel=1e-9)
 
     def test_figure_1_all_rows(self) -> None:
@@ -167,38 +166,5 @@ class TestActivations:
         with pytest.raises(ValueError, match="num_heads 0 is not allowed"):
             activation_bytes_per_layer(1, 8, 8, 0, 1, "tp")
 
-
-class TestStages:
-    SHAPE = (1, 2048, 4096, 32, 32, 51200, 4)
-    LAYER = float(activation_bytes_per_layer(1, 2048, 4096, 32, 4, "tp"))
-
-    def layers_kept(self, **given: Any) -> float:
-        return float(stage_activation_bytes(*self.SHAPE, ends=False, **given)) / self.LAYER
-
-    def test_first_stage_of_1f1b_keeps_as_much_whatever_the_stages(self) -> None:
-        assert [self.layers_kept(num_stages=p) for p in (1, 2, 8)] == pytest.approx([32, 32, 32])
-
-    def test_fewer_microbatches_than_stages_keep_less(self) -> None:
-        assert self.layers_kept(num_stages=8, num_microbatches=2) == pytest.approx(8)
-
-    def test_gpipe_keeps_every_microbatch(self) -> None:
-        assert self.layers_kept(num_stages=8, num_microbatches=24, schedule="gpipe") == pytest.approx(96)
-        with pytest.raises(ValueError, match="gpipe keeps all microbatches; allowed: a number as num_microbatches"):
-            self.layers_kept(num_stages=8, schedule="gpipe")
-
     def test_interleaving_keeps_more(self) -> None:
         assert memory.interleave_factor(8, [1, 2, 4]).tolist() == [1, 1 + 7 / 16, 1 + 7 / 32]
-        assert self.layers_kept(num_stages=8, interleave=2) == pytest.approx(32 * (1 + 7 / 16))
-
-    def test_ends(self) -> None:
-        """p microbatches of the embedding's dropout mask; with one stage the head: norm, input, fp32 logits."""
-        sbh = 2048 * 4096
-        several = stage_activation_bytes(*self.SHAPE, num_stages=8) - 32 * self.LAYER
-        assert several == pytest.approx(8 * sbh / 4)
-        one = stage_activation_bytes(*self.SHAPE) - 32 * self.LAYER
-        logits = 4 * 2048 * 51200 / 4
-        assert one == pytest.approx(sbh / 4 + 2 * 2 * sbh / 4 + logits)
-
-    def test_arrays(self) -> None:
-        found = stage_activation_bytes(*self.SHAPE, num_stages=np.array([1, 2, 4, 8]))
-        assert found.shape == (4,) and found[3] == stage_activation_bytes(*self.SHAPE, num_stages=8)
