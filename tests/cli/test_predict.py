@@ -144,7 +144,7 @@ def test_table_of_layouts(run_cli: Run, tmp_path: Path):
 def test_what_ifs(run_cli: Run, store: Path):
     def exchange(*options: str) -> float:
         out = run_cli("predict", "--store", store, "--ranks", "16", "--format", "json", *options)[1]
-        return float(json.loads(out)[0]["rows"][0]["exchange_share"])
+        return float(json.loads(out)[0]["rows"][0]["communication_share"])
 
     assert exchange("--network", "4") < exchange() / 2
 
@@ -178,7 +178,7 @@ def test_other_buckets(run_cli: Run, tmp_path: Path):
 
     def exchange_ms(*more: object) -> list[float]:
         (found,) = json.loads(run_cli(*asked, *more)[1])
-        return [row["exchange_share"] * row["step_s"] * 1e3 for row in found["rows"]]
+        return [row["communication_share"] * row["step_s"] * 1e3 for row in found["rows"]]
 
     assert exchange_ms() == pytest.approx(exchange_ms("--bucket-cap-mb", 4))
     # Full at 16.7, 33.3 and 50 ms, and 40 ms each on a quarter of the network: 16.7 + 3 x 40 - 50 at two ranks.

@@ -302,4 +302,4 @@ class TestLayoutCurves:
 
         curves = self.of(table)
         slow, fast = (replace(curves, network=factor).outlooks((16,), "weak") for factor in (0.1, 10.0))
-        assert slow[1]["exchange_share"] > fast[1]["exchange_share"]
+        assert slow[1]["communication_share"] > fast[1]["communication_share"]
