@@ -40,7 +40,7 @@ from benchsuite.probe.comm.request import (
     parse_sizes,
 )
 from benchsuite.probe.comm.step_tables import torus_shape
-from benchsuite.probe.record import Measuring, progress_bar
+from benchsuite.probe.record import Measuring
 from benchsuite.results.store.record import Status
 from benchsuite.results.store.store import ResultsStore
 
