@@ -1,9 +1,59 @@
-"""Why a trial failed: exceptions and exits turned into a status and a plain reason."""
+"""Why a trial failed: exits, exceptions and logs of its ranks turned into a status and a plain reason."""
 
 import signal
 from pathlib import Path
 
+from benchsuite.contract.outcome import Outcome
+from benchsuite.contract.rank_samples import RankSamples, read_progress
+from benchsuite.results.store.record import Status
+
+_RANKED = ("oom", "signal", "failed", "exit", "peer")
+"""Causes of a trial's failure, most telling first: survivors of another rank's end report that end."""
 _PEER = ("closed by peer", "Connection reset", "NCCL communicator was aborted", "Broken pipe", "recvValue failed")
+
+
+def failure(outcome: Outcome, results: list[RankSamples | None], folder: Path) -> tuple[Status, str]:
+    """Status and reason of an attempt that did not finish: the most telling cause of all ranks."""
+    where = _where(folder)
+    if outcome.interrupted:
+        return "interrupted", f"interrupted {where}"
+    if not folder.is_dir():
+        return "failed", "its work folder was removed while it ran, as where a store is purged"
+    if outcome.launcher_error is not None:
+        return "failed", outcome.launcher_error
+    if outcome.timed_out:
+        stack = hanging_at(folder / "rank-0.log")
+        at = f", at {stack}" if stack else ""
+        return "timeout", f"killed at its time limit {where}{at}{silent(folder, len(results))}"
+    causes: list[tuple[int, str]] = []
+    for ended in outcome.exits:
+        result = results[ended.rank]
+        place = f"rank {ended.rank}, {_where(folder, ended.rank)}"
+        if ended.signal is not None:
+            kind = "oom" if outcome.out_of_memory and ended.signal == signal.SIGKILL else "signal"
+            causes.append((_RANKED.index(kind), f"{place}: killed by {signal_name(ended.signal)}"))
+        elif result is not None and result.status != "ok":
+            kind = "peer" if is_peer_failure(result.reason) else result.status
+            if outcome.out_of_memory and result.reason is not None and "killed by signal: Killed" in result.reason:
+                kind = "oom"
+            causes.append((_RANKED.index(kind), f"{place}: {result.reason}"))
+        elif ended.code:
+            said = last_line(folder / f"rank-{ended.rank}.log")
+            causes.append((_RANKED.index("exit"), f"{place}: exit status {ended.code}" + (f": {said}" if said else "")))
+    if not causes:
+        return "failed", f"ended without a result {where}"
+    rank, reason = min(causes)
+    if _RANKED[rank] != "oom":
+        return "failed", reason
+    return "oom", reason if "memory" in reason else f"{reason} (out of memory)"
+
+
+def _where(folder: Path, rank: int = 0) -> str:
+    progress = read_progress(folder, rank)
+    if progress is None:
+        return "before it started"
+    steps = f", step {progress.step} of {progress.total}" if progress.total else ""
+    return f"in phase {progress.phase}{steps}"
 
 
 def is_peer_failure(reason: str | None) -> bool:

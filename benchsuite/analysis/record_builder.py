@@ -1,11 +1,10 @@
-"""From what the ranks of a trial left behind to its record."""
+"""Records of trials, watched loops and probes; and how one comes of what the ranks of a trial left behind."""
 
 import shutil
-import signal
 import sys
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -15,13 +14,13 @@ from typing import Any
 from benchsuite import storage
 from benchsuite.analysis.byte_reconciliation import counter_caveats, mount_caveats, reads_figures
 from benchsuite.analysis.caveats import caveats, utilization_caveats
-from benchsuite.analysis.failure import hanging_at, is_peer_failure, last_line, signal_name, silent
+from benchsuite.analysis.failure import failure
 from benchsuite.analysis.flops import flops_of
 from benchsuite.analysis.metrics import figures
 from benchsuite.analysis.verdict import Setting, verdict
 from benchsuite.contract.outcome import Outcome
 from benchsuite.contract.rank_samples import TORCH_TRACE, RankSamples, on_one_clock, read_progress, read_result
-from benchsuite.contract.trial_spec import match_id, trial_id
+from benchsuite.contract.trial_spec import digest, match_id, trial_id
 from benchsuite.grid.point import Point
 from benchsuite.host.environment import environment, file_system
 from benchsuite.host.interference import Finding
@@ -32,8 +31,55 @@ from benchsuite.storage.observe.file_systems import file_system_of
 from benchsuite.storage.observe.io_profile import profile_of
 
 WORDS = ("", "_evidence", "_remedy")
-_RANKED = ("oom", "signal", "failed", "exit", "peer")
-"""Causes of a trial's failure, most telling first: survivors of another rank's end report that end."""
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """One measurement of any kind: what, where and since when. Every record is made by one."""
+
+    kind: Kind
+    spec: Mapping[str, Any]
+    label: str
+    session: str
+    env: dict[str, Any]
+    started_s: float = field(default_factory=time.perf_counter)
+    started_at: str = field(default_factory=lambda: now())
+    sweep: str | None = None
+    """None: the one of probes of this kind."""
+    question: str | None = None
+    point_id: str | None = None
+    """None: of the kind and the spec."""
+    after: str = ""
+    """When the record that this one replaces was finished: clocks of nodes differ, and the last record counts."""
+
+    def record(self, status: Status, repeat: int = 0, details: Sequence[str] = (), **fields: Any) -> TrialRecord:
+        """A record of it; `details` are its caveats: a name, a colon, the arithmetic."""
+        point = self.point_id or digest({"kind": self.kind, "spec": self.spec})
+        return TrialRecord(
+            kind=self.kind,
+            record_id=uuid.uuid4().hex,
+            trial_id=trial_id(point, self.session, repeat),
+            point_id=point,
+            session=self.session,
+            repeat=repeat,
+            sweep=self.sweep or f"probe-{self.kind}",
+            question=self.question,
+            status=status,
+            caveats=list(dict.fromkeys(detail.partition(":")[0] for detail in details)),
+            caveat_details=list(details),
+            label=self.label,
+            started_at=self.started_at,
+            finished_at=max(now(), _just_after(self.after)),
+            wall_s=time.perf_counter() - self.started_s,
+            spec=dict(self.spec),
+            env=self.env,
+            **fields,
+        )
+
+
+def details_of(found: Iterable[Finding]) -> list[str]:
+    """Caveats as records have them in full."""
+    return [f"{name}: {why}" for name, why in found]
 
 
 @dataclass(frozen=True)
@@ -51,12 +97,10 @@ class Attempt:
     started_at: str = field(default_factory=lambda: now())
     kind: Kind = "trial"
     after: str = ""
-    """When the record that this one replaces was finished: clocks of nodes differ, and the last record counts."""
 
-    def record(self, status: Status, **fields: Any) -> TrialRecord:
+    def record(self, status: Status, details: Sequence[str] = (), **fields: Any) -> TrialRecord:
         """A record of this attempt."""
-        point = self.point
-        manifest = point.manifest
+        point, manifest = self.point, self.point.manifest
         dataset = None
         if manifest is not None:
             dataset = manifest.model_dump(
@@ -64,26 +108,26 @@ class Attempt:
             )
             shards = sum(info.num_samples is not None for info in manifest.files)
             dataset["num_files"] = shards or manifest.num_samples  # without shards a sample is a file, or a pair
-        return TrialRecord(
-            kind=self.kind,
-            record_id=uuid.uuid4().hex,
-            trial_id=trial_id(point.point_id, self.session, self.repeat),
-            point_id=point.point_id,
+        return Measuring(
+            self.kind,
+            point.spec.model_dump(),
+            point.label,
+            self.session,
+            self.env,
+            self.started_s,
+            self.started_at,
+            self.sweep,
+            self.question,
+            point.point_id,
+            self.after,
+        ).record(
+            status,
+            self.repeat,
+            details,
             match_id=match_id(point.spec, manifest.dataset_id if manifest is not None else None),
-            session=self.session,
-            repeat=self.repeat,
-            sweep=self.sweep,
-            question=self.question,
-            status=status,
-            label=point.label,
             order=point.order,
-            started_at=self.started_at,
-            finished_at=max(now(), _just_after(self.after)),
             command=[Path(sys.argv[0]).name, *sys.argv[1:]],
-            wall_s=time.perf_counter() - self.started_s,
-            spec=point.spec.model_dump(),
             dataset=dataset,
-            env=self.env,
             **fields,
         )
 
@@ -121,12 +165,9 @@ def conclude(attempt: Attempt, outcome: Outcome, folder: Path) -> tuple[TrialRec
     """The record of an attempt whose processes have ended, and its raw samples."""
     ranks = attempt.point.spec.ranks
     results = [read_result(folder / f"rank-{rank}.json") for rank in range(ranks)]
-    if outcome.nodes:
-        told = {"launcher": outcome.launcher, "nodes": outcome.nodes, "cores": outcome.nodes[0]["cores"]}
-        attempt = replace(attempt, env=attempt.env | outcome.facts | told)
+    attempt = replace(attempt, env=attempt.env | outcome.env)
     done = [on_one_clock(result) for result in results if result is not None and result.status == "ok"]
-    clean = len(outcome.exits) == ranks and all(ended.code == 0 for ended in outcome.exits)
-    if clean and len(done) == ranks:
+    if outcome.is_clean(ranks) and len(done) == ranks:
         try:
             return measured(attempt, done, outcome.foreign_cores)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -158,10 +199,9 @@ def measured(
         found.append(("lanes", f"trials of {lane.count - 1} other lanes ran on other nodes of the job meanwhile"))
     record = attempt.record(
         "ok",
+        details_of(found),
         phase="done",
         figures=Figures.model_validate(values),
-        caveats=list(dict.fromkeys(name for name, _ in found)),
-        caveat_details=[f"{name}: {why}" for name, why in found],
         io_profile=profile,
     )
     return record, _samples(results)
@@ -219,50 +259,6 @@ def _samples(results: list[RankSamples]) -> dict[str, Any]:
     return {"ranks": [asdict(result) for result in results]}
 
 
-def failure(outcome: Outcome, results: list[RankSamples | None], folder: Path) -> tuple[Status, str]:
-    """Status and reason of an attempt that did not finish: the most telling cause of all ranks."""
-    where = _where(folder)
-    if outcome.interrupted:
-        return "interrupted", f"interrupted {where}"
-    if not folder.is_dir():
-        return "failed", "its work folder was removed while it ran, as where a store is purged"
-    if outcome.launcher_error is not None:
-        return "failed", outcome.launcher_error
-    if outcome.timed_out:
-        stack = hanging_at(folder / "rank-0.log")
-        at = f", at {stack}" if stack else ""
-        return "timeout", f"killed at its time limit {where}{at}{silent(folder, len(results))}"
-    causes: list[tuple[int, str]] = []
-    for ended in outcome.exits:
-        result = results[ended.rank]
-        place = f"rank {ended.rank}, {_where(folder, ended.rank)}"
-        if ended.signal is not None:
-            kind = "oom" if outcome.out_of_memory and ended.signal == signal.SIGKILL else "signal"
-            causes.append((_RANKED.index(kind), f"{place}: killed by {signal_name(ended.signal)}"))
-        elif result is not None and result.status != "ok":
-            kind = "peer" if is_peer_failure(result.reason) else result.status
-            if outcome.out_of_memory and result.reason is not None and "killed by signal: Killed" in result.reason:
-                kind = "oom"
-            causes.append((_RANKED.index(kind), f"{place}: {result.reason}"))
-        elif ended.code:
-            said = last_line(folder / f"rank-{ended.rank}.log")
-            causes.append((_RANKED.index("exit"), f"{place}: exit status {ended.code}" + (f": {said}" if said else "")))
-    if not causes:
-        return "failed", f"ended without a result {where}"
-    rank, reason = min(causes)
-    if _RANKED[rank] != "oom":
-        return "failed", reason
-    return "oom", reason if "memory" in reason else f"{reason} (out of memory)"
-
-
-def _where(folder: Path, rank: int = 0) -> str:
-    progress = read_progress(folder, rank)
-    if progress is None:
-        return "before it started"
-    steps = f", step {progress.step} of {progress.total}" if progress.total else ""
-    return f"in phase {progress.phase}{steps}"
-
-
 def keep_traces(record: TrialRecord, folder: Path, target: Path, root: Path | None = None) -> TrialRecord:
     """Move the traces that ranks left in a work folder to `target`; the record with where they are, below `root`."""
     found = sorted(folder.glob(f"{TORCH_TRACE}-*"))
@@ -275,5 +271,5 @@ def keep_traces(record: TrialRecord, folder: Path, target: Path, root: Path | No
 def noted(record: TrialRecord, found: Sequence[Finding]) -> TrialRecord:
     """The record with what was found, among its caveats."""
     names = [*record.caveats, *(name for name, _ in found)]
-    details = [*record.caveat_details, *(f"{name}: {text}" for name, text in found)]
+    details = [*record.caveat_details, *details_of(found)]
     return record.model_copy(update={"caveats": list(dict.fromkeys(names)), "caveat_details": details})

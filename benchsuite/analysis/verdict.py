@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from benchsuite.analysis.metrics import MIN_WARM_RESIDENT, loop_figures, overhead
 from benchsuite.contract.rank_samples import RankSamples
 from benchsuite.host.interference import foreign_load
+from benchsuite.results.render.plain import counted
 from benchsuite.results.store.record import CANNOT_TELL, MAX_AU, Verdict
 
 HELD_BACK_AU = 0.95
@@ -390,7 +391,7 @@ def _more_readers(figures: Mapping[str, Any], setting: Setting) -> str:
         return "data that cost less to decode, decoding on the GPU (dali), or more cores a rank"
     if not setting.num_workers or not setting.cores:
         return _more_workers(setting)
-    ranks = f"{setting.ranks} rank{'s' if setting.ranks != 1 else ''}"
+    ranks = counted(setting.ranks or 1, "rank")
     return f"more workers: {ranks} x {setting.num_workers} leave some of {setting.cores} cores idle"
 
 

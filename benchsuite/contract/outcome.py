@@ -32,3 +32,14 @@ class Outcome:
     launcher: str | None = None
     nodes: list[dict[str, Any]] = field(default_factory=list)
     """Node by node: its name, its first and last rank, its cores, and those of them that others kept busy."""
+
+    def is_clean(self, num_ranks: int) -> bool:
+        """Whether every rank ended by itself and well."""
+        return len(self.exits) == num_ranks and all(ended.code == 0 for ended in self.exits)
+
+    @property
+    def env(self) -> dict[str, Any]:
+        """What a record's environment has of the nodes; empty where all ranks were on this one."""
+        if not self.nodes:
+            return {}
+        return self.facts | {"launcher": self.launcher, "nodes": self.nodes, "cores": self.nodes[0]["cores"]}

@@ -318,7 +318,12 @@ def _digest(spec: TrialSpec, dataset_id: str | None, left_out: dict[str, set[str
     for part in left_out:
         if not fields.get(part):
             fields.pop(part, None)
-    canonical = json.dumps({"spec": fields, "dataset_id": dataset_id}, sort_keys=True, separators=(",", ":"))
+    return digest({"spec": fields, "dataset_id": dataset_id})
+
+
+def digest(identity: Mapping[str, Any]) -> str:
+    """Twelve hexadecimal digits that tell what was measured: its canonical JSON's."""
+    canonical = json.dumps(identity, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 

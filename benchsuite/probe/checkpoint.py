@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from benchsuite.analysis.record_builder import failure
+from benchsuite.analysis.failure import failure
+from benchsuite.analysis.record_builder import Measuring
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.exit_codes import OK, SOME_FAILED
-from benchsuite.contract.outcome import Outcome
 from benchsuite.contract.rank_samples import RankSamples, read_result
 from benchsuite.contract.scratch import scratch
 from benchsuite.contract.terminal import PlainFormat, document, echo
@@ -22,7 +22,7 @@ from benchsuite.grid.validity import workload_of
 from benchsuite.launch.launcher import check_alone
 from benchsuite.launch.starters import LocalLauncher
 from benchsuite.probe.checkpoint_rank import Request, Written
-from benchsuite.probe.record import MAX_RESIDENT, Measuring, facts_of, kept
+from benchsuite.probe.record import MAX_RESIDENT, facts_of, kept
 from benchsuite.results.store.record import Figures
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.storage.observe import file_systems
@@ -79,9 +79,8 @@ def verb(
         store,
         "ok",
         {"ranks": found, "checkpoints": [vars(one) for one in checkpoints]},
+        details=details,
         figures=figures(checkpoints),
-        caveats=[detail.partition(":")[0] for detail in details],
-        caveat_details=details,
     )
     if format == "json":
         document(json.dumps(record.model_dump(mode="json") | {"samples": {"ranks": found}}, indent=1))
@@ -121,17 +120,13 @@ def launched(
         outcome = launcher.run(point.spec, None, folder, lambda progress: None)
         found = [_found(folder / f"rank-{rank}.json") for rank in ranks]
         done = [value for value in found if value is not None]
-        if len(done) == len(ranks) and _clean(outcome, len(ranks)):
+        if len(done) == len(ranks) and outcome.is_clean(len(ranks)):
             return done, None
         results: list[RankSamples | None] = [
             None if value else read_result(folder / f"rank-{rank}.json")
             for rank, value in zip(ranks, found, strict=True)
         ]
         return [], failure(outcome, results, folder)
-
-
-def _clean(outcome: Outcome, ranks: int) -> bool:
-    return len(outcome.exits) == ranks and all(ended.code == 0 for ended in outcome.exits)
 
 
 def _found(path: Path) -> dict[str, Any] | None:

@@ -1,17 +1,15 @@
 """`benchsuite probe storage`, and what the records of probes have in common. Imports no torch."""
 
-import hashlib
 import json
 import os
 import re
 import time
-import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+from benchsuite.analysis.record_builder import Measuring, now
 from benchsuite.contract.console import progress_bar
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.exit_codes import OK
@@ -22,7 +20,7 @@ from benchsuite.host.environment import environment, file_system
 from benchsuite.host.interference import foreign_load
 from benchsuite.host.processes import everyone_s
 from benchsuite.probe.storage_report import is_lock_bound, show, unsteady
-from benchsuite.results.store.record import Figures, Kind, Status, TrialRecord
+from benchsuite.results.store.record import Figures, Status, TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.storage.observe import file_systems
 from benchsuite.storage.rawspeed import probe
@@ -44,45 +42,6 @@ def asked(size: str, seconds: float, engine: Literal["auto", "fio", "own"], bloc
         raise UserError(f"--depth {depth!r}: allowed: whole numbers such as 1,4,16")
     depths = [int(text) for text in depth.split(",")]
     return Asked(parse_bytes(size, "--size"), seconds, tuple(sorted({*blocks})), tuple(sorted({*depths})), engine)
-
-
-@dataclass(frozen=True)
-class Measuring:
-    """One measurement of a path: what, where and since when."""
-
-    kind: Kind
-    spec: Mapping[str, Any]
-    label: str
-    session: str
-    env: dict[str, Any]
-    started_s: float = field(default_factory=time.perf_counter)
-    started_at: str = field(default_factory=lambda: _now())
-
-    def record(self, status: Status, repeat: int, **fields: Any) -> TrialRecord:
-        """A record of it."""
-        canonical = json.dumps({"kind": self.kind, "spec": self.spec}, sort_keys=True, separators=(",", ":"))
-        point = hashlib.sha256(canonical.encode()).hexdigest()[:12]
-        return TrialRecord(
-            kind=self.kind,
-            record_id=uuid.uuid4().hex,
-            trial_id=trial_id(point, self.session, repeat),
-            point_id=point,
-            session=self.session,
-            repeat=repeat,
-            sweep=f"probe-{self.kind}",
-            status=status,
-            label=self.label,
-            started_at=self.started_at,
-            finished_at=_now(),
-            wall_s=time.perf_counter() - self.started_s,
-            spec=dict(self.spec),
-            env=self.env,
-            **fields,
-        )
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
 def facts_of(path: Path) -> dict[str, Any]:
@@ -114,7 +73,7 @@ def storage_verb(path: Path, asked: Asked, store: Path | None, session: str, for
         ResultsStore(store).check_writable()
     env = facts_of(path)
     kind: str | None = env["data"]["file_system"]
-    started_s, started_at = time.perf_counter(), _now()
+    started_s, started_at = time.perf_counter(), now()
     before_s = _cpu_s()
     with progress_bar(f"probing {path}") as progress:
         found = probe.probe(path.absolute(), asked, kind, progress)
@@ -137,9 +96,8 @@ def storage_verb(path: Path, asked: Asked, store: Path | None, session: str, for
         store,
         "ok",
         samples,
+        details=details,
         figures=figures(found, foreign_cores),
-        caveats=[detail.partition(":")[0] for detail in details],
-        caveat_details=details,
     )
     if format == "json":
         document(json.dumps(record.model_dump(mode="json") | {"samples": samples}, indent=1))

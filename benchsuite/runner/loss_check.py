@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchsuite.analysis.record_builder import failure
+from benchsuite.analysis.failure import failure
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.rank_samples import RankIdentity, RankSamples, read_result, write_whole
 from benchsuite.contract.scratch import scratch

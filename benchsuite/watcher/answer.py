@@ -5,16 +5,24 @@ a sample, and, unless batches are replayed, what a step takes with its input in 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from benchsuite.analysis.metrics import foreign_cores, slowest_rank, watched_figures
+from benchsuite.analysis.record_builder import Measuring, details_of
 from benchsuite.analysis.verdict import Setting, verdict
 from benchsuite.contract.rank_samples import PARTS, RankSamples
+from benchsuite.contract.trial_spec import digest
 from benchsuite.grid.blocks import STEADY_TURNS
-from benchsuite.host.interference import foreign_load
-from benchsuite.results.store.record import CANNOT_TELL
+from benchsuite.host.environment import environment, file_system
+from benchsuite.host.interference import Finding, foreign_load
+from benchsuite.results.render.plain import counted
+from benchsuite.results.store.record import CANNOT_TELL, Figures, TrialRecord
 
+SWEEP = "watch"
+QUESTION = "What holds the watched loops back?"
 UTILIZATION = "1 - share of the step that waits for input; not AU, which needs ceiling='replay'"
 UTILIZATION_REPLAYED = "AU: step time on batches seen before / step time, in blocks side by side"
 PRINTED = {"other": "rest of the loop body"}
@@ -97,12 +105,37 @@ def caveats(ranks: Sequence[RankSamples], told: Told) -> list[tuple[str, str]]:
     return found
 
 
+def record_of(
+    begun: Measuring,
+    data: Path | None,
+    found: Mapping[str, Any],
+    noted: Sequence[Finding],
+    reason: str | None,
+    world_size: int,
+    device: str,
+) -> TrialRecord:
+    """The record of a watched loop: a trial whose spec says what is known of a training that is not ours.
+
+    Without figures it has failed, for the reason given. Its `repeat` is the moment it began, in ms: runs of one script
+    are repeats of one point, as they come.
+    """
+    spec = {**begun.spec, "world_size": world_size, "device": device}
+    label, workers = [begun.label], spec["data"]["num_workers"]
+    label += [] if workers is None else [counted(workers, "worker")]
+    label += [counted(world_size, "rank")] if world_size > 1 else []
+    env = environment() | ({} if data is None else {"data": file_system(data)})
+    measured = replace(begun, spec=spec, label=" · ".join(label), env=env, point_id=digest({"watch": spec}))
+    repeat = int(datetime.fromisoformat(begun.started_at).timestamp() * 1e3)
+    values = Figures.model_validate(dict(found))
+    return measured.record("failed" if reason else "ok", repeat, details_of(noted), reason=reason, figures=values)
+
+
 def lines(ranks: Sequence[RankSamples], told: Told, found: Mapping[str, Any]) -> list[str]:
     """What is printed when the loop has ended: a sentence, a table, and what the numbers rest on."""
     passes = f"{told.num_passes} passes, " if told.num_passes > 1 else ""
     over = f" on each of {len(ranks)} ranks" if len(ranks) > 1 else ""
-    counted = f"{_num_steps(ranks[0])} steps counted{over}, {told.num_uncounted} before"
-    head = f"{told.name} · {passes}{counted} · {told.device}"
+    steps = f"{_num_steps(ranks[0])} steps counted{over}, {told.num_uncounted} before"
+    head = f"{told.name} · {passes}{steps} · {told.device}"
     held = HELD.get(found["bottleneck"], f"Held back by {found['bottleneck']}")
     return [
         head,

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Literal, SupportsIndex, TypeVar
 
+from benchsuite.analysis.record_builder import Measuring
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.rank_samples import PARTS, RankSamples
 from benchsuite.contract.terminal import echo
@@ -29,11 +30,10 @@ from benchsuite.host.machine import this_machine
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore, StoreError
 from benchsuite.storage.observe.file_systems import file_system_of
-from benchsuite.watcher.answer import Told, caveats, figures, lines
+from benchsuite.watcher.answer import QUESTION, SWEEP, Told, caveats, figures, lines, record_of
 from benchsuite.watcher.batch_rows import RowCounter
 from benchsuite.watcher.loop import Loop, kinds_of_steps
 from benchsuite.watcher.ranks import Ranks, rank_samples
-from benchsuite.watcher.record import Beginning
 from benchsuite.watcher.timestamps import Stamps, stamps_for
 
 T = TypeVar("T")
@@ -78,7 +78,8 @@ class Ending:
     """What is to be done when a loop has ended. It knows nothing of the Watch, whose end calls it."""
 
     loop: Loop
-    beginning: Beginning
+    begun: Measuring
+    data: Path | None
     store: ResultsStore | None
     quiet: bool
     queue_batches: int | None
@@ -109,7 +110,7 @@ class Ending:
             return
         reason = None if counted else f"no step counted: {told.num_uncounted} steps ended, all of them warm-up"
         noted = caveats(counted, told) if counted else []
-        self.record = self.beginning.record(self.figures, noted, reason, len(ranks), told.device)
+        self.record = record_of(self.begun, self.data, self.figures, noted, reason, len(ranks), told.device)
         where = self._stored(self.record, ranks)
         if not self.quiet:
             _say(lines(counted, told, self.figures) if counted else [f"{told.name} · {reason}"])
@@ -128,13 +129,12 @@ class Ending:
 
     def told(self, missing: tuple[int, ...] | None = None) -> Told:
         """What is known of the loop beside its measurements; without `missing`, of this rank's alone."""
-        data = self.beginning.data
-        counted = None if data is None else file_system_of(file_system(data)["file_system"]).reads_counted
+        counted = None if self.data is None else file_system_of(file_system(self.data)["file_system"]).reads_counted
         cores = this_machine().cores
         alone = missing is None and self.ranks.world_size > 1
         loop = self.loop
         return Told(
-            self.beginning.name,
+            self.begun.label,
             missing or (),
             counted,
             self.cut_short_by,
@@ -174,7 +174,7 @@ class Watch(Generic[T]):
         if not self._end.alive:
             yield from self.loader
             return
-        self._ending.ranks.meet(self._ending.beginning.name)
+        self._ending.ranks.meet(self._ending.begun.label)
         yield from self._ending.loop.run(self.loader)
 
     def __len__(self) -> int:
@@ -290,9 +290,8 @@ def watch(
         max_steps_kept,
         keeps_batch=ceiling is not None,
     )
-    folder = None if data is None else Path(data)
-    beginning = Beginning(name, check_session(session), spec, folder)
-    return Watch(loader, Ending(loop, beginning, opened, quiet, queue))
+    begun = Measuring("trial", spec, name, check_session(session), {}, sweep=SWEEP, question=QUESTION)
+    return Watch(loader, Ending(loop, begun, None if data is None else Path(data), opened, quiet, queue))
 
 
 def _check_writable(store: ResultsStore) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from benchsuite.analysis.record_builder import Attempt, _setting, conclude, failure, measured, now
+from benchsuite.analysis.failure import failure
+from benchsuite.analysis.record_builder import Attempt, _setting, conclude, measured, now
 from benchsuite.contract.failed_rank import failed_result
 from benchsuite.contract.outcome import Outcome, RankExit
 from benchsuite.contract.rank_samples import Heartbeat, RankSamples

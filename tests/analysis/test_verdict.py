@@ -366,3 +366,26 @@ def test_warm_bytes_without_counters_do_not_blame_the_storage():
 def test_an_emulated_device_has_no_cores_to_be_taken():
     found = verdict(HELD | {"input_stall_fraction": 0.1, "load_s": 0.008}, Setting(emulated=True))
     assert found is not None and found.bottleneck == "storage"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"instrument_s_per_step": 0.01}, "measuring takes 12.5% of a step of 80,000.0 us; above 5% it hides"),
+        ({"run_queue_s": 0.64}, "it waits for a core 200% of the time, which no share can be"),
+    ],
+)
+def test_a_trial_whose_samples_bear_no_verdict(changes: dict[str, Any], reason: str):
+    waiting = {name: changes[name] for name in ("run_queue_s",) if name in changes}
+    rank = made_result(instrument_s_per_step=changes.get("instrument_s_per_step"))
+    rank = replace(rank, blocks=[replace(block, **waiting) for block in rank.blocks])
+    judged = verdict(figures(made_spec(), [rank]), Setting(), [rank])
+    assert judged is not None and judged.bottleneck == "cannot_tell" and reason in judged.evidence
+
+
+def test_a_utilization_above_one_bears_no_verdict_unless_the_step_is_known():
+    judged = verdict(KEEPS_UP | {"au": 1.06})
+    assert judged is not None and judged.bottleneck == "cannot_tell" and "AU 1.06 is above 1" in judged.evidence
+    assert [found and found.bottleneck for found in (verdict(KEEPS_UP | {"au": 1.05}),)] == ["compute"]
+    known = verdict(KEEPS_UP | {"au": 1.06}, Setting(emulated=True))
+    assert known is not None and known.bottleneck == "none"

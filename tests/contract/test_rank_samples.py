@@ -80,6 +80,14 @@ def test_steps_are_the_sum_of_their_parts():
     assert Block("plain", 0.0, 0.0, {}).num_steps == 0
 
 
+def test_a_thinned_block_keeps_its_sums():
+    block = Block("loader", 0.0, 21.0, {"load": [1.0, 2.0, 3.0], "other": [5.0, 5.0, 5.0]})
+    thin = block.thinned(1)
+    assert (thin.parts, thin.every) == ({"load": [1.0], "other": [5.0]}, 4)
+    assert (thin.num_steps, thin.steps_s, thin.parts_s()) == (3, 21.0, {"load": 6.0, "other": 15.0})
+    assert block.thinned(3) is block
+
+
 def test_heartbeat(tmp_path: Path):
     assert read_progress(tmp_path, 0) is None
     heart = Heartbeat(tmp_path, 0)

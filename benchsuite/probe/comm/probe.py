@@ -5,11 +5,12 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchsuite.analysis.record_builder import failure
+from benchsuite.analysis.failure import failure
+from benchsuite.analysis.record_builder import Measuring
 from benchsuite.contract.console import progress_bar
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.exit_codes import OK, SOME_FAILED
@@ -40,7 +41,6 @@ from benchsuite.probe.comm.request import (
     parse_sizes,
 )
 from benchsuite.probe.comm.step_tables import torus_shape
-from benchsuite.probe.record import Measuring
 from benchsuite.results.store.record import Status
 from benchsuite.results.store.store import ResultsStore
 
@@ -184,28 +184,22 @@ def measured(asked: Asked, point: Point, launcher: Launcher, store: Path | None,
             outcome = launcher.run(point.spec, None, folder, lambda progress: bar(progress.step, progress.total))
         lines = [_cells(folder / f"cells-{rank}.jsonl") for rank in range(num_ranks)]
         why = _failure(outcome, num_ranks, folder)
-    env = begun.env
-    if outcome.nodes:
-        env |= outcome.facts | {
-            "launcher": outcome.launcher,
-            "nodes": outcome.nodes,
-            "cores": outcome.nodes[0]["cores"],
-        }
+    env = begun.env | outcome.env
     specs = [*(spec_of(cell, point, env) for cell in wanted), *ddp_specs(asked.bucket_bytes, point, env)]
     for op, algorithm in asked.lacking:
         spec = lacking_spec(op, algorithm, asked.dtypes[0], point, env)
-        measuring = Measuring("comm", spec, label_of(spec), session, env, begun.started_s, begun.started_at)
-        yield measuring.record("skipped", 0, reason=f"{algorithm}: {op} has no such step table"), None
+        measuring = replace(begun, spec=spec, label=label_of(spec), env=env)
+        yield measuring.record("skipped", reason=f"{algorithm}: {op} has no such step table"), None
     complete = min(map(len, lines))
     for number, spec in enumerate(specs[: complete + 1]):
-        measuring = Measuring("comm", spec, label_of(spec), session, env, begun.started_s, begun.started_at)
+        measuring = replace(begun, spec=spec, label=label_of(spec), env=env)
         if number < complete:
             yield record_of(measuring, [rank[number] for rank in lines])
         elif why is not None:
             status, reason = why
             left = len(specs) - number - 1
             also = f"; {left} more were not come to" if left else ""
-            yield measuring.record(status, 0, reason=f"{reason}{also}"), None
+            yield measuring.record(status, reason=f"{reason}{also}"), None
     if why is not None and complete == len(specs):
         echo(f"warning: all was measured, and then: {why[1]}", err=True)
 
@@ -231,7 +225,7 @@ def _cells(path: Path) -> list[dict[str, Any]]:
 
 def _failure(outcome: Outcome, num_ranks: int, folder: Path) -> tuple[Status, str] | None:
     """Why not all ranks came to their end; None where they did."""
-    if len(outcome.exits) == num_ranks and all(ended.code == 0 for ended in outcome.exits):
+    if outcome.is_clean(num_ranks):
         return None
     results: list[RankSamples | None] = []
     for rank in range(num_ranks):

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median, quantiles
 from typing import Any
 
+from benchsuite.analysis.record_builder import Measuring
 from benchsuite.grid.point import Point
 from benchsuite.probe.comm.ddp_figures import MODES, gradient_bytes, step_figures
 from benchsuite.probe.comm.request import Cell, algbw_bytes_per_s, busbw_bytes_per_s
-from benchsuite.probe.record import Measuring
 from benchsuite.results.report.comm import DDP_STEP, binary
 from benchsuite.results.store.record import Figures, TrialRecord
 
@@ -70,15 +70,14 @@ def record_of(measuring: Measuring, ranks: Sequence[Mapping[str, Any]]) -> Measu
     if first["status"] != "ok":
         told = ((rank, line["reason"]) for rank, line in enumerate(ranks) if line["reason"])
         rank, reason = next(told, (0, "no reason given"))
-        return measuring.record(first["status"], 0, reason=f"rank {rank}: {reason}"), None
+        return measuring.record(first["status"], reason=f"rank {rank}: {reason}"), None
     seconds = slowest_s([rank["seconds"] for rank in ranks])
     found = figures(spec, seconds, ranks)
     details = caveats(measuring, seconds)
     samples = {"calls": first["calls"], "ranks": [rank["seconds"] for rank in ranks]}
     if first["extra"]:
         samples["extra"] = [rank["extra"] for rank in ranks]
-    names = [detail.partition(":")[0] for detail in details]
-    return measuring.record("ok", 0, figures=found, caveats=names, caveat_details=details), samples
+    return measuring.record("ok", details=details, figures=found), samples
 
 
 def slowest_s(seconds: Sequence[Sequence[float]]) -> list[float]:
