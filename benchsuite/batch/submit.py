@@ -21,6 +21,7 @@ from benchsuite.grid.point import Plan, Point
 from benchsuite.host.machine import this_machine
 from benchsuite.host.site import JobSpec, job_defaults, parse_job
 from benchsuite.launch.launcher import check_name
+from benchsuite.results.render.plain import counted
 from benchsuite.runner.sweep import nothing_runs
 from benchsuite.storage.dataset.owned_files import read_plain, write_new
 
@@ -61,7 +62,9 @@ def submit(scheduler: Scheduler, request: Request, given: dict[str, Any], option
     if not plan.points:
         echo(f"error: {nothing_runs(plan)}", err=True)
         return NOTHING_RAN
-    made = [replace(job, kind=kind_of(scheduler, spec)) for job in jobs(request, spec, plan)]
+    # Scripts of a sweep's jobs lie in one folder: an array's sweeps share their trials, a single job's do not.
+    kind = f"{scheduler}-array" if spec.mode == "array" else scheduler
+    made = [replace(job, kind=kind) for job in jobs(request, spec, plan)]
     scripts = [(job, write(scheduler, job, spec)) for job in made]
     if spec.time is None:
         echo(NO_TIME, err=True)
@@ -73,11 +76,6 @@ def submit(scheduler: Scheduler, request: Request, given: dict[str, Any], option
     return OK
 
 
-def kind_of(scheduler: Scheduler, spec: JobSpec) -> str:
-    """What tells the scripts of one sweep's jobs apart: an array's sweeps share their trials, a single job's do not."""
-    return f"{scheduler}-array" if spec.mode == "array" else scheduler
-
-
 def job_spec(given: dict[str, Any], options: list[str]) -> JobSpec:
     """A job's settings: the command line's above the user's above the site's.
 
@@ -85,18 +83,13 @@ def job_spec(given: dict[str, Any], options: list[str]) -> JobSpec:
         UserError: one is not allowed, or has no meaning beside another.
     """
     merged = job_defaults()
-    added = dict(_option(text) for text in options)
+    added = {key: value if equals else None for key, equals, value in (text.partition("=") for text in options)}
     spec = parse_job(merged | given | {"options": merged.get("options", {}) | added})
     if "array_tasks" in given and spec.mode != "array":
         raise UserError(f"--array-tasks {spec.array_tasks} with --mode {spec.mode}; allowed with --mode array")
     if "nodes" in given and spec.mode == "per-world-size":
         raise UserError(f"--nodes {spec.nodes} with --mode per-world-size: follows from world_size; --ranks-per-node")
     return spec
-
-
-def _option(text: str) -> tuple[str, str | None]:
-    key, equals, value = text.partition("=")
-    return key, value if equals else None
 
 
 def planned(request: Request, spec: JobSpec, extra: list[str] | None = None) -> Plan:
@@ -182,6 +175,7 @@ def _job(
     for text in [*request.overrides, *extra]:
         words += ["-o", text]
     command = Path(sys.executable).parent / "benchsuite"
+    variables = [*CONFIG_VARIABLES, *environment_fields()]  # what the sweep is; PBS hands none of them to a job
     return Job(
         name=name,
         nodes=spec.nodes or _nodes_of(points, spec),
@@ -191,14 +185,9 @@ def _job(
         folder=Path.cwd(),
         out=(request.out or store / "jobs").expanduser().absolute(),
         num_tasks=num_tasks,
-        environment={name: os.environ[name] for name in _variables()},
+        environment={name: os.environ[name] for name in variables if name in os.environ},
         search=command.parent if command.is_file() else None,
     )
-
-
-def _variables() -> list[str]:
-    """Variables that decide what the sweep is; PBS hands none of them to a job."""
-    return [*(name for name in CONFIG_VARIABLES if name in os.environ), *environment_fields()]
 
 
 def _shape(job: Job, spec: JobSpec, plan: Plan) -> str:
@@ -207,8 +196,7 @@ def _shape(job: Job, spec: JobSpec, plan: Plan) -> str:
     if any(point.spec.ranks_per_node is None for point in plan.points):
         _, why = ranks_a_node(spec, plan.points)
     tasks = f"{job.num_tasks} jobs of " if job.num_tasks > 1 else ""
-    nodes = f"{tasks}{job.nodes} node{'s' if job.nodes > 1 else ''}"
-    return f"{job.name}: {nodes} x {job.ranks_per_node} rank{'s' if job.ranks_per_node > 1 else ''} ({why})"
+    return f"{job.name}: {tasks}{counted(job.nodes, 'node')} x {counted(job.ranks_per_node, 'rank')} ({why})"
 
 
 def _write(job: Job, text: str) -> None:

@@ -15,8 +15,8 @@ from benchsuite.contract import emulated_devices
 from benchsuite.contract.errors import refuse
 from benchsuite.contract.exit_codes import NOTHING_RAN, OK
 from benchsuite.contract.terminal import PlainFormat, document, echo
-from benchsuite.contract.trial_spec import SweepSpec, TrialSpec, parse_trial
-from benchsuite.contract.yaml_file import Values, flat, read_yaml, set_key
+from benchsuite.contract.trial_spec import SweepSpec, TrialSpec
+from benchsuite.contract.yaml_file import Values, read_yaml
 from benchsuite.grid.expand import load_sweep
 from benchsuite.grid.layers import BUILT_IN, Layered, bundled, layered
 from benchsuite.host.machine import this_machine
@@ -46,7 +46,10 @@ def list_(
         from benchsuite.predict.layout import template
 
         return document(template.text(what, yaml).removesuffix("\n"))
-    found = everything() if not what else {what: some(what)}
+    found = everything()
+    if what and what not in found:
+        raise refuse("list", what, found)
+    found = {what: found[what]} if what else found
     of_workloads = variants() if "workloads" in found else {}
     if format == "json":
         document(json.dumps(found | ({"variants": of_workloads} if of_workloads else {}), indent=1))
@@ -127,18 +130,6 @@ def marked(what: str, value: str) -> str:
     return f"{value} ({', '.join(of)})" if of else value
 
 
-def some(what: str) -> list[str]:
-    """One axis's values.
-
-    Raises:
-        UserError: no such axis.
-    """
-    found = everything()
-    if what not in found:
-        raise refuse("list", what, found)
-    return found[what]
-
-
 def json_schema(what: str) -> str:
     """A JSON Schema, with sorted keys."""
     return json.dumps(SCHEMAS[what].model_json_schema(), indent=1, sort_keys=True)
@@ -163,22 +154,12 @@ def show_settings(file: Path, overrides: list[str], format: PlainFormat) -> None
         UserError: one line about the first problem.
     """
     path = bundled(file)
-    sweep = load_sweep(path, overrides)
-    _check(sweep)
+    load_sweep(path, overrides)  # for all mistakes in it
     found = settings(layered(read_yaml(path), str(path), overrides))
     if format == "json":
         document(json.dumps([asdict(setting) for setting in found], indent=1))
     else:
         _print_settings(found)
-
-
-def _check(sweep: SweepSpec) -> None:
-    """Refuse what the first point of the grid would be refused for."""
-    nested: Values = {}
-    firsts = {key: values[0] for key, values in {**sweep.grid, **sweep.zip}.items()}
-    for key, value in {**flat(sweep.base), **firsts}.items():
-        set_key(nested, key, value)
-    parse_trial(nested)
 
 
 def settings(found: Layered) -> list[Setting]:

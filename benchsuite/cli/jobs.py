@@ -14,6 +14,7 @@ from benchsuite.contract.trial_spec import check_session
 from benchsuite.grid import expand
 from benchsuite.grid.layers import bundled
 from benchsuite.host.site import JobMode, JobSpec
+from benchsuite.results.render.plain import counted
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner.status import Status, examine, planned
 
@@ -93,7 +94,7 @@ def _lines(found: Status) -> list[str]:
         parts.append(f"{found.waiting} waiting")
     if found.rest_s:
         sweeps = len({one.holder for one in found.running if not one.gone})
-        parts.append(f"about {_duration(found.rest_s)} left with {max(1, sweeps)} sweep{'s' if sweeps > 1 else ''}")
+        parts.append(f"about {_duration(found.rest_s)} left with {counted(max(1, sweeps), 'sweep')}")
     told: list[Any] = [" · ".join(parts)]
     for one in found.running[:MAX_TOLD]:
         told.append(f"running  {one.label}: {one.holder}, since {one.since}{' (gone)' if one.gone else ''}")

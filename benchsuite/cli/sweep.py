@@ -229,8 +229,10 @@ def _run(
     where = in_words(asked.launcher, chosen)
     with SweepDisplay() as display:
         display.say(f"{summary(plan, state)} · session {session} · store {store.path} · {where}")
-        for line in (*damage_lines(store), *(skipped_lines(plan) if plan.points else [])):  # else the error tells
+        for line in damage_lines(store):
             display.say(line)
+        for skipped in sweeping.skipped_in_words(plan) if plan.points else []:  # else the error tells
+            display.say(f"skipped {skipped}")
         warnings = (
             [fitting_in_memory(plan.points, plan.machine, memory_bytes()[1]), *crowded(plan)] if state.todo else []
         )
@@ -340,16 +342,6 @@ def vanished(store: Path, gone: Path) -> str:
     what, new = ("", "store") if gone == store else (f": {gone.name}", "file")
     rest = f"this record and later ones are kept in a new {new}"
     return f"warning: store {store}{what} was removed meanwhile, and what was in it is gone; {rest}"
-
-
-def skipped_lines(plan: Plan) -> list[str]:
-    """A line for each reason to skip, with the points it struck."""
-    if not plan.skipped:
-        return []
-    from benchsuite.results.render.tables import points_in_words
-
-    reasons = sweeping.skipped_by_reason(plan)
-    return [f"skipped {points_in_words(labels)}: {reason}" for reason, labels in reasons.items()]
 
 
 def left_lines(ran: sweeping.Ran) -> Iterator[str]:

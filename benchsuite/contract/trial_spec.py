@@ -98,21 +98,13 @@ class TrialSpec(ComputeSpec):
     measure: MeasureSpec = Field(default_factory=MeasureSpec)
 
     @model_validator(mode="after")
-    def _one_batch_size(self) -> "TrialSpec":
+    def _one_batch_size_and_number_of_ranks(self) -> "TrialSpec":
         if self.batch_size is None and self.global_batch_size is None:
             raise ValueError("give batch_size or global_batch_size")
         if self.batch_size is not None and self.global_batch_size is not None:
             raise ValueError("give batch_size or global_batch_size, and not both: batch_size=null leaves that one out")
-        return self
-
-    @model_validator(mode="after")
-    def _one_node(self) -> "TrialSpec":
         if self.node is not None and (self.nodes or 1) > 1:
             raise ValueError(f"node {self.node} is one, nodes is {self.nodes}")
-        return self
-
-    @model_validator(mode="after")
-    def _one_number_of_ranks(self) -> "TrialSpec":
         if self.ranks > MAX_RANKS:
             raise ValueError(f"{self.ranks} ranks; allowed: up to {MAX_RANKS}")
         if self.nodes is None:

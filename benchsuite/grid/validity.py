@@ -10,6 +10,7 @@ from benchsuite.grid.blocks import layout, reader_samples
 from benchsuite.grid.emulated_steps import problem as emulated_problem
 from benchsuite.grid.point import Point
 from benchsuite.host.machine import Machine
+from benchsuite.results.render.plain import counted
 from benchsuite.storage.dataset.manifest import Format, Manifest, is_dataset
 from benchsuite.workloads.facts import FACTS, Facts
 from benchsuite.workloads.layout import LayoutError
@@ -81,8 +82,8 @@ def _machine_problem(spec: TrialSpec, machine: Machine) -> str | None:
     """Why the nodes or devices here are too few."""
     nodes = -(-spec.ranks // spec.ranks_per_node) if spec.ranks_per_node else 1
     if nodes > machine.nodes:
-        has = f"{machine.nodes} node{'s' if machine.nodes > 1 else ''}"
-        return f"{spec.ranks} ranks, {spec.ranks_per_node} a node, need {nodes} nodes; this launcher has {has}"
+        asked = f"{spec.ranks} ranks, {spec.ranks_per_node} a node, need {nodes} nodes"
+        return f"{asked}; this launcher has {counted(machine.nodes, 'node')}"
     if spec.device == "cuda" and not machine.cuda_devices:
         return f"device cuda: this node has no CUDA device that torch can use, {spec.ranks} asked for; see doctor"
     if spec.device == "cuda" and spec.ranks > machine.cuda_devices * machine.nodes:
@@ -191,17 +192,15 @@ def too_few_for_cold(spec: TrialSpec, form: Format, share: int, lanes: int) -> s
 def _batches_in_words(spec: TrialSpec) -> str:
     """Where a rank's batches come from."""
     plan, queue, readers = layout(spec), spec.data.queue_batches, spec.data.readers
-    counted = plan.loader_batches - 1 - plan.held - plan.drains * plan.drained_steps
+    steps = plan.loader_batches - 1 - plan.held - plan.drains * plan.drained_steps
     parts = {
-        f"counted for measure.steps {spec.measure.steps}": counted,
+        f"counted for measure.steps {spec.measure.steps}": steps,
         "first": 1,
         "uncounted while the queue drains": plan.drains * plan.drained_steps,
         "asked for ahead": plan.held + queue,
     }
     told = " + ".join(f"{count} {what}" for what, count in parts.items() if count)
-    return (
-        f"a rank takes {told} = {plan.loader_batches + queue} batches, by {readers} reader{'s' if readers > 1 else ''}"
-    )
+    return f"a rank takes {told} = {plan.loader_batches + queue} batches, by {counted(readers, 'reader')}"
 
 
 def _what_fits(spec: TrialSpec, share: int, samples: int, buffered: int) -> str:

@@ -20,7 +20,7 @@ from benchsuite.contract.terminal import echo
 from benchsuite.contract.version import VERSION
 from benchsuite.host.lane import this_lane
 from benchsuite.host.load import moment
-from benchsuite.host.machine import nvidia_devices, this_machine
+from benchsuite.host.machine import nvidia_devices, text_of, this_machine
 from benchsuite.host.site import site_facts
 from benchsuite.storage.observe.file_systems import device_of, server_cache_of
 
@@ -133,10 +133,7 @@ def _version(package: str) -> str | None:
 
 
 def _cpu_model() -> str | None:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
+    lines = text_of(Path("/proc/cpuinfo")).splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
 
 
@@ -145,14 +142,7 @@ def _commit() -> str | None:
     folder = Path(__file__).parents[1]
     if not (folder.parent / ".git").exists():
         return None
-    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        result = subprocess.run(
-            command, capture_output=True, encoding="utf-8", errors="replace", timeout=10, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return result.stdout.strip()
+    return first_line(["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"], 10.0)[0]
 
 
 ROOT = Path("/")
@@ -163,7 +153,7 @@ OF_ONE_HOST = frozenset({"clientaddr", "lowerdir", "upperdir", "workdir", "fd", 
 
 def lustre_client(root: Path = ROOT) -> str | None:
     """Version of the Lustre client that the kernel has loaded; None where there is none."""
-    lines = (_text(root / "sys/fs/lustre/version") or "").splitlines()
+    lines = text_of(root / "sys/fs/lustre/version").splitlines()
     named = [line.partition(":")[2] for line in lines if line.startswith("lustre:")]
     return next((line.strip() for line in [*named, *lines] if line.strip()), None)
 
@@ -172,7 +162,7 @@ def infiniband(root: Path = ROOT) -> dict[str, dict[str, str | None]]:
     """Firmware and board of each InfiniBand or RoCE adapter by its name; empty where there is none."""
     folder = root / "sys/class/infiniband"
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    return {name: {fact: _text(folder / name / fact) for fact in ("fw_ver", "board_id")} for name in names}
+    return {name: {fact: text_of(folder / name / fact) or None for fact in ("fw_ver", "board_id")} for name in names}
 
 
 def mount_options(options: str) -> str:
@@ -188,17 +178,19 @@ def facts_of_site(commands: Mapping[str, Sequence[str]] | None = None) -> dict[s
         except UserError as error:
             _warn(str(error))
             return {}
-    return {name: _first_line(name, command) for name, command in commands.items()}
+    return {name: _fact(name, command) for name, command in commands.items()}
 
 
-def _first_line(name: str, command: Sequence[str]) -> str | None:
-    line, why = _written(command)
+def _fact(name: str, command: Sequence[str]) -> str | None:
+    line, why = first_line(command, COMMAND_TIMEOUT_S)
     if not line:
         _warn(f"facts: {name}: {command[0]}: {why}; recorded as null")
     return line
 
 
-def _written(command: Sequence[str]) -> tuple[str | None, str]:
+def first_line(
+    command: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None
+) -> tuple[str | None, str]:
     """The first line that a command writes to its standard output, or why there is none."""
     try:
         found = subprocess.run(
@@ -208,10 +200,11 @@ def _written(command: Sequence[str]) -> tuple[str | None, str]:
             capture_output=True,
             encoding="utf-8",
             errors="replace",
-            timeout=COMMAND_TIMEOUT_S,
+            timeout=timeout_s,
+            env=environment,
         )
     except subprocess.TimeoutExpired:
-        return None, f"took longer than {COMMAND_TIMEOUT_S:g} s"
+        return None, f"took longer than {timeout_s:g} s"
     except OSError as error:
         return None, error.strerror or str(error)
     if found.returncode:
@@ -221,11 +214,3 @@ def _written(command: Sequence[str]) -> tuple[str | None, str]:
 
 def _warn(text: str) -> None:
     echo(f"warning: {text}", err=True)
-
-
-def _text(path: Path) -> str | None:
-    """A file's text without blanks around it; None where it is empty or cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip() or None
-    except OSError:
-        return None

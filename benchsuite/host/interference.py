@@ -16,6 +16,7 @@ from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.host.gpus import Gpu, gpus
 from benchsuite.host.load import memory_bytes, throttle_count
 from benchsuite.host.processes import PROC, Busy, Process, Table
+from benchsuite.results.render.plain import counted
 
 Finding = tuple[str, str]
 """The name of a caveat, and what it is about."""
@@ -246,7 +247,7 @@ def crowding(spec: TrialSpec, ranks: int, cores: int) -> str | None:
     if spec.device != "cpu" or ranks * threads <= cores:
         return None
     where = " of a node" if ranks < spec.ranks else ""
-    text = f"{ranks} ranks x {threads} thread{'s' if threads > 1 else ''} > {cores} cores{where}"
+    text = f"{ranks} ranks x {counted(threads, 'thread')} > {cores} cores{where}"
     if spec.data.source != "storage" or not spec.data.num_workers:
         return text
     return f"{text}; their {ranks * spec.data.num_workers} loader workers are not counted"

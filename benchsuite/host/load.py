@@ -6,6 +6,8 @@ from typing import Any
 
 import psutil
 
+from benchsuite.host.machine import text_of
+
 CPUS = Path("/sys/devices/system/cpu")
 CGROUPS = Path("/sys/fs/cgroup")
 UNLIMITED_BYTES = 1 << 60
@@ -35,10 +37,8 @@ def _cores() -> list[int]:
 
 
 def _number(path: Path) -> int | None:
-    try:
-        return int(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+    text = text_of(path)
+    return int(text) if text.isdecimal() else None
 
 
 def _most(name: str, root: Path) -> float | None:
@@ -52,10 +52,7 @@ def cpu_mhz(root: Path = CPUS, cpuinfo: Path = Path("/proc/cpuinfo")) -> float |
     found = _most("scaling_cur_freq", root)
     if found is not None:
         return found
-    try:
-        lines = cpuinfo.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
+    lines = text_of(cpuinfo).splitlines()
     return max((float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")), default=None)
 
 
@@ -90,12 +87,8 @@ def memory_bytes(root: Path = CGROUPS, groups: Path = Path("/proc/self/cgroup"))
 
 def _memory_groups(root: Path, groups: Path) -> list[Path]:
     """Control groups of this process that may limit its memory: its own and all above, in both versions."""
-    try:
-        lines = [line.split(":", 2) for line in groups.read_text(encoding="utf-8").splitlines()]
-    except OSError:
-        return []
     found: list[Path] = []
-    for _, controllers, name in lines:
+    for _, controllers, name in (line.split(":", 2) for line in text_of(groups).splitlines()):
         if controllers and "memory" not in controllers.split(","):
             continue
         top = root / "memory" if controllers else root
@@ -106,9 +99,5 @@ def _memory_groups(root: Path, groups: Path) -> list[Path]:
 
 def _reclaimable(folder: Path) -> int:
     """Bytes of files that nobody has used lately: counted as used, given up at once."""
-    try:
-        lines = (folder / "memory.stat").read_text().splitlines()
-    except OSError:
-        return 0
-    values = dict(line.split() for line in lines)
+    values = dict(line.split() for line in text_of(folder / "memory.stat").splitlines())
     return int(values.get("total_inactive_file", values.get("inactive_file", 0)))

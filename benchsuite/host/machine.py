@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,15 +46,18 @@ def device_ids() -> list[str]:
 
 def cpu_quota(root: Path = Path("/sys/fs/cgroup")) -> float | None:
     """Cores that the control group allows, as containers see it (cpu.max, or v1's cpu.cfs_*); None without limit."""
+    older = (root / "cpu" / f"cpu.cfs_{part}_us" for part in ("quota", "period"))
+    told = text_of(root / "cpu.max") or " ".join(map(text_of, older))
+    found = re.fullmatch(r"(\d+) (\d+)", told)  # not `max`, nor -1
+    return int(found[1]) / int(found[2]) if found else None
+
+
+def text_of(path: Path) -> str:
+    """A file's text without blanks around it; empty where it cannot be read."""
     try:
-        if (root / "cpu.max").is_file():
-            quota, period = (root / "cpu.max").read_text().split()
-        else:
-            quota = (root / "cpu" / "cpu.cfs_quota_us").read_text().strip()
-            period = (root / "cpu" / "cpu.cfs_period_us").read_text().strip()
-    except (OSError, ValueError):
-        return None
-    return None if quota in ("max", "-1") else int(quota) / int(period)
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def _cuda_devices() -> int:

@@ -21,6 +21,7 @@ from benchsuite.contract.terminal import echo
 from benchsuite.host.lane import VARIABLE, Lane
 from benchsuite.host.signals import heeded
 from benchsuite.launch.allocation import Allocation, Task
+from benchsuite.results.render.plain import counted
 
 COMMAND = (sys.executable, "-P", "-m", "benchsuite")
 PASSED_ON = {signal.SIGTERM: REQUEUE, signal.SIGUSR1: REQUEUE, signal.SIGHUP: REQUEUE, signal.SIGINT: INTERRUPTED}
@@ -58,8 +59,9 @@ def check_lanes(count: int, num_nodes: int, launcher: str, task: Task | None = N
         where = f"this process is task {task.rank} of {task.world_size}, which {task.starter} has started"
         raise UserError(f"--lanes {count}: {where}; allowed: one process in the allocation, which starts the lanes")
     if count > num_nodes:
-        has = f"{num_nodes} node{'s' if num_nodes > 1 else ''}"
-        raise UserError(f"--lanes {count}: launcher {launcher} has {has}; a lane is at least one")
+        raise UserError(
+            f"--lanes {count}: launcher {launcher} has {counted(num_nodes, 'node')}; a lane is at least one"
+        )
 
 
 def run_lanes(count: int, words: Sequence[str], num_nodes: int) -> list[int]:

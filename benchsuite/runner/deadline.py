@@ -1,7 +1,6 @@
 """When a sweep has to be over: no trial is started that, by what is known of it, could not end in time."""
 
 import os
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,6 +8,7 @@ from datetime import datetime, timedelta
 from statistics import median
 
 from benchsuite.contract.errors import UserError
+from benchsuite.host.environment import first_line
 from benchsuite.results.store.record import TrialRecord
 
 END_VARIABLES = ("SLURM_JOB_END_TIME",)
@@ -89,18 +89,8 @@ def _asked_end(environment: Mapping[str, str]) -> list[str]:
     array = environment.get("SLURM_ARRAY_JOB_ID"), environment.get("SLURM_ARRAY_TASK_ID")
     job = f"{array[0]}_{array[1]}" if all(array) else environment["SLURM_JOB_ID"]
     command = ["squeue", "--noheader", "--jobs", job, "--format=%e"]
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=SQUEUE_S,
-            env={**environment, "SLURM_TIME_FORMAT": "%s"},
-        )
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return [line for line in done.stdout.split() if line.isdigit()][:1]
+    told, _ = first_line(command, SQUEUE_S, {**environment, "SLURM_TIME_FORMAT": "%s"})
+    return [told] if told and told.isdigit() else []
 
 
 def parse_until(text: str, now: datetime) -> datetime:

@@ -23,11 +23,6 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
 
 
-def megabytes(rate: float | None) -> str:
-    """A byte rate in print."""
-    return "" if rate is None else f"{rate / 1e6:.1f} MB/s"
-
-
 def finished_line(record: TrialRecord) -> str:
     """A finished trial in one line."""
     took = clock(record.wall_s or 0)
@@ -36,12 +31,12 @@ def finished_line(record: TrialRecord) -> str:
         return f"{record.label} · {record.status}: {record.reason}{log} · {took}"
     figures = record.figures
     au = "" if figures.au is None else f"AU {figures.au:.2f}"
-    hit = figures.cache_hit_fraction
+    rate, hit = figures.io_bytes_per_s, figures.cache_hit_fraction
     parts = [
         record.label,
         au,
         f"{figures.samples_per_s:.0f} samples/s",
-        megabytes(figures.io_bytes_per_s),
+        "" if rate is None else f"{rate / 1e6:.1f} MB/s",
         "" if hit is None else f"{1 - hit:.0%} from storage",
         "" if figures.stage_s is None else f"staged in {figures.stage_s:.1f} s",
         figures.bottleneck or "",

@@ -323,15 +323,14 @@ def record_skipped(plan: Plan, store: ResultsStore, session: str) -> None:
 
 def nothing_runs(plan: Plan) -> UserError:
     """The error for a plan whose every point is skipped."""
+    return UserError(f"{plan.sweep.name}: nothing can run: {'; '.join(skipped_in_words(plan))}")
+
+
+def skipped_in_words(plan: Plan) -> list[str]:
+    """Each reason to skip, with the points it struck."""
     from benchsuite.results.render.tables import points_in_words
 
-    told = "; ".join(f"{points_in_words(labels)}: {reason}" for reason, labels in skipped_by_reason(plan).items())
-    return UserError(f"{plan.sweep.name}: nothing can run: {told}")
-
-
-def skipped_by_reason(plan: Plan) -> dict[str, list[str]]:
-    """The labels of the points that each reason struck."""
     reasons: dict[str, list[str]] = {}
     for skipped in plan.skipped:
         reasons.setdefault(skipped.reason, []).append(skipped.point.label)
-    return reasons
+    return [f"{points_in_words(labels)}: {reason}" for reason, labels in reasons.items()]

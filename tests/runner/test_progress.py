@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchsuite.runner.progress import clock, finished_line, megabytes
+from benchsuite.runner.progress import clock, finished_line
 from tests.results.made import made_record
 
 
@@ -11,12 +11,6 @@ from tests.results.made import made_record
 )
 def test_clock(seconds: float, text: str):
     assert clock(seconds) == text
-
-
-def test_megabytes_are_decimal():
-    assert megabytes(12.34e6) == "12.3 MB/s"
-    assert megabytes(0.0) == "0.0 MB/s"
-    assert megabytes(None) == ""
 
 
 def test_an_ok_trial():
