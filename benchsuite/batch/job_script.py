@@ -169,8 +169,6 @@ def _run(scheduler: Scheduler, job: Job, spec: JobSpec) -> Iterator[str]:
         left_s = max(spec.time_s - WARNING_S, spec.time_s // 2)
         warned = ["timeout", "--foreground", "--preserve-status", "--signal=USR1", str(left_s)]
         words = [*warned, *words, "--until", f"+{left_s}s"]
-    if scheduler == "slurm":
-        yield from _end_time(job)
     yield 'sweep="" signalled="" cancelled=""'
     for name, note in (("USR1", ""), ("TERM", " cancelled=yes")):
         yield f"trap 'signalled=yes{note}; kill -s {name} \"$sweep\" 2>/dev/null || true' {name}"
@@ -186,14 +184,6 @@ def _run(scheduler: Scheduler, job: Job, spec: JobSpec) -> Iterator[str]:
 def _task(job: Job) -> str:
     """What Slurm's commands take for this job alone: the id of an array's first task stands for all."""
     return "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if job.num_tasks > 1 else "$SLURM_JOB_ID"
-
-
-def _end_time(job: Job) -> Iterator[str]:
-    yield 'if [ -n "${SLURM_JOB_ID:-}" ] && [ -z "${SLURM_JOB_END_TIME:-}" ]; then # Slurm 22.05 does not tell'
-    yield f'  end=$(SLURM_TIME_FORMAT=standard squeue -h -j "{_task(job)}" -o %e 2>/dev/null || true)'
-    yield '  SLURM_JOB_END_TIME=$(date -d "${end:-unknown}" +%s 2>/dev/null || true)'
-    yield "  export SLURM_JOB_END_TIME"
-    yield "fi"
 
 
 def _requeue(scheduler: Scheduler, job: Job, spec: JobSpec) -> Iterator[str]:

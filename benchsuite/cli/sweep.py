@@ -2,7 +2,6 @@
 
 import signal
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -32,13 +31,12 @@ from benchsuite.launch.agents import AgentLauncher
 from benchsuite.launch.lanes import check_lanes, planned_nodes, run_lanes, worst
 from benchsuite.launch.launcher import CannotStart, Launcher, check_alone, in_words, load_launcher, machine_of
 from benchsuite.launch.node import node_name
-from benchsuite.results.render.plain import counted
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner import sweep as sweeping
 from benchsuite.runner.claims import LEASE_S, Claims
 from benchsuite.runner.deadline import NO_DEADLINE, Deadline, deadline_of
-from benchsuite.runner.progress import SweepDisplay
+from benchsuite.runner.progress import SweepDisplay, left_lines, nothing_left, summary, vanished
 from benchsuite.runner.status import keep_plan
 from benchsuite.runner.sweep import FAILED
 from benchsuite.storage.dataset.manifest import is_dataset
@@ -323,41 +321,3 @@ def print_plan(plan: Plan, store: ResultsStore, asked: SweepOptions) -> int:
     echo(summary(plan, state), err=True)
     warn_of_damage(store)
     return OK if plan.points else NOTHING_RAN
-
-
-def summary(plan: Plan, state: sweeping.Status) -> str:
-    """How much of a plan is done, and what is not in it."""
-    done = sum(state.finished.values())
-    trials = f"{done} of {done + len(state.todo)} trials done"
-    parts = [f"{plan.sweep.name} · {counted(len(plan.points), 'point')} · {trials}"]
-    if plan.skipped:
-        parts.append(f"{counted(len(plan.skipped), 'point')} skipped")
-    if plan.duplicates:
-        parts.append(f"{plan.duplicates} duplicate points merged")
-    return " · ".join(parts)
-
-
-def vanished(store: Path, gone: Path) -> str:
-    """Said where a store, or a file in it, was removed while the sweep ran."""
-    what, new = ("", "store") if gone == store else (f": {gone.name}", "file")
-    rest = f"this record and later ones are kept in a new {new}"
-    return f"warning: store {store}{what} was removed meanwhile, and what was in it is gone; {rest}"
-
-
-def left_lines(ran: sweeping.Ran) -> Iterator[str]:
-    """What was not measured here, and why."""
-    if ran.none_fits:
-        yield f"error: {ran.none_fits}"
-    elif ran.out_of_time:
-        yield f"{ran.out_of_time} trials left: they could not have ended in time; the same command goes on"
-    holders = Counter(str(held.claim.holder) for held in ran.held if held.claim)
-    for holder, count in holders.items():
-        yield f"{count} trials are left to another sweep, which is at them: {holder}"
-
-
-def nothing_left(state: sweeping.Status, session: str) -> str:
-    """Said where all trials are in the store already."""
-    text = f"nothing left to do: all {sum(state.finished.values())} trials of session {session!r} are in the store"
-    if state.num_failed:
-        text += f", {state.num_failed} of them failed (--retry failed,oom,timeout runs those again)"
-    return f"{text}; --session NAME measures anew, `benchsuite report` shows them"

@@ -11,7 +11,7 @@ from benchsuite.contract.errors import UserError
 from benchsuite.host.environment import first_line
 from benchsuite.results.store.record import TrialRecord
 
-END_VARIABLES = ("SLURM_JOB_END_TIME",)
+END_VARIABLE = "SLURM_JOB_END_TIME"
 """Seconds since 1970 at which the allocation ends."""
 SQUEUE_S = 20.0
 RESERVE_S = 30.0
@@ -70,8 +70,8 @@ def deadline_of(
     Raises:
         UserError: `until` is no time.
     """
-    told = [environment[name] for name in END_VARIABLES if environment.get(name, "").isdigit()]
-    ends = [float(end) - RESERVE_S for end in told or _asked_end(environment)]
+    told = environment.get(END_VARIABLE, "")
+    ends = [float(end) - RESERVE_S for end in ([told] if told.isdigit() else _asked_end(environment))]
     if until is not None:
         ends.append(parse_until(until, datetime.now()).timestamp())
     found = Deadline(min(ends, default=None))

@@ -1,17 +1,23 @@
-"""What a sweep shows while it runs: one line per finished trial, and one that moves. On standard error."""
+"""What a sweep says while it runs: one line per finished trial, one that moves, and what is left. On standard error."""
 
 import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rich.status import Status
+from rich.status import Status as MovingLine
 from rich.text import Text
 
 from benchsuite.analysis.record_builder import Attempt
 from benchsuite.contract.console import SafeConsole
 from benchsuite.contract.rank_samples import Progress
 from benchsuite.contract.terminal import one_line
+from benchsuite.grid.point import Plan
+from benchsuite.results.render.plain import counted
 from benchsuite.results.store.record import TrialRecord
+from benchsuite.runner.sweep import Ran, Status
 
 UNKNOWN = "--:--"
 
@@ -46,12 +52,50 @@ def finished_line(record: TrialRecord) -> str:
     return " · ".join(part for part in parts if part)
 
 
+def summary(plan: Plan, state: Status) -> str:
+    """How much of a plan is done, and what is not in it."""
+    done = sum(state.finished.values())
+    trials = f"{done} of {done + len(state.todo)} trials done"
+    parts = [f"{plan.sweep.name} · {counted(len(plan.points), 'point')} · {trials}"]
+    if plan.skipped:
+        parts.append(f"{counted(len(plan.skipped), 'point')} skipped")
+    if plan.duplicates:
+        parts.append(f"{plan.duplicates} duplicate points merged")
+    return " · ".join(parts)
+
+
+def vanished(store: Path, gone: Path) -> str:
+    """Said where a store, or a file in it, was removed while the sweep ran."""
+    what, new = ("", "store") if gone == store else (f": {gone.name}", "file")
+    rest = f"this record and later ones are kept in a new {new}"
+    return f"warning: store {store}{what} was removed meanwhile, and what was in it is gone; {rest}"
+
+
+def left_lines(ran: Ran) -> Iterator[str]:
+    """What was not measured here, and why."""
+    if ran.none_fits:
+        yield f"error: {ran.none_fits}"
+    elif ran.out_of_time:
+        yield f"{ran.out_of_time} trials left: they could not have ended in time; the same command goes on"
+    holders = Counter(str(held.claim.holder) for held in ran.held if held.claim)
+    for holder, count in holders.items():
+        yield f"{count} trials are left to another sweep, which is at them: {holder}"
+
+
+def nothing_left(state: Status, session: str) -> str:
+    """Said where all trials are in the store already."""
+    text = f"nothing left to do: all {sum(state.finished.values())} trials of session {session!r} are in the store"
+    if state.num_failed:
+        text += f", {state.num_failed} of them failed (--retry failed,oom,timeout runs those again)"
+    return f"{text}; --session NAME measures anew, `benchsuite report` shows them"
+
+
 class SweepDisplay:
     """Lines for people; with a terminal also a moving line with step, AU so far and ETA."""
 
     def __init__(self) -> None:
         self._console = SafeConsole(stderr=True, highlight=False, soft_wrap=True)
-        self._status: Status | None = None
+        self._status: MovingLine | None = None
         self._begun = time.monotonic()
         self._number = self._total = 0
         self._label = ""

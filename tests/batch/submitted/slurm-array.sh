@@ -27,11 +27,6 @@ set -u
 export BENCHSUITE_STORE=/scratch/store
 cd /w
 
-if [ -n "${SLURM_JOB_ID:-}" ] && [ -z "${SLURM_JOB_END_TIME:-}" ]; then # Slurm 22.05 does not tell
-  end=$(SLURM_TIME_FORMAT=standard squeue -h -j "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" -o %e 2>/dev/null || true)
-  SLURM_JOB_END_TIME=$(date -d "${end:-unknown}" +%s 2>/dev/null || true)
-  export SLURM_JOB_END_TIME
-fi
 sweep="" signalled="" cancelled=""
 trap 'signalled=yes; kill -s USR1 "$sweep" 2>/dev/null || true' USR1
 trap 'signalled=yes cancelled=yes; kill -s TERM "$sweep" 2>/dev/null || true' TERM
