@@ -8,7 +8,26 @@ from benchsuite.storage.dataset.manifest import FieldInfo
 from benchsuite.storage.dataset.sample import Array, Sample, Value
 from benchsuite.storage.errors import DatasetError
 
-MLM_FIELDS = ("input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids", "next_sentence_label")
+MLM_SHAPES: Mapping[str, str] = {
+    "input_ids": "seq_len",
+    "segment_ids": "seq_len",
+    "masked_lm_positions": "max_predictions",
+    "masked_lm_ids": "max_predictions",
+    "next_sentence_label": "",
+}
+"""BERT's fields, and the parameter that says how long each is; nothing for single numbers."""
+MLM_FIELDS = tuple(MLM_SHAPES)
+MLM_DTYPES: Mapping[str, str] = {"segment_ids": "int8", "next_sentence_label": "int8"}
+"""What BERT's fields are stored as; those that are not named, as int32."""
+LIMITS: Mapping[str, str | int] = {
+    "tokens": "vocab_size",
+    "input_ids": "vocab_size",
+    "segment_ids": 2,
+    "masked_lm_positions": "seq_len",
+    "masked_lm_ids": "vocab_size",
+    "next_sentence_label": 2,
+}
+"""What the integers of a field stay below, from 0 on: a number, or the parameter that says it."""
 KIND_FIELDS: Mapping[str, tuple[str, ...]] = {
     "image": ("image", "label"),
     "volume": ("image", "label"),
@@ -54,6 +73,19 @@ def encoded(sample: Sample, name: str) -> bytes | memoryview:
     if value is None or isinstance(value, np.ndarray):
         raise DatasetError(f"{sample.source}: sample {sample.key!r}: no encoded {name!r} in it")
     return value
+
+
+def outside(name: str, values: Array, params: Mapping[str, int]) -> str | None:
+    """Which integer of a field no table of the model has a row for, by `LIMITS`, or None."""
+    said = LIMITS.get(name)
+    limit = params.get(said) if isinstance(said, str) else said
+    if limit is None or not values.size:
+        return None
+    largest, smallest = values.max(), values.min() if values.dtype.kind == "i" else 0
+    if largest < limit and smallest >= 0:
+        return None
+    needed = f"0..{limit - 1}" + (f" ({said} {limit})" if isinstance(said, str) else "")
+    return f"{name} holds {int(largest if largest >= limit else smallest)}, needed: {needed}"
 
 
 def record(sample: Sample) -> Array:

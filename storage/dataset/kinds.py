@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from benchsuite.storage.dataset.fields import MLM_FIELDS, array, encoded, image_extension
+from benchsuite.storage.dataset.fields import MLM_SHAPES, array, encoded, image_extension, outside
 from benchsuite.storage.dataset.sample import Allocate, Recycled, Sample, fresh
 from benchsuite.storage.errors import DatasetError
 
@@ -214,57 +214,41 @@ def draw_patch(sample: Sample, size: int, rng: random.Random) -> Patch:
 
 def decode_volume(sample: Sample, params: Params, rng: random.Random, row: Row) -> None:
     """Cut a patch and augment it."""
-    size = params["patch_size"]
-    patch = draw_patch(sample, size, rng)
+    patch = draw_patch(sample, params["patch_size"], rng)
+    fill_patch(sample, patch, patch.flips, row)
+
+
+def fill_patch(sample: Sample, patch: Patch, flips: tuple[bool, ...], row: Row) -> None:
+    """Fill the tensors with a patch that is flipped along the axes of `flips`, and is to be along those of its own.
+
+    Where these differ, its noise is turned, so that what is left of the flipping sets it right.
+    """
+    size = row["image"].shape[-1]
     window = (slice(None), *(slice(start, start + size) for start in patch.corner))
-    flip = (slice(None), *(slice(None, None, -1 if flipped else 1) for flipped in patch.flips[:2]))
+    flip = (slice(None), *(slice(None, None, -1 if flipped else 1) for flipped in flips[:2]))
     for name, tensor in row.items():
         tensor.numpy()[...] = array(sample, name)[window][flip]
-        if patch.flips[2]:
+        if flips[2]:
             tensor.copy_(tensor.flip(-1))
     if patch.brightness != 1:
         row["image"].mul_(patch.brightness)
     if patch.noise_seed is not None:
         generator = torch.Generator().manual_seed(patch.noise_seed)
         deviation = 0.1 * float(torch.rand((), generator=generator))
-        row["image"].add_(torch.randn(row["image"].shape, generator=generator), alpha=deviation)
+        noise = torch.randn(row["image"].shape, generator=generator)
+        left = [axis for axis, done in enumerate(flips, 1) if done != patch.flips[axis - 1]]
+        row["image"].add_(noise.flip(left) if left else noise, alpha=deviation)
 
 
 def mlm_tensors(params: Params) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
     """All int64: input_ids and segment_ids (seq_len,); masked_lm_positions and masked_lm_ids (max_predictions,);
     next_sentence_label ()."""
-    shapes = [(params["seq_len"],)] * 2 + [(params["max_predictions"],)] * 2 + [()]
-    return {name: (torch.int64, shape) for name, shape in zip(MLM_FIELDS, shapes, strict=True)}
+    return {name: (torch.int64, (params[length],) if length else ()) for name, length in MLM_SHAPES.items()}
 
 
 def token_tensors(params: Params) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
     """tokens: int64 (seq_len + 1,), inputs and shifted targets in one."""
     return {"tokens": (torch.int64, (params["seq_len"] + 1,))}
-
-
-LIMITS: Mapping[str, str | int] = {
-    "tokens": "vocab_size",
-    "input_ids": "vocab_size",
-    "segment_ids": 2,
-    "masked_lm_positions": "seq_len",
-    "masked_lm_ids": "vocab_size",
-    "next_sentence_label": 2,
-}
-"""What the integers of a field stay below, from 0 on: a number, or the parameter that says it."""
-
-
-def _refuse_outside(sample: Sample, name: str, values: Any, params: Params) -> None:
-    """Refuse integers that no table of the model has a row for."""
-    said = LIMITS.get(name)
-    limit = params.get(said) if isinstance(said, str) else said
-    if limit is None or not values.size:
-        return
-    largest, smallest = values.max(), values.min() if values.dtype.kind == "i" else 0
-    if largest < limit and smallest >= 0:
-        return
-    outside = int(largest if largest >= limit else smallest)
-    needed = f"0..{limit - 1}" + (f" ({said} {limit})" if isinstance(said, str) else "")
-    raise DatasetError(f"{sample.source}: sample {sample.key!r}: {name} holds {outside}, needed: {needed}")
 
 
 def decode_integers(sample: Sample, params: Params, rng: random.Random, row: Row) -> None:
@@ -280,7 +264,8 @@ def decode_integers(sample: Sample, params: Params, rng: random.Random, row: Row
                 f"{sample.source}: sample {sample.key!r}: {name} has shape {values.shape}, needed: "
                 f"{tuple(tensor.shape)}"
             )
-        _refuse_outside(sample, name, values, params)
+        if (trouble := outside(name, values, params)) is not None:
+            raise DatasetError(f"{sample.source}: sample {sample.key!r}: {trouble}")
         tensor.numpy()[...] = values
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from benchsuite.storage.dataset.fields import MLM_FIELDS
 from benchsuite.storage.dataset.sample import Allocate, Sample
 from benchsuite.storage.errors import DatasetError
 
@@ -17,6 +18,11 @@ SHORT_SHARE = 0.1
 """Share of generated BERT samples that do not fill seq_len."""
 MEAN_DOCUMENT_TOKENS = 500
 Ids = npt.NDArray[np.int64]
+
+
+def kept_params(params: Mapping[str, int]) -> dict[str, int]:
+    """Return the parameters that sequences are made for, as the manifest keeps them."""
+    return {name: params[name] for name in ("seq_len", "max_predictions", "vocab_size") if name in params}
 
 
 def token_dtype(vocab_size: int) -> "np.dtype[np.uint16] | np.dtype[np.int32]":
@@ -59,8 +65,7 @@ def masked_sequence(
     tokens[chosen] = np.where(fate < 0.8, MASK, np.where(fate < 0.9, random_ids, tokens[chosen]))
     input_ids[: len(tokens)] = tokens
     fields = (input_ids, segment_ids, positions, targets, np.asarray(second_is_random, np.int8))
-    names = ("input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids", "next_sentence_label")
-    return Sample(key, dict(zip(names, fields, strict=True)))
+    return Sample(key, dict(zip(MLM_FIELDS, fields, strict=True)))
 
 
 def mlm_sample(index: int, allocate: Allocate, seed: int, params: Mapping[str, int]) -> Sample:

@@ -3,6 +3,7 @@
 import io
 import math
 import threading
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,14 @@ def parts(array: Array) -> tuple[bytes, memoryview]:
     return header(array), (values.reshape(-1).view(np.uint8) if values.size else values.astype(np.uint8)).data
 
 
+def read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, "np.dtype[Any]"]:
+    """Shape, whether in Fortran's order, and dtype of a .npy file; a damaged one makes numpy raise nearly anything."""
+    read = npy.read_array_header_1_0 if npy.read_magic(stream) == (1, 0) else npy.read_array_header_2_0
+    with _parsing:
+        shape, fortran, dtype = read(stream)
+    return shape, fortran, dtype
+
+
 def view(content: bytes | memoryview | npt.NDArray[np.uint8], where: str) -> Array:
     """The array of a .npy file's content, sharing its memory.
 
@@ -37,9 +46,7 @@ def view(content: bytes | memoryview | npt.NDArray[np.uint8], where: str) -> Arr
     """
     stream = io.BytesIO(bytes(content[:MAX_HEADER_BYTES]))
     try:
-        read = npy.read_array_header_1_0 if npy.read_magic(stream) == (1, 0) else npy.read_array_header_2_0
-        with _parsing:
-            shape, fortran, dtype = read(stream)
+        shape, fortran, dtype = read_header(stream)
     except Exception as error:  # a damaged header makes numpy raise nearly anything
         raise DatasetError(f"{where}: not a .npy array: {str(error).partition(chr(10))[0]}") from error
     if dtype.hasobject:

@@ -12,14 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchsuite.storage.dataset.fields import KIND_FIELDS, array, encoded
-from benchsuite.storage.dataset.sample import Sample, Value, num_bytes
+from benchsuite.storage.dataset.fields import KIND_FIELDS, MLM_DTYPES, array, encoded
+from benchsuite.storage.dataset.sample import Array, Sample, Value, num_bytes
 from benchsuite.storage.errors import DatasetError
 
 IMAGE, LABEL = "image/encoded", "image/class/label"
 VOLUME: Mapping[str, tuple[str, str]] = {"image": ("X", "<f4"), "label": ("Y", "|u1")}
-DTYPES: Mapping[str, str] = {"segment_ids": "int8", "next_sentence_label": "int8"}
-"""Integers of Examples are 64 bits wide; where no manifest says more, fields are of these types, others int32."""
 _VARINT, _I64, _LEN, _I32 = 0, 1, 2, 5
 _FEATURES, _ENTRY, _KEY, _FEATURE, _VALUE = 1, 1, 1, 2, 1
 _BYTES, _INT64 = 1, 3
@@ -160,47 +158,81 @@ def features(example: memoryview) -> dict[str, Feature]:
     return found
 
 
-def decode(kind: str, payload: Any, where: str, dtypes: Mapping[str, str] = DTYPES) -> tuple[str, dict[str, Value]]:
+def features_of(payload: Any, where: str) -> dict[str, Feature]:
+    """The features of a serialised Example, whose memory they share.
+
+    Raises:
+        DatasetError: not an Example.
+    """
+    try:
+        return features(memoryview(payload).cast("B"))
+    except (IndexError, ValueError) as error:
+        raise DatasetError(f"{where}: not a tf.train.Example: {error}") from error
+
+
+def decode(kind: str, payload: Any, where: str, dtypes: Mapping[str, str] = MLM_DTYPES) -> tuple[str, dict[str, Value]]:
     """Key and fields of a sample of this kind, from a serialised Example whose memory they share.
 
     Raises:
         DatasetError: not an Example, or a feature is missing or of another type.
     """
-    try:
-        feature = features(memoryview(payload).cast("B"))
-    except (IndexError, ValueError) as error:
-        raise DatasetError(f"{where}: not a tf.train.Example: {error}") from error
-    try:
-        key = bytes(_bytes(feature, "key")).decode(errors="replace") if "key" in feature else ""
-        return key, _fields(kind, feature, dtypes)
-    except (IndexError, KeyError, ValueError) as error:
-        raise DatasetError(f"{where}: features {sorted(feature)} are not those of {kind} samples: {error}") from error
+    found = features_of(payload, where)
+    key = bytes(bytes_of(found, "key", where)).decode(errors="replace") if "key" in found else ""
+    if kind == "image":
+        label = integers_of(found, LABEL, where)[0]
+        return key, {"image": bytes_of(found, IMAGE, where), "label": str(int(label)).encode()}
+    if kind == "volume":
+        return key, dict(volume_of(found, where))
+    fields: dict[str, Value] = {}
+    for name in KIND_FIELDS[kind]:
+        flat = integers_of(found, name, where).astype(dtypes.get(name, "int32"))
+        fields[name] = flat.reshape(()) if name == "next_sentence_label" else flat
+    return key, fields
 
 
-def _bytes(feature: Mapping[str, Feature], name: str) -> memoryview:
-    values = feature[name]
+def bytes_of(found: Mapping[str, Feature], name: str, where: str) -> memoryview:
+    """The bytes that a feature holds.
+
+    Raises:
+        DatasetError: there is no such feature, or it holds something else.
+    """
+    values = _values(found, name, where)
     if not isinstance(values, list):
-        raise ValueError(f"{name} holds no bytes")
+        raise DatasetError(f"{where}: feature {name} holds no bytes")
     return values[0]
 
 
-def _integers(feature: Mapping[str, Feature], name: str) -> npt.NDArray[np.int64]:
-    values = feature[name]
+def integers_of(found: Mapping[str, Feature], name: str, where: str) -> npt.NDArray[np.int64]:
+    """The integers that a feature holds.
+
+    Raises:
+        DatasetError: there is no such feature, or it holds something else.
+    """
+    values = _values(found, name, where)
     if isinstance(values, list):
-        raise ValueError(f"{name} holds no integers")
+        raise DatasetError(f"{where}: feature {name} holds no integers")
     return values
 
 
-def _fields(kind: str, feature: Mapping[str, Feature], dtypes: Mapping[str, str]) -> dict[str, Value]:
-    if kind == "image":
-        return {"image": _bytes(feature, IMAGE), "label": str(int(_integers(feature, LABEL)[0])).encode()}
-    if kind == "volume":
-        return {
-            field: np.frombuffer(_bytes(feature, name), np.dtype(dtype)).reshape(_integers(feature, f"{name}_shape"))
-            for field, (name, dtype) in VOLUME.items()
-        }
-    fields: dict[str, Value] = {}
-    for name in KIND_FIELDS[kind]:
-        flat = _integers(feature, name).astype(dtypes.get(name, "int32"))
-        fields[name] = flat.reshape(()) if name == "next_sentence_label" else flat
+def _values(found: Mapping[str, Feature], name: str, where: str) -> Feature:
+    if name not in found:
+        raise DatasetError(f"{where}: no feature {name}; found {', '.join(sorted(found)) or 'none'}")
+    if not len(found[name]):
+        raise DatasetError(f"{where}: feature {name} is empty")
+    return found[name]
+
+
+def volume_of(found: Mapping[str, Feature], where: str) -> dict[str, Array]:
+    """Image and label of a volume.
+
+    Raises:
+        DatasetError: a feature is missing, or shapes and contents do not fit.
+    """
+    fields = {}
+    for field, (name, dtype) in VOLUME.items():
+        content, shape = bytes_of(found, name, where), integers_of(found, f"{name}_shape", where).tolist()
+        try:
+            fields[field] = np.frombuffer(content, np.dtype(dtype)).reshape(shape)
+        except ValueError as error:
+            raise DatasetError(f"{where}: {name} of shape {tuple(shape)}: {error}") from error
     return fields

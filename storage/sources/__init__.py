@@ -9,16 +9,19 @@ from pathlib import Path
 
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.sources import hdf5, images, lmdbs, sequences, tars, texts, tfrecords, volumes
-from benchsuite.storage.sources.source import Reader, Request, Source, entries, nothing, sample_key
+from benchsuite.storage.sources.source import Reader, Request, Source, by_suffix, entries, nothing, packed, sample_key
 
 __all__ = ["READERS", "Source", "open_source", "sample_key"]
 
+HDF5 = by_suffix(".h5", ".hdf5")
+TARS = by_suffix(".tar", ".tgz", *packed(".tar"))
+"""Compressed ones are refused when they are opened."""
 _TEXT, _TFRECORD = ".txt files", ".tfrecord files"
 READERS: Mapping[str, tuple[Reader, ...]] = {
     "image": (
         Reader(".jpg/.jpeg/.png files", images.find_images, images.open_images),
-        Reader(".tar files", tars.find_tars, tars.open_tar_images),
-        Reader(".h5/.hdf5 files", hdf5.find_hdf5, hdf5.open_images),
+        Reader(".tar files", TARS, tars.open_images),
+        Reader(".h5/.hdf5 files", HDF5, hdf5.open_images),
         Reader("data.mdb", lmdbs.find_lmdb, lmdbs.open_images),
         Reader(_TFRECORD, tfrecords.find_tfrecords, tfrecords.open_images),
     ),
@@ -27,19 +30,16 @@ READERS: Mapping[str, tuple[Reader, ...]] = {
         Reader(".npz files", volumes.find_npz, volumes.open_npz),
         Reader("imaging.nii.gz/segmentation.nii.gz", volumes.find_kits, volumes.open_kits),
         Reader("imagesTr/labelsTr", volumes.find_decathlon, volumes.open_decathlon),
-        Reader(".tar files", tars.find_tars, tars.open_tar_volumes),
-        Reader(".h5/.hdf5 files", hdf5.find_hdf5, hdf5.open_volumes),
-        Reader("data.mdb", lmdbs.find_lmdb, lmdbs.open_volumes),
+        Reader(".h5/.hdf5 files", HDF5, hdf5.open_volumes),
         Reader(_TFRECORD, tfrecords.find_tfrecords, tfrecords.open_volumes),
     ),
     "mlm": (
-        Reader(".h5/.hdf5 files", hdf5.find_hdf5, hdf5.open_mlm),
+        Reader(".h5/.hdf5 files", HDF5, hdf5.open_mlm),
         Reader(_TFRECORD, tfrecords.find_tfrecords, tfrecords.open_mlm),
         Reader(_TEXT, texts.find_texts, texts.open_mlm, is_last_resort=True),
     ),
     "tokens": (
         Reader(".bin/.idx pair", sequences.find_bin, sequences.open_bin),
-        Reader("a .npy file", sequences.find_npy, sequences.open_npy),
         Reader(_TEXT, texts.find_texts, texts.open_tokens, is_last_resort=True),
     ),
 }

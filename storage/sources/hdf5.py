@@ -11,35 +11,28 @@ from typing import Any
 
 import numpy as np
 
-from benchsuite.storage.dataset.sample import Array, Sample
-from benchsuite.storage.dataset.token_samples import mlm_bytes
-from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.dataset.fields import MLM_SHAPES
+from benchsuite.storage.dataset.sample import Sample
+from benchsuite.storage.dataset.token_samples import kept_params, mlm_bytes
+from benchsuite.storage.errors import DatasetError, told
+from benchsuite.storage.formats.hdf5 import own_dataset
 from benchsuite.storage.sources.images import image_sample
-from benchsuite.storage.sources.sequences import MLM_SHAPES, mlm_sample
+from benchsuite.storage.sources.sequences import mlm_sample
 from benchsuite.storage.sources.source import (
     Keys,
     Request,
     Source,
     clean_key,
-    file_size,
     nothing,
     sample_key,
-    told,
+    total_size,
     whole,
-    with_suffixes,
 )
-from benchsuite.storage.sources.volumes import BYTES_PER_VOXEL, volume_sample
+from benchsuite.storage.sources.volumes import BYTES_PER_VOXEL, PAIRS, volume_sample
 
-SUFFIXES = (".h5", ".hdf5")
 IMAGES, LABELS = ("images", "image", "data"), ("labels", "label")
-PAIRS = (("image", "label"), ("x", "y"))
 BLOCK_ROWS = 1024
 _ERRORS = (OSError, KeyError, RuntimeError, ValueError, TypeError, IndexError)
-
-
-def find_hdf5(path: Path, inside: list[Path]) -> list[Path]:
-    """The .h5 and .hdf5 files."""
-    return with_suffixes(inside, *SUFFIXES)
 
 
 @contextmanager
@@ -58,63 +51,41 @@ def _dataset(group: Any, names: tuple[str, ...], path: Path) -> Any | None:
     """The first dataset of a group with one of these names; None where there is none."""
     import h5py
 
-    with told(path, *_ERRORS):
+    with told(f"{path}: {group.name}", *_ERRORS):
         for name in names:
-            if name not in group:
-                continue
-            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-                raise DatasetError(f"{path}: {group.name}: {name} is a link, which is not followed")
-            found = group[name]
-            if not isinstance(found, h5py.Dataset):
-                continue
-            if found.external or found.is_virtual:
-                raise DatasetError(f"{path}: {found.name}: its bytes lie in other files, which are not read")
-            return found
+            if name in group and isinstance(found := own_dataset(group, name), h5py.Dataset):
+                return found
     return None
 
 
 def open_images(paths: list[Path], request: Request) -> Source:
-    """Encoded images: the layout that format hdf5 writes, or a dataset of byte strings of any length, and labels.
+    """Encoded images in a dataset of byte strings of any length, and labels.
 
     Raises:
         DatasetError: damaged files, decoded images, or no labels.
     """
-    counts, size = [], 0
+    counts = []
     for path in paths:
         with _opened(path) as file:
-            counts.append(_num_images(file, path, request))
-            size += _image_bytes(file, path)
-    return Source(sum(counts), size, _image_samples(paths, counts))
+            counts.append(len(_image_datasets(file, path, request)[0]))
+    return Source(sum(counts), total_size(paths), whole(_image_makers(paths, request)))
 
 
-def _num_images(file: Any, path: Path, request: Request) -> int:
-    """How many images a file holds, once its layout is found to be one that is read."""
+def _image_datasets(file: Any, path: Path, request: Request) -> tuple[Any, Any]:
+    """A file's datasets of images and of labels, once they are found to be such as are read."""
     images, labels = _dataset(file, IMAGES, path), _dataset(file, LABELS, path)
     if images is None:
         raise nothing(path, request.kind, f"a dataset {', '.join(IMAGES)} of encoded images in the HDF5 file")
     if labels is None:
         raise DatasetError(f"{path}: no dataset {' or '.join(LABELS)} beside {images.name}")
-    offsets = _dataset(file, ("image_offsets",), path)
-    if offsets is not None:
-        if images.dtype != np.uint8 or images.ndim != 1 or offsets.ndim != 1 or offsets.dtype.kind not in "iu":
-            raise DatasetError(f"{path}: {images.name} is not a blob of bytes with offsets in image_offsets")
-        count = len(offsets) - 1
-    elif _is_encoded(images):
-        count = len(images)
-    else:
+    if not _is_encoded(images):
         raise DatasetError(
             f"{path}: {images.name} holds {images.dtype} of shape {images.shape}: decoded images; encoded ones (JPEG, "
             f"PNG) are needed, as byte strings of any length"
         )
-    if labels.size != count or labels.dtype.kind not in "iu":
-        raise DatasetError(f"{path}: {labels.name}: {labels.size} values of {labels.dtype} for {count} images")
-    return count
-
-
-def _image_bytes(file: Any, path: Path) -> int:
-    """Bytes of a file's images: a blob may be compressed; byte strings of any length lie outside what can be."""
-    images, is_blob = _dataset(file, IMAGES, path), "image_offsets" in file
-    return int(images.nbytes) if is_blob and images is not None else file_size(path)
+    if labels.size != len(images) or labels.dtype.kind not in "iu":
+        raise DatasetError(f"{path}: {labels.name}: {labels.size} values of {labels.dtype} for {len(images)} images")
+    return images, labels
 
 
 def _is_encoded(images: Any) -> bool:
@@ -124,42 +95,26 @@ def _is_encoded(images: Any) -> bool:
     return bool(images.ndim == 1) and (h5py.check_vlen_dtype(images.dtype) == np.uint8 or images.dtype.kind == "V")
 
 
-def _image_samples(paths: list[Path], counts: list[int]) -> Iterator[Sample]:
-    return whole(_image_makers(paths, counts))
-
-
-def _image_makers(paths: list[Path], counts: list[int]) -> Iterator[Callable[[], Sample]]:
+def _image_makers(paths: list[Path], request: Request) -> Iterator[Callable[[], Sample]]:
     """What makes each sample, to be called before the next one is drawn."""
     row = 0
-    for path, count in zip(paths, counts, strict=True):
+    for path in paths:
         with _opened(path) as file:
-            images, labels = _dataset(file, IMAGES, path), _dataset(file, LABELS, path)
-            offsets = _dataset(file, ("image_offsets",), path)
-            assert images is not None and labels is not None
+            images, labels = _image_datasets(file, path, request)
             with told(path, *_ERRORS):
                 classes = np.asarray(labels[...]).reshape(-1)
-                bounds = None if offsets is None else np.asarray(offsets[...])
-            for at in range(count):
-                yield partial(_image_at, images, bounds, at, f"{row:08d}", int(classes[at]), path)
+            for at in range(len(images)):
+                yield partial(_image_at, images, at, f"{row:08d}", int(classes[at]), path)
                 row += 1
 
 
-def _image_at(images: Any, bounds: Array | None, at: int, key: str, label: int, path: Path) -> Sample:
+def _image_at(images: Any, at: int, key: str, label: int, path: Path) -> Sample:
     where = f"{path}: sample {at}"
     with told(where, *_ERRORS):
-        image = _image(images, bounds, at)
-    return image_sample(key, image, label, where, path)
-
-
-def _image(images: Any, bounds: Array | None, at: int) -> bytes:
-    if bounds is None:
         value = images[at]
         is_opaque = images.dtype.kind == "V"
-        return bytes(value.tobytes()).rstrip(b"\0") if is_opaque else bytes(np.asarray(value, np.uint8))
-    start, end = int(bounds[at]), int(bounds[at + 1])
-    if not 0 <= start <= end <= images.shape[0]:
-        raise ValueError(f"image_offsets {start}..{end} are outside the {images.shape[0]} bytes stored")
-    return bytes(images[start:end])
+        image = bytes(value.tobytes()).rstrip(b"\0") if is_opaque else bytes(np.asarray(value, np.uint8))
+    return image_sample(key, image, label, where, path)
 
 
 def open_volumes(paths: list[Path], request: Request) -> Source:
@@ -178,7 +133,8 @@ def open_volumes(paths: list[Path], request: Request) -> Source:
     if not groups:
         looked_for = " or ".join(" and ".join(pair) for pair in PAIRS)
         raise nothing(request.path, request.kind, f"HDF5 groups with datasets {looked_for}")
-    return Source(len(groups), size, _volume_samples(groups))
+    keys = Keys()
+    return Source(len(groups), size, whole(partial(_volume_at, path, name, keys) for path, name in groups))
 
 
 def _volume_groups(file: Any, path: Path) -> list[str]:
@@ -203,18 +159,13 @@ def _volume(group: Any, path: Path) -> tuple[Any, Any]:
     raise DatasetError(f"{path}: group {group.name!r} changed while it was read")
 
 
-def _volume_samples(groups: list[tuple[Path, str]]) -> Iterator[Sample]:
-    keys = Keys()
-    return whole(partial(_volume_at, path, name, keys) for path, name in groups)
-
-
 def _volume_at(path: Path, name: str, keys: Keys) -> Sample:
     where = f"{path}: group {name!r}"
     with _opened(path) as file:
         image, label = _volume(file[name], path)
         with told(where, *_ERRORS):
             arrays = np.asarray(image[...]), np.asarray(label[...])
-    key = sample_key(Path(path.name)) if name == "/" else clean_key(name)
+    key = sample_key(path.name) if name == "/" else clean_key(name)
     return volume_sample(keys.take(key, where), *arrays, where, path)
 
 
@@ -228,8 +179,8 @@ def open_mlm(paths: list[Path], request: Request) -> Source:
     for path in paths:
         with _opened(path) as file:
             counts.append(_num_rows(_mlm_datasets(file, path), path, request))
-    samples = _mlm_samples(paths, request)
-    return Source(sum(counts), sum(counts) * mlm_bytes(request.params), samples, request.kept_params)
+    samples = whole(_mlm_makers(paths, request))
+    return Source(sum(counts), sum(counts) * mlm_bytes(request.params), samples, kept_params(request.params))
 
 
 def _mlm_datasets(file: Any, path: Path) -> dict[str, Any]:
@@ -251,10 +202,6 @@ def _num_rows(stored: dict[str, Any], path: Path, request: Request) -> int:
             what = f"{length} {request.params[length]}" if length else f"{count} samples"
             raise DatasetError(f"{path}: {name} has shape {shape}, needed: {needed} for {what}")
     return count
-
-
-def _mlm_samples(paths: list[Path], request: Request) -> Iterator[Sample]:
-    return whole(_mlm_makers(paths, request))
 
 
 def _mlm_makers(paths: list[Path], request: Request) -> Iterator[Callable[[], Sample]]:

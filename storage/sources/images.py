@@ -4,7 +4,6 @@ import io
 import os
 import struct
 import zlib
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,9 +12,9 @@ import simplejpeg
 from benchsuite.storage.dataset.fields import image_extension, is_image
 from benchsuite.storage.dataset.problems import Problems
 from benchsuite.storage.dataset.sample import Sample
-from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.errors import DatasetError, reason, told
 from benchsuite.storage.sources.classes import NO_IMAGES, classes_of, refuse_parts
-from benchsuite.storage.sources.source import Keys, Request, Source, reason, sample_key, total_size, walk, whole
+from benchsuite.storage.sources.source import Keys, Request, Source, sample_key, total_size, walk, whole
 
 JPEG_SUFFIXES = {".jpg", ".jpeg"}
 IMAGE_SUFFIXES = {*JPEG_SUFFIXES, ".png"}
@@ -71,7 +70,7 @@ def _refuse_left_out(files: list[Path], classes: dict[Path, list[Path]]) -> None
     """
     problems = Problems()
     for file in files:
-        if is_other_image(file.name):
+        if not file.name.startswith(".") and file.suffix.lower() in OTHER_SUFFIXES:
             problems.add(DatasetError(f"{file}: images of this sort are not read; allowed: {ALLOWED}"))
     for folder, inside in classes.items():
         if not any(found.suffix.lower() in IMAGE_SUFFIXES | OTHER_SUFFIXES for found in inside):
@@ -94,35 +93,23 @@ def _refuse_no_classes(path: Path, nested: list[Path]) -> None:
     refuse_parts(classes, path, f"give one, as {path / next(iter(classes.numbers), '')}")
 
 
-def is_other_image(name: str) -> bool:
-    """Whether a file's name is that of an image of a sort that is not read."""
-    return not name.startswith(".") and os.path.splitext(name)[1].lower() in OTHER_SUFFIXES
-
-
 def open_images(paths: list[Path], request: Request) -> Source:
     """Images of a folder as they came; a class per top folder, class 0 where it is flat."""
-    return Source(len(paths), total_size(paths), _folder_samples(request.path, paths))
-
-
-def _folder_samples(source: Path, paths: list[Path]) -> Iterator[Sample]:
-    parts = [path.relative_to(source).parts for path in paths]
-    classes = {name: number for number, name in enumerate(sorted({part[0] for part in parts if len(part) > 1}))}
-    labels = [classes[part[0]] if len(part) > 1 else 0 for part in parts]
-    keys = Keys("file")
-    return whole(
-        partial(_file_sample, path, sample_key(path.relative_to(source)), label, keys)
-        for path, label in zip(paths, labels, strict=True)
+    names = [str(path.relative_to(request.path)) for path in paths]
+    classes, keys = classes_of(name.rpartition("/")[0] for name in names), Keys("file")
+    makers = (
+        partial(_file_sample, path, sample_key(name), classes.of(name), keys)
+        for path, name in zip(paths, names, strict=True)
     )
+    return Source(len(paths), total_size(paths), whole(makers))
 
 
 def _file_sample(path: Path, key: str, label: int, keys: Keys) -> Sample:
     if not key.isascii() and key != key.encode(errors="replace").decode():
         raise DatasetError(f"{os.fsencode(path)!r}: the file's name is not UTF-8; rename it")
     keys.take(key, path)
-    try:
+    with told(path):
         image = path.read_bytes()
-    except OSError as error:
-        raise DatasetError(f"{path}: {error.strerror}") from error
     is_jpeg = image_extension(image) == "jpg" if is_image(image) else path.suffix.lower() in JPEG_SUFFIXES
     check_jpeg(image, path) if is_jpeg else check_png(image, path)
     return Sample(key, {"image": image, "label": str(label).encode()}, source=str(path))

@@ -1,26 +1,18 @@
-"""Token sequences that users have: streams cut into windows (.bin/.idx, .npy), and checks of BERT's samples."""
+"""Token sequences that users have: streams (.bin/.idx) cut into windows, and checks of BERT's samples."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from benchsuite.storage.dataset.fields import MLM_FIELDS
+from benchsuite.storage.dataset.fields import MLM_DTYPES, MLM_SHAPES, outside
 from benchsuite.storage.dataset.sample import Array, Sample
-from benchsuite.storage.dataset.token_samples import token_dtype
+from benchsuite.storage.dataset.token_samples import kept_params, token_dtype
 from benchsuite.storage.errors import DatasetError
-from benchsuite.storage.formats import npy
-from benchsuite.storage.formats.tokens import Documents, divided, open_stream, read_index
-from benchsuite.storage.sources.source import Request, Source, file_size, told, whole, with_suffixes
+from benchsuite.storage.formats.tokens import divided, open_stream, read_index
+from benchsuite.storage.sources.source import Request, Source, file_size, whole, with_suffixes
 
-MLM_SHAPES: Mapping[str, str] = dict(
-    zip(MLM_FIELDS, ("seq_len", "seq_len", "max_predictions", "max_predictions", ""), strict=True)
-)
-"""BERT's fields, and the parameter that says how long each is; nothing for single numbers."""
-_MLM_DTYPES = {"segment_ids": np.int8, "next_sentence_label": np.int8}
-_MLM_LIMITS = {"input_ids": "vocab_size", "masked_lm_ids": "vocab_size", "masked_lm_positions": "seq_len"}
 STORED_DTYPES = (np.dtype(np.uint16), np.dtype(np.int32))
 """What Megatron-LM stores ids as; others are changed to one of these."""
 PIECE_TOKENS = 1 << 20
@@ -40,13 +32,10 @@ def mlm_sample(key: str, raw: Mapping[str, Array], params: Mapping[str, int], wh
             raise DatasetError(f"{where}: {name} has {values.size} values, {length or 'needed'}: {needed}")
         if values.dtype.kind not in "iu":
             raise DatasetError(f"{where}: {name} holds {values.dtype}; needed: integers")
-        limit = params[_MLM_LIMITS[name]] if name in _MLM_LIMITS else 2
-        low, high = int(values.min()), int(values.max())
-        if low < 0 or high >= limit:
-            what = f"{_MLM_LIMITS[name]} {limit}" if name in _MLM_LIMITS else "0 or 1"
-            raise DatasetError(f"{where}: {name} holds {low if low < 0 else high}, needed: {what}")
+        if (trouble := outside(name, values, params)) is not None:
+            raise DatasetError(f"{where}: {trouble}")
         shape = (needed,) if length else ()
-        fields[name] = values.reshape(shape).astype(_MLM_DTYPES.get(name, np.int32))
+        fields[name] = values.reshape(shape).astype(MLM_DTYPES.get(name, "int32"))
     return Sample(key, fields, source=str(source))
 
 
@@ -88,10 +77,9 @@ def _window(tokens: Array, number: int, params: Mapping[str, int], path: Path) -
 
 
 def _checked(window: Array, params: Mapping[str, int], where: str) -> Array:
-    low, high, vocab_size = int(window.min()), int(window.max()), params["vocab_size"]
-    if low < 0 or high >= vocab_size:
-        raise DatasetError(f"{where}: token id {low if low < 0 else high}, vocab_size is {vocab_size}")
-    dtype = window.dtype if window.dtype in STORED_DTYPES else token_dtype(vocab_size)
+    if (trouble := outside("tokens", window, params)) is not None:
+        raise DatasetError(f"{where}: {trouble}")
+    dtype = window.dtype if window.dtype in STORED_DTYPES else token_dtype(params["vocab_size"])
     return np.array(window, dtype)
 
 
@@ -113,10 +101,6 @@ def find_bin(path: Path, inside: list[Path]) -> list[Path]:
     for bin_path in found:
         if not bin_path.with_suffix(".idx").is_file():
             raise DatasetError(f"{bin_path}: its index {bin_path.with_suffix('.idx').name} is missing")
-    return _one(found, path)
-
-
-def _one(found: list[Path], path: Path) -> list[Path]:
     if len(found) > 1:
         raise DatasetError(f"{path}: {len(found)} files {found[0].name}, {found[1].name} and so on; give one of them")
     return found
@@ -137,37 +121,10 @@ def open_bin(paths: list[Path], request: Request) -> Source:
         raise DatasetError(
             f"{path}: {file_size(path)} bytes, its .idx names only {count * index.dtype.itemsize}: not a pair"
         )
-    return _open_stream(open_stream(path, index), path, request, documents)
-
-
-def find_npy(path: Path, inside: list[Path]) -> list[Path]:
-    """The one .npy file.
-
-    Raises:
-        DatasetError: there are several.
-    """
-    return _one(with_suffixes(inside, ".npy"), path)
-
-
-def open_npy(paths: list[Path], request: Request) -> Source:
-    """Windows of the token ids in a .npy file of one axis, memory-mapped.
-
-    Raises:
-        DatasetError: it is damaged, or holds anything else.
-    """
-    (path,) = paths
-    with told(path, OSError):
-        content: Any = np.memmap(path, np.uint8, "r") if file_size(path) else b""
-    stream = npy.view(content, str(path))
-    if stream.ndim != 1 or stream.dtype.kind not in "iu":
-        raise DatasetError(f"{path}: {stream.dtype} of shape {stream.shape}; needed: integers of one axis")
-    return _open_stream(stream, path, request)
-
-
-def _open_stream(stream: Array, path: Path, request: Request, documents: Documents | None = None) -> Source:
-    length = request.params["seq_len"]
+    stream, length = open_stream(path, index), request.params["seq_len"]
     pieces = (stream[start : start + PIECE_TOKENS] for start in range(0, len(stream), PIECE_TOKENS))
     notes: dict[str, str | int | float | None] = {}
     count = max(0, (len(stream) - 1) // length)
     size = count * (length + 1) * stream.dtype.itemsize
-    return Source(count, size, windows(pieces, request.params, path, notes), request.kept_params, notes, documents)
+    samples = windows(pieces, request.params, path, notes)
+    return Source(count, size, samples, kept_params(request.params), notes, documents)

@@ -4,7 +4,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -12,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from benchsuite.storage.dataset.local_path import regular
 from benchsuite.storage.dataset.problems import MAX_TOLD, Problems
 from benchsuite.storage.dataset.sample import Sample
-from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.errors import DatasetError, told
 from benchsuite.storage.formats.tokens import Documents
 
 MAX_LISTED = 20_000
@@ -46,10 +45,9 @@ class Request:
     params: Mapping[str, int]
     tokenizer: str | None = None
 
-    @property
-    def kept_params(self) -> dict[str, int]:
-        """The parameters that sequences are made for, as the manifest keeps them."""
-        return {name: self.params[name] for name in ("seq_len", "max_predictions", "vocab_size") if name in self.params}
+
+Find = Callable[[Path, list[Path]], list[Path]]
+"""The data files, given a path and what lies in it (the path itself where it is a file); may refuse."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +55,7 @@ class Reader:
     """One way in which data may lie: how to find its files, and how to open them."""
 
     looked_for: str
-    find: Callable[[Path, list[Path]], list[Path]]
-    """The data files, given a path and what lies in it (the path itself where it is a file); may refuse."""
+    find: Find
     open: Callable[[list[Path], Request], Source]
     is_last_resort: bool = False
     """Used only where nothing else fits: a README may lie beside anything."""
@@ -112,12 +109,13 @@ def whole(makers: Iterable[Callable[[], Sample]]) -> Iterator[Sample]:
     problems.tell()
 
 
-def sample_key(relative: Path) -> str:
+def sample_key(name: str | Path) -> str:
     """A sample's key from its file's path: without suffix, and with nothing that tar readers see a meaning in.
 
     They take a dot for the start of a suffix, and skip what lies in a folder named `__so__`.
     """
-    return clean_key(str(relative.with_suffix("")))
+    path = PurePosixPath(name)
+    return clean_key(str(path.with_suffix("")) if path.name else str(name))
 
 
 def clean_key(name: str) -> str:
@@ -126,38 +124,13 @@ def clean_key(name: str) -> str:
     return re.sub(r"^__([^/]*)__/", r"_\1_/", re.sub(r"[.\s\0]", "_", "/".join(parts)))
 
 
-def name_key(name: str) -> str:
-    """A sample's key from a file's name that stands in a container."""
-    path = PurePosixPath(name)
-    return clean_key(str(path.with_suffix("")) if path.name else name)
-
-
-def reason(error: BaseException) -> str:
-    """What an error says, in one line."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    said = str(error.args[0] if error.args else "").strip().partition("\n")[0]
-    return said or type(error).__name__
-
-
-@contextmanager
-def told(where: object, *errors: type[BaseException]) -> Iterator[None]:
-    """Turn errors of a library into one that names the place. Not to be held across a `yield`."""
-    try:
-        yield
-    except DatasetError:
-        raise
-    except errors as error:
-        raise DatasetError(f"{where}: {reason(error)}") from error
-
-
 def entries(path: Path) -> list[Path]:
     """What lies in a folder, hidden files left out, in sorted order; a file itself.
 
     Raises:
         DatasetError: it is missing or may not be read, or something in it is neither a file nor a folder.
     """
-    with told(path, OSError):
+    with told(path):
         if not path.is_dir():
             return [regular(path)]
         with os.scandir(path) as listing:
@@ -169,7 +142,7 @@ def entries(path: Path) -> list[Path]:
 
 def _refuse_special(entry: "os.DirEntry[str]") -> None:
     """Refuse what would be read for ever; a link to nothing is told by who needs it."""
-    with told(entry.path, OSError):
+    with told(entry.path):
         if not entry.is_dir() and not entry.is_file() and os.path.exists(entry):
             regular(Path(entry))
 
@@ -184,7 +157,7 @@ def walk(folder: Path, above: frozenset[str] = frozenset()) -> Iterator[Path]:
     here = os.path.realpath(folder)
     if here in above:
         raise DatasetError(f"{folder}: a link to {here}, which it lies in; remove the link")
-    with told(folder, OSError), os.scandir(folder) as listing:
+    with told(folder), os.scandir(folder) as listing:
         found = sorted(listing, key=lambda entry: entry.path)
     for entry in found:
         _refuse_special(entry)
@@ -211,6 +184,11 @@ def with_suffixes(found: Iterable[Path], *suffixes: str) -> list[Path]:
     return [path for path in found if path.name.lower().endswith(suffixes) and not path.is_dir()]
 
 
+def by_suffix(*suffixes: str) -> Find:
+    """Find the files whose names end so in a folder, not below it, or the file itself."""
+    return lambda path, inside: with_suffixes(inside, *suffixes)
+
+
 def packed(suffix: str) -> tuple[str, ...]:
     """What files with this suffix are called once they are compressed."""
     return tuple(f"{suffix}.{name}" for name in ("gz", "bz2", "xz", "zst"))
@@ -233,7 +211,7 @@ def file_size(path: Path) -> int:
     Raises:
         DatasetError: it is missing.
     """
-    with told(path, OSError):
+    with told(path):
         return path.stat().st_size
 
 

@@ -3,20 +3,18 @@
 Nothing is unpacked to disk. Only regular files are read; links, devices and names that lead out are refused.
 """
 
-import io
 import json
-import tarfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path, PurePosixPath
-from typing import Any
+from tarfile import BLOCKSIZE
+from typing import BinaryIO
 
-from benchsuite.storage.dataset.sample import Sample
-from benchsuite.storage.errors import DatasetError
-from benchsuite.storage.formats import npy
+from benchsuite.storage.dataset.sample import Sample, fresh, read_at
+from benchsuite.storage.errors import DatasetError, told
+from benchsuite.storage.formats.tar import IMAGE_EXTENSIONS, places, whole_tar
 from benchsuite.storage.sources.classes import NO_IMAGES, Classes, classes_of, refuse_parts, without_images
 from benchsuite.storage.sources.images import ALLOWED, OTHER_SUFFIXES, image_sample
 from benchsuite.storage.sources.source import (
@@ -26,118 +24,79 @@ from benchsuite.storage.sources.source import (
     clean_key,
     file_size,
     nothing,
-    packed,
     refuse_packed,
-    told,
     total_size,
     whole,
-    with_suffixes,
 )
-from benchsuite.storage.sources.volumes import stored_bytes, volume_sample
 
-IMAGE_EXTENSIONS = ("jpg", "jpeg", "png")
-PAIRS = (("image.npy", "label.npy"), ("x.npy", "y.npy"))
-_BLOCK_BYTES, _TAIL_BYTES = 512, 1 << 20
-_ERRORS = (tarfile.TarError, OSError, EOFError, ValueError, OverflowError)
+_ANY_IMAGE = {*(f".{name}" for name in IMAGE_EXTENSIONS), *OTHER_SUFFIXES}
+_WANTED = {*IMAGE_EXTENSIONS, "cls", "json"}
+_TAIL_BYTES = 1 << 20
 
 
-@dataclass(frozen=True)
-class _Member:
-    key: str
-    extension: str
-    read: Callable[[int], bytes]
-    """So many bytes of its content; all where that is negative."""
+def _members(path: Path, folders: set[str], with_content: bool) -> Iterator[tuple[str, str, Callable[[], bytes]]]:
+    """The files of a tar by key and extension, and their content where that is wanted.
 
-
-def find_tars(path: Path, inside: list[Path]) -> list[Path]:
-    """The .tar files, and compressed ones, which are refused when they are opened."""
-    return with_suffixes(inside, ".tar", ".tgz", *packed(".tar"))
-
-
-def _members(path: Path, folders: set[str]) -> Iterator[_Member]:
-    """The regular files of a tar, by what their names say; hidden ones are passed over, folders noted in `folders`."""
-    with ExitStack() as stack:
-        with told(path, *_ERRORS):
-            archive: Any = stack.enter_context(tarfile.open(path, "r:"))
-        while True:
-            with told(path, *_ERRORS):
-                info = archive.next()
-            if info is None:
-                break
-            archive.members = []  # else it keeps one object per member
-            name = _checked_name(path, info)
-            if info.isdir():
-                folders.add(name)
+    Hidden ones are passed over, folders noted in `folders`.
+    """
+    with told(path):
+        file = path.open("rb", buffering=0)
+    end, num_bytes = 0, file_size(path)
+    with file, whole_tar(path):
+        for place in places(file.fileno(), path, folders=True):
+            if place.offset + place.size > num_bytes:
+                raise DatasetError(f"{path}: member {place.name!r}: the file ends inside it: truncated")
+            end = place.offset + place.size + -place.size % BLOCKSIZE
+            name = str(PurePosixPath(place.name))
             folder, slash, base = name.rpartition("/")
             stem, _, extension = base.partition(".")
-            if stem and info.isreg():
-                yield _Member(folder + slash + stem, extension.lower(), partial(_content, path, archive, info))
-        _check_end(path, archive)
+            if place.name.endswith("/"):
+                folders.add(name)
+            elif stem:
+                size = place.size if with_content else 0
+                content = partial(_content, file.fileno(), place.offset, size, path)
+                yield folder + slash + stem, extension.lower(), content
+        _check_end(path, file, end)
 
 
-def _checked_name(path: Path, info: tarfile.TarInfo) -> str:
-    name = PurePosixPath(info.name)
-    if name.is_absolute() or ".." in name.parts or "\0" in info.name:
-        raise DatasetError(f"{path}: member {info.name!r} leads out of a folder; such tars are not read")
-    if not info.isreg() and not info.isdir():
-        raise DatasetError(f"{path}: member {info.name!r} is a link or a device; only regular files are read")
-    return str(name)
+def _content(descriptor: int, offset: int, size: int, path: Path) -> bytes:
+    return read_at(descriptor, offset, fresh("", size), path).tobytes()
 
 
-def _content(path: Path, archive: tarfile.TarFile, info: tarfile.TarInfo, most: int) -> bytes:
-    with told(f"{path}: member {info.name!r}", *_ERRORS):
-        file = archive.extractfile(info) if most != 0 else None
-        return file.read(most) if file else b""
-
-
-def _check_end(path: Path, archive: tarfile.TarFile) -> None:
+def _check_end(path: Path, file: BinaryIO, end: int) -> None:
     """The library takes a damaged or missing header for the end; the end is a block of zeros."""
-    file: Any = archive.fileobj
-    with told(path, OSError):
-        file.seek(archive.offset)
-        tail = file.read(_TAIL_BYTES)
-    if len(tail) < _BLOCK_BYTES:
-        raise DatasetError(f"{path}: ends at byte {archive.offset + len(tail)} without an end mark: truncated")
-    if any(tail[:_BLOCK_BYTES]):
-        raise DatasetError(f"{path}: damaged header at byte {archive.offset}")
+    file.seek(end)
+    tail = file.read(_TAIL_BYTES)
+    if len(tail) < BLOCKSIZE:
+        raise DatasetError(f"{path}: ends at byte {end + len(tail)} without an end mark: truncated")
+    if any(tail[:BLOCKSIZE]):
+        raise DatasetError(f"{path}: damaged header at byte {end}")
     if any(tail):
         raise DatasetError(f"{path}: goes on after its end mark (tars strung together?); unpack and pack it again")
 
 
-def _groups(
-    path: Path, kind: str, most: int = -1, folders: set[str] | None = None
-) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """The samples of a tar: name and members by extension, at most so many bytes of each.
+def _groups(path: Path, folders: set[str], with_content: bool) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """The samples of a tar: name and members by extension.
 
     Other files, as notes, are passed over; folders are noted in `folders`.
     """
-    for key, run in groupby(_members(path, set() if folders is None else folders), lambda member: member.key):
+    for key, run in groupby(_members(path, folders, with_content), lambda member: member[0]):
         found: dict[str, bytes] = {}
-        for member in run:
-            if member.extension in found:
-                raise DatasetError(f"{path}: sample {key!r} has two members .{member.extension}")
-            if member.extension in _WANTED[kind]:
-                found[member.extension] = member.read(most)
-            elif kind == "image" and f".{member.extension.rpartition('.')[2]}" in _ANY_IMAGE:
-                found[member.extension] = b""
-        if _is_sample(path, kind, key, found):
+        for _, extension, content in run:
+            if extension in found:
+                raise DatasetError(f"{path}: sample {key!r} has two members .{extension}")
+            if extension in _WANTED:
+                found[extension] = content()
+            elif f".{extension.rpartition('.')[2]}" in _ANY_IMAGE:
+                found[extension] = b""
+        if _is_sample(path, key, found):
             yield key, found
 
 
-_ANY_IMAGE = {*(f".{name}" for name in IMAGE_EXTENSIONS), *OTHER_SUFFIXES}
-_WANTED = {"image": {*IMAGE_EXTENSIONS, "cls", "json"}, "volume": {name for pair in PAIRS for name in pair}}
-
-
-def _is_sample(path: Path, kind: str, key: str, found: dict[str, bytes]) -> bool:
+def _is_sample(path: Path, key: str, found: dict[str, bytes]) -> bool:
     """Whether these members are a sample, rather than none; half a sample is refused."""
-    if kind == "volume":
-        pair = next((pair for pair in PAIRS if any(name in found for name in pair)), None)
-        lacking = [name for name in pair or () if name not in found]
-        if lacking:
-            raise DatasetError(f"{path}: sample {key!r} lacks .{lacking[0]}")
-        return pair is not None
     images = [extension for extension in IMAGE_EXTENSIONS if extension in found]
-    dotted = next((name for name in found if name not in _WANTED["image"]), None)
+    dotted = next((name for name in found if name not in _WANTED), None)
     other = next((name for name in found if f".{name}" in OTHER_SUFFIXES), None)
     if other or (dotted and not images and f".{dotted.rpartition('.')[2]}" in OTHER_SUFFIXES):
         raise DatasetError(f"{path}: {key}.{other or dotted}: images of this sort are not read; allowed: {ALLOWED}")
@@ -173,7 +132,7 @@ class _Labels:
         return self.folders.of(key), "its folder"
 
 
-def open_tar_images(paths: list[Path], request: Request) -> Source:
+def open_images(paths: list[Path], request: Request) -> Source:
     """Images of tar shards; a class by .cls, else by `label` of a .json, else by the first folder that differs, else 0.
 
     Raises:
@@ -186,7 +145,7 @@ def open_tar_images(paths: list[Path], request: Request) -> Source:
     filled: set[str] = set()
     for path in paths:
         listed: set[str] = set()
-        for key, found in _groups(path, "image", 0, listed):
+        for key, found in _groups(path, listed, with_content=False):
             count, with_cls, with_json = count + 1, with_cls + ("cls" in found), with_json + ("json" in found)
             without = without or ("" if "cls" in found else f"{path}: sample {key!r}")
             filled.add(key.rpartition("/")[0])
@@ -196,7 +155,11 @@ def open_tar_images(paths: list[Path], request: Request) -> Source:
     if not count:
         raise nothing(request.path, "image", f".{', .'.join(IMAGE_EXTENSIONS)} members in .tar")
     classes = classes_of(filled) if with_cls or with_json else _folder_classes(request.path, folders, filled)
-    return Source(count, total_size(paths), _image_samples(paths, _Labels(with_cls > 0, classes)))
+    labels, keys, origins = _Labels(with_cls > 0, classes), Keys(), list[str]()
+    found_in = ((path, *group) for path in paths for group in _groups(path, set(), with_content=True))
+    return Source(
+        count, total_size(paths), whole(partial(_image_of, *each, labels, keys, origins) for each in found_in)
+    )
 
 
 def _folder_classes(source: Path, folders: dict[str, Path], filled: set[str]) -> Classes:
@@ -214,15 +177,6 @@ def _folder_classes(source: Path, folders: dict[str, Path], filled: set[str]) ->
     return classes
 
 
-def _image_samples(paths: list[Path], labels: _Labels) -> Iterator[Sample]:
-    keys, origins = Keys(), list[str]()
-    return whole(
-        partial(_image_of, path, name, found, labels, keys, origins)
-        for path in paths
-        for name, found in _groups(path, "image")
-    )
-
-
 def _image_of(
     path: Path, name: str, found: dict[str, bytes], labels: _Labels, keys: Keys, origins: list[str]
 ) -> Sample:
@@ -235,34 +189,3 @@ def _image_of(
         raise DatasetError(f"{where}: its class comes from {origin}, those before from {origins[0]}")
     image = next(found[extension] for extension in IMAGE_EXTENSIONS if extension in found)
     return image_sample(keys.take(clean_key(name), where), image, label, where, path)
-
-
-def open_tar_volumes(paths: list[Path], request: Request) -> Source:
-    """Volumes of tar shards: members image.npy and label.npy, or x.npy and y.npy.
-
-    Raises:
-        DatasetError: damaged shards or half samples.
-    """
-    refuse_packed(paths, ".tar")
-    count = size = 0
-    for path in paths:
-        for _, found in _groups(path, "volume", npy.MAX_HEADER_BYTES):
-            image = next(found[pair[0]] for pair in PAIRS if pair[0] in found)
-            count, size = count + 1, size + stored_bytes(io.BytesIO(image), file_size(path))
-    if not count:
-        raise nothing(request.path, "volume", "members .image.npy with .label.npy, or .x.npy with .y.npy, in .tar")
-    return Source(count, size, _volume_samples(paths))
-
-
-def _volume_samples(paths: list[Path]) -> Iterator[Sample]:
-    keys = Keys()
-    return whole(
-        partial(_volume_of, path, name, found, keys) for path in paths for name, found in _groups(path, "volume")
-    )
-
-
-def _volume_of(path: Path, name: str, found: dict[str, bytes], keys: Keys) -> Sample:
-    where = f"{path}: sample {name!r}"
-    image, label = next(pair for pair in PAIRS if pair[0] in found)
-    arrays = [npy.view(found[member], f"{where}: .{member}") for member in (image, label)]
-    return volume_sample(keys.take(clean_key(name), where), arrays[0], arrays[1], where, path)

@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from benchsuite.storage.dataset.fields import outside
 from benchsuite.storage.dataset.sample import Array, Sample
 from benchsuite.storage.dataset.token_samples import (
     END_OF_DOCUMENT,
     FIRST_ID,
     Ids,
+    kept_params,
     masked_sequence,
     mlm_bytes,
     token_dtype,
 )
-from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.errors import DatasetError, reason, told
 from benchsuite.storage.formats.tokens import Documents
 from benchsuite.storage.sources.sequences import windows
 from benchsuite.storage.sources.source import (
@@ -25,9 +27,7 @@ from benchsuite.storage.sources.source import (
     Source,
     files_below,
     packed,
-    reason,
     refuse_packed,
-    told,
     total_size,
     with_suffixes,
 )
@@ -51,12 +51,11 @@ def find_texts(path: Path, inside: list[Path]) -> list[Path]:
 def _encoder(request: Request, first_id: int) -> Encode:
     """Bytes as ids from `first_id` on, or the tokenizer that was asked for."""
     encode = _tokenizer(Path(request.tokenizer)) if request.tokenizer else None
-    vocab_size = request.params["vocab_size"]
 
     def checked(text: bytes, where: str) -> Ids:
         ids = encode(text, where) if encode else np.frombuffer(text, np.uint8).astype(np.int64) + first_id
-        if len(ids) and int(ids.max()) >= vocab_size:
-            raise DatasetError(f"{where}: token id {int(ids.max())}, vocab_size is {vocab_size}")
+        if (trouble := outside("tokens", ids, request.params)) is not None:
+            raise DatasetError(f"{where}: {trouble}")
         return ids
 
     return checked
@@ -72,7 +71,7 @@ def _tokenizer(path: Path) -> Encode:
         from tokenizers import Tokenizer
     except ImportError as error:
         raise DatasetError("tokenizers is not installed: pip install 'benchsuite[text]'") from error
-    with told(path, OSError):
+    with told(path):
         path.stat()
     try:
         tokenizer: Any = Tokenizer.from_file(str(path))
@@ -102,7 +101,7 @@ def open_tokens(paths: list[Path], request: Request) -> Source:
     samples = windows(pieces, request.params, request.path, notes)
     count = max(0, (size - 1) // length) if is_bytes else None
     size = size * dtype.itemsize * (length + 1) // length
-    return Source(count, size, samples, request.kept_params, notes, Documents(lengths))
+    return Source(count, size, samples, kept_params(request.params), notes, Documents(lengths))
 
 
 def _token_pieces(paths: list[Path], encode: Encode, dtype: "np.dtype[Any]", lengths: list[int]) -> Iterator[Array]:
@@ -119,11 +118,11 @@ def _token_pieces(paths: list[Path], encode: Encode, dtype: "np.dtype[Any]", len
 def _pieces(path: Path) -> Iterator[tuple[int, bytes]]:
     """A file's text in pieces of whole lines, with the number of the first."""
     first = 1
-    with told(path, OSError):
+    with told(path):
         file = path.open("rb")
     with file:
         while True:
-            with told(path, OSError):
+            with told(path):
                 lines = file.readlines(PIECE_BYTES)
             if not lines:
                 return
@@ -141,7 +140,7 @@ def open_mlm(paths: list[Path], request: Request) -> Source:
     encode = _encoder(request, FIRST_ID)
     size = int((total_size(paths) * UNFILLED / room + len(paths)) * mlm_bytes(request.params))
     notes: dict[str, str | int | float | None] = {"tokenizer": request.tokenizer or "bytes"}
-    return Source(None, size, _mlm_samples(paths, encode, request), request.kept_params, notes)
+    return Source(None, size, _mlm_samples(paths, encode, request), kept_params(request.params), notes)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import math
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.lib import format as npy_format
 
 from benchsuite.storage.dataset.problems import Problems
 from benchsuite.storage.dataset.sample import Array, Sample, fresh, read_whole
-from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.errors import DatasetError, reason, told
 from benchsuite.storage.formats import npy
 from benchsuite.storage.formats.files import read_npz
 from benchsuite.storage.sources.source import (
@@ -27,16 +26,16 @@ from benchsuite.storage.sources.source import (
     entries,
     file_size,
     files_below,
-    reason,
     sample_key,
-    told,
     whole,
     with_suffixes,
 )
 
-PAIR_SUFFIXES = (("_x.npy", "_y.npy"), ("_image.npy", "_label.npy"))
-NPZ_NAMES = (("x", "y"), ("image", "label"))
+PAIRS = (("x", "y"), ("image", "label"))
+"""What image and label of a volume are called."""
 NIFTI_SUFFIXES = (".nii.gz", ".nii")
+KITS, DECATHLON = ("imaging", "segmentation"), ("imagesTr", "labelsTr")
+"""What image and label are called in KiTS19's layout, and what their folders are in the Medical Decathlon's."""
 BYTES_PER_VOXEL = 5
 MAX_LABEL = 255
 
@@ -113,13 +112,39 @@ def _open_pairs(pairs: list[_Pair], size: int, load: Callable[[_Pair], tuple[Arr
     return Source(len(pairs), size, whole(partial(sample, pair) for pair in pairs))
 
 
-def _root(path: Path) -> Path:
-    return path if path.is_dir() else path.parent
+def _cases(found: Iterable[tuple[str, Path]]) -> dict[str, Path]:
+    """Files by their cases.
+
+    Raises:
+        DatasetError: two are of the same case.
+    """
+    cases: dict[str, Path] = {}
+    for case, path in found:
+        if case in cases:
+            what = f"another channel of case {case}, beside {cases[case].name}"
+            raise DatasetError(f"{path}: {what}; volumes of one channel are read")
+        cases[case] = path
+    return cases
+
+
+def _paired(images: Mapping[str, Path], labels: Mapping[str, Path], names: tuple[str, str]) -> list[_Pair]:
+    """Images with their labels, by case; `names` are what both are called where `{}` is the case.
+
+    Raises:
+        DatasetError: some have no partner, all of which are told.
+    """
+    problems = Problems()
+    for case in sorted({*images} ^ {*labels}):
+        lacking, name = ("label", names[1]) if case in images else ("image", names[0])
+        lone = images.get(case) or labels[case]
+        problems.add(DatasetError(f"{lone}: its {lacking} {name.format(case)} is missing"))
+    problems.tell()
+    return [_Pair(clean_key(case), image, labels[case]) for case, image in images.items()]
 
 
 def find_npy_pairs(path: Path, inside: list[Path]) -> list[Path]:
     """Files named as images or labels of pairs, in a folder and those below."""
-    return files_below(path, [name for pair in PAIR_SUFFIXES for name in pair]) if path.is_dir() else []
+    return files_below(path, [f"_{name}.npy" for pair in PAIRS for name in pair]) if path.is_dir() else []
 
 
 def open_npy_pairs(paths: list[Path], request: Request) -> Source:
@@ -128,36 +153,33 @@ def open_npy_pairs(paths: list[Path], request: Request) -> Source:
     Raises:
         DatasetError: a file has no partner.
     """
-    present, pairs, problems = set(paths), [], Problems()
-    for path in paths:
-        mine, image, label = next(
-            (suffix, *pair) for pair in PAIR_SUFFIXES for suffix in pair if path.name.lower().endswith(suffix)
+    pairs = []
+    for names in PAIRS:
+        images, labels = (
+            _cases(
+                (str(path.relative_to(request.path))[: -len(suffix)], path)
+                for path in paths
+                if path.name.lower().endswith(suffix)
+            )
+            for suffix in (f"_{name}.npy" for name in names)
         )
-        stem = path.name[: -len(mine)]
-        other = path.with_name(stem + (label if mine == image else image))
-        if other not in present:
-            problems.add(DatasetError(f"{path}: its partner {other.name} is missing"))
-        elif mine == image:
-            key = clean_key(str(path.relative_to(request.path).with_name(stem or "_")))
-            pairs.append(_Pair(key, path, other))
-    problems.tell()
+        pairs += _paired(images, labels, (f"{{}}_{names[0]}.npy", f"{{}}_{names[1]}.npy"))
+    pairs.sort(key=lambda pair: pair.image)
     return _open_pairs(pairs, sum(_npy_volume_bytes(pair.image) for pair in pairs), _load_npy)
 
 
 def _npy_volume_bytes(path: Path) -> int:
-    with told(path, OSError), path.open("rb") as file:
-        return stored_bytes(file, file_size(path))
+    with told(path), path.open("rb") as file:
+        return _stored_bytes(file, file_size(path))
 
 
-def stored_bytes(image: IO[bytes], size: int) -> int:
+def _stored_bytes(image: IO[bytes], size: int) -> int:
     """Bytes of the volume whose image is a .npy of `size` bytes, by its header; one that is damaged counts as none.
 
     Reading it will tell.
     """
     try:
-        is_first = npy_format.read_magic(image) == (1, 0)
-        read = npy_format.read_array_header_1_0 if is_first else npy_format.read_array_header_2_0
-        return min(math.prod(read(image)[0]), size) * BYTES_PER_VOXEL
+        return min(math.prod(npy.read_header(image)[0]), size) * BYTES_PER_VOXEL
     except Exception:  # a damaged header makes numpy raise nearly anything
         return 0
 
@@ -174,7 +196,7 @@ def find_npz(path: Path, inside: list[Path]) -> list[Path]:
 
 def open_npz(paths: list[Path], request: Request) -> Source:
     """Volumes in .npz files with arrays x and y, or image and label."""
-    root = _root(request.path)
+    root = request.path if request.path.is_dir() else request.path.parent
     pairs = [_Pair(sample_key(path.relative_to(root)), path, path) for path in paths]
     return _open_pairs(pairs, sum(map(_npz_volume_bytes, paths)), _load_npz)
 
@@ -186,7 +208,7 @@ def _npz_volume_bytes(path: Path) -> int:
     with suppress(*damage), zipfile.ZipFile(path) as archive:
         name = f"{_npz_names(path, archive)['image']}.npy"
         with archive.open(name) as image:
-            return stored_bytes(image, archive.getinfo(name).file_size)
+            return _stored_bytes(image, archive.getinfo(name).file_size)
     return 0
 
 
@@ -197,10 +219,10 @@ def _npz_names(path: Path, archive: zipfile.ZipFile) -> dict[str, str]:
         DatasetError: one is missing.
     """
     found = [name.removesuffix(".npy") for name in archive.namelist()]
-    image, label = max(NPZ_NAMES, key=lambda pair: len({*pair} & {*found}))
+    image, label = max(PAIRS, key=lambda pair: len({*pair} & {*found}))
     for name in (image, label):
         if name not in found:
-            needed = ", or ".join(" and ".join(pair) for pair in NPZ_NAMES)
+            needed = ", or ".join(" and ".join(pair) for pair in PAIRS)
             raise DatasetError(f"{path}: no array {name}; needed: {needed}; found {', '.join(found) or 'none'}")
     return {"image": image, "label": label}
 
@@ -217,16 +239,11 @@ def _nifti_stem(path: Path) -> str:
     return re.sub(r"\.nii(\.gz)?$", "", path.name, flags=re.IGNORECASE)
 
 
-def _is_nifti(path: Path) -> bool:
-    return path.name.lower().endswith(NIFTI_SUFFIXES)
-
-
 def find_kits(path: Path, inside: list[Path]) -> list[Path]:
     """Images and labels of KiTS19's layout: `imaging.nii.gz` and `segmentation.nii.gz` in a folder per case."""
     if not path.is_dir():
         return []
-    wanted = [name + suffix for name in ("imaging", "segmentation") for suffix in NIFTI_SUFFIXES]
-    return [found for found in files_below(path, NIFTI_SUFFIXES) if found.name.lower() in wanted]
+    return [path for path in files_below(path, NIFTI_SUFFIXES) if _nifti_stem(path).lower() in KITS]
 
 
 def open_kits(paths: list[Path], request: Request) -> Source:
@@ -235,27 +252,21 @@ def open_kits(paths: list[Path], request: Request) -> Source:
     Raises:
         DatasetError: a case has an image and no label, or a label and no image.
     """
-    pairs, problems = [], Problems()
-    for folder in sorted({path.parent for path in paths}):
-        images, labels = (
-            [path for path in paths if path.parent == folder and _nifti_stem(path).lower() == name]
-            for name in ("imaging", "segmentation")
-        )
-        if len(images) != 1 or len(labels) != 1:
-            one = (images or labels)[0]
-            lacking = "segmentation" if images else "imaging"
-            problems.add(DatasetError(f"{one}: needed beside it: one {lacking}.nii.gz"))
-            continue
-        relative = folder.relative_to(request.path)
-        pairs.append(_Pair(clean_key(str(relative) if relative.parts else folder.name), images[0], labels[0]))
-    problems.tell()
-    return _open_nifti(pairs)
+
+    def case(path: Path) -> str:
+        relative = path.parent.relative_to(request.path)
+        return str(relative) if relative.parts else path.parent.name
+
+    images, labels = (
+        _cases((case(path), path) for path in paths if _nifti_stem(path).lower() == name) for name in KITS
+    )
+    return _open_nifti(_paired(images, labels, (f"{{}}/{KITS[0]}.nii.gz", f"{{}}/{KITS[1]}.nii.gz")))
 
 
 def find_decathlon(path: Path, inside: list[Path]) -> list[Path]:
     """Images and labels of the Medical Decathlon's and nnU-Net's layout: folders imagesTr and labelsTr."""
-    folders = [folder for folder in inside if folder.name in ("imagesTr", "labelsTr") and folder.is_dir()]
-    return [found for folder in folders for found in entries(folder) if _is_nifti(found)]
+    folders = [folder for folder in inside if folder.name in DECATHLON and folder.is_dir()]
+    return [found for folder in folders for found in entries(folder) if found.name.lower().endswith(NIFTI_SUFFIXES)]
 
 
 def open_decathlon(paths: list[Path], request: Request) -> Source:
@@ -264,24 +275,14 @@ def open_decathlon(paths: list[Path], request: Request) -> Source:
     Raises:
         DatasetError: an image or a label has no partner, or a case has several channels.
     """
-    labels = {_nifti_stem(path): path for path in paths if path.parent.name == "labelsTr"}
-    pairs, left = [], set(labels)
-    for image in (path for path in paths if path.parent.name == "imagesTr"):
-        stem = _nifti_stem(image)
-        case = stem if stem in labels else re.sub(r"_\d{4}$", "", stem)
-        if case not in labels:
-            raise DatasetError(f"{image}: its label labelsTr/{case}.nii.gz is missing")
-        if case not in left:
-            raise DatasetError(f"{image}: another channel of case {case}; volumes of one channel are read")
-        left.discard(case)
-        pairs.append(_Pair(clean_key(case), image, labels[case]))
-    if left:
-        raise DatasetError(f"{labels[min(left)]}: its image is missing in imagesTr")
-    return _open_nifti(pairs)
+    labels = {_nifti_stem(path): path for path in paths if path.parent.name == DECATHLON[1]}
+    stems = ((_nifti_stem(path), path) for path in paths if path.parent.name == DECATHLON[0])
+    images = _cases((stem if stem in labels else re.sub(r"_\d{4}$", "", stem), path) for stem, path in stems)
+    return _open_nifti(_paired(images, labels, (f"{DECATHLON[0]}/{{}}.nii.gz", f"{DECATHLON[1]}/{{}}.nii.gz")))
 
 
 def _open_nifti(pairs: list[_Pair]) -> Source:
-    size = sum(_num_voxels(pair.image) for pair in pairs) * BYTES_PER_VOXEL
+    size = sum(math.prod(_nifti(pair.image).shape) for pair in pairs) * BYTES_PER_VOXEL
     return _open_pairs(pairs, size, _load_nifti)
 
 
@@ -306,10 +307,6 @@ def _nifti(path: Path) -> Any:
     file_size(path)
     with _whole_nifti(path):
         return nibabel.load(path, mmap=False)
-
-
-def _num_voxels(path: Path) -> int:
-    return int(np.prod(_nifti(path).shape, dtype=np.int64))
 
 
 def _load_nifti(pair: _Pair) -> tuple[Array, Array]:

@@ -213,7 +213,7 @@ class TestTars:
             info = tarfile.TarInfo("1.jpg")
             info.type, info.linkname = kind, "0.jpg"
             archive.addfile(info)
-        assert refusal(source, "resnet50").startswith(f"{source}: member '1.jpg' is a link or a device")
+        assert refusal(source, "resnet50").startswith(f"{source}: member '1.jpg' is no regular file")
 
     def test_cut_anywhere(self, tmp_path: Path) -> None:
         content = tar(tmp_path / "whole.tar", [(f"{n}.jpg", jpeg(n)) for n in range(3)]).read_bytes()
@@ -232,14 +232,13 @@ class TestTars:
         assert refusal(source, "resnet50") == f"{source}: damaged header at byte {place}"
 
     @pytest.mark.parametrize("suffix", ["tar.gz", "tgz", "tar.bz2", "tar.xz", "TAR.ZST"])
-    @pytest.mark.parametrize("kind", ["resnet50", "unet3d"])
-    def test_a_compressed_one_is_refused_and_never_left_out(self, tmp_path: Path, suffix: str, kind: str) -> None:
+    def test_a_compressed_one_is_refused_and_never_left_out(self, tmp_path: Path, suffix: str) -> None:
         (tmp_path / "in").mkdir()
         tar(tmp_path / "in" / "a.tar", [("0.jpg", jpeg(0))])
         beside = tar(tmp_path / "in" / f"b.{suffix}", [("1.jpg", jpeg(1))])
         expected = f"{beside}: compressed; unpack it first, to .tar"
-        assert refusal(tmp_path / "in", kind) == expected
-        assert refusal(beside, kind) == expected
+        assert refusal(tmp_path / "in", "resnet50") == expected
+        assert refusal(beside, "resnet50") == expected
 
     def test_tars_strung_together(self, tmp_path: Path) -> None:
         parts = [tar(tmp_path / f"{n}.tar", [(f"{n}.jpg", jpeg(n))]).read_bytes() for n in range(2)]

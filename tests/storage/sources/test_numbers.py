@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from benchsuite.storage.sources.volumes import volume_sample
-from tests.storage.sources.made import npy as npy_bytes
-from tests.storage.sources.made import refusal, tar
+from tests.storage.sources.made import refusal
 
 LABEL = np.zeros((2, 2, 2), np.uint8)
 
@@ -51,8 +50,6 @@ def test_a_number_that_float32_does_not_hold_is_refused(tmp_path: Path, value: f
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert refusal(tmp_path, "unet3d") == f"{tmp_path / 'a_x.npy'} with a_y.npy: {said}"
-    members = [("1.x.npy", npy_bytes(volume_of(value, dtype))), ("1.y.npy", npy_bytes(LABEL))]
-    assert refusal(tar(tmp_path / "b.tar", members), "unet3d") == f"{tmp_path / 'b.tar'}: sample '1': {said}"
 
 
 @pytest.mark.parametrize(

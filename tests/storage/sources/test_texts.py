@@ -171,7 +171,7 @@ class TestTokenizersThatDoNotFit:
         (texts / "a.txt").write_text(prose(2) + "rare words\n")
         message = refusal(texts, workload, tokenizer)
         assert message.startswith(f"{texts / 'a.txt'}: ")
-        assert message.endswith("token id 999, vocab_size is 512")
+        assert message.endswith("tokens holds 999, needed: 0..511 (vocab_size 512)")
 
     def test_text_that_is_not_utf8(self, texts: Path, tokenizer: str, workload: str) -> None:
         (texts / "b.txt").write_bytes(b"caf\xe9\n" * 100)

@@ -16,6 +16,7 @@ from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.sources import open_source
 from benchsuite.storage.sources.source import whole
 from tests.storage.samples import VOLUME_PARAMS, jpeg
+from tests.storage.sources.test_sequences import pair
 
 
 def makers(*made: Sample | str) -> list[Callable[[], Sample]]:
@@ -120,11 +121,11 @@ def test_every_window_of_a_stream(tmp_path: Path) -> None:
     """Windows of 4 ids, of which neighbours share one: an id that is too large stands in windows 1 and 3."""
     ids = np.zeros(17, np.int32)
     ids[[6, 14]] = 99
-    np.save(tmp_path / "ids.npy", ids)
+    path = pair(tmp_path / "ids", ids, "i4").with_suffix(".bin")
     with pytest.raises(Damage) as raised:
-        list(open_source(tmp_path / "ids.npy", "tokens", {"seq_len": 4, "vocab_size": 50}).samples)
+        list(open_source(path, "tokens", {"seq_len": 4, "vocab_size": 50}).samples)
     assert raised.value.told == tuple(
-        f"{tmp_path / 'ids.npy'}: window {number} (from token {4 * number}): token id 99, vocab_size is 50"
+        f"{path}: window {number} (from token {4 * number}): tokens holds 99, needed: 0..49 (vocab_size 50)"
         for number in (1, 3)
     )
 
