@@ -22,7 +22,7 @@ from benchsuite.host.lane import this_lane
 from benchsuite.host.load import moment
 from benchsuite.host.machine import nvidia_devices, text_of, this_machine
 from benchsuite.host.site import site_facts
-from benchsuite.storage.observe.file_systems import device_of, server_cache_of
+from benchsuite.storage.observe.file_systems import device_of, mount_of, server_cache_of
 
 LIBRARIES = ("torch", "numpy", "simplejpeg", "webdataset")
 SCHEDULER_VARIABLES = (
@@ -93,8 +93,7 @@ def file_system(path: Path) -> dict[str, Any]:
     real = path.resolve()
     while not real.exists():
         real = real.parent
-    mounts = [part for part in psutil.disk_partitions(all=True) if real.is_relative_to(part.mountpoint)]
-    mount = max(mounts, key=lambda part: len(part.mountpoint), default=None)
+    mount = mount_of(real)
     return {
         "file_system": mount.fstype if mount else None,
         "server_cache": server_cache_of(mount.fstype, device_of(real, mount.device)) if mount else "unknown",

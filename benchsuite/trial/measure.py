@@ -10,7 +10,7 @@ import torch.distributed as dist
 from benchsuite.contract.rank_samples import Block, Reads
 from benchsuite.grid.blocks import LOADER_BLOCKS, SETTLING_STEPS, Layout
 from benchsuite.storage.loaders import Batch, ReaderCounts
-from benchsuite.storage.observe.counters import ProcessIO, mount_io
+from benchsuite.storage.observe.counters import mount_io
 from benchsuite.trial.emulated import EmulatedDevice
 from benchsuite.trial.feed import Feed, Stepper
 
@@ -82,12 +82,6 @@ def _difference(before: float | None, after: float | None) -> float | None:
     return None if before is None or after is None else after - before
 
 
-def _grown(before: ProcessIO | None, after: ProcessIO | None) -> ProcessIO | None:
-    if before is None or after is None:
-        return None
-    return ProcessIO(after.read_call_bytes - before.read_call_bytes, after.storage_bytes - before.storage_bytes)
-
-
 def reconciled(feed: Feed, folder: Path | None, run: Callable[[], list[Block]]) -> tuple[list[Block], Reads]:
     """Run blocks; what this rank's readers read meanwhile and, where `folder` is given, all that its mount did.
 
@@ -97,7 +91,8 @@ def reconciled(feed: Feed, folder: Path | None, run: Callable[[], list[Block]]) 
     barrier()
     before, produced = feed.loader.io(), feed.loader.counts().stored_bytes
     blocks = run()
-    processes = _grown(before, feed.loader.io())
+    after = feed.loader.io()
+    processes = after.grown(before) if after and before else None
     produced = feed.loader.counts().stored_bytes - produced
     barrier()
     mount_after = mount_io(folder) if folder else None
@@ -105,7 +100,7 @@ def reconciled(feed: Feed, folder: Path | None, run: Callable[[], list[Block]]) 
     if mount_before and mount_after and mount_before.source == mount_after.source:
         mount = replace(mount_after, read_bytes=mount_after.read_bytes - mount_before.read_bytes)
     return blocks, Reads(
-        processes.read_call_bytes if processes else None,
+        processes.read_bytes if processes else None,
         processes.storage_bytes if processes else None,
         produced,
         mount.source if mount else None,

@@ -21,7 +21,7 @@ from typing import Any
 from benchsuite.contract.errors import UserError
 from benchsuite.storage import format_of
 from benchsuite.storage.dataset.manifest import Dataset
-from benchsuite.storage.observe.counters import counters, summed
+from benchsuite.storage.observe.counters import process_io, processes_io
 from benchsuite.storage.observe.io_slots import latency_bucket
 
 CALLS = {
@@ -71,7 +71,7 @@ class Strace:
         self._dataset, self._maps = dataset, form.reads == "mapped"
         self._logs = tempfile.TemporaryDirectory(prefix="benchsuite-strace-", ignore_cleanup_errors=True)
         self._process: subprocess.Popen[bytes] | None = None
-        self._started_s, self._before, self._cost_s = 0.0, counters(os.getpid()), 0.0
+        self._started_s, self._before, self._cost_s = 0.0, process_io(os.getpid()), 0.0
 
     def start(self) -> "Strace":
         """Attach.
@@ -97,7 +97,7 @@ class Strace:
                 raise UserError(f"--profile strace: cannot attach: {' '.join(said.split()) or 'no reason given'}")
             time.sleep(0.01)
         self._cost_s = max(0.0, _call_s() - plain_s)
-        self._started_s, self._before = time.perf_counter(), counters(os.getpid())
+        self._started_s, self._before = time.perf_counter(), process_io(os.getpid())
         return self
 
     def stop(self) -> None:
@@ -112,7 +112,7 @@ class Strace:
 
     def finish(self, delivered_bytes: int) -> dict[str, Any]:
         """Detach and tell what was seen, in the form of `benchsuite.storage.observe.io_trace.Tracer.finish`."""
-        seconds, own = time.perf_counter() - self._started_s, counters(os.getpid())
+        seconds, own = time.perf_counter() - self._started_s, process_io(os.getpid())
         self.stop()
         logs = sorted(Path(self._logs.name).iterdir())
         folder = os.path.realpath(self._dataset.folder)
@@ -126,7 +126,7 @@ class Strace:
             "workers": len(workers),
             **seen.totals(),
             "counters": {
-                "workers": summed([counters(pid) for pid in workers]),
+                "workers": asdict(whole) if (whole := processes_io(workers)) else None,
                 "rank": asdict(own.grown(self._before)) if own and self._before else None,
             },
             "delivered_bytes": delivered_bytes,

@@ -108,7 +108,7 @@ def _sum(total: Any, before: Any, after: Any) -> Any:
 def _reading(loads: LoadTimes, began_s: float | None = None) -> Counted:
     """The counters at the beginning of a window, at `began_s`, or at its end: all are read within the window."""
     io, own_s, waited_s = tree_io(), tree_cpu_s(), loads.waited_s()
-    read, stored = (None, None) if io is None else (io.read_call_bytes, io.storage_bytes)
+    read, stored = (None, None) if io is None else (io.read_bytes, io.storage_bytes)
     below_s, everyone = own_s - time.process_time(), everyone_s()
     now_s = time.perf_counter() if began_s is None else began_s
     return Counted(now_s, waited_s, read, stored, everyone, own_s, below_s)

@@ -1,10 +1,11 @@
 """What was really read: the kernel's counters of processes, of mounts and of block devices."""
 
-import os
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
+
+from benchsuite.storage.observe.file_systems import device_of, mount_of
 
 SECTOR_BYTES = 512
 """The unit of /proc/diskstats, whatever the device's own sectors are."""
@@ -12,34 +13,40 @@ SECTOR_BYTES = 512
 
 @dataclass(frozen=True)
 class ProcessIO:
-    """Bytes a process asked for, and bytes fetched from storage on its behalf (`man 5 proc_pid_io`)."""
+    """What the kernel counted for processes (`man 5 proc_pid_io`, `proc_pid_stat`)."""
 
-    read_call_bytes: int
+    read_calls: int
+    read_bytes: int
+    """Asked for in read calls, cached or not; the pages of mapped files are not in it."""
     storage_bytes: int
+    """Fetched from storage on their behalf."""
+    minor_faults: int = 0
+    major_faults: int = 0
+
+    def grown(self, before: "ProcessIO") -> "ProcessIO":
+        """What was added since."""
+        return ProcessIO(*(now - then for now, then in zip(astuple(self), astuple(before), strict=True)))
 
 
 def process_io(pid: int) -> ProcessIO | None:
-    """The counters of a running process; None where this user or kernel cannot read them.
+    """The counters of a running process with all its threads; None where this user or kernel cannot read them.
 
     A reaped child's counts are added to its parent's: read workers while they live, and never both.
     """
     try:
-        text = Path(f"/proc/{pid}/io").read_text(encoding="utf-8")
+        lines = Path(f"/proc/{pid}/io").read_text(encoding="utf-8").splitlines()
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:
         return None
-    counters = {name: int(value) for name, _, value in (line.partition(":") for line in text.splitlines())}
-    return ProcessIO(counters["rchar"], counters["read_bytes"])
+    found = {name: int(value) for name, _, value in (line.partition(":") for line in lines)}
+    return ProcessIO(found["syscr"], found["rchar"], found["read_bytes"], int(stat[7]), int(stat[9]))
 
 
 def processes_io(pids: Iterable[int]) -> ProcessIO | None:
-    """The counters of several processes together; None where one of them cannot be read."""
-    total = ProcessIO(0, 0)
-    for pid in pids:
-        found = process_io(pid)
-        if found is None:
-            return None
-        total = ProcessIO(total.read_call_bytes + found.read_call_bytes, total.storage_bytes + found.storage_bytes)
-    return total
+    """The counters of several processes together; None where there are none, or one of them cannot be read."""
+    found = [process_io(pid) for pid in pids]
+    known = [astuple(counted) for counted in found if counted is not None]
+    return ProcessIO(*map(sum, zip(*known, strict=True))) if known and len(known) == len(found) else None
 
 
 @dataclass(frozen=True)
@@ -55,22 +62,15 @@ class MountIO:
 
 def mount_io(path: Path) -> MountIO | None:
     """The counter of the mount or block device that holds a path; None where there is none to be read."""
-    try:
-        number = os.stat(path).st_dev
-        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
-    except OSError:
+    mount = mount_of(path)
+    if mount is None or not path.exists():
         return None
-    device, kind, mount, source = _mounted(mounts, path.resolve(), f"{os.major(number)}:{os.minor(number)}")
-    if kind in ("nfs", "nfs4"):
-        return nfs_io(_text(Path("/proc/self/mountstats")), mount)
-    if kind == "lustre":
-        return lustre_io(mount)
-    if device.startswith("0:"):  # no device of its own: btrfs names the one below it, others have none
-        if not source.startswith("/dev/") or not os.path.exists(source):
-            return None
-        number = os.stat(source).st_rdev
-        device = f"{os.major(number)}:{os.minor(number)}"
-    return disk_io(_text(Path("/proc/diskstats")), device)
+    if mount.fstype in ("nfs", "nfs4"):
+        return nfs_io(_text(Path("/proc/self/mountstats")), mount.mountpoint)
+    if mount.fstype == "lustre":
+        return lustre_io(mount.mountpoint)
+    device = device_of(path, mount.device)
+    return disk_io(_text(Path("/proc/diskstats")), device) if device else None
 
 
 def _text(path: Path) -> str:
@@ -78,18 +78,6 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except OSError:
         return ""
-
-
-def _mounted(mountinfo: str, path: Path, device: str) -> tuple[str, str, str, str]:
-    """Device number, type, mount point and source of the mount that holds a path (`man 5 proc_pid_mountinfo`)."""
-    best = (device, "", "", "")
-    for line in mountinfo.splitlines():
-        own, _, rest = line.partition(" - ")
-        fields, (kind, source, *_) = own.split(), rest.split()
-        point = re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), fields[4])
-        if path.is_relative_to(point) and len(point) >= len(best[2]):
-            best = (fields[2], kind, point, source)
-    return best
 
 
 def disk_io(diskstats: str, device: str) -> MountIO | None:
@@ -132,38 +120,3 @@ def lustre_io(
         if found:
             return MountIO(f"llite {name}", int(found[1]), False)
     return None
-
-
-@dataclass(frozen=True)
-class Counters:
-    """What the kernel counted for processes (`man 5 proc_pid_io`, `proc_pid_stat`)."""
-
-    read_calls: int
-    read_bytes: int
-    """Asked for in read calls, cached or not; the pages of mapped files are not in it."""
-    storage_bytes: int
-    minor_faults: int
-    major_faults: int
-
-    def grown(self, before: "Counters") -> "Counters":
-        """What was added since."""
-        return Counters(*(now - then for now, then in zip(vars(self).values(), vars(before).values(), strict=True)))
-
-
-def counters(pid: int) -> Counters | None:
-    """The counters of a running process with all its threads; None where they cannot be read."""
-    try:
-        lines = Path(f"/proc/{pid}/io").read_text(encoding="utf-8").splitlines()
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return None
-    found = {name: int(value) for name, _, value in (line.partition(":") for line in lines)}
-    return Counters(found["syscr"], found["rchar"], found["read_bytes"], int(stat[7]), int(stat[9]))
-
-
-def summed(found: list[Counters | None]) -> dict[str, int] | None:
-    """The counters of several processes; None where there are none, or one cannot be read."""
-    known = [asdict(counted) for counted in found if counted is not None]
-    if not known or len(known) < len(found):
-        return None
-    return {name: sum(counted[name] for counted in known) for name in known[0]}

@@ -9,7 +9,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import psutil
 
 Cached = Literal["yes", "no", "unknown"]
 
@@ -22,25 +24,23 @@ class FileSystem:
     """The client caches in the kernel's page cache and nowhere else, so that mincore tells the truth about it."""
     evictable: bool
     """Pages can be dropped with posix_fadvise, without root."""
-    direct: bool
-    """O_DIRECT reads go past the client's cache."""
     reads_counted: bool
     """What is fetched from storage is added to the counters of the process that asked (/proc/PID/io)."""
     server_cache: Cached
     """Whether a server keeps data in a memory of its own; that can never be seen from here."""
 
 
-_LOCAL = FileSystem(True, True, True, True, "no")
-UNKNOWN = FileSystem(False, False, False, False, "unknown")
+_LOCAL = FileSystem(True, True, True, "no")
+UNKNOWN = FileSystem(False, False, False, "unknown")
 """Everything that is not in the table: GPFS, DAOS, FUSE, ZFS and the like keep caches of their own."""
 FILE_SYSTEMS: Mapping[str, FileSystem] = {
     **dict.fromkeys(("ext2", "ext3", "ext4", "xfs", "f2fs"), _LOCAL),
     "btrfs": _LOCAL,
-    "overlay": FileSystem(True, True, True, True, "unknown"),
-    "tmpfs": FileSystem(True, False, False, False, "no"),
-    "nfs": FileSystem(True, True, True, True, "unknown"),
-    "nfs4": FileSystem(True, True, True, True, "unknown"),
-    "lustre": FileSystem(True, True, True, False, "unknown"),
+    "overlay": FileSystem(True, True, True, "unknown"),
+    "tmpfs": FileSystem(True, False, False, "no"),
+    "nfs": FileSystem(True, True, True, "unknown"),
+    "nfs4": FileSystem(True, True, True, "unknown"),
+    "lustre": FileSystem(True, True, False, "unknown"),
     **dict.fromkeys(("zfs", "gpfs", "dfuse", "fuse", "9p", "virtiofs", "cifs", "ceph", "beegfs", "wekafs"), UNKNOWN),
 }
 """By the type that /proc/self/mounts names."""
@@ -71,6 +71,13 @@ def server_cache_of(kind: str | None, device: str | None, devices: Path = BLOCK_
     if entry != _LOCAL:
         return entry.server_cache
     return "no" if device is not None and _is_local(devices / device) else "unknown"
+
+
+def mount_of(path: Path) -> Any | None:
+    """The mount that holds a path, as psutil tells it; of several at one place, the last, which hides the others."""
+    real = path.resolve()
+    mounts = [mount for mount in psutil.disk_partitions(all=True) if real.is_relative_to(mount.mountpoint)]
+    return max(reversed(mounts), key=lambda mount: len(mount.mountpoint), default=None)
 
 
 def device_of(path: Path, source: str | None) -> str | None:

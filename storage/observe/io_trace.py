@@ -22,7 +22,7 @@ from typing import Any, Final, Self, TypeVar
 
 from benchsuite.storage import format_of
 from benchsuite.storage.dataset.manifest import Dataset
-from benchsuite.storage.observe.counters import counters, summed
+from benchsuite.storage.observe.counters import process_io, processes_io
 from benchsuite.storage.observe.io_slots import ADVISE, CLOSE, MAP, OPEN, SEEK, STAT, UNKNOWN, Slots, now
 
 MAX_FOLLOWED_FILES = 1 << 16
@@ -32,7 +32,6 @@ NOTE_NS, LOOK_NS = 2000, 20_000
 MAX_SHARE, SPARSE_SHARE = 0.02, 0.005
 """How much of a reader's time noting may take; where it would take more, so few batches are observed that it takes
 the smaller share."""
-"""Formats whose samples come as pages of mapped files, without read calls."""
 _REAL: Final[Mapping[str, Any]] = {
     name: getattr(os, name)
     for name in ("open", "stat", "fstat", "read", "pread", "preadv", "lseek", "close", "posix_fadvise")
@@ -134,7 +133,7 @@ class Tracer:
         self._noting: dict[tuple[ModuleType, str], Any] = {}
         self._lane, self._random = threading.local(), random.Random(0)
         self._switching, self._observing, self._on = threading.Lock(), 0, True
-        self._started_s, self._before, self._pid = 0.0, counters(os.getpid()), os.getpid()
+        self._started_s, self._before, self._pid = 0.0, process_io(os.getpid()), os.getpid()
 
     def start(self) -> "Tracer":
         """Begin to note.
@@ -145,10 +144,11 @@ class Tracer:
         global _active
         if _active is not None:
             raise RuntimeError("another I/O trace is on in this process")
-        _active, self._started_s, self._before = self, time.perf_counter(), counters(self._pid)
+        _active, self._started_s, self._before = self, time.perf_counter(), process_io(self._pid)
         self._on = True
         for name in _REAL:
-            self._replace(os, name, getattr(self, f"_{name}"))
+            by = self._reading(name) if name in ("read", "pread", "preadv") else getattr(self, f"_{name}")
+            self._replace(os, name, by)
         for module, name in ((builtins, "open"), (io, "open"), (tarfile, "bltn_open")):
             self._replace(module, name, self._open_file)
         self._replace(mmap, "mmap", _mapping(self))
@@ -225,7 +225,7 @@ class Tracer:
     def finish(self, delivered_bytes: int) -> dict[str, Any]:
         """Stop, while the workers still live, and tell what was noted; `delivered_bytes` were handed on meanwhile."""
         self.stop()
-        seconds, pids, own = time.perf_counter() - self._started_s, self.slots.pids(), counters(self._pid)
+        seconds, pids, own = time.perf_counter() - self._started_s, self.slots.pids(), process_io(self._pid)
         workers = sorted(set(pids) - {self._pid})
         return {
             "by": "wrappers",
@@ -235,7 +235,7 @@ class Tracer:
             **self.slots.totals(),
             "files": {"listed": self._listed, "followed": len(self._numbers), **self.slots.files()},
             "counters": {
-                "workers": summed([counters(pid) for pid in workers]),
+                "workers": asdict(whole) if (whole := processes_io(workers)) else None,
                 "rank": asdict(own.grown(self._before)) if own and self._before else None,
             },
             "delivered_bytes": delivered_bytes,
@@ -309,30 +309,22 @@ class Tracer:
             self.slots.looked_at(state[0], started, found.st_size)
         return found
 
-    def _preadv(self, fd: int, buffers: Any, offset: int, flags: int = 0) -> int:
-        started = now()
-        count: int = _REAL["preadv"](fd, buffers, offset, flags)
-        state = self.states.get(fd)
-        if state is not None:
-            self.slots.read(state, started, count, offset)
-        return count
+    def _reading(self, name: str) -> Callable[..., Any]:
+        """`os.read`, `os.pread` or `os.preadv` that notes what it reads, the first from the descriptor's own place."""
+        real, states, slots = _REAL[name], self.states, self.slots
 
-    def _pread(self, fd: int, length: int, offset: int) -> bytes:
-        started = now()
-        content: bytes = _REAL["pread"](fd, length, offset)
-        state = self.states.get(fd)
-        if state is not None:
-            self.slots.read(state, started, len(content), offset)
-        return content
+        def read(fd: int, wanted: Any, *place: int) -> Any:
+            started = now()
+            found = real(fd, wanted, *place)
+            state = states.get(fd)
+            if state is not None:
+                count = found if name == "preadv" else len(found)
+                slots.read(state, started, count, place[0] if place else state[2])
+                if not place:
+                    state[2] += count
+            return found
 
-    def _read(self, fd: int, length: int) -> bytes:
-        started = now()
-        content: bytes = _REAL["read"](fd, length)
-        state = self.states.get(fd)
-        if state is not None:
-            self.slots.read(state, started, len(content), state[2])
-            state[2] += len(content)
-        return content
+        return read
 
     def _lseek(self, fd: int, position: int, how: int) -> int:
         started = now()

@@ -29,7 +29,6 @@ class Residency:
 
     fraction: float | None
     num_files: int
-    num_measured: int
     measured_fraction: float = 1.0
     """Share of the bytes of all files that was looked at."""
 
@@ -57,10 +56,6 @@ def warm(paths: Sequence[Path]) -> None:
 def _may_see(descriptor: int, path: Path) -> bool:
     """Whether mincore tells this user the truth: owner, or may write (the kernel hides residency from others)."""
     return os.geteuid() == 0 or os.fstat(descriptor).st_uid == os.geteuid() or os.access(path, os.W_OK)
-
-
-def _resident_pages(descriptor: int, start: int, size: int) -> int:
-    return int(_pages(descriptor, start, size).sum())
 
 
 def _pages(descriptor: int, start: int, size: int) -> npt.NDArray[np.uint8]:
@@ -113,16 +108,15 @@ def residency(
         share = min(1.0, max_bytes / sum(sizes)) if sum(sizes) else 1.0
         counts = [_resident(path, size, share) for path, size in zip(measured, sizes, strict=True)]
     except OSError:
-        return Residency(None, len(paths), 0, 0.0)
+        return Residency(None, len(paths), 0.0)
     if None in counts:
-        return Residency(None, len(paths), 0, 0.0)
+        return Residency(None, len(paths), 0.0)
     resident = sum(count[0] for count in counts if count)
     looked_at = sum(count[1] for count in counts if count)
     everything = sum(sizes) * len(paths) / len(measured) if measured else 0
     return Residency(
         resident / looked_at if looked_at else None,
         len(paths),
-        len(measured),
         min(1.0, looked_at * _PAGE / everything) if everything else 1.0,
     )
 
@@ -133,7 +127,7 @@ def _resident(path: Path, size: int, share: float) -> tuple[int, int] | None:
     try:
         if not _may_see(descriptor, path):
             return None
-        parts = [(_resident_pages(descriptor, *part), -(-part[1] // _PAGE)) for part in _windows(size, share)]
+        parts = [(int(_pages(descriptor, *part).sum()), -(-part[1] // _PAGE)) for part in _windows(size, share)]
         return sum(resident for resident, _ in parts), sum(pages for _, pages in parts)
     finally:
         os.close(descriptor)

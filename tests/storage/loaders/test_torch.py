@@ -51,7 +51,7 @@ class TestStorageBytes:
 
         def fetched() -> int:
             with loader_of(dataset, num_workers=workers) as loader:
-                before = loader.io() if not workers else ProcessIO(0, 0)
+                before = loader.io() if not workers else ProcessIO(0, 0, 0)
                 while loader.counts().samples < NUM_SAMPLES + 2 * BATCH * max(1, workers):
                     next(loader)
                 after = loader.io()
@@ -64,10 +64,10 @@ class TestStorageBytes:
         assert fetched() < 0.01 * size
 
     def test_are_unknown_as_soon_as_one_workers_are(self, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-        answers = iter([ProcessIO(1, 2), ProcessIO(1, 40), ProcessIO(1, 2), None])
+        answers = iter([ProcessIO(3, 1, 2), ProcessIO(4, 1, 40), ProcessIO(3, 1, 2), None])
         monkeypatch.setattr("benchsuite.storage.observe.counters.process_io", lambda pid: next(answers))
         with loader_of(made("files", "image", None, COUNT), num_workers=2) as loader:
-            assert loader.io() == ProcessIO(2, 42)
+            assert loader.io() == ProcessIO(7, 2, 42)
             assert loader.io() is None
 
 

@@ -18,7 +18,7 @@ from benchsuite.storage import KINDS, LOADERS, load
 from benchsuite.storage.dataset.manifest import Dataset, DatasetError, ReaderShare, open_dataset
 from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.loaders.reader import LoaderInput
-from benchsuite.storage.observe.counters import Counters, counters
+from benchsuite.storage.observe.counters import ProcessIO, process_io
 from benchsuite.storage.observe.io_profile import profile_of, quantile
 from benchsuite.storage.observe.io_slots import LATENCY_BUCKETS, latency_bounds, latency_bucket
 from benchsuite.storage.observe.io_trace import Tracer, observed
@@ -378,6 +378,6 @@ def test_counters_of_a_process_that_is_gone() -> None:
     if not child:
         os._exit(0)
     os.waitpid(child, 0)
-    assert counters(child) is None
-    own = counters(os.getpid())
-    assert own is not None and own.grown(own) == Counters(0, 0, 0, 0, 0)
+    assert process_io(child) is None
+    own = process_io(os.getpid())
+    assert own is not None and own.grown(own) == ProcessIO(0, 0, 0)
