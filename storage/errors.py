@@ -1,5 +1,40 @@
-"""What is wrong with a dataset, or with what was asked of it."""
+"""What is wrong with a dataset, or with what was asked of it; and how libraries' errors become that."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class DatasetError(ValueError):
     """Something about a dataset that its user can mend: said in one line."""
+
+
+def reason(error: BaseException) -> str:
+    """Return what an error says, in one line."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    said = str(error.args[0] if error.args else "").strip().partition("\n")[0]
+    return said or type(error).__name__
+
+
+@contextmanager
+def told(where: object, *errors: type[BaseException]) -> Iterator[None]:
+    """Turn errors of a library, those of the system by default, into one that names the place.
+
+    Not to be held across a `yield`.
+    """
+    caught = errors or (OSError,)
+    try:
+        yield
+    except DatasetError:
+        raise
+    except caught as error:
+        raise DatasetError(f"{where}: {reason(error)}") from error
+
+
+@contextmanager
+def told_by_file(folder: object) -> Iterator[None]:
+    """Turn what the system refuses into an error that names the file, or the folder where none is known."""
+    try:
+        yield
+    except OSError as error:
+        raise DatasetError(f"{error.filename or folder}: {error.strerror or error}") from error

@@ -24,8 +24,6 @@ from benchsuite.storage.dataset.manifest import (
     Format,
     IndexRow,
     ReaderShare,
-    by_sample_problem,
-    by_sample_smallest_lane,
     dealt,
     index_row,
     text,
@@ -90,9 +88,5 @@ PACED = Format(
     frozenset({"tokens"}),
     write,
     read,
-    by_sample_problem,
-    by_sample_smallest_lane,
-    file_per_sample=False,
-    sequential=False,
     options={"sample_us": int},
 )

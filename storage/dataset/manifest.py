@@ -21,7 +21,6 @@ import numpy.typing as npt
 from blake3 import blake3
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from benchsuite.storage.dataset.advice import too_few
 from benchsuite.storage.dataset.local_path import regular
 from benchsuite.storage.dataset.partial import partial_folder, remove_abandoned, show_to_others
 from benchsuite.storage.dataset.sample import Allocate as Allocate
@@ -30,6 +29,7 @@ from benchsuite.storage.dataset.sample import content_digest as content_digest
 from benchsuite.storage.dataset.sample import fresh as fresh
 from benchsuite.storage.dataset.sizes import in_units
 from benchsuite.storage.errors import DatasetError as DatasetError
+from benchsuite.storage.errors import told
 
 MANIFEST = "manifest.json"
 INDEX = "index.npy"
@@ -107,20 +107,42 @@ class Dataset:
 
 @dataclass(frozen=True)
 class ReaderShare:
-    """One reader's share of an epoch: reader `index` of `count`. Lanes of one epoch partition its samples."""
+    """One reader's share of an epoch: reader `index` of `count`. Those of one epoch partition its samples.
 
-    index: int
-    count: int
-    epoch: int
-    seed: int
-    shuffle: bool
-    shuffle_buffer: int
+    That of the only reader, who does not shuffle, is every sample once, in the order of the index.
+    """
+
+    index: int = 0
+    count: int = 1
+    epoch: int = 0
+    seed: int = 0
+    shuffle: bool = False
+    shuffle_buffer: int = 1
     allocate: Allocate = fresh
     """Where a format reads to. Recycled memory makes a sample valid until the next one is drawn."""
     direct: bool = False
     """Read past the page cache; for formats that can."""
     start: int = 0
     """So many samples, or shards, are passed over."""
+
+
+def too_few(count: int, units: str, lanes: int, remedy: str) -> str:
+    """Why so many samples or shards (`units`) are not enough for their readers, and what helps, at last `remedy`.
+
+    A rank without workers, and each with the loader dali, is one reader: fewer workers help only the others.
+    """
+    readers = f"{lanes} readers (ranks x workers; without workers or with dali one a rank)"
+    return f"{count} {units} < {readers}: fewer ranks, fewer workers where a rank has several readers, or {remedy}"
+
+
+def by_sample_problem(manifest: Manifest, lanes: int) -> str | None:
+    """For formats with random access: each reader needs a sample."""
+    return None if manifest.num_samples >= lanes else too_few(manifest.num_samples, "samples", lanes, "more samples")
+
+
+def by_sample_smallest_lane(manifest: Manifest, lanes: int) -> int:
+    """For formats with random access: samples are dealt one by one."""
+    return manifest.num_samples // lanes
 
 
 Options = Mapping[str, int | str]
@@ -151,10 +173,10 @@ class Format:
     kinds: frozenset[str]
     write: Callable[..., Iterator["IndexRow"]]
     read: Callable[[Dataset, ReaderShare], Iterator[Sample]]
-    problem: Callable[[Manifest, int], str | None]
-    smallest_lane: Callable[[Manifest, int], int]
-    file_per_sample: bool
-    sequential: bool
+    problem: Callable[[Manifest, int], str | None] = by_sample_problem
+    smallest_lane: Callable[[Manifest, int], int] = by_sample_smallest_lane
+    file_per_sample: bool = False
+    sequential: bool = False
     options: Mapping[str, tuple[str, ...] | type[int]] = field(default_factory=dict)
     space_factor: float | Mapping[str, float] = 1.05
     sample_overhead_bytes: int = 128
@@ -260,15 +282,13 @@ def new_dataset(folder: Path, needed_bytes: int) -> Iterator[Path]:
     folder = Path(os.path.abspath(folder))
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DatasetError(f"{folder}: exists already; give a new folder or remove it first")
-    try:
+    with told(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         remove_abandoned(folder)
         if needed_bytes > (free := shutil.disk_usage(folder.parent).free):
             raise DatasetError(f"{folder}: needs {in_units(needed_bytes)}, its disk has {in_units(free)} free")
         partial = partial_folder(folder)
         partial.mkdir(0o700)  # nobody else may put names where files are about to be made
-    except OSError as error:
-        raise DatasetError(f"{folder}: {error.strerror}") from error
     try:
         yield partial
         if folder.exists():
@@ -295,10 +315,8 @@ def is_dataset(folder: Path) -> bool:
     Raises:
         DatasetError: this user may not look.
     """
-    try:
+    with told(folder):
         return (folder / MANIFEST).is_file()
-    except OSError as error:
-        raise DatasetError(f"{folder}: {error.strerror}") from error
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -386,20 +404,8 @@ def data_file(dataset: Dataset, name: str) -> Path:
     path = inside(dataset.folder, name)
     dataset.brings(name)
     said = next((info.bytes for info in dataset.manifest.files if info.path == name), None)
-    try:
+    with told(path):
         size = regular(path).stat().st_size
-    except OSError as error:
-        raise DatasetError(f"{path}: {error.strerror}") from error
     if said is not None and size != said:
         raise DatasetError(f"{path}: {size} bytes, the manifest says {said}: truncated or changed")
     return path
-
-
-def by_sample_problem(manifest: Manifest, lanes: int) -> str | None:
-    """For formats with random access: each reader needs a sample."""
-    return None if manifest.num_samples >= lanes else too_few(manifest.num_samples, "samples", lanes, "more samples")
-
-
-def by_sample_smallest_lane(manifest: Manifest, lanes: int) -> int:
-    """For formats with random access: samples are dealt one by one."""
-    return manifest.num_samples // lanes

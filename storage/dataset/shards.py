@@ -1,16 +1,26 @@
 """What formats of sequential shards share: shards are dealt whole, and samples mixed in a buffer."""
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from benchsuite.storage.dataset.advice import too_few
-from benchsuite.storage.dataset.manifest import Dataset, FileInfo, Manifest, ReaderShare, dealt, text
-from benchsuite.storage.dataset.sample import Allocate, Sample, fresh, reserved
+from benchsuite.storage.dataset.manifest import (
+    Dataset,
+    FileInfo,
+    Manifest,
+    ReaderShare,
+    data_file,
+    dealt,
+    text,
+    too_few,
+)
+from benchsuite.storage.dataset.sample import Allocate, Sample, Value, fresh, reserved
+from benchsuite.storage.errors import DatasetError
 
 T = TypeVar("T")
 MAX_BUFFER_BYTES = 1 << 29
@@ -43,8 +53,10 @@ class Pool:
 
 _POOLS: WeakKeyDictionary[Allocate, Pool] = WeakKeyDictionary()
 """By what readers allocate with: the next epoch uses the memory of the last one, whose pages exist already."""
-ReadShard = Callable[[Dataset, int, list[int], Pool], Iterator[tuple[Sample, list[npt.NDArray[np.uint8]]]]]
-"""Reads a shard by its number, given every shard's first row: samples, and the memory that each occupies."""
+Used = list[npt.NDArray[np.uint8]]
+"""The memory that a sample occupies."""
+ReadShard = Callable[[Manifest, Path, Pool], Iterator[tuple[str, Mapping[str, Value], Used]]]
+"""Reads the shard at a path: key, fields and memory of each sample."""
 
 
 def shards(manifest: Manifest) -> list[FileInfo]:
@@ -58,11 +70,6 @@ def first_rows(dataset: Dataset) -> list[int]:
     for info in shards(dataset.manifest):
         rows.append(rows[-1] + (info.num_samples or 0))
     return rows
-
-
-def keys(dataset: Dataset, first: int, end: int) -> Iterator[str]:
-    """The keys that the index names for these rows, as far as it goes."""
-    return map(text, np.asarray(dataset.index["key"])[first:end])
 
 
 def mixed(samples: Iterator[T], dataset: Dataset, lane: ReaderShare) -> Iterator[T]:
@@ -83,10 +90,27 @@ def read_shards(read_shard: ReadShard, dataset: Dataset, lane: ReaderShare) -> I
     rows = first_rows(dataset)
     numbers = dealt(len(shards(dataset.manifest)), lane)
     memory = Pool(dataset, lane) if lane.allocate is fresh else _POOLS.setdefault(lane.allocate, Pool(dataset, lane))
-    found = (pair for number in numbers for pair in read_shard(dataset, int(number), rows, memory))
+    found = (pair for number in numbers for pair in _checked(read_shard, dataset, int(number), rows, memory))
     for sample, used in mixed(found, dataset, lane):
         yield sample
         memory.release(used)
+
+
+def _checked(
+    read_shard: ReadShard, dataset: Dataset, number: int, rows: list[int], memory: Pool
+) -> Iterator[tuple[Sample, Used]]:
+    """The samples of one shard and their memory, refusing a shard that holds others than the index names."""
+    path = data_file(dataset, shards(dataset.manifest)[number].path)
+    row, end = rows[number], rows[number + 1]
+    named = map(text, np.asarray(dataset.index["key"])[row:end])
+    for key, fields, used in read_shard(dataset.manifest, path, memory):
+        if key != next(named, None):
+            place = row - rows[number]
+            raise DatasetError(f"{path}: sample {place}: {key!r} is not the one that the index names")
+        yield Sample(key, fields, row, str(path)), used
+        row += 1
+    if row != end:
+        raise DatasetError(f"{path}: {end - row} samples short of the {end - rows[number]} in the index")
 
 
 def problem(manifest: Manifest, lanes: int) -> str | None:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +25,7 @@ from benchsuite.storage.dataset.manifest import (
 )
 from benchsuite.storage.dataset.problems import Problems
 from benchsuite.storage.dataset.shards import first_rows, shards
-
-ALL = ReaderShare(0, 1, 0, 0, False, 1)
-"""Every sample once, in the order of the index."""
+from benchsuite.storage.errors import told
 
 
 def verify_dataset(folder: Path) -> Dataset:
@@ -54,12 +51,10 @@ def _check_files(dataset: Dataset, problems: Problems) -> set[str]:
     damaged = set()
     for info in dataset.manifest.files:
         try:
-            _check_file(dataset, info)
+            with told(dataset.folder / info.path):
+                _check_file(dataset, info)
         except DatasetError as error:
             problems.add(error)
-            damaged.add(info.path)
-        except OSError as error:
-            problems.add(DatasetError(f"{dataset.folder / info.path}: {error.strerror}"))
             damaged.add(info.path)
     return damaged
 
@@ -81,7 +76,7 @@ def _of_shards(dataset: Dataset, form: Format, damaged: set[str], problems: Prob
     for number, first in enumerate(first_rows(dataset)[:-1]):
         if found[number].path not in damaged:
             try:
-                yield from _readable(dataset, form, replace(ALL, index=number, count=len(found)), first)
+                yield from _readable(dataset, form, ReaderShare(number, len(found)), first)
             except DatasetError as error:
                 problems.add(error)
 
@@ -97,7 +92,7 @@ def _of_rows(dataset: Dataset, form: Format, damaged: set[str], problems: Proble
             row += 1
             continue
         try:
-            for sample in _readable(dataset, form, replace(ALL, start=row), row):
+            for sample in _readable(dataset, form, ReaderShare(start=row), row):
                 yield sample
                 row += 1
                 if row < len(files) and not good[row]:

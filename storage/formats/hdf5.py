@@ -24,8 +24,6 @@ from benchsuite.storage.dataset.manifest import (
     IndexRow,
     Manifest,
     ReaderShare,
-    by_sample_problem,
-    by_sample_smallest_lane,
     data_file,
     dealt,
     index_row,
@@ -33,7 +31,7 @@ from benchsuite.storage.dataset.manifest import (
 )
 from benchsuite.storage.dataset.sample import Allocate, Array, Sample, Value, read_at
 from benchsuite.storage.dataset.shards import batched
-from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.errors import DatasetError, reason
 from benchsuite.storage.formats.write_behind import begin_to_flush
 from benchsuite.storage.rawspeed.direct import open_direct, read_direct
 
@@ -168,7 +166,7 @@ class _Stored:
     """A dataset of an open file, and where its bytes lie: None where they are chunked, converted or not there."""
 
     def __init__(self, group: Any, name: str, descriptor: int, direct: bool) -> None:
-        self.dataset, self._direct = _own(group, name), direct
+        self.dataset, self._direct = own_dataset(group, name), direct
         self.name, self._descriptor, self._low = name, descriptor, self.dataset.id
         self.shape, self.dtype, self._offset = self.dataset.shape, self.dataset.dtype, _place(self.dataset)
 
@@ -256,7 +254,7 @@ class _File:
                         _refuse_no_blob(self.fields["image"])
                         self.offsets, self.labels = self.file["image_offsets"][:], self.file["label"][:]
             except DAMAGE as error:
-                raise DatasetError(f"{self.path}: not a whole HDF5 file: {_reason(error)}") from error
+                raise DatasetError(f"{self.path}: not a whole HDF5 file: {reason(error)}") from error
             self.close = stack.pop_all().close
 
     def read(self, key: str, row: int, allocate: Allocate) -> tuple[dict[str, Value], int | None]:
@@ -269,7 +267,7 @@ class _File:
                 return self._image(at, allocate), None
             return {name: stored.row(at, allocate) for name, stored in self.fields.items()}, None
         except DAMAGE as error:
-            raise DatasetError(f"{self.path}: sample {key!r}: {_reason(error)}") from error
+            raise DatasetError(f"{self.path}: sample {key!r}: {reason(error)}") from error
 
     def _volume(self, group: Any, allocate: Allocate) -> tuple[dict[str, Value], int | None]:
         stored = [_Stored(group, name, self.descriptor, self.direct) for name in KIND_FIELDS["volume"]]
@@ -288,20 +286,16 @@ def _refuse_no_blob(stored: _Stored) -> None:
         raise ValueError(f"image is {stored.dtype} of shape {stored.shape}, not bytes in a row")
 
 
-def _own(group: Any, name: str) -> Any:
-    """A dataset that lies in this file: links, external storage and virtual datasets lead to other files."""
+def own_dataset(group: Any, name: str) -> Any:
+    """A dataset or group that lies in this file: links, external storage and virtual datasets lead to other files."""
     import h5py
 
-    link, stored = group.get(name, getlink=True), group[name]
-    if not isinstance(link, h5py.HardLink) or stored.external or stored.is_virtual:
+    if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+        raise ValueError(f"{name} is a link, which is not followed")
+    stored = group[name]
+    if isinstance(stored, h5py.Dataset) and (stored.external or stored.is_virtual):
         raise ValueError(f"{name} leads out of the file")
     return stored
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error.args[0] if error.args else error).partition("\n")[0]
 
 
 def read(dataset: Dataset, lane: ReaderShare) -> Iterator[Sample]:
@@ -337,10 +331,6 @@ HDF5 = Format(
     frozenset(KIND_FIELDS),
     write,
     read,
-    by_sample_problem,
-    by_sample_smallest_lane,
-    file_per_sample=False,
-    sequential=False,
     options={"file_samples": int, "chunk_bytes": int, "compression": ("none", "gzip", "lzf")},
     space_factor=2.1,
     direct_problem=direct_problem,

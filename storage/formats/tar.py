@@ -7,21 +7,20 @@ import os
 import struct
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from benchsuite.storage.dataset.fields import KIND_FIELDS, RECORD_KINDS, image_extension, record, unpack
-from benchsuite.storage.dataset.manifest import Dataset, Format, IndexRow, ReaderShare, data_file, index_row
+from benchsuite.storage.dataset.manifest import Dataset, Format, IndexRow, Manifest, ReaderShare
 from benchsuite.storage.dataset.sample import Allocate, Array, Sample, Value, num_bytes, read_at
-from benchsuite.storage.dataset.shards import Pool, batched, keys, problem, read_shards, shards, smallest_lane
+from benchsuite.storage.dataset.shards import Pool, Used, problem, read_shards, smallest_lane
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.formats import npy
-from benchsuite.storage.formats.write_behind import Shard, WriteBehind
+from benchsuite.storage.formats.write_behind import DEFAULT_SHARD_SAMPLES, Shard, write_shards
 
-DEFAULT_SHARD_SAMPLES = 128
 Parts = tuple[bytes | memoryview, ...]
 _HEADER = struct.Struct("100s24x12s12x8sc188xc166x")
 """What is looked at of a member's header: name, size, checksum, type, and whether the name has a prefix."""
@@ -34,47 +33,37 @@ def write(
     digests: dict[str, str] | None = None,
 ) -> Iterator[IndexRow]:
     """Write shards of `shard_samples` samples each (the last may be shorter); their digests go into `digests`."""
-    if shard_samples < 1:
-        raise DatasetError(f"shard_samples must be at least 1. Found: {shard_samples}")
-    digests = {} if digests is None else digests
-    with WriteBehind() as behind:
-        for number, run in enumerate(batched(samples, shard_samples)):
-            name = f"shard-{number:06d}.tar"
-            with (folder / name).open("wb") as file:
-                shard = Shard(file, behind)
-                for sample in run:
-                    for extension, parts in _members(sample).items():
-                        _write_member(shard, f"{sample.key}.{extension}", parts)
-                    yield index_row(sample, name)
-                shard.write([bytes(2 * tarfile.BLOCKSIZE)])
-                shard.write([bytes(-shard.bytes % tarfile.RECORDSIZE)])
-            digests[name] = shard.digest
-            _write_places(folder / name)
+    return write_shards(folder, samples, shard_samples, ".tar", digests, _store, _finish)
 
 
-def _write_member(shard: Shard, name: str, parts: Parts) -> None:
-    """Header, content and padding; tarfile itself would copy the content in small pieces."""
+def _store(shard: Shard, sample: Sample) -> str:
+    """Append a sample's members; where each lies, in the text form that DALI reads.
+
+    A name with white space cannot stand in it.
+    """
+    places = []
+    for extension, parts in _members(sample).items():
+        name = f"{sample.key}.{extension}"
+        place, size = _write_member(shard, name, parts)
+        places.append(f"{extension} {place} {size} {name}")
+    return " ".join(places) if all(len(place.split()) == 4 for place in places) else ""
+
+
+def _write_member(shard: Shard, name: str, parts: Parts) -> tuple[int, int]:
+    """Header, content and padding; where the content lies. tarfile itself would copy it in small pieces."""
     info = tarfile.TarInfo(name)
     info.size, info.mode = sum(map(num_bytes, parts)), 0o444
-    shard.write([info.tobuf(tarfile.PAX_FORMAT), *parts, bytes(-info.size % tarfile.BLOCKSIZE)])
+    header = info.tobuf(tarfile.PAX_FORMAT)
+    place = shard.bytes + len(header)
+    shard.write([header, *parts, bytes(-info.size % tarfile.BLOCKSIZE)])
+    return place, info.size
 
 
-def _write_places(path: Path) -> None:
-    """Write where each member of a shard lies to an index beside it, in the text form that DALI reads (v1.2).
-
-    A name with white space cannot stand in it; such a shard gets none, and DALI looks through the shard itself.
-    """
-    samples: dict[str, list[str]] = {}
-    with tarfile.open(path) as tar:
-        for member in tar:
-            folder, slash, name = member.name.rpartition("/")
-            key, _, extension = name.partition(".")
-            place = f"{extension} {member.offset_data} {member.size} {member.name}"
-            samples.setdefault(f"{folder}{slash}{key}", []).append(place)
-            if len(place.split()) != 4:
-                return
-    lines = [f"v1.2 {len(samples)}", *map(" ".join, samples.values())]
-    path.with_name(f"{path.name}.idx").write_text("\n".join(lines) + "\n")
+def _finish(shard: Shard, places: list[str]) -> str | None:
+    """End the file; its index (v1.2), or None where one of the places cannot stand there: DALI then looks itself."""
+    shard.write([bytes(2 * tarfile.BLOCKSIZE)])
+    shard.write([bytes(-shard.bytes % tarfile.RECORDSIZE)])
+    return "".join(f"{line}\n" for line in (f"v1.2 {len(places)}", *places)) if all(places) else None
 
 
 def _members(sample: Sample) -> dict[str, Parts]:
@@ -95,31 +84,27 @@ def read(dataset: Dataset, lane: ReaderShare) -> Iterator[Sample]:
     return read_shards(_read_shard, dataset, lane)
 
 
-def _read_shard(
-    dataset: Dataset, number: int, rows: list[int], memory: Pool
-) -> Iterator[tuple[Sample, list[npt.NDArray[np.uint8]]]]:
-    """The samples of one shard and their memory, refusing a shard whose content is not what the index says."""
+def _read_shard(manifest: Manifest, path: Path, memory: Pool) -> Iterator[tuple[str, Mapping[str, Value], Used]]:
+    """Key, fields and memory of a shard's samples."""
     from webdataset.tariterators import group_by_keys
 
-    path = data_file(dataset, shards(dataset.manifest)[number].path)
-    row, end = rows[number], rows[number + 1]
-    named = keys(dataset, row, end)
-    try:
+    with whole_tar(path):
         for raw in group_by_keys(contents(path, memory)):
-            if raw["__key__"] != next(named, None):
-                raise DatasetError(f"{path}: member {raw['__key__']!r} is not the one that the index names")
-            fields = fields_of(dataset.manifest.kind, raw, path)
-            own = [cast(Array, value.obj) for value in raw.values() if isinstance(value, memoryview)]
-            yield Sample(str(raw["__key__"]), fields, row, str(path)), own
-            row += 1
+            used = [cast(Array, value.obj) for value in raw.values() if isinstance(value, memoryview)]
+            yield str(raw["__key__"]), fields_of(manifest.kind, raw, path), used
+
+
+@contextmanager
+def whole_tar(path: Path) -> Iterator[None]:
+    """Name the file where reading a tar stumbles."""
+    try:
+        yield
     except DatasetError:
         raise
-    except (tarfile.TarError, EOFError, ValueError) as error:
+    except (tarfile.TarError, EOFError, OverflowError, ValueError) as error:
         raise DatasetError(f"{path}: corrupt tar: {str(error.args[0]).partition(' @ ')[0]}") from error
     except OSError as error:
         raise DatasetError(f"{path}: {error.strerror or error.args[0]}") from error
-    if row != end:
-        raise DatasetError(f"{path}: {end - row} samples short of the {end - rows[number]} in the index")
 
 
 def contents(path: Path, memory: Allocate) -> Iterator[dict[str, Any]]:
@@ -141,20 +126,20 @@ class Place(NamedTuple):
     size: int
 
 
-def places(descriptor: int, path: Path) -> Iterator[Place]:
-    """The members of a tar file, in order.
+def places(descriptor: int, path: Path, folders: bool = False) -> Iterator[Place]:
+    """The members of a tar file, in order. With `folders` these are among them, with a slash after their names.
 
     Headers of the usual form are read here, in a third of the time; all others, and the end of the file, by tarfile.
     After a global header, which speaks of all members that follow, that is all of them.
     """
     with tarfile.open(path, "r:") as tar:
-        found = _next(tar, path)
+        found = _next(tar, path, folders)
         while found:
             if found.name.startswith("/") or ".." in found.name.split("/"):
                 raise DatasetError(f"{path}: member {found.name!r} leads out of its folder")
             yield found
             tar.offset = found.offset + found.size + -found.size % tarfile.BLOCKSIZE
-            found = (None if tar.pax_headers else _plain(descriptor, tar.offset)) or _next(tar, path)
+            found = (None if tar.pax_headers else _plain(descriptor, tar.offset)) or _next(tar, path, folders)
 
 
 def _plain(descriptor: int, offset: int) -> Place | None:
@@ -178,12 +163,14 @@ def _plain(descriptor: int, offset: int) -> Place | None:
     return Place(text, offset + tarfile.BLOCKSIZE, num_bytes)
 
 
-def _next(tar: tarfile.TarFile, path: Path) -> Place | None:
+def _next(tar: tarfile.TarFile, path: Path, folders: bool) -> Place | None:
     """The member at `tar.offset`; None at the end."""
     member = tar.next()
     tar.members = []  # type: ignore[attr-defined]  # else it keeps them all
     if member is None:
         return None
+    if folders and member.isdir():
+        return Place(f"{member.name}/", member.offset_data, 0)
     if not member.isreg() or member.issparse():
         raise DatasetError(f"{path}: member {member.name!r} is no regular file")
     if member.size < 0:
@@ -229,7 +216,6 @@ WEBDATASET = Format(
     read,
     problem,
     smallest_lane,
-    file_per_sample=False,
     sequential=True,
     options={"shard_samples": int},
     sample_overhead_bytes=4096,

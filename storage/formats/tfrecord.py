@@ -8,22 +8,18 @@ and a constant (tensorflow.org, "TFRecord and tf.train.Example").
 
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-import numpy.typing as npt
-
 from benchsuite.storage.dataset.fields import KIND_FIELDS, RECORD_KINDS
-from benchsuite.storage.dataset.manifest import Dataset, Format, IndexRow, ReaderShare, data_file, index_row
-from benchsuite.storage.dataset.sample import Allocate, Sample, fresh, num_bytes, read_at
-from benchsuite.storage.dataset.shards import Pool, batched, keys, problem, read_shards, shards, smallest_lane
+from benchsuite.storage.dataset.manifest import Dataset, Format, IndexRow, Manifest, ReaderShare
+from benchsuite.storage.dataset.sample import Allocate, Sample, Value, fresh, num_bytes, read_at
+from benchsuite.storage.dataset.shards import Pool, Used, problem, read_shards, smallest_lane
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.formats.tf_example import Part, decode, encode
-from benchsuite.storage.formats.write_behind import Shard, WriteBehind
+from benchsuite.storage.formats.write_behind import DEFAULT_SHARD_SAMPLES, Shard, write_shards
 
-DEFAULT_SHARD_SAMPLES = 128
 SUFFIX = ".tfrecord"
 _HEADER, _CRC = struct.Struct("<QI"), struct.Struct("<I")
 _MASK = 0xA282EAD8
@@ -49,20 +45,14 @@ def write(
 
     The shards' digests go into `digests`.
     """
-    if shard_samples < 1:
-        raise DatasetError(f"shard_samples must be at least 1. Found: {shard_samples}")
-    digests = {} if digests is None else digests
-    with WriteBehind() as behind:
-        for number, run in enumerate(batched(samples, shard_samples)):
-            name = f"shard-{number:06d}{SUFFIX}"
-            with (folder / name).open("wb") as file, (folder / f"{name}.idx").open("w") as index:
-                shard = Shard(file, behind)
-                for sample in run:
-                    start = shard.bytes
-                    shard.write(_record(encode(sample)))
-                    index.write(f"{start} {shard.bytes - start}\n")
-                    yield index_row(sample, name)
-            digests[name] = shard.digest
+    return write_shards(folder, samples, shard_samples, SUFFIX, digests, _store, lambda shard, places: "".join(places))
+
+
+def _store(shard: Shard, sample: Sample) -> str:
+    """Append a sample's record; its line of the index."""
+    start = shard.bytes
+    shard.write(_record(encode(sample)))
+    return f"{start} {shard.bytes - start}\n"
 
 
 def _record(parts: list[Part]) -> list[Part]:
@@ -93,13 +83,33 @@ def records(file: BinaryIO, path: Path, allocate: Allocate = fresh) -> Iterator[
         number, place, head = number + 1, place + length + _CRC.size, rest[_CRC.size :]
 
 
+def count_records(path: Path) -> int:
+    """The records of a file, by stepping from one to the next.
+
+    Raises:
+        DatasetError: it is not a TFRecord file, or ends inside a record.
+    """
+    count = place = 0
+    with path.open("rb", buffering=0) as file:
+        end = os.fstat(file.fileno()).st_size
+        while place < end:
+            where = f"{path}: record {count}"
+            place += _HEADER.size + _length(os.pread(file.fileno(), _HEADER.size, place), where) + _CRC.size
+            if place > end:
+                raise DatasetError(f"{where}: the file ends inside it: truncated")
+            count += 1
+    return count
+
+
 def _length(head: bytes, where: str) -> int:
     """The length of a record that begins with these bytes."""
     if len(head) < _HEADER.size:
         raise DatasetError(f"{where}: the file ends inside it: truncated")
     length, crc = _HEADER.unpack(head)
     if masked_crc(head[:8]) != crc:
-        raise DatasetError(f"{where}: the CRC of its length is wrong: damaged")
+        gzipped = head.startswith(b"\x1f\x8b")
+        what = "compressed by gzip as a whole; unpack it first" if gzipped else "damaged, or no TFRecord"
+        raise DatasetError(f"{where}: the CRC of its length is wrong: {what}")
     return int(length)
 
 
@@ -108,24 +118,13 @@ def read(dataset: Dataset, lane: ReaderShare) -> Iterator[Sample]:
     return read_shards(_read_shard, dataset, lane)
 
 
-def _read_shard(
-    dataset: Dataset, number: int, rows: list[int], memory: Pool
-) -> Iterator[tuple[Sample, list[npt.NDArray[np.uint8]]]]:
-    """The samples of one shard and the memory of their records, refusing what is not in the index."""
-    path = data_file(dataset, shards(dataset.manifest)[number].path)
-    row, end = rows[number], rows[number + 1]
-    dtypes = {info.name: info.dtype for info in dataset.manifest.fields}
-    named = keys(dataset, row, end)
+def _read_shard(manifest: Manifest, path: Path, memory: Pool) -> Iterator[tuple[str, Mapping[str, Value], Used]]:
+    """Key, fields and memory of a shard's records."""
+    dtypes = {info.name: info.dtype for info in manifest.fields}
     with path.open("rb", buffering=0) as file:
-        for payload in records(file, path, memory):
-            where = f"{path}: record {row - rows[number]}"
-            key, fields = decode(dataset.manifest.kind, payload, where, dtypes)
-            if key != next(named, None):
-                raise DatasetError(f"{where}: {key!r} is not the one that the index names")
-            yield Sample(key, fields, row, str(path)), [payload]
-            row += 1
-    if row != end:
-        raise DatasetError(f"{path}: {end - row} samples short of the {end - rows[number]} in the index")
+        for number, payload in enumerate(records(file, path, memory)):
+            key, fields = decode(manifest.kind, payload, f"{path}: record {number}", dtypes)
+            yield key, fields, [payload]
 
 
 TFRECORD = Format(
@@ -135,7 +134,6 @@ TFRECORD = Format(
     read,
     problem,
     smallest_lane,
-    file_per_sample=False,
     sequential=True,
     options={"shard_samples": int},
     # integers are varints of 7 bits a byte: a uint16 takes up to 3

@@ -26,8 +26,6 @@ from benchsuite.storage.dataset.manifest import (
     Format,
     IndexRow,
     ReaderShare,
-    by_sample_problem,
-    by_sample_smallest_lane,
     data_file,
     dealt,
     index_row,
@@ -35,7 +33,7 @@ from benchsuite.storage.dataset.manifest import (
 )
 from benchsuite.storage.dataset.sample import Array, Sample
 from benchsuite.storage.dataset.token_samples import END_OF_DOCUMENT
-from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.errors import DatasetError, told
 
 BIN, IDX = "tokens.bin", "tokens.idx"
 MAGIC = b"MMIDIDX\0\0"
@@ -116,10 +114,8 @@ def read_index(path: Path) -> TokenIndex:
     Raises:
         DatasetError: it is not one, is cut short, or holds ids that are no integers.
     """
-    try:
+    with told(path):
         content = path.read_bytes()
-    except OSError as error:
-        raise DatasetError(f"{path}: {error.strerror}") from error
     if len(content) < _HEADER.size or content[: len(MAGIC)] != MAGIC:
         raise DatasetError(f"{path}: not an .idx file of Megatron-LM: it does not begin with MMIDIDX")
     _, version, code, sequences, documents = _HEADER.unpack_from(content)
@@ -141,10 +137,8 @@ def open_stream(bin_path: Path, index: TokenIndex) -> Array:
         DatasetError: it is missing, or shorter than its index says.
     """
     needed = int(index.lengths.sum(dtype=np.int64))
-    try:
+    with told(bin_path):
         size = bin_path.stat().st_size
-    except OSError as error:
-        raise DatasetError(f"{bin_path}: {error.strerror}") from error
     if size % index.dtype.itemsize or size < needed * index.dtype.itemsize:
         raise DatasetError(f"{bin_path}: {size} bytes, its .idx promises {needed * index.dtype.itemsize}: truncated")
     return np.memmap(bin_path, index.dtype, "r") if size else np.empty(0, index.dtype)
@@ -250,10 +244,6 @@ TOKENS = Format(
     frozenset({"tokens"}),
     write,
     read,
-    by_sample_problem,
-    by_sample_smallest_lane,
-    file_per_sample=False,
-    sequential=False,
     stores_documents=True,
     reads="mapped",
 )

@@ -7,16 +7,21 @@ third of the time where a virtual machine has to be given each new one by its ho
 import ctypes
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
 from blake3 import blake3
 
-from benchsuite.storage.dataset.sample import num_bytes
+from benchsuite.storage.dataset.manifest import IndexRow, index_row
+from benchsuite.storage.dataset.sample import Sample, num_bytes
+from benchsuite.storage.dataset.shards import batched
+from benchsuite.storage.errors import DatasetError
 
 BLOCK_BYTES = 32 << 20
 """Less than that is left to the kernel."""
+DEFAULT_SHARD_SAMPLES = 128
 _WAIT_BEFORE, _WRITE, _WAIT_AFTER = 1, 2, 4
 _FAILURES = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -89,3 +94,43 @@ class Shard:
     def digest(self) -> str:
         """The digest of the content so far, as `file_digest` gives it."""
         return f"blake3:{self._digest.hexdigest(16)}"
+
+
+def write_shards(
+    folder: Path,
+    samples: Iterable[Sample],
+    shard_samples: int,
+    suffix: str,
+    digests: dict[str, str] | None,
+    store: Callable[[Shard, Sample], str],
+    finish: Callable[[Shard, list[str]], str | None],
+) -> Iterator[IndexRow]:
+    """Write shards of `shard_samples` samples each (the last may be shorter), and an index beside each.
+
+    Args:
+        folder: where.
+        samples: what.
+        shard_samples: how many.
+        suffix: of the shards' names.
+        digests: takes the shards' digests, by name.
+        store: appends a sample; what the index says of it.
+        finish: ends a shard; its index, given what `store` said of each sample, or None where it has none.
+
+    Raises:
+        DatasetError: less than one sample a shard.
+    """
+    if shard_samples < 1:
+        raise DatasetError(f"shard_samples must be at least 1. Found: {shard_samples}")
+    with WriteBehind() as behind:
+        for number, run in enumerate(batched(samples, shard_samples)):
+            name, places = f"shard-{number:06d}{suffix}", []
+            with (folder / name).open("wb") as file:
+                shard = Shard(file, behind)
+                for sample in run:
+                    places.append(store(shard, sample))
+                    yield index_row(sample, name)
+                index = finish(shard, places)
+            if digests is not None:
+                digests[name] = shard.digest
+            if index is not None:
+                (folder / f"{name}.idx").write_text(index)

@@ -42,7 +42,7 @@ class TestEnv(LauncherConformance):
 
 def ran(words: Sequence[str], folder: Path) -> str:
     """What a verb prints where the four packages are installed."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(FOLDERS)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*FOLDERS, os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, "-m", "benchsuite", *words]
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False

@@ -9,8 +9,6 @@ from benchsuite.storage.dataset.manifest import (
     Format,
     IndexRow,
     ReaderShare,
-    by_sample_problem,
-    by_sample_smallest_lane,
     data_file,
     dealt,
     index_row,
@@ -53,9 +51,5 @@ ZIP = Format(
     frozenset({"image"}),
     write,
     read,
-    by_sample_problem,
-    by_sample_smallest_lane,
-    file_per_sample=False,
-    sequential=False,
     sample_overhead_bytes=512,
 )

@@ -183,7 +183,7 @@ class TestTar:
         )
         (ours.folder / INDEX).write_bytes((tmp_path / "theirs" / INDEX).read_bytes())
         path = ours.data_files()[0]
-        assert complaint(ours.folder) == f"{path}: member 'cat/a' is not the one that the index names"
+        assert complaint(ours.folder) == f"{path}: sample 0: 'cat/a' is not the one that the index names"
 
 
 class TestManifest:

@@ -233,7 +233,7 @@ def test_a_link_added_to_a_shard_is_refused(shard: tuple[Dataset, Path]) -> None
 def test_a_surplus_member_is_noticed(shard: tuple[Dataset, Path]) -> None:
     dataset, path = shard
     rewrite(dataset, path, [*members(path), ("more.cls", b"0"), ("more.jpg", jpeg(9))])
-    assert read_error(dataset) == f"{path}: member 'more' is not the one that the index names"
+    assert read_error(dataset) == f"{path}: sample 2: 'more' is not the one that the index names"
 
 
 def test_a_sample_without_its_image_is_noticed(shard: tuple[Dataset, Path]) -> None:
