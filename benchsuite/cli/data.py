@@ -13,11 +13,12 @@ from benchsuite import storage, workloads
 from benchsuite.cli.common import Plain
 from benchsuite.contract.console import OnProgress, progress_bar
 from benchsuite.contract.errors import UserError, refuse
-from benchsuite.contract.terminal import PlainFormat, document, echo
+from benchsuite.contract.terminal import document, echo
 from benchsuite.results.render.plain import counted
 from benchsuite.storage.create import convert as making
 from benchsuite.storage.dataset.manifest import Dataset, DatasetError, Format, Manifest, read_manifest
 from benchsuite.storage.dataset.problems import Damage, Problems
+from benchsuite.storage.dataset.shards import shards
 from benchsuite.storage.dataset.sizes import in_units
 from benchsuite.storage.dataset.verify import same_samples, verify_dataset
 from benchsuite.storage.staging import stage as staging
@@ -27,6 +28,7 @@ from benchsuite.workloads.facts import FACTS, Facts
 if TYPE_CHECKING:
     from benchsuite.workloads.workload import Workload
 
+_REMOVED = {True: "removed", False: "nothing there to remove"}
 data_app = typer.Typer(help="Make, convert and check datasets.", no_args_is_help=True, rich_markup_mode=None)
 
 DataFormat = Annotated[str, typer.Option("--format", help="How samples are stored: `benchsuite list formats`.")]
@@ -91,8 +93,25 @@ def data_verify(
     first: Annotated[Path, typer.Argument(help="A dataset.")],
     second: Annotated[Path | None, typer.Argument(help="Another that should hold the same samples.")] = None,
 ) -> None:
-    """Check a dataset against its manifest, byte by byte; or that two hold the same samples."""
-    verify(first, second)
+    """Check a dataset against its manifest, byte by byte; or that two hold the same samples.
+
+    All that is wrong is told, a line each.
+    """
+    folders = [folder for folder in (first, second) if folder is not None]
+    problems, checked = Problems(), list[Dataset]()
+    for folder in folders:
+        try:
+            checked.append(verify_dataset(folder))
+        except DatasetError as error:
+            problems.add(error)
+    with _each_told(" and ".join(map(str, folders))):
+        problems.tell()
+    if len(checked) == 2:
+        same_samples(*checked)
+        echo(f"ok: {first} and {second} hold the same {checked[0].manifest.num_samples} samples")
+        return
+    manifest = checked[0].manifest
+    echo(f"ok: {first}: {manifest.num_samples} samples, counts, checksums and fields as the manifest says")
 
 
 @data_app.command("stage")
@@ -108,7 +127,21 @@ def data_stage(
     format: Plain = "table",
 ) -> None:
     """Copy a dataset to a node-local folder, checked by its digests; once per node, and on where it was interrupted."""
-    (remove_copy if remove else stage)(source, to, format)
+    if remove and (source / MARK).is_file():
+        target = source
+    else:
+        target = node_local_folder(str(to) if to else None) / copy_name(read_manifest(source))
+    if remove:
+        found = staging.unstage(target)
+        facts, words = {"folder": str(target.absolute()), "removed": found}, f"{target}: {_REMOVED[found]}"
+    else:
+        with _megabyte_bar(f"staging {source}") as progress:
+            staged = staging.stage(source, target, progress=progress, on_wait=_say_who)
+        facts, words = _facts(source, staged), "\n".join(in_words(staged))
+    if format == "json":
+        document(json.dumps(facts, indent=1))
+        return
+    echo(words)
 
 
 @dataclass(frozen=True)
@@ -173,7 +206,7 @@ def _options(form: Format, options: list[str]) -> dict[str, int | str]:
 
 
 @contextmanager
-def megabyte_bar(title: str) -> Iterator[OnProgress]:
+def _megabyte_bar(title: str) -> Iterator[OnProgress]:
     """A progress bar for bytes, shown in MB."""
     with progress_bar(f"{title} (MB)", tells_quarters=True) as progress:
         last = -1
@@ -188,19 +221,14 @@ def megabyte_bar(title: str) -> Iterator[OnProgress]:
 
 
 def _say(target: Path, manifest: Manifest) -> None:
+    """What a new dataset is, and what a user had better know of it."""
     echo(
         f"{target}: {manifest.num_samples} samples, {manifest.stored_bytes / 1e6:.1f} MB, {manifest.format}, "
         f"{manifest.created['num_files']} files, {manifest.created['conversion_s']} s, id {manifest.dataset_id}",
         err=True,
     )
-
-
-def _advise(manifest: Manifest) -> None:
-    """What a user had better know of a new dataset."""
-    shards = [info for info in manifest.files if info.num_samples is not None]
-    form = storage.format_of(manifest.format)
-    if form.sequential:
-        shards_told = counted(len(shards), "shard")
+    if storage.format_of(manifest.format).sequential:
+        shards_told = counted(len(shards(manifest)), "shard")
         echo(f"note: {shards_told}: at most as many readers (ranks x workers) are fed", err=True)
     if manifest.num_classes == 1:
         echo("note: all samples are of class 0, so the loss falls to 0; a folder per class labels them", err=True)
@@ -228,7 +256,6 @@ def generate(target: Path, asked: Asked, samples: int, seed: int, encoding: str)
             encoding=encoding,
         )
     _say(target, manifest)
-    _advise(manifest)
 
 
 def convert(source: Path, target: Path, asked: Asked, tokenizer: Path | None) -> None:
@@ -252,7 +279,6 @@ def convert(source: Path, target: Path, asked: Asked, tokenizer: Path | None) ->
             tokenizer=str(tokenizer) if tokenizer else None,
         )
     _say(target, manifest)
-    _advise(manifest)
 
 
 @contextmanager
@@ -272,78 +298,26 @@ def _each_told(where: str, after: str = "") -> Iterator[None]:
         raise DatasetError(f"{where}: {damage.count} problems{after}") from damage
 
 
-def verify(first: Path, second: Path | None) -> None:
-    """Check one dataset, or that two hold the same samples; all that is wrong is told, a line each.
-
-    Raises:
-        DatasetError: something is wrong; how many problems there are, where there are several.
-    """
-    folders = [folder for folder in (first, second) if folder is not None]
-    problems, checked = Problems(), list[Dataset]()
-    for folder in folders:
-        try:
-            checked.append(verify_dataset(folder))
-        except DatasetError as error:
-            problems.add(error)
-    with _each_told(" and ".join(map(str, folders))):
-        problems.tell()
-    if len(checked) == 2:
-        same_samples(*checked)
-        echo(f"ok: {first} and {second} hold the same {checked[0].manifest.num_samples} samples")
-        return
-    manifest = checked[0].manifest
-    echo(f"ok: {first}: {manifest.num_samples} samples, counts, checksums and fields as the manifest says")
-
-
-def stage(source: Path, to: Path | None, format: PlainFormat) -> None:
-    """Make or find a copy, and say what it took."""
-    target = _target(source, to)
-    with megabyte_bar(f"staging {source}") as progress:
-        staged = staging.stage(source, target, progress=progress, on_wait=_say_who)
-    if format == "json":
-        document(json.dumps(_facts(source, staged), indent=1))
-        return
-    echo(*in_words(staged))
-
-
-def remove_copy(source: Path, to: Path | None, format: PlainFormat) -> None:
-    """Remove a copy, named by its source or itself."""
-    target = source if (source / MARK).is_file() else _target(source, to)
-    found = staging.unstage(target)
-    if format == "json":
-        document(json.dumps({"folder": str(target.absolute()), "removed": found}))
-        return
-    echo(f"{target}: {'removed' if found else 'nothing there to remove'}")
-
-
 def in_words(staged: Staged) -> list[str]:
     """Where the copy is, what making it took, and what it leaves in memory."""
     size = f"{staged.num_files} files, {in_units(staged.num_bytes)}"
     if staged.seconds is None:
         return [f"{staged.folder}: {size}, there already, whole; nothing was copied"]
-    there = staged.num_bytes - staged.copied_bytes
+    there, rate = staged.num_bytes - staged.copied_bytes, staged.copied_bytes / (staged.seconds or 1.0)
     resumed = f", {in_units(there)} were there" if there > 0 else ""
     left = "left as found" if staged.source_left_as_found else "not known before, so what was read stays"
     resident = "not told" if staged.resident_fraction is None else f"{staged.resident_fraction:.0%}, clean"
     return [
         f"{staged.folder}: {size}, every digest verified",
-        f"copied {in_units(staged.copied_bytes)} in {staged.seconds:.3g} s, {in_units(_rate(staged))}/s{resumed}",
+        f"copied {in_units(staged.copied_bytes)} in {staged.seconds:.3g} s, {in_units(rate)}/s{resumed}",
         f"page cache: source {left}; copy {resident}",
     ]
-
-
-def _rate(staged: Staged) -> float:
-    return staged.copied_bytes / (staged.seconds or 1.0)
 
 
 def _facts(source: Path, staged: Staged) -> dict[str, Any]:
     facts = asdict(staged) | {"source": str(source.absolute()), "folder": str(staged.folder)}
     rate = staged.copied_bytes / staged.seconds if staged.seconds else None
     return facts | {"bytes_per_s": rate, "verified": staged.seconds is not None, "reused": staged.seconds is None}
-
-
-def _target(source: Path, to: Path | None) -> Path:
-    return node_local_folder(str(to) if to else None) / copy_name(read_manifest(source))
 
 
 def _say_who(holder: str) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,7 +13,6 @@ import numpy as np
 
 from benchsuite.storage import format_of
 from benchsuite.storage.create import photos
-from benchsuite.storage.create.disk_space import needed_bytes
 from benchsuite.storage.create.parallel import Make, in_parallel
 from benchsuite.storage.create.volumes import volume_bytes, volume_sample, volume_shape
 from benchsuite.storage.dataset.fields import field_infos
@@ -33,23 +33,25 @@ from benchsuite.storage.dataset.manifest import (
     write_manifest,
 )
 from benchsuite.storage.dataset.sample import Sample
-from benchsuite.storage.dataset.token_samples import mlm_bytes, mlm_sample, token_bytes, token_sample
+from benchsuite.storage.dataset.token_samples import kept_params, mlm_bytes, mlm_sample, token_bytes, token_sample
 from benchsuite.storage.dataset.verify import verify_dataset
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.formats.tokens import documents_of
+from benchsuite.storage.formats.write_behind import DEFAULT_SHARD_SAMPLES
 from benchsuite.storage.sources import Source, open_source
 
 Progress = Callable[[int, int], None]
 """Called with samples done and samples in all; 0 where that is not known."""
 MAX_COMPRESSION = 4
 """Compressed samples are taken to need at most so many times their bytes; scans compress to about a half."""
+FILE_OVERHEAD_BYTES = 16_384
+"""For each file of many samples: its beginning and end, its index, and what their last blocks leave empty."""
 Created = dict[str, str | int | float | None]
 
 
 def in_order(dataset: Dataset) -> Iterator[Sample]:
     """Every sample of a dataset once, in the order of its index."""
-    form = format_of(dataset.manifest.format)
-    return form.read(dataset, ReaderShare(0, 1, 0, 0, False, 1))
+    return format_of(dataset.manifest.format).read(dataset, ReaderShare())
 
 
 def check_options(form: Format, kind: str, options: Options) -> None:
@@ -101,11 +103,23 @@ def _store(
             progress(len(rows), source.count or 0)
         if not rows:
             raise DatasetError(f"{folder}: no samples to store")
-        _refuse_doubles(rows)
-        stored = {row.file: 0 for row in rows}
-        for row in rows:
-            stored[row.file] += 1
-        files = _files(partial_folder, {} if form.file_per_sample else stored, {*stored}, digests)
+        ((key, count),) = Counter(row.key for row in rows).most_common(1)
+        if count > 1:
+            raise DatasetError(f"two samples have the key {key!r}")
+        found = sorted(path for path in partial_folder.rglob("*") if path.is_file())
+        sizes = {str(path.relative_to(partial_folder)): path.stat().st_size for path in found}
+        stored = Counter(row.file for row in rows)
+        # Each shard stands where its samples do in the index, and what lies beside them follows.
+        listed = [*(() if form.file_per_sample else stored), *(name for name in sizes if name not in stored)]
+        files = [
+            FileInfo(
+                path=name,
+                bytes=sizes[name],
+                digest=digests.get(name) or file_digest(partial_folder / name),
+                num_samples=stored.get(name),
+            )
+            for name in listed
+        ]
         flush_file_system(partial_folder)
         result = Manifest(
             workload=workload,
@@ -122,14 +136,37 @@ def _store(
             dataset_id=dataset_id((row.key, row.digest) for row in rows),
             created={
                 **created,
+                "when": datetime.now(UTC).isoformat(timespec="seconds"),
                 **source.notes,
                 "conversion_s": round(time.perf_counter() - started, 3),
-                "num_files": len(_paths(partial_folder)),
-                "num_bytes": _num_bytes(partial_folder),
+                "num_files": len(sizes),
+                "num_bytes": sum(sizes.values()),
             },
         )
         write_manifest(partial_folder, rows, result)
     return result
+
+
+def needed_bytes(source: Source, kind: str, form: Format, options: Options) -> int:
+    """Disk space that storing these samples in a format takes while it is written: rather too much than too little."""
+    factor = form.space_factor if isinstance(form.space_factor, float) else form.space_factor[kind]
+    count = _num_samples(source, kind)
+    shards = FILE_OVERHEAD_BYTES * _num_files(form, count, options)
+    return int(source.size_bytes * factor) + count * form.sample_overhead_bytes + shards
+
+
+def _num_samples(source: Source, kind: str) -> int:
+    """How many samples there are; where only reading tells, those of sequences by their bytes."""
+    if source.count is not None or kind not in ("mlm", "tokens"):
+        return source.count or 0
+    return source.size_bytes // (mlm_bytes if kind == "mlm" else token_bytes)(source.params)
+
+
+def _num_files(form: Format, count: int, options: Options) -> int:
+    """How many files of many samples a format writes."""
+    default = DEFAULT_SHARD_SAMPLES if "shard_samples" in form.options else 0
+    samples = int(options.get("shard_samples", default)) or int(options.get("file_samples", 0))
+    return -(-count // samples) if samples > 0 else 1
 
 
 class _Seen:
@@ -147,41 +184,6 @@ class _Seen:
             if self._kind == "volume" and isinstance(image, np.ndarray):
                 self.params["min_extent"] = min(self.params.get("min_extent", 1 << 30), *image.shape[1:])
             yield sample if sample.compressed_bytes is None else replace(sample, compressed_bytes=None)
-
-
-def _refuse_doubles(rows: list[IndexRow]) -> None:
-    keys: set[str] = set()
-    for row in rows:
-        if row.key in keys:
-            raise DatasetError(f"two samples have the key {row.key!r}")
-        keys.add(row.key)
-
-
-def _files(folder: Path, listed: dict[str, int], sampled: set[str], digests: Mapping[str, str]) -> list[FileInfo]:
-    """What the manifest lists: files of samples that the index does not stand for, and whatever lies beside them."""
-    beside = [str(path.relative_to(folder)) for path in _paths(folder)]
-    return [
-        *(_file_info(folder, name, count, digests.get(name)) for name, count in listed.items()),
-        *(_file_info(folder, name, None) for name in beside if name not in sampled),
-    ]
-
-
-def _file_info(folder: Path, name: str, num_samples: int | None, digest: str | None = None) -> FileInfo:
-    path, size = folder / name, (folder / name).stat().st_size
-    return FileInfo(path=name, bytes=size, digest=digest or file_digest(path), num_samples=num_samples)
-
-
-def _num_bytes(folder: Path) -> int:
-    """Bytes of all data files; index and manifest are not counted."""
-    return sum(path.stat().st_size for path in _paths(folder))
-
-
-def _paths(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def convert_dataset(
@@ -211,7 +213,7 @@ def convert_dataset(
     else:
         opened = open_source(source, kind, params or {}, tokenizer)
     where = os.fsencode(source.absolute()).decode(errors="backslashreplace")  # JSON holds no bytes that are not UTF-8
-    created: Created = {"how": "convert", "when": _now(), "source": where}
+    created: Created = {"how": "convert", "source": where}
     return _store(opened, kind, target, format_name, workload, variant, created, options or {}, progress)
 
 
@@ -282,12 +284,11 @@ def generate_dataset(
     """
     params = params or {}
     make, size = _recipe(kind, num_samples, seed, params, encoding)
-    created: Created = {"how": "generate", "when": _now(), "seed": seed}
+    created: Created = {"how": "generate", "seed": seed}
     processes = num_processes or len(os.sched_getaffinity(0))
     samples = in_parallel(make, num_samples, processes)
-    kept = {name: params[name] for name in ("seq_len", "max_predictions", "vocab_size") if name in params}
     try:
-        source = Source(num_samples, size, samples, kept)
+        source = Source(num_samples, size, samples, kept_params(params))
         return _store(source, kind, target, format_name, workload, variant, created, options or {}, progress)
     finally:
         samples.close()

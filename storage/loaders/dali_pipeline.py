@@ -6,21 +6,21 @@ A feed draws what the pipeline needs for a batch, random numbers included; a gra
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import cycle, islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import simplejpeg
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from benchsuite.storage.dataset.fields import array, image_extension
+from benchsuite.storage.dataset.fields import image_extension
 from benchsuite.storage.dataset.kinds import (
     IMAGENET_MEAN,
     IMAGENET_STD,
-    Patch,
     decode_pixels,
     draw_patch,
     empty_batch,
+    fill_patch,
     random_crop,
     sample_rng,
 )
@@ -28,8 +28,7 @@ from benchsuite.storage.dataset.manifest import text
 from benchsuite.storage.dataset.sample import Recycled, Sample
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.loaders import Batch, Delivered
-from benchsuite.storage.loaders.dali_content import Encoded, source_of
-from benchsuite.storage.loaders.dali_source import dali, encoded_images, reason, samples
+from benchsuite.storage.loaders.dali_source import Encoded, dali, encoded_images, reason, source_of
 from benchsuite.storage.loaders.reader import LoaderInput
 
 ENDS = {"jpg": b"\xff\xd9", "png": b"IEND\xaeB`\x82"}
@@ -43,17 +42,6 @@ class Fed(NamedTuple):
     rows: list[int]
     epochs: list[int]
     labels: list[int]
-
-
-class Feed(Protocol):
-    """Draws a batch's inputs."""
-
-    def draw(self) -> Fed: ...
-
-    def blame(self, fed: Fed) -> None:
-        """Raise what is wrong with one of these samples, if that can be found."""
-
-    def close(self) -> None: ...
 
 
 class ImageFeed:
@@ -78,7 +66,7 @@ class ImageFeed:
         return Fed(([image.fed for image in images], windows, flips), rows, [image.epoch for image in images], labels)
 
     def blame(self, fed: Fed) -> None:
-        """Decode each image, strictly."""
+        """Raise what is wrong with one of these images: each is decoded, strictly."""
         for content, row in zip(fed.inputs[0], fed.rows, strict=True):
             decode_pixels(self._sample(np.asarray(content), row))
 
@@ -86,11 +74,8 @@ class ImageFeed:
         """Close the files that are open."""
         self._images.close()  # type: ignore[attr-defined]
 
-    def _key(self, row: int) -> str:
-        return text(self._index["key"][row])
-
     def _sample(self, content: Any, row: int) -> Sample:
-        return Sample(self._key(row), {"image": content.data}, row, source_of(self._reading, row))
+        return Sample(self._reading.dataset.key(row), {"image": content.data}, row, source_of(self._reading, row))
 
     def _size(self, image: Encoded) -> tuple[int, int]:
         """Width and height, by the header. What lacks its end, which DALI tolerates, is decoded strictly first."""
@@ -144,7 +129,7 @@ class VolumeFeed:
 
     def __init__(self, reading: LoaderInput, num_slots: int) -> None:
         self._reading = reading
-        self._samples = samples(reading, Recycled())
+        self._samples = reading.samples(0, Recycled())
         self._slots = cycle([self._slot() for _ in range(num_slots)])
 
     def _slot(self) -> tuple[dict[str, torch.Tensor], Any]:
@@ -159,7 +144,7 @@ class VolumeFeed:
         rows, epochs = [], []
         for number, (sample, epoch) in enumerate(islice(self._samples, reading.batch_size)):
             patch = draw_patch(sample, reading.params["patch_size"], sample_rng(reading.seed, epoch, sample.key))
-            cut_patch(sample, patch, {name: tensor[number] for name, tensor in batch.items()})
+            fill_patch(sample, patch, (False,) * 3, {name: tensor[number] for name, tensor in batch.items()})
             flips[number] = patch.flips
             rows.append(sample.index)
             epochs.append(epoch)
@@ -170,22 +155,7 @@ class VolumeFeed:
 
     def close(self) -> None:
         """Close the files that are open."""
-        self._samples.close()  # type: ignore[attr-defined]
-
-
-def cut_patch(sample: Sample, patch: Patch, row: Batch) -> None:
-    """Fill the tensors with a patch that is yet to be flipped; its noise is turned so that flipping sets it right."""
-    corner, size = patch.corner, row["image"].shape[-1]
-    window = (slice(None), *(slice(start, start + size) for start in corner))
-    for name, tensor in row.items():
-        tensor.numpy()[...] = array(sample, name)[window]
-    if patch.brightness != 1:
-        row["image"].mul_(patch.brightness)
-    if patch.noise_seed is not None:
-        generator = torch.Generator().manual_seed(patch.noise_seed)
-        deviation = 0.1 * float(torch.rand((), generator=generator))
-        noise = torch.randn(row["image"].shape, generator=generator)
-        row["image"].add_(noise.flip([axis for axis, flipped in enumerate(patch.flips, 1) if flipped]), alpha=deviation)
+        self._samples.close()
 
 
 def volume_graph(reading: LoaderInput, feed: Callable[[], Sequence[Any]], gpu: bool) -> list[Any]:
@@ -210,7 +180,7 @@ class Pipeline:
         device = torch.cuda.current_device() if torch.cuda.is_available() else None
         images = reading.kind.name == "image"
         self._reading = reading
-        self._feed: Feed = ImageFeed(reading, threads) if images else VolumeFeed(reading, depth + 1)
+        self._feed = ImageFeed(reading, threads) if images else VolumeFeed(reading, depth + 1)
         self._fed: deque[Fed] = deque()
         self._pipe: Any = dali("pipeline").Pipeline(reading.batch_size, threads, device, prefetch_queue_depth=depth)
         graph = image_graph if images else volume_graph

@@ -3,38 +3,99 @@
 DALI's readers of shards take a fixed list of them. So the endless stream of a rank's shards, epoch after epoch, is cut
 into lists, and each list gets a reader of its own; what a reader delivers beyond its list is dropped. They mix nothing:
 samples of a shard come as they are stored. Files are read, not mapped: one that is cut short meanwhile would kill the
-process, and page faults would be counted as decoding. Each image is compared with the index, by class and content.
+process, and page faults would be counted as decoding. DALI verifies
+no checksums, and its decoder passes damage within the compressed data: so whatever read an image, its class and content
+are compared with the index before it is decoded.
 """
 
 import os
-import tarfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import count, groupby, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+from crc32c import crc32c
 
 from benchsuite.storage.dataset.fields import encoded
 from benchsuite.storage.dataset.kinds import image_label
-from benchsuite.storage.dataset.manifest import Dataset, ReaderShare, data_file, dealt, inside, text
-from benchsuite.storage.dataset.sample import Allocate, Sample, fresh
+from benchsuite.storage.dataset.manifest import Dataset, data_file, dealt, inside, text
+from benchsuite.storage.dataset.sample import Sample, content_digest
 from benchsuite.storage.dataset.shards import first_rows, shards
-from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.errors import DatasetError, told
 from benchsuite.storage.formats.files import bring
-from benchsuite.storage.formats.tar import places
+from benchsuite.storage.formats.tar import places, whole_tar
 from benchsuite.storage.formats.tf_example import IMAGE, LABEL
-from benchsuite.storage.loaders.dali_content import Bytes, Contents, Encoded, source_of
 from benchsuite.storage.loaders.reader import LoaderInput
 
+Bytes = npt.NDArray[np.uint8]
 LIST_SAMPLES = 2048
 LIST_SHARDS = 64
 """A list of shards ends with the one that reaches either."""
 Place = tuple[int, int]
 """Row of the index and epoch of a sample."""
+
+
+class Encoded(NamedTuple):
+    """An image as it is stored, the same as it is fed to DALI (best a tensor of its own), and where it belongs."""
+
+    content: Bytes
+    fed: Any
+    label: int
+    row: int
+    epoch: int
+
+
+def source_of(reading: LoaderInput, row: int) -> str:
+    """The file that holds a sample."""
+    return str(inside(reading.dataset.folder, text(reading.dataset.index["file"][row])))
+
+
+class Contents:
+    """Compares images with the index.
+
+    The first time by the digest; later by the CRC-32C, twenty times faster, of what had that digest.
+    """
+
+    def __init__(self, reading: LoaderInput) -> None:
+        self._reading = reading
+        self._classes = reading.dataset.index["label"]
+        self._crcs = np.full(len(self._classes), -1, np.int64)
+
+    def check(self, image: Encoded, label: bytes | memoryview) -> Encoded:
+        """The image, whose label is stored in these bytes.
+
+        Raises:
+            DatasetError: class or content are not the index's.
+        """
+        row, said = image.row, self._classes[image.row]
+        if image.label != said:
+            raise DatasetError(f"{self._named(row)} (row {row}): class {image.label} stands where the index has {said}")
+        content: Any = image.content
+        crc = crc32c(content.data)
+        if self._crcs[row] != crc:
+            sample = Sample(self._reading.dataset.key(row), {"image": content.data, "label": label})
+            if content_digest(sample) != text(self._reading.dataset.index["digest"][row]):
+                raise DatasetError(f"{self._named(row)}: its checksum is not the index's: damaged")
+            self._crcs[row] = crc
+        return image
+
+    def check_sized(self, image: Encoded, label: bytes) -> Encoded:
+        """As `check`, once image and label have as many bytes as the index says."""
+        found, said = len(image.content) + len(label), int(self._reading.dataset.index["bytes"][image.row])
+        if found != said:
+            raise DatasetError(
+                f"{self._named(image.row)} (row {image.row}): {found} bytes, the index says {said}: "
+                "truncated or changed"
+            )
+        return self.check(image, label)
+
+    def _named(self, row: int) -> str:
+        return f"{source_of(self._reading, row)}: sample {self._reading.dataset.key(row)!r}"
 
 
 def dali(module: str) -> Any:
@@ -56,21 +117,6 @@ def encoded_images(reading: LoaderInput, threads: int) -> Iterator[Encoded]:
     return _by_format(reading)
 
 
-def samples(reading: LoaderInput, allocate: Allocate = fresh) -> Iterator[tuple[Sample, int]]:
-    """The rank's samples as the format itself reads them, and their epochs."""
-    for epoch in count():
-        for sample in reading.format.read(reading.dataset, lane(reading, epoch, allocate)):
-            yield sample, epoch
-
-
-def lane(reading: LoaderInput, epoch: int, allocate: Allocate = fresh) -> ReaderShare:
-    """A rank is one reader."""
-    spec = reading.spec
-    return ReaderShare(
-        reading.rank, reading.world_size, epoch, reading.seed, spec.shuffle, spec.shuffle_buffer, allocate
-    )
-
-
 def reason(error: BaseException) -> str:
     """What DALI's message says went wrong, in one line without the places in its source."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -82,7 +128,7 @@ def reason(error: BaseException) -> str:
 
 def _by_format(reading: LoaderInput) -> Iterator[Encoded]:
     contents = Contents(reading)
-    for sample, epoch in samples(reading):
+    for sample, epoch in reading.samples(0):
         content = np.frombuffer(encoded(sample, "image"), np.uint8)
         image = Encoded(content, content, image_label(sample), sample.index, epoch)
         yield contents.check(image, encoded(sample, "label"))
@@ -103,7 +149,7 @@ def _runs(pipe: Any, number: int | None = None) -> Iterator[Any]:
 def _from_files(reading: LoaderInput, threads: int) -> Iterator[Encoded]:
     """Files that DALI's threads read side by side; a label stands in the index."""
     dataset, index, contents = reading.dataset, reading.dataset.index, Contents(reading)
-    places = ((int(row), epoch) for epoch in count() for row in dealt(len(index), lane(reading, epoch)))
+    places = ((int(row), epoch) for epoch in count() for row in dealt(len(index), reading.share(0, epoch)))
     asked: deque[list[Place]] = deque()
 
     def paths() -> list[Bytes]:
@@ -142,10 +188,8 @@ def _try_to_open(reading: LoaderInput, rows: list[int]) -> None:
     """Raise the reason why one of these files cannot be read, if there is one."""
     for row in rows:
         path = source_of(reading, row)
-        try:
+        with told(path):
             Path(path).open("rb").close()
-        except OSError as error:
-            raise DatasetError(f"{path}: {error.strerror}") from error
 
 
 ToSample = Callable[[Place, list[Any]], Encoded]
@@ -233,15 +277,8 @@ def _tar_key(name: str) -> str:
 
 
 def _tar_names(path: str) -> Iterator[str]:
-    try:
-        with open(path, "rb", buffering=0) as file:
-            yield from (place.name for place in places(file.fileno(), Path(path)))
-    except (tarfile.TarError, EOFError, ValueError) as error:
-        if isinstance(error, DatasetError):
-            raise
-        raise DatasetError(f"{path}: corrupt tar: {error}") from error
-    except OSError as error:
-        raise DatasetError(f"{path}: {error.strerror or error}") from error
+    with whole_tar(Path(path)), open(path, "rb", buffering=0) as file:
+        yield from (place.name for place in places(file.fileno(), Path(path)))
 
 
 def _record_outputs(paths: list[str]) -> Sequence[Any]:
@@ -307,7 +344,7 @@ def _lists(reading: LoaderInput) -> Iterator[list[tuple[int, int]]]:
     sizes = [info.num_samples or 0 for info in shards(reading.dataset.manifest)]
     listed: list[tuple[int, int]] = []
     for epoch in count():
-        for shard in dealt(len(sizes), lane(reading, epoch)):
+        for shard in dealt(len(sizes), reading.share(0, epoch)):
             listed.append((int(shard), epoch))
             if len(listed) >= LIST_SHARDS or sum(sizes[number] for number, _ in listed) >= LIST_SAMPLES:
                 yield listed

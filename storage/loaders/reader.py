@@ -23,7 +23,7 @@ from torch import Tensor
 from benchsuite.storage import format_of
 from benchsuite.storage.dataset.kinds import Kind, empty_batch, sample_rng
 from benchsuite.storage.dataset.manifest import Dataset, Format, ReaderShare
-from benchsuite.storage.dataset.sample import Recycled, Sample
+from benchsuite.storage.dataset.sample import Allocate, Recycled, Sample, fresh
 from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.loaders import Batch, ReaderCounts
@@ -68,8 +68,7 @@ class LoaderInput:
     @cached_property
     def format(self) -> Format:
         """Of the dataset."""
-        form = format_of(self.dataset.manifest.format)
-        return form
+        return format_of(self.dataset.manifest.format)
 
     def check(self) -> None:
         """Refuse what cannot be shared among so many readers.
@@ -90,6 +89,18 @@ class LoaderInput:
     def num_slots(self) -> int:
         """Batches in memory at most: those queued, the one being used, and the one before it."""
         return self.spec.queue_batches + 2
+
+    def share(self, number: int, epoch: int, allocate: Allocate = fresh) -> ReaderShare:
+        """What reader `number` of this rank reads of an epoch."""
+        spec, lane = self.spec, self.rank * self.readers + number
+        lanes, direct = self.world_size * self.readers, spec.cache == "direct"
+        return ReaderShare(lane, lanes, epoch, self.seed, spec.shuffle, spec.shuffle_buffer, allocate, direct)
+
+    def samples(self, number: int, allocate: Allocate = fresh) -> Generator[tuple[Sample, int]]:
+        """The samples of reader `number` of this rank, without end, and the epoch of each."""
+        for epoch in count():
+            for sample in self.format.read(self.dataset, self.share(number, epoch, allocate)):
+                yield sample, epoch
 
 
 def private_slots(reading: LoaderInput, pin_memory: bool) -> list[Slot]:
@@ -173,11 +184,9 @@ class Reader:
 
     def __init__(self, reading: LoaderInput, number: int, counters: npt.NDArray[np.float64]) -> None:
         self._reading, self._counters = reading, counters
-        self._lane = reading.rank * reading.readers + number
-        self._allocate = Recycled(int(reading.dataset.index["bytes"].max()))
         self._classes = np.asarray(reading.dataset.index)["label"] if reading.kind.name == "image" else None
         self._num_classes = reading.dataset.manifest.num_classes
-        self._samples = self._stream()
+        self._samples = reading.samples(number, Recycled(int(reading.dataset.index["bytes"].max())))
         self._queue = RunQueue()
         self._done_s: float | None = None
         self._least_gap_s = MAX_GAP_S
@@ -224,19 +233,6 @@ class Reader:
         """Close the files that are open."""
         self._samples.close()
         self._queue.close()
-
-    def _stream(self) -> Generator[tuple[Sample, int]]:
-        for epoch in count():
-            for sample in self._reading.format.read(self._reading.dataset, self._share(epoch)):
-                yield sample, epoch
-
-    def _share(self, epoch: int) -> ReaderShare:
-        reading, spec = self._reading, self._reading.spec
-        lanes = reading.world_size * reading.readers
-        direct = spec.cache == "direct"
-        return ReaderShare(
-            self._lane, lanes, epoch, reading.seed, spec.shuffle, spec.shuffle_buffer, self._allocate, direct
-        )
 
 
 def check_class(sample: Sample, found: int, said: int, num_classes: int | None) -> None:

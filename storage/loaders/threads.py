@@ -74,15 +74,21 @@ class ThreadsLoader:
         torch.get_num_threads()  # else torch's first use in this thread takes over the training's number
         torch.set_num_threads(1)
         ready.wait()
+        while not self._closed:
+            line.credits.acquire()
+            if not self._fill(line):
+                return
+
+    def _fill(self, line: _Line) -> bool:
+        """Put the line's next batch into its queue, or why there is none; whether there may be more."""
         try:
-            while not self._closed:
-                line.credits.acquire()
-                slot = self._free_slot()
-                if self._closed:
-                    return
+            slot = self._free_slot()
+            if not self._closed:
                 line.filled.put((slot, line.reader.fill(self._slots[slot])))
+            return True
         except BaseException as error:
             line.filled.put(error)
+            return False
 
     def _free_slot(self) -> int:
         """The longest free slot, once nothing on the device still reads from it."""
@@ -100,19 +106,13 @@ class ThreadsLoader:
             self._free.put((self._held, copied_event()))
         line = self._lines[self._turn]
         self._turn = (self._turn + 1) % len(self._lines)
-        if self._threads:
-            item = line.filled.get()
-            if isinstance(item, BaseException):
-                self._failure = item
-                raise item
-            line.credits.release()
-        else:
-            slot = self._free_slot()
-            try:
-                item = slot, line.reader.fill(self._slots[slot])
-            except Exception as error:
-                self._failure = error
-                raise
+        if not self._threads:
+            self._fill(line)
+        item = line.filled.get()
+        if isinstance(item, BaseException):
+            self._failure = item
+            raise item
+        line.credits.release()
         self._held, (rows, epochs) = item
         return Delivered(self._slots[self._held].batch, rows, epochs)
 

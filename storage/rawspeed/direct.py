@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchsuite.storage.dataset.sample import Allocate
-from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.errors import DatasetError, told
 
 BLOCK_BYTES = 4096
 """Offsets, lengths and addresses are multiples of it; devices with larger blocks are rare."""
@@ -19,10 +19,8 @@ def open_direct(path: Path) -> int:
     Raises:
         DatasetError: the file is missing, or its file system has no such reads.
     """
-    try:
+    with told(f"{path}: cannot be read directly (O_DIRECT)"):
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
-    except OSError as error:
-        raise DatasetError(f"{path}: cannot be read directly (O_DIRECT): {error.strerror}") from error
 
 
 def read_direct(

@@ -6,8 +6,11 @@ block is read twice. What a server keeps in its memory cannot be seen.
 """
 
 import os
+import secrets
 import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
@@ -19,15 +22,16 @@ import numpy as np
 
 from benchsuite.storage.dataset.partial import partial_folder, remove_abandoned
 from benchsuite.storage.dataset.sizes import in_units
-from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.errors import DatasetError, told
 from benchsuite.storage.observe import page_cache
 from benchsuite.storage.rawspeed import fio
-from benchsuite.storage.rawspeed.metadata_ops import OPERATIONS, name_rates
 from benchsuite.storage.rawspeed.plain_reader import (
     ALIGNMENT_BYTES,
     PATTERNS,
+    Deadline,
     Pattern,
     aligned_buffers,
+    ending_early,
     offsets,
     read_file,
     takes_direct,
@@ -47,6 +51,8 @@ RESERVE_BYTES = 64 << 20
 LOCK_BOUND = 0.5
 """Above that share of the time in Python, our own reads may be what limits a cell."""
 CHUNK_BYTES = 16 << 20
+OPERATIONS = ("create", "open", "unlink")
+MAX_FILES = 20_000
 MAX_SECONDS = 86_400.0
 """The longest that a cell may be measured: a day."""
 
@@ -207,17 +213,58 @@ def measured(
     )
 
 
+def name_rates(folder: Path, depth: int, seconds: float) -> dict[str, float]:
+    """Operations per second by so many threads in one folder.
+
+    Files are made for a third of the time, then all are opened and removed; their names and inodes are in the client's
+    memory by then.
+    """
+    place = folder / f"names-{secrets.token_hex(4)}"
+    place.mkdir()
+    names = [[f"{place}/{thread}-{number}" for number in range(MAX_FILES // depth)] for thread in range(depth)]
+    rates = {}
+    with ThreadPoolExecutor(depth) as pool, ending_early() as deadline:
+        deadline.at_s = time.perf_counter() + seconds / 3
+        for operation, work in zip(OPERATIONS, (_create, _open, os.unlink), strict=True):
+            start_s = time.perf_counter()
+            counts = list(pool.map(_each, [work] * depth, names, [deadline] * depth))
+            rates[operation] = sum(counts) / (time.perf_counter() - start_s)
+            names = [own[:count] for own, count in zip(names, counts, strict=True)]
+            deadline.at_s = float("inf")
+    place.rmdir()
+    return rates
+
+
+def _each(work: Callable[[str], None], names: Sequence[str], deadline: Deadline) -> int:
+    """Do it to one name after another until the time is over; how many."""
+    done = 0
+    for name in names:
+        work(name)
+        done += 1
+        if time.perf_counter() >= deadline.at_s:
+            break
+    return done
+
+
+def _create(name: str) -> None:
+    os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+
+
+def _open(name: str) -> None:
+    descriptor = os.open(name, os.O_RDONLY)
+    os.fstat(descriptor)
+    os.close(descriptor)
+
+
 def check_folder(path: Path) -> None:
     """Refuse what is no folder.
 
     Raises:
         DatasetError: it is none, or this user may not look.
     """
-    try:
+    with told(path):
         if not path.is_dir():
             raise DatasetError(f"{path}: {'is no folder' if path.exists() else 'no such folder'}; name one that exists")
-    except OSError as error:
-        raise DatasetError(f"{path}: {error.strerror}") from error
 
 
 @contextmanager
@@ -229,7 +276,7 @@ def temporary_below(path: Path, name: str, needed_bytes: int) -> Iterator[Path]:
             something in the block cannot be read or written.
     """
     check_folder(path)
-    try:
+    with told(f"{path}: cannot be written"):
         remove_abandoned(path / name)
         free = shutil.disk_usage(path).free
         if needed_bytes + RESERVE_BYTES > free:
@@ -239,8 +286,6 @@ def temporary_below(path: Path, name: str, needed_bytes: int) -> Iterator[Path]:
             )
         folder = partial_folder(path / name)
         folder.mkdir(0o755)  # for no umask may others write it: names in it are foreseeable
-    except OSError as error:
-        raise DatasetError(f"{path}: cannot be written: {error.strerror}") from error
     try:
         yield folder
     except OSError as error:

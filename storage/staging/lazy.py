@@ -16,7 +16,7 @@ import numpy as np
 
 from benchsuite.storage.dataset.manifest import INDEX, Dataset, file_digest, inside
 from benchsuite.storage.dataset.owned_files import own_folders
-from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.errors import DatasetError, told_by_file
 from benchsuite.storage.staging.copy import Copied, FileCopy, copy_file, no_matter
 from benchsuite.storage.staging.lock import is_at, locked
 
@@ -50,10 +50,8 @@ class Fetch:
             if self.found is not None:
                 self.found += targets
             return False
-        try:
+        with told_by_file(targets[0]):
             return self._bring([self._wanted(*pair, check) for pair in zip(names, targets, strict=True)], check)
-        except OSError as error:
-            raise DatasetError(f"{error.filename or targets[0]}: {error.strerror or error}") from error
 
     def _wanted(self, name: str, target: Path, check: Check | None) -> FileCopy:
         source, info = inside(self._source, name), self._listed.get(name)

@@ -13,9 +13,8 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -41,7 +40,7 @@ from benchsuite.storage.dataset.owned_files import own_folder, own_folders, refu
 from benchsuite.storage.dataset.partial import adopted_folder, partial_folder, partial_folders
 from benchsuite.storage.dataset.sample import Recycled, content_digest
 from benchsuite.storage.dataset.sizes import in_units
-from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.errors import DatasetError, told_by_file
 from benchsuite.storage.observe import page_cache
 from benchsuite.storage.staging.copy import SUFFIX, Copied, FileCopy, copy_files
 from benchsuite.storage.staging.lazy import Check, Fetch
@@ -101,7 +100,7 @@ def stage(
     dataset, target = open_dataset(source), Path(os.path.abspath(target))
     if os.path.realpath(source) == os.path.realpath(target):
         raise DatasetError(f"{target}: source and target are the same")
-    with _errors(target):
+    with told_by_file(target):
         target.parent.mkdir(parents=True, exist_ok=True)
     found = _whole(dataset, target)
     if found is not None:
@@ -128,7 +127,7 @@ def unstage(target: Path) -> bool:
     if not target.parent.is_dir():
         return False
     lock = _lock(target)
-    with _errors(target), locked(lock, lambda holder: None):  # whoever makes the copy finishes first
+    with told_by_file(target), locked(lock, lambda holder: None):  # whoever makes the copy finishes first
         try:
             if target.exists():  # under another name, so that half of it never passes for whole
                 target.rename(partial_folder(target))
@@ -145,11 +144,12 @@ def refuse_small_disk(dataset: Dataset, folder: Path, there_bytes: int = 0) -> N
     Raises:
         DatasetError: with both figures.
     """
-    created, files = dataset.manifest.created, dataset.manifest.files
-    num_bytes = int(created.get("num_bytes") or sum(info.bytes for info in files) + _unlisted_bytes(dataset))
-    count = int(created.get("num_files") or len(files) + len(dataset.index) * _by_sample(dataset))
+    created, files, unlisted = dataset.manifest.created, dataset.manifest.files, _by_sample(dataset)
+    listed_bytes = sum(info.bytes for info in files)
+    num_bytes = int(created.get("num_bytes") or listed_bytes + unlisted * int(dataset.index["bytes"].sum()))
+    count = int(created.get("num_files") or len(files) + unlisted * len(dataset.index))
     needed = num_bytes + count * BLOCK_BYTES + dataset.index.nbytes - there_bytes
-    with _errors(folder):
+    with told_by_file(folder):
         free = shutil.disk_usage(folder).free
     if needed > free:
         raise DatasetError(f"{folder}: staging needs {in_units(needed)}, its disk has {in_units(free)} free")
@@ -159,22 +159,9 @@ def _lock(target: Path) -> Path:
     return target.with_name(f".{target.name}.lock")
 
 
-@contextmanager
-def _errors(folder: Path) -> Iterator[None]:
-    """What the system refuses, as a sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise DatasetError(f"{error.filename or folder}: {error.strerror or error}") from error
-
-
 def _by_sample(dataset: Dataset) -> bool:
     """Whether the index lists the files, beside the manifest."""
     return all(info.num_samples is None for info in dataset.manifest.files)
-
-
-def _unlisted_bytes(dataset: Dataset) -> int:
-    return int(dataset.index["bytes"].sum()) if _by_sample(dataset) else 0
 
 
 def _whole(dataset: Dataset, target: Path) -> Staged | None:
@@ -185,7 +172,7 @@ def _whole(dataset: Dataset, target: Path) -> Staged | None:
     """
     if not target.exists():
         return None
-    with _errors(target):
+    with told_by_file(target):
         refuse_foreign(target)
     there = open_dataset(target)
     if _identity(there.manifest) != _identity(dataset.manifest):
@@ -196,7 +183,7 @@ def _whole(dataset: Dataset, target: Path) -> Staged | None:
     files = there.data_files()
     found, said = {}, {inside(target, info.path): info.bytes for info in there.manifest.files}
     for path in files:
-        with _errors(path):
+        with told_by_file(path):
             found[path] = size = path.stat().st_size
         if size != said.get(path, size):
             raise DatasetError(f"{path}: {size} bytes, the manifest says {said[path]}; remove the copy, stage it anew")
@@ -257,15 +244,14 @@ def _stage(dataset: Dataset, target: Path, threads: int, progress: Progress) -> 
     """Copy under the lock."""
     started = time.perf_counter()
     making = adopted_folder(target)
-    with _errors(making):
+    with told_by_file(making):
         resumed = _tidy(making)
         there = sum(path.stat().st_size for path in resumed)
         refuse_small_disk(dataset, making.parent, there)
         own_folder(making)
         told = _Told(int(dataset.manifest.created.get("num_bytes") or dataset.manifest.stored_bytes), progress)
-        copy = _copy_samples if _by_sample(dataset) else _copy_listed
-        hidden = copy(dataset, making, threads, told)
-        hidden |= _copy_missing(dataset, making, threads, told)
+        hidden = _by_sample(dataset) and _copy_samples(dataset, making, threads, told)
+        hidden |= _copy_listed(dataset, making, threads, told)
         _copy_index(dataset, making)
         mark = {"source": str(dataset.folder.absolute()), "dataset_id": dataset.manifest.dataset_id}
         (making / MARK).write_text(json.dumps(mark) + "\n")
@@ -319,13 +305,6 @@ def _copy_listed(dataset: Dataset, making: Path, threads: int, told: Copied) -> 
         own_folders(target.parent)
         copies.append(FileCopy(inside(dataset.folder, info.path), target, info.bytes, info.digest))
     return copy_files(copies, threads, told)
-
-
-def _copy_missing(dataset: Dataset, making: Path, threads: int, told: Copied) -> bool:
-    """Copy what is listed and was not needed to read samples."""
-    missing = [info for info in dataset.manifest.files if not inside(making, info.path).exists()]
-    listed = replace(dataset, manifest=dataset.manifest.model_copy(update={"files": missing}))
-    return _copy_listed(listed, making, threads, told) if missing else False
 
 
 def _copy_samples(dataset: Dataset, making: Path, threads: int, told: Copied) -> bool:

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from benchsuite.storage import FORMATS, load
-from benchsuite.storage.create.convert import convert_dataset, generate_dataset
-from benchsuite.storage.create.disk_space import FILE_OVERHEAD_BYTES, needed_bytes
+from benchsuite.storage.create.convert import FILE_OVERHEAD_BYTES, convert_dataset, generate_dataset, needed_bytes
 from benchsuite.storage.dataset.manifest import Format
 from benchsuite.storage.dataset.sample import Sample
 from benchsuite.storage.errors import DatasetError
