@@ -37,9 +37,9 @@ def in_parallel(make: Make, count: int, processes: int) -> Generator[Sample]:
 
     No more than twice as many samples as processes are under way, however slowly they are taken.
     """
-    free = deque(os.memfd_create(f"sample-{number}") for number in range(2 * processes + 1))
-    slots = list(free)
-    pending: deque[tuple[Future[Sample], int]] = deque()
+    slots = [os.memfd_create(f"sample-{number}") for number in range(2 * processes + 1)]
+    paths = [f"/proc/{os.getpid()}/fd/{slot}" for slot in slots]
+    free, pending = deque(paths), deque[tuple[Future[Sample], str]]()
     indices = iter(range(count))
     _outlive_the_terminal()
     pool = ProcessPoolExecutor(
@@ -48,20 +48,20 @@ def in_parallel(make: Make, count: int, processes: int) -> Generator[Sample]:
     try:
         while True:
             while len(free) > 1 and (index := next(indices, None)) is not None:
-                slot = free.popleft()
-                pending.append((pool.submit(_make, make, index, f"/proc/{os.getpid()}/fd/{slot}"), slot))
+                path = free.popleft()
+                pending.append((pool.submit(_make, make, index, path), path))
             if not pending:
                 return
-            future, slot = pending.popleft()
-            yield _unpacked(future.result(), slot)
-            free.append(slot)
+            future, path = pending.popleft()
+            yield _unpacked(future.result(), path)
+            free.append(path)
     except BrokenProcessPool as error:
         what = "a process that makes samples ended early: out of memory, or a script without a main guard"
         raise DatasetError(what) from error
     finally:
         _end(pool)
-        for slot in slots:
-            _mapped.pop(f"{slot}", None)
+        for slot, path in zip(slots, paths, strict=True):
+            _mapped.pop(path, None)
             os.close(slot)
 
 
@@ -97,22 +97,19 @@ def _make(make: Make, index: int, path: str) -> Sample:
     return replace(sample, fields=fields, digest=content_digest(sample))
 
 
-def _slot(path: str, num_bytes: int) -> npt.NDArray[np.uint8]:
-    mapped = _mapped.get(path)
-    if mapped is None or len(mapped) < num_bytes:
+def _slot(path: str, num_bytes: int = 0) -> npt.NDArray[np.uint8]:
+    """A slot's memory, made larger where that is too little; what is not touched occupies nothing."""
+    mapped, size = _mapped.get(path), os.stat(path).st_size
+    if size < num_bytes:
+        size = 1 << (num_bytes - 1).bit_length()  # seldom too small for the next sample
+        os.truncate(path, size)
+    if mapped is None or len(mapped) < size:
         descriptor = os.open(path, os.O_RDWR)
         try:
-            size = max(_slot_bytes(num_bytes), os.fstat(descriptor).st_size)
-            os.ftruncate(descriptor, size)
             mapped = _mapped[path] = mmap.mmap(descriptor, size)
         finally:
             os.close(descriptor)
     return np.frombuffer(mapped, np.uint8)
-
-
-def _slot_bytes(num_bytes: int) -> int:
-    """A slot's size, which is seldom too small for the next sample; what is not touched occupies nothing."""
-    return int(1 << (num_bytes - 1).bit_length())
 
 
 def _place(value: Value, base: int) -> Value:
@@ -122,11 +119,11 @@ def _place(value: Value, base: int) -> Value:
     return _Shared(offset, value.dtype.str, value.shape)  # type: ignore[return-value]
 
 
-def _unpacked(sample: Sample, slot: int) -> Sample:
+def _unpacked(sample: Sample, path: str) -> Sample:
     """In the parent: the sample with its arrays where they lie."""
     if not any(isinstance(value, _Shared) for value in sample.fields.values()):
         return sample
-    memory = np.frombuffer(_mapping(slot), np.uint8)
+    memory = _slot(path)
     fields: dict[str, Value] = {}
     for name, value in sample.fields.items():
         if isinstance(value, _Shared):
@@ -135,14 +132,6 @@ def _unpacked(sample: Sample, slot: int) -> Sample:
         else:
             fields[name] = value
     return replace(sample, fields=fields)
-
-
-def _mapping(slot: int) -> mmap.mmap:
-    size = os.fstat(slot).st_size
-    mapped = _mapped.get(f"{slot}")
-    if mapped is None or len(mapped) != size:
-        mapped = _mapped[f"{slot}"] = mmap.mmap(slot, size)
-    return mapped
 
 
 def _end_with_parent(parent: int) -> None:

@@ -406,6 +406,11 @@ def data_file(dataset: Dataset, name: str) -> Path:
     said = next((info.bytes for info in dataset.manifest.files if info.path == name), None)
     with told(path):
         size = regular(path).stat().st_size
+    refuse_size(path, size, said)
+    return path
+
+
+def refuse_size(path: Path, size: int, said: int | None) -> None:
+    """Refuse a file of another size than the manifest says, where it says one."""
     if said is not None and size != said:
         raise DatasetError(f"{path}: {size} bytes, the manifest says {said}: truncated or changed")
-    return path

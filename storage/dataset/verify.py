@@ -21,6 +21,7 @@ from benchsuite.storage.dataset.manifest import (
     file_digest,
     inside,
     open_dataset,
+    refuse_size,
     text,
 )
 from benchsuite.storage.dataset.problems import Problems
@@ -63,9 +64,7 @@ def _check_file(dataset: Dataset, info: FileInfo) -> None:
     path = inside(dataset.folder, info.path)
     if not path.is_file():
         raise DatasetError(f"{path}: missing; the manifest names it")
-    size = path.stat().st_size
-    if size != info.bytes:
-        raise DatasetError(f"{path}: {size} bytes, the manifest says {info.bytes}")
+    refuse_size(path, path.stat().st_size, info.bytes)
     if file_digest(path, info.digest) != info.digest:
         raise DatasetError(f"{path}: its checksum is not the manifest's")
 

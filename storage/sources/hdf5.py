@@ -18,16 +18,7 @@ from benchsuite.storage.errors import DatasetError, told
 from benchsuite.storage.formats.hdf5 import own_dataset
 from benchsuite.storage.sources.images import image_sample
 from benchsuite.storage.sources.sequences import mlm_sample
-from benchsuite.storage.sources.source import (
-    Keys,
-    Request,
-    Source,
-    clean_key,
-    nothing,
-    sample_key,
-    total_size,
-    whole,
-)
+from benchsuite.storage.sources.source import Keys, Request, Source, clean_key, nothing, sample_key, total_size, whole
 from benchsuite.storage.sources.volumes import BYTES_PER_VOXEL, PAIRS, volume_sample
 
 IMAGES, LABELS = ("images", "image", "data"), ("labels", "label")

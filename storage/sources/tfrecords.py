@@ -15,15 +15,7 @@ from benchsuite.storage.formats.tf_example import IMAGE, LABEL, Feature, bytes_o
 from benchsuite.storage.formats.tfrecord import count_records, records
 from benchsuite.storage.sources.images import image_sample
 from benchsuite.storage.sources.sequences import mlm_sample
-from benchsuite.storage.sources.source import (
-    Keys,
-    Request,
-    Source,
-    nothing,
-    sample_key,
-    total_size,
-    whole,
-)
+from benchsuite.storage.sources.source import Keys, Request, Source, nothing, sample_key, total_size, whole
 from benchsuite.storage.sources.volumes import volume_sample
 
 KEYS = ("key", "image/filename", "file_name")

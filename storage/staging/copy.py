@@ -15,7 +15,7 @@ from pathlib import Path
 from blake3 import blake3
 
 from benchsuite.storage.dataset.local_path import open_regular
-from benchsuite.storage.dataset.manifest import file_digest
+from benchsuite.storage.dataset.manifest import file_digest, refuse_size
 from benchsuite.storage.dataset.owned_files import open_plain
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.formats.write_behind import BLOCK_BYTES, begin_to_flush
@@ -108,11 +108,6 @@ class FileCopy:
         """Its name until it is whole."""
         return self.target.with_name(f".{self.target.name}{SUFFIX}")
 
-    def refuse_size(self, size: int) -> None:
-        """Refuse a source of another size than is known."""
-        if self.num_bytes is not None and size != self.num_bytes:
-            raise DatasetError(f"{self.source}: {size} bytes, the manifest says {self.num_bytes}: truncated or changed")
-
     def check(self, max_threads: int = blake3.AUTO) -> None:
         """Refuse, and remove, a copy whose content is not what is known.
 
@@ -135,7 +130,7 @@ def copy_file(copy: FileCopy, target: int, told: Copied = no_matter) -> bool:
     """
     source = SourceFile(copy.source)
     try:
-        copy.refuse_size(source.size)
+        refuse_size(copy.source, source.size, copy.num_bytes)
         os.ftruncate(target, 0)
         source.copy(target, 0, source.size, told)
     finally:
@@ -161,7 +156,7 @@ class _Transfer:
         with self._lock:
             if self._source is None:
                 self._source = SourceFile(self._copy.source)
-                self._copy.refuse_size(self._source.size)
+                refuse_size(self._copy.source, self._source.size, self._copy.num_bytes)
                 self._target = open_plain(self._copy.making, os.O_RDWR | os.O_CREAT)
                 os.ftruncate(self._target, 0)
         self._source.copy(self._target, start, end, self._told)
