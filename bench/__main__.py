@@ -41,7 +41,7 @@ from bench import (
 )
 from bench.tables import goal, keep, print_best
 from bench.throttle import CannotThrottle
-from benchsuite.storage.create.convert import generate_dataset
+from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.storage.rawspeed import fio
 
 MAX_STEP_RATIO = 1.02
@@ -108,7 +108,7 @@ def main(arguments: list[str]) -> None:
 
 def photographs_in(folder: Path) -> Path:
     """A small dataset of files."""
-    generate_dataset(folder / "files", "resnet50", "tiny", "files", 256)
+    generate_dataset(folder / "files", Wanted("resnet50", "tiny", "files"), 256)
     return folder / "files"
 
 

@@ -28,7 +28,7 @@ from benchsuite.grid.point import Point
 from benchsuite.host.machine import this_machine
 from benchsuite.launch.launcher import Launcher, load_launcher
 from benchsuite.results.store.record import TrialRecord
-from benchsuite.storage.create.convert import generate_dataset
+from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.storage.dataset.manifest import MANIFEST, open_dataset, read_manifest
 from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.loaders.reader import LoaderInput
@@ -125,7 +125,9 @@ def dataset_of(case: Case, folder: Path) -> Path:
     root, base = folder / f"paced-{case.sample_us}", folder / "paced"
     if not base.exists():
         params = WORKLOAD.variants[VARIANT].sample
-        generate_dataset(base, "gpt_neox", VARIANT, "paced", NUM_SAMPLES, num_processes=1, kind="tokens", params=params)
+        generate_dataset(
+            base, Wanted("gpt_neox", VARIANT, "paced", kind="tokens", params=params), NUM_SAMPLES, num_processes=1
+        )
     if not root.exists():
         shutil.copytree(base, root)
         manifest = read_manifest(root).model_copy(update={"options": {"sample_us": case.sample_us}})

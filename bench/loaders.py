@@ -18,7 +18,7 @@ import numpy as np
 
 from bench import plain, raw
 from benchsuite.storage import KINDS, LOADERS, load
-from benchsuite.storage.create.convert import convert_dataset, generate_dataset, in_order
+from benchsuite.storage.create.convert import Wanted, convert_dataset, generate_dataset, in_order
 from benchsuite.storage.dataset.kinds import Kind
 from benchsuite.storage.dataset.manifest import Dataset, open_dataset
 from benchsuite.storage.dataset.sample import Sample
@@ -109,11 +109,11 @@ def make_one(
     target, form = folder / name.replace(" ", "-"), name.partition(" ")[0]
     if form in ("webdataset", "tfrecord"):
         options = {"shard_samples": max(1, samples // 8)}
-    known = {"kind": kind, "params": params}
+    wanted = Wanted(workload, variant, form, kind, params, options)  # type: ignore[arg-type]
     if not (folder / "files").exists():
-        generate_dataset(target, workload, variant, form, samples, 0, options, **known)  # type: ignore[arg-type]
+        generate_dataset(target, wanted, samples)
     else:
-        convert_dataset(folder / "files", target, workload, variant, form, options, **known)  # type: ignore[arg-type]
+        convert_dataset(folder / "files", target, wanted)
     return open_dataset(target)
 
 

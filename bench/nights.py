@@ -16,7 +16,7 @@ from benchsuite.results.compare.nights import nights_of
 from benchsuite.results.gate.baseline import Check, check_nights
 from benchsuite.results.report.compare import check_lines
 from benchsuite.results.store.store import ResultsStore
-from benchsuite.storage.create.convert import generate_dataset
+from benchsuite.storage.create.convert import Wanted, generate_dataset
 
 QUIET, SLOWED, BASELINE = 46, 2, 14
 COMMAND = "from benchsuite.cli.app import main; main()"
@@ -67,8 +67,8 @@ def run_session(file: Path, store: Path, session: str, cores: set[int]) -> None:
 
 def measure(folder: Path) -> Nights:
     """Run the nights, then judge each with what was known by then."""
-    generate_dataset(folder / "data" / "files", "resnet50", "tiny", "files", SAMPLES)
-    generate_dataset(folder / "data" / "webdataset", "resnet50", "tiny", "webdataset", SAMPLES)
+    generate_dataset(folder / "data" / "files", Wanted("resnet50", "tiny", "files"), SAMPLES)
+    generate_dataset(folder / "data" / "webdataset", Wanted("resnet50", "tiny", "webdataset"), SAMPLES)
     file, store = folder / "nights.yaml", folder / "store"
     file.write_text(yaml.safe_dump(sweep_of(folder / "data")))
     cores = os.sched_getaffinity(0)

@@ -12,7 +12,7 @@ import numpy as np
 
 from bench.pairs import Ratio, interleaved
 from benchsuite.storage import KINDS, LOADERS, load
-from benchsuite.storage.create.convert import convert_dataset, generate_dataset
+from benchsuite.storage.create.convert import Wanted, convert_dataset, generate_dataset
 from benchsuite.storage.dataset.manifest import Dataset, open_dataset
 from benchsuite.storage.dataset.sample import Recycled, read_whole
 from benchsuite.storage.dataset.spec import DataSpec
@@ -37,9 +37,9 @@ def datasets(folder: Path) -> dict[str, Dataset]:
     for name in FORMATS:
         workload, known = _samples(name)
         if name in ("files", *WORKLOADS):
-            generate_dataset(folder / name, workload, "reference", name, SEQUENCES, **known)
+            generate_dataset(folder / name, Wanted(workload, "reference", name, **known), SEQUENCES)
         else:
-            convert_dataset(folder / "files", folder / name, workload, "reference", name, **known)
+            convert_dataset(folder / "files", folder / name, Wanted(workload, "reference", name, **known))
     return {name: open_dataset(folder / name) for name in FORMATS}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from bench.throttle import throttled
 from benchsuite.cli.sweep import SweepOptions, sweep_file
 from benchsuite.results.store.store import ResultsStore
-from benchsuite.storage.create.convert import generate_dataset
+from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.workloads.facts import FACTS
 
 NAMES: Mapping[str, str] = {"none": "shared disk", "copy": "node-local copy"}
@@ -56,7 +56,7 @@ def measure(folder: Path, local: Path = Path("/dev/shm/benchsuite-bench"), scale
     for workload, samples in scale.num_samples.items():
         kind, params = FACTS[workload].kind, FACTS[workload].variants["tiny"].sample
         root = folder / workload
-        generate_dataset(root / "files", workload, "tiny", "files", samples, kind=kind, params=params)
+        generate_dataset(root / "files", Wanted(workload, "tiny", "files", kind=kind, params=params), samples)
         overrides = {
             "workload": workload,
             "variant": "tiny",

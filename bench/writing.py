@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchsuite.storage.create.convert import generate_dataset
+from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.workloads.facts import FACTS
 
 SAMPLES_WRITTEN = 40
@@ -49,7 +49,9 @@ def generate_rate(folder: Path, name: str) -> tuple[float, int]:
     spec = FACTS["unet3d"]
     start = time.perf_counter()
     made = generate_dataset(
-        folder, "unet3d", "reference", name, SAMPLES_WRITTEN, kind=spec.kind, params=spec.variants["reference"].sample
+        folder,
+        Wanted("unet3d", "reference", name, kind=spec.kind, params=spec.variants["reference"].sample),
+        SAMPLES_WRITTEN,
     )
     seconds = time.perf_counter() - start
     shutil.rmtree(folder)

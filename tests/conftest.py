@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from benchsuite.storage import FORMATS, load
-from benchsuite.storage.create.convert import convert_dataset, generate_dataset
+from benchsuite.storage.create.convert import Wanted, convert_dataset, generate_dataset
 
 NUM_SAMPLES = 96
 SHARD_SAMPLES = 8
@@ -99,12 +99,12 @@ def published() -> dict[str, pd.DataFrame]:
 def dataset_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with one dataset of images per format that stores them, holding the same samples."""
     root = tmp_path_factory.mktemp("data")
-    generate_dataset(root / "files", "resnet50", "tiny", "files", NUM_SAMPLES, seed=3)
+    generate_dataset(root / "files", Wanted("resnet50", "tiny", "files"), NUM_SAMPLES, seed=3)
     for name in sorted(FORMATS):
         form = load(FORMATS, name)
         if "image" in form.kinds and name != "files":
             options = {"shard_samples": SHARD_SAMPLES} if form.sequential else {}
-            convert_dataset(root / "files", root / name, "resnet50", "tiny", name, options)
+            convert_dataset(root / "files", root / name, Wanted("resnet50", "tiny", name, options=options))
     return root
 
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -144,19 +144,7 @@ def data_stage(
     echo(words)
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What kind of dataset is wanted, for which workload, and how it is to be stored."""
-
-    workload: str
-    variant: str
-    format: str
-    kind: str
-    params: Mapping[str, int]
-    options: dict[str, int | str]
-
-
-def asked(workload: str, variant: str, format: str, shard_samples: int | None, options: list[str]) -> Asked:
+def asked(workload: str, variant: str, format: str, shard_samples: int | None, options: list[str]) -> making.Wanted:
     """What the options of a verb ask for.
 
     Raises:
@@ -178,7 +166,7 @@ def asked(workload: str, variant: str, format: str, shard_samples: int | None, o
             raise UserError(f"--shard-samples: format {format} has no shards; it is for webdataset and tfrecord")
         given["shard_samples"] = shard_samples
     making.check_options(form, kind, given)
-    return Asked(workload, variant, format, kind, variants[variant], given)
+    return making.Wanted(workload, variant, format, kind, variants[variant], given)
 
 
 def _samples_of(workload: str) -> tuple[str, Mapping[str, Mapping[str, int]]]:
@@ -237,28 +225,16 @@ def _say(target: Path, manifest: Manifest) -> None:
         echo(f"note: the last {dropped} tokens fill no sequence and are left out", err=True)
 
 
-def generate(target: Path, asked: Asked, samples: int, seed: int, encoding: str) -> None:
+def generate(target: Path, asked: making.Wanted, samples: int, seed: int, encoding: str) -> None:
     """Make a dataset."""
     if encoding != "jpeg" and asked.kind != "image":
         raise UserError(f"--encoding is for images; {asked.workload} takes {asked.kind} samples")
     with progress_bar(f"generating {target}", tells_quarters=True) as progress:
-        manifest = making.generate_dataset(
-            target,
-            asked.workload,
-            asked.variant,
-            asked.format,
-            samples,
-            seed,
-            asked.options,
-            progress,
-            kind=asked.kind,
-            params=asked.params,
-            encoding=encoding,
-        )
+        manifest = making.generate_dataset(target, asked, samples, seed, progress, encoding=encoding)
     _say(target, manifest)
 
 
-def convert(source: Path, target: Path, asked: Asked, tokenizer: Path | None) -> None:
+def convert(source: Path, target: Path, asked: making.Wanted, tokenizer: Path | None) -> None:
     """Convert a dataset, or what a user has."""
     if tokenizer and asked.kind not in ("mlm", "tokens"):
         raise UserError(f"--tokenizer is for text; {asked.workload} takes {asked.kind} samples")
@@ -266,18 +242,7 @@ def convert(source: Path, target: Path, asked: Asked, tokenizer: Path | None) ->
         _each_told(str(source), "; nothing was written"),
         progress_bar(f"converting {source}", tells_quarters=True) as progress,
     ):
-        manifest = making.convert_dataset(
-            source,
-            target,
-            asked.workload,
-            asked.variant,
-            asked.format,
-            asked.options,
-            progress,
-            kind=asked.kind,
-            params=asked.params,
-            tokenizer=str(tokenizer) if tokenizer else None,
-        )
+        manifest = making.convert_dataset(source, target, asked, progress, str(tokenizer) if tokenizer else None)
     _say(target, manifest)
 
 

@@ -4,7 +4,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -49,6 +49,20 @@ FILE_OVERHEAD_BYTES = 16_384
 Created = dict[str, str | int | float | None]
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What a dataset is made for, and how its samples are stored."""
+
+    workload: str
+    variant: str
+    format: str
+    kind: str = "image"
+    params: Mapping[str, int] = field(default_factory=dict)
+    """What the samples are made for, such as seq_len."""
+    options: Options = field(default_factory=dict)
+    """How the format is told to store them."""
+
+
 def in_order(dataset: Dataset) -> Iterator[Sample]:
     """Every sample of a dataset once, in the order of its index."""
     return format_of(dataset.manifest.format).read(dataset, ReaderShare())
@@ -77,19 +91,9 @@ def check_options(form: Format, kind: str, options: Options) -> None:
             raise DatasetError(f"option {name}={value} of format {form.name} is for {meant} samples, not {kind}")
 
 
-def _store(
-    source: Source,
-    kind: str,
-    folder: Path,
-    format_name: str,
-    workload: str,
-    variant: str,
-    created: Created,
-    options: Options,
-    progress: Progress,
-) -> Manifest:
+def _store(source: Source, folder: Path, wanted: Wanted, created: Created, progress: Progress) -> Manifest:
     """Write samples into a new dataset and return its manifest."""
-    form = format_of(format_name)
+    form, kind, options = format_of(wanted.format), wanted.kind, wanted.options
     check_options(form, kind, options)
     started = time.perf_counter()
     seen = _Seen(kind, source.samples)
@@ -122,10 +126,10 @@ def _store(
         ]
         flush_file_system(partial_folder)
         result = Manifest(
-            workload=workload,
-            variant=variant,
+            workload=wanted.workload,
+            variant=wanted.variant,
             kind=kind,
-            format=format_name,
+            format=wanted.format,
             num_samples=len(rows),
             num_classes=max(row.label for row in rows) + 1 if kind == "image" else None,
             params={**source.params, **seen.params},
@@ -189,17 +193,11 @@ class _Seen:
 def convert_dataset(
     source: Path,
     target: Path,
-    workload: str,
-    variant: str,
-    format_name: str,
-    options: Options | None = None,
+    wanted: Wanted,
     progress: Progress = lambda done, total: None,
-    *,
-    kind: str = "image",
-    params: Mapping[str, int] | None = None,
     tokenizer: str | None = None,
 ) -> Manifest:
-    """Convert a dataset, or what `storage.sources` can read, into `format_name`. Samples are stored as they came.
+    """Convert a dataset, or what `storage.sources` can read, into another format. Samples are stored as they came.
 
     Raises:
         DatasetError: unreadable source, samples of another kind, source and target inside one another, existing
@@ -209,12 +207,12 @@ def convert_dataset(
     if is_dataset(source):
         if tokenizer:
             raise DatasetError(f"{source}: a dataset, which holds no text that a tokenizer could take")
-        opened = _dataset_source(open_dataset(source), kind, params or {})
+        opened = _dataset_source(open_dataset(source), wanted.kind, wanted.params)
     else:
-        opened = open_source(source, kind, params or {}, tokenizer)
+        opened = open_source(source, wanted.kind, wanted.params, tokenizer)
     where = os.fsencode(source.absolute()).decode(errors="backslashreplace")  # JSON holds no bytes that are not UTF-8
     created: Created = {"how": "convert", "source": where}
-    return _store(opened, kind, target, format_name, workload, variant, created, options or {}, progress)
+    return _store(opened, target, wanted, created, progress)
 
 
 def _refuse_nested(source: Path, target: Path) -> None:
@@ -264,17 +262,11 @@ def _sound(dataset: Dataset) -> Iterator[Sample]:
 
 def generate_dataset(
     target: Path,
-    workload: str,
-    variant: str,
-    format_name: str,
+    wanted: Wanted,
     num_samples: int,
     seed: int = 0,
-    options: Options | None = None,
     progress: Progress = lambda done, total: None,
     num_processes: int | None = None,
-    *,
-    kind: str = "image",
-    params: Mapping[str, int] | None = None,
     encoding: str = "jpeg",
 ) -> Manifest:
     """Make a dataset in parallel over processes; the same samples for the same seed.
@@ -282,20 +274,20 @@ def generate_dataset(
     Raises:
         DatasetError: existing target, or disk too small.
     """
-    params = params or {}
-    make, size = _recipe(kind, num_samples, seed, params, encoding)
+    make, size = _recipe(wanted, num_samples, seed, encoding)
     created: Created = {"how": "generate", "seed": seed}
     processes = num_processes or len(os.sched_getaffinity(0))
     samples = in_parallel(make, num_samples, processes)
     try:
-        source = Source(num_samples, size, samples, kept_params(params))
-        return _store(source, kind, target, format_name, workload, variant, created, options or {}, progress)
+        source = Source(num_samples, size, samples, kept_params(wanted.params))
+        return _store(source, target, wanted, created, progress)
     finally:
         samples.close()
 
 
-def _recipe(kind: str, count: int, seed: int, params: Mapping[str, int], encoding: str) -> tuple[Make, int]:
+def _recipe(wanted: Wanted, count: int, seed: int, encoding: str) -> tuple[Make, int]:
     """How samples of a kind are made, and the bytes of `count` of them."""
+    kind, params = wanted.kind, wanted.params
     if kind == "image":
         num_classes = max(2, min(photos.NUM_CLASSES, count // 32))
         mean_bytes = photos.MEAN_BYTES if encoding == "jpeg" else photos.MEAN_PNG_BYTES

@@ -17,7 +17,7 @@ from benchsuite.grid.expand import plan_trial
 from benchsuite.launch.launcher import Launcher, load_launcher
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.runner.single_trial import in_processes
-from benchsuite.storage.create.convert import generate_dataset
+from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.workloads.facts import FACTS
 from tests.storage.samples import file_system
 
@@ -66,7 +66,9 @@ def _generate(
 ) -> None:
     spec = FACTS[workload]
     generate_dataset(
-        folder, workload, variant, name, samples, options=options, kind=spec.kind, params=spec.variants[variant].sample
+        folder,
+        Wanted(workload, variant, name, kind=spec.kind, params=spec.variants[variant].sample, options=options),
+        samples,
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from benchsuite.storage import LOADERS
-from benchsuite.storage.create.convert import generate_dataset
+from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.workloads.facts import FACTS
 from tests.conftest import SHARD_SAMPLES
 from tests.faults.conftest import Bench
@@ -93,7 +93,7 @@ def made(root: Path, workload: str, name: str, count: int) -> Path:
     """A dataset of a workload's own kind."""
     samples = FACTS[workload]
     params = samples.variants["tiny"].sample
-    generate_dataset(root, workload, "tiny", name, count, kind=samples.kind, params=params)
+    generate_dataset(root, Wanted(workload, "tiny", name, kind=samples.kind, params=params), count)
     return root
 
 

@@ -19,7 +19,7 @@ from benchsuite.runner import sweep
 from benchsuite.runner.ceilings import without_model
 from benchsuite.runner.claims import Claims
 from benchsuite.runner.single_trial import in_processes
-from benchsuite.storage.create.convert import generate_dataset
+from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.storage.dataset.manifest import open_dataset
 from benchsuite.trial import page_cache
 from benchsuite.workloads.facts import FACTS
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.quiet
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root, spec = tmp_path_factory.mktemp("ceilings"), FACTS["resnet50"]
     generate_dataset(
-        root / "files", "resnet50", "tiny", "files", 128, kind=spec.kind, params=spec.variants["tiny"].sample
+        root / "files", Wanted("resnet50", "tiny", "files", kind=spec.kind, params=spec.variants["tiny"].sample), 128
     )
     return root
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 
 from benchsuite.storage import format_of
-from benchsuite.storage.create.convert import convert_dataset, in_order
+from benchsuite.storage.create.convert import Wanted, convert_dataset, in_order
 from benchsuite.storage.dataset.manifest import (
     Dataset,
     DatasetError,
@@ -248,9 +248,13 @@ class ImageConformance:
             flat = tmp_path / f"odd-{number}" / f"{name}.jpg"
             flat.parent.mkdir(parents=True)
             flat.write_bytes(jpeg(number))
-            convert_dataset(tmp_path / f"odd-{number}", tmp_path / f"set-{number}", "resnet50", "tiny", self.name)
+            convert_dataset(
+                tmp_path / f"odd-{number}", tmp_path / f"set-{number}", Wanted("resnet50", "tiny", self.name)
+            )
             dataset = verify_dataset(tmp_path / f"set-{number}")
             assert [image for image, _ in contents(dataset).values()] == [jpeg(number)], name
-        convert_dataset(tmp_path / "odd", tmp_path / "set", "resnet50", "tiny", self.name, small_shards(self.name))
+        convert_dataset(
+            tmp_path / "odd", tmp_path / "set", Wanted("resnet50", "tiny", self.name, options=small_shards(self.name))
+        )
         images = [image for image, _ in contents(verify_dataset(tmp_path / "set")).values()]
         assert sorted(images) == sorted(jpeg(number) for number in range(len(ODD_NAMES)))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchsuite.storage.create.convert import convert_dataset
+from benchsuite.storage.create.convert import Wanted, convert_dataset
 from benchsuite.storage.dataset.manifest import Dataset, open_dataset
 from tests.storage.samples import jpeg, small_shards, some_samples, store
 from tests.storage.staged import Process
@@ -35,7 +35,7 @@ def small(tmp_path: Path, class_folder: Path) -> Callable[[str], Dataset]:
     """Make a dataset of six images in a format; shards hold two each."""
 
     def make(name: str) -> Dataset:
-        convert_dataset(class_folder, tmp_path / name, "resnet50", "tiny", name, small_shards(name))
+        convert_dataset(class_folder, tmp_path / name, Wanted("resnet50", "tiny", name, options=small_shards(name)))
         return open_dataset(tmp_path / name)
 
     return make

@@ -10,7 +10,7 @@ import pytest
 import simplejpeg
 
 from benchsuite.storage import FORMATS, load
-from benchsuite.storage.create.convert import _store, in_order
+from benchsuite.storage.create.convert import Wanted, _store, in_order
 from benchsuite.storage.create.volumes import volume_sample
 from benchsuite.storage.dataset.manifest import Dataset, Sample, content_digest, open_dataset
 from benchsuite.storage.dataset.sample import fresh
@@ -71,8 +71,8 @@ def store(
     size = sum(sample.stored_bytes for sample in samples)
     known = {name: value for name, value in PARAMS[kind].items() if name in ("seq_len", "max_predictions")}
     source = Source(len(samples), size, iter(samples), known)
-    created = {"how": "convert", "when": "now"}
-    _store(source, kind, folder, name, WORKLOADS[kind], "tiny", created, options or {}, lambda done, total: None)
+    wanted = Wanted(WORKLOADS[kind], "tiny", name, kind, options=options or {})
+    _store(source, folder, wanted, {"how": "convert"}, lambda done, total: None)
     return open_dataset(folder)
 
 

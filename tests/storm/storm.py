@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import yaml
 
-from benchsuite.storage.create.convert import convert_dataset, generate_dataset
+from benchsuite.storage.create.convert import Wanted, convert_dataset, generate_dataset
 from tests.late.mounts import LateMounts
 from tests.late.mounts import missing as missing_mounts
 from tests.storm.node import Found, Node
@@ -141,9 +141,11 @@ class Storm:
     def prepare(self) -> None:
         """Datasets, sweep files, nodes."""
         data = self.source / "data"
-        generate_dataset(data / "files", "resnet50", "nano", "files", SAMPLES, seed=3)
+        generate_dataset(data / "files", Wanted("resnet50", "nano", "files"), SAMPLES, seed=3)
         convert_dataset(
-            data / "files", data / "webdataset", "resnet50", "nano", "webdataset", {"shard_samples": SHARD_SAMPLES}
+            data / "files",
+            data / "webdataset",
+            Wanted("resnet50", "nano", "webdataset", options={"shard_samples": SHARD_SAMPLES}),
         )
         for name, (grid, world_size) in GRIDS.items():
             value = sweep_of(self.shared / "data", grid, world_size)

@@ -8,7 +8,7 @@ import pytest
 from bench.throttle import CannotThrottle, throttled
 from benchsuite.grid.expand import plan_trial
 from benchsuite.runner.single_trial import in_processes
-from benchsuite.storage.create.convert import generate_dataset
+from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.storage.dataset.manifest import open_dataset
 
 pytestmark = [pytest.mark.quiet, pytest.mark.flaky(reruns=2, reruns_delay=15)]
@@ -24,7 +24,7 @@ TOLERANCE = 0.01
 
 @pytest.mark.full
 def test_au_follows_from_the_rate_of_the_disk(tmp_path: Path) -> None:
-    generate_dataset(tmp_path / "files", "resnet50", "tiny", "files", NUM_SAMPLES, kind="image")
+    generate_dataset(tmp_path / "files", Wanted("resnet50", "tiny", "files", kind="image"), NUM_SAMPLES)
     dataset = open_dataset(tmp_path / "files")
     pages = -(-dataset.index["bytes"] // 4096) * 4096  # the kernel reads whole pages
     batch_s = BATCH * float(np.mean(pages)) / RATE_BYTES_PER_S

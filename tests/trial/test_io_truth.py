@@ -15,7 +15,7 @@ from benchsuite.host.machine import this_machine
 from benchsuite.launch.launcher import Launcher, load_launcher
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.runner.single_trial import launched
-from benchsuite.storage.create.convert import generate_dataset
+from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.storage.observe.counters import mount_io
 from benchsuite.storage.observe.page_cache import evict
 from benchsuite.workloads.facts import FACTS
@@ -44,7 +44,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     spec = FACTS["resnet50"]
     for name in ("files", "hdf5"):
         generate_dataset(
-            root / name, "resnet50", "tiny", name, SAMPLES_MADE, kind=spec.kind, params=spec.variants["tiny"].sample
+            root / name,
+            Wanted("resnet50", "tiny", name, kind=spec.kind, params=spec.variants["tiny"].sample),
+            SAMPLES_MADE,
         )
     return root
 

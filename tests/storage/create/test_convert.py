@@ -14,7 +14,7 @@ import pytest
 import simplejpeg
 
 from benchsuite.storage import FORMATS
-from benchsuite.storage.create.convert import convert_dataset, generate_dataset
+from benchsuite.storage.create.convert import Wanted, convert_dataset, generate_dataset
 from benchsuite.storage.dataset.manifest import Dataset, DatasetError, IndexRow, Sample, is_dataset, open_dataset
 from benchsuite.storage.dataset.verify import same_samples, verify_dataset
 from benchsuite.storage.formats import files
@@ -26,7 +26,7 @@ every_format = pytest.mark.parametrize("name", IMAGE_FORMATS)
 
 
 def to(name: str, source: Path, target: Path) -> Dataset:
-    convert_dataset(source, target, "resnet50", "tiny", name, small_shards(name))
+    convert_dataset(source, target, Wanted("resnet50", "tiny", name, options=small_shards(name)))
     return open_dataset(target)
 
 
@@ -208,20 +208,22 @@ class TestRefusals:
         self, tmp_path: Path, class_folder: Path, name: str, options: dict[str, int | str], words: str
     ) -> None:
         with pytest.raises(DatasetError) as raised:
-            convert_dataset(class_folder, tmp_path / "set", "resnet50", "tiny", name, options)
+            convert_dataset(class_folder, tmp_path / "set", Wanted("resnet50", "tiny", name, options=options))
         assert words in str(raised.value)
         assert not (tmp_path / "set").exists()
 
     def test_samples_of_another_kind(self, tmp_path: Path, made: Made) -> None:
         with pytest.raises(DatasetError, match="holds mlm samples, not volume"):
-            convert_dataset(made("files", "mlm").folder, tmp_path / "set", "unet3d", "tiny", "lmdb", kind="volume")
+            convert_dataset(
+                made("files", "mlm").folder, tmp_path / "set", Wanted("unet3d", "tiny", "lmdb", kind="volume")
+            )
 
     @pytest.mark.parametrize("changed", [{"seq_len": 16}, {"max_predictions": 4}])
     def test_sequences_of_another_length(self, tmp_path: Path, made: Made, changed: dict[str, int]) -> None:
         params = {**PARAMS["mlm"], **changed}
         with pytest.raises(DatasetError, match=f"{next(iter(changed))} is"):
             convert_dataset(
-                made("files", "mlm").folder, tmp_path / "set", "bert", "tiny", "lmdb", kind="mlm", params=params
+                made("files", "mlm").folder, tmp_path / "set", Wanted("bert", "tiny", "lmdb", kind="mlm", params=params)
             )
 
 
@@ -244,7 +246,7 @@ def test_a_disk_too_small_is_refused_before_anything_is_written(
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=total - 1))
     assert "B free" in refusal(dataset, tmp_path / "set", "webdataset")
     with pytest.raises(DatasetError, match=r"\d [KMG]B free"):
-        generate_dataset(tmp_path / "set", "resnet50", "tiny", "files", 10, num_processes=1)
+        generate_dataset(tmp_path / "set", Wanted("resnet50", "tiny", "files"), 10, num_processes=1)
 
 
 @pytest.mark.parametrize(("name", "kind"), [pair for pair in STORED if pair[0] != "files"])
@@ -252,7 +254,9 @@ def test_there_and_back(tmp_path: Path, made: Made, name: str, kind: str) -> Non
     sets = [made("files", kind)]
     for target, form in (("there", name), ("back", "files")):
         convert_dataset(
-            sets[-1].folder, tmp_path / target, "any", "tiny", form, small_shards(form), kind=kind, params=PARAMS[kind]
+            sets[-1].folder,
+            tmp_path / target,
+            Wanted("any", "tiny", form, kind=kind, params=PARAMS[kind], options=small_shards(form)),
         )
         sets.append(verify_dataset(tmp_path / target))
     assert len({dataset.manifest.dataset_id for dataset in sets}) == 1
@@ -288,9 +292,7 @@ def test_progress_counts_up_to_all(tmp_path: Path, class_folder: Path) -> None:
     convert_dataset(
         class_folder,
         tmp_path / "set",
-        "resnet50",
-        "tiny",
-        "files",
+        Wanted("resnet50", "tiny", "files"),
         progress=lambda done, total: seen.append((done, total)),
     )
     assert seen == [(done, 6) for done in range(1, 7)]
@@ -309,7 +311,7 @@ class TestInterruption:
 
         (tmp_path / "out").mkdir()
         with pytest.raises(error):
-            convert_dataset(class_folder, tmp_path / "out" / "set", "resnet50", "tiny", name, progress=stop)
+            convert_dataset(class_folder, tmp_path / "out" / "set", Wanted("resnet50", "tiny", name), progress=stop)
         assert list((tmp_path / "out").iterdir()) == []
 
     def test_before_the_manifest_is_whole_leaves_nothing(
@@ -322,7 +324,7 @@ class TestInterruption:
         monkeypatch.setattr("benchsuite.storage.dataset.manifest.fsync_path", stop)
         (tmp_path / "out").mkdir()
         with pytest.raises(KeyboardInterrupt):
-            convert_dataset(class_folder, tmp_path / "out" / "set", "resnet50", "tiny", "files")
+            convert_dataset(class_folder, tmp_path / "out" / "set", Wanted("resnet50", "tiny", "files"))
         assert list((tmp_path / "out").iterdir()) == []
 
     @every_format
@@ -332,14 +334,15 @@ class TestInterruption:
         code = """if True:
             import sys, time
             from pathlib import Path
-            from benchsuite.storage.create.convert import convert_dataset
+            from benchsuite.storage.create.convert import Wanted, convert_dataset
 
             def wait(done, total):
                 if done == 5:
                     print("five", flush=True)
                     time.sleep(600)
 
-            convert_dataset(Path(sys.argv[1]), Path(sys.argv[2]), "resnet50", "tiny", sys.argv[3], progress=wait)
+            wanted = Wanted("resnet50", "tiny", sys.argv[3])
+            convert_dataset(Path(sys.argv[1]), Path(sys.argv[2]), wanted, progress=wait)
         """
         target = tmp_path / "out" / "set"
         with subprocess.Popen(
@@ -370,7 +373,7 @@ def test_files_beside_those_of_the_samples_are_listed_and_checked(
     with monkeypatch.context() as patched:
         patched.setitem(FORMATS, "files", ("tests.storage.create.test_convert:BESIDE", ""))
         patched.setitem(globals(), "BESIDE", dataclasses.replace(files.FILES, write=write))
-        manifest = convert_dataset(dataset_root / "webdataset", tmp_path / "set", "resnet50", "tiny", "files")
+        manifest = convert_dataset(dataset_root / "webdataset", tmp_path / "set", Wanted("resnet50", "tiny", "files"))
     assert [info.path for info in manifest.files] == ["side.bin"]
     dataset = verify_dataset(tmp_path / "set")
     assert dataset.folder / "side.bin" in dataset.data_files()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchsuite.storage import FORMATS
-from benchsuite.storage.create.convert import convert_dataset, in_order
+from benchsuite.storage.create.convert import Wanted, convert_dataset, in_order
 from benchsuite.storage.dataset.manifest import DatasetError
 from benchsuite.storage.dataset.verify import same_samples, verify_dataset
 from tests.storage.conftest import Made
@@ -37,7 +37,9 @@ def test_the_samples_stay_as_they_are(tmp_path: Path, made: Made, kind: str, fir
     options, params = OTHER_OPTIONS.get(second, {}), PARAMS[kind]
     if kind != "volume":
         options = {name: value for name, value in options.items() if name.endswith("_samples")}
-    convert_dataset(source.folder, tmp_path / "new", "any", "tiny", second, options, kind=kind, params=params)
+    convert_dataset(
+        source.folder, tmp_path / "new", Wanted("any", "tiny", second, kind=kind, params=params, options=options)
+    )
     new = verify_dataset(tmp_path / "new")
     same_samples(source, new)
     assert [facts(sample) for sample in in_order(new)] == [facts(sample) for sample in some_samples(COUNT, kind)]
@@ -53,7 +55,9 @@ def test_there_and_back_changes_no_sample_and_no_count_of_files(
     source = made(first, kind, small_shards(first, 2), COUNT)
     for folder, target, form in ((source.folder, "new", second), (tmp_path / "new", "back", first)):
         options = small_shards(form, 2)
-        convert_dataset(folder, tmp_path / target, "any", "tiny", form, options, kind=kind, params=PARAMS[kind])
+        convert_dataset(
+            folder, tmp_path / target, Wanted("any", "tiny", form, kind=kind, params=PARAMS[kind], options=options)
+        )
     back = verify_dataset(tmp_path / "back")
     assert [(info.path, info.num_samples) for info in back.manifest.files] == [
         (info.path, info.num_samples) for info in source.manifest.files
@@ -65,5 +69,5 @@ def test_there_and_back_changes_no_sample_and_no_count_of_files(
 def test_into_tokens_go_only_tokens(tmp_path: Path, made: Made, kind: str) -> None:
     source = made("hdf5", kind, None, COUNT).folder
     with pytest.raises(DatasetError, match=f"format tokens stores tokens samples, not {kind}"):
-        convert_dataset(source, tmp_path / "new", "any", "tiny", "tokens", kind=kind, params=PARAMS[kind])
+        convert_dataset(source, tmp_path / "new", Wanted("any", "tiny", "tokens", kind=kind, params=PARAMS[kind]))
     assert list(tmp_path.iterdir()) == []

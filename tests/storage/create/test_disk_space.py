@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 from benchsuite.storage import FORMATS, load
-from benchsuite.storage.create.convert import FILE_OVERHEAD_BYTES, convert_dataset, generate_dataset, needed_bytes
+from benchsuite.storage.create.convert import (
+    FILE_OVERHEAD_BYTES,
+    Wanted,
+    convert_dataset,
+    generate_dataset,
+    needed_bytes,
+)
 from benchsuite.storage.dataset.manifest import Format
 from benchsuite.storage.dataset.sample import Sample
 from benchsuite.storage.errors import DatasetError
@@ -143,14 +149,14 @@ class TestVocabulary:
     def test_a_larger_one_is_refused(self, tmp_path: Path, kind: str) -> None:
         params = {"seq_len": 32, "max_predictions": 5, "vocab_size": 600}
         workload = {"mlm": "bert", "tokens": "gpt_neox"}[kind]
-        generate_dataset(tmp_path / "a", workload, "any", "files", 3, num_processes=1, kind=kind, params=params)
+        generate_dataset(tmp_path / "a", Wanted(workload, "any", "files", kind=kind, params=params), 3, num_processes=1)
         fewer = {**params, "vocab_size": 599}
         with pytest.raises(DatasetError) as raised:
-            convert_dataset(tmp_path / "a", tmp_path / "b", workload, "any", "hdf5", kind=kind, params=fewer)
+            convert_dataset(tmp_path / "a", tmp_path / "b", Wanted(workload, "any", "hdf5", kind=kind, params=fewer))
         assert str(raised.value) == (
             f"{tmp_path / 'a'}: has a vocabulary of 600, the variant knows 599; give the variant that it was made for"
         )
         for vocab_size in (600, 700):
             asked, target = {**params, "vocab_size": vocab_size}, tmp_path / str(vocab_size)
-            manifest = convert_dataset(tmp_path / "a", target, workload, "any", "hdf5", kind=kind, params=asked)
+            manifest = convert_dataset(tmp_path / "a", target, Wanted(workload, "any", "hdf5", kind=kind, params=asked))
             assert manifest.params["vocab_size"] == 600

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from benchsuite.storage import FORMATS
-from benchsuite.storage.create.convert import generate_dataset
+from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.storage.create.parallel import in_parallel
 from benchsuite.storage.create.photos import MEAN_PNG_BYTES, image_sample
 from benchsuite.storage.dataset.kinds import decode_pixels
@@ -34,7 +34,11 @@ OTHER_FORMS = dict(zip(KINDS, ["webdataset", "hdf5", "tokens", "lmdb"], strict=T
 
 def generated(folder: Path, kind: str, form: str, count: int, seed: int, processes: int) -> Dataset:
     generate_dataset(
-        folder, WORKLOADS[kind], "tiny", form, count, seed, num_processes=processes, kind=kind, params=PARAMS[kind]
+        folder,
+        Wanted(WORKLOADS[kind], "tiny", form, kind=kind, params=PARAMS[kind]),
+        count,
+        seed=seed,
+        num_processes=processes,
     )
     return verify_dataset(folder)
 
@@ -64,7 +68,9 @@ class TestGenerated:
         assert rows == digests(some_samples(8, kind))
 
     def test_pngs_hold_the_pixels_of_the_jpegs(self, tmp_path: Path) -> None:
-        generate_dataset(tmp_path / "png", "resnet50", "tiny", "files", 3, 4, num_processes=1, encoding="png")
+        generate_dataset(
+            tmp_path / "png", Wanted("resnet50", "tiny", "files"), 3, seed=4, num_processes=1, encoding="png"
+        )
         found = contents(verify_dataset(tmp_path / "png"))
         for index in range(3):
             sample = image_sample(4, index, 2)
@@ -81,7 +87,7 @@ class TestGenerated:
 
     def test_no_samples_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(DatasetError):
-            generate_dataset(tmp_path / "set", "resnet50", "tiny", "files", 0, num_processes=1)
+            generate_dataset(tmp_path / "set", Wanted("resnet50", "tiny", "files"), 0, num_processes=1)
         assert not (tmp_path / "set").exists()
 
     @pytest.mark.parametrize("kind", KINDS)
@@ -99,15 +105,13 @@ class TestGenerated:
 CODE = """if True:
     import sys
     from pathlib import Path
-    from benchsuite.storage.create.convert import generate_dataset
+    from benchsuite.storage.create.convert import Wanted, generate_dataset
 
     if __name__ == "__main__":
         params = {"patch_size": 8, "mean_bytes": 20000, "stdev_bytes": 5000, "seq_len": 24, "vocab_size": 600}
         progress = lambda done, total: print(done, flush=True)
-        generate_dataset(
-            Path(sys.argv[1]), "any", "tiny", sys.argv[2], 5000, progress=progress, num_processes=2,
-            kind=sys.argv[3], params=params,
-        )
+        wanted = Wanted("any", "tiny", sys.argv[2], sys.argv[3], params)
+        generate_dataset(Path(sys.argv[1]), wanted, 5000, progress=progress, num_processes=2)
 """
 
 

@@ -6,13 +6,12 @@ import os
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from benchsuite.storage import FORMATS, load
-from benchsuite.storage.create.convert import convert_dataset, generate_dataset
+from benchsuite.storage.create.convert import Wanted, convert_dataset, generate_dataset
 from benchsuite.storage.dataset.manifest import INDEX, MANIFEST, Dataset, DatasetError, ReaderShare, open_dataset
 from benchsuite.storage.dataset.verify import same_samples, verify_dataset
 from tests.storage.conftest import Made
@@ -179,7 +178,9 @@ class TestTar:
         for number in range(6):
             (tmp_path / "others" / f"{number}.jpg").write_bytes(jpeg(number))
         convert_dataset(
-            tmp_path / "others", tmp_path / "theirs", "resnet50", "tiny", "webdataset", {"shard_samples": 2}
+            tmp_path / "others",
+            tmp_path / "theirs",
+            Wanted("resnet50", "tiny", "webdataset", options={"shard_samples": 2}),
         )
         (ours.folder / INDEX).write_bytes((tmp_path / "theirs" / INDEX).read_bytes())
         path = ours.data_files()[0]
@@ -357,9 +358,9 @@ class TestSameSamples:
 @pytest.mark.parametrize("target", ["files", "lmdb", "webdataset", "hdf5"])
 def test_what_was_compressed_verifies_in_every_other_format(tmp_path: Path, target: str) -> None:
     params = {"patch_size": 16, "mean_bytes": 60_000, "stdev_bytes": 10_000}
-    known: dict[str, Any] = {"kind": "volume", "params": params}
-    generate_dataset(tmp_path / "gz", "unet3d", "tiny", "hdf5", 3, 0, {"compression": "gzip"}, **known)
-    convert_dataset(tmp_path / "gz", tmp_path / "to", "unet3d", "tiny", target, **known)
+    wanted = Wanted("unet3d", "tiny", "hdf5", "volume", params, {"compression": "gzip"})
+    generate_dataset(tmp_path / "gz", wanted, 3)
+    convert_dataset(tmp_path / "gz", tmp_path / "to", Wanted("unet3d", "tiny", target, "volume", params))
     first, second = verify_dataset(tmp_path / "gz"), verify_dataset(tmp_path / "to")
     same_samples(first, second)
     assert second.manifest.stored_bytes > 1.5 * first.manifest.stored_bytes

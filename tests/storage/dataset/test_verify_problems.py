@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchsuite.storage.create.convert import convert_dataset, generate_dataset
+from benchsuite.storage.create.convert import Wanted, convert_dataset, generate_dataset
 from benchsuite.storage.dataset.manifest import Dataset, DatasetError
 from benchsuite.storage.dataset.problems import Damage
 from benchsuite.storage.dataset.verify import verify_dataset
@@ -85,7 +85,7 @@ class TestSeveralProblems:
         assert complaint(folder) == f"{index}: its checksum is not the manifest's"
 
     def test_more_than_are_told_are_counted(self, tmp_path: Path) -> None:
-        generate_dataset(tmp_path / "set", "resnet50", "tiny", "files", 33, 0)
+        generate_dataset(tmp_path / "set", Wanted("resnet50", "tiny", "files"), 33, seed=0)
         for path in sorted((tmp_path / "set").rglob("*.jpg"))[:25]:
             path.unlink()
         with pytest.raises(Damage) as raised:
@@ -102,7 +102,7 @@ class TestConverted:
         gone.unlink()
         os.truncate(cut, 100)
         with pytest.raises(Damage) as raised:
-            convert_dataset(dataset.folder, tmp_path / "new", "resnet50", "tiny", "hdf5")
+            convert_dataset(dataset.folder, tmp_path / "new", Wanted("resnet50", "tiny", "hdf5"))
         first, second = raised.value.told
         assert first == f"{gone}: No such file or directory" and second.startswith(f"{cut}: ")
         assert not (tmp_path / "new").exists()
@@ -111,5 +111,5 @@ class TestConverted:
         dataset = small("files")
         dataset.data_files()[1].unlink()
         with pytest.raises(DatasetError, match=r"No such file or directory$") as raised:
-            convert_dataset(dataset.folder, tmp_path / "new", "resnet50", "tiny", "hdf5")
+            convert_dataset(dataset.folder, tmp_path / "new", Wanted("resnet50", "tiny", "hdf5"))
         assert not isinstance(raised.value, Damage)

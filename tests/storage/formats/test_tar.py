@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchsuite.storage.create.convert import convert_dataset, in_order
+from benchsuite.storage.create.convert import Wanted, convert_dataset, in_order
 from benchsuite.storage.dataset.manifest import Dataset, DatasetError, ReaderShare, open_dataset
 from benchsuite.storage.dataset.sample import Recycled
 from benchsuite.storage.dataset.shards import shards
@@ -93,7 +93,9 @@ class TestShards:
     def test_the_same_samples_make_the_same_shards(self, made: Made, tmp_path: Path, kind: str) -> None:
         dataset = made("webdataset", kind)
         again = convert_dataset(
-            dataset.folder, tmp_path / "again", "any", "tiny", "webdataset", {"shard_samples": 3}, kind=kind
+            dataset.folder,
+            tmp_path / "again",
+            Wanted("any", "tiny", "webdataset", kind=kind, options={"shard_samples": 3}),
         )
         assert [info.digest for info in again.files] == [info.digest for info in dataset.manifest.files]
 
@@ -273,7 +275,9 @@ def test_whatever_is_damaged_reading_ends_in_one_line_that_names_the_shard(
 
 def test_a_shard_without_samples_is_refused(tmp_path: Path, class_folder: Path) -> None:
     with pytest.raises(DatasetError, match="shard_samples"):
-        convert_dataset(class_folder, tmp_path / "set", "resnet50", "tiny", "webdataset", {"shard_samples": 0})
+        convert_dataset(
+            class_folder, tmp_path / "set", Wanted("resnet50", "tiny", "webdataset", options={"shard_samples": 0})
+        )
     assert not (tmp_path / "set").exists()
 
 

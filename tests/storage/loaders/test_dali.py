@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from benchsuite.storage.create.convert import convert_dataset, generate_dataset, in_order
+from benchsuite.storage.create.convert import Wanted, convert_dataset, generate_dataset, in_order
 from benchsuite.storage.dataset.kinds import IMAGE, VOLUME, decode_one, sample_rng
 from benchsuite.storage.dataset.manifest import Dataset, open_dataset
 from benchsuite.storage.dataset.spec import DataSpec
@@ -59,12 +59,16 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     for kind, workload in WORKLOADS.items():
         first = root / kind / "files"
         generate_dataset(
-            first, workload, "tiny", "files", NUM_SAMPLES[kind], seed=3, kind=kind, params=PARAMS[kind], num_processes=1
+            first,
+            Wanted(workload, "tiny", "files", kind=kind, params=PARAMS[kind]),
+            NUM_SAMPLES[kind],
+            seed=3,
+            num_processes=1,
         )
         for name in FORMATS:
             if name != "files":
                 options = {"shard_samples": SHARD_SAMPLES[kind]} if name in ("tfrecord", "webdataset") else {}
-                convert_dataset(first, root / kind / name, workload, "tiny", name, options, kind=kind)
+                convert_dataset(first, root / kind / name, Wanted(workload, "tiny", name, kind=kind, options=options))
             datasets[kind, name] = open_dataset(root / kind / name)
     return datasets
 
@@ -75,7 +79,9 @@ def mine(made: Made, tmp_path: Path) -> Callable[[str], Dataset]:
 
     def copy(name: str) -> Dataset:
         options = {"shard_samples": SHARD_SAMPLES["image"]} if name in ("tfrecord", "webdataset") else {}
-        convert_dataset(made["image", "files"].folder, tmp_path / name, "resnet50", "tiny", name, options)
+        convert_dataset(
+            made["image", "files"].folder, tmp_path / name, Wanted("resnet50", "tiny", name, options=options)
+        )
         return open_dataset(tmp_path / name)
 
     return copy
@@ -175,7 +181,11 @@ class TestExactlyOnce:
     ) -> None:
         """Two ranks, of which one has more samples of an epoch than the other."""
         options = {"shard_samples": shard_samples}
-        convert_dataset(made[kind, "files"].folder, tmp_path / name, WORKLOADS[kind], "tiny", name, options, kind=kind)
+        convert_dataset(
+            made[kind, "files"].folder,
+            tmp_path / name,
+            Wanted(WORKLOADS[kind], "tiny", name, kind=kind, options=options),
+        )
         dataset = open_dataset(tmp_path / name)
         assert [info.num_samples for info in dataset.manifest.files if info.num_samples][-1] == last < shard_samples
         check(dataset, deliver(dataset, 2, 2))
@@ -208,7 +218,7 @@ class TestPixels:
         photograph.save(folder / "progressive.jpg", progressive=True)
         photograph.save(folder / "colour.png")
         photograph.convert("LA").save(folder / "transparent.png")
-        convert_dataset(folder.parent, tmp_path / "set", "resnet50", "tiny", "files")
+        convert_dataset(folder.parent, tmp_path / "set", Wanted("resnet50", "tiny", "files"))
         dataset = open_dataset(tmp_path / "set")
         assert dataset.manifest.num_samples == 6
         check(dataset, deliver(dataset, 1, 1))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchsuite.storage import FORMATS, load
-from benchsuite.storage.create.convert import generate_dataset
+from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.storage.dataset.manifest import Format, ReaderShare, open_dataset
 from benchsuite.storage.dataset.sample import content_digest, fresh
 from benchsuite.storage.errors import DatasetError
@@ -68,7 +68,7 @@ def test_a_missing_file_is_named(on_disk: Path) -> None:
 def test_formats_give_the_same_samples_directly(on_disk: Path, name: str, workload: str) -> None:
     spec = FACTS[workload]
     generate_dataset(
-        on_disk / "set", workload, "tiny", name, 6, kind=spec.kind, params=spec.variants["tiny"].sample, options={}
+        on_disk / "set", Wanted(workload, "tiny", name, kind=spec.kind, params=spec.variants["tiny"].sample), 6
     )
     dataset = open_dataset(on_disk / "set")
     form: Format = load(FORMATS, name)
@@ -87,7 +87,9 @@ def test_chunked_hdf5_and_archives_cannot(on_disk: Path) -> None:
         folder = on_disk / name
         given: dict[str, int | str] = dict(options)
         generate_dataset(
-            folder, "unet3d", "tiny", name, 2, options=given, kind=spec.kind, params=spec.variants["tiny"].sample
+            folder,
+            Wanted("unet3d", "tiny", name, kind=spec.kind, params=spec.variants["tiny"].sample, options=given),
+            2,
         )
         form: Format = load(FORMATS, name)
         assert form.direct_problem is not None
@@ -96,7 +98,9 @@ def test_chunked_hdf5_and_archives_cannot(on_disk: Path) -> None:
 
 def test_files_of_a_volume_are_both_of_its_pair(on_disk: Path) -> None:
     spec = FACTS["unet3d"]
-    generate_dataset(on_disk / "set", "unet3d", "tiny", "files", 3, kind=spec.kind, params=spec.variants["tiny"].sample)
+    generate_dataset(
+        on_disk / "set", Wanted("unet3d", "tiny", "files", kind=spec.kind, params=spec.variants["tiny"].sample), 3
+    )
     dataset = open_dataset(on_disk / "set")
     form: Format = load(FORMATS, "files")
     assert form.files_of is not None

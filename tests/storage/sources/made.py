@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchsuite.storage.create.convert import convert_dataset, in_order
+from benchsuite.storage.create.convert import Wanted, convert_dataset, in_order
 from benchsuite.storage.dataset.manifest import Dataset, DatasetError
 from benchsuite.storage.dataset.verify import verify_dataset
 from benchsuite.workloads.facts import FACTS
@@ -21,12 +21,7 @@ def converted(source: Path, workload: str, form: str = "files", tokenizer: str |
     convert_dataset(
         source,
         target,
-        workload,
-        "tiny",
-        form,
-        {},
-        kind=spec.kind,
-        params=spec.variants["tiny"].sample,
+        Wanted(workload, "tiny", form, kind=spec.kind, params=spec.variants["tiny"].sample),
         tokenizer=tokenizer,
     )
     return verify_dataset(target)

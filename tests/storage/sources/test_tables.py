@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tfrecord.writer import TFRecordWriter
 
-from benchsuite.storage.create.convert import convert_dataset
+from benchsuite.storage.create.convert import Wanted, convert_dataset
 from tests.storage.samples import jpeg
 from tests.storage.sources.made import converted, images, png, refusal
 
@@ -174,7 +174,7 @@ class TestTfrecord:
         assert images(source) == {"n01440764_10026": (jpeg(0), 0)}
 
     def test_what_this_project_writes(self, tmp_path: Path, class_folder: Path) -> None:
-        convert_dataset(class_folder, tmp_path / "own", "resnet50", "tiny", "tfrecord", {})
+        convert_dataset(class_folder, tmp_path / "own", Wanted("resnet50", "tiny", "tfrecord"))
         (tmp_path / "own" / "manifest.json").unlink()
         result = images(tmp_path / "own")
         assert result["dog/deep/er"] == (jpeg(5), 1)

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from benchsuite.storage.create.convert import convert_dataset
+from benchsuite.storage.create.convert import Wanted, convert_dataset
 from benchsuite.storage.dataset.problems import MAX_TOLD, Damage
 from benchsuite.storage.dataset.sample import Sample
 from benchsuite.storage.errors import DatasetError
@@ -87,7 +87,7 @@ def test_every_image_of_a_tar(tmp_path: Path) -> None:
             info.size = len(content)
             tar.addfile(info, io.BytesIO(content))
     with pytest.raises(Damage) as raised:
-        convert_dataset(tmp_path / "a.tar", tmp_path / "new", "resnet50", "tiny", "hdf5")
+        convert_dataset(tmp_path / "a.tar", tmp_path / "new", Wanted("resnet50", "tiny", "hdf5"))
     assert len(raised.value.told) == 2
     assert "sample '1'" in raised.value.told[0] and "sample '4'" in raised.value.told[1]
     assert [path.name for path in tmp_path.iterdir()] == ["a.tar"]
