@@ -133,15 +133,15 @@ def data_stage(
         target = node_local_folder(str(to) if to else None) / copy_name(read_manifest(source))
     if remove:
         found = staging.unstage(target)
-        facts, words = {"folder": str(target.absolute()), "removed": found}, f"{target}: {_REMOVED[found]}"
+        facts, words = {"folder": str(target.absolute()), "removed": found}, [f"{target}: {_REMOVED[found]}"]
     else:
         with _megabyte_bar(f"staging {source}") as progress:
             staged = staging.stage(source, target, progress=progress, on_wait=_say_who)
-        facts, words = _facts(source, staged), "\n".join(in_words(staged))
+        facts, words = _facts(source, staged), in_words(staged)
     if format == "json":
         document(json.dumps(facts, indent=1))
         return
-    echo(words)
+    echo(*words)
 
 
 def asked(workload: str, variant: str, format: str, shard_samples: int | None, options: list[str]) -> making.Wanted:

@@ -12,6 +12,7 @@ from benchsuite.storage.dataset.sizes import in_units
 from benchsuite.storage.dataset.verify import verify_dataset
 from tests.cli.test_app import Run, error_line, in_folder
 from tests.storage.samples import flip, jpeg
+from tests.storage.sources.test_sequences import pair
 
 __all__ = ["in_folder"]
 
@@ -149,13 +150,12 @@ class TestKinds:
         line = error_line(run_cli, "data", "convert", made, new, "--variant", "tiny", "--tokenizer", "/nope.json")
         assert "--tokenizer is for text; resnet50 takes image samples" in line
         asked = ("--workload", "gpt_neox", "--variant", "tiny")
-        tokens, stream = tmp_path / "tokens", tmp_path / "stream.npy"
+        tokens, stream = tmp_path / "tokens", pair(tmp_path / "stream", np.ones(400, int)).with_suffix(".bin")
         run_cli("data", "generate", tokens, *asked, "--samples", 3)
         line = error_line(run_cli, "data", "convert", tokens, new, *asked, "--tokenizer", "/nope.json")
         assert f"{tokens}: a dataset, which holds no text that a tokenizer could take" in line
-        np.save(stream, np.ones(400, np.uint16))
         line = error_line(run_cli, "data", "convert", stream, new, *asked, "--tokenizer", "/nope.json")
-        assert f"{stream}: holds a .npy file, no text that the tokenizer /nope.json could take" in line
+        assert f"{stream}: holds .bin/.idx pair, no text that the tokenizer /nope.json could take" in line
         assert not new.exists()
 
     def test_a_dataset_of_a_larger_vocabulary(self, run_cli: Run, tmp_path: Path):
