@@ -26,7 +26,7 @@ class Job:
     """One batch job of a sweep."""
 
     name: str
-    """Of the job and of its script."""
+    """The name of the job and of its script."""
     nodes: int
     ranks_per_node: int
     words: list[str]
@@ -42,7 +42,7 @@ class Job:
     search: Path | None = None
     """Folder of the benchsuite command, for jobs that find none on PATH."""
     kind: str = ""
-    """Of job, where scripts of several kinds may lie in one folder: `slurm`, `pbs-array`."""
+    """What tells its script from others in one folder: `slurm`, `pbs-array`."""
 
     @property
     def script(self) -> Path:

@@ -208,7 +208,7 @@ def _users_mistakes(error: Exception) -> list[str]:
 
 
 def main() -> None:
-    """Run the command line; what is said, and the exit code, are as documented whatever befalls the streams."""
+    """Run the command line of this process; output and exit code are as documented whatever befalls the streams."""
     terminal.ready()
     code = _run_to_end(sys.argv[1:])
     if signals.heeded(signal.SIGINT):
@@ -217,7 +217,7 @@ def main() -> None:
 
 
 def _run_to_end(arguments: list[str]) -> int:
-    """The same, ended in good order by signals; a crash of ours is told in full."""
+    """Run the command line, which signals end in good order; a crash of ours is told in full."""
     try:
         if signals.heeded(signal.SIGINT):
             signal.signal(signal.SIGINT, signal.default_int_handler)

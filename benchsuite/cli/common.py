@@ -13,7 +13,7 @@ from benchsuite.results.render.plain import counted
 from benchsuite.results.store.store import ResultsStore
 
 ComparedKind = Literal["trial", "comm"]
-"""Of what records are compared and checked."""
+"""Kinds of records that are compared and checked."""
 Store = Annotated[Path, typer.Option("--store", envvar=STORE_VARIABLE, help="Results store.", show_default=True)]
 DEFAULT_STORE = Path("benchsuite-store")
 Session = Annotated[str, typer.Option("--session", help="Measuring campaign; a new one measures anew.")]

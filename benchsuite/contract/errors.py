@@ -21,7 +21,7 @@ class UserError(ValueError):
         return "\n".join(map(str, self.args))
 
     def within(self, where: str) -> "UserError":
-        """The same mistakes, `where` before each."""
+        """Return these mistakes with `where` before each."""
         return UserError(*(f"{where}{mistake}" for mistake in self.args))
 
 

@@ -25,7 +25,7 @@ NOT_YET: Mapping[str, tuple[str, ...]] = {
 MAX_TIMEOUT_S = 1e6
 MAX_REPEATS = 10_000
 MAX_SEED = 1 << 42
-"""Of a step and a rank seeds are made of it that fit 64 bits."""
+"""Seeds of each step and rank, which are made of it, fit 64 bits."""
 UNUSED_BY_MEMORY = ("cache", "staging", "staging_dir", "num_workers", "prefetch_factor", "shuffle_buffer")
 """Data settings without effect where one batch is read."""
 WITHOUT_IDENTITY = {"measure": {"repeats", "timeout_s", "profile", "ceilings"}}
@@ -186,7 +186,7 @@ class TrialSpec(ComputeSpec):
 
 
 MAX_NAME_LENGTH = 100
-"""Of a sweep or a session: names of files hold one of them with host, time and process, and have 255 bytes at most."""
+"""The most of a sweep's or session's name: files are named after it, host, time and process, in 255 bytes."""
 
 
 class SweepSpec(BaseModel):
@@ -301,7 +301,7 @@ def point_id(spec: TrialSpec, dataset_id: str | None) -> str:
 
 
 def match_id(spec: TrialSpec, dataset_id: str | None) -> str:
-    """The same without paths: what trials of other sites, nights and versions are matched by."""
+    """Digest of the same without paths, by which trials of other sites, nights and versions are matched."""
     return _digest(spec, dataset_id, WITHOUT_IDENTITY | PATHS)
 
 

@@ -9,7 +9,7 @@ UNITS |= {f"{letter}iB": 1 << (10 * power) for power, letter in enumerate("KMGT"
 
 
 def parse_bytes(text: str, option: str) -> int:
-    """Such as 4KiB, 1GB or 4096.
+    """Return the bytes of a size such as 4KiB, 1GB or 4096.
 
     Raises:
         UserError: it is no size.

@@ -14,8 +14,8 @@ from benchsuite.contract.errors import UserError, shown
 
 Values = dict[str, Any]
 MAX_BYTES, MAX_VALUES, MAX_DEPTH, MAX_DIGITS = 1 << 20, 20_000, 16, 100
-"""Of a file. What people write has a few kB and five levels, and a grid of as many points as are allowed has far fewer
-values; more is not read at once, and swells or ends this process where nobody stops it."""
+"""The most of a file. What people write has a few kB and five levels, and a grid of as many points as are allowed far
+fewer values; more is not read at once, and swells or ends this process where nobody stops it."""
 
 
 class _Loader(yaml.SafeLoader):

@@ -9,7 +9,7 @@ from benchsuite.contract.trial_spec import SweepSpec, TrialSpec, parse_sweep, pa
 from benchsuite.contract.yaml_file import Values, flat, nested
 
 MAX_POINTS, MAX_TRIALS = 100_000, 1_000_000
-"""Of a sweep. Planning so many takes seconds and a few hundred MB; at a minute each, it would run for months."""
+"""The most of a sweep. So many are planned in seconds and a few hundred MB; at a minute each, it runs for months."""
 
 
 def check_number(number: int, allowed: int, what: str) -> None:

@@ -166,7 +166,7 @@ def _direct_problem(spec: TrialSpec, form: Format, manifest: Manifest) -> str | 
 
 
 MIN_STEPS = 2
-"""Of measure.steps."""
+"""The least of measure.steps."""
 
 
 def too_few_for_cold(spec: TrialSpec, form: Format, share: int, lanes: int) -> str | None:

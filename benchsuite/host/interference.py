@@ -30,7 +30,7 @@ MIN_WINDOW_S = 0.05
 """Two readings of CPU time lie at least so far apart; only a sweep's first trial has to wait for it."""
 MIN_BUSY_CORES = 0.5
 MIN_AVAILABLE_SHARE = 0.1
-"""Of the host's memory, or of its control group's."""
+"""Share of the memory of the host, or of its control group, that should be available."""
 MAX_UNOWNED_GPU_BYTES = 1_500_000_000
 """Held on a device without a process to be seen: a driver takes less, a process in another container more."""
 
@@ -55,11 +55,6 @@ class Guard:
     def __init__(self) -> None:
         self._last = Table.now()
         self._look: Look | None = None
-
-    @property
-    def has_looked(self) -> bool:
-        """Whether there was a look before the trial."""
-        return self._look is not None
 
     def before(self, uses_gpus: bool) -> Look:
         """Look at the host; who is busy is told of the time since the last look."""

@@ -72,7 +72,7 @@ class Claim:
     since: str = ""
     """UTC by the holder's clock: for people."""
     finished_at: str = ""
-    """Of the last record that holders have written, by the clock of whoever wrote it; empty: none."""
+    """When the last record of its holders was finished, by the clock of whoever wrote it; empty: there is none."""
 
 
 CLAIM = TypeAdapter(Claim)
@@ -195,7 +195,7 @@ class Claims:
         return "free"
 
     def _after(self, trial: str, generation: int) -> int | Held | None:
-        """Of a claim that another has made: the generation to try next, who holds it, or None where it is done."""
+        """What another's claim leads to: the generation to try next, who holds it, or None where the trial is done."""
         if (self.folder / f"{trial}.{generation + 1}").exists():
             return generation + 1
         claim = read_claim(self.folder / f"{trial}.{generation}")

@@ -65,7 +65,7 @@ def summary(plan: Plan, state: Status) -> str:
 
 
 def vanished(store: Path, gone: Path) -> str:
-    """Said where a store, or a file in it, was removed while the sweep ran."""
+    """Words for a store, or a file in it, that was removed while the sweep ran."""
     what, new = ("", "store") if gone == store else (f": {gone.name}", "file")
     rest = f"this record and later ones are kept in a new {new}"
     return f"warning: store {store}{what} was removed meanwhile, and what was in it is gone; {rest}"
@@ -83,7 +83,7 @@ def left_lines(ran: Ran) -> Iterator[str]:
 
 
 def nothing_left(state: Status, session: str) -> str:
-    """Said where all trials are in the store already."""
+    """Words for a sweep whose trials are all in the store already."""
     text = f"nothing left to do: all {sum(state.finished.values())} trials of session {session!r} are in the store"
     if state.num_failed:
         text += f", {state.num_failed} of them failed (--retry failed,oom,timeout runs those again)"

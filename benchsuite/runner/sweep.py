@@ -117,7 +117,7 @@ def unclaimed(
     claims: Claims,
     order_seed: int | None = None,
 ) -> Status:
-    """The same, where other sweeps may be finishing trials of the session meanwhile."""
+    """Which trials a session still lacks, though other sweeps may be finishing some of them meanwhile."""
 
     def read() -> tuple[Status, set[str]]:
         found = status(plan, store, session, retry, order_seed)
