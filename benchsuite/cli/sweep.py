@@ -1,14 +1,12 @@
 """The verbs `sweep` and `demo`. What makes tables, which takes pandas, is imported when one is due."""
 
-import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -248,7 +246,7 @@ def _run(
         keep_plan(store.path, session, plan)
         store.on_vanished = lambda gone: display.say(vanished(store.path, gone))
         try:
-            with chosen as launcher, _one_interrupt():
+            with chosen as launcher, terminable(one_interrupt=True):
                 ran = sweeping.run(plan, state.todo, store, launcher, session, display, claims, clock)
         except CannotStart as error:
             return _cannot_start(error)
@@ -286,21 +284,6 @@ def _show(plan: Plan, store: ResultsStore, session: str) -> None:
 
 def _exit_code(records: list[TrialRecord], state: sweeping.Status) -> int:
     return SOME_FAILED if state.num_failed or any(record.status != "ok" for record in records) else OK
-
-
-@contextmanager
-def _one_interrupt() -> Iterator[None]:
-    """Raise KeyboardInterrupt once: further Ctrl-C while the trial is being ended would lose its cleaning up."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def print_plan(plan: Plan, store: ResultsStore, asked: SweepOptions) -> int:

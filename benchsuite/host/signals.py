@@ -19,12 +19,16 @@ def heeded(number: int) -> bool:
 
 
 @contextmanager
-def terminable() -> Iterator[None]:
+def terminable(one_interrupt: bool = False) -> Iterator[None]:
     """Turn SIGTERM, SIGUSR1 (Slurm's early warning) and SIGHUP (a lost terminal) into an exception.
 
     So a trial in flight is recorded, and what was begun is removed. Processes forked meanwhile die of them as usual.
+
+    Args:
+        one_interrupt: SIGINT, too, strikes only once: more would cost a trial that is being ended its cleaning up.
     """
-    owner, numbers = os.getpid(), [number for number in ENDING if heeded(number)]
+    asked = (*ENDING, signal.SIGINT) if one_interrupt else ENDING
+    owner, numbers = os.getpid(), [number for number in asked if heeded(number)]
 
     def stop(number: int, _frame: FrameType | None) -> None:
         if os.getpid() != owner:
@@ -32,7 +36,7 @@ def terminable() -> Iterator[None]:
             return os.kill(os.getpid(), number)
         for one in numbers:
             signal.signal(one, signal.SIG_IGN)  # schedulers say it several times: once is enough to be at the end
-        raise Terminated
+        raise KeyboardInterrupt if number == signal.SIGINT else Terminated
 
     before = {number: signal.signal(number, stop) for number in numbers}
     try:
