@@ -56,6 +56,34 @@ def everyone_s() -> float:
     )
 
 
+def children(pid: int) -> list[int]:
+    """Living processes that a process has started, and those that they have."""
+    task = Path(f"/proc/{pid}/task")
+    try:
+        lists = [folder / "children" for folder in task.iterdir()]
+        found = [int(child) for path in lists for child in path.read_text().split()]
+    except OSError:  # gone meanwhile, or a kernel that keeps no such lists
+        return _children_by_scan(pid)
+    return found + [grandchild for child in found for grandchild in children(child)]
+
+
+def _children_by_scan(pid: int) -> list[int]:
+    try:
+        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
+def tree_cpu_s() -> float:
+    """CPU seconds of this process and all below it; it does not fall when a child is reaped."""
+    me, ticks = os.getpid(), 0
+    for pid in (me, *children(me)):
+        with suppress(OSError):  # reaped meanwhile: its parent has its counts
+            rest = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            ticks += sum(map(int, rest[11:15]))  # utime, stime, and of those it has reaped
+    return ticks / TICKS_PER_S
+
+
 @dataclass(frozen=True)
 class Busy:
     """A process of someone else, and how many cores it kept busy."""

@@ -18,14 +18,13 @@ from benchsuite.contract.trial_spec import check_session, trial_id
 from benchsuite.contract.units import parse_bytes
 from benchsuite.host.environment import environment, file_system
 from benchsuite.host.interference import foreign_load
-from benchsuite.host.processes import everyone_s
+from benchsuite.host.processes import everyone_s, tree_cpu_s
 from benchsuite.probe.storage_report import is_lock_bound, show, unsteady
 from benchsuite.results.store.record import Figures, Status, TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.storage.observe import file_systems
 from benchsuite.storage.rawspeed import probe
 from benchsuite.storage.rawspeed.probe import Asked, Probe
-from benchsuite.watcher.readers import tree_cpu_s
 
 MAX_RESIDENT = 0.01
 """Share of a file in the page cache up to which it is cold."""

@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from benchsuite.contract.rank_samples import Block, Reads
 from benchsuite.grid.blocks import LOADER_BLOCKS, SETTLING_STEPS, Layout
-from benchsuite.storage.loaders import Batch, ReaderCounts
+from benchsuite.storage.loaders import Batch
 from benchsuite.storage.observe.counters import mount_io
 from benchsuite.trial.emulated import EmulatedDevice
 from benchsuite.trial.feed import Feed, Stepper
@@ -68,14 +68,9 @@ def loader_block(
         decode_s=after.decode_s - before.decode_s,
         readers=after.readers,
         paced_samples=after.samples - began.samples,
-        paced_s=_needed_s(began, after) if feed.loader.queue_batches else None,
+        paced_s=_difference(began.needed_s, after.needed_s) if feed.loader.queue_batches else None,
         uncounted_step_s=uncounted,
     )
-
-
-def _needed_s(before: ReaderCounts, after: ReaderCounts) -> float | None:
-    known = before.needed_s is not None and after.needed_s is not None
-    return after.needed_s - before.needed_s if known else None  # type: ignore[operator]
 
 
 def _difference(before: float | None, after: float | None) -> float | None:

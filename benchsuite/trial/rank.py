@@ -1,14 +1,10 @@
 """What one rank does: stage, evict, load, build, warm up, measure. Read this first."""
 
 import gc
-import os
-import resource
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import psutil
 import torch
 
 from benchsuite import storage, workloads
@@ -18,13 +14,12 @@ from benchsuite.grid.blocks import CEILING_BLOCKS, SETTLING_STEPS, layout
 from benchsuite.storage.dataset.manifest import Dataset, open_dataset
 from benchsuite.storage.loaders import Batch
 from benchsuite.storage.loaders.reader import LoaderInput
-from benchsuite.trial import flop_count, io_observer, overhead, page_cache, staging
+from benchsuite.trial import costs, io_observer, page_cache, staging
 from benchsuite.trial.clock import Clock, clock_for
 from benchsuite.trial.emulated import EmulatedDevice
 from benchsuite.trial.feed import Feed, Stepper
 from benchsuite.trial.measure import emulated_blocks, interleaved_blocks, plain_block, reconciled
 from benchsuite.trial.setup import build, join, rendezvous_of, settle
-from benchsuite.workloads.parallel.account import account
 from benchsuite.workloads.parallel.apply import Training
 from benchsuite.workloads.workload import Workload
 
@@ -76,8 +71,8 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
         "ok",
         phase="done",
         blocks=blocks,
-        peak_memory_bytes=None if spec.emulated else _peak_memory(device),
-        host_memory_bytes=_host_memory(),
+        peak_memory_bytes=None if spec.emulated else costs.peak_memory(device),
+        host_memory_bytes=costs.host_memory(),
         first_batch_s=first_batch_s,
         startup_s=startup_s,
         clock_offset_s=me.clock_offset_s,
@@ -85,41 +80,11 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
         final_loss=stepper.loss,
     )
     found = replace(found, **io_observer.found(spec, stepper, feed, batch, me), **staged, **page_cache.found(cached))
-    found = replace(found, **_of_model(spec, workload, training, batch, me), **overhead.of(clock, heart, blocks))
+    own_s = costs.instrument_s_per_step(clock, heart, blocks)
+    found = replace(found, **costs.of_model(spec, workload, training, batch, me), instrument_s_per_step=own_s)
     found = replace(found, reads=reads, storage_ceiling=page_cache.storage_ceiling(spec, dataset, feed, me))
     heart.phase("done")
     return found
-
-
-def _of_model(
-    spec: TrialSpec, workload: Workload, training: Training | EmulatedDevice, batch: Batch, me: RankIdentity
-) -> dict[str, Any]:
-    """What is known of the model and its samples when all steps are done; an emulated device has no model."""
-    variant = workload.variants[spec.variant]
-    decoded = sum(value.nbytes for value in batch.values()) // spec.rank_batch
-    if isinstance(training, EmulatedDevice):
-        return {"decoded_sample_bytes": decoded, "tokens_per_sample": variant.sample.get("seq_len")}
-    return {
-        "decoded_sample_bytes": decoded,
-        "skipped_steps": training.scaler.skipped_steps if spec.precision == "fp16" else None,
-        "account": _account(training, batch, spec.compile),
-        "flops": flop_count.by_rank(spec, workload, me),
-        "tokens_per_sample": variant.sample.get("seq_len"),
-        "device_name": torch.cuda.get_device_name() if spec.device == "cuda" else None,
-        "num_devices": torch.cuda.device_count() if spec.parallelism == "data_parallel" else 1,
-    }
-
-
-def _account(training: Training, batch: Batch, compiled: bool) -> dict[str, Any] | None:
-    """What a step holds and sends; None where counting takes more memory than there is.
-
-    Counting runs uncompiled, so what a compiled step keeps is not known.
-    """
-    try:
-        counted = asdict(account(training, batch))
-    except torch.OutOfMemoryError:
-        return None
-    return counted | {"activations_bytes": None} if compiled else counted
 
 
 def _stepping(
@@ -177,19 +142,3 @@ def _measure(
     if isinstance(device, EmulatedDevice):
         return reconciled(feed, watched, lambda: emulated_blocks(stepper, feed, device, plan))
     return reconciled(feed, watched, lambda: interleaved_blocks(stepper, feed, batch, plan))
-
-
-def _peak_memory(device: torch.device) -> int:
-    """Bytes allocated on the device at most; this process's peak resident set on a CPU."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def _host_memory() -> int | None:
-    """Proportional set size of this rank and its workers: shared pages are split among their users."""
-    me = psutil.Process(os.getpid())
-    try:
-        return sum(int(process.memory_full_info().pss) for process in [me, *me.children(recursive=True)])
-    except psutil.Error:
-        return None

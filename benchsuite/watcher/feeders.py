@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, GeneratorType, ModuleType
 from typing import Any, NamedTuple
 
-from benchsuite.watcher.readers import children
+from benchsuite.host.processes import children
 
 HANDING_OVER = frozenset({"asyncio", "concurrent", "multiprocessing", "queue", "_queue", "subprocess", "threading"})
 """Packages whose objects pass things between threads or processes."""

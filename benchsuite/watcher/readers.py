@@ -7,32 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
-
-from benchsuite.host.processes import TICKS_PER_S
+from benchsuite.host.processes import children
 from benchsuite.storage.observe.counters import ProcessIO, processes_io
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 """Between two looks at the readers; short loops are looked at soon, long ones seldom."""
-
-
-def children(pid: int) -> list[int]:
-    """Living processes that a process has started, and those that they have."""
-    task = Path(f"/proc/{pid}/task")
-    try:
-        lists = [folder / "children" for folder in task.iterdir()]
-        found = [int(child) for path in lists for child in path.read_text().split()]
-    except OSError:  # gone meanwhile, or a kernel that keeps no such lists
-        return _children_by_scan(pid)
-    return found + [grandchild for child in found for grandchild in children(child)]
-
-
-def _children_by_scan(pid: int) -> list[int]:
-    try:
-        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
-    except psutil.Error:
-        return []
 
 
 def tree_io() -> ProcessIO | None:
@@ -42,16 +22,6 @@ def tree_io() -> ProcessIO | None:
     """
     me = os.getpid()
     return processes_io([me, *(child for child in children(me) if Path(f"/proc/{child}").exists())])
-
-
-def tree_cpu_s() -> float:
-    """CPU seconds of this process and all below it; it does not fall when a child is reaped."""
-    me, ticks = os.getpid(), 0
-    for pid in (me, *children(me)):
-        with suppress(OSError):  # reaped meanwhile: its parent has its counts
-            rest = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-            ticks += sum(map(int, rest[11:15]))  # utime, stime, and of those it has reaped
-    return ticks / TICKS_PER_S
 
 
 def busy_s(pid: int) -> float | None:

@@ -31,8 +31,7 @@ from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore, StoreError
 from benchsuite.storage.observe.file_systems import file_system_of
 from benchsuite.watcher.answer import QUESTION, SWEEP, Told, caveats, figures, lines, record_of
-from benchsuite.watcher.batch_rows import RowCounter
-from benchsuite.watcher.loop import Loop, kinds_of_steps
+from benchsuite.watcher.loop import Loop, RowCounter, kinds_of_steps
 from benchsuite.watcher.ranks import Ranks, rank_samples
 from benchsuite.watcher.timestamps import Stamps, stamps_for
 

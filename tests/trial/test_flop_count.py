@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from benchsuite import workloads
 from benchsuite.analysis import flops
 from benchsuite.analysis.flops import flops_of, tell
-from benchsuite.contract.rank_samples import RankIdentity
-from benchsuite.trial import flop_count
-from benchsuite.trial.flop_count import FLOPS_FILE, by_rank
+from benchsuite.contract.rank_samples import FLOPS_FILE, RankIdentity
+from benchsuite.trial import costs
+from benchsuite.trial.costs import flops_by_rank
 from benchsuite.workloads.flops import count
 from benchsuite.workloads.workload import Workload
 from tests.helpers.made import made_result, made_spec
@@ -44,9 +44,9 @@ def no_count(*_arguments: Any) -> None:
 
 def test_rank_0_counts_and_the_others_do_not(tmp_path: Path, resnet: Workload):
     spec = made_spec(variant="nano")
-    assert by_rank(spec, resnet, me(tmp_path)) == asdict(count(resnet, resnet.variants["nano"]))
-    assert by_rank(spec, resnet, me(tmp_path, 1)) is None
-    assert by_rank(made_spec(device="emulated:1ms"), resnet, me(tmp_path)) is None
+    assert flops_by_rank(spec, resnet, me(tmp_path)) == asdict(count(resnet, resnet.variants["nano"]))
+    assert flops_by_rank(spec, resnet, me(tmp_path, 1)) is None
+    assert flops_by_rank(made_spec(device="emulated:1ms"), resnet, me(tmp_path)) is None
 
 
 def test_a_later_trial_is_told(tmp_path: Path, resnet: Workload, monkeypatch: pytest.MonkeyPatch):
@@ -57,8 +57,8 @@ def test_a_later_trial_is_told(tmp_path: Path, resnet: Workload, monkeypatch: py
         (tmp_path / name).mkdir()
         tell(asked, tmp_path / name)
     assert [path.parent.name for path in tmp_path.rglob(FLOPS_FILE)] == ["same"]
-    monkeypatch.setattr(flop_count, "count", no_count)
-    assert by_rank(spec, resnet, me(tmp_path / "same")) == TOLD
+    monkeypatch.setattr(costs, "count", no_count)
+    assert flops_by_rank(spec, resnet, me(tmp_path / "same")) == TOLD
 
 
 def test_nothing_is_told_before_the_first_count(tmp_path: Path):
@@ -81,7 +81,7 @@ def test_what_cannot_be_counted_is_tried_once(tmp_path: Path, resnet: Workload, 
 
     looks = replace(resnet, build=lambda variant: Looks(), loss=lambda model, batch: model(batch["image"]), blocks=None)
     spec = made_spec()
-    found = by_rank(spec, looks, me(tmp_path))
+    found = flops_by_rank(spec, looks, me(tmp_path))
     assert found == {}
     assert flops_of(spec, [made_result(flops=found)]) is None
     tell(spec, tmp_path)
@@ -93,4 +93,4 @@ def test_a_note_that_cannot_be_left_or_read_costs_a_count_only(tmp_path: Path, r
     flops_of(spec, [made_result(flops=TOLD)])
     tell(spec, tmp_path / "missing")
     (tmp_path / FLOPS_FILE).write_text('{"param')
-    assert by_rank(spec, resnet, me(tmp_path)) == asdict(count(resnet, resnet.variants["nano"]))
+    assert flops_by_rank(spec, resnet, me(tmp_path)) == asdict(count(resnet, resnet.variants["nano"]))

@@ -5,13 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchsuite.analysis.metrics import figures
-from benchsuite.analysis.metrics import overhead as own_share
+from benchsuite.analysis.metrics import figures, overhead
 from benchsuite.contract.rank_samples import Heartbeat
 from benchsuite.runner.single_trial import run
-from benchsuite.trial import overhead
+from benchsuite.trial import costs
 from benchsuite.trial.clock import HostClock, StepTimes
-from benchsuite.trial.overhead import BLOCKS, STEPS, instrument_s_per_step
+from benchsuite.trial.costs import EMPTY_BLOCKS, EMPTY_STEPS, instrument_s_per_step
 from tests.helpers.made import made_block, made_result, made_spec
 
 pytestmark = pytest.mark.quiet
@@ -35,7 +34,7 @@ def test_it_costs_something_and_leaves_the_heartbeat_as_it_was(heart: Heartbeat)
 
 def test_a_slow_mark_is_counted_as_often_as_the_steps_have_parts(heart: Heartbeat, monkeypatch: pytest.MonkeyPatch):
     now = SimpleNamespace(seconds=0.0)
-    monkeypatch.setattr(overhead, "time", SimpleNamespace(perf_counter=lambda: now.seconds))
+    monkeypatch.setattr(costs, "time", SimpleNamespace(perf_counter=lambda: now.seconds))
 
     class Slow(HostClock):
         def mark(self, part: str) -> None:
@@ -45,7 +44,7 @@ def test_a_slow_mark_is_counted_as_often_as_the_steps_have_parts(heart: Heartbea
             now.seconds += 100e-6
             return StepTimes({}, 0.0, 0.0, None)
 
-    assert instrument_s_per_step(Slow(), heart, [BLOCK]) == pytest.approx(4 * 20e-6 + 100e-6 / STEPS)
+    assert instrument_s_per_step(Slow(), heart, [BLOCK]) == pytest.approx(4 * 20e-6 + 100e-6 / EMPTY_STEPS)
 
 
 def test_marks_heartbeats_starts_and_stops_are_what_is_counted(heart: Heartbeat, monkeypatch: pytest.MonkeyPatch):
@@ -63,7 +62,7 @@ def test_marks_heartbeats_starts_and_stops_are_what_is_counted(heart: Heartbeat,
     monkeypatch.setattr(Heartbeat, "beat", lambda heart: seen.append("beat"))
     instrument_s_per_step(Noted(), heart, [made_block("ceiling", 0.0, {"load": 1.0}), BLOCK])
     step = ["load", "forward", "backward", "optimizer", "beat"]
-    assert seen == (["start"] + step * STEPS) * BLOCKS
+    assert seen == (["start"] + step * EMPTY_STEPS) * EMPTY_BLOCKS
 
 
 def test_without_steps_there_is_nothing_to_tell(heart: Heartbeat):
@@ -73,8 +72,8 @@ def test_without_steps_there_is_nothing_to_tell(heart: Heartbeat):
 def test_the_fraction_is_that_of_the_costliest_rank():
     results = [made_result(0, instrument_s_per_step=2e-6), made_result(1, instrument_s_per_step=8e-6)]
     assert figures(made_spec(world_size=2, parallelism="ddp"), results)["overhead_fraction"] == pytest.approx(1e-4)
-    assert own_share(results[0]) == pytest.approx(2e-6 / 0.08)
-    assert own_share(made_result()) is None
+    assert overhead(results[0]) == pytest.approx(2e-6 / 0.08)
+    assert overhead(made_result()) is None
 
 
 def test_a_trial_has_its_own():

@@ -17,7 +17,7 @@ from benchsuite.analysis.metrics import foreign_cores
 from benchsuite.contract.rank_samples import Block, RankSamples, Reads, SeenReaders, UsedCores, parse_result
 from benchsuite.watcher import ranks as ranks_module
 from benchsuite.watcher.answer import Told, caveats, figures, lines
-from benchsuite.watcher.batch_rows import RowCounter
+from benchsuite.watcher.loop import RowCounter
 from benchsuite.watcher.ranks import Ranks
 
 TOLD = Told("mine", cores=8)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from torch.utils.data import DataLoader, Dataset
 
+from benchsuite.host.processes import tree_cpu_s
 from benchsuite.results.store.store import ResultsStore
-from benchsuite.watcher.readers import tree_cpu_s
 from tests.helpers.watching import Files, watched
 
 pytestmark = pytest.mark.quiet

@@ -1,0 +1,120 @@
+"""What a rank's steps cost beside their time: memory, FLOPs, bytes held and sent, and the harness's own share.
+
+Looked at when all steps are measured. Counting a model's FLOPs takes torch and 0.1 to 1.5 s, and the process of a sweep
+imports no torch: rank 0 of the first trial that has the model counts them, later trials are told.
+"""
+
+import json
+import os
+import resource
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from statistics import median
+from typing import Any
+
+import psutil
+import torch
+
+from benchsuite.contract.rank_samples import FLOPS_FILE, Block, Heartbeat, RankIdentity
+from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.storage.loaders import Batch
+from benchsuite.trial.clock import Clock
+from benchsuite.trial.emulated import EmulatedDevice
+from benchsuite.workloads.flops import count
+from benchsuite.workloads.parallel.account import account
+from benchsuite.workloads.parallel.apply import Training
+from benchsuite.workloads.spec import Variant
+from benchsuite.workloads.workload import Workload
+
+EMPTY_BLOCKS, EMPTY_STEPS = 5, 100
+"""Steps that do nothing, of which the harness's own share is taken."""
+
+
+def of_model(
+    spec: TrialSpec, workload: Workload, training: Training | EmulatedDevice, batch: Batch, me: RankIdentity
+) -> dict[str, Any]:
+    """What is known of the model and its samples when all steps are done; an emulated device has no model."""
+    variant = workload.variants[spec.variant]
+    decoded = sum(value.nbytes for value in batch.values()) // spec.rank_batch
+    if isinstance(training, EmulatedDevice):
+        return {"decoded_sample_bytes": decoded, "tokens_per_sample": variant.sample.get("seq_len")}
+    return {
+        "decoded_sample_bytes": decoded,
+        "skipped_steps": training.scaler.skipped_steps if spec.precision == "fp16" else None,
+        "account": _account(training, batch, spec.compile),
+        "flops": flops_by_rank(spec, workload, me),
+        "tokens_per_sample": variant.sample.get("seq_len"),
+        "device_name": torch.cuda.get_device_name() if spec.device == "cuda" else None,
+        "num_devices": torch.cuda.device_count() if spec.parallelism == "data_parallel" else 1,
+    }
+
+
+def _account(training: Training, batch: Batch, compiled: bool) -> dict[str, Any] | None:
+    """What a step holds and sends; None where counting takes more memory than there is.
+
+    Counting runs uncompiled, so what a compiled step keeps is not known.
+    """
+    try:
+        counted = asdict(account(training, batch))
+    except torch.OutOfMemoryError:
+        return None
+    return counted | {"activations_bytes": None} if compiled else counted
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes allocated on the device at most; this process's peak resident set on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def host_memory() -> int | None:
+    """Proportional set size of this rank and its workers: shared pages are split among their users."""
+    me = psutil.Process(os.getpid())
+    try:
+        return sum(int(process.memory_full_info().pss) for process in [me, *me.children(recursive=True)])
+    except psutil.Error:
+        return None
+
+
+def flops_by_rank(spec: TrialSpec, workload: Workload, me: RankIdentity) -> dict[str, Any] | None:
+    """What rank 0 was told, or counts: empty where a model cannot be counted; None of other ranks and emulations."""
+    if me.rank or spec.emulated:
+        return None
+    try:
+        told: dict[str, Any] = json.loads((me.folder / FLOPS_FILE).read_text())
+        return told
+    except (OSError, ValueError):
+        return _counted(workload, workload.variants[spec.variant])
+
+
+def _counted(workload: Workload, variant: Variant) -> dict[str, Any]:
+    try:
+        return asdict(count(workload, variant))
+    except Exception:  # models need values in many ways, and this one's trial has been measured all the same
+        return {}
+
+
+def instrument_s_per_step(clock: Clock, heart: Heartbeat, blocks: Sequence[Block]) -> float | None:
+    """Return host seconds per step of marking as many parts as the steps in `blocks` had, and of the heartbeat.
+
+    The median over blocks of start, marks, heartbeats and stop. Caches are warm here, and what a mark on a CUDA stream
+    costs the device is not seen. The heartbeat is the rank's own, in its own file; the count of its steps stays.
+    """
+    parts = tuple(next((block.parts for block in reversed(blocks) if block.parts), {}))
+    if not parts:
+        return None
+    return median(_empty_block(clock, heart, parts) for _ in range(EMPTY_BLOCKS)) / EMPTY_STEPS
+
+
+def _empty_block(clock: Clock, heart: Heartbeat, parts: Sequence[str]) -> float:
+    """Seconds of one block of empty steps."""
+    began_s = time.perf_counter()
+    clock.start()
+    for _ in range(EMPTY_STEPS):
+        for part in parts:
+            clock.mark(part)
+        heart.beat()
+    clock.stop()
+    return time.perf_counter() - began_s
