@@ -181,18 +181,15 @@ def _run(scheduler: Scheduler, job: Job, spec: JobSpec) -> Iterator[str]:
     yield "done"
 
 
-def _task(job: Job) -> str:
-    """What Slurm's commands take for this job alone: the id of an array's first task stands for all."""
-    return "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if job.num_tasks > 1 else "$SLURM_JOB_ID"
-
-
 def _requeue(scheduler: Scheduler, job: Job, spec: JobSpec) -> Iterator[str]:
     if not spec.max_requeues:
         return
     yield f"# {REQUEUE}: stopped early, trials are left; the next run goes on in the same session (not when cancelled)"
     if scheduler == "slurm":
         times = "${SLURM_RESTART_COUNT:-0}"
-        call = f'scontrol requeue "{_task(job)}"'
+        # The id of an array's first task stands for all: this names one.
+        task = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if job.num_tasks > 1 else "$SLURM_JOB_ID"
+        call = f'scontrol requeue "{task}"'
     else:
         yield "# a new job runs this script, since PBS lets none but operators requeue one (qrerun)"
         times = "${REQUEUES:-0}"

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
@@ -170,7 +169,7 @@ def sweep_file(asked: SweepOptions, dry_run: bool = False, command: Sequence[str
 
 def _plan(asked: SweepOptions, sweep: SweepSpec, chosen: Launcher, machine: Machine) -> Plan:
     """The plan on the nodes that a lane has."""
-    spec = expand.with_nodes(sweep, partial(_node_names, chosen))
+    spec = expand.with_nodes(sweep, chosen.node_names if isinstance(chosen, AgentLauncher) else lambda: [node_name()])
     nodes = planned_nodes(machine.nodes, asked.lanes, this_lane())
     return expand.expand(spec, replace(machine, nodes=nodes), asked.store)
 
@@ -182,11 +181,6 @@ def _cannot_start(error: CannotStart) -> int:
         return USAGE
     echo(f"stopped: {error}; what is done is kept, and the same command goes on", err=True)
     return REQUEUE
-
-
-def _node_names(launcher: Launcher) -> list[str]:
-    """The nodes of a launcher; this one where it does not tell."""
-    return launcher.node_names() if isinstance(launcher, AgentLauncher) else [node_name()]
 
 
 def profiled(profile: ProfileName | None) -> list[str]:

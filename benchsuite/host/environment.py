@@ -175,7 +175,7 @@ def facts_of_site(commands: Mapping[str, Sequence[str]] | None = None) -> dict[s
         try:
             commands = site_facts()
         except UserError as error:
-            _warn(str(error))
+            echo(f"warning: {error}", err=True)
             return {}
     return {name: _fact(name, command) for name, command in commands.items()}
 
@@ -183,7 +183,7 @@ def facts_of_site(commands: Mapping[str, Sequence[str]] | None = None) -> dict[s
 def _fact(name: str, command: Sequence[str]) -> str | None:
     line, why = first_line(command, COMMAND_TIMEOUT_S)
     if not line:
-        _warn(f"facts: {name}: {command[0]}: {why}; recorded as null")
+        echo(f"warning: facts: {name}: {command[0]}: {why}; recorded as null", err=True)
     return line
 
 
@@ -209,7 +209,3 @@ def first_line(
     if found.returncode:
         return None, f"exit status {found.returncode}"
     return (found.stdout.splitlines() or [""])[0].strip() or None, "wrote no line"
-
-
-def _warn(text: str) -> None:
-    echo(f"warning: {text}", err=True)

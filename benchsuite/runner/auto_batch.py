@@ -10,7 +10,6 @@ from pathlib import Path
 
 from benchsuite.analysis.record_builder import new_attempt
 from benchsuite.contract.errors import UserError
-from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.point import Point
 from benchsuite.grid.validity import why_illegal
 from benchsuite.launch.launcher import Launcher, machine_of
@@ -35,13 +34,6 @@ def largest(fits: Callable[[int], bool], unit: int) -> int:
     return low
 
 
-def probe_of(spec: TrialSpec, batch_size: int) -> TrialSpec:
-    """A short trial of this batch, without reading anything."""
-    measure = spec.measure.model_copy(update={"steps": PROBE_STEPS, "warmup_steps": 1})
-    data = DataSpec(source="synthetic")
-    return spec.model_copy(update={"batch_size": batch_size, "data": data, "measure": measure})
-
-
 def fitted(point: Point, launcher: Launcher, store: Path | None = None) -> Point:
     """The point with the largest batch that fits; as it is where its batch is given.
 
@@ -54,8 +46,12 @@ def fitted(point: Point, launcher: Launcher, store: Path | None = None) -> Point
     if spec.batch_size != "auto":
         return point
 
+    measured = spec.measure.model_copy(update={"steps": PROBE_STEPS, "warmup_steps": 1})
+    short = {"data": DataSpec(source="synthetic"), "measure": measured}  # a trial that reads nothing
+
     def fits(batch_size: int) -> bool:
-        probe = replace(point, spec=probe_of(spec, batch_size), dataset=None, manifest=None)
+        tried = spec.model_copy(update={"batch_size": batch_size, **short})
+        probe = replace(point, spec=tried, dataset=None, manifest=None)
         attempt = new_attempt(probe, "default", 0, "auto", None)
         with shared_folder(store, launcher, "auto") as folder:
             record, _ = measure(attempt, launcher, folder)

@@ -21,13 +21,6 @@ FOUND = "found.json"
 STEPS = 5
 
 
-def case_of(spec: TrialSpec) -> Case:
-    """What the check trains: the trial's model, mode and techniques on synthetic samples, for a few steps."""
-    workload = workload_of(spec)
-    variant = workload.variants[spec.variant]
-    return Case(workload, variant, spec.layout, spec, spec.rank_batch, STEPS, spec.measure.seed)
-
-
 def check_loss(point: Point) -> dict[str, Any]:
     """Train for a few steps over the point's ranks and in one process; how far apart the two are.
 
@@ -44,11 +37,13 @@ def check_loss(point: Point) -> dict[str, Any]:
 
 
 def run_rank(spec: TrialSpec, _dataset: Path | None, me: RankIdentity, keep: list[object]) -> RankSamples:
-    """One rank of the check; rank 0 compares and leaves what it found."""
+    """Train the trial's model on synthetic samples for a few steps; rank 0 compares and leaves what it found."""
     device = settle(spec, me)
     if spec.layout.needs_group:
         join(rendezvous_of(me, spec.measure.timeout_s), me, device, spec)
-    case = case_of(spec)
+    workload = workload_of(spec)
+    variant = workload.variants[spec.variant]
+    case = Case(workload, variant, spec.layout, spec, spec.rank_batch, STEPS, spec.measure.seed)
     spread = train_spread(case, device, keep)
     if me.rank == 0:
         compared = compare(case, spread, train_alone(case, device), device)
