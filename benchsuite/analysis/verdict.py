@@ -59,14 +59,9 @@ class Judgement(NamedTuple):
     evidence: str
     remedy: str | None = None
 
-
-class Cause(NamedTuple):
-    """What is lost between ranks: its share of the step, and the judgement if that is what holds the loop back."""
-
-    share: float
-    bottleneck: Verdict
-    evidence: str
-    remedy: str
+    def after(self, said: str) -> "Judgement":
+        """The same, with evidence before its own."""
+        return self._replace(evidence=f"{said}; {self.evidence}")
 
 
 def verdict(
@@ -92,17 +87,17 @@ def verdict(
     setting = setting or Setting()
     if reason := doubt(figures, setting, samples):
         return Judgement(CANNOT_TELL, reason)
-    between, held = _between_ranks(figures, step), _kept_up(figures)
+    (share, between), held = _between_ranks(figures, step), _kept_up(figures)
     if held is None or held >= HELD_BACK_AU:
         source = "input in memory" if held is None else f"{_waits(figures)}: input keeps up"
-        if between.share > COMMUNICATION_SHARE:
-            return Judgement(between.bottleneck, f"{source}; {between.evidence}", between.remedy)
+        if share > COMMUNICATION_SHARE:
+            return between.after(source)
         return _compute_verdict(figures, setting, step, source)
-    of_input = (1 - held) / (1 - held + between.share)
+    of_input = (1 - held) / (1 - held + share)
     if of_input <= 1 - MAIN_SHARE:
-        return Judgement(between.bottleneck, f"{_waits(figures)}; {between.evidence}", between.remedy)
+        return between.after(_waits(figures))
     found = _input_verdict(figures, setting)
-    if found.bottleneck == CANNOT_TELL or between.share < 1 - HELD_BACK_AU:
+    if found.bottleneck == CANNOT_TELL or share < 1 - HELD_BACK_AU:
         return found
     evidence = f"{found.evidence}; {between.evidence}"
     if of_input >= MAIN_SHARE:
@@ -156,29 +151,21 @@ def _waits(figures: Mapping[str, Any]) -> str:
     return evidence if contention is None else f"{evidence}, {contention:.0%} for a core"
 
 
-def _between_ranks(figures: Mapping[str, Any], step: float) -> Cause:
-    """The largest of what a step loses between ranks."""
+def _between_ranks(figures: Mapping[str, Any], step: float) -> tuple[float, Judgement]:
+    """The largest of what a step loses between ranks: its share of the step, and the judgement if that is the cause."""
     exchange, bubble = ((figures.get(name) or 0.0) / step for name in ("communication_min_s", "bubble_s"))
     waited, rank = _own_imbalance_s(figures, step) / step, figures.get("slowest_rank")
-    found = [
-        Cause(
-            exchange,
-            "communication",
-            f"exposed communication is {exchange:.0%} of the step, stragglers {_stragglers(figures)}",
-            "a larger batch or grad_accum, comm_hook bf16 or another bucket_cap_mb; or a faster network",
-        ),
-        Cause(
-            bubble,
-            "communication",
-            f"waiting for other stages of the pipeline is {bubble:.0%} of the step",
-            "more microbatches, or schedule interleaved or zero_bubble",
-        ),
-    ]
-    if rank is not None:
+    if rank is not None and waited > max(exchange, bubble):
         said = f"others wait {waited:.0%} of the step for rank {rank:.0f}, the wire takes {exchange:.0%}"
-        help_ = f"look at rank {rank:.0f}: its device, its cores, what else runs there"
-        found.append(Cause(waited, "compute", said, help_))
-    return max(found, key=lambda cause: cause.share)
+        return waited, Judgement(
+            "compute", said, f"look at rank {rank:.0f}: its device, its cores, what else runs there"
+        )
+    if bubble > exchange:
+        said = f"waiting for other stages of the pipeline is {bubble:.0%} of the step"
+        return bubble, Judgement("communication", said, "more microbatches, or schedule interleaved or zero_bubble")
+    said = f"exposed communication is {exchange:.0%} of the step, stragglers {_stragglers(figures)}"
+    help_ = "a larger batch or grad_accum, comm_hook bf16 or another bucket_cap_mb; or a faster network"
+    return exchange, Judgement("communication", said, help_)
 
 
 def _stragglers(figures: Mapping[str, Any]) -> str:
@@ -244,10 +231,18 @@ def _taken_cores(figures: Mapping[str, Any], setting: Setting, evidence: str) ->
 
 
 def _of_a_sample(figures: Mapping[str, Any]) -> str:
-    """What a reader does for a sample, and how busy it is with that, as evidence."""
+    """As evidence: what a reader does for a sample, how busy it is with that, and what it could give with no model."""
     read, decode = figures.get("read_s_per_sample") or 0.0, figures.get("decode_s_per_sample") or 0.0
+    busy, computing = figures.get("reader_busy_fraction"), _computing_share(figures)
     said = f"; a reader reads {read * 1e3:.2f} ms and decodes {decode * 1e3:.2f} ms a sample"
-    return f"{said}{_busy(figures)}{_headspace(figures)}"
+    if busy is not None:
+        said += f", busy {busy:.0%} of the time"
+        if computing is not None and figures.get("read_cpu_s_per_sample") is not None:
+            said += f", computing {busy * computing:.0%} of it"
+    alone, rate, au = (figures.get(name) for name in ("loader_only_samples_per_s", "samples_per_s", "au"))
+    if alone and rate and au:
+        said += f"; the loader alone gives {alone:.0f} samples/s, the model could take {rate / au:.0f}"
+    return said
 
 
 def _telling_readers(figures: Mapping[str, Any], setting: Setting, evidence: str) -> Judgement:
@@ -256,7 +251,7 @@ def _telling_readers(figures: Mapping[str, Any], setting: Setting, evidence: str
     if cached > MAIN_SHARE:
         said = f"{evidence}; {cached:.0%} of the bytes came from memory"
         return Judgement("preprocessing", said, _more_readers(figures, setting))
-    saturation = _saturation(figures) if setting.cache == "cold" else None
+    saturation = _saturation(figures, setting)
     if saturation is not None and saturation >= SATURATED_SHARE:
         said = f"{evidence}; a plain reader gets no more of these files: {saturation:.0%} of that is read"
         help_ = f"{_shards(setting)}{_staging(setting)}fewer bytes a sample, or faster storage"
@@ -288,10 +283,8 @@ def _seen_readers(figures: Mapping[str, Any], setting: Setting, evidence: str) -
     if busy >= MAIN_SHARE:
         name, evidence = "preprocessing", f"{evidence}: decoding, augmenting, collating"
     elif own >= MAIN_SHARE:
-        name, evidence = (
-            "preprocessing",
-            f"{evidence}, the loop's thread for {own:.0%} of what it waits: it takes batches over",
-        )
+        said = f"the loop's thread for {own:.0%} of what it waits: it takes batches over"
+        name, evidence = "preprocessing", f"{evidence}, {said}"
     elif not rests and beside > busy + fed:
         said = f"others of this process keep {beside:.1f} cores busy meanwhile, and whether they load is not known"
         return Judgement(CANNOT_TELL, f"{evidence}; {said}")
@@ -337,17 +330,6 @@ def _reader_cores(figures: Mapping[str, Any], setting: Setting) -> float:
     return float(readers * busy * (1.0 if computing is None else computing))
 
 
-def _busy(figures: Mapping[str, Any]) -> str:
-    """Readers' wall seconds and CPU seconds, over the time."""
-    busy, computing = figures.get("reader_busy_fraction"), _computing_share(figures)
-    if busy is None:
-        return ""
-    told = f", busy {busy:.0%} of the time"
-    if computing is None or figures.get("read_cpu_s_per_sample") is None:
-        return told
-    return f"{told}, computing {busy * computing:.0%} of it"
-
-
 def _cached(figures: Mapping[str, Any], setting: Setting) -> float:
     """Share of the bytes that came from memory, as far as counters or residency tell.
 
@@ -359,16 +341,10 @@ def _cached(figures: Mapping[str, Any], setting: Setting) -> float:
     return float(max(0.0, 1.0 - (1.0 - share) * setting.readers_of_a_sample))
 
 
-def _headspace(figures: Mapping[str, Any]) -> str:
-    """The loader with no model beside what the steps would need with their input in memory."""
-    alone, rate, au = (figures.get(name) for name in ("loader_only_samples_per_s", "samples_per_s", "au"))
-    if not alone or not rate or not au:
-        return ""
-    return f"; the loader alone gives {alone:.0f} samples/s, the model could take {rate / au:.0f}"
-
-
-def _saturation(figures: Mapping[str, Any]) -> float | None:
-    """What was read of the files' content over what a plain reader got."""
+def _saturation(figures: Mapping[str, Any], setting: Setting) -> float | None:
+    """What was read of the files' content over what a plain reader got; None for reads that are not cold."""
+    if setting.cache != "cold":
+        return None
     rate, ceiling = figures.get("io_bytes_per_s"), figures.get("storage_ceiling_bytes_per_s")
     return rate / ceiling if rate and ceiling else None
 
@@ -402,7 +378,7 @@ def _more_workers(setting: Setting) -> str:
 def _faster_reads(figures: Mapping[str, Any], setting: Setting) -> str:
     """What helps readers that wait for their reads."""
     more = _more_workers(setting) if _leaves_cores(figures, setting) else "more cores a rank"
-    saturation = _saturation(figures) if setting.cache == "cold" else None
+    saturation = _saturation(figures, setting)
     if saturation is not None:
         gets = f"a plain reader gets {1 / saturation:.1f} x as much there: {more}"
         longer = " or a longer queue" if "workers" in more else ""

@@ -124,6 +124,14 @@ class Block:
         """Seconds of all counted steps."""
         return sum(self.parts_s().values())
 
+    def after(self, steps: int) -> "Block":
+        """The block without its first `steps` steps; of waiting for a core, the share of the time that is left."""
+        begun_s = self.start_s + sum(self.step_s()[:steps])
+        share = (self.end_s - begun_s) / (self.end_s - self.start_s)
+        queued = None if self.run_queue_s is None else self.run_queue_s * share
+        parts = {name: seconds[steps:] for name, seconds in self.parts.items()}
+        return replace(self, start_s=begun_s, parts=parts, run_queue_s=queued)
+
     def thinned(self, most: int) -> "Block":
         """The block with at most so many single steps, evenly taken."""
         if len(next(iter(self.parts.values()), [])) <= most:

@@ -84,6 +84,18 @@ def tree_cpu_s() -> float:
     return ticks / TICKS_PER_S
 
 
+def scheduled_s(task: int | str) -> tuple[float, float] | None:
+    """Seconds that a process's main thread, or `thread-self`, has run and has waited for a core; None where not kept.
+
+    The first fields of /proc/TASK/schedstat, in ns (Documentation/scheduler/sched-stats.rst).
+    """
+    try:
+        ran, waited = (PROC / str(task) / "schedstat").read_text(encoding="utf-8").split()[:2]
+    except (OSError, ValueError):
+        return None
+    return int(ran) / 1e9, int(waited) / 1e9
+
+
 @dataclass(frozen=True)
 class Busy:
     """A process of someone else, and how many cores it kept busy."""

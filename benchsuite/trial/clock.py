@@ -7,35 +7,12 @@ last mark of the step before.
 import time
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import Protocol
 
 import torch
 
-
-@dataclass(frozen=True)
-class StepTimes:
-    """Seconds per part of each counted step; parts a mode does not tell apart are absent."""
-
-    parts: dict[str, list[float]]
-    start_s: float
-    """Host clock (CLOCK_MONOTONIC) when the first step began."""
-    end_s: float
-    """Host clock when the last step had ended on the device."""
-    run_queue_s: float | None
-    """Seconds the training thread was runnable but not running."""
-
-    def step_s(self) -> list[float]:
-        """Seconds of each step: the sum of its parts."""
-        return [sum(parts) for parts in zip(*self.parts.values(), strict=True)]
-
-    def after(self, steps: int) -> "StepTimes":
-        """These times without the first `steps` steps; of waiting for a core, the share of the time that is left."""
-        begun_s = self.start_s + sum(self.step_s()[:steps])
-        share = (self.end_s - begun_s) / (self.end_s - self.start_s)
-        queued = None if self.run_queue_s is None else self.run_queue_s * share
-        parts = {name: seconds[steps:] for name, seconds in self.parts.items()}
-        return StepTimes(parts, begun_s, self.end_s, queued)
+from benchsuite.contract.rank_samples import Block
+from benchsuite.host.processes import scheduled_s
 
 
 class Clock(Protocol):
@@ -47,16 +24,14 @@ class Clock(Protocol):
     def mark(self, part: str) -> None:
         """Note the end of a part of the current step."""
 
-    def stop(self) -> StepTimes:
-        """End the block, waiting for the device, and return the times of its steps."""
+    def stop(self) -> Block:
+        """End the block, waiting for the device, and return it with the times of its steps."""
 
 
 def run_queue_s() -> float | None:
-    """Seconds this thread has waited for a core (second field of schedstat, in ns); None where not kept."""
-    try:
-        return int(Path("/proc/thread-self/schedstat").read_text(encoding="utf-8").split()[1]) / 1e9
-    except (OSError, IndexError):
-        return None
+    """Seconds that this thread has waited for a core; None where that is not kept."""
+    times = scheduled_s("thread-self")
+    return None if times is None else times[1]
 
 
 def _parts(names: list[str], seconds: list[float]) -> dict[str, list[float]]:
@@ -89,12 +64,11 @@ class HostClock:
     def mark(self, part: str) -> None:
         self._marks.append((part, time.perf_counter()))
 
-    def stop(self) -> StepTimes:
+    def stop(self) -> Block:
         ends = [self._start, *(end for _, end in self._marks)]
         seconds = [end - start for start, end in pairwise(ends)]
-        return StepTimes(
-            _parts([name for name, _ in self._marks], seconds), self._start, ends[-1], _waited(self._queued)
-        )
+        parts = _parts([name for name, _ in self._marks], seconds)
+        return Block("plain", self._start, ends[-1], parts, _waited(self._queued))
 
 
 @dataclass
@@ -120,14 +94,15 @@ class CudaClock:
     def mark(self, part: str) -> None:
         self._events.append((part, _recorded_event()))
 
-    def stop(self) -> StepTimes:
+    def stop(self) -> Block:
         torch.cuda.synchronize()
         end = time.perf_counter()
         assert self._first is not None
         # Event by event: a float32 of milliseconds since the block's start would lose microseconds after a minute.
         events = [self._first, *(event for _, event in self._events)]
         seconds = [before.elapsed_time(after) / 1e3 for before, after in pairwise(events)]
-        return StepTimes(_parts([name for name, _ in self._events], seconds), self._start, end, _waited(self._queued))
+        parts = _parts([name for name, _ in self._events], seconds)
+        return Block("plain", self._start, end, parts, _waited(self._queued))
 
 
 def _recorded_event() -> torch.cuda.Event:

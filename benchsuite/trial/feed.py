@@ -8,10 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
-from benchsuite.contract.rank_samples import Heartbeat
+from benchsuite.contract.rank_samples import Block, Heartbeat
 from benchsuite.storage.dataset.manifest import Dataset
 from benchsuite.storage.loaders import Batch, LoaderProtocol, ReaderCounts
-from benchsuite.trial.clock import Clock, StepTimes
+from benchsuite.trial.clock import Clock
 
 
 class Observer(Protocol):
@@ -46,7 +46,7 @@ class Stepper:
     num_steps: int = 0
     loss: float | None = None
 
-    def run(self, next_batch: Callable[[], Batch], steps: int) -> StepTimes:
+    def run(self, next_batch: Callable[[], Batch], steps: int) -> Block:
         """Time `steps` steps.
 
         Raises:

@@ -30,15 +30,7 @@ def plain_block(stepper: Stepper, batch: Batch, steps: int, kind: str = "plain",
     times = stepper.run(lambda: batch, SETTLING_STEPS + steps).after(SETTLING_STEPS)
     barrier()  # what a rank does next would take cores from those that still take their last step
     rows = len(next(iter(batch.values())))
-    return Block(
-        kind,
-        times.start_s,
-        times.end_s,
-        times.parts,
-        times.run_queue_s,
-        consumed_samples=rows * steps,
-        queue_full=queue_full,
-    )
+    return replace(times, kind=kind, consumed_samples=rows * steps, queue_full=queue_full)
 
 
 def loader_block(
@@ -53,12 +45,9 @@ def loader_block(
     before = feed.loader.counts()
     times = stepper.run(next_batch, steps)
     after = feed.loader.counts()
-    return Block(
-        "loader",
-        times.start_s,
-        times.end_s,
-        times.parts,
-        times.run_queue_s,
+    return replace(
+        times,
+        kind="loader",
         consumed_samples=len(feed.rows),
         consumed_bytes=int(feed.dataset.index["bytes"][feed.rows].sum()),
         produced_samples=after.samples - before.samples,

@@ -94,17 +94,9 @@ class Counted:
 
     def add(self, before: "Counted", after: "Counted") -> None:
         """Add what lies between two readings."""
-        self.wall_s += after.wall_s - before.wall_s
-        self.run_queue_s = _sum(self.run_queue_s, before.run_queue_s, after.run_queue_s)
-        self.read_call_bytes = _sum(self.read_call_bytes, before.read_call_bytes, after.read_call_bytes)
-        self.storage_bytes = _sum(self.storage_bytes, before.storage_bytes, after.storage_bytes)
-        self.everyone_cpu_s += after.everyone_cpu_s - before.everyone_cpu_s
-        self.own_cpu_s += after.own_cpu_s - before.own_cpu_s
-        self.below_cpu_s += after.below_cpu_s - before.below_cpu_s
-
-
-def _sum(total: Any, before: Any, after: Any) -> Any:
-    return None if total is None or before is None or after is None else total + after - before
+        for name, total in vars(self).items():
+            first, last = getattr(before, name), getattr(after, name)
+            setattr(self, name, None if None in (total, first, last) else total + last - first)
 
 
 def _reading(loads: LoadTimes, began_s: float | None = None) -> Counted:

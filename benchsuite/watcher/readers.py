@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchsuite.host.processes import children
+from benchsuite.host.processes import children, scheduled_s
 from benchsuite.storage.observe.counters import ProcessIO, processes_io
 
 FIRST_PAUSE_S = 0.1
@@ -25,12 +25,9 @@ def tree_io() -> ProcessIO | None:
 
 
 def busy_s(pid: int) -> float | None:
-    """Seconds that a process's main thread has run or waited for a core (schedstat, in ns); None where not kept."""
-    try:
-        ran, waited = Path(f"/proc/{pid}/schedstat").read_text(encoding="utf-8").split()[:2]
-    except (OSError, ValueError):
-        return None
-    return (int(ran) + int(waited)) / 1e9
+    """Seconds that a process's main thread has run or waited for a core; None where that is not kept."""
+    times = scheduled_s(pid)
+    return None if times is None else sum(times)
 
 
 class LoadTimes:

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from benchsuite.contract.rank_samples import PARTS
+from benchsuite.contract.rank_samples import PARTS, Block
 from benchsuite.trial import clock
-from benchsuite.trial.clock import HostClock, StepTimes, clock_for, run_queue_s
+from benchsuite.trial.clock import HostClock, clock_for, run_queue_s
 
 
 @pytest.fixture
@@ -61,8 +61,8 @@ def test_parts_keep_their_order(times: list[float]):
 
 def test_times_without_the_first_steps():
     """The first step took 3 of 8 s: of 0.8 s in which the thread waited for a core, 0.5 s are those of the rest."""
-    whole = StepTimes({"load": [1.0, 1.0], "forward": [2.0, 4.0]}, 100.0, 108.0, 0.8)
-    assert whole.after(1) == StepTimes({"load": [1.0], "forward": [4.0]}, 103.0, 108.0, pytest.approx(0.5))
+    whole = Block("plain", 100.0, 108.0, {"load": [1.0, 1.0], "forward": [2.0, 4.0]}, 0.8)
+    assert whole.after(1) == Block("plain", 103.0, 108.0, {"load": [1.0], "forward": [4.0]}, pytest.approx(0.5))
     assert replace(whole, run_queue_s=None).after(1).run_queue_s is None
 
 

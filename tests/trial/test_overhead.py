@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from benchsuite.analysis.metrics import figures, overhead
-from benchsuite.contract.rank_samples import Heartbeat
+from benchsuite.contract.rank_samples import Block, Heartbeat
 from benchsuite.runner.single_trial import run
 from benchsuite.trial import costs
-from benchsuite.trial.clock import HostClock, StepTimes
+from benchsuite.trial.clock import HostClock
 from benchsuite.trial.costs import EMPTY_BLOCKS, EMPTY_STEPS, instrument_s_per_step
 from tests.helpers.made import made_block, made_result, made_spec
 
@@ -40,9 +40,9 @@ def test_a_slow_mark_is_counted_as_often_as_the_steps_have_parts(heart: Heartbea
         def mark(self, part: str) -> None:
             now.seconds += 20e-6
 
-        def stop(self) -> StepTimes:
+        def stop(self) -> Block:
             now.seconds += 100e-6
-            return StepTimes({}, 0.0, 0.0, None)
+            return Block("plain", 0.0, 0.0, {})
 
     assert instrument_s_per_step(Slow(), heart, [BLOCK]) == pytest.approx(4 * 20e-6 + 100e-6 / EMPTY_STEPS)
 
