@@ -126,7 +126,7 @@ def dataset_of(case: Case, folder: Path) -> Path:
     if not base.exists():
         params = WORKLOAD.variants[VARIANT].sample
         generate_dataset(
-            base, Wanted("gpt_neox", VARIANT, "paced", kind="tokens", params=params), NUM_SAMPLES, num_processes=1
+            base, Wanted("gpt_neox", VARIANT, "paced", kind="tokens", params=params), NUM_SAMPLES, num_workers=1
         )
     if not root.exists():
         shutil.copytree(base, root)

@@ -266,18 +266,18 @@ def generate_dataset(
     num_samples: int,
     seed: int = 0,
     progress: Progress = lambda done, total: None,
-    num_processes: int | None = None,
+    num_workers: int | None = None,
     encoding: str = "jpeg",
 ) -> Manifest:
-    """Make a dataset in parallel over processes; the same samples for the same seed.
+    """Make a dataset by so many processes, or threads for volumes; the same samples for the same seed.
 
     Raises:
         DatasetError: existing target, or disk too small.
     """
     make, size = _recipe(wanted, num_samples, seed, encoding)
     created: Created = {"how": "generate", "seed": seed}
-    processes = num_processes or len(os.sched_getaffinity(0))
-    samples = in_parallel(make, num_samples, processes)
+    workers = num_workers or len(os.sched_getaffinity(0))
+    samples = in_parallel(make, num_samples, workers, by_threads=wanted.kind == "volume")
     try:
         source = Source(num_samples, size, samples, kept_params(wanted.params))
         return _store(source, target, wanted, created, progress)

@@ -246,7 +246,7 @@ def test_a_disk_too_small_is_refused_before_anything_is_written(
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=total - 1))
     assert "B free" in refusal(dataset, tmp_path / "set", "webdataset")
     with pytest.raises(DatasetError, match=r"\d [KMG]B free"):
-        generate_dataset(tmp_path / "set", Wanted("resnet50", "tiny", "files"), 10, num_processes=1)
+        generate_dataset(tmp_path / "set", Wanted("resnet50", "tiny", "files"), 10, num_workers=1)
 
 
 @pytest.mark.parametrize(("name", "kind"), [pair for pair in STORED if pair[0] != "files"])

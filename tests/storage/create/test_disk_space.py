@@ -149,7 +149,7 @@ class TestVocabulary:
     def test_a_larger_one_is_refused(self, tmp_path: Path, kind: str) -> None:
         params = {"seq_len": 32, "max_predictions": 5, "vocab_size": 600}
         workload = {"mlm": "bert", "tokens": "gpt_neox"}[kind]
-        generate_dataset(tmp_path / "a", Wanted(workload, "any", "files", kind=kind, params=params), 3, num_processes=1)
+        generate_dataset(tmp_path / "a", Wanted(workload, "any", "files", kind=kind, params=params), 3, num_workers=1)
         fewer = {**params, "vocab_size": 599}
         with pytest.raises(DatasetError) as raised:
             convert_dataset(tmp_path / "a", tmp_path / "b", Wanted(workload, "any", "hdf5", kind=kind, params=fewer))

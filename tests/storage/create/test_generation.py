@@ -38,7 +38,7 @@ def generated(folder: Path, kind: str, form: str, count: int, seed: int, process
         Wanted(WORKLOADS[kind], "tiny", form, kind=kind, params=PARAMS[kind]),
         count,
         seed=seed,
-        num_processes=processes,
+        num_workers=processes,
     )
     return verify_dataset(folder)
 
@@ -69,7 +69,7 @@ class TestGenerated:
 
     def test_pngs_hold_the_pixels_of_the_jpegs(self, tmp_path: Path) -> None:
         generate_dataset(
-            tmp_path / "png", Wanted("resnet50", "tiny", "files"), 3, seed=4, num_processes=1, encoding="png"
+            tmp_path / "png", Wanted("resnet50", "tiny", "files"), 3, seed=4, num_workers=1, encoding="png"
         )
         found = contents(verify_dataset(tmp_path / "png"))
         for index in range(3):
@@ -87,7 +87,7 @@ class TestGenerated:
 
     def test_no_samples_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(DatasetError):
-            generate_dataset(tmp_path / "set", Wanted("resnet50", "tiny", "files"), 0, num_processes=1)
+            generate_dataset(tmp_path / "set", Wanted("resnet50", "tiny", "files"), 0, num_workers=1)
         assert not (tmp_path / "set").exists()
 
     @pytest.mark.parametrize("kind", KINDS)
@@ -111,7 +111,7 @@ CODE = """if True:
         params = {"patch_size": 8, "mean_bytes": 20000, "stdev_bytes": 5000, "seq_len": 24, "vocab_size": 600}
         progress = lambda done, total: print(done, flush=True)
         wanted = Wanted("any", "tiny", sys.argv[2], sys.argv[3], params)
-        generate_dataset(Path(sys.argv[1]), wanted, 5000, progress=progress, num_processes=2)
+        generate_dataset(Path(sys.argv[1]), wanted, 5000, progress=progress, num_workers=2)
 """
 
 
@@ -136,7 +136,7 @@ def alive_in_the_end(processes: list[psutil.Process]) -> list[psutil.Process]:
 
 @pytest.mark.parametrize("form", sorted(FORMATS))
 def test_killed_in_mid_write_it_leaves_no_dataset_and_no_processes(tmp_path: Path, form: str) -> None:
-    target, kind = tmp_path / "out" / "set", "tokens" if form == "tokens" else "volume"
+    target, kind = tmp_path / "out" / "set", "tokens"
     with subprocess.Popen([sys.executable, "-c", CODE, str(target), form, kind], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         for _ in range(20):
@@ -165,26 +165,31 @@ def made_by_now(log: Path) -> int:
 
 
 class TestInParallel:
-    def test_samples_come_in_order_and_hold_until_the_next_one(self, tmp_path: Path) -> None:
-        samples = in_parallel(partial(noted_sample, log=str(tmp_path / "log")), 40, 2)
+    @pytest.mark.parametrize("by_threads", [False, True])
+    def test_samples_come_in_order_and_hold_until_the_next_one(self, tmp_path: Path, by_threads: bool) -> None:
+        samples = in_parallel(partial(noted_sample, log=str(tmp_path / "log")), 40, 2, by_threads)
         for index, sample in enumerate(samples):
             assert sample.key == f"{index:06d}"
             assert np.all(sample.fields["array"] == index % 251)
             assert sample.digest == content_digest(Sample("", {"array": np.full(4000, index % 251, np.uint8)}))
 
-    def test_no_more_are_made_than_twice_the_processes_however_slowly_they_are_taken(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("by_threads", [False, True])
+    def test_no_more_are_made_than_twice_the_workers_however_slowly_they_are_taken(
+        self, tmp_path: Path, by_threads: bool
+    ) -> None:
         log = tmp_path / "log"
-        samples = in_parallel(partial(noted_sample, log=str(log)), 1000, 2)
+        samples = in_parallel(partial(noted_sample, log=str(log)), 1000, 2, by_threads)
         for taken in range(1, 4):
             next(samples)
             assert taken <= made_by_now(log) <= taken + 2 * 2
         samples.close()
         assert made_by_now(log) <= 3 + 2 * 2
 
-    def test_an_interrupted_generation_does_not_make_the_rest_first(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("by_threads", [False, True])
+    def test_an_interrupted_generation_does_not_make_the_rest_first(self, tmp_path: Path, by_threads: bool) -> None:
         """Ctrl-C or a full disk at sample 1 of a million must not wait for the other 999,999."""
         log = tmp_path / "log"
-        samples = in_parallel(partial(noted_sample, log=str(log)), 10**6, 1)
+        samples = in_parallel(partial(noted_sample, log=str(log)), 10**6, 1, by_threads)
         next(samples)
         with pytest.raises(KeyboardInterrupt):
             samples.throw(KeyboardInterrupt)

@@ -63,7 +63,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
             Wanted(workload, "tiny", "files", kind=kind, params=PARAMS[kind]),
             NUM_SAMPLES[kind],
             seed=3,
-            num_processes=1,
+            num_workers=1,
         )
         for name in FORMATS:
             if name != "files":
