@@ -22,8 +22,8 @@ from benchsuite.storage.loaders.torch import TorchLoader
 from benchsuite.trial.clock import HostClock
 from benchsuite.trial.feed import Feed, Stepper
 from benchsuite.workloads.layout import Layout
-from benchsuite.workloads.parallel.apply import StepClock, Training
-from benchsuite.workloads.parallel.prepare import prepare
+from benchsuite.workloads.parallel.apply import prepare
+from benchsuite.workloads.parallel.step import StepClock, Training
 from benchsuite.workloads.precision import Scaler
 from benchsuite.workloads.resnet50 import WORKLOAD
 from benchsuite.workloads.spec import ComputeSpec
@@ -123,7 +123,7 @@ def direct_cost_us(folder: Path) -> float:
         return zero
 
     optimizer = torch.optim.SGD([torch.nn.Parameter(zero)])
-    training = Training(step, dict, [], optimizer, Scaler("fp32", torch.device("cpu")))
+    training = Training(step, dict, torch.nn.Module(), optimizer, Scaler("fp32", torch.device("cpu")))
     stepper = Stepper(training, HostClock(), Heartbeat(folder, 0))
     start = time.perf_counter()
     stepper.run(lambda: batch, DIRECT_STEPS)

@@ -1,4 +1,4 @@
-"""What is trained, and how it is spread over ranks. Knows nothing of files.
+"""What is trained, and how it is parallelized over ranks. Knows nothing of files.
 
 A registry maps a name to "module:ATTR". Third parties add to WORKLOADS through the entry point group
 `benchsuite.workloads`, or name a file of their own: `path/to/file.py:WORKLOAD`.
@@ -24,18 +24,8 @@ WORKLOADS: Mapping[str, str] = {
     "unet3d": "benchsuite.workloads.unet3d:WORKLOAD",
     "gpt_neox": "benchsuite.workloads.gpt_neox:WORKLOAD",
 }
-MODES: Mapping[str, str] = {
-    "none": "benchsuite.workloads.parallel.data:alone",
-    "data_parallel": "benchsuite.workloads.parallel.data:data_parallel",
-    "ddp": "benchsuite.workloads.parallel.data:ddp",
-    "zero1": "benchsuite.workloads.parallel.data:zero1",
-    "zero2": "benchsuite.workloads.parallel.data:zero2",
-    "fsdp": "benchsuite.workloads.parallel.data:fsdp",
-    "hsdp": "benchsuite.workloads.parallel.data:hsdp",
-    "tp": "benchsuite.workloads.parallel.tensor:tp",
-    "pp": "benchsuite.workloads.parallel.pipeline:pp",
-    "ep": "benchsuite.workloads.parallel.expert:ep",
-}
+MODES = ("none", "data_parallel", "ddp", "zero1", "zero2", "fsdp", "hsdp", "tp", "pp", "ep")
+"""Names of parallelism; `workloads.parallel.modes` and `pipeline` have what they do."""
 MODES_NOT_YET = ("cp",)
 
 

@@ -15,10 +15,10 @@ from benchsuite.workloads.spec import Variant
 
 @dataclass(frozen=True)
 class Facts:
-    """What decides how a workload can be spread, and which datasets it can read.
+    """What decides how a workload can be parallelized, and which datasets it can read.
 
     `divisible(variant)` gives what must be multiples of the degree of tensor parallelism, by name;
-    `num_pieces(variant)` into how many pieces a pipeline can cut the model. None where it cannot be spread so.
+    `num_pieces(variant)` into how many pieces a pipeline can cut the model. None where it cannot.
     """
 
     name: str

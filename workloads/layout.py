@@ -14,7 +14,7 @@ NAMED_DEGREES: Mapping[str, Mapping[str, int]] = {
     "fsdp": {"zero": 3},
     "hsdp": {"zero": 3, "dp_replicate": 2},
 }
-"""Names that spread data; `tp`, `pp` and `ep` take every rank."""
+"""Names of data parallelism; `tp`, `pp` and `ep` take every rank."""
 COMPOSED = ("tp_pp", "3d")
 ONE_RANK = ("none", "data_parallel")
 STAGES_PER_RANK: Mapping[Schedule, int] = {"interleaved": 2, "zero_bubble": 2}

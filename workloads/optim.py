@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-import torch
 from torch import nn
 from torch.optim import SGD, Adafactor, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
@@ -18,7 +17,6 @@ OPTIMIZERS: Mapping[str, Callable[..., Optimizer]] = {
     "adamw": AdamW,
     "adafactor": Adafactor,
 }
-NOT_FUSED = ("adafactor",)
 
 
 def make(workload: Workload, compute: ComputeSpec, parameters: Sequence[nn.Parameter]) -> Optimizer:
@@ -46,15 +44,3 @@ def schedule(optimizer: Optimizer, compute: ComputeSpec, global_batch: int) -> L
         return scale * min(1.0, (step + 1) / steps) if steps else scale
 
     return LambdaLR(optimizer, factor)
-
-
-def state_bytes(optimizer: Optimizer) -> int:
-    """Bytes of an optimizer's states on this rank."""
-    own = getattr(optimizer, "optim", optimizer)  # ZeroRedundancyOptimizer steps another one
-    tensors = [value for state in own.state.values() for value in state.values()]
-    return sum(_nbytes(value) for value in tensors if isinstance(value, torch.Tensor))
-
-
-def _nbytes(value: torch.Tensor) -> int:
-    local: torch.Tensor = value.to_local() if hasattr(value, "to_local") else value
-    return local.nbytes

@@ -1,4 +1,4 @@
-"""What can be asked of a workload and of its spread over ranks (no torch)."""
+"""What can be asked of a workload, and how it is parallelized (no torch)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -14,8 +14,8 @@ from benchsuite.results.render.plain import counted
 from benchsuite.storage.dataset.manifest import Format, Manifest, is_dataset
 from benchsuite.workloads.facts import FACTS, Facts
 from benchsuite.workloads.layout import LayoutError
-from benchsuite.workloads.legality import problem
 from benchsuite.workloads.spec import Variant
+from benchsuite.workloads.validity import problem
 
 if TYPE_CHECKING:
     from benchsuite.workloads.workload import Workload

@@ -28,8 +28,8 @@ from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.probe.state_compare import State, compare, leaves, local, mapped
 from benchsuite.storage.observe import page_cache
 from benchsuite.trial.setup import build, join, rendezvous_of, settle
-from benchsuite.workloads.parallel.apply import Training
-from benchsuite.workloads.parallel.check import NoClock
+from benchsuite.workloads.parallel.step import Training
+from benchsuite.workloads.parallel.waits import NoClock
 from benchsuite.workloads.workload import Batch, Workload
 
 REQUEST = "checkpoint.json"
@@ -216,7 +216,7 @@ def once(job: _Job, folder: Path, mode: str) -> Written:
 def _state(job: _Job, whole: bool) -> State:
     """Model and optimizer; whole on rank 0 alone, else each rank's part."""
     options = StateDictOptions(full_state_dict=whole, cpu_offload=whole)
-    model, optimizer = get_state_dict(job.training.modules[0], job.training.optimizer, options=options)
+    model, optimizer = get_state_dict(job.training.model, job.training.optimizer, options=options)
     return {"model": model, "optimizer": optimizer}
 
 

@@ -14,7 +14,7 @@ from benchsuite.grid.point import Point
 from benchsuite.grid.validity import workload_of
 from benchsuite.launch.starters import LocalLauncher
 from benchsuite.trial.setup import join, rendezvous_of, settle
-from benchsuite.workloads.parallel.check import Case, compare, train_alone, train_spread
+from benchsuite.workloads.parallel.check import Case, compare, train_alone, train_parallelized
 
 TASK = "benchsuite.runner.loss_check:run_rank"
 FOUND = "found.json"
@@ -44,7 +44,7 @@ def run_rank(spec: TrialSpec, _dataset: Path | None, me: RankIdentity, keep: lis
     workload = workload_of(spec)
     variant = workload.variants[spec.variant]
     case = Case(workload, variant, spec.layout, spec, spec.rank_batch, STEPS, spec.measure.seed)
-    spread = train_spread(case, device, keep)
+    spread = train_parallelized(case, device, keep)
     if me.rank == 0:
         compared = compare(case, spread, train_alone(case, device), device)
         more = {"equal": compared.equal, "rounded": compared.rounded, "steps": case.steps}

@@ -20,7 +20,7 @@ from benchsuite.trial.emulated import EmulatedDevice
 from benchsuite.trial.feed import Feed, Stepper
 from benchsuite.trial.measure import emulated_blocks, interleaved_blocks, plain_block, reconciled
 from benchsuite.trial.setup import build, join, rendezvous_of, settle
-from benchsuite.workloads.parallel.apply import Training
+from benchsuite.workloads.parallel.step import Training
 from benchsuite.workloads.workload import Workload
 
 

@@ -8,8 +8,8 @@ from torch.distributed import HashStore, PrefixStore, Store, TCPStore  # type: i
 
 from benchsuite.contract.rank_samples import RankIdentity
 from benchsuite.contract.trial_spec import TrialSpec
-from benchsuite.workloads.parallel.apply import Training
-from benchsuite.workloads.parallel.prepare import prepare
+from benchsuite.workloads.parallel.apply import prepare
+from benchsuite.workloads.parallel.step import Training
 from benchsuite.workloads.precision import set_float32
 from benchsuite.workloads.spec import Variant
 from benchsuite.workloads.workload import Workload

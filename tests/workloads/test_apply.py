@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from benchsuite.workloads.layout import layout_of
-from benchsuite.workloads.parallel.apply import Training
-from benchsuite.workloads.parallel.prepare import prepare
+from benchsuite.workloads.parallel.apply import prepare
+from benchsuite.workloads.parallel.step import Training
 from benchsuite.workloads.resnet50 import WORKLOAD
 from benchsuite.workloads.spec import ComputeSpec
 from benchsuite.workloads.workload import Batch, Workload

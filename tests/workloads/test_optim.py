@@ -8,6 +8,7 @@ from torch import nn
 
 from benchsuite.workloads import optim
 from benchsuite.workloads.optim import OPTIMIZERS
+from benchsuite.workloads.parallel.account import state_bytes
 from benchsuite.workloads.resnet50 import WORKLOAD
 from benchsuite.workloads.spec import ComputeSpec
 
@@ -69,4 +70,4 @@ def test_bytes_of_states() -> None:
         optimizer = optim.make(WORKLOAD, ComputeSpec.model_validate({"optimizer": name}), [weight])
         weight.grad = torch.ones(10)
         optimizer.step()
-        assert optim.state_bytes(optimizer) == 4 * floats, name
+        assert state_bytes(optimizer) == 4 * floats, name

@@ -1,1 +1,1 @@
-"""How a model is spread over ranks. Read `apply.py` first, then the recipes: data, tensor, pipeline, expert."""
+"""How a model is parallelized over ranks. Read `apply` first, then `modes` and `pipeline`, then `step`."""

@@ -3,7 +3,7 @@
 Nothing here is timed: counting slows a step, so it is done on one that does not count.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import _resolve_process_group
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchsuite.workloads.optim import state_bytes
-from benchsuite.workloads.parallel.apply import Training
-from benchsuite.workloads.parallel.check import NoClock
+from benchsuite.workloads.parallel.recipe import local
+from benchsuite.workloads.parallel.step import Training
+from benchsuite.workloads.parallel.waits import NoClock
 from benchsuite.workloads.workload import Batch
 
 OPERATIONS = {
@@ -36,6 +36,8 @@ OPERATIONS = {
     "send": "send",
 }
 """What torch's operators for collectives are called elsewhere; a receive is another rank's send."""
+Sent = tuple[str, int, int]
+"""A collective or message: its kind, the bytes of the whole array, and the ranks that share it."""
 NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd")
 
 
@@ -106,7 +108,7 @@ class Collectives(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.found: list[tuple[str, int, int]] = []
+        self.found: list[Sent] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         from torch.distributed.tensor import DTensor
@@ -146,12 +148,6 @@ def _tensors(value: Any) -> Iterator[Tensor]:
             yield from _tensors(item)
 
 
-def local(tensor: Tensor) -> Tensor:
-    """What this rank holds of a tensor."""
-    part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-    return part
-
-
 @contextmanager
 def observed(kept: Kept) -> Iterator[Collectives]:
     """Count what autograd keeps, and which collectives are asked for."""
@@ -159,33 +155,48 @@ def observed(kept: Kept) -> Iterator[Collectives]:
         yield counted
 
 
-@contextmanager
-def _counting(training: Training, kept: Kept, gradients: list[int]) -> Iterator[Collectives]:
-    parameters = [parameter for module in training.modules for parameter in module.parameters()]
-
-    def note(*_arguments: object) -> None:
-        gradients.append(sum(local(p.grad).nbytes for p in parameters if p.grad is not None))
-
-    handle = training.optimizer.register_step_pre_hook(note)
-    try:
-        with observed(kept) as counted:
-            yield counted
-    finally:
-        handle.remove()
-
-
 def account(training: Training, batch: Batch) -> Account:
     """Run one step and count; all ranks must do so."""
-    kept, gradients = Kept(), [0]
-    with torch.compiler.set_stance("force_eager"), _counting(training, kept, gradients) as counted:
-        training.step(batch, NoClock())
-    held = {id(value): value for module in training.modules for value in (*module.parameters(), *module.buffers())}
-    kinds = [operation for operation, _, _ in counted.found]
+    gradients: list[int] = []
+
+    def note(*_arguments: object) -> None:
+        gradients.append(gradient_bytes(training.model))
+
+    handle = training.optimizer.register_step_pre_hook(note)
+    kept = Kept()
+    try:
+        with torch.compiler.set_stance("force_eager"), observed(kept) as counted:
+            training.step(batch, NoClock())
+    finally:
+        handle.remove()
+    return summed_up(
+        training.model, max(gradients, default=0), state_bytes(training.optimizer), kept.peak_bytes, counted.found
+    )
+
+
+def summed_up(
+    model: nn.Module, gradients_bytes: int, optimizer_bytes: int, activations_bytes: int, sent: Sequence[Sent]
+) -> Account:
+    """The account of what a rank holds of a model, and of what was sent."""
+    held = {id(value): value for value in (*model.parameters(), *model.buffers())}
+    kinds = [operation for operation, _, _ in sent]
     return Account(
         weights_bytes=sum(local(value).nbytes for value in held.values()),
-        gradients_bytes=max(gradients),
-        optimizer_bytes=state_bytes(training.optimizer),
-        activations_bytes=kept.peak_bytes,
-        wire_bytes=sum(wire_bytes(*entry) for entry in counted.found),
+        gradients_bytes=gradients_bytes,
+        optimizer_bytes=optimizer_bytes,
+        activations_bytes=activations_bytes,
+        wire_bytes=sum(wire_bytes(*entry) for entry in sent),
         collectives={kind: kinds.count(kind) for kind in sorted(set(kinds))},
     )
+
+
+def gradient_bytes(model: nn.Module) -> int:
+    """Bytes of the gradients that this rank holds now."""
+    return sum(local(value.grad).nbytes for value in model.parameters() if value.grad is not None)
+
+
+def state_bytes(optimizer: torch.optim.Optimizer) -> int:
+    """Bytes of an optimizer's states on this rank."""
+    own = getattr(optimizer, "optim", optimizer)  # ZeroRedundancyOptimizer steps another one
+    tensors = [value for state in own.state.values() for value in state.values()]
+    return sum(local(value).nbytes for value in tensors if isinstance(value, Tensor))

@@ -1,4 +1,4 @@
-"""Whether a spread model trains as one process would: losses and final weights, from the same weights and data.
+"""Whether a parallelized model trains as one process would: losses and final weights, from the same weights and data.
 
 The reference handles the same per-rank microbatches one after another and averages their gradients, since splitting a
 batch changes what BatchNorm and Dice see. Dropout is off on both sides. What is asked for in float32 is computed in
@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from benchsuite.workloads import optim
 from benchsuite.workloads.layout import Layout
-from benchsuite.workloads.parallel.apply import add_mean_targets, microbatches, on_device, to_channels_last
-from benchsuite.workloads.parallel.prepare import prepare
-from benchsuite.workloads.parallel.spread import Ranks, Recipe
+from benchsuite.workloads.parallel.apply import prepare, to_channels_last
+from benchsuite.workloads.parallel.recipe import Ranks, Recipe
+from benchsuite.workloads.parallel.step import add_mean_targets, microbatches, on_device
+from benchsuite.workloads.parallel.waits import NoClock
 from benchsuite.workloads.precision import Scaler, autocast, convert
 from benchsuite.workloads.spec import ComputeSpec, Variant
 from benchsuite.workloads.workload import Batch, Workload
@@ -45,7 +46,7 @@ ADAPTIVE = ("adamw", "adafactor")
 
 @dataclass(frozen=True)
 class Case:
-    """What is trained, how it is spread, and for how long."""
+    """What is trained, how it is parallelized, and for how long."""
 
     workload: Workload
     variant: Variant
@@ -71,7 +72,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Compared:
-    """How far a spread model is from the reference, and how far it may be."""
+    """How far a parallelized model is from the reference, and how far it may be."""
 
     losses: list[float]
     reference_losses: list[float]
@@ -102,13 +103,6 @@ class Compared:
         return self.weight_difference <= self.max_weight_difference
 
 
-class NoClock:
-    """For steps that nobody times."""
-
-    def mark(self, part: str) -> None:
-        """Note nothing."""
-
-
 def sample_batch(case: Case, dp: int, step: int, device: torch.device) -> Batch:
     """What a data-parallel rank sees in a step."""
     with torch.random.fork_rng(devices=[]):
@@ -133,7 +127,7 @@ def new_model(case: Case, device: torch.device) -> nn.Module:
     return model.double() if case.compute.precision == "fp32" else model
 
 
-def train_spread(case: Case, device: torch.device, keep: list[object]) -> Trained:
+def train_parallelized(case: Case, device: torch.device, keep: list[object]) -> Trained:
     """Train over the process group's ranks; all must call it. What must live on is put into `keep`."""
     training = prepare(case.workload, new_model(case, device), case.layout, case.compute, device, case.global_batch)
     keep.append(training)
@@ -195,19 +189,19 @@ def _step_alone(case: Case, step: int, model: nn.Module, recipe: Recipe, scaler:
     return total
 
 
-def compare(case: Case, spread: Trained, alone: Trained, device: torch.device) -> Compared:
+def compare(case: Case, parallelized: Trained, alone: Trained, device: torch.device) -> Compared:
     """How far the two are apart."""
-    both = zip(spread.losses, alone.losses, strict=True)
+    both = zip(parallelized.losses, alone.losses, strict=True)
     loss_difference = max(abs(ours - theirs) / max(abs(theirs), 1e-9) for ours, theirs in both)
     first = new_model(case, device)
     start = {name: value.detach().cpu() for name, value in first.named_parameters()}
-    missing = sorted(set(start) - set(spread.state))
+    missing = sorted(set(start) - set(parallelized.state))
     if missing:
         raise KeyError(f"weights that no rank holds: {', '.join(missing[:3])}")
-    triples = [(spread.state[name], alone.state[name], value) for name, value in start.items()]
+    triples = [(parallelized.state[name], alone.state[name], value) for name, value in start.items()]
     differences = [_difference(*triple) for triple in triples]
     return Compared(
-        spread.losses,
+        parallelized.losses,
         alone.losses,
         loss_difference,
         max(differences),

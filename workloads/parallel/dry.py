@@ -17,10 +17,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from benchsuite.workloads import optim
 from benchsuite.workloads.layout import Layout
-from benchsuite.workloads.parallel import data, spread, tensor
-from benchsuite.workloads.parallel.account import Account, account, local, wire_bytes
-from benchsuite.workloads.parallel.apply import shape_blocks, spread_data, training_of
-from benchsuite.workloads.parallel.spread import Ranks, Recipe, Spread
+from benchsuite.workloads.parallel import modes
+from benchsuite.workloads.parallel import recipe as recipes
+from benchsuite.workloads.parallel.account import Account, account, wire_bytes
+from benchsuite.workloads.parallel.apply import shape_blocks
+from benchsuite.workloads.parallel.dry_pipeline import stages_account
+from benchsuite.workloads.parallel.recipe import Parallelized, Ranks, Recipe, local
+from benchsuite.workloads.parallel.step import stepping_of
 from benchsuite.workloads.precision import convert
 from benchsuite.workloads.spec import ComputeSpec, Variant
 from benchsuite.workloads.workload import Workload
@@ -69,23 +72,23 @@ def _depends_on_values(workload: Workload, variant: Variant, layout: Layout, com
     return None
 
 
-def _shaped(model: nn.Module, recipe: Recipe) -> Spread | None:
+def _shaped(model: nn.Module, recipe: Recipe) -> Parallelized | None:
     """Split, checkpointed and sharded on the meta device; None where gradients are averaged in the end."""
     if recipe.ranks.layout.tp > 1:
-        tensor.tp(model, recipe)
+        modes.tp(model, recipe)
     shape_blocks(model, recipe.workload, recipe.compute.model_copy(update={"compile": False}))
-    return spread_data(model, recipe) if recipe.ranks.layout.zero > 1 else None
+    return modes.parallelize(model, recipe) if recipe.ranks.layout.zero > 1 else None
 
 
-def _counted(model: nn.Module, shaped: Spread | None, recipe: Recipe, variant: Variant, rank_batch: int) -> Account:
+def _counted(
+    model: nn.Module, shaped: Parallelized | None, recipe: Recipe, variant: Variant, rank_batch: int
+) -> Account:
     layout, workload, cpu = recipe.ranks.layout, recipe.workload, recipe.ranks.device
     if layout.pp > 1:
-        from benchsuite.workloads.parallel.dry_pipeline import stages_account
-
         return stages_account(model, recipe, workload.synthetic(variant, rank_batch // layout.microbatches, cpu))
-    whole = shaped or (data.by_hand if layout.world_size > 1 else data.alone)(model, recipe)
-    training = training_of(model, whole, recipe, rank_batch * layout.dp)
-    return account(training, workload.synthetic(variant, rank_batch, cpu))
+    whole = shaped or (modes.by_hand(model, recipe) if layout.world_size > 1 else Parallelized(model))
+    stepping = stepping_of(whole, recipe, rank_batch * layout.dp)
+    return account(stepping.training(stepping.step, model, model), workload.synthetic(variant, rank_batch, cpu))
 
 
 def _with_techniques(
@@ -146,7 +149,7 @@ def _alone_among(layout: Layout, rank: int) -> Iterator[Ranks]:
     _forget_groups()
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=layout.world_size)
     try:
-        ranks = spread.ranks_of(layout, torch.device("cpu"))
+        ranks = recipes.ranks_of(layout, torch.device("cpu"))
         ranks.data_group()  # made here, as meshes need real tensors
         yield ranks
     finally:
@@ -158,5 +161,5 @@ def _forget_groups() -> None:
     """Caches of meshes and of what DTensor does on them name process groups, which do not last here."""
     from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
-    spread.mesh_of.cache_clear()
+    recipes.mesh_of.cache_clear()
     _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]

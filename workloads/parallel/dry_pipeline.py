@@ -4,22 +4,18 @@ torch's schedules ask other ranks for shapes before they start, so a lone rank c
 microbatch, and the schedule says how many are under way at a time.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
 
-from benchsuite.workloads.parallel import data
-from benchsuite.workloads.parallel.account import Account, Kept, local, observed, wire_bytes
+from benchsuite.workloads.parallel.account import Account, Kept, Sent, gradient_bytes, observed, summed_up
+from benchsuite.workloads.parallel.modes import by_hand, loss_context
 from benchsuite.workloads.parallel.pipeline import SCHEDULES, Pieces, cut, stage_numbers
-from benchsuite.workloads.parallel.spread import Recipe
-from benchsuite.workloads.parallel.tensor import loss_context
+from benchsuite.workloads.parallel.recipe import Recipe
 from benchsuite.workloads.precision import autocast
 from benchsuite.workloads.workload import Batch
-
-Sent = tuple[str, int, int]
-"""A collective or message: its kind, the bytes of the whole array, and the ranks that share it."""
 
 
 def stages_account(model: nn.Module, recipe: Recipe, micro: Batch) -> Account:
@@ -44,10 +40,10 @@ def stages_account(model: nn.Module, recipe: Recipe, micro: Batch) -> Account:
         kept_bytes[number] = kept.peak_bytes
         sent += layout.microbatches * (seen.found + messages)
     with observed(Kept()) as seen:
-        average = data.by_hand(held, recipe).average
+        average = by_hand(held, recipe).average
         if average is not None:
             average()
-    return _account(held, _most_kept(kept_bytes, stages, recipe), sent + seen.found)
+    return summed_up(held, gradient_bytes(held), 0, _most_kept(kept_bytes, stages, recipe), sent + seen.found)
 
 
 def _run(stage: Pieces, received: Tensor | None, micro: Batch) -> Tensor:
@@ -101,16 +97,3 @@ def _most_kept(kept_bytes: Mapping[int, int], stages: Mapping[int, Pieces], reci
             now -= kept_bytes[action.stage_index]
         most = max(most, now)
     return most
-
-
-def _account(held: nn.Module, activations_bytes: int, sent: Sequence[Sent]) -> Account:
-    values = {id(value): value for value in (*held.parameters(), *held.buffers())}
-    kinds = [operation for operation, _, _ in sent]
-    return Account(
-        weights_bytes=sum(local(value).nbytes for value in values.values()),
-        gradients_bytes=sum(local(p.grad).nbytes for p in held.parameters() if p.grad is not None),
-        optimizer_bytes=0,
-        activations_bytes=activations_bytes,
-        wire_bytes=sum(wire_bytes(*entry) for entry in sent),
-        collectives={kind: kinds.count(kind) for kind in sorted(set(kinds))},
-    )

@@ -21,19 +21,11 @@ from torch.distributed.pipelining.schedules import (
     ScheduleInterleavedZeroBubble,
 )
 
-from benchsuite.workloads import optim
-from benchsuite.workloads.parallel import data, tensor
-from benchsuite.workloads.parallel.apply import (
-    Training,
-    on_device,
-    shape_blocks,
-    to_channels_last,
-    waits_of_this_process,
-)
-from benchsuite.workloads.parallel.spread import Recipe, Spread
-from benchsuite.workloads.parallel.state import full_state
+from benchsuite.workloads.parallel.modes import by_hand, loss_context
+from benchsuite.workloads.parallel.recipe import Recipe
+from benchsuite.workloads.parallel.step import Stepping, Training, on_device, stepping_of
 from benchsuite.workloads.parallel.waits import StepClock, Waits
-from benchsuite.workloads.precision import Scaler, autocast, convert
+from benchsuite.workloads.precision import autocast
 from benchsuite.workloads.workload import Batch, Stage
 
 SCHEDULES: Mapping[str, Any] = {
@@ -109,29 +101,16 @@ def pp(model: nn.Module, recipe: Recipe) -> list[Pieces]:
     return [Pieces(cut(pieces, number, total), recipe) for number in mine]
 
 
-def prepare_pipeline(model: nn.Module, recipe: Recipe, global_batch: int) -> Training:
-    """Cut the model into stages, spread each as the layout says, and return the training step."""
-    compute, layout = recipe.compute, recipe.ranks.layout
-    model = convert(model, compute.precision)
-    stages = pp(model, recipe)
-    if compute.channels_last:
-        to_channels_last(model)
-    if layout.tp > 1:
-        tensor.tp(model, recipe)
-    shape_blocks(model, recipe.workload, compute)
+def training_of(model: nn.Module, stages: Sequence[Pieces], recipe: Recipe, global_batch: int) -> Training:
+    """The training step of a model whose stages are cut."""
     held = nn.ModuleList(stages).to(recipe.ranks.device)
-    spread = data.by_hand(held, recipe)
-    optimizer = optim.make(recipe.workload, compute, list(held.parameters()))
-    waits = waits_of_this_process()
-    running = _Running(recipe, spread, optimizer, waits, optim.schedule(optimizer, compute, global_batch))
+    running = _Running(stepping_of(by_hand(held, recipe), recipe, global_batch))
     schedule = _schedule(stages, running)
-    step = partial(running.step, schedule)
-    scaler = Scaler(compute.precision, recipe.ranks.device)
-    return Training(step, lambda: full_state([model], recipe), [held], optimizer, scaler, [schedule, spread])
+    return running.stepping.training(partial(running.step, schedule), model, held, schedule)
 
 
 def _schedule(stages: Sequence[Pieces], running: "_Running") -> Any:
-    recipe = running.recipe
+    recipe = running.stepping.recipe
     layout = recipe.ranks.layout
     total, group = layout.pp * layout.stages_per_rank, recipe.ranks.group("pp")
     built = [
@@ -139,7 +118,7 @@ def _schedule(stages: Sequence[Pieces], running: "_Running") -> Any:
         for stage, number in zip(stages, stage_numbers(recipe), strict=True)
     ]
     for stage in built:
-        stage.waits = running.waits
+        stage.waits = running.stepping.waits
     kind = SCHEDULES[layout.schedule]
     held: Any = built[0] if issubclass(kind, PipelineScheduleSingle) else built
     return kind(held, layout.microbatches, loss_fn=running.loss)
@@ -149,37 +128,28 @@ def _schedule(stages: Sequence[Pieces], running: "_Running") -> Any:
 class _Running:
     """One step of a pipeline."""
 
-    recipe: Recipe
-    spread: Spread
-    optimizer: torch.optim.Optimizer
-    waits: Waits
-    rates: torch.optim.lr_scheduler.LambdaLR | None
+    stepping: Stepping
     batch: Batch | None = None
 
     def loss(self, output: Any, rows: Tensor) -> Tensor:
         """The loss of a microbatch, given which rows of the batch are in it."""
-        assert self.batch is not None and self.recipe.workload.pipeline is not None
+        recipe = self.stepping.recipe
+        assert self.batch is not None and recipe.workload.pipeline is not None
         micro = {name: value[rows[0] : rows[-1] + 1] for name, value in self.batch.items()}
-        with autocast(self.recipe.compute.precision, self.recipe.ranks.device):
-            return self.recipe.workload.pipeline.criterion(output, micro)
+        with autocast(recipe.compute.precision, recipe.ranks.device):
+            return recipe.workload.pipeline.criterion(output, micro)
 
     def step(self, schedule: Any, batch: Batch, clock: StepClock) -> Tensor | None:
         """Load to device, run the schedule, exchange, update; the loss where this rank holds the last stage."""
-        self.batch = on_device(batch, self.recipe)
+        recipe, waits = self.stepping.recipe, self.stepping.waits
+        self.batch = on_device(batch, recipe)
         clock.mark("h2d")
         rows = torch.arange(len(next(iter(self.batch.values()))))
         losses: list[Tensor] = []
-        self.waits.begin(clock, "forward", pipeline=True)
-        with tensor.loss_context(self.recipe.ranks.layout.loss_parallel):
+        waits.begin(clock, "forward", pipeline=True)
+        with loss_context(recipe.ranks.layout.loss_parallel):
             schedule.step(target=rows, losses=losses, return_outputs=False, **self.batch)
-        self.waits.end()
+        waits.end()
         clock.mark("backward")
-        if self.spread.average is not None:
-            self.spread.average()
-            clock.mark("communication")
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        if self.rates is not None:
-            self.rates.step()
-        clock.mark("optimizer")
+        self.stepping.end(clock)
         return torch.stack(losses).mean().detach() if losses else None

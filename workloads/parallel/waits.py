@@ -22,6 +22,13 @@ class StepClock(Protocol):
     def mark(self, part: str) -> None: ...
 
 
+class NoClock:
+    """For steps that nobody times."""
+
+    def mark(self, part: str) -> None:
+        """Note nothing."""
+
+
 class Waits:
     """Marks waits in the clock of the step under way."""
 

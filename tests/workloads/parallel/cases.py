@@ -7,9 +7,9 @@ from typing import Any
 from benchsuite import workloads
 from benchsuite.workloads.facts import FACTS
 from benchsuite.workloads.layout import LayoutError, layout_of
-from benchsuite.workloads.legality import problem
 from benchsuite.workloads.parallel.check import Case
 from benchsuite.workloads.spec import ComputeSpec, Parallelism
+from benchsuite.workloads.validity import problem
 from benchsuite.workloads.workload import Workload
 
 MODELS = (("resnet50", "nano"), ("unet3d", "nano"), ("bert", "nano"), ("gpt_neox", "nano"), ("gpt_neox", "nano_moe"))

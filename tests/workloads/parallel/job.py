@@ -18,18 +18,18 @@ import torch.distributed as dist
 
 from benchsuite.trial.clock import HostClock
 from benchsuite.workloads.layout import Layout
+from benchsuite.workloads.parallel.apply import prepare
 from benchsuite.workloads.parallel.check import (
     Case,
     Compared,
-    NoClock,
     Trained,
     compare,
     new_model,
     sample_batch,
     train_alone,
-    train_spread,
+    train_parallelized,
 )
-from benchsuite.workloads.parallel.prepare import prepare
+from benchsuite.workloads.parallel.waits import NoClock
 from tests.workloads.parallel.cases import Asked, cases
 
 CPU = torch.device("cpu")
@@ -55,7 +55,7 @@ class References:
 def run(asked: Asked, keep: list[object], references: References) -> Compared | None:
     """Train a case over all ranks; on rank 0 compare it with the reference."""
     case = asked.case()
-    spread = train_spread(case, CPU, keep)
+    spread = train_parallelized(case, CPU, keep)
     if dist.get_rank():
         return None
     return compare(case, spread, references.of(asked, case), CPU)

@@ -6,8 +6,8 @@ import pytest
 
 from benchsuite import workloads
 from benchsuite.workloads.layout import layout_of
-from benchsuite.workloads.legality import problem
 from benchsuite.workloads.spec import ComputeSpec, Parallelism
+from benchsuite.workloads.validity import problem
 from benchsuite.workloads.workload import Workload
 
 

@@ -1,9 +1,10 @@
-"""What a recipe makes of a model, and what it is given."""
+"""What a mode is given of a model's training, and what it makes of the model; the whole state, gathered again."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -14,18 +15,13 @@ from benchsuite.workloads.layout import Layout
 from benchsuite.workloads.spec import ComputeSpec
 from benchsuite.workloads.workload import Workload
 
-Averaged = Callable[[], None]
 Make = Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]
 MakeOptimizer = Callable[[Sequence[nn.Parameter], Make], torch.optim.Optimizer]
 
 
-def _always() -> AbstractContextManager[object]:
-    return nullcontext()
-
-
 @dataclass(frozen=True)
-class Spread:
-    """A model spread over ranks.
+class Parallelized:
+    """A model as a mode has laid it over ranks.
 
     `exchanges`: its backward pass ends with an exchange of gradients that can be told apart. `holding` is the context
     of microbatches whose gradients stay here; `average` exchanges them by hand after the last.
@@ -33,8 +29,8 @@ class Spread:
 
     model: nn.Module
     exchanges: bool = False
-    holding: Callable[[], AbstractContextManager[object]] = _always
-    average: Averaged | None = None
+    holding: Callable[[], AbstractContextManager[object]] = nullcontext
+    average: Callable[[], None] | None = None
     optimizer: MakeOptimizer | None = None
     """Makes the optimizer from the one that was asked for, where that will not do."""
 
@@ -94,3 +90,39 @@ def averaged(gradients: Sequence[Tensor], group: dist.ProcessGroup) -> None:
         flat /= group.size()
         for gradient, part in zip(same, torch.split(flat, [gradient.numel() for gradient in same]), strict=True):
             gradient.copy_(part.view_as(gradient))
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This rank's part of a tensor that may be split."""
+    part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return part
+
+
+def full_state(model: nn.Module, recipe: Recipe) -> dict[str, Tensor]:
+    """Every weight and buffer by its name in the model as built, on the CPU, on every rank. All ranks must call it."""
+    own = {name: _whole(value) for name, value in model.state_dict().items() if not value.is_meta}
+    if recipe.ranks.layout.ep > 1:
+        own |= _gathered_experts(model, recipe)
+    if recipe.ranks.layout.pp == 1:
+        return own
+    parts: list[Any] = [None] * recipe.ranks.layout.pp
+    dist.all_gather_object(parts, own, group=recipe.ranks.group("pp"))
+    return {name: value for part in parts for name, value in part.items()}
+
+
+def _whole(value: Tensor) -> Tensor:
+    whole: Tensor = value.full_tensor() if hasattr(value, "full_tensor") else value
+    return whole.detach().cpu().clone()
+
+
+def _gathered_experts(model: nn.Module, recipe: Recipe) -> dict[str, Tensor]:
+    """Expert weights of all ranks that share them, in order."""
+    assert recipe.workload.experts is not None
+    found = {}
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    for experts in recipe.workload.experts(model):
+        for parameter in experts.expert_parameters():  # type: ignore[operator]
+            parts = [torch.empty_like(parameter) for _ in range(recipe.ranks.layout.ep)]
+            dist.all_gather(parts, parameter.detach().contiguous(), group=experts.group)
+            found[names[id(parameter)]] = torch.cat(parts).cpu()
+    return found

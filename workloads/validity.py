@@ -1,4 +1,4 @@
-"""Which workload can be spread how: every reason why not, with the arithmetic."""
+"""Which workload can be parallelized how: every reason why not, with the arithmetic."""
 
 import os
 import shutil
