@@ -47,10 +47,10 @@ def probe_storage(
     format: Format = "table",
 ) -> None:
     """Measure reads by pattern, block size and depth, and files made, opened and removed per second."""
-    from benchsuite.probe import record
+    from benchsuite.probe import storage
 
-    asked = record.asked(size, seconds, engine, block, depth)
-    raise typer.Exit(record.storage_verb(path, asked, store, session, format))
+    asked = storage.asked(size, seconds, engine, block, depth)
+    raise typer.Exit(storage.verb(path, asked, store, session, format))
 
 
 @probe_app.command("checkpoint")

@@ -46,7 +46,7 @@ def trial(
 ) -> None:
     """Run one trial and print it; one rank runs in this process, so that a debugger can follow it."""
     from benchsuite.cli.results import write_trace
-    from benchsuite.probe.record import append_repeat
+    from benchsuite.probe.record import appended
     from benchsuite.runner import single_trial
 
     value = _trial_values(spec, [*(overrides or []), *profiled(profile)])
@@ -66,7 +66,7 @@ def trial(
     alone = single_trial.fits_one_process(point)
     record, samples = (single_trial.in_this_process if alone else single_trial.in_processes)(point)
     if opened:
-        record = append_repeat(opened, record, samples)
+        ((record, _),) = appended([(record, samples)], store)
     if timeline and samples:
         write_trace(samples, record.label, timeline)
     if format == "json":

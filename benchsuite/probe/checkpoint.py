@@ -1,6 +1,5 @@
 """`benchsuite probe checkpoint`: launch the ranks, and make a record of what they found."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -8,13 +7,11 @@ from typing import Any
 
 import torch
 
-from benchsuite.analysis.failure import failure
 from benchsuite.analysis.record_builder import Measuring
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.exit_codes import OK, SOME_FAILED
-from benchsuite.contract.rank_samples import RankSamples, read_result
 from benchsuite.contract.scratch import scratch
-from benchsuite.contract.terminal import PlainFormat, document, echo
+from benchsuite.contract.terminal import PlainFormat, echo
 from benchsuite.contract.trial_spec import check_session
 from benchsuite.grid.expand import plan_trial
 from benchsuite.grid.point import Point
@@ -22,10 +19,11 @@ from benchsuite.grid.validity import workload_of
 from benchsuite.launch.launcher import check_alone
 from benchsuite.launch.starters import LocalLauncher
 from benchsuite.probe.checkpoint_rank import Request, Written
-from benchsuite.probe.record import MAX_RESIDENT, facts_of, kept
-from benchsuite.results.store.record import Figures
+from benchsuite.probe.ranks import found_by, leave_request
+from benchsuite.probe.record import appended, cache_caveats, facts_of, farthest, report, why_failed
+from benchsuite.results.render.plain import counted
+from benchsuite.results.store.record import Figures, Status
 from benchsuite.results.store.store import ResultsStore
-from benchsuite.storage.observe import file_systems
 from benchsuite.storage.rawspeed.probe import IN_MEMORY, check_folder, temporary_below
 from benchsuite.workloads.layout import Layout
 
@@ -69,30 +67,21 @@ def verb(
         found, why = launched(point, Request(str(target), mode, repeats), launcher)
     if why is not None:
         status, reason = why
-        kept(measuring, store, status, {}, reason=reason)  # type: ignore[arg-type]
+        [*appended([(measuring.record(status, reason=reason), {})], store)]
         echo(f"error: {' '.join(reason.split())}", err=True)
         return SOME_FAILED
     checkpoints = over_ranks(found)
     details = caveats(checkpoints, measuring.env["data"]["file_system"])
-    record = kept(
-        measuring,
-        store,
-        "ok",
-        {"ranks": found, "checkpoints": [vars(one) for one in checkpoints]},
-        details=details,
-        figures=figures(checkpoints),
-    )
-    if format == "json":
-        document(json.dumps(record.model_dump(mode="json") | {"samples": {"ranks": found}}, indent=1))
-        return OK
-    echo(*in_words(point, mode, checkpoints, record.figures), *(f"  {text}" for text in details))
-    if store:
-        echo(f"written: {store} · next: benchsuite results show --kind checkpoint --store {store}")
+    record = measuring.record("ok", details=details, figures=figures(checkpoints))
+    samples = {"ranks": found, "checkpoints": [vars(one) for one in checkpoints]}
+    (kept,) = appended([(record, samples)], store)
+    lines = [*in_words(point, mode, checkpoints, record.figures), *(f"  {text}" for text in details)]
+    report(kept, store, format, lambda: echo(*lines))
     return OK
 
 
 def _check_layout(layout: Layout) -> None:
-    """Refuse spreads whose state cannot be collected by parameter names here."""
+    """Refuse layouts whose state cannot be collected by parameter names here."""
     if layout.pp > 1 or layout.ep > 1 or layout.zero == 1 or layout.name == "data_parallel":
         raise UserError(
             f"probe checkpoint: parallelism {layout.name}: not yet supported; allowed: {', '.join(ALLOWED)}"
@@ -112,30 +101,15 @@ def needed_bytes(point: Point) -> int:
 
 def launched(
     point: Point, request: Request, launcher: LocalLauncher
-) -> tuple[list[dict[str, Any]], tuple[str, str] | None]:
+) -> tuple[list[dict[str, Any]], tuple[Status, str] | None]:
     """What each rank found; or status and reason where one failed."""
     ranks = range(point.spec.ranks)
     with scratch() as folder:
-        request.write(folder)
+        leave_request(request, folder)
         outcome = launcher.run(point.spec, None, folder, lambda progress: None)
-        found = [_found(folder / f"rank-{rank}.json") for rank in ranks]
-        done = [value for value in found if value is not None]
-        if len(done) == len(ranks) and outcome.is_clean(len(ranks)):
-            return done, None
-        results: list[RankSamples | None] = [
-            None if value else read_result(folder / f"rank-{rank}.json")
-            for rank, value in zip(ranks, found, strict=True)
-        ]
-        return [], failure(outcome, results, folder)
-
-
-def _found(path: Path) -> dict[str, Any] | None:
-    """What a rank that finished has left."""
-    try:
-        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return value if value["status"] == "ok" else None
+        if why := why_failed(outcome, len(ranks), folder):
+            return [], why
+        return [{"rank": rank, "written": found_by(folder, rank)} for rank in ranks], None
 
 
 def over_ranks(found: Sequence[Mapping[str, Any]]) -> list[Written]:
@@ -190,29 +164,25 @@ def caveats(checkpoints: Sequence[Written], kind: str | None) -> list[str]:
             f"replicas_differ: {differing} values that every rank holds whole are not alike on all of them (batch "
             "norm's statistics, say); one rank's are in the checkpoint"
         )
-    known = [one.resident_before_read for one in checkpoints if one.resident_before_read is not None]
-    if kind in IN_MEMORY:
-        details.append(f"not_cold: {kind} is memory: nothing was written to storage or read from it")
-    elif len(known) < len(checkpoints) or not file_systems.file_system_of(kind).client_visible:
-        details.append(f"cache_unverified: the cache of {kind} cannot be seen from here")
-    elif max(known) > MAX_RESIDENT:
-        details.append(f"not_cold: up to {max(known):.0%} of the files were in the page cache before they were read")
-    return details
+    resident = [one.resident_before_read for one in checkpoints]
+    return details + cache_caveats(kind, resident, kind in IN_MEMORY)
 
 
 def in_words(point: Point, mode: str, checkpoints: Sequence[Written], found: Figures) -> list[str]:
     """What was measured, in three or four lines."""
-    spec = point.spec
-    first = checkpoints[0]
+    spec, first = point.spec, checkpoints[0]
+    parts = ("blocked_s", "write_s", "read_s", "gather_s")
+    s = {name: _around([getattr(one, name) for one in checkpoints], 3) for name in parts}
+    written = _around([one.num_bytes / one.write_s / 1e6 for one in checkpoints], 0)
+    read = _around([one.num_bytes / one.read_s / 1e6 for one in checkpoints], 0)
     lines = [
-        f"-> {spec.workload} {spec.variant}, {spec.optimizer}, {spec.layout.name} on {spec.ranks} "
-        f"rank{'s' * (spec.ranks > 1)}, {mode}: {first.num_bytes / 1e6:,.1f} MB in {first.num_files} "
-        f"file{'s' * (first.num_files > 1)} a checkpoint; training waits {_spread(checkpoints, 'blocked_s')} s for it",
-        f"write {_rates(checkpoints, 'write_s')} MB/s until durable ({_spread(checkpoints, 'write_s')} s), read "
-        f"{_rates(checkpoints, 'read_s')} MB/s ({_spread(checkpoints, 'read_s')} s)",
+        f"-> {spec.workload} {spec.variant}, {spec.optimizer}, {spec.layout.name} on {counted(spec.ranks, 'rank')}, "
+        f"{mode}: {first.num_bytes / 1e6:,.1f} MB in {counted(first.num_files, 'file')} a checkpoint; "
+        f"training waits {s['blocked_s']} s for it",
+        f"write {written} MB/s until durable ({s['write_s']} s), read {read} MB/s ({s['read_s']} s)",
     ]
     if mode == "rank0":
-        lines.append(f"gathering on rank 0 takes {_spread(checkpoints, 'gather_s')} s of that wait")
+        lines.append(f"gathering on rank 0 takes {s['gather_s']} s of that wait")
     if found.checkpoint_slowdown is not None:
         steps = [len(one.steps_s) for one in checkpoints]
         lines.append(
@@ -228,13 +198,6 @@ def in_words(point: Point, mode: str, checkpoints: Sequence[Written], found: Fig
     return lines
 
 
-def _spread(checkpoints: Sequence[Written], name: str) -> str:
-    values = [getattr(one, name) for one in checkpoints]
+def _around(values: Sequence[float], digits: int) -> str:
     middle = median(values)
-    return f"{middle:.3f} ±{max(max(values) - middle, middle - min(values)):.3f}"
-
-
-def _rates(checkpoints: Sequence[Written], name: str) -> str:
-    values = [one.num_bytes / getattr(one, name) / 1e6 for one in checkpoints]
-    middle = median(values)
-    return f"{middle:,.0f} ±{max(max(values) - middle, middle - min(values)):,.0f}"
+    return f"{middle:,.{digits}f} ±{farthest(values):,.{digits}f}"

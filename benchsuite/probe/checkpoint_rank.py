@@ -1,14 +1,13 @@
 """What one rank does for `probe checkpoint`: train a few steps, write model and optimizer, read them back, compare."""
 
 import errno
-import json
 import os
 import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,19 +19,20 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save, save
+from torch.utils._pytree import tree_map_only
 
 from benchsuite import workloads
 from benchsuite.contract.errors import UserError
-from benchsuite.contract.rank_samples import Heartbeat, RankIdentity, write_whole
+from benchsuite.contract.rank_samples import Heartbeat, RankIdentity, RankSamples
 from benchsuite.contract.trial_spec import TrialSpec
-from benchsuite.probe.state_compare import State, compare, leaves, local, mapped
+from benchsuite.probe.ranks import findings_of, leave, request_in
+from benchsuite.probe.state_compare import State, compare
 from benchsuite.storage.observe import page_cache
 from benchsuite.trial.setup import build, join, rendezvous_of, settle
 from benchsuite.workloads.parallel.step import Training
 from benchsuite.workloads.parallel.waits import NoClock
 from benchsuite.workloads.workload import Batch, Workload
 
-REQUEST = "checkpoint.json"
 FILE = "checkpoint.pt"
 WARMUP_STEPS = 2
 BARE_STEPS = 5
@@ -45,16 +45,12 @@ FULL_DISK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Request:
-    """What the ranks are asked for besides their spec; lies as JSON in the attempt's folder."""
+    """What the ranks are asked for besides their spec."""
 
     target: str
     """A folder of this probe's own."""
     mode: str
     repeats: int
-
-    def write(self, folder: Path) -> None:
-        """Leave it where ranks look."""
-        (folder / REQUEST).write_text(json.dumps(asdict(self)))
 
 
 @dataclass(frozen=True)
@@ -79,21 +75,6 @@ class Written:
     """Steps of training while it was written."""
     differing_replicas: int = 0
     """Values that this rank read as another had them: ranks hold them whole and not alike, one copy is written."""
-
-
-@dataclass(frozen=True)
-class CheckpointResult:
-    """What one rank found; written as JSON by rename."""
-
-    rank: int
-    written: list[Written]
-    state_bytes: int
-    """Of the tensors that this rank holds."""
-    status: str = "ok"
-
-    def write(self, path: Path) -> None:
-        """Leave it where the launcher looks."""
-        write_whole(path, asdict(self))
 
 
 @dataclass(frozen=True)
@@ -124,12 +105,12 @@ class _Job:
         return self.settled_s() - start_s
 
 
-def run_rank(spec: TrialSpec, _dataset: Path | None, me: RankIdentity, keep: list[object]) -> CheckpointResult:
-    """Write and read checkpoints of a spread model, as often as asked.
+def run_rank(spec: TrialSpec, _dataset: Path | None, me: RankIdentity, keep: list[object]) -> RankSamples:
+    """Write and read checkpoints of a parallelized model, as often as asked; leave a line for each.
 
     What must not be destroyed before the process ends is put into `keep`.
     """
-    request = Request(**json.loads((me.folder / REQUEST).read_text()))
+    request = request_in(me.folder, Request)
     heart = Heartbeat(me.folder, me.rank)
     device = settle(spec, me)
     if spec.layout.needs_group:
@@ -147,14 +128,13 @@ def run_rank(spec: TrialSpec, _dataset: Path | None, me: RankIdentity, keep: lis
     for _ in range(WARMUP_STEPS):
         job.step_s()
     heart.phase("measure")
-    found = []
-    for number in range(request.repeats):
-        with _said_plainly(Path(request.target).parent):
-            found.append(once(job, Path(request.target) / str(number), request.mode))
-        heart.step()
+    with findings_of(me.folder, me.rank).open("w") as out:
+        for number in range(request.repeats):
+            with _said_plainly(Path(request.target).parent):
+                leave(once(job, Path(request.target) / str(number), request.mode), out)
+            heart.step()
     heart.phase("done")
-    held = sum(local(value).nbytes for _, value in leaves(_state(job, whole=False)) if isinstance(value, Tensor))
-    return CheckpointResult(me.rank, found, held)
+    return RankSamples(me.rank, "ok")
 
 
 @contextmanager
@@ -261,7 +241,7 @@ def _write_sharded(job: _Job, folder: Path) -> tuple[dict[str, Any], State]:
 
 def _read_sharded(job: _Job, folder: Path, state: State) -> State:
     """Into memory that has the shape of the state and holds zeros."""
-    blank: State = mapped(state, torch.zeros_like)
+    blank: State = tree_map_only(Tensor, torch.zeros_like, state)
     load(blank, checkpoint_id=folder, process_group=job.group)
     return blank
 
@@ -269,7 +249,7 @@ def _read_sharded(job: _Job, folder: Path, state: State) -> State:
 def _write_async(job: _Job, folder: Path) -> tuple[dict[str, Any], State]:
     """Copied while training waits, written while it goes on; all ranks train until all are done."""
     bare = [_agreed_step(job, DONE)[0] for _ in range(BARE_STEPS)]
-    copy: State = mapped(_state(job, whole=False), torch.clone)
+    copy: State = tree_map_only(Tensor, lambda value: value.detach().clone(), _state(job, whole=False))
     job.barrier()
     ended: list[float] = []
     start_s = job.settled_s()

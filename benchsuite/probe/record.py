@@ -1,46 +1,61 @@
-"""`benchsuite probe storage`, and what the records of probes have in common. Imports no torch."""
+"""What the probes have in common: lists among their options, records and their repeats, caveats, and the ends of ranks.
+
+Imports no torch.
+"""
 
 import json
-import os
-import re
-import time
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from statistics import median
+from typing import Any
 
-from benchsuite.analysis.record_builder import Measuring, now
-from benchsuite.contract.console import progress_bar
+from benchsuite.analysis.failure import failure
 from benchsuite.contract.errors import UserError
-from benchsuite.contract.exit_codes import OK
+from benchsuite.contract.outcome import Outcome
+from benchsuite.contract.rank_samples import read_result
 from benchsuite.contract.terminal import PlainFormat, document, echo
-from benchsuite.contract.trial_spec import check_session, trial_id
+from benchsuite.contract.trial_spec import trial_id
 from benchsuite.contract.units import parse_bytes
 from benchsuite.host.environment import environment, file_system
-from benchsuite.host.interference import foreign_load
-from benchsuite.host.processes import everyone_s, tree_cpu_s
-from benchsuite.probe.storage_report import is_lock_bound, show, unsteady
-from benchsuite.results.store.record import Figures, Status, TrialRecord
+from benchsuite.results.store.record import Status, TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.storage.observe import file_systems
-from benchsuite.storage.rawspeed import probe
-from benchsuite.storage.rawspeed.probe import Asked, Probe
 
 MAX_RESIDENT = 0.01
 """Share of a file in the page cache up to which it is cold."""
+Measured = tuple[TrialRecord, dict[str, Any] | None]
+"""A record, and its raw samples where it has some."""
 
 
-def asked(size: str, seconds: float, engine: Literal["auto", "fio", "own"], block: str, depth: str) -> Asked:
-    """What the options of `probe storage` ask for.
+def parse_sizes(text: str, option: str) -> tuple[int, ...]:
+    """Sizes such as 1KiB:64MiB, in powers of two, or a list of sizes.
 
     Raises:
-        UserError: one of them is not a size or a number.
+        UserError: it is neither.
     """
-    blocks = [parse_bytes(text, "--block") for text in block.split(",")]
-    if not re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*", depth):
-        raise UserError(f"--depth {depth!r}: allowed: whole numbers such as 1,4,16")
-    depths = [int(text) for text in depth.split(",")]
-    return Asked(parse_bytes(size, "--size"), seconds, tuple(sorted({*blocks})), tuple(sorted({*depths})), engine)
+    first, colon, last = text.partition(":")
+    if not colon:
+        found = sorted({parse_bytes(one, option) for one in text.split(",")})
+        if found[0] < 1:
+            raise UserError(f"{option} {text!r}: allowed: 1 byte and above")
+        return tuple(found)
+    low, high = parse_bytes(first, option), parse_bytes(last, option)
+    if not 1 <= low <= high:
+        raise UserError(f"{option} {text!r}: allowed: FIRST:LAST with 1 <= FIRST <= LAST, such as 1KiB:64MiB")
+    return tuple(low << power for power in range((high // low).bit_length()))
+
+
+def parse_counts(text: str, option: str, least: int) -> tuple[int, ...]:
+    """Whole numbers with commas between.
+
+    Raises:
+        UserError: one is not, or less than the least.
+    """
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and int(word) >= least for word in words):
+        raise UserError(f"{option} {text!r}: allowed: whole numbers from {least} on, such as {least} or {least},4,16")
+    return tuple(sorted({*map(int, words)}))
 
 
 def facts_of(path: Path) -> dict[str, Any]:
@@ -48,105 +63,54 @@ def facts_of(path: Path) -> dict[str, Any]:
     return {**environment(), "data": file_system(path)}
 
 
-def kept(
-    measuring: Measuring, store: Path | None, status: Status, samples: Mapping[str, Any], **fields: Any
-) -> TrialRecord:
-    """The record, appended to the store where there is one; measured again it is a repeat."""
-    first = measuring.record(status, 0, **fields)
-    return append_repeat(ResultsStore(store), first, dict(samples)) if store else first
+def farthest(values: Sequence[float]) -> float:
+    """How far the farthest lies from their median."""
+    middle = median(values)
+    return max(abs(value - middle) for value in values)
 
 
-def append_repeat(store: ResultsStore, record: TrialRecord, samples: dict[str, Any] | None) -> TrialRecord:
-    """Append a record as one more repeat of what its session has of its point."""
-    before = store.records() if store.exists() else []
-    repeat = sum((other.point_id, other.session) == (record.point_id, record.session) for other in before)
-    again = {"repeat": repeat, "trial_id": trial_id(record.point_id, record.session, repeat)}
-    return store.append(record.model_copy(update=again), samples)
+def cache_caveats(kind: str | None, resident: Sequence[float | None], in_memory: bool) -> list[str]:
+    """Why what was read may not have come from storage; `resident` are shares of files in the page cache before."""
+    known = [share for share in resident if share is not None]
+    if in_memory:
+        return [f"not_cold: {kind} is memory: nothing was read from storage"]
+    if len(known) < len(resident) or not file_systems.file_system_of(kind).client_visible:
+        return [f"cache_unverified: the cache of {kind} cannot be seen from here"]
+    if max(known) > MAX_RESIDENT:
+        return [f"not_cold: up to {max(known):.0%} of what was read was in the page cache before"]
+    return []
 
 
-def storage_verb(path: Path, asked: Asked, store: Path | None, session: str, format: PlainFormat) -> int:
-    """Probe a path and print what it gave; the exit code."""
-    check_session(session)
-    probe.check_folder(path)
-    if store:
-        ResultsStore(store).check_writable()
-    env = facts_of(path)
-    kind: str | None = env["data"]["file_system"]
-    started_s, started_at = time.perf_counter(), now()
-    before_s = _cpu_s()
-    with progress_bar(f"probing {path}") as progress:
-        found = probe.probe(path.absolute(), asked, kind, progress)
-    foreign_cores = max(0.0, (_cpu_s() - before_s) / (time.perf_counter() - started_s))
-    spec = {
-        "path": str(found.path),
-        "size_bytes": found.size_bytes,
-        "seconds": asked.seconds,
-        "blocks": list(asked.blocks),
-        "depths": list(asked.depths),
-        "rounds": asked.rounds,
-        "engine": found.engine,
-        "access": found.access,
-    }
-    measuring = Measuring("probe", spec, f"{found.path} {found.engine}", session, env, started_s, started_at)
-    details = caveats(found, kind, foreign_cores)
-    samples = {"cells": [asdict(cell) for cell in found.cells], "names": [asdict(cell) for cell in found.names]}
-    record = kept(
-        measuring,
-        store,
-        "ok",
-        samples,
-        details=details,
-        figures=figures(found, foreign_cores),
-    )
+def appended(found: Iterable[Measured], store: Path | None) -> Iterator[Measured]:
+    """The records as stored; those of points that the session has already are repeats."""
+    if store is None:
+        yield from found
+        return
+    opened = ResultsStore(store)
+    seen = Counter((record.point_id, record.session) for record in (opened.records() if opened.exists() else ()))
+    for record, samples in found:
+        repeat = seen[record.point_id, record.session]
+        seen[record.point_id, record.session] += 1
+        again = {"repeat": repeat, "trial_id": trial_id(record.point_id, record.session, repeat)}
+        yield opened.append(record.model_copy(update=again), samples), samples
+
+
+def report(kept: Measured | list[Measured], store: Path | None, format: PlainFormat, say: Callable[[], None]) -> None:
+    """Print a record or several with their raw samples, or what `say` prints and where they are kept."""
+    several = kept if isinstance(kept, list) else [kept]
     if format == "json":
-        document(json.dumps(record.model_dump(mode="json") | {"samples": samples}, indent=1))
-        return OK
-    show(found, details, kind, env["data"]["server_cache"])
+        found = [record.model_dump(mode="json") | {"samples": samples} for record, samples in several]
+        document(json.dumps(found if isinstance(kept, list) else found[0], indent=1))
+        return
+    say()
     if store:
-        echo(f"written: {store} · next: benchsuite results show --kind probe --store {store}")
-    return OK
+        kind = several[0][0].kind
+        echo(f"written: {store} · next: benchsuite results show --kind {kind} --store {store}", err=True)
 
 
-def _cpu_s() -> float:
-    """CPU seconds of everyone but this process and all below it, on the cores that it may use."""
-    return everyone_s() - tree_cpu_s()
-
-
-def figures(found: Probe, foreign_cores: float | None = None) -> Figures:
-    """The best medians; rates of reads are null where they were served from memory."""
-    most = found.most_reads()
-    memory = found.access == "memory"
-    return Figures(
-        storage_ceiling_bytes_per_s=None if memory else found.best("sequential").median,
-        random_read_bytes_per_s=None if memory else found.best("random").median,
-        random_reads_per_s=None if memory else most.median / most.block_bytes,
-        creates_per_s=found.names_per_s("create"),
-        opens_per_s=found.names_per_s("open"),
-        unlinks_per_s=found.names_per_s("unlink"),
-        foreign_cpu_cores=foreign_cores,
-    )
-
-
-def caveats(found: Probe, kind: str | None, foreign_cores: float | None = None) -> list[str]:
-    """Why the figures must not be trusted blindly: a name, a colon, the arithmetic."""
-    details = []
-    resident = [value for cell in found.cells for value in cell.resident_before]
-    if found.access == "memory":
-        details.append(f"not_cold: {kind} is memory: no storage was read")
-    elif found.access == "buffered":
-        known = [value for value in resident if value is not None]
-        if len(known) < len(resident) or not file_systems.file_system_of(kind).client_visible:
-            details.append(f"cache_unverified: without O_DIRECT, and the cache of {kind} cannot be seen from here")
-        elif max(known) > MAX_RESIDENT:
-            details.append(f"not_cold: up to {max(known):.0%} of the file was in the page cache before a measurement")
-    bound = [cell for cell in found.cells if is_lock_bound(cell)]
-    if bound:
-        details.append(
-            f"engine_bound: in {len(bound)} of {len(found.cells)} cells (~) our reader spent more than "
-            f"{probe.LOCK_BOUND:.0%} of the time in Python: the path may give more; --engine fio tells"
-        )
-    if load := foreign_load(foreign_cores, len(os.sched_getaffinity(0))):
-        details.append(f"foreign_load: {load}")
-    if apart := unsteady(found):
-        details.append(f"not_steady: {apart}")
-    return details
+def why_failed(outcome: Outcome, num_ranks: int, folder: Path) -> tuple[Status, str] | None:
+    """Status and reason where not all ranks came to their end; None where they did."""
+    results = [read_result(folder / f"rank-{rank}.json") for rank in range(num_ranks)]
+    if outcome.is_clean(num_ranks) and all(result is not None and result.status == "ok" for result in results):
+        return None
+    return failure(outcome, results, folder)

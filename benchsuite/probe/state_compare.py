@@ -1,6 +1,6 @@
 """Whether a state that was read is the state that was written: every tensor to the bit, and everything else."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
@@ -12,19 +12,9 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from benchsuite.contract.errors import UserError
+from benchsuite.workloads.parallel.recipe import local
 
 State = dict[str, Any]
-
-
-def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """Nested dicts and lists with every tensor changed."""
-    if isinstance(value, Tensor):
-        return change(value.detach())
-    if isinstance(value, dict):
-        return {key: mapped(item, change) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(mapped(item, change) for item in value)
-    return value
 
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -84,11 +74,6 @@ def _digest(value: Any) -> str:
         return ""
     content = blake2b(_bits(value.detach().cpu()).numpy().data, digest_size=16).hexdigest()
     return f"{value.dtype} {tuple(value.shape)} {content}"
-
-
-def local(value: Tensor) -> Tensor:
-    """This rank's part of a tensor."""
-    return value.to_local() if isinstance(value, DTensor) else value
 
 
 def _same(ours: Any, theirs: Any) -> bool:

@@ -23,7 +23,7 @@ from benchsuite.trial.clock import Clock
 from benchsuite.trial.emulated import EmulatedDevice
 from benchsuite.workloads.flops import count
 from benchsuite.workloads.parallel.account import account
-from benchsuite.workloads.parallel.apply import Training
+from benchsuite.workloads.parallel.step import Training
 from benchsuite.workloads.spec import Variant
 from benchsuite.workloads.workload import Workload
 

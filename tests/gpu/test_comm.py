@@ -10,9 +10,8 @@ from benchsuite.host.machine import this_machine
 from benchsuite.launch.starters import LocalLauncher
 from benchsuite.predict.theory.collectives import BACKEND
 from benchsuite.probe.comm.collectives import DTYPES
-from benchsuite.probe.comm.ddp_figures import MODES
 from benchsuite.probe.comm.probe import TASK, Asked, measured, point_of
-from benchsuite.probe.comm.request import OPS
+from benchsuite.probe.comm.request import DDP_MODES, OPS
 from benchsuite.results.store.record import TrialRecord
 
 Found = list[tuple[TrialRecord, dict[str, Any] | None]]
@@ -37,7 +36,7 @@ def test_one_device_runs_every_collective_and_dtype() -> None:
 
 def test_overlap_on_a_device() -> None:
     found = found_on(1, ops=("all_reduce",), sizes=(4096,), dtypes=("fp32",), bucket_bytes=(25 << 20,))
-    assert [record.spec["algorithm"] for record, _ in found[1:]] == list(MODES)
+    assert [record.spec["algorithm"] for record, _ in found[1:]] == list(DDP_MODES)
     for record, _ in found[1:]:
         assert record.status == "ok", record.reason
         assert record.figures.step_s_p50 and record.figures.communication_s is not None

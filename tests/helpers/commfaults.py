@@ -5,16 +5,15 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from benchsuite.contract.rank_samples import RankIdentity
+from benchsuite.contract.rank_samples import RankIdentity, RankSamples
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.probe.comm import collectives, rank
-from benchsuite.probe.comm.rank import CommResult
 from benchsuite.probe.comm.stepping import Counted, Stepper
 
 real_broadcast, real_all_reduce, real_run = dist.broadcast, dist.all_reduce, Stepper.run
 
 
-def wrong_result(spec: TrialSpec, dataset: Path | None, me: RankIdentity, keep: list[object]) -> CommResult:
+def wrong_result(spec: TrialSpec, dataset: Path | None, me: RankIdentity, keep: list[object]) -> RankSamples:
     """Rank 1 gets one element of a broadcast wrong."""
 
     def broken(tensor, src, group=None):  # type: ignore[no-untyped-def]
@@ -26,7 +25,7 @@ def wrong_result(spec: TrialSpec, dataset: Path | None, me: RankIdentity, keep: 
     return rank.run_rank(spec, dataset, me, keep)
 
 
-def refused(spec: TrialSpec, dataset: Path | None, me: RankIdentity, keep: list[object]) -> CommResult:
+def refused(spec: TrialSpec, dataset: Path | None, me: RankIdentity, keep: list[object]) -> RankSamples:
     """A backend without reduce."""
 
     def missing(*arguments, **more):  # type: ignore[no-untyped-def]
@@ -36,7 +35,7 @@ def refused(spec: TrialSpec, dataset: Path | None, me: RankIdentity, keep: list[
     return rank.run_rank(spec, dataset, me, keep)
 
 
-def killed(spec: TrialSpec, dataset: Path | None, me: RankIdentity, keep: list[object]) -> CommResult:
+def killed(spec: TrialSpec, dataset: Path | None, me: RankIdentity, keep: list[object]) -> RankSamples:
     """Rank 1 dies when it comes to a broadcast."""
 
     def dying(*arguments, **more):  # type: ignore[no-untyped-def]
@@ -48,7 +47,7 @@ def killed(spec: TrialSpec, dataset: Path | None, me: RankIdentity, keep: list[o
     return rank.run_rank(spec, dataset, me, keep)
 
 
-def miscounted(spec: TrialSpec, dataset: Path | None, me: RankIdentity, keep: list[object]) -> CommResult:
+def miscounted(spec: TrialSpec, dataset: Path | None, me: RankIdentity, keep: list[object]) -> RankSamples:
     """Rank 0 sends a byte more than its table says."""
 
     def counting(self):  # type: ignore[no-untyped-def]
@@ -59,7 +58,7 @@ def miscounted(spec: TrialSpec, dataset: Path | None, me: RankIdentity, keep: li
     return rank.run_rank(spec, dataset, me, keep)
 
 
-def out_of_memory(spec: TrialSpec, dataset: Path | None, me: RankIdentity, keep: list[object]) -> CommResult:
+def out_of_memory(spec: TrialSpec, dataset: Path | None, me: RankIdentity, keep: list[object]) -> RankSamples:
     """Rank 1 has no room for the buffers of all_gather."""
 
     def full(place, count):  # type: ignore[no-untyped-def]

@@ -1,5 +1,6 @@
 """Checkpoints: what is written is read back to the bit, cold, and nothing stays behind."""
 
+import copy
 import os
 import shutil
 import subprocess
@@ -21,7 +22,8 @@ from benchsuite.probe import checkpoint as checkpointing
 from benchsuite.probe import checkpoint_rank
 from benchsuite.probe.checkpoint import TASK, caveats, figures, launched, needed_bytes, over_ranks, slowdown
 from benchsuite.probe.checkpoint_rank import Request, Written, run_rank
-from benchsuite.probe.state_compare import compare, leaves, mapped
+from benchsuite.probe.ranks import found_by, leave_request
+from benchsuite.probe.state_compare import compare, leaves
 from benchsuite.storage.observe import page_cache
 from tests.storage.samples import file_system
 
@@ -38,10 +40,10 @@ def alone(tmp_path: Path, mode: str, point: Point, repeats: int = 1) -> list[Wri
     folder, target = tmp_path / "work", tmp_path / "disk" / "own"
     folder.mkdir()
     target.mkdir(parents=True, exist_ok=True)
-    Request(str(target), mode, repeats).write(folder)
-    found = run_rank(point.spec, None, RankIdentity(0, 1, 0, folder, time.perf_counter()), [])
+    leave_request(Request(str(target), mode, repeats), folder)
+    run_rank(point.spec, None, RankIdentity(0, 1, 0, folder, time.perf_counter()), [])
     assert list(target.iterdir()) == []
-    return found.written
+    return [Written(**line) for line in found_by(folder, 0)]
 
 
 MADE = Written(100, 2, 0.5, 3.0, 2.0, 1.5, 4.0, 0.0, [1.0, 1.0], [2.0, 3.0])
@@ -126,9 +128,6 @@ class TestRanks:
         checkpoints = over_ranks(found)
         assert [one.num_files for one in checkpoints] == [files, files]
         assert all(needed_bytes(point) / 1.1 <= one.num_bytes < 2 * needed_bytes(point) for one in checkpoints)
-        shared = sum(rank["state_bytes"] for rank in found)
-        replicas = 2 if parallelism == "ddp" else 1
-        assert shared >= replicas * needed_bytes(point) / 1.1 - 1, "each rank holds its part"
         if mode == "async":
             assert len({len(rank["written"][0]["steps_s"]) for rank in found}) == 1, "as many steps on every rank"
         if file_system(tmp_path) not in ("tmpfs", "ramfs"):
@@ -156,11 +155,10 @@ class TestRanks:
 class TestComparing:
     def test_nested_values_have_names(self):
         assert dict(leaves({"a": {"b": [1, {"c": 2}]}, "d": 3})) == {"a.b[0]": 1, "a.b[1].c": 2, "d": 3}
-        assert mapped({"a": [torch.ones(1), 5]}, lambda value: value + 1) == {"a": [torch.tensor([2.0]), 5]}
 
     def test_equal_to_the_bit(self):
         state = {"w": torch.tensor([1.0, float("nan"), -0.0]), "step": torch.tensor(3.0), "lr": 0.1, "flags": (True,)}
-        compare(state, mapped(state, torch.clone), Path("/p"))
+        compare(state, copy.deepcopy(state), Path("/p"))
 
     @pytest.mark.parametrize(
         ("change", "name"),

@@ -13,8 +13,7 @@ import pytest
 
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.units import parse_bytes
-from benchsuite.probe import record as probing
-from benchsuite.probe import storage_report
+from benchsuite.probe import storage as probing
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.storage.rawspeed.probe import Cell, NameCell, Probe
 from tests.cli.test_app import Run, error_line, in_folder
@@ -117,14 +116,14 @@ def made_probe(**changes: Any) -> Probe:
 
 class TestWords:
     def test_sentence(self):
-        assert storage_report.sentence(made_probe()) == (
+        assert probing.sentence(made_probe()) == (
             "/data gives 2.00 ±0.50 GB/s sequentially (1 MiB x 1), 0.20 ±0.10 GB/s at random (4 KiB x 16), "
             "48,828 ±24,414 random reads/s (4 KiB x 16), 2,000 ±1,000 opens/s."
         )
 
     def test_slow_paths_are_told_in_megabytes(self):
         cells = tuple(Cell(pattern, 4096, 1, (3e6, 2.5e6, 3.1e6)) for pattern in ("sequential", "random"))
-        said = storage_report.sentence(made_probe(cells=cells))
+        said = probing.sentence(made_probe(cells=cells))
         assert "gives 3.0 ±0.5 MB/s sequentially (4 KiB x 1), 3.0 ±0.5 MB/s at random" in said
 
     def test_what_others_do_and_rounds_far_apart_are_caveats(self, monkeypatch: pytest.MonkeyPatch):
@@ -153,7 +152,7 @@ class TestWords:
         assert detail.startswith("cache_unverified:")
         assert probing.caveats(made_probe(access="buffered", cells=cells[:1]), "ext4") == []
         (detail,) = probing.caveats(made_probe(access="memory", cells=cells), "tmpfs")
-        assert detail == "not_cold: tmpfs is memory: no storage was read"
+        assert detail == "not_cold: tmpfs is memory: nothing was read from storage"
 
     def test_rates_from_memory_are_no_storage_figures(self):
         found = probing.figures(made_probe(access="memory"))
@@ -229,7 +228,7 @@ class TestCheckpoint:
         store = tmp_path / "store"
         asked = (*STATE, "--world-size", 2, "--mode", "async", "--store", store)
         code, out, err = run_cli("probe", "checkpoint", disk, *asked)
-        assert (code, err) == (0, "")
+        assert code == 0 and err.startswith(f"written: {store} · next: benchsuite results show --kind checkpoint")
         assert out.startswith("-> gpt_neox nano, adamw, fsdp on 2 ranks, async: ") and "training waits" in out
         assert "while it is written" in out and "2 of 2 read back equal in every value" in out
         (record,) = ResultsStore(store).records()

@@ -15,9 +15,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from benchsuite.probe.comm.ddp_figures import BATCH, LAYERS, MODES, OVERLAP, WIDTH
-from benchsuite.probe.comm.rank_group import Ranks
-from benchsuite.probe.comm.request import Request
+from benchsuite.probe.comm.rank_group import Ranks, Timed
+from benchsuite.probe.comm.request import BATCH, DDP_MODES, LAYERS, OVERLAP, WIDTH, Request
 from benchsuite.trial.clock import Clock, clock_for
 
 WARMUP_STEPS = 3
@@ -118,22 +117,24 @@ def replica(mode: str, bucket_bytes: int, ranks: Ranks) -> Replica:
     return Replica(mode, wrapped, batch, clock_for(device), deferred)
 
 
-def measure_ddp(request: Request, ranks: Ranks, keep: list[object]) -> Iterator[dict[str, Any]]:
-    """For each size of bucket what each mode took, in the order of `MODES`: fields of `probe.comm.rank.Timed`."""
+def measure_ddp(request: Request, ranks: Ranks, keep: list[object]) -> Iterator[Timed]:
+    """For each size of bucket what each mode took, in the order of `DDP_MODES`; numbers follow those of the cells."""
+    number = len(request.cells)
     for bucket_bytes in request.bucket_bytes:
-        replicas = [replica(mode, bucket_bytes, ranks) for mode in MODES]
+        replicas = [replica(mode, bucket_bytes, ranks) for mode in DDP_MODES]
         keep.append(replicas)
-        yield from _of_buckets(replicas, request.iterations, ranks)
+        yield from _of_buckets(number, replicas, request.iterations, ranks)
+        number += len(replicas)
 
 
-def _of_buckets(replicas: list[Replica], iterations: int, ranks: Ranks) -> list[dict[str, Any]]:
+def _of_buckets(number: int, replicas: list[Replica], iterations: int, ranks: Ranks) -> list[Timed]:
     """Both modes and the exchange alone, in turns, so that what else goes on meets them alike."""
     for each in replicas:
         for _ in range(WARMUP_STEPS):
             each.step()
     if ranks.most(float(not _agree(replicas))):
         reason = "gradients differ between the modes, or from the mean of all ranks' own"
-        return [{"status": "failed", "reason": reason} for _ in replicas]
+        return [Timed(number + place, "failed", reason) for place in range(len(replicas))]
     sizes = next(each.deferred.sizes for each in replicas if each.deferred is not None)
     buffers = [torch.zeros(size, device=ranks.device) for size in sizes]
     ranks.sample_s(lambda: exchange(buffers), WARMUP_STEPS)
@@ -144,18 +145,14 @@ def _of_buckets(replicas: list[Replica], iterations: int, ranks: Ranks) -> list[
             dist.barrier(ranks.control)
             steps[each.mode].append(each.step())
         alone.append(ranks.sample_s(lambda: exchange(buffers), 1))
-    return [_told(steps[each.mode], alone, [4 * size for size in sizes]) for each in replicas]
+    bucket_bytes = [4 * size for size in sizes]
+    return [_told(number + place, steps[each.mode], alone, bucket_bytes) for place, each in enumerate(replicas)]
 
 
-def _told(steps: list[dict[str, float]], alone: list[float], bucket_bytes: list[int]) -> dict[str, Any]:
+def _told(number: int, steps: list[dict[str, float]], alone: list[float], bucket_bytes: list[int]) -> Timed:
     parts = {f"{name}_s": [step[f"{name}_s"] for step in steps] for name in PARTS}
     seconds = [sum(step.values()) for step in steps]
-    return {
-        "status": "ok",
-        "calls": 1,
-        "seconds": seconds,
-        "extra": {**parts, "alone_s": alone, "bucket_bytes": bucket_bytes},
-    }
+    return Timed(number, "ok", None, 1, seconds, extra={**parts, "alone_s": alone, "bucket_bytes": bucket_bytes})
 
 
 def _agree(replicas: list[Replica]) -> bool:

@@ -1,23 +1,18 @@
 """`benchsuite probe comm`: launch the ranks, make a record of each collective, print them and what was fitted."""
 
-import json
 import os
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchsuite.analysis.failure import failure
 from benchsuite.analysis.record_builder import Measuring
 from benchsuite.contract.console import progress_bar
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.exit_codes import OK, SOME_FAILED
-from benchsuite.contract.outcome import Outcome
-from benchsuite.contract.rank_samples import RankSamples, read_result
-from benchsuite.contract.terminal import PlainFormat, document, echo
-from benchsuite.contract.trial_spec import check_session, parse_trial, trial_id
+from benchsuite.contract.terminal import PlainFormat, echo
+from benchsuite.contract.trial_spec import check_session, parse_trial
 from benchsuite.grid.expand import resolve
 from benchsuite.grid.point import Point
 from benchsuite.grid.validity import why_illegal
@@ -26,7 +21,7 @@ from benchsuite.host.machine import Machine
 from benchsuite.launch.agents import AgentLauncher
 from benchsuite.launch.launcher import Launcher, load_launcher, machine_of
 from benchsuite.launch.work_folder import shared_folder
-from benchsuite.probe.comm.records import Measured, ddp_specs, label_of, lacking_spec, record_of, spec_of
+from benchsuite.probe.comm.records import ddp_specs, label_of, record_of, spec_of
 from benchsuite.probe.comm.request import (
     ALLOWED_ALGORITHMS,
     ELEMENT_BYTES,
@@ -36,12 +31,18 @@ from benchsuite.probe.comm.request import (
     check_algorithms,
     lacking,
     parse_names,
-    parse_ranks,
     parse_shape,
-    parse_sizes,
 )
 from benchsuite.probe.comm.step_tables import torus_shape
-from benchsuite.results.store.record import Status
+from benchsuite.probe.ranks import found_by, leave_request
+from benchsuite.probe.record import (
+    Measured,
+    appended,
+    parse_counts,
+    parse_sizes,
+    report,
+    why_failed,
+)
 from benchsuite.results.store.store import ResultsStore
 
 TASK = "benchsuite.probe.comm.rank:run_rank"
@@ -74,8 +75,6 @@ class Asked:
     seconds: float
     shape: tuple[int, int] | None = None
     bucket_bytes: tuple[int, ...] = ()
-    lacking: tuple[tuple[str, str], ...] = ()
-    """Ops and step tables asked for by name that they do not have: skipped rows."""
     ranks_per_node: int | None = None
     timeout_s: float = 900.0
 
@@ -100,8 +99,10 @@ def asked(
     algorithms = parse_names(algorithm, "--algorithm", ALLOWED_ALGORITHMS)
     if algorithm != "all":
         check_algorithms(ops, algorithms)
+        for missing in lacking(ops, algorithms):
+            echo(f"warning: {missing}: not measured", err=True)
     shape = parse_shape(torus)
-    ranks = parse_ranks(world_size)
+    ranks = parse_counts(world_size, "--world-size", 2)
     if shape is not None:
         if "torus" not in algorithms:
             raise UserError(f"--torus {torus} without --algorithm torus: give both, or neither")
@@ -113,11 +114,10 @@ def asked(
         ops=ops,
         algorithms=algorithms,
         dtypes=parse_names(dtype, "--dtype", tuple(ELEMENT_BYTES)),
-        sizes=parse_sizes(sizes),
+        sizes=parse_sizes(sizes, "--sizes"),
         ranks=ranks,
         shape=shape,
         bucket_bytes=parse_sizes(BUCKETS if buckets is None else buckets, "--buckets") if overlap else (),
-        lacking=lacking(ops, algorithms) if algorithm != "all" else (),
         **others,
     )
 
@@ -142,8 +142,8 @@ def verb(asked: Asked, launcher: str, store: Path | None, session: str, format: 
             chosen.meet_in(store)
             ResultsStore(store).check_writable()
         points = [point_of(asked, num_ranks, machine_of(chosen)) for num_ranks in asked.ranks]
-        kept = [one for point in points for one in _appended(measured(asked, point, chosen, store, session), store)]
-    show(kept, format, store)
+        kept = [one for point in points for one in appended(measured(asked, point, chosen, store, session), store)]
+    report(kept, store, format, lambda: show(kept))
     return OK if all(record.status in ("ok", "skipped") for record, _ in kept) else SOME_FAILED
 
 
@@ -179,17 +179,13 @@ def measured(asked: Asked, point: Point, launcher: Launcher, store: Path | None,
     request = Request(tuple(wanted), asked.iterations, asked.seconds, asked.bucket_bytes)
     begun = Measuring("comm", {}, "", session, environment() | {"network": _network()})
     with shared_folder(store, launcher, "comm") as folder:
-        request.write(folder)
+        leave_request(request, folder)
         with progress_bar(f"probing collectives on {num_ranks} ranks") as bar:
             outcome = launcher.run(point.spec, None, folder, lambda progress: bar(progress.step, progress.total))
-        lines = [_cells(folder / f"cells-{rank}.jsonl") for rank in range(num_ranks)]
-        why = _failure(outcome, num_ranks, folder)
+        lines = [cells_of(folder, rank) for rank in range(num_ranks)]
+        why = why_failed(outcome, num_ranks, folder)
     env = begun.env | outcome.env
     specs = [*(spec_of(cell, point, env) for cell in wanted), *ddp_specs(asked.bucket_bytes, point, env)]
-    for op, algorithm in asked.lacking:
-        spec = lacking_spec(op, algorithm, asked.dtypes[0], point, env)
-        measuring = replace(begun, spec=spec, label=label_of(spec), env=env)
-        yield measuring.record("skipped", reason=f"{algorithm}: {op} has no such step table"), None
     complete = min(map(len, lines))
     for number, spec in enumerate(specs[: complete + 1]):
         measuring = replace(begun, spec=spec, label=label_of(spec), env=env)
@@ -208,46 +204,15 @@ def _network() -> dict[str, str]:
     return {name: value for name, value in sorted(os.environ.items()) if name.startswith(NETWORK_VARIABLES)}
 
 
-def _cells(path: Path) -> list[dict[str, Any]]:
-    """What a rank has found so far of each cell, all rounds together; a torn last line is left out."""
+def cells_of(folder: Path, rank: int) -> list[dict[str, Any]]:
+    """What a rank has found so far of each cell, all rounds together."""
     found: list[dict[str, Any]] = []
-    try:
-        for line in path.read_text(encoding="utf-8").splitlines():
-            timed = json.loads(line)
-            if timed["cell"] == len(found):
-                found.append(timed)
-            else:
-                found[timed["cell"]]["seconds"] += timed["seconds"]
-    except (OSError, ValueError):
-        pass
+    for timed in found_by(folder, rank):
+        if timed["cell"] == len(found):
+            found.append(timed)
+        else:
+            found[timed["cell"]]["seconds"] += timed["seconds"]
     return found
-
-
-def _failure(outcome: Outcome, num_ranks: int, folder: Path) -> tuple[Status, str] | None:
-    """Why not all ranks came to their end; None where they did."""
-    if outcome.is_clean(num_ranks):
-        return None
-    results: list[RankSamples | None] = []
-    for rank in range(num_ranks):
-        path = folder / f"rank-{rank}.json"
-        ended_well = path.is_file() and json.loads(path.read_text())["status"] == "ok"
-        results.append(None if ended_well else read_result(path))
-    return failure(outcome, results, folder)
-
-
-def _appended(found: Iterable[Measured], store: Path | None) -> Iterator[Measured]:
-    """The records as stored; those of points that the session has already are repeats."""
-    if store is None:
-        yield from found
-        return
-    opened = ResultsStore(store)
-    before = opened.records() if opened.exists() else []
-    seen = Counter((record.point_id, record.session) for record in before if record.kind == "comm")
-    for record, samples in found:
-        repeat = seen[record.point_id, record.session]
-        seen[record.point_id, record.session] += 1
-        again = {"repeat": repeat, "trial_id": trial_id(record.point_id, record.session, repeat)}
-        yield opened.append(record.model_copy(update=again), samples), samples
 
 
 def unfitted(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -259,11 +224,8 @@ def unfitted(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"no alpha and beta of {counts} ranks, more than there are cores: times are those of waiting for a core"]
 
 
-def show(kept: Sequence[Measured], format: PlainFormat, store: Path | None) -> None:
-    """The table and what was fitted; or the records with their raw samples."""
-    if format == "json":
-        document(json.dumps([one.model_dump(mode="json") | {"samples": samples} for one, samples in kept], indent=1))
-        return
+def show(kept: Sequence[Measured]) -> None:
+    """Print the table and what was fitted."""
     from benchsuite.contract.console import console
     from benchsuite.predict.theory.alpha_beta_fit import from_rows, in_words
     from benchsuite.results.render.tables import rows
@@ -284,5 +246,3 @@ def show(kept: Sequence[Measured], format: PlainFormat, store: Path | None) -> N
     out.print(LEGEND, style="dim", markup=False)
     if any(row.get("spec.op") == DDP_STEP for row in found):
         out.print(DDP_LEGEND, style="dim", markup=False)
-    if store:
-        echo(f"written: {store} · next: benchsuite results show --kind comm --store {store}", err=True)

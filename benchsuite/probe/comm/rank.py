@@ -1,23 +1,22 @@
 """What one rank does for `probe comm`: check each collective by content, then time it in blocks between barriers."""
 
-import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
 from benchsuite.contract.failed_rank import is_out_of_memory, reason_of
-from benchsuite.contract.rank_samples import Heartbeat, RankIdentity, write_whole
+from benchsuite.contract.rank_samples import Heartbeat, RankIdentity, RankSamples
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.probe.comm.collectives import Prepared, element_bytes, prepare
-from benchsuite.probe.comm.ddp_figures import MODES
-from benchsuite.probe.comm.rank_group import Ranks
-from benchsuite.probe.comm.request import Cell, Request
+from benchsuite.probe.comm.rank_group import Ranks, Timed
+from benchsuite.probe.comm.request import DDP_MODES, Cell, Request
 from benchsuite.probe.comm.step_tables import table
 from benchsuite.probe.comm.stepping import Counted
+from benchsuite.probe.ranks import findings_of, leave, request_in
 from benchsuite.trial.setup import join, rendezvous_of, settle
 
 WARMUP_CALLS = 3
@@ -32,40 +31,9 @@ OK, UNSUPPORTED, FAILED = 0, 1, 2
 _CONNECTION = ("gloo/transport", "closed by peer", "Connection reset", "NCCL communicator was aborted")
 
 
-@dataclass(frozen=True)
-class Timed:
-    """One cell as one rank saw it in one round; a line of JSON in the attempt's folder as soon as it is known."""
-
-    cell: int
-    """Its number; those of DDP's steps follow."""
-    status: str
-    """ok, failed or skipped."""
-    reason: str | None = None
-    calls: int = 0
-    """In a sample, one after the other."""
-    seconds: list[float] = field(default_factory=list)
-    """Of one call, sample by sample: a sample's time over its calls."""
-    messages: int | None = None
-    sent_bytes: int | None = None
-    """What this rank sent in one call, counted; None where the backend sends and does not tell."""
-    extra: dict[str, object] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class CommResult:
-    """A rank that came to its end."""
-
-    rank: int
-    status: str = "ok"
-
-    def write(self, path: Path) -> None:
-        """Leave it where the launcher looks."""
-        write_whole(path, asdict(self))
-
-
-def run_rank(spec: TrialSpec, _dataset: Path | None, me: RankIdentity, keep: list[object]) -> CommResult:
+def run_rank(spec: TrialSpec, _dataset: Path | None, me: RankIdentity, keep: list[object]) -> RankSamples:
     """Measure every cell that is asked for; what must not be destroyed before the process ends goes into `keep`."""
-    request = Request.read(me.folder)
+    request = request_in(me.folder, Request)
     heart = Heartbeat(me.folder, me.rank)
     device = settle(spec, me)
     join(rendezvous_of(me, spec.measure.timeout_s), me, device, spec)
@@ -73,14 +41,13 @@ def run_rank(spec: TrialSpec, _dataset: Path | None, me: RankIdentity, keep: lis
     ranks = Ranks(me.rank, device, control)
     keep.append(ranks)
     heart.phase("measure")
-    heart.total(ROUNDS * len(request.cells) + len(MODES) * len(request.bucket_bytes))
-    with (me.folder / f"cells-{me.rank}.jsonl").open("w") as out:
+    heart.total(ROUNDS * len(request.cells) + len(DDP_MODES) * len(request.bucket_bytes))
+    with findings_of(me.folder, me.rank).open("w") as out:
         for timed in everything(request, ranks, keep):
-            out.write(json.dumps(asdict(timed)) + "\n")
-            out.flush()
+            leave(timed, out)
             heart.step()
     heart.phase("done")
-    return CommResult(me.rank)
+    return RankSamples(me.rank, "ok")
 
 
 def everything(request: Request, ranks: Ranks, keep: list[object]) -> Iterator[Timed]:
@@ -102,8 +69,7 @@ def everything(request: Request, ranks: Ranks, keep: list[object]) -> Iterator[T
     if request.bucket_bytes:
         from benchsuite.probe.comm.ddp_overlap import measure_ddp
 
-        for number, found in enumerate(measure_ddp(request, ranks, keep), len(request.cells)):
-            yield Timed(number, **found)
+        yield from measure_ddp(request, ranks, keep)
     for _ in range(1, ROUNDS):
         for number in good:
             yield again(number, request, ranks)

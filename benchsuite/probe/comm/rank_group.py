@@ -1,11 +1,30 @@
-"""The group of ranks that is measured: their agreement, and samples of calls between barriers."""
+"""The group of ranks that is measured: their agreement, samples of calls between barriers, and what was found."""
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One cell as one rank saw it in one round; a line of JSON in the attempt's folder as soon as it is known."""
+
+    cell: int
+    """Its number; those of DDP's steps follow."""
+    status: str
+    """ok, failed or skipped."""
+    reason: str | None = None
+    calls: int = 0
+    """In a sample, one after the other."""
+    seconds: list[float] = field(default_factory=list)
+    """Of one call, sample by sample: a sample's time over its calls."""
+    messages: int | None = None
+    sent_bytes: int | None = None
+    """What this rank sent in one call, counted; None where the backend sends and does not tell."""
+    extra: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,20 @@
 """Records of measured collectives: what was asked, the figures over ranks and samples, and why to doubt them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import median, quantiles
+from statistics import fmean, median, quantiles
 from typing import Any
+
+import numpy as np
 
 from benchsuite.analysis.record_builder import Measuring
 from benchsuite.grid.point import Point
-from benchsuite.probe.comm.ddp_figures import MODES, gradient_bytes, step_figures
-from benchsuite.probe.comm.request import Cell, algbw_bytes_per_s, busbw_bytes_per_s
+from benchsuite.probe.comm.request import DDP_MODES, Cell, algbw_bytes_per_s, busbw_bytes_per_s, gradient_bytes
+from benchsuite.probe.record import Measured
 from benchsuite.results.report.comm import DDP_STEP, binary
-from benchsuite.results.store.record import Figures, TrialRecord
+from benchsuite.results.store.record import Figures
 
 STEADY = 0.25
 """Half the samples within a range of so much of the median: else the cell is not steady."""
-Measured = tuple[TrialRecord, dict[str, Any] | None]
-"""A record, and its raw samples where it has some."""
 
 
 def backend_of(point: Point) -> str:
@@ -35,12 +35,6 @@ def spec_of(cell: Cell, point: Point, env: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def lacking_spec(op: str, algorithm: str, dtype: str, point: Point, env: Mapping[str, Any]) -> dict[str, Any]:
-    """The same of a step table that an op does not have: of no size."""
-    sizes = {"num_bytes": None, "in_place": True, "torus": None}
-    return {"op": op, "algorithm": algorithm, "dtype": dtype, **sizes, **_where(point, env)}
-
-
 def _where(point: Point, env: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "backend": backend_of(point),
@@ -51,9 +45,9 @@ def _where(point: Point, env: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def ddp_specs(buckets: Sequence[int], point: Point, env: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The same of training steps: each mode with each size of bucket."""
+    """What a record of training steps says was asked: each mode with each size of bucket."""
     for bucket_bytes in buckets:
-        for mode in MODES:
+        for mode in DDP_MODES:
             sizes = {"num_bytes": gradient_bytes(point.spec.device), "bucket_bytes": bucket_bytes}
             yield {"op": DDP_STEP, "algorithm": mode, "dtype": "fp32", **sizes, **_where(point, env)}
 
@@ -78,6 +72,33 @@ def record_of(measuring: Measuring, ranks: Sequence[Mapping[str, Any]]) -> Measu
     if first["extra"]:
         samples["extra"] = [rank["extra"] for rank in ranks]
     return measuring.record("ok", details=details, figures=found), samples
+
+
+def step_figures(seconds: Sequence[float], extras: Sequence[Mapping[str, Any]]) -> Figures:
+    """Medians over steps. `seconds`: of the slowest rank, step by step; `extras`: of each rank, seconds by part.
+
+    Exposed communication is told twice: of the rank that waits longest (`communication_s`), and of the one that waits
+    least (`communication_min_s`): the slowest of a step, which the others wait for, so that its wait is the wire's and
+    not a straggler's. Tables, charts and overlap take the second, and of the exchange alone the same.
+    """
+    part = {
+        name: np.array([extra[name] for extra in extras]) for name in ("forward_s", "backward_s", "communication_s")
+    }
+    alone_s = median(np.array([extra["alone_s"] for extra in extras]).min(axis=0).tolist())
+    exposed_s = part["communication_s"].min(axis=0)
+    p50, p95, p99 = np.percentile(seconds, (50, 95, 99))
+    return Figures(
+        forward_s=float(np.median(part["forward_s"].max(axis=0))),
+        backward_s=float(np.median(part["backward_s"].max(axis=0))),
+        communication_s=float(np.median(part["communication_s"].max(axis=0))),
+        communication_min_s=float(np.median(exposed_s)),
+        step_s_mean=fmean(seconds),
+        step_s_p50=float(p50),
+        step_s_p95=float(p95),
+        step_s_p99=float(p99),
+        comm_s=alone_s,
+        overlap_fraction=1 - float(np.median(exposed_s)) / alone_s,
+    )
 
 
 def slowest_s(seconds: Sequence[Sequence[float]]) -> list[float]:

@@ -1,17 +1,13 @@
 """What `probe comm` is asked for: its cells, and bandwidths as nccl-tests defines them. Imports no torch."""
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 from benchsuite.contract.errors import UserError, refuse
-from benchsuite.contract.units import parse_bytes
 from benchsuite.predict.theory.collectives import BACKEND
 from benchsuite.predict.theory.collectives import BUSBW as ALL_BUSBW
 from benchsuite.probe.comm.step_tables import ALGORITHMS, STEP_TABLES, Shape
 
-REQUEST = "comm.json"
 ELEMENT_BYTES: Mapping[str, int] = {"fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "int64": 8, "int32": 4, "int8": 1}
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv")
 BUSBW = {op: ALL_BUSBW[op] for op in OPS}
@@ -20,6 +16,17 @@ DIVIDED = ("all_gather", "reduce_scatter", "all_to_all")
 """Ops whose array has a part for each rank."""
 IN_PLACE = ("all_reduce", "broadcast", "reduce")
 """Ops whose result lies where the input was; those of step tables all are."""
+OVERLAP, AFTER = DDP_MODES = ("overlapped", "after_backward")
+"""How DDP exchanges gradients in the steps whose overlap is measured."""
+LAYERS: Mapping[str, int] = {"cpu": 64, "cuda": 24}
+WIDTH: Mapping[str, int] = {"cpu": 256, "cuda": 2048}
+BATCH: Mapping[str, int] = {"cpu": 128, "cuda": 8192}
+"""Of a chain of square linear layers without bias, whose backward takes about as long as a common exchange."""
+
+
+def gradient_bytes(device: str) -> int:
+    """All gradients, float32."""
+    return 4 * LAYERS[device] * WIDTH[device] ** 2
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Request:
-    """What the ranks are asked for besides their spec; lies as JSON in the attempt's folder."""
+    """What the ranks are asked for besides their spec."""
 
     cells: tuple[Cell, ...]
     iterations: int
@@ -52,17 +59,6 @@ class Request:
     """And at least so long."""
     bucket_bytes: tuple[int, ...] = ()
     """DDP's buckets, where its overlap is measured."""
-
-    def write(self, folder: Path) -> None:
-        """Leave it where ranks look."""
-        (folder / REQUEST).write_text(json.dumps(asdict(self)))
-
-    @classmethod
-    def read(cls, folder: Path) -> "Request":
-        """What was left there."""
-        value = json.loads((folder / REQUEST).read_text())
-        cells = tuple(Cell(**one | {"shape": tuple(one["shape"]) if one["shape"] else None}) for one in value["cells"])
-        return cls(cells, value["iterations"], value["seconds"], tuple(value["bucket_bytes"]))
 
 
 def algbw_bytes_per_s(num_bytes: int, comm_s: float) -> float:
@@ -73,28 +69,6 @@ def algbw_bytes_per_s(num_bytes: int, comm_s: float) -> float:
 def busbw_bytes_per_s(op: str, num_ranks: int, num_bytes: int, comm_s: float) -> float:
     """algbw x the factor of the op."""
     return num_bytes / comm_s * float(BUSBW[op](num_ranks))
-
-
-def parse_sizes(text: str, option: str = "--sizes") -> tuple[int, ...]:
-    """Sizes such as 1KiB:64MiB, in powers of two, or a list of sizes.
-
-    Raises:
-        UserError: it is neither.
-    """
-    first, colon, last = text.partition(":")
-    if not colon:
-        return tuple(sorted({*_sizes(text, option)}))
-    low, high = parse_bytes(first, option), parse_bytes(last, option)
-    if not 1 <= low <= high:
-        raise UserError(f"{option} {text!r}: allowed: FIRST:LAST with 1 <= FIRST <= LAST, such as 1KiB:64MiB")
-    return tuple(low << power for power in range((high // low).bit_length()))
-
-
-def _sizes(text: str, option: str) -> list[int]:
-    found = [parse_bytes(one, option) for one in text.split(",")]
-    if min(found) < 1:
-        raise UserError(f"{option} {text!r}: allowed: 1 byte and above")
-    return found
 
 
 def parse_names(text: str, option: str, allowed: Sequence[str]) -> tuple[str, ...]:
@@ -110,18 +84,6 @@ def parse_names(text: str, option: str, allowed: Sequence[str]) -> tuple[str, ..
         if name not in allowed:
             raise refuse(option, name, allowed)
     return tuple(dict.fromkeys(names))
-
-
-def parse_ranks(text: str) -> tuple[int, ...]:
-    """Numbers of ranks with commas between, each 2 or more.
-
-    Raises:
-        UserError: one is not.
-    """
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isdecimal() and int(word) >= 2 for word in words):
-        raise UserError(f"--world-size {text!r}: allowed: whole numbers from 2 on, such as 2 or 2,4,8")
-    return tuple(sorted({*map(int, words)}))
 
 
 def parse_shape(text: str | None) -> Shape | None:
@@ -175,10 +137,10 @@ def check_algorithms(ops: Sequence[str], algorithms: Sequence[str]) -> None:
             raise UserError(f"--algorithm {algorithm}: not of {', '.join(ops)}; allowed with --op {', '.join(having)}")
 
 
-def lacking(ops: Sequence[str], algorithms: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Pairs of an op and a step table that it does not have."""
+def lacking(ops: Sequence[str], algorithms: Sequence[str]) -> tuple[str, ...]:
+    """Which ops do not have which step table, in words."""
     return tuple(
-        (op, algorithm)
+        f"{op} has no step table {algorithm}"
         for op in ops
         for algorithm in algorithms
         if algorithm != BACKEND and algorithm not in STEP_TABLES.get(op, {})

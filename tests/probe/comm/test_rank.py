@@ -12,12 +12,12 @@ from benchsuite.host.machine import this_machine
 from benchsuite.launch.starters import LocalLauncher
 from benchsuite.predict.theory.collectives import BACKEND
 from benchsuite.probe.comm.collectives import DTYPES, Place, Prepared, prepare
-from benchsuite.probe.comm.ddp_figures import MODES, gradient_bytes
-from benchsuite.probe.comm.probe import TASK, Asked, _cells, measured, point_of
+from benchsuite.probe.comm.probe import TASK, Asked, cells_of, measured, point_of
 from benchsuite.probe.comm.rank import MAX_CALLS, ROUNDS, timed_calls
 from benchsuite.probe.comm.rank_group import Ranks
-from benchsuite.probe.comm.request import OPS, Cell, Request, cells
+from benchsuite.probe.comm.request import DDP_MODES, OPS, Cell, Request, cells, gradient_bytes
 from benchsuite.probe.comm.step_tables import ALGORITHMS, STEP_TABLES, table
+from benchsuite.probe.ranks import findings_of, found_by, leave_request
 from benchsuite.results.store.record import TrialRecord
 
 FAULTS = "tests.helpers.commfaults"
@@ -74,7 +74,7 @@ def test_step_tables_send_what_they_say(launcher: LocalLauncher, ranks: int) -> 
 def test_overlap_on_and_off(launcher: LocalLauncher) -> None:
     found = run(launcher, asked(ops=("all_reduce",), iterations=3, bucket_bytes=(1 << 20, 64 << 20)))[1:]
     assert [(r.spec["algorithm"], r.spec["bucket_bytes"]) for r, _ in found] == [
-        (mode, size) for size in (1 << 20, 64 << 20) for mode in MODES
+        (mode, size) for size in (1 << 20, 64 << 20) for mode in DDP_MODES
     ]
     for record, samples in found:
         assert record.status == "ok", record.reason
@@ -203,19 +203,19 @@ def test_ranks_leave_each_cell_as_soon_as_it_is_known_and_come_back_to_it(
 ) -> None:
     launcher.task = TASK
     wanted = tuple(cells(("all_reduce", "reduce"), (BACKEND,), ("fp32",), (64,), 2))
-    Request(wanted, 2 * ROUNDS, 0.0).write(tmp_path)
+    leave_request(Request(wanted, 2 * ROUNDS, 0.0), tmp_path)
     outcome = launcher.run(point_of(asked(), 2, this_machine()).spec, None, tmp_path, lambda progress: None)
     assert [one.code for one in outcome.exits] == [0, 0]
     for rank in (0, 1):
-        lines = [json.loads(line) for line in (tmp_path / f"cells-{rank}.jsonl").read_text().splitlines()]
+        lines = found_by(tmp_path, rank)
         assert [line["cell"] for line in lines] == [0, 1] * ROUNDS
         assert {line["status"] for line in lines} == {"ok"} and {len(line["seconds"]) for line in lines} == {2}
-    assert [len(cell["seconds"]) for cell in _cells(tmp_path / "cells-0.jsonl")] == [2 * ROUNDS] * 2
+    assert [len(cell["seconds"]) for cell in cells_of(tmp_path, 0)] == [2 * ROUNDS] * 2
 
 
 def test_a_torn_line_is_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "cells-0.jsonl"
+    path = findings_of(tmp_path, 0)
     lines = [{"cell": 0, "seconds": [1.0]}, {"cell": 1, "seconds": [2.0]}, {"cell": 0, "seconds": [3.0]}]
     path.write_text("\n".join(map(json.dumps, lines)) + '\n{"cell": 1, "sec')
-    assert [cell["seconds"] for cell in _cells(path)] == [[1.0, 3.0], [2.0]]
-    assert _cells(tmp_path / "gone") == []
+    assert [cell["seconds"] for cell in cells_of(tmp_path, 0)] == [[1.0, 3.0], [2.0]]
+    assert cells_of(tmp_path / "gone", 0) == []

@@ -19,10 +19,10 @@ from benchsuite.probe.comm.request import (
     check_algorithms,
     lacking,
     parse_names,
-    parse_ranks,
     parse_shape,
-    parse_sizes,
 )
+from benchsuite.probe.ranks import leave_request, request_in
+from benchsuite.probe.record import parse_counts, parse_sizes
 
 
 def test_every_op_and_dtype_has_all_it_needs() -> None:
@@ -56,7 +56,7 @@ def test_bandwidths_are_those_of_nccl_tests() -> None:
     ],
 )
 def test_sizes(text: str, sizes: tuple[int, ...]) -> None:
-    assert parse_sizes(text) == sizes
+    assert parse_sizes(text, "--sizes") == sizes
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_sizes(text: str, sizes: tuple[int, ...]) -> None:
 )
 def test_no_sizes(text: str, words: str) -> None:
     with pytest.raises(UserError, match=re.escape(words)):
-        parse_sizes(text)
+        parse_sizes(text, "--sizes")
 
 
 def test_names_ranks_and_shapes() -> None:
@@ -78,10 +78,10 @@ def test_names_ranks_and_shapes() -> None:
     assert parse_names("reduce, all_reduce,reduce", "--op", OPS) == ("reduce", "all_reduce")
     with pytest.raises(UserError, match=r"--op 'all_reduc' is unknown; nearest: all_reduce; allowed: all_reduce, .*"):
         parse_names("all_reduc", "--op", OPS)
-    assert parse_ranks("4,2,2") == (2, 4)
+    assert parse_counts("4,2,2", "--world-size", 2) == (2, 4)
     for text in ("1", "2,x", "", "-2", "2.5"):
         with pytest.raises(UserError, match=r"--world-size .*: allowed: whole numbers from 2 on"):
-            parse_ranks(text)
+            parse_counts(text, "--world-size", 2)
     assert parse_shape("4x2") == (4, 2) and parse_shape(None) is None
     for text in ("4", "4x", "0x4", "2x2x2"):
         with pytest.raises(UserError, match=r"--torus .*: allowed: ranks in a row x rows"):
@@ -120,13 +120,13 @@ def test_step_tables_are_asked_of_the_ops_that_have_them() -> None:
 
 def test_ops_that_lack_a_step_table() -> None:
     assert lacking(("all_reduce", "broadcast"), ("backend", "ring", "binomial")) == (
-        ("all_reduce", "binomial"),
-        ("broadcast", "ring"),
+        "all_reduce has no step table binomial",
+        "broadcast has no step table ring",
     )
 
 
 def test_a_request_comes_through_its_file(tmp_path) -> None:  # type: ignore[no-untyped-def]
     cell = Cell("all_reduce", "torus", "bf16", 64, 6, (3, 2))
     asked = Request((cell, Cell("reduce", "backend", "fp32", 64, 6)), 5, 0.5, (1024,))
-    asked.write(tmp_path)
-    assert Request.read(tmp_path) == asked
+    leave_request(asked, tmp_path)
+    assert request_in(tmp_path, Request) == asked
