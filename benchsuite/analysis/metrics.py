@@ -402,15 +402,15 @@ def _refill_share(result: RankSamples) -> float:
 def _counted_reads(results: Sequence[RankSamples], reads_counted: bool | None) -> dict[str, float | None]:
     """Bytes read by the ranks and their workers. Where none came from storage, that may be for want of counting."""
     reads = [result.reads for result in results if result.reads is not None]
-    seconds = most(entry.seconds for entry in reads) or 1.0
+    seconds = most(entry.seconds for entry in reads)
     read = total(entry.read_call_bytes for entry in reads)
     stored = None if reads_counted is False else total(entry.storage_bytes for entry in reads)
     if not stored and not reads_counted:
         stored = None
     share = stored / read if reads_counted and stored is not None and read else None
-    return {
-        "read_call_bytes_per_s": None if read is None else read / seconds,
-        "storage_bytes_per_s": None if stored is None else stored / seconds,
+    return {  # without seconds the first counters are still to be read
+        "read_call_bytes_per_s": read / seconds if seconds and read is not None else None,
+        "storage_bytes_per_s": stored / seconds if seconds and stored is not None else None,
         **storage_shares(share),
     }
 

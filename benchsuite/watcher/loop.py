@@ -52,7 +52,7 @@ def kinds_of_steps(warmup_steps: int, replayed_beside: int | None = None) -> Ite
 class StepLog:
     """Seconds of the parts of steps: sums over all, and single steps, thinned evenly when they become too many."""
 
-    max_kept: int
+    max_kept: int = 10_000
     num_steps: int = 0
     samples: int | None = 0
     parts_s: dict[str, float] = field(default_factory=dict)
@@ -185,11 +185,10 @@ class Loop:
         kinds: Iterator[str],
         stamps: Callable[[], Stamps] = HostStamps,
         rows: Callable[[Any], int | None] = lambda batch: None,
-        max_steps_kept: int = 10_000,
         keeps_batch: bool = False,
     ) -> None:
         self.stamps: Stamps = HostStamps()
-        self.steps, self.between, self.ceiling = (StepLog(max_steps_kept) for _ in range(3))
+        self.steps, self.between, self.ceiling = (StepLog() for _ in range(3))
         self.counted, self.readers = Counted(), ReaderTimes()
         self.num_passes = self.num_uncounted = self.num_replayed = 0
         self.first_batch_s: float | None = None

@@ -242,7 +242,6 @@ def watch(
     batch_size: int | None = None,
     data: str | Path | None = None,
     warmup_steps: int | None = None,
-    max_steps_kept: int = 10_000,
     ceiling: Literal["replay"] | None = None,
     quiet: bool = False,
 ) -> Watch[T]:
@@ -260,7 +259,6 @@ def watch(
         batch_size: samples in a batch, where the first dimension of its first array is something else.
         data: where the samples lie, so that what its file system counts can be trusted.
         warmup_steps: steps that do not count; by default 5, and those that empty the loader's queue.
-        max_steps_kept: single steps kept for percentiles and the record; beyond, every second is dropped.
         ceiling: "replay" hands out the batch before again for four blocks of 10 steps, and so measures AU. It
             changes what is trained: those batches count 11 times.
         quiet: print nothing.
@@ -269,7 +267,7 @@ def watch(
         UserError: an argument is not allowed.
         StoreError: the store cannot be written, but for a full disk: that is a warning, and tried again at the end.
     """
-    _check(device, batch_size, warmup_steps, max_steps_kept, ceiling, data)
+    _check(device, batch_size, warmup_steps, ceiling, data)
     queue = queue_of(loader)
     if warmup_steps is None:
         warmup_steps = FIRST_STEPS + (queue + 1 if queue else 0)
@@ -286,7 +284,6 @@ def watch(
         kinds_of_steps(warmup_steps, beside),
         lambda: stamps_for(device),
         RowCounter(loader, batch_size),
-        max_steps_kept,
         keeps_batch=ceiling is not None,
     )
     begun = Measuring("trial", spec, name, check_session(session), {}, sweep=SWEEP, question=QUESTION)
@@ -307,7 +304,6 @@ def _check(
     device: str | None,
     batch_size: int | None,
     warmup_steps: int | None,
-    max_steps_kept: int,
     ceiling: str | None,
     data: str | Path | None,
 ) -> None:
@@ -318,11 +314,7 @@ def _check(
         raise refuse("ceiling", ceiling, ("replay",))
     if data is not None and not Path(data).exists():
         raise UserError(f"data {str(data)!r}: no such file or folder; name where the samples lie, or leave it out")
-    for what, value, least in (
-        ("batch_size", batch_size, 1),
-        ("warmup_steps", warmup_steps, 0),
-        ("max_steps_kept", max_steps_kept, 1),
-    ):
+    for what, value, least in (("batch_size", batch_size, 1), ("warmup_steps", warmup_steps, 0)):
         if value is not None and not _is_whole(value):
             raise UserError(f"{what} {value!r}: a {type(value).__name__}; allowed: a whole number, at least {least}")
         if value is not None and value < least:

@@ -111,7 +111,7 @@ def test_a_mark_outside_of_a_step_is_nothing(clock: Clock):
         ({"batch_size": "x"}, "^batch_size 'x': a str; allowed: a whole number, at least 1$"),
         ({"batch_size": 2.5}, "^batch_size 2.5: a float; allowed: a whole number, at least 1$"),
         ({"batch_size": True}, "^batch_size True: a bool; allowed"),
-        ({"max_steps_kept": [1]}, r"^max_steps_kept \[1\]: a list; allowed"),
+        ({"batch_size": [1]}, r"^batch_size \[1\]: a list; allowed"),
         ({"data": "/nope/x"}, "^data '/nope/x': no such file or folder; name where the samples lie, or leave it out$"),
     ],
 )
