@@ -5,7 +5,7 @@ from typing import Any
 
 from benchsuite import storage
 from benchsuite.analysis.metrics import MAX_COLD_RESIDENT, MIN_WARM_RESIDENT, storage_shares, total, windows
-from benchsuite.contract.rank_samples import RankSamples, Reads
+from benchsuite.contract.rank_samples import RankSamples
 from benchsuite.contract.trial_spec import TrialSpec
 
 MAX_DISAGREEMENT = 0.05
@@ -32,7 +32,9 @@ def reads_figures(results: Sequence[RankSamples], reads_counted: bool) -> dict[s
         "mount_read_bytes": total(entry.mount_read_bytes for entry in mounts) if mounts else None,
         "mount_counter": mounts[0].mount_source if mounts else None,
     }
-    stored = found["process_storage_bytes"] if reads_counted else _of_mount(mounts, found["mount_read_bytes"])
+    stored = found["process_storage_bytes"] if reads_counted else None
+    if not reads_counted and mounts and mounts[0].mount_from_storage:  # some count what was asked for
+        stored = found["mount_read_bytes"]
     if stored is not None and found["delivered_bytes"]:
         share = stored / found["delivered_bytes"]
         loader = windows(results, "loader")
@@ -41,11 +43,6 @@ def reads_figures(results: Sequence[RankSamples], reads_counted: bool) -> dict[s
             "storage_bytes_per_s": share * read / sum(window.seconds for window in loader)
         }
     return found
-
-
-def _of_mount(mounts: Sequence[Reads], num_bytes: int | None) -> int | None:
-    """What a mount's counter says came from storage; some count what was asked for."""
-    return num_bytes if mounts and mounts[0].mount_from_storage else None
 
 
 def counter_caveats(spec: TrialSpec, values: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -166,14 +166,10 @@ def input_stall_fraction(results: Sequence[RankSamples]) -> float:
             waited_s += float(np.max([block.parts["load"] for block in window.blocks], axis=0).sum())
             steps_s += float(np.max([block.step_s() for block in window.blocks], axis=0).sum())
         else:
-            hungriest = max(window.blocks, key=_load_share)
+            hungriest = max(window.blocks, key=lambda block: block.parts_s().get("load", 0.0) / block.steps_s)
             waited_s += hungriest.parts_s().get("load", 0.0)
             steps_s += hungriest.steps_s
     return waited_s / steps_s
-
-
-def _load_share(block: Block) -> float:
-    return block.parts_s().get("load", 0.0) / block.steps_s
 
 
 def _exchanges(results: Sequence[RankSamples], kind: str) -> "np.ndarray[Any, np.dtype[np.float64]] | None":

@@ -30,8 +30,6 @@ from benchsuite.results.store.record import CANNOT_TELL, Figures, Kind, Status, 
 from benchsuite.storage.observe.file_systems import file_system_of
 from benchsuite.storage.observe.io_profile import profile_of
 
-WORDS = ("", "_evidence", "_remedy")
-
 
 @dataclass(frozen=True)
 class Measuring:
@@ -216,7 +214,7 @@ def _crowded(attempt: Attempt) -> tuple[int, int]:
 def _judged(values: Mapping[str, Any], attempt: Attempt, results: Sequence[RankSamples] = ()) -> dict[str, str | None]:
     """The verdict as figures."""
     judged = verdict(values, _setting(attempt), results)
-    return {} if judged is None else {f"bottleneck{word}": value for word, value in zip(WORDS, judged, strict=True)}
+    return {} if judged is None else judged.figures()
 
 
 def with_ceilings(attempt: Attempt, record: TrialRecord, ceilings: Mapping[str, Any]) -> TrialRecord:

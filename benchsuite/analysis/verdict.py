@@ -59,6 +59,14 @@ class Judgement(NamedTuple):
     evidence: str
     remedy: str | None = None
 
+    def figures(self) -> dict[str, str | None]:
+        """As figures of a record have it."""
+        return {
+            "bottleneck": self.bottleneck,
+            "bottleneck_evidence": self.evidence,
+            "bottleneck_remedy": self.remedy,
+        }
+
     def after(self, said: str) -> "Judgement":
         """The same, with evidence before its own."""
         return self._replace(evidence=f"{said}; {self.evidence}")
@@ -163,14 +171,10 @@ def _between_ranks(figures: Mapping[str, Any], step: float) -> tuple[float, Judg
     if bubble > exchange:
         said = f"waiting for other stages of the pipeline is {bubble:.0%} of the step"
         return bubble, Judgement("communication", said, "more microbatches, or schedule interleaved or zero_bubble")
-    said = f"exposed communication is {exchange:.0%} of the step, stragglers {_stragglers(figures)}"
+    known = "included" if "num_readers" in figures else "aside"  # ranks of a watched loop are not compared step by step
+    said = f"exposed communication is {exchange:.0%} of the step, stragglers {known}"
     help_ = "a larger batch or grad_accum, comm_hook bf16 or another bucket_cap_mb; or a faster network"
     return exchange, Judgement("communication", said, help_)
-
-
-def _stragglers(figures: Mapping[str, Any]) -> str:
-    """Whether waiting for them is left out of the exchange: a watched loop's ranks are not compared step by step."""
-    return "included" if "num_readers" in figures else "aside"
 
 
 def _own_imbalance_s(figures: Mapping[str, Any], step: float) -> float:

@@ -64,9 +64,7 @@ def figures(ranks: Sequence[RankSamples], told: Told) -> dict[str, Any]:
     found["utilization_is"] = UTILIZATION if au is None else UTILIZATION_REPLAYED
     slowest = ranks[slowest_rank(ranks, "loader")]
     judged = verdict(found, Setting(found["num_readers"], _sharing_cores(ranks, slowest), told.cores), ranks)
-    if judged is not None:
-        found |= {"bottleneck": judged.bottleneck, "bottleneck_evidence": judged.evidence}
-        found["bottleneck_remedy"] = judged.remedy
+    found |= {} if judged is None else judged.figures()
     return found | {"steps": _num_steps(slowest), "passes": told.num_passes, "world_size": len(ranks)}
 
 

@@ -120,6 +120,7 @@ def test_arguments_that_mean_nothing_are_refused(changes: dict[str, Any], messag
         watched([], **changes)
 
 
+@pytest.mark.quiet
 def test_known_sleeps_give_known_fractions():
     def loader() -> Iterator[int]:
         for number in range(20):
