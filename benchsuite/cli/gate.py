@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,8 +10,8 @@ from benchsuite.cli.common import DEFAULT_STORE, ComparedKind, Store, Tabular, w
 from benchsuite.contract.console import console
 from benchsuite.contract.exit_codes import NOTHING_RAN, OK, REGRESSION, SOME_FAILED
 from benchsuite.contract.terminal import TableFormat, document, echo
-from benchsuite.results.compare import metrics
 from benchsuite.results.compare.compare import compare as compared
+from benchsuite.results.compare.metrics import DEFAULT_OF, chosen
 from benchsuite.results.compare.sides import apart, opened, records_of
 from benchsuite.results.gate import baseline
 from benchsuite.results.render.tables import Column, Row, as_csv, as_markdown, inline
@@ -37,7 +36,36 @@ def compare(
     kind: KindOption = "trial",
 ) -> None:
     """Compare B with A on the points that both have: ratio with its interval, and better, worse, same or can't tell."""
-    print_comparison(store, a, b, format, [name for name in metrics.split(",") if name], kind)
+    stores = opened(store, a), opened(store, b)
+    one, other = (records_of(of_side, text, kind) for of_side, text in zip(stores, (a, b), strict=True))
+    filters = all("=" in text and of_side.path == store for of_side, text in zip(stores, (a, b), strict=True))
+    differing = apart(a, b, [*one, *other]) if filters else {}
+    names = [name for name in metrics.split(",") if name] or DEFAULT_OF[kind]
+    found = compared(one, other, chosen(names), differing)
+    for one_store in {of_side.path: of_side for of_side in stores}.values():
+        warn_of_damage(one_store)
+    rows = report.comparison_rows(found)
+    if format == "json":
+        document(json.dumps(report.comparison_json(found), indent=1, default=str))
+    elif format == "csv":
+        document(as_csv(rows))
+    else:
+        _paragraphs(report.comparison_head(found), rows, report.COLUMNS, report.comparison_foot(found), format)
+
+
+def _paragraphs(
+    head: str, rows: Sequence[Row], columns: Sequence[Column], foot: Sequence[str], format: TableFormat
+) -> None:
+    """Print a sentence, a table, and lines below it."""
+    if format == "md":
+        notes = "\n".join(f"- {inline(line)}" for line in foot)
+        document("\n\n".join([inline(head), as_markdown(rows, columns), notes]))
+        return
+    out = console()
+    say(out, head)
+    out.print(fitting_table(rows, columns, out))
+    for line in foot:
+        say(out, line)
 
 
 @baseline_app.command("set")
@@ -47,16 +75,28 @@ def baseline_set(
     store: Store = DEFAULT_STORE,
 ) -> None:
     """Pin sessions as the reference of `check`; all that are there, unless some are named."""
-    set_baseline(store, session or [], date)
+    opened_store = ResultsStore(store)
+    made = baseline.set_baseline(opened_store, session or [], date)
+    echo(f"baseline of {store}: {_named(made['sessions'])}")
+    warn_of_damage(opened_store)
 
 
 @baseline_app.command("show")
-def baseline_show(
-    store: Store = DEFAULT_STORE,
-    format: Tabular = "table",
-) -> None:
+def baseline_show(store: Store = DEFAULT_STORE, format: Tabular = "table") -> None:
     """Print which sessions are the baseline."""
-    show_baseline(store, format)
+    found = baseline.baseline_of(ResultsStore(store))
+    if format == "json":
+        document(json.dumps(found, indent=1))
+    elif format == "csv":
+        document(as_csv([{"session": name, "set_at": found["set_at"]} for name in found["sessions"]]))
+    else:
+        echo(f"baseline of {store}, set {found.get('set_at')}: {_named(found['sessions'])}")
+
+
+def _named(sessions: Sequence[str]) -> str:
+    if len(sessions) == 1:
+        return f"1 session, {sessions[0]}"
+    return f"{len(sessions)} sessions, {sessions[0]} to {sessions[-1]}"
 
 
 def check(
@@ -76,77 +116,9 @@ def check(
     Judged are samples/s, AU, the first batch and staging (comm: the collective's time); memory and energy are for
     `compare`, not judged here.
     """
-    raise typer.Exit(check_store(store, format, kind, where or [], session))
-
-
-def print_comparison(
-    store: Path, a: str, b: str, format: TableFormat, names: Sequence[str], kind: ComparedKind
-) -> None:
-    """B against A."""
-    stores = opened(store, a), opened(store, b)
-    one, other = (records_of(of_side, text, kind) for of_side, text in zip(stores, (a, b), strict=True))
-    filters = all("=" in text and of_side.path == store for of_side, text in zip(stores, (a, b), strict=True))
-    differing = apart(a, b, [*one, *other]) if filters else {}
-    found = compared(one, other, metrics.chosen(names or metrics.DEFAULT_OF[kind]), differing)
-    for one_store in {of_side.path: of_side for of_side in stores}.values():
-        warn_of_damage(one_store)
-    if format == "json":
-        document(json.dumps(report.comparison_json(found), indent=1, default=str))
-        return
-    rows = report.comparison_rows(found)
-    if format == "csv":
-        document(as_csv(rows))
-        return
-    _paragraphs(report.comparison_head(found), rows, report.COLUMNS, report.comparison_foot(found), format)
-
-
-def _paragraphs(
-    head: str, rows: Sequence[Row], columns: Sequence[Column], foot: Sequence[str], format: TableFormat
-) -> None:
-    """A sentence, a table, and lines below it."""
-    if format == "md":
-        notes = "\n".join(f"- {inline(line)}" for line in foot)
-        document("\n\n".join([inline(head), as_markdown(rows, columns), notes]))
-        return
-    out = console()
-    say(out, head)
-    out.print(fitting_table(rows, columns, out))
-    for line in foot:
-        say(out, line)
-
-
-def set_baseline(store: Path, sessions: Sequence[str], dates: str) -> None:
-    """Pin sessions."""
-    opened_store = ResultsStore(store)
-    made = baseline.set_baseline(opened_store, sessions, dates)
-    echo(f"baseline of {store}: {_named(made['sessions'])}")
-    warn_of_damage(opened_store)
-
-
-def show_baseline(store: Path, format: TableFormat) -> None:
-    """Which sessions are pinned."""
-    found = baseline.baseline_of(ResultsStore(store))
-    if format == "json":
-        document(json.dumps(found, indent=1))
-    elif format == "csv":
-        document(as_csv([{"session": name, "set_at": found["set_at"]} for name in found["sessions"]]))
-    else:
-        echo(f"baseline of {store}, set {found.get('set_at')}: {_named(found['sessions'])}")
-
-
-def _named(sessions: Sequence[str]) -> str:
-    if len(sessions) == 1:
-        return f"1 session, {sessions[0]}"
-    return f"{len(sessions)} sessions, {sessions[0]} to {sessions[-1]}"
-
-
-def check_store(
-    store: Path, format: TableFormat, kind: ComparedKind, where: Sequence[str] = (), session: str = ""
-) -> int:
-    """The newest session of each point against the baseline; the exit code."""
     opened_store, out = ResultsStore(store), console()
     try:
-        found = baseline.check(opened_store, kind, where, session)
+        found = baseline.check(opened_store, kind, where or [], session)
     except baseline.NothingNewerError as error:
         found = baseline.nothing(str(error))
     warn_of_damage(opened_store)
@@ -160,6 +132,10 @@ def check_store(
     else:
         for line in report.check_lines(found):
             say(out, line)
+    raise typer.Exit(_exit_code(found))
+
+
+def _exit_code(found: baseline.Check) -> int:
     if found.regressions:
         return REGRESSION
     if not found.num_judged:

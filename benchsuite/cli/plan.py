@@ -15,7 +15,6 @@ from rich.table import Table
 
 from benchsuite.cli.common import Plain
 from benchsuite.cli.modelled import slots
-from benchsuite.cli.report import UNLIMITED_WIDTH
 from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.terminal import PlainFormat, document, echo
@@ -41,6 +40,7 @@ from benchsuite.predict.theory.schedules import (
 )
 from benchsuite.results.charts import pipeline
 from benchsuite.results.export import charts
+from benchsuite.results.render.plain import UNLIMITED_WIDTH
 from benchsuite.results.report.modelled import PipelineStep, Slot
 from benchsuite.results.report.schedule import text
 

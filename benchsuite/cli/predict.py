@@ -9,7 +9,7 @@ import pandas as pd
 import typer
 
 from benchsuite.cli.common import Tabular, warn_of_damage
-from benchsuite.cli.report import fitting_table, matches
+from benchsuite.cli.report import matches
 from benchsuite.cli.scaling import series_of
 from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError, refuse
@@ -26,6 +26,7 @@ from benchsuite.predict.scaling.table_input import has_layouts, read
 from benchsuite.predict.scaling.table_layouts import LayoutCurves
 from benchsuite.predict.theory.alpha_beta_fit import from_rows
 from benchsuite.results.render.tables import as_csv, as_json, as_markdown, inline
+from benchsuite.results.render.terminal import fitting_table
 from benchsuite.results.report.scaling import titles
 from benchsuite.results.store.store import ResultsStore
 

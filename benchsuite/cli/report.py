@@ -14,7 +14,6 @@ from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError, nearest, refuse
 from benchsuite.contract.terminal import TableFormat, document, echo
 from benchsuite.contract.yaml_file import parse_value
-from benchsuite.results.render.plain import UNLIMITED_WIDTH as UNLIMITED_WIDTH
 from benchsuite.results.render.tables import (
     COLUMNS,
     TRIAL_COLUMNS,
@@ -27,7 +26,7 @@ from benchsuite.results.render.tables import (
     rows,
     troubles,
 )
-from benchsuite.results.render.terminal import fitting_table as fitting_table
+from benchsuite.results.render.terminal import fitting_table
 from benchsuite.results.report.markdown import report as markdown
 from benchsuite.results.report.sections import Section, sections
 from benchsuite.results.report.summary import LEGEND, answer, remedies, trust
@@ -56,15 +55,45 @@ def report(
     pdf: Annotated[Path | None, typer.Option("--pdf", metavar="DIR", help="The same as PDF.")] = None,
 ) -> None:
     """What the results say: a sentence, a table, and what the numbers rest on."""
-    tables = {"--format": format, "--mlperf-storage": mlperf_storage}
-    if svg is not None or pdf is not None:
-        write_figures(store, {"svg": svg, "pdf": pdf}, tables, session)
-    if html is not None:
-        write_html(store, html, tables, session)
-    if json is not None:
-        write_objects(store, json, tables, session)
-    if not (html or json or svg or pdf):
-        (print_mlperf if mlperf_storage else print_report)(store, format or "table", session)
+    others = {"--format": format, "--mlperf-storage": mlperf_storage}
+    files = {"--svg": svg, "--pdf": pdf, "--html": html, "--json": json}
+    for option, out in files.items():
+        _refuse_beside(option, out, others)
+    opened = chosen(store, session)
+    if any(files.values()):
+        _write_files(opened, files)
+    elif mlperf_storage:
+        _print_mlperf(opened, format or "table")
+    else:
+        _print_report(opened, format or "table")
+    warn_of_damage(opened)
+
+
+def _refuse_beside(option: str, out: Path | None, others: Mapping[str, object]) -> None:
+    """Refuse options that say how to print where a file is written."""
+    given = [f"{name} {value}" if isinstance(value, str) else name for name, value in others.items() if value]
+    if out is not None and given:
+        raise UserError(f"report: {option} {out} with {given[0]}; allowed: one of {option}, {', '.join(others)}")
+
+
+def _write_files(store: ResultsStore, files: Mapping[str, Path | None]) -> None:
+    """Write all that the report says, and what models say beside it, into the files that were asked for, by option."""
+    from benchsuite.cli.modelled import modelled
+    from benchsuite.results.charts import page
+    from benchsuite.results.export.charts import draw_report
+    from benchsuite.results.report import objects
+
+    said = modelled(store)
+    for kind in ("svg", "pdf"):
+        if folder := files[f"--{kind}"]:
+            for path in draw_report(store, folder, kind, said):
+                echo(f"figure: {path}", err=True)
+    if out := files["--html"]:
+        num_bytes = page.write(store, out, said)
+        echo(f"written: {out} ({num_bytes / 1e6:.1f} MB; open it in a browser, it needs no network)", err=True)
+    if out := files["--json"]:
+        write_whole(out, json.dumps(objects.report(store, said), indent=1, default=str))
+        echo(f"written: {out}", err=True)
 
 
 def print_rows(found: Sequence[Row], columns: Sequence[Column], format: TableFormat) -> None:
@@ -79,95 +108,34 @@ def print_rows(found: Sequence[Row], columns: Sequence[Column], format: TableFor
         out.print(fitting_table(found, columns, out))
 
 
-def print_report(store: Path, format: TableFormat, session: str | None = None) -> None:
-    """The report on everything in a store, or on one session of it."""
-    opened = chosen(store, session)
+def _print_report(store: ResultsStore, format: TableFormat) -> None:
+    """Print the report on everything in a store, or on one session of it."""
     if format == "md":
         from benchsuite.cli.modelled import modelled
 
-        document(markdown(opened, modelled(opened)))
+        document(markdown(store, modelled(store)))
     elif format in ("json", "csv"):
-        print_rows([*rows(opened.frame())], TRIAL_COLUMNS, format)
+        print_rows(rows(store.frame()), TRIAL_COLUMNS, format)
     else:
-        found = sections(opened)
+        found = sections(store)
         for number, section in enumerate(found):
             echo(*[""] * bool(number))
             section_table(section)
         if not found:
-            echo(f"no trials in {store} yet; `benchsuite results show --kind` shows other records")
-    warn_of_damage(opened)
+            echo(f"no trials in {store.path} yet; `benchsuite results show --kind` shows other records")
 
 
-def write_html(store: Path, out: Path, others: Mapping[str, object], session: str | None = None) -> None:
-    """Write the report on a store, or one session, as one HTML file; `others` are options without meaning beside it.
-
-    Raises:
-        UserError: one of them is given.
-    """
-    from benchsuite.cli.modelled import modelled
-    from benchsuite.results.charts import page as pages
-
-    _refuse_beside("--html", out, others)
-    opened = chosen(store, session)
-    num_bytes = pages.write(opened, out, modelled(opened))
-    echo(f"written: {out} ({num_bytes / 1e6:.1f} MB; open it in a browser, it needs no network)", err=True)
-    warn_of_damage(opened)
-
-
-def write_objects(store: Path, out: Path, others: Mapping[str, object], session: str | None = None) -> None:
-    """Write all that the report says, with every field of points and trials, as one JSON object; else as `html`."""
-    from benchsuite.cli.modelled import modelled
-    from benchsuite.results.report import objects as nested
-
-    _refuse_beside("--json", out, others)
-    opened = chosen(store, session)
-    write_whole(out, json.dumps(nested.report(opened, modelled(opened)), indent=1, default=str))
-    echo(f"written: {out}", err=True)
-    warn_of_damage(opened)
-
-
-def write_figures(
-    store: Path, folders: Mapping[str, Path | None], others: Mapping[str, object], session: str | None = None
-) -> None:
-    """Draw each chart of the report into a folder, by kind: svg, pdf; `others` as in `html`.
-
-    Raises:
-        UserError: one of them is given.
-    """
-    from benchsuite.cli.modelled import modelled
-    from benchsuite.results.export.charts import draw_report
-
-    asked = {kind: folder for kind, folder in folders.items() if folder is not None}
-    for kind, folder in asked.items():
-        _refuse_beside(f"--{kind}", folder, others)
-    opened = chosen(store, session)
-    said = modelled(opened)
-    for kind, folder in asked.items():
-        for path in draw_report(opened, folder, kind, said):
-            echo(f"figure: {path}", err=True)
-    warn_of_damage(opened)
-
-
-def _refuse_beside(option: str, out: Path, others: Mapping[str, object]) -> None:
-    given = [f"{name} {value}" if isinstance(value, str) else name for name, value in others.items() if value]
-    if given:
-        raise UserError(f"report: {option} {out} with {given[0]}; allowed: one of {option}, {', '.join(others)}")
-
-
-def print_mlperf(store: Path, format: TableFormat, session: str | None = None) -> None:
-    """Emulated trials as MLPerf Storage tells of them, a summary per point."""
+def _print_mlperf(store: ResultsStore, format: TableFormat) -> None:
+    """Print emulated trials as MLPerf Storage tells of them, a summary per point."""
     from benchsuite.results.report import mlperf as summaries
 
-    opened = chosen(store, session)
-    found = summaries.summaries(rows(opened.frame()), emulated_devices.published)
+    found = summaries.summaries(rows(store.frame()), emulated_devices.published)
     if not found:
-        raise StoreError(f"store {store}: no trial on an accelerator that is not here; such as: device: emulated:h100")
-    if format in ("json", "csv"):
-        print_rows(found, (), format)
-    else:
-        print_rows(found, summaries.COLUMNS, format)
+        such = "device: emulated:h100"
+        raise StoreError(f"store {store.path}: no trial on an accelerator that is not here; such as: {such}")
+    print_rows(found, summaries.COLUMNS, format)
+    if format not in ("json", "csv"):
         echo(summaries.LEGEND, err=True)
-    warn_of_damage(opened)
 
 
 def section_table(section: Section) -> None:

@@ -1,6 +1,6 @@
 """The verb `scaling`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -44,20 +44,9 @@ def scaling(
     latex: Annotated[bool, typer.Option("--latex", help="Print the tables as LaTeX (booktabs).")] = False,
 ) -> None:
     """Weak and strong scaling: efficiency with its interval, what is lost to what, and the laws that fit."""
-    print_scaling(store, format, where or [], mix_environments, {"svg": svg, "pdf": pdf}, latex)
-
-
-def print_scaling(
-    store: Path, format: TableFormat, where: list[str], mix: bool, figures: Mapping[str, Path | None], latex: bool
-) -> None:
-    """Print every series of a store, and draw them where asked.
-
-    Raises:
-        UserError: a filter is wrong, or there is no series.
-    """
     opened = ResultsStore(store)
-    found = series_of(opened, where, mix)
-    for kind, out in figures.items():
+    found = series_of(opened, where or [], mix_environments)
+    for kind, out in (("svg", svg), ("pdf", pdf)):
         if out is not None:
             draw(chart_of(found, titles(found), "Scaling efficiency"), out, kind)
             echo(f"figure: {out}", err=True)

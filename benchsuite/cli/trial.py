@@ -78,11 +78,11 @@ def trial(
 
 def _print(record: TrialRecord, store: ResultsStore | None) -> None:
     """Print a trial's figures, and where its record is kept."""
-    from benchsuite.cli.report import fitting_table
+
     from benchsuite.cli.results import print_profile
     from benchsuite.contract.console import console
     from benchsuite.results.render.tables import COLUMNS, rows
-    from benchsuite.results.render.terminal import say
+    from benchsuite.results.render.terminal import fitting_table, say
     from benchsuite.results.store.frames import trial_frame
 
     out = console()

@@ -182,7 +182,7 @@ class TestUsageErrors:
 
     def test_an_unknown_way_to_group(self, run_cli: Run, store: ResultsStore):
         line = error_line(run_cli, "results", "show", "--by", "points", "--store", store.path)
-        assert "--by 'points'" in line and "nearest: point" in line
+        assert "'--by': 'points'" in line and "nearest: point" in line
 
     def test_an_unknown_verb_names_the_allowed_ones(self, run_cli: Run):
         assert "sweep" in error_line(run_cli, "xyzzy")

@@ -159,7 +159,7 @@ def test_filters(run_cli: Run, store: ResultsStore, verb: str, lost: str):
         (["csv", "--where", "label"], ["--where 'label'", "KEY=VALUE"]),
         (["junit", "--where", "lable=files"], ["no 'lable'", "nearest: label"]),
         (["methods", "--where", "label=fils"], ["no such trial", "nearest: files"]),
-        (["csv", "--by", "pont"], ["--by 'pont'", "trial, point", "nearest: point"]),
+        (["csv", "--by", "pont"], ["'--by': 'pont'", "trial, point", "nearest: point"]),
         (["csv", "--kind", "probe"], ["no record of kind probe", "trial, probe, comm, checkpoint"]),
         (["csv", "--out", "gone/a.csv"], ["gone/a.csv", "cannot be written", "No such file"]),
         (["parquet", "--out", "gone/a.parquet"], ["gone/a.parquet", "cannot be written"]),
