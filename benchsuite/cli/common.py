@@ -9,7 +9,7 @@ import typer
 from benchsuite.contract.exit_codes import STORE_VARIABLE
 from benchsuite.contract.terminal import PlainFormat, TableFormat, echo
 from benchsuite.contract.trial_spec import ProfileName
-from benchsuite.results.render.plain import counted
+from benchsuite.results.render.words import counted
 from benchsuite.results.store.store import ResultsStore
 
 ComparedKind = Literal["trial", "comm"]

@@ -21,11 +21,11 @@ from benchsuite.predict.theory import input
 from benchsuite.predict.theory.alpha_beta_fit import from_rows
 from benchsuite.predict.theory.schedules import Timeline, idle_fractions, makespan, schedule
 from benchsuite.results.render.tables import is_missing
+from benchsuite.results.render.words import rate
 from benchsuite.results.report.modelled import Modelled, PipelineStep, Predicted, Slot, StorageCurve, StorageKnee
 from benchsuite.results.report.scaling import titles
 from benchsuite.results.scaling.knee import (
     Knee,
-    bytes_per_s,
     input_knee,
     knee_line,
     record_bytes,
@@ -134,7 +134,7 @@ def _lines(shared: Series, knee: Knee, star: float | None, compute: float | None
         return [fitted]
     return [
         fitted,
-        f"N* = B t_c / (AU batch record) = {bytes_per_s(knee.limit_bytes_per_s)} x {compute * 1e3:.4g} ms / "
+        f"N* = B t_c / (AU batch record) = {rate(knee.limit_bytes_per_s)} x {compute * 1e3:.4g} ms / "
         f"({min(_alone(shared, knee) or 1.0, 1.0):.3g} x {per_rank(shared):g} x {record / 1e6:.4g} MB) = {star:.3g} "
         "ranks, B as the file system saturated, AU below it",
     ]

@@ -40,7 +40,7 @@ from benchsuite.predict.theory.schedules import (
 )
 from benchsuite.results.charts import pipeline
 from benchsuite.results.export import charts
-from benchsuite.results.render.plain import UNLIMITED_WIDTH
+from benchsuite.results.render.words import UNLIMITED_WIDTH
 from benchsuite.results.report.modelled import PipelineStep, Slot
 from benchsuite.results.report.schedule import text
 

@@ -27,6 +27,7 @@ from benchsuite.results.render.tables import (
     troubles,
 )
 from benchsuite.results.render.terminal import fitting_table
+from benchsuite.results.render.words import size
 from benchsuite.results.report.markdown import report as markdown
 from benchsuite.results.report.sections import Section, sections
 from benchsuite.results.report.summary import LEGEND, answer, remedies, trust
@@ -90,7 +91,7 @@ def _write_files(store: ResultsStore, files: Mapping[str, Path | None]) -> None:
                 echo(f"figure: {path}", err=True)
     if out := files["--html"]:
         num_bytes = page.write(store, out, said)
-        echo(f"written: {out} ({num_bytes / 1e6:.1f} MB; open it in a browser, it needs no network)", err=True)
+        echo(f"written: {out} ({size(num_bytes)}; open it in a browser, it needs no network)", err=True)
     if out := files["--json"]:
         write_whole(out, json.dumps(objects.report(store, said), indent=1, default=str))
         echo(f"written: {out}", err=True)

@@ -19,8 +19,8 @@ from benchsuite.contract.scratch import scratch
 from benchsuite.contract.terminal import document, echo
 from benchsuite.results.export import methods as paragraph
 from benchsuite.results.export import prometheus, tables
-from benchsuite.results.render.plain import counted
 from benchsuite.results.render.tables import ABSENT, POINT_COLUMNS, TRIAL_COLUMNS, Column, Row, is_missing, rows
+from benchsuite.results.render.words import counted, size
 from benchsuite.results.report.comm import columns_of
 from benchsuite.results.report.io_profile import is_known, lines
 from benchsuite.results.report.probes import COLUMNS_OF
@@ -112,7 +112,7 @@ def results_compact(store: Store = DEFAULT_STORE, format: Plain = "table") -> No
     else:
         echo(
             f"compacted {done.num_new:,} new records of {store}: {done.num_records:,} in {done.num_parts} Parquet "
-            f"parts, {done.parquet_bytes / 1e6:,.1f} MB; segments ({done.segment_bytes / 1e6:,.1f} MB) stay"
+            f"parts, {size(done.parquet_bytes)}; segments ({size(done.segment_bytes)}) stay"
         )
     warn_of_damage(opened)
 

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.segment import Segment
 
 from benchsuite.contract.terminal import echo, one_line, visible
-from benchsuite.results.render.plain import UNLIMITED_WIDTH as UNLIMITED_WIDTH
+from benchsuite.results.render.words import UNLIMITED_WIDTH as UNLIMITED_WIDTH
 
 OnProgress = Callable[[int, int], None]
 """Called with what is done, and with all there is: 0 where that is not known."""

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchsuite.results.render.words import counted
+
 
 @dataclass(frozen=True)
 class Task:
@@ -37,7 +39,7 @@ class Allocation:
     @property
     def words(self) -> str:
         """Such as `job 81234: 8 nodes`."""
-        return f"job {self.job_id}: {self.num_nodes} node{'s' if self.num_nodes > 1 else ''}"
+        return f"job {self.job_id}: {counted(self.num_nodes, 'node')}"
 
 
 TASK_VARIABLES: Mapping[str, tuple[str, str, str, str, str]] = {

@@ -5,7 +5,8 @@ from typing import Any
 
 from benchsuite.results.charts.chart import Chart, Trace, axis, rounded
 from benchsuite.results.render.tables import Row, is_missing
-from benchsuite.results.report.comm import DDP_STEP, binary
+from benchsuite.results.render.words import binary
+from benchsuite.results.report.comm import DDP_STEP
 
 SERIES = ("spec.op", "spec.algorithm", "spec.dtype", "spec.backend", "spec.world_size", "spec.nodes", "session")
 META = {"of": "comm"}
@@ -101,7 +102,7 @@ def _line(
         "name": name,
         "x": [float(row[along]) for row in known],
         "y": [rounded(row[figure], scale) for row in known],
-        "hovertext": [f"{binary(row[along])} {name}" for row in known],
+        "hovertext": [f"{binary(int(float(row[along])))} {name}" for row in known],
         "meta": META,
     }
     return trace | ({"error_y": bars} if bars else {})

@@ -16,8 +16,8 @@ from typing import Any
 
 from benchsuite.results.charts import page_charts
 from benchsuite.results.charts.chart import COLORS, Chart, Numbered, places
-from benchsuite.results.render.plain import counted
 from benchsuite.results.render.tables import ABSENT, COLUMNS, Row, is_missing
+from benchsuite.results.render.words import counted
 from benchsuite.results.report import provenance
 from benchsuite.results.report.modelled import NOTHING, Modelled
 from benchsuite.results.report.sections import Section, sections

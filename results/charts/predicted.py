@@ -5,8 +5,8 @@ from statistics import median
 
 from benchsuite.results.charts.chart import COLORS, Chart, Trace, axis, bars, log_axis, rounded
 from benchsuite.results.charts.scaling import Place, errors, number_of
-from benchsuite.results.render.plain import counted
 from benchsuite.results.render.tables import Row
+from benchsuite.results.render.words import counted
 from benchsuite.results.report.modelled import Predicted
 from benchsuite.results.scaling.efficiency import pooled
 from benchsuite.results.scaling.series import ScalingPoint

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchsuite.results.charts.chart import Chart, Numbered, Trace, axis, rounded
-from benchsuite.results.render.plain import counted
 from benchsuite.results.render.tables import Row, is_missing
+from benchsuite.results.render.words import counted
 from benchsuite.results.report import io_profile as ioprofile
 from benchsuite.results.report.summary import ABOVE_ONE, is_above_one
 from benchsuite.results.scaling.staging import StagingPair, in_words, pairs

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from benchsuite.results.render.words import counted
+
 NODE = "spec.node"
 MIN_NODES = 3
 """Of two nodes that differ, nobody can tell which is the odd one."""
@@ -153,5 +155,5 @@ def lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if odd:
         return odd
     if len(nodes) < MIN_NODES:
-        return [f"{len(nodes)} node{'s' if len(nodes) > 1 else ''}: an outlier can be told from {MIN_NODES} nodes on"]
+        return [f"{counted(len(nodes), 'node')}: an outlier can be told from {MIN_NODES} nodes on"]
     return [f"{len(nodes)} nodes, none slower than the others by more than {MIN_DIFFERENCE:.0%} and the spread"]

@@ -1,6 +1,5 @@
 """Sweeps that ran in batch jobs, written into the history of airspeed velocity (asv)."""
 
-import importlib
 import itertools
 import json
 import math
@@ -25,10 +24,23 @@ from benchsuite.results.export.asv_points import (
     exported_axes,
     measured,
 )
+from benchsuite.results.render.words import counted
 from benchsuite.results.store.nearest import nearest
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.replacing import write_whole
 from benchsuite.results.store.store import ResultsStore, StoreError
+
+try:
+    import asv.plugins.git  # noqa: F401 - a kind of repository is known once its module is there
+    from asv.benchmarks import Benchmarks
+    from asv.config import Config
+    from asv.machine import Machine
+    from asv.repo import NoSuchNameError, Repo, get_repo
+    from asv.results import Results
+    from asv.runner import BenchmarkResult
+    from asv.util import ProcessError, UserError, load_json, write_json
+except ImportError as error:
+    raise StoreError(f"export to asv needs asv ({error}): pip install 'benchsuite[asv]'") from None
 
 ENVIRONMENT = "benchsuite"
 """The name of the asv environment of exported results: `asv run` writes to others, and overwrites none of them."""
@@ -64,61 +76,41 @@ class Exported:
 
 @dataclass(frozen=True)
 class _History:
-    """asv's modules, configuration and repository."""
+    """Where asv keeps results, and its repository."""
 
-    asv: Any
-    util: Any
     results_dir: Path
-    repo: Any
+    repo: Repo
 
     def commit(self, name: str) -> str | None:
         """The whole hash of a commit; None where the repository does not have it."""
         try:
             return str(self.repo.get_hash_from_name(name))
-        except (self.asv.NoSuchNameError, self.util.ProcessError):
+        except (NoSuchNameError, ProcessError):
             return None
 
 
-class _Modules:
-    """asv, which has no types."""
-
-    def __init__(self) -> None:
-        try:
-            self.util: Any = importlib.import_module("asv.util")
-            repo = importlib.import_module("asv.repo")
-            self.Results: Any = importlib.import_module("asv.results").Results
-            self.Benchmarks: Any = importlib.import_module("asv.benchmarks").Benchmarks
-            self.BenchmarkResult: Any = importlib.import_module("asv.runner").BenchmarkResult
-            self.Config: Any = importlib.import_module("asv.config").Config
-            self.Machine: Any = importlib.import_module("asv.machine").Machine
-            importlib.import_module("asv.plugins.git")
-        except ImportError as error:
-            raise StoreError(f"export to asv needs asv ({error}): pip install 'benchsuite[asv]'") from None
-        self.get_repo, self.NoSuchNameError = repo.get_repo, repo.NoSuchNameError
-
-
 @contextmanager
-def _no_traceback(asv: Any) -> Iterator[None]:
+def _no_traceback() -> Iterator[None]:
     """What asv calls its user's mistake is a mistake of ours; so is a history that cannot be written."""
     try:
         yield
     except OSError as error:
         raise StoreError(f"asv's history: {error.filename}: {error.strerror or error}") from error
-    except (asv.util.UserError, asv.util.ProcessError) as error:
+    except (UserError, ProcessError) as error:
         raise StoreError(f"asv: {' '.join(str(error).split())}") from None
 
 
-def _opened(asv: Any, config: Path) -> _History:
+def _opened(config: Path) -> _History:
     if not config.is_file():
         raise StoreError(f"{config}: no such file; name asv's configuration with --config")
     try:
-        conf = asv.Config.load(str(config))
+        conf = Config.load(str(config))
     except ValueError as error:
         raise StoreError(f"{config}: not asv's configuration: {error}") from None
     folder = config.absolute().parent
     if (folder / conf.repo).exists():
         conf.repo = str(folder / conf.repo)
-    return _History(asv, asv.util, folder / conf.results_dir, asv.get_repo(conf))
+    return _History(folder / conf.results_dir, get_repo(conf))
 
 
 def export(
@@ -144,9 +136,8 @@ def export(
     Raises:
         StoreError: asv is missing, nothing can be exported, or what is given is not right.
     """
-    asv = _Modules()
-    with _no_traceback(asv):
-        history = _opened(asv, config)
+    with _no_traceback():
+        history = _opened(config)
         trials = _chosen(store, sweep)
         if machine is not None and not re.fullmatch(r"[A-Za-z0-9][\w.-]*", machine):
             raise StoreError(f"--machine {machine!r}: allowed: letters, digits and _ . -")
@@ -218,7 +209,7 @@ def _sessions(
         key = (machine or str(trial.env.get("host") or "unknown"), whole, trial.sweep, environment)
         groups.setdefault(key, {}).setdefault(trial.session, []).append(trial)
     found = [_Session(*key, _newest(sessions, key[2], left)) for key, sessions in groups.items()]
-    return found, [f"left out {count} trial{'s' * (count > 1)}: {why}" for why, count in left.items()]
+    return found, [f"left out {counted(count, 'trial')}: {why}" for why, count in left.items()]
 
 
 def _commit_of(told: str, commit: str | None, dirty: bool) -> str | None:
@@ -251,9 +242,9 @@ def _recorded(history: _History, sessions: Sequence[_Session]) -> dict[str, Axes
 
 def _listed(history: _History, axes: Mapping[str, Axes]) -> dict[str, Any]:
     """asv's list of benchmarks with those of the exported sweeps, written as the next `asv run` would."""
-    path = Path(history.asv.Benchmarks.get_benchmark_file_path(str(history.results_dir)))
-    version = history.asv.Benchmarks.api_version
-    known: dict[str, Any] = history.util.load_json(str(path), version) if path.is_file() else {}
+    path = Path(Benchmarks.get_benchmark_file_path(str(history.results_dir)))
+    version = Benchmarks.api_version
+    known: dict[str, Any] = load_json(str(path), version) if path.is_file() else {}
     ours: dict[str, Any] = {}
     for name, values in axes.items():
         for metric in UNITS:
@@ -262,7 +253,7 @@ def _listed(history: _History, axes: Mapping[str, Axes]) -> dict[str, Any]:
             given = known.get(benchmark) or _described(benchmark, metric)
             merged = zip(given["params"] or [[], [], []], wanted, strict=True)
             ours[benchmark] = given | {"params": [list(dict.fromkeys([*a, *b])) for a, b in merged]}
-    history.util.write_json(str(path), known | ours, version)
+    write_json(str(path), known | ours, version)
     return ours
 
 
@@ -284,7 +275,7 @@ def _pad(history: _History, benchmarks: Mapping[str, Any]) -> None:
     for path in sorted(history.results_dir.glob("*/*.json")):
         if path.name == "machine.json":
             continue
-        result = history.asv.Results.load(str(path))
+        result = Results.load(str(path))
         lacking = [
             name
             for name in result.get_result_keys(benchmarks)
@@ -316,7 +307,7 @@ def _add(
         begun = begun or datetime.fromtimestamp(result.started_at[name] / 1000, UTC)
     values = [fresh.get(key, before.get(key, math.nan)) for key in _tuples(benchmark["params"])]
     none = [None] * len(values)
-    made = history.asv.BenchmarkResult(values, none, list(none), 0, "", None)
+    made = BenchmarkResult(values, none, list(none), 0, "", None)
     result.add_result(benchmark, made, started_at=begun)
 
 
@@ -326,7 +317,7 @@ def _write(history: _History, session: _Session, benchmarks: Mapping[str, Any]) 
     date = history.repo.get_date(session.commit)
     changed = session.environment == CHANGED_ENVIRONMENT
     params = machine | {"python": python} | ({"work_tree": "changed"} if changed else {})
-    result = history.asv.Results(params, {}, session.commit, date, python, session.environment, {})
+    result = Results(params, {}, session.commit, date, python, session.environment, {})
     result.load_data(str(history.results_dir))
     points = session.points
     for metric in UNITS:
@@ -343,7 +334,7 @@ def _machine(history: _History, session: _Session) -> dict[str, Any]:
     """What asv knows of the machine; where it knows nothing, the facts of the trials are written for it."""
     path = history.results_dir / session.machine / "machine.json"
     if path.is_file():
-        known: dict[str, Any] = history.util.load_json(str(path), history.asv.Machine.api_version)
+        known: dict[str, Any] = load_json(str(path), Machine.api_version)
         return {name: value for name, value in known.items() if name != "version"}
     env = session.trials[-1].env
     architecture = ARCHITECTURE.search(str(env.get("os") or ""))
@@ -355,5 +346,5 @@ def _machine(history: _History, session: _Session) -> dict[str, Any]:
         "os": str(env.get("os") or ""),
         "ram": str(env.get("memory_bytes") or ""),
     }
-    history.util.write_json(str(path), facts, history.asv.Machine.api_version)
+    write_json(str(path), facts, Machine.api_version)
     return facts

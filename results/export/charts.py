@@ -14,8 +14,8 @@ import numpy as np
 
 from benchsuite.results.charts import page_charts
 from benchsuite.results.charts.chart import COLORS, Chart, Trace
-from benchsuite.results.render.plain import plain
 from benchsuite.results.render.tables import Row
+from benchsuite.results.render.words import plain
 from benchsuite.results.report.modelled import NOTHING, Modelled
 from benchsuite.results.report.sections import sections
 from benchsuite.results.store.replacing import replacing

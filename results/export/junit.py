@@ -23,8 +23,8 @@ from junitparser import (
 
 from benchsuite.results.compare.environments import facts_of, is_momentary
 from benchsuite.results.gate.baseline import Check
-from benchsuite.results.render.plain import plain
 from benchsuite.results.render.tables import Row, caveats, is_missing
+from benchsuite.results.render.words import plain, rate
 from benchsuite.results.report.compare import check_lines, regression_lines
 from benchsuite.results.store.frames import FAILED
 
@@ -86,8 +86,7 @@ def _figures(row: Row) -> str:
     """A trial in a line."""
     told = [] if is_missing(row["au"]) else [f"AU {row['au']:.3f}"]
     told += [] if is_missing(row["samples_per_s"]) else [f"{row['samples_per_s']:.4g} samples/s"]
-    rate = row.get("busbw_bytes_per_s")
-    told += [] if rate is None or is_missing(rate) else [f"busbw {rate / 1e9:.4g} GB/s"]
+    told += [] if is_missing(row.get("busbw_bytes_per_s")) else [f"busbw {rate(row['busbw_bytes_per_s'])}"]
     told += [] if is_missing(row["bottleneck"]) else [f"bottleneck {row['bottleneck']}"]
     told += [f"caveats {named}"] if (named := caveats(row)) else []
     return ", ".join([str(row["status"]), *told])

@@ -7,8 +7,8 @@ from typing import Any
 
 from benchsuite.results.render.latex import escaped
 from benchsuite.results.render.naming import parallelism_of
-from benchsuite.results.render.plain import and_, counted, plain
 from benchsuite.results.render.tables import Row, is_missing, whole
+from benchsuite.results.render.words import and_, counted, plain, size
 from benchsuite.results.report.summary import CERTIFIED, DISAGREEING, UNVERIFIED, remedies
 from benchsuite.results.store.frames import FAILED, MIN_REPEATS_FOR_INTERVAL, UNSTABLE_SPREAD
 
@@ -163,7 +163,7 @@ def hardware(trials: Sequence[Row]) -> list[str]:
     facts: Sequence[tuple[str, Callable[[Row], Any]]] = (
         ("{}", lambda row: row.get("env.cpu")),
         ("{} cores", lambda row: whole(row.get("env.cores"))),
-        ("{} of memory", lambda row: in_bytes(row.get("env.memory_bytes"))),
+        ("{} of memory", lambda row: _size(row, "env.memory_bytes")),
         ("accelerators: {}", _devices),
         ("{}", lambda row: row.get("env.os")),
     )
@@ -242,12 +242,15 @@ def data(trials: Sequence[Row]) -> list[str]:
     return found
 
 
+def _size(row: Row, column: str) -> str | None:
+    return None if is_missing(row.get(column)) else size(row[column])
+
+
 def _dataset(row: Row) -> str | None:
     if is_missing(row.get("dataset.num_samples")):
         return None
-    size = in_bytes(row.get("dataset.stored_bytes"))
     named = row.get("dataset.dataset_id")
-    told = [f"{int(row['dataset.num_samples'])} samples", *([size] if size else [])]
+    told = filter(None, [f"{int(row['dataset.num_samples'])} samples", _size(row, "dataset.stored_bytes")])
     return " of ".join(told) + ("" if is_missing(named) else f" (id {str(named)[:12]})")
 
 
@@ -279,13 +282,6 @@ def span(values: Sequence[int]) -> str:
     """The least and the most, or the one there is."""
     low, high = min(values), max(values)
     return str(low) if low == high else f"{low} to {high}"
-
-
-def in_bytes(value: Any) -> str | None:
-    """A size in decimal units."""
-    if is_missing(value):
-        return None
-    return f"{value / 1e9:.1f} GB" if value >= 1e9 else f"{value / 1e6:.1f} MB"
 
 
 def is_emulated(row: Row) -> bool:

@@ -4,8 +4,8 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from benchsuite.results.render.plain import plain
 from benchsuite.results.render.tables import Column, Row
+from benchsuite.results.render.words import plain
 
 ESCAPES = {
     "\\": r"\textbackslash{}",

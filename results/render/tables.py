@@ -15,7 +15,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from benchsuite.results.render.plain import plain
+from benchsuite.results.render.words import plain
 
 Row = Mapping[str, Any]
 PARTS = ("load_s", "h2d_s", "forward_s", "backward_s", "communication_s", "optimizer_s")

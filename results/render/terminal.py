@@ -11,8 +11,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from benchsuite.results.render.plain import UNLIMITED_WIDTH, plain
 from benchsuite.results.render.tables import ABSENT, Column, Row, as_table
+from benchsuite.results.render.words import UNLIMITED_WIDTH, plain
 
 DROPPED_FIRST = (
     "= load+h2d+fwd+bwd+exch+upd",

@@ -3,20 +3,15 @@
 from collections.abc import Sequence
 
 from benchsuite.results.render.tables import ABSENT, Column, Row, caveats, is_missing, number
+from benchsuite.results.render.words import binary
 
 DDP_STEP = "ddp_step"
 """The op of a whole training step, whose exchange is DDP's."""
 
 
-def binary(value: object) -> str:
-    """Sizes in powers of two as they are given: 64 KiB."""
-    if is_missing(value):
-        return ABSENT
-    num_bytes = int(float(str(value)))
-    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if num_bytes >= 1 << power and num_bytes % (1 << power) == 0:
-            return f"{num_bytes >> power} {unit}"
-    return f"{num_bytes} B"
+def in_binary(value: object) -> str:
+    """A column's size in bytes, which pandas may have made a float; absent where it is missing."""
+    return ABSENT if is_missing(value) else binary(int(float(str(value))))
 
 
 def _spread(row: Row) -> str:
@@ -31,12 +26,12 @@ def _sent(row: Row) -> str:
     """Messages and bytes counted, where the messages are ours."""
     if is_missing(row.get("comm_messages")):
         return ""
-    return f"{number(row, 'comm_messages', digits=0)}: {binary(row['comm_sent_bytes'])}"
+    return f"{number(row, 'comm_messages', digits=0)}: {in_binary(row['comm_sent_bytes'])}"
 
 
 def _size(row: Row) -> str:
     """Of the array; of a training step, of its buckets."""
-    return binary(row.get("spec.bucket_bytes") if row.get("spec.op") == DDP_STEP else row.get("spec.num_bytes"))
+    return in_binary(row.get("spec.bucket_bytes") if row.get("spec.op") == DDP_STEP else row.get("spec.num_bytes"))
 
 
 def _rate(row: Row, name: str) -> str:

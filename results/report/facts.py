@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from benchsuite.results.compare.environments import IDENTITY
-from benchsuite.results.render.plain import and_
+from benchsuite.results.render.words import and_
 
 MAX_FACTS = 6
 """Facts that are told by name."""

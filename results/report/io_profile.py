@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+from benchsuite.results.render.words import binary, counted, duration, size
+
 BAR = 24
 """Characters of the longest bar of a chart."""
 NOTABLE = 0.02
 """From this share on it is said what calls that only the kernel counted may be."""
+TIMES = ("p50_s", "p95_s", "p99_s", "max_s", "seconds")
 LIBRARIES = "h5py's chunks, DALI's readers, imports"
 
 
@@ -31,8 +34,8 @@ def lines(profile: Mapping[str, Any]) -> list[str]:
 
 
 def _heading(profile: Mapping[str, Any]) -> str:
-    who = _count(profile["workers"], "worker") if profile["workers"] else _count(profile["threads"], "thread")
-    text = f"I/O of {who} of {_count(profile['ranks'], 'rank')}, {profile['seconds']:.1f} s"
+    who = counted(profile["workers"], "worker") if profile["workers"] else counted(profile["threads"], "thread")
+    text = f"I/O of {who} of {counted(profile['ranks'], 'rank')}, {profile['seconds']:.1f} s"
     cost = profile.get("cost_s_per_call")
     how = {"wrappers": "by wrapped calls", "strace": "by strace", "darshan": "by Darshan"}[profile["by"]]
     part = profile["observed_fraction"]
@@ -45,10 +48,6 @@ def _heading(profile: Mapping[str, Any]) -> str:
     )
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 def _operations(profile: Mapping[str, Any]) -> list[str]:
     rows = [("operation", "count", "bytes", "mean", "p50", "p95", "p99", "longest", "time", "share")]
     for name, found in profile["operations"].items():
@@ -59,7 +58,10 @@ def _operations(profile: Mapping[str, Any]) -> list[str]:
                 f"{found['count']:,}",
                 size(found["bytes"]) if moved else "-",
                 size(found["bytes"] / found["count"]) if moved else "-",
-                *(duration(found[key]) for key in ("p50_s", "p95_s", "p99_s", "max_s", "seconds")),
+                *(
+                    "-" if found[key] is None else duration(found[key])
+                    for key in ("p50_s", "p95_s", "p99_s", "max_s", "seconds")
+                ),
                 f"{(found['seconds'] or 0) / profile['io_s']:.0%}"
                 if profile["io_s"] and found["seconds"] is not None
                 else "-",
@@ -67,10 +69,6 @@ def _operations(profile: Mapping[str, Any]) -> list[str]:
         )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [" " + "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
-
-
-def _percent(seconds: float | None, whole_s: float) -> str:
-    return "-" if seconds is None or not whole_s else f"{seconds / whole_s:.0%}"
 
 
 def _sizes(histogram: Mapping[str, int]) -> list[str]:
@@ -91,15 +89,7 @@ def below(bound: int) -> str:
     """The sizes from half a power of two to just below it; that of nothing."""
     if bound == 1:
         return "0 B"
-    return f"{_binary(bound // 2)} to {_binary(bound)}"
-
-
-def _binary(value: int) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024 or unit == "GiB":
-            break
-        value //= 1024
-    return f"{value} {unit}"
+    return f"{binary(bound // 2)} to {binary(bound)}"
 
 
 def _order(profile: Mapping[str, Any]) -> str:
@@ -146,21 +136,3 @@ def _bytes(profile: Mapping[str, Any]) -> list[str]:
             f"{counted['major_faults']:,} major"
         )
     return text
-
-
-def size(num_bytes: float) -> str:
-    """Decimal, three digits."""
-    for unit in ("B", "KB", "MB", "GB"):
-        if num_bytes < 999.5 or unit == "GB":
-            break
-        num_bytes /= 1000
-    return f"{num_bytes:.0f} {unit}" if num_bytes >= 99.5 or unit == "B" else f"{num_bytes:.1f} {unit}"
-
-
-def duration(seconds: float | None) -> str:
-    """With the unit that suits it."""
-    if seconds is None:
-        return "-"
-    if seconds < 0.9995e-3:
-        return f"{seconds * 1e6:.0f} us" if seconds >= 9.95e-6 else f"{seconds * 1e6:.1f} us"
-    return f"{seconds * 1e3:.1f} ms" if seconds < 0.9995 else f"{seconds:.2f} s"

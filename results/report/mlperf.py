@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from statistics import fmean, pstdev
 from typing import Any
 
-from benchsuite.results.render.plain import counted
 from benchsuite.results.render.tables import ABSENT, Column, Row, is_missing, is_number
-from benchsuite.results.report.io_profile import size
+from benchsuite.results.render.words import counted, size
 
 MIB, GIB = 1 << 20, 1 << 30
 MIN_STEPS, MIN_MEMORIES, MIN_RUNS = 500, 5, 5

@@ -10,6 +10,7 @@ import yaml
 
 from benchsuite.results.compare.drift import ranges
 from benchsuite.results.render.naming import is_file
+from benchsuite.results.render.words import size
 from benchsuite.results.store.frames import flatten
 from benchsuite.results.store.record import TrialRecord
 
@@ -44,7 +45,7 @@ def _facts(env: Mapping[str, Any]) -> dict[str, str]:
 
 def _text(name: str, value: Any) -> str:
     if name == "memory_bytes":
-        return f"{value / 1e9:.1f} GB"
+        return size(value)
     if name == "devices":
         counts = Counter(_device(device) for device in value)
         return ", ".join(f"{count} x {device}" for device, count in counts.items())

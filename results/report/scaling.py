@@ -6,8 +6,8 @@ from typing import Any
 
 from benchsuite.results.compare.nights import DISTRUSTED
 from benchsuite.results.render.naming import WORKLOAD, short_workloads
-from benchsuite.results.render.plain import and_, counted
 from benchsuite.results.render.tables import ABSENT, Column, Row, as_markdown, inline, is_missing, number
+from benchsuite.results.render.words import and_, counted
 from benchsuite.results.report.facts import told_facts
 from benchsuite.results.scaling.efficiency import PARTS, pooled
 from benchsuite.results.scaling.knee import input_knee, knee_line

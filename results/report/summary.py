@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchsuite.results.compare.drift import drifted
-from benchsuite.results.render.plain import counted
 from benchsuite.results.render.tables import Row, is_missing
+from benchsuite.results.render.words import counted
 from benchsuite.results.store.record import CANNOT_TELL, MAX_AU
 
 UNVERIFIED = "cache_unverified"

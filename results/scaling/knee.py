@@ -11,6 +11,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from benchsuite.results.render.tables import is_missing
+from benchsuite.results.render.words import rate
 from benchsuite.results.scaling.laws import Floats
 from benchsuite.results.scaling.series import Row, ScalingPoint, Series, shared_settings
 from benchsuite.results.scaling.staging import STAGING
@@ -151,13 +152,8 @@ def knee_line(series: Series) -> str | None:
     if knee.ranks is None or knee.limit is None:
         return None
     what = "the node-local copy" if staged(series) else "the file system"
-    rate = "" if knee.limit_bytes_per_s is None else f", {bytes_per_s(knee.limit_bytes_per_s)}"
-    return f"{what} saturates at {_in_words(knee.ranks, knee)}: {knee.limit:.3g} samples/s{rate}"
-
-
-def bytes_per_s(rate: float) -> str:
-    """A rate in words."""
-    return f"{rate / 1e9:.3g} GB/s" if rate >= 1e9 else f"{rate / 1e6:.3g} MB/s"
+    limit = "" if knee.limit_bytes_per_s is None else f", {rate(knee.limit_bytes_per_s)}"
+    return f"{what} saturates at {_in_words(knee.ranks, knee)}: {knee.limit:.3g} samples/s{limit}"
 
 
 def _in_words(ranks: float, knee: Knee) -> str:

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchsuite.results.render.words import rate
+
 Row = Mapping[str, Any]
 STAGING = ("spec.data.staging", "spec.data.staging_dir")
 
@@ -80,8 +82,8 @@ def in_words(pair: StagingPair) -> str:
     epochs = f"an epoch {_seconds(pair.epoch_s)}, unstaged {_seconds(pair.unstaged_epoch_s)}"
     if pair.stage_s is None:
         return f"{words}{epochs}; the first epoch fills the copy, which has no time of its own"
-    rate = pair.staged.get("stage_bytes_per_s")
-    words += f"stage-in {_seconds(pair.stage_s)}" + (f" ({rate / 1e9:.2f} GB/s), " if rate else ", ") + epochs
+    given = pair.staged.get("stage_bytes_per_s")
+    words += f"stage-in {_seconds(pair.stage_s)}" + (f" ({rate(given)}), " if given else ", ") + epochs
     if pair.told_apart is False:
         return f"{words}: repeats overlap, so whether it pays is not told"
     if pair.break_even_epochs is None:

@@ -12,6 +12,7 @@ from benchsuite.predict.scaling.exposed_communication import Exposure, ExposureO
 from benchsuite.predict.scaling.model import Model
 from benchsuite.predict.scaling.nodes import SLOWER
 from benchsuite.predict.theory.arrays import Floats
+from benchsuite.results.render.words import counted
 
 LEAST_EXPOSED = 0.01
 """Of the step: where less is exposed, how far the wire misses it says nothing of other buckets."""
@@ -126,11 +127,7 @@ def in_words(curve: Curve) -> list[str]:
     count = len(_buckets(curve, curve.asked_cap_bytes))
     gradients = sum(curve.buckets) / curve.sent_share
     return [
-        f"what if: DDP's {gradients / 2**20:.4g} MiB of gradients in {_count(count)} of at most "
-        f"{curve.asked_cap_bytes / 2**20:g} MiB (measured: {_count(len(curve.buckets))}); the backward pass and the "
-        "wire stay, a bucket costs no computation, and no parameter, such as an embedding, is larger than one"
+        f"what if: DDP's {gradients / 2**20:.4g} MiB of gradients in {counted(count, 'bucket')} of at most "
+        f"{curve.asked_cap_bytes / 2**20:g} MiB (measured: {counted(len(curve.buckets), 'bucket')}); the backward "
+        "pass and the wire stay, a bucket costs no computation, and no parameter, such as an embedding, is larger than one"
     ]
-
-
-def _count(buckets: int) -> str:
-    return f"{buckets} bucket{'s' * (buckets != 1)}"

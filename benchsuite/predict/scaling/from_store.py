@@ -28,6 +28,8 @@ from benchsuite.predict.theory.alpha_beta_fit import MIN_SIZES, AlphaBeta, Key
 from benchsuite.predict.theory.arrays import Floats
 from benchsuite.predict.theory.collectives import BACKEND
 from benchsuite.results.render.tables import is_missing
+from benchsuite.results.render.words import counted
+from benchsuite.results.render.words import rate as in_rate
 from benchsuite.results.scaling.efficiency import pooled
 from benchsuite.results.scaling.knee import input_knee
 from benchsuite.results.scaling.series import Row, ScalingPoint, Series
@@ -176,9 +178,9 @@ def _by_readers(point: ScalingPoint) -> bool:
 def _without_effect(curve: Curve, limit: float) -> list[str]:
     """Why a limit that its user gave changes nothing."""
     if curve.staged:
-        return [f"the limit of {limit / 1e9:.3g} GB/s changes nothing: input comes from copies on each node"]
+        return [f"the limit of {in_rate(limit)} changes nothing: input comes from copies on each node"]
     if not input_bytes(curve):
-        return [f"the limit of {limit / 1e9:.3g} GB/s changes nothing: no bytes of samples were counted"]
+        return [f"the limit of {in_rate(limit)} changes nothing: no bytes of samples were counted"]
     return []
 
 
@@ -400,7 +402,7 @@ def _reason(wanted: Mapping[str, float], like: Mapping[Key, AlphaBeta], probed: 
     if not probed:
         return f"no probe of them could be fitted, which takes {MIN_SIZES} sizes at least"
     if not like:
-        told = sorted({f"{key.backend} on {key.nodes} node{'s' if key.nodes > 1 else ''}" for key in probed})
+        told = sorted({f"{key.backend} on {counted(key.nodes, 'node')}" for key in probed})
         return f"none is of the backend, machine and nodes of these trials ({', '.join(told)} were probed)"
     known = {key.ranks: set[str]() for key in like}
     for key in like:

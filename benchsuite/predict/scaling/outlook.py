@@ -14,6 +14,8 @@ from benchsuite.predict.scaling.model import Model
 from benchsuite.predict.scaling.series import DRIFT_PER_DOUBLING, MAX_BEYOND, MIN_SCALES, fit, noise_of
 from benchsuite.predict.theory.interval import coverage
 from benchsuite.results.render.tables import ABSENT, Column, Row, number
+from benchsuite.results.render.words import counted
+from benchsuite.results.render.words import rate as in_rate
 
 
 def check_reach(curve: Curve, ranks: Sequence[int], far: bool) -> None:
@@ -248,9 +250,9 @@ def _of_readers(curve: Curve) -> list[str]:
     if curve.readers_bytes_per_s is None or not input_bytes(curve):
         return []
     nodes = curve.placement.at(curve.most_ranks)
-    rate = f"{curve.readers_bytes_per_s / 1e9:.3g} GB/s"
+    rate = in_rate(curve.readers_bytes_per_s)
     return [
-        f"input: the cores of {nodes} node{'s' * (nodes > 1)} read and decode {rate} in all, by the verdicts or as "
+        f"input: the cores of {counted(nodes, 'node')} read and decode {rate} in all, by the verdicts or as "
         "memory gave the bytes: more nodes bring more, faster or node-local storage does not"
     ]
 
@@ -265,14 +267,14 @@ def _of_input(curve: Curve, storage: float) -> list[str]:
         return ["input: read from copies on each node, no shared file system limits it; waits per sample as measured"]
     if curve.shared_bytes_per_s is not None and input_bytes(curve):
         limit = curve.shared_bytes_per_s * storage
-        return [f"input: all ranks share a file system of {limit / 1e9:.3g} GB/s, beyond that they wait for it"]
+        return [f"input: all ranks share a file system of {in_rate(limit)}, beyond that they wait for it"]
     last = curve.points[-1]
     if curve.readers_bytes_per_s is not None or not any(point.load_s for point in curve.points):
         return []
     if last.io_bytes_per_s is None:
         return ["input: waits per sample as measured, at more ranks as at the most measured; no bytes were counted"]
     return [
-        f"input: no limit of a shared file system was seen up to {last.io_bytes_per_s / 1e9:.3g} GB/s, none is "
+        f"input: no limit of a shared file system was seen up to {in_rate(last.io_bytes_per_s)}, none is "
         "assumed; give one with --shared-bandwidth"
     ]
 

@@ -1,5 +1,6 @@
 """A store written into asv's history."""
 
+import importlib
 import json
 import math
 import subprocess
@@ -10,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from benchsuite.results.export.asv import export
 from benchsuite.results.export.asv_points import exported_axes
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore, StoreError
 from tests.results.asvtrials import trial
 
 asv_results = pytest.importorskip("asv.results", reason="asv is an extra: pip install 'benchsuite[asv]'")
+
+from benchsuite.results.export.asv import export  # noqa: E402 - it needs asv
 
 
 def git(folder: Path, *words: str) -> str:
@@ -264,7 +266,8 @@ class TestMistakes:
         with pytest.raises(StoreError, match=rf"asv's history: {folder}\S*: (File exists|Not a directory)"):
             export(store, config)
 
-    def test_asv_is_not_installed(self, store: ResultsStore, config: Path, monkeypatch: pytest.MonkeyPatch):
+    def test_asv_is_not_installed(self, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setitem(sys.modules, "asv.util", None)
+        monkeypatch.delitem(sys.modules, export.__module__)
         with pytest.raises(StoreError, match=r"pip install 'benchsuite\[asv\]'"):
-            export(store, config)
+            importlib.import_module(export.__module__)

@@ -40,7 +40,7 @@ def test_epochs_until_staging_has_paid() -> None:
     # 1.5 epochs either way take 150 s
     assert 1.5 * pair.unstaged_epoch_s == 75.0 + 1.5 * pair.epoch_s
     assert in_words(pair) == (
-        "staging: copy 2 ranks: stage-in 75 s (2.00 GB/s), an epoch 50 s, unstaged 100 s: pays after 1.5 epochs"
+        "staging: copy 2 ranks: stage-in 75 s (2 GB/s), an epoch 50 s, unstaged 100 s: pays after 1.5 epochs"
     )
 
 
