@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from benchsuite.results.render.tables import ABSENT
 from benchsuite.results.render.words import binary, counted, duration, size
 
 BAR = 24
@@ -51,20 +52,15 @@ def _heading(profile: Mapping[str, Any]) -> str:
 def _operations(profile: Mapping[str, Any]) -> list[str]:
     rows = [("operation", "count", "bytes", "mean", "p50", "p95", "p99", "longest", "time", "share")]
     for name, found in profile["operations"].items():
-        moved = name in ("read", "write") and found["count"]
+        moved, seconds = name in ("read", "write") and found["count"], found["seconds"]
         rows.append(
             (
                 name + (f" ({found['errors']} failed)" if found["errors"] else ""),
                 f"{found['count']:,}",
-                size(found["bytes"]) if moved else "-",
-                size(found["bytes"] / found["count"]) if moved else "-",
-                *(
-                    "-" if found[key] is None else duration(found[key])
-                    for key in ("p50_s", "p95_s", "p99_s", "max_s", "seconds")
-                ),
-                f"{(found['seconds'] or 0) / profile['io_s']:.0%}"
-                if profile["io_s"] and found["seconds"] is not None
-                else "-",
+                size(found["bytes"]) if moved else ABSENT,
+                size(found["bytes"] / found["count"]) if moved else ABSENT,
+                *(ABSENT if found[key] is None else duration(found[key]) for key in TIMES),
+                f"{seconds / profile['io_s']:.0%}" if profile["io_s"] and seconds is not None else ABSENT,
             )
         )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -129,5 +129,6 @@ def in_words(curve: Curve) -> list[str]:
     return [
         f"what if: DDP's {gradients / 2**20:.4g} MiB of gradients in {counted(count, 'bucket')} of at most "
         f"{curve.asked_cap_bytes / 2**20:g} MiB (measured: {counted(len(curve.buckets), 'bucket')}); the backward "
-        "pass and the wire stay, a bucket costs no computation, and no parameter, such as an embedding, is larger than one"
+        "pass and the wire stay, a bucket costs no computation, and no parameter, such as an embedding, is "
+        "larger than one"
     ]
