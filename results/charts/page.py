@@ -16,7 +16,7 @@ from typing import Any
 
 from benchsuite.results.charts import page_charts
 from benchsuite.results.charts.chart import COLORS, Chart, Numbered, places
-from benchsuite.results.render.tables import ABSENT, COLUMNS, Row, is_missing
+from benchsuite.results.render.tables import COLUMNS, Row, is_missing, telling
 from benchsuite.results.render.words import counted
 from benchsuite.results.report import provenance
 from benchsuite.results.report.modelled import NOTHING, Modelled
@@ -103,7 +103,7 @@ def data(
     """What the page's script draws: a row per point with what it is filtered by, charts, and what failed."""
     points = list(enumerate(row for section in found for row in section.points))
     trials = [row for section in found for row in section.trials]
-    columns = [c for c in COLUMNS[1:] if any(c.cell(row) not in ("", ABSENT) for _, row in points)]
+    columns = telling([row for _, row in points], COLUMNS[1:])
     keys = [_keys(row, trials_of) for row, trials_of in _with_trials(points, trials)]
     values = {name: sorted({value for key in keys for value in key[name]}) for name in FILTERS}
     return {

@@ -17,6 +17,7 @@ from benchsuite.results.render.tables import (
     number,
     outcome,
     rows,
+    telling,
 )
 from benchsuite.results.store.frames import MIN_REPEATS_FOR_INTERVAL, by_point
 from benchsuite.results.store.record import Figures
@@ -39,7 +40,7 @@ def point_tables(trials: pd.DataFrame) -> str:
 def _table(points: Sequence[Row], session: str) -> str:
     """The points of one sweep and session; the session is told where it is given."""
     first = points[0]
-    columns = [column for column in COLUMNS if any(column.cell(row) not in ("", ABSENT) for row in points)]
+    columns = telling(points, COLUMNS)
     measured = any(not is_missing(row.get("au")) for row in points)
     title = str(first["question"] or first["sweep"]).strip() + (f" (session {session})" if session else "")
     end = "" if title.endswith((".", "?", "!")) else "."

@@ -11,9 +11,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from rich import box
-from rich.table import Table
-from rich.text import Text
 
 from benchsuite.results.render.words import plain
 
@@ -164,13 +161,15 @@ def _plain(value: Any) -> Any:
     return None if is_missing(value) else value
 
 
+def telling(found: Sequence[Row], columns: Sequence[Column]) -> list[Column]:
+    """The columns that say anything of any row."""
+    return [column for column in columns if any(column.cell(row) not in ("", ABSENT) for row in found)]
+
+
 def as_markdown(found: Sequence[Row], columns: Sequence[Column]) -> str:
     """A pipe table."""
-    columns = [
-        column
-        for column in columns
-        if not column.optional or any(column.cell(row) not in ("", ABSENT) for row in found)
-    ]
+    kept = telling(found, columns)
+    columns = [column for column in columns if not column.optional or column in kept]
     lines = [
         "| " + " | ".join(_cell(column.heading) for column in columns) + " |",
         "|" + "|".join("---:" if column.right else "---" for column in columns) + "|",
@@ -204,19 +203,3 @@ def as_csv(found: Sequence[Row]) -> str:
     for row in found:
         writer.writerow({k: json.dumps(v) if isinstance(v, list | dict) else v for k, v in row.items()})
     return out.getvalue().rstrip("\n")
-
-
-def as_table(found: Sequence[Row], columns: Sequence[Column]) -> Table:
-    """A table for terminals; columns that say nothing are left out."""
-    cells = [[column.cell(row) for row in found] for column in columns]
-    shown = [
-        (column, values)
-        for column, values in zip(columns, cells, strict=True)
-        if any(value not in ("", ABSENT) for value in values)
-    ]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column, _ in shown:
-        table.add_column(column.heading, justify="right" if column.right else "left", no_wrap=True)
-    for values in zip(*(values for _, values in shown), strict=True):
-        table.add_row(*(Text(plain(value)) for value in values))
-    return table

@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from rich import box
 from rich.cells import cell_len
@@ -11,7 +12,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from benchsuite.results.render.tables import ABSENT, Column, Row, as_table
+from benchsuite.results.render.tables import ABSENT, Column, Row, telling
 from benchsuite.results.render.words import UNLIMITED_WIDTH, plain
 
 DROPPED_FIRST = (
@@ -41,14 +42,15 @@ class _Shown:
     cells: tuple[str, ...]
     right: bool = False
     footnote: bool = False
+    is_whole: bool = False
+    """Whether its cells are never wrapped, as those of numbers are not."""
 
     @property
     def least(self) -> int:
-        """Characters it takes when wrapped between words; cells of numbers are never wrapped."""
-        whole = self.right or self.heading in DROPPED_FIRST
-        cells = self.cells if whole else [word for cell in self.cells for word in cell.split()]
+        """Characters it takes when wrapped between words."""
+        cells = self.cells if self.is_whole else [word for cell in self.cells for word in cell.split()]
         most = max(map(cell_len, [*cells, *self.heading.split()]), default=0)
-        return most if whole else min(most, MAX_WORD)
+        return most if self.is_whole else min(most, MAX_WORD)
 
     @property
     def natural(self) -> int:
@@ -56,9 +58,18 @@ class _Shown:
         return max([self.least, min(cell_len(self.heading), SHORT), *map(cell_len, self.cells)])
 
 
-def fitting_table(found: Sequence[Row], columns: Sequence[Column], out: Console) -> RenderableType:
-    """The table as `_fitted` makes it; in pipes and files no line ends in blanks, and none is blank."""
-    fitted = _fitted(found, columns, out)
+def fitting_table(
+    found: Sequence[Row], columns: Sequence[Column], out: Console, dropped_first: Sequence[str] = DROPPED_FIRST
+) -> RenderableType:
+    """The table as `_fitted` makes it; in pipes and files no line ends in blanks, and none is blank.
+
+    Args:
+        found: its rows.
+        columns: those that say anything are shown.
+        out: where it is printed.
+        dropped_first: headings that a narrow terminal does without, in this order.
+    """
+    fitted = _fitted(_shown(found, columns, dropped_first), out, dropped_first)
     if out.is_terminal:
         return fitted
     lines = out.render_lines(fitted, pad=False)
@@ -66,23 +77,22 @@ def fitting_table(found: Sequence[Row], columns: Sequence[Column], out: Console)
     return Text(text.strip("\n"), no_wrap=True, overflow="ignore")
 
 
-def _fitted(found: Sequence[Row], columns: Sequence[Column], out: Console) -> RenderableType:
+def _fitted(whole: list[_Shown], out: Console, dropped_first: Sequence[str]) -> RenderableType:
     """The table as it is where there is room for it, else with all words and every number that fits.
 
     Columns that are the same in all rows then stand once above it, and remarks as numbered notes below it; text is
     wrapped between words, and the columns that still have no room are named. Where not even that fits, or for a single
     row not all of it, each row is a block of lines.
     """
-    table = as_table(found, columns)
+    table = _table(whole)
     if Measurement.get(out, out.options.update(width=UNLIMITED_WIDTH), table).maximum <= out.width:
         return table
-    whole = _shown(found, columns)
     shown, same = _folded(whole)
     notes: list[str] = []
     if _total(one.natural for one in shown) > out.width:
         shown, notes = _noted(shown)
-    shown, gone = _dropped(shown, out.width)
-    if _total(one.least for one in shown) > out.width or (gone and len(found) == 1):
+    shown, gone = _dropped(shown, out.width, dropped_first)
+    if _total(one.least for one in shown) > out.width or (gone and len(whole[0].cells) == 1):
         return Text(_blocks(whole))
     if gone:
         notes = [*notes, f"no room for {', '.join(gone)}: a wider terminal, or --format md, shows all"]
@@ -102,13 +112,18 @@ def say(out: Console, text: str, style: str = "") -> None:
     out.print(Text(told, style=style), soft_wrap=True)
 
 
-def _shown(found: Sequence[Row], columns: Sequence[Column]) -> list[_Shown]:
+def _shown(found: Sequence[Row], columns: Sequence[Column], dropped_first: Sequence[str]) -> list[_Shown]:
     """The columns that say anything."""
-    every = [
-        _Shown(column.heading, tuple(_line(column.cell(row)) for row in found), column.right, column.footnote)
-        for column in columns
+    return [
+        _Shown(
+            column.heading,
+            tuple(_line(column.cell(row)) for row in found),
+            column.right,
+            column.footnote,
+            is_whole=column.right or column.heading in dropped_first,
+        )
+        for column in telling(found, columns)
     ]
-    return [one for one in every if {*one.cells} - {"", ABSENT}]
 
 
 def _line(text: str) -> str:
@@ -137,10 +152,10 @@ def _noted(shown: list[_Shown]) -> tuple[list[_Shown], list[str]]:
     return [*kept, _Shown(NOTE, cells)], [f"{NOTE} {place}: {text}" for text, place in number.items()]
 
 
-def _dropped(shown: list[_Shown], width: int) -> tuple[list[_Shown], list[str]]:
+def _dropped(shown: list[_Shown], width: int, dropped_first: Sequence[str]) -> tuple[list[_Shown], list[str]]:
     """The columns that there is room for, and the headings of those left out."""
     kept, gone = shown, list[str]()
-    for heading in DROPPED_FIRST:
+    for heading in dropped_first:
         if _total(one.least for one in kept) <= width:
             break
         left = [one for one in kept if one.heading != heading]
@@ -166,13 +181,17 @@ def _widths(shown: Sequence[_Shown], width: int) -> list[int]:
     return widths
 
 
-def _table(shown: Sequence[_Shown], width: int) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    for one, most in zip(shown, _widths(shown, width), strict=True):
-        heading = "\n".join(textwrap.wrap(one.heading, most, break_long_words=False, break_on_hyphens=False))
-        table.add_column(
-            heading, justify="right" if one.right else "left", width=most, no_wrap=one.right, overflow="fold"
-        )
+def _table(shown: Sequence[_Shown], width: int | None = None) -> Table:
+    """The columns on lines of so many characters; without a width each is as wide as it would like to be."""
+    if width is None:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    else:
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    for one, most in zip(shown, [None] * len(shown) if width is None else _widths(shown, width), strict=True):
+        lines = textwrap.wrap(one.heading, most or UNLIMITED_WIDTH, break_long_words=False, break_on_hyphens=False)
+        side: Literal["right", "left"] = "right" if one.right else "left"
+        is_kept = most is None or one.right
+        table.add_column("\n".join(lines), justify=side, width=most, no_wrap=is_kept, overflow="fold")
     for cells in zip(*(one.cells for one in shown), strict=True):
         table.add_row(*map(Text, cells))
     return table

@@ -17,7 +17,6 @@ from benchsuite.results.render.tables import (
     as_csv,
     as_json,
     as_markdown,
-    as_table,
     caveats,
     from_storage,
     is_missing,
@@ -27,6 +26,7 @@ from benchsuite.results.render.tables import (
     step_parts,
     troubles,
 )
+from benchsuite.results.render.terminal import fitting_table
 
 POINT: dict[str, Any] = {
     "label": "files",
@@ -45,7 +45,7 @@ POINT: dict[str, Any] = {
 
 def as_text(found: list[dict[str, Any]], columns: tuple[Column, ...] = COLUMNS) -> str:
     out = Console(width=200, file=io.StringIO())
-    out.print(as_table(found, columns))
+    out.print(fitting_table(found, columns, out))
     assert isinstance(out.file, io.StringIO)
     return out.file.getvalue()
 
