@@ -9,7 +9,6 @@ import pandas as pd
 import typer
 
 from benchsuite.cli.common import Tabular, warn_of_damage
-from benchsuite.cli.report import matches
 from benchsuite.cli.scaling import series_of
 from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError, refuse
@@ -25,7 +24,8 @@ from benchsuite.predict.scaling.series import fit
 from benchsuite.predict.scaling.table_input import has_layouts, read
 from benchsuite.predict.scaling.table_layouts import LayoutCurves
 from benchsuite.predict.theory.alpha_beta_fit import from_rows
-from benchsuite.results.render.tables import as_csv, as_json, as_markdown, inline
+from benchsuite.results.compare.sides import fulfil
+from benchsuite.results.render.tables import as_csv, as_json, as_markdown, inline, rows
 from benchsuite.results.render.terminal import fitting_table
 from benchsuite.results.report.scaling import titles
 from benchsuite.results.store.store import ResultsStore
@@ -274,7 +274,7 @@ def _sections(store: Path, table: Path | None, asked: Asked, back_test: bool) ->
         return [*_of_curves(curves, asked, back_test), *others]
     frame = read(table)
     for text in asked.where:
-        frame = frame[matches(frame, text)]
+        frame = frame[fulfil(rows(frame), text)]
     read_as = str(frame.attrs.get("read", ""))
     frame = frame.reset_index(drop=True)
     if has_layouts(frame):

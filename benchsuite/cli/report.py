@@ -3,17 +3,15 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import pandas as pd
 import typer
 
 from benchsuite.cli.common import DEFAULT_STORE, Store, warn_of_damage
 from benchsuite.contract import emulated_devices
 from benchsuite.contract.console import console
-from benchsuite.contract.errors import UserError, nearest, refuse
+from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.terminal import TableFormat, document, echo
-from benchsuite.contract.yaml_file import parse_value
 from benchsuite.results.render.tables import (
     COLUMNS,
     TRIAL_COLUMNS,
@@ -22,7 +20,6 @@ from benchsuite.results.render.tables import (
     as_csv,
     as_json,
     as_markdown,
-    is_missing,
     rows,
     troubles,
 )
@@ -191,31 +188,3 @@ def chosen(path: Path, session: str | None) -> ResultsStore:
 def _all_shown(path: Path, names: Sequence[str]) -> str:
     told = ", ".join([*(["..."] if len(names) > MAX_TOLD else []), *names[-MAX_TOLD:]])
     return f"note: all {len(names)} sessions of {path} are shown ({told}); --session latest, or a name, shows one"
-
-
-PREFIXES = ("", "spec.", "dataset.", "env.")
-
-
-def matches(trials: pd.DataFrame, text: str) -> "pd.Series[bool]":
-    """Which trials a filter KEY=VALUE lets through; keys of the spec need no prefix."""
-    key, equals, raw = text.partition("=")
-    if not equals:
-        raise UserError(f"--where {text!r}: give KEY=VALUE, such as --where data.format=hdf5")
-    column = next((prefix + key for prefix in PREFIXES if prefix + key in trials), None)
-    if column is None:
-        allowed = [str(name).removeprefix("spec.") for name in trials]
-        raise UserError(f"--where {text!r}: trials have no {key!r}; such as workload, session{nearest(key, allowed)}")
-    wanted = _value(raw)
-    kept = trials[column].map(lambda value: str(value) == raw or (pd.api.types.is_scalar(value) and value == wanted))
-    if not kept.any():
-        values = sorted({str(value) for value in trials[column] if not is_missing(value)})
-        raise UserError(f"--where {text!r}: no such trial; found: {', '.join(values[:20])}{nearest(raw, values)}")
-    return kept.astype(bool)
-
-
-def _value(raw: str) -> Any:
-    """What a filter's value means in YAML, such as 2 or true; as it stands where it is none."""
-    try:
-        return parse_value(raw, "--where")
-    except UserError:
-        return raw

@@ -13,10 +13,11 @@ import pandas as pd
 import typer
 
 from benchsuite.cli.common import DEFAULT_STORE, ComparedKind, Plain, Store, Tabular, Where, warn_of_damage
-from benchsuite.cli.report import matches, print_rows
+from benchsuite.cli.report import print_rows
 from benchsuite.contract.errors import UserError, nearest
 from benchsuite.contract.scratch import scratch
 from benchsuite.contract.terminal import document, echo
+from benchsuite.results.compare.sides import fulfil
 from benchsuite.results.export import methods as paragraph
 from benchsuite.results.export import prometheus, tables
 from benchsuite.results.render.tables import ABSENT, POINT_COLUMNS, TRIAL_COLUMNS, Column, Row, is_missing, rows
@@ -222,7 +223,7 @@ def _chosen(
         kinds = ", ".join(get_args(RecordKind))
         raise UserError(f"store {store}: no record of kind {kind} to export; allowed: {kinds}")
     for text in where or ():
-        found = found[matches(found, text)]
+        found = found[fulfil(rows(found), text)]
     warn_of_damage(opened)
     return found if by == "trial" else by_point(found, list(Figures.model_fields))
 

@@ -1,21 +1,27 @@
 """One side of a comparison: a store's path, or a filter over the trials of a store."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchsuite.results.render.tables import is_missing
 from benchsuite.results.store.frames import row
 from benchsuite.results.store.nearest import nearest
 from benchsuite.results.store.record import Kind, TrialRecord
 from benchsuite.results.store.store import ResultsStore, StoreError
 
+Row = Mapping[str, Any]
 SHORT = {"commit": "env.commit", "host": "env.host"}
 PARTS = ("spec", "dataset", "env")
 CHANGED = "-dirty"
 """How a commit with changes in the work tree ends, as git describes it."""
 DESCRIBED = re.compile(r".+-\d+-g([0-9a-f]+)")
 """A commit after a tag, likewise."""
+CONDITION = re.compile(r",(?=[\w.]+=)")
+"""Between two conditions; a comma that no KEY= follows belongs to a value."""
+MAX_TOLD = 8
+"""Values of a column that an error names."""
 MIN_DIGITS = 7
 """Of a record's commit, to be the beginning of what was written."""
 
@@ -59,28 +65,36 @@ def records_of(store: ResultsStore, text: str, kind: Kind = "trial") -> list[Tri
 
 
 def filtered(records: list[TrialRecord], text: str) -> list[TrialRecord]:
-    """The records that fulfil every condition of a filter.
+    """The records that fulfil every condition of a filter; else as `fulfil`."""
+    fulfilled = fulfil([row(record) for record in records], text)
+    return [record for record, is_kept in zip(records, fulfilled, strict=True) if is_kept]
+
+
+def fulfil(rows: Sequence[Row], text: str) -> list[bool]:
+    """Which rows of trials fulfil every condition of a filter, `KEY=VALUE[,KEY=VALUE...]`.
 
     Raises:
         StoreError: no filter, an unknown key, or nothing matches.
     """
+    known = dict.fromkeys(name for one in rows for name in one)
+    found = [True] * len(rows)
     for condition, key, value in _conditions(text):
-        column = _column(key, records)
-        matches = _matcher(column, value, records)
-        kept = [record for record in records if matches(record)]
-        if not kept:
-            raise StoreError(f"filter {text!r}: no ok trial has {condition}{_there(column, records)}")
-        records = kept
-    return records
+        column = _column(key, known)
+        matches = _matcher(column, value, known)
+        left = [one for one, is_kept in zip(rows, found, strict=True) if is_kept]
+        found = [is_kept and matches(one) for one, is_kept in zip(rows, found, strict=True)]
+        if not any(found):
+            raise StoreError(f"filter {text!r}: no trial has {condition}{_there(column, value, left)}")
+    return found
 
 
 def _conditions(text: str) -> list[tuple[str, str, str]]:
-    """Each condition as it stands, its key and its value."""
+    """Each condition as it stands, its key and its value, which may hold commas."""
     found = []
-    for condition in text.split(","):
+    for condition in CONDITION.split(text):
         key, equals, value = condition.partition("=")
         if not equals or not value:
-            raise StoreError(f"filter {text!r}: {condition!r} should be KEY=VALUE")
+            raise StoreError(f"filter {text!r}: {condition!r} should be KEY=VALUE, such as data.format=hdf5")
         found.append((condition, key, value))
     return found
 
@@ -88,13 +102,13 @@ def _conditions(text: str) -> list[tuple[str, str, str]]:
 def apart(one: str, other: str, records: list[TrialRecord]) -> dict[str, tuple[str, str]]:
     """Settings that both filters give, and give another value: column to the values of A and B."""
     first, second = ({key: value for _, key, value in _conditions(text)} for text in (one, other))
-    found = {_column(key, records): (first[key], second[key]) for key in first if key in second}
+    known = {name for record in records for name in row(record)}
+    found = {_column(key, known): (first[key], second[key]) for key in first if key in second}
     return {column: values for column, values in found.items() if column.startswith("spec.") and len({*values}) > 1}
 
 
-def _column(key: str, records: list[TrialRecord]) -> str:
+def _column(key: str, known: Collection[str]) -> str:
     """The column that a key means: by its name, or as a sweep file writes it, such as data.format."""
-    known = {name for record in records for name in row(record)}
     named = [SHORT.get(key, key), *(f"{part}.{key}" for part in PARTS)]
     return next((name for name in named if name in known), named[0])
 
@@ -103,23 +117,22 @@ def _ok(records: list[TrialRecord], kind: Kind) -> list[TrialRecord]:
     return [record for record in records if record.status == "ok" and record.kind == kind]
 
 
-def _matcher(key: str, value: str, records: list[TrialRecord]) -> Callable[[TrialRecord], bool]:
+def _matcher(key: str, value: str, known: Collection[str]) -> Callable[[Row], bool]:
     if key == "date":
         first, dots, last = value.partition("..")
         low, high = first, (last or "9999") if dots else first
-        return lambda record: low <= record.started_at[: max(len(low), 1)] and record.started_at[: len(high)] <= high
-    known = {name for record in records for name in row(record)}
-    if records and key not in known and key in SHORT.values():
+        return lambda one: low <= one["started_at"][: max(len(low), 1)] and one["started_at"][: len(high)] <= high
+    if known and key not in known and key in SHORT.values():
         raise StoreError(
             f"filter key {key.removeprefix('env.')!r}: no record tells it; allowed: session, date, any column"
         )
-    if records and key not in known:
-        names = ["session", "commit", "date", *sorted(known)]
+    if known and key not in known:
+        names = ["session", "commit", "date", *sorted(name.removeprefix("spec.") for name in known)]
         hint = nearest(key, names, cutoff=0.4)
         raise StoreError(f"filter key {key!r} is unknown; allowed: session, commit, date, any column{hint}")
     if key == "env.commit":
-        return lambda record: _is_commit(str(record.env.get("commit") or ""), value)
-    return lambda record: _same(row(record).get(key), value)
+        return lambda one: _is_commit(str(one.get("env.commit") or ""), value)
+    return lambda one: _same(one.get(key), value)
 
 
 def _is_commit(told: str, wanted: str) -> bool:
@@ -137,7 +150,7 @@ def _is_commit(told: str, wanted: str) -> bool:
 
 def _same(found: Any, wanted: str) -> bool:
     """Whether a column's value is what was written; numbers by value."""
-    if found is None:
+    if is_missing(found):
         return wanted in ("null", "none")
     if isinstance(found, bool):
         return str(found).lower() == wanted.lower()
@@ -149,10 +162,11 @@ def _same(found: Any, wanted: str) -> bool:
     return str(found) == wanted
 
 
-def _there(key: str, records: list[TrialRecord]) -> str:
-    """What values there are."""
+def _there(key: str, wanted: str, rows: Sequence[Row]) -> str:
+    """What values there are, and which of them is the nearest."""
     if key == "date":
-        days = sorted({record.started_at[:10] for record in records})
+        days = sorted({one["started_at"][:10] for one in rows})
         return f"; there are: {days[0]}..{days[-1]}" if days else ""
-    values: Mapping[str, None] = dict.fromkeys(str(row(record).get(key)) for record in records)
-    return f"; there are: {', '.join([*values][:8])}" if values else "; the store has no ok trial"
+    values = list(dict.fromkeys(str(one[key]) for one in rows if not is_missing(one.get(key))))
+    told = f"; there are: {', '.join(values[:MAX_TOLD])}{nearest(wanted, values)}"
+    return told if rows else "; the store has no ok trial"

@@ -156,9 +156,9 @@ def test_filters(run_cli: Run, store: ResultsStore, verb: str, lost: str):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["csv", "--where", "label"], ["--where 'label'", "KEY=VALUE"]),
-        (["junit", "--where", "lable=files"], ["no 'lable'", "nearest: label"]),
-        (["methods", "--where", "label=fils"], ["no such trial", "nearest: files"]),
+        (["csv", "--where", "label"], ["filter 'label'", "KEY=VALUE"]),
+        (["junit", "--where", "lable=files"], ["'lable' is unknown", "nearest: label"]),
+        (["methods", "--where", "label=fils"], ["no trial has label=fils", "nearest: files"]),
         (["csv", "--by", "pont"], ["'--by': 'pont'", "trial, point", "nearest: point"]),
         (["csv", "--kind", "probe"], ["no record of kind probe", "trial, probe, comm, checkpoint"]),
         (["csv", "--out", "gone/a.csv"], ["gone/a.csv", "cannot be written", "No such file"]),

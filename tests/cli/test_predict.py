@@ -62,9 +62,7 @@ def test_a_table_for_each_series_and_what_it_rests_on(run_cli: Run, store: Path)
 def test_where(run_cli: Run, store: Path):
     out = run_cli("predict", "--store", store, "--ranks", "8", "--where", "precision=fp32")[1]
     assert "fp32" in out and "bf16" not in out
-    assert "no such trial; found: bf16, fp32" in error_line(
-        run_cli, "--store", store, "--ranks", "8", "--where", "precision=fp8"
-    )
+    assert "there are: bf16, fp32" in error_line(run_cli, "--store", store, "--ranks", "8", "--where", "precision=fp8")
 
 
 def test_json(run_cli: Run, store: Path):

@@ -121,9 +121,9 @@ def test_filters(run_cli: Run, store: Path, filters: list[str], precisions: list
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--where", "precision"], ["--where 'precision'", "KEY=VALUE"]),
-        (["--where", "precison=bf16"], ["no 'precison'", "nearest: precision"]),
-        (["--where", "precision=bf6"], ["no such trial", "bf16, fp32", "nearest: bf16"]),
+        (["--where", "precision"], ["filter 'precision'", "KEY=VALUE"]),
+        (["--where", "precison=bf16"], ["'precison' is unknown", "nearest: precision"]),
+        (["--where", "precision=bf6"], ["no trial has precision=bf6", "bf16, fp32", "nearest: bf16"]),
         (["--where", "world_size=2"], ["no scaling series", "ranks 2", "weak-scaling.yaml", "`benchsuite report`"]),
         (["--format", "xml"], ["--format", "'xml'", "json"]),
         (["--svg", "gone/a.svg"], ["gone/a.svg", "cannot be written"]),

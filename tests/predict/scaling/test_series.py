@@ -205,7 +205,7 @@ class TestInput:
             assert found.step_s == pytest.approx(0.4, rel=0.02)
             assert found.fed[0] == pytest.approx(0.25, abs=0.02)
         (line,) = [line for line in outlook.assumptions(fit(curve), [8]) if "read and decode" in line]
-        assert line.startswith("input: the cores of 1 node read and decode 0.16 GB/s in all")
+        assert line.startswith("input: the cores of 1 node read and decode 160 MB/s in all")
 
     def test_another_node_brings_readers(self):
         """Four ranks fill a node: eight have the cores of two, and wait as four did."""

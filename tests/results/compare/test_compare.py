@@ -340,11 +340,12 @@ class TestSides:
     @pytest.mark.parametrize(
         ("text", "words"),
         [
-            ("session=fri", "no ok trial has session=fri; there are: mon, tue, wed"),
+            ("session=fri", "no trial has session=fri; there are: mon, tue, wed"),
             ("sesion=mon", "filter key 'sesion' is unknown; .*nearest: session"),
             ("date=2025-01-01", r"there are: 2026-01-05\.\.2026-01-07"),
             ("elsewhere", "'elsewhere' is neither a store nor a filter"),
-            ("session=mon,tue", "'tue' should be KEY=VALUE"),
+            ("session=mon,tue", "no trial has session=mon,tue; there are: mon, tue, wed; nearest"),
+            ("session=mon,tue=", "'tue=' should be KEY=VALUE"),
         ],
     )
     def test_mistakes(self, store: ResultsStore, text: str, words: str):

@@ -127,7 +127,7 @@ class TestMethods:
         assert told(*[trial(n) for n in range(3)]) == (
             "Measurements were made with benchsuite 0.1.0, commit abc, on 2026-01-01 (UTC): 1 point of the "
             "configuration space in 1 session, 3 times each, 3 trials in all, each in new processes. "
-            "Hardware: 1 host; EPYC; 64 cores; 512.0 GB of memory; accelerators: 4 x A100 (driver 570). "
+            "Hardware: 1 host; EPYC; 64 cores; 512 GB of memory; accelerators: 4 x A100 (driver 570). "
             "Software: Python 3.11.7, torch 2.13.0. "
             "Workload: unet3d tiny; device cuda; precision bf16; parallelism dp 2 tp 2; ranks: 4; samples per rank "
             "and step: 7. "

@@ -118,7 +118,7 @@ def test_compared_with_their_direction(tmp_path: Path):
     assert [(one.metric.name, one.verdict) for one in found] == [("comm_s", "worse"), ("busbw_bytes_per_s", "worse")]
     assert (found[0].ratio, found[1].ratio) == (pytest.approx(1.2, rel=1e-3), pytest.approx(1 / 1.2, rel=1e-3))
     assert found[0].p == pytest.approx(2 * 2 / 924)
-    with pytest.raises(StoreError, match="no ok trial has session"):
+    with pytest.raises(StoreError, match="no trial has session"):
         side(tmp_path, f"session={night_name(0)}")
 
 

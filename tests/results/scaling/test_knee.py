@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from benchsuite.results.render.tables import as_json
+from benchsuite.results.render.words import rate as in_rate
 from benchsuite.results.report.scaling import as_objects, markdown, notes
-from benchsuite.results.scaling.knee import bytes_per_s, fit_knee, input_knee, knee_line, record_bytes
+from benchsuite.results.scaling.knee import fit_knee, input_knee, knee_line, record_bytes
 from benchsuite.results.scaling.series import Series, find_series
 from tests.results.scaled import frame, made_trial
 
@@ -101,7 +102,7 @@ def test_a_series_limited_by_input_says_where_it_saturates() -> None:
 
 
 def test_rates_in_words() -> None:
-    assert [bytes_per_s(rate) for rate in (12.1e9, 1e9, 2.5e7)] == ["12.1 GB/s", "1 GB/s", "25 MB/s"]
+    assert [in_rate(rate) for rate in (12.1e9, 1e9, 2.5e7)] == ["12.1 GB/s", "1 GB/s", "25 MB/s"]
 
 
 def test_the_same_by_hand_in_words() -> None:
