@@ -260,7 +260,6 @@ def _show(plan: Plan, store: ResultsStore, session: str) -> None:
     """The table of a plan's points, and where everything was written."""
     from benchsuite.cli.report import section_table
     from benchsuite.results.compare import slow_nodes
-    from benchsuite.results.render.tables import rows
     from benchsuite.results.report.sections import section_of
 
     points = [*plan.points, *(skipped.point for skipped in plan.skipped)]
@@ -271,7 +270,7 @@ def _show(plan: Plan, store: ResultsStore, session: str) -> None:
     if section.trials:
         section_table(section)
     if any(point.spec.node for point in plan.points):
-        echo(*slow_nodes.lines(rows(store.frame(where=lambda record: record.trial_id in asked))))
+        echo(*slow_nodes.lines(section.trials))
     command = sys.argv[0] if Path(sys.argv[0]).name == "benchsuite" else "benchsuite"
     echo(f"written: {store.path.absolute()} (segments/*.jsonl) · next: {command} report --store {store.path}")
 

@@ -163,41 +163,50 @@ def _word(name: str, value: Any) -> str:
     return f"{name} {value:g}" if isinstance(value, int | float) else str(value)
 
 
-def spread(group: Sequence[Row], name: str, scale: float = 1.0) -> dict[str, Any]:
-    """Error bars: a figure's 95 % interval where it has one, else the range over repeats."""
-    ends = [_ends(row, name) for row in group]
+def scatter(name: str, x: Sequence[Any], y: Sequence[Any], mode: str = "lines+markers", **more: Any) -> Trace:
+    """Points of a name, joined or not."""
+    return {"type": "scatter", "mode": mode, "name": name, "x": x, "y": y, **more}
+
+
+def lying_bars(name: str, x: Sequence[Any], y: Sequence[Any], **more: Any) -> Trace:
+    """Bars of a name that lie."""
+    return {"type": "bar", "orientation": "h", "name": name, "x": x, "y": y, **more}
+
+
+def no_result(x: Sequence[Any], **more: Any) -> Trace:
+    """What ran without a result, as crosses on the floor."""
+    marker = {"symbol": "x", "size": 9, "color": "#D55E00"}
+    return scatter("no result", x, [0] * len(x), "markers", marker=marker, cliponaxis=False, **more)
+
+
+def error_bars(spans: Sequence[tuple[float, float, float]], scale: float = 1.0) -> dict[str, Any]:
+    """Error bars of figures times scale, each with the ends around it: low, figure, high."""
     return {
         "type": "data",
         "symmetric": False,
-        "array": [rounded(max(0.0, high - row[name]), scale) for row, (_, high) in zip(group, ends, strict=True)],
-        "arrayminus": [rounded(max(0.0, row[name] - low), scale) for row, (low, _) in zip(group, ends, strict=True)],
+        "array": [rounded(max(0.0, high - middle), scale) for _, middle, high in spans],
+        "arrayminus": [rounded(max(0.0, middle - low), scale) for low, middle, _ in spans],
         "thickness": 1,
     }
 
 
-def _ends(row: Row, name: str) -> tuple[float, float]:
-    for low, high in (("low", "high"), ("min", "max")):
-        ends = row.get(f"{name}_{low}"), row.get(f"{name}_{high}")
-        if not any(map(is_missing, ends)):
-            return float(ends[0] or 0.0), float(ends[1] or 0.0)
-    return float(row[name]), float(row[name])
+def span(row: Row, name: str, *ends: tuple[str, str]) -> tuple[float, float, float]:
+    """A figure between the first of the pairs of ends that it has, or alone.
+
+    Default ends: those of the 95 % interval where it has one, else of the range over repeats.
+    """
+    middle = float(row[name])
+    for low, high in ends or ((f"{name}_low", f"{name}_high"), (f"{name}_min", f"{name}_max")):
+        if not is_missing(row.get(low)) and not is_missing(row.get(high)):
+            return float(row[low]), middle, float(row[high])
+    return middle, middle, middle
 
 
-def bars(repeats: Sequence[Sequence[float]]) -> dict[str, Any]:
-    """Error bars of points by their repeats: the 95 % interval of the median where there is one, else the range."""
-    known = [(median(values), *_interval_or_range(values)) for values in map(list, repeats)]
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [rounded(high - middle) for middle, _, high in known],
-        "arrayminus": [rounded(middle - low) for middle, low, _ in known],
-        "thickness": 1,
-    }
-
-
-def _interval_or_range(values: list[float]) -> tuple[float, float]:
-    low, high = median_interval(values)
-    return (min(values), max(values)) if low is None or high is None else (low, high)
+def span_of(repeats: Sequence[float]) -> tuple[float, float, float]:
+    """The median of repeats in its 95 % interval where there is one, else in their range."""
+    low, high = median_interval(list(repeats))
+    ends = (min(repeats), max(repeats)) if low is None or high is None else (low, high)
+    return ends[0], median(repeats), ends[1]
 
 
 def line(name: str, group: Sequence[Numbered], along: str, figure: str, scale: float = 1.0) -> Trace | None:
@@ -205,27 +214,15 @@ def line(name: str, group: Sequence[Numbered], along: str, figure: str, scale: f
     known = [(number, row) for number, row in group if not is_missing(row.get(figure))]
     if not known:
         return None
-    rows = [row for _, row in known]
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": name,
-        "x": [row[along] for row in rows],
-        "y": [rounded(row[figure], scale) for row in rows],
-        "error_y": spread(rows, figure, scale),
-        "customdata": [number for number, _ in known],
-    }
+    x, y = [row[along] for _, row in known], [rounded(row[figure], scale) for _, row in known]
+    error = error_bars([span(row, figure) for _, row in known], scale)
+    return scatter(name, x, y, error_y=error, customdata=[number for number, _ in known])
 
 
 def lost(points: Sequence[Numbered], along: str) -> list[Trace]:
-    """Points that ran without a result as crosses on the floor."""
+    """Points that ran without a result, as crosses on the floor."""
     found = [(n, row) for n, row in points if row["status"] not in ("ok", "skipped") and not is_missing(row.get(along))]
-    if not found:
-        return []
-    x, numbers = [row[along] for _, row in found], [number for number, _ in found]
-    marker = {"symbol": "x", "size": 9, "color": "#D55E00"}
-    cross = {"type": "scatter", "mode": "markers", "name": "no result", "marker": marker, "cliponaxis": False}
-    return [{**cross, "x": x, "y": [0] * len(x), "customdata": numbers}]
+    return [no_result([row[along] for _, row in found], customdata=[number for number, _ in found])] if found else []
 
 
 def against_ranks(points: Sequence[Numbered], key: str, title: str, figure: str, unit: str) -> list[Chart]:
@@ -293,6 +290,5 @@ def stacked(points: Sequence[Numbered], columns: Mapping[str, str], scale: float
         known = [(number, size) for number, size in found if size is not None]
         if any(size for _, size in known):
             numbers = [number for number, _ in known]
-            bar = {"type": "bar", "orientation": "h", "name": name}
-            traces.append({**bar, "x": [size for _, size in known], "y": numbers, "customdata": numbers})
+            traces.append(lying_bars(name, [size for _, size in known], numbers, customdata=numbers))
     return traces

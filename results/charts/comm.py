@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchsuite.results.charts.chart import Chart, Trace, axis, rounded
+from benchsuite.results.charts.chart import Chart, Trace, axis, error_bars, rounded, scatter, span
 from benchsuite.results.render.tables import Row, is_missing
 from benchsuite.results.render.words import binary
 from benchsuite.results.report.comm import DDP_STEP
@@ -25,7 +25,7 @@ def charts(rows: Sequence[Row]) -> list[Chart]:
 
 def _latency(rows: Sequence[Row]) -> list[Chart]:
     """Time of a collective against the size of its array."""
-    traces = [_line(name, group, "comm_s", 1e6, _spread(group)) for name, group in series(rows)]
+    traces = [_line(name, group, "comm_s", 1e6, (("comm_s_p5", "comm_s_p95"),)) for name, group in series(rows)]
     if not traces:
         return []
     layout = {"xaxis": size_axis(rows, "spec.num_bytes"), "yaxis": axis("us", type="log")}
@@ -92,39 +92,15 @@ def _line(
     group: Sequence[Row],
     figure: str,
     scale: float,
-    bars: Mapping[str, Any] | None = None,
+    ends: Sequence[tuple[str, str]] = (),
     along: str = "spec.num_bytes",
 ) -> Trace:
+    """A figure of a group against its sizes; error bars to the `ends`, where there are any."""
     known = [row for row in group if not is_missing(row.get(figure))]
-    trace: Trace = {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": name,
-        "x": [float(row[along]) for row in known],
-        "y": [rounded(row[figure], scale) for row in known],
-        "hovertext": [f"{binary(int(float(row[along])))} {name}" for row in known],
-        "meta": META,
-    }
-    return trace | ({"error_y": bars} if bars else {})
-
-
-def _spread(group: Sequence[Row]) -> dict[str, Any]:
-    """The middle 90 % of samples as error bars, in us."""
-    known = [row for row in group if not is_missing(row.get("comm_s"))]
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [_reach(row, "comm_s_p95", 1) for row in known],
-        "arrayminus": [_reach(row, "comm_s_p5", -1) for row in known],
-        "thickness": 1,
-    }
-
-
-def _reach(row: Row, end: str, sign: int) -> float:
-    value: Any = row.get(end)
-    if is_missing(value):
-        return 0.0
-    return max(0.0, rounded(sign * (value - row["comm_s"]), 1e6) or 0.0)
+    sizes = [float(row[along]) for row in known]
+    hover = [f"{binary(int(size))} {name}" for size in sizes]
+    found = scatter(name, sizes, [rounded(row[figure], scale) for row in known], hovertext=hover, meta=META)
+    return found | ({"error_y": error_bars([span(row, figure, *ends) for row in known], scale)} if ends else {})
 
 
 def size_axis(rows: Sequence[Row], along: str, title: str = "size") -> dict[str, Any]:

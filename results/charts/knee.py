@@ -1,9 +1,8 @@
 """Charts of the storage knee: utilization against ranks, shared file system against node-local copies."""
 
 from collections.abc import Sequence
-from statistics import median
 
-from benchsuite.results.charts.chart import COLORS, Chart, Trace, axis, bars, log_axis, rounded
+from benchsuite.results.charts.chart import COLORS, Chart, Trace, axis, error_bars, log_axis, rounded, scatter, span_of
 from benchsuite.results.charts.scaling import Place, number_of
 from benchsuite.results.render.tables import is_missing
 from benchsuite.results.report.modelled import StorageCurve, StorageKnee
@@ -48,33 +47,25 @@ def _values(point: ScalingPoint, figure: str) -> list[float]:
 
 
 def _form(curve: StorageCurve, color: str, number: int) -> Trace:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": f"{curve.name}, closed form",
-        "x": [rounded(count) for count in curve.ranks],
-        "y": [rounded(value) for value in curve.au],
-        "line": {"color": color, "width": 1.5, "dash": "dash"},
-        "meta": {"point": number},
-    }
+    x, y = [rounded(count) for count in curve.ranks], [rounded(value) for value in curve.au]
+    line = {"color": color, "width": 1.5, "dash": "dash"}
+    return scatter(f"{curve.name}, closed form", x, y, "lines", line=line, meta={"point": number})
 
 
 def _dots(curve: StorageCurve, figure: str, color: str, place: Place, behind: bool) -> Trace:
-    known = [point for point in curve.series.points if _values(point, figure)]
-    return {
-        "type": "scatter",
-        "mode": "markers" if behind else "lines+markers",
-        "name": curve.name,
-        "x": [point.ranks for point in known],
-        "y": [rounded(median(_values(point, figure))) for point in known],
-        "error_y": bars([_values(point, figure) for point in known]),
-        "marker": {"color": color, "size": 9},
-        "customdata": [number_of(point, place) for point in known],
-    }
+    known = [(point, span_of(values)) for point in curve.series.points if (values := _values(point, figure))]
+    return scatter(
+        curve.name,
+        [point.ranks for point, _ in known],
+        [rounded(middle) for _, (_, middle, _) in known],
+        "markers" if behind else "lines+markers",
+        error_y=error_bars([ends for _, ends in known]),
+        marker={"color": color, "size": 9},
+        customdata=[number_of(point, place) for point, _ in known],
+    )
 
 
 def _mark(knee: float, top: float, number: int) -> Trace:
     line = {"color": "#888888", "dash": "dot", "width": 1.5}
     name = f"knee N* = {knee:.3g} ranks"
-    ends = {"x": [rounded(knee)] * 2, "y": [0, rounded(top)]}
-    return {"type": "scatter", "mode": "lines", "name": name, **ends, "line": line, "meta": {"point": number}}
+    return scatter(name, [rounded(knee)] * 2, [0, rounded(top)], "lines", line=line, meta={"point": number})

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from benchsuite.results.charts.chart import Chart, Trace, axis, rounded
+from benchsuite.results.charts.chart import Chart, Trace, axis, lying_bars, rounded
 from benchsuite.results.charts.scaling import Place
 from benchsuite.results.report.modelled import PipelineStep, Slot
 
@@ -62,19 +62,17 @@ def _names(slots: Sequence[Slot]) -> list[tuple[str, int]]:
 def _bars(name: tuple[str, int], slots: Sequence[Slot], meta: Mapping[str, object], scale: float) -> Trace:
     kind, chunk = name
     word, color = KINDS[kind]
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": word if chunk == 0 else f"{word}, chunk {chunk + 1}",
-        "base": [rounded(slot.start_s, scale) for slot in slots],
-        "x": [rounded(slot.end_s - slot.start_s, scale) for slot in slots],
-        "y": [slot.stage for slot in slots],
-        "text": [str(slot.microbatch) for slot in slots],
-        "textposition": "inside",
-        "insidetextanchor": "middle",
-        "textangle": 0,
-        "constraintext": "none",
-        "hovertext": [f"stage {slot.stage}: {kind} of microbatch {slot.microbatch}" for slot in slots],
-        "marker": {"color": f"rgba({color}, {1 if chunk == 0 else LATER_CHUNK})"},
-        "meta": meta,
-    }
+    return lying_bars(
+        word if chunk == 0 else f"{word}, chunk {chunk + 1}",
+        [rounded(slot.end_s - slot.start_s, scale) for slot in slots],
+        [slot.stage for slot in slots],
+        base=[rounded(slot.start_s, scale) for slot in slots],
+        text=[str(slot.microbatch) for slot in slots],
+        textposition="inside",
+        insidetextanchor="middle",
+        textangle=0,
+        constraintext="none",
+        hovertext=[f"stage {slot.stage}: {kind} of microbatch {slot.microbatch}" for slot in slots],
+        marker={"color": f"rgba({color}, {1 if chunk == 0 else LATER_CHUNK})"},
+        meta=meta,
+    )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import median
 
-from benchsuite.results.charts.chart import COLORS, Chart, Trace, axis, bars, log_axis, rounded
+from benchsuite.results.charts.chart import COLORS, Chart, Trace, axis, error_bars, log_axis, rounded, span_of
 from benchsuite.results.charts.scaling import Place, errors, number_of
 from benchsuite.results.render.tables import Row
 from benchsuite.results.render.words import counted
@@ -112,7 +112,7 @@ def _y(row: int) -> str:
 def _points(one: Predicted, figure: str, row: int, place: Place) -> Trace:
     """Measured points above the curve."""
     known = [point for point in _measured(one) if figure == "samples_per_s" or point.efficiency is not None]
-    ends = errors(known) if figure == "efficiency" else bars([pooled(point.rates) for point in known])
+    ends = errors(known) if figure == "efficiency" else error_bars([span_of(pooled(point.rates)) for point in known])
     return {
         "type": "scatter",
         "mode": "markers" if one.rows else "lines+markers",

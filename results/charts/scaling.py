@@ -6,7 +6,19 @@ from typing import Any
 
 import pandas as pd
 
-from benchsuite.results.charts.chart import Chart, Numbered, Trace, axis, grouped, log_axis, places, rounded
+from benchsuite.results.charts.chart import (
+    Chart,
+    Numbered,
+    Trace,
+    axis,
+    error_bars,
+    grouped,
+    log_axis,
+    no_result,
+    places,
+    rounded,
+    scatter,
+)
 from benchsuite.results.render.tables import Row
 from benchsuite.results.report import scaling as words
 from benchsuite.results.scaling.series import KINDS, ScalingPoint, Series, find_series
@@ -50,9 +62,8 @@ def chart_of(found: Sequence[Series], names: Sequence[str], title: str, place: P
         for name, own in grouped([series.example for series in found], list(map(len, parts)))
     ]
     ranks = {point.ranks for series in found for point in series.points}
-    ideal = {"color": "#888888", "dash": "dash"}
-    ends = [min(ranks), max(ranks)]
-    traces.append({"type": "scatter", "mode": "lines", "name": "ideal", "x": ends, "y": [1, 1], "line": ideal})
+    ends, dashed = [min(ranks), max(ranks)], {"color": "#888888", "dash": "dash"}
+    traces.append(scatter("ideal", ends, [1, 1], "lines", line=dashed))
     layout = {"xaxis": log_axis(ranks), "yaxis": axis("efficiency", rangemode="tozero")}
     return Chart("scaling", title, traces, layout, NOTE, groups=groups)
 
@@ -74,22 +85,18 @@ def _traces(series: Series, name: str, place: Place) -> list[Trace]:
     """A series with its intervals; what has no rate as crosses on the floor."""
     judged = [point for point in series.points if point.efficiency is not None and point.trials]
     numbers = [number_of(point, place) for point in judged]
-    line: Trace = {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": name,
-        "x": [point.ranks for point in judged],
-        "y": [rounded(point.efficiency) for point in judged],
-        "error_y": errors(judged),
-        "customdata": numbers,
-    }
+    line = scatter(
+        name,
+        [point.ranks for point in judged],
+        [rounded(point.efficiency) for point in judged],
+        error_y=errors(judged),
+        customdata=numbers,
+    )
     gone = [point for point in series.points if point.efficiency is None]
     if not gone:
         return [line]
-    marker = {"symbol": "x", "size": 9, "color": "#D55E00"}
-    cross = {"type": "scatter", "mode": "markers", "name": "no result", "marker": marker, "cliponaxis": False}
-    x, text = [point.ranks for point in gone], [f"{point.status}: {point.reason or ''}" for point in gone]
-    return [line, {**cross, "x": x, "y": [0] * len(x), "hovertext": text, "meta": {"point": numbers[0]}}]
+    text = [f"{point.status}: {point.reason or ''}" for point in gone]
+    return [line, no_result([point.ranks for point in gone], hovertext=text, meta={"point": numbers[0]})]
 
 
 def number_of(point: ScalingPoint, place: Place) -> int:
@@ -100,14 +107,10 @@ def number_of(point: ScalingPoint, place: Place) -> int:
 
 def errors(judged: Sequence[ScalingPoint]) -> dict[str, Any]:
     """From the efficiency to the ends of its interval; nothing at the baseline."""
-
-    def length(end: float | None, point: ScalingPoint) -> float | None:
-        return 0.0 if end is None or point.efficiency is None else rounded(abs(end - point.efficiency))
-
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [length(point.bounds.high, point) for point in judged],
-        "arrayminus": [length(point.bounds.low, point) for point in judged],
-        "thickness": 1,
-    }
+    known = [(point.efficiency or 0.0, point.bounds) for point in judged]
+    return error_bars(
+        [
+            (value if ends.low is None else ends.low, value, value if ends.high is None else ends.high)
+            for value, ends in known
+        ]
+    )

@@ -14,7 +14,9 @@ from benchsuite.results.charts.chart import (
     line,
     lines,
     log_axis,
+    lying_bars,
     rounded,
+    scatter,
     stacked,
 )
 from benchsuite.results.render.tables import Row, is_missing
@@ -53,10 +55,8 @@ def memory(points: Sequence[Numbered]) -> list[Chart]:
         if known:
             numbers = [number for number, _ in known]
             marker = {"symbol": symbol, "size": 11, "line": {"width": 3 if symbol.endswith("open") else 0}}
-            dots: Trace = {"type": "scatter", "mode": "markers", "name": name, "marker": marker}
-            traces.append(
-                {**dots, "x": [rounded(size, 1e-9) for _, size in known], "y": numbers, "customdata": numbers}
-            )
+            held = [rounded(size, 1e-9) for _, size in known]
+            traces.append(scatter(name, held, numbers, "markers", marker=marker, customdata=numbers))
     layout = {"xaxis": axis("GB", rangemode="tozero"), "barmode": "stack"}
     return [Chart("memory", "Memory", traces, layout, MEMORY_NOTE, bars=True)] if traces else []
 
@@ -119,13 +119,11 @@ def _names(parts: Sequence[Event]) -> list[str]:
 
 
 def _slices(name: str, parts: Sequence[Event], begin: float, number: int) -> Trace:
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": name,
-        "base": [rounded(part["ts"] - begin, 1e-3) for part in parts],
-        "x": [rounded(part["dur"], 1e-3) for part in parts],
-        "y": [str(part["pid"]) for part in parts],
-        "marker": {"color": PART_COLORS.get(name, "#999999")},
-        "meta": {"point": number},
-    }
+    return lying_bars(
+        name,
+        [rounded(part["dur"], 1e-3) for part in parts],
+        [str(part["pid"]) for part in parts],
+        base=[rounded(part["ts"] - begin, 1e-3) for part in parts],
+        marker={"color": PART_COLORS.get(name, "#999999")},
+        meta={"point": number},
+    )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchsuite.results.charts.chart import Chart, Numbered, Trace, axis, rounded
+from benchsuite.results.charts.chart import Chart, Numbered, Trace, axis, rounded, scatter
 from benchsuite.results.render.tables import Row, is_missing
 from benchsuite.results.render.words import counted
 from benchsuite.results.report import io_profile as ioprofile
@@ -57,17 +57,16 @@ def _pays(pair: StagingPair, number: int) -> Chart:
     stage_s, even = pair.stage_s, pair.break_even_epochs
     last = max(4, round(2 * even + 1)) if even is not None and even < 1000 else 4
     meta = {"point": number}
-    traces: list[Trace] = [
-        {"name": name, "x": [0, last], "y": [rounded(start), rounded(start + last * epoch_s)], "line": {"dash": dash}}
-        for name, start, epoch_s, dash in (
-            ("unstaged", 0.0, pair.unstaged_epoch_s, "dash"),
-            ("staged", stage_s or 0.0, pair.epoch_s, "solid"),
+    traces = [
+        scatter(name, [0, last], [rounded(start), rounded(end)], "lines", line={"dash": dash}, meta=meta)
+        for name, start, end, dash in (
+            ("unstaged", 0.0, last * pair.unstaged_epoch_s, "dash"),
+            ("staged", stage_s or 0.0, (stage_s or 0.0) + last * pair.epoch_s, "solid"),
         )
     ]
     if even is not None and even <= last:
-        pays = {"x": [rounded(even)], "y": [rounded(even * pair.unstaged_epoch_s)], "mode": "markers"}
-        traces.append({"name": f"pays after {even:.1f} epochs", **pays, "marker": {"size": 11, "symbol": "diamond"}})
+        x, y, marker = [rounded(even)], [rounded(even * pair.unstaged_epoch_s)], {"size": 11, "symbol": "diamond"}
+        traces.append(scatter(f"pays after {even:.1f} epochs", x, y, "markers", marker=marker, meta=meta))
     layout = {"xaxis": axis("epochs", rangemode="tozero"), "yaxis": axis("s since the start", rangemode="tozero")}
-    full = [{"type": "scatter", "mode": "lines", **trace, "meta": meta} for trace in traces]
     choice = f"{pair.staged['label']} · {pair.staged['session']}"
-    return Chart("staging", "When staging pays", full, layout, lines=[in_words(pair)], choice=choice)
+    return Chart("staging", "When staging pays", traces, layout, lines=[in_words(pair)], choice=choice)

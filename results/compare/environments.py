@@ -1,10 +1,10 @@
 """Which facts of two environments differ, and which of them make their figures incomparable."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from benchsuite.results.render.tables import is_missing
 from benchsuite.results.store.frames import flatten
 
 IDENTITY = frozenset(
@@ -63,7 +63,7 @@ def is_momentary(fact: str) -> bool:
 def facts_of(row: Mapping[str, Any]) -> dict[str, Any]:
     """The environment in a frame's row: its `env.*` columns without the prefix, and without what is missing."""
     named = {name.removeprefix("env."): value for name, value in row.items() if name.startswith("env.")}
-    return {name: value for name, value in named.items() if not _missing(value)}
+    return {name: value for name, value in named.items() if not is_missing(value)}
 
 
 def allocation_of(facts: Mapping[str, Any]) -> str | None:
@@ -91,18 +91,14 @@ def _told(env: Mapping[str, Any]) -> dict[str, Any]:
     """Every fact by its dotted name; of devices what kinds there are, however many of each."""
     flat = {name.removeprefix("env."): value for name, value in flatten("env", env).items()}
     devices = flat.pop("devices", None)
-    if devices is not None and not _missing(devices):
+    if devices is not None and not is_missing(devices):
         devices = [device if isinstance(device, Mapping) else {"name": device} for device in devices]
         flat["devices.name"] = _kinds(devices, "name") or "none"
         flat |= {f"devices.{key}": _kinds(devices, key) for key in ("driver", "memory_bytes") if len(devices)}
         if any(device.get("vbios") for device in devices):
             flat["devices.vbios"] = _kinds(devices, "vbios")
-    return {name: value for name, value in flat.items() if not _missing(value)}
+    return {name: value for name, value in flat.items() if not is_missing(value)}
 
 
 def _kinds(devices: Any, key: str) -> str:
     return ", ".join(sorted({str(device.get(key)) for device in devices}))
-
-
-def _missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from benchsuite.results.render.tables import is_missing
 from benchsuite.results.render.words import counted
 
 NODE = "spec.node"
@@ -109,7 +110,7 @@ def _by_node(rows: Sequence[Mapping[str, Any]], measure: Measure) -> dict[str, l
     values: dict[str, list[float]] = {}
     for row in rows:
         parts = [row.get(column) for column in measure.columns]
-        known = [float(part) for part in parts if part is not None and part == part]  # NaN is unlike itself
+        known = [float(part) for part in parts if part is not None and not is_missing(part)]
         if row.get(NODE) and len(known) == len(parts):
             values.setdefault(str(row[NODE]), []).append(sum(known))
     return values

@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from benchsuite.results.render.naming import degrees
+from benchsuite.results.store.frames import flatten
 from benchsuite.results.store.record import TrialRecord
 
 VERSION = "1"
@@ -71,13 +72,6 @@ def axes_of(keys: Iterable[Key]) -> Axes:
     return found[0], found[1], sorted(found[2])
 
 
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, item in value.items():
-        flat |= _flat(item, f"{prefix}{name}.") if isinstance(item, Mapping) else {f"{prefix}{name}": item}
-    return flat
-
-
 def _plain_key(spec: Mapping[str, Any]) -> Key:
     data = spec.get("data") or {}
     source = data.get("source", "storage")
@@ -104,7 +98,7 @@ def keys_of(specs: Sequence[Mapping[str, Any]]) -> list[Key]:
 def _settings(spec: Mapping[str, Any]) -> dict[str, Any]:
     """What may tell points apart besides workload, format and ranks, flat."""
     asked = spec.get("parallelism")
-    flat = _flat({**spec, "parallelism": degrees(asked) if isinstance(asked, Mapping) else asked})
+    flat = flatten("", {**spec, "parallelism": degrees(asked) if isinstance(asked, Mapping) else asked})
     return {name: value for name, value in flat.items() if not NOT_A_SETTING.fullmatch(name)}
 
 

@@ -95,13 +95,10 @@ def sweep_file(records: Sequence[TrialRecord]) -> str | None:
     return yaml.safe_dump(text, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
 
 
-def _flat(spec: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flat(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted keys; degrees of parallelism stay together, because a name may stand for them."""
-    flat: dict[str, Any] = {}
-    for key, value in spec.items():
-        whole = not isinstance(value, Mapping) or key == "parallelism"
-        flat |= {f"{prefix}{key}": value} if whole else _flat(value, f"{prefix}{key}.")
-    return flat
+    whole = spec.get("parallelism")
+    return flatten("", {**spec, "parallelism": None}) | {"parallelism": whole}
 
 
 def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:

@@ -46,7 +46,8 @@ def _with_short_workloads(frame: pd.DataFrame) -> pd.DataFrame:
 
 def section_of(store: ResultsStore, trial_ids: Collection[str], labels: Mapping[str, str]) -> Section:
     """The trials of one plan, whichever sweep measured them, with the labels (by point id) that this plan gives."""
-    frame = store.frame(where=lambda record: record.trial_id in trial_ids)
+    frame = store.frame()
+    frame = frame[frame["trial_id"].isin(trial_ids)].reset_index(drop=True)
     if frame.empty:
         return Section("", [], [])
     frame["label"] = [labels[point] for point in frame["point_id"]]

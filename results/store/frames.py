@@ -35,10 +35,10 @@ UNSTABLE_SPREAD = 0.10
 
 
 def flatten(prefix: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested mappings as dotted keys."""
+    """Nested mappings as dotted keys, below a prefix where one is given."""
     flat: dict[str, Any] = {}
     for key, item in value.items():
-        name = f"{prefix}.{key}"
+        name = f"{prefix}.{key}" if prefix else key
         if isinstance(item, dict):
             flat |= flatten(name, item)
         else:

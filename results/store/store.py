@@ -213,7 +213,7 @@ class ResultsStore:
     def frame(
         self,
         by: Literal["trial", "point"] = "trial",
-        where: Callable[[TrialRecord], bool] | str | None = None,
+        where: str | None = None,
         kind: Kind = "trial",
         columns: Sequence[str] | None = None,
     ) -> "pd.DataFrame":
@@ -223,8 +223,7 @@ class ResultsStore:
 
         Args:
             by: trial or point.
-            where: which trials: a condition in SQL over the columns, such as `"spec.workload" = 'bert'`, or a function
-                of the record. A function needs every record read from its JSON: slow where there are many.
+            where: which trials: a condition in SQL over the columns, such as `"spec.workload" = 'bert'`.
             kind: which records.
             columns: which columns, in this order; only these are read (by trial). Default: all.
 
@@ -236,19 +235,11 @@ class ResultsStore:
 
         if by not in ("trial", "point"):
             raise StoreError(f"frame: by {by!r} is unknown; allowed: trial, point")
-        if callable(where):
-            trials = self._frame_of(where, kind)
-        else:
-            chosen = columns if by == "trial" else None
-            session = self.session if kind == "trial" else None
-            trials = self._read(lambda now: opened(now, kind).frame(chosen, where, session))
+        chosen = columns if by == "trial" else None
+        session = self.session if kind == "trial" else None
+        trials = self._read(lambda now: opened(now, kind).frame(chosen, where, session))
         found = trials if by == "trial" else by_point(trials, list(Figures.model_fields))
         return found if columns is None else _chosen(found, columns)
-
-    def _frame_of(self, where: Callable[[TrialRecord], bool], kind: Kind) -> "pd.DataFrame":
-        from benchsuite.results.store.frames import trial_frame
-
-        return trial_frame([record for record in self.latest() if record.kind == kind and where(record)])
 
     def sql(self, query: str, limits: "Limits | None" = None) -> "pd.DataFrame":
         """Run DuckDB over the same rows, as a table named `trials`.

@@ -8,7 +8,7 @@ import pytest
 
 from benchsuite.results.charts import knee, pipeline
 from benchsuite.results.charts import predicted as figures_predicted
-from benchsuite.results.charts.chart import Chart, bars
+from benchsuite.results.charts.chart import Chart, error_bars, span_of
 from benchsuite.results.report.modelled import PipelineStep, Predicted, Slot, StorageCurve, StorageKnee
 from benchsuite.results.scaling.series import Series, find_series
 from tests.results.scaled import frame, made_trial
@@ -92,7 +92,7 @@ def test_ticks_are_what_was_measured_and_powers_of_two_beyond() -> None:
 
 
 def test_bars_are_intervals_from_six_repeats_on() -> None:
-    found = bars([[1.0, 2.0, 6.0], [3.0, 1.0, 2.0, 4.0, 5.0, 6.0]])
+    found = error_bars([span_of(repeats) for repeats in ([1.0, 2.0, 6.0], [3.0, 1.0, 2.0, 4.0, 5.0, 6.0])])
     assert (found["array"], found["arrayminus"]) == ([4, 2.5], [1, 2.5])
 
 
