@@ -287,7 +287,6 @@ def export_asv(
     commit: Annotated[
         str | None, typer.Option("--commit", help="Of trials that know of none, or ran in a changed work tree.")
     ] = None,
-    sweep: Annotated[str | None, typer.Option("--sweep", help="Only the sweep of this name.")] = None,
     dirty: Annotated[
         bool, typer.Option("--dirty", help="Those of a changed work tree too, apart: environment benchsuite-dirty.")
     ] = False,
@@ -296,7 +295,7 @@ def export_asv(
     from benchsuite.results.export.asv import export
 
     opened = ResultsStore(store)
-    found = export(opened, config, machine, commit, sweep, dirty)
+    found = export(opened, config, machine, commit, dirty)
     for line in found.left_out:
         echo(line, err=True)
     for new in found.written:

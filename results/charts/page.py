@@ -20,7 +20,7 @@ from benchsuite.results.render.tables import COLUMNS, Row, is_missing, telling
 from benchsuite.results.render.words import counted
 from benchsuite.results.report import provenance
 from benchsuite.results.report.modelled import NOTHING, Modelled
-from benchsuite.results.report.sections import Section, sections
+from benchsuite.results.report.sections import Section, points_of, sections, trials_of
 from benchsuite.results.report.summary import LEGEND, answer, remedies, trust
 from benchsuite.results.scaling.staging import lines as staging_lines
 from benchsuite.results.store.record import CANNOT_TELL, TrialRecord
@@ -57,7 +57,7 @@ def page(store: ResultsStore, modelled: Modelled = NOTHING) -> str:
         summary="\n".join(summary(found)) if found else _without_trials(store),
         legend="<br>".join(escape(line) for line in LEGEND.splitlines()),
         provenance="\n".join(origins(records)),
-        data=embedded(data(store, found, records, modelled)),
+        data=embedded(data(store, found, modelled)),
         plotly=plotly,
         script=script,
     )
@@ -97,12 +97,9 @@ def embedded(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def data(
-    store: ResultsStore, found: Sequence[Section], records: Sequence[TrialRecord], modelled: Modelled = NOTHING
-) -> dict[str, Any]:
+def data(store: ResultsStore, found: Sequence[Section], modelled: Modelled = NOTHING) -> dict[str, Any]:
     """What the page's script draws: a row per point with what it is filtered by, charts, and what failed."""
-    points = list(enumerate(row for section in found for row in section.points))
-    trials = [row for section in found for row in section.trials]
+    points, trials = points_of(found), trials_of(found)
     columns = telling([row for _, row in points], COLUMNS[1:])
     keys = [_keys(row, trials_of) for row, trials_of in _with_trials(points, trials)]
     values = {name: sorted({value for key in keys for value in key[name]}) for name in FILTERS}
@@ -112,7 +109,7 @@ def data(
         "values": values,
         "points": {"label": [str(row["label"]) for _, row in points]}
         | {name: [_coded(key[name], values[name]) for key in keys] for name in FILTERS},
-        "charts": [_lean(chart) for chart in page_charts.charts(store, points, trials, records, modelled)],
+        "charts": [_lean(chart) for chart in page_charts.charts(store, found, modelled)],
         "failures": list(_failures(points, trials)),
         "colors": COLORS,
     }

@@ -5,9 +5,10 @@ from typing import Any
 
 from benchsuite.results.charts import chart, comm, knee, pipeline, predicted, scaling, step, storage
 from benchsuite.results.charts.chart import Chart, Numbered, places
-from benchsuite.results.render.tables import Row, is_missing, rows
+from benchsuite.results.render.tables import is_missing, rows
 from benchsuite.results.report.io_profile import is_known
 from benchsuite.results.report.modelled import NOTHING, Modelled
+from benchsuite.results.report.sections import Section, points_of, trials_of
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
 
@@ -15,14 +16,10 @@ MAX_TIMELINES = MAX_PROFILES = 12
 """Trials that have a timeline, or an I/O profile, in the page; the rest is left to other verbs."""
 
 
-def charts(
-    store: ResultsStore,
-    points: Sequence[Numbered],
-    trials: Sequence[Row],
-    records: Sequence[TrialRecord],
-    modelled: Modelled = NOTHING,
-) -> list[Chart]:
-    """Every chart that has something to show, in the order of the page."""
+def charts(store: ResultsStore, found: Sequence[Section], modelled: Modelled = NOTHING) -> list[Chart]:
+    """Every chart of a store's sections that has something to show, in the order of the page."""
+    points, trials = points_of(found), trials_of(found)
+    records = [record for record in store.latest() if record.kind == "trial"]
     place = places(points)
     return [
         *chart.against_ranks(points, "au", "Accelerator utilization against ranks", "au", "AU"),

@@ -4,10 +4,12 @@ import itertools
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,6 @@ from benchsuite.results.export.asv_points import (
     measured,
 )
 from benchsuite.results.render.words import counted
-from benchsuite.results.store.nearest import nearest
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.replacing import write_whole
 from benchsuite.results.store.store import ResultsStore, StoreError
@@ -118,7 +119,6 @@ def export(
     config: Path,
     machine: str | None = None,
     commit: str | None = None,
-    sweep: str | None = None,
     dirty: bool = False,
 ) -> Exported:
     """Write a store's sweeps into asv's history for their commit, machine and date; again is no harm.
@@ -130,7 +130,6 @@ def export(
         config: asv.conf.json; its repository must have the commits.
         machine: whose name the results get; default: the host that each trial ran on.
         commit: of trials that name none, and of those in a changed work tree.
-        sweep: only this one.
         dirty: those in a changed work tree too, beside the commit that was changed.
 
     Raises:
@@ -138,7 +137,7 @@ def export(
     """
     with _no_traceback():
         history = _opened(config)
-        trials = _chosen(store, sweep)
+        trials = _chosen(store)
         if machine is not None and not re.fullmatch(r"[A-Za-z0-9][\w.-]*", machine):
             raise StoreError(f"--machine {machine!r}: allowed: letters, digits and _ . -")
         if commit is not None and history.commit(commit) is None:
@@ -152,17 +151,13 @@ def export(
         return Exported([_write(history, session, benchmarks) for session in sessions], left_out)
 
 
-def _chosen(store: ResultsStore, sweep: str | None) -> list[TrialRecord]:
+def _chosen(store: ResultsStore) -> list[TrialRecord]:
     """The trials of sweeps, without those that were traced."""
     found = [trial for trial in store.latest() if trial.kind == "trial" and trial.sweep != "watch"]
     found = [trial for trial in found if "workload" in trial.spec and "traced" not in trial.caveats]
-    names = sorted({trial.sweep for trial in found})
     if not found:
         raise StoreError(f"store {store.path}: no trials of sweeps")
-    if sweep is not None and sweep not in names:
-        told = f"{', '.join(names)}{nearest(sweep, names)}"
-        raise StoreError(f"--sweep {sweep!r} is not in {store.path}; allowed: {told}")
-    return [trial for trial in found if sweep in (None, trial.sweep)]
+    return found
 
 
 @dataclass(frozen=True)
@@ -191,19 +186,17 @@ def _sessions(
 ) -> tuple[list[_Session], list[str]]:
     """The newest session of each sweep by machine and commit, and what has to be left out."""
     groups: dict[tuple[str, str, str, str], dict[str, list[TrialRecord]]] = {}
-    left: dict[str, int] = {}
-    known: dict[str, str | None] = {}
+    left = Counter[str]()
+    commit_named = cache(history.commit)
     for trial in trials:
         told = str(trial.env.get("commit") or "")
         name = _commit_of(told, commit, dirty)
         if name is None:
-            why = f"commit {told}: {NOT_ITS_OWN}" if told else "no commit is known; --commit names one"
-            left[why] = left.get(why, 0) + 1
+            left[f"commit {told}: {NOT_ITS_OWN}" if told else "no commit is known; --commit names one"] += 1
             continue
-        whole = known[name] if name in known else known.setdefault(name, history.commit(name))
+        whole = commit_named(name)
         if whole is None:
-            why = f"commit {name} is not in the repository"
-            left[why] = left.get(why, 0) + 1
+            left[f"commit {name} is not in the repository"] += 1
             continue
         environment = CHANGED_ENVIRONMENT if told.endswith(CHANGED) else ENVIRONMENT
         key = (machine or str(trial.env.get("host") or "unknown"), whole, trial.sweep, environment)
@@ -219,7 +212,7 @@ def _commit_of(told: str, commit: str | None, dirty: bool) -> str | None:
     return told.removesuffix(CHANGED) if told and dirty and commit is None else commit
 
 
-def _newest(sessions: Mapping[str, list[TrialRecord]], sweep: str, left: dict[str, int]) -> list[TrialRecord]:
+def _newest(sessions: Mapping[str, list[TrialRecord]], sweep: str, left: Counter[str]) -> list[TrialRecord]:
     newest = max(sessions, key=lambda name: max(trial.started_at for trial in sessions[name]))
     for name, trials in sessions.items():
         if name != newest:

@@ -17,7 +17,7 @@ from benchsuite.results.charts.chart import COLORS, Chart, Trace
 from benchsuite.results.render.tables import Row
 from benchsuite.results.render.words import plain
 from benchsuite.results.report.modelled import NOTHING, Modelled
-from benchsuite.results.report.sections import sections
+from benchsuite.results.report.sections import points_of, sections
 from benchsuite.results.store.replacing import replacing
 from benchsuite.results.store.store import ResultsStore, StoreError
 
@@ -72,13 +72,8 @@ def draw_report(store: ResultsStore, folder: Path, format: str, modelled: Modell
 def _charts(store: ResultsStore, modelled: Modelled) -> tuple[list[tuple[str, Chart]], list[str]]:
     """What there is to draw, by name; and the labels of the points."""
     found = sections(store)
-    points = list(enumerate(row for section in found for row in section.points))
-    trials = [row for section in found for row in section.trials]
-    records = [record for record in store.latest() if record.kind == "trial"]
     by_key: dict[str, list[Chart]] = {}
-    for chart in itertools.chain.from_iterable(
-        map(_parted, page_charts.charts(store, points, trials, records, modelled))
-    ):
+    for chart in itertools.chain.from_iterable(map(_parted, page_charts.charts(store, found, modelled))):
         if chart.cells or any(trace.get("x") for trace in chart.traces):
             by_key.setdefault(chart.key, []).append(chart)
     named = [
@@ -86,7 +81,7 @@ def _charts(store: ResultsStore, modelled: Modelled) -> tuple[list[tuple[str, Ch
         for key, charts in by_key.items()
         for number, chart in enumerate(charts[:MAX_CHOICES], 1)
     ]
-    return named, labels_of([row for _, row in points])
+    return named, labels_of([row for _, row in points_of(found)])
 
 
 def _parted(chart: Chart) -> list[Chart]:

@@ -1,7 +1,7 @@
 """A methods paragraph for papers, from the records: what was measured, where, how, and what must be said against it."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
@@ -9,6 +9,7 @@ from benchsuite.results.render.latex import escaped
 from benchsuite.results.render.naming import parallelism_of
 from benchsuite.results.render.tables import Row, is_missing, whole
 from benchsuite.results.render.words import and_, counted, plain, size
+from benchsuite.results.report.provenance import devices_in_words
 from benchsuite.results.report.summary import CERTIFIED, DISAGREEING, UNVERIFIED, remedies
 from benchsuite.results.store.frames import FAILED, MIN_REPEATS_FOR_INTERVAL, UNSTABLE_SPREAD
 
@@ -153,49 +154,42 @@ def _caveats(trials: Sequence[Row]) -> list[str]:
 
 
 LIBRARY = "env.libraries."
+Fact = tuple[str, str | Callable[[Row], Any]]
+"""A text with a place for the values, and the column, or what else tells them."""
+
+
+def _facts(heading: str, trials: Sequence[Row], facts: Sequence[Fact], between: str = "; ", *first: str) -> list[str]:
+    """A sentence of what trials have of some facts, after what comes first; none where they have nothing."""
+    parts = [*first, *(text.replace("{}", told) for text, value in facts if (told := told_of(trials, value)))]
+    return [f"{heading}: {between.join(parts)}."] if parts else []
 
 
 def hardware(trials: Sequence[Row]) -> list[str]:
     """Machines, and the software on them."""
     ran = ran_ones(trials)
     hosts = {str(row["env.host"]) for row in ran if not is_missing(row.get("env.host"))}
-    parts = [f"{counted(len(hosts), 'host')}"] if hosts else []
-    facts: Sequence[tuple[str, Callable[[Row], Any]]] = (
-        ("{}", lambda row: row.get("env.cpu")),
+    facts: Sequence[Fact] = (
+        ("{}", "env.cpu"),
         ("{} cores", lambda row: whole(row.get("env.cores"))),
         ("{} of memory", lambda row: _size(row, "env.memory_bytes")),
         ("accelerators: {}", _devices),
-        ("{}", lambda row: row.get("env.os")),
+        ("{}", "env.os"),
     )
-    parts += [text.format(told) for text, value in facts if (told := told_of(ran, value))]
-    software = [("Python", "env.python")] + [
-        (name.removeprefix(LIBRARY), name)
-        for name in dict.fromkeys(key for row in ran for key in row)
-        if name.startswith(LIBRARY)
-    ]
-    versions = [f"{name} {told}" for name, column in software if (told := told_of(ran, column))]
-    found = [f"Hardware: {'; '.join(parts)}."] if parts else []
-    return found + ([f"Software: {', '.join(versions)}."] if versions else [])
+    columns = dict.fromkeys(key for row in ran for key in row if key.startswith(LIBRARY))
+    software = [("Python {}", "env.python"), *((f"{name.removeprefix(LIBRARY)} {{}}", name) for name in columns)]
+    told = [counted(len(hosts), "host")] if hosts else []
+    return [*_facts("Hardware", ran, facts, "; ", *told), *_facts("Software", ran, software, ", ")]
 
 
 def _devices(row: Row) -> str | None:
     devices = row.get("env.devices")
-    if not isinstance(devices, list):
-        return None
-    counts = Counter(_device(device) for device in devices)
-    return and_([f"{count} x {name}" for name, count in counts.items()]) or "none"
-
-
-def _device(device: Any) -> str:
-    if not isinstance(device, Mapping):
-        return str(device)
-    return f"{device.get('name')} (driver {device.get('driver')})"
+    return (devices_in_words(devices) or "none") if isinstance(devices, list) else None
 
 
 def workload(trials: Sequence[Row]) -> list[str]:
     """What was trained, and how it was spread."""
     ran = ran_ones(trials)
-    facts: Sequence[tuple[str, str | Callable[[Row], Any]]] = (
+    facts: Sequence[Fact] = (
         ("{}", lambda row: _joined(row, " ", "spec.workload", "spec.variant")),
         ("device {}", "spec.device"),
         ("precision {}", "spec.precision"),
@@ -205,9 +199,7 @@ def workload(trials: Sequence[Row]) -> list[str]:
         ("samples of all ranks per step: {}", lambda row: whole(row.get("spec.global_batch_size"))),
         ("threads per rank: {}", lambda row: whole(row.get("spec.threads_per_rank"))),
     )
-    parts = [text.format(told) for text, value in facts if (told := told_of(ran, value))]
-    emulated = [row for row in ran if is_emulated(row)]
-    found = [f"Workload: {'; '.join(parts)}."] if parts else []
+    found, emulated = _facts("Workload", ran, facts), [row for row in ran if is_emulated(row)]
     if emulated:
         found.append(
             f"In {counted(len(emulated), 'trial')} the accelerator was emulated: no model was trained, a rank waited "
@@ -224,7 +216,7 @@ def data(trials: Sequence[Row]) -> list[str]:
     """What was read, and by whom."""
     ran = ran_ones(trials)
     stored = [row for row in ran if row.get("spec.data.source") == "storage"]
-    facts: Sequence[tuple[str, str | Callable[[Row], Any]]] = (
+    facts: Sequence[Fact] = (
         ("format {}", "spec.data.format"),
         ("loader {}", "spec.data.loader"),
         ("workers per rank: {}", lambda row: whole(row.get("spec.data.num_workers"))),
@@ -233,8 +225,7 @@ def data(trials: Sequence[Row]) -> list[str]:
         ("staging {}", "spec.data.staging"),
         ("dataset: {}", _dataset),
     )
-    parts = [text.format(told) for text, value in facts if (told := told_of(stored, value))]
-    found = [f"Samples came from storage in {counted(len(stored), 'trial')}: {'; '.join(parts)}."] if parts else []
+    found = _facts(f"Samples came from storage in {counted(len(stored), 'trial')}", stored, facts)
     for source, what in (("memory", "one real batch held in memory"), ("synthetic", "made on the device")):
         count = sum(row.get("spec.data.source") == source for row in ran)
         if count:

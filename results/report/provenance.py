@@ -10,7 +10,7 @@ import yaml
 
 from benchsuite.results.compare.drift import ranges
 from benchsuite.results.render.naming import is_file
-from benchsuite.results.render.words import size
+from benchsuite.results.render.words import and_, size
 from benchsuite.results.store.frames import flatten
 from benchsuite.results.store.record import TrialRecord
 
@@ -47,9 +47,14 @@ def _text(name: str, value: Any) -> str:
     if name == "memory_bytes":
         return size(value)
     if name == "devices":
-        counts = Counter(_device(device) for device in value)
-        return ", ".join(f"{count} x {device}" for device, count in counts.items())
+        return devices_in_words(value)
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def devices_in_words(devices: Sequence[Any]) -> str:
+    """How many there are of each kind of device."""
+    counts = Counter(map(_device, devices))
+    return and_([f"{count} x {device}" for device, count in counts.items()])
 
 
 def _device(device: Any) -> str:

@@ -21,6 +21,16 @@ class Section:
     trials: Sequence[Row]
 
 
+def points_of(found: Sequence[Section]) -> list[tuple[int, Row]]:
+    """The points of all sections, each with its number in the table of the page."""
+    return list(enumerate(row for section in found for row in section.points))
+
+
+def trials_of(found: Sequence[Section]) -> list[Row]:
+    """The trials of all sections."""
+    return [row for section in found for row in section.trials]
+
+
 def sections(store: ResultsStore) -> list[Section]:
     """Every sweep and session of a store, as first seen; workloads by their short names."""
     frame = _with_short_workloads(store.frame())

@@ -1,13 +1,13 @@
 """How the last attempt at each trial ended, of stores with many records: read without keeping them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from benchsuite.results.store.manifest import PARQUET, DamagedPartsError, Manifest, load
-from benchsuite.results.store.segments import Passed, Stored, StoreError, without_collector
-from benchsuite.results.store.snapshot import ROWS_AT_ONCE, all_lines
+from benchsuite.results.store.manifest import PARQUET, DamagedPartsError, Manifest
+from benchsuite.results.store.segments import Passed, Stored
+from benchsuite.results.store.snapshot import ROWS_AT_ONCE, all_lines, read_whole, recorded
 
 PROFILE = "spec.measure.profile"
 MAY_LACK = ("reason", PROFILE)
@@ -26,48 +26,26 @@ class Ended:
     """How it was observed."""
 
 
-@dataclass(frozen=True)
-class Outcomes:
-    """How the trials of a store ended."""
+def outcomes(store: Path) -> tuple[dict[str, Ended], Sequence[Passed], str | None]:
+    """The last attempt at each trial, by trial; with what `snapshot.read_whole` tells besides."""
 
-    by_trial: dict[str, Ended]
-    passed: Sequence[Passed]
-    """Lines that are no records, or none that this version knows."""
-    damage: str | None
-    """Why the parts were not used; None where they were."""
-
-
-@without_collector()
-def outcomes(store: Path, damage: str | None = None) -> Outcomes:
-    """The last attempt at each trial, by trial; where parts are damaged, from segments alone.
-
-    Raises:
-        StoreError: it cannot be read.
-    """
-    found: dict[str, Ended] = {}
-    passed: list[Passed] = []
-    try:
-        manifest = load(store) if damage is None else Manifest()
-        for ended in chain(_compacted(store, manifest.checked()), _of_lines(all_lines(store, manifest), passed)):
+    def by_trial(manifest: Manifest, passed: list[Passed]) -> dict[str, Ended]:
+        found: dict[str, Ended] = {}
+        of_lines = map(_ended, recorded(all_lines(store, manifest), passed))
+        for ended in chain(_compacted(store, manifest.checked()), of_lines):
             before = found.get(ended.trial_id)
             if before is None or before.finished_at <= ended.finished_at:
                 found[ended.trial_id] = ended
-    except DamagedPartsError as error:
-        return outcomes(store, str(error))
-    except OSError as error:
-        raise StoreError(f"store {store}: cannot be read: {error.strerror}") from error
-    return Outcomes(found, passed, damage)
+        return found
+
+    return read_whole(store, by_trial)
 
 
-def _of_lines(found: Iterable[Stored | Passed], passed: list[Passed]) -> Iterator[Ended]:
-    """Those of records that stand in lines; others are noted in `passed`."""
-    for line in found:
-        if isinstance(line, Passed):
-            passed.append(line)
-            continue
-        record = line.record
-        profile = (record.spec.get("measure") or {}).get("profile")
-        yield Ended(record.trial_id, record.status, record.finished_at, record.reason, profile)
+def _ended(line: Stored) -> Ended:
+    """How an attempt ended, of a record that stands in a line."""
+    record = line.record
+    profile = (record.spec.get("measure") or {}).get("profile")
+    return Ended(record.trial_id, record.status, record.finished_at, record.reason, profile)
 
 
 def _compacted(store: Path, manifest: Manifest) -> Iterator[Ended]:

@@ -1,8 +1,9 @@
 """A store at one moment: its Parquet parts, and the records that only segments hold."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from benchsuite.results.store.manifest import PARQUET, DamagedPartsError, Manifest, Part, load
 from benchsuite.results.store.segments import (
@@ -20,6 +21,7 @@ from benchsuite.results.store.segments import (
     without_collector,
 )
 
+T = TypeVar("T")
 ROWS_AT_ONCE = 2048
 
 
@@ -41,33 +43,47 @@ class Snapshot:
 
 
 def snapshot(store: Path, damage: str | None = None) -> Snapshot:
-    """What a store holds now.
+    """What a store holds now; else as `read_whole`."""
+
+    def gathered(manifest: Manifest, passed: list[Passed]) -> tuple[Manifest, list[Stored]]:
+        return manifest.checked(), list(recorded(all_lines(store, manifest), passed))
+
+    (manifest, found), passed, damage = read_whole(store, gathered, damage)
+    return Snapshot(store, manifest, found, passed, damage)
+
+
+def read_whole(
+    store: Path, read: Callable[[Manifest, list[Passed]], T], damage: str | None = None
+) -> tuple[T, list[Passed], str | None]:
+    """What is read of a store by its manifest; the lines passed over; and why parts were not used, if they were not.
 
     Args:
         store: its folder.
-        damage: why the parts are not to be used; they are passed by, too, where their manifest cannot be read.
+        read: notes lines that are no records in the list that it is given. Where a part turns out to be damaged it is
+            called again, with a manifest of nothing: then segments are read alone.
+        damage: why the parts are not to be used from the beginning.
 
     Raises:
         StoreError: it cannot be read.
     """
-    try:
-        manifest = load(store) if damage is None else Manifest()
-    except DamagedPartsError as error:
-        manifest, damage = Manifest(), str(error)
-    found: list[Stored] = []
-    passed: list[Passed] = []
-    try:
-        with without_collector():
-            for line in all_lines(store, manifest):
-                if isinstance(line, Passed):
-                    passed.append(line)
-                else:
-                    found.append(line)
-    except DamagedPartsError as error:
-        return snapshot(store, str(error))
-    except OSError as error:
-        raise StoreError(f"store {store}: cannot be read: {error.strerror}") from error
-    return Snapshot(store, manifest.checked(), found, passed, damage)
+    while True:
+        passed: list[Passed] = []
+        try:
+            with without_collector():
+                return read(load(store) if damage is None else Manifest(), passed), passed, damage
+        except DamagedPartsError as error:
+            damage = str(error)
+        except OSError as error:
+            raise StoreError(f"store {store}: cannot be read: {error.strerror}") from error
+
+
+def recorded(found: Iterable[Stored | Passed], passed: list[Passed]) -> Iterator[Stored]:
+    """The records among lines; others are noted in `passed`."""
+    for line in found:
+        if isinstance(line, Stored):
+            yield line
+        else:
+            passed.append(line)
 
 
 def all_lines(store: Path, manifest: Manifest) -> Iterator[Stored | Passed]:

@@ -188,9 +188,8 @@ class ResultsStore:
         """
         if not self.exists():
             return {}
-        found = outcomes(self.path)
-        self.passed, self.damage = found.passed, found.damage
-        return found.by_trial
+        found, self.passed, self.damage = outcomes(self.path)
+        return found
 
     def samples(self, record: TrialRecord) -> dict[str, Any] | None:
         """The raw samples of a record, or None where it has none."""

@@ -31,8 +31,7 @@ def points_of(store: ResultsStore) -> list[Numbered]:
 
 
 def every_chart(store: ResultsStore) -> list[Chart]:
-    trials = [row for section in sections(store) for row in section.trials]
-    return page_charts.charts(store, points_of(store), trials, store.latest())
+    return page_charts.charts(store, sections(store))
 
 
 def chart(store: ResultsStore, key: str) -> Chart:

@@ -215,7 +215,6 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("asked", "words"),
         [
-            ({"sweep": "batch-format"}, ["--sweep 'batch-format'", "allowed: batch-formats", "nearest: batch-formats"]),
             ({"machine": "../up"}, ["--machine '../up'", "allowed: letters"]),
             ({"commit": "gone"}, ["--commit 'gone'", "no such commit"]),
         ],
@@ -246,7 +245,7 @@ class TestMistakes:
         code, out, err = run_cli(*asked)
         assert (code, out) == (2, "")
         assert err.startswith("error: store ") and err.count("\n") == 1
-        code, out, err = run_cli(*asked, "--commit", "HEAD", "--machine", "cluster", "--sweep", "batch-formats")
+        code, out, err = run_cli(*asked, "--commit", "HEAD", "--machine", "cluster")
         head = git(config.parent, "rev-parse", "--short=8", "HEAD")
         path = config.parent / f".asv/results/cluster/{head}-benchsuite.json"
         assert (code, err) == (0, "")
