@@ -43,7 +43,7 @@ def breakdown(points: Sequence[Numbered]) -> list[Chart]:
     for found in traces:
         found["marker"] = {"color": PART_COLORS[found["name"]]}
     layout = {"xaxis": axis("ms per step"), "barmode": "stack"}
-    note = "Mean of the slowest rank, of the repeat with the median step; exchange is what computation does not hide."
+    note = "Mean of the slowest rank, of the repeat with the median step; communication is what computation does not hide."
     return [Chart("step", "What a step is made of", traces, layout, note, bars=True)] if traces else []
 
 

@@ -167,6 +167,6 @@ def _there(key: str, wanted: str, rows: Sequence[Row]) -> str:
     if key == "date":
         days = sorted({one["started_at"][:10] for one in rows})
         return f"; there are: {days[0]}..{days[-1]}" if days else ""
-    values = list(dict.fromkeys(str(one[key]) for one in rows if not is_missing(one.get(key))))
+    values = sorted({str(one[key]) for one in rows if not is_missing(one.get(key))})
     told = f"; there are: {', '.join(values[:MAX_TOLD])}{nearest(wanted, values)}"
     return told if rows else "; the store has no ok trial"

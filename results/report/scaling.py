@@ -287,7 +287,7 @@ def _within(series: Series) -> str:
 LEGEND = (
     "efficiency = P(N) / (P(N0) N / N0), P the median of samples/s, N0 the baseline · lost: shares of the ideal rate, "
     "which add up to 1 - efficiency\n"
-    "load: waiting for input · exchange: what the least waiting rank has too · imbalance: waiting for slower ranks · "
+    "load: waiting for input · communication: what the least waiting rank has too · imbalance: waiting for slower ranks · "
     "rest: computation and all else"
 )
 

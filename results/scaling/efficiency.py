@@ -101,11 +101,11 @@ def losses(row: Mapping[str, Any], baseline: Mapping[str, Any], work: float, fou
     weak scaling, N0 / N in strong. Each part of the step should take `work` times as long as at the baseline; what it
     takes longer, over the step, is lost to it:
 
-    load        waiting for input
-    exchange    communication that the least waiting rank has too: the wire
-    imbalance   waiting for slower ranks, the mean over all
-    rest        what is left: computation, copies, update, bubbles, and what the rates of the windows have beyond the
-                mean step (samples that the prefetch queue lost). Also exchange, where it was not measured
+    load           waiting for input
+    communication  what the least waiting rank has too: the wire
+    imbalance      waiting for slower ranks, the mean over all
+    rest           what is left: computation, copies, update, bubbles, and what the rates of the windows have beyond
+                   the mean step (samples that the prefetch queue lost). Also communication, where it was not measured
 
     None where a part was not measured; a single rank exchanges nothing.
     """
