@@ -33,11 +33,8 @@ def efficiencies(trials: Sequence[Row], points: Sequence[Numbered]) -> list[Char
     """A chart of each kind of scaling that has a series with an efficiency besides its baseline's."""
     found = find_series(pd.DataFrame(list(trials)), mix_environments=True) if trials else []
     place = places(points)
-    return [chart for kind in KINDS for chart in _chart(kind, [one for one in found if _says(one, kind)], place)]
-
-
-def _says(series: Series, kind: str) -> bool:
-    return series.kind == kind and sum(point.efficiency is not None for point in series.points) > 1
+    judged = [one for one in found if sum(point.efficiency is not None for point in one.points) > 1]
+    return [chart for kind in KINDS for chart in _chart(kind, [one for one in judged if one.kind == kind], place)]
 
 
 def _chart(kind: str, found: Sequence[Series], place: Place) -> list[Chart]:
@@ -47,7 +44,12 @@ def _chart(kind: str, found: Sequence[Series], place: Place) -> list[Chart]:
     text = [
         line
         for series, title in zip(found, titles, strict=True)
-        for line in (title, f"  {words.answer(series)}", f"  {words.basis(series)}", *_indented(words.notes(series)))
+        for line in (
+            title,
+            f"  {words.answer(series)}",
+            f"  {words.basis(series)}",
+            *(f"  {note}" for note in words.notes(series)),
+        )
     ]
     drawn = chart_of(found, _short(titles), f"{kind.capitalize()} scaling efficiency", place)
     return [replace(drawn, key=f"{kind}-scaling", lines=text)]
@@ -66,10 +68,6 @@ def chart_of(found: Sequence[Series], names: Sequence[str], title: str, place: P
     traces.append(scatter("ideal", ends, [1, 1], "lines", line=dashed))
     layout = {"xaxis": log_axis(ranks), "yaxis": axis("efficiency", rangemode="tozero")}
     return Chart("scaling", title, traces, layout, NOTE, groups=groups)
-
-
-def _indented(lines: Sequence[str]) -> list[str]:
-    return [f"  {line}" for line in lines]
 
 
 def _short(titles: Sequence[str]) -> list[str]:

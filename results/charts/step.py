@@ -43,7 +43,9 @@ def breakdown(points: Sequence[Numbered]) -> list[Chart]:
     for found in traces:
         found["marker"] = {"color": PART_COLORS[found["name"]]}
     layout = {"xaxis": axis("ms per step"), "barmode": "stack"}
-    note = "Mean of the slowest rank, of the repeat with the median step; communication is what computation does not hide."
+    note = (
+        "Mean of the slowest rank, of the repeat with the median step; communication: what computation does not hide."
+    )
     return [Chart("step", "What a step is made of", traces, layout, note, bars=True)] if traces else []
 
 
@@ -82,8 +84,8 @@ def timeline(samples: Mapping[str, Any], number: int, row: Row) -> list[Chart]:
     if not steps:
         return []
     parts = [event for event in events if event["tid"] == PART_EVENTS and _within(event, steps.get(event["pid"]))]
-    begin = min(step["ts"] for step in steps.values())
-    traces = [_slices(name, [part for part in parts if part["name"] == name], begin, number) for name in _names(parts)]
+    begin, names = min(step["ts"] for step in steps.values()), dict.fromkeys(part["name"] for part in parts)
+    traces = [_slices(name, [part for part in parts if part["name"] == name], begin, number) for name in names]
     layout = {
         "xaxis": axis("ms"),
         "yaxis": {"autorange": "reversed", "type": "category", "title": {"text": "rank"}},
@@ -112,10 +114,6 @@ def _median_step(samples: Mapping[str, Any], steps: Sequence[Event]) -> dict[int
 
 def _within(part: Event, step: Event | None) -> bool:
     return step is not None and step["ts"] <= part["ts"] < step["ts"] + step["dur"]
-
-
-def _names(parts: Sequence[Event]) -> list[str]:
-    return list(dict.fromkeys(part["name"] for part in parts))
 
 
 def _slices(name: str, parts: Sequence[Event], begin: float, number: int) -> Trace:

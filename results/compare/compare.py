@@ -121,7 +121,7 @@ def compare(
     if apart:
         raw = [replace(one, label=_both_labels(first[one.point], second[one.point])) for one in raw]
     return Comparison(
-        compared=_judged(raw),
+        compared=[_verdict(one, p, len(raw)) for one, p in zip(raw, holm([one.p for one in raw]), strict=True)],
         only_one=[_label(first[key]) for key in first if key not in second],
         only_other=[_label(second[key]) for key in second if key not in first],
         refused=refused,
@@ -154,16 +154,15 @@ def _refused(first: Mapping[str, list[TrialRecord]], second: Mapping[str, list[T
     for key, trials in first.items():
         twin = others.get(loose_key(trials[0])) if key not in second else None
         if twin is not None and (was_resized(trials[0]) or was_resized(twin)):
-            told = [f"{'resized to' if was_resized(one) else 'requested:'} {_batch(one)}" for one in (trials[0], twin)]
+            told = []
+            for one in (trials[0], twin):
+                batch = one.spec.get("batch_size") or one.spec.get("global_batch_size")
+                told.append(f"{'resized to' if was_resized(one) else 'requested:'} {batch}")
             found.append(
                 f"{_label(trials)}: its batch is {told[0]} in A and {told[1]} in B; a resized batch is never compared "
                 "with another"
             )
     return found
-
-
-def _batch(record: TrialRecord) -> Any:
-    return record.spec.get("batch_size") or record.spec.get("global_batch_size")
 
 
 def _environments(one: Sequence[list[TrialRecord]], other: Sequence[list[TrialRecord]]) -> list[Difference]:
@@ -292,12 +291,6 @@ def holm(values: Sequence[float]) -> list[float]:
         most = max(most, min(1.0, (len(values) - position) * values[int(index)]))
         found[int(index)] = most
     return found
-
-
-def _judged(raw: Sequence[Compared]) -> list[Compared]:
-    """With corrected p values and verdicts."""
-    corrected = holm([one.p for one in raw])
-    return [_verdict(one, p, len(raw)) for one, p in zip(raw, corrected, strict=True)]
 
 
 def _verdict(one: Compared, p: float, comparisons: int) -> Compared:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Any
 
 import numpy as np
 
@@ -108,14 +107,12 @@ def nights_of(records: Iterable[TrialRecord], kind: Kind = "trial") -> list[Nigh
             continue
         begun[record.session] = min(begun.get(record.session, record.started_at), record.started_at)
     names = sorted(begun, key=lambda name: (begun[name], name))
-    return [
-        Night(name, begun[name], ok := found.get(name, {}), _without(failed.get(name, {}), ok), skipped.get(name, {}))
-        for name in names
-    ]
-
-
-def _without(failed: Mapping[str, TrialRecord], ok: Mapping[str, Any]) -> dict[str, TrialRecord]:
-    return {key: record for key, record in failed.items() if key not in ok}
+    nights = []
+    for name in names:
+        ok = found.get(name, {})
+        lost = {key: record for key, record in failed.get(name, {}).items() if key not in ok}
+        nights.append(Night(name, begun[name], ok, lost, skipped.get(name, {})))
+    return nights
 
 
 def without_unknown_skips(nights: Sequence[Night], reference: Sequence[Night]) -> list[Night]:

@@ -60,7 +60,7 @@ def records_of(store: ResultsStore, text: str, kind: Kind = "trial") -> list[Tri
     Raises:
         StoreError: an unknown key, or nothing matches.
     """
-    records = _ok(store.latest(), kind)
+    records = [record for record in store.latest() if record.status == "ok" and record.kind == kind]
     return records if store.path == Path(text) else filtered(records, text)
 
 
@@ -111,10 +111,6 @@ def _column(key: str, known: Collection[str]) -> str:
     """The column that a key means: by its name, or as a sweep file writes it, such as data.format."""
     named = [SHORT.get(key, key), *(f"{part}.{key}" for part in PARTS)]
     return next((name for name in named if name in known), named[0])
-
-
-def _ok(records: list[TrialRecord], kind: Kind) -> list[TrialRecord]:
-    return [record for record in records if record.status == "ok" and record.kind == kind]
 
 
 def _matcher(key: str, value: str, known: Collection[str]) -> Callable[[Row], bool]:

@@ -104,15 +104,12 @@ def tail(noise: Noise, per_series: float) -> float:
     series = np.repeat(np.arange(len(windows)), windows.shape[1] * windows.shape[2])
     flat = windows.reshape(-1, NIGHTS)
     num_windows = int((~np.isnan(flat[:, -1])).sum())
-    factors = np.concatenate([evidence(noise.of(series[part]), flat[part]).log_factor for part in _parts(len(flat))])
+    parts = [slice(start, start + 4096) for start in range(0, len(flat), 4096)]
+    factors = np.concatenate([evidence(noise.of(series[part]), flat[part]).log_factor for part in parts])
     peaks = np.sort(factors)[::-1][: int(TAIL_SHARE * num_windows)]
     if len(peaks) < MIN_PEAKS or not np.isfinite(peaks[-1]):
         return -np.inf
     return float(peaks[-1] + (peaks - peaks[-1]).mean() * np.log(TAIL_SHARE / per_series))
-
-
-def _parts(length: int) -> list[slice]:
-    return [slice(start, start + 4096) for start in range(0, length, 4096)]
 
 
 def _suspicious(noise: Noise, recent: Array) -> Mask:

@@ -198,10 +198,6 @@ def _result(row: Row) -> str:
     return told if row["benchsuite"]["comparable"] else f"{told}, not comparable: deviates"
 
 
-def _percent(value: float | None) -> str:
-    return ABSENT if value is None else f"{value:.0%}"
-
-
 COLUMNS = (
     Column("point", _ours("label"), right=False),
     Column("workload", _ours("workload"), right=False),
@@ -209,7 +205,7 @@ COLUMNS = (
     Column("accelerators", lambda row: str(row["num_accelerators"])),
     Column("repeats", lambda row: str(row["epochs"])),
     Column("AU %", _number("train_au_mean_percentage", 1)),
-    Column("needed", lambda row: _percent(row["benchsuite"]["au_threshold"])),
+    Column("needed", lambda row: ABSENT if (least := row["benchsuite"]["au_threshold"]) is None else f"{least:.0%}"),
     Column("result", lambda row: _result(row), right=False),
     Column("our AU", lambda row: f"{fmean(row['benchsuite']['au']):.3f}" if row["benchsuite"]["au"] else ABSENT),
     Column("samples/s", _number("train_throughput_mean_samples_per_second", 1)),

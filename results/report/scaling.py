@@ -50,12 +50,19 @@ def _apart(found: Sequence[Series]) -> list[str]:
     told = {*(f"spec.{name}" for name in IN_TITLE), "spec.parallelism", *FOLLOWS_RANKS}
     named = {key for one in found for key in one.example if key.startswith("spec.") or key == "session"} - told
     keys = [key for key in dict.fromkeys(key for one in found for key in one.example) if key in named]
-    values = {key: {repr(_plain(one.example.get(key))) for one in found} for key in keys}
+    values = {
+        key: {repr(None if is_missing(value := one.example.get(key)) else value) for one in found} for key in keys
+    }
     return [key for key in keys if len(values[key]) > 1 and not key.startswith("spec.parallelism.")]
 
 
+def _comparable(value: Any) -> str:
+    return repr(None if is_missing(value) else value)
+
+
 def _title(series: Series, found: Sequence[Series], apart: Sequence[str]) -> str:
-    return " · ".join([series.kind, _shared_words(series, found, apart), _batch_words(series)])
+    batch = f"{series.batch} per rank" if series.kind == "weak" else f"{series.batch} in all"
+    return " · ".join([series.kind, _shared_words(series, found, apart), batch])
 
 
 def _shared_words(series: Series, found: Sequence[Series], apart: Sequence[str]) -> str:
@@ -78,10 +85,6 @@ def _short_workload(series: Series, found: Sequence[Series]) -> Row:
     return {WORKLOAD: short_workloads(known)[named]} if isinstance(named, str) else {}
 
 
-def _plain(value: Any) -> Any:
-    return None if is_missing(value) else value
-
-
 def _mode(series: Series) -> str:
     """The parallelism of most points in words; a single rank's `none` is its series' mode with one rank."""
     named = [trial.get("spec.parallelism") for point in series.points for trial in point.trials]
@@ -92,10 +95,6 @@ def _mode(series: Series) -> str:
     degrees = [(name, row.get(f"spec.parallelism.{name}")) for name in (*WHOLE_WORLD, "zero")]
     told = [f"{name} {int(value)}" for name, value in degrees if value is not None and not is_missing(value)]
     return " ".join(["dp", *(word for word in told if word not in ("tp 1", "pp 1", "cp 1", "zero 0"))])
-
-
-def _batch_words(series: Series) -> str:
-    return f"{series.batch} per rank" if series.kind == "weak" else f"{series.batch} in all"
 
 
 def basis(series: Series) -> str:
@@ -162,9 +161,8 @@ def point_rows(series: Series, title: str) -> list[dict[str, Any]]:
 
 def _point_row(series: Series, point: ScalingPoint) -> dict[str, Any]:
     rates = sorted(pooled(point.rates))
-    own = {
-        f"{series.kind}_efficiency{end}": value for end, value in zip(("", "_low", "_high"), _ends(point), strict=True)
-    }
+    ends = {"": point.efficiency, "_low": point.bounds.low, "_high": point.bounds.high}
+    own = {f"{series.kind}_efficiency{end}": value for end, value in ends.items()}
     middle = len(rates) // 2
     return {
         "ranks": point.ranks,
@@ -181,10 +179,6 @@ def _point_row(series: Series, point: ScalingPoint) -> dict[str, Any]:
         **{f"lost_{name}": point.losses.get(name) for name in PARTS},
         "caveats": list(point.caveats),
     }
-
-
-def _ends(point: ScalingPoint) -> tuple[float | None, float | None, float | None]:
-    return point.efficiency, point.bounds.low, point.bounds.high
 
 
 def efficiency_cell(row: Row) -> str:
@@ -251,7 +245,9 @@ def notes(series: Series) -> list[str]:
     """What a series' figures rest on, and the laws fitted to them."""
     kinds = {point.bounds.kind for point in series.points if point.efficiency is not None and point.losses}
     alone = [point for point in series.points if point.losses and point.bounds.kind is None]
-    left_out, shared = (any(found) for found in ((p.left_out for p in series.points), map(_shares_jobs, series.points)))
+    left_out = any(point.left_out for point in series.points)
+    jobs = [item for point in series.points for item in point.rates.items()]
+    shared = any(name is not None and len(repeats) > 1 for name, repeats in jobs)
     differing = told_facts([(fact, ", ".join(values[:MAX_VALUES])) for fact, values in series.differing.items()])
     fits = laws(series)
     return [
@@ -270,11 +266,6 @@ def notes(series: Series) -> list[str]:
 INDEPENDENT = "laws: their intervals take repeats as independent, which those of one job are not: they are too narrow"
 
 
-def _shares_jobs(point: ScalingPoint) -> bool:
-    """Whether repeats ran in one job."""
-    return any(name is not None and len(repeats) > 1 for name, repeats in point.rates.items())
-
-
 def _within(series: Series) -> str:
     """In how many jobs, where they are known and too few, and what an interval takes."""
     jobs = [{name for name in point.rates if name is not None} for point in series.points if point.trials]
@@ -287,8 +278,8 @@ def _within(series: Series) -> str:
 LEGEND = (
     "efficiency = P(N) / (P(N0) N / N0), P the median of samples/s, N0 the baseline · lost: shares of the ideal rate, "
     "which add up to 1 - efficiency\n"
-    "load: waiting for input · communication: what the least waiting rank has too · imbalance: waiting for slower ranks · "
-    "rest: computation and all else"
+    "load: waiting for input · communication: what the least waiting rank has too · imbalance: waiting for slower "
+    "ranks · rest: computation and all else"
 )
 
 

@@ -12,7 +12,7 @@ def text(slots: Sequence[Slot], width: int) -> str:
 
     Lower case: a later chunk; dashes: it goes on; dots: a bubble. Cut into blocks where it is wider than `width`.
     """
-    cell_s = _shortest(slots)
+    cell_s = min(slot.end_s - slot.start_s for slot in slots)
     rows = _rows(slots, cell_s)
     size = 1 + max(len(cell) for row in rows for cell in row)
     names = [f"stage {stage} " for stage in range(len(rows))]
@@ -26,10 +26,6 @@ def text(slots: Sequence[Slot], width: int) -> str:
         for start in range(0, len(rows[0]), count)
     ]
     return "\n\n".join(blocks)
-
-
-def _shortest(slots: Sequence[Slot]) -> float:
-    return min(slot.end_s - slot.start_s for slot in slots)
 
 
 def _rows(slots: Sequence[Slot], cell_s: float) -> list[list[str]]:

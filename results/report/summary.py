@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from benchsuite.results.compare.drift import drifted
 from benchsuite.results.render.tables import Row, is_missing
@@ -113,12 +112,10 @@ def trust(trials: Sequence[Row]) -> str:
     ok = [row for row in trials if row["status"] == "ok"]
     parts = [f"{len(ok)} of {sum(row['status'] != 'skipped' for row in trials)} trials ok"]
     for state, when, low, high in CERTIFIED:
+        resident = f"cache_resident_{when}"
         asked = [row for row in ok if row.get("spec.data.cache") == state and row.get("spec.data.source") == "storage"]
-        seen = [
-            row
-            for row in asked
-            if _within(row.get(f"cache_resident_{when}"), low, high) and UNVERIFIED not in row["caveats"]
-        ]
+        known = [row for row in asked if UNVERIFIED not in row["caveats"] and not is_missing(row.get(resident))]
+        seen = [row for row in known if low <= row[resident] <= high]
         agreeing = sum(DISAGREEING not in row["caveats"] for row in seen)
         if asked:
             but = f" (and by counters in {agreeing})" if agreeing < len(seen) else ""
@@ -153,10 +150,6 @@ def _remedy(details: Sequence[tuple[str, int]]) -> str:
     everywhere = sum(number for _, number in details)
     alike = f" (the commonest of {everywhere} such remarks)" if len(details) > 1 else f" (in {count} trials)"
     return text + (alike if everywhere > 1 else "")
-
-
-def _within(value: Any, low: float, high: float) -> bool:
-    return not is_missing(value) and low <= value <= high
 
 
 MAX_REMEDIES = 5

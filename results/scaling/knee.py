@@ -108,7 +108,7 @@ def _half_width(ranks: Floats, measured: Floats, slope: float, top: float, last:
 
 def input_knee(series: Series) -> Knee:
     """The knee of a series that shared input holds back: where its trials read and wait for it beyond the knee."""
-    if series.example.get("spec.data.source") not in (None, "storage"):
+    if not reads_source(series):
         return Knee(problem=NOT_SHARED)
     found = fit_knee(series.rates)
     if found.ranks is None:
@@ -141,6 +141,11 @@ def _record(trial: Row) -> float | None:
     return None if is_missing(read) or is_missing(rate) or not read or not rate else float(read) / float(rate)
 
 
+def reads_source(series: Series) -> bool:
+    """Whether a series reads samples that are stored."""
+    return series.example.get("spec.data.source") in (None, "storage")
+
+
 def staged(series: Series) -> bool:
     """Whether a series reads from node-local copies."""
     return series.example.get("spec.data.staging") in ("copy", "lazy")
@@ -170,11 +175,9 @@ def staging_pairs(found: Sequence[Series]) -> list[tuple[Series, list[Series]]]:
     for series in found:
         if staged(series):
             alike.setdefault(_but_staging(series), []).append(series)
-    return [(series, alike.get(_but_staging(series), [])) for series in found if _reads_source(series)]
-
-
-def _reads_source(series: Series) -> bool:
-    return not staged(series) and series.example.get("spec.data.source") in (None, "storage")
+    return [
+        (series, alike.get(_but_staging(series), [])) for series in found if reads_source(series) and not staged(series)
+    ]
 
 
 def _but_staging(series: Series) -> object:

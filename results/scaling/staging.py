@@ -63,12 +63,9 @@ def _pairs(measured: Sequence[Row], unstaged: Mapping[object, Row]) -> Iterator[
 
 def _like(row: Row) -> object:
     """All of a point but its staging."""
-    settings = sorted((name, repr(value)) for name, value in row.items() if _compared(name, value))
+    names = [name for name in row if name.startswith("spec.") and name not in STAGING]
+    settings = sorted((name, repr(row[name])) for name in names if row[name] is not None)
     return row.get("session"), row.get("dataset.dataset_id"), tuple(settings)
-
-
-def _compared(name: str, value: Any) -> bool:
-    return name.startswith("spec.") and name not in STAGING and value is not None
 
 
 def lines(points: Sequence[Row]) -> list[str]:

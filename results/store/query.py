@@ -254,13 +254,9 @@ def unknown_column(query: str, error: str, names: Sequence[str]) -> str | None:
         named = dotted[0]
     ends = [name for name in names if name.lower().endswith(f".{named.lower()}")]
     near = [named] if named in names else ends or difflib.get_close_matches(named, names, n=3, cutoff=0.5)
-    told = f"; nearest: {', '.join(map(_in_sql, near))}" if near else ""
+    told = f"; nearest: {', '.join(name if name.isidentifier() else quoted(name) for name in near)}" if near else ""
     quotes = " (names with a dot stand in double quotes)" if any("." in name for name in near) else ""
     return f"no column {named!r} in trials{told}{quotes}; all: results query --columns"
-
-
-def _in_sql(name: str) -> str:
-    return name if name.isidentifier() else quoted(name)
 
 
 def _first_line(error: Exception) -> str:
