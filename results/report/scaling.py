@@ -50,10 +50,8 @@ def _apart(found: Sequence[Series]) -> list[str]:
     told = {*(f"spec.{name}" for name in IN_TITLE), "spec.parallelism", *FOLLOWS_RANKS}
     named = {key for one in found for key in one.example if key.startswith("spec.") or key == "session"} - told
     keys = [key for key in dict.fromkeys(key for one in found for key in one.example) if key in named]
-    values = {
-        key: {repr(None if is_missing(value := one.example.get(key)) else value) for one in found} for key in keys
-    }
-    return [key for key in keys if len(values[key]) > 1 and not key.startswith("spec.parallelism.")]
+    several = {key for key in keys if len({_comparable(one.example.get(key)) for one in found}) > 1}
+    return [key for key in keys if key in several and not key.startswith("spec.parallelism.")]
 
 
 def _comparable(value: Any) -> str:
