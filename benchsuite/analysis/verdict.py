@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from benchsuite.analysis.metrics import MIN_WARM_RESIDENT, loop_figures, overhead
 from benchsuite.contract.rank_samples import RankSamples
 from benchsuite.host.interference import foreign_load
-from benchsuite.results.render.plain import counted
+from benchsuite.results.render.words import counted
 from benchsuite.results.store.record import CANNOT_TELL, MAX_AU, Verdict
 
 HELD_BACK_AU = 0.95

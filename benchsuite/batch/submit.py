@@ -21,7 +21,7 @@ from benchsuite.grid.point import Plan, Point
 from benchsuite.host.machine import this_machine
 from benchsuite.host.site import JobSpec, job_defaults, parse_job
 from benchsuite.launch.launcher import check_name
-from benchsuite.results.render.plain import counted
+from benchsuite.results.render.words import counted
 from benchsuite.runner.sweep import nothing_runs
 from benchsuite.storage.dataset.owned_files import read_plain, write_new
 

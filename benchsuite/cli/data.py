@@ -14,7 +14,7 @@ from benchsuite.cli.common import Plain
 from benchsuite.contract.console import OnProgress, progress_bar
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.terminal import document, echo
-from benchsuite.results.render.plain import counted
+from benchsuite.results.render.words import counted
 from benchsuite.storage.create import convert as making
 from benchsuite.storage.dataset.manifest import Dataset, DatasetError, Format, Manifest, read_manifest
 from benchsuite.storage.dataset.problems import Damage, Problems

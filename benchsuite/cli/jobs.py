@@ -14,7 +14,7 @@ from benchsuite.contract.trial_spec import check_session
 from benchsuite.grid import expand
 from benchsuite.grid.layers import bundled
 from benchsuite.host.site import JobMode, JobSpec
-from benchsuite.results.render.plain import counted
+from benchsuite.results.render.words import counted
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner.status import Status, examine, planned
 

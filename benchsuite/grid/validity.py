@@ -10,7 +10,7 @@ from benchsuite.grid.blocks import layout, reader_samples
 from benchsuite.grid.emulated_steps import problem as emulated_problem
 from benchsuite.grid.point import Point
 from benchsuite.host.machine import Machine
-from benchsuite.results.render.plain import counted
+from benchsuite.results.render.words import counted
 from benchsuite.storage.dataset.manifest import Format, Manifest, is_dataset
 from benchsuite.workloads.facts import FACTS, Facts
 from benchsuite.workloads.layout import LayoutError

@@ -16,7 +16,7 @@ from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.host.gpus import Gpu, gpus
 from benchsuite.host.load import memory_bytes, throttle_count
 from benchsuite.host.processes import PROC, Busy, Process, Table
-from benchsuite.results.render.plain import counted
+from benchsuite.results.render.words import counted
 
 Finding = tuple[str, str]
 """The name of a caveat, and what it is about."""

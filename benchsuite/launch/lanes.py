@@ -21,7 +21,7 @@ from benchsuite.contract.terminal import echo
 from benchsuite.host.lane import VARIABLE, Lane
 from benchsuite.host.signals import heeded
 from benchsuite.launch.allocation import Allocation, Task
-from benchsuite.results.render.plain import counted
+from benchsuite.results.render.words import counted
 
 COMMAND = (sys.executable, "-P", "-m", "benchsuite")
 PASSED_ON = {signal.SIGTERM: REQUEUE, signal.SIGUSR1: REQUEUE, signal.SIGHUP: REQUEUE, signal.SIGINT: INTERRUPTED}

@@ -15,7 +15,7 @@ from benchsuite.contract.console import SafeConsole
 from benchsuite.contract.rank_samples import Progress
 from benchsuite.contract.terminal import one_line
 from benchsuite.grid.point import Plan
-from benchsuite.results.render.plain import counted
+from benchsuite.results.render.words import counted
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.runner.sweep import Ran, Status
 

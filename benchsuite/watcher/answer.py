@@ -18,7 +18,7 @@ from benchsuite.contract.trial_spec import digest
 from benchsuite.grid.blocks import STEADY_TURNS
 from benchsuite.host.environment import environment, file_system
 from benchsuite.host.interference import Finding, foreign_load
-from benchsuite.results.render.plain import counted
+from benchsuite.results.render.words import counted
 from benchsuite.results.store.record import CANNOT_TELL, Figures, TrialRecord
 
 SWEEP = "watch"
