@@ -300,8 +300,8 @@ def export_asv(
         echo(line, err=True)
     for new in found.written:
         commit_words = f"commit {new.commit[:8]}{', changed work tree' * new.is_changed}"
-        points = counted(new.num_points, "point")
-        echo(f"{new.sweep} · {points} · session {new.session} · {commit_words} · {new.machine}: {new.path}")
+        points, session = counted(len(new.points), "point"), new.trials[0].session
+        echo(f"{new.sweep} · {points} · session {session} · {commit_words} · {new.machine}: {new.path}")
     warn_of_damage(opened)
 
 

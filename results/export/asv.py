@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -54,24 +54,38 @@ ARCHITECTURE = re.compile(r"x86_64|aarch64|ppc64le|arm64|riscv64")
 
 
 @dataclass(frozen=True)
-class Written:
-    """A sweep's session that now stands in asv's history."""
+class Session:
+    """The trials of one sweep in one session, at one commit and on one machine."""
 
     machine: str
     commit: str
     sweep: str
-    session: str
-    num_points: int
-    path: Path
-    is_changed: bool = False
-    """Whether its trials ran in a changed work tree."""
+    environment: str
+    trials: list[TrialRecord]
+    path: Path = Path()
+    """Where it stands in asv's history, once it was written."""
+
+    @property
+    def points(self) -> dict[Key, Measured]:
+        """What they gave."""
+        return measured(self.trials)
+
+    @property
+    def begun(self) -> datetime:
+        """When the first of them began."""
+        return min(datetime.fromisoformat(trial.started_at) for trial in self.trials)
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether they ran in a changed work tree."""
+        return self.environment == CHANGED_ENVIRONMENT
 
 
 @dataclass(frozen=True)
 class Exported:
     """What an export wrote, and what it left out and why."""
 
-    written: list[Written]
+    written: list[Session]
     left_out: list[str]
 
 
@@ -160,30 +174,9 @@ def _chosen(store: ResultsStore) -> list[TrialRecord]:
     return found
 
 
-@dataclass(frozen=True)
-class _Session:
-    """The trials of one sweep in one session, at one commit and on one machine."""
-
-    machine: str
-    commit: str
-    sweep: str
-    environment: str
-    trials: list[TrialRecord]
-
-    @property
-    def points(self) -> dict[Key, Measured]:
-        """What they gave."""
-        return measured(self.trials)
-
-    @property
-    def begun(self) -> datetime:
-        """When the first of them began."""
-        return min(datetime.fromisoformat(trial.started_at) for trial in self.trials)
-
-
 def _sessions(
     history: _History, trials: Sequence[TrialRecord], machine: str | None, commit: str | None, dirty: bool
-) -> tuple[list[_Session], list[str]]:
+) -> tuple[list[Session], list[str]]:
     """The newest session of each sweep by machine and commit, and what has to be left out."""
     groups: dict[tuple[str, str, str, str], dict[str, list[TrialRecord]]] = {}
     left = Counter[str]()
@@ -201,7 +194,7 @@ def _sessions(
         environment = CHANGED_ENVIRONMENT if told.endswith(CHANGED) else ENVIRONMENT
         key = (machine or str(trial.env.get("host") or "unknown"), whole, trial.sweep, environment)
         groups.setdefault(key, {}).setdefault(trial.session, []).append(trial)
-    found = [_Session(*key, _newest(sessions, key[2], left)) for key, sessions in groups.items()]
+    found = [Session(*key, _newest(sessions, key[2], left)) for key, sessions in groups.items()]
     return found, [f"left out {counted(count, 'trial')}: {why}" for why, count in left.items()]
 
 
@@ -220,7 +213,7 @@ def _newest(sessions: Mapping[str, list[TrialRecord]], sweep: str, left: Counter
     return sessions[newest]
 
 
-def _recorded(history: _History, sessions: Sequence[_Session]) -> dict[str, Axes]:
+def _recorded(history: _History, sessions: Sequence[Session]) -> dict[str, Axes]:
     """Add the sweeps' parameters to those that were exported before; all of them."""
     before = exported_axes(history.results_dir)
     keys = {name: [Key(*values) for values in itertools.product(*axes)] for name, axes in before.items()}
@@ -304,12 +297,11 @@ def _add(
     result.add_result(benchmark, made, started_at=begun)
 
 
-def _write(history: _History, session: _Session, benchmarks: Mapping[str, Any]) -> Written:
+def _write(history: _History, session: Session, benchmarks: Mapping[str, Any]) -> Session:
     machine = _machine(history, session)
     python = ".".join(str(session.trials[0].env.get("python") or "").split(".")[:2])
     date = history.repo.get_date(session.commit)
-    changed = session.environment == CHANGED_ENVIRONMENT
-    params = machine | {"python": python} | ({"work_tree": "changed"} if changed else {})
+    params = machine | {"python": python} | ({"work_tree": "changed"} if session.is_changed else {})
     result = Results(params, {}, session.commit, date, python, session.environment, {})
     result.load_data(str(history.results_dir))
     points = session.points
@@ -318,12 +310,10 @@ def _write(history: _History, session: _Session, benchmarks: Mapping[str, Any]) 
         fresh = {tuple(map(repr, key)): None if p.failure else p.values[metric] for key, p in points.items()}
         _add(history, result, benchmark, fresh, session.begun)
     result.save(str(history.results_dir))
-    path = history.results_dir / result._filename
-    told = session.trials[0].session
-    return Written(session.machine, session.commit, session.sweep, told, len(points), path, changed)
+    return replace(session, path=history.results_dir / result._filename)
 
 
-def _machine(history: _History, session: _Session) -> dict[str, Any]:
+def _machine(history: _History, session: Session) -> dict[str, Any]:
     """What asv knows of the machine; where it knows nothing, the facts of the trials are written for it."""
     path = history.results_dir / session.machine / "machine.json"
     if path.is_file():

@@ -10,7 +10,7 @@ from benchsuite.results.compare.environments import Difference
 from benchsuite.results.gate.alarms import MIN_NIGHTS
 from benchsuite.results.gate.baseline import Check, Regression
 from benchsuite.results.gate.cause import Changed
-from benchsuite.results.render.tables import ABSENT, Column, Row
+from benchsuite.results.render.tables import ABSENT, Column, Row, is_missing
 from benchsuite.results.render.words import and_, counted
 from benchsuite.results.report.facts import told_facts
 
@@ -19,9 +19,9 @@ COLUMNS = (
     Column("point", lambda row: str(row["label"]), right=False),
     Column("metric", lambda row: str(row["metric"]), right=False),
     Column("good is", lambda row: str(row["good"]), right=False),
-    Column("A median", lambda row: str(row["a_text"])),
-    Column("B median", lambda row: str(row["b_text"])),
-    Column("B / A [95 %]", lambda row: str(row["ratio_text"])),
+    Column("A median", lambda row: in_unit(row["metric"], row["a"])),
+    Column("B median", lambda row: in_unit(row["metric"], row["b"])),
+    Column("B / A [95 %]", lambda row: _ratio(row)),
     Column("n", lambda row: f"{row['repeats_a']}+{row['repeats_b']}"),
     Column("verdict", lambda row: str(row["verdict"]), right=False),
     Column("why, caveats", lambda row: _remark(row), right=False, footnote=True),
@@ -52,7 +52,6 @@ def comparison_rows(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def _row(one: Compared) -> dict[str, Any]:
-    ends = "[-]" if one.low is None else f"[{one.low:.3f} {one.high:.3f}]"
     return {
         "point": one.point,
         "label": one.label,
@@ -60,8 +59,6 @@ def _row(one: Compared) -> dict[str, Any]:
         "good": "up" if one.metric.higher_is_better else "down",
         "a": one.one,
         "b": one.other,
-        "a_text": in_unit(one.metric.name, one.one),
-        "b_text": in_unit(one.metric.name, one.other),
         "unit": one.unit,
         "repeats_a": one.repeats[0],
         "repeats_b": one.repeats[1],
@@ -70,13 +67,17 @@ def _row(one: Compared) -> dict[str, Any]:
         "ratio_of_medians": one.ratio_of_medians,
         "ratio_low": one.low,
         "ratio_high": one.high,
-        "ratio_text": f"{one.ratio:.3f} {ends}",
         "p_corrected": one.p,
         "practical": one.metric.practical,
         "verdict": one.verdict,
         "why": one.why,
         "caveats": list(one.caveats),
     }
+
+
+def _ratio(row: Row) -> str:
+    ends = "[-]" if is_missing(row["ratio_low"]) else f"[{row['ratio_low']:.3f} {row['ratio_high']:.3f}]"
+    return f"{row['ratio']:.3f} {ends}"
 
 
 def _remark(row: Row) -> str:
@@ -114,10 +115,7 @@ def facts(found: Sequence[Difference]) -> str:
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
     """Everything, for programs."""
     return {
-        "comparisons": [
-            {name: value for name, value in row.items() if not name.endswith("_text")}
-            for row in comparison_rows(comparison)
-        ],
+        "comparisons": comparison_rows(comparison),
         "environment": [asdict(one) for one in comparison.environment],
         "only_in_a": list(comparison.only_one),
         "only_in_b": list(comparison.only_other),

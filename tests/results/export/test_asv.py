@@ -70,7 +70,7 @@ class TestExport:
     def test_a_commit_its_machine_and_its_dates(self, tmp_path: Path, config: Path, commits: tuple[str, str]):
         store = stored(tmp_path, trial(0, 100.0, **at(commits[0])), trial(1, 160.0, 2, **at(commits[0])))
         (written,) = export(store, config).written
-        assert (written.machine, written.commit, written.num_points) == ("node1", commits[0], 2)
+        assert (written.machine, written.commit, len(written.points)) == ("node1", commits[0], 2)
         assert written.path == config.parent / ".asv/results/node1" / f"{commits[0][:8]}-benchsuite.json"
         result = asv_results.Results.load(str(written.path), machine_name="node1")
         assert result.date == 1000 * int(git(config.parent, "show", "-s", "--format=%at", commits[0]))
@@ -146,7 +146,7 @@ class TestExport:
         store = stored(tmp_path, *hosts)
         assert [written.machine for written in export(store, config).written] == ["node0", "node1"]
         (written,) = export(store, config, machine="cluster").written
-        assert (written.machine, written.num_points) == ("cluster", 2)
+        assert (written.machine, len(written.points)) == ("cluster", 2)
 
     def test_a_machine_that_asv_knows_keeps_its_facts(self, tmp_path: Path, config: Path, commits: tuple[str, str]):
         known = {"machine": "node1", "os": "mine", "arch": "a", "cpu": "c", "num_cpu": "1", "ram": "r", "version": 1}
@@ -168,7 +168,7 @@ class TestExport:
         ]
         store = stored(tmp_path, *trials)
         found = export(store, config)
-        assert found.written[0].num_points == 1
+        assert len(found.written[0].points) == 1
         assert found.left_out == [
             f"left out 1 trial: commit {commits[0][:12]}-dirty: a changed work tree, so not the commit's own numbers; "
             "--dirty exports them beside those",
@@ -176,7 +176,7 @@ class TestExport:
             "left out 1 trial: commit 0123456789ab is not in the repository",
         ]
         named = export(store, config, commit="HEAD")
-        assert [(new.commit, new.num_points, new.is_changed) for new in named.written] == [
+        assert [(new.commit, len(new.points), new.is_changed) for new in named.written] == [
             (commits[0], 1, False),
             (commits[1], 1, True),
             (commits[1], 1, False),
