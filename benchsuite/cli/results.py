@@ -29,8 +29,8 @@ from benchsuite.results.report.trace import trace
 from benchsuite.results.store.frames import by_point
 from benchsuite.results.store.manifest import PARQUET
 from benchsuite.results.store.query import Limits
-from benchsuite.results.store.record import Figures, TrialRecord
 from benchsuite.results.store.record import Kind as RecordKind
+from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.replacing import write_whole
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.storage.dataset.partial import partial_folder, remove_abandoned
@@ -225,7 +225,7 @@ def _chosen(
     for text in where or ():
         found = found[fulfil(rows(found), text)]
     warn_of_damage(opened)
-    return found if by == "trial" else by_point(found, list(Figures.model_fields))
+    return found if by == "trial" else by_point(found)
 
 
 def _write(text: str, out: Path | None) -> None:

@@ -20,7 +20,6 @@ from benchsuite.results.render.tables import (
     telling,
 )
 from benchsuite.results.store.frames import MIN_REPEATS_FOR_INTERVAL, by_point
-from benchsuite.results.store.record import Figures
 
 SIGNIFICANT = 3
 AU = "AU: step time with its input in memory / step time."
@@ -29,7 +28,7 @@ AU = "AU: step time with its input in memory / step time."
 def point_tables(trials: pd.DataFrame) -> str:
     r"""A `table` for each sweep and session of a frame of trials; needs \usepackage{booktabs}."""
     found: dict[tuple[str, str], list[Row]] = {}
-    for point in rows(by_point(trials, list(Figures.model_fields))):
+    for point in rows(by_point(trials)):
         found.setdefault((str(point["sweep"]), str(point["session"])), []).append(point)
     sweeps = Counter(sweep for sweep, _ in found)
     return "\n\n".join(

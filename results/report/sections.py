@@ -8,7 +8,6 @@ import pandas as pd
 from benchsuite.results.render.naming import WORKLOAD, short_workloads
 from benchsuite.results.render.tables import Row, rows
 from benchsuite.results.store.frames import by_point
-from benchsuite.results.store.record import Figures
 from benchsuite.results.store.store import ResultsStore
 
 
@@ -34,7 +33,7 @@ def trials_of(found: Sequence[Section]) -> list[Row]:
 def sections(store: ResultsStore) -> list[Section]:
     """Every sweep and session of a store, as first seen; workloads by their short names."""
     frame = _with_short_workloads(store.frame())
-    points, trials = rows(by_point(frame, list(Figures.model_fields))), rows(frame)
+    points, trials = rows(by_point(frame)), rows(frame)
     keys = list(dict.fromkeys((row["sweep"], row["session"]) for row in trials))
     several = {sweep for sweep, session in keys if any(other == sweep and s != session for other, s in keys)}
     return [
@@ -61,7 +60,7 @@ def section_of(store: ResultsStore, trial_ids: Collection[str], labels: Mapping[
     if frame.empty:
         return Section("", [], [])
     frame["label"] = [labels[point] for point in frame["point_id"]]
-    return _section(rows(by_point(frame, list(Figures.model_fields))), rows(frame), "")
+    return _section(rows(by_point(frame)), rows(frame), "")
 
 
 def _section(points: Sequence[Row], trials: Sequence[Row], suffix: str) -> Section:

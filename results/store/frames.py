@@ -102,7 +102,7 @@ def middles(repeats: list[Row], name: str) -> list[Row]:
     return known[(len(known) - 1) // 2 : len(known) // 2 + 1] or repeats[:1]
 
 
-def by_point(trials: pd.DataFrame, figures: list[str]) -> pd.DataFrame:
+def by_point(trials: pd.DataFrame) -> pd.DataFrame:
     """Median over the ok repeats of each point and session, in the order of the sweep.
 
     `<figure>_min` and `_max` give their range, `<figure>_low` and `_high` its 95 % interval from six repeats on.
@@ -113,7 +113,7 @@ def by_point(trials: pd.DataFrame, figures: list[str]) -> pd.DataFrame:
     """
     if trials.empty:
         return trials
-    numeric = [name for name in figures if pd.api.types.is_numeric_dtype(trials[name])]
+    numeric = [name for name in Figures.model_fields if pd.api.types.is_numeric_dtype(trials[name])]
     groups: dict[tuple[str, str], list[Row]] = {}
     for entry in trials.to_dict(orient="records"):
         groups.setdefault((entry["session"], entry["point_id"]), []).append({str(k): v for k, v in entry.items()})

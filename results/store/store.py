@@ -23,7 +23,7 @@ from pydantic_core import from_json
 from benchsuite.results.store import shapes
 from benchsuite.results.store.manifest import DamagedPartsError
 from benchsuite.results.store.outcomes import Ended, outcomes
-from benchsuite.results.store.record import FORMER_PARTS, Figures, Kind, TrialRecord
+from benchsuite.results.store.record import FORMER_PARTS, Kind, TrialRecord
 from benchsuite.results.store.segments import (
     GONE,
     SAMPLES,
@@ -237,7 +237,7 @@ class ResultsStore:
         chosen = columns if by == "trial" else None
         session = self.session if kind == "trial" else None
         trials = self._read(lambda now: opened(now, kind).frame(chosen, where, session))
-        found = trials if by == "trial" else by_point(trials, list(Figures.model_fields))
+        found = trials if by == "trial" else by_point(trials)
         return found if columns is None else _chosen(found, columns)
 
     def sql(self, query: str, limits: "Limits | None" = None) -> "pd.DataFrame":

@@ -76,7 +76,7 @@ class TestParquet:
 
     def test_points_have_their_ranges(self, tmp_path: Path):
         trials = [made_record(n, figures={"samples_per_s": rate}) for n, rate in enumerate([90.0, 100.0, 104.0])]
-        points = by_point(frame(*trials), list(Figures.model_fields))
+        points = by_point(frame(*trials))
         write_parquet(points, tmp_path / "p.parquet")
         columns = "samples_per_s, samples_per_s_min, samples_per_s_max, samples_per_s_low, repeats, unstable"
         assert duckdb.sql(f"SELECT {columns} FROM '{tmp_path}/p.parquet'").fetchall() == [(100, 90, 104, None, 3, True)]
