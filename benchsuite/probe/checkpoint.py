@@ -21,7 +21,7 @@ from benchsuite.launch.starters import LocalLauncher
 from benchsuite.probe.checkpoint_rank import Request, Written
 from benchsuite.probe.ranks import found_by, leave_request
 from benchsuite.probe.record import appended, cache_caveats, facts_of, farthest, report, why_failed
-from benchsuite.results.render.plain import counted
+from benchsuite.results.render.words import counted
 from benchsuite.results.store.record import Figures, Status
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.storage.rawspeed.probe import IN_MEMORY, check_folder, temporary_below

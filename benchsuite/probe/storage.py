@@ -29,7 +29,7 @@ from benchsuite.probe.record import (
 )
 from benchsuite.results.render.tables import Column
 from benchsuite.results.render.terminal import fitting_table
-from benchsuite.results.report.comm import binary
+from benchsuite.results.render.words import binary
 from benchsuite.results.store.record import Figures
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.storage.dataset.sizes import in_units

@@ -10,7 +10,8 @@ from benchsuite.analysis.record_builder import Measuring
 from benchsuite.grid.point import Point
 from benchsuite.probe.comm.request import DDP_MODES, Cell, algbw_bytes_per_s, busbw_bytes_per_s, gradient_bytes
 from benchsuite.probe.record import Measured
-from benchsuite.results.report.comm import DDP_STEP, binary
+from benchsuite.results.render.words import binary
+from benchsuite.results.report.comm import DDP_STEP
 from benchsuite.results.store.record import Figures
 
 STEADY = 0.25

@@ -11,7 +11,7 @@ from benchsuite.analysis.record_builder import Measuring
 from benchsuite.predict.theory.alpha_beta_fit import from_rows
 from benchsuite.probe.comm.probe import unfitted
 from benchsuite.probe.comm.records import caveats, figures, record_of, slowest_s, step_figures
-from benchsuite.results.report.comm import binary
+from benchsuite.results.report.comm import in_binary
 from benchsuite.results.store.store import ResultsStore
 from tests.cli.test_app import Run, error_line, in_folder
 
@@ -196,7 +196,7 @@ class TestFigures:
         assert (found.step_s_mean, found.step_s_p50) == (12.0, 12.0)
 
     def test_sizes_in_words(self):
-        assert [binary(size) for size in (1000, 1024, 1 << 20, 3 << 30, 1536, None)] == [
+        assert [in_binary(size) for size in (1000, 1024, 1 << 20, 3 << 30, 1536, None)] == [
             "1000 B",
             "1 KiB",
             "1 MiB",
