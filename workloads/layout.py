@@ -69,10 +69,6 @@ class Layout:
         """Where a rank stands."""
         return Place(rank % self.tp, rank // self.tp % self.dp, rank // (self.tp * self.dp))
 
-    def leads(self, rank: int) -> bool:
-        """Whether a rank is the first of those that work on the same samples."""
-        return self.place(rank).tp == 0 and self.place(rank).pp == 0
-
 
 def layout_of(parallelism: str | Parallelism, world_size: int | None) -> Layout:
     """The layout of a mode on so many ranks (default: the product of the degrees, 1 for names).

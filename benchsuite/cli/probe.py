@@ -112,9 +112,6 @@ def probe_comm(
             "halving_doubling, torus, tree, parameter_server, parameter_server_sharded, binomial.",
         ),
     ] = "backend",
-    torus: Annotated[
-        str | None, typer.Option("--torus", metavar="XxY", help="Ranks in a row x rows; default: the squarest.")
-    ] = None,
     overlap: Overlap = False,
     buckets: Buckets = None,
     iterations: Annotated[int, typer.Option("--iterations", min=2, help="At least so many samples of each.")] = 20,
@@ -138,7 +135,6 @@ def probe_comm(
         world_size=world_size,
         backend=backend,
         algorithm=algorithm,
-        torus=torus,
         overlap=overlap,
         buckets=buckets,
         iterations=iterations,

@@ -4,11 +4,12 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from types import TracebackType
@@ -20,7 +21,7 @@ from benchsuite.contract.rank_samples import Progress, RankIdentity, read_progre
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.host.environment import facts_of_host
 from benchsuite.host.machine import Machine, this_machine
-from benchsuite.launch.agent_config import TRIAL, ZYGOTE, AgentConfig, agents_environment
+from benchsuite.launch.allocation import Task
 from benchsuite.launch.answers import (
     START_TIMEOUT_S,
     Hello,
@@ -36,7 +37,7 @@ from benchsuite.launch.launcher import CannotStart
 from benchsuite.launch.link import Link
 from benchsuite.launch.node import about_this_node, node_name, with_facts
 from benchsuite.launch.placement import Agent, Share, about_nodes, agent_of, cores_of, shares
-from benchsuite.launch.rendezvous import Rendezvous, write_invitation
+from benchsuite.launch.rendezvous import VARIABLE, Rendezvous, write_invitation
 
 CLEANUP_GRACE_S = 30.0
 """How long after a trial's time-out agents may take to end their processes."""
@@ -45,9 +46,48 @@ PEERS_GRACE_S = 0.5
 REFRESH_S = 0.2
 LEAVE_S = 60.0
 """How long tasks that have not come yet are waited for, to be told that there is nothing to do."""
+TRIAL = "benchsuite.trial.rank:run_rank"
+PACKAGE_ROOT = Path(__file__).parents[2]
+ZYGOTE = (sys.executable, "-P", "-m", "benchsuite.launch.zygote")
 MEETINGS = Path("work") / "meetings"
 STARTERS_WORDS = ("srun:", "slurmstepd:", "Primary job", "---", "prterun", "mpiexec")
 """What starters say of their own follows what agents have said."""
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    """How a launcher comes by its agents."""
+
+    name: str = "local"
+    num_agents: int = 1
+    starter: tuple[str, ...] = ()
+    """What starts the agents' command on every node; empty: this process starts one agent here."""
+    ranks_per_node: int | None = None
+    """What the user asked the scheduler for; None: as many as a node has room for."""
+    words: str = ""
+    """Where the agents are, for people."""
+    num_nodes: int = 1
+    without: tuple[str, ...] = ()
+    """Beginnings of environment variables that would change what the starter gives to an agent."""
+    task: Task | None = None
+    """Of a process that is one of a job's tasks, each of which is to be an agent."""
+
+    @property
+    def only_here(self) -> bool:
+        """Whether there is one agent, of this process's own."""
+        return not self.starter and self.task is None
+
+
+def agents_environment(where: str | None, without: tuple[str, ...] = ()) -> dict[str, str]:
+    """What agents start with, and where their launcher is: an invitation, or the file that holds it.
+
+    Variables that begin with one of `without` are left out.
+    """
+    # The package need not be installed: agents find it where this process did, not in the current folder.
+    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(PACKAGE_ROOT)]))
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(without)}
+    found = {"GOMP_SPINCOUNT": "1000", **kept, "PYTHONUNBUFFERED": "1", "PYTHONPATH": path}
+    return found | ({VARIABLE: where} if where else {})
 
 
 class AgentLauncher:
@@ -134,7 +174,8 @@ class AgentLauncher:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the agents)
         command, passed, where = [*self.agent_config.starter, *ZYGOTE], [], None
         if self.agent_config.only_here:
-            self._own, theirs = _pair()
+            ours, theirs = socket.socketpair()
+            self._own = Link(ours)
             command.append(str(theirs.fileno()))
             passed.append(theirs)
         else:
@@ -380,9 +421,3 @@ class AgentLauncher:
         if self._log is not None:
             self._log.close()
         self._agents, self._own, self._rendezvous, self._process, self._log = [], None, None, None, None
-
-
-def _pair() -> tuple[Link, socket.socket]:
-    """Both ends of a connection, the second for a child."""
-    ours, theirs = socket.socketpair()
-    return Link(ours), theirs

@@ -14,8 +14,7 @@ from dataclasses import replace
 
 from benchsuite.contract.errors import UserError
 from benchsuite.host.lane import this_lane
-from benchsuite.launch.agent_config import TRIAL, AgentConfig
-from benchsuite.launch.agents import AgentLauncher
+from benchsuite.launch.agents import TRIAL, AgentConfig, AgentLauncher
 from benchsuite.launch.allocation import Allocation, allocation, task
 from benchsuite.launch.lanes import share_of
 from benchsuite.launch.rendezvous import VARIABLE

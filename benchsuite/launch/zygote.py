@@ -36,7 +36,7 @@ from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.host.interference import Guard
 from benchsuite.host.load import moment
 from benchsuite.host.staged_copies import copies_folder, remove_left
-from benchsuite.launch.agent_config import TRIAL
+from benchsuite.launch.agents import TRIAL
 from benchsuite.launch.allocation import task
 from benchsuite.launch.answers import VISIBLE_S
 from benchsuite.launch.link import Link

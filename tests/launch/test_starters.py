@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchsuite.contract.errors import UserError
-from benchsuite.launch.agent_config import AgentConfig
-from benchsuite.launch.agents import AgentLauncher
+from benchsuite.launch.agents import AgentConfig, AgentLauncher
 from benchsuite.launch.allocation import Allocation
 from benchsuite.launch.launcher import load_launcher
 from benchsuite.launch.starters import LocalLauncher, mpiexec_command, srun_command

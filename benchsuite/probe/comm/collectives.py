@@ -200,7 +200,7 @@ OPS: Mapping[str, Callable[[Place, int], Prepared]] = {
 
 def _stepped(cell: Cell, place: Place, count: int) -> Prepared:
     """A step table's collective; all are in place, and what a rank owns is its part of the array."""
-    found = table(cell.op, cell.algorithm, place.num_ranks, cell.shape)
+    found = table(cell.op, cell.algorithm, place.num_ranks)
     buffer = place.empty(count)
     stepper = Stepper(found, place.rank, buffer)
     own = slice(place.rank * (count // place.num_ranks), (place.rank + 1) * (count // place.num_ranks))

@@ -31,9 +31,7 @@ from benchsuite.probe.comm.request import (
     check_algorithms,
     lacking,
     parse_names,
-    parse_shape,
 )
-from benchsuite.probe.comm.step_tables import torus_shape
 from benchsuite.probe.ranks import found_by, leave_request
 from benchsuite.probe.record import (
     Measured,
@@ -73,7 +71,6 @@ class Asked:
     backend: str
     iterations: int
     seconds: float
-    shape: tuple[int, int] | None = None
     bucket_bytes: tuple[int, ...] = ()
     ranks_per_node: int | None = None
     timeout_s: float = 900.0
@@ -85,7 +82,6 @@ def asked(
     dtype: str,
     world_size: str,
     algorithm: str,
-    torus: str | None,
     overlap: bool,
     buckets: str | None,
     **others: Any,
@@ -101,13 +97,6 @@ def asked(
         check_algorithms(ops, algorithms)
         for missing in lacking(ops, algorithms):
             echo(f"warning: {missing}: not measured", err=True)
-    shape = parse_shape(torus)
-    ranks = parse_counts(world_size, "--world-size", 2)
-    if shape is not None:
-        if "torus" not in algorithms:
-            raise UserError(f"--torus {torus} without --algorithm torus: give both, or neither")
-        for num_ranks in ranks:
-            torus_shape(num_ranks, shape)
     if buckets is not None and not overlap:
         raise UserError(f"--buckets {buckets} without --overlap: give both, or neither")
     return Asked(
@@ -115,8 +104,7 @@ def asked(
         algorithms=algorithms,
         dtypes=parse_names(dtype, "--dtype", tuple(ELEMENT_BYTES)),
         sizes=parse_sizes(sizes, "--sizes"),
-        ranks=ranks,
-        shape=shape,
+        ranks=parse_counts(world_size, "--world-size", 2),
         bucket_bytes=parse_sizes(BUCKETS if buckets is None else buckets, "--buckets") if overlap else (),
         **others,
     )
@@ -175,7 +163,7 @@ def point_of(asked: Asked, num_ranks: int, machine: Machine) -> Point:
 def measured(asked: Asked, point: Point, launcher: Launcher, store: Path | None, session: str) -> Iterator[Measured]:
     """A record of each cell of one number of ranks, and its raw samples; none of cells that were not come to."""
     num_ranks = point.spec.ranks
-    wanted = cells(asked.ops, asked.algorithms, asked.dtypes, asked.sizes, num_ranks, asked.shape)
+    wanted = cells(asked.ops, asked.algorithms, asked.dtypes, asked.sizes, num_ranks)
     request = Request(tuple(wanted), asked.iterations, asked.seconds, asked.bucket_bytes)
     begun = Measuring("comm", {}, "", session, environment() | {"network": _network()})
     with shared_folder(store, launcher, "comm") as folder:

@@ -150,6 +150,6 @@ def _miscounted(cell: Cell, rank: int, counted: Counted | None) -> str | None:
     if counted is None:
         return None
     count = cell.num_bytes // element_bytes(cell.dtype)
-    found = table(cell.op, cell.algorithm, cell.num_ranks, cell.shape)
+    found = table(cell.op, cell.algorithm, cell.num_ranks)
     wanted = Counted(found.messages(count)[rank], found.sent_elements(count)[rank] * element_bytes(cell.dtype))
     return None if counted == wanted else f"sent {counted}, the table says {wanted}"

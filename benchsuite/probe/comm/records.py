@@ -8,7 +8,7 @@ import numpy as np
 
 from benchsuite.analysis.record_builder import Measuring
 from benchsuite.grid.point import Point
-from benchsuite.probe.comm.request import DDP_MODES, Cell, algbw_bytes_per_s, busbw_bytes_per_s, gradient_bytes
+from benchsuite.probe.comm.request import DDP_MODES, Cell, busbw_bytes_per_s, gradient_bytes
 from benchsuite.probe.record import Measured
 from benchsuite.results.render.words import binary
 from benchsuite.results.report.comm import DDP_STEP
@@ -31,7 +31,7 @@ def spec_of(cell: Cell, point: Point, env: Mapping[str, Any]) -> dict[str, Any]:
         "dtype": cell.dtype,
         "num_bytes": cell.num_bytes,
         "in_place": cell.in_place,
-        "torus": list(cell.shape) if cell.shape else None,
+        "torus": None,  # the squarest; of another shape in records of earlier versions
         **_where(point, env),
     }
 
@@ -118,7 +118,7 @@ def figures(spec: Mapping[str, Any], seconds: Sequence[float], ranks: Sequence[M
         comm_s=middle,
         comm_s_p5=low,
         comm_s_p95=high,
-        algbw_bytes_per_s=algbw_bytes_per_s(spec["num_bytes"], middle),
+        algbw_bytes_per_s=spec["num_bytes"] / middle,
         busbw_bytes_per_s=busbw_bytes_per_s(spec["op"], spec["world_size"], spec["num_bytes"], middle),
         comm_messages=sum(rank["messages"] for rank in ranks) if counted else None,
         comm_sent_bytes=sum(rank["sent_bytes"] for rank in ranks) if counted else None,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.predict.theory.collectives import BACKEND
 from benchsuite.predict.theory.collectives import BUSBW as ALL_BUSBW
-from benchsuite.probe.comm.step_tables import ALGORITHMS, STEP_TABLES, Shape
+from benchsuite.probe.comm.step_tables import ALGORITHMS, STEP_TABLES
 
 ELEMENT_BYTES: Mapping[str, int] = {"fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "int64": 8, "int32": 4, "int8": 1}
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv")
@@ -39,8 +39,6 @@ class Cell:
     num_bytes: int
     """The whole array, as nccl-tests counts it."""
     num_ranks: int
-    shape: Shape | None = None
-    """Of a torus."""
 
     @property
     def in_place(self) -> bool:
@@ -59,11 +57,6 @@ class Request:
     """And at least so long."""
     bucket_bytes: tuple[int, ...] = ()
     """DDP's buckets, where its overlap is measured."""
-
-
-def algbw_bytes_per_s(num_bytes: int, comm_s: float) -> float:
-    """Size over time."""
-    return num_bytes / comm_s
 
 
 def busbw_bytes_per_s(op: str, num_ranks: int, num_bytes: int, comm_s: float) -> float:
@@ -86,27 +79,12 @@ def parse_names(text: str, option: str, allowed: Sequence[str]) -> tuple[str, ..
     return tuple(dict.fromkeys(names))
 
 
-def parse_shape(text: str | None) -> Shape | None:
-    """Of a torus, such as 4x2.
-
-    Raises:
-        UserError: it is no shape.
-    """
-    if not text:
-        return None
-    words = text.lower().split("x")
-    if len(words) != 2 or not all(word.isdecimal() and int(word) >= 1 for word in words):
-        raise UserError(f"--torus {text!r}: allowed: ranks in a row x rows, such as 4x2")
-    return int(words[0]), int(words[1])
-
-
 def cells(
     ops: Sequence[str],
     algorithms: Sequence[str],
     dtypes: Sequence[str],
     sizes: Sequence[int],
     num_ranks: int,
-    shape: Shape | None = None,
 ) -> list[Cell]:
     """Every cell for a number of ranks; sizes are rounded down to what the ranks can share, at least one element each.
 
@@ -120,8 +98,7 @@ def cells(
             for dtype in dtypes:
                 unit = ELEMENT_BYTES[dtype] * (num_ranks if op in DIVIDED else 1)
                 rounded = dict.fromkeys(max(size // unit, 1) * unit for size in sizes)
-                torus = shape if algorithm == "torus" else None
-                found += [Cell(op, algorithm, dtype, size, num_ranks, torus) for size in rounded]
+                found += [Cell(op, algorithm, dtype, size, num_ranks) for size in rounded]
     return found
 
 

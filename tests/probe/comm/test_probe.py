@@ -103,8 +103,6 @@ class TestVerb:
             (("--buckets", "1MiB"), "--buckets 1MiB without --overlap: give both, or neither"),
             (("--overlap", "--buckets", "0"), "--buckets '0': allowed: 1 byte and above"),
             (("--overlap", "--buckets", "some"), "--buckets 'some': not a size"),
-            (("--torus", "2x2"), "--torus 2x2 without --algorithm torus: give both, or neither"),
-            (("--torus", "2x2", "--algorithm", "torus"), "shape 2 x 2 = 4 ranks; allowed: X x Y = 2"),
             (("--launcher", "srun"), "--launcher srun: SLURM_JOB_ID is not set"),
             (("--launcher", "slurm"), "--launcher 'slurm' is unknown; allowed: auto, local"),
             (("--launcher", "torchrun"), "--launcher torchrun: give --store in a folder that all nodes see"),

@@ -13,13 +13,11 @@ from benchsuite.probe.comm.request import (
     OPS,
     Cell,
     Request,
-    algbw_bytes_per_s,
     busbw_bytes_per_s,
     cells,
     check_algorithms,
     lacking,
     parse_names,
-    parse_shape,
 )
 from benchsuite.probe.ranks import leave_request, request_in
 from benchsuite.probe.record import parse_counts, parse_sizes
@@ -41,7 +39,6 @@ def test_bandwidths_are_those_of_nccl_tests() -> None:
         assert busbw_bytes_per_s("all_reduce", ranks, num_bytes, us * 1e-6) == pytest.approx(busbw * 1e9, rel=2e-4)
     # 4 nodes of 8 (stas00/ml-engineering): busbw/algbw 1.9375 = 2 x 31/32
     assert BUSBW["all_reduce"](32) == 1.9375 == pytest.approx(0.92 / 0.48, rel=0.02)
-    assert algbw_bytes_per_s(1000, 1e-3) == 1e6
     assert [BUSBW[op](4) for op in ("all_gather", "reduce_scatter", "all_to_all")] == [0.75] * 3
     assert [BUSBW[op](4) for op in ("broadcast", "reduce", "send_recv")] == [1.0] * 3
 
@@ -73,7 +70,7 @@ def test_no_sizes(text: str, words: str) -> None:
         parse_sizes(text, "--sizes")
 
 
-def test_names_ranks_and_shapes() -> None:
+def test_names_and_ranks() -> None:
     assert parse_names("all", "--op", OPS) == OPS
     assert parse_names("reduce, all_reduce,reduce", "--op", OPS) == ("reduce", "all_reduce")
     with pytest.raises(UserError, match=r"--op 'all_reduc' is unknown; nearest: all_reduce; allowed: all_reduce, .*"):
@@ -82,10 +79,6 @@ def test_names_ranks_and_shapes() -> None:
     for text in ("1", "2,x", "", "-2", "2.5"):
         with pytest.raises(UserError, match=r"--world-size .*: allowed: whole numbers from 2 on"):
             parse_counts(text, "--world-size", 2)
-    assert parse_shape("4x2") == (4, 2) and parse_shape(None) is None
-    for text in ("4", "4x", "0x4", "2x2x2"):
-        with pytest.raises(UserError, match=r"--torus .*: allowed: ranks in a row x rows"):
-            parse_shape(text)
 
 
 def test_cells_are_what_ranks_can_share() -> None:
@@ -99,7 +92,7 @@ def test_cells_are_what_ranks_can_share() -> None:
 
 
 def test_step_tables_are_asked_of_the_ops_that_have_them() -> None:
-    found = cells(OPS, ("backend", "ring", "binomial", "torus"), ("int8",), (64,), 4, (2, 2))
+    found = cells(OPS, ("backend", "ring", "binomial", "torus"), ("int8",), (64,), 4)
     pairs = {(cell.op, cell.algorithm) for cell in found}
     assert pairs - {(op, "backend") for op in OPS} == {
         ("all_reduce", "ring"),
@@ -109,8 +102,6 @@ def test_step_tables_are_asked_of_the_ops_that_have_them() -> None:
         ("broadcast", "binomial"),
         ("reduce", "binomial"),
     }
-    assert {cell.algorithm: cell.shape for cell in found}["torus"] == (2, 2)
-    assert {cell.shape for cell in found if cell.algorithm != "torus"} == {None}
     places = {(cell.op, cell.algorithm): cell.in_place for cell in found}
     assert places["all_reduce", "backend"] and places["all_gather", "ring"] and not places["all_gather", "backend"]
     check_algorithms(("all_reduce",), ("backend", "tree"))
@@ -126,7 +117,7 @@ def test_ops_that_lack_a_step_table() -> None:
 
 
 def test_a_request_comes_through_its_file(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    cell = Cell("all_reduce", "torus", "bf16", 64, 6, (3, 2))
+    cell = Cell("all_reduce", "torus", "bf16", 64, 6)
     asked = Request((cell, Cell("reduce", "backend", "fp32", 64, 6)), 5, 0.5, (1024,))
     leave_request(asked, tmp_path)
     assert request_in(tmp_path, Request) == asked
