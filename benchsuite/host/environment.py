@@ -20,7 +20,7 @@ from benchsuite.contract.terminal import echo
 from benchsuite.contract.version import VERSION
 from benchsuite.host.lane import this_lane
 from benchsuite.host.load import moment
-from benchsuite.host.machine import nvidia_devices, text_of, this_machine
+from benchsuite.host.machine import nvml, text_of, this_machine
 from benchsuite.host.site import site_facts
 from benchsuite.storage.observe.file_systems import device_of, mount_of, server_cache_of
 
@@ -112,7 +112,8 @@ def devices() -> list[dict[str, Any]]:
 
     from benchsuite.host.gpus import asked
 
-    with nvidia_devices() as handles:
+    with nvml() as count:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(count)]
         return [
             {
                 "name": str(pynvml.nvmlDeviceGetName(handle)),

@@ -4,11 +4,10 @@ import math
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -36,8 +35,8 @@ def device_ids() -> list[str]:
 
     if not _cuda_devices():
         return []
-    with nvidia_devices() as handles:
-        every = [str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+    with nvml() as count:
+        every = [str(pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(number))) for number in range(count)]
     names = _visible()
     if names is None:
         return every
@@ -67,10 +66,9 @@ def _cuda_devices() -> int:
             return 0
     except PackageNotFoundError:
         return 0
-    with nvidia_devices() as handles:
-        count = len(handles)
     names = _visible()
-    return count if names is None else min(count, len(names))
+    with nvml() as count:
+        return count if names is None else min(count, len(names))
 
 
 def _visible() -> list[str] | None:
@@ -80,16 +78,16 @@ def _visible() -> list[str] | None:
 
 
 @contextmanager
-def nvidia_devices() -> Iterator[list[Any]]:
-    """Yield NVML's handles of all NVIDIA devices, none where it has none; it is ended again: processes fork later."""
+def nvml() -> Iterator[int]:
+    """Start NVML and yield how many NVIDIA devices it sees, 0 without it; it is ended again, for processes that fork."""
     import pynvml
 
-    try:
+    count = 0
+    with suppress(pynvml.NVMLError):
         pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        yield []
-        return
+        count = int(pynvml.nvmlDeviceGetCount())
     try:
-        yield [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(pynvml.nvmlDeviceGetCount())]
+        yield count
     finally:
-        pynvml.nvmlShutdown()
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()

@@ -16,7 +16,6 @@ def four_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
     monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: None)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 4)
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda number: number)
     monkeypatch.setattr(machine, "version", lambda _package: "2.13.0+cu126")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
