@@ -79,7 +79,7 @@ def _visible() -> list[str] | None:
 
 @contextmanager
 def nvml() -> Iterator[int]:
-    """Start NVML and yield how many NVIDIA devices it sees, 0 without it; it is ended again, for processes that fork."""
+    """Start NVML and yield how many NVIDIA devices it sees, 0 without it; it is ended again, since processes fork."""
     import pynvml
 
     count = 0
