@@ -16,7 +16,7 @@ from benchsuite.grid.layers import bundled
 from benchsuite.host.site import JobMode, JobSpec
 from benchsuite.results.render.words import counted
 from benchsuite.results.store.store import ResultsStore
-from benchsuite.runner.status import Status, examine, planned
+from benchsuite.runner.status import Standing, examine, planned
 
 Text = str | None
 Number = int | None
@@ -86,7 +86,7 @@ def status(
 MAX_TOLD = 20
 
 
-def _lines(found: Status) -> list[str]:
+def _lines(found: Standing) -> list[str]:
     """For people."""
     parts = [f"session {found.session}", f"{found.done} done", f"{len(found.failed)} failed"]
     parts.append(f"{len(found.running)} running")

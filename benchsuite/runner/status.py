@@ -89,7 +89,7 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class Status:
+class Standing:
     """A session as it stands."""
 
     session: str
@@ -117,7 +117,7 @@ def planned(asked: SweepSpec | None, session: str, store: ResultsStore) -> dict[
     return there if there and not here.keys() & there.keys() else here
 
 
-def examine(asked: Mapping[str, str] | None, session: str, store: ResultsStore, whole: bool) -> Status:
+def examine(asked: Mapping[str, str] | None, session: str, store: ResultsStore, whole: bool) -> Standing:
     """Where a session stands: all of it, or what is asked of it."""
     stored = store.latest() if asked is None or store.exists() else []
     mine = [record for record in stored if record.session == session and record.kind == "trial"]
@@ -133,7 +133,7 @@ def examine(asked: Mapping[str, str] | None, session: str, store: ResultsStore, 
     if asked is not None:
         over = {record.trial_id for record in trials if record.status in FINISHED}
         waiting = len(asked.keys() - over - {_trial(name) for name in held})
-    return Status(
+    return Standing(
         session=session,
         done=len(done),
         failed={record.trial_id: _failed(record) for record in trials if record.status in FAILED},
