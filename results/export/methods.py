@@ -10,7 +10,7 @@ from benchsuite.results.render.naming import parallelism_of
 from benchsuite.results.render.tables import Row, is_missing, whole
 from benchsuite.results.render.words import and_, counted, plain, size
 from benchsuite.results.report.provenance import devices_in_words
-from benchsuite.results.report.summary import CERTIFIED, DISAGREEING, UNVERIFIED, remedies
+from benchsuite.results.report.summary import CERTIFIED, DISAGREEING, remedies, residency
 from benchsuite.results.store.frames import FAILED, MIN_REPEATS_FOR_INTERVAL, UNSTABLE_SPREAD
 
 WATCHED = "watch"
@@ -56,11 +56,8 @@ def _cache(trials: Sequence[Row]) -> list[str]:
     """What state was asked for, what was measured, and what cannot be seen."""
     stored = [row for row in ok_ones(trials) if row.get("spec.data.source") == "storage"]
     found = []
-    for state, when, low, high in CERTIFIED:
-        asked = [row for row in stored if row.get("spec.data.cache") == state]
-        resident = f"cache_resident_{when}"
-        seen = [row for row in asked if UNVERIFIED not in row["caveats"] and not is_missing(row.get(resident))]
-        inside = [row for row in seen if low <= row[resident] <= high]
+    for state, (when, low, high) in CERTIFIED.items():
+        asked, seen, inside = residency(stored, state)
         limit = f"at least {low:.0%}" if state == "warm" else f"at most {high:.0%}"
         if asked:
             found.append(

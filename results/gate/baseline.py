@@ -261,17 +261,21 @@ def _check(parts: Sequence[_Part], gated: Sequence[Metric], alone: bool = False)
     live = [part for part in parts if part.later]
     newest = max((part.later[-1] for part in live), key=lambda night: (night.date, night.session))
     values = [{metric: values_of(part.nights, part.points, metric) for metric in gated} for part in live]
-    num_series = {metric: _num_series([table[metric] for table in values], metric) for metric in gated}
+    num_series = {  # of all sweeps, over the metric's share of the false alarms
+        metric: sum(int((~np.isnan(table[metric])).any(1).sum()) for table in values) / metric.gate_share
+        for metric in gated
+    }
     judged = [
         _judge(part, table, num_series, newest.session if alone else "")
         for part, table in zip(live, values, strict=True)
     ]
     nights = {night.session: night.date for part in parts for night in part.nights}
+    reference = {night.session for part in parts for night in part.reference}
     sessions = {name for one in judged for name in one.sessions} | {newest.session}
     return Check(
         session=newest.session,
         date=newest.date,
-        baseline=_in_time([night for part in parts for night in part.reference]),
+        baseline=sorted(reference, key=lambda name: (nights[name], name)),
         num_nights=len(nights),
         num_judged=sum(one.num_judged for one in judged),
         too_young=[label for one in judged for label in one.too_young],
@@ -282,15 +286,6 @@ def _check(parts: Sequence[_Part], gated: Sequence[Metric], alone: bool = False)
         sessions=sorted(sessions, key=lambda name: (nights[name], name)),
         not_run=[point.label for part in parts if not part.later for point in part.points],
     )
-
-
-def _in_time(nights: Sequence[Night]) -> list[str]:
-    return list(dict.fromkeys(night.session for night in sorted(nights, key=lambda night: (night.date, night.session))))
-
-
-def _num_series(tables: Sequence[Array], metric: Metric) -> float:
-    """Series of all sweeps that may alarm, over the metric's share of the false alarms."""
-    return sum(int((~np.isnan(table)).any(1).sum()) for table in tables) / metric.gate_share
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from benchsuite.results.store.record import CANNOT_TELL, MAX_AU
 
 UNVERIFIED = "cache_unverified"
 DISAGREEING = "counters_disagree"
-CERTIFIED = (("cold", "before", 0.0, 0.01), ("warm", "before", 0.99, 1.0), ("direct", "after", 0.0, 0.05))
+CERTIFIED = {"cold": ("before", 0.0, 0.01), "warm": ("before", 0.99, 1.0), "direct": ("after", 0.0, 0.05)}
 """Cache states, when residency is looked at, and between what shares it must be."""
 ABOVE_ONE = "au_above_one"
 DOUBTFUL = frozenset({"not_steady", "foreign_load", "counters_disagree"})
@@ -107,15 +107,21 @@ def _without_ceiling(ok: Sequence[Row]) -> str:
     return f"{text} {'No point has an AU.' if read else 'No point read from storage.'}"
 
 
+def residency(ok: Sequence[Row], state: str) -> tuple[list[Row], list[Row], list[Row]]:
+    """Trials that read from storage and asked for a cache state; those whose residency was seen; and found as asked."""
+    when, low, high = CERTIFIED[state]
+    column = f"cache_resident_{when}"
+    asked = [row for row in ok if row.get("spec.data.cache") == state and row.get("spec.data.source") == "storage"]
+    seen = [row for row in asked if UNVERIFIED not in row["caveats"] and not is_missing(row.get(column))]
+    return asked, seen, [row for row in seen if low <= row[column] <= high]
+
+
 def trust(trials: Sequence[Row]) -> str:
     """What the numbers rest on: cache state verified, caveats, what did not run."""
     ok = [row for row in trials if row["status"] == "ok"]
     parts = [f"{len(ok)} of {sum(row['status'] != 'skipped' for row in trials)} trials ok"]
-    for state, when, low, high in CERTIFIED:
-        resident = f"cache_resident_{when}"
-        asked = [row for row in ok if row.get("spec.data.cache") == state and row.get("spec.data.source") == "storage"]
-        known = [row for row in asked if UNVERIFIED not in row["caveats"] and not is_missing(row.get(resident))]
-        seen = [row for row in known if low <= row[resident] <= high]
+    for state in CERTIFIED:
+        asked, _, seen = residency(ok, state)
         agreeing = sum(DISAGREEING not in row["caveats"] for row in seen)
         if asked:
             but = f" (and by counters in {agreeing})" if agreeing < len(seen) else ""

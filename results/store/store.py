@@ -143,11 +143,6 @@ class ResultsStore:
         safe = re.sub(r"[^A-Za-z0-9_.-]", "_", sweep)
         return f"{safe}-{utc}-{host}-{os.getpid()}-{secrets.token_hex(3)}"
 
-    @property
-    def num_unreadable(self) -> int:
-        """How many lines the last reading passed over."""
-        return len(self.passed)
-
     def _read(self, what: Callable[[Snapshot], T]) -> T:
         """What is read of the store as it is now; where Parquet parts turn out to be damaged, of its segments alone."""
         if not self.exists():

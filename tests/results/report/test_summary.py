@@ -105,7 +105,7 @@ def cold(resident: float | None, **more: Any) -> dict[str, Any]:
 def test_answer_names_verdicts_best_and_worst():
     points = [point("files", 0.5), point("tar", 0.9, "preprocessing"), point("lmdb", 0.7)]
     assert answer(points) == (
-        "Held back by storage in 2, client in 1 of 3 points. Best AU 0.90 (tar), worst 0.50 (files)."
+        "Held back by storage in 2, preprocessing in 1 of 3 points. Best AU 0.90 (tar), worst 0.50 (files)."
     )
 
 

@@ -146,7 +146,7 @@ def test_a_torn_line_is_read_once_it_is_whole(tmp_path: Path):
     segment = tmp_path / "segments" / "slow.jsonl"
     segment.write_bytes(line[:100])
     assert store.compact().num_records == 1
-    assert len(store.records()) == 1 and store.num_unreadable == 1
+    assert len(store.records()) == 1 and len(store.passed) == 1
     segment.write_bytes(line + b"\n" + line.replace(b"record-1", b"record-2")[:-9])
     assert store.compact().num_records == 2
     assert [record.record_id for record in store.records()] == ["record-0", "record-1"]
@@ -157,14 +157,14 @@ def test_lines_that_a_newer_version_knows_are_found_by_it(tmp_path: Path):
     newer = made_record(1).model_dump_json().replace('"kind":"trial"', '"kind":"dream"')
     known = made_record(2).model_dump_json()
     (tmp_path / "segments" / "newer.jsonl").write_text(f"not json\n{newer}\n{known}\n")
-    assert (store.compact().num_passed, len(store.records()), store.num_unreadable) == (2, 2, 2)
+    assert (store.compact().num_passed, len(store.records()), len(store.passed)) == (2, 2, 2)
     field = '"kind":"dream"'
     path = tmp_path / "segments" / "newer.jsonl"
     path.write_text(path.read_text().replace(field, '"kind":"trial"'))  # as if this version knew it
     assert [record.record_id for record in store.records()] == ["record-0", "record-1", "record-2"]
-    assert store.num_unreadable == 1
+    assert len(store.passed) == 1
     done = store.compact()
-    assert (done.num_new, done.num_passed, len(store.frame()), store.num_unreadable) == (1, 1, 3, 1)
+    assert (done.num_new, done.num_passed, len(store.frame()), len(store.passed)) == (1, 1, 3, 1)
 
 
 def test_fields_of_a_newer_version_survive(tmp_path: Path):
