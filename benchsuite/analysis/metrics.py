@@ -39,15 +39,6 @@ class Window:
         return None if self.consumed is None else self.consumed * self.lasting
 
     @property
-    def longest_s(self) -> float:
-        """Of the rank that took longest.
-
-        Ranks begin and end a block one after another, which is no part of a step: in a block of few steps it would be
-        a good part of each.
-        """
-        return max(block.end_s - block.start_s for block in self.blocks)
-
-    @property
     def is_in_step(self) -> bool:
         """Whether ranks' single steps can be compared: every one was kept."""
         return all(block.totals is None for block in self.blocks)
@@ -128,6 +119,11 @@ def ceiling_step_s(results: Sequence[RankSamples]) -> float | None:
 
 
 def _longest_step_s(window: Window) -> float:
+    """A step of the rank that took longest.
+
+    Ranks begin and end a block one after another, which is no part of a step: in a block of few steps it would be a
+    good part of each.
+    """
     return max((block.end_s - block.start_s) / block.num_steps for block in window.blocks)
 
 
