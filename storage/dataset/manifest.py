@@ -247,18 +247,15 @@ def flush_file_system(folder: Path) -> None:
 
 def _index_array(rows: list[IndexRow]) -> Index:
     """Rows as a structured array with strings as wide as needed, so that it can be memory-mapped."""
-    texts = [(row.key.encode(), row.file.encode(), row.digest.encode()) for row in rows]
-    width = [max((len(text[column]) for text in texts), default=1) for column in range(3)]
-    dtype = np.dtype(
-        [
-            ("key", f"S{width[0]}"),
-            ("file", f"S{width[1]}"),
-            ("digest", f"S{width[2]}"),
-            ("bytes", "<i8"),
-            ("label", "<i8"),
-        ]
-    )
-    return np.array([(*text, row.bytes, row.label) for text, row in zip(texts, rows, strict=True)], dtype=dtype)
+    values = {name: [getattr(row, name) for row in rows] for name in COLUMNS}
+    columns = {
+        name: np.array([text.encode() for text in column]) if COLUMNS[name] == "S" else np.array(column, "<i8")
+        for name, column in values.items()
+    }
+    index = np.empty(len(rows), [(name, column.dtype) for name, column in columns.items()])
+    for name, column in columns.items():
+        index[name] = column
+    return index
 
 
 def fsync_path(path: Path) -> None:
@@ -378,7 +375,7 @@ def text(value: bytes) -> str:
 
 def inside(folder: Path, name: str) -> Path:
     """`folder/name`, refusing names that lead out of folder or are none."""
-    if name.startswith("/") or "\0" in name or ".." in Path(name).parts:
+    if name.startswith("/") or "\0" in name or (".." in name and ".." in Path(name).parts):
         raise DatasetError(f"{folder}: {name!r} leads out of the dataset")
     return folder / name
 

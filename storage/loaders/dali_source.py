@@ -23,7 +23,7 @@ from crc32c import crc32c
 
 from benchsuite.storage.dataset.fields import encoded
 from benchsuite.storage.dataset.kinds import image_label
-from benchsuite.storage.dataset.manifest import Dataset, data_file, dealt, inside, text
+from benchsuite.storage.dataset.manifest import data_file, dealt, inside, text
 from benchsuite.storage.dataset.sample import Sample, content_digest
 from benchsuite.storage.dataset.shards import first_rows, shards
 from benchsuite.storage.errors import DatasetError, told
@@ -157,7 +157,7 @@ def _from_files(reading: LoaderInput, threads: int) -> Iterator[Encoded]:
         for row, _ in asked[-1]:
             bring(dataset, row)
         names = [text(name) for name in index["file"][[row for row, _ in asked[-1]]]]
-        return [np.frombuffer(os.fsencode(_path(dataset, name)), np.uint8) for name in names]
+        return [np.frombuffer(os.fsencode(inside(dataset.folder, name)), np.uint8) for name in names]
 
     try:
         for outputs in _runs(_files_pipeline(paths, reading.batch_size, threads)):
@@ -167,12 +167,6 @@ def _from_files(reading: LoaderInput, threads: int) -> Iterator[Encoded]:
     except RuntimeError as error:
         _try_to_open(reading, [row for batch in asked for row, _ in batch])
         raise DatasetError(f"{dataset.folder}: DALI: {reason(error)}") from error
-
-
-def _path(dataset: Dataset, name: str) -> str:
-    """`inside` of the dataset's folder, faster for most names."""
-    suspicious = name.startswith("/") or ".." in name or "\0" in name
-    return str(inside(dataset.folder, name)) if suspicious else f"{dataset.folder}/{name}"
 
 
 def _files_pipeline(paths: Callable[[], list[Bytes]], batch_size: int, threads: int) -> Any:

@@ -28,7 +28,6 @@ class Residency:
     """Share of files' bytes in the page cache; None where the kernel does not tell this user."""
 
     fraction: float | None
-    num_files: int
     measured_fraction: float = 1.0
     """Share of the bytes of all files that was looked at."""
 
@@ -108,15 +107,14 @@ def residency(
         share = min(1.0, max_bytes / sum(sizes)) if sum(sizes) else 1.0
         counts = [_resident(path, size, share) for path, size in zip(measured, sizes, strict=True)]
     except OSError:
-        return Residency(None, len(paths), 0.0)
+        return Residency(None, 0.0)
     if None in counts:
-        return Residency(None, len(paths), 0.0)
+        return Residency(None, 0.0)
     resident = sum(count[0] for count in counts if count)
     looked_at = sum(count[1] for count in counts if count)
     everything = sum(sizes) * len(paths) / len(measured) if measured else 0
     return Residency(
         resident / looked_at if looked_at else None,
-        len(paths),
         min(1.0, looked_at * _PAGE / everything) if everything else 1.0,
     )
 

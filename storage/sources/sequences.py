@@ -72,15 +72,10 @@ def _window_makers(
 
 
 def _window(tokens: Array, number: int, params: Mapping[str, int], path: Path) -> Sample:
-    where = f"{path}: window {number} (from token {number * params['seq_len']})"
-    return Sample(f"{number:08d}", {"tokens": _checked(tokens, params, where)}, source=str(path))
-
-
-def _checked(window: Array, params: Mapping[str, int], where: str) -> Array:
-    if (trouble := outside("tokens", window, params)) is not None:
-        raise DatasetError(f"{where}: {trouble}")
-    dtype = window.dtype if window.dtype in STORED_DTYPES else token_dtype(params["vocab_size"])
-    return np.array(window, dtype)
+    if (trouble := outside("tokens", tokens, params)) is not None:
+        raise DatasetError(f"{path}: window {number} (from token {number * params['seq_len']}): {trouble}")
+    dtype = tokens.dtype if tokens.dtype in STORED_DTYPES else token_dtype(params["vocab_size"])
+    return Sample(f"{number:08d}", {"tokens": np.array(tokens, dtype)}, source=str(path))
 
 
 def pair_path(path: Path) -> Path:

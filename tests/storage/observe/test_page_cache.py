@@ -34,9 +34,9 @@ def make(path: Path, pages: int = PAGES) -> Path:
 def test_evicted_is_0_and_warm_is_1(on_disk: Path) -> None:
     path = make(on_disk / "file")
     evict([path])
-    assert residency([path]) == Residency(0.0, 1)
+    assert residency([path]) == Residency(0.0)
     warm([path])
-    assert residency([path]) == Residency(1.0, 1)
+    assert residency([path]) == Residency(1.0)
     evict([path])
     assert residency([path]).fraction == 0
 
@@ -71,7 +71,7 @@ def test_files_weigh_by_their_size_and_only_those_named_are_touched(on_disk: Pat
     large, little = make(on_disk / "large", 30), make(on_disk / "little", 10)
     warm([large, little])
     evict([large])
-    assert residency([large, little]) == Residency(0.25, 2)
+    assert residency([large, little]) == Residency(0.25)
 
 
 def test_a_last_page_that_is_not_full_counts_as_one(on_disk: Path) -> None:
@@ -84,23 +84,23 @@ def test_a_last_page_that_is_not_full_counts_as_one(on_disk: Path) -> None:
 def test_nothing_to_measure_is_none(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     assert residency([tmp_path / "empty"]).fraction is None
-    assert residency([]) == Residency(None, 0)
+    assert residency([]) == Residency(None)
 
 
 def test_of_large_files_even_windows_are_measured(on_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchsuite.storage.observe.page_cache.WINDOW_BYTES", 4 * PAGE)
     path = make(on_disk / "file")
     warm([path])
-    assert residency([path], max_bytes=PAGES // 4 * PAGE) == Residency(1.0, 1, 0.25)
+    assert residency([path], max_bytes=PAGES // 4 * PAGE) == Residency(1.0, 0.25)
 
 
 def test_of_many_files_an_even_sample_is_measured(on_disk: Path) -> None:
     paths = [make(on_disk / f"{number:02d}", 1) for number in range(20)]
     warm(paths)
     evict(paths[10:])
-    assert residency(paths, max_files=10) == Residency(0.5, 20, 0.5)
+    assert residency(paths, max_files=10) == Residency(0.5, 0.5)
     assert residency(paths, max_files=7).measured_fraction <= 7 / 20
-    assert residency(paths, max_files=20) == Residency(0.5, 20)
+    assert residency(paths, max_files=20) == Residency(0.5)
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def as_nobody(call: Callable[[], object]) -> str:
 
 def test_another_users_file_hides_its_residency(owned_by_root: Path) -> None:
     """mincore would answer 1.0 there, whatever is resident."""
-    assert as_nobody(lambda: residency([owned_by_root])) == repr(Residency(None, 1, 0.0))
+    assert as_nobody(lambda: residency([owned_by_root])) == repr(Residency(None, 0.0))
     assert residency([owned_by_root]).fraction == 1
 
 
