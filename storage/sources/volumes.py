@@ -139,7 +139,8 @@ def _paired(images: Mapping[str, Path], labels: Mapping[str, Path], names: tuple
         lone = images.get(case) or labels[case]
         problems.add(DatasetError(f"{lone}: its {lacking} {name.format(case)} is missing"))
     problems.tell()
-    return [_Pair(clean_key(case), image, labels[case]) for case, image in images.items()]
+    keys = {case: clean_key(case if case[-1:] not in ("", "/") else f"{case}_") for case in images}
+    return [_Pair(keys[case], image, labels[case]) for case, image in images.items()]
 
 
 def find_npy_pairs(path: Path, inside: list[Path]) -> list[Path]:
