@@ -35,7 +35,7 @@ from benchsuite.launch.answers import (
 )
 from benchsuite.launch.launcher import CannotStart
 from benchsuite.launch.link import Link
-from benchsuite.launch.node import about_this_node, node_name, with_facts
+from benchsuite.launch.node import about_this_node, node_name
 from benchsuite.launch.placement import Agent, Share, about_nodes, agent_of, cores_of, shares
 from benchsuite.launch.rendezvous import VARIABLE, Rendezvous, write_invitation
 
@@ -364,9 +364,7 @@ class AgentLauncher:
         if not self.agent_config.only_here:
             await_results(folder, [one.rank for one in exits if one.code is not None])
         facts = {} if self.is_here() else dict(places[0].agent.facts)
-        of_nodes = {place.agent.node: place.agent.facts for place in reversed(places)}
-        nodes = about_nodes(places, [found[number] for number in range(len(places))])
-        nodes = with_facts(nodes, of_nodes, facts or facts_of_host())
+        nodes = about_nodes(places, [found[number] for number in range(len(places))], facts or facts_of_host())
         return Outcome(
             exits=sorted(exits, key=lambda one: one.rank),
             timed_out=any(reply["timed_out"] for reply in found.values()),

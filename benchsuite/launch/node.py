@@ -5,7 +5,7 @@ import os
 import resource
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,24 +53,6 @@ def about_this_node(elsewhere: bool) -> dict[str, Any]:
         "facts": facts_of_host() if elsewhere else {},
         "from": str(Path(__file__).parents[1]),
     }
-
-
-def with_facts(
-    nodes: Sequence[Mapping[str, Any]], facts: Mapping[str, Mapping[str, Any]], env: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    """A record's nodes, each with those facts of its host that differ from `env`, the record's own.
-
-    `facts` are what agents told, by the name of their node: of one that told none it is not known what differs, and
-    its node gets no `facts`. Cores are told beside them, of all agents of a node.
-    """
-    return [
-        {**node, **({"facts": _differing(facts[node["node"]], env)} if facts.get(node["node"]) else {})}
-        for node in nodes
-    ]
-
-
-def _differing(facts: Mapping[str, Any], env: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: fact for name, fact in facts.items() if name != "cores" and fact != env.get(name)}
 
 
 def oom_kills() -> int:

@@ -111,8 +111,14 @@ def agent_of(link: Link, hello: Mapping[str, Any], address: str | None) -> Agent
     return Agent(link, address=address, cpus=tuple(hello["cpus"]), devices=tuple(hello["devices"]), **known)
 
 
-def about_nodes(places: Sequence[Share], replies: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What a record says of each node: name, first and last rank, cores, those that others kept busy, its state."""
+def about_nodes(
+    places: Sequence[Share], replies: Sequence[Mapping[str, Any]], env: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """What a record says of each node: name, first and last rank, cores, those that others kept busy, its state.
+
+    Beside it those facts of its host that differ from `env`, the record's own; none where its agents told none, since
+    it is then not known what differs.
+    """
     nodes: dict[str, list[tuple[Share, Mapping[str, Any]]]] = {}
     for place, reply in zip(places, replies, strict=True):
         nodes.setdefault(place.agent.node, []).append((place, reply))
@@ -124,8 +130,14 @@ def about_nodes(places: Sequence[Share], replies: Sequence[Mapping[str, Any]]) -
             "foreign_cpu_cores": _foreign_cores(mine),
         }
         | ({"moment": mine[0][1]["moment"]} if mine[0][1].get("moment") else {})
+        | ({"facts": _differing(mine[0][0].agent.facts, env)} if mine[0][0].agent.facts else {})
         for name, mine in nodes.items()
     ]
+
+
+def _differing(facts: Mapping[str, Any], env: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts of a host that are not the record's own; cores are told beside them, of all agents of a node."""
+    return {name: fact for name, fact in facts.items() if name != "cores" and fact != env.get(name)}
 
 
 def cores_of(agents: Sequence[Agent]) -> int:

@@ -8,7 +8,6 @@ import pytest
 
 from benchsuite.contract.errors import UserError
 from benchsuite.launch.link import Link
-from benchsuite.launch.node import with_facts
 from benchsuite.launch.placement import Agent, about_nodes, shares
 from tests.helpers.made import made_spec
 
@@ -73,7 +72,7 @@ def test_devices() -> None:
 def test_what_a_record_says_of_nodes() -> None:
     crew = agents("a", "b")
     found = shares(made_spec(world_size=4, parallelism="ddp").model_copy(update={"nodes": 2}), crew)
-    told = about_nodes(found, [{"busy_cores": 2.5, "own_cores": 2.0}, {"busy_cores": 1.0, "own_cores": 1.25}])
+    told = about_nodes(found, [{"busy_cores": 2.5, "own_cores": 2.0}, {"busy_cores": 1.0, "own_cores": 1.25}], {})
     assert told == [
         {"node": "a", "ranks": [0, 1], "cores": 4, "foreign_cpu_cores": 0.5},
         {"node": "b", "ranks": [2, 3], "cores": 4, "foreign_cpu_cores": 0.0},
@@ -84,10 +83,10 @@ def test_tasks_of_one_node_are_no_foreigners_to_each_other() -> None:
     crew = agents("a", "a")
     spec = made_spec(world_size=2, parallelism="ddp")
     seen = {"busy_cores": 2.25, "own_cores": 1.0}
-    (told,) = about_nodes(shares(spec, crew, 2), [seen, seen])
+    (told,) = about_nodes(shares(spec, crew, 2), [seen, seen], {})
     assert told == {"node": "a", "ranks": [0, 1], "cores": 4, "foreign_cpu_cores": 0.25}
     bound = [Agent(LINK, "a", task, "boot", 1, (task,)) for task in (0, 1)]
-    (told,) = about_nodes(shares(spec, bound, 2), [{"busy_cores": 1.0, "own_cores": 0.875}] * 2)
+    (told,) = about_nodes(shares(spec, bound, 2), [{"busy_cores": 1.0, "own_cores": 0.875}] * 2, {})
     assert (told["cores"], told["foreign_cpu_cores"]) == (2, 0.25)
 
 
@@ -102,9 +101,11 @@ def test_a_trial_that_names_its_node() -> None:
 def test_a_record_keeps_what_differs_between_its_nodes() -> None:
     env = {"host": "a", "lustre_client": "2.15.4", "cores": 8, "site": {"bios": "1.7"}}
     facts = {"a": {**env, "cores": 4}, "b": {**env, "host": "b", "lustre_client": "2.15.5"}, "c": {}}
-    nodes = [{"node": name, "cores": 4} for name in "abc"]
-    assert with_facts(nodes, facts, env) == [
-        {"node": "a", "cores": 4, "facts": {}},
-        {"node": "b", "cores": 4, "facts": {"host": "b", "lustre_client": "2.15.5"}},
-        {"node": "c", "cores": 4},
+    crew = [replace(agent, facts=facts[agent.node]) for agent in agents("a", "b", "c")]
+    found = shares(made_spec(world_size=3, parallelism="ddp").model_copy(update={"nodes": 3}), crew)
+    told = about_nodes(found, [{"busy_cores": 0.0, "own_cores": 0.0}] * 3, env)
+    assert [(node["node"], node["cores"], node.get("facts")) for node in told] == [
+        ("a", 4, {}),
+        ("b", 4, {"host": "b", "lustre_client": "2.15.5"}),
+        ("c", 4, None),
     ], "an agent that told nothing is not one that is alike"

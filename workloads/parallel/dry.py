@@ -2,31 +2,44 @@
 
 What comes out are counts and bytes; numbers are not computed, and nothing is sent. Gradients that DDP would exchange in
 buckets go in one message here.
+
+torch's schedules of pipelines ask other ranks for shapes before they start, so a lone rank cannot run one. Each stage
+runs one microbatch instead, and the schedule says how many are under way at a time.
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.pipelining import PipelineStage
 
 from benchsuite.workloads import optim
 from benchsuite.workloads.layout import Layout
 from benchsuite.workloads.parallel import modes
 from benchsuite.workloads.parallel import recipe as recipes
-from benchsuite.workloads.parallel.account import Account, account, wire_bytes
+from benchsuite.workloads.parallel.account import (
+    Account,
+    Kept,
+    Sent,
+    account,
+    gradient_bytes,
+    observed,
+    summed_up,
+    wire_bytes,
+)
 from benchsuite.workloads.parallel.apply import shape_blocks
-from benchsuite.workloads.parallel.dry_pipeline import stages_account
+from benchsuite.workloads.parallel.pipeline import SCHEDULES, Pieces, cut, stage_numbers
 from benchsuite.workloads.parallel.recipe import Parallelized, Ranks, Recipe, local
 from benchsuite.workloads.parallel.step import stepping_of
-from benchsuite.workloads.precision import convert
+from benchsuite.workloads.precision import autocast, convert
 from benchsuite.workloads.spec import ComputeSpec, Variant
-from benchsuite.workloads.workload import Workload
+from benchsuite.workloads.workload import Batch, Workload
 
 PROBE_ELEMENTS = 1024
 
@@ -163,3 +176,84 @@ def _forget_groups() -> None:
 
     recipes.mesh_of.cache_clear()
     _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
+
+
+def stages_account(model: nn.Module, recipe: Recipe, micro: Batch) -> Account:
+    """What this rank holds and sends in a step whose microbatches are like this one; optimizer states left out."""
+    workload, layout = recipe.workload, recipe.ranks.layout
+    assert workload.pipeline is not None
+    pieces = workload.pipeline.stages(model)
+    total, mine = layout.pp * layout.stages_per_rank, stage_numbers(recipe)
+    stages = {number: Pieces(cut(pieces, number, total), recipe) for number in range(total)}
+    held = nn.ModuleList([stages[number] for number in mine])
+    value: Tensor | None = None
+    kept_bytes: dict[int, int] = {}
+    sent: list[Sent] = []
+    for number, stage in stages.items():
+        if number not in mine:
+            with torch.no_grad():
+                value = _run(stage, value, micro)
+            continue
+        kept = Kept()
+        with observed(kept) as seen:
+            value, messages = _one_microbatch(stage, value, micro, recipe, last=number == total - 1)
+        kept_bytes[number] = kept.peak_bytes
+        sent += layout.microbatches * (seen.found + messages)
+    with observed(Kept()) as seen:
+        average = modes.by_hand(held, recipe).average
+        if average is not None:
+            average()
+    return summed_up(held, gradient_bytes(held), 0, _most_kept(kept_bytes, stages, recipe), sent + seen.found)
+
+
+def _run(stage: Pieces, received: Tensor | None, micro: Batch) -> Tensor:
+    output: Tensor = stage(**micro) if received is None else stage(received, **micro)
+    return output
+
+
+def _one_microbatch(
+    stage: Pieces, received: Tensor | None, micro: Batch, recipe: Recipe, last: bool
+) -> tuple[Tensor, list[Sent]]:
+    """Forward and backward of a stage; what it returned, and what went to the stages beside it."""
+    assert recipe.workload.pipeline is not None
+    messages: list[Sent] = []
+    if received is not None:
+        received = received.detach().requires_grad_()
+        messages.append(("send", received.nbytes, 2))  # its gradient
+    with modes.loss_context(recipe.ranks.layout.loss_parallel):
+        output = _run(stage, received, micro)
+        if last:
+            with autocast(recipe.compute.precision, recipe.ranks.device):
+                loss = recipe.workload.pipeline.criterion(output, micro)
+            loss.backward()  # type: ignore[no-untyped-call]
+        else:
+            messages.append(("send", output.nbytes, 2))
+            output.backward(torch.empty_like(output))  # type: ignore[no-untyped-call]
+    return output.detach(), messages
+
+
+def _most_kept(kept_bytes: Mapping[int, int], stages: Mapping[int, Pieces], recipe: Recipe) -> int:
+    """Most bytes of activations at one time, by the schedule's order.
+
+    GPipe keeps those of all microbatches, 1F1B of as many as there are stages from here on (Narayanan et al. 2019). Of
+    stages that take turns on a rank torch's own order is followed: a forward adds, the last backward of it takes away.
+    """
+    layout, rank = recipe.ranks.layout, recipe.ranks
+    place = layout.place(rank.rank).pp
+    if layout.stages_per_rank == 1:
+        behind = layout.pp - 1 - place
+        number = min(layout.microbatches, behind + 1) if layout.schedule == "1f1b" else layout.microbatches
+        return number * sum(kept_bytes.values())
+    held = [
+        PipelineStage(stages[number], number, len(stages), rank.device, group=rank.group("pp")) for number in kept_bytes
+    ]
+    schedule = SCHEDULES[layout.schedule](held, layout.microbatches, loss_fn=recipe.workload.loss)
+    now = most = 0
+    for action in filter(None, schedule.pipeline_order[place]):
+        kind = action.computation_type.value
+        if kind == "F":
+            now += kept_bytes[action.stage_index]
+        elif kind in ("B", "W"):
+            now -= kept_bytes[action.stage_index]
+        most = max(most, now)
+    return most
