@@ -16,12 +16,19 @@ Numbered = tuple[int, Row]
 """A point with its number in the table of the page."""
 DIGITS = 5
 """Significant digits that a chart keeps."""
-PARTS = ("load", "h2d", "forward", "backward", "communication", "bubble", "optimizer", "other")
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#8C6BB1", "#B3A100")
 """Okabe and Ito's palette, which the colour-blind tell apart; without yellow and black, unseen on white or on black."""
-PART_COLORS = dict(
-    zip(PARTS, ("#D55E00", "#E69F00", "#0072B2", "#56B4E9", "#CC79A7", "#B3A100", "#009E73", "#999999"), strict=True)
-)
+PART_COLORS = {
+    "load": "#D55E00",
+    "h2d": "#E69F00",
+    "forward": "#0072B2",
+    "backward": "#56B4E9",
+    "communication": "#CC79A7",
+    "bubble": "#B3A100",
+    "optimizer": "#009E73",
+    "other": "#999999",
+}
+"""The parts of a step in their order, each with its color."""
 HIDDEN_WORDS = ("storage", "none")
 """Values that go without saying."""
 MAX_LINES = 12

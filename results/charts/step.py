@@ -6,7 +6,6 @@ from typing import Any
 
 from benchsuite.results.charts.chart import (
     PART_COLORS,
-    PARTS,
     Chart,
     Numbered,
     Trace,
@@ -39,7 +38,7 @@ Event = Mapping[str, Any]
 
 def breakdown(points: Sequence[Numbered]) -> list[Chart]:
     """What a step is made of, a bar per point."""
-    traces = stacked(points, {part: f"{part}_s" for part in PARTS}, 1e3)
+    traces = stacked(points, {part: f"{part}_s" for part in PART_COLORS}, 1e3)
     for found in traces:
         found["marker"] = {"color": PART_COLORS[found["name"]]}
     layout = {"xaxis": axis("ms per step"), "barmode": "stack"}

@@ -218,13 +218,13 @@ def _pair(key: str, one: Sequence[TrialRecord], other: Sequence[TrialRecord], me
 
 
 def _no_results(one: Sequence[TrialRecord], other: Sequence[TrialRecord], metric: Metric) -> str | None:
-    """Said where a side's every figure is no result."""
+    """A sentence where every figure of a side is no result; else None."""
     sides = [name for name, side in (("A", one), ("B", other)) if not any(is_result(t, metric.name) for t in side)]
     return f"{NO_RESULT[metric.name]} in every repeat of {' and '.join(sides)}: no result" if sides else None
 
 
 def _trusted(trials: Sequence[TrialRecord], metric: Metric) -> Sequence[TrialRecord]:
-    """Of results, and trustworthy ones, where there are any."""
+    """The trials that count: those with a result, and of these the trustworthy ones, where there are any."""
     results = [trial for trial in trials if is_result(trial, metric.name)] or trials
     return [trial for trial in results if not doubtful([trial])] or results
 

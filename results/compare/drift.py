@@ -1,11 +1,12 @@
 """How the environment drifted between the trials of a sweep: what else used the host, its clocks, memory and users."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
-Row = Mapping[str, Any]
+from benchsuite.results.render.tables import Row
+
 MOMENT = "env.moment."
 
 
@@ -14,9 +15,9 @@ class Quantity:
     """A fact of the moment that is a number."""
 
     column: str
-    """Of a frame's row."""
+    """Its name in a frame's row."""
     words: str
-    """With {low} and {high}."""
+    """What is said of it; its lowest and highest value stand at the two braces."""
     is_large: Callable[[float, float, Row], bool]
     """Whether figures may differ for it: its lowest and highest value, and any row."""
     unit: float = 1.0
@@ -28,7 +29,7 @@ class Quantity:
 
 
 MAX_OTHERS_SHARE = 0.15
-"""Of the cores: as much as flags a single trial."""
+"""The share of the cores that drifts far: as much as flags a single trial."""
 MAX_CLOCK_CHANGE = 0.1
 MAX_MEMORY_SHARE = 0.25
 

@@ -38,7 +38,7 @@ OF_THE_MOMENT = frozenset(
 )
 """Facts that differ between any two trials and are not compared."""
 OF_THE_MOMENT_BELOW = ("moment.", "nodes.", "order.")
-"""Nor is any fact below these."""
+"""Facts below these differ between any two trials, too."""
 JOB_IDS = ("scheduler.SLURM_JOB_ID", "scheduler.PBS_JOBID", "scheduler.LSB_JOBID")
 
 

@@ -49,11 +49,11 @@ METRICS = (
 """samples_per_s has nearly all of the gate: a slow-down shows there, whatever its cause."""
 GATED = tuple(metric for metric in METRICS if metric.gate_share)
 GATED_OF: Mapping[Kind, tuple[Metric, ...]] = {"comm": (Metric("comm_s", False, 0.05, 1.0),), "trial": GATED}
-"""By kind of record: collectives are checked on their own, and take nothing of what trials may alarm."""
+"""What is checked, by kind of record: collectives on their own, which take nothing of what trials may alarm."""
 BY_DEFAULT = ("samples_per_s", "au", "first_batch_s", "stage_s", "peak_memory_bytes")
 """What `compare` prints unless told otherwise."""
 DEFAULT_OF: Mapping[Kind, tuple[str, ...]] = {"trial": BY_DEFAULT, "comm": ("comm_s", "step_s_mean")}
-"""By kind of record; of collectives a training step with DDP alone has a step."""
+"""What `compare` prints by kind of record; of collectives a training step with DDP alone has a step."""
 
 
 def chosen(names: Iterable[str]) -> tuple[Metric, ...]:

@@ -36,7 +36,7 @@ def point_key(record: TrialRecord) -> str:
 
 
 def loose_key(record: TrialRecord) -> str:
-    """The same, whatever the batch."""
+    """What a point measures, whatever its batch; else as `point_key`."""
     return _digest(record, ("batch_size", "global_batch_size"), resized=False)
 
 
@@ -71,7 +71,7 @@ class Night:
 
     session: str
     date: str
-    """Of its first record, as ISO."""
+    """The beginning of its first record, as ISO."""
     trials: Mapping[str, Sequence[TrialRecord]]
     """The ok ones by point key."""
     failed: Mapping[str, TrialRecord] = field(default_factory=dict)

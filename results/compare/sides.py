@@ -1,17 +1,16 @@
 """One side of a comparison: a store's path, or a filter over the trials of a store."""
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchsuite.results.render.tables import is_missing
+from benchsuite.results.render.tables import Row, is_missing
 from benchsuite.results.store.frames import row
 from benchsuite.results.store.nearest import nearest
 from benchsuite.results.store.record import Kind, TrialRecord
 from benchsuite.results.store.store import ResultsStore, StoreError
 
-Row = Mapping[str, Any]
 SHORT = {"commit": "env.commit", "host": "env.host"}
 PARTS = ("spec", "dataset", "env")
 CHANGED = "-dirty"
@@ -23,7 +22,7 @@ CONDITION = re.compile(r",(?=[\w.]+=)")
 MAX_TOLD = 8
 """Values of a column that an error names."""
 MIN_DIGITS = 7
-"""Of a record's commit, to be the beginning of what was written."""
+"""The fewest digits of a record's commit that may be the beginning of what was written."""
 
 
 def side(store: Path, text: str, kind: Kind = "trial") -> list[TrialRecord]:

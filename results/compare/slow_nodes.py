@@ -66,7 +66,7 @@ class Unsteady:
     measure: Measure
     values: tuple[float, ...]
     range: float
-    """Of its repeats, over the median of all nodes."""
+    """The range of its repeats, over the median of all nodes."""
     usual_range: float
     """Median of the same of all nodes."""
 

@@ -32,7 +32,7 @@ SETTINGS: dict[Any, Any] = {
     "text.parse_math": False,
     "font.size": 9,
 }
-"""The same figure gives the same bytes, and its text stays text: a `$` begins no formula."""
+"""A figure gives the same bytes each time, and its text stays text: a `$` begins no formula."""
 UNDATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 MAX_BARS = 64
 MAX_CHOICES = 12
@@ -155,7 +155,7 @@ def _folded(text: str, width: int) -> str:
 
 
 def _color(given: Any, number: int) -> Any:
-    """As matplotlib takes it; where none is given, the palette's."""
+    """A color as matplotlib takes it; where none is given, the palette's."""
     found = RGBA.fullmatch(given) if isinstance(given, str) else None
     if found:
         return (*(int(part) / 255 for part in found.groups()[:3]), float(found[4]))

@@ -29,7 +29,7 @@ def methods(trials: Sequence[Row]) -> str:
 
 
 def methods_latex(trials: Sequence[Row]) -> str:
-    """The same as LaTeX."""
+    """The paragraph as LaTeX."""
     return escaped(methods(trials))
 
 

@@ -21,7 +21,7 @@ MIN_NIGHTS = 6
 FALSE_ALARMS = 0.01
 """Share of the nights on which any of the series may alarm without cause."""
 LOG_FACTOR, SHORT_FACTOR = 0.6, 70.0
-"""Where the threshold of one series begins; with log(series / share of the false alarms) added, and
+"""The threshold of one series begins here; with log(series / share of the false alarms) added, and
 SHORT_FACTOR over the nights learnt from, the rate above was measured in simulations (`python -m bench gate`)."""
 FLIPS_FACTOR = 1.0
 """Added for series with two levels: their share is an estimate too, and a run of the worse level looks like a step."""

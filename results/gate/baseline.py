@@ -135,7 +135,7 @@ def set_baseline(store: ResultsStore, sessions: Sequence[str] = (), dates: str =
 
 
 def _write(path: Path, value: Baseline) -> None:
-    """By rename, so that readers see the old baseline or the new one."""
+    """Write by rename, so that readers see the old baseline or the new one."""
     try:
         publish(path, f"{value.model_dump_json(indent=1)}\n".encode())
     except OSError as error:
@@ -218,7 +218,7 @@ def _until(nights: Sequence[Night], session: str) -> list[Night]:
 
 
 def check_nights(reference: Sequence[Night], later: Sequence[Night], gated: Sequence[Metric] = GATED) -> Check:
-    """The same on nights in time order, the newest last."""
+    """Check nights in time order, the newest last, against those of the reference."""
     return _check(_parts([*reference, *later], {night.session for night in reference}), gated)
 
 
@@ -236,7 +236,7 @@ class _Part:
 
     @property
     def newest(self) -> list[int]:
-        """Of each point the number of its newest night since the baseline; that of the last night if there is none."""
+        """The number of each point's newest night since the baseline; that of the last night if there is none."""
         nights, first = self.nights, len(self.reference)
         found = {key: n for n, night in enumerate(nights) if n >= first for key in (*night.failed, *night.trials)}
         return [found.get(point.key, len(nights) - 1) for point in self.points]
@@ -332,7 +332,7 @@ def _judge(
 
 
 def _learnt_from(values: Iterable[Array], num_baseline: int) -> Array:
-    """Of each point, the nights that its noise is learnt from: of the metric that has most."""
+    """The number of nights that each point's noise is learnt from, of the metric that has most."""
     found = [(~np.isnan(table[:, : learnt_end(table.shape[1] - 1, num_baseline)])).sum(1) for table in values]
     counts: Array = np.max(found, axis=0)
     return counts

@@ -12,7 +12,6 @@ from benchsuite.results.compare.nights import Night, parts_of
 from benchsuite.results.render.tables import is_missing
 from benchsuite.results.store.record import TrialRecord
 
-PARTS = ("load_s", "h2d_s", "forward_s", "backward_s", "communication_s", "bubble_s", "optimizer_s")
 LAYERS = {
     "load_s": "input",
     "h2d_s": "copies to the device",
@@ -22,6 +21,7 @@ LAYERS = {
     "bubble_s": "communication",
     "optimizer_s": "compute",
 }
+PARTS = tuple(LAYERS)
 NIGHTS_BEFORE = 8
 """Nights before the step that are its before."""
 MIN_GROWTH = 0.2

@@ -21,7 +21,7 @@ Mask = NDArray[np.bool_]
 FAR = 4.0
 """Robust standard deviations beyond which a night counts as an outlier."""
 SHORT_NIGHTS = 8
-"""With so many nights, which tell the deviation badly, twice as many."""
+"""A history of so many nights tells the deviation badly: twice as many deviations are asked of it."""
 MIN_SHARE = 0.03
 """A second level holds at least this share of the nights; rarer ones are outliers."""
 MIN_SEPARATION = 3.0
@@ -227,7 +227,7 @@ def _moderated(scale: Array, dof: Array) -> tuple[Array, Array]:
 
 
 def _inverse_trigamma(value: float) -> float:
-    """By Newton's method on its reciprocal (Smyth 2004, appendix)."""
+    """Invert the trigamma function by Newton's method on its reciprocal (Smyth 2004, appendix)."""
     found = 0.5 + 1 / value
     for _ in range(50):
         trigamma = float(polygamma(1, found))

@@ -46,7 +46,8 @@ PRESCREEN, PRESCREEN_FLIPS = 2.0, 1.0
 OFTEN = 0.15
 """A second level with a smaller share of the nights is like outliers: the series is looked at from its first."""
 NEWEST = 0.5
-"""Nor those whose newest night is not this many standard deviations above it: old bad nights alarm once."""
+"""Series whose newest night is less than this many standard deviations above the level are left out, too: old bad
+nights alarm once."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ def _scales(noise: Noise) -> list[tuple[Noise, float]]:
 
 
 def _log_density(noise: Noise, values: Array) -> Array:
-    """Of nights (series, nights, offsets) under the noise, the uncertain scale integrated out (Student's t)."""
+    """The log density of nights (series, nights, offsets) under the noise, whose uncertain scale is integrated out."""
     dof, scale, share, rate = (part[:, None, None] for part in (noise.dof, noise.scale, noise.share, noise.rate))
     norm = np.exp(gammaln((dof + 1) / 2) - gammaln(dof / 2)) / np.sqrt(dof * np.pi) / scale
 

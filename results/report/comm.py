@@ -30,7 +30,7 @@ def _sent(row: Row) -> str:
 
 
 def _size(row: Row) -> str:
-    """Of the array; of a training step, of its buckets."""
+    """The size of the array; of a training step, that of its buckets."""
     return in_binary(row.get("spec.bucket_bytes") if row.get("spec.op") == DDP_STEP else row.get("spec.num_bytes"))
 
 

@@ -115,7 +115,7 @@ def _files(files: Mapping[str, Any]) -> list[str]:
 
 
 def _bytes(profile: Mapping[str, Any]) -> list[str]:
-    """What was handed on, and by what it was read."""
+    """The bytes that were handed on, and by what they were read."""
     found, counted = profile["bytes"], profile["counters"]
     parts = [f"{size(found['seen'])} by the calls above"]
     if found["only_counted"] is not None:

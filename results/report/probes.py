@@ -42,4 +42,4 @@ COLUMNS_OF: Mapping[str, Sequence[Column]] = {
     "comm": COMM_COLUMNS,
     "checkpoint": CHECKPOINT_COLUMNS,
 }
-"""By the kind of record."""
+"""The columns of each kind of record but trials."""

@@ -32,7 +32,7 @@ IN_WORDS = {"rest": "computation and all else", "communication": "the exchange",
 MAX_VALUES = 4
 """Values of a differing fact that are told."""
 NOTICEABLE_SHARE = 0.005
-"""Of the ideal rate: what prints as 1 %."""
+"""The least share of the ideal rate that prints as 1 %."""
 
 
 def titles(found: Sequence[Series]) -> list[str]:
@@ -265,7 +265,7 @@ INDEPENDENT = "laws: their intervals take repeats as independent, which those of
 
 
 def _within(series: Series) -> str:
-    """In how many jobs, where they are known and too few, and what an interval takes."""
+    """The number of jobs, where they are known and too few, and what an interval takes."""
     jobs = [{name for name in point.rates if name is not None} for point in series.points if point.trials]
     fewest = min(map(len, jobs), default=0)
     if 0 < fewest < MIN_REPEATS_FOR_INTERVAL:

@@ -80,7 +80,7 @@ def _left_out(points: Sequence[Row], trusted: Sequence[Row]) -> str:
 
 
 def _all_doubtful(points: Sequence[Row]) -> str:
-    """Said where no point is free of what makes points doubtful."""
+    """A warning where no point is free of what makes points doubtful; else nothing."""
     found = Counter(name for row in points for name in _doubts(row))
     if not all(_doubts(row) for row in points):
         return ""

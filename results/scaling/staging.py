@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from benchsuite.results.render.tables import Row
 from benchsuite.results.render.words import rate
 
-Row = Mapping[str, Any]
 STAGING = ("spec.data.staging", "spec.data.staging_dir")
 
 

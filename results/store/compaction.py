@@ -83,7 +83,7 @@ class _Pass:
     covered_bytes: dict[str, int] = field(default_factory=dict)
 
     def kinds(self) -> set[str]:
-        """Of the records that were added."""
+        """The kinds of the records that were added."""
         return {part.kind for part in self.parts} | set(self.batches)
 
     def add(self, found: Stored | Passed) -> None:

@@ -36,7 +36,7 @@ class DamagedPartsError(StoreError):
 
 
 Place = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
-"""In a segment, in bytes."""
+"""A place in a segment, in bytes."""
 
 
 class Part(BaseModel):
@@ -79,7 +79,7 @@ class Manifest(BaseModel):
         return self if self.is_checked else Manifest()
 
     def open_ranges(self, segment: str, num_bytes: int) -> list[tuple[int, int | None]]:
-        """Where a segment of this length must still be read: start and end (none: to its end)."""
+        """The ranges of a segment of this length that must still be read: start and end (none: to its end)."""
         covered = self.covered_bytes.get(segment, 0)
         passed: list[tuple[int, int | None]] = [
             (start, start + length) for start, length in self.passed.get(segment, [])

@@ -68,7 +68,7 @@ class Limits:
 
     seconds: float = 60.0
     memory_mb: int = 2000
-    """Of what DuckDB says it holds; the process may take twice as much, as for lists, which DuckDB does not count."""
+    """The most that DuckDB says it holds; the process may take twice as much, as for lists, which it does not count."""
     threads: int = 4
     num_rows: int = 100_000
 

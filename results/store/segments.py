@@ -92,7 +92,7 @@ class Segment:
         self.path = path
         self._file: BinaryIO | None = None
         self.num_bytes = 0
-        """Of the lines that were appended."""
+        """The length of the lines that were appended."""
 
     def append(self, line: str) -> None:
         """Append a line, flushed to storage.
@@ -154,7 +154,7 @@ def no_segments(store: Path) -> list[Passed]:
 
 
 def _named_as_segments(store: Path) -> list[tuple[Path, bool]]:
-    """By name, and whether it is a file."""
+    """What is named as a segment, in order of names, and whether it is a file."""
     try:
         with os.scandir(store / SEGMENTS) as entries:
             found = [(entry.path, _is_file(entry)) for entry in entries if entry.name.endswith(".jsonl")]
@@ -198,7 +198,7 @@ def _newer(line: bytes) -> str | None:
 
 
 def first_problem(error: ValidationError) -> str:
-    """Where and what."""
+    """The first problem of a line: where it stands, and what it is."""
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(map(str, first["loc"]))
     return f"{place}: {first['msg']}" if place else first["msg"].removeprefix("Value error, ")

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MAX_TRIES = 5
-"""Of an append to a store that is being removed."""
+"""How often an append to a store that is being removed is tried."""
 __all__ = ["SAMPLES", "ResultsStore", "StoreError"]
 
 
