@@ -57,17 +57,17 @@ def in_this_process(point: Point) -> Measured:
     if not fits_one_process(point):
         asked = f"parallelism {point.spec.parallelism}, world_size {point.spec.ranks}"
         raise UserError(f"{asked}: run() is one process without a group; use `benchsuite trial` or `sweep`")
-    return _with_ceilings(point, _ThisProcess())
+    return launched(point, _ThisProcess())
 
 
 def in_processes(point: Point) -> Measured:
     """Run a trial's ranks as processes of their own, outside of any store: its record and its raw samples."""
     with load_launcher("auto") as launcher:
-        return _with_ceilings(fitted(point, launcher), launcher)
+        return launched(fitted(point, launcher), launcher)
 
 
-def _with_ceilings(point: Point, launcher: Launcher) -> Measured:
-    """Run a trial, and then the one that measures what its input could give at best."""
+def launched(point: Point, launcher: Launcher) -> Measured:
+    """Run a trial by a launcher that was entered, and then the one that measures what its input could give at best."""
     attempt = new_attempt(point, "default", 0, "trial", None)
     record, samples = _measured(attempt, launcher, Guard())
     alone = without_model(point) if record.status == "ok" else None
