@@ -14,7 +14,6 @@ import yaml
 from bench.au import register, unregister
 from bench.throttle import CannotThrottle, throttled
 from benchsuite.grid.expand import plan_trial
-from benchsuite.launch.launcher import Launcher, load_launcher
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.runner.single_trial import in_processes
 from benchsuite.storage.create.convert import Wanted, generate_dataset
@@ -72,15 +71,8 @@ def _generate(
     )
 
 
-@pytest.fixture(scope="module")
-def launcher() -> Iterator[Launcher]:
-    """One for all trials that need none of their own."""
-    with load_launcher("auto") as started:
-        yield started
-
-
-def judged(launcher: Launcher | None, **changes: Any) -> TrialRecord:
-    """A trial of these changes; without a launcher in processes that inherit this one's limits."""
+def judged(**changes: Any) -> TrialRecord:
+    """A trial of these changes, in processes that inherit this one's limits."""
     base: dict[str, Any] = {"variant": "nano", "measure": {"steps": 12, "warmup_steps": 2, "timeout_s": 120}}
     nested = {
         key: {**base.get(key, {}), **value} if isinstance(value, dict) else value for key, value in changes.items()
@@ -144,7 +136,7 @@ def test_1_a_throttled_disk_is_storage(data: Path) -> None:
     on_disk(data)
     try:
         with throttled(data, 3_000_000):
-            record = judged(None, **photos(data, cache="cold"), measure={"steps": 8})
+            record = judged(**photos(data, cache="cold"), measure={"steps": 8})
     except CannotThrottle as error:
         pytest.skip(str(error))
     read = (record.figures.io_bytes_per_s or 0.0) / (record.figures.storage_ceiling_bytes_per_s or 1.0)
@@ -152,8 +144,8 @@ def test_1_a_throttled_disk_is_storage(data: Path) -> None:
     says(record, "storage", f"a plain reader gets no more of these files: {read:.0%} of that is read")
 
 
-def test_2_decoding_with_one_worker_is_preprocessing(data: Path, launcher: Launcher) -> None:
-    record = judged(launcher, **photos(data, cache="warm"))
+def test_2_decoding_with_one_worker_is_preprocessing(data: Path) -> None:
+    record = judged(**photos(data, cache="warm"))
     assert (record.figures.decode_s_per_sample or 0.0) > 2 * (record.figures.read_s_per_sample or 1.0)
     says(record, "preprocessing", *input_words(record), headspace(record))
 
@@ -163,7 +155,7 @@ def test_3_tiny_files_are_storage_and_shards_would_help(data: Path) -> None:
     small = {"root": str(data / "small"), "format": "files", "cache": "cold", "num_workers": 0, "loader": "threads"}
     try:
         with throttled(data, 3_000_000):  # a fast disk opens 600 small files before anyone notices
-            record = judged(None, workload="gpt_neox", device="emulated:1ms", batch_size=16, data=small)
+            record = judged(workload="gpt_neox", device="emulated:1ms", batch_size=16, data=small)
     except CannotThrottle as error:
         pytest.skip(str(error))
     says(record, "storage", *input_words(record), headspace(record), "a format of shards")
@@ -199,11 +191,10 @@ def test_4_a_slow_network_is_communication(data: Path) -> None:
     says(record, "communication", f"exposed communication is {wire}, stragglers aside", "larger batch")
 
 
-def test_5_a_straggler_is_named(data: Path, launcher: Launcher) -> None:
+def test_5_a_straggler_is_named(data: Path) -> None:
     file = data / "straggler.py"
     file.write_text(STRAGGLER)
     record = judged(
-        launcher,
         workload=f"{file}:WORKLOAD",
         parallelism="ddp",
         world_size=2,
@@ -218,18 +209,18 @@ def test_5_a_straggler_is_named(data: Path, launcher: Launcher) -> None:
     says(record, "compute", said, "look at rank 1")
 
 
-def test_6_a_model_that_is_fed_is_compute(data: Path, launcher: Launcher) -> None:
+def test_6_a_model_that_is_fed_is_compute(data: Path) -> None:
     record = judged(
-        launcher, workload="gpt_neox", variant="nano", batch_size=16, data={"source": "synthetic"}, threads_per_rank=1
+        workload="gpt_neox", variant="nano", batch_size=16, data={"source": "synthetic"}, threads_per_rank=1
     )
     step, load = record.figures.step_s_mean or 0.0, record.figures.load_s or 0.0
     assert load < 0.05 * step
     says(record, "compute", f"input in memory; load is {load / step:.0%} of the step")
 
 
-def test_7_decompressing_is_preprocessing_though_it_is_in_a_read(data: Path, launcher: Launcher) -> None:
+def test_7_decompressing_is_preprocessing_though_it_is_in_a_read(data: Path) -> None:
     packed = {"root": str(data / "volumes"), "format": "hdf5", "cache": "warm", "num_workers": 1, "loader": "threads"}
-    record = judged(launcher, workload="unet3d", variant="tiny", device="emulated:2ms", batch_size=2, data=packed)
+    record = judged(workload="unet3d", variant="tiny", device="emulated:2ms", batch_size=2, data=packed)
     figures = record.figures
     read, computed = figures.read_s_per_sample or 0.0, figures.read_cpu_s_per_sample or 0.0
     decode = figures.decode_s_per_sample or 0.0
@@ -238,23 +229,22 @@ def test_7_decompressing_is_preprocessing_though_it_is_in_a_read(data: Path, lau
     says(record, "preprocessing", *input_words(record), f"computing {share:.0%} of it")
 
 
-def test_8_a_slow_reader_of_bytes_in_memory_is_preprocessing(data: Path, launcher: Launcher) -> None:
+def test_8_a_slow_reader_of_bytes_in_memory_is_preprocessing(data: Path) -> None:
     slow = {"root": str(data / "paced"), "format": "paced", "cache": "warm", "num_workers": 1, "loader": "threads"}
-    record = judged(launcher, workload="gpt_neox", device="emulated:2ms", batch_size=4, data=slow)
+    record = judged(workload="gpt_neox", device="emulated:2ms", batch_size=4, data=slow)
     assert record.figures.samples_per_s == pytest.approx(1e6 / PACED_US, rel=0.1)
     hit = f"{record.figures.cache_hit_fraction:.0%} of the bytes came from memory"
     says(record, "preprocessing", *input_words(record), headspace(record), hit)
 
 
-def test_9_nothing_holds_back_an_accelerator_that_is_fed(data: Path, launcher: Launcher) -> None:
+def test_9_nothing_holds_back_an_accelerator_that_is_fed(data: Path) -> None:
     paced = {"root": str(data / "paced"), "format": "paced", "cache": "warm", "num_workers": 2, "loader": "threads"}
-    record = judged(launcher, workload="gpt_neox", device="emulated:40ms", batch_size=4, data=paced)
+    record = judged(workload="gpt_neox", device="emulated:40ms", batch_size=4, data=paced)
     says(record, "none", f"AU {record.figures.au:.2f}; ", "input keeps up")
 
 
-def test_10_a_pipelines_bubble_is_communication(launcher: Launcher) -> None:
+def test_10_a_pipelines_bubble_is_communication() -> None:
     record = judged(
-        launcher,
         workload="gpt_neox",
         parallelism={"pp": 4, "schedule": "naive"},
         batch_size=8,
@@ -272,9 +262,7 @@ def test_11_reading_as_long_as_decoding_is_mixed(data: Path) -> None:
     for _ in range(4):
         try:
             with throttled(data, round(rate)):
-                record = judged(
-                    None, **photos(data, cache="cold", num_workers=0), measure={"steps": 12, "ceilings": False}
-                )
+                record = judged(**photos(data, cache="cold", num_workers=0), measure={"steps": 12, "ceilings": False})
         except CannotThrottle as error:
             pytest.skip(str(error))
         read, decode = record.figures.read_s_per_sample or 0.0, record.figures.decode_s_per_sample or 0.0
@@ -290,7 +278,6 @@ def test_12_readers_that_take_the_cores_are_preprocessing(data: Path) -> None:
     os.sched_setaffinity(0, {min(allowed)})
     try:
         record = judged(
-            None,
             workload="resnet50",
             variant="nano",
             parallelism="ddp",
@@ -313,7 +300,7 @@ def test_13_readers_on_one_core_do_not_blame_the_storage(data: Path) -> None:
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})
     try:
-        record = judged(None, **photos(data, cache="cold", num_workers=6, loader="threads"), measure={"steps": 12})
+        record = judged(**photos(data, cache="cold", num_workers=6, loader="threads"), measure={"steps": 12})
     finally:
         os.sched_setaffinity(0, allowed)
     given, ceiling = record.figures.io_bytes_per_s or 0.0, record.figures.storage_ceiling_bytes_per_s or 0.0

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,8 @@ from benchsuite.contract.trial_spec import parse_sweep
 from benchsuite.grid.expand import expand, plan_trial
 from benchsuite.grid.warnings import fitting_in_memory
 from benchsuite.host.machine import this_machine
-from benchsuite.launch.launcher import Launcher, load_launcher
 from benchsuite.results.store.record import TrialRecord
-from benchsuite.runner.single_trial import launched
+from benchsuite.runner.single_trial import in_processes
 from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.storage.observe.counters import mount_io
 from benchsuite.storage.observe.page_cache import evict
@@ -51,13 +49,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture(scope="module")
-def launcher() -> Iterator[Launcher]:
-    with load_launcher("auto") as started:
-        yield started
-
-
-def trial(launcher: Launcher, data: Path, ranks: int = 1, **settings: Any) -> TrialRecord:
+def trial(data: Path, ranks: int = 1, **settings: Any) -> TrialRecord:
     spec = {
         "workload": "resnet50",
         "variant": "tiny",
@@ -68,15 +60,15 @@ def trial(launcher: Launcher, data: Path, ranks: int = 1, **settings: Any) -> Tr
         "data": {"root": str(data), "num_workers": 1, "prefetch_factor": 1, **settings},
         "measure": {"steps": 16, "warmup_steps": 1, "ceilings": False, "timeout_s": 120},
     }
-    record, _ = launched(plan_trial(spec), launcher)
+    record, _ = in_processes(plan_trial(spec))
     assert record.status == "ok", record.reason
     return record
 
 
 @PAGES_MAY_GO
 @pytest.mark.parametrize("name", ["files", "hdf5"])
-def test_cold_comes_from_storage_and_warm_from_memory(data: Path, launcher: Launcher, name: str) -> None:
-    cold, warm = (trial(launcher, data, format=name, cache=state) for state in ("cold", "warm"))
+def test_cold_comes_from_storage_and_warm_from_memory(data: Path, name: str) -> None:
+    cold, warm = (trial(data, format=name, cache=state) for state in ("cold", "warm"))
     assert cold.figures.cache_resident_before == 0 and cold.figures.cache_measured_fraction == 1
     assert cold.figures.cache_hit_fraction is not None and cold.figures.cache_hit_fraction < 0.1
     assert warm.figures.cache_resident_before == 1 and warm.figures.cache_hit_fraction == 1
@@ -88,13 +80,13 @@ def test_cold_comes_from_storage_and_warm_from_memory(data: Path, launcher: Laun
 
 
 @PAGES_MAY_GO
-def test_only_what_will_be_read_is_evicted(data: Path, launcher: Launcher) -> None:
+def test_only_what_will_be_read_is_evicted(data: Path) -> None:
     """48 batches of 320 samples would be too many: 17 of 4 leave most files as they were."""
     files = sorted((data / "files").rglob("*.jpg"))
     for path in files:
         path.read_bytes()
-    trial(launcher, data, format="files", cache="cold")
-    evicted_and_read = trial(launcher, data, format="files", cache="cold").figures.cache_resident_after
+    trial(data, format="files", cache="cold")
+    evicted_and_read = trial(data, format="files", cache="cold").figures.cache_resident_after
     from benchsuite.storage.observe.page_cache import residency
 
     resident = residency(files).fraction
@@ -103,8 +95,8 @@ def test_only_what_will_be_read_is_evicted(data: Path, launcher: Launcher) -> No
 
 
 @pytest.mark.parametrize("name", ["files", "hdf5"])
-def test_direct_reads_leave_nothing_behind(data: Path, launcher: Launcher, name: str) -> None:
-    record = trial(launcher, data, format=name, cache="direct", loader="threads")
+def test_direct_reads_leave_nothing_behind(data: Path, name: str) -> None:
+    record = trial(data, format=name, cache="direct", loader="threads")
     assert record.figures.cache_resident_after is not None and record.figures.cache_resident_after < 0.05
     assert record.figures.cache_hit_fraction is not None and record.figures.cache_hit_fraction < 0.05
     assert "not_direct" not in record.caveats
@@ -128,7 +120,7 @@ def test_what_cannot_be_read_directly_is_refused(data: Path, settings: dict[str,
         plan_trial(spec)
 
 
-def test_a_foreign_reader_is_seen_and_named(data: Path, launcher: Launcher) -> None:
+def test_a_foreign_reader_is_seen_and_named(data: Path) -> None:
     if mount_io(data) is None:
         pytest.skip(f"{file_system(data)} has no counter of its own here")
     other = data / "other"
@@ -138,7 +130,7 @@ def test_a_foreign_reader_is_seen_and_named(data: Path, launcher: Launcher) -> N
     with subprocess.Popen([sys.executable, "-c", READS, str(other), root], stdout=subprocess.PIPE, text=True) as reader:
         try:
             assert reader.stdout is not None and reader.stdout.readline() == "begun\n"
-            record = trial(launcher, data, ranks=2, format="hdf5", cache="cold")
+            record = trial(data, ranks=2, format="hdf5", cache="cold")
         finally:
             reader.kill()
     said = [detail for detail in record.caveat_details if detail.startswith("counters_disagree")]
