@@ -135,12 +135,12 @@ class ReaderTimes:
     def look(self, counts: bool = True) -> None:
         """Add what the readers did since the last look; or leave that out, and begin anew here."""
         for pid in self.pids:
-            busy, now_s = busy_s(pid), time.perf_counter()
+            began_s, busy, now_s = time.perf_counter(), busy_s(pid), time.perf_counter()
             if busy is not None:
-                seen_s, before = self._last.get(pid, (now_s, busy))
+                seen_s, before = self._last.get(pid, (began_s, busy))
                 if counts:
                     self._busy_s, self._seen_s = self._busy_s + busy - before, self._seen_s + now_s - seen_s
-                self._last[pid] = now_s, busy
+                self._last[pid] = began_s, busy  # what it does while it is read is within the time that is taken
         self._next_s = time.perf_counter() + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S) if counts else FIRST_PAUSE_S
 
