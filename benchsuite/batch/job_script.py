@@ -171,9 +171,10 @@ def _run(scheduler: Scheduler, job: Job, spec: JobSpec) -> Iterator[str]:
         words = [*warned, *words, "--until", f"+{left_s}s"]
     yield 'sweep="" signalled="" cancelled=""'
     for name, note in (("USR1", ""), ("TERM", " cancelled=yes")):
-        yield f"trap 'signalled=yes{note}; kill -s {name} \"$sweep\" 2>/dev/null || true' {name}"
+        yield f"trap 'signalled={name}{note}; kill -s {name} \"$sweep\" 2>/dev/null || true' {name}"
     yield f"{' '.join(quoted(word) for word in words)} &"
     yield "sweep=$!"
+    yield 'if [ -n "$signalled" ]; then kill -s "$signalled" "$sweep" 2>/dev/null || true; fi # came before the number'
     yield "while :; do"
     yield '  signalled="" code=0'
     yield '  wait "$sweep" || code=$?'

@@ -28,10 +28,11 @@ export BENCHSUITE_STORE=/scratch/store
 cd /w
 
 sweep="" signalled="" cancelled=""
-trap 'signalled=yes; kill -s USR1 "$sweep" 2>/dev/null || true' USR1
-trap 'signalled=yes cancelled=yes; kill -s TERM "$sweep" 2>/dev/null || true' TERM
+trap 'signalled=USR1; kill -s USR1 "$sweep" 2>/dev/null || true' USR1
+trap 'signalled=TERM cancelled=yes; kill -s TERM "$sweep" 2>/dev/null || true' TERM
 apptainer exec --nv '/images/bench suite.sif' benchsuite sweep /w/mine.yaml &
 sweep=$!
+if [ -n "$signalled" ]; then kill -s "$signalled" "$sweep" 2>/dev/null || true; fi # came before the number
 while :; do
   signalled="" code=0
   wait "$sweep" || code=$?
