@@ -103,7 +103,7 @@ def everything() -> dict[str, list[str]]:
         "formats": storage.names(storage.FORMATS, "benchsuite.formats"),
         "loaders": storage.names(storage.LOADERS, "benchsuite.loaders"),
         "parallelism": list(workloads.MODES),
-        "launchers": launcher.names(),
+        "launchers": list(launcher.known()),
         "devices": [
             "cpu",
             *(f"cuda:{number}" for number in range(this_machine().cuda_devices)),

@@ -5,7 +5,6 @@ LAUNCHERS through the entry point group `benchsuite.launchers`.
 """
 
 import os
-import pkgutil
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -19,6 +18,7 @@ from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.host.machine import Machine, this_machine
 from benchsuite.launch.allocation import allocation, task, task_variables
 
+GROUP = "benchsuite.launchers"
 LAUNCHERS: Mapping[str, str] = {
     "local": "benchsuite.launch.starters:LocalLauncher",
     "torchrun": "benchsuite.launch.starters:torchrun",
@@ -41,12 +41,11 @@ def load_launcher(name: str) -> "Launcher":
         UserError: no such launcher, it cannot run here, or this process is one of several tasks of a job.
     """
     name = suggested()[0] if name == "auto" else name
+    check_name(name)
     if name in LAUNCHERS:
         check_alone(f"--launcher {name}", unless=name)
-        made: Launcher = pkgutil.resolve_name(LAUNCHERS[name])()
-        return made
-    added: Launcher = _added(name).load()()
-    return added
+    made: Launcher = known()[name].load()()
+    return made
 
 
 def check_alone(what: str, unless: str = "") -> None:
@@ -72,25 +71,14 @@ def check_name(name: str) -> None:
     Raises:
         UserError: no such launcher.
     """
-    if name != "auto" and name not in LAUNCHERS:
-        _added(name)
+    if name not in ("auto", *LAUNCHERS) and name not in (found := known()):
+        raise refuse("--launcher", name, ("auto", *found))
 
 
-def names() -> list[str]:
-    """Return all launchers, with those that installed packages add."""
-    return [*LAUNCHERS, *_third_parties()]
-
-
-def _third_parties() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group="benchsuite.launchers")}
-
-
-def _added(name: str) -> EntryPoint:
-    """A third party's launcher."""
-    found = _third_parties()
-    if name not in found:
-        raise refuse("--launcher", name, ("auto", *LAUNCHERS, *found))
-    return found[name]
+def known() -> dict[str, EntryPoint]:
+    """All launchers by name; those that installed packages add follow ours, and take no name of these."""
+    ours = {name: EntryPoint(name, where, GROUP) for name, where in LAUNCHERS.items()}
+    return ours | {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in ours}
 
 
 def machine_of(launcher: object) -> Machine:

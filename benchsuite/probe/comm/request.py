@@ -16,7 +16,8 @@ DIVIDED = ("all_gather", "reduce_scatter", "all_to_all")
 """Ops whose array has a part for each rank."""
 IN_PLACE = ("all_reduce", "broadcast", "reduce")
 """Ops whose result lies where the input was; those of step tables all are."""
-OVERLAP, AFTER = DDP_MODES = ("overlapped", "after_backward")
+OVERLAP = "overlapped"
+DDP_MODES = (OVERLAP, "after_backward")
 """How DDP exchanges gradients in the steps whose overlap is measured."""
 LAYERS: Mapping[str, int] = {"cpu": 64, "cuda": 24}
 WIDTH: Mapping[str, int] = {"cpu": 256, "cuda": 2048}
