@@ -7,6 +7,7 @@ Pipeline schedules of stored trials, drawn at the times that their stages took.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from statistics import fmean, median
 from typing import Any
 
@@ -22,7 +23,7 @@ from benchsuite.predict.theory.alpha_beta_fit import from_rows
 from benchsuite.predict.theory.schedules import Timeline, idle_fractions, makespan, schedule
 from benchsuite.results.render.tables import is_missing
 from benchsuite.results.render.words import rate
-from benchsuite.results.report.modelled import Modelled, PipelineStep, Predicted, Slot, StorageCurve, StorageKnee
+from benchsuite.results.report.modelled import Modelled, PipelineStep, Predicted, StorageCurve, StorageKnee
 from benchsuite.results.report.scaling import titles
 from benchsuite.results.scaling.knee import (
     Knee,
@@ -240,7 +241,9 @@ def _step(store: ResultsStore, record: TrialRecord) -> PipelineStep:
     except UserError as error:
         return PipelineStep(title, (), [f"not drawn: {error}"], record.session, record.point_id)
     lines = [_head(of, record), *_stage_lines(of, timeline, times)]
-    return PipelineStep(title, slots(timeline), lines, record.session, record.point_id, times is not None)
+    return PipelineStep(
+        title, [*chain.from_iterable(timeline)], lines, record.session, record.point_id, times is not None
+    )
 
 
 def stage_times(samples: Mapping[str, Any] | None, of: Layout) -> Times | None:
@@ -265,15 +268,6 @@ def _timeline(of: Layout, times: Times | None) -> Timeline:
     forward, backward = ([seconds / of.microbatches for seconds in times[part]] for part in ("forward", "backward"))
     half = [seconds / 2 for seconds in backward]
     return schedule(name, of.pp, of.microbatches, of.stages_per_rank, forward, half, half)
-
-
-def slots(timeline: Timeline) -> list[Slot]:
-    """As the report draws them."""
-    return [
-        Slot(slot.stage, slot.kind, slot.microbatch, slot.chunk, slot.start, slot.end)
-        for stage in timeline
-        for slot in stage
-    ]
 
 
 def _head(of: Layout, record: TrialRecord) -> str:

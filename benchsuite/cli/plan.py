@@ -5,6 +5,7 @@ import math
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +15,6 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from benchsuite.cli.common import Plain
-from benchsuite.cli.modelled import slots
 from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.terminal import PlainFormat, document, echo
@@ -106,7 +106,6 @@ Microbatch = Annotated[int | None, _at_least_1("--microbatch", "Only so many sam
 Interleave = Annotated[int | None, _at_least_1("--interleave", "Only so many chunks a stage.")]
 TensorParallel = Annotated[int | None, _at_least_1("--tensor-parallel", "Only this degree.")]
 PipelineParallel = Annotated[int | None, _at_least_1("--pipeline-parallel", "Only this degree.")]
-MaxTensorParallel = Annotated[int | None, _at_least_1("--max-tensor-parallel", "At most this degree.")]
 SequenceParallel = Annotated[bool, typer.Option(help="Tensor-parallel ranks also split norms and dropout.")]
 FlashAttention = Annotated[bool, typer.Option(help="Attention never stores its scores.")]
 WhatIf = Annotated[
@@ -143,7 +142,6 @@ def plan(
     interleave: Interleave = None,
     tensor_parallel: TensorParallel = None,
     pipeline_parallel: PipelineParallel = None,
-    max_tensor_parallel: MaxTensorParallel = None,
     sequence_parallel: SequenceParallel = True,
     flash_attention: FlashAttention = True,
     what_if: WhatIf = None,
@@ -152,7 +150,6 @@ def plan(
     microbatches: Microbatches = None,
     svg: Svg = None,
     top: Annotated[int, _at_least_1("--top", "How many layouts to print, and as many that trials refuse.")] = 10,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the draws that the intervals come from.")] = 0,
     format: Plain = "table",
 ) -> None:
     """The best layouts of a model on a machine: time, memory, bubble, exchange, input, days and energy."""
@@ -180,9 +177,8 @@ def plan(
         interleave=interleave,
         tensor_parallel=tensor_parallel,
         pipeline_parallel=pipeline_parallel,
-        max_tensor_parallel=max_tensor_parallel,
     )
-    plan_layouts(asked, fixed, what_if, top, seed, format)
+    plan_layouts(asked, fixed, what_if, top, format)
 
 
 ABSENT = "-"
@@ -207,7 +203,7 @@ class Asked:
     staging: bool = False
 
 
-def choices(recompute: str | None, zero: int | None, max_tensor_parallel: int | None, **fixed: int | None) -> Choices:
+def choices(recompute: str | None, zero: int | None, **fixed: int | None) -> Choices:
     """What the search may choose from; an option that is given fixes its axis."""
     if recompute is not None and recompute not in RECOMPUTE:
         raise refuse("--recompute", recompute, RECOMPUTE)
@@ -215,21 +211,20 @@ def choices(recompute: str | None, zero: int | None, max_tensor_parallel: int | 
     return Choices(
         zero=Choices().zero if zero is None else (zero,),
         recompute=RECOMPUTE if recompute is None else (recompute,),
-        max_tensor_parallel=max_tensor_parallel,
         **own,
     )
 
 
-def plan_layouts(asked: Asked, fixed: Choices, what_if: str | None, top: int, seed: int, format: PlainFormat) -> None:
+def plan_layouts(asked: Asked, fixed: Choices, what_if: str | None, top: int, format: PlainFormat) -> None:
     """Search, and print the best layouts and what changes would bring.
 
     Raises:
-        UserError: an option is missing or wrong, nothing is legal, or nothing fits.
+        UserError: an option is missing or wrong, nothing is valid, or nothing fits.
     """
     job, changes = job_of(asked), parse_changes(what_if)
     samples = samples_of(job.model, asked)
-    found = make_plan(job, fixed, samples, top, seed)
-    under = make_what_if(job, fixed, changes, samples, seed) if changes else {}
+    found = make_plan(job, fixed, samples, top)
+    under = make_what_if(job, fixed, changes, samples) if changes else {}
     if format == "json":
         document(json.dumps(as_object(job, found, under, samples), indent=1))
     else:
@@ -323,7 +318,7 @@ def as_object(job: Job, found: Plan, under: Mapping[str, Planned], samples: floa
         "staged": job.staged,
         "samples": samples,
         "interval": 0.9,
-        "legal": found.num_legal,
+        "valid": found.num_valid,
         "fitting": found.num_fitting,
         "runnable": found.num_runnable,
         "layouts": [asdict(each) for each in found.best],
@@ -343,7 +338,7 @@ def _print(job: Job, found: Plan, under: Mapping[str, Planned], samples: float |
     for line in title(job, samples):
         out.print(line, markup=False)
     fitting = f"{found.num_fitting} fit in memory, {found.num_runnable} of them run as trials"
-    out.print(f"{found.num_legal} legal layouts, {fitting}", markup=False)
+    out.print(f"{found.num_valid} valid layouts, {fitting}", markup=False)
     shown: list[str] = []
     if found.best:
         shown = _print_table([(str(each.rank), each) for each in found.best], "#", machine.device.memory_bytes, out)
@@ -476,7 +471,7 @@ def draw(
     timeline = schedule(name, stages, microbatches, interleave or 1)
     chunks = f", {interleave} chunks each" if interleave and interleave > 1 else ""
     title = f"{canonical(name)}: {stages} stages{chunks}, {microbatches} microbatches"
-    found = slots(timeline)
+    found = [*chain.from_iterable(timeline)]
     idle, held = idle_fractions(timeline), peak_in_flight(timeline)
     if out is not None:
         _draw(found, title, out)

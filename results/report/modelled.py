@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchsuite.results.render.tables import Row
-
 if TYPE_CHECKING:
+    from benchsuite.results.render.tables import Row
     from benchsuite.results.scaling.series import Series
 
 MAX_TICKS = 14
@@ -18,7 +17,7 @@ class Predicted:
 
     series: "Series"
     title: str
-    rows: Sequence[Row] = ()
+    rows: Sequence["Row"] = ()
     """By ranks: `samples_per_s` and `efficiency`, each with `_low` and `_high`, the ends of the 90 % interval."""
     lines: Sequence[str] = ()
     """What the curve rests on."""

@@ -93,7 +93,7 @@ class TestTable:
 class TestJson:
     def test_everything_with_its_interval(self, run_cli: Run):
         found = as_json(run_cli, *NEOX, "--what-if", "device=2")
-        assert len(found["layouts"]) == 10 and found["fitting"] < found["legal"]
+        assert len(found["layouts"]) == 10 and found["fitting"] < found["valid"]
         best = found["layouts"][0]
         for name in ("step_s", "mfu", "tflops_per_device", "bubble_share", "communication_share", "days", "energy_kwh"):
             assert best[name]["low"] <= best[name]["value"] <= best[name]["high"]
@@ -107,8 +107,6 @@ class TestJson:
         layouts = as_json(run_cli, *NEOX, *options)["layouts"]
         keys = ("zero", "recompute", "microbatch", "tp", "interleave")
         assert {tuple(each[key] for key in keys) for each in layouts} == {(0, "full", 1, 4, 1)}
-        capped = as_json(run_cli, *NEOX, "--max-tensor-parallel", 2, "--pipeline-parallel", 4)["layouts"]
-        assert {(each["tp"], each["pp"]) for each in capped} <= {(1, 4), (2, 4)}
 
     def test_how_far(self, run_cli: Run):
         far = as_json(run_cli, *NEOX, "--tokens", "300e9", "--top", 1)

@@ -1,4 +1,4 @@
-"""Every legal way to spread a model over devices, as columns of numbers."""
+"""Every valid way to spread a model over devices, as columns of numbers."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -28,7 +28,6 @@ class Choices:
     interleave: tuple[int, ...] | None = None
     tensor_parallel: tuple[int, ...] | None = None
     pipeline_parallel: tuple[int, ...] | None = None
-    max_tensor_parallel: int | None = None
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,8 @@ def divisors(number: int) -> list[int]:
     return sorted({*small, *(number // k for k in small)})
 
 
-def legal(model: Model, machine: Machine, devices: int, batch: int, choices: Choices) -> Layouts:
-    """Every legal candidate.
+def valid_layouts(model: Model, machine: Machine, devices: int, batch: int, choices: Choices) -> Layouts:
+    """Every valid candidate.
 
     tp divides heads (and key-value heads), width and MLP, and nodes whole; pp x interleave divides the layers; tp pp dp
     = devices; dp x microbatch divides the batch; interleaving needs at least 2 stages and microbatches in multiples of
@@ -71,7 +70,7 @@ def legal(model: Model, machine: Machine, devices: int, batch: int, choices: Cho
     microbatch (DeepSpeed refuses ZeRO-2 and 3 with pipelines).
 
     Raises:
-        UserError: nothing is legal; says which rule leaves nothing.
+        UserError: nothing is valid; says which rule leaves nothing.
     """
     if not model.shaped and "none" not in choices.recompute:
         raise UserError(
@@ -112,8 +111,7 @@ def tensor_degrees(model: Model, machine: Machine, choices: Choices) -> list[int
             for tp in divisors(heads)
             if model.width % tp == 0 and ffn(model) % tp == 0 and (per_node % tp == 0 or tp % per_node == 0)
         ]
-    limit = choices.max_tensor_parallel or max(found)
-    return [tp for tp in found if tp <= limit and (choices.tensor_parallel is None or tp in choices.tensor_parallel)]
+    return [tp for tp in found if choices.tensor_parallel is None or tp in choices.tensor_parallel]
 
 
 def microbatches(model: Model, per_replica: int, choices: Choices) -> Iterable[int]:
@@ -152,7 +150,7 @@ def _nothing(model: Model, machine: Machine, devices: int, batch: int, choices: 
             f"({_listed(dps)}); nearest: {_nearest_multiple(batch, min(dps))}"
         )
     return UserError(
-        f"no legal layout of {model.name} on {devices} devices with batch {batch} under zero {_listed(choices.zero)}, "
+        f"no valid layout of {model.name} on {devices} devices with batch {batch} under zero {_listed(choices.zero)}, "
         f"recompute {_listed(choices.recompute)}, microbatch {_listed(choices.microbatch or ('any',))}, interleave "
         f"{_listed(choices.interleave or ('any',))}: pipelines take zero 0 or 1, dp x microbatch must divide the "
         f"batch, and pp x interleave the {model.num_layers} layers, with 2 stages or more and microbatches in "

@@ -1,4 +1,4 @@
-"""Search of layouts: what is legal and fits, ranked by predicted step time; what the first is ahead by; what if.
+"""Search of layouts: what is valid and fits, ranked by predicted step time; what the first is ahead by; what if.
 
 What trials refuse is ranked apart from what they run.
 """
@@ -11,7 +11,7 @@ import numpy as np
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.predict.layout import runnable, staged
 from benchsuite.predict.layout.assumptions import TYPICAL, Assumptions, drawn
-from benchsuite.predict.layout.candidates import RECOMPUTE, Choices, Ints, Layouts, legal
+from benchsuite.predict.layout.candidates import RECOMPUTE, Choices, Ints, Layouts, valid_layouts
 from benchsuite.predict.layout.cost import Cost, cost
 from benchsuite.predict.layout.footprint import Footprint, footprint
 from benchsuite.predict.layout.job import Job
@@ -75,7 +75,7 @@ class Ranked:
     layouts: Layouts
     cost: Cost
     memory: Footprint
-    num_legal: int
+    num_valid: int
     num_fitting: int
     reasons: tuple[str | None, ...] = ()
     """Why trials refuse each layout, None where they run it; empty where nobody has asked."""
@@ -98,7 +98,7 @@ class Plan:
     """Of those that trials refuse."""
     why: str
     notes: tuple[str, ...]
-    num_legal: int
+    num_valid: int
     num_fitting: int
     num_runnable: int
     staging: Staging | None = None
@@ -111,10 +111,10 @@ class Plan:
 
 
 def ranked(job: Job, choices: Choices, given: Assumptions = TYPICAL) -> Ranked:
-    """Every layout that is legal and fits, fastest first, whether trials run it or not.
+    """Every layout that is valid and fits, fastest first, whether trials run it or not.
 
     Raises:
-        UserError: nothing is legal, nothing fits (with the least memory and what would help), or input cannot be
+        UserError: nothing is valid, nothing fits (with the least memory and what would help), or input cannot be
             staged as asked.
     """
     return _tuned(_fitting(job, choices, given))
@@ -134,10 +134,10 @@ def parted(job: Job, choices: Choices) -> tuple[Ranked, Ranked]:
 
 
 def _fitting(job: Job, choices: Choices, given: Assumptions) -> Ranked:
-    """Every layout that is legal and fits, in no order, of all microbatches and interleaves."""
+    """Every layout that is valid and fits, in no order, of all microbatches and interleaves."""
     check_size(job)
     staged.check(job)
-    found = legal(job.model, job.machine, job.devices, job.batch, _useful(job, choices))
+    found = valid_layouts(job.model, job.machine, job.devices, job.batch, _useful(job, choices))
     memory = footprint(job, found)
     fitting = np.flatnonzero(memory.total <= memory.usable)
     if not fitting.size:
@@ -159,7 +159,7 @@ def _tuned(every: Ranked, some: Ints | None = None) -> Ranked:
         every.layouts.take(index),
         _taken(every.cost, index),
         memory,
-        every.num_legal,
+        every.num_valid,
         num_fitting,
         tuple(every.reasons[at] for at in index) if every.reasons else (),
     )
@@ -181,7 +181,7 @@ def plan(job: Job, choices: Choices, samples: float | None = None, top: int = 10
         why = why_second_loses(run.layouts, run.cost, draws, others=len(others) > 0)
     else:
         why = none_runs(refused.layouts, refused.reasons)
-    return Plan(best, others, why, told, run.num_legal, run.num_fitting + refused.num_fitting, run.num_fitting, both)
+    return Plan(best, others, why, told, run.num_valid, run.num_fitting + refused.num_fitting, run.num_fitting, both)
 
 
 def _first(order: Ranked, top: int, given: Assumptions, samples: float | None) -> tuple[Planned, ...]:
@@ -349,7 +349,7 @@ def _help(job: Job, choices: Choices) -> str:
 
 def _fits(job: Job, choices: Choices) -> bool:
     try:
-        found = legal(job.model, job.machine, job.devices, job.batch, _useful(job, choices))
+        found = valid_layouts(job.model, job.machine, job.devices, job.batch, _useful(job, choices))
     except UserError:
         return False
     memory = footprint(job, found)

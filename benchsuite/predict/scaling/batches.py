@@ -95,7 +95,7 @@ def _between(few: Curve, many: Curve, batch: int, title: str) -> Curve:
         caveats=tuple(dict.fromkeys((*few.caveats, *many.caveats))),
         batches=(int(few.batch), int(many.batch)),
         spread=_spread(pairs, (few.batch, many.batch), batch),
-        refound=None,
+        refit_on_subset=None,
     )
     told = (f"of the trials with {many.batch:g} samples a rank: {note}" for note in many.notes)
     return replace(made, notes=(_in_words(made), *told))

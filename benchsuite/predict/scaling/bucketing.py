@@ -73,7 +73,7 @@ def with_buckets(model: Model, cap_mb: float) -> Model:
             f"{curve.title}: --bucket-cap-mb: its trials do not tell exposed communication and backward passes, and no "
             "`benchsuite probe comm` of these nodes does"
         )
-    return _exposing(model, replace(curve, asked_cap_bytes=cap_mb * 2**20))
+    return _exposing(model, replace(curve, requested_bucket_bytes=cap_mb * 2**20))
 
 
 def with_network(model: Model, network: float) -> Model:
@@ -103,7 +103,7 @@ def _exposing(model: Model, asked: Curve) -> Model:
 
 
 def _asked_buckets(curve: Curve) -> Floats:
-    cap_bytes = curve.asked_cap_bytes
+    cap_bytes = curve.requested_bucket_bytes
     return np.array(curve.buckets) if cap_bytes is None else _buckets(curve, cap_bytes)
 
 
@@ -122,13 +122,13 @@ def of_network(curve: Curve, network: float) -> str:
 
 def in_words(curve: Curve) -> list[str]:
     """What a what-if of other buckets rests on."""
-    if curve.asked_cap_bytes is None:
+    if curve.requested_bucket_bytes is None:
         return []
-    count = len(_buckets(curve, curve.asked_cap_bytes))
+    count = len(_buckets(curve, curve.requested_bucket_bytes))
     gradients = sum(curve.buckets) / curve.sent_share
     return [
         f"what if: DDP's {gradients / 2**20:.4g} MiB of gradients in {counted(count, 'bucket')} of at most "
-        f"{curve.asked_cap_bytes / 2**20:g} MiB (measured: {counted(len(curve.buckets), 'bucket')}); the backward "
-        "pass and the wire stay, a bucket costs no computation, and no parameter, such as an embedding, is "
+        f"{curve.requested_bucket_bytes / 2**20:g} MiB (measured: {counted(len(curve.buckets), 'bucket')}); the "
+        "backward pass and the wire stay, a bucket costs no computation, and no parameter, such as an embedding, is "
         "larger than one"
     ]

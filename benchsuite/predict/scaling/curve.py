@@ -74,7 +74,7 @@ class Curve:
     exchange tells."""
     exposure: ExposureOf | None = None
     """What DDP's buckets leave exposed, where that was fitted or probed (`bucketing.overlapped`)."""
-    asked_cap_bytes: float | None = None
+    requested_bucket_bytes: float | None = None
     """Its buckets are those of a what-if (`bucketing.with_buckets`)."""
     wire_speed: float = 1.0
     """`communication` and its ends are those of a network so many times as fast (`bucketing.with_network`)."""
@@ -96,13 +96,13 @@ class Curve:
     """Those that its points were made of (`predict.batches`); empty: they were measured."""
     spread: tuple[float, float] = (0.0, 0.0)
     """How far a step may lie below and above such points, as shares, besides their noise."""
-    refound: "Callable[[float], Curve] | None" = None
+    refit_on_subset: "Callable[[float], Curve] | None" = None
     """The curve as its measurements up to so many ranks alone give it; None: nothing but its points was measured."""
 
     def upto(self, ranks: float) -> "Curve":
         """What would be known of it, had it not been measured at more ranks."""
-        if self.refound is not None:
-            return self.refound(ranks)
+        if self.refit_on_subset is not None:
+            return self.refit_on_subset(ranks)
         return replace(self, points=tuple(point for point in self.points if point.ranks <= ranks))
 
     def au_scale(self, ranks: float) -> float | None:
@@ -133,14 +133,16 @@ class Outlook:
     parts: Mapping[str, float]
     """Seconds of compute, exchange, imbalance and load."""
     samples: float
-    fed: tuple[float, float, float]
+    fraction_not_waiting: tuple[float, float, float]
     """Share of the step that does not wait for input: value, low, high."""
     au_scale: float | None = None
 
     @property
     def au(self) -> tuple[float, float, float]:
         """Utilization: value, low, high; that share, where none was measured."""
-        value, low, high = (share * (1.0 if self.au_scale is None else self.au_scale) for share in self.fed)
+        value, low, high = (
+            share * (1.0 if self.au_scale is None else self.au_scale) for share in self.fraction_not_waiting
+        )
         return value, low, high
 
 

@@ -148,7 +148,7 @@ def from_series(
         readers_bytes_per_s=seen if of_readers else None,
         staged="trials" if copied else "asked" if staged else None,
         notes=(*in_words(mode), *left_out, *(input_wait.notes(shown) if has_input else ()), *_contention(shown)),
-        refound=lambda most: from_series(_upto(series, most), title, probed, limit, staged),
+        refit_on_subset=lambda most: from_series(_upto(series, most), title, probed, limit, staged),
     )
     return curve if limit is None else replace(curve, notes=(*curve.notes, *_without_effect(curve, limit)))
 

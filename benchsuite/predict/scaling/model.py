@@ -53,9 +53,9 @@ class Model:
     drift: float
     """Relative error per doubling beyond the largest measured scale."""
     freedom: int
-    misfit: float = 0.0
+    rms_fit_error: float = 0.0
     """Root mean square of fitted / measured - 1 over the points; part of the noise."""
-    missed_s: Mapping[str, float] = field(default_factory=dict)
+    offset_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds by part that the fit misses of the largest scale (`offsets_s`): added there and beyond."""
 
     def at(self, ranks: int, network: float = 1.0, storage: float = 1.0) -> Outlook:
@@ -68,13 +68,13 @@ class Model:
         base = float(seconds.sum())
         parts = {part: float(seconds[[PART_OF[name] == part for name in self.names]].sum()) for part in PARTS}
         low, high = self._ends(self.draws @ terms, self._wire_ends(ranks, left), base, ranks)
-        parts = added(parts, self.missed_s if ranks >= self.curve.most_ranks else {}, network)
+        parts = added(parts, self.offset_s if ranks >= self.curve.most_ranks else {}, network)
         base, low, high = (seconds * sum(parts.values()) / base for seconds in (base, low, high))
         high += unmeasured_s(self.curve.placement, self.curve.exchange_slow, ranks, parts["communication"], left)
         (load, load_high), (load_low, low_high), (load_top, _) = (
             input_wait.load_s(self.curve, ranks, end_s, storage) for end_s in (base, low, high)
         )
-        fed = base / (base + load)
+        share = base / (base + load)
         return Outlook(
             ranks,
             base + load,
@@ -84,7 +84,7 @@ class Model:
             load_high,
             {**parts, "load": load},
             self.curve.samples(ranks),
-            (fed, min(fed, low / (low + max(load_low, low_high))), max(fed, high / (high + load_top))),
+            (share, min(share, low / (low + max(load_low, low_high))), max(share, high / (high + load_top))),
             self.curve.au_scale(ranks),
         )
 

@@ -107,7 +107,7 @@ def _fall(values: Mapping[int, float], least: float, least_s: float) -> tuple[in
     return worst[1:] if worst is not None and worst[0] < 1 - least else None
 
 
-SMALL_MISFIT = 0.05
+SMALL_FIT_ERROR = 0.05
 WORDS = {
     "compute": "computation",
     "communication": "communication not hidden behind computation",
@@ -142,7 +142,7 @@ COLUMNS = (
     Column("samples/s [90 %]", lambda row: ends(row, "samples_per_s")),
     Column("efficiency [90 %]", lambda row: ends(row, "efficiency", digits=2)),
     Column("AU [90 %]", lambda row: ends(row, "au", digits=2), optional=True),
-    Column("not waiting for input [90 %]", lambda row: ends(row, "fed", digits=2), optional=True),
+    Column("not waiting for input [90 %]", lambda row: ends(row, "fraction_not_waiting", digits=2), optional=True),
     *map(share, ("compute", "communication", "bubble", "imbalance", "load")),
 )
 TEST_COLUMNS = (
@@ -161,19 +161,19 @@ def row(model: Model, found: Outlook, as_measured: bool = True) -> dict[str, Any
     There it is 1 by definition, of what was measured (`as_measured`: not of another network or storage), though another
     run's rate may differ.
 
-    Where AU was measured, `au` is the share of the step that does not wait for input, scaled to it; else `fed` is that
-    share.
+    Where AU was measured, `au` is the share of the step that does not wait for input, scaled to it; else
+    `fraction_not_waiting` is that share.
     """
     anchored = found.au_scale is not None
     first = model.curve.points[0]
     seconds = (found.step_s, found.low_s, found.high_s)
     rates = [found.samples / second for second in (seconds[0], seconds[2], seconds[1])]
     ideal = model.curve.samples(first.ranks) / first.middle_s * found.ranks / first.ranks
-    measured_so = as_measured and model.curve.staged != "asked" and model.curve.asked_cap_bytes is None
+    measured_so = as_measured and model.curve.staged != "asked" and model.curve.requested_bucket_bytes is None
     is_baseline = measured_so and found.ranks == first.ranks
     efficiencies = [1.0, 1.0, 1.0] if is_baseline else [rate / ideal for rate in rates]
     parts = {f"{name}_share": value / found.step_s for name, value in found.parts.items()}
-    known = () if model.curve.batches or model.curve.asked_cap_bytes else model.curve.points
+    known = () if model.curve.batches or model.curve.requested_bucket_bytes else model.curve.points
     measured = next((point.middle_s for point in known if point.ranks == found.ranks), None)
     return {
         "ranks": found.ranks,
@@ -182,7 +182,11 @@ def row(model: Model, found: Outlook, as_measured: bool = True) -> dict[str, Any
         **_three("samples_per_s", rates),
         **_three("efficiency", efficiencies),
         **(_three("au", found.au) if anchored else _none("au")),
-        **(_three("fed", found.fed) if model.curve.has_input and not anchored else _none("fed")),
+        **(
+            _three("fraction_not_waiting", found.fraction_not_waiting)
+            if model.curve.has_input and not anchored
+            else _none("fraction_not_waiting")
+        ),
         **parts,
     }
 
@@ -203,10 +207,10 @@ def assumptions(model: Model, ranks: Sequence[int], network: float = 1.0, storag
     lines = [f"fitted to {measured} ranks, {curve.kind}: {batch}; the same machine, network and software at all scales"]
     told = all(point.parts is not None for point in curve.points)
     lines.append(_how_split(told, curve))
-    if model.misfit > SMALL_MISFIT:
+    if model.rms_fit_error > SMALL_FIT_ERROR:
         lines.append(
-            f"warning: the fitted steps miss those measured by {model.misfit:.0%} (root mean square), intervals are "
-            "wider for it: the points are unsteady, or something grows in a way that is not modelled"
+            f"warning: the fitted steps miss those measured by {model.rms_fit_error:.0%} (root mean square), intervals "
+            "are wider for it: the points are unsteady, or something grows in a way that is not modelled"
         )
     lines += [*nodes.in_words(curve.placement, ranks), *impossible(curve)]
     lines += [f"trials: {', '.join(curve.caveats)}"] if curve.caveats else []
@@ -330,11 +334,11 @@ def measured_in_words(model: Model) -> list[str]:
     lines = [
         f"{head}: ms/step (samples over their rate) {steps} ranks; efficiency {rates[1] / rates[0]:.2f} at {last.ranks}"
     ]
-    if model.missed_s:
-        most = max(model.missed_s, key=lambda part: model.missed_s[part])
+    if model.offset_s:
+        most = max(model.offset_s, key=lambda part: model.offset_s[part])
         what = {"compute": "computation", "communication": "communication"}.get(most, "waiting for the slowest")
         lines.append(
-            f"warning: at {last.ranks} ranks the step takes {sum(model.missed_s.values()) * 1e3:.1f} ms more than the "
+            f"warning: at {last.ranks} ranks the step takes {sum(model.offset_s.values()) * 1e3:.1f} ms more than the "
             f"model explains, mostly {what}: at more ranks it is held, not taken back"
         )
     return lines

@@ -65,10 +65,10 @@ def fit(curve: Curve) -> Model:
     squares = DRIFT_COUNTS * DRIFT_PER_DOUBLING**2 + sum(max(error**2 - by_noise, 0.0) for error in errors)
     drift = float(np.sqrt(squares / (DRIFT_COUNTS + len(errors))))
     missed = [sum(model.at(point.ranks).parts[part] for part in PARTS) / point.base_s - 1 for point in curve.points]
-    misfit = float(np.sqrt(np.mean(np.square(missed))))
+    rms_fit_error = float(np.sqrt(np.mean(np.square(missed))))
     missing = offsets_s(curve.points[-1], model.at(curve.most_ranks).parts, model.noise)
-    noise = float(np.hypot(model.noise, misfit))
-    return replace(model, drift=drift, misfit=misfit, noise=noise, missed_s=missing)
+    noise = float(np.hypot(model.noise, rms_fit_error))
+    return replace(model, drift=drift, rms_fit_error=rms_fit_error, noise=noise, offset_s=missing)
 
 
 def _prior_share(curve: Curve, term: str) -> float:

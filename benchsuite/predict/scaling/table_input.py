@@ -290,14 +290,14 @@ def _check_column(column: "pd.Series[float]", where: str, name: str) -> None:
     """Refuse what a column cannot hold; missing cells pass."""
     if name in FLAGS:
         most = 3 if name == "zero" else 1
-        legal, allowed = (column >= 0) & (column <= most), f"from 0 to {most}"
+        valid, allowed = (column >= 0) & (column <= most), f"from 0 to {most}"
         if name == "zero":
-            legal, allowed = legal & (column % 1 == 0), f"{allowed}, whole"
+            valid, allowed = valid & (column % 1 == 0), f"{allowed}, whole"
     elif name in COUNTS:
-        legal, allowed = (column >= 1) & (column % 1 == 0), "a whole number, 1 or above"
+        valid, allowed = (column >= 1) & (column % 1 == 0), "a whole number, 1 or above"
     else:
-        legal, allowed = column > 0, "a finite number above 0"
-    wrong = column.notna() & ~(legal & np.isfinite(column))
+        valid, allowed = column > 0, "a finite number above 0"
+    wrong = column.notna() & ~(valid & np.isfinite(column))
     if wrong.any():
         line = int(np.flatnonzero(wrong)[0])
         raise UserError(f"{where}: {name} {column.iloc[line]:g} in row {line + 1} is not allowed; allowed: {allowed}")

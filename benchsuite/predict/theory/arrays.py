@@ -36,13 +36,13 @@ def fraction(**given: ArrayLike) -> tuple[Floats, ...]:
     return _checked(given, lambda value: (value >= 0) & (value <= 1), "a number from 0 to 1")
 
 
-def _checked(given: dict[str, Any], legal: Callable[[Floats], Any], allowed: str) -> tuple[Floats, ...]:
+def _checked(given: dict[str, Any], valid: Callable[[Floats], Any], allowed: str) -> tuple[Floats, ...]:
     found = []
     for name, value in given.items():
         array = _numbers(value)
         if array is None:
             raise UserError(f"{name} {value!r} is not a number; allowed: {allowed}")
-        wrong = array[~np.asarray(legal(array), dtype=bool)]
+        wrong = array[~np.asarray(valid(array), dtype=bool)]
         if wrong.size:
             raise UserError(f"{name} {wrong.flat[0]:g} is not allowed; allowed: {allowed}")
         found.append(array)

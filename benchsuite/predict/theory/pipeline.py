@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike
 
 from benchsuite.contract.errors import UserError
 from benchsuite.predict.theory.arrays import Floats, not_negative, positive, whole
-from benchsuite.predict.theory.schedules import INTERLEAVED, Slot, canonical, schedule
+from benchsuite.predict.theory.schedules import INTERLEAVED, canonical, schedule
 
-__all__ = ["SCHEDULES", "Slot", "bubble_fraction", "bubble_s", "hops", "in_flight", "p2p_bytes", "schedule", "step_s"]
+__all__ = ["SCHEDULES", "bubble_fraction", "bubble_s", "hops", "in_flight", "p2p_bytes", "schedule", "step_s"]
 
 
 def bubble_fraction(

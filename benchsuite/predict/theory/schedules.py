@@ -4,13 +4,13 @@ p stages, m microbatches, v chunks a stage.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.predict.theory.arrays import not_negative, whole
+from benchsuite.results.report.modelled import Slot
 
 Kind = Literal["F", "B", "W"]
 """Forward pass, gradient of its input, gradient of its weights."""
@@ -18,19 +18,6 @@ Kind = Literal["F", "B", "W"]
 
 Order = list[tuple[Kind, int, int]]
 """Kind, microbatch, chunk, as one stage does them."""
-
-
-@dataclass(frozen=True)
-class Slot:
-    """A piece of work on one stage, from `start` to `end` in the units that durations were given in."""
-
-    stage: int
-    kind: Kind
-    """F forward, B backward (of the input alone where the schedule splits it), W gradient of the weights."""
-    microbatch: int
-    chunk: int
-    start: float
-    end: float
 
 
 MAX_STAGES, MAX_SLOTS = 1024, 10**5
@@ -123,13 +110,13 @@ def check_microbatches(name: str, num_stages: int, num_microbatches: int, interl
 def makespan(timeline: Timeline) -> float:
     """From the first start to the last end over stages."""
     slots = [slot for stage in timeline for slot in stage]
-    return max(slot.end for slot in slots) - min(slot.start for slot in slots)
+    return max(slot.end_s for slot in slots) - min(slot.start_s for slot in slots)
 
 
 def idle_fractions(timeline: Timeline) -> list[float]:
     """Of each stage, the share of the makespan in which it does nothing."""
     total = makespan(timeline)
-    return [1 - sum(slot.end - slot.start for slot in stage) / total for stage in timeline]
+    return [1 - sum(slot.end_s - slot.start_s for slot in stage) / total for stage in timeline]
 
 
 def bubbles(timeline: Timeline) -> list[float]:
@@ -137,7 +124,7 @@ def bubbles(timeline: Timeline) -> list[float]:
 
     What counts where optimizer steps need no barrier, as in the zero-bubble schedules.
     """
-    return [stage[-1].end - stage[0].start - sum(slot.end - slot.start for slot in stage) for stage in timeline]
+    return [stage[-1].end_s - stage[0].start_s - sum(slot.end_s - slot.start_s for slot in stage) for stage in timeline]
 
 
 def peak_in_flight(timeline: Timeline) -> list[float]:
@@ -183,7 +170,7 @@ def _run(
                 if any(need not in ends for need in needed):
                     break
                 there = [ends[need][0] + (p2p_s if ends[need][1] != stage else 0.0) for need in needed]
-                start = max([*there, done[stage][-1].end if done[stage] else 0.0])
+                start = max([*there, done[stage][-1].end_s if done[stage] else 0.0])
                 done[stage].append(Slot(stage, kind, microbatch, chunk, start, start + seconds[stage][kind]))
                 ends[kind, microbatch, place] = start + seconds[stage][kind], stage
                 waiting = True

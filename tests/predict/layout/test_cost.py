@@ -8,7 +8,7 @@ import pytest
 from benchsuite.contract.errors import UserError
 from benchsuite.predict.layout import models
 from benchsuite.predict.layout.assumptions import RANGES, TYPICAL, Assumptions, drawn
-from benchsuite.predict.layout.candidates import Choices, legal
+from benchsuite.predict.layout.candidates import Choices, valid_layouts
 from benchsuite.predict.layout.cost import cost
 from tests.predict.small import IDEAL, LAYER_PARAMS, SAMPLE_S, job, layout, machine, model
 
@@ -137,7 +137,7 @@ class TestCost:
         assert found.step_s == pytest.approx(6.0)
 
     def test_parts_add_up_for_many_layouts_at_once(self):
-        of = legal(model(), machine(), 4, 8, Choices())
+        of = valid_layouts(model(), machine(), 4, 8, Choices())
         found = cost(job(4), of, TYPICAL)
         parts = sum(np.broadcast_to(getattr(found, each.name), len(of)) for each in fields(found))
         assert found.step_s == pytest.approx(parts)
@@ -145,7 +145,7 @@ class TestCost:
         assert [*found.step_s] == pytest.approx(alone)
 
     def test_draws_broadcast_over_layouts(self):
-        of = legal(model(), machine(), 4, 8, Choices())
+        of = valid_layouts(model(), machine(), 4, 8, Choices())
         assert cost(job(4), of, drawn(7)).step_s.shape == (7, len(of))
 
 

@@ -25,7 +25,7 @@ class TestPlan:
         assert [each.rank for each in found.best] == [*range(1, 11)]
         assert all(each.memory_bytes < 42.9e9 for each in found.best)
         assert len({(each.tp, each.pp, each.zero, each.recompute) for each in found.best}) == 10
-        assert found.num_fitting < found.num_legal
+        assert found.num_fitting < found.num_valid
 
     def test_figures_hang_together(self):
         best = plan(NEOX, Choices(), samples=1e6, top=1).best[0]

@@ -14,7 +14,7 @@ import pytest
 
 from benchsuite.predict.layout import machines, models
 from benchsuite.predict.layout.assumptions import TYPICAL, drawn
-from benchsuite.predict.layout.candidates import Choices, Layouts, legal
+from benchsuite.predict.layout.candidates import Choices, Layouts, valid_layouts
 from benchsuite.predict.layout.cost import cost
 from benchsuite.predict.layout.job import Job
 from benchsuite.predict.layout.layout_search import NUM_DRAWS, ranked
@@ -69,7 +69,9 @@ class TestMegatronTimes:
         """Seconds a step: predicted, its bounds, and published."""
         name, tp, pp, gpus, batch, tflops, microbatch = row
         job = as_published(name, gpus, batch)
-        of = legal(job.model, DGX, gpus, batch, constraints(microbatch, tensor_parallel=(tp,), pipeline_parallel=(pp,)))
+        of = valid_layouts(
+            job.model, DGX, gpus, batch, constraints(microbatch, tensor_parallel=(tp,), pipeline_parallel=(pp,))
+        )
         best = of.take(np.array([np.argmin(cost(job, of, TYPICAL).step_s)]))
         assert job.model.layers and job.model.hidden
         flops = transformer_flops(batch, 2048, job.model.layers, job.model.hidden, 51200)

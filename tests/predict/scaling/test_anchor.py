@@ -47,4 +47,4 @@ def test_a_faster_network_shortens_what_is_missed_of_the_exchange_alone():
 def test_a_fit_that_is_near_is_left_alone():
     points = tuple(Point(n, (step,)) for n, step in ((1, 0.100), (2, 0.110), (4, 0.116)))
     model = fit(Curve("near", "weak", 8, points))
-    assert not model.missed_s and not [line for line in outlook.assumptions(model, [8]) if "explains" in line]
+    assert not model.offset_s and not [line for line in outlook.assumptions(model, [8]) if "explains" in line]

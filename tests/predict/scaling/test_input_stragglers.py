@@ -48,7 +48,7 @@ def test_it_counts_as_waiting_for_input():
     assert point.parts == pytest.approx({"compute": 0.04, "communication": 0.01, "imbalance": 0.005})
     assert sum(point.parts.values()) + point.load_s == pytest.approx(0.1)
     model = fit(found)
-    assert model.at(4).fed[0] == pytest.approx(0.55, abs=0.02), "45 of 100 ms are waits for input"
+    assert model.at(4).fraction_not_waiting[0] == pytest.approx(0.55, abs=0.02), "45 of 100 ms are waits for input"
     assert any(
         "at 4 ranks each waits 25% of the step for ranks whose input is late: counted as waiting for input; 0.005 s of "
         "imbalance stay" in line

@@ -203,7 +203,7 @@ class TestInput:
         for storage in (1.0, 4.0):
             found = fit(curve).at(8, storage=storage)
             assert found.step_s == pytest.approx(0.4, rel=0.02)
-            assert found.fed[0] == pytest.approx(0.25, abs=0.02)
+            assert found.fraction_not_waiting[0] == pytest.approx(0.25, abs=0.02)
         (line,) = [line for line in outlook.assumptions(fit(curve), [8]) if "read and decode" in line]
         assert line.startswith("input: the cores of 1 node read and decode 160 MB/s in all")
 
@@ -250,10 +250,10 @@ class TestInput:
         points = tuple(Point(n, (0.125,), 0.025, None, 80e6 * n, None, 0.72) for n in (1, 2, 4))
         model = fit(Curve("io", "weak", 8, points, has_input=True))
         found = model.at(8)
-        assert found.fed[0] == pytest.approx(0.8, rel=0.02)
+        assert found.fraction_not_waiting[0] == pytest.approx(0.8, rel=0.02)
         assert found.au[0] == pytest.approx(0.72, rel=0.02)
         row = outlook.row(model, found)
-        assert row["au"] == found.au[0] and row["fed"] is None
+        assert row["au"] == found.au[0] and row["fraction_not_waiting"] is None
 
     def test_waits_as_long_as_the_step(self):
         """Loads are means over ranks and may exceed the median step."""
@@ -287,9 +287,9 @@ class TestOutlook:
         assert row["samples_per_s_low"] == pytest.approx(8 * 16 / row["step_s_high"])
         assert row["efficiency"] == pytest.approx(truth("weak", 1) / row["step_s"], rel=0.02)
         assert (row["au"], row["au_low"], row["au_high"]) == (None, None, None), "input was not measured"
-        fed = fit(made(has_input=True))
-        row = outlook.row(fed, fed.at(16))
-        assert [row[f"fed{end}"] for end in ("", "_low", "_high")] == [1, 1, 1]
+        model = fit(made(has_input=True))
+        row = outlook.row(model, model.at(16))
+        assert [row[f"fraction_not_waiting{end}"] for end in ("", "_low", "_high")] == [1, 1, 1]
         assert row["au"] is None, "no utilization was measured, so that its share is not called that"
 
     def test_assumptions_say_what_was_done(self):

@@ -16,7 +16,7 @@ def test_arguments_become_float64_in_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("check", "legal", "illegal"),
+    ("check", "valid", "invalid"),
     [
         (positive, [1e-300, 0.5, 1e300], [0, -1e-300, NAN, INF]),
         (not_negative, [0, 1e-300, 1e300], [-1e-300, NAN, INF]),
@@ -24,12 +24,12 @@ def test_arguments_become_float64_in_their_order() -> None:
         (fraction, [0, 0.5, 1], [-1e-9, 1.000001, NAN, INF]),
     ],
 )
-def test_limits(check: object, legal: list[float], illegal: list[float]) -> None:
-    (found,) = check(x=legal)  # type: ignore[operator]
-    assert found.tolist() == legal
-    for value in illegal:
+def test_limits(check: object, valid: list[float], invalid: list[float]) -> None:
+    (found,) = check(x=valid)  # type: ignore[operator]
+    assert found.tolist() == valid
+    for value in invalid:
         with pytest.raises(UserError, match=r"^x .* is not allowed; allowed: "):
-            check(x=[legal[0], value])  # type: ignore[operator]
+            check(x=[valid[0], value])  # type: ignore[operator]
 
 
 def test_the_first_wrong_value_is_told() -> None:

@@ -1,4 +1,4 @@
-"""Schedules as data: legal, complete, in the order PyTorch runs them in, and delayed by transfers as they must be."""
+"""Schedules as data: valid, complete, in the order PyTorch runs them in, and delayed by transfers as they must be."""
 
 from itertools import pairwise
 from typing import Any
@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from benchsuite.predict.theory import schedules
-from benchsuite.predict.theory.schedules import ORDERS, SPLIT, V_SHAPED, Slot, schedule
+from benchsuite.predict.theory.schedules import ORDERS, SPLIT, V_SHAPED, schedule
+from benchsuite.results.report.modelled import Slot
 
 CASES = [(name, 4, 8, 1) for name in ORDERS] + [("interleaved", 4, 8, 2), ("zero_bubble", 2, 6, 3), ("gpipe", 1, 1, 1)]
 
@@ -43,35 +44,35 @@ class TestAll:
             for other_kind, other in needed:
                 if 0 <= other < p * chunks:
                     before = at[other_kind, microbatch, other]
-                    assert slot.start >= before.end + (0.5 if before.stage != slot.stage else 0)
+                    assert slot.start_s >= before.end_s + (0.5 if before.stage != slot.stage else 0)
 
     def test_a_stage_does_one_thing_at_a_time(self, name: str, p: int, m: int, v: int) -> None:
         for slots in schedule(name, p, m, v, 1.0, 1.25, 0.75, 0.1):
-            assert all(first.end <= second.start for first, second in pairwise(slots))
+            assert all(first.end_s <= second.start_s for first, second in pairwise(slots))
 
     def test_no_work_could_start_earlier(self, name: str, p: int, m: int, v: int) -> None:
         """Every slot begins at 0, where the one before ends, or where something it needs ends."""
         found = schedule(name, p, m, v, 1.0, 1.25, 0.75)
-        ends = {slot.end for slots in found for slot in slots} | {0.0}
-        assert all(slot.start in ends for slots in found for slot in slots)
+        ends = {slot.end_s for slots in found for slot in slots} | {0.0}
+        assert all(slot.start_s in ends for slots in found for slot in slots)
 
     def test_durations(self, name: str, p: int, m: int, v: int) -> None:
         chunks = 2 if name in V_SHAPED else v
         expected = {"F": 3.0, "B": 6.0 if name in SPLIT else 15.0, "W": 9.0}
         for slot in (slot for slots in schedule(name, p, m, v, 3.0, 6.0, 9.0) for slot in slots):
-            assert slot.end - slot.start == pytest.approx(expected[slot.kind] / chunks)
+            assert slot.end_s - slot.start_s == pytest.approx(expected[slot.kind] / chunks)
 
 
 def test_1f1b_by_hand() -> None:
     """2 stages, 3 microbatches, backward twice as long."""
     first, last = schedule("1f1b", 2, 3)
-    assert [(slot.kind, slot.microbatch, slot.start) for slot in first] == [
+    assert [(slot.kind, slot.microbatch, slot.start_s) for slot in first] == [
         ("F", 0, 0), ("F", 1, 1), ("B", 0, 4), ("F", 2, 6), ("B", 1, 7), ("B", 2, 10),
     ]  # fmt: skip
-    assert [(slot.kind, slot.microbatch, slot.start) for slot in last] == [
+    assert [(slot.kind, slot.microbatch, slot.start_s) for slot in last] == [
         ("F", 0, 1), ("B", 0, 2), ("F", 1, 4), ("B", 1, 5), ("F", 2, 7), ("B", 2, 8),
     ]  # fmt: skip
-    assert first[0] == Slot(stage=0, kind="F", microbatch=0, chunk=0, start=0.0, end=1.0)
+    assert first[0] == Slot(stage=0, kind="F", microbatch=0, chunk=0, start_s=0.0, end_s=1.0)
     assert schedules.makespan((first, last)) == 12
     assert schedules.idle_fractions((first, last)) == [0.25, 0.25]
     assert schedules.bubbles((first, last)) == [3, 0]
@@ -81,10 +82,10 @@ def test_1f1b_by_hand() -> None:
 def test_zb_h1_by_hand() -> None:
     """2 stages, 2 microbatches: W fills where 1F1B waits."""
     first, last = schedule("zb-h1", 2, 2)
-    assert [(slot.kind, slot.microbatch, slot.start) for slot in first] == [
+    assert [(slot.kind, slot.microbatch, slot.start_s) for slot in first] == [
         ("F", 0, 0), ("F", 1, 1), ("B", 0, 3), ("W", 0, 4), ("B", 1, 5), ("W", 1, 6),
     ]  # fmt: skip
-    assert [(slot.kind, slot.microbatch, slot.start) for slot in last] == [
+    assert [(slot.kind, slot.microbatch, slot.start_s) for slot in last] == [
         ("F", 0, 1), ("B", 0, 2), ("F", 1, 3), ("B", 1, 4), ("W", 0, 5), ("W", 1, 6),
     ]  # fmt: skip
 
@@ -133,8 +134,8 @@ def test_order_is_that_of_pytorch(name: str, theirs: str, chunks: tuple[int, ...
 def test_stages_may_take_unequal_times() -> None:
     # the second stage, three times as slow, never waits once it has begun; the first waits for it
     first, last = schedule("gpipe", 2, 3, 1, [1.0, 3.0], [2.0, 6.0], 0.0)
-    assert [(slot.start, slot.end) for slot in last] == [(1, 4), (4, 7), (7, 10), (10, 16), (16, 22), (22, 28)]
-    assert [(slot.start, slot.end) for slot in first] == [(0, 1), (1, 2), (2, 3), (16, 18), (22, 24), (28, 30)]
+    assert [(slot.start_s, slot.end_s) for slot in last] == [(1, 4), (4, 7), (7, 10), (10, 16), (16, 22), (22, 28)]
+    assert [(slot.start_s, slot.end_s) for slot in first] == [(0, 1), (1, 2), (2, 3), (16, 18), (22, 24), (28, 30)]
     assert schedule("1f1b", 2, 3, 1, [1.0, 1.0]) == schedule("1f1b", 2, 3)
 
 
