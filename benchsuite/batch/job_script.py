@@ -169,12 +169,12 @@ def _run(scheduler: Scheduler, job: Job, spec: JobSpec) -> Iterator[str]:
         left_s = max(spec.time_s - WARNING_S, spec.time_s // 2)
         warned = ["timeout", "--foreground", "--preserve-status", "--signal=USR1", str(left_s)]
         words = [*warned, *words, "--until", f"+{left_s}s"]
-    yield 'sweep="" signalled="" cancelled=""'
+    yield 'sweep="" signalled="" cancelled="" missed=""'
     for name, note in (("USR1", ""), ("TERM", " cancelled=yes")):
-        yield f"trap 'signalled={name}{note}; kill -s {name} \"$sweep\" 2>/dev/null || true' {name}"
+        yield f"trap 'signalled=yes{note}; kill -s {name} \"$sweep\" 2>/dev/null || missed={name}' {name}"
     yield f"{' '.join(quoted(word) for word in words)} &"
     yield "sweep=$!"
-    yield 'if [ -n "$signalled" ]; then kill -s "$signalled" "$sweep" 2>/dev/null || true; fi # came before the number'
+    yield 'if [ -n "$missed" ]; then kill -s "$missed" "$sweep" 2>/dev/null || true; fi # it came before the number'
     yield "while :; do"
     yield '  signalled="" code=0'
     yield '  wait "$sweep" || code=$?'

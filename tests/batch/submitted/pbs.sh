@@ -14,12 +14,12 @@ export BENCHSUITE_DATA__ROOT='/my data'
 export BENCHSUITE_STORE=/scratch/store
 cd /w
 
-sweep="" signalled="" cancelled=""
-trap 'signalled=USR1; kill -s USR1 "$sweep" 2>/dev/null || true' USR1
-trap 'signalled=TERM cancelled=yes; kill -s TERM "$sweep" 2>/dev/null || true' TERM
+sweep="" signalled="" cancelled="" missed=""
+trap 'signalled=yes; kill -s USR1 "$sweep" 2>/dev/null || missed=USR1' USR1
+trap 'signalled=yes cancelled=yes; kill -s TERM "$sweep" 2>/dev/null || missed=TERM' TERM
 timeout --foreground --preserve-status --signal=USR1 7080 benchsuite sweep /w/mine.yaml --until +7080s &
 sweep=$!
-if [ -n "$signalled" ]; then kill -s "$signalled" "$sweep" 2>/dev/null || true; fi # came before the number
+if [ -n "$missed" ]; then kill -s "$missed" "$sweep" 2>/dev/null || true; fi # it came before the number
 while :; do
   signalled="" code=0
   wait "$sweep" || code=$?
