@@ -11,7 +11,7 @@ import numpy as np
 from bench.network import COMMAND, Network, missing
 from benchsuite.predict.theory.alpha_beta_fit import from_rows
 from benchsuite.probe.comm.step_tables import table
-from benchsuite.results.store.frames import trial_frame
+from benchsuite.results.store.frames import record_frame
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
 
@@ -98,7 +98,7 @@ def fitted(folder: Path, nodes: int = 4) -> tuple[list[float], float]:
     """Errors of fits at sizes between those fitted, |predicted / measured - 1|, and the share within 90 % intervals."""
     ops = ("--op", ",".join(GLOO[nodes]))
     known, between = probe(folder, nodes, *ops, "--sizes", KNOWN), probe(folder, nodes, *ops, "--sizes", BETWEEN)
-    fits = {key.op: fit for key, fit in from_rows(trial_frame(known)).items()}
+    fits = {key.op: fit for key, fit in from_rows(record_frame(known)).items()}
     errors, covered = [], []
     for record in between:
         size, seconds = record.spec["num_bytes"], record.figures.comm_s

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from benchsuite import run, workloads
-from benchsuite.results.store.record import Figures
+from benchsuite.results.store.record import TrialFigures
 from benchsuite.workloads.workload import Batch, Workload
 
 STEPS = 30
@@ -37,7 +37,7 @@ GOALS = {
 UNET3D = {"workload": "unet3d", "variant": "reference", "batch_size": 4, "channels_last": True, "compile": False}
 
 
-def trial(spec: Mapping[str, Any]) -> Figures:
+def trial(spec: Mapping[str, Any]) -> TrialFigures:
     """The figures of a trial on synthetic samples.
 
     Raises:

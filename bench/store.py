@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchsuite.results.store.record import Figures, TrialRecord
+from benchsuite.results.store.record import TrialFigures, TrialRecord
 
 NUM_RECORDS = 1_000_000
 NUM_SEGMENTS = 100
@@ -94,7 +94,7 @@ def template() -> str:
     fields |= {"repeat": 0, "started_at": "@moment@", "finished_at": "@moment@", "spec": spec, "env": env}
     fields["dataset"] = {"dataset_id": "0edfedfed38f2266f6dca05b2a293db1", "format": "@format@", "num_samples": 96}
     record = TrialRecord.model_validate(fields | {"status": "ok"}).model_dump() | {"status": "@status@"}
-    numbers = [name for name, field in Figures.model_fields.items() if field.annotation == float | None]
+    numbers = [name for name, field in TrialFigures.model_fields.items() if field.annotation == float | None]
     record["figures"] |= {name: f"@figure{place % FIGURES}@" for place, name in enumerate(numbers)} | {
         "parameters": 25557032,
         "bottleneck": "compute",

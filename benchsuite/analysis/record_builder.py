@@ -26,7 +26,7 @@ from benchsuite.host.environment import environment, file_system
 from benchsuite.host.interference import Finding
 from benchsuite.host.lane import this_lane
 from benchsuite.host.staged_copies import copies_folder
-from benchsuite.results.store.record import CANNOT_TELL, Figures, Kind, Status, TrialRecord
+from benchsuite.results.store.record import CANNOT_TELL, RECORDS, Kind, Record, Status, TrialRecord
 from benchsuite.storage.observe.file_systems import file_system_of
 from benchsuite.storage.observe.io_profile import profile_of
 
@@ -50,10 +50,10 @@ class Measuring:
     after: str = ""
     """When the record that this one replaces was finished: clocks of nodes differ, and the last record counts."""
 
-    def record(self, status: Status, repeat: int = 0, details: Sequence[str] = (), **fields: Any) -> TrialRecord:
-        """A record of it; `details` are its caveats: a name, a colon, the arithmetic."""
+    def record(self, status: Status, repeat: int = 0, details: Sequence[str] = (), **fields: Any) -> Record:
+        """Return a record of it; `details` are its caveats: a name, a colon, the arithmetic."""
         point = self.point_id or digest({"kind": self.kind, "spec": self.spec})
-        return TrialRecord(
+        return RECORDS[self.kind](
             kind=self.kind,
             record_id=uuid.uuid4().hex,
             trial_id=trial_id(point, self.session, repeat),
@@ -106,7 +106,7 @@ class Attempt:
             )
             shards = sum(info.num_samples is not None for info in manifest.files)
             dataset["num_files"] = shards or manifest.num_samples  # without shards a sample is a file, or a pair
-        return Measuring(
+        found = Measuring(
             self.kind,
             point.spec.model_dump(),
             point.label,
@@ -128,6 +128,8 @@ class Attempt:
             dataset=dataset,
             **fields,
         )
+        assert isinstance(found, TrialRecord)
+        return found
 
     def with_moment(self, facts: Mapping[str, Any]) -> "Attempt":
         """The attempt with further facts of the moment in its environment."""
@@ -199,7 +201,7 @@ def measured(
         "ok",
         details_of(found),
         phase="done",
-        figures=Figures.model_validate(values),
+        figures=values,
         io_profile=profile,
     )
     return record, _samples(results)
@@ -222,7 +224,7 @@ def with_ceilings(attempt: Attempt, record: TrialRecord, ceilings: Mapping[str, 
     values = record.figures.model_dump() | dict(ceilings)
     if ceilings and record.figures.bottleneck not in (None, CANNOT_TELL):
         values |= _judged(values, attempt)
-    return record.model_copy(update={"figures": Figures.model_validate(values)})
+    return record.model_copy(update={"figures": type(record.figures).model_validate(values)})
 
 
 def traced(values: dict[str, Any], profile: Mapping[str, Any] | None) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from benchsuite import storage, workloads
 from benchsuite.cli.common import Plain
@@ -25,7 +25,7 @@ from benchsuite.predict.layout import machines, models
 from benchsuite.predict.layout.machines import Machine
 from benchsuite.predict.layout.models import Model
 from benchsuite.predict.scaling.table_input import Table
-from benchsuite.results.store.record import TrialRecord
+from benchsuite.results.store.record import AnyRecord
 from benchsuite.storage.dataset.manifest import Manifest
 from benchsuite.workloads.facts import FACTS
 
@@ -82,10 +82,10 @@ def schema(
     document(json_schema(what))
 
 
-SCHEMAS: Mapping[str, type[BaseModel]] = {
+SCHEMAS: Mapping[str, Any] = {
     "trial": TrialSpec,
     "sweep": SweepSpec,
-    "record": TrialRecord,
+    "record": AnyRecord,
     "manifest": Manifest,
     "machine": Machine,
     "model": Model,
@@ -132,7 +132,7 @@ def marked(what: str, value: str) -> str:
 
 def json_schema(what: str) -> str:
     """A JSON Schema, with sorted keys."""
-    return json.dumps(SCHEMAS[what].model_json_schema(), indent=1, sort_keys=True)
+    return json.dumps(TypeAdapter(SCHEMAS[what]).json_schema(), indent=1, sort_keys=True)
 
 
 @dataclass(frozen=True)

@@ -203,8 +203,8 @@ Times = Mapping[str, Sequence[float]]
 def pipeline_points(store: ResultsStore) -> list[list[TrialRecord]]:
     """The ok repeats of each point whose ranks are stages of a pipeline."""
     repeats: dict[tuple[str, str], list[TrialRecord]] = {}
-    for record in store.latest():
-        if record.kind == "trial" and record.status == "ok" and layout(record) is not None:
+    for record in store.trials():
+        if record.status == "ok" and layout(record) is not None:
             repeats.setdefault((record.session, record.point_id), []).append(record)
     return [*repeats.values()]
 

@@ -273,7 +273,7 @@ def write_trace(samples: dict[str, Any], label: str, out: Path) -> None:
 
 def _with_steps(store: ResultsStore) -> list[TrialRecord]:
     """Trials that have steps of ranks in their raw samples; a watched loop has others."""
-    trials = [record for record in store.latest() if record.kind == "trial" and record.sweep != "watch"]
+    trials = [record for record in store.trials() if record.sweep != "watch"]
     return [record for record in trials if record.samples_file]
 
 
@@ -313,7 +313,7 @@ def results_profile(
 ) -> None:
     """Print a trial's I/O profile (`sweep --profile io`)."""
     opened = ResultsStore(store)
-    profiled = [record for record in opened.latest() if is_known(record.io_profile)]
+    profiled = [record for record in opened.trials() if is_known(record.io_profile)]
     record = chosen(opened, trial, profiled, "an I/O profile")
     if format == "json":
         document(json.dumps(record.io_profile, indent=1))

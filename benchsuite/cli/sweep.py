@@ -159,7 +159,7 @@ def sweep_file(asked: SweepOptions, dry_run: bool = False, command: Sequence[str
                 codes = run_lanes(asked.lanes, command, num_nodes)
                 _show(plan, store, asked.session)
                 return worst(codes)
-            return _run(plan, store, asked, chosen, deadline_of(asked.until, plan.sweep.name, store.latest))
+            return _run(plan, store, asked, chosen, deadline_of(asked.until, plan.sweep.name, store.trials))
     except Terminated:
         echo("stopped early: no trial was begun; the same command goes on", err=True)
         return REQUEUE

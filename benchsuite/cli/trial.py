@@ -66,7 +66,9 @@ def trial(
     alone = single_trial.fits_one_process(point)
     record, samples = (single_trial.in_this_process if alone else single_trial.in_processes)(point)
     if opened:
-        ((record, _),) = appended([(record, samples)], store)
+        ((kept, _),) = appended([(record, samples)], store)
+        assert isinstance(kept, TrialRecord)
+        record = kept
     if timeline and samples:
         write_trace(samples, record.label, timeline)
     if format == "json":
@@ -83,10 +85,10 @@ def _print(record: TrialRecord, store: ResultsStore | None) -> None:
     from benchsuite.contract.console import console
     from benchsuite.results.render.tables import COLUMNS, rows
     from benchsuite.results.render.terminal import fitting_table, say
-    from benchsuite.results.store.frames import trial_frame
+    from benchsuite.results.store.frames import record_frame
 
     out = console()
-    out.print(fitting_table(rows(trial_frame([record])), COLUMNS, out))
+    out.print(fitting_table(rows(record_frame([record])), COLUMNS, out))
     for detail in record.caveat_details:
         say(out, f"  {detail}")
     kept = (

@@ -37,9 +37,8 @@ def _recorded_step_s(prefix: str, path: Path, wanted: Mapping[str, Any]) -> floa
     store = ResultsStore(path)
     found = [
         record
-        for record in (store.latest() if store.exists() else [])
-        if record.kind == "trial"
-        and any(name.startswith(prefix) for name in (record.record_id, record.trial_id, record.point_id))
+        for record in (store.trials() if store.exists() else [])
+        if any(name.startswith(prefix) for name in (record.record_id, record.trial_id, record.point_id))
     ]
     what = f"device {f'{PREFIX}from-record {prefix}'!r}"
     points = sorted({record.point_id for record in found})

@@ -130,6 +130,5 @@ def measure(nightly: Nightly) -> dict[Key, Measured]:
     if code not in (OK, SOME_FAILED):
         raise UserError(f"{nightly.sweep_file}: {'nothing could run' if code == NOTHING_RAN else 'stopped early'}")
     name = nightly.sweep().name
-    records = ResultsStore(nightly.store_folder).latest()
-    trials = [record for record in records if record.session == session and record.sweep == name]
-    return measured([record for record in trials if record.kind == "trial"])
+    trials = ResultsStore(nightly.store_folder).trials()
+    return measured([trial for trial in trials if trial.session == session and trial.sweep == name])

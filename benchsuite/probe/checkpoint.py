@@ -22,7 +22,7 @@ from benchsuite.probe.checkpoint_rank import Request, Written
 from benchsuite.probe.ranks import found_by, leave_request
 from benchsuite.probe.record import appended, cache_caveats, facts_of, farthest, report, why_failed
 from benchsuite.results.render.words import counted
-from benchsuite.results.store.record import Figures, Status
+from benchsuite.results.store.record import CheckpointFigures, Status
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.storage.rawspeed.probe import IN_MEMORY, check_folder, temporary_below
 from benchsuite.workloads.layout import Layout
@@ -72,10 +72,11 @@ def verb(
         return SOME_FAILED
     checkpoints = over_ranks(found)
     details = caveats(checkpoints, measuring.env["data"]["file_system"])
-    record = measuring.record("ok", details=details, figures=figures(checkpoints))
+    medians = figures(checkpoints)
+    record = measuring.record("ok", details=details, figures=medians)
     samples = {"ranks": found, "checkpoints": [vars(one) for one in checkpoints]}
     (kept,) = appended([(record, samples)], store)
-    lines = [*in_words(point, mode, checkpoints, record.figures), *(f"  {text}" for text in details)]
+    lines = [*in_words(point, mode, checkpoints, medians), *(f"  {text}" for text in details)]
     report(kept, store, format, lambda: echo(*lines))
     return OK
 
@@ -143,9 +144,9 @@ def slowdown(checkpoints: Sequence[Written]) -> float | None:
     return median(ratios) if ratios else None
 
 
-def figures(checkpoints: Sequence[Written]) -> Figures:
+def figures(checkpoints: Sequence[Written]) -> CheckpointFigures:
     """Medians over checkpoints."""
-    return Figures(
+    return CheckpointFigures(
         checkpoint_bytes=round(median(one.num_bytes for one in checkpoints)),
         checkpoint_write_bytes_per_s=median(one.num_bytes / one.write_s for one in checkpoints),
         checkpoint_read_bytes_per_s=median(one.num_bytes / one.read_s for one in checkpoints),
@@ -168,7 +169,7 @@ def caveats(checkpoints: Sequence[Written], kind: str | None) -> list[str]:
     return details + cache_caveats(kind, resident, kind in IN_MEMORY)
 
 
-def in_words(point: Point, mode: str, checkpoints: Sequence[Written], found: Figures) -> list[str]:
+def in_words(point: Point, mode: str, checkpoints: Sequence[Written], found: CheckpointFigures) -> list[str]:
     """What was measured, in three or four lines."""
     spec, first = point.spec, checkpoints[0]
     parts = ("blocked_s", "write_s", "read_s", "gather_s")

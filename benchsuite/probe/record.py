@@ -18,13 +18,13 @@ from benchsuite.contract.terminal import PlainFormat, document, echo
 from benchsuite.contract.trial_spec import trial_id
 from benchsuite.contract.units import parse_bytes
 from benchsuite.host.environment import environment, file_system
-from benchsuite.results.store.record import Status, TrialRecord
+from benchsuite.results.store.record import Record, Status
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.storage.observe import file_systems
 
 MAX_RESIDENT = 0.01
 """Share of a file in the page cache up to which it is cold."""
-Measured = tuple[TrialRecord, dict[str, Any] | None]
+Measured = tuple[Record, dict[str, Any] | None]
 """A record, and its raw samples where it has some."""
 
 

@@ -30,7 +30,7 @@ from benchsuite.probe.record import (
 from benchsuite.results.render.tables import Column
 from benchsuite.results.render.terminal import fitting_table
 from benchsuite.results.render.words import binary
-from benchsuite.results.store.record import Figures
+from benchsuite.results.store.record import ProbeFigures
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.storage.dataset.sizes import in_units
 from benchsuite.storage.observe import file_systems
@@ -94,11 +94,11 @@ def _cpu_s() -> float:
     return everyone_s() - tree_cpu_s()
 
 
-def figures(found: Probe, foreign_cores: float | None = None) -> Figures:
+def figures(found: Probe, foreign_cores: float | None = None) -> ProbeFigures:
     """The best medians; rates of reads are null where they were served from memory."""
     most = found.most_reads()
     memory = found.access == "memory"
-    return Figures(
+    return ProbeFigures(
         storage_ceiling_bytes_per_s=None if memory else found.best("sequential").median,
         random_read_bytes_per_s=None if memory else found.best("random").median,
         random_reads_per_s=None if memory else most.median / most.block_bytes,

@@ -119,8 +119,8 @@ def planned(asked: SweepSpec | None, session: str, store: ResultsStore) -> dict[
 
 def examine(asked: Mapping[str, str] | None, session: str, store: ResultsStore, whole: bool) -> Standing:
     """Where a session stands: all of it, or what is asked of it."""
-    stored = store.latest() if asked is None or store.exists() else []
-    mine = [record for record in stored if record.session == session and record.kind == "trial"]
+    stored = store.trials() if asked is None or store.exists() else []
+    mine = [record for record in stored if record.session == session]
     trials = mine if whole or asked is None else [record for record in mine if record.trial_id in asked]
     done = [record for record in trials if record.status == "ok"]
     over = {record.trial_id for record in done}

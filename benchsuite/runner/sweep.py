@@ -286,7 +286,9 @@ def _ceilings(attempt: Attempt, store: ResultsStore, launcher: Launcher, known: 
     name = trial_id(alone.point_id, attempt.session, 0)
     if name not in known:
         stored = store.latest() if store.exists() else []
-        record = next((record for record in stored if record.trial_id == name and record.status == "ok"), None)
+        record = next(
+            (one for one in stored if isinstance(one, TrialRecord) and (one.trial_id, one.status) == (name, "ok")), None
+        )
         if record is None:
             again = new_attempt(alone, attempt.session, 0, attempt.sweep, attempt.question)
             record = run_one(replace(again, kind="probe"), store, launcher, lambda progress: None)

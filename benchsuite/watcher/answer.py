@@ -19,7 +19,7 @@ from benchsuite.grid.blocks import STEADY_TURNS
 from benchsuite.host.environment import environment, file_system
 from benchsuite.host.interference import Finding, foreign_load
 from benchsuite.results.render.words import counted
-from benchsuite.results.store.record import CANNOT_TELL, Figures, TrialRecord
+from benchsuite.results.store.record import CANNOT_TELL, TrialFigures, TrialRecord
 
 SWEEP = "watch"
 QUESTION = "What holds the watched loops back?"
@@ -124,8 +124,10 @@ def record_of(
     env = environment() | ({} if data is None else {"data": file_system(data)})
     measured = replace(begun, spec=spec, label=" · ".join(label), env=env, point_id=digest({"watch": spec}))
     repeat = int(datetime.fromisoformat(begun.started_at).timestamp() * 1e3)
-    values = Figures.model_validate(dict(found))
-    return measured.record("failed" if reason else "ok", repeat, details_of(noted), reason=reason, figures=values)
+    values = TrialFigures.model_validate(dict(found))
+    made = measured.record("failed" if reason else "ok", repeat, details_of(noted), reason=reason, figures=values)
+    assert isinstance(made, TrialRecord)
+    return made
 
 
 def lines(ranks: Sequence[RankSamples], told: Told, found: Mapping[str, Any]) -> list[str]:

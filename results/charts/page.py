@@ -47,7 +47,7 @@ def page(store: ResultsStore, modelled: Modelled = NOTHING) -> str:
     Its policy of content lets only the two scripts run that this function put there, and loads nothing.
     """
     found = sections(store)
-    records = [record for record in store.latest() if record.kind == "trial"]
+    records = store.trials()
     plotly, script = _plotly(), _asset("page.js")
     return Template(_asset("page.html")).substitute(
         title=escape(title(found)),

@@ -19,7 +19,7 @@ MAX_TIMELINES = MAX_PROFILES = 12
 def charts(store: ResultsStore, found: Sequence[Section], modelled: Modelled = NOTHING) -> list[Chart]:
     """Every chart of a store's sections that has something to show, in the order of the page."""
     points, trials = points_of(found), trials_of(found)
-    records = [record for record in store.latest() if record.kind == "trial"]
+    records = store.trials()
     place = places(points)
     return [
         *chart.against_ranks(points, "au", "Accelerator utilization against ranks", "au", "AU"),

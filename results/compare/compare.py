@@ -28,7 +28,7 @@ from benchsuite.results.compare.nights import (
     was_resized,
 )
 from benchsuite.results.render.tables import is_missing
-from benchsuite.results.store.record import TrialRecord
+from benchsuite.results.store.record import Record
 from benchsuite.results.store.store import StoreError
 
 Verdict = Literal["better", "worse", "same", "can't tell"]
@@ -90,8 +90,8 @@ class Comparison:
 
 
 def compare(
-    one: Sequence[TrialRecord],
-    other: Sequence[TrialRecord],
+    one: Sequence[Record],
+    other: Sequence[Record],
     metrics: Sequence[Metric],
     apart: Mapping[str, tuple[str, str]] | None = None,
 ) -> Comparison:
@@ -130,24 +130,24 @@ def compare(
     )
 
 
-def _by_point(records: Sequence[TrialRecord], apart: Sequence[str]) -> dict[str, list[TrialRecord]]:
-    found: dict[str, list[TrialRecord]] = {}
+def _by_point(records: Sequence[Record], apart: Sequence[str]) -> dict[str, list[Record]]:
+    found: dict[str, list[Record]] = {}
     for record in sorted(records, key=lambda record: (record.sweep, record.order)):
         if "traced" not in record.caveats:
             found.setdefault(key_without(record, apart) if apart else point_key(record), []).append(record)
     return found
 
 
-def _label(trials: Sequence[TrialRecord]) -> str:
+def _label(trials: Sequence[Record]) -> str:
     return trials[-1].label or trials[-1].point_id
 
 
-def _both_labels(one: Sequence[TrialRecord], other: Sequence[TrialRecord]) -> str:
+def _both_labels(one: Sequence[Record], other: Sequence[Record]) -> str:
     """A point's label; what it is called in A and in B where the two are called by what they differ in."""
     return " -> ".join(dict.fromkeys((_label(one), _label(other))))
 
 
-def _refused(first: Mapping[str, list[TrialRecord]], second: Mapping[str, list[TrialRecord]]) -> list[str]:
+def _refused(first: Mapping[str, list[Record]], second: Mapping[str, list[Record]]) -> list[str]:
     """Points that would match, were the batch of one side not resized."""
     others = {loose_key(trials[0]): trials[0] for key, trials in second.items() if key not in first}
     found = []
@@ -165,7 +165,7 @@ def _refused(first: Mapping[str, list[TrialRecord]], second: Mapping[str, list[T
     return found
 
 
-def _environments(one: Sequence[list[TrialRecord]], other: Sequence[list[TrialRecord]]) -> list[Difference]:
+def _environments(one: Sequence[list[Record]], other: Sequence[list[Record]]) -> list[Difference]:
     """Facts in which all of A differs from all of B, point by point, each once; identity facts wherever they do."""
     found: dict[str, Difference] = {}
     for trials, others in zip(one, other, strict=True):
@@ -175,9 +175,7 @@ def _environments(one: Sequence[list[TrialRecord]], other: Sequence[list[TrialRe
     return sorted(found.values(), key=lambda difference: (not difference.identity, difference.fact))
 
 
-def _unlike_pairs(
-    one: Sequence[TrialRecord], other: Sequence[TrialRecord]
-) -> Iterator[tuple[TrialRecord, TrialRecord]]:
+def _unlike_pairs(one: Sequence[Record], other: Sequence[Record]) -> Iterator[tuple[Record, Record]]:
     """The newest of each side, and each side's newest with its trials in which an identity fact is another."""
     yield one[-1], other[-1]
     for trials in (one, other):
@@ -186,7 +184,7 @@ def _unlike_pairs(
                 yield trial, trials[-1]
 
 
-def _pair(key: str, one: Sequence[TrialRecord], other: Sequence[TrialRecord], metric: Metric) -> Compared | None:
+def _pair(key: str, one: Sequence[Record], other: Sequence[Record], metric: Metric) -> Compared | None:
     """One comparison, not yet corrected; None where a side has no values."""
     several = any(len({trial.session for trial in trials}) > 1 for trials in (one, other))
     first, second = _values(one, metric, several), _values(other, metric, several)
@@ -217,23 +215,23 @@ def _pair(key: str, one: Sequence[TrialRecord], other: Sequence[TrialRecord], me
     )
 
 
-def _no_results(one: Sequence[TrialRecord], other: Sequence[TrialRecord], metric: Metric) -> str | None:
+def _no_results(one: Sequence[Record], other: Sequence[Record], metric: Metric) -> str | None:
     """A sentence where every figure of a side is no result; else None."""
     sides = [name for name, side in (("A", one), ("B", other)) if not any(is_result(t, metric.name) for t in side)]
     return f"{NO_RESULT[metric.name]} in every repeat of {' and '.join(sides)}: no result" if sides else None
 
 
-def _trusted(trials: Sequence[TrialRecord], metric: Metric) -> Sequence[TrialRecord]:
+def _trusted(trials: Sequence[Record], metric: Metric) -> Sequence[Record]:
     """The trials that count: those with a result, and of these the trustworthy ones, where there are any."""
     results = [trial for trial in trials if is_result(trial, metric.name)] or trials
     return [trial for trial in results if not doubtful([trial])] or results
 
 
-def _values(trials: Sequence[TrialRecord], metric: Metric, several: bool) -> list[float]:
+def _values(trials: Sequence[Record], metric: Metric, several: bool) -> list[float]:
     """A value per repeat that counts, or the median of each session."""
     by_session: dict[str, list[float]] = {}
     for trial in _trusted(trials, metric):
-        value = getattr(trial.figures, metric.name)
+        value = trial.figures.get(metric.name)
         if not is_missing(value) and value > 0:
             by_session.setdefault(trial.session, []).append(float(value))
     sessions = by_session.values()

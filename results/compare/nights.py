@@ -12,7 +12,7 @@ import numpy as np
 from benchsuite.results.compare.metrics import Array, Metric
 from benchsuite.results.render.tables import is_missing
 from benchsuite.results.store.frames import FAILED, Row
-from benchsuite.results.store.record import Kind, TrialRecord
+from benchsuite.results.store.record import Kind, Record
 
 PATHS = ("root", "staging_dir")
 """Settings of `spec.data` that differ between sites and change nothing of what is measured."""
@@ -25,7 +25,7 @@ NO_RESULT = {"au": "au_above_one"}
 """The caveat with which a figure is no result at all; the trial's others are."""
 
 
-def point_key(record: TrialRecord) -> str:
+def point_key(record: Record) -> str:
     """What a point measures, wherever its files lie: its spec without paths, and its dataset's id.
 
     A batch that was asked for and the same batch found by `batch_size: auto` are two points.
@@ -35,23 +35,23 @@ def point_key(record: TrialRecord) -> str:
     return _digest(record, (), resized=was_resized(record))
 
 
-def loose_key(record: TrialRecord) -> str:
+def loose_key(record: Record) -> str:
     """What a point measures, whatever its batch; else as `point_key`."""
     return _digest(record, ("batch_size", "global_batch_size"), resized=False)
 
 
-def key_without(record: TrialRecord, columns: Sequence[str]) -> str:
+def key_without(record: Record, columns: Sequence[str]) -> str:
     """What a point measures but for some columns of its spec; with one of its data goes the dataset's id."""
     names = [column.removeprefix("spec.") for column in columns]
     return _digest(record, names, resized=was_resized(record))
 
 
-def was_resized(record: TrialRecord) -> bool:
+def was_resized(record: Record) -> bool:
     """Whether its batch was found, not asked for."""
     return record.env.get("batch_size_asked") == "auto" or "resized" in record.caveats
 
 
-def _digest(record: TrialRecord, left_out: Sequence[str], resized: bool) -> str:
+def _digest(record: Record, left_out: Sequence[str], resized: bool) -> str:
     spec = {name: value for name, value in record.spec.items() if value is not None and name not in left_out}
     for part, _, name in (column.partition(".") for column in left_out):
         if isinstance(spec.get(part), Mapping):
@@ -72,11 +72,11 @@ class Night:
     session: str
     date: str
     """The beginning of its first record, as ISO."""
-    trials: Mapping[str, Sequence[TrialRecord]]
+    trials: Mapping[str, Sequence[Record]]
     """The ok ones by point key."""
-    failed: Mapping[str, TrialRecord] = field(default_factory=dict)
+    failed: Mapping[str, Record] = field(default_factory=dict)
     """Points without an ok trial, with the last that failed."""
-    skipped: Mapping[tuple[str, str], TrialRecord] = field(default_factory=dict)
+    skipped: Mapping[tuple[str, str], Record] = field(default_factory=dict)
     """What was skipped, by sweep and label: a point that lacks its dataset has another key."""
 
 
@@ -88,11 +88,11 @@ class Point:
     label: str
 
 
-def nights_of(records: Iterable[TrialRecord], kind: Kind = "trial") -> list[Night]:
+def nights_of(records: Iterable[Record], kind: Kind = "trial") -> list[Night]:
     """The sessions that measured anything of a kind, failed to or skipped it, in the order in which they began."""
-    found: dict[str, dict[str, list[TrialRecord]]] = {}
-    failed: dict[str, dict[str, TrialRecord]] = {}
-    skipped: dict[str, dict[tuple[str, str], TrialRecord]] = {}
+    found: dict[str, dict[str, list[Record]]] = {}
+    failed: dict[str, dict[str, Record]] = {}
+    skipped: dict[str, dict[tuple[str, str], Record]] = {}
     begun: dict[str, str] = {}
     for record in records:
         if record.kind != kind or "traced" in record.caveats:
@@ -123,7 +123,7 @@ def without_unknown_skips(nights: Sequence[Night], reference: Sequence[Night]) -
     ]
 
 
-def skip_of(night: Night, point: Point) -> TrialRecord | None:
+def skip_of(night: Night, point: Point) -> Record | None:
     """What a night has of a point that it skipped."""
     names = (point.label, point.label.removesuffix(f" ({point.key[:6]})"))
     return next((record for (_, label), record in night.skipped.items() if label in names), None)
@@ -148,7 +148,7 @@ def by_sweep(nights: Sequence[Night]) -> list[list[Night]]:
 
 def points_of(nights: Sequence[Night]) -> list[Point]:
     """Every point of the nights, by its newest label, in the order of the sweep."""
-    newest: dict[str, TrialRecord] = {}
+    newest: dict[str, Record] = {}
     for night in nights:
         newest |= night.failed
         newest |= {key: trials[-1] for key, trials in night.trials.items()}
@@ -160,15 +160,15 @@ def points_of(nights: Sequence[Night]) -> list[Point]:
     ]
 
 
-def value_of(trials: Sequence[TrialRecord], metric: str) -> float | None:
+def value_of(trials: Sequence[Record], metric: str) -> float | None:
     """The night's value: the median over repeats; of trustworthy ones where there are any."""
     trusted = [trial for trial in trials if not DISTRUSTED & {*trial.caveats}] or trials
-    values = [getattr(trial.figures, metric) for trial in trusted if is_result(trial, metric)]
+    values = [trial.figures.get(metric) for trial in trusted if is_result(trial, metric)]
     known = [float(value) for value in values if not is_missing(value) and value > 0]
     return median(known) if known else None
 
 
-def is_result(trial: TrialRecord, metric: str) -> bool:
+def is_result(trial: Record, metric: str) -> bool:
     """Whether a trial's figure may be taken, whatever its others are worth."""
     return NO_RESULT.get(metric) not in trial.caveats
 
@@ -191,17 +191,17 @@ def values_of(nights: Sequence[Night], points: Sequence[Point], metric: Metric) 
     return kept
 
 
-def doubtful(trials: Sequence[TrialRecord]) -> frozenset[str]:
+def doubtful(trials: Sequence[Record]) -> frozenset[str]:
     """Caveats that all of the trials bear and that forbid trust; empty where any trial is trustworthy."""
     if any(not DISTRUSTED & {*trial.caveats} for trial in trials):
         return frozenset()
     return frozenset(name for trial in trials for name in trial.caveats if name in DISTRUSTED)
 
 
-def parts_of(trials: Sequence[TrialRecord], names: Sequence[str]) -> Row:
+def parts_of(trials: Sequence[Record], names: Sequence[str]) -> Row:
     """Medians over the repeats of parts of the step, in seconds."""
     found: Row = {}
     for name in names:
-        values = [getattr(trial.figures, name) for trial in trials if getattr(trial.figures, name) is not None]
+        values = [trial.figures.get(name) for trial in trials if trial.figures.get(name) is not None]
         found[name] = median(values) if values else None
     return found

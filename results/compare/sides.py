@@ -8,7 +8,7 @@ from typing import Any
 from benchsuite.results.render.tables import Row, is_missing
 from benchsuite.results.store.frames import row
 from benchsuite.results.store.nearest import nearest
-from benchsuite.results.store.record import Kind, TrialRecord
+from benchsuite.results.store.record import Kind, Record
 from benchsuite.results.store.store import ResultsStore, StoreError
 
 SHORT = {"commit": "env.commit", "host": "env.host"}
@@ -25,7 +25,7 @@ MIN_DIGITS = 7
 """The fewest digits of a record's commit that may be the beginning of what was written."""
 
 
-def side(store: Path, text: str, kind: Kind = "trial") -> list[TrialRecord]:
+def side(store: Path, text: str, kind: Kind = "trial") -> list[Record]:
     """The ok trials, or records of another kind, that a side of a comparison names, the last attempt of each.
 
     Args:
@@ -53,7 +53,7 @@ def opened(store: Path, text: str) -> ResultsStore:
     return ResultsStore(store)
 
 
-def records_of(store: ResultsStore, text: str, kind: Kind = "trial") -> list[TrialRecord]:
+def records_of(store: ResultsStore, text: str, kind: Kind = "trial") -> list[Record]:
     """The records of a side in its store (`opened`).
 
     Raises:
@@ -63,7 +63,7 @@ def records_of(store: ResultsStore, text: str, kind: Kind = "trial") -> list[Tri
     return records if store.path == Path(text) else filtered(records, text)
 
 
-def filtered(records: list[TrialRecord], text: str) -> list[TrialRecord]:
+def filtered(records: list[Record], text: str) -> list[Record]:
     """The records that fulfil every condition of a filter; else as `fulfil`."""
     fulfilled = fulfil([row(record) for record in records], text)
     return [record for record, is_kept in zip(records, fulfilled, strict=True) if is_kept]
@@ -98,7 +98,7 @@ def _conditions(text: str) -> list[tuple[str, str, str]]:
     return found
 
 
-def apart(one: str, other: str, records: list[TrialRecord]) -> dict[str, tuple[str, str]]:
+def apart(one: str, other: str, records: list[Record]) -> dict[str, tuple[str, str]]:
     """Settings that both filters give, and give another value: column to the values of A and B."""
     first, second = ({key: value for _, key, value in _conditions(text)} for text in (one, other))
     known = {name for record in records for name in row(record)}

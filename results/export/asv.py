@@ -167,7 +167,7 @@ def export(
 
 def _chosen(store: ResultsStore) -> list[TrialRecord]:
     """The trials of sweeps, without those that were traced."""
-    found = [trial for trial in store.latest() if trial.kind == "trial" and trial.sweep != "watch"]
+    found = [trial for trial in store.trials() if trial.sweep != "watch"]
     found = [trial for trial in found if "workload" in trial.spec and "traced" not in trial.caveats]
     if not found:
         raise StoreError(f"store {store.path}: no trials of sweeps")

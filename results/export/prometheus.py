@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 from benchsuite.results.render.naming import parallelism_of
 from benchsuite.results.render.tables import Row, is_missing, whole
 from benchsuite.results.store.frames import IN_WORDS
-from benchsuite.results.store.record import Figures, Status
+from benchsuite.results.store.record import Status, TrialFigures
 from benchsuite.results.store.replacing import write_whole
 from benchsuite.results.store.segments import StoreError
 
@@ -167,7 +167,7 @@ def _info(row: Row) -> dict[str, str]:
 def _figures(points: Sequence[Point]) -> list[Metric]:
     """A metric for each figure that any point has."""
     families = []
-    for figure, described in Figures.model_fields.items():
+    for figure, described in TrialFigures.model_fields.items():
         if figure in IN_WORDS:
             continue
         family = _gauge(metric_name(figure), described.description or figure.replace("_", " "))

@@ -10,7 +10,7 @@ from benchsuite.results.compare.environments import Difference, differences
 from benchsuite.results.compare.metrics import Metric
 from benchsuite.results.compare.nights import Night, parts_of
 from benchsuite.results.render.tables import is_missing
-from benchsuite.results.store.record import TrialRecord
+from benchsuite.results.store.record import Record
 
 LAYERS = {
     "load_s": "input",
@@ -68,7 +68,7 @@ def cause_of(before: Sequence[Night], after: Sequence[Night], point: str, metric
     old = [trial for night in before[-NIGHTS_BEFORE:] for trial in night.trials.get(point, ())]
     new = [trial for night in after for trial in night.trials.get(point, ())]
     grown = _grown(old, new)
-    verdicts = [_commonest([trial.figures.bottleneck for trial in trials]) for trials in (old, new)]
+    verdicts = [_commonest([trial.figures.get("bottleneck") for trial in trials]) for trials in (old, new)]
     slow = _slow_hosts(old, new, metric)
     return Cause(
         layer=_layer(grown, verdicts[1]),
@@ -80,14 +80,14 @@ def cause_of(before: Sequence[Night], after: Sequence[Night], point: str, metric
     )
 
 
-def hosts_of(trial: TrialRecord) -> dict[str, Mapping[str, Any]]:
+def hosts_of(trial: Record) -> dict[str, Mapping[str, Any]]:
     """The facts of each host that a trial ran on; of records that do not tell them by node, of the first alone."""
     told = [node["facts"] for node in trial.env.get("nodes") or () if "facts" in node]
     found = [{**trial.env, **facts} for facts in told] or [trial.env]
     return {str(facts.get("host") or "unknown"): facts for facts in found}
 
 
-def _grown(old: Sequence[TrialRecord], new: Sequence[TrialRecord]) -> list[Grown]:
+def _grown(old: Sequence[Record], new: Sequence[Record]) -> list[Grown]:
     """Parts that make up the growth of the step."""
     first, second = parts_of(old, PARTS), parts_of(new, PARTS)
     found = [Grown(part, first[part], second[part]) for part in PARTS if None not in (first[part], second[part])]
@@ -108,7 +108,7 @@ def _commonest(names: Sequence[str | None]) -> str | None:
     return max(told, key=told.count) if told else None
 
 
-def _slow_hosts(old: Sequence[TrialRecord], new: Sequence[TrialRecord], metric: Metric) -> list[str]:
+def _slow_hosts(old: Sequence[Record], new: Sequence[Record], metric: Metric) -> list[str]:
     """Hosts nearer to the worst host's level than to that before, if there are others.
 
     A trial on several hosts counts for each of them.
@@ -121,11 +121,11 @@ def _slow_hosts(old: Sequence[TrialRecord], new: Sequence[TrialRecord], metric: 
     return slow if worst > 0 and len(slow) < len(known) else []
 
 
-Seen = tuple[TrialRecord, Mapping[str, Any]]
+Seen = tuple[Record, Mapping[str, Any]]
 """A trial, and the facts of one of its hosts."""
 
 
-def _by_host(trials: Sequence[TrialRecord]) -> dict[str, list[Seen]]:
+def _by_host(trials: Sequence[Record]) -> dict[str, list[Seen]]:
     found: dict[str, list[Seen]] = {}
     for trial in trials:
         for host, facts in hosts_of(trial).items():
@@ -133,15 +133,15 @@ def _by_host(trials: Sequence[TrialRecord]) -> dict[str, list[Seen]]:
     return found
 
 
-def _level(trials: Sequence[TrialRecord], metric: Metric) -> float | None:
-    values = [getattr(trial.figures, metric.name) for trial in trials]
+def _level(trials: Sequence[Record], metric: Metric) -> float | None:
+    values = [trial.figures.get(metric.name) for trial in trials]
     logs = [metric.sign * math.log(value) for value in values if not is_missing(value) and value > 0]
     return median(logs) if logs else None
 
 
 def _changed(
-    old: Sequence[TrialRecord],
-    new: Sequence[TrialRecord],
+    old: Sequence[Record],
+    new: Sequence[Record],
     slow: Sequence[str],
     before: Sequence[Night],
     after: Sequence[Night],
@@ -164,7 +164,7 @@ def _changed(
     ]
 
 
-def _trials(nights: Sequence[Night]) -> list[TrialRecord]:
+def _trials(nights: Sequence[Night]) -> list[Record]:
     return [trial for night in nights for found in night.trials.values() for trial in found]
 
 

@@ -30,7 +30,7 @@ def report(store: ResultsStore, modelled: Modelled = NOTHING) -> str:
     told += [(step.title, step.lines) for step in modelled.pipelines]
     parts += [f"## {inline(title)}\n\n{_bullets(lines)}" for title, lines in told]
     parts += [inline(modelled.undrawn)] if modelled.undrawn else []
-    parts += [_origins(store.latest())] if parts else []
+    parts += [_origins(store.trials())] if parts else []
     return "\n\n".join([*(parts or ["No results yet."]), LEGEND.replace("\n", " ")])
 
 

@@ -18,7 +18,7 @@ def report(store: ResultsStore, modelled: Modelled = NOTHING) -> dict[str, Any]:
 
     Points and trials are flat, as `ResultsStore.frame` has them; null is missing.
     """
-    records = [record for record in store.latest() if record.kind == "trial"]
+    records = store.trials()
     return {
         "sections": [_section(section) for section in sections(store)],
         "scaling": as_objects(judged_series(store)),

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from operator import itemgetter
 from types import NoneType
 from typing import Any, Literal, get_args
@@ -10,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from benchsuite.results.store.frames import NESTED, flatten
-from benchsuite.results.store.record import FORMER_FIGURES, Figures, TrialRecord
+from benchsuite.results.store.record import FIGURES, FORMER_FIGURES, Kind, Record
 from benchsuite.results.store.segments import LINE, OFFSET, SEGMENT, Stored
 
 Holds = Literal["null", "integer", "number", "boolean", "string", "strings", "json"]
@@ -43,28 +44,36 @@ def _annotated(annotation: Any) -> Holds:
     return "integer" if types == {int} else "number" if types <= {int, float} else "string"
 
 
-OWN = tuple(name for name in TrialRecord.model_fields if name not in NESTED)
-FIGURES = tuple(Figures.model_fields)
-CONTRACT: Mapping[str, Holds] = {name: _annotated(TrialRecord.model_fields[name].annotation) for name in OWN} | {
-    name: "number" if _annotated(field.annotation) == "integer" else _annotated(field.annotation)
-    for name, field in Figures.model_fields.items()
-}
-"""Columns that are always there. Figures are floating point, so that any may be missing."""
-_own, _figures = itemgetter(*OWN), itemgetter(*FIGURES)
-_KNOWN_FIELDS, _KNOWN_FIGURES = frozenset(TrialRecord.model_fields), frozenset(FIGURES) | {*FORMER_FIGURES.values()}
+OWN = tuple(name for name in Record.model_fields if name not in NESTED)
+_own, _KNOWN_FIELDS = itemgetter(*OWN), frozenset(Record.model_fields)
+
+
+@cache
+def contract(kind: Kind) -> Mapping[str, Holds]:
+    """Columns that are always there. Figures are floating point, so that any may be missing."""
+    figures = {name: _annotated(field.annotation) for name, field in FIGURES[kind].model_fields.items()}
+    return {name: _annotated(Record.model_fields[name].annotation) for name in OWN} | {
+        name: "number" if held == "integer" else held for name, held in figures.items()
+    }
+
+
+@cache
+def _known_figures(kind: Kind) -> frozenset[str]:
+    return frozenset({*FIGURES[kind].model_fields, *FORMER_FIGURES.values()})
 
 
 def flat(stored: Stored) -> tuple[tuple[str, ...], tuple[Any, ...]]:
     """Names and values of a record's columns; with fields that only a newer version knows, for it to find."""
     fields, record = stored.fields, stored.record
+    known = _known_figures(record.kind)
     dotted = flatten("spec", record.spec) | flatten("dataset", record.dataset or {}) | flatten("env", record.env)
     if not fields.keys() <= _KNOWN_FIELDS:
         dotted |= {name: value for name, value in fields.items() if name not in _KNOWN_FIELDS}
     figures = fields.get("figures") or {}
-    if not figures.keys() <= _KNOWN_FIGURES:
-        dotted |= {name: value for name, value in figures.items() if name not in _KNOWN_FIGURES}
-    values = (*_own(record.__dict__), *_figures(record.figures.__dict__), *dotted.values())
-    return (*CONTRACT, *dotted), values
+    if not figures.keys() <= known:
+        dotted |= {name: value for name, value in figures.items() if name not in known}
+    values = (*_own(record.__dict__), *record.figures.__dict__.values(), *dotted.values())
+    return (*contract(record.kind), *dotted), values
 
 
 def holds(values: Iterable[Any]) -> Holds:
@@ -102,9 +111,10 @@ def _array(values: list[Any], held: str) -> Any:
 
 
 class Batch:
-    """Records gathered for one table."""
+    """Records of one kind, gathered for one table."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: Kind) -> None:
+        self._contract = contract(kind)
         self._shapes: dict[tuple[str, ...], tuple[list[int], list[tuple[Any, ...]]]] = {}
         self._places: list[tuple[str, int]] = []
         self._lines: list[str] = []
@@ -122,7 +132,7 @@ class Batch:
         self._lines.append(stored.line.decode().rstrip("\n"))
 
     def _columns(self) -> dict[str, list[Any]]:
-        columns: dict[str, list[Any]] = {name: [None] * len(self) for name in CONTRACT}
+        columns: dict[str, list[Any]] = {name: [None] * len(self) for name in self._contract}
         for names, (indices, rows) in self._shapes.items():
             for name, values in zip(names, zip(*rows, strict=True), strict=True):
                 if len(indices) == len(self):
@@ -145,7 +155,7 @@ class Batch:
         for name, values in self._columns().items():
             count = taken[name.lower()] = taken.get(name.lower(), 0) + 1
             name = name if count == 1 else f"{name}_{count}"
-            held[name] = CONTRACT.get(name) or holds(values)
+            held[name] = self._contract.get(name) or holds(values)
             if held[name] != "null":
                 arrays[name] = _array(values, held[name])
         arrays[SEGMENT] = pd.array([segment for segment, _ in self._places], dtype=object)

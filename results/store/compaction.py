@@ -90,7 +90,7 @@ class _Pass:
         if isinstance(found, Passed):
             self.passed.append(found)
             return
-        batch = self.batches.setdefault(found.record.kind, Batch())
+        batch = self.batches.setdefault(found.record.kind, Batch(found.record.kind))
         batch.add(found)
         if len(batch) >= PART_RECORDS:
             self.write(found.record.kind)

@@ -1,14 +1,14 @@
 """Records as DataFrames: one row per trial, or per point."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from statistics import median
 from typing import Any
 
 import pandas as pd
 
-from benchsuite.results.store.record import Figures, TrialRecord
+from benchsuite.results.store.record import FIGURES, Kind, Record
 
 Row = dict[str, Any]
 MIN_REPEATS_FOR_INTERVAL = 6
@@ -46,7 +46,7 @@ def flatten(prefix: str, value: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def row(record: TrialRecord) -> Row:
+def row(record: Record) -> Row:
     """One flat row: identity and status, figures, then spec.*, dataset.* and env.*."""
     own = record.model_dump(exclude=set(NESTED))
     return {
@@ -58,13 +58,14 @@ def row(record: TrialRecord) -> Row:
     }
 
 
-def trial_frame(records: list[TrialRecord]) -> pd.DataFrame:
-    """One row per record; columns of the contract are there even when empty."""
-    columns = [*TrialRecord.model_fields, *Figures.model_fields]
+def record_frame(records: Sequence[Record], kind: Kind = "trial") -> pd.DataFrame:
+    """Return one row per record of a kind; columns of the contract are there even when empty."""
+    figures = FIGURES[kind].model_fields
+    columns = [*Record.model_fields, *figures]
     frame = pd.DataFrame([row(record) for record in records])
     missing = [name for name in columns if name not in frame and name not in NESTED]
     frame = frame.reindex(columns=[*frame.columns, *missing])
-    numeric = [name for name, field in Figures.model_fields.items() if field.annotation in (float | None, int | None)]
+    numeric = [name for name, field in figures.items() if field.annotation in (float | None, int | None)]
     frame[numeric] = frame[numeric].astype("float64")
     return frame
 
@@ -113,7 +114,8 @@ def by_point(trials: pd.DataFrame) -> pd.DataFrame:
     """
     if trials.empty:
         return trials
-    numeric = [name for name in Figures.model_fields if pd.api.types.is_numeric_dtype(trials[name])]
+    figures = dict.fromkeys(name for kind in FIGURES.values() for name in kind.model_fields if name in trials)
+    numeric = [name for name in figures if pd.api.types.is_numeric_dtype(trials[name])]
     groups: dict[tuple[str, str], list[Row]] = {}
     for entry in trials.to_dict(orient="records"):
         groups.setdefault((entry["session"], entry["point_id"]), []).append({str(k): v for k, v in entry.items()})
@@ -130,14 +132,15 @@ def _point(repeats: list[Row], numeric: list[str]) -> Row:
         point[name] = median(values) if values else math.nan
         point[f"{name}_min"], point[f"{name}_max"] = (values[0], values[-1]) if values else (math.nan, math.nan)
         point[f"{name}_low"], point[f"{name}_high"] = median_interval(values)
-    if ok:
+    if ok and "au" in numeric:
         steps, judged = middles(ok, "step_s_mean"), middle(ok, "au")
         point |= {name: _mean([row[name] for row in steps]) for name in STEP}
         point |= {name: judged[name] for name in VERDICT}
     point["repeats"], point["repeats_failed"] = len(ok), sum(row["status"] in FAILED for row in repeats)
     point["caveats"] = sorted({name for row in repeats for name in row["caveats"]})
-    rate, low, high = (point[name] for name in ("samples_per_s", "samples_per_s_min", "samples_per_s_max"))
-    point["unstable"] = _known(rate) and high - low > UNSTABLE_SPREAD * rate
+    if "samples_per_s" in numeric:
+        rate, low, high = (point[name] for name in ("samples_per_s", "samples_per_s_min", "samples_per_s_max"))
+        point["unstable"] = _known(rate) and high - low > UNSTABLE_SPREAD * rate
     return point
 
 

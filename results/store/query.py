@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from benchsuite.results.store.columns import CONTRACT, SQL_TYPES, Batch, literal, plain, quoted, selected, unified
+from benchsuite.results.store.columns import SQL_TYPES, Batch, contract, literal, plain, quoted, selected, unified
 from benchsuite.results.store.manifest import PARQUET, DamagedPartsError, Part
 from benchsuite.results.store.nearest import nearest
-from benchsuite.results.store.record import Figures, TrialRecord
+from benchsuite.results.store.record import Kind, TrialFigures, TrialRecord
 from benchsuite.results.store.segments import OFFSET, SEGMENT, StoreError
 from benchsuite.results.store.snapshot import ROWS_AT_ONCE, Snapshot
 
@@ -155,7 +155,7 @@ class Table:
 
     def described(self) -> list[dict[str, str]]:
         """Each column: its name, its type in SQL, and what it means where the contract says so."""
-        fields = TrialRecord.model_fields | Figures.model_fields
+        fields = TrialRecord.model_fields | TrialFigures.model_fields
         return [
             {
                 "column": name,
@@ -263,15 +263,16 @@ def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-def _columns(parts: Sequence[dict[str, str]]) -> dict[str, str]:
+def _columns(kind: Kind, parts: Sequence[dict[str, str]]) -> dict[str, str]:
     """What each column of the table holds: those of the contract first, then as first seen."""
     held: dict[str, set[str]] = {}
-    names = {name.lower(): name for name in CONTRACT}
+    always = contract(kind)
+    names = {name.lower(): name for name in always}
     for part in parts:
-        for name, kind in part.items():
-            if name in CONTRACT or name.startswith(SHOWN):
-                held.setdefault(names.setdefault(name.lower(), name), set()).add(kind)
-    return {name: CONTRACT.get(name) or unified(held[name]) for name in names.values()}
+        for name, holds in part.items():
+            if name in always or name.startswith(SHOWN):
+                held.setdefault(names.setdefault(name.lower(), name), set()).add(holds)
+    return {name: always.get(name) or unified(held[name]) for name in names.values()}
 
 
 def _relations(paths: str, parts: Sequence[Part], wanted: dict[str, str]) -> list[str]:
@@ -285,16 +286,16 @@ def _relations(paths: str, parts: Sequence[Part], wanted: dict[str, str]) -> lis
     ]
 
 
-def _views(connection: duckdb.DuckDBPyConnection, found: Snapshot, kind: str) -> Table:
+def _views(connection: duckdb.DuckDBPyConnection, found: Snapshot, kind: Kind) -> Table:
     folder = found.store / PARQUET
     parts = [part for part in found.manifest.parts if part.kind == kind]
-    batch = Batch()
+    batch = Batch(kind)
     for stored in found.tail:
         if stored.record.kind == kind:
             batch.add(stored)
     tail, held = batch.table()
     connection.register(TAIL, tail)
-    columns = _columns([*(part.columns for part in parts), held])
+    columns = _columns(kind, [*(part.columns for part in parts), held])
     compacted = _relations(str(folder), parts, columns)
     rest = f"SELECT {selected(held, columns)}, {PLACE} FROM {TAIL}"
     earlier = f"SELECT {ATTEMPT} FROM {TAIL} WHERE false"
@@ -317,7 +318,7 @@ def _views(connection: duckdb.DuckDBPyConnection, found: Snapshot, kind: str) ->
     return Table(connection, columns, has_earlier, found)
 
 
-def opened(found: Snapshot, kind: str, limits: Limits | None = None) -> Table:
+def opened(found: Snapshot, kind: Kind, limits: Limits | None = None) -> Table:
     """The last attempts of one kind, over parts and segments alike; `limits` are those of queries.
 
     Raises:

@@ -1,4 +1,4 @@
-"""TrialRecord: one row per trial, and the raw samples behind it. Versioned JSON; fields are only ever added.
+"""Records: one row per measurement, of four kinds. Versioned JSON; fields are only ever added.
 
 schema_version history: 1  first version 2  `exchange_s`, `exchange_min_s` and `update_s` are `communication_s`,
      `communication_min_s` and `optimizer_s`, as the parts of a step in raw samples are; the verdict `client` is
@@ -8,10 +8,23 @@ schema_version history: 1  first version 2  `exchange_s`, `exchange_min_s` and `
 import json
 import math
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    SerializeAsAny,
+    Tag,
+    TypeAdapter,
+    ValidationInfo,
+    model_validator,
+)
 from pydantic_core import PydanticSerializationError
 
 from benchsuite.results.store import shapes
@@ -49,9 +62,28 @@ def _renamed(name: str, description: str | None = None) -> Any:
 
 
 class Figures(BaseModel):
-    """What was measured; null where it was not, or cannot be. Means are per step of the slowest rank."""
+    """What a record measured; null where it was not, or cannot be. Each kind of record has a class of its own."""
 
     model_config = ConfigDict(extra="ignore")
+
+    @model_validator(mode="after")
+    def _are_numbers(self, info: ValidationInfo) -> "Figures":
+        """What is measured and comes out as no number is missing; a store has no such, and none beyond 64 bits."""
+        for name, value in self.__dict__.items():
+            if value is None or value.__class__ is str or -MAX_NUMBER <= value <= MAX_NUMBER:
+                continue
+            if info.context == STORED or math.isfinite(value):
+                raise ValueError(f"{name}: {value!r:.24} is no figure: beyond {MAX_NUMBER:.1e}")
+            self.__dict__[name] = None
+        return self
+
+    def get(self, name: str) -> Any:
+        """Return a figure by its name; None where this kind of record has no such figure."""
+        return getattr(self, name, None)
+
+
+class TrialFigures(Figures):
+    """Figures of a trial, and of a watched loop. Means are per step of the slowest rank."""
 
     samples_per_s: float | None = Field(
         None, description="all ranks, over the counted windows, less what the queues lost"
@@ -151,17 +183,23 @@ class Figures(BaseModel):
     loader_only_samples_per_s: float | None = Field(None, description="the same loader with no model, once a session")
     storage_ceiling_bytes_per_s: float | None = Field(None, description="the same files, or path, to a plain reader")
     ceilings_record_id: str | None = Field(None, description="the record of the trial that measured these two")
+    strong_efficiency: float | None = None
+    weak_efficiency: float | None = None
+
+
+class ProbeFigures(TrialFigures):
+    """Figures of a loader alone, which is a trial without a model, and of `probe storage`: its best medians."""
+
     random_read_bytes_per_s: float | None = Field(None, description="probe: the best of its blocks and depths")
     random_reads_per_s: float | None = Field(None, description="probe: the same, counted in reads")
     opens_per_s: float | None = Field(None, description="probe: open and stat of empty files")
     creates_per_s: float | None = Field(None, description="probe: empty files made")
     unlinks_per_s: float | None = Field(None, description="probe: files removed")
-    checkpoint_bytes: int | None = Field(None, description="all files of one checkpoint")
-    checkpoint_write_bytes_per_s: float | None = Field(None, description="until it is durable; rank0: once gathered")
-    checkpoint_read_bytes_per_s: float | None = Field(None, description="evicted before, into memory in use")
-    checkpoint_blocked_s: float | None = Field(None, description="training waits for one checkpoint")
-    checkpoint_durable_s: float | None = Field(None, description="from its beginning until it is flushed to storage")
-    checkpoint_slowdown: float | None = Field(None, description="async: a step while it is written / a step without")
+
+
+class CommFigures(Figures):
+    """Figures of `probe comm`: one collective, or DDP's step with its parts."""
+
     comm_s: float | None = Field(
         None,
         description="one collective, the slowest rank: median over samples; of op ddp_step the exchange of all "
@@ -173,29 +211,37 @@ class Figures(BaseModel):
     busbw_bytes_per_s: float | None = Field(None, description="algbw x nccl-tests' factor of the collective")
     comm_messages: int | None = Field(None, description="step tables: sent by all ranks in one call, counted")
     comm_sent_bytes: int | None = Field(None, description="the same in bytes")
+    forward_s: float | None = None
+    backward_s: float | None = None
+    communication_s: float | None = _renamed("communication_s", "communication not hidden behind computation")
+    communication_min_s: float | None = _renamed(
+        "communication_min_s", "per step the least over ranks: the wire without stragglers"
+    )
+    step_s_mean: float | None = None
+    step_s_p50: float | None = None
+    step_s_p95: float | None = None
+    step_s_p99: float | None = None
     overlap_fraction: float | None = Field(None, description="DDP: 1 - exposed communication / the same exchange alone")
-    strong_efficiency: float | None = None
-    weak_efficiency: float | None = None
-
-    @model_validator(mode="after")
-    def _are_numbers(self, info: ValidationInfo) -> "Figures":
-        """What is measured and comes out as no number is missing; a store has no such, and none beyond 64 bits."""
-        for name, value in self.__dict__.items():
-            if value is None or value.__class__ is str or -MAX_NUMBER <= value <= MAX_NUMBER:
-                continue
-            if info.context == STORED or math.isfinite(value):
-                raise ValueError(f"{name}: {value!r:.24} is no figure: beyond {MAX_NUMBER:.1e}")
-            self.__dict__[name] = None
-        return self
 
 
-class TrialRecord(BaseModel):
-    """One attempt at a trial: what was asked, where it ran, what came of it."""
+class CheckpointFigures(Figures):
+    """Figures of `probe checkpoint`: medians over checkpoints."""
+
+    checkpoint_bytes: int | None = Field(None, description="all files of one checkpoint")
+    checkpoint_write_bytes_per_s: float | None = Field(None, description="until it is durable; rank0: once gathered")
+    checkpoint_read_bytes_per_s: float | None = Field(None, description="evicted before, into memory in use")
+    checkpoint_blocked_s: float | None = Field(None, description="training waits for one checkpoint")
+    checkpoint_durable_s: float | None = Field(None, description="from its beginning until it is flushed to storage")
+    checkpoint_slowdown: float | None = Field(None, description="async: a step while it is written / a step without")
+
+
+class Record(BaseModel):
+    """One attempt at a measurement: what was asked, where it ran, what came of it."""
 
     model_config = ConfigDict(extra="ignore")
 
     schema_version: int = SCHEMA_VERSION
-    kind: Kind = "trial"
+    kind: Kind
     record_id: str = Field(description="unique per attempt; doubles are dropped by it")
     trial_id: str = Field(description="point x session x repeat")
     point_id: str = Field(description="digest of the resolved spec and the dataset's id")
@@ -221,7 +267,7 @@ class TrialRecord(BaseModel):
     spec: dict[str, Any]
     dataset: dict[str, Any] | None = None
     env: dict[str, Any]
-    figures: Figures = Field(default_factory=Figures)
+    figures: SerializeAsAny[Figures]
     io_profile: dict[str, Any] | None = Field(
         None,
         description="what readers did with files, where profiled (`benchsuite.storage.observe.io_profile.profile_of`)",
@@ -238,7 +284,7 @@ class TrialRecord(BaseModel):
             return re.sub("[\ud800-\udfff]", lambda found: f"\\\\u{ord(found[0]):04x}", text)
 
     @model_validator(mode="after")
-    def _is_sound(self, info: ValidationInfo) -> "TrialRecord":
+    def _is_sound(self, info: ValidationInfo) -> "Record":
         """Whoever has a record may rely on its numbers, its moments, and the shape of what is nested."""
         if self.schema_version > SCHEMA_VERSION and info.context == STORED:
             raise ValueError(f"schema_version {self.schema_version!r:.24}: known is {SCHEMA_VERSION}")
@@ -253,3 +299,61 @@ class TrialRecord(BaseModel):
                 raise ValueError(f"{name} {moment}: allowed: a moment with its offset from UTC")
         shapes.check(self.__dict__, strict=info.context == STORED)
         return self
+
+
+class TrialRecord(Record):
+    """One attempt at a trial, or one run of a watched loop."""
+
+    kind: Literal["trial"] = "trial"
+    figures: TrialFigures = Field(default_factory=TrialFigures)
+
+
+class ProbeRecord(TrialRecord):
+    """One trial of a loader alone, or one measurement of a path by `probe storage`."""
+
+    kind: Literal["probe"] = "probe"  # type: ignore[assignment]  # all else of it is a trial's
+    figures: ProbeFigures = Field(default_factory=ProbeFigures)
+
+
+class CommRecord(Record):
+    """One cell of `probe comm`."""
+
+    kind: Literal["comm"] = "comm"
+    figures: CommFigures = Field(default_factory=CommFigures)
+
+
+class CheckpointRecord(Record):
+    """One measurement by `probe checkpoint`."""
+
+    kind: Literal["checkpoint"] = "checkpoint"
+    figures: CheckpointFigures = Field(default_factory=CheckpointFigures)
+
+
+RECORDS: Mapping[Kind, type[Record]] = {
+    "trial": TrialRecord,
+    "probe": ProbeRecord,
+    "comm": CommRecord,
+    "checkpoint": CheckpointRecord,
+}
+FIGURES: Mapping[Kind, type[Figures]] = {
+    "trial": TrialFigures,
+    "probe": ProbeFigures,
+    "comm": CommFigures,
+    "checkpoint": CheckpointFigures,
+}
+
+
+def _kind_of(value: Any) -> Any:
+    """The first records named no kind: they were trials."""
+    return value.get("kind", "trial") if isinstance(value, dict) else getattr(value, "kind", None)
+
+
+AnyRecord = Annotated[
+    Annotated[TrialRecord, Tag("trial")]
+    | Annotated[ProbeRecord, Tag("probe")]
+    | Annotated[CommRecord, Tag("comm")]
+    | Annotated[CheckpointRecord, Tag("checkpoint")],
+    Discriminator(_kind_of),
+]
+"""A record of any kind, as a line of a store holds it."""
+ANY_RECORD: TypeAdapter[Record] = TypeAdapter(AnyRecord)

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from pydantic_core import ValidationError, from_json
 
-from benchsuite.results.store.record import SCHEMA_VERSION, STORED, TrialRecord
+from benchsuite.results.store.record import ANY_RECORD, SCHEMA_VERSION, STORED, Record
 
 SEGMENTS = "segments"
 """The folder of a store that holds them."""
@@ -38,7 +38,7 @@ class Stored:
     segment: str
     offset: int
     line: bytes
-    record: TrialRecord
+    record: Record
 
     @cached_property
     def fields(self) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def segment_name(path: Path) -> str:
 def parsed(segment: str, offset: int, line: bytes) -> Stored | Passed:
     """The record of a line, or that it is none, and why."""
     try:
-        record = TrialRecord.model_validate_json(line, strict=True, context=STORED)
+        record = ANY_RECORD.validate_json(line, strict=True, context=STORED)
     except ValidationError as error:
         newer = _newer(line)
         return Passed(segment, offset, len(line), newer or first_problem(error), newer is not None)

@@ -23,7 +23,7 @@ from pydantic_core import from_json
 from benchsuite.results.store import shapes
 from benchsuite.results.store.manifest import DamagedPartsError
 from benchsuite.results.store.outcomes import Ended, outcomes
-from benchsuite.results.store.record import FORMER_PARTS, Kind, TrialRecord
+from benchsuite.results.store.record import FORMER_PARTS, Kind, Record, TrialRecord
 from benchsuite.results.store.segments import (
     GONE,
     SAMPLES,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from benchsuite.results.store.query import Limits
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Record)
 MAX_TRIES = 5
 """How often an append to a store that is being removed is tried."""
 __all__ = ["SAMPLES", "ResultsStore", "StoreError"]
@@ -92,7 +93,7 @@ class ResultsStore:
         except OSError as error:
             raise StoreError(f"store {self.path}: cannot be written: {error.strerror}") from error
 
-    def append(self, record: TrialRecord, samples: dict[str, Any] | None = None) -> TrialRecord:
+    def append(self, record: R, samples: dict[str, Any] | None = None) -> R:
         """Append a record (its raw samples first), flushed to disk; returns it as stored.
 
         Raises:
@@ -112,7 +113,7 @@ class ResultsStore:
             raise StoreError(f"store {self.path}: cannot append: {error.strerror}") from error
         raise StoreError(f"store {self.path}: cannot append: removed while it is written, {MAX_TRIES} times")
 
-    def _append(self, record: TrialRecord, samples: dict[str, Any] | None) -> tuple[TrialRecord, Path | None]:
+    def _append(self, record: R, samples: dict[str, Any] | None) -> tuple[R, Path | None]:
         """The record as it was written, and what was gone by then: its samples and it are to be written anew."""
         if self._segment is None or self._samples is None:
             name = self._segment_name(record.sweep)
@@ -156,7 +157,7 @@ class ResultsStore:
         self.passed, self.damage = now.passed, now.damage
         return found
 
-    def records(self) -> list[TrialRecord]:
+    def records(self) -> list[Record]:
         """Every record once, oldest first.
 
         Raises:
@@ -165,15 +166,16 @@ class ResultsStore:
         found = self._read(_records)
         return found if self.session is None else [record for record in found if self._is_meant(record)]
 
-    def _is_meant(self, record: TrialRecord) -> bool:
+    def _is_meant(self, record: Record) -> bool:
         return record.kind != "trial" or record.session == self.session
 
-    def latest(self) -> list[TrialRecord]:
-        """The last record of each trial, in the order in which trials were first seen."""
-        trials: dict[str, TrialRecord] = {}
-        for record in self.records():
-            trials[record.trial_id] = record
-        return list(trials.values())
+    def latest(self) -> list[Record]:
+        """Return the last record of each trial, probe, ..., in the order in which they were first seen."""
+        return list({record.trial_id: record for record in self.records()}.values())
+
+    def trials(self) -> list[TrialRecord]:
+        """Return the last record of each trial and watched loop, in the order in which they were first seen."""
+        return [one for one in self.latest() if isinstance(one, TrialRecord) and one.kind == "trial"]
 
     def outcomes(self) -> dict[str, Ended]:
         """How the last attempt at each trial ended, by trial; for stores with many records, which it keeps none of.
@@ -186,7 +188,7 @@ class ResultsStore:
         found, self.passed, self.damage = outcomes(self.path)
         return found
 
-    def samples(self, record: TrialRecord) -> dict[str, Any] | None:
+    def samples(self, record: Record) -> dict[str, Any] | None:
         """The raw samples of a record, or None where it has none."""
         if record.samples_file is None:
             return None
@@ -199,7 +201,7 @@ class ResultsStore:
                 return found if record.schema_version > 1 else _with_parts_renamed(found)
         return None
 
-    def steps(self, record: TrialRecord) -> dict[str, Any] | None:
+    def steps(self, record: Record) -> dict[str, Any] | None:
         """The raw samples of a trial's steps, of each rank; None where it has none, or what stands there is no such."""
         found = self.samples(record)
         return found if found is not None and shapes.are_steps(found) else None
@@ -269,11 +271,11 @@ class ResultsStore:
         return done
 
 
-def _records(now: Snapshot) -> list[TrialRecord]:
+def _records(now: Snapshot) -> list[Record]:
     compacted = (found for found in compacted_records(now.store, now.manifest.parts) if isinstance(found, Stored))
     with without_collector():
         everything = [(stored.place, stored.record) for stored in chain(compacted, now.tail)]
-    found: dict[str, TrialRecord] = {}
+    found: dict[str, Record] = {}
     for _, record in sorted(everything, key=itemgetter(0)):
         found.setdefault(record.record_id, record)
     return sorted(found.values(), key=lambda record: record.finished_at)

@@ -17,7 +17,7 @@ from benchsuite.analysis.metrics import (
 )
 from benchsuite.contract.rank_samples import Block, RankSamples
 from benchsuite.contract.trial_spec import TrialSpec
-from benchsuite.results.store.record import Figures
+from benchsuite.results.store.record import TrialFigures
 from tests.helpers.made import CEILING, LOADER, made_block, made_result, made_spec
 
 KINDS = ("ceiling", "loader", "ceiling", "loader", "ceiling")
@@ -223,7 +223,7 @@ def test_what_was_not_measured_is_null():
         startup_s=None,
         decoded_sample_bytes=None,
     )
-    found = Figures.model_validate(figures(spec, [rank])).model_dump()
+    found = TrialFigures.model_validate(figures(spec, [rank])).model_dump()
     measured = {name for name, value in found.items() if value is not None}
     parts = {"load_s", "h2d_s", "forward_s", "backward_s", "optimizer_s"}
     steps = {"step_s_mean", "step_s_p50", "step_s_p95", "step_s_p99"}

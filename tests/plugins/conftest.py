@@ -12,7 +12,7 @@ from tests.storage.loaders.conftest import settled  # noqa: F401
 FOLDERS = sorted(str(path.parent) for path in Path(__file__).parent.glob("*/*.dist-info"))
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def installed() -> Iterator[list[str]]:
     sys.path[:0] = FOLDERS
     yield FOLDERS

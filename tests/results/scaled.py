@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from benchsuite.results.store.frames import trial_frame
+from benchsuite.results.store.frames import record_frame
 from benchsuite.results.store.record import TrialRecord
 from tests.results.made import made_record
 
@@ -57,4 +57,4 @@ def made_trials(rates: Mapping[int, Sequence[float | None]], **changes: Any) -> 
 
 def frame(*records: TrialRecord) -> pd.DataFrame:
     """As a store gives them."""
-    return trial_frame(list(records))
+    return record_frame(list(records))

@@ -19,7 +19,7 @@ from benchsuite.contract.rank_samples import Block, RankSamples
 from benchsuite.contract.trial_spec import parse_trial
 from benchsuite.grid.emulated_steps import problem, with_step
 from benchsuite.grid.expand import load_sweep, plan_trial
-from benchsuite.results.store.record import Figures, TrialRecord
+from benchsuite.results.store.record import TrialFigures, TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner.single_trial import run
 from benchsuite.trial.emulated import EmulatedDevice, wait_until
@@ -147,7 +147,7 @@ class TestRecords:
             "finished_at": "2026-01-01T00:00:01+00:00",
             "spec": made_spec().model_dump(mode="json"),
             "env": {},
-            "figures": Figures(ceiling_step_s=0.0125, step_s_mean=0.02),
+            "figures": TrialFigures(ceiling_step_s=0.0125, step_s_mean=0.02),
         }
         return TrialRecord(**(base | changes))
 
@@ -155,10 +155,10 @@ class TestRecords:
     def store(self, tmp_path: Path) -> ResultsStore:
         made = ResultsStore(tmp_path / "store")
         made.append(self.record())
-        again = {"record_id": "bb22", "trial_id": "point1.default.1", "figures": Figures(ceiling_step_s=0.0135)}
+        again = {"record_id": "bb22", "trial_id": "point1.default.1", "figures": TrialFigures(ceiling_step_s=0.0135)}
         made.append(self.record(**again))
         other = {"record_id": "cc33", "trial_id": "point2.default.0", "point_id": "point2"}
-        made.append(self.record(**other, figures=Figures(step_s_mean=0.25)))
+        made.append(self.record(**other, figures=TrialFigures(step_s_mean=0.25)))
         made.append(self.record(record_id="dd44", trial_id="q.default.0", point_id="q", status="failed"))
         return made
 

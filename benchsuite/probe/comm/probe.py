@@ -219,9 +219,9 @@ def show(kept: Sequence[Measured]) -> None:
     from benchsuite.results.render.tables import rows
     from benchsuite.results.render.terminal import fitting_table
     from benchsuite.results.report.comm import DDP_STEP, columns_of
-    from benchsuite.results.store.frames import trial_frame
+    from benchsuite.results.store.frames import record_frame
 
-    frame = trial_frame([record for record, _ in kept])
+    frame = record_frame([record for record, _ in kept], "comm")
     out = console()
     found = rows(frame)
     out.print(fitting_table(found, columns_of(found), out))

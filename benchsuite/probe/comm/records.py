@@ -12,7 +12,7 @@ from benchsuite.probe.comm.request import DDP_MODES, Cell, busbw_bytes_per_s, gr
 from benchsuite.probe.record import Measured
 from benchsuite.results.render.words import binary
 from benchsuite.results.report.comm import DDP_STEP
-from benchsuite.results.store.record import Figures
+from benchsuite.results.store.record import CommFigures
 
 STEADY = 0.25
 """Half the samples within a range of so much of the median: else the cell is not steady."""
@@ -75,7 +75,7 @@ def record_of(measuring: Measuring, ranks: Sequence[Mapping[str, Any]]) -> Measu
     return measuring.record("ok", details=details, figures=found), samples
 
 
-def step_figures(seconds: Sequence[float], extras: Sequence[Mapping[str, Any]]) -> Figures:
+def step_figures(seconds: Sequence[float], extras: Sequence[Mapping[str, Any]]) -> CommFigures:
     """Medians over steps. `seconds`: of the slowest rank, step by step; `extras`: of each rank, seconds by part.
 
     Exposed communication is told twice: of the rank that waits longest (`communication_s`), and of the one that waits
@@ -88,7 +88,7 @@ def step_figures(seconds: Sequence[float], extras: Sequence[Mapping[str, Any]]) 
     alone_s = median(np.array([extra["alone_s"] for extra in extras]).min(axis=0).tolist())
     exposed_s = part["communication_s"].min(axis=0)
     p50, p95, p99 = np.percentile(seconds, (50, 95, 99))
-    return Figures(
+    return CommFigures(
         forward_s=float(np.median(part["forward_s"].max(axis=0))),
         backward_s=float(np.median(part["backward_s"].max(axis=0))),
         communication_s=float(np.median(part["communication_s"].max(axis=0))),
@@ -107,14 +107,14 @@ def slowest_s(seconds: Sequence[Sequence[float]]) -> list[float]:
     return [max(sample) for sample in zip(*seconds, strict=False)]  # one may have been ended a round earlier
 
 
-def figures(spec: Mapping[str, Any], seconds: Sequence[float], ranks: Sequence[Mapping[str, Any]]) -> Figures:
+def figures(spec: Mapping[str, Any], seconds: Sequence[float], ranks: Sequence[Mapping[str, Any]]) -> CommFigures:
     """Medians and the middle 90 % over samples; of a DDP step what its ranks have told."""
     middle = median(seconds)
     low, high = _ends(seconds, 20)
     if spec["op"] == DDP_STEP:
         return step_figures(seconds, [rank["extra"] for rank in ranks])
     counted = None not in [rank["messages"] for rank in ranks]
-    return Figures(
+    return CommFigures(
         comm_s=middle,
         comm_s_p5=low,
         comm_s_p95=high,

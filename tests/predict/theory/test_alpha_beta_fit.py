@@ -9,7 +9,7 @@ import pytest
 
 from benchsuite.contract.errors import UserError
 from benchsuite.predict.theory.alpha_beta_fit import MAX_BEYOND, Key, fit, from_rows, in_words
-from benchsuite.results.store.frames import trial_frame
+from benchsuite.results.store.frames import record_frame
 from tests.predict.published_tables import all_rows
 from tests.results.made import made_record
 
@@ -245,7 +245,7 @@ class TestRows:
             made_record(number, kind="comm", env=env, spec=self.spec(size), figures={"comm_s": 1e-4 + 1e-9 * size})
             for number, (env, size) in enumerate(product(envs, (1024, 4096, 16384)))
         ]
-        found = from_rows(trial_frame(records))
+        found = from_rows(record_frame(records, "comm"))
         assert {key.machine for key in found} == {"c, A100", "c, H100"}
 
     def spec(self, size: int) -> dict[str, Any]:

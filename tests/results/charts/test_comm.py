@@ -11,7 +11,6 @@ from benchsuite.results.charts import page as html
 from benchsuite.results.charts.chart import Chart
 from benchsuite.results.render.tables import rows
 from benchsuite.results.report.comm import COMM_COLUMNS
-from benchsuite.results.store.record import Figures
 from benchsuite.results.store.store import ResultsStore
 from tests.results.made import made_record
 from tests.results.report.reported import full_store
@@ -49,7 +48,7 @@ def store(tmp_path: Path) -> ResultsStore:
     for number, size in enumerate((4096, 1024, 1 << 20)):
         store.append(collective(number, size, 100.0 + size / 1000))
         store.append(collective(10 + number, size, 200.0 + size / 1000, algorithm="ring"))
-    lost = {"status": "failed", "reason": "rank 1: element 3 is 4, not 3", "figures": Figures()}
+    lost = {"status": "failed", "reason": "rank 1: element 3 is 4, not 3", "figures": {}}
     store.append(collective(20, 2048, 1.0).model_copy(update=lost))
     for number, (bucket, ms, exposed) in enumerate(((1 << 20, 80.0, 5.0), (25 << 20, 100.0, 30.0))):
         store.append(step(30 + number, "overlapped", bucket, ms, exposed))

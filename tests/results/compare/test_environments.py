@@ -13,7 +13,7 @@ from benchsuite.results.compare.environments import (
     differences,
     facts_of,
 )
-from benchsuite.results.store.frames import trial_frame
+from benchsuite.results.store.frames import record_frame
 from tests.results.made import made_record
 
 A100 = {"name": "A100", "memory_bytes": 80, "driver": "550"}
@@ -83,14 +83,14 @@ def test_what_forbids_comes_first():
 
 def test_rows_of_a_frame_tell_the_same_as_records():
     records = [made_record(0, env=ENV), made_record(1, env=changed(cpu="Xeon", host="n2"))]
-    first, second = trial_frame(records).to_dict(orient="records")
+    first, second = record_frame(records).to_dict(orient="records")
     assert differences(facts_of(first), facts_of(second)) == differences(ENV, changed(cpu="Xeon", host="n2"))
     assert "host" not in facts_of({"env.host": float("nan")})
 
 
 def test_a_fact_missing_in_one_record_is_missing_in_its_row():
     other = {name: value for name, value in ENV.items() if name not in ("cores", "devices")}
-    frame: pd.DataFrame = trial_frame([made_record(0, env=ENV), made_record(1, env=other)])
+    frame: pd.DataFrame = record_frame([made_record(0, env=ENV), made_record(1, env=other)])
     first, second = frame.to_dict(orient="records")
     assert not any(difference.identity for difference in differences(facts_of(first), facts_of(second)))
 

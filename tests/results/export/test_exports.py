@@ -19,8 +19,8 @@ from benchsuite.results.export.prometheus import metric_name, prometheus, write_
 from benchsuite.results.export.tables import csv_text, write_parquet
 from benchsuite.results.gate import baseline
 from benchsuite.results.render.tables import Row, rows
-from benchsuite.results.store.frames import IN_WORDS, by_point, trial_frame
-from benchsuite.results.store.record import Figures, TrialRecord
+from benchsuite.results.store.frames import IN_WORDS, by_point, record_frame
+from benchsuite.results.store.record import TrialFigures, TrialRecord
 from benchsuite.results.store.store import StoreError
 from tests.results.made import made_record
 from tests.results.nightly import fill, night_name
@@ -34,7 +34,7 @@ LOST = {
 
 
 def frame(*records: TrialRecord) -> pd.DataFrame:
-    return trial_frame(list(records))
+    return record_frame(list(records))
 
 
 def rows_of(*records: TrialRecord) -> list[Row]:
@@ -302,7 +302,7 @@ class TestPrometheus:
         assert metric_name(figure) == f"benchsuite_{name}"
 
     def test_names_of_all_figures(self):
-        names = [metric_name(figure) for figure in Figures.model_fields if figure not in IN_WORDS]
+        names = [metric_name(figure) for figure in TrialFigures.model_fields if figure not in IN_WORDS]
         assert len({*names}) == len(names)
         abbreviated = re.compile(r"_(s|ms|j|fraction|tflops|total|count|sum|bucket|info)(_|$)")
         assert [name for name in names if abbreviated.search(name) or not re.fullmatch("[a-z][a-z0-9_]*", name)] == []

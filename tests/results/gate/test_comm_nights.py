@@ -13,7 +13,7 @@ from benchsuite.results.compare.metrics import DEFAULT_OF, chosen
 from benchsuite.results.compare.sides import side
 from benchsuite.results.gate.baseline import baseline_of, check, set_baseline
 from benchsuite.results.report.compare import check_lines
-from benchsuite.results.store.record import Figures, TrialRecord
+from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore, StoreError
 from tests.results.nightly import fill, night_name, trial
 
@@ -86,7 +86,7 @@ def test_steady_collectives_are_quiet(tmp_path: Path):
 
 
 def test_a_collective_that_failed_is_missing(slow: ResultsStore):
-    lost = {"status": "failed", "reason": "rank 1: element 3 is 4, not 3", "figures": Figures()}
+    lost = {"status": "failed", "reason": "rank 1: element 3 is 4, not 3", "figures": {}}
     slow.append(cell(NIGHTS, SIZES[0], 1.0).model_copy(update=lost))
     for size in SIZES[1:]:
         slow.append(cell(NIGHTS, size, 100.0 * (1 + size / 1e5)))

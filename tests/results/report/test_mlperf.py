@@ -6,7 +6,7 @@ import pytest
 
 from benchsuite.results.render.tables import rows
 from benchsuite.results.report import mlperf
-from benchsuite.results.store.frames import trial_frame
+from benchsuite.results.store.frames import record_frame
 from tests.results.made import made_record
 
 GIB = 1 << 30
@@ -31,7 +31,7 @@ def repeats(caveats: dict[int, list[str]] | None = None, **env: Any) -> list[dic
         made_record(n, spec=spec, dataset=DATA, env=facts, figures=figures, caveats=(caveats or {}).get(n, []))
         for n in range(5)
     ]
-    return rows(trial_frame(made))
+    return rows(record_frame(made))
 
 
 def summary(*args: Any, **env: Any) -> dict[str, Any]:

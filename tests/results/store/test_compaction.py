@@ -12,7 +12,7 @@ import pytest
 
 from benchsuite.results.render.tables import rows
 from benchsuite.results.store import compaction
-from benchsuite.results.store.frames import trial_frame
+from benchsuite.results.store.frames import record_frame
 from benchsuite.results.store.manifest import VERSION, load
 from benchsuite.results.store.store import SAMPLES, ResultsStore, StoreError
 from tests.results.made import made_record
@@ -60,7 +60,7 @@ def test_reads_the_same_however_much_is_compacted(tmp_path: Path, compacted: int
         assert store.compact().num_records == compacted
     filled(tmp_path / "store", UNLIKE[compacted:], first=compacted)
     assert [r.record_id for r in store.records()] == [f"record-{number}" for number in range(len(UNLIKE))]
-    assert contents(store)[1] == [dict(sorted(row.items())) for row in rows(trial_frame(store.latest()))], (
+    assert contents(store)[1] == [dict(sorted(row.items())) for row in rows(record_frame(store.latest()))], (
         "as pandas makes of the records themselves"
     )
     for number, record in enumerate(store.records()):

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from scipy.stats import binom
 
-from benchsuite.results.store.frames import IN_WORDS, flatten, median_interval, trial_frame
-from benchsuite.results.store.record import Figures, TrialRecord
+from benchsuite.results.store.frames import IN_WORDS, flatten, median_interval, record_frame
+from benchsuite.results.store.record import TrialFigures, TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from tests.results.made import made_record
 
@@ -26,7 +26,7 @@ IDENTITY = {
     "caveats",
 }
 FIGURES = set((Path(__file__).parent / "fixtures" / "figures.txt").read_text().split())
-"""Figures of the contract that are numbers."""
+"""TrialFigures of the contract that are numbers."""
 
 # n -> k: the k-th smallest and k-th largest of n values hold the median with at least 95 % (tables of the sign test).
 SIGN_TEST = {6: 1, 7: 1, 8: 1, 9: 2, 10: 2, 11: 2, 12: 3, 13: 3, 14: 3, 15: 4, 16: 4, 17: 5, 18: 5, 19: 5, 20: 6, 25: 8}
@@ -44,7 +44,7 @@ def by_point(tmp_path: Path, records: list[TrialRecord]) -> pd.DataFrame:
 
 
 def test_columns_of_the_contract():
-    frame = trial_frame([made_record()])
+    frame = record_frame([made_record()])
     assert IDENTITY | FIGURES | {"bottleneck", "bottleneck_evidence"} <= set(frame.columns)
     assert {str(frame[name].dtype) for name in FIGURES} == {"float64"}
     assert str(frame["repeat"].dtype) == "int64"
@@ -66,7 +66,7 @@ def test_no_points_without_any_record(tmp_path: Path):
 
 
 def test_nested_facts_become_dotted_columns():
-    frame = trial_frame([made_record(dataset={"dataset_id": "ab", "num_samples": 3})])
+    frame = record_frame([made_record(dataset={"dataset_id": "ab", "num_samples": 3})])
     row = frame.iloc[0]
     assert row["spec.workload"] == "resnet50"
     assert row["spec.data.source"] == "storage"
@@ -81,13 +81,13 @@ def test_flatten():
 
 
 def test_records_with_unlike_fields_share_a_frame():
-    frame = trial_frame([made_record(0), made_record(1, spec={"workload": "bert", "new": 1})])
+    frame = record_frame([made_record(0), made_record(1, spec={"workload": "bert", "new": 1})])
     assert frame["spec.workload"].tolist() == ["resnet50", "bert"]
     assert pd.isna(frame["spec.new"][0]) and frame["spec.new"][1] == 1
 
 
 def test_missing_is_null_and_zero_is_zero():
-    frame = trial_frame([made_record(0, figures={"cache_hit_fraction": 0.0, "au": None}), made_record(1, figures={})])
+    frame = record_frame([made_record(0, figures={"cache_hit_fraction": 0.0, "au": None}), made_record(1, figures={})])
     assert frame["cache_hit_fraction"][0] == 0.0
     assert np.isnan(frame["cache_hit_fraction"][1])
     assert frame["au"].isna().all()
@@ -255,5 +255,5 @@ def test_interval_of_one_campaign_is_that_of_its_ranks():
 
 def test_every_numeric_figure_has_a_range(tmp_path: Path):
     frame = by_point(tmp_path, [made_record()])
-    numeric = set(Figures.model_fields) - IN_WORDS
+    numeric = set(TrialFigures.model_fields) - IN_WORDS
     assert {f"{name}_{end}" for name in numeric for end in ("min", "max", "low", "high")} <= set(frame.columns)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from benchsuite.results.store.record import SCHEMA_VERSION, Figures, TrialRecord
+from benchsuite.results.store.record import SCHEMA_VERSION, TrialFigures, TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from tests.results.made import made_record
 
@@ -39,9 +39,9 @@ def test_bytes_of_names_that_are_no_utf_8_lose_no_record(tmp_path: Path):
 
 
 def test_what_was_not_measured_is_null_not_zero():
-    assert set(Figures().model_dump().values()) == {None}
+    assert set(TrialFigures().model_dump().values()) == {None}
     stored = json.loads(made_record(figures={}).model_dump_json())["figures"]
-    assert set(stored) == set(Figures.model_fields)
+    assert set(stored) == set(TrialFigures.model_fields)
     assert set(stored.values()) == {None}
 
 
