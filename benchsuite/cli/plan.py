@@ -1,10 +1,9 @@
 """The verb `plan`: the best layouts of a model on a machine, or one pipeline schedule drawn."""
 
 import json
-import math
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,16 +18,14 @@ from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.terminal import PlainFormat, document, echo
 from benchsuite.predict.layout import machines, models
-from benchsuite.predict.layout.assumptions import RANGES
 from benchsuite.predict.layout.candidates import RECOMPUTE, Choices
-from benchsuite.predict.layout.job import Job
-from benchsuite.predict.layout.layout_search import CHANGES, STAGING, Figure, Plan, Planned
+from benchsuite.predict.layout.job import Job, checked_precision, samples_of
+from benchsuite.predict.layout.layout_search import Plan, Planned, parse_changes
 from benchsuite.predict.layout.layout_search import plan as make_plan
 from benchsuite.predict.layout.layout_search import what_if as make_what_if
-from benchsuite.predict.layout.machines import PRECISIONS, Machine
 from benchsuite.predict.layout.messages import basis
-from benchsuite.predict.layout.models import Model
-from benchsuite.predict.layout.shape import params
+from benchsuite.predict.layout.plan_report import HEADINGS, as_object, explained, reasons, title
+from benchsuite.predict.layout.plan_report import cells as cells_of
 from benchsuite.predict.theory.schedules import (
     SPLIT,
     bubbles,
@@ -43,34 +40,6 @@ from benchsuite.results.export import charts
 from benchsuite.results.render.words import UNLIMITED_WIDTH
 from benchsuite.results.report.modelled import PipelineStep, Slot
 from benchsuite.results.report.schedule import text
-
-COLUMNS: Mapping[str, str] = {
-    "tp": "tensor-parallel ranks",
-    "pp": "pipeline stages",
-    "dp": "data-parallel replicas",
-    "zero": "ZeRO stage, what replicas keep a share of only (1 optimizer, 2 gradients too, 3 weights too)",
-    "mb": "samples a microbatch x microbatches a step",
-    "v": "chunks a stage (interleaving)",
-    "recompute": "which activations the backward pass computes again",
-    "s/step": "seconds a step",
-    "TFLOP/s": "of one device, without what is computed again",
-    "MFU": "that over the device's peak",
-    "memory GB": "of the fullest device, of what it has (> where activations are not known)",
-    "bubble": "share of the step that stages wait for each other",
-    "comm": "share of the step that goes to exchange which computation does not hide",
-    "input": "share of the step that waits for input",
-    "days": "the whole training",
-    "device-h": "the same in hours of one device",
-    "kWh": "energy of it, hosts included",
-}
-"""Headings, and what stands below them."""
-INTERVAL = "[ ]: 90 % interval over the ranges of what is assumed (--format json lists them)"
-
-
-def explained(headings: Iterable[str] = COLUMNS) -> str:
-    """Headings with what they are, as one paragraph."""
-    return "; ".join([*(f"{heading}: {COLUMNS[heading]}" for heading in headings), INTERVAL]) + "."
-
 
 EPILOG = f"Columns: {explained()}"
 
@@ -157,18 +126,23 @@ def plan(
     check_alone(schedule, {"--microbatches": microbatches, "--svg": svg}, asked_of_plan)
     if schedule is not None:
         return draw(schedule, pipeline_parallel, microbatches, interleave, svg, format)
-    asked = Asked(
-        model,
-        machine,
-        devices,
-        batch,
-        seq_len,
-        precision,
-        tokens,
-        samples,
-        sequence_parallel,
-        flash_attention,
-        staging,
+    missing = [name for name, value in asked_of_plan.items() if value is None]
+    if missing:
+        raise UserError(
+            f"plan needs {', '.join(missing)}; `benchsuite list models` and `list machines` tell which there are"
+        )
+    of, where = models.load(str(model)), machines.load(str(machine))
+    if seq_len is not None:
+        of = of.with_seq_len(seq_len)
+    job = Job(
+        model=of,
+        machine=where,
+        devices=devices or 1,
+        batch=batch or 1,
+        precision=checked_precision(where, precision),
+        sequence_parallel=sequence_parallel,
+        flash_attention=flash_attention,
+        staged=staging,
     )
     fixed = choices(
         zero=zero,
@@ -178,29 +152,7 @@ def plan(
         tensor_parallel=tensor_parallel,
         pipeline_parallel=pipeline_parallel,
     )
-    plan_layouts(asked, fixed, what_if, top, format)
-
-
-ABSENT = "-"
-LEAST_FACTOR, MOST_FACTOR = 1e-6, 1e6
-"""Of what-ifs."""
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What the command line asked for."""
-
-    model: str | None
-    machine: str | None
-    devices: int | None
-    batch: int | None
-    seq_len: int | None = None
-    precision: str | None = None
-    tokens: float | None = None
-    samples: float | None = None
-    sequence_parallel: bool = True
-    flash_attention: bool = True
-    staging: bool = False
+    plan_layouts(job, fixed, samples_of(of, tokens, samples), parse_changes(what_if), top, format)
 
 
 def choices(recompute: str | None, zero: int | None, **fixed: int | None) -> Choices:
@@ -215,122 +167,20 @@ def choices(recompute: str | None, zero: int | None, **fixed: int | None) -> Cho
     )
 
 
-def plan_layouts(asked: Asked, fixed: Choices, what_if: str | None, top: int, format: PlainFormat) -> None:
+def plan_layouts(
+    job: Job, fixed: Choices, samples: float | None, changes: Mapping[str, float], top: int, format: PlainFormat
+) -> None:
     """Search, and print the best layouts and what changes would bring.
 
     Raises:
-        UserError: an option is missing or wrong, nothing is valid, or nothing fits.
+        UserError: nothing is valid, or nothing fits.
     """
-    job, changes = job_of(asked), parse_changes(what_if)
-    samples = samples_of(job.model, asked)
     found = make_plan(job, fixed, samples, top)
     under = make_what_if(job, fixed, changes, samples) if changes else {}
     if format == "json":
         document(json.dumps(as_object(job, found, under, samples), indent=1))
     else:
         _print(job, found, under, samples)
-
-
-def job_of(asked: Asked) -> Job:
-    """The job that was asked for.
-
-    Raises:
-        UserError: something is missing or unknown.
-    """
-    missing = [f"--{name}" for name in ("model", "machine", "devices", "batch") if getattr(asked, name) is None]
-    if missing:
-        raise UserError(
-            f"plan needs {', '.join(missing)}; `benchsuite list models` and `list machines` tell which there are"
-        )
-    model, machine = models.load(str(asked.model)), machines.load(str(asked.machine))
-    if asked.seq_len is not None:
-        model = model.with_seq_len(asked.seq_len)
-    precision = asked.precision or default_precision(machine)
-    if precision not in PRECISIONS:
-        raise refuse("--precision", precision, PRECISIONS)
-    machine.peak_flops(precision)
-    return Job(
-        model=model,
-        machine=machine,
-        devices=asked.devices or 1,
-        batch=asked.batch or 1,
-        precision=precision,
-        sequence_parallel=asked.sequence_parallel,
-        flash_attention=asked.flash_attention,
-        staged=asked.staging,
-    )
-
-
-def default_precision(machine: Machine) -> str:
-    """bf16 where the device has a peak of it, else fp16, else what it has."""
-    peaks = machine.device.peak_flops
-    return next((name for name in ("bf16", "fp16") if name in peaks), next(iter(peaks)))
-
-
-def samples_of(model: Model, asked: Asked) -> float | None:
-    """Samples of the whole training: as asked, else as published; None where neither is known."""
-    if asked.tokens is not None and asked.samples is not None:
-        raise UserError("--tokens and --samples are both given; give one")
-    if asked.samples is not None:
-        return asked.samples
-    if asked.tokens is not None and not model.shaped:
-        raise UserError(f"--tokens: samples of {model.name} ({model.kind}) have no tokens; give --samples")
-    tokens = asked.tokens or model.published_tokens
-    return model.published_samples if tokens is None else tokens / model.tokens
-
-
-def parse_changes(text: str | None) -> dict[str, float]:
-    """`network=2,storage=2` as numbers; `staging`, which has none, as 1.
-
-    Raises:
-        UserError: no such change, or no number within bounds.
-    """
-    found: dict[str, float] = {}
-    for part in filter(None, (text or "").split(",")):
-        name, equals, raw = part.partition("=")
-        if name not in CHANGES:
-            raise refuse("--what-if", name, CHANGES)
-        if name == STAGING and equals:
-            raise UserError(f"--what-if {part!r}: staging has no factor; give it alone")
-        found[name] = 1.0 if name == STAGING else _factor(name, part, raw)
-    return found
-
-
-def _factor(name: str, part: str, raw: str) -> float:
-    try:
-        factor = float(raw)
-    except ValueError:
-        factor = 0.0
-    if not LEAST_FACTOR <= factor <= MOST_FACTOR:
-        allowed = f"{LEAST_FACTOR:g} to {MOST_FACTOR:g}"
-        raise UserError(f"--what-if {part!r}: give {name}=FACTOR, such as {name}=2; allowed: {allowed}")
-    return factor
-
-
-def as_object(job: Job, found: Plan, under: Mapping[str, Planned], samples: float | None) -> dict[str, Any]:
-    """Everything for JSON, the assumptions with their ranges included."""
-    return {
-        "model": job.model.name,
-        "machine": job.machine.name,
-        "devices": job.devices,
-        "batch": job.batch,
-        "precision": job.precision,
-        "staged": job.staged,
-        "samples": samples,
-        "interval": 0.9,
-        "valid": found.num_valid,
-        "fitting": found.num_fitting,
-        "runnable": found.num_runnable,
-        "layouts": [asdict(each) for each in found.best],
-        "not_runnable": [asdict(each) for each in found.refused],
-        "why": found.why,
-        "what_if": {name: asdict(each) for name, each in under.items()},
-        "staging": None if found.staging is None else asdict(found.staging),
-        "basis": basis(job),
-        "notes": list(found.notes),
-        "assumptions": {name: asdict(each) for name, each in RANGES.items()},
-        "sources": [job.model.source, *job.machine.sources],
-    }
 
 
 def _print(job: Job, found: Plan, under: Mapping[str, Planned], samples: float | None) -> None:
@@ -357,27 +207,6 @@ def _print(job: Job, found: Plan, under: Mapping[str, Planned], samples: float |
         out.print(line, style="dim", markup=False)
 
 
-def reasons(refused: Sequence[Planned]) -> dict[str, str]:
-    """Each reason why trials refuse layouts, with the numbers of these."""
-    found: dict[str, list[str]] = {}
-    for each in refused:
-        found.setdefault(str(each.reason), []).append(str(each.rank))
-    return {reason: ", ".join(ranks) for reason, ranks in found.items()}
-
-
-def title(job: Job, samples: float | None) -> tuple[str, ...]:
-    """What is planned."""
-    model, machine = job.model, job.machine
-    size = f"{params(model) / 1e9:.4g} billion parameters"
-    length = f", {model.tokens} tokens a sample" if model.shaped else ""
-    far = "" if samples is None else f", {samples * model.tokens:.3g} {'tokens' if model.shaped else 'samples'} in all"
-    return (
-        f"{model.name} ({size}{length}) on {job.devices} x {machine.device.name} of {machine.name}, "
-        f"{job.batch} samples a step, {job.precision}{far}",
-    )
-
-
-HEADINGS = tuple(COLUMNS)
 DROPPED_FIRST = ("v", "kWh", "device-h", "TFLOP/s", "input", "MFU", "bubble", "comm", "recompute", "days")
 """Columns that a narrow terminal does without, in this order."""
 
@@ -385,7 +214,7 @@ DROPPED_FIRST = ("v", "kWh", "device-h", "TFLOP/s", "input", "MFU", "bubble", "c
 def _print_table(rows: Sequence[tuple[str, Planned]], first: str, memory_bytes: float, out: Console) -> list[str]:
     """With as many columns as the terminal has room for; which these are."""
     headings = [*HEADINGS]
-    cells = [(name, dict(zip(HEADINGS, _cells(each, memory_bytes), strict=True))) for name, each in rows]
+    cells = [(name, dict(zip(HEADINGS, cells_of(each, memory_bytes), strict=True))) for name, each in rows]
     table = _table(cells, first, headings)
     for dropped in DROPPED_FIRST:
         if Measurement.get(out, out.options.update(width=UNLIMITED_WIDTH), table).maximum <= out.width:
@@ -406,36 +235,6 @@ def _table(cells: Sequence[tuple[str, Mapping[str, str]]], first: str, headings:
     for name, row in cells:
         table.add_row(name, *(row[heading] for heading in headings))
     return table
-
-
-def _cells(of: Planned, memory_bytes: float) -> tuple[str, ...]:
-    """One for each of HEADINGS."""
-    return (
-        *(str(number) for number in (of.tp, of.pp, of.dp, of.zero)),
-        f"{of.microbatch} x {of.num_microbatches}",
-        str(of.interleave),
-        of.recompute,
-        _interval(of.step_s),
-        ABSENT if of.tflops_per_device is None else f"{of.tflops_per_device.value:.0f}",
-        _interval(of.mfu, digits=2),
-        f"{'' if of.activation_bytes is not None else '>'}{of.memory_bytes / 1e9:.1f} of {memory_bytes / 1e9:.0f}",
-        *(_percent(share) for share in (of.bubble_share, of.communication_share, of.input_share)),
-        _interval(of.days),
-        *(ABSENT if figure is None else f"{figure.value:,.0f}" for figure in (of.device_hours, of.energy_kwh)),
-    )
-
-
-def _interval(figure: Figure | None, digits: int | None = None) -> str:
-    """A value and its bounds, to three digits of the value."""
-    if figure is None:
-        return ABSENT
-    if digits is None:
-        digits = max(0, 2 - math.floor(math.log10(figure.value))) if figure.value > 0 else 0
-    return f"{figure.value:,.{digits}f} [{figure.low:,.{digits}f}, {figure.high:,.{digits}f}]"
-
-
-def _percent(share: Figure) -> str:
-    return f"{share.value:.1%}" if share.high > 0 else "0%"
 
 
 def check_alone(name: str | None, drawing: Mapping[str, object], planning: Mapping[str, object]) -> None:

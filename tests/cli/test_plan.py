@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from benchsuite.cli.plan import COLUMNS
 from benchsuite.predict.layout import machines, models
 from benchsuite.predict.layout.assumptions import RANGES
+from benchsuite.predict.layout.plan_report import COLUMNS
 
 Run = Callable[..., tuple[int, str, str]]
 NEOX = ("--model", "gpt-neox-20b", "--machine", "polaris", "--devices", "96", "--batch", "1536")

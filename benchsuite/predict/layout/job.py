@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from benchsuite.predict.layout.machines import ELEMENT_BYTES, Machine
+from benchsuite.contract.errors import UserError, refuse
+from benchsuite.predict.layout.machines import ELEMENT_BYTES, PRECISIONS, Machine
 from benchsuite.predict.layout.models import Model
 
 
@@ -34,3 +35,29 @@ class Job:
     def nodes(self) -> int:
         """Nodes that the devices fill, the last one perhaps not."""
         return -(-self.devices // self.machine.devices_per_node)
+
+
+def checked_precision(machine: Machine, asked: str | None) -> str:
+    """The precision asked for; else bf16 where the device has a peak of it, else fp16, else what it has.
+
+    Raises:
+        UserError: there is no such precision, or the device has no peak of it.
+    """
+    peaks = machine.device.peak_flops
+    precision = asked or next((name for name in ("bf16", "fp16") if name in peaks), next(iter(peaks)))
+    if precision not in PRECISIONS:
+        raise refuse("--precision", precision, PRECISIONS)
+    machine.peak_flops(precision)
+    return precision
+
+
+def samples_of(model: Model, tokens: float | None, samples: float | None) -> float | None:
+    """Samples of the whole training: as asked, else as published; None where neither is known."""
+    if tokens is not None and samples is not None:
+        raise UserError("--tokens and --samples are both given; give one")
+    if samples is not None:
+        return samples
+    if tokens is not None and not model.shaped:
+        raise UserError(f"--tokens: samples of {model.name} ({model.kind}) have no tokens; give --samples")
+    tokens = tokens or model.published_tokens
+    return model.published_samples if tokens is None else tokens / model.tokens

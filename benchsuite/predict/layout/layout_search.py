@@ -24,6 +24,8 @@ NUM_DRAWS = 2000
 STAGING = "staging"
 CHANGES = ("network", "storage", "device", "data", STAGING)
 """What `what_if` may change: times a factor; input staged, which has none."""
+LEAST_FACTOR, MOST_FACTOR = 1e-6, 1e6
+"""Of what-ifs."""
 
 
 @dataclass(frozen=True)
@@ -206,6 +208,34 @@ def what_if(
         much = samples * factor if name == "data" and samples is not None else samples
         found[label] = plan(_changed(job, name, factor), choices, much, 1, seed).first
     return found
+
+
+def parse_changes(text: str | None) -> dict[str, float]:
+    """`network=2,storage=2` as numbers; `staging`, which has none, as 1.
+
+    Raises:
+        UserError: no such change, or no number within bounds.
+    """
+    found: dict[str, float] = {}
+    for part in filter(None, (text or "").split(",")):
+        name, equals, raw = part.partition("=")
+        if name not in CHANGES:
+            raise refuse("--what-if", name, CHANGES)
+        if name == STAGING and equals:
+            raise UserError(f"--what-if {part!r}: staging has no factor; give it alone")
+        found[name] = 1.0 if name == STAGING else _factor(name, part, raw)
+    return found
+
+
+def _factor(name: str, part: str, raw: str) -> float:
+    try:
+        factor = float(raw)
+    except ValueError:
+        factor = 0.0
+    if not LEAST_FACTOR <= factor <= MOST_FACTOR:
+        allowed = f"{LEAST_FACTOR:g} to {MOST_FACTOR:g}"
+        raise UserError(f"--what-if {part!r}: give {name}=FACTOR, such as {name}=2; allowed: {allowed}")
+    return factor
 
 
 def _changed(job: Job, name: str, factor: float) -> Job:
