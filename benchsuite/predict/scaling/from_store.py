@@ -26,7 +26,7 @@ from benchsuite.predict.scaling.table_input import (
 )
 from benchsuite.predict.theory.alpha_beta_fit import MIN_SIZES, AlphaBeta, Key
 from benchsuite.predict.theory.arrays import Floats
-from benchsuite.predict.theory.collectives import BACKEND
+from benchsuite.predict.theory.collectives import BACKEND, PASSES
 from benchsuite.results.render.tables import is_missing
 from benchsuite.results.render.words import counted
 from benchsuite.results.render.words import rate as in_rate
@@ -94,8 +94,6 @@ COLLECTIVES: Mapping[str, Mapping[str, float]] = {
 }
 """What a mode exchanges: how often the whole array, by collective."""
 ALL_REDUCE: Mapping[str, float] = {"all_reduce": 1.0}
-WIRE = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
-"""Times (N - 1)/N of the whole array: what a rank sends by a ring, as `wire_bytes_per_step` counts."""
 CONTENDED = 0.05
 """Share of a step spent runnable but not running, from which on cores are short."""
 SATURATED = 0.75
@@ -294,7 +292,7 @@ def exchange_of(
     if mode not in COLLECTIVES or not sent or not ranks or ranks < 2:
         return None
     share = (ranks - 1) / ranks
-    whole = sent / sum(times * WIRE[op] * share for op, times in COLLECTIVES[mode].items())
+    whole = sent / sum(times * PASSES[op][0] * share for op, times in COLLECTIVES[mode].items())
     return _probed_s(COLLECTIVES[mode], whole, probed)
 
 
