@@ -43,11 +43,8 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
 
     heart.phase("load")
     workload: Workload = workloads.load(workloads.WORKLOADS, spec.workload, "benchsuite.workloads")
-    opening_s = time.perf_counter()
-    feed = _open_feed(spec, workload, dataset, me, device) if dataset else None
+    feed, batch, first_batch_s = _first_batch(spec, workload, dataset, me, device)
     keep.append(feed)
-    batch = _kept(feed(), spec.data.pin_memory and device.type == "cuda") if feed else None
-    first_batch_s = time.perf_counter() - opening_s if feed else None
     if spec.layout.needs_group:
         join(rendezvous, me, device, spec)
 
@@ -85,6 +82,18 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
     found = replace(found, reads=reads, storage_ceiling=page_cache.storage_ceiling(spec, dataset, feed, me))
     heart.phase("done")
     return found
+
+
+def _first_batch(
+    spec: TrialSpec, workload: Workload, dataset: Dataset | None, me: RankIdentity, device: torch.device
+) -> tuple[Feed | None, Batch | None, float | None]:
+    """Open the rank's loader: with its first batch, to be trained on again and again, and the seconds until it came."""
+    if dataset is None:
+        return None, None, None
+    opening_s = time.perf_counter()
+    feed = _open_feed(spec, workload, dataset, me, device)
+    batch = _kept(feed(), spec.data.pin_memory and device.type == "cuda")
+    return feed, batch, time.perf_counter() - opening_s
 
 
 def _stepping(
