@@ -29,7 +29,7 @@ from benchsuite.runner.progress import finished_line
 def trial(
     spec: Annotated[Path, typer.Argument(help="A trial (YAML): what stands under `base` in a sweep.")],
     validate: Annotated[
-        bool, typer.Option("--validate", help="Run nothing: say whether it is legal, what a rank holds and sends.")
+        bool, typer.Option("--validate", help="Run nothing: say whether it is valid, what a rank holds and sends.")
     ] = False,
     check_loss: Annotated[
         bool, typer.Option("--check-loss", help="Train a few steps, and compare with one process.")

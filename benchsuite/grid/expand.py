@@ -22,7 +22,7 @@ from benchsuite.grid.emulated_steps import with_step
 from benchsuite.grid.layers import layered
 from benchsuite.grid.mistakes import MAX_TRIALS, check_number, sweep_mistakes
 from benchsuite.grid.point import Plan, Point, Skipped
-from benchsuite.grid.validity import why_illegal
+from benchsuite.grid.validity import why_invalid
 from benchsuite.host.machine import Machine, this_machine
 from benchsuite.results.store.segments import without_collector
 from benchsuite.storage import format_of
@@ -92,7 +92,7 @@ def expand(sweep: SweepSpec, machine: Machine, store: Path | None = None) -> Pla
         unsorted, spec = asked.popleft()  # of a large plan, both would not fit
         varied = {key: unsorted[key] for key in keys if key in unsorted}
         point = replace(resolve(spec, machine, largest, varied), order=order)
-        reason = excluded(point.spec) or why_illegal(point, machine)
+        reason = excluded(point.spec) or why_invalid(point, machine)
         reason = reason or repeated.why(point.spec, point.manifest)
         if reason:
             skipped.setdefault(point.point_id, Skipped(point, reason))
@@ -199,7 +199,7 @@ def plan_trial(spec: TrialSpec | Mapping[str, Any], store: Path | None = None) -
     parsed = with_step(spec if isinstance(spec, TrialSpec) else parse_trial(spec), store)
     check_staging([parsed])
     point = resolve(parsed, machine, parsed.ranks, {})
-    reason = why_illegal(point, machine)
+    reason = why_invalid(point, machine)
     if reason:
         raise UserError(f"this trial cannot run: {reason}")
     return point

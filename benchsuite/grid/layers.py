@@ -1,7 +1,7 @@
 """Where the values of a sweep come from: built-in < site < user < sweep file < BENCHSUITE_* < -o.
 
 A file of the site or of the user holds defaults. Where one would clash with what stands above it (a batch size of the
-other kind, ranks beside degrees), it gives way, so that no default makes a legal sweep illegal.
+other kind, ranks beside degrees), it gives way, so that no default makes a valid sweep invalid.
 """
 
 import os

@@ -51,7 +51,7 @@ def workload_of(spec: TrialSpec) -> "Workload":
     return workload
 
 
-def why_illegal(point: Point, machine: Machine) -> str | None:
+def why_invalid(point: Point, machine: Machine) -> str | None:
     """Why a point cannot run on this machine with this dataset, with the arithmetic; None where it can."""
     spec = point.spec
     facts = facts_of(spec)

@@ -11,7 +11,7 @@ from pathlib import Path
 from benchsuite.analysis.record_builder import new_attempt
 from benchsuite.contract.errors import UserError
 from benchsuite.grid.point import Point
-from benchsuite.grid.validity import why_illegal
+from benchsuite.grid.validity import why_invalid
 from benchsuite.launch.launcher import Launcher, machine_of
 from benchsuite.launch.work_folder import shared_folder
 from benchsuite.runner.attempt import measure
@@ -63,7 +63,7 @@ def fitted(point: Point, launcher: Launcher, store: Path | None = None) -> Point
     if not found:
         raise UserError(f"batch_size auto: not even {spec.batch_unit} samples a rank fit the device's memory")
     sized = replace(point, spec=spec.model_copy(update={"batch_size": found}))
-    reason = why_illegal(sized, machine_of(launcher))
+    reason = why_invalid(sized, machine_of(launcher))
     if reason:
         raise UserError(f"batch_size auto found {found}: {reason}")
     return sized

@@ -10,7 +10,7 @@ from typing import Any
 from benchsuite.contract.emulated_devices import NO_MODEL
 from benchsuite.grid.expand import resolve
 from benchsuite.grid.point import Point
-from benchsuite.grid.validity import why_illegal
+from benchsuite.grid.validity import why_invalid
 from benchsuite.host.machine import Machine, this_machine
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.workloads.spec import ComputeSpec
@@ -42,7 +42,7 @@ def without_model(point: Point, machine: Machine | None = None) -> Point | None:
     }
     where = machine or this_machine()
     alone = resolve(spec.model_copy(update=changed), where, ranks, {})
-    return None if why_illegal(alone, where) else alone
+    return None if why_invalid(alone, where) else alone
 
 
 def of_record(record: TrialRecord) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`benchsuite trial SPEC --validate`: is it legal, where do its ranks stand, what would one of them hold and send?
+"""`benchsuite trial SPEC --validate`: is it valid, where do its ranks stand, what would one of them hold and send?
 
 Nothing of this needs the devices: a layout of 512 ranks is validated on a laptop.
 """
@@ -13,7 +13,7 @@ from benchsuite.contract.terminal import PlainFormat, document, echo
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.expand import resolve
 from benchsuite.grid.point import Point
-from benchsuite.grid.validity import why_illegal, workload_of
+from benchsuite.grid.validity import why_invalid, workload_of
 from benchsuite.host.machine import Machine, this_machine
 from benchsuite.workloads.layout import rank_map
 from benchsuite.workloads.parallel.account import Account
@@ -29,7 +29,7 @@ class Validated:
     """What is known of a trial that has not run."""
 
     point: Point
-    illegal: str | None
+    invalid: str | None
     account: Account | None
     not_counted: str | None
     """Why there is no account."""
@@ -46,9 +46,9 @@ def examine(spec: TrialSpec) -> Validated:
     roomy = Machine(max(machine.cores, spec.ranks), max(machine.cuda_devices, spec.ranks))
     point = resolve(spec, machine, spec.ranks, {})
     per_node = machine.cuda_devices or min(spec.ranks, DEFAULT_RANKS_PER_NODE)
-    illegal = why_illegal(point, roomy)
-    if illegal:
-        return Validated(point, illegal, None, "it cannot run", per_node)
+    invalid = why_invalid(point, roomy)
+    if invalid:
+        return Validated(point, invalid, None, "it cannot run", per_node)
     resolved = point.spec
     if resolved.emulated:
         return Validated(point, None, None, "an emulated device has no model", per_node)
@@ -84,19 +84,19 @@ def validate(spec: TrialSpec, format: PlainFormat) -> int:
     found = examine(spec)
     if format == "json":
         document(json.dumps(_as_json(found), indent=1))
-        return USAGE if found.illegal else OK
-    if found.illegal:
-        raise UserError(f"this trial cannot run: {found.illegal}")
+        return USAGE if found.invalid else OK
+    if found.invalid:
+        raise UserError(f"this trial cannot run: {found.invalid}")
     echo(*_lines(found))
     return OK
 
 
 def _as_json(found: Validated) -> dict[str, Any]:
     spec = found.point.spec
-    ranks = None if found.illegal else rank_map(spec.layout, found.ranks_per_node)
+    ranks = None if found.invalid else rank_map(spec.layout, found.ranks_per_node)
     return {
-        "legal": found.illegal is None,
-        "reason": found.illegal,
+        "valid": found.invalid is None,
+        "reason": found.invalid,
         "point_id": found.point.point_id,
         "spec": spec.model_dump(exclude_defaults=True),
         "rank_map": ranks,

@@ -130,7 +130,7 @@ COLUMNS = (
     Column("MB/s", lambda row: number({**row, "repeats": 1}, "io_bytes_per_s", 1e-6, 1)),
     Column("from storage", from_storage),
     Column("ms/step", lambda row: number({**row, "repeats": 1}, "step_s_mean", 1e3, 1)),
-    Column("= load+h2d+fwd+bwd+exch+upd", step_parts, right=False),
+    Column("= load+h2d+fwd+bwd+comm+opt", step_parts, right=False),
     Column("verdict", outcome, right=False),
     Column("caveats", caveats, right=False, footnote=True),
 )

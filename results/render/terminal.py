@@ -16,7 +16,7 @@ from benchsuite.results.render.tables import ABSENT, Column, Row, telling
 from benchsuite.results.render.words import UNLIMITED_WIDTH, plain
 
 DROPPED_FIRST = (
-    "= load+h2d+fwd+bwd+exch+upd",
+    "= load+h2d+fwd+bwd+comm+opt",
     "good is",
     "n",
     "from storage",

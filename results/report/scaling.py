@@ -28,7 +28,7 @@ IN_TITLE = (
 LAST_TOLD = ("spec.measure.", "spec.data.root", "spec.data.staging_dir")
 HIDDEN_IN_TITLE = ("storage", "none")
 """Words of a title that go without saying."""
-IN_WORDS = {"rest": "computation and all else", "communication": "the exchange", "load": "waiting for input"}
+IN_WORDS = {"rest": "computation and all else", "communication": "exposed communication", "load": "waiting for input"}
 MAX_VALUES = 4
 """Values of a differing fact that are told."""
 NOTICEABLE_SHARE = 0.005

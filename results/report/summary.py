@@ -162,7 +162,7 @@ MAX_REMEDIES = 5
 LEGEND = (
     "± = farthest repeat · AU = step time with its input in memory / step time, both of the same trial\n"
     "MB/s = stored bytes of the samples consumed · ms/step = mean of the slowest rank = load + copy to device + "
-    "forward + backward + exposed communication + update\n"
+    "forward + backward + exposed communication + optimizer\n"
     "bubble = waiting for other stages of a pipeline · MFU = the model's FLOPs / the device's dense peak\n"
     "AU and samples/s leave out what the prefetch queue lost meanwhile; ms/step is as it was\n"
     "verdict: storage (reading) | client (decoding, or readers that take cores from the computation) | compute | "

@@ -104,7 +104,7 @@ def losses(row: Mapping[str, Any], baseline: Mapping[str, Any], work: float, fou
     load           waiting for input
     communication  what the least waiting rank has too: the wire
     imbalance      waiting for slower ranks, the mean over all
-    rest           what is left: computation, copies, update, bubbles, and what the rates of the windows have beyond
+    rest           what is left: computation, copies, optimizer, bubbles, and what the rates of the windows have beyond
                    the mean step (samples that the prefetch queue lost). Also communication, where it was not measured
 
     None where a part was not measured; a single rank exchanges nothing.

@@ -48,7 +48,7 @@ def test_a_layout_of_512_ranks_is_counted_and_mapped(trial: Any) -> None:
 def test_as_json(trial: Any) -> None:
     code, out, _ = trial("--validate", "--format", "json", "-o", "parallelism=fsdp", "-o", "world_size=4")
     found = json.loads(out)
-    assert (code, found["legal"], found["rank_map"]) == (0, True, [["dp0", "dp1", "dp2", "dp3"]])
+    assert (code, found["valid"], found["rank_map"]) == (0, True, [["dp0", "dp1", "dp2", "dp3"]])
     assert found["account"]["weights_bytes"] == pytest.approx(216_448, rel=0.01)
 
 

@@ -140,7 +140,7 @@ class _Running:
             return recipe.workload.pipeline.criterion(output, micro)
 
     def step(self, schedule: Any, batch: Batch, clock: StepClock) -> Tensor | None:
-        """Load to device, run the schedule, exchange, update; the loss where this rank holds the last stage."""
+        """Load to device, run the schedule, communication, optimizer; the loss where this rank holds the last stage."""
         recipe, waits = self.stepping.recipe, self.stepping.waits
         self.batch = on_device(batch, recipe)
         clock.mark("h2d")

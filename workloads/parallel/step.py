@@ -42,7 +42,7 @@ class Stepping:
     rates: torch.optim.lr_scheduler.LambdaLR | None
 
     def step(self, batch: Batch, clock: StepClock) -> Tensor:
-        """Load to device, forward and backward of each microbatch, exchange, update."""
+        """Load to device, forward and backward of each microbatch, communication, optimizer."""
         parts = self.recipe.compute.grad_accum
         micros = microbatches(on_device(batch, self.recipe), parts)
         clock.mark("h2d")

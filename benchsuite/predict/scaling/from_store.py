@@ -258,7 +258,10 @@ def _middle(point: ScalingPoint) -> Mapping[str, Any]:
 
 
 def _parts(row: Mapping[str, Any], step: Any, load: float, others: float, ranks: int) -> dict[str, float | None] | None:
-    """Computation is what is left of the step: copies, update and bubbles too. `others`: imbalance that is input's."""
+    """Tell a step's parts apart; computation is what is left: copies, optimizer and bubbles too.
+
+    `others`: the imbalance that is the input's.
+    """
     wire = figure(row, "communication_min_s", "communication_s")
     waiting = figure(row, "imbalance_mean_s")
     if ranks == 1:

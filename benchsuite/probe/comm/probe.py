@@ -15,7 +15,7 @@ from benchsuite.contract.terminal import PlainFormat, echo
 from benchsuite.contract.trial_spec import check_session, parse_trial
 from benchsuite.grid.expand import resolve
 from benchsuite.grid.point import Point
-from benchsuite.grid.validity import why_illegal
+from benchsuite.grid.validity import why_invalid
 from benchsuite.host.environment import environment
 from benchsuite.host.machine import Machine
 from benchsuite.launch.agents import AgentLauncher
@@ -154,7 +154,7 @@ def point_of(asked: Asked, num_ranks: int, machine: Machine) -> Point:
         "measure": {"timeout_s": float(asked.timeout_s)},
     }
     point = resolve(parse_trial(values), machine, num_ranks, {})
-    reason = why_illegal(point, machine)
+    reason = why_invalid(point, machine)
     if reason:
         raise UserError(f"probe comm cannot run: {reason}")
     return point

@@ -79,7 +79,7 @@ def as_trial(job: Job, of: Planned, workload: dict[str, str]) -> dict[str, Any]:
 
 @pytest.fixture
 def uncounted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether a trial is legal is asked, not what it would hold: accounts of large models take minutes."""
+    """Whether a trial is valid is asked, not what it would hold: accounts of large models take minutes."""
 
     def none(spec: object, workload: object) -> object:
         raise NotImplementedError("not asked for")
@@ -97,7 +97,7 @@ def test_what_is_best_runs_and_what_does_not_is_marked(
     every = 1 if name in TRAINED else FEWER  # each time another's pieces are counted, its model is built
     for each in found.best[::every]:
         examined = validate.examine(parse_trial(as_trial(job, each, workload)))
-        assert examined.illegal is None, each
+        assert examined.invalid is None, each
         layout = examined.point.spec.layout
         assert (layout.world_size, layout.stages_per_rank) == (devices, each.interleave)
         assert examined.point.spec.global_batch == batch
@@ -105,8 +105,8 @@ def test_what_is_best_runs_and_what_does_not_is_marked(
     assert bool(found.best) != found.why.startswith("No layout that fits can run as a trial")
     for each in found.refused[::every]:
         examined = validate.examine(parse_trial(as_trial(job, each, workload)))
-        assert not each.runnable and (examined.illegal or each.interleave > 2) and each.reason
-        assert examined.illegal in (None, each.reason)
+        assert not each.runnable and (examined.invalid or each.interleave > 2) and each.reason
+        assert examined.invalid in (None, each.reason)
 
 
 def test_the_best_is_validated_as_a_user_would(run_cli: Run, tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_remarks_are_numbered_below() -> None:
 def test_columns_that_have_no_room_are_named() -> None:
     lines = printed([POINT, OTHER], TRIAL_COLUMNS, 60)
     (line,) = [line for line in lines if line.startswith("no room for ")]
-    assert line.startswith("no room for = load+h2d+fwd+bwd+exch+upd")
+    assert line.startswith("no room for = load+h2d+fwd+bwd+comm+opt")
     assert "a wider terminal" in " ".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""Which spreads are compared with a single process: every legal (workload, mode, ranks), techniques pairwise."""
+"""Which spreads are compared with a single process: every valid (workload, mode, ranks), techniques pairwise."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -107,7 +107,7 @@ class Asked:
         compute = ComputeSpec(**{"optimizer": "momentum", **self.compute})
         return Case(workload, workload.variants[self.variant], layout, compute, RANK_BATCH, self.steps)
 
-    def legal(self) -> bool:
+    def valid(self) -> bool:
         """Whether it can run."""
         try:
             case = self.case()
@@ -117,7 +117,7 @@ class Asked:
 
 
 def cases(world_size: int, which: str) -> Iterator[Asked]:
-    """Every legal mode, with every model on the fewest ranks it can have and with one on more; techniques on few.
+    """Every valid mode, with every model on the fewest ranks it can have and with one on more; techniques on few.
 
     On more than the fewest ranks fewer steps are taken. Where `which` is full, every one with every model on any number
     of ranks, and all steps. Where it is smoke, each named mode once, on the fewest ranks it can have.
@@ -132,27 +132,27 @@ def cases(world_size: int, which: str) -> Iterator[Asked]:
 
 def _smoke(world_size: int) -> Iterator[Asked]:
     for number, mode in enumerate(NAMED):
-        light = [asked for asked in _legal(mode, world_size) if asked.workload != HEAVY]
-        if light and not (world_size > FEW_RANKS and _legal(mode, world_size // 2)):
+        light = [asked for asked in _valid(mode, world_size) if asked.workload != HEAVY]
+        if light and not (world_size > FEW_RANKS and _valid(mode, world_size // 2)):
             yield light[number % len(light)]
 
 
 def _cases(world_size: int, which: str) -> Iterator[Asked]:
     for number, mode in enumerate((*NAMED, *DEGREES)):
-        legal = _legal(mode, world_size)
-        fewer_can = world_size > FEW_RANKS and _legal(mode, world_size // 2)
+        valid = _valid(mode, world_size)
+        fewer_can = world_size > FEW_RANKS and _valid(mode, world_size // 2)
         if which == "full" or (world_size < MANY_RANKS and not fewer_can):
-            yield from legal
-        elif legal:
-            light = [asked for asked in legal if asked.workload != HEAVY]
+            yield from valid
+        elif valid:
+            light = [asked for asked in valid if asked.workload != HEAVY]
             yield light[number % len(light)]
     if which == "full" or world_size < MANY_RANKS:
         yield from _techniques(world_size, which)
 
 
-def _legal(mode: Any, world_size: int) -> list[Asked]:
+def _valid(mode: Any, world_size: int) -> list[Asked]:
     every = (Asked(workload, variant, mode, world_size) for workload, variant in MODELS)
-    return [asked for asked in every if asked.legal()]
+    return [asked for asked in every if asked.valid()]
 
 
 def _techniques(world_size: int, which: str) -> Iterator[Asked]:
@@ -160,21 +160,21 @@ def _techniques(world_size: int, which: str) -> Iterator[Asked]:
         compiled = compute.get("compile", False)
         if compiled and which != "full" and world_size > FEW_RANKS:
             continue  # compiling takes a minute
-        fewer_can = any(Asked(*model, mode, world_size // 2, compute).legal() for model in MODELS)
+        fewer_can = any(Asked(*model, mode, world_size // 2, compute).valid() for model in MODELS)
         if which != "full" and world_size > FEW_RANKS and fewer_can:
             continue
-        legal = [
+        valid = [
             asked
             for workload, variant in MODELS
             if not (
                 compiled and variant == "nano_moe"
             )  # its router computes in float32, which compilers round otherwise
-            and (asked := Asked(workload, variant, mode, world_size, compute)).legal()
+            and (asked := Asked(workload, variant, mode, world_size, compute)).valid()
         ]
         if which == "full":
-            yield from legal
-        elif legal:
-            yield legal[(number + world_size) % len(legal)]
+            yield from valid
+        elif valid:
+            yield valid[(number + world_size) % len(valid)]
     batch_norm = Asked("resnet50", "nano", "zero2", world_size, {"precision": "bf16"})
-    if which != "full" and batch_norm.legal():
+    if which != "full" and batch_norm.valid():
         yield batch_norm
