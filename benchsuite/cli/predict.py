@@ -33,8 +33,8 @@ from benchsuite.results.store.store import ResultsStore
 EPILOG = (
     "Columns: efficiency: samples/s over those of the smallest measured scale times as many ranks; compute, "
     "communication, bubble, imbalance, load: shares of the step that go to computation, communication which it does "
-    "not hide, waiting for pipeline stages, for the slowest rank, for input; [ ]: 90 % interval. All follows from what was measured; "
-    "what is assumed beside it stands below each table."
+    "not hide, waiting for pipeline stages, for the slowest rank, for input; [ ]: 90 % interval. All follows from "
+    "what was measured; what is assumed beside it stands below each table."
 )
 
 Store = Annotated[

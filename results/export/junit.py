@@ -84,10 +84,10 @@ def _wall_s(row: Row) -> float:
 
 def _figures(row: Row) -> str:
     """A trial in a line."""
-    told = [] if is_missing(row["au"]) else [f"AU {row['au']:.3f}"]
-    told += [] if is_missing(row["samples_per_s"]) else [f"{row['samples_per_s']:.4g} samples/s"]
+    told = [] if is_missing(row.get("au")) else [f"AU {row['au']:.3f}"]
+    told += [] if is_missing(row.get("samples_per_s")) else [f"{row['samples_per_s']:.4g} samples/s"]
     told += [] if is_missing(row.get("busbw_bytes_per_s")) else [f"busbw {rate(row['busbw_bytes_per_s'])}"]
-    told += [] if is_missing(row["bottleneck"]) else [f"bottleneck {row['bottleneck']}"]
+    told += [] if is_missing(row.get("bottleneck")) else [f"bottleneck {row['bottleneck']}"]
     told += [f"caveats {named}"] if (named := caveats(row)) else []
     return ", ".join([str(row["status"]), *told])
 

@@ -10,7 +10,7 @@ import pytest
 
 from benchsuite import workloads
 from benchsuite.storage import KINDS, load
-from benchsuite.storage.create.convert import _recipe
+from benchsuite.storage.create.convert import Wanted, _recipe
 from benchsuite.storage.dataset.kinds import decode_one
 from benchsuite.storage.dataset.sample import fresh
 from benchsuite.storage.errors import DatasetError
@@ -98,7 +98,7 @@ def test_a_tiny_sample_can_be_made_and_decoded(workload: str) -> None:
     spec = FACTS[workload]
     params = spec.variants["tiny"].sample
     kind = load(KINDS, spec.kind)
-    make, size = _recipe(spec.kind, 1, 0, params, "jpeg")
+    make, size = _recipe(Wanted(workload, "tiny", "files", spec.kind, params), 1, 0, "jpeg")
     sample = make(0, fresh)
     decoded = decode_one(kind, sample, params, random.Random(0))
     assert {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in decoded.items()} == kind.tensors(params)
@@ -108,7 +108,7 @@ def test_a_tiny_sample_can_be_made_and_decoded(workload: str) -> None:
 def test_a_vocabulary_without_words_is_refused() -> None:
     params = FACTS["bert"].variants["nano"].sample
     with pytest.raises(DatasetError, match="vocab_size 128: ids of generated words begin at 256"):
-        _recipe("mlm", 1, 0, params, "jpeg")[0](0, fresh)
+        _recipe(Wanted("bert", "nano", "files", "mlm", params), 1, 0, "jpeg")[0](0, fresh)
 
 
 def test_other_workloads_say_it_themselves() -> None:
