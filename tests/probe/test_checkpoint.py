@@ -193,7 +193,7 @@ class TestFigures:
         assert found.checkpoint_read_bytes_per_s == 25
         assert (found.checkpoint_blocked_s, found.checkpoint_durable_s) == (3.0, 2.0)
         assert found.checkpoint_slowdown == 2.5
-        assert found.samples_per_s is None
+        assert found.get("samples_per_s") is None
 
     def test_no_slowdown_where_nothing_trained_meanwhile(self):
         assert slowdown([replace(MADE, steps_s=[], bare_steps_s=[])]) is None
