@@ -288,7 +288,7 @@ def test_every_verb_shows_the_good_ones_and_counts_the_bad(tmp_path: Path, run_c
         assert any(line.startswith(counted) for line in warnings), (verb, found)
         assert f"warning: {NUM_NEWER} record of STORE of a newer schema: upgrade benchsuite" in warnings, verb
         assert found[1] == expected[1], (verb, found)
-        sizes = [r"[\d.,]+ [kMG]?B", r"warning: .*\n"]
+        sizes = [r"[\d.,]+ [KMG]?B", r"warning: .*\n"]
         assert without(sizes, found[2]) == without(sizes, expected[2]), verb
         assert without(sizes, found[3]) == without(sizes, expected[3]), verb
         if not verb.startswith(("report --html", "results export parquet")):  # with moments of their own
