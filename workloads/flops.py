@@ -1,4 +1,5 @@
-"""FLOPs and parameters of a model: the one place where they are counted. Torch is imported to count, not to be told."""
+"""FLOPs and parameters of a model: the one place where they are counted. Torch is imported only where something is
+counted."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

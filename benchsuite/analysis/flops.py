@@ -23,7 +23,7 @@ def tell(spec: TrialSpec, folder: Path) -> None:
 
 
 def flops_of(spec: TrialSpec, results: Sequence[RankSamples]) -> Flops | None:
-    """What a sample of a finished trial cost, kept for `tell`."""
+    """Return what a sample of a finished trial cost, and keep it for later trials of the same model (`tell`)."""
     found = results[0].flops
     if found is not None:
         _known[spec.workload, spec.variant] = found

@@ -408,7 +408,7 @@ def _counted_reads(results: Sequence[RankSamples], reads_counted: bool | None) -
 
 
 def storage_shares(share: float | None) -> dict[str, float | None]:
-    """Of storage's bytes over those read."""
+    """Return the cache's hits and the amplification of reads; `share`: bytes from storage over bytes read."""
     known = {"cache_hit_fraction": None if share is None else max(0.0, 1.0 - share)}
     return known | {"read_amplification": share if share is not None and share > 1 else None}
 

@@ -25,7 +25,8 @@ SATURATED_SHARE = 0.80
 CONTENTION_SHARE = 0.10
 """Where the training thread waits for a core this share of the step, cores are short for the readers beside it too."""
 REFILL_SHARE = 0.2
-"""Of the waiting for input: from this on the start of passes is told, which workers that stay would shorten."""
+"""Where the first batch of a pass takes this share of the waiting for input, it is mentioned: workers that stay from
+pass to pass would shorten it."""
 MAX_OVERHEAD = 0.05
 """Measuring that takes more of the step than this hides what the step itself does."""
 MAX_SHARE = 1.005

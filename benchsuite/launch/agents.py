@@ -41,7 +41,7 @@ from benchsuite.launch.rendezvous import VARIABLE, Rendezvous, write_invitation
 
 CLEANUP_GRACE_S = 30.0
 """How long after a trial's time-out agents may take to end their processes."""
-PEERS_GRACE_S = 0.5
+NODES_GRACE_S = 0.5
 """After the ranks of one agent have failed, how long those of others may take to fail of themselves and say why."""
 REFRESH_S = 0.2
 LEAVE_S = 60.0
@@ -51,7 +51,7 @@ PACKAGE_ROOT = Path(__file__).parents[2]
 ZYGOTE = (sys.executable, "-P", "-m", "benchsuite.launch.zygote")
 MEETINGS = Path("work") / "meetings"
 STARTERS_WORDS = ("srun:", "slurmstepd:", "Primary job", "---", "prterun", "mpiexec")
-"""What starters say of their own follows what agents have said."""
+"""How lines begin that a starter itself prints, after those of the agents, whose last line is the reason."""
 
 
 @dataclass(frozen=True)
@@ -335,7 +335,7 @@ class AgentLauncher:
                         places[key.data].agent.link, max(0.0, deadline - time.monotonic())
                     )
                     if not went_well(reply, places[key.data]):
-                        end_at = min(end_at, time.monotonic() + PEERS_GRACE_S)
+                        end_at = min(end_at, time.monotonic() + NODES_GRACE_S)
                 if time.monotonic() > end_at:
                     for number in set(range(len(places))) - set(replies):
                         places[number].agent.link.send({"end": True})

@@ -48,7 +48,7 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 IGNORED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 """Schedulers signal every process of a job: the zygote leaves it to the sweep to end the trial."""
-PEERS_GRACE_S = 0.2
+RANKS_GRACE_S = 0.2
 """After a rank has failed, how long the others may take to fail of themselves and say why."""
 MAX_POLL_S = 3600.0
 MEET_PAUSE_S = 0.1
@@ -187,7 +187,7 @@ def watch(pids: list[int], deadline_s: float, link: Link) -> tuple[dict[int, Any
             poller.unregister(descriptor)
             exits[rank] = peek_exit(pids[rank])
             if exits[rank] != (0, None):
-                grace_ends = min(grace_ends, time.monotonic() + PEERS_GRACE_S)
+                grace_ends = min(grace_ends, time.monotonic() + RANKS_GRACE_S)
         if early:
             break
     for descriptor in descriptors:

@@ -1,4 +1,6 @@
-"""Run a plan: claim trials, launch them, resume, keep a deadline, show progress. The only room that composes others.
+"""Run a plan: claim trials, launch them, resume, keep a deadline, show progress.
+
+It joins probing, launching and analysis.
 
 Read `sweep`, then `attempt`, then `claims`.
 """

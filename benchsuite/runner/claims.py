@@ -120,9 +120,9 @@ class Claims:
     lease_s: float = LEASE_S
     holder: Holder = field(default_factory=this_process)
     _known: dict[str, int] = field(default_factory=dict)
-    """From which generation on a claim tells what came after this sweep's plan."""
+    """By trial: the first generation of its claim that was made after this sweep had planned."""
     _unseen: dict[str, int] = field(default_factory=dict)
-    """Claims that are done by a record which this sweep has not seen, though it looked."""
+    """Claims that say their trial is done, while this sweep has looked for its record and not found it yet."""
     _seen: dict[str, _Seen] = field(default_factory=dict)
     _open: "set[Holding]" = field(default_factory=set)
     """Made, and neither done nor left."""

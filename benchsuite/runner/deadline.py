@@ -1,6 +1,7 @@
 """When a sweep has to be over: no trial is started that, by what is known of it, could not end in time."""
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -100,17 +101,16 @@ def parse_until(text: str, now: datetime) -> datetime:
         UserError: it is none of these, or over.
     """
     units = {"s": 1, "m": 60, "h": 3600}
-    number, unit = text[1:-1], text[-1:]
-    if text.startswith("+") and unit in units and number.replace(".", "", 1).isdigit():
-        return now + timedelta(seconds=float(number) * units[unit])
     try:
+        if span := re.fullmatch(r"\+(\d+\.?\d*)([smh])", text, re.ASCII):
+            return now + timedelta(seconds=float(span[1]) * units[span[2]])
         if len(text) <= len("06:30:00"):
             moment = datetime.combine(
                 now.date(), datetime.strptime(text, "%H:%M" if text.count(":") == 1 else "%H:%M:%S").time()
             )
             return moment if moment > now else moment + timedelta(days=1)
         moment = datetime.fromisoformat(text).astimezone().replace(tzinfo=None)
-    except ValueError:
+    except (ValueError, OverflowError):  # such as of a moment after the year 9999
         raise UserError(f"--until {text!r}: allowed: 06:30, 2026-01-31T06:30, +90m, +2h, +45s") from None
     if moment <= now:
         raise UserError(f"--until {text}: is over; it is {now:%Y-%m-%dT%H:%M} now")

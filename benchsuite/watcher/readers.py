@@ -66,12 +66,12 @@ class LoadTimes:
         self._feeders = {thread_clock(thread): 0.0 for thread in feeders}
 
     def begin(self) -> None:
-        """A load begins."""
+        """Note that a load begins."""
         began_s = time.perf_counter()
         self._began = (began_s, *self._used())
 
     def end(self) -> None:
-        """It has ended, in the same thread."""
+        """Note that the load has ended; called in the thread that called `begin`."""
         own_s, fed_s, beside_s = self._used()
         self.seconds += time.perf_counter() - self._began[0]
         self.own_s += own_s - self._began[1]

@@ -191,7 +191,7 @@ def _trace(axes: "Axes", trace: Trace, number: int) -> None:
 
 
 def _bars(axes: "Axes", chart: Chart, labels: Sequence[str]) -> int:
-    """Lying bars, one upon another unless they say where they begin, the first on top; how many there are."""
+    """Draw horizontal bars, stacked unless they say where they begin, the first on top; return how many rows."""
     numbers = sorted({value for trace in chart.traces for value in trace["y"]}, key=float)[:MAX_BARS]
     place = {number: at for at, number in enumerate(numbers)}
     ends = [0.0] * len(numbers)

@@ -62,7 +62,7 @@ class Noise:
     """Density of outliers over OUTLIERS, the same for all series."""
 
     def of(self, chosen: Any) -> "Noise":
-        """The noise of some of the series: a mask, or their numbers."""
+        """Return the noise of some of the series; `chosen` is a mask over them, or their positions."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return Noise(**{name: value if name == "outliers" else value[chosen] for name, value in values.items()})
 

@@ -1,8 +1,9 @@
 """Records: one row per measurement, of four kinds. Versioned JSON; fields are only ever added.
 
-schema_version history: 1  first version 2  `exchange_s`, `exchange_min_s` and `update_s` are `communication_s`,
-     `communication_min_s` and `optimizer_s`, as the parts of a step in raw samples are; the verdict `client` is
-     `preprocessing`. Version 1 is read under these names.
+schema_version history:
+  1  first version
+  2  `exchange_s`, `exchange_min_s` and `update_s` are `communication_s`, `communication_min_s` and `optimizer_s`; parts
+     of a step in raw samples likewise. The verdict `client` is `preprocessing`. Version 1 is read under these names.
 """
 
 import json

@@ -24,7 +24,7 @@ SAMPLES = ".samples.jsonl"
 MAX_RECORD_BYTES, MAX_LINE_BYTES = 1 << 26, 1 << 30
 """Far above any record, and any line of samples: what is longer, as zeros in a damaged file are, is read in pieces."""
 GONE = (errno.ENOENT, errno.ESTALE)
-"""What is said of a file that was removed while it is written."""
+"""Error numbers that mean: the file was removed while it is written."""
 
 
 class StoreError(ValueError):

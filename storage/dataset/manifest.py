@@ -90,7 +90,11 @@ class Dataset:
     """`brings`, where the folder is filled as it is read. None: all files are there."""
 
     def brings(self, *names: str, check: Callable[[list[Path]], None] | None = None) -> bool:
-        """Have data files brought before they are opened, and checked (`lazily.Fetch`); whether one was missing."""
+        """Have data files brought before they are opened, and checked, by `storage.staging.lazy.Fetch`.
+
+        Returns:
+            Whether one was missing.
+        """
         return self.fetch is not None and self.fetch(*names, check=check)
 
     def key(self, row: int) -> str:

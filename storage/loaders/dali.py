@@ -36,8 +36,8 @@ from benchsuite.storage.observe.counters import ProcessIO, process_io
 
 CLOSE_TIMEOUT_S = 5.0
 GRACE_S = 0.005
-"""Who was served often asks again at once: so long the thread looks for that before it waits for DALI, which cannot be
-interrupted and would run dry meanwhile."""
+"""How long the thread waits for the next request before it waits for DALI. A rank that was served often asks again at
+once, and waiting for DALI cannot be interrupted."""
 
 
 class DaliLoader:

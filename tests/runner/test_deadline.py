@@ -36,7 +36,7 @@ def test_moments(text: str, moment: datetime) -> None:
     assert parse_until(text, NOW) == moment
 
 
-@pytest.mark.parametrize("text", ["soon", "25:00", "+h", "+2d", "", "6.30"])
+@pytest.mark.parametrize("text", ["soon", "25:00", "+h", "+2d", "", "6.30", "+²h", "+99999999999999h", "+1.2.3h"])
 def test_what_is_no_moment(text: str) -> None:
     with pytest.raises(UserError, match=r"--until .*: allowed: 06:30, 2026-01-31T06:30, \+90m"):
         parse_until(text, NOW)
