@@ -5,13 +5,12 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
 
 from benchsuite.cli.common import Plain
 from benchsuite.contract.console import console
@@ -37,7 +36,8 @@ from benchsuite.predict.theory.schedules import (
 )
 from benchsuite.results.charts import pipeline
 from benchsuite.results.export import charts
-from benchsuite.results.render.words import UNLIMITED_WIDTH
+from benchsuite.results.render.tables import Column
+from benchsuite.results.render.terminal import fitting_table
 from benchsuite.results.report.modelled import PipelineStep, Slot
 from benchsuite.results.report.schedule import text
 
@@ -189,52 +189,34 @@ def _print(job: Job, found: Plan, under: Mapping[str, Planned], samples: float |
         out.print(line, markup=False)
     fitting = f"{found.num_fitting} fit in memory, {found.num_runnable} of them run as trials"
     out.print(f"{found.num_valid} valid layouts, {fitting}", markup=False)
-    shown: list[str] = []
     if found.best:
-        shown = _print_table([(str(each.rank), each) for each in found.best], "#", machine.device.memory_bytes, out)
+        _print_table([(str(each.rank), each) for each in found.best], "#", machine.device.memory_bytes, out)
     out.print(found.why, markup=False)
     if found.refused:
         out.print()
         rows = [(str(each.rank), each) for each in found.refused]
-        shown = _print_table(rows, "not runnable", machine.device.memory_bytes, out)
+        _print_table(rows, "not runnable", machine.device.memory_bytes, out)
         for reason, ranks in reasons(found.refused).items():
             out.print(f"not runnable: {reason} ({ranks})", markup=False)
     if under:
         out.print()
         named = {name + ("" if each.runnable else " (not runnable)"): each for name, each in under.items()}
         _print_table([*named.items()], "what if", machine.device.memory_bytes, out)
-    for line in (basis(job), *found.notes, explained(shown)):
+    for line in (basis(job), *found.notes, explained()):
         out.print(line, style="dim", markup=False)
 
 
 DROPPED_FIRST = ("v", "kWh", "device-h", "TFLOP/s", "input", "MFU", "bubble", "comm", "recompute", "days")
 """Columns that a narrow terminal does without, in this order."""
+TEXTS = ("what if", "not runnable", "recompute")
+"""Columns of words; those of numbers are flush right."""
 
 
-def _print_table(rows: Sequence[tuple[str, Planned]], first: str, memory_bytes: float, out: Console) -> list[str]:
-    """With as many columns as the terminal has room for; which these are."""
-    headings = [*HEADINGS]
-    cells = [(name, dict(zip(HEADINGS, cells_of(each, memory_bytes), strict=True))) for name, each in rows]
-    table = _table(cells, first, headings)
-    for dropped in DROPPED_FIRST:
-        if Measurement.get(out, out.options.update(width=UNLIMITED_WIDTH), table).maximum <= out.width:
-            break
-        headings.remove(dropped)
-        table = _table(cells, first, headings)
-        table.caption = "columns left out for want of room: a wider terminal, or --format json, shows them"
-    out.print(table)
-    return headings
-
-
-def _table(cells: Sequence[tuple[str, Mapping[str, str]]], first: str, headings: Sequence[str]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", caption_justify="left")
-    for heading in (first, *headings):
-        table.add_column(
-            heading, justify="left" if heading in ("what if", "not runnable", "recompute") else "right", no_wrap=True
-        )
-    for name, row in cells:
-        table.add_row(name, *(row[heading] for heading in headings))
-    return table
+def _print_table(rows: Sequence[tuple[str, Planned]], first: str, memory_bytes: float, out: Console) -> None:
+    """Print a layout a row; `first`: heading of the names."""
+    columns = [Column(heading, itemgetter(heading), heading not in TEXTS) for heading in (first, *HEADINGS)]
+    found = [{first: name, **dict(zip(HEADINGS, cells_of(each, memory_bytes), strict=True))} for name, each in rows]
+    out.print(fitting_table(found, columns, out, DROPPED_FIRST))
 
 
 def check_alone(name: str | None, drawing: Mapping[str, object], planning: Mapping[str, object]) -> None:

@@ -95,7 +95,7 @@ def _fitted(whole: list[_Shown], out: Console, dropped_first: Sequence[str]) -> 
     if _total(one.least for one in shown) > out.width or (gone and len(whole[0].cells) == 1):
         return Text(_blocks(whole))
     if gone:
-        notes = [*notes, f"no room for {', '.join(gone)}: a wider terminal, or --format md, shows all"]
+        notes = [*notes, f"no room for {', '.join(gone)}: a wider terminal, or another --format, shows all"]
     return Group(*map(Text, same), _table(shown, out.width), *map(Text, notes))
 
 
