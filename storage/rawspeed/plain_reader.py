@@ -24,6 +24,7 @@ from benchsuite.storage.errors import told_by_file
 
 PIECE_BYTES = 4 << 20
 """Files are read in pieces of that size; smaller ones whole."""
+SLICES = 5
 MIN_FILES = 64
 """From so many files for each node on, nodes are dealt files."""
 
@@ -33,6 +34,8 @@ class Ceiling:
     """What files gave to so many threads."""
 
     bytes_per_s: float
+    samples_bytes_per_s: tuple[float, ...]
+    """The rates of equal slices of the time."""
     num_bytes: int
     seconds: float
     threads: int
@@ -83,17 +86,26 @@ def read_ceiling(
     with told_by_file(files[0].parent if files else ""), ThreadPoolExecutor(threads) as pool:
         start_s = time.perf_counter()
         deadline_s = start_s + seconds
-        found = list(pool.map(_read_pieces, [pieces] * threads, buffers, [deadline_s] * threads))
-    total = sum(num_bytes for num_bytes, _ in found)
+        logs = list(pool.map(_read_pieces, [pieces] * threads, buffers, [deadline_s] * threads))
+    log = sorted((at_s - start_s, num_bytes) for own in logs for at_s, num_bytes in own)
+    total = sum(num_bytes for _, num_bytes in log)
     if not total:
         return None
-    took_s = max(at_s for _, at_s in found) - start_s
-    return Ceiling(total / took_s, total, took_s, threads, pieces.whole)
+    took_s = log[-1][0]
+    return Ceiling(total / took_s, slice_rates(log, took_s), total, took_s, threads, pieces.whole)
 
 
-def _read_pieces(pieces: _Pieces, buffer: memoryview, deadline_s: float) -> tuple[int, float]:
-    """Read pieces until they or the time are over: their bytes, and when the last had come."""
-    total, at_s = 0, 0.0
+def slice_rates(log: Sequence[tuple[float, int]], seconds: float, slices: int = SLICES) -> tuple[float, ...]:
+    """Rates over equal slices of the time, from bytes and when they had come; a piece counts where it ended."""
+    sums = [0] * slices
+    for at_s, num_bytes in log:
+        sums[min(slices - 1, int(at_s / seconds * slices))] += num_bytes
+    return tuple(found * slices / seconds for found in sums)
+
+
+def _read_pieces(pieces: _Pieces, buffer: memoryview, deadline_s: float) -> list[tuple[float, int]]:
+    """Read pieces until they or the time are over: when each had come, and its bytes."""
+    log: list[tuple[float, int]] = []
     opened, descriptor = Path(), -1
     try:
         while time.perf_counter() < deadline_s and (piece := pieces.next()) is not None:
@@ -102,12 +114,12 @@ def _read_pieces(pieces: _Pieces, buffer: memoryview, deadline_s: float) -> tupl
                 if descriptor >= 0:
                     os.close(descriptor)
                 opened, descriptor = path, os.open(path, os.O_RDONLY)
-            total += _fill(descriptor, buffer, start)
-            at_s = time.perf_counter()
+            done = _fill(descriptor, buffer, start)
+            log.append((time.perf_counter(), done))
     finally:
         if descriptor >= 0:
             os.close(descriptor)
-    return total, at_s
+    return log
 
 
 def _fill(descriptor: int, buffer: memoryview, start: int) -> int:

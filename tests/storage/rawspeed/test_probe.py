@@ -25,6 +25,7 @@ from benchsuite.storage.rawspeed.plain_reader import (
     pieces_of,
     read_ceiling,
     read_file,
+    slice_rates,
     takes_direct,
 )
 from benchsuite.storage.rawspeed.probe import (
@@ -326,6 +327,7 @@ class TestCeilingOfFiles:
         assert found is not None and found.whole and found.threads == 3
         assert found.num_bytes == sum(sizes)
         assert found.bytes_per_s == pytest.approx(sum(sizes) / found.seconds)
+        assert sum(found.samples_bytes_per_s) / len(found.samples_bytes_per_s) == pytest.approx(found.bytes_per_s)
         if file_system(tmp_path) not in ("tmpfs", "ramfs"):
             assert page_cache.residency(files).fraction == 1, "read through the page cache"
 
@@ -353,6 +355,10 @@ class TestCeilingOfFiles:
         assert max(map(len, shares)) - min(map(len, shares)) <= 1
         parts = [read_ceiling(files, 2, 60, (number, 3)) for number in range(3)]
         assert sum(part.num_bytes for part in parts if part) == sum(sizes)
+
+    def test_rates_of_slices(self):
+        log = [(0.1, 10), (0.5, 20), (0.9, 30), (1.0, 40)]
+        assert slice_rates(log, 1.0, 2) == (20.0, 180.0)
 
 
 def test_no_fio_is_needed_to_import(monkeypatch: pytest.MonkeyPatch):
