@@ -24,6 +24,8 @@ SATURATED_SHARE = 0.80
 """Storage that gives this share of what it gave a plain reader has no more to give."""
 CONTENTION_SHARE = 0.10
 """Where the training thread waits for a core this share of the step, cores are short for the readers beside it too."""
+FULL_SHARE = 0.90
+"""Where so much of the cores is used, readers that want one have to wait for it."""
 REFILL_SHARE = 0.2
 """Where the first batch of a pass takes this share of the waiting for input, it is mentioned: workers that stay from
 pass to pass would shorten it."""
@@ -96,6 +98,8 @@ def verdict(
     setting = setting or Setting()
     if reason := doubt(figures, setting, samples):
         return Judgement(CANNOT_TELL, reason)
+    if crowd := disturbance(figures, setting, samples):
+        return Judgement(CANNOT_TELL, crowd, AGAIN)
     (share, between), held = _between_ranks(figures, step), _kept_up(figures)
     if held is None or held >= HELD_BACK_AU:
         source = "input in memory" if held is None else f"{_waits(figures)}: input keeps up"
@@ -134,6 +138,32 @@ def doubt(figures: Mapping[str, Any], setting: Setting, samples: Sequence[RankSa
     if au is not None and au > MAX_AU and not setting.emulated:
         return f"AU {au:.2f} is above 1 by more than its noise: steps were slower with their input in memory"
     return None
+
+
+def disturbance(figures: Mapping[str, Any], setting: Setting, samples: Sequence[RankSamples]) -> str | None:
+    """What other processes took from the loop; None where they left it the cores that it wants.
+
+    Readers that wait for a core look like readers that wait for their reads: beside a crowd no cause is the job's own.
+    """
+    cores = figures.get("foreign_of_cores") or setting.cores or 1
+    crowd = foreign_load(figures.get("foreign_cpu_cores"), cores)
+    if crowd is None:
+        return None
+    waits = figures.get("cpu_contention_fraction") or 0.0
+    if waits >= CONTENTION_SHARE:
+        return f"{crowd}, and the loop waits for one {waits:.0%} of the step"
+    if figures["foreign_cpu_cores"] + _own_cores(figures, setting, samples) >= FULL_SHARE * cores:
+        return f"{crowd}, and the loop the rest"
+    return None
+
+
+def _own_cores(figures: Mapping[str, Any], setting: Setting, samples: Sequence[RankSamples]) -> float:
+    """Cores that the loop keeps busy on its node: by the kernel's count, else by what its ranks and readers do."""
+    counted = [rank.used_cores for rank in samples if rank.used_cores]
+    if counted:
+        return sum(used.own_cpu_s / used.seconds for used in counted if used.node == counted[0].node)
+    computing = 0.0 if setting.emulated else 1 - (figures.get("input_stall_fraction") or 0.0)
+    return (setting.ranks or 1) * computing + _reader_cores(figures, setting)
 
 
 def _shares(rank: RankSamples, figures: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
@@ -197,7 +227,7 @@ def _compute_verdict(figures: Mapping[str, Any], setting: Setting, step: float, 
 
 
 def _input_verdict(figures: Mapping[str, Any], setting: Setting) -> Judgement:
-    """Which half of the input pipeline holds the loop back, unless others keep the cores busy that it waits for."""
+    """Which half of the input pipeline holds the loop back."""
     seen, refill = "num_readers" in figures, figures.get("refill_fraction") or 0.0
     evidence = _waits(figures)
     if refill > REFILL_SHARE:
@@ -209,9 +239,6 @@ def _input_verdict(figures: Mapping[str, Any], setting: Setting) -> Judgement:
     found = (_seen_readers if seen else _telling_readers)(figures, setting, evidence)
     if found.bottleneck == CANNOT_TELL:
         return found
-    others = _crowd(figures, setting)
-    if others and (figures.get("cpu_contention_fraction") or 0.0) >= CONTENTION_SHARE:
-        return found._replace(evidence=f"{found.evidence}; {others}", remedy=AGAIN)
     if setting.num_workers and refill > REFILL_SHARE:
         return found._replace(remedy="workers that stay from pass to pass (persistent_workers=True)")
     return found
@@ -229,8 +256,6 @@ def _taken_cores(figures: Mapping[str, Any], setting: Setting, evidence: str) ->
     if (figures.get("cpu_contention_fraction") or 0.0) < lost / 2:
         said = f"{evidence}; the step loses {lost:.0%} more beside its readers, and does not wait for a core meanwhile"
         return Judgement("mixed", said, PROFILE)
-    if others := _crowd(figures, setting):
-        return Judgement("preprocessing", f"{evidence}; {others}", AGAIN)
     help_ = "more cores a rank, fewer workers or threads, or data that need no decoding"
     return Judgement("preprocessing", f"{evidence}; readers take cores from the computation", help_)
 
@@ -309,14 +334,6 @@ def _judged_by_readers(name: Verdict, evidence: str, figures: Mapping[str, Any],
     reads, more = _faster_reads(figures, setting), _more_readers(figures, setting)
     both = "or" if figures.get("decode_s_per_sample") is None else "and"
     return Judgement(name, evidence, {"storage": reads, "preprocessing": more}.get(name, f"{more}; {both} {reads}"))
-
-
-def _crowd(figures: Mapping[str, Any], setting: Setting) -> str | None:
-    """The arithmetic, where other processes keep too many cores busy, and more than the readers; else None."""
-    others = figures.get("foreign_cpu_cores") or 0.0
-    if others <= _reader_cores(figures, setting):
-        return None
-    return foreign_load(others, figures.get("foreign_of_cores") or setting.cores or 1)
 
 
 def _computing_share(figures: Mapping[str, Any]) -> float | None:

@@ -160,7 +160,6 @@ while True:
 """
 
 
-@pytest.mark.quiet
 def test_a_program_that_decodes_into_a_pipe_of_the_loaders_own_is_not_called_storage():
     """The loader holds the program, but not what it writes to: that it computes is seen, what for is not."""
     reads, writes = os.pipe()

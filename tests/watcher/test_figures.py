@@ -319,8 +319,19 @@ def test_no_more_workers_where_others_keep_the_cores_busy(changes: dict[str, Any
     found = figures([loop], Told("mine", cores=2))
     assert found["foreign_cpu_cores"] == pytest.approx(1.5)
     assert found["bottleneck_remedy"] == "measure again on idle cores: this says nothing of the job itself"
-    assert found["bottleneck_evidence"].endswith(OTHERS)
+    assert found["bottleneck"] == "cannot_tell"
+    assert found["bottleneck_evidence"] == f"{OTHERS}, and the loop waits for one 73% of the step"
     assert f"caveat: foreign_load: {OTHERS}" in lines([loop], TOLD, found)
+
+
+def test_a_loop_that_rests_beside_a_crowd_is_not_called_storage():
+    """What loads for it may be a program that gets no core, whose waiting nobody counts."""
+    rests = SPUN | {"num_readers": 0, "busy_fraction": 0.02, "run_queue_s": 0.1, "own_cpu_s": 0.4}
+    found = figures([made_loop(**rests)], Told("mine", cores=2))
+    assert found["bottleneck"] == "cannot_tell", found["bottleneck_evidence"]
+    assert found["bottleneck_evidence"].endswith("of 2 cores busy, and the loop the rest")
+    idle = figures([made_loop(**rests | {"everyone_cpu_s": 3.0})], Told("mine", cores=2))
+    assert idle["bottleneck"] == "storage", idle["bottleneck_evidence"]
 
 
 def test_no_more_workers_where_the_loop_itself_lacks_cores():
