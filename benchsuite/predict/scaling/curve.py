@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from scipy.optimize import nnls
 
-from benchsuite.predict.scaling.exposed_communication import ExposureOf
+from benchsuite.predict.scaling.exposed_communication import Overlap
 from benchsuite.predict.scaling.nodes import UNTOLD, Placement
 from benchsuite.predict.theory.arrays import Floats
 
@@ -59,10 +59,6 @@ class Curve:
     """The pipeline's forward passes all come first (GPipe), so that transfers delay nothing between."""
     exchange: Callable[[Floats], Floats] | None = None
     """Seconds of the series' collectives by ranks, as probed; None where they were not."""
-    exchange_ends: Callable[[Floats], Floats] | None = None
-    """Ends of the 90 % interval of `communication` by ranks, (2, n), where it was fitted."""
-    exchange_slow: Callable[[Floats], Floats] | None = None
-    """What DDP's buckets leave exposed by ranks over a network `nodes.SLOWER` times as slow."""
     placement: Placement = UNTOLD
     """Nodes of its ranks."""
     buckets: tuple[float, ...] = ()
@@ -72,12 +68,8 @@ class Curve:
     bucket_s: Callable[[Floats], Callable[[Floats], Floats]] | None = None
     """Of buckets of such sizes, what each takes by ranks, as probed, (n, buckets); None: as a ring that the trials'
     exchange tells."""
-    exposure: ExposureOf | None = None
-    """What DDP's buckets leave exposed, where that was fitted or probed (`bucketing.overlapped`)."""
-    requested_bucket_bytes: float | None = None
-    """Its buckets are those of a what-if (`bucketing.with_buckets`)."""
-    wire_speed: float = 1.0
-    """`communication` and its ends are those of a network so many times as fast (`bucketing.with_network`)."""
+    overlap: Overlap | None = None
+    """What DDP's buckets leave exposed, where that was fitted or probed (`bucketing.overlapped`); it is the exchange."""
     has_input: bool = False
     """Waiting for input was measured, so that there is a utilization."""
     caveats: tuple[str, ...] = ()
@@ -113,6 +105,11 @@ class Curve:
     def samples(self, ranks: float) -> float:
         """Samples per step of all ranks."""
         return self.batch * ranks * self.data_share if self.kind == "weak" else self.batch
+
+    @property
+    def other_buckets(self) -> bool:
+        """Whether its buckets are those of a what-if."""
+        return self.overlap is not None and self.overlap.cap_bytes is not None
 
     @property
     def most_ranks(self) -> int:

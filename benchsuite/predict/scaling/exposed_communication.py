@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import least_squares
 
-from benchsuite.predict.scaling.nodes import Placement
+from benchsuite.predict.scaling.nodes import SLOWER, Placement
 from benchsuite.predict.theory.arrays import Floats
 from benchsuite.predict.theory.collectives import time_s
 
@@ -23,37 +24,65 @@ PRIORS, WIDTHS = (50e-6, 1e-9), (2.0, 3.0)
 NOISE_S, NOISE = 1e-3, 0.1
 STARTS = (-2.0, -1.0, 0.0, 1.0, 2.0)
 DRAWS, SEED = 60, 20260101
-Exposed = Callable[[Floats], Floats]
+ByRanks = Callable[[Floats], Floats]
+"""Seconds by ranks: (n,) of (n,), or (n, buckets) of what each bucket takes."""
 
 
 @dataclass(frozen=True)
-class Exposure:
-    """What buckets leave exposed by ranks."""
+class Overlap:
+    """DDP's buckets beside the backward pass, and the wire that carries them: as probed, or rings that were fitted."""
 
-    seconds: Exposed
-    ends: Exposed | None
-    """5th and 95th percentile, (2, n), where the wire was fitted."""
-    slow: Exposed
-    """Over a network `nodes.SLOWER` times as slow."""
+    buckets: Floats
+    """Bytes that are sent at a time."""
+    backward_s: ByRanks
+    placement: Placement
+    bucket_s: Callable[[Floats], ByRanks] | None
+    """As probed, of buckets of any sizes."""
+    wires: Floats | None
+    """(2, 1 + DRAWS, 2), where not probed: of the ring within a node and of that between nodes latency and seconds per
+    byte, the best first and then draws of them (`ring_of`)."""
+    network: float = 1.0
+    """A network so many times as fast."""
+    cap_bytes: float | None = None
+    """The buckets are those of a what-if."""
 
+    def seconds(self, ranks: Floats) -> Floats:
+        """What is left exposed, (n,)."""
+        return exposed(self.buckets, self.backward_s, self._each_s())(ranks)
 
-ExposureOf = Callable[[Floats, float], Exposure]
-"""Of buckets of any sizes, on a network so many times as fast."""
+    def slow(self, ranks: Floats) -> Floats:
+        """The same over a network SLOWER times as slow."""
+        each_s = self._each_s()
+        return exposed(self.buckets, self.backward_s, lambda n: SLOWER * each_s(n))(ranks)
 
+    def ends(self, ranks: Floats) -> Floats:
+        """5th and 95th percentile of what is exposed, (2, n), by the draws of the rings.
 
-ExposedOf = Callable[[Floats, float], Exposed]
+        Of another network, whether latencies change with its bandwidth or stay.
+        """
+        assert self.wires is not None
+        found = [
+            [
+                exposed(self.buckets, self.backward_s, self._each_s(draw, messages))(ranks)
+                for draw in range(1, self.wires.shape[1])
+            ]
+            for messages in (self.network, 1.0)
+        ]
+        low, high = np.quantile(found, [0.05, 0.95], axis=1)
+        return np.stack([low.min(axis=0), high.max(axis=0)])
 
+    def _each_s(self, draw: int = 0, messages: float | None = None) -> ByRanks:
+        """What each bucket takes; of rings, with messages that take 1 / `messages` of their latency."""
+        bucket_s, wires = self.bucket_s, self.wires
+        if wires is None:
+            assert bucket_s is not None
+            return lambda ranks: bucket_s(self.buckets)(ranks) / self.network
 
-@dataclass(frozen=True)
-class Wire:
-    """A ring that was fitted; buckets may be others than those it was fitted to, on a network so many times as fast."""
+        def found(ranks: Floats) -> Floats:
+            latency, per_byte = wires[self.placement.several(ranks).astype(int), draw].T[..., None]
+            return ring_s(self.buckets, latency / (messages or self.network), per_byte / self.network)(ranks)
 
-    exposed: ExposedOf
-    ends: ExposedOf
-    """5th and 95th percentile of what is exposed by ranks, (2, n), from the posterior of both constants (Laplace's); of
-    another network, whether latencies change with its bandwidth or stay."""
-    latency_s: float
-    s_per_byte: float
+        return found
 
 
 def buckets_of(num_bytes: float, cap_bytes: float | None = None) -> Floats:
@@ -68,7 +97,7 @@ def buckets_of(num_bytes: float, cap_bytes: float | None = None) -> Floats:
     return np.array([*whole, rest % cap] if rest % cap else whole)
 
 
-def exposed(buckets: Floats, backward_s: Callable[[Floats], Floats], bucket_s: Callable[[Floats], Floats]) -> Exposed:
+def exposed(buckets: Floats, backward_s: ByRanks, bucket_s: ByRanks) -> ByRanks:
     """Exposed seconds by ranks; `bucket_s` gives what each bucket takes, (n, buckets), `backward_s` (n,)."""
 
     def found(ranks: Floats) -> Floats:
@@ -91,71 +120,39 @@ def exposed_s(backward_s: Floats, ready_s: Floats, exchange_s: Floats) -> Floats
     return np.asarray(np.maximum(end - backward_s, 0.0))
 
 
-def ring_s(buckets: Floats, latency_s: float, s_per_byte: float) -> Callable[[Floats], Floats]:
+def ring_s(buckets: Floats, latency_s: ArrayLike, s_per_byte: ArrayLike) -> ByRanks:
     """What each bucket takes in a ring of n, (n, buckets)."""
     return lambda ranks: time_s("all_reduce", ranks[:, None], buckets, latency_s, s_per_byte)
 
 
-def from_exposed(buckets: Floats, backward_s: Callable[[Floats], Floats], measured_s: Mapping[int, float]) -> Wire:
-    """The ring that leaves as much exposed as was measured: its constants, and what it leaves elsewhere.
+def ring_of(buckets: Floats, backward_s: ByRanks, measured_s: Mapping[int, float]) -> Floats:
+    """Latency and seconds per byte of the ring that leaves as much exposed as was measured: (1 + DRAWS, 2).
 
-    Where the exchange hides but for its last bucket, little is exposed at every measured scale, and most of it once it
-    takes longer than the backward pass: a straight line through the measured ones would miss that.
+    The best first, then draws from the posterior of both (Laplace's). Where the exchange hides but for its last bucket,
+    little is exposed at every measured scale, and most of it once it takes longer than the backward pass: a straight
+    line through the measured ones would miss that.
     """
     ranks = np.array([*measured_s], dtype=np.float64)
     wanted = np.array([*measured_s.values()])
 
-    def constants(place: Floats) -> tuple[float, float]:
-        latency, per_byte = np.array(PRIORS) * np.exp(np.array(WIDTHS) * place)
-        return float(latency), float(per_byte)
-
-    def form(place: Floats, sizes: Floats, network: float = 1.0, messages: float = 1.0) -> Exposed:
-        """On a network of so many times the bandwidth, whose messages take 1 / `messages` of their latency."""
-        latency, per_byte = constants(place)
-        return exposed(sizes, backward_s, ring_s(sizes, latency / messages, per_byte / network))
+    def constants(place: Floats) -> Floats:
+        return np.array(PRIORS) * np.exp(np.array(WIDTHS) * place)
 
     def residuals(place: Floats) -> Floats:
-        return np.concatenate([(form(place, buckets)(ranks) - wanted) / (NOISE_S + NOISE * wanted), place])
+        found = exposed(buckets, backward_s, ring_s(buckets, *constants(place)))(ranks)
+        return np.concatenate([(found - wanted) / (NOISE_S + NOISE * wanted), place])
 
     tries = [least_squares(residuals, [0.0, start]) for start in STARTS]
     best = min(tries, key=lambda one: float(one.cost))
     slopes = np.asarray(best.jac, dtype=np.float64)
     spread = np.linalg.cholesky(np.linalg.inv(slopes.T @ slopes))
     draws = best.x + np.random.default_rng(SEED).standard_normal((DRAWS, 2)) @ spread.T
-
-    def ends(sizes: Floats, network: float) -> Exposed:
-        def found(count: Floats) -> Floats:
-            forms = [[form(draw, sizes, network, messages)(count) for draw in draws] for messages in (network, 1.0)]
-            low, high = np.quantile(forms, [0.05, 0.95], axis=1)
-            return np.stack([low.min(axis=0), high.max(axis=0)])
-
-        return found
-
-    return Wire(lambda sizes, network: form(best.x, sizes, network, network), ends, *constants(best.x))
+    return constants(np.vstack([best.x, draws]))
 
 
-def by_nodes(
-    buckets: Floats, backward_s: Callable[[Floats], Floats], measured_s: Mapping[int, float], placement: Placement
-) -> Wire:
-    """`from_exposed`; a wire within a node and one between nodes where scales used both, each from its own scales."""
-    inside, beyond = (
-        {n: s for n, s in measured_s.items() if (placement.at(n) > 1) == several} for several in (False, True)
-    )
-    if not inside or not beyond:
-        return from_exposed(buckets, backward_s, measured_s)
-    near, far = (from_exposed(buckets, backward_s, found) for found in (inside, beyond))
-
-    def either(inside: ExposedOf, between: ExposedOf) -> ExposedOf:
-        def found(sizes: Floats, network: float) -> Exposed:
-            ends = inside(sizes, network), between(sizes, network)
-            return lambda ranks: np.where(placement.several(ranks), ends[1](ranks), ends[0](ranks))
-
-        return found
-
-    exposing, ends = either(near.exposed, far.exposed), either(near.ends, far.ends)
-    return Wire(exposing, ends, far.latency_s, far.s_per_byte)
-
-
-def faster(bucket_s: Callable[[Floats], Floats], network: float) -> Callable[[Floats], Floats]:
-    """The same over a network so many times as fast."""
-    return lambda ranks: bucket_s(ranks) / network
+def rings_of(buckets: Floats, backward_s: ByRanks, measured_s: Mapping[int, float], placement: Placement) -> Floats:
+    """`ring_of` within a node and between nodes, each from its own scales; twice the same where one was used alone."""
+    apart = [{n: s for n, s in measured_s.items() if (placement.at(n) > 1) == several} for several in (False, True)]
+    used = apart if all(apart) else [measured_s]
+    found = [ring_of(buckets, backward_s, scales) for scales in used]
+    return np.stack([found[0], found[-1]])

@@ -61,7 +61,8 @@ class Model:
     def at(self, ranks: int, network: float = 1.0, storage: float = 1.0) -> Outlook:
         """The step at so many ranks, were the network and the shared file system so many times as fast."""
         terms = terms_of(self.curve, np.array([float(ranks)]))[0]
-        left = network / self.curve.wire_speed
+        overlap = self.curve.overlap
+        left = network if overlap is None else network / overlap.network
         speeds = {**{name: network for name, part in PART_OF.items() if part == "communication"}, "measured": left}
         terms = terms / np.array([speeds.get(name, 1.0) for name in self.names])
         seconds = terms * self.coefficients
@@ -70,7 +71,8 @@ class Model:
         low, high = self._ends(self.draws @ terms, self._wire_ends(ranks, left), base, ranks)
         parts = added(parts, self.offset_s if ranks >= self.curve.most_ranks else {}, network)
         base, low, high = (seconds * sum(parts.values()) / base for seconds in (base, low, high))
-        high += unmeasured_s(self.curve.placement, self.curve.exchange_slow, ranks, parts["communication"], left)
+        slow = None if overlap is None else overlap.slow
+        high += unmeasured_s(self.curve.placement, slow, ranks, parts["communication"], left)
         (load, load_high), (load_low, low_high), (load_top, _) = (
             input_wait.load_s(self.curve, ranks, end_s, storage) for end_s in (base, low, high)
         )
@@ -90,11 +92,12 @@ class Model:
 
     def _wire_ends(self, ranks: int, network: float) -> tuple[float, float]:
         """How far what is exposed may lie below and above, by the constants of the wire."""
-        if self.curve.exchange is None or self.curve.exchange_ends is None:
+        overlap = self.curve.overlap
+        if overlap is None or overlap.wires is None:
             return 0.0, 0.0
         here, most = np.array([float(ranks)]), np.array([float(self.curve.most_ranks)])
-        scale = self.coefficients[self.names.index("measured")] / max(float(self.curve.exchange(most)[0]), 1e-12)
-        away = (self.curve.exchange_ends(here)[:, 0] - self.curve.exchange(here)[0]) * scale / network
+        scale = self.coefficients[self.names.index("measured")] / max(float(overlap.seconds(most)[0]), 1e-12)
+        away = (overlap.ends(here)[:, 0] - overlap.seconds(here)[0]) * scale / network
         return min(float(away[0]), 0.0), max(float(away[1]), 0.0)
 
     def _ends(self, drawn: Floats, wire_s: tuple[float, float], base_s: float, ranks: int) -> tuple[float, float]:

@@ -169,11 +169,11 @@ def row(model: Model, found: Outlook, as_measured: bool = True) -> dict[str, Any
     seconds = (found.step_s, found.low_s, found.high_s)
     rates = [found.samples / second for second in (seconds[0], seconds[2], seconds[1])]
     ideal = model.curve.samples(first.ranks) / first.middle_s * found.ranks / first.ranks
-    measured_so = as_measured and model.curve.staged != "asked" and model.curve.requested_bucket_bytes is None
+    measured_so = as_measured and model.curve.staged != "asked" and not model.curve.other_buckets
     is_baseline = measured_so and found.ranks == first.ranks
     efficiencies = [1.0, 1.0, 1.0] if is_baseline else [rate / ideal for rate in rates]
     parts = {f"{name}_share": value / found.step_s for name, value in found.parts.items()}
-    known = () if model.curve.batches or model.curve.requested_bucket_bytes else model.curve.points
+    known = () if model.curve.batches or model.curve.other_buckets else model.curve.points
     measured = next((point.middle_s for point in known if point.ranks == found.ranks), None)
     return {
         "ranks": found.ranks,

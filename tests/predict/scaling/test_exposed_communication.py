@@ -10,12 +10,14 @@ from benchsuite.predict.scaling.curve import Curve, Point
 from benchsuite.predict.scaling.exposed_communication import (
     BUCKET_BYTES,
     FIRST_BUCKET_BYTES,
+    Overlap,
     buckets_of,
     exposed,
     exposed_s,
-    from_exposed,
     ring_s,
+    rings_of,
 )
+from benchsuite.predict.scaling.nodes import UNTOLD
 from benchsuite.predict.scaling.series import fit
 
 MB = 2**20
@@ -95,10 +97,11 @@ def test_only_the_last_bucket_shows_while_the_others_hide():
 
 def test_the_wire_is_found_again():
     measured = dict(zip((2, 4, 8), truth([2, 4, 8]), strict=True))
-    wire = from_exposed(BUCKETS, backward, measured)
-    assert wire.exposed(BUCKETS, 1.0)(np.array([16.0]))[0] == pytest.approx(truth([16])[0], rel=0.15)
-    assert wire.s_per_byte == pytest.approx(1 / RATE, rel=0.3)
-    low, high = wire.ends(BUCKETS, 1.0)(np.array([16.0]))
+    wires = rings_of(BUCKETS, backward, measured, UNTOLD)
+    found = Overlap(BUCKETS, backward, UNTOLD, None, wires)
+    assert found.seconds(np.array([16.0]))[0] == pytest.approx(truth([16])[0], rel=0.15)
+    assert wires[0, 0, 1] == pytest.approx(1 / RATE, rel=0.3)
+    low, high = found.ends(np.array([16.0]))
     assert low[0] < truth([16])[0] < high[0]
 
 
