@@ -69,7 +69,7 @@ class Curve:
     """Of buckets of such sizes, what each takes by ranks, as probed, (n, buckets); None: as a ring that the trials'
     exchange tells."""
     overlap: Overlap | None = None
-    """What DDP's buckets leave exposed, where that was fitted or probed (`bucketing.overlapped`); it is the exchange."""
+    """What DDP's buckets leave exposed, where that was fitted or probed (`bucketing.overlapped`)."""
     has_input: bool = False
     """Waiting for input was measured, so that there is a utilization."""
     caveats: tuple[str, ...] = ()
