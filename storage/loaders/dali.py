@@ -11,8 +11,9 @@ stored, and data.shuffle_buffer is not applied. They verify no checksums, and li
 the compressed data: every image, whatever read it, is compared with the index before it is decoded, by class and
 content, the first time by its digest (blake2b, about 0.1 ms for 100 kB), later by its CRC-32C (a twentieth of that).
 
-In memory are the batches kept ready and two, and what at least one, at most all of those kept ready are made from: cut
-and resized images (a byte where a batch has four), or, of volumes, the patches of one batch more.
+In memory are the batches kept ready and two, at times one more that DALI has yet to free, and what at least one, at
+most all of those kept ready are made from: cut and resized images (a byte where a batch has four), or, of volumes, the
+patches of one batch more.
 
 A thread keeps the pipelines going, so that reading and drawing random numbers are not the training step's time.
 """

@@ -27,6 +27,9 @@ if find_spec("nvidia") is None or find_spec("nvidia.dali") is None:
 MIB = 1 << 20
 SLACK_BYTES = 16 * MIB
 """What DALI may take besides: its threads' stacks and decoders; less than a batch."""
+SPARE_BATCHES = 1
+"""What DALI may keep beyond that, whatever the queue: most machines show none, busy ones at times a batch it has let
+go of and not yet freed. One for each batch queued would be four with the deepest queue of JOBS, which fails."""
 JOBS = [(0, 3), (2, 1), (2, 4)]
 """Workers and batches prefetched, the least memory first: DALI keeps for the next loader what one has freed."""
 
@@ -128,7 +131,8 @@ def test_images_in_memory_are_no_more_than_the_batches_queued_and_two(tmp_path: 
     decoded_bytes = batch_size * 3 * (height * width + side * side)
     for (workers, prefetch), found in zip(JOBS, most_bytes(dataset, {"image_size": side}, batch_size), strict=True):
         queued = queue_batches(workers, prefetch)
-        assert batch_bytes < found < (queued + 2) * batch_bytes + max(1, queued) * decoded_bytes + SLACK_BYTES
+        bound = (queued + 2 + SPARE_BATCHES) * batch_bytes + max(1, queued) * decoded_bytes + SLACK_BYTES
+        assert batch_bytes < found < bound
 
 
 def test_volumes_in_memory_are_no_more_than_the_batches_queued_and_two(tmp_path: Path) -> None:
@@ -140,5 +144,5 @@ def test_volumes_in_memory_are_no_more_than_the_batches_queued_and_two(tmp_path:
     batch_bytes = batch_size * side**3 * 5
     for (workers, prefetch), found in zip(JOBS, most_bytes(dataset, params, batch_size), strict=True):
         queued = queue_batches(workers, prefetch)
-        bound = (queued + 2 + max(1, queued) + 1) * batch_bytes + 1.125 * volume_bytes + SLACK_BYTES
+        bound = (queued + 2 + SPARE_BATCHES + max(1, queued) + 1) * batch_bytes + 1.125 * volume_bytes + SLACK_BYTES
         assert batch_bytes < found < bound
