@@ -165,6 +165,6 @@ LEGEND = (
     "forward + backward + exposed communication + optimizer\n"
     "bubble = waiting for other stages of a pipeline · MFU = the model's FLOPs / the device's dense peak\n"
     "AU and samples/s leave out what the prefetch queue lost meanwhile; ms/step is as it was\n"
-    "verdict: storage (reading) | client (decoding, or readers that take cores from the computation) | compute | "
-    "communication"
+    "verdict: storage (reading) | preprocessing (decoding, or readers that take cores from the computation) | "
+    "compute | communication"
 )
