@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench import step_times
 from bench.network import COMMAND, Network, missing
 from benchsuite.predict.theory.alpha_beta_fit import from_rows
 from benchsuite.probe.comm.step_tables import table
@@ -88,7 +89,7 @@ def _held(record: TrialRecord) -> Held | None:
     elif spec["algorithm"] == "parameter_server":
         wire_s = ranks * size * BETA_S_PER_BYTE
     elif spec["op"] == "all_reduce":
-        wire_s = table("all_reduce", spec["algorithm"], ranks).time_s(size, 0.0, BETA_S_PER_BYTE)
+        wire_s = step_times.time_s(table("all_reduce", spec["algorithm"], ranks), size, 0.0, BETA_S_PER_BYTE)
     else:
         return None
     return Held(ranks, spec["op"], spec["algorithm"], size, measured_s, wire_s)

@@ -7,7 +7,7 @@ is t = A alpha + B D beta + C D gamma; `terms` gives A, B, C. Conditions: equal 
 its link, sizes large enough that rounding to whole elements does not show. Protocols change with size on real networks:
 fit alpha and beta piecewise. Source: Patarasuk and Yuan 2009.
 
-Other algorithms are step tables (`benchsuite.probe.comm.step_tables`), which tell their messages, bytes and time.
+Other algorithms are step tables (`benchsuite.probe.comm.step_tables`), which tell their messages and bytes.
 """
 
 from collections.abc import Callable, Mapping

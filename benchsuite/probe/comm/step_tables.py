@@ -1,10 +1,10 @@
 """Collectives as tables: which chunks each rank sends to whom, receives from whom, and adds or copies, step by step.
 
-A table is data: it can be printed, counted, timed without a network, and run over send/recv (`probe.comm.stepping`).
+A table is data: it can be printed, counted, and run over send/recv (`probe.comm.stepping`).
 Arrays are cut into chunks of nearly one size. In a torus, rank = row * X + column.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -63,10 +63,6 @@ class Table:
         """A rank's steps, all phases one after the other."""
         return tuple(chain.from_iterable(phase.steps[rank] for phase in self.phases))
 
-    def num_steps(self) -> int:
-        """Steps of the rank that has most."""
-        return max(len(self.of_rank(rank)) for rank in range(self.num_ranks))
-
     def messages(self, num_elements: int | None = None) -> list[int]:
         """Messages that each rank sends; of arrays so small that chunks are empty, without those that would be."""
         bounds = self.bounds(self.num_chunks if num_elements is None else num_elements)
@@ -82,87 +78,27 @@ class Table:
         each, more = divmod(num_elements, self.num_chunks)
         return [each * chunk + min(chunk, more) for chunk in range(self.num_chunks + 1)]
 
-    def time_s(self, num_bytes: float, alpha_s: float, beta_s_per_byte: float, gamma_s_per_byte: float = 0.0) -> float:
-        """Seconds that it takes where a message costs alpha, a byte on a rank's link beta, and one added up gamma.
-
-        Messages wait for both ends, and pass each rank's two ports, one in and one out, one after the other.
-        """
-        replay = _Replay(self)
-        while any(replay.is_busy(rank) for rank in range(self.num_ranks)):
-            for rank in filter(replay.is_busy, range(self.num_ranks)):
-                for send, receive in replay.ready(rank):
-                    size = (send.chunks[1] - send.chunks[0]) / self.num_chunks * num_bytes
-                    passes = alpha_s + size * beta_s_per_byte
-                    replay.pass_on(rank, send.peer, passes, size * gamma_s_per_byte * receive.adds)
-            for rank in filter(replay.is_busy, range(self.num_ranks)):
-                replay.step_on(rank)
-        return max(replay.begun)
-
     def _sizes(self, rank: int, bounds: Sequence[int]) -> list[int]:
         sends = [send.chunks for step in self.of_rank(rank) for send in step.sends]
         return [bounds[end] - bounds[start] for start, end in sends]
 
 
-class _Replay:
-    """Where each rank of a table stands, and since when."""
-
-    def __init__(self, of: Table) -> None:
-        self.steps = [of.of_rank(rank) for rank in range(of.num_ranks)]
-        self.at = [0] * of.num_ranks
-        self.begun, self.out, self.into = ([0.0] * of.num_ranks for _ in range(3))
-        self.sent, self.received = ([set[int]() for _ in range(of.num_ranks)] for _ in range(2))
-
-    def is_busy(self, rank: int) -> bool:
-        return self.at[rank] < len(self.steps[rank])
-
-    def ready(self, rank: int) -> Iterator[tuple[Send, Receive]]:
-        """Messages of a rank's step that have not passed and that their receiver waits for."""
-        for send in self.steps[rank][self.at[rank]].sends:
-            if send.peer not in self.sent[rank] and self.is_busy(send.peer) and rank not in self.received[send.peer]:
-                for receive in self.steps[send.peer][self.at[send.peer]].receives:
-                    if receive.peer == rank:
-                        yield send, receive
-
-    def pass_on(self, rank: int, peer: int, passes_s: float, adds_s: float) -> None:
-        """One message, from the moment on that both ends and both ports are free."""
-        end = max(self.out[rank], self.into[peer], self.begun[rank], self.begun[peer]) + passes_s
-        self.out[rank], self.into[peer] = end, end + adds_s
-        self.sent[rank].add(peer)
-        self.received[peer].add(rank)
-
-    def step_on(self, rank: int) -> None:
-        """Begin the next step where all messages of this one have passed."""
-        step = self.steps[rank][self.at[rank]]
-        if len(self.sent[rank]) == len(step.sends) and len(self.received[rank]) == len(step.receives):
-            self.begun[rank] = max(self.begun[rank], self.out[rank], self.into[rank])
-            self.at[rank], self.sent[rank], self.received[rank] = self.at[rank] + 1, set(), set()
+def torus_shape(num_ranks: int) -> Shape:
+    """(X, Y) of the squarest torus that has so many ranks: X in a row, and the larger."""
+    side = next(side for side in range(int(num_ranks**0.5), 0, -1) if num_ranks % side == 0)
+    return num_ranks // side, side
 
 
-def torus_shape(num_ranks: int, shape: Shape | None = None) -> Shape:
-    """(X, Y) of a torus: `shape` if it holds as many ranks, else the squarest there is, X the larger.
-
-    Raises:
-        UserError: X * Y is not the number of ranks.
-    """
-    if shape is None:
-        side = next(side for side in range(int(num_ranks**0.5), 0, -1) if num_ranks % side == 0)
-        return num_ranks // side, side
-    if min(shape) < 1 or shape[0] * shape[1] != num_ranks:
-        raise UserError(f"shape {shape[0]} x {shape[1]} = {shape[0] * shape[1]} ranks; allowed: X x Y = {num_ranks}")
-    return shape
-
-
-def table(op: str, algorithm: str, num_ranks: int, shape: Shape | None = None) -> Table:
+def table(op: str, algorithm: str, num_ranks: int) -> Table:
     """The table of an algorithm.
 
     Args:
         op: what is computed, as torch.distributed calls it.
         algorithm: by what steps.
         num_ranks: 1 or more; one rank has nothing to send.
-        shape: of a torus, (ranks in a row, rows); default: the squarest.
 
     Raises:
-        UserError: there is no such table, or the shape does not fit.
+        UserError: there is no such table.
     """
     if num_ranks < 1:
         raise UserError(f"num_ranks {num_ranks}: allowed: 1 and above")
@@ -170,7 +106,7 @@ def table(op: str, algorithm: str, num_ranks: int, shape: Shape | None = None) -
         raise refuse("op of a step table", op, STEP_TABLES)
     if algorithm not in STEP_TABLES[op]:
         raise refuse(f"algorithm of {op}", algorithm, STEP_TABLES[op])
-    num_chunks, phases = STEP_TABLES[op][algorithm](num_ranks, shape)
+    num_chunks, phases = STEP_TABLES[op][algorithm](num_ranks)
     return Table(op, algorithm, num_ranks, num_chunks, tuple(phases if num_ranks > 1 else ()))
 
 
@@ -207,25 +143,15 @@ def _ring_phase(name: str, num_ranks: int, adds: bool) -> Phase:
     return _phase(name, steps)
 
 
-def _ring_all_reduce(num_ranks: int, shape: Shape | None) -> Made:
+def _ring_all_reduce(num_ranks: int) -> Made:
     """Patarasuk and Yuan 2009: 2(N-1) steps of D/N."""
-    return num_ranks, [
-        _ring_phase("reduce_scatter", num_ranks, adds=True),
-        _ring_phase("all_gather", num_ranks, adds=False),
-    ]
+    phases = (("reduce_scatter", True), ("all_gather", False))
+    return num_ranks, [_ring_phase(name, num_ranks, adds) for name, adds in phases]
 
 
-def _ring_reduce_scatter(num_ranks: int, shape: Shape | None) -> Made:
-    return num_ranks, [_ring_phase("reduce_scatter", num_ranks, adds=True)]
-
-
-def _ring_all_gather(num_ranks: int, shape: Shape | None) -> Made:
-    return num_ranks, [_ring_phase("all_gather", num_ranks, adds=False)]
-
-
-def _torus(num_ranks: int, shape: Shape | None) -> Made:
+def _torus(num_ranks: int) -> Made:
     """X in a row, Y rows: reduce_scatter along rows, all_reduce of D/X along columns, all_gather along rows."""
-    in_row, num_rows = torus_shape(num_ranks, shape)
+    in_row, num_rows = torus_shape(num_ranks)
     rows = [[row * in_row + column for column in range(in_row)] for row in range(num_rows)]
     columns = [[row * in_row + column for row in range(num_rows)] for column in range(in_row)]
     wide = [(column * num_rows, (column + 1) * num_rows) for column in range(in_row)]
@@ -261,7 +187,7 @@ def _folding(num_ranks: int, num_chunks: int) -> tuple[int, Phase, Phase]:
     return power, _phase("fold", before), _phase("unfold", after)
 
 
-def _recursive_doubling(num_ranks: int, shape: Shape | None) -> Made:
+def _recursive_doubling(num_ranks: int) -> Made:
     """Whole arrays exchanged over distances 1, 2, 4, ... (Thakur, Rabenseifner, Gropp 2005)."""
     power, fold, unfold = _folding(num_ranks, 1)
     distances = [1 << bit for bit in range(power.bit_length() - 1)]
@@ -272,7 +198,7 @@ def _recursive_doubling(num_ranks: int, shape: Shape | None) -> Made:
     return 1, [fold, _phase("doubling", steps), unfold]
 
 
-def _halving_doubling(num_ranks: int, shape: Shape | None) -> Made:
+def _halving_doubling(num_ranks: int) -> Made:
     """Rabenseifner 2004: halves over distances p/2, ..., 1 reduced, then gathered the same way back."""
     num_chunks = 1 << (num_ranks.bit_length() - 1)
     power, fold, unfold = _folding(num_ranks, num_chunks)
@@ -305,19 +231,7 @@ def _tree_phases(num_ranks: int) -> tuple[Phase, Phase]:
     return _phase("reduce", up), _phase("broadcast", down)
 
 
-def _tree(num_ranks: int, shape: Shape | None) -> Made:
-    return 1, list(_tree_phases(num_ranks))
-
-
-def _binomial_reduce(num_ranks: int, shape: Shape | None) -> Made:
-    return 1, [_tree_phases(num_ranks)[0]]
-
-
-def _binomial_broadcast(num_ranks: int, shape: Shape | None) -> Made:
-    return 1, [_tree_phases(num_ranks)[1]]
-
-
-def _parameter_server(num_ranks: int, shape: Shape | None, sharded: bool = False) -> Made:
+def _parameter_server(num_ranks: int, sharded: bool = False) -> Made:
     """All arrays to their server and the sum back: rank 0, or for each chunk a rank of its own."""
     servers = {rank: (rank, rank + 1) for rank in range(num_ranks)} if sharded else {0: (0, 1)}
     push: Steps = []
@@ -332,20 +246,20 @@ def _parameter_server(num_ranks: int, shape: Shape | None, sharded: bool = False
     return len(servers), [_phase("push", push), _phase("pull", pull)]
 
 
-STEP_TABLES: Mapping[str, Mapping[str, Callable[[int, Shape | None], Made]]] = {
+STEP_TABLES: Mapping[str, Mapping[str, Callable[[int], Made]]] = {
     "all_reduce": {
         "ring": _ring_all_reduce,
         "recursive_doubling": _recursive_doubling,
         "halving_doubling": _halving_doubling,
         "torus": _torus,
-        "tree": _tree,
+        "tree": lambda num_ranks: (1, list(_tree_phases(num_ranks))),
         "parameter_server": _parameter_server,
         "parameter_server_sharded": partial(_parameter_server, sharded=True),
     },
-    "reduce_scatter": {"ring": _ring_reduce_scatter},
-    "all_gather": {"ring": _ring_all_gather},
-    "broadcast": {"binomial": _binomial_broadcast},
-    "reduce": {"binomial": _binomial_reduce},
+    "reduce_scatter": {"ring": lambda num_ranks: (num_ranks, [_ring_phase("reduce_scatter", num_ranks, adds=True)])},
+    "all_gather": {"ring": lambda num_ranks: (num_ranks, [_ring_phase("all_gather", num_ranks, adds=False)])},
+    "broadcast": {"binomial": lambda num_ranks: (1, [_tree_phases(num_ranks)[1]])},
+    "reduce": {"binomial": lambda num_ranks: (1, [_tree_phases(num_ranks)[0]])},
 }
 """By op and algorithm. Rank r of reduce_scatter and all_gather owns chunk r; the root of the others is rank 0."""
 ALGORITHMS = tuple(dict.fromkeys(name for found in STEP_TABLES.values() for name in found))

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench import step_times
 from benchsuite.predict.theory.collectives import BUSBW, PASSES, hierarchical_time_s, terms, time_s
 from benchsuite.probe.comm.step_tables import table
 from tests.predict.published_tables import all_rows
@@ -88,7 +89,7 @@ class TestMeasured:
         """Within 4.5 %, with no latency and 25 MB/s out of each rank."""
         beta = 8 / 200e6
         if op == "broadcast":
-            found = table(op, "binomial", n).time_s(size, 0, beta)
+            found = step_times.time_s(table(op, "binomial", n), size, 0, beta)
         else:
             found = float(time_s(op, n, size, 0, beta))
         assert found * 1e3 == pytest.approx(ms, rel=0.045)
@@ -152,6 +153,6 @@ class TestHierarchies:
         assert hierarchical_time_s(8, 1, D, 1, 1, ALPHA, BETA) == ring
 
     def test_like_links_make_a_torus(self) -> None:
-        found = hierarchical_time_s([2, 4], [4, 2], D, ALPHA, BETA, ALPHA, BETA)
-        torus = [table("all_reduce", "torus", 8, shape).time_s(D, ALPHA, BETA) for shape in ((4, 2), (2, 4))]
+        found = hierarchical_time_s([2, 3, 2], [4, 3, 2], D, ALPHA, BETA, ALPHA, BETA)
+        torus = [step_times.time_s(table("all_reduce", "torus", ranks), D, ALPHA, BETA) for ranks in (8, 9, 4)]
         assert found == pytest.approx(torus)
