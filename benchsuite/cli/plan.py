@@ -34,7 +34,7 @@ from benchsuite.predict.theory.schedules import (
     peak_in_flight,
     schedule,
 )
-from benchsuite.results.charts import pipeline
+from benchsuite.results.charts.modelled import MAX_SLOTS, pipelines
 from benchsuite.results.export import charts
 from benchsuite.results.render.tables import Column
 from benchsuite.results.render.terminal import fitting_table
@@ -271,9 +271,9 @@ def draw(
 
 def _draw(found: Sequence[Slot], title: str, out: Path) -> None:
     num_stages = 1 + max(slot.stage for slot in found)
-    if len(found) > pipeline.MAX_SLOTS or num_stages > charts.MAX_BARS:
-        allowed = f"allowed: {charts.MAX_BARS} stages, and {pipeline.MAX_SLOTS:,} pieces of work in all"
+    if len(found) > MAX_SLOTS or num_stages > charts.MAX_BARS:
+        allowed = f"allowed: {charts.MAX_BARS} stages, and {MAX_SLOTS:,} pieces of work in all"
         raise UserError(f"--svg: {num_stages} stages and {len(found):,} pieces of work; {allowed}")
-    (chart,) = pipeline.charts([PipelineStep(title, found, timed=False)], {})
+    (chart,) = pipelines([PipelineStep(title, found, timed=False)], {})
     charts.draw(chart, out, "svg")
     echo(f"figure: {out}", err=True)

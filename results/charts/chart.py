@@ -14,6 +14,8 @@ from benchsuite.results.store.frames import median_interval
 Trace = dict[str, Any]
 Numbered = tuple[int, Row]
 """A point with its number in the table of the page."""
+Span = tuple[float, float, float]
+"""A figure between its ends: low, figure, high."""
 DIGITS = 5
 """Significant digits that a chart keeps."""
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#8C6BB1", "#B3A100")
@@ -186,7 +188,7 @@ def no_result(x: Sequence[Any], **more: Any) -> Trace:
     return scatter("no result", x, [0] * len(x), "markers", marker=marker, cliponaxis=False, **more)
 
 
-def error_bars(spans: Sequence[tuple[float, float, float]], scale: float = 1.0) -> dict[str, Any]:
+def error_bars(spans: Sequence[Span], scale: float = 1.0) -> dict[str, Any]:
     """Error bars of figures times scale, each with the ends around it: low, figure, high."""
     return {
         "type": "data",
@@ -197,7 +199,7 @@ def error_bars(spans: Sequence[tuple[float, float, float]], scale: float = 1.0) 
     }
 
 
-def span(row: Row, name: str, *ends: tuple[str, str]) -> tuple[float, float, float]:
+def span(row: Row, name: str, *ends: tuple[str, str]) -> Span:
     """A figure between the first of the pairs of ends that it has, or alone.
 
     Default ends: those of the 95 % interval where it has one, else of the range over repeats.
@@ -209,7 +211,7 @@ def span(row: Row, name: str, *ends: tuple[str, str]) -> tuple[float, float, flo
     return middle, middle, middle
 
 
-def span_of(repeats: Sequence[float]) -> tuple[float, float, float]:
+def span_of(repeats: Sequence[float]) -> Span:
     """The median of repeats in its 95 % interval where there is one, else in their range."""
     low, high = median_interval(list(repeats))
     ends = (min(repeats), max(repeats)) if low is None or high is None else (low, high)

@@ -9,6 +9,7 @@ import pandas as pd
 from benchsuite.results.charts.chart import (
     Chart,
     Numbered,
+    Span,
     Trace,
     axis,
     error_bars,
@@ -82,19 +83,34 @@ def _short(titles: Sequence[str]) -> list[str]:
 def _traces(series: Series, name: str, place: Place) -> list[Trace]:
     """A series with its intervals; what has no rate as crosses on the floor."""
     judged = [point for point in series.points if point.efficiency is not None and point.trials]
-    numbers = [number_of(point, place) for point in judged]
-    line = scatter(
-        name,
-        [point.ranks for point in judged],
-        [rounded(point.efficiency) for point in judged],
-        error_y=errors(judged),
-        customdata=numbers,
-    )
+    line = measured(name, [(point, efficiency_span(point)) for point in judged], place)
     gone = [point for point in series.points if point.efficiency is None]
     if not gone:
         return [line]
     text = [f"{point.status}: {point.reason or ''}" for point in gone]
-    return [line, no_result([point.ranks for point in gone], hovertext=text, meta={"point": numbers[0]})]
+    crosses = no_result([point.ranks for point in gone], hovertext=text, meta={"point": number_of(judged[0], place)})
+    return [line, crosses]
+
+
+def measured(
+    name: str,
+    known: Sequence[tuple[ScalingPoint, Span]],
+    place: Place,
+    color: str = "",
+    behind: bool = False,
+    **more: Any,
+) -> Trace:
+    """Points of a series by ranks, each with a figure between two ends; `behind`: what is drawn behind joins them."""
+    return scatter(
+        name,
+        [point.ranks for point, _ in known],
+        [rounded(middle) for _, (_, middle, _) in known],
+        "markers" if behind else "lines+markers",
+        error_y=error_bars([ends for _, ends in known]),
+        customdata=[number_of(point, place) for point, _ in known],
+        **({"marker": {"color": color, "size": 9}} if color else {}),
+        **more,
+    )
 
 
 def number_of(point: ScalingPoint, place: Place) -> int:
@@ -103,12 +119,7 @@ def number_of(point: ScalingPoint, place: Place) -> int:
     return place.get((str(row["session"]), str(row["point_id"])), 0)
 
 
-def errors(judged: Sequence[ScalingPoint]) -> dict[str, Any]:
-    """From the efficiency to the ends of its interval; nothing at the baseline."""
-    known = [(point.efficiency or 0.0, point.bounds) for point in judged]
-    return error_bars(
-        [
-            (value if ends.low is None else ends.low, value, value if ends.high is None else ends.high)
-            for value, ends in known
-        ]
-    )
+def efficiency_span(point: ScalingPoint) -> Span:
+    """A point's efficiency between the ends of its interval; the baseline's alone."""
+    value, ends = point.efficiency or 0.0, point.bounds
+    return value if ends.low is None else ends.low, value, value if ends.high is None else ends.high

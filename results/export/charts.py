@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchsuite.results.charts import page_charts
+from benchsuite.results.charts import page
 from benchsuite.results.charts.chart import COLORS, Chart, Trace
 from benchsuite.results.render.tables import Row
 from benchsuite.results.render.words import plain
@@ -73,7 +73,7 @@ def _charts(store: ResultsStore, modelled: Modelled) -> tuple[list[tuple[str, Ch
     """What there is to draw, by name; and the labels of the points."""
     found = sections(store)
     by_key: dict[str, list[Chart]] = {}
-    for chart in itertools.chain.from_iterable(map(_parted, page_charts.charts(store, found, modelled))):
+    for chart in itertools.chain.from_iterable(map(_parted, page.charts(store, found, modelled))):
         if chart.cells or any(trace.get("x") for trace in chart.traces):
             by_key.setdefault(chart.key, []).append(chart)
     named = [

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from benchsuite.results.charts import knee, pipeline
-from benchsuite.results.charts import predicted as figures_predicted
 from benchsuite.results.charts.chart import Chart, error_bars, span_of
+from benchsuite.results.charts.modelled import MAX_SLOTS, OF_NO_POINT, knees, pipelines, predictions
 from benchsuite.results.report.modelled import PipelineStep, Predicted, Slot, StorageCurve, StorageKnee
 from benchsuite.results.scaling.series import Series, find_series
 from tests.results.scaled import frame, made_trial
@@ -44,7 +43,7 @@ def named(chart: Chart, name: str, axis: str = "y") -> dict[str, Any]:
 
 
 def predicted(rows: Sequence[Any] = ROWS, **more: Any) -> Chart:
-    (chart,) = figures_predicted.charts([Predicted(MEASURED, "weak · resnet50", rows, **more)], PLACE)
+    (chart,) = predictions([Predicted(MEASURED, "weak · resnet50", rows, **more)], PLACE)
     return chart
 
 
@@ -105,7 +104,7 @@ SLOTS = [
 
 
 def test_a_schedule_is_bars_of_stages_with_microbatches() -> None:
-    (chart,) = pipeline.charts([PipelineStep("1f1b", SLOTS, ["bubble"], "default", "p2")], PLACE)
+    (chart,) = pipelines([PipelineStep("1f1b", SLOTS, ["bubble"], "default", "p2")], PLACE)
     forward = named(chart, "forward")
     assert (forward["base"], forward["x"], forward["y"]) == ([0, 10], [10, 10], [0, 1])
     assert forward["text"] == ["0", "0"] and forward["meta"] == {"point": 2}
@@ -115,14 +114,14 @@ def test_a_schedule_is_bars_of_stages_with_microbatches() -> None:
 
 
 def test_units_of_time_where_nothing_was_measured() -> None:
-    (chart,) = pipeline.charts([PipelineStep("unit", SLOTS, timed=False)], PLACE)
+    (chart,) = pipelines([PipelineStep("unit", SLOTS, timed=False)], PLACE)
     assert chart.layout["xaxis"]["title"]["text"] == "units of time" and named(chart, "forward")["base"] == [0, 0.01]
-    assert named(chart, "forward")["meta"] == pipeline.META
+    assert named(chart, "forward")["meta"] == OF_NO_POINT
 
 
 def test_a_schedule_too_large_to_read_is_told_not_drawn() -> None:
-    many = [replace(SLOTS[0], microbatch=n) for n in range(pipeline.MAX_SLOTS + 1)]
-    (chart,) = pipeline.charts([PipelineStep("large", many, (), "default", "p4")], PLACE)
+    many = [replace(SLOTS[0], microbatch=n) for n in range(MAX_SLOTS + 1)]
+    (chart,) = pipelines([PipelineStep("large", many, (), "default", "p4")], PLACE)
     assert chart.traces == [{"type": "scatter", "x": [], "y": [], "meta": {"point": 4}}]
     assert chart.lines[-1] == "1201 pieces of work: more than the 1200 that are drawn"
 
@@ -133,7 +132,7 @@ STAGED = series({1: [10.0], 2: [20.0], 4: [40.0]}, {1: 1.0, 2: 1.0, 4: 0.98}, st
 
 def test_the_knee_is_marked_between_shared_and_staged() -> None:
     forms = (StorageCurve("shared", SHARED, [1, 4, 8], [1.0, 0.75, 0.375]), StorageCurve("local", STAGED))
-    (chart,) = knee.charts([StorageKnee("unet3d", forms, 3.0, ["saturates"])], PLACE)
+    (chart,) = knees([StorageKnee("unet3d", forms, 3.0, ["saturates"])], PLACE)
     mark = named(chart, "knee N* = 3 ranks")
     assert (mark["x"], mark["y"]) == ([3, 3], [0, 1])
     form, dots = named(chart, "shared, closed form"), named(chart, "shared")
@@ -145,10 +144,10 @@ def test_the_knee_is_marked_between_shared_and_staged() -> None:
 
 def test_without_utilization_the_knee_is_of_throughput() -> None:
     bare = series({1: [10.0], 2: [20.0], 4: [20.0]})
-    (chart,) = knee.charts([StorageKnee("", [StorageCurve("shared", bare)], 2.0)], PLACE)
+    (chart,) = knees([StorageKnee("", [StorageCurve("shared", bare)], 2.0)], PLACE)
     assert chart.layout["yaxis"]["title"]["text"] == "samples/s"
     assert named(chart, "shared")["y"] == [10, 20, 20] and named(chart, "knee N* = 2 ranks")["y"] == [0, 20]
 
 
 def test_nothing_modelled_is_no_chart() -> None:
-    assert [*figures_predicted.charts([], {}), *pipeline.charts([], {}), *knee.charts([], {})] == []
+    assert [*predictions([], {}), *pipelines([], {}), *knees([], {})] == []

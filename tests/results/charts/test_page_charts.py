@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import pytest
 
 from benchsuite.results.charts import chart as figures
-from benchsuite.results.charts import page_charts, scaling, storage
+from benchsuite.results.charts import page, scaling, storage
 from benchsuite.results.charts import step as figures_step
 from benchsuite.results.charts.chart import Chart, Numbered
 from benchsuite.results.report.sections import sections
@@ -31,7 +31,7 @@ def points_of(store: ResultsStore) -> list[Numbered]:
 
 
 def every_chart(store: ResultsStore) -> list[Chart]:
-    return page_charts.charts(store, sections(store))
+    return page.charts(store, sections(store))
 
 
 def chart(store: ResultsStore, key: str) -> Chart:

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchsuite.results.charts import pipeline
+from benchsuite.results.charts.modelled import pipelines
 from benchsuite.results.charts.scaling import chart_of
 from benchsuite.results.export.charts import draw
 from benchsuite.results.report.modelled import PipelineStep, Slot
@@ -50,7 +50,7 @@ def test_titles_of_users_are_text_in_svg_and_pdf(tmp_path: Path):
 
 
 def test_the_title_of_a_schedule_is_text_too(tmp_path: Path):
-    (chart,) = pipeline.charts([PipelineStep(NASTY, [Slot(0, "F", 0, 0, 0.0, 1.0)], timed=False)], {})
+    (chart,) = pipelines([PipelineStep(NASTY, [Slot(0, "F", 0, 0, 0.0, 1.0)], timed=False)], {})
     assert f"Pipeline schedules · {PLAIN}" in words_of(draw(chart, tmp_path / "s.svg", "svg"))
 
 
