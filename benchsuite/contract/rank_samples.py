@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 PHASES = ("start", "stage", "evict", "warm", "load", "build", "warmup", "measure", "done")
 _PROGRESS = struct.Struct("<qqqd")  # phase, steps done, steps in all, AU so far
 
@@ -243,6 +245,9 @@ class RankSamples:
         write_whole(path, asdict(self))
 
 
+RESULT = TypeAdapter(RankSamples)
+
+
 def write_whole(path: Path, value: dict[str, Any]) -> None:
     """Write JSON by rename, so that a reader sees the whole or nothing."""
     partial = path.with_suffix(".partial")
@@ -271,20 +276,9 @@ def parse_result(text: str | bytes) -> RankSamples:
     """A rank's result from its JSON.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: it is none.
     """
-    value: dict[str, Any] = json.loads(text)
-    value["blocks"] = [_block(block) for block in value["blocks"]]
-    value["reads"] = Reads(**value["reads"]) if value.get("reads") else None
-    value["seen_readers"] = SeenReaders(**value["seen_readers"]) if value.get("seen_readers") else None
-    if used := value.get("used_cores"):
-        value["used_cores"] = UsedCores(**used | {"cpus": tuple(used["cpus"])})
-    return RankSamples(**value)
-
-
-def _block(value: dict[str, Any]) -> Block:
-    totals = value.get("totals")
-    return Block(**value | {"totals": (totals[0], totals[1]) if totals else None})
+    return RESULT.validate_json(text)
 
 
 class Heartbeat:

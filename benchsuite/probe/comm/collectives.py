@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from benchsuite.predict.theory.collectives import BACKEND
-from benchsuite.probe.comm.request import Cell
+from benchsuite.probe.comm.request import ELEMENT_BYTES, Cell
 from benchsuite.probe.comm.step_tables import table
 from benchsuite.probe.comm.stepping import Counted, Stepper
 
@@ -32,6 +32,9 @@ SUMMED_PERIODS = (7, 5, 3, 2)
 COPIED_PERIODS = (251, 113)
 """Primes, so that a chunk in another's place shows: chunks are rarely as long as a multiple of them."""
 POISON = 99
+SUMMED = ("all_reduce", "reduce_scatter", "reduce")
+SHARED_OUT = ("reduce_scatter",)
+"""Ops of whose result a rank gets its part."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,11 @@ class Place:
         """A buffer."""
         return torch.empty(count, dtype=DTYPES[self.dtype], device=self.device)
 
+    def own(self, count: int) -> slice:
+        """Where this rank's part of an array is."""
+        each = count // self.num_ranks
+        return slice(self.rank * each, (self.rank + 1) * each)
+
     def summand(self, rank: int) -> list[int]:
         """What a rank adds, a period of it; ranks too many for the dtype add zeros."""
         limit = EXACT.get(self.dtype, 1 << 20)
@@ -102,118 +110,68 @@ class Place:
         return [(index + 31 * rank) % period for index in range(period)]
 
 
-def element_bytes(dtype: str) -> int:
-    """Bytes of one element."""
-    return DTYPES[dtype].itemsize
+def contents(op: str, place: Place, count: int) -> tuple[Tensor, Tensor]:
+    """What a rank gives to an op on an array of `count` elements, and what it gets: all of the result, or its part."""
+    each = count // place.num_ranks
+    if op in SUMMED:
+        result = place.tensor(place.summed(), count)
+        return place.tensor(place.summand(place.rank), count), result[place.own(count)] if op in SHARED_OUT else result
+    if op == "all_gather":
+        return place.tensor(place.copied(place.rank), each), _parts(place, each, 0)
+    given = place.tensor(place.copied(0 if op == "broadcast" else place.rank), count)
+    if op == "all_to_all":
+        return given, _parts(place, each, place.rank * each)
+    return given, given if op == "broadcast" else place.tensor(place.copied((place.rank - 1) % place.num_ranks), count)
+
+
+def _parts(place: Place, each: int, start: int) -> Tensor:
+    """As many elements of every rank's own, one after the other."""
+    return torch.cat([place.tensor(place.copied(rank), each, start) for rank in range(place.num_ranks)])
 
 
 def prepare(cell: Cell, rank: int, device: torch.device) -> Prepared:
-    """Buffers and call of a cell, on a rank of a group that is formed."""
+    """Buffers and call of a cell, on a rank of a group that is formed; step tables work in place, on all of it."""
     place = Place(rank, cell.num_ranks, cell.dtype, device)
-    count = cell.num_bytes // element_bytes(cell.dtype)
-    if cell.algorithm == BACKEND:
-        return OPS[cell.op](place, count)
-    return _stepped(cell, place, count)
+    count = cell.num_bytes // ELEMENT_BYTES[cell.dtype]
+    given, result = contents(cell.op, place, count)
+    call: Callable[[], Counted | None]
+    if cell.algorithm != BACKEND:
+        whole = place.empty(count)
+        into = whole[place.own(count)] if cell.op in SHARED_OUT else whole
+        out_of = whole[place.own(count)] if cell.op == "all_gather" else whole
+        call = Stepper(table(cell.op, cell.algorithm, place.num_ranks), place.rank, whole).run
+    else:
+        into = place.empty(result.numel())
+        out_of = into if cell.in_place else place.empty(given.numel())
+        call = partial(_called, CALLS[cell.op], into, out_of)
+    inputs = [] if cell.op == "broadcast" and rank else [(out_of, given)]
+    return Prepared(call, inputs, into, None if cell.op == "reduce" and rank else result)
 
 
-def _no_count(call: Callable[[], object]) -> Callable[[], None]:
-    def without() -> None:
-        call()
-
-    return without
+def _called(call: Callable[[Tensor, Tensor], object], into: Tensor, out_of: Tensor) -> None:
+    call(into, out_of)
 
 
-def _all_reduce(place: Place, count: int) -> Prepared:
-    buffer = place.empty(count)
-    given = place.tensor(place.summand(place.rank), count)
-    expected = place.tensor(place.summed(), count)
-    return Prepared(_no_count(partial(dist.all_reduce, buffer)), [(buffer, given)], buffer, expected)
-
-
-def _reduce(place: Place, count: int) -> Prepared:
-    buffer = place.empty(count)
-    given = place.tensor(place.summand(place.rank), count)
-    expected = place.tensor(place.summed(), count) if place.rank == 0 else None
-    return Prepared(_no_count(partial(dist.reduce, buffer, 0)), [(buffer, given)], buffer, expected)
-
-
-def _broadcast(place: Place, count: int) -> Prepared:
-    buffer, content = place.empty(count), place.tensor(place.copied(0), count)
-    inputs = [(buffer, content)] if place.rank == 0 else []
-    return Prepared(_no_count(partial(dist.broadcast, buffer, 0)), inputs, buffer, content)
-
-
-def _all_gather(place: Place, count: int) -> Prepared:
-    own, whole = place.empty(count // place.num_ranks), place.empty(count)
-    given = place.tensor(place.copied(place.rank), own.numel())
-    return Prepared(
-        _no_count(partial(dist.all_gather_into_tensor, whole, own)), [(own, given)], whole, _gathered(place, count)
-    )
-
-
-def _gathered(place: Place, count: int) -> Tensor:
-    parts = [place.tensor(place.copied(rank), count // place.num_ranks) for rank in range(place.num_ranks)]
-    return torch.cat(parts)
-
-
-def _reduce_scatter(place: Place, count: int) -> Prepared:
-    own, whole = place.empty(count // place.num_ranks), place.empty(count)
-    given = place.tensor(place.summand(place.rank), count)
-    expected = place.tensor(place.summed(), own.numel(), place.rank * own.numel())
-    return Prepared(_no_count(partial(dist.reduce_scatter_tensor, own, whole)), [(whole, given)], own, expected)
-
-
-def _all_to_all(place: Place, count: int) -> Prepared:
-    into, out_of = place.empty(count), place.empty(count)
-    given = place.tensor(place.copied(place.rank), count)
-    each = count // place.num_ranks
-    parts = [place.tensor(place.copied(rank), each, place.rank * each) for rank in range(place.num_ranks)]
-    return Prepared(_no_count(partial(dist.all_to_all_single, into, out_of)), [(out_of, given)], into, torch.cat(parts))
-
-
-def _send_recv(place: Place, count: int) -> Prepared:
+def _send_recv(into: Tensor, out_of: Tensor) -> None:
     """To the next rank and from the one before, at once; receives first, as in `benchsuite.probe.comm.stepping`."""
-    if place.num_ranks == 1:
+    rank, num_ranks = dist.get_rank(), dist.get_world_size()
+    if num_ranks == 1:
         raise RuntimeError("one rank has no other to send to")
-    into, out_of = place.empty(count), place.empty(count)
-    after, before = (place.rank + 1) % place.num_ranks, (place.rank - 1) % place.num_ranks
-
-    def call() -> None:
-        posted = [dist.P2POp(dist.irecv, into, before), dist.P2POp(dist.isend, out_of, after)]
-        for work in dist.batch_isend_irecv(posted):
-            work.wait()
-
-    given = place.tensor(place.copied(place.rank), count)
-    return Prepared(call, [(out_of, given)], into, place.tensor(place.copied(before), count))
+    posted = [
+        dist.P2POp(dist.irecv, into, (rank - 1) % num_ranks),
+        dist.P2POp(dist.isend, out_of, (rank + 1) % num_ranks),
+    ]
+    for work in dist.batch_isend_irecv(posted):
+        work.wait()
 
 
-OPS: Mapping[str, Callable[[Place, int], Prepared]] = {
-    "all_reduce": _all_reduce,
-    "all_gather": _all_gather,
-    "reduce_scatter": _reduce_scatter,
-    "all_to_all": _all_to_all,
-    "broadcast": _broadcast,
-    "reduce": _reduce,
+CALLS: Mapping[str, Callable[[Tensor, Tensor], object]] = {
+    "all_reduce": lambda into, _: dist.all_reduce(into),
+    "all_gather": lambda into, out_of: dist.all_gather_into_tensor(into, out_of),
+    "reduce_scatter": lambda into, out_of: dist.reduce_scatter_tensor(into, out_of),
+    "all_to_all": lambda into, out_of: dist.all_to_all_single(into, out_of),
+    "broadcast": lambda into, _: dist.broadcast(into, 0),
+    "reduce": lambda into, _: dist.reduce(into, 0),
     "send_recv": _send_recv,
 }
-
-
-def _stepped(cell: Cell, place: Place, count: int) -> Prepared:
-    """A step table's collective; all are in place, and what a rank owns is its part of the array."""
-    found = table(cell.op, cell.algorithm, place.num_ranks)
-    buffer = place.empty(count)
-    stepper = Stepper(found, place.rank, buffer)
-    own = slice(place.rank * (count // place.num_ranks), (place.rank + 1) * (count // place.num_ranks))
-    adds = cell.op in ("all_reduce", "reduce_scatter", "reduce")
-    if adds:
-        given, result = place.tensor(place.summand(place.rank), count), place.tensor(place.summed(), count)
-    elif cell.op == "broadcast":
-        given = result = place.tensor(place.copied(0), count)
-    else:
-        given, result = place.tensor(place.copied(place.rank), count // place.num_ranks), _gathered(place, count)
-    if cell.op == "reduce_scatter":
-        return Prepared(stepper.run, [(buffer, given)], buffer[own], result[own])
-    if cell.op == "all_gather":
-        return Prepared(stepper.run, [(buffer[own], given)], buffer, result)
-    inputs = [] if cell.op == "broadcast" and place.rank else [(buffer, given)]
-    return Prepared(stepper.run, inputs, buffer, None if cell.op == "reduce" and place.rank else result)
+"""What each op calls, with the buffer of its result and that of its input, which are one for ops that work in place."""

@@ -11,9 +11,9 @@ import torch.distributed as dist
 from benchsuite.contract.failed_rank import is_out_of_memory, reason_of
 from benchsuite.contract.rank_samples import Heartbeat, RankIdentity, RankSamples
 from benchsuite.contract.trial_spec import TrialSpec
-from benchsuite.probe.comm.collectives import Prepared, element_bytes, prepare
+from benchsuite.probe.comm.collectives import Prepared, prepare
 from benchsuite.probe.comm.rank_group import Ranks, Timed
-from benchsuite.probe.comm.request import DDP_MODES, Cell, Request
+from benchsuite.probe.comm.request import DDP_MODES, ELEMENT_BYTES, Cell, Request
 from benchsuite.probe.comm.step_tables import table
 from benchsuite.probe.comm.stepping import Counted
 from benchsuite.probe.ranks import findings_of, leave, request_in
@@ -149,7 +149,8 @@ def _miscounted(cell: Cell, rank: int, counted: Counted | None) -> str | None:
     """How what was sent differs from what the table says; None where it does not."""
     if counted is None:
         return None
-    count = cell.num_bytes // element_bytes(cell.dtype)
+    element_bytes = ELEMENT_BYTES[cell.dtype]
+    count = cell.num_bytes // element_bytes
     found = table(cell.op, cell.algorithm, cell.num_ranks)
-    wanted = Counted(found.messages(count)[rank], found.sent_elements(count)[rank] * element_bytes(cell.dtype))
+    wanted = Counted(found.messages(count)[rank], found.sent_elements(count)[rank] * element_bytes)
     return None if counted == wanted else f"sent {counted}, the table says {wanted}"

@@ -5,8 +5,7 @@ import re
 import pytest
 
 from benchsuite.contract.errors import UserError
-from benchsuite.probe.comm.collectives import DTYPES
-from benchsuite.probe.comm.collectives import OPS as CALLED
+from benchsuite.probe.comm.collectives import CALLS, DTYPES
 from benchsuite.probe.comm.request import (
     BUSBW,
     ELEMENT_BYTES,
@@ -24,7 +23,7 @@ from benchsuite.probe.record import parse_counts, parse_sizes
 
 
 def test_every_op_and_dtype_has_all_it_needs() -> None:
-    assert set(OPS) == set(BUSBW) == set(CALLED)
+    assert set(OPS) == set(BUSBW) == set(CALLS)
     assert {name: dtype.itemsize for name, dtype in DTYPES.items()} == dict(ELEMENT_BYTES)
 
 
