@@ -155,15 +155,13 @@ def _find_dataset(spec: TrialSpec) -> tuple[Path | None, Manifest | None]:
     return folder, read_manifest(folder) if is_dataset(folder) else None
 
 
-def _unmixed(data: DataSpec, manifest: Manifest) -> str | None:
+def _unmixed(data: DataSpec) -> str | None:
     """Why samples are not mixed in data.shuffle_buffer; None where they are."""
     if data.source != "storage":
         return f"source {data.source}"
     form = format_of(data.format)
     if not form.sequential:
         return f"format {data.format}"
-    if data.loader == "dali" and manifest.kind == "image":  # volumes it takes as the format reads them
-        return "loader dali"
     return None if data.shuffle else "shuffle false"
 
 
@@ -179,7 +177,7 @@ class _Repeated:
         """Why a point that can run is not worth it; None where it is the first of its like."""
         if not self._varies or manifest is None:
             return None
-        unused, asked = _unmixed(spec.data, manifest), spec.data.shuffle_buffer
+        unused, asked = _unmixed(spec.data), spec.data.shuffle_buffer
         if unused is None:
             return None
         alike = spec.model_copy(update={"data": spec.data.model_copy(update={"shuffle_buffer": 1})})

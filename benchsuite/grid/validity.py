@@ -177,7 +177,7 @@ def too_few_for_cold(spec: TrialSpec, form: Format, share: int, lanes: int) -> s
     if spec.data.source != "storage" or spec.data.cache != "cold":
         return None
     batches, samples = reader_samples(spec)
-    mixes = form.sequential and spec.data.shuffle and spec.data.loader != "dali"
+    mixes = form.sequential and spec.data.shuffle
     buffered = spec.data.shuffle_buffer if mixes else 0
     if samples + buffered <= share:
         return None

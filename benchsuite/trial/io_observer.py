@@ -27,7 +27,7 @@ def begun(spec: TrialSpec, dataset: Dataset, me: RankIdentity) -> Iterator[Obser
     """Begin to watch this rank's readers, where the trial asks for it; the block starts them, or all is undone."""
     observer: Observer | None = None
     if spec.data.source == "storage" and spec.measure.profile == "io":
-        observer = Tracer(dataset, spec.data.readers).start()
+        observer = Tracer(dataset, max(1, spec.data.num_workers)).start()
     elif spec.data.source == "storage" and spec.measure.profile == "strace":
         observer = Strace(dataset).start()
     try:

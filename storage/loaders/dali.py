@@ -5,11 +5,10 @@ batches it keeps ready; with 0 workers nothing is decoded ahead. Which sample is
 `storage.dataset.kinds`, so pixels differ from other loaders' by the interpolation alone (on a GPU also by its
 decoder's). Of volumes, whose patches are cut as they are read, DALI flips the axes.
 
-Images as files, in tar shards or TFRecords are read by DALI itself, the rest as its format reads it. DALI's readers mix
-no samples in an order that can be known: a sharded format's shards are shuffled, the samples in each come as they are
-stored, and data.shuffle_buffer is not applied. They verify no checksums, and libjpeg-turbo decodes past damage within
-the compressed data: every image, whatever read it, is compared with the index before it is decoded, by class and
-content, the first time by its digest (blake2b, about 0.1 ms for 100 kB), later by its CRC-32C (a twentieth of that).
+What DALI decodes is read as its format reads it, by DALI's number of threads side by side; shards, whose samples are
+mixed in one buffer, by one of them. libjpeg-turbo decodes past damage within the compressed data: so every image is
+compared with the index before it is decoded, by class, size and content, the first time by its digest (blake2b, about
+0.1 ms for 100 kB), later by its CRC-32C (a twentieth of that).
 
 In memory are the batches kept ready and two, at times one more that DALI has yet to free, and what at least one, at
 most all of those kept ready are made from: cut and resized images (a byte where a batch has four), or, of volumes, the

@@ -4,16 +4,21 @@ A feed draws what the pipeline needs for a batch, random numbers included; a gra
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from itertools import cycle, islice
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from importlib import import_module
+from itertools import count, cycle, islice
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import simplejpeg
 import torch
+from crc32c import crc32c
 from torch.utils.dlpack import from_dlpack
 
-from benchsuite.storage.dataset.fields import image_extension
+from benchsuite.storage.dataset.fields import encoded, image_extension
 from benchsuite.storage.dataset.kinds import (
     IMAGENET_MEAN,
     IMAGENET_STD,
@@ -21,76 +26,146 @@ from benchsuite.storage.dataset.kinds import (
     draw_patch,
     empty_batch,
     fill_patch,
+    image_label,
     random_crop,
     sample_rng,
 )
 from benchsuite.storage.dataset.manifest import text
-from benchsuite.storage.dataset.sample import Recycled, Sample
+from benchsuite.storage.dataset.sample import Recycled, Sample, content_digest
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.loaders import Batch, Delivered
-from benchsuite.storage.loaders.dali_source import Encoded, dali, encoded_images, reason, source_of
 from benchsuite.storage.loaders.reader import LoaderInput
 
 ENDS = {"jpg": b"\xff\xd9", "png": b"IEND\xaeB`\x82"}
 """What a whole image ends with."""
 
 
+class Encoded(NamedTuple):
+    """An image as it is stored, and where it belongs."""
+
+    sample: Sample
+    content: npt.NDArray[np.uint8]
+    label: int
+    epoch: int
+
+
+class Contents:
+    """Compares images with the index.
+
+    The first time by the digest; later by the CRC-32C, twenty times faster, of what had that digest.
+    """
+
+    def __init__(self, reading: LoaderInput) -> None:
+        self._index = reading.dataset.index
+        self._crcs = np.full(len(self._index), -1, np.int64)
+
+    def check(self, sample: Sample, epoch: int) -> Encoded:
+        """The sample's image.
+
+        Raises:
+            DatasetError: class, size or content are not the index's.
+        """
+        where, row, label = f"{sample.source}: sample {sample.key!r}", self._index[sample.index], image_label(sample)
+        if label != row["label"]:
+            raise DatasetError(f"{where} (row {sample.index}): class {label} stands where the index has {row['label']}")
+        if sample.stored_bytes != row["bytes"]:
+            found = f"{sample.stored_bytes} bytes, the index says {row['bytes']}"
+            raise DatasetError(f"{where} (row {sample.index}): {found}: truncated or changed")
+        content: Any = np.frombuffer(encoded(sample, "image"), np.uint8)
+        crc = crc32c(content.data)
+        if self._crcs[sample.index] != crc:
+            if content_digest(sample) != text(row["digest"]):
+                raise DatasetError(f"{where}: its checksum is not the index's: damaged")
+            self._crcs[sample.index] = crc
+        return Encoded(sample, content, label, epoch)
+
+
+def dali(module: str) -> Any:
+    """A module of DALI's, imported when a loader is built: half a second, and not installed everywhere."""
+    return import_module(f"nvidia.dali.{module}")
+
+
+def read_ahead(reading: LoaderInput, threads: int) -> Generator[tuple[Sample, int]]:
+    """The rank's samples, epoch after epoch, in the order of its one reader, and the epoch of each.
+
+    Formats that read samples where they lie are read by all threads side by side, each a part of the reader's share;
+    shards, which are mixed in one buffer, by one of them.
+    """
+    form, manifest, lanes = reading.format, reading.dataset.manifest, reading.world_size * reading.readers * threads
+    parts = 1 if form.sequential or form.problem(manifest, lanes) else threads
+    with ThreadPoolExecutor(parts) as pool:
+        for epoch in count():
+            share = reading.share(0, epoch)
+            shares = [
+                replace(share, index=share.index + part * share.count, count=parts * share.count)
+                for part in range(parts)
+            ]
+            streams = [form.read(reading.dataset, part) for part in shares]
+            pending = deque((stream, pool.submit(next, stream, None)) for stream in streams)
+            while pending:
+                stream, future = pending.popleft()
+                if (sample := future.result()) is not None:
+                    pending.append((stream, pool.submit(next, stream, None)))
+                    yield sample, epoch
+
+
+def reason(error: BaseException) -> str:
+    """What DALI's message says went wrong, in one line without the places in its source."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if "encountered:" in lines[:-1]:
+        lines = lines[lines.index("encountered:") + 1 :]
+    ends = [number for number, line in enumerate(lines) if line.startswith(("C++ context", "Current pipeline"))]
+    return " ".join(lines[: ends[0] if ends else 1]) or type(error).__name__
+
+
 class Fed(NamedTuple):
-    """What was fed for one batch: the input arrays, which must outlive it, rows, epochs and classes of images."""
+    """What was fed for one batch: the input arrays, which must outlive it; rows and epochs; of images the classes."""
 
     inputs: Sequence[Any]
     rows: list[int]
     epochs: list[int]
-    labels: list[int]
+    labels: Sequence[int] = ()
+    images: Sequence[Sample] = ()
 
 
 class ImageFeed:
     """Encoded images, the windows to cut from them and whether to flip them."""
 
     def __init__(self, reading: LoaderInput, threads: int) -> None:
-        self._reading = reading
-        self._images = encoded_images(reading, threads)
-        self._index = reading.dataset.index
+        self._reading, self._contents = reading, Contents(reading)
+        self._samples = read_ahead(reading, threads)
 
     def draw(self) -> Fed:
         """The next images."""
-        images = list(islice(self._images, self._reading.batch_size))
-        rows = [image.row for image in images]
-        labels = [image.label for image in images]
+        images = [self._contents.check(*found) for found in islice(self._samples, self._reading.batch_size)]
         windows = np.empty((len(images), 4), np.int32)
         flips = np.empty(len(images), np.int32)
-        for number, (image, key) in enumerate(zip(images, self._index["key"][rows].tolist(), strict=True)):
-            rng = sample_rng(self._reading.seed, image.epoch, text(key))
-            windows[number] = random_crop(*self._size(image), rng)
+        for number, image in enumerate(images):
+            rng = sample_rng(self._reading.seed, image.epoch, image.sample.key)
+            windows[number] = random_crop(*_size(image), rng)
             flips[number] = rng.random() < 0.5
-        return Fed(([image.fed for image in images], windows, flips), rows, [image.epoch for image in images], labels)
-
-    def blame(self, fed: Fed) -> None:
-        """Raise what is wrong with one of these images: each is decoded, strictly."""
-        for content, row in zip(fed.inputs[0], fed.rows, strict=True):
-            decode_pixels(self._sample(np.asarray(content), row))
+        rows, epochs = [image.sample.index for image in images], [image.epoch for image in images]
+        inputs = [image.content for image in images], windows, flips
+        return Fed(inputs, rows, epochs, [image.label for image in images], [image.sample for image in images])
 
     def close(self) -> None:
         """Close the files that are open."""
-        self._images.close()  # type: ignore[attr-defined]
+        self._samples.close()
 
-    def _sample(self, content: Any, row: int) -> Sample:
-        return Sample(self._reading.dataset.key(row), {"image": content.data}, row, source_of(self._reading, row))
 
-    def _size(self, image: Encoded) -> tuple[int, int]:
-        """Width and height, by the header. What lacks its end, which DALI tolerates, is decoded strictly first."""
-        extension = image_extension(image.content)
-        if bytes(image.content[-len(ENDS[extension]) :]) != ENDS[extension]:
-            decode_pixels(self._sample(image.content, image.row))
-        if extension == "png":
-            width, height = np.frombuffer(image.content[16:24], ">u4")
-            return int(width), int(height)
-        try:
-            height, width = simplejpeg.decode_jpeg_header(image.content)[:2]
-        except ValueError as error:
-            sample = self._sample(image.content, image.row)
-            raise DatasetError(f"{sample.source}: sample {sample.key!r}: not a whole JPEG: {error}") from error
-        return width, height
+def _size(image: Encoded) -> tuple[int, int]:
+    """Width and height, by the header. What lacks its end, which DALI tolerates, is decoded strictly first."""
+    sample, extension = image.sample, image_extension(image.content)
+    if bytes(image.content[-len(ENDS[extension]) :]) != ENDS[extension]:
+        decode_pixels(sample)
+    if extension == "png":
+        width, height = np.frombuffer(image.content[16:24], ">u4")
+        return int(width), int(height)
+    try:
+        height, width = simplejpeg.decode_jpeg_header(image.content)[:2]
+    except ValueError as error:
+        raise DatasetError(f"{sample.source}: sample {sample.key!r}: not a whole JPEG: {error}") from error
+    return width, height
 
 
 def image_graph(reading: LoaderInput, feed: Callable[[], Sequence[Any]], gpu: bool) -> list[Any]:
@@ -148,10 +223,7 @@ class VolumeFeed:
             flips[number] = patch.flips
             rows.append(sample.index)
             epochs.append(epoch)
-        return Fed([batch["image"].numpy(), batch["label"].numpy(), flips], rows, epochs, [])
-
-    def blame(self, fed: Fed) -> None:
-        """Nothing in a patch can be wrong."""
+        return Fed([batch["image"].numpy(), batch["label"].numpy(), flips], rows, epochs)
 
     def close(self) -> None:
         """Close the files that are open."""
@@ -206,8 +278,8 @@ class Pipeline:
         try:
             tensors = [from_dlpack(output.as_tensor()) for output in self._pipe.outputs()]
         except RuntimeError as error:
-            for fed in self._fed:
-                self._feed.blame(fed)
+            for sample in (image for fed in self._fed for image in fed.images):
+                decode_pixels(sample)  # strictly: it says what is wrong, and with which image
             raise DatasetError(f"{self._reading.dataset.folder}: DALI: {reason(error)}") from error
         fed = self._fed.popleft()
         batch: Batch = {"image": tensors[0]}

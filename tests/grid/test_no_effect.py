@@ -22,8 +22,6 @@ def buffers(points: list[Point]) -> list[int]:
         ({"format": "files"}, "format files"),
         ({"format": "lmdb", "shuffle": False}, "format lmdb"),
         ({"format": "webdataset", "shuffle": False}, "shuffle false"),
-        ({"format": "webdataset", "loader": "dali"}, "loader dali"),
-        ({"format": "tfrecord", "loader": "dali"}, "loader dali"),
     ],
 )
 def test_without_effect_the_first_is_planned_and_the_rest_skipped(
@@ -37,7 +35,7 @@ def test_without_effect_the_first_is_planned_and_the_rest_skipped(
     ]
 
 
-@pytest.mark.parametrize("loader", [name for name in LOADERS if name != "dali"])
+@pytest.mark.parametrize("loader", LOADERS)
 def test_where_it_mixes_every_value_is_a_point(dataset_root: Path, loader: str) -> None:
     base = storage_base(dataset_root, cache="warm", format="webdataset", loader=loader)
     found = plan(base, grid={"data.shuffle_buffer": BUFFERS})

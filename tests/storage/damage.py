@@ -110,7 +110,7 @@ ONE_NAME = ("lmdb", "tokens")
 
 
 def needed_to_read(name: str, path: Path) -> bool:
-    """Whether reading samples needs a file: DALI and others use the indices beside shards, our formats do not."""
+    """Whether reading samples needs a file: others use the indices beside shards, our formats do not."""
     return name == "tokens" or path.suffix != ".idx"
 
 

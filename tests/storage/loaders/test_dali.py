@@ -22,7 +22,6 @@ from benchsuite.storage.create.convert import Wanted, convert_dataset, generate_
 from benchsuite.storage.dataset.kinds import IMAGE, VOLUME, decode_one, sample_rng
 from benchsuite.storage.dataset.manifest import Dataset, open_dataset
 from benchsuite.storage.dataset.spec import DataSpec
-from benchsuite.storage.loaders import dali_source
 from benchsuite.storage.loaders.dali import DaliLoader
 from benchsuite.storage.loaders.reader import LoaderInput
 from tests.storage.samples import jpeg
@@ -189,20 +188,6 @@ class TestExactlyOnce:
         dataset = open_dataset(tmp_path / name)
         assert [info.num_samples for info in dataset.manifest.files if info.num_samples][-1] == last < shard_samples
         check(dataset, deliver(dataset, 2, 2))
-
-    @pytest.mark.parametrize("name", ["tfrecord", "webdataset"])
-    @pytest.mark.parametrize("list_samples", [1, 7, 20])
-    def test_wherever_the_lists_of_shards_end(
-        self, made: Made, monkeypatch: pytest.MonkeyPatch, name: str, list_samples: int
-    ) -> None:
-        monkeypatch.setattr(dali_source, "LIST_SAMPLES", list_samples)
-        check(made["image", name], deliver(made["image", name], 1, 1))
-
-    def test_with_an_index_beside_each_tar_shard(self, made: Made, mine: Callable[[str], Dataset]) -> None:
-        dataset = mine("webdataset")
-        for path in dataset.folder.glob("*.tar"):
-            subprocess.run([Path(sys.executable).with_name("wds2idx"), path, f"{path}.idx"], check=True)
-        check(dataset, deliver(dataset, 2, 1))
 
 
 class TestPixels:
