@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,7 +17,7 @@ from benchsuite.contract.terminal import PlainFormat, document, echo
 from benchsuite.contract.trial_spec import SweepSpec, TrialSpec
 from benchsuite.contract.yaml_file import Values, read_yaml
 from benchsuite.grid.expand import load_sweep
-from benchsuite.grid.layers import BUILT_IN, Layered, bundled, layered
+from benchsuite.grid.layers import BUILT_IN, Layered, bundled, entries, layered
 from benchsuite.host.machine import this_machine
 from benchsuite.launch import launcher
 from benchsuite.predict.layout import machines, models
@@ -135,18 +134,6 @@ def json_schema(what: str) -> str:
     return json.dumps(TypeAdapter(SCHEMAS[what]).json_schema(), indent=1, sort_keys=True)
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A field of a trial in a sweep."""
-
-    key: str
-    value: Any
-    """The values of its axis, where it has one."""
-    varies: str | None
-    """grid or zip; None where it has one value."""
-    origin: str
-
-
 def show_settings(file: Path, overrides: list[str], format: PlainFormat) -> None:
     """Print the settings of a sweep file; run nothing.
 
@@ -157,16 +144,26 @@ def show_settings(file: Path, overrides: list[str], format: PlainFormat) -> None
     load_sweep(path, overrides)  # for all mistakes in it
     found = settings(layered(read_yaml(path), str(path), overrides))
     if format == "json":
-        document(json.dumps([asdict(setting) for setting in found], indent=1))
+        document(json.dumps(found, indent=1))
     else:
         _print_settings(found)
 
 
-def settings(found: Layered) -> list[Setting]:
-    """Every field of a trial, in the order of the schema, and the axes that vary a part of one."""
-    fields = dict(_defaults(TrialSpec))
+def settings(found: Layered) -> list[Values]:
+    """Every field of a trial, in the order of the schema, and the axes that vary a part of one.
+
+    `value` are the values of an axis where the field is one; `varies` says grid or zip then.
+    """
+    fields, given = dict(_defaults(TrialSpec)), entries(found.sweep["base"])
     fields |= dict.fromkeys(key for part in ("grid", "zip") for key in found.sweep[part] if key not in fields)
-    return [_setting(key, default, found) for key, default in fields.items()]
+    rows = []
+    for key, default in fields.items():
+        below = [name for name in found.origins if name == key or name.startswith(f"{key}.")]
+        origin = found.origins[below[-1]] if below else BUILT_IN
+        varies = next((part for part in ("grid", "zip") if key in found.sweep[part]), None)
+        value = found.sweep[varies][key] if varies else given.get(key, default)
+        rows.append({"key": key, "value": value, "varies": varies, "origin": origin})
+    return rows
 
 
 def _defaults(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -179,42 +176,15 @@ def _defaults(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, A
             yield prefix + name, None if field.is_required() else field.default
 
 
-def _setting(key: str, default: Any, found: Layered) -> Setting:
-    below = [name for name in found.origins if name == key or name.startswith(f"{key}.")]
-    origin = found.origins[below[-1]] if below else BUILT_IN
-    for part in ("grid", "zip"):
-        if key in found.sweep[part]:
-            return Setting(key, found.sweep[part][key], part, found.origins[key])
-    return Setting(key, _lookup(found.sweep["base"], key, default), None, origin)
-
-
-def _lookup(base: Values, key: str, default: Any) -> Any:
-    value: Any = base
-    for part in key.split("."):
-        if not isinstance(value, dict) or part not in value:
-            return default
-        value = value[part]
-    return value
-
-
-def _print_settings(found: list[Setting]) -> None:
+def _print_settings(found: list[Values]) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     from benchsuite.contract.console import console
 
     table = Table("field", "value", "from", box=None, pad_edge=False)
-    for setting in found:
-        words = _in_words(setting.value)
-        value = f"{setting.varies}: {words}" if setting.varies else words
-        table.add_row(setting.key, _plain(value), _plain(setting.origin))
+    for row in found:
+        words = row["value"] if isinstance(row["value"], str) else json.dumps(row["value"], default=str)
+        value = f"{row['varies']}: {words}" if row["varies"] else words
+        table.add_row(row["key"], Text(value), Text(row["origin"]))
     console().print(table)
-
-
-def _in_words(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
-
-
-def _plain(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)

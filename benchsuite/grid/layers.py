@@ -86,7 +86,7 @@ def layered(value: Values, file: str, overrides: Iterable[str], environment: Map
     for key, item in [(key, item) for _, key, item in variables] + asked:
         above[key] = item if isinstance(item, list) else [item]
     base, origins = _defaults(above, environment)
-    for key, item in _entries(sweep["base"]).items():
+    for key, item in entries(sweep["base"]).items():
         set_key(base, key, item)
         origins[key] = file
     sweep["base"] = base
@@ -104,7 +104,7 @@ def _other_batch(key: str) -> str | None:
     return BATCH[1 - BATCH.index(key)] if key in BATCH else None
 
 
-def _entries(base: Mapping[str, Any]) -> Values:
+def entries(base: Mapping[str, Any]) -> Values:
     """A base with dotted keys, degrees of parallelism as one value: those of two layers do not mix."""
     found = nested(flat(base))
     degrees = {"parallelism": found.pop("parallelism")} if isinstance(found.get("parallelism"), Mapping) else {}
@@ -113,11 +113,11 @@ def _entries(base: Mapping[str, Any]) -> Values:
 
 def values_of(sweep: Values) -> dict[str, list[Any]]:
     """The values that a sweep file gives each key."""
-    found: dict[str, list[Any]] = {key: [item] for key, item in _entries(sweep["base"]).items()}
+    found: dict[str, list[Any]] = {key: [item] for key, item in entries(sweep["base"]).items()}
     axes = [*sweep["grid"].items(), *sweep["zip"].items()]
     added = sweep.get("include")
     for entry in added if isinstance(added, list) else []:
-        axes += [(key, [item]) for key, item in _entries(entry).items()] if isinstance(entry, Mapping) else []
+        axes += [(key, [item]) for key, item in entries(entry).items()] if isinstance(entry, Mapping) else []
     for key, items in axes:
         found[key] = found.get(key, []) + (items if isinstance(items, list) else [items])
     return found
@@ -128,8 +128,8 @@ def _defaults(above: Given, environment: Mapping[str, str]) -> tuple[Values, dic
     given = dict(above)
     kept: dict[str, tuple[Any, str]] = {}
     for path, config in reversed(config_files(environment).items()):
-        entries = {key: item for key, item in _entries(config.base).items() if key not in given}
-        for key, item in entries.items():
+        defaults = {key: item for key, item in entries(config.base).items() if key not in given}
+        for key, item in defaults.items():
             if not _clashes(key, item, given):
                 kept[key] = item, str(path)
         given |= {key: [item] for key, (item, _) in kept.items() if key not in given}

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
-from types import TracebackType
 from typing import IO, Any, NoReturn, Self
 
 from benchsuite.contract.errors import UserError
@@ -164,9 +163,7 @@ class AgentLauncher:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def start(self) -> None:

@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol, Self
 
 from benchsuite.contract.errors import UserError, refuse
@@ -112,9 +111,7 @@ class Launcher(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
     def run(
         self, spec: TrialSpec, dataset: Path | None, folder: Path, on_progress: Callable[[Progress], None]

@@ -19,7 +19,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Generic, Literal, Self, TypeVar
 
 from pydantic import TypeAdapter
@@ -254,9 +253,7 @@ class Holding:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
     @property

@@ -3,32 +3,18 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from benchsuite.contract.rank_samples import Block, Heartbeat
 from benchsuite.storage.dataset.manifest import Dataset
 from benchsuite.storage.loaders import Batch, LoaderProtocol, ReaderCounts
+from benchsuite.storage.observe.io_trace import Tracer
 from benchsuite.trial.clock import Clock
-
-
-class Observer(Protocol):
-    """Watches the I/O of this process and of those forked from it meanwhile."""
-
-    def finish(self, delivered_bytes: int) -> dict[str, Any]:
-        """Stop, and tell what was seen."""
-
-    def stop(self) -> None:
-        """Stop."""
-
-
-class Steps(Protocol):
-    """What takes steps: a model in training, or an emulated device. The loss is None where there is none."""
-
-    @property
-    def step(self) -> Callable[[Batch, Any], Tensor | None]: ...
+from benchsuite.trial.emulated import EmulatedDevice
+from benchsuite.trial.strace import Strace
+from benchsuite.workloads.parallel.step import Training
 
 
 class TrialError(RuntimeError):
@@ -39,7 +25,7 @@ class TrialError(RuntimeError):
 class Stepper:
     """Runs steps, counts them, and keeps the loss finite."""
 
-    training: Steps
+    training: Training | EmulatedDevice
     clock: Clock
     heart: Heartbeat
     steps_s: float = 0.0
@@ -75,7 +61,7 @@ class Feed:
     loader: LoaderProtocol
     dataset: Dataset
     batch_size: int
-    observer: Observer | None = None
+    observer: Tracer | Strace | None = None
     consumed_batches: int = 0
     rows: list[int] = field(default_factory=list)
     """Index rows of the samples taken since the list was last cleared."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
@@ -10,22 +10,19 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from benchsuite.contract.rank_samples import TORCH_TRACE, RankIdentity
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.storage.dataset.manifest import Dataset
+from benchsuite.storage.loaders import Batch
 from benchsuite.storage.observe.io_trace import Tracer
-from benchsuite.trial.feed import Observer
+from benchsuite.trial.feed import Feed, Stepper
 from benchsuite.trial.strace import Strace
-
-if TYPE_CHECKING:
-    from benchsuite.storage.loaders import Batch
-    from benchsuite.trial.feed import Feed, Stepper
 
 WAIT_STEPS, WARMUP_STEPS, ACTIVE_STEPS = 1, 1, 3
 """Of a PyTorch profile, after all measured steps: not looked at, looked at and dropped, kept."""
 
 
 @contextmanager
-def begun(spec: TrialSpec, dataset: Dataset, me: RankIdentity) -> Iterator[Observer | None]:
+def begun(spec: TrialSpec, dataset: Dataset, me: RankIdentity) -> Iterator[Tracer | Strace | None]:
     """Begin to watch this rank's readers, where the trial asks for it; the block starts them, or all is undone."""
-    observer: Observer | None = None
+    observer: Tracer | Strace | None = None
     if spec.data.source == "storage" and spec.measure.profile == "io":
         observer = Tracer(dataset, max(1, spec.data.num_workers)).start()
     elif spec.data.source == "storage" and spec.measure.profile == "strace":
@@ -43,7 +40,7 @@ def torch_steps(spec: TrialSpec) -> int:
     return WAIT_STEPS + WARMUP_STEPS + ACTIVE_STEPS if spec.measure.profile == "torch" else 0
 
 
-def found(spec: TrialSpec, stepper: "Stepper", feed: "Feed | None", batch: "Batch", me: RankIdentity) -> dict[str, Any]:
+def found(spec: TrialSpec, stepper: Stepper, feed: Feed | None, batch: Batch, me: RankIdentity) -> dict[str, Any]:
     """When all steps are measured: what was seen of the I/O; and PyTorch's profile of further ones, where asked for."""
     io_profile = feed.io_profile() if feed else None
     if torch_steps(spec):
@@ -51,7 +48,7 @@ def found(spec: TrialSpec, stepper: "Stepper", feed: "Feed | None", batch: "Batc
     return {"io_profile": io_profile}
 
 
-def _torch_profile(stepper: "Stepper", next_batch: "Callable[[], Batch]", me: RankIdentity) -> None:
+def _torch_profile(stepper: Stepper, next_batch: Callable[[], Batch], me: RankIdentity) -> None:
     """Run steps under PyTorch's profiler, and leave its trace in the rank's folder."""
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
     plan = schedule(wait=WAIT_STEPS, warmup=WARMUP_STEPS, active=ACTIVE_STEPS, repeat=1)
