@@ -236,7 +236,7 @@ def generate(target: Path, asked: making.Wanted, samples: int, seed: int, encodi
 
 def convert(source: Path, target: Path, asked: making.Wanted, tokenizer: Path | None) -> None:
     """Convert a dataset, or what a user has."""
-    if tokenizer and asked.kind not in ("mlm", "tokens"):
+    if tokenizer and asked.kind != "tokens":
         raise UserError(f"--tokenizer is for text; {asked.workload} takes {asked.kind} samples")
     with (
         _each_told(str(source), "; nothing was written"),

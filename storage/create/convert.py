@@ -160,10 +160,10 @@ def needed_bytes(source: Source, kind: str, form: Format, options: Options) -> i
 
 
 def _num_samples(source: Source, kind: str) -> int:
-    """How many samples there are; where only reading tells, those of sequences by their bytes."""
-    if source.count is not None or kind not in ("mlm", "tokens"):
+    """How many samples there are; where only reading tells, windows of tokens by their bytes."""
+    if source.count is not None or kind != "tokens":
         return source.count or 0
-    return source.size_bytes // (mlm_bytes if kind == "mlm" else token_bytes)(source.params)
+    return source.size_bytes // token_bytes(source.params)
 
 
 def _num_files(form: Format, count: int, options: Options) -> int:

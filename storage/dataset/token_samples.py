@@ -1,4 +1,4 @@
-"""Token sequences: BERT's pre-training samples and windows of a stream, generated or made from given tokens."""
+"""Token sequences: BERT's pre-training samples and windows of a stream, generated; what both share with given ones."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from benchsuite.storage.errors import DatasetError
 PAD, CLS, SEP, MASK = 0, 101, 102, 103
 """Ids of BERT's special tokens."""
 FIRST_ID = 256
-"""Generated ids of BERT begin here; bytes of text become FIRST_ID + byte."""
+"""Generated ids of BERT begin here."""
 MASKED_SHARE = 0.15
 SHORT_SHARE = 0.1
 """Share of generated BERT samples that do not fill seq_len."""
@@ -42,20 +42,25 @@ def _zipf_ids(rng: np.random.Generator, count: int, first: int, end: int) -> Ids
     return np.minimum((span + 1.0) ** rng.random(count), span).astype(np.int64) - 1 + first
 
 
-def masked_sequence(
-    key: str, first: Ids, second: Ids, second_is_random: bool, rng: np.random.Generator, params: Mapping[str, int]
-) -> Sample:
-    """A pre-training sample of BERT (Devlin et al. 2018): [CLS] first [SEP] second [SEP], padded to seq_len.
+def mlm_sample(index: int, allocate: Allocate, seed: int, params: Mapping[str, int]) -> Sample:
+    """A generated pre-training sample of BERT (Devlin et al. 2018) that depends on seed and index alone.
 
-    15 % of the tokens, at most max_predictions, are to be predicted: of these 80 % are masked, 10 % replaced by a
-    random id and 10 % left. Positions and ids beyond the predictions made are 0.
+    [CLS] first [SEP] second [SEP], padded to seq_len. 15 % of the tokens, at most max_predictions, are to be predicted:
+    of these 80 % are masked, 10 % replaced by a random id and 10 % left. Positions and ids beyond the predictions made
+    are 0.
     """
-    tokens = np.concatenate([[CLS], first, [SEP], second, [SEP]])
+    rng = np.random.Generator(np.random.Philox([seed, index]))
+    room = params["seq_len"] - 3
+    length = int(rng.integers(min(8, room), room + 1)) if rng.random() < SHORT_SHARE else room
+    split = int(rng.integers(1, length))
+    words = _zipf_ids(rng, length, FIRST_ID, params["vocab_size"])
+    second_is_random = rng.random() < 0.5
+    tokens = np.concatenate([[CLS], words[:split], [SEP], words[split:], [SEP]])
     input_ids = np.zeros(params["seq_len"], np.int32)
     segment_ids = np.zeros(params["seq_len"], np.int8)
     positions = np.zeros(params["max_predictions"], np.int32)
     targets = np.zeros(params["max_predictions"], np.int32)
-    segment_ids[len(first) + 2 : len(tokens)] = 1
+    segment_ids[split + 2 : len(tokens)] = 1
     candidates = np.flatnonzero((tokens != CLS) & (tokens != SEP))
     count = min(len(positions), max(1, round(len(tokens) * MASKED_SHARE)), len(candidates))
     chosen = np.sort(rng.permutation(candidates)[:count])
@@ -65,17 +70,7 @@ def masked_sequence(
     tokens[chosen] = np.where(fate < 0.8, MASK, np.where(fate < 0.9, random_ids, tokens[chosen]))
     input_ids[: len(tokens)] = tokens
     fields = (input_ids, segment_ids, positions, targets, np.asarray(second_is_random, np.int8))
-    return Sample(key, dict(zip(MLM_FIELDS, fields, strict=True)))
-
-
-def mlm_sample(index: int, allocate: Allocate, seed: int, params: Mapping[str, int]) -> Sample:
-    """A generated sample for BERT that depends on seed and index alone."""
-    rng = np.random.Generator(np.random.Philox([seed, index]))
-    room = params["seq_len"] - 3
-    length = int(rng.integers(min(8, room), room + 1)) if rng.random() < SHORT_SHARE else room
-    split = int(rng.integers(1, length))
-    tokens = _zipf_ids(rng, length, FIRST_ID, params["vocab_size"])
-    return masked_sequence(f"{index:08d}", tokens[:split], tokens[split:], rng.random() < 0.5, rng, params)
+    return Sample(f"{index:08d}", dict(zip(MLM_FIELDS, fields, strict=True)))
 
 
 def _stream_part(index: int, seed: int, params: Mapping[str, int]) -> Ids:

@@ -36,7 +36,6 @@ READERS: Mapping[str, tuple[Reader, ...]] = {
     "mlm": (
         Reader(".h5/.hdf5 files", HDF5, hdf5.open_mlm),
         Reader(_TFRECORD, tfrecords.find_tfrecords, tfrecords.open_mlm),
-        Reader(_TEXT, texts.find_texts, texts.open_mlm, is_last_resort=True),
     ),
     "tokens": (
         Reader(".bin/.idx pair", sequences.find_bin, sequences.open_bin),

@@ -1,4 +1,4 @@
-"""Text as bytes and by a tokenizer, in windows and packed for BERT."""
+"""Text as bytes and by a tokenizer, in windows."""
 
 import json
 import sys
@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchsuite.storage.dataset.token_samples import CLS, FIRST_ID, MASK, PAD, SEP
 from benchsuite.storage.formats.tokens import read_index
 from tests.storage.sources.made import arrays, converted, refusal
 
@@ -98,12 +97,11 @@ class TestTokens:
         assert bytes(result) == content[: len(result)]
 
     @pytest.mark.parametrize("suffix", ["txt.gz", "txt.xz", "TXT.ZST", "txt.bz2"])
-    @pytest.mark.parametrize("workload", ["gpt_neox", "bert"])
-    def test_compressed_ones_are_refused_and_never_left_out(self, texts: Path, suffix: str, workload: str) -> None:
+    def test_compressed_ones_are_refused_and_never_left_out(self, texts: Path, suffix: str) -> None:
         (texts / "deep" / f"d.{suffix}").write_bytes(b"\x1f\x8b")
         expected = f"{texts / 'deep' / f'd.{suffix}'}: compressed; unpack it first, to .txt"
-        assert refusal(texts, workload) == expected
-        assert refusal(texts / "deep" / f"d.{suffix}", workload) == expected
+        assert refusal(texts, "gpt_neox") == expected
+        assert refusal(texts / "deep" / f"d.{suffix}", "gpt_neox") == expected
 
     def test_too_short(self, tmp_path: Path) -> None:
         (tmp_path / "a.txt").write_text("few words")
@@ -112,81 +110,27 @@ class TestTokens:
         )
 
 
-def unmasked(fields: dict[str, np.ndarray]) -> tuple[list[int], list[int]]:
-    """First and second part of a sample, with the masked tokens put back."""
-    ids = fields["input_ids"].copy()
-    count = int(np.count_nonzero(fields["masked_lm_ids"]))
-    assert count > 0
-    ids[fields["masked_lm_positions"][:count]] = fields["masked_lm_ids"][:count]
-    assert ids[0] == CLS
-    ends = np.flatnonzero(ids == SEP)
-    assert len(ends) == 2
-    assert (ids[ends[1] + 1 :] == PAD).all()
-    assert np.flatnonzero(fields["segment_ids"]).tolist() == list(range(ends[0] + 1, ends[1] + 1))
-    return ids[1 : ends[0]].tolist(), ids[ends[0] + 1 : ends[1]].tolist()
-
-
-class TestBert:
-    def test_every_line_is_there_once_in_order(self, texts: Path) -> None:
-        result = list(arrays(texts, "bert").values())
-        seen = b""
-        randoms = 0
-        for fields in result:
-            first, second = unmasked(fields)
-            is_random = int(fields["next_sentence_label"])
-            randoms += is_random
-            seen += bytes(value - FIRST_ID for value in (first if is_random else first + second))
-        paths = [texts / "a.txt", texts / "b.txt", texts / "deep/c.txt"]
-        assert seen == b"".join(path.read_bytes().replace(b"\n", b"") for path in paths)
-        assert 0.2 < randoms / len(result) < 0.7
-
-    def test_masks(self, texts: Path) -> None:
-        result = arrays(texts, "bert").values()
-        masked = sum(int((fields["input_ids"] == MASK).sum()) for fields in result)
-        chosen = sum(int(np.count_nonzero(fields["masked_lm_ids"])) for fields in result)
-        assert 0.6 < masked / chosen < 0.95
-
-    def test_the_same_each_time(self, texts: Path) -> None:
-        assert converted(texts, "bert").manifest.dataset_id == converted(texts, "bert", "hdf5").manifest.dataset_id
-
-    def test_long_lines_and_short_ones(self, tmp_path: Path) -> None:
-        (tmp_path / "a.txt").write_bytes(b"x" * 1000 + b"\r\n\n   \ny\n")
-        parts = [unmasked(fields) for fields in arrays(tmp_path / "a.txt", "bert").values()]
-        assert {value - FIRST_ID for first, second in parts for value in first + second} <= {ord("x"), ord("y")}
-        assert all(len(first) + len(second) <= LENGTH - 3 for first, second in parts)
-
-    def test_a_tokenizer(self, texts: Path, tokenizer: str) -> None:
-        result = arrays(texts, "bert", "files", tokenizer)
-        ids = {value for fields in result.values() for part in unmasked(fields) for value in part}
-        assert ids <= set(range(200, 212))
-
-    def test_no_text(self, tmp_path: Path) -> None:
-        (tmp_path / "a.txt").write_text("\n \n")
-        assert refusal(tmp_path / "a.txt", "bert") == f"{tmp_path / 'a.txt'}: no text in it: every line is empty"
-
-
-@pytest.mark.parametrize("workload", ["bert", "gpt_neox"])
 class TestTokenizersThatDoNotFit:
-    def test_a_vocabulary_too_large(self, texts: Path, tokenizer: str, workload: str) -> None:
+    def test_a_vocabulary_too_large(self, texts: Path, tokenizer: str) -> None:
         (texts / "a.txt").write_text(prose(2) + "rare words\n")
-        message = refusal(texts, workload, tokenizer)
+        message = refusal(texts, "gpt_neox", tokenizer)
         assert message.startswith(f"{texts / 'a.txt'}: ")
         assert message.endswith("tokens holds 999, needed: 0..511 (vocab_size 512)")
 
-    def test_text_that_is_not_utf8(self, texts: Path, tokenizer: str, workload: str) -> None:
+    def test_text_that_is_not_utf8(self, texts: Path, tokenizer: str) -> None:
         (texts / "b.txt").write_bytes(b"caf\xe9\n" * 100)
-        message = refusal(texts, workload, tokenizer)
+        message = refusal(texts, "gpt_neox", tokenizer)
         assert message.startswith(f"{texts / 'b.txt'}: ")
         assert "not UTF-8" in message
 
     @pytest.mark.parametrize("content", [None, "", "{}", "words"])
-    def test_no_tokenizer(self, texts: Path, tmp_path: Path, workload: str, content: str | None) -> None:
+    def test_no_tokenizer(self, texts: Path, tmp_path: Path, content: str | None) -> None:
         path = tmp_path / "broken.json"
         if content is not None:
             path.write_text(content)
-        assert refusal(texts, workload, str(path)).startswith(f"{path}: ")
+        assert refusal(texts, "gpt_neox", str(path)).startswith(f"{path}: ")
 
-    def test_not_installed(self, texts: Path, tokenizer: str, workload: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_not_installed(self, texts: Path, tokenizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "tokenizers", None)
         expected = "tokenizers is not installed: pip install 'benchsuite[text]'"
-        assert refusal(texts, workload, tokenizer) == expected
+        assert refusal(texts, "gpt_neox", tokenizer) == expected
