@@ -41,47 +41,11 @@ MEASURES = (
 )
 
 
-@dataclass(frozen=True)
-class Outlier:
-    """A node that is slower than the others by one measure."""
-
-    node: str
-    measure: Measure
-    value: float
-    usual: float
-    """Median of all nodes."""
-
-    def __str__(self) -> str:
-        scale, change = self.measure.scale, self.value / self.usual - 1
-        found = f"{_digits(self.value * scale)} {self.measure.unit}, "
-        found += f"the median of nodes is {_digits(self.usual * scale)}"
-        return f"{self.node}: {self.measure.name}: {found} ({change:+.0%})"
-
-
-@dataclass(frozen=True)
-class Unsteady:
-    """A node whose repeats differ far more than those of the others."""
-
-    node: str
-    measure: Measure
-    values: tuple[float, ...]
-    range: float
-    """The range of its repeats, over the median of all nodes."""
-    usual_range: float
-    """Median of the same of all nodes."""
-
-    def __str__(self) -> str:
-        least, most = (_digits(value * self.measure.scale) for value in (min(self.values), max(self.values)))
-        found = f"{least} to {most} {self.measure.unit} in {len(self.values)} repeats"
-        named = f"{self.node}: unsteady {self.measure.name.removeprefix('slow ')}"
-        return f"{named}: {found}, {self.range:.0%} apart; the median of nodes is {self.usual_range:.1%}"
-
-
 def _digits(value: float) -> str:
     return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
-def outliers(rows: Sequence[Mapping[str, Any]]) -> list[Outlier]:
+def outliers(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Nodes that lie on the slow side of the median of nodes by more than 5 % and three robust standard deviations.
 
     The deviation is that of the nodes' medians (1.4826 times their median absolute deviation), or that of the repeats
@@ -93,7 +57,7 @@ def outliers(rows: Sequence[Mapping[str, Any]]) -> list[Outlier]:
     return [found for measure, values in _compared(rows) for found in _of(measure, values)]
 
 
-def unsteady(rows: Sequence[Mapping[str, Any]]) -> list[Unsteady]:
+def unsteady(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Nodes whose repeats range over more than 5 % of the median of nodes, and five times the nodes' median range."""
     return [found for measure, values in _compared(rows) for found in _unsteady_of(measure, values)]
 
@@ -116,7 +80,7 @@ def _by_node(rows: Sequence[Mapping[str, Any]], measure: Measure) -> dict[str, l
     return values
 
 
-def _of(measure: Measure, values: Mapping[str, Sequence[float]]) -> list[Outlier]:
+def _of(measure: Measure, values: Mapping[str, Sequence[float]]) -> list[str]:
     medians = {node: median(found) for node, found in values.items()}
     usual = median(medians.values())
     if usual <= 0:
@@ -125,10 +89,15 @@ def _of(measure: Measure, values: Mapping[str, Sequence[float]]) -> list[Outlier
     within = median(_spread(found) for found in values.values())
     least = max(MIN_DIFFERENCE * usual, SPREADS * max(between, within))
     slower = -1 if measure.more_is_better else 1
-    return [Outlier(node, measure, value, usual) for node, value in medians.items() if slower * (value - usual) > least]
+    return [
+        f"{node}: {measure.name}: {_digits(value * measure.scale)} {measure.unit}, the median of nodes is "
+        f"{_digits(usual * measure.scale)} ({value / usual - 1:+.0%})"
+        for node, value in medians.items()
+        if slower * (value - usual) > least
+    ]
 
 
-def _unsteady_of(measure: Measure, values: Mapping[str, Sequence[float]]) -> list[Unsteady]:
+def _unsteady_of(measure: Measure, values: Mapping[str, Sequence[float]]) -> list[str]:
     usual = median(median(found) for found in values.values())
     if usual <= 0:
         return []
@@ -136,9 +105,11 @@ def _unsteady_of(measure: Measure, values: Mapping[str, Sequence[float]]) -> lis
     usual_range = median(ranges.values())
     most = max(MIN_DIFFERENCE, UNSTEADY_RANGES * usual_range)
     return [
-        Unsteady(node, measure, tuple(values[node]), found, usual_range)
-        for node, found in ranges.items()
-        if found > most and len(values[node]) >= MIN_REPEATS
+        f"{node}: unsteady {measure.name.removeprefix('slow ')}: {_digits(min(found) * measure.scale)} to "
+        f"{_digits(max(found) * measure.scale)} {measure.unit} in {len(found)} repeats, {ranges[node]:.0%} apart; "
+        f"the median of nodes is {usual_range:.1%}"
+        for node, found in values.items()
+        if ranges[node] > most and len(found) >= MIN_REPEATS
     ]
 
 

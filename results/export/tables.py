@@ -1,7 +1,5 @@
 """Tables for other programs: a frame of a store as CSV and as Parquet, every column of it."""
 
-import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +7,11 @@ import duckdb
 import pandas as pd
 
 from benchsuite.results.render.tables import as_csv, rows
-from benchsuite.results.store.columns import Holds, holds, literal, quoted
+from benchsuite.results.store.columns import array, holds, literal, selected
 from benchsuite.results.store.replacing import replacing
 from benchsuite.results.store.segments import StoreError
 
 COPY = "(FORMAT parquet, COMPRESSION zstd)"
-DTYPES = {"integer": "Int64", "number": "float64", "boolean": "boolean"}
 
 
 def csv_text(frame: pd.DataFrame) -> str:
@@ -42,19 +39,11 @@ def _typed(frame: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """The frame as DuckDB reads it without guessing, and the columns to select from it."""
     found = rows(frame)
     arrays: dict[str, Any] = {}
-    selected: list[str] = []
+    held: dict[str, str] = {}
     for name in map(str, frame.columns):
         values = [row[name] for row in found]
-        held = holds(values)
-        if held == "null":
-            held = "number" if pd.api.types.is_numeric_dtype(frame[name]) else "string"
-        arrays[name] = _array(values, held)
-        column = quoted(name)
-        selected.append(f"""from_json({column}, '["VARCHAR"]') AS {column}""" if held == "strings" else column)
-    return pd.DataFrame(arrays), ", ".join(selected)
-
-
-def _array(values: Sequence[Any], held: Holds) -> Any:
-    if held in ("strings", "json"):
-        values = [None if value is None else json.dumps(value, default=str) for value in values]
-    return pd.Series(values, dtype=DTYPES.get(held, object))
+        held[name] = holds(values)
+        if held[name] == "null":
+            held[name] = "number" if pd.api.types.is_numeric_dtype(frame[name]) else "string"
+        arrays[name] = array(values, held[name])
+    return pd.DataFrame(arrays), selected(held, held)

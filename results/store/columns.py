@@ -96,7 +96,8 @@ def unified(found: Iterable[str]) -> str:
     return "number" if kinds == {"integer", "number"} else "json"
 
 
-def _array(values: list[Any], held: str) -> Any:
+def array(values: list[Any], held: str) -> Any:
+    """Values as pandas holds them and DuckDB reads them without guessing."""
     if held == "number":
         return np.array(values, dtype=np.float64)
     if held in ("integer", "boolean"):
@@ -106,7 +107,7 @@ def _array(values: list[Any], held: str) -> Any:
             return pd.arrays.IntegerArray(np.array(known, dtype=np.int64), missing)
         return pd.arrays.BooleanArray(np.array(known, dtype=np.bool_), missing)
     if held in ("strings", "json"):
-        values = [None if value is None else json.dumps(value) for value in values]
+        values = [None if value is None else json.dumps(value, default=str) for value in values]
     return pd.array(values, dtype=object)
 
 
@@ -157,7 +158,7 @@ class Batch:
             name = name if count == 1 else f"{name}_{count}"
             held[name] = self._contract.get(name) or holds(values)
             if held[name] != "null":
-                arrays[name] = _array(values, held[name])
+                arrays[name] = array(values, held[name])
         arrays[SEGMENT] = pd.array([segment for segment, _ in self._places], dtype=object)
         arrays[OFFSET] = np.array([offset for _, offset in self._places], dtype=np.int64)
         arrays[LINE] = pd.array(self._lines, dtype=object)

@@ -9,7 +9,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,12 +35,12 @@ from benchsuite.results.store.segments import (
     Passed,
     Stored,
     StoreError,
-    parsed,
     read,
     segment_name,
     segment_paths,
     without_collector,
 )
+from benchsuite.results.store.snapshot import compacted_records
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -168,7 +168,7 @@ def _compact(doing: _Pass) -> Compacted:
         _remove_stale(store, before)
         return _summary(store, before, 0)
     anew = [part for part in before.parts if _is_made_anew(part, before, doing)]
-    for found in _reopened(store, connection, anew):
+    for found in compacted_records(store, anew):
         doing.add(found)
     for kind in sorted(doing.batches):
         doing.write(kind)
@@ -203,15 +203,6 @@ def _read_new(doing: _Pass, before: Manifest) -> int:
                 if end is None:
                     doing.covered_bytes[segment_name(path)] = next_byte
     return num_new
-
-
-def _reopened(store: Path, connection: "DuckDBPyConnection", parts: list[Part]) -> Iterator[Stored | Passed]:
-    """The records of parts that are made anew."""
-    for part in parts:
-        path = literal(str(store / PARQUET / part.file))
-        rows = connection.execute(f"SELECT {SEGMENT}, {OFFSET}, {LINE} FROM read_parquet({path})").fetchall()
-        for segment, offset, line in rows:
-            yield parsed(segment, offset, line.encode())
 
 
 def _earlier_attempts(doing: _Pass, parts: Sequence[Part]) -> str | None:

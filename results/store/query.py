@@ -17,7 +17,7 @@ from benchsuite.results.store.manifest import PARQUET, DamagedPartsError, Part
 from benchsuite.results.store.nearest import nearest
 from benchsuite.results.store.record import Kind, TrialFigures, TrialRecord
 from benchsuite.results.store.segments import OFFSET, SEGMENT, StoreError
-from benchsuite.results.store.snapshot import ROWS_AT_ONCE, Snapshot
+from benchsuite.results.store.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,7 +59,7 @@ OF_THE_QUERY = (
     duckdb.InterruptException,
     duckdb.PermissionException,
 )
-"""Errors that no damage to a part can be behind."""
+"""Errors that no damage to a part can be behind; after any other the store is read again from its segments alone."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class Table:
         """What a query finds.
 
         Raises:
-            DamagedPartsError: a part cannot be read.
+            DamagedPartsError: a part may be what it fails for.
             StoreError: the query is not valid, or finds more than it may.
         """
         try:
@@ -178,28 +178,13 @@ class Table:
         except StoreError:
             raise
         except (duckdb.Error, ValueError) as error:
-            if not isinstance(error, OF_THE_QUERY):
-                self._check_parts()
+            if self.found.manifest.parts and not isinstance(error, OF_THE_QUERY):
+                raise DamagedPartsError(self.found.store, error) from error
             if not isinstance(error, duckdb.Error):
                 raise
             told = unknown_column(query, str(error), list(self.columns)) or _first_line(error)
             told += "; the only table is trials" * ("Table with name" in told)
             raise StoreError(f"{what}: {told}") from error
-
-    def _check_parts(self) -> None:
-        """Read all of every part.
-
-        Raises:
-            DamagedPartsError: one cannot be.
-        """
-        try:
-            for path in self.found.paths():
-                read = duckdb.execute(f"SELECT * FROM read_parquet({literal(path)})")
-                while read.fetchmany(ROWS_AT_ONCE):
-                    pass
-            plain(self.connection.execute(f"FROM {ALL}").df(), self.columns)
-        except (duckdb.Error, ValueError) as error:
-            raise DamagedPartsError(self.found.store, error) from error
 
 
 def _bounded(result: duckdb.DuckDBPyConnection, limits: Limits) -> "pd.DataFrame":

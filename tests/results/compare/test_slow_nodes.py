@@ -26,7 +26,7 @@ def trials(node: str, wobble: float = 0.01, **change: Any) -> list[dict[str, Any
 
 
 def screened(*nodes: list[dict[str, Any]]) -> list[str]:
-    return [str(found) for found in outliers([row for node in nodes for row in node])]
+    return outliers([row for node in nodes for row in node])
 
 
 def test_nodes_that_are_alike() -> None:
