@@ -10,6 +10,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from benchsuite.storage.dataset.owned_files import write_new
+
 PHASES = ("start", "stage", "evict", "warm", "load", "build", "warmup", "measure", "done")
 _PROGRESS = struct.Struct("<qqqd")  # phase, steps done, steps in all, AU so far
 
@@ -242,17 +244,10 @@ class RankSamples:
 
     def write(self, path: Path) -> None:
         """Leave it where the launcher looks."""
-        write_whole(path, asdict(self))
+        write_new(path, json.dumps(asdict(self)))
 
 
 RESULT = TypeAdapter(RankSamples)
-
-
-def write_whole(path: Path, value: dict[str, Any]) -> None:
-    """Write JSON by rename, so that a reader sees the whole or nothing."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(value))
-    partial.rename(path)
 
 
 def on_one_clock(result: RankSamples) -> RankSamples:

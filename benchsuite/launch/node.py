@@ -12,7 +12,7 @@ from typing import Any
 
 from benchsuite.contract.version import VERSION
 from benchsuite.host.environment import facts_of_host
-from benchsuite.host.machine import device_ids, this_machine
+from benchsuite.host.machine import device_ids, text_of, this_machine
 from benchsuite.host.processes import everyone_s
 
 NAME_VARIABLES = ("SLURMD_NODENAME",)
@@ -57,10 +57,7 @@ def about_this_node(elsewhere: bool) -> dict[str, Any]:
 
 def oom_kills() -> int:
     """How many processes the kernel has killed for memory since it started; 0 where it does not say."""
-    try:
-        lines = Path("/proc/vmstat").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return 0
+    lines = text_of(Path("/proc/vmstat")).splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
 
 

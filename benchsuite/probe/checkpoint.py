@@ -20,7 +20,7 @@ from benchsuite.launch.launcher import check_alone
 from benchsuite.launch.starters import LocalLauncher
 from benchsuite.probe.checkpoint_rank import Request, Written
 from benchsuite.probe.ranks import found_by, leave_request
-from benchsuite.probe.record import appended, cache_caveats, facts_of, farthest, report, why_failed
+from benchsuite.probe.record import appended, around, cache_caveats, facts_of, report, why_failed
 from benchsuite.results.render.words import counted
 from benchsuite.results.store.record import CheckpointFigures, Status
 from benchsuite.results.store.store import ResultsStore
@@ -173,9 +173,9 @@ def in_words(point: Point, mode: str, checkpoints: Sequence[Written], found: Che
     """What was measured, in three or four lines."""
     spec, first = point.spec, checkpoints[0]
     parts = ("blocked_s", "write_s", "read_s", "gather_s")
-    s = {name: _around([getattr(one, name) for one in checkpoints], 3) for name in parts}
-    written = _around([one.num_bytes / one.write_s / 1e6 for one in checkpoints], 0)
-    read = _around([one.num_bytes / one.read_s / 1e6 for one in checkpoints], 0)
+    s = {name: around([getattr(one, name) for one in checkpoints], 3) for name in parts}
+    written = around([one.num_bytes / one.write_s / 1e6 for one in checkpoints], 0)
+    read = around([one.num_bytes / one.read_s / 1e6 for one in checkpoints], 0)
     lines = [
         f"-> {spec.workload} {spec.variant}, {spec.optimizer}, {spec.layout.name} on {counted(spec.ranks, 'rank')}, "
         f"{mode}: {first.num_bytes / 1e6:,.1f} MB in {counted(first.num_files, 'file')} a checkpoint; "
@@ -197,8 +197,3 @@ def in_words(point: Point, mode: str, checkpoints: Sequence[Written], found: Che
         f"reading: {seen}; median ± the farthest"
     )
     return lines
-
-
-def _around(values: Sequence[float], digits: int) -> str:
-    middle = median(values)
-    return f"{middle:,.{digits}f} ±{farthest(values):,.{digits}f}"

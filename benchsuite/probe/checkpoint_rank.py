@@ -1,7 +1,6 @@
 """What one rank does for `probe checkpoint`: train a few steps, write model and optimizer, read them back, compare."""
 
 import errno
-import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from benchsuite.contract.rank_samples import Heartbeat, RankIdentity, RankSample
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.probe.ranks import findings_of, leave, request_in
 from benchsuite.probe.state_compare import State, compare
+from benchsuite.storage.dataset.manifest import fsync_path
 from benchsuite.storage.observe import page_cache
 from benchsuite.trial.setup import build, join, rendezvous_of, settle
 from benchsuite.workloads.parallel.step import Training
@@ -208,8 +208,8 @@ def _write_rank0(job: _Job, folder: Path) -> tuple[dict[str, Any], State]:
     gather_s = job.settled_s() - start_s
     if job.me.rank == 0:
         torch.save(state, folder / FILE)
-        flush(folder / FILE)
-        flush(folder)
+        fsync_path(folder / FILE)
+        fsync_path(folder)
     job.barrier()
     took_s = time.perf_counter() - start_s
     return _blocking(gather_s, took_s), state
@@ -233,7 +233,7 @@ def _write_sharded(job: _Job, folder: Path) -> tuple[dict[str, Any], State]:
     gather_s = job.settled_s() - start_s
     save(state, checkpoint_id=folder, process_group=job.group)
     if job.me.rank == 0:
-        flush(folder)
+        fsync_path(folder)
     job.barrier()
     took_s = time.perf_counter() - start_s
     return _blocking(gather_s, took_s), state
@@ -273,7 +273,7 @@ def _write_async(job: _Job, folder: Path) -> tuple[dict[str, Any], State]:
 def _note_end(folder: Path, ended: list[float], _future: object) -> None:
     """Note when all is flushed, the folder's names as well."""
     try:
-        flush(folder)
+        fsync_path(folder)
     finally:
         ended.append(time.perf_counter())
 
@@ -287,12 +287,3 @@ def _agreed_step(job: _Job, state: float) -> tuple[float, bool]:
         dist.all_reduce(flag, dist.ReduceOp.MIN)
     over = flag.item() != UNDER_WAY
     return job.settled_s() - start_s, over
-
-
-def flush(path: Path) -> None:
-    """Have a file's content, or a folder's names, on the storage."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -69,6 +69,11 @@ def farthest(values: Sequence[float]) -> float:
     return max(abs(value - middle) for value in values)
 
 
+def around(values: Sequence[float], digits: int) -> str:
+    """Their median, and how far the farthest lies from it."""
+    return f"{median(values):,.{digits}f} ±{farthest(values):,.{digits}f}"
+
+
 def cache_caveats(kind: str | None, resident: Sequence[float | None], in_memory: bool) -> list[str]:
     """Why what was read may not have come from storage; `resident` are shares of files in the page cache before."""
     known = [share for share in resident if share is not None]

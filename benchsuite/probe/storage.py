@@ -20,6 +20,7 @@ from benchsuite.host.interference import foreign_load
 from benchsuite.host.processes import everyone_s, tree_cpu_s
 from benchsuite.probe.record import (
     appended,
+    around,
     cache_caveats,
     facts_of,
     farthest,
@@ -169,8 +170,8 @@ def sentence(found: Probe) -> str:
     return (
         f"{found.path} gives {_bytes_rate(sequential)} sequentially ({_way(sequential)}), "
         f"{_bytes_rate(scattered)} at random ({_way(scattered)}), "
-        f"{most.median / most.block_bytes:,.0f} ±{farthest(reads):,.0f} random reads/s ({_way(most)}), "
-        f"{opens.median:,.0f} ±{farthest(opens.per_s):,.0f} opens/s."
+        f"{around(reads, 0)} random reads/s ({_way(most)}), "
+        f"{around(opens.per_s, 0)} opens/s."
     )
 
 
@@ -191,7 +192,7 @@ def unsteady(found: Probe) -> str | None:
 
 def _bytes_rate(cell: Cell) -> str:
     unit_bytes, unit, digits = (1e9, "GB", 2) if cell.median >= SLOW_BYTES_PER_S else (1e6, "MB", 1)
-    return f"{cell.median / unit_bytes:.{digits}f} ±{farthest(cell.bytes_per_s) / unit_bytes:.{digits}f} {unit}/s"
+    return f"{around([rate / unit_bytes for rate in cell.bytes_per_s], digits)} {unit}/s"
 
 
 def _way(cell: Cell) -> str:
@@ -204,6 +205,4 @@ def _rate(cell: Cell) -> str:
 
 
 def _spread(values: Sequence[float]) -> str:
-    middle = median(values)
-    digits = 0 if middle >= 100 else 1
-    return f"{middle:,.{digits}f} ±{farthest(values):,.{digits}f}"
+    return around(values, 0 if median(values) >= 100 else 1)

@@ -7,12 +7,13 @@ from typing import Any
 
 from benchsuite.analysis.failure import failure
 from benchsuite.contract.errors import UserError
-from benchsuite.contract.rank_samples import RankIdentity, RankSamples, read_result, write_whole
+from benchsuite.contract.rank_samples import RankIdentity, RankSamples, read_result
 from benchsuite.contract.scratch import scratch
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.point import Point
 from benchsuite.grid.validity import workload_of
 from benchsuite.launch.starters import LocalLauncher
+from benchsuite.storage.dataset.owned_files import write_new
 from benchsuite.trial.setup import join, rendezvous_of, settle
 from benchsuite.workloads.parallel.check import Case, compare, train_alone, train_parallelized
 
@@ -48,7 +49,7 @@ def run_rank(spec: TrialSpec, _dataset: Path | None, me: RankIdentity, keep: lis
     if me.rank == 0:
         compared = compare(case, spread, train_alone(case, device), device)
         more = {"equal": compared.equal, "rounded": compared.rounded, "steps": case.steps}
-        write_whole(me.folder / FOUND, asdict(compared) | more)
+        write_new(me.folder / FOUND, json.dumps(asdict(compared) | more))
     return RankSamples(me.rank, "ok")
 
 
