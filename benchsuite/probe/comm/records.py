@@ -1,7 +1,7 @@
 """Records of measured collectives: what was asked, the figures over ranks and samples, and why to doubt them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean, median, quantiles
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
@@ -110,7 +110,7 @@ def slowest_s(seconds: Sequence[Sequence[float]]) -> list[float]:
 def figures(spec: Mapping[str, Any], seconds: Sequence[float], ranks: Sequence[Mapping[str, Any]]) -> CommFigures:
     """Medians and the middle 90 % over samples; of a DDP step what its ranks have told."""
     middle = median(seconds)
-    low, high = _ends(seconds, 20)
+    low, high = np.percentile(seconds, (5, 95)).tolist()
     if spec["op"] == DDP_STEP:
         return step_figures(seconds, [rank["extra"] for rank in ranks])
     counted = None not in [rank["messages"] for rank in ranks]
@@ -125,14 +125,6 @@ def figures(spec: Mapping[str, Any], seconds: Sequence[float], ranks: Sequence[M
     )
 
 
-def _ends(seconds: Sequence[float], parts: int) -> tuple[float, float]:
-    """The first and last of so many equal parts of the samples."""
-    if len(seconds) < 2:
-        return seconds[0], seconds[0]
-    cuts = quantiles(seconds, n=parts, method="inclusive")
-    return cuts[0], cuts[-1]
-
-
 def caveats(measuring: Measuring, seconds: Sequence[float]) -> list[str]:
     """Why a time must not be trusted blindly: a name, a colon, the arithmetic."""
     details = []
@@ -141,7 +133,7 @@ def caveats(measuring: Measuring, seconds: Sequence[float]) -> list[str]:
     num_ranks, cores = max(crowded, key=lambda one: one[0] / one[1], default=(spec["world_size"], 1 << 30))
     if spec["device"] == "cpu" and num_ranks > cores:
         details.append(f"oversubscribed: {num_ranks} ranks on {cores} cores")
-    low, high = _ends(seconds, 4)
+    low, high = np.percentile(seconds, (25, 75)).tolist()
     if high - low > STEADY * median(seconds):
         details.append(f"not_steady: half of the samples lie {low * 1e6:.0f} to {high * 1e6:.0f} us")
     return details
