@@ -17,14 +17,14 @@ LOW_FREE_BYTES = 5e9
 
 
 @dataclass(frozen=True)
-class Finding:
+class Examined:
     """`ok`, `warn` or `fail`, and what was found."""
 
     level: str
     text: str
 
 
-def examine(paths: list[Path]) -> list[Finding]:
+def examine(paths: list[Path]) -> list[Examined]:
     """Libraries, devices, cores, and each path."""
     findings = [_libraries(), _devices(), _cores()]
     for path in paths:
@@ -33,65 +33,65 @@ def examine(paths: list[Path]) -> list[Finding]:
     loaders = [name for name in storage.names(storage.LOADERS, "benchsuite.loaders") if name not in missing]
     launchable = "cpu" + (", cuda" if this_machine().cuda_devices else "")
     findings.append(
-        Finding(
+        Examined(
             "ok",
             f"can run: workloads {' '.join(workloads.names(workloads.WORKLOADS, 'benchsuite.workloads'))}; "
             f"formats {' '.join(storage.names(storage.FORMATS, 'benchsuite.formats'))}; "
             f"loaders {' '.join(loaders)}; modes {' '.join(workloads.MODES)}; devices {launchable}",
         )
     )
-    findings += [Finding("warn", text.replace(": pip", " -> pip")) for text in missing.values()]
+    findings += [Examined("warn", text.replace(": pip", " -> pip")) for text in missing.values()]
     return findings
 
 
-def _libraries() -> Finding:
+def _libraries() -> Examined:
     found = environment()["libraries"]
     missing = [name for name, version in found.items() if version is None]
     if missing:
-        return Finding("fail", f"{', '.join(missing)} missing -> pip install {' '.join(missing)}")
-    return Finding("ok", " · ".join(f"{name} {version}" for name, version in found.items()))
+        return Examined("fail", f"{', '.join(missing)} missing -> pip install {' '.join(missing)}")
+    return Examined("ok", " · ".join(f"{name} {version}" for name, version in found.items()))
 
 
-def _devices() -> Finding:
+def _devices() -> Examined:
     present, usable = devices(), this_machine().cuda_devices
     if not present:
-        return Finding("ok", "no NVIDIA device: trials run on cpu")
+        return Examined("ok", "no NVIDIA device: trials run on cpu")
     names = f"{len(present)} x {present[0]['name']}, driver {present[0]['driver']}"
     if usable < len(present):
-        return Finding("warn", f"{names}: {usable} usable -> install a CUDA build of torch, see CUDA_VISIBLE_DEVICES")
-    return Finding("ok", names)
+        return Examined("warn", f"{names}: {usable} usable -> install a CUDA build of torch, see CUDA_VISIBLE_DEVICES")
+    return Examined("ok", names)
 
 
-def _cores() -> Finding:
+def _cores() -> Examined:
     cores, load = this_machine().cores, os.getloadavg()[0]
     text = f"{cores} cores, {psutil.virtual_memory().total / 1e9:.0f} GB memory, load {load:.1f}"
     if load > cores / 2:
-        return Finding("warn", f"{text} -> other work on these cores will show in every figure")
-    return Finding("ok", text)
+        return Examined("warn", f"{text} -> other work on these cores will show in every figure")
+    return Examined("ok", text)
 
 
-def _path(path: Path) -> list[Finding]:
+def _path(path: Path) -> list[Examined]:
     try:
         if path.is_file():
-            return [Finding("fail", f"{path}: a file -> name a folder")]
+            return [Examined("fail", f"{path}: a file -> name a folder")]
         if not path.is_dir():
-            return [Finding("fail", f"{path}: no such folder -> mkdir -p {path}")]
+            return [Examined("fail", f"{path}: no such folder -> mkdir -p {path}")]
     except OSError as error:
-        return [Finding("fail", f"{path}: {error.strerror} -> choose a folder you may read")]
+        return [Examined("fail", f"{path}: {error.strerror} -> choose a folder you may read")]
     facts = file_system(path)
     name = f"{path} {facts['file_system']} on {facts['mount']}"
     free = facts["free_bytes"]
-    space = Finding("warn" if free < LOW_FREE_BYTES else "ok", f"{name}, {free / 1e9:.1f} GB free")
+    space = Examined("warn" if free < LOW_FREE_BYTES else "ok", f"{name}, {free / 1e9:.1f} GB free")
     return [space, _cache(path, str(facts["file_system"]), facts["server_cache"])]
 
 
-def _cache(path: Path, kind: str, server_cache: Cached) -> Finding:
+def _cache(path: Path, kind: str, server_cache: Cached) -> Examined:
     """Whether a file here can be evicted, and be seen to be."""
     known = file_system_of(kind)
     if not known.client_visible:
-        return Finding("warn", f"{path}: {in_words(kind, server_cache)}: trials there are cache_unverified")
+        return Examined("warn", f"{path}: {in_words(kind, server_cache)}: trials there are cache_unverified")
     if not known.evictable:
-        return Finding("warn", f"{path}: {in_words(kind, server_cache)}")
+        return Examined("warn", f"{path}: {in_words(kind, server_cache)}")
     try:
         with tempfile.NamedTemporaryFile(dir=path) as file:
             file.write(os.urandom(1 << 20))
@@ -99,7 +99,7 @@ def _cache(path: Path, kind: str, server_cache: Cached) -> Finding:
             page_cache.evict([Path(file.name)])
             left = page_cache.residency([Path(file.name)]).fraction
     except OSError as error:
-        return Finding("fail", f"{path}: cannot be written: {error.strerror} -> choose a folder you own")
+        return Examined("fail", f"{path}: cannot be written: {error.strerror} -> choose a folder you own")
     if left is None or left > 0:
-        return Finding("warn", f"{path}: eviction left {left if left is None else f'{left:.0%}'} in the page cache")
-    return Finding("ok", f"{path}: {in_words(kind, server_cache)} (tried)")
+        return Examined("warn", f"{path}: eviction left {left if left is None else f'{left:.0%}'} in the page cache")
+    return Examined("ok", f"{path}: {in_words(kind, server_cache)} (tried)")
