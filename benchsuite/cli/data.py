@@ -34,7 +34,6 @@ data_app = typer.Typer(help="Make, convert and check datasets.", no_args_is_help
 DataFormat = Annotated[str, typer.Option("--format", help="How samples are stored: `benchsuite list formats`.")]
 WorkloadOption = Annotated[str, typer.Option("--workload", help="Workload the samples are for.")]
 Variant = Annotated[str, typer.Option("--variant", help="Variant of the workload.")]
-ShardSamples = Annotated[int | None, typer.Option("--shard-samples", min=1, help="Samples per shard.")]
 FormatOptions = Annotated[
     list[str] | None,
     typer.Option(
@@ -55,12 +54,11 @@ def data_generate(
     format: DataFormat = "files",
     samples: Annotated[int, typer.Option("--samples", min=1, help="How many.")] = 1024,
     seed: Annotated[int, typer.Option("--seed", min=0, help="The same samples for the same seed.")] = 0,
-    shard_samples: ShardSamples = None,
     options: FormatOptions = None,
     encoding: Annotated[Literal["jpeg", "png"], typer.Option("--encoding", help="Of images: jpeg or png.")] = "jpeg",
 ) -> None:
     """Make samples that cost what real ones cost: photographs, CT volumes, BERT sequences, token streams."""
-    wanted = asked(workload, variant, format, shard_samples, options or [])
+    wanted = asked(workload, variant, format, options or [])
     generate(target, wanted, samples, seed, encoding)
 
 
@@ -77,14 +75,13 @@ def data_convert(
     workload: WorkloadOption = "resnet50",
     variant: Variant = "reference",
     format: DataFormat = "files",
-    shard_samples: ShardSamples = None,
     options: FormatOptions = None,
     tokenizer: Annotated[
         Path | None, typer.Option("--tokenizer", help="A tokenizer.json for text; default: its bytes.")
     ] = None,
 ) -> None:
     """Convert into a format; the samples' content is stored as it came."""
-    wanted = asked(workload, variant, format, shard_samples, options or [])
+    wanted = asked(workload, variant, format, options or [])
     convert(source, target, wanted, tokenizer)
 
 
@@ -144,7 +141,7 @@ def data_stage(
     echo(*words)
 
 
-def asked(workload: str, variant: str, format: str, shard_samples: int | None, options: list[str]) -> making.Wanted:
+def asked(workload: str, variant: str, format: str, options: list[str]) -> making.Wanted:
     """What the options of a verb ask for.
 
     Raises:
@@ -161,10 +158,6 @@ def asked(workload: str, variant: str, format: str, shard_samples: int | None, o
         raise refuse("--format", format, formats)
     form = storage.format_of(format)
     given = _options(form, options)
-    if shard_samples is not None:
-        if "shard_samples" not in form.options:
-            raise UserError(f"--shard-samples: format {format} has no shards; it is for webdataset and tfrecord")
-        given["shard_samples"] = shard_samples
     making.check_options(form, kind, given)
     return making.Wanted(workload, variant, format, kind, variants[variant], given)
 

@@ -120,9 +120,9 @@ def demo(
     opened = ResultsStore(store)
     opened.check_writable()
     if not is_dataset(folder / "files"):
-        data.generate(folder / "files", data.asked("resnet50", "tiny", "files", None, []), samples, 0, "jpeg")
+        data.generate(folder / "files", data.asked("resnet50", "tiny", "files", []), samples, 0, "jpeg")
     if not is_dataset(folder / "webdataset"):
-        sharded = data.asked("resnet50", "tiny", "webdataset", DEMO_SHARD_SAMPLES, [])
+        sharded = data.asked("resnet50", "tiny", "webdataset", [f"shard_samples={DEMO_SHARD_SAMPLES}"])
         data.convert(folder / "files", folder / "webdataset", sharded, None)
     resource = files("benchsuite") / "sweeps" / "demo.yaml"
     value: dict[str, Any] = parse_yaml(resource.read_text(), "demo.yaml")

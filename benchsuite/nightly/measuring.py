@@ -109,9 +109,9 @@ def prepare(nightly: Nightly) -> None:
         readers = [point.spec for point in points if point.spec.data.root == first.data.root]
         lanes = max(spec.data_ranks * spec.data.readers for spec in readers)
         samples = SPARE * lanes * max(reader_samples(spec)[1] + spec.data.shuffle_buffer for spec in readers)
-        form = storage.format_of(first.data.format)
-        shard_samples = samples // (SHARDS_PER_READER * lanes) if "shard_samples" in form.options else None
-        dataset = asked(first.workload, first.variant, first.data.format, shard_samples, [])
+        sharded = "shard_samples" in storage.format_of(first.data.format).options
+        options = [f"shard_samples={samples // (SHARDS_PER_READER * lanes)}"] if sharded else []
+        dataset = asked(first.workload, first.variant, first.data.format, options)
         generate(folder, dataset, samples, 0, "jpeg")
 
 

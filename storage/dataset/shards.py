@@ -118,7 +118,7 @@ def problem(manifest: Manifest, lanes: int) -> str | None:
     count, at_most = len(shards(manifest)), manifest.num_samples // lanes
     if count >= lanes:
         return None
-    smaller = f"convert with --shard-samples {at_most}{' or less' if at_most > 1 else ''}"
+    smaller = f"convert with -o shard_samples={at_most}{' or less' if at_most > 1 else ''}"
     more = f"more samples: there are {manifest.num_samples}"
     return too_few(count, "shards", lanes, smaller if at_most else more)
 

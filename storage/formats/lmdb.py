@@ -7,7 +7,6 @@ are small: it would fetch around each what nobody asked for, and what was read c
 `data.mdb.idx` says where each value lies, and the kernel is asked for exactly that, a sample ahead of its use.
 """
 
-import ctypes
 import os
 import threading
 from collections.abc import Iterable, Iterator
@@ -44,7 +43,6 @@ BLOCK_BYTES = 1 << 22
 PLACES = f"{DATA}.idx"
 """Beside the data: per row two int64, offset and length of the pages that its image or record fills in DATA."""
 PAGE = 4096
-_M_TRIM_THRESHOLD, _M_MMAP_MAX, _TRIM_BYTES, _MMAP_MAX, _NEVER = -1, -4, 1 << 17, 1 << 16, (1 << 31) - 1
 READ_AHEAD_BYTES = 1 << 20
 """Mean size of samples from which on the kernel reads ahead."""
 _opening = threading.RLock()
@@ -67,7 +65,7 @@ def write(folder: Path, samples: Iterable[Sample], digests: dict[str, str] | Non
     pending, total, count, memory = 0, 0, 0, Recycled()
     environment = lmdb.open(str(folder), map_size=MAP_BYTES, writemap=False, sync=False, metasync=False)
     with (folder / DATA).open("rb", buffering=0) as file:
-        with _memory_kept(), environment, environment.begin(), WriteBehind() as behind:
+        with environment, environment.begin(), WriteBehind() as behind:
             committed = _Committed(environment, file, behind)
             transaction = environment.begin(write=True)
             for count, sample in enumerate(samples, 1):
@@ -129,23 +127,6 @@ class _Committed:
             self._digest.update(view[:got])
             start += got
         return start
-
-
-@contextmanager
-def _memory_kept() -> Iterator[None]:
-    """LMDB allocates each large value anew. Else glibc returns it to the kernel, and faults in new pages each time."""
-    libc = ctypes.CDLL(None)
-    if not hasattr(libc, "mallopt"):
-        yield
-        return
-    libc.mallopt(_M_MMAP_MAX, 0)
-    libc.mallopt(_M_TRIM_THRESHOLD, _NEVER)
-    try:
-        yield
-    finally:
-        libc.mallopt(_M_MMAP_MAX, _MMAP_MAX)
-        libc.mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES)
-        libc.malloc_trim(0)
 
 
 def _places(environment: Any, first_row: int, end_row: int) -> npt.NDArray[np.int64]:

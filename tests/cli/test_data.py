@@ -36,7 +36,7 @@ class TestData:
         assert (code, out) == (0, ""), "what was made is told on stderr"
         assert "6 samples" in err
         assert read_manifest(files).num_samples == 6
-        sharded = ("--format", "webdataset", "--shard-samples", 4, "--variant", "tiny")
+        sharded = ("--format", "webdataset", "-o", "shard_samples=4", "--variant", "tiny")
         assert run_cli("data", "convert", files, tar, *sharded)[0] == 0
         assert [info.num_samples for info in shards(read_manifest(tar))] == [4, 2]
         code, out, _ = run_cli("data", "verify", tar)

@@ -103,7 +103,7 @@ class TestSkipping:
         found = plan(base, grid={"data.num_workers": [12, 13]})
         assert [point.spec.data.num_workers for point in found.points] == [12]
         (reason,) = reasons(found)
-        assert "12 shards < 13 readers" in reason and "--shard-samples" in reason
+        assert "12 shards < 13 readers" in reason and "-o shard_samples=" in reason
 
     def test_too_few_samples_for_the_readers(self, dataset_root: Path):
         base = storage_base(dataset_root, cache="warm") | {"parallelism": "ddp", "world_size": 2}

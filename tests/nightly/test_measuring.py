@@ -79,8 +79,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     shutil.copytree(BENCHMARKS, repo / "benchsuite/nightly", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "asv.conf.json", repo)
     for name in ("files", "webdataset"):
-        shard_samples = 8 if name == "webdataset" else None
-        generate(data / name, asked("bert", "tiny", name, shard_samples, []), 64, 1, "jpeg")
+        options = ["shard_samples=8"] if name == "webdataset" else []
+        generate(data / name, asked("bert", "tiny", name, options), 64, 1, "jpeg")
     for shard in (data / "webdataset").glob("**/*.tar"):
         shard.unlink()
     settings = {"root": str(data), "num_workers": 0, "cache": "warm", "shuffle_buffer": 1}

@@ -30,9 +30,9 @@ def of_shards(*sizes: int) -> Manifest:
 @pytest.mark.parametrize(
     ("sizes", "lanes", "remedy"),
     [
-        ((8,) * 12, 13, "convert with --shard-samples 7 or less"),  # 96 / 7: 14 shards
-        ((5, 1), 3, "convert with --shard-samples 2 or less"),
-        ((3, 3), 4, "convert with --shard-samples 1"),
+        ((8,) * 12, 13, "convert with -o shard_samples=7 or less"),  # 96 / 7: 14 shards
+        ((5, 1), 3, "convert with -o shard_samples=2 or less"),
+        ((3, 3), 4, "convert with -o shard_samples=1"),
         ((3, 3), 7, "more samples: there are 6"),  # one in each would not do
     ],
 )
