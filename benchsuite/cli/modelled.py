@@ -1,6 +1,6 @@
 """What models say of a store, for its report: predictions of series, schedules of pipelines, storage knees.
 
-Series that differ in staging alone, with the closed form of their utilization and the knee of the shared storage.
+Series that differ in staging alone, with their predicted utilization and the knee of the shared storage.
 
 Pipeline schedules of stored trials, drawn at the times that their stages took.
 """
@@ -8,32 +8,21 @@ Pipeline schedules of stored trials, drawn at the times that their stages took.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
-
-import numpy as np
 
 from benchsuite.contract.errors import UserError
 from benchsuite.predict.scaling import outlook
 from benchsuite.predict.scaling.curve import Curve
 from benchsuite.predict.scaling.from_store import from_series
 from benchsuite.predict.scaling.series import MAX_BEYOND, fit
-from benchsuite.predict.theory import input
 from benchsuite.predict.theory.alpha_beta_fit import from_rows
 from benchsuite.predict.theory.schedules import Timeline, idle_fractions, makespan, schedule
-from benchsuite.results.render.tables import is_missing
-from benchsuite.results.render.words import rate
+from benchsuite.results.render.tables import Row
 from benchsuite.results.report.modelled import Modelled, PipelineStep, Predicted, StorageCurve, StorageKnee
 from benchsuite.results.report.scaling import titles
-from benchsuite.results.scaling.knee import (
-    Knee,
-    input_knee,
-    knee_line,
-    record_bytes,
-    staged,
-    staging_pairs,
-)
-from benchsuite.results.scaling.series import ScalingPoint, Series, batches, find_series
+from benchsuite.results.scaling.knee import input_knee, knee_line, staged, staging_pairs
+from benchsuite.results.scaling.series import Series, find_series
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.workloads.layout import Layout, LayoutError, layout_of
@@ -52,10 +41,11 @@ def modelled(store: ResultsStore) -> Modelled:
     trials = store.frame()
     found = [] if trials.empty else find_series(trials, mix_environments=True)
     pipelines, num_series = pipeline_points(store), sum(len(series.rates) > 1 for series in found)
+    predicted = predictions(store, found)
     return Modelled(
-        predictions(store, found),
+        predicted,
         pipeline_steps(store, pipelines),
-        storage_knees(found, titles(found)),
+        storage_knees(found, titles(found), predicted),
         unpredicted=_left_out(num_series, MAX_PREDICTED, PREDICTED),
         undrawn=_left_out(len(pipelines), MAX_PIPELINES, DRAWN),
     )
@@ -72,10 +62,10 @@ def predictions(store: ResultsStore, found: Sequence[Series]) -> list[Predicted]
     several = [(series, title) for series, title in named if len(series.rates) > 1]
     several.sort(key=lambda one: -len(one[0].rates))
     probed = from_rows(store.frame(kind="comm")) if several else {}
-    return [_predicted(series, title, probed) for series, title in several[:MAX_PREDICTED]]
+    return [predicted(series, title, probed) for series, title in several[:MAX_PREDICTED]]
 
 
-def _predicted(series: Series, title: str, probed: object) -> Predicted:
+def predicted(series: Series, title: str, probed: object) -> Predicted:
     if series.mixed:
         return Predicted(series, title, problem=f"mixed environments: {series.mixed[0]}")
     try:
@@ -104,91 +94,35 @@ def reach(curve: Curve) -> list[int]:
     return sorted({*measured, most, *(round(first * 2 ** (step / PER_DOUBLING)) for step in steps)})
 
 
-BEYOND, NUM_RANKS = 2, 60
-"""Times the most ranks measured that curves go to; and how many ranks they are drawn at."""
+BEYOND = 2
+"""Times the most ranks measured that a storage curve goes to."""
 
 
-def storage_knees(found: Sequence[Series], titles: Sequence[str]) -> list[StorageKnee]:
+def storage_knees(
+    found: Sequence[Series], titles: Sequence[str], predicted: Sequence[Predicted] = ()
+) -> list[StorageKnee]:
     """Each series from shared storage that has its like from node-local copies, or a knee."""
     names = {id(series): title for series, title in zip(found, titles, strict=True)}
+    rows = {id(one.series): one.rows for one in predicted}
     told = [(shared, copies, input_knee(shared)) for shared, copies in staging_pairs(found)]
     return [
-        _knee(names[id(shared)], shared, copies, knee)
+        StorageKnee(
+            names[id(shared)],
+            [_curve(series, rows.get(id(series), ())) for series in (shared, *copies)],
+            knee.ranks,
+            [knee_line(shared) or f"no knee: {knee.problem}"],
+        )
         for shared, copies, knee in told
         if shared.rates and (copies or knee.ranks is not None)
     ]
 
 
-def _knee(title: str, shared: Series, copies: Sequence[Series], knee: Knee) -> StorageKnee:
-    record, alone = record_bytes(shared), _alone(shared, knee)
-    compute = compute_s(shared) if shared.kind == "weak" else None
-    star = None
-    if knee.limit_bytes_per_s is not None and record is not None and compute is not None and alone is not None:
-        star = float(input.knee(knee.limit_bytes_per_s, compute, per_rank(shared), record, min(alone, 1.0)))
-    curves = [_curve(shared, knee, star), *(_curve(series, Knee(), None) for series in copies)]
-    return StorageKnee(title, curves, star, [*_lines(shared, knee, star, compute, record)])
-
-
-def _lines(shared: Series, knee: Knee, star: float | None, compute: float | None, record: float | None) -> list[str]:
-    fitted = knee_line(shared) or f"no knee: {knee.problem}"
-    if star is None or compute is None or record is None or knee.limit_bytes_per_s is None:
-        return [fitted]
-    return [
-        fitted,
-        f"N* = B t_c / (AU batch record) = {rate(knee.limit_bytes_per_s)} x {compute * 1e3:.4g} ms / "
-        f"({min(_alone(shared, knee) or 1.0, 1.0):.3g} x {per_rank(shared):g} x {record / 1e6:.4g} MB) = {star:.3g} "
-        "ranks, B as the file system saturated, AU below it",
-    ]
-
-
-def _curve(series: Series, knee: Knee, star: float | None) -> StorageCurve:
-    """AU = t_c / max(t_c, t_io): t_io is the client's, from below the knee, or what the shared limit leaves a rank.
-
-    At whole numbers of ranks, and where it bends.
-    """
+def _curve(series: Series, predicted: Sequence[Row]) -> StorageCurve:
+    """A series with what is predicted of its utilization."""
     name = "node-local copy" if staged(series) else "shared file system"
     name += " (lazy)" if series.example.get("spec.data.staging") == "lazy" else ""
-    compute, alone, record = compute_s(series), _alone(series, knee), record_bytes(series)
-    if compute is None or alone is None or series.kind != "weak":
-        return StorageCurve(name, series)
-    most = BEYOND * max(series.rates)
-    ranks = np.unique(np.geomspace(min(series.rates), most, NUM_RANKS).round()).astype(int)
-    reading = np.full(len(ranks), compute / alone)
-    if knee.limit_bytes_per_s is not None and record is not None:
-        reading = input.shared_input_s(ranks, per_rank(series), record, knee.limit_bytes_per_s, compute / alone)
-    bend = {} if star is None else {star: min(alone, 1.0)}
-    by_ranks = dict(zip(map(float, ranks), np.asarray(input.au(compute, reading)).tolist(), strict=True)) | bend
-    return StorageCurve(name, series, sorted(by_ranks), [by_ranks[count] for count in sorted(by_ranks)])
-
-
-def per_rank(series: Series) -> float:
-    """Samples of a rank in a step: of those that share samples each has its part."""
-    point = next(point for point in series.points if point.trials)
-    return _samples(series, point) / point.ranks
-
-
-def _samples(series: Series, point: ScalingPoint) -> float:
-    """Of all ranks in a step."""
-    return float((batches(point.trials[0]) or {"strong": series.batch})["strong"])
-
-
-def compute_s(series: Series) -> float | None:
-    """t_c: AU x global batch / samples per second, the median over trials; None where they have no AU."""
-    known = [
-        float(trial["au"]) * _samples(series, point) / float(trial["samples_per_s"])
-        for point in series.points
-        for trial in point.trials
-        if not is_missing(trial.get("au")) and trial.get("au")
-    ]
-    return median(known) if known else None
-
-
-def _alone(series: Series, knee: Knee) -> float | None:
-    """AU below the knee, where each rank waits for its own client only; without a knee that of the smallest scale."""
-    points = [point for point in series.points if point.trials and point.ranks <= (knee.ranks or 0)]
-    points = points or [point for point in series.points if point.trials][:1]
-    known = [float(trial["au"]) for point in points for trial in point.trials if not is_missing(trial.get("au"))]
-    return median(known) if known else None
+    drawn = [row for row in predicted if row["au"] is not None and row["ranks"] <= BEYOND * max(series.rates)]
+    return StorageCurve(name, series, [row["ranks"] for row in drawn], [row["au"] for row in drawn])
 
 
 MAX_PIPELINES = 12

@@ -114,9 +114,8 @@ def _dots_of(one: Predicted, points: Sequence[ScalingPoint], figure: str, y: str
 
 SHARED, STAGED, LATER = COLORS[3], COLORS[2], COLORS[4]
 KNEE_NOTE = (
-    "Points: median over repeats; bars: 95 % interval from six on, else the range. Lines: t_c / max(t_c, t_io), t_c a "
-    "step with its input in memory, t_io that of the client or N batch record / B of the shared file system, whichever "
-    "is longer."
+    "Points: median over repeats; bars: 95 % interval from six on, else the range. Lines: as predicted, with what the "
+    "shared file system or the client gives."
 )
 
 
@@ -137,7 +136,7 @@ def _knee(one: StorageKnee, place: Place) -> Chart:
     if one.knee_ranks is not None:
         look = {"color": "#888888", "dash": "dot", "width": 1.5}
         ends = [0, rounded(max(top, 1.0) if figure == "au" else top)]
-        name = f"knee N* = {one.knee_ranks:.3g} ranks"
+        name = f"knee at {one.knee_ranks:.3g} ranks"
         marks = [scatter(name, [rounded(one.knee_ranks)] * 2, ends, "lines", line=look, meta=meta)]
     ranks = {point.ranks for point in points} | {n for curve in one.curves for n in curve.ranks[-1:]}
     layout = {"xaxis": log_axis(ranks), "yaxis": axis(UNITS[figure], rangemode="tozero")}
@@ -153,7 +152,7 @@ def _values(point: ScalingPoint, figure: str) -> list[float]:
 def _form(curve: StorageCurve, color: str, meta: Mapping[str, int]) -> Trace:
     x, y = [rounded(count) for count in curve.ranks], [rounded(value) for value in curve.au]
     look = {"color": color, "width": 1.5, "dash": "dash"}
-    return scatter(f"{curve.name}, closed form", x, y, "lines", line=look, meta=meta)
+    return scatter(f"{curve.name}, predicted", x, y, "lines", line=look, meta=meta)
 
 
 def _dots(curve: StorageCurve, figure: str, color: str, place: Place) -> Trace:

@@ -62,13 +62,13 @@ class PipelineStep:
 
 @dataclass(frozen=True)
 class StorageCurve:
-    """A series that reads from storage, with its closed form: AU = t_c / max(t_c, t_io)."""
+    """A series that reads from storage, with its predicted utilization."""
 
     name: str
     series: "Series"
     ranks: Sequence[float] = ()
     au: Sequence[float] = ()
-    """By those ranks; empty where the trials have no AU."""
+    """By those ranks; empty where none is predicted."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class StorageKnee:
     curves: Sequence[StorageCurve]
     """The shared one first."""
     knee_ranks: float | None = None
-    """N* = B t_c / (batch record); None where no limit of the file system was seen."""
+    """Where throughput stops to grow; None where no limit of the file system was seen."""
     lines: Sequence[str] = ()
 
 

@@ -58,7 +58,7 @@ def test_all_are_drawn_without_an_error_or_a_request(browser: Tab, page: Path) -
     shown = browser.run("[...document.querySelectorAll('#charts > section:not([hidden])')].map(box => box.id)")
     assert {*KEYS} <= {*shown} and browser.problems == [] and len(browser.requested) == 1
     assert drawn(browser, "predicted")["names"] == ["90 % interval", "fitted", "predicted", "measured"] * 2
-    assert "knee N* = 3 ranks" in drawn(browser, "knee")["names"]
+    assert "knee at 3 ranks" in drawn(browser, "knee")["names"]
     assert browser.run("document.querySelectorAll('#pipeline .bars .point').length") == 8
     assert browser.run("document.querySelectorAll('#predicted .xy2 .scatterlayer .trace').length") == 4
 

@@ -133,9 +133,9 @@ STAGED = series({1: [10.0], 2: [20.0], 4: [40.0]}, {1: 1.0, 2: 1.0, 4: 0.98}, st
 def test_the_knee_is_marked_between_shared_and_staged() -> None:
     forms = (StorageCurve("shared", SHARED, [1, 4, 8], [1.0, 0.75, 0.375]), StorageCurve("local", STAGED))
     (chart,) = knees([StorageKnee("unet3d", forms, 3.0, ["saturates"])], PLACE)
-    mark = named(chart, "knee N* = 3 ranks")
+    mark = named(chart, "knee at 3 ranks")
     assert (mark["x"], mark["y"]) == ([3, 3], [0, 1])
-    form, dots = named(chart, "shared, closed form"), named(chart, "shared")
+    form, dots = named(chart, "shared, predicted"), named(chart, "shared")
     assert (form["x"], form["y"]) == ([1, 4, 8], [1, 0.75, 0.375])
     assert (dots["x"], dots["y"], dots["customdata"], dots["mode"]) == ([1, 2, 4], [1, 1, 0.75], [1, 2, 4], "markers")
     assert named(chart, "local")["mode"] == "lines+markers" and chart.lines == ["unet3d", "saturates"]
@@ -146,7 +146,7 @@ def test_without_utilization_the_knee_is_of_throughput() -> None:
     bare = series({1: [10.0], 2: [20.0], 4: [20.0]})
     (chart,) = knees([StorageKnee("", [StorageCurve("shared", bare)], 2.0)], PLACE)
     assert chart.layout["yaxis"]["title"]["text"] == "samples/s"
-    assert named(chart, "shared")["y"] == [10, 20, 20] and named(chart, "knee N* = 2 ranks")["y"] == [0, 20]
+    assert named(chart, "shared")["y"] == [10, 20, 20] and named(chart, "knee at 2 ranks")["y"] == [0, 20]
 
 
 def test_nothing_modelled_is_no_chart() -> None:
