@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
+from scipy.optimize import nnls
 
 from benchsuite.contract.errors import UserError
 from benchsuite.results.report.comm import DDP_STEP
@@ -28,9 +29,8 @@ MAX_CANDIDATES = 24
 """Sizes after which a piece may end; of more, evenly spread ones are tried."""
 MAX_BEYOND = 16.0
 """How many times outside the measured sizes a time is still given."""
-DRIFT_PER_DOUBLING = 0.02
-"""Relative standard error added for each doubling outside the measured sizes: by as much (root of the mean square)
-NCCL's all-reduce times of vTrain's A100 and V100 are missed where the largest sizes are left out of the fit."""
+LEVEL = 0.95
+"""Of the intervals of alpha and beta."""
 LEAST_NOISE = 1e-3
 """Relative; clocks, and a median of a few dozen iterations, tell no less."""
 
@@ -59,19 +59,11 @@ class Piece:
     beta_s_per_byte: float
     alpha_interval_s: tuple[float, float]
     beta_interval_s_per_byte: tuple[float, float]
-    covariance: tuple[tuple[float, float], tuple[float, float]]
-    """Of (alpha, beta) for relative errors of one; zeros where zero was the best value allowed."""
     num_points: int
 
     def time_s(self, num_bytes: Floats) -> Floats:
         """The line's value."""
         return self.alpha_s + self.beta_s_per_byte * num_bytes
-
-    def variance(self, num_bytes: Floats) -> Floats:
-        """Of that value, for relative errors of one."""
-        (aa, ab), (_, bb) = self.covariance
-        found: Floats = np.maximum(aa + 2 * ab * num_bytes + bb * num_bytes**2, 0.0)
-        return found
 
 
 @dataclass(frozen=True)
@@ -81,14 +73,6 @@ class AlphaBeta:
     pieces: tuple[Piece, ...]
     relative_error: float
     """Standard deviation of measured over fitted, around one."""
-    degrees_of_freedom: int
-    level: float
-    """Of the intervals that the pieces carry."""
-
-    @property
-    def min_bytes(self) -> float:
-        """The smallest size measured."""
-        return self.pieces[0].from_bytes
 
     @property
     def max_bytes(self) -> float:
@@ -103,36 +87,6 @@ class AlphaBeta:
         """
         sizes = self._checked(num_bytes)
         return np.choose(self._piece_of(sizes), [piece.time_s(sizes) for piece in self.pieces])
-
-    def interval_s(self, num_bytes: ArrayLike, level: float = 0.9) -> tuple[Floats, Floats]:
-        """Where one more measurement of these sizes falls with this probability: low and high, seconds.
-
-        Between two pieces, where the switch may lie on either side, both are covered. Outside the measured sizes the
-        interval widens with every doubling.
-
-        Raises:
-            UserError: a size lies too far outside what was measured; or level is not between 0 and 1.
-        """
-        _check_level(level)
-        sizes = self._checked(num_bytes)
-        ends = [self._ends(piece, sizes, level) for piece in self.pieces]
-        chosen = self._piece_of(sizes)
-        low = np.choose(chosen, [one for one, _ in ends])
-        high = np.choose(chosen, [other for _, other in ends])
-        for index, (left, right) in enumerate(pairwise(self.pieces)):
-            between = (sizes > left.to_bytes) & (sizes < right.from_bytes)
-            low = np.where(between, np.minimum(ends[index][0], ends[index + 1][0]), low)
-            high = np.where(between, np.maximum(ends[index][1], ends[index + 1][1]), high)
-        return low, high
-
-    def _ends(self, piece: Piece, sizes: Floats, level: float) -> tuple[Floats, Floats]:
-        time_s = piece.time_s(sizes)
-        below = np.log2(np.maximum(self.min_bytes, 1) / np.maximum(sizes, 1))
-        doublings = np.maximum(np.maximum(below, np.log2(np.maximum(sizes, 1) / np.maximum(self.max_bytes, 1))), 0.0)
-        relative = self.relative_error**2 + (DRIFT_PER_DOUBLING * doublings) ** 2
-        spread = np.sqrt(relative * time_s**2 + self.relative_error**2 * piece.variance(sizes))
-        reach = _student(level, self.degrees_of_freedom) * spread
-        return np.maximum(time_s - reach, 0.0), time_s + reach
 
     def _piece_of(self, sizes: Floats) -> NDArray[np.intp]:
         """Which piece a size belongs to; the switch is put halfway, by ratio, between the sizes around it."""
@@ -150,7 +104,7 @@ class AlphaBeta:
         return sizes
 
 
-def fit(num_bytes: ArrayLike, seconds: ArrayLike, level: float = 0.95, max_pieces: int = MAX_PIECES) -> AlphaBeta:
+def fit(num_bytes: ArrayLike, seconds: ArrayLike, max_pieces: int = MAX_PIECES) -> AlphaBeta:
     """Fit seconds = alpha + beta x bytes in pieces, by least squares of relative errors; their number by BIC.
 
     Condition: errors are about the same share of the time at all sizes. A size may come several times.
@@ -158,13 +112,11 @@ def fit(num_bytes: ArrayLike, seconds: ArrayLike, level: float = 0.95, max_piece
     Args:
         num_bytes: sizes of the collectives, one a measurement.
         seconds: what each took; above zero.
-        level: of the intervals of alpha and beta.
         max_pieces: 1, 2 or 3.
 
     Raises:
         UserError: fewer than three different sizes, lengths that differ, or values that are no times or sizes.
     """
-    _check_level(level)
     sizes, times = _sorted(num_bytes, seconds)
     if not 1 <= max_pieces <= MAX_PIECES:
         raise UserError(f"max_pieces {max_pieces}: allowed: 1 to {MAX_PIECES}")
@@ -175,11 +127,9 @@ def fit(num_bytes: ArrayLike, seconds: ArrayLike, level: float = 0.95, max_piece
     )
     freedom = max(len(sizes) - _parameters(len(splits)), 1)
     error = max(float(np.sqrt(residuals @ residuals / freedom)), LEAST_NOISE)
-    pieces = [
-        _piece(line, sizes[start:end], error, _student(level, freedom))
-        for line, (start, end) in zip(lines, splits, strict=True)
-    ]
-    return AlphaBeta(tuple(pieces), error, freedom, level)
+    reach = error * float(stats.t.ppf(0.5 + LEVEL / 2, freedom))
+    pieces = [_piece(line, sizes[start:end], reach) for line, (start, end) in zip(lines, splits, strict=True)]
+    return AlphaBeta(tuple(pieces), error)
 
 
 def from_rows(frame: "pd.DataFrame") -> dict[Key, AlphaBeta]:
@@ -224,11 +174,6 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _check_level(level: float) -> None:
-    if not 0 < level < 1:
-        raise UserError(f"level {level:g}: allowed: between 0 and 1, such as 0.9")
-
-
 def _sorted(num_bytes: ArrayLike, seconds: ArrayLike) -> tuple[Floats, Floats]:
     sizes: Floats = np.asarray(num_bytes, dtype=np.float64).ravel()
     times: Floats = np.asarray(seconds, dtype=np.float64).ravel()
@@ -242,27 +187,14 @@ def _sorted(num_bytes: ArrayLike, seconds: ArrayLike) -> tuple[Floats, Floats]:
     return sizes[order], times[order]
 
 
-def _student(level: float, freedom: int) -> float:
-    return float(stats.t.ppf(0.5 + level / 2, freedom))
-
-
 Line = tuple[float, float]
 
 
 def _line(sizes: Floats, times: Floats, weights: Floats) -> Line:
-    """Weighted least squares with neither part negative: where the free best is, the best lies on an edge."""
-    squares = weights**2
-    ones, firsts, seconds = squares.sum(), squares @ sizes, squares @ sizes**2
-    targets, products = squares @ times, squares @ (sizes * times)
-    edges = [(targets / ones, 0.0)] + ([(0.0, products / seconds)] if seconds > 0 else [])
-    determinant = ones * seconds - firsts**2
-    if determinant > 1e-12 * ones * seconds:
-        beta = (ones * products - firsts * targets) / determinant
-        alpha = (targets - beta * firsts) / ones
-        if alpha >= 0 and beta >= 0:
-            return float(alpha), float(beta)
-    errors = [float((((times - a - b * sizes) * weights) ** 2).sum()) for a, b in edges]
-    alpha, beta = edges[int(np.argmin(errors))]
+    """Weighted least squares with neither part negative."""
+    design = np.stack([weights, weights * sizes], axis=1)
+    scale = np.linalg.norm(design, axis=0)  # seconds and seconds per byte are far apart
+    alpha, beta = nnls(design / scale, weights * times)[0] / scale
     return float(alpha), float(beta)
 
 
@@ -315,22 +247,18 @@ def _best_splits(sizes: Floats, times: Floats, max_pieces: int) -> list[tuple[in
     return best[1]
 
 
-def _piece(line: Line, sizes: Floats, error: float, student: float) -> Piece:
+def _piece(line: Line, sizes: Floats, reach: float) -> Piece:
+    """A line with the interval of both parts: `reach` for relative errors of one."""
     alpha, beta = line
     weights = 1 / (alpha + beta * sizes)
-    design = np.stack([weights, weights * sizes], axis=1)
-    reach = student * error * np.sqrt(np.diag(_inverse(design)))
-    held = np.array([alpha > 0, beta > 0])
-    known = np.zeros((2, 2))
-    known[np.ix_(held, held)] = _inverse(design[:, held])
+    half = reach * np.sqrt(np.diag(_inverse(np.stack([weights, weights * sizes], axis=1))))
     return Piece(
         from_bytes=float(sizes[0]),
         to_bytes=float(sizes[-1]),
         alpha_s=alpha,
         beta_s_per_byte=beta,
-        alpha_interval_s=(max(alpha - float(reach[0]), 0.0), alpha + float(reach[0])),
-        beta_interval_s_per_byte=(max(beta - float(reach[1]), 0.0), beta + float(reach[1])),
-        covariance=((float(known[0, 0]), float(known[0, 1])), (float(known[1, 0]), float(known[1, 1]))),
+        alpha_interval_s=(max(alpha - float(half[0]), 0.0), alpha + float(half[0])),
+        beta_interval_s_per_byte=(max(beta - float(half[1]), 0.0), beta + float(half[1])),
         num_points=len(sizes),
     )
 

@@ -63,16 +63,14 @@ class TestMadeSeries:
         (piece,) = found.pieces
         assert (piece.alpha_s, piece.beta_s_per_byte) == (pytest.approx(30e-6), pytest.approx(2e-10))
         assert piece.alpha_interval_s[0] <= 30e-6 <= piece.alpha_interval_s[1]
-        assert (found.min_bytes, found.max_bytes, piece.num_points) == (1024, 2**26, 17)
+        assert (piece.from_bytes, found.max_bytes, piece.num_points) == (1024, 2**26, 17)
         assert found.time_s(3e6) == pytest.approx(30e-6 + 6e-4)
 
     def test_scalars_and_arrays_of_any_shape(self) -> None:
         found = fit(POWERS, line(1e-5, 1e-9))
         assert np.ndim(found.time_s(4096)) == 0
         asked = np.array([[1e4, 1e5], [1e6, 1e7]])
-        low, high = found.interval_s(asked)
-        assert found.time_s(asked).shape == low.shape == high.shape == (2, 2)
-        assert (low < found.time_s(asked)).all() and (found.time_s(asked) < high).all()
+        assert found.time_s(asked).shape == (2, 2)
 
     def test_a_floor_under_small_sizes(self) -> None:
         """t = max(a0, a + S b), as small messages have."""
@@ -93,14 +91,6 @@ class TestMadeSeries:
         assert found.time_s(POWERS) == pytest.approx(true, rel=0.05)
         assert found.relative_error == pytest.approx(0.02, rel=0.5)
 
-    def test_between_two_pieces_both_are_covered(self) -> None:
-        true = np.where(POWERS < 1e5, line(10e-6, 1e-9), line(300e-6, 1e-10))
-        found = fit(POWERS, true)
-        low, high = found.interval_s(92_000)
-        assert low < 10e-6 + 92e-6 < 300e-6 < high
-        inside, beyond = found.interval_s(65_536)
-        assert beyond - inside < 0.1 * (high - low)
-
     def test_few_pieces_where_there_is_only_noise(self) -> None:
         rng = np.random.default_rng(0)
         made = [len(fit(POWERS, line(30e-6, 2e-10) * (1 + 0.1 * rng.standard_normal(17))).pieces) for _ in range(100)]
@@ -108,26 +98,16 @@ class TestMadeSeries:
 
     @pytest.mark.parametrize("noise", [0.02, 0.1])
     def test_intervals_cover_what_they_say(self, noise: float) -> None:
-        """90 % of new measurements, and 95 % of alphas; over 200 series, so within about 3 points."""
+        """95 % of alphas and betas; over 200 series, so within about 3 points."""
         rng = np.random.default_rng(1)
-        covered, alphas, betas = [], [], []
+        alphas, betas = [], []
         true = line(30e-6, 2e-10)
         for _ in range(200):
             found = fit(POWERS, true * (1 + noise * rng.standard_normal(17)))
-            low, high = found.interval_s(POWERS, 0.9)
-            again = true * (1 + noise * rng.standard_normal(17))
-            covered.append(((low <= again) & (again <= high)).mean())
             first, last = found.pieces[0], found.pieces[-1]
             alphas.append(first.alpha_interval_s[0] <= 30e-6 <= first.alpha_interval_s[1])
             betas.append(last.beta_interval_s_per_byte[0] <= 2e-10 <= last.beta_interval_s_per_byte[1])
-        assert 0.86 <= np.mean(covered) <= 0.94
         assert 0.90 <= np.mean(alphas) <= 0.99 and 0.88 <= np.mean(betas) <= 0.99
-
-    def test_levels_widen(self) -> None:
-        rng = np.random.default_rng(2)
-        found = fit(POWERS, line(30e-6, 2e-10) * (1 + 0.05 * rng.standard_normal(17)))
-        widths = [np.ptp(found.interval_s(1e6, level)) for level in (0.5, 0.9, 0.99)]
-        assert widths[0] < widths[1] < widths[2]
 
     def test_latency_alone_and_rate_alone(self) -> None:
         """Parts that would come out negative are zero, with an interval that says how large they may be."""
@@ -147,20 +127,10 @@ class TestMadeSeries:
 class TestBeyondWhatWasMeasured:
     found = fit(POWERS, line(30e-6, 2e-10))
 
-    def test_the_interval_widens_with_every_doubling(self) -> None:
-        sizes = 2.0 ** np.array([26, 27, 28, 30])
-        low, high = self.found.interval_s(sizes)
-        widths = (high - low) / self.found.time_s(sizes)
-        assert (np.diff(widths) > 0.01).all() and widths[-1] > 0.2
-        small_low, small_high = self.found.interval_s([256.0, 1024.0])
-        assert np.ptp([small_low[0], small_high[0]]) > np.ptp([small_low[1], small_high[1]])
-
     def test_too_far_is_refused(self) -> None:
         assert self.found.time_s(MAX_BEYOND * 2**26) > 0
         with pytest.raises(UserError, match=r"num_bytes 2147483648 is 32 times the largest size measured; allowed"):
             self.found.time_s(2**31)
-        with pytest.raises(UserError, match="32 times the largest"):
-            self.found.interval_s([1e6, 2.0**31])
 
 
 class TestPublished:
@@ -173,13 +143,11 @@ class TestPublished:
         assert np.abs(found.time_s(sizes) / seconds - 1).max() < most
         assert np.abs(single.time_s(sizes) / seconds - 1).max() > 0.09
 
-    def test_the_largest_sizes_left_out_are_covered(self) -> None:
+    def test_the_largest_sizes_left_out_are_foretold(self) -> None:
         for table in (LUT_A100_4, LUT_V100_4):
             sizes, seconds = np.array([*table]), np.array([*table.values()]) * 1e-6
             known = sizes <= 1 << 26
             found = fit(sizes[known], seconds[known])
-            low, high = found.interval_s(sizes[~known])
-            assert ((low <= seconds[~known]) & (seconds[~known] <= high)).all()
             assert found.time_s(sizes[~known]) == pytest.approx(seconds[~known], rel=0.04)
 
     def test_one_line_over_predicts_the_smallest_of_four_nodes(self) -> None:
@@ -193,10 +161,6 @@ class TestPublished:
         for (gpu, ranks), group in rows.groupby(["gpu", "ranks"]):
             sizes, seconds = group["bytes"].to_numpy(), group["out_of_place_us"].to_numpy() * 1e-6
             assert np.abs(fit(sizes, seconds).time_s(sizes) / seconds - 1).max() < 0.07, (gpu, ranks)
-            for cut in (1 << 26, 1 << 27, 1 << 28):
-                known = sizes <= cut
-                low, high = fit(sizes[known], seconds[known]).interval_s(sizes[~known])
-                assert ((low <= seconds[~known]) & (seconds[~known] <= high)).mean() >= 0.8, (gpu, ranks, cut)
 
     def test_all_rows_of_four_nodes(self) -> None:
         rows = pd.DataFrame(all_rows("allreduce_4node"))
@@ -276,7 +240,6 @@ class TestRows:
         ([1, 2, 3], [1, 2], {}, "3 sizes and 2 times: allowed: as many of one as of the other"),
         ([1, 2, 3], [1, 2, 0], {}, "allowed: sizes from 0, times above 0"),
         ([1, 2, np.nan], [1, 2, 3], {}, "not a number"),
-        ([1, 2, 3], [1, 2, 3], {"level": 90}, "level 90: allowed: between 0 and 1, such as 0.9"),
         ([1, 2, 3], [1, 2, 3], {"max_pieces": 4}, "max_pieces 4: allowed: 1 to 3"),
     ],
 )
