@@ -1,21 +1,21 @@
 """The verb `predict`: what a store's series, or a user's table, say of scales that were not measured."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 import pandas as pd
 import typer
 
-from benchsuite.cli.common import Tabular, warn_of_damage
+from benchsuite.cli.common import DEFAULT_STORE, Store, Tabular, warn_of_damage
 from benchsuite.cli.scaling import series_of
 from benchsuite.contract.console import console
-from benchsuite.contract.errors import UserError, refuse
+from benchsuite.contract.errors import UserError
 from benchsuite.contract.terminal import TableFormat, document
 from benchsuite.contract.units import parse_bytes
 from benchsuite.predict.scaling import from_store, outlook
-from benchsuite.predict.scaling.batches import LeftOut, of_batch
+from benchsuite.predict.scaling.batches import of_batch
 from benchsuite.predict.scaling.bucketing import with_buckets, with_network
 from benchsuite.predict.scaling.curve import Curve
 from benchsuite.predict.scaling.from_store import from_series, from_table
@@ -25,9 +25,10 @@ from benchsuite.predict.scaling.table_input import has_layouts, read
 from benchsuite.predict.scaling.table_layouts import LayoutCurves
 from benchsuite.predict.theory.alpha_beta_fit import from_rows
 from benchsuite.results.compare.sides import fulfil
-from benchsuite.results.render.tables import as_csv, as_json, as_markdown, inline, rows
+from benchsuite.results.render.tables import Column, Row, as_csv, as_json, as_markdown, inline, rows
 from benchsuite.results.render.terminal import fitting_table
 from benchsuite.results.report.scaling import titles
+from benchsuite.results.scaling.series import Series
 from benchsuite.results.store.store import ResultsStore
 
 EPILOG = (
@@ -37,10 +38,6 @@ EPILOG = (
     "what was measured; what is assumed beside it stands below each table."
 )
 
-Store = Annotated[
-    Path,
-    typer.Option("--store", envvar="BENCHSUITE_STORE", help="Results store.", show_default=True),
-]
 Table = Annotated[
     Path | None,
     typer.Option(
@@ -57,7 +54,7 @@ BackTest = Annotated[
     ),
 ]
 Scaling = Annotated[
-    str,
+    Literal["weak", "strong"],
     typer.Option(
         "--scaling",
         help="Of layouts in a table: weak (the batch of a data-parallel rank stays) or strong (that of all).",
@@ -72,15 +69,9 @@ BatchSize = Annotated[
         help="What if a rank had N samples a step: from two measured batches, which may be others.",
     ),
 ]
-
 BucketCap = Annotated[
     float | None,
-    typer.Option(
-        "--bucket-cap-mb",
-        min=0.01,
-        metavar="X",
-        help="What if DDP's gradient buckets were of X MiB.",
-    ),
+    typer.Option("--bucket-cap-mb", min=0.01, metavar="X", help="What if DDP's gradient buckets were of X MiB."),
 ]
 NodeBandwidth = Annotated[
     str | None,
@@ -90,31 +81,49 @@ NodeBandwidth = Annotated[
         help="What a node sends a second, all its devices together (200GB), for a table of layouts on one node.",
     ),
 ]
+Where = Annotated[
+    list[str] | None,
+    typer.Option("--where", metavar="KEY=VALUE", help="Only such trials or rows: parallelism=ddp; again."),
+]
+Network = Annotated[
+    float, typer.Option("--network", min=0.001, metavar="X", help="What if the network were X times as fast.")
+]
+Storage = Annotated[
+    float, typer.Option("--storage", min=0.001, metavar="X", help="What if shared storage were X times as fast.")
+]
+SharedBandwidth = Annotated[
+    str | None,
+    typer.Option("--shared-bandwidth", metavar="SIZE", help="What all ranks together read a second: 5GB."),
+]
+LAYOUTS_NEED = "allowed: with --table of layouts (hidden_size, num_layers, seq_len, microbatch)"
+UNTOLD = "a table does not tell of input; allowed: with --store"
+SAID_TWICE = "staged input does not share a file system; give one of both"
+CONTRADICTIONS = (
+    (("--staging", "--storage", "--shared-bandwidth"), "--table", UNTOLD),
+    (("--node-bandwidth",), "--store", f"its trials tell; {LAYOUTS_NEED}"),
+    (("--staging",), "--shared-bandwidth", SAID_TWICE),
+    (("--batch-size",), "--table", "made of a store's trials alone; allowed: with --store"),
+    (("--batch-size",), "--back-test", "choose measured ones with --where batch_size=N; give one of both"),
+    (("--bucket-cap-mb",), "--table", "a table does not tell of buckets; allowed: with --store and --ranks"),
+    (("--bucket-cap-mb",), "--back-test", "give one of both; allowed: with --store and --ranks"),
+)
+"""Options, what none of them goes with, and why."""
+MAX_PRINTED = 20
 
 
 def predict(
     ranks: Annotated[str, typer.Option("--ranks", metavar="N,N", help="Numbers of ranks: 16,64,256.")] = "",
-    store: Store = Path("benchsuite-store"),
+    store: Store = DEFAULT_STORE,
     table: Table = None,
-    where: Annotated[
-        list[str] | None,
-        typer.Option("--where", metavar="KEY=VALUE", help="Only such trials or rows: parallelism=ddp; again."),
-    ] = None,
+    where: Where = None,
     back_test: BackTest = False,
     scaling: Scaling = "weak",
     batch_size: BatchSize = None,
     bucket_cap_mb: BucketCap = None,
     node_bandwidth: NodeBandwidth = None,
-    network: Annotated[
-        float, typer.Option("--network", min=0.001, metavar="X", help="What if the network were X times as fast.")
-    ] = 1.0,
-    storage: Annotated[
-        float, typer.Option("--storage", min=0.001, metavar="X", help="What if shared storage were X times as fast.")
-    ] = 1.0,
-    shared_bandwidth: Annotated[
-        str | None,
-        typer.Option("--shared-bandwidth", metavar="SIZE", help="What all ranks together read a second: 5GB."),
-    ] = None,
+    network: Network = 1.0,
+    storage: Storage = 1.0,
+    shared_bandwidth: SharedBandwidth = None,
     staging: Annotated[bool, typer.Option("--staging", help="What if the data lay on each node.")] = False,
     far: Annotated[bool, typer.Option("--far", help="Also beyond 8 times the most ranks measured.")] = False,
     mix_environments: Annotated[
@@ -123,45 +132,44 @@ def predict(
     format: Tabular = "table",
 ) -> None:
     """Predict steps, rates and utilization at more ranks, each with a 90 % interval."""
-    asked = Asked(
-        ranks=numbers(ranks, back_test),
-        where=tuple(where or []),
-        network=network,
-        storage=storage,
-        shared_bandwidth=shared_bandwidth,
-        staging=staging,
-        far=far,
-        scaling=scaling,
-        mix_environments=mix_environments,
-        batch_size=batch_size,
-        bucket_cap_mb=bucket_cap_mb,
-        node_bandwidth=node_bandwidth,
+    counts = numbers(ranks, back_test)
+    check_apart(
+        {
+            "--table": table is not None,
+            "--store": table is None,
+            "--back-test": back_test,
+            "--staging": staging,
+            "--storage": storage != 1,
+            "--shared-bandwidth": shared_bandwidth is not None,
+            "--node-bandwidth": node_bandwidth is not None,
+            "--batch-size": batch_size is not None,
+            "--bucket-cap-mb": bucket_cap_mb is not None,
+        }
     )
-    predict_series(store, table, asked, back_test, format)
 
+    def section(curve: Curve) -> Section:
+        if back_test:
+            return Section(curve.title, *outlook.back_test(curve))
+        return _foretold(curve, counts, far, network, storage, bucket_cap_mb)
 
-SCALING = ("weak", "strong")
-MAX_PRINTED = 20
-LAYOUTS_NEED = "allowed: with --table of layouts (hidden_size, num_layers, seq_len, microbatch)"
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What is to be predicted."""
-
-    ranks: tuple[int, ...]
-    where: tuple[str, ...] = ()
-    network: float = 1.0
-    storage: float = 1.0
-    shared_bandwidth: str | None = None
-    staging: bool = False
-    far: bool = False
-    scaling: str = "weak"
-    mix_environments: bool = False
-    batch_size: int | None = None
-    bucket_cap_mb: float | None = None
-    node_bandwidth: str | None = None
+    if table is not None:
+        frame = _table(table, where or [])
+        if has_layouts(frame):
+            known = LayoutCurves.of(frame, table.name, network, _rate(node_bandwidth, "--node-bandwidth"))
+            sections = [_of_layouts(known, counts, scaling, back_test, far)]
+        elif node_bandwidth is not None:
+            raise UserError(f"--node-bandwidth: {table.name} tells no layouts; {LAYOUTS_NEED}")
+        else:
+            sections = _of_curves(from_table(frame, table.name), section)
+        sections = [replace(one, lines=[*one.lines, str(frame.attrs.get("read", ""))]) for one in sections]
+    else:
+        opened, limit = ResultsStore(store), _rate(shared_bandwidth, "--shared-bandwidth")
+        found = series_of(opened, where or [], mix_environments)
+        curves = _store_curves(opened, found, limit, staging)
+        curves, left_out = (curves, []) if batch_size is None else of_batch(found, curves, batch_size)
+        others = [Section(title, [], [f"left out: {why}"]) for title, why in left_out]
+        sections = [*_of_curves(curves, section), *others]
+    _show(sections, TEST_COLUMNS if back_test else COLUMNS, format)
 
 
 @dataclass(frozen=True)
@@ -188,19 +196,15 @@ def numbers(text: str, back_test: bool) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in words}))
 
 
-def predict_series(store: Path, table: Path | None, asked: Asked, back_test: bool, format: TableFormat) -> None:
-    """Predict, or test predictions, and print.
+def check_apart(given: Mapping[str, bool]) -> None:
+    """Refuse options that contradict each other, or that say of a store or table what it does not tell."""
+    for options, beside, why in CONTRADICTIONS:
+        named = [option for option in options if given[option]]
+        if named and given[beside]:
+            raise UserError(f"{', '.join(named)} with {beside}: {why}")
 
-    Raises:
-        UserError: what was asked cannot be, or the data do not carry it.
-    """
-    if asked.scaling not in SCALING:
-        raise refuse("--scaling", asked.scaling, SCALING)
-    _check_input(asked, table)
-    _check_batch(asked, table, back_test)
-    _check_buckets(asked, table, back_test)
-    sections = _sections(store, table, asked, back_test)
-    columns = TEST_COLUMNS if back_test else COLUMNS
+
+def _show(sections: Sequence[Section], columns: Sequence[Column], format: TableFormat) -> None:
     if format == "json":
         document(as_json([{"series": s.title, "rows": list(s.rows), "assumptions": list(s.lines)} for s in sections]))
     elif format == "csv":
@@ -215,45 +219,11 @@ def predict_series(store: Path, table: Path | None, asked: Asked, back_test: boo
         _print(sections, columns)
 
 
-def _check_input(asked: Asked, table: Path | None) -> None:
-    """Refuse what says how input is stored where nothing reads it, or contradicts itself."""
-    given = {
-        "--staging": asked.staging,
-        "--storage": asked.storage != 1,
-        "--shared-bandwidth": asked.shared_bandwidth is not None,
-    }
-    named = [name for name, is_given in given.items() if is_given]
-    if table is not None and named:
-        raise UserError(f"{', '.join(named)} with --table: a table does not tell of input; allowed: with --store")
-    if table is None and asked.node_bandwidth is not None:
-        raise UserError(f"--node-bandwidth with --store: its trials tell; {LAYOUTS_NEED}")
-    if asked.staging and asked.shared_bandwidth is not None:
-        raise UserError(
-            "--staging with --shared-bandwidth: staged input does not share a file system; give one of both"
-        )
-
-
-def _check_batch(asked: Asked, table: Path | None, back_test: bool) -> None:
-    """Refuse another batch where none can be made, or nothing was measured to hold it against."""
-    if asked.batch_size is not None and table is not None:
-        raise UserError("--batch-size with --table: made of a store's trials alone; allowed: with --store")
-    if asked.batch_size is not None and back_test:
-        raise UserError(
-            "--batch-size with --back-test: choose measured ones with --where batch_size=N; give one of both"
-        )
-
-
-def _check_buckets(asked: Asked, table: Path | None, back_test: bool) -> None:
-    if asked.bucket_cap_mb is not None and (table is not None or back_test):
-        with_ = "--table: a table does not tell of buckets" if table is not None else "--back-test: give one of both"
-        raise UserError(f"--bucket-cap-mb with {with_}; allowed: with --store and --ranks")
-
-
 def _bullets(lines: Sequence[str]) -> str:
     return "\n".join(f"- {inline(line)}" for line in lines)
 
 
-def _print(sections: Sequence[Section], columns: Any) -> None:
+def _print(sections: Sequence[Section], columns: Sequence[Column]) -> None:
     out = console()
     for section in sections[:MAX_PRINTED]:
         out.print(section.title, style="bold", markup=False)
@@ -267,42 +237,24 @@ def _print(sections: Sequence[Section], columns: Any) -> None:
         out.print(f"{left} more not shown: choose with --where, or --format csv", markup=False)
 
 
-def _sections(store: Path, table: Path | None, asked: Asked, back_test: bool) -> list[Section]:
-    if table is None:
-        curves, left_out = _store_curves(store, asked)
-        others = [Section(title, [], [f"left out: {why}"]) for title, why in left_out]
-        return [*_of_curves(curves, asked, back_test), *others]
-    frame = read(table)
-    for text in asked.where:
+def _table(path: Path, where: Sequence[str]) -> pd.DataFrame:
+    """The rows of a table that all filters let through."""
+    frame = read(path)
+    for text in where:
         frame = frame[fulfil(rows(frame), text)]
-    read_as = str(frame.attrs.get("read", ""))
-    frame = frame.reset_index(drop=True)
-    if has_layouts(frame):
-        sections = _layout_sections(frame, table.name, asked, back_test)
-    else:
-        if asked.node_bandwidth is not None:
-            raise UserError(f"--node-bandwidth: {table.name} tells no layouts; {LAYOUTS_NEED}")
-        sections = _of_curves(from_table(frame, table.name), asked, back_test)
-    return [replace(section, lines=[*section.lines, read_as]) for section in sections]
+    return frame.reset_index(drop=True)
 
 
-def _store_curves(path: Path, asked: Asked) -> tuple[list[Curve], list[LeftOut]]:
-    """Of all series, or of those of another batch, with what is left out."""
-    opened = ResultsStore(path)
-    found = series_of(opened, list(asked.where), asked.mix_environments)
-    rows = opened.frame(kind="comm")
-    warn_of_damage(opened)
-    probed = from_rows(rows)
-    limit = _rate(asked.shared_bandwidth, "--shared-bandwidth")
-    curves = [
-        from_series(series, title, probed, limit, asked.staging)
-        for series, title in zip(found, titles(found), strict=True)
-    ]
-    curves = [
-        replace(curve, notes=(*curve.notes, *from_store.why(curve, series, rows, probed)))
-        for curve, series in zip(curves, found, strict=True)
-    ]
-    return (curves, []) if asked.batch_size is None else of_batch(found, curves, asked.batch_size)
+def _store_curves(store: ResultsStore, found: Sequence[Series], limit: float | None, staged: bool) -> list[Curve]:
+    """The curve of each series, with why probed collectives are not used."""
+    comm = store.frame(kind="comm")
+    warn_of_damage(store)
+    probed = from_rows(comm)
+    curves = []
+    for series, title in zip(found, titles(found), strict=True):
+        curve = from_series(series, title, probed, limit, staged)
+        curves.append(replace(curve, notes=(*curve.notes, *from_store.why(curve, series, comm, probed))))
+    return curves
 
 
 def _rate(text: str | None, option: str) -> float | None:
@@ -315,8 +267,8 @@ def _rate(text: str | None, option: str) -> float | None:
     return found
 
 
-def _of_curves(curves: Sequence[Curve], asked: Asked, back_test: bool) -> list[Section]:
-    """A section for each curve, those without a prediction last, with the reason.
+def _of_curves(curves: Sequence[Curve], section: Callable[[Curve], Section]) -> list[Section]:
+    """The section of each curve, those without a prediction last, with the reason.
 
     Raises:
         UserError: none can be predicted; the reason of the one with the most scales.
@@ -325,39 +277,30 @@ def _of_curves(curves: Sequence[Curve], asked: Asked, back_test: bool) -> list[S
     problems: list[tuple[int, UserError]] = []
     for curve in curves:
         try:
-            sections.append(_section(curve, asked, back_test))
+            sections.append(section(curve))
         except UserError as error:
             problems.append((len(curve.points), error))
             sections.append(Section(curve.title, [], [f"left out: {str(error).removeprefix(f'{curve.title}: ')}"]))
     if len(problems) == len(sections):
         raise max(problems, key=lambda problem: problem[0])[1]
-    return sorted(sections, key=lambda section: not section.rows)
+    return sorted(sections, key=lambda one: not one.rows)
 
 
-def _section(curve: Curve, asked: Asked, back_test: bool) -> Section:
-    if back_test:
-        rows, lines = outlook.back_test(curve)
-        return Section(curve.title, rows, lines)
+def _foretold(
+    curve: Curve, counts: Sequence[int], far: bool, network: float, storage: float, bucket_cap_mb: float | None
+) -> Section:
     model = fit(curve)
-    check_reach(curve, asked.ranks, asked.far)
-    if asked.bucket_cap_mb is not None:
-        model = with_buckets(model, asked.bucket_cap_mb)
-    model = with_network(model, asked.network)
-    plain = asked.network == asked.storage == 1
-    rows = [outlook.row(model, model.at(ranks, asked.network, asked.storage), plain) for ranks in asked.ranks]
-    return Section(curve.title, rows, outlook.assumptions(model, asked.ranks, asked.network, asked.storage))
+    check_reach(curve, counts, far)
+    if bucket_cap_mb is not None:
+        model = with_buckets(model, bucket_cap_mb)
+    model = with_network(model, network)
+    plain = network == storage == 1
+    found = [outlook.row(model, model.at(count, network, storage), plain) for count in counts]
+    return Section(curve.title, found, outlook.assumptions(model, counts, network, storage))
 
 
-def _layout_sections(frame: pd.DataFrame, name: str, asked: Asked, back_test: bool) -> list[Section]:
-    own = _rate(asked.node_bandwidth, "--node-bandwidth")
-    curves = replace(LayoutCurves.of(frame, name), node_bytes_per_s=own)
+def _of_layouts(known: LayoutCurves, counts: Sequence[int], scaling: str, back_test: bool, far: bool) -> Section:
     if back_test:
-        rows, lines = curves.back_test()
-        return [Section(name, rows, lines)]
-    curves.check_reach(asked.ranks, asked.far)
-    known = replace(curves, network=asked.network)
-    return [
-        Section(
-            f"{name} · {asked.scaling}", known.outlooks(asked.ranks, asked.scaling), known.assumptions(asked.scaling)
-        )
-    ]
+        return Section(known.name, *known.back_test())
+    known.check_reach(counts, far)
+    return Section(f"{known.name} · {scaling}", known.outlooks(counts, scaling), known.assumptions(scaling))

@@ -193,7 +193,10 @@ def test_other_buckets(run_cli: Run, tmp_path: Path):
         ((), "--ranks is missing: give numbers of ranks to predict"),
         (("--ranks", "8,many"), "--ranks 'many': allowed: whole numbers from 1, with commas"),
         (("--ranks", "33"), "33 ranks are 8.25 times the 4 measured; allowed: up to 8 times (32)"),
-        (("--ranks", "8", "--scaling", "week"), "--scaling 'week' is unknown; nearest: weak; allowed: weak, strong"),
+        (
+            ("--ranks", "8", "--scaling", "week"),
+            "'--scaling': 'week' is not allowed; nearest: weak; allowed: weak, strong",
+        ),
         (("--ranks", "8", "--shared-bandwidth", "fast"), "--shared-bandwidth 'fast': not a size"),
         (("--ranks", "8", "--shared-bandwidth", "0B"), "--shared-bandwidth '0B': allowed: above 0, such as 5GB"),
         (("--ranks", "8", "--shared-bandwidth", "5GB", "--staging"), "--staging with --shared-bandwidth: staged input"),

@@ -32,8 +32,10 @@ class LayoutCurves:
     """Between nodes, all devices of one together, where its user knows it."""
 
     @classmethod
-    def of(cls, frame: pd.DataFrame, name: str) -> "LayoutCurves":
-        """Of a table that `tables.has_layouts`.
+    def of(
+        cls, frame: pd.DataFrame, name: str, network: float = 1.0, node_bytes_per_s: float | None = None
+    ) -> "LayoutCurves":
+        """Of a table that `table_input.has_layouts`.
 
         Raises:
             UserError: a row without a time, or with degrees that do not fit.
@@ -42,7 +44,7 @@ class LayoutCurves:
             line = int(np.flatnonzero(~(frame["step_s"] > 0))[0])
             raise UserError(f"table {name}: row {line + 1} has no time above 0")
         runs, assumed = configurations(frame)
-        return cls(name, frame, runs, families(frame), assumed)
+        return cls(name, frame, runs, families(frame), assumed, network, node_bytes_per_s)
 
     @property
     def seconds(self) -> Any:
