@@ -96,17 +96,17 @@ def test_what_is_best_runs_and_what_does_not_is_marked(
     found, workload = plan(job, Choices(), top=MANY), workload_of(job.model, tmp_path)
     every = 1 if name in TRAINED else FEWER  # each time another's pieces are counted, its model is built
     for each in found.best[::every]:
-        examined = validate.examine(parse_trial(as_trial(job, each, workload)))
-        assert examined.invalid is None, each
-        layout = examined.point.spec.layout
+        point, told = validate.examine(parse_trial(as_trial(job, each, workload)))
+        assert told["reason"] is None, each
+        layout = point.spec.layout
         assert (layout.world_size, layout.stages_per_rank) == (devices, each.interleave)
-        assert examined.point.spec.global_batch == batch
+        assert point.spec.global_batch == batch
     assert all(each.runnable and each.reason is None for each in found.best)
     assert bool(found.best) != found.why.startswith("No layout that fits can run as a trial")
     for each in found.refused[::every]:
-        examined = validate.examine(parse_trial(as_trial(job, each, workload)))
-        assert not each.runnable and (examined.invalid or each.interleave > 2) and each.reason
-        assert examined.invalid in (None, each.reason)
+        _, told = validate.examine(parse_trial(as_trial(job, each, workload)))
+        assert not each.runnable and (told["reason"] or each.interleave > 2) and each.reason
+        assert told["reason"] in (None, each.reason)
 
 
 def test_the_best_is_validated_as_a_user_would(run_cli: Run, tmp_path: Path) -> None:
