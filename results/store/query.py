@@ -42,6 +42,8 @@ FIRST_SEEN = f"""
 QUERIES = {duckdb.StatementType.SELECT, duckdb.StatementType.MULTI}
 """Statements that change nothing; a PIVOT counts as several."""
 INTERRUPTS_APART_S = 0.2
+STRUCK = "Query interrupted"
+"""What DuckDB raises, as RuntimeError, in place of the exception that a signal's handler raises while it works."""
 SHOWN = ("spec.", "dataset.", "env.")
 UNKNOWN = re.compile(
     r"Referenced column \"(?P<column>[^\"]+)\" not found"
@@ -177,6 +179,10 @@ class Table:
             return plain(result.df() if limits is None else _bounded(result, limits), self.columns)
         except StoreError:
             raise
+        except RuntimeError as error:
+            if str(error) != STRUCK:
+                raise
+            raise KeyboardInterrupt from error
         except (duckdb.Error, ValueError) as error:
             if self.found.manifest.parts and not isinstance(error, OF_THE_QUERY):
                 raise DamagedPartsError(self.found.store, error) from error

@@ -60,6 +60,22 @@ def test_a_signal_while_a_verb_imports_what_it_needs(
     assert len(ended.stderr.splitlines()) <= 1
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, REQUEUE)])
+def test_a_query_that_would_take_for_ever_ends(store: ResultsStore, number: signal.Signals, code: int):
+    """DuckDB asks for signals itself while it works, and raises another exception than their handlers."""
+    query = "select count(*) from range(100000000000) a, range(1000000) b"
+    command = [*ENTRY, "results", "query", query, "--store", str(store.path)]
+    process = subprocess.Popen(command, stdout=-1, stderr=-1)
+    while b"duckdb" not in Path(f"/proc/{process.pid}/maps").read_bytes():
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(1.0)
+    process.send_signal(number)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == code, told.decode()
+    assert len(told.splitlines()) <= 1, told.decode()
+
+
 def endless(folder: Path) -> Path:
     """A sweep that lasts for minutes."""
     base = {"workload": "resnet50", "variant": "tiny", "batch_size": 1, "data": {"source": "synthetic"}}
