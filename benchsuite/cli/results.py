@@ -18,13 +18,13 @@ from benchsuite.contract.errors import UserError, nearest
 from benchsuite.contract.scratch import scratch
 from benchsuite.contract.terminal import document, echo
 from benchsuite.results.compare.sides import fulfil
-from benchsuite.results.export import methods as paragraph
 from benchsuite.results.export import prometheus, tables
+from benchsuite.results.export.methods import methods
+from benchsuite.results.render.latex import escaped
 from benchsuite.results.render.tables import ABSENT, POINT_COLUMNS, TRIAL_COLUMNS, Column, Row, is_missing, rows
 from benchsuite.results.render.words import counted, size
-from benchsuite.results.report.comm import columns_of
 from benchsuite.results.report.io_profile import is_known, lines
-from benchsuite.results.report.probes import COLUMNS_OF
+from benchsuite.results.report.probes import COLUMNS_OF, columns_of
 from benchsuite.results.report.trace import trace
 from benchsuite.results.store.frames import by_point
 from benchsuite.results.store.manifest import PARQUET
@@ -205,8 +205,8 @@ def export_methods(
     latex: Annotated[bool, typer.Option("--latex", help="As LaTeX; default: plain text.")] = False,
 ) -> None:
     """A methods paragraph for papers, made from the records."""
-    trials = rows(_chosen(store, where))
-    _write((paragraph.methods_latex if latex else paragraph.methods)(trials) + "\n", out)
+    told = methods(rows(_chosen(store, where)))
+    _write((escaped(told) if latex else told) + "\n", out)
 
 
 def _chosen(

@@ -6,7 +6,7 @@ from typing import Any
 from benchsuite.results.charts.chart import Chart, Trace, axis, error_bars, rounded, scatter, span
 from benchsuite.results.render.tables import Row, is_missing
 from benchsuite.results.render.words import binary
-from benchsuite.results.report.comm import DDP_STEP
+from benchsuite.results.report.probes import DDP_STEP
 
 SERIES = ("spec.op", "spec.algorithm", "spec.dtype", "spec.backend", "spec.world_size", "spec.nodes", "session")
 META = {"of": "comm"}

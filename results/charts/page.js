@@ -10,13 +10,6 @@ const COARSE = matchMedia("(pointer: coarse)").matches;
 const SETTINGS = { responsive: true, displaylogo: false, displayModeBar: COARSE ? false : "hover", showSendToCloud: false,
   plotlyServerURL: "", modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]] };
 const chosen = {}, unfolded = {}, sections = new Map();
-// Points come as columns: what they are filtered by as indices into its values.
-const codes = data.points, names = Object.fromEntries(FILTERS.map((name) => [name, data.values[name]]));
-data.points = codes.label.map((label, at) => {
-  const point = { label };
-  for (const name of FILTERS) point[name] = [].concat(codes[name][at]).map((code) => names[name][code]);
-  return point;
-});
 const values = (name) => [...new Set(data.points.flatMap((point) => point[name]))].filter((value) => value !== "").sort();
 const several = Object.fromEntries(FILTERS.map((name) => [name, values(name).length > 1]));
 // A session needs to be told only where a sweep has several.

@@ -29,8 +29,6 @@ from benchsuite.results.store.record import CANNOT_TELL, TrialRecord
 from benchsuite.results.store.replacing import write_whole
 from benchsuite.results.store.store import ResultsStore, StoreError
 
-FILTERS = ("sweep", "workload", "format", "session", "status")
-
 
 def write(store: ResultsStore, out: Path, modelled: Modelled = NOTHING) -> int:
     """Write the report on everything in a store, and what models say of it; returns its size in bytes.
@@ -104,13 +102,10 @@ def data(store: ResultsStore, found: Sequence[Section], modelled: Modelled = NOT
     points, trials = points_of(found), trials_of(found)
     columns = telling([row for _, row in points], COLUMNS[1:])
     keys = [_keys(row, trials_of) for row, trials_of in _with_trials(points, trials)]
-    values = {name: sorted({value for key in keys for value in key[name]}) for name in FILTERS}
     return {
         "headings": [[column.heading, column.right] for column in columns],
         "rows": [[column.cell(row) for column in columns] for _, row in points],
-        "values": values,
-        "points": {"label": [str(row["label"]) for _, row in points]}
-        | {name: [_coded(key[name], values[name]) for key in keys] for name in FILTERS},
+        "points": [{"label": str(row["label"]), **key} for (_, row), key in zip(points, keys, strict=True)],
         "charts": [_lean(chart) for chart in charts(store, found, modelled)],
         "failures": list(_failures(points, trials)),
         "colors": COLORS,
@@ -189,12 +184,6 @@ def _keys(row: Row, trials: Sequence[Row]) -> dict[str, list[str]]:
         "session": [str(row["session"])],
         "status": sorted({str(trial["status"]) for trial in trials} | {str(row["status"])}),
     }
-
-
-def _coded(found: Sequence[str], values: Sequence[str]) -> int | list[int]:
-    """Indices into the values; a single one as it is."""
-    codes = [values.index(value) for value in found]
-    return codes[0] if len(codes) == 1 else codes
 
 
 def _text(value: Any) -> str:

@@ -2,10 +2,8 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from numbers import Real
-from typing import Any
 
-from benchsuite.results.render.tables import Row
+from benchsuite.results.render.tables import Row, is_number
 
 MOMENT = "env.moment."
 
@@ -60,11 +58,6 @@ QUANTITIES = (
 )
 """What is said when it drifts far. The load average is not: it counts a sweep's own ranks."""
 TOLD = (Quantity("env.load_average", "{} to {}", _always), *QUANTITIES)
-
-
-def is_number(value: Any) -> bool:
-    """Whether a fact is there, and a number."""
-    return isinstance(value, Real) and not isinstance(value, bool) and bool(value == value)
 
 
 def drifted(rows: Sequence[Row]) -> list[str]:

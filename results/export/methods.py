@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
-from benchsuite.results.render.latex import escaped
 from benchsuite.results.render.naming import parallelism_of
 from benchsuite.results.render.tables import Row, is_missing, whole
 from benchsuite.results.render.words import and_, counted, plain, size
@@ -26,11 +25,6 @@ def methods(trials: Sequence[Row]) -> str:
     """The paragraph as plain text, a sentence for each fact that the records hold; empty without trials."""
     sentences = (sentence for tell in PARTS for sentence in tell(trials))
     return " ".join(plain(" ".join(sentences)).split()) if trials else ""
-
-
-def methods_latex(trials: Sequence[Row]) -> str:
-    """The paragraph as LaTeX."""
-    return escaped(methods(trials))
 
 
 def _scope(trials: Sequence[Row]) -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, get_args
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -89,9 +89,8 @@ def metric_name(figure: str) -> str:
 def prometheus(trials: Sequence[Row]) -> str:
     """The newest session of every point, as text."""
     points = [Point(_labels(found[-1]), found) for found in _newest(trials)]
-    registry = CollectorRegistry()
-    registry.register(_Families([family for family in (*_counts(points), *_figures(points)) if family.samples]))
-    return generate_latest(registry).decode()
+    families = [family for family in (*_counts(points), *_figures(points)) if family.samples]
+    return generate_latest(_Families(families)).decode()
 
 
 class _Families(Collector):

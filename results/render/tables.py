@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -39,11 +40,8 @@ def is_missing(value: Any) -> bool:
 
 
 def is_number(value: object) -> bool:
-    """Whether a value has a place on an axis; `auto`, the batch of a trial that never ran, has none."""
-    try:
-        return not is_missing(float(value))  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return False
+    """Whether a value is there, and a number; `auto`, the batch of a trial that never ran, is none."""
+    return isinstance(value, Real) and not isinstance(value, bool) and not is_missing(value)
 
 
 def whole(value: Any) -> Any:

@@ -6,13 +6,12 @@ from dataclasses import asdict
 from typing import Any
 
 from benchsuite.results.compare.compare import Compared, Comparison
-from benchsuite.results.compare.environments import Difference
+from benchsuite.results.compare.environments import Difference, told_facts
 from benchsuite.results.gate.alarms import MIN_NIGHTS
 from benchsuite.results.gate.baseline import Check, Regression
 from benchsuite.results.gate.cause import Changed
 from benchsuite.results.render.tables import ABSENT, Column, Row, is_missing
 from benchsuite.results.render.words import and_, counted
-from benchsuite.results.report.facts import told_facts
 
 UNITS = {"_s": (1e3, "ms"), "_bytes": (1e-6, "MB"), "_bytes_per_s": (1e-6, "MB/s"), "_j": (1, "J")}
 COLUMNS = (

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from benchsuite.results.compare.environments import told_facts
 from benchsuite.results.compare.nights import DISTRUSTED
 from benchsuite.results.render.naming import WORKLOAD, short_workloads
 from benchsuite.results.render.tables import ABSENT, Column, Row, as_markdown, inline, is_missing, number
 from benchsuite.results.render.words import and_, counted
-from benchsuite.results.report.facts import told_facts
 from benchsuite.results.scaling.efficiency import PARTS, pooled
 from benchsuite.results.scaling.knee import input_knee, knee_line
 from benchsuite.results.scaling.laws import Estimate, Fit

@@ -15,7 +15,7 @@ from scipy import stats
 from scipy.optimize import nnls
 
 from benchsuite.contract.errors import UserError
-from benchsuite.results.report.comm import DDP_STEP
+from benchsuite.results.report.probes import DDP_STEP
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -218,7 +218,7 @@ def show(kept: Sequence[Measured]) -> None:
     from benchsuite.predict.theory.alpha_beta_fit import from_rows, in_words
     from benchsuite.results.render.tables import rows
     from benchsuite.results.render.terminal import fitting_table
-    from benchsuite.results.report.comm import DDP_STEP, columns_of
+    from benchsuite.results.report.probes import DDP_STEP, columns_of
     from benchsuite.results.store.frames import record_frame
 
     frame = record_frame([record for record, _ in kept], "comm")

@@ -11,7 +11,7 @@ from benchsuite.grid.point import Point
 from benchsuite.probe.comm.request import DDP_MODES, Cell, busbw_bytes_per_s, gradient_bytes
 from benchsuite.probe.record import Measured
 from benchsuite.results.render.words import binary
-from benchsuite.results.report.comm import DDP_STEP
+from benchsuite.results.report.probes import DDP_STEP
 from benchsuite.results.store.record import CommFigures
 
 STEADY = 0.25

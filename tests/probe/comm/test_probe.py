@@ -11,7 +11,7 @@ from benchsuite.analysis.record_builder import Measuring
 from benchsuite.predict.theory.alpha_beta_fit import from_rows
 from benchsuite.probe.comm.probe import unfitted
 from benchsuite.probe.comm.records import caveats, figures, record_of, slowest_s, step_figures
-from benchsuite.results.report.comm import in_binary
+from benchsuite.results.report.probes import in_binary
 from benchsuite.results.store.store import ResultsStore
 from tests.cli.test_app import Run, error_line, in_folder
 

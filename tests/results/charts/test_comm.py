@@ -10,7 +10,7 @@ from benchsuite.results.charts import comm
 from benchsuite.results.charts import page as html
 from benchsuite.results.charts.chart import Chart
 from benchsuite.results.render.tables import rows
-from benchsuite.results.report.comm import COMM_COLUMNS
+from benchsuite.results.report.probes import COMM_COLUMNS
 from benchsuite.results.store.store import ResultsStore
 from tests.results.made import made_record
 from tests.results.report.reported import full_store

@@ -68,12 +68,11 @@ def test_the_verdict_stands_in_words_at_the_top(tmp_path: Path) -> None:
 
 def test_rows_hold_what_tables_say_and_what_they_are_filtered_by(tmp_path: Path) -> None:
     found = data(page.page(full_store(tmp_path)))
-    at = found["points"]["label"].index("lmdb 4 ranks")
-    values, points = found["values"], found["points"]
-    assert values["status"] == ["failed", "ok", "oom"] and values["workload"] == ["bert", "resnet50"]
-    assert values["format"][points["format"][at]] == "lmdb" and values["status"][points["status"][at]] == "failed"
+    labels = [point["label"] for point in found["points"]]
+    lost = found["points"][labels.index("lmdb 4 ranks")]
+    assert (lost["format"], lost["status"], lost["workload"]) == (["lmdb"], ["failed"], ["resnet50"])
     headings = [name for name, _ in found["headings"]]
-    first = dict(zip(headings, found["rows"][points["label"].index("files 1 ranks")], strict=True))
+    first = dict(zip(headings, found["rows"][labels.index("files 1 ranks")], strict=True))
     assert (first["AU"], first["samples/s"], first["verdict"]) == ("0.40 ±0.00", "100 ±0", "storage")
     assert "MFU" not in headings  # no point has any
 
@@ -83,12 +82,12 @@ def test_a_point_is_filtered_by_the_statuses_of_all_its_trials(tmp_path: Path) -
     store.append(made_record(0))
     store.append(made_record(1, status="timeout", figures={}))
     found = data(page.page(store))
-    assert [found["values"]["status"][code] for code in found["points"]["status"][0]] == ["ok", "timeout"]
+    assert [point["status"] for point in found["points"]] == [["ok", "timeout"]]
 
 
 def test_failures_of_a_point_that_ended_alike_are_told_once(tmp_path: Path) -> None:
     found = data(page.page(full_store(tmp_path)))
-    told = [(found["points"]["label"][f["point"]], f["status"], f["count"], f["reason"]) for f in found["failures"]]
+    told = [(found["points"][f["point"]]["label"], f["status"], f["count"], f["reason"]) for f in found["failures"]]
     assert told == [("lmdb 4 ranks", "failed", 2, "EIO on part-7"), ("oom", "oom", 1, "CUDA out of memory")]
     assert found["failures"][1]["phase"] == "warm-up"
 
@@ -97,7 +96,7 @@ def test_names_cannot_leave_their_place(tmp_path: Path) -> None:
     text = page.page(full_store(tmp_path, NASTY))
     assert len(scripts(text)) == 3
     assert "<script>document.title" not in text and "<img" not in without_scripts(text)
-    assert any(NASTY in label for label in data(text)["points"]["label"])  # as they are, when parsed
+    assert any(NASTY in point["label"] for point in data(text)["points"])  # as they are, when parsed
 
 
 def test_json_is_embedded_so_that_it_comes_back_and_ends_nothing() -> None:
@@ -130,7 +129,7 @@ def test_provenance_tells_environments_commands_and_a_sweep_file(tmp_path: Path)
 def test_two_thousand_trials_fit(tmp_path: Path) -> None:
     text = page.page(many(tmp_path, trials=2000, points=1000))
     assert len(text.encode()) < MAX_BYTES
-    assert "<b>2000</b><span>trials ok</span>" in text and len(data(text)["points"]["label"]) == 1000
+    assert "<b>2000</b><span>trials ok</span>" in text and len(data(text)["points"]) == 1000
 
 
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchsuite.results.export.latex import median_of, point_tables
-from benchsuite.results.export.methods import methods, methods_latex
+from benchsuite.results.export.methods import methods
 from benchsuite.results.render.latex import escaped
 from benchsuite.results.render.tables import rows
 from benchsuite.results.store.frames import record_frame
@@ -114,7 +114,7 @@ class TestLatex:
     def test_it_compiles(self, tmp_path: Path):
         label = "a_b \\ {c} ~ ^ % & # $ < > | ± · \u00d7 → ≤ µ"
         trials = [trial(n, label=label, question=label, caveats=["not_steady"]) for n in range(6)]
-        text = f"{tables(*trials)}\n\n{methods_latex(rows(record_frame(trials)))}"
+        text = f"{tables(*trials)}\n\n{escaped(methods(rows(record_frame(trials))))}"
         source = "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n" + text + "\n\\end{document}\n"
         (tmp_path / "a.tex").write_text(source)
         command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "a.tex"]
@@ -220,6 +220,6 @@ class TestMethods:
         assert methods([]) == ""
 
     def test_latex_is_escaped(self):
-        text = methods_latex(rows(record_frame([trial(0, caveats=["not_steady"], env=ENV | {"cpu": "A & B <R>"})])))
+        text = escaped(told(trial(0, caveats=["not_steady"], env=ENV | {"cpu": "A & B <R>"})))
         assert r"not\_steady in 1" in text and r"A \& B \textless{}R\textgreater{};" in text and r"1\% of" in text
         assert not re.search(r"(?<!\\)[%&#$_]", text)

@@ -1,6 +1,6 @@
 """Which facts that differ are told, in what order, and how many are not."""
 
-from benchsuite.results.report.facts import told_facts
+from benchsuite.results.compare.environments import told_facts
 
 
 def test_the_most_telling_first_and_how_many_more():
