@@ -29,7 +29,6 @@ def terminable(one_interrupt: bool = False) -> Iterator[None]:
     """
     asked = (*ENDING, signal.SIGINT) if one_interrupt else ENDING
     owner, numbers = os.getpid(), [number for number in asked if heeded(number)]
-    struck: list[BaseException] = []
 
     def stop(number: int, _frame: FrameType | None) -> None:
         if os.getpid() != owner:
@@ -37,16 +36,11 @@ def terminable(one_interrupt: bool = False) -> Iterator[None]:
             return os.kill(os.getpid(), number)
         for one in numbers:
             signal.signal(one, signal.SIG_IGN)  # schedulers say it several times: once is enough to be at the end
-        struck.append(KeyboardInterrupt() if number == signal.SIGINT else Terminated())
-        raise struck[0]
+        raise KeyboardInterrupt if number == signal.SIGINT else Terminated
 
     before = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield
-    except KeyboardInterrupt as error:
-        if struck and error is not struck[0]:  # a library in C drops what a handler raises, and raises its own
-            raise struck[0] from error
-        raise
     finally:
         for number, handler in before.items():
             if heeded(number):

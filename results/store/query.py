@@ -3,11 +3,11 @@
 import difflib
 import re
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -42,8 +42,6 @@ FIRST_SEEN = f"""
 QUERIES = {duckdb.StatementType.SELECT, duckdb.StatementType.MULTI}
 """Statements that change nothing; a PIVOT counts as several."""
 INTERRUPTS_APART_S = 0.2
-STRUCK = "Query interrupted"
-"""What DuckDB raises, as RuntimeError, in place of the exception that a signal's handler raises while it works."""
 SHOWN = ("spec.", "dataset.", "env.")
 UNKNOWN = re.compile(
     r"Referenced column \"(?P<column>[^\"]+)\" not found"
@@ -97,7 +95,7 @@ class Table:
         order = FIRST_SEEN if self.has_earlier else f"ORDER BY finished_at, {PLACE}"
         of = "true" if session is None else f"session = {literal(session)}"
         rows = f"(FROM {LAST} WHERE ({where or 'true'}\n) AND {of})"
-        return self._run(f"SELECT {wanted} FROM {rows} {order}", "frame")
+        return self._awaited(lambda: self._run(f"SELECT {wanted} FROM {rows} {order}", "frame"))
 
     def sql(self, query: str, limits: Limits | None = None) -> "pd.DataFrame":
         """What a query over `trials` finds.
@@ -116,44 +114,37 @@ class Table:
             if statement.type not in QUERIES:
                 raise StoreError(f"query: {statement.type.name} is disabled; allowed: SELECT, WITH, FROM, DESCRIBE")
         if limits is None:
-            return self._run(query, "query")
-        with self._limited(limits):
-            for statement in statements:
-                found = self._run(statement.query, "query", limits)
-        return found
-
-    @contextmanager
-    def _limited(self, limits: Limits) -> Iterator[None]:
-        """Hold what runs to its limits.
-
-        Raises:
-            StoreError: it takes more.
-        """
-        over = Event()
-
-        def interrupt() -> None:
-            wait_s = limits.seconds
-            while not over.wait(wait_s):  # again and again: between statements there is nothing to interrupt
-                self.connection.interrupt()
-                wait_s = INTERRUPTS_APART_S
-
-        timer = Thread(target=interrupt, daemon=True)
-        timer.start()
-        too_large = StoreError(f"query: takes more than {limits.memory_mb:,} MB of memory; ask for less")
+            return self._awaited(lambda: self._run(query, "query"))
         try:
             with _memory_for(2 * limits.memory_mb * 1_000_000):
-                yield
-        except (MemoryError, SystemError) as error:  # what DuckDB makes of a MemoryError of NumPy's
-            raise too_large from error
-        except StoreError as error:
-            if isinstance(error.__cause__, duckdb.InterruptException):
-                raise StoreError(f"query: stopped after {limits.seconds:g} s; ask for less") from error
-            if isinstance(error.__cause__, duckdb.OutOfMemoryException):
-                raise too_large from error
-            raise
-        finally:
-            over.set()
-            timer.join()
+                return self._awaited(lambda: self._last_of(statements, limits), limits.seconds)
+        except TimeoutError as error:
+            raise StoreError(f"query: stopped after {limits.seconds:g} s; ask for less") from error
+        except (MemoryError, SystemError, StoreError) as error:  # SystemError: DuckDB's of a MemoryError of NumPy's
+            if isinstance(error, StoreError) and not isinstance(error.__cause__, duckdb.OutOfMemoryException):
+                raise
+            raise StoreError(f"query: takes more than {limits.memory_mb:,} MB of memory; ask for less") from error
+
+    def _last_of(self, statements: Sequence[duckdb.Statement], limits: Limits) -> "pd.DataFrame":
+        """What the last of several statements finds."""
+        return [self._run(statement.query, "query", limits) for statement in statements][-1]
+
+    def _awaited(self, found: "Callable[[], pd.DataFrame]", timeout_s: float | None = None) -> "pd.DataFrame":
+        """What a function finds in a thread of its own, whose queries a signal or the time limit ends.
+
+        In the main thread DuckDB would drop what a signal's handler raises, and raise a RuntimeError of its own.
+
+        Raises:
+            TimeoutError: it takes longer.
+        """
+        with ThreadPoolExecutor(1) as thread:
+            running = thread.submit(found)
+            try:
+                return running.result(timeout_s)
+            finally:
+                while not running.done():  # again and again: between statements there is nothing to interrupt
+                    self.connection.interrupt()
+                    wait([running], INTERRUPTS_APART_S)
 
     def described(self) -> list[dict[str, str]]:
         """Each column: its name, its type in SQL, and what it means where the contract says so."""
@@ -179,10 +170,6 @@ class Table:
             return plain(result.df() if limits is None else _bounded(result, limits), self.columns)
         except StoreError:
             raise
-        except RuntimeError as error:
-            if str(error) != STRUCK:
-                raise
-            raise KeyboardInterrupt from error
         except (duckdb.Error, ValueError) as error:
             if self.found.manifest.parts and not isinstance(error, OF_THE_QUERY):
                 raise DamagedPartsError(self.found.store, error) from error
