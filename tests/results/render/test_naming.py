@@ -54,7 +54,7 @@ def test_charts_and_filters_are_short_and_the_provenance_is_whole(tmp_path: Path
     for number, workload in enumerate((OWN, "bert")):
         store.append(trial(number, f"p{number}", made_spec(workload=workload), made_figures(100.0)))
     text = page.page(store)
-    assert data(text)["values"]["workload"] == ["bert", "net.py:WORKLOAD"]
+    assert [point["workload"] for point in data(text)["points"]] == [["net.py:WORKLOAD"], ["bert"]]
     (rate,) = [chart for chart in data(text)["charts"] if chart["key"] == "rate"]
     assert [trace["name"] for trace in rate["traces"]] == ["net.py:WORKLOAD", "bert"]
     whole = without_scripts(text).partition("Where this comes from")[2]
