@@ -21,7 +21,7 @@ from benchsuite.workloads.workload import Batch, Plan, TensorParallel, Workload
 PAD, CLS, SEP, MASK = 0, 101, 102, 103
 """Ids of BERT's special tokens; those of words follow."""
 LEARNING_RATE = 1e-4
-"""Of Devlin et al., for batches of 256; low enough for small ones without warm-up."""
+"""Learning rate of Devlin et al., for batches of 256; low enough for small ones without warm-up."""
 SHORT_SHARE = 0.1
 """Share of synthetic samples that are padded."""
 

@@ -29,7 +29,7 @@ class Flops:
     forward_flops: int
     backward_flops: int
     blocks_forward_flops: int
-    """Of the forward pass, what is in blocks: that is done again under full activation checkpointing."""
+    """FLOPs of the forward pass that are in blocks: that is done again under full activation checkpointing."""
     convention: str = CONVENTION
 
 

@@ -163,7 +163,7 @@ def blocks(model: nn.Module) -> Sequence[nn.Module]:
 
 
 def experts(model: nn.Module) -> Sequence[nn.Module]:
-    """Of each layer with a mixture, the experts (and not their router, which all ranks hold)."""
+    """Return the experts of each layer with a mixture (and not their router, which all ranks hold)."""
     return [module for module in model.modules() if isinstance(module, Experts)]
 
 

@@ -22,7 +22,7 @@ class Variant:
     model: Mapping[str, int | float | tuple[int, ...]]
     sample: Mapping[str, int]
     num_classes: int = 0
-    """Of samples with labels; 0 for others."""
+    """Classes of samples with labels; 0 for others."""
 
 
 class Parallelism(BaseModel):

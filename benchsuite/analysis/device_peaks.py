@@ -24,7 +24,7 @@ PEAKS: Mapping[str, Mapping[str, float]] = {
     "V100": {"fp32": 15.7e12, "half": 125e12},
     "T4": {"fp32": 8.1e12, "half": 65e12},
 }
-"""By words of the device's name, longer ones first; `half` is float16 and bfloat16."""
+"""Peak FLOP/s by words of the device's name, longer ones first; `half` is float16 and bfloat16."""
 KIND: Mapping[Precision, str] = {"fp32": "fp32", "tf32": "tf32", "bf16": "half", "fp16": "half", "pure_bf16": "half"}
 
 

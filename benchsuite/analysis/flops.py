@@ -11,7 +11,7 @@ from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.workloads.flops import Flops
 
 _known: dict[tuple[str, str], dict[str, Any]] = {}
-"""By workload and variant, what a sample costs; empty where the model cannot be counted without values."""
+"""What a sample costs, by workload and variant; empty where the model cannot be counted without values."""
 
 
 def tell(spec: TrialSpec, folder: Path) -> None:

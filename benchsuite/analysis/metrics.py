@@ -428,7 +428,7 @@ def foreign_cores(results: Sequence[RankSamples]) -> tuple[float, int] | None:
 
 
 def _foreign_of_node(ranks: Sequence[UsedCores]) -> tuple[float, int]:
-    """Of one node; ranks that may use the same cores see the same load."""
+    """Return the foreign load of one node; ranks that may use the same cores see the same load."""
     busy: dict[tuple[int, ...], float] = {}
     for used in ranks:
         busy[used.cpus] = max(busy.get(used.cpus, 0.0), used.everyone_cpu_s / used.seconds)

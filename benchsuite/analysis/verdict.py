@@ -43,7 +43,7 @@ class Setting:
     """What verdict and remedies depend on beside the figures; None where it is not known."""
 
     num_workers: int | None = None
-    """Of one rank."""
+    """Loader workers of one rank."""
     ranks: int | None = None
     """That share the cores."""
     cores: int | None = None
@@ -63,7 +63,7 @@ class Judgement(NamedTuple):
     remedy: str | None = None
 
     def figures(self) -> dict[str, str | None]:
-        """As figures of a record have it."""
+        """Return the figures of a record that say it."""
         return {
             "bottleneck": self.bottleneck,
             "bottleneck_evidence": self.evidence,
@@ -71,7 +71,7 @@ class Judgement(NamedTuple):
         }
 
     def after(self, said: str) -> "Judgement":
-        """The same, with evidence before its own."""
+        """Return this judgement with more evidence before its own."""
         return self._replace(evidence=f"{said}; {self.evidence}")
 
 
@@ -261,7 +261,7 @@ def _taken_cores(figures: Mapping[str, Any], setting: Setting, evidence: str) ->
 
 
 def _of_a_sample(figures: Mapping[str, Any]) -> str:
-    """As evidence: what a reader does for a sample, how busy it is with that, and what it could give with no model."""
+    """Tell what a reader does for a sample, how busy it is with that, and what it could give with no model."""
     read, decode = figures.get("read_s_per_sample") or 0.0, figures.get("decode_s_per_sample") or 0.0
     busy, computing = figures.get("reader_busy_fraction"), _computing_share(figures)
     said = f"; a reader reads {read * 1e3:.2f} ms and decodes {decode * 1e3:.2f} ms a sample"
@@ -276,7 +276,10 @@ def _of_a_sample(figures: Mapping[str, Any]) -> str:
 
 
 def _telling_readers(figures: Mapping[str, Any], setting: Setting, evidence: str) -> Judgement:
-    """By what readers say of each sample, and what a plain reader got; waiting for a core is left out of both times."""
+    """Judge by what readers say of each sample, and by what a plain reader got.
+
+    Waiting for a core is left out of both times.
+    """
     cached = _cached(figures, setting)
     if cached > MAIN_SHARE:
         said = f"{evidence}; {cached:.0%} of the bytes came from memory"
@@ -299,7 +302,7 @@ def _telling_readers(figures: Mapping[str, Any], setting: Setting, evidence: str
 
 
 def _seen_readers(figures: Mapping[str, Any], setting: Setting, evidence: str) -> Judgement:
-    """By readers' use of cores and of storage, as the kernel tells from outside."""
+    """Judge by the readers' use of cores and of storage, as the kernel tells it from outside."""
     busy, number = figures.get("worker_busy_fraction"), figures["num_readers"]
     if busy is None:
         return _judged_by_readers("mixed", f"{evidence}; what its readers do cannot be seen here", figures, setting)
@@ -409,10 +412,10 @@ def _faster_reads(figures: Mapping[str, Any], setting: Setting) -> str:
 
 
 def _shards(setting: Setting) -> str:
-    """As a remedy, unless the format has some."""
+    """Advise shards, unless the format has some."""
     return {True: "a format of shards, ", None: "fewer and larger files, ", False: ""}[setting.file_per_sample]
 
 
 def _staging(setting: Setting) -> str:
-    """As a remedy, unless it is done already."""
+    """Advise staging, unless it is done already."""
     return "" if setting.staged else "staging to a local disk, "

@@ -18,7 +18,7 @@ Scheduler = Literal["slurm", "pbs"]
 WARNING_S = 120
 """A job is told to stop so long before its limit; one that is shorter than twice this, in the middle."""
 Directive = tuple[str, str, str | None]
-"""Its name, the option that sets it, and its value: empty where it has none, None where it is left out."""
+"""A directive's name, the option that sets it, and its value: empty where it has none, None where it is left out."""
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ MAX_TOLD = 20
 
 
 def _lines(found: Standing) -> list[str]:
-    """For people."""
+    """Tell a sweep's standing in lines for people."""
     parts = [f"session {found.session}", f"{found.done} done", f"{len(found.failed)} failed"]
     parts.append(f"{len(found.running)} running")
     if found.waiting is not None:

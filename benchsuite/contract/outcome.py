@@ -28,7 +28,7 @@ class Outcome:
     found: list[tuple[str, str]] = field(default_factory=list)
     """Caveats: what agents of other nodes have found there before and after it, by name and in words."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """Of rank 0's host, where none of the ranks was on this one."""
+    """Facts of rank 0's host, where none of the ranks was on this one."""
     launcher: str | None = None
     nodes: list[dict[str, Any]] = field(default_factory=list)
     """Node by node: its name, its first and last rank, its cores, and those of them that others kept busy."""

@@ -32,9 +32,9 @@ class RankIdentity:
     staging_dir: Path | None = None
     """Where staged copies go on this node; None: where the environment says."""
     master_addr: str = "127.0.0.1"
-    """Of rank 0's node."""
+    """Address of rank 0's node."""
     address: str | None = None
-    """Of this rank's node, where ranks are on several."""
+    """Address of this rank's node, where ranks are on several."""
     interface: str | None = None
     """The network interface that has it."""
     device_index: int | None = None
@@ -92,10 +92,10 @@ class Block:
     produced_bytes: int = 0
     read_s: float = 0.0
     read_cpu_s: float | None = None
-    """Of these, seconds in which a core computed."""
+    """Seconds of reading in which a core computed."""
     decode_s: float = 0.0
     queue_full: bool = True
-    """For ceiling blocks: the readers had filled the queue and rested."""
+    """Whether the readers had filled the queue and rested before a ceiling block."""
     readers: int = 1
     """Readers that fill batches beside the steps; each is asked for every so many batches."""
     paced_samples: int = 0
@@ -159,7 +159,7 @@ class Reads:
     mount_read_bytes: int | None = None
     mount_from_storage: bool | None = None
     seconds: float | None = None
-    """Of watched loops: in which the counters were read."""
+    """Seconds in which the counters of a watched loop were read."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class SeenReaders:
     beside_cores: float | None = None
     """Kept busy during the loads by others of this rank, of whom it is not known whether they load."""
     refill_s: float = 0.0
-    """Of the loads: those of the first steps of later passes."""
+    """Seconds of loading in the first steps of later passes."""
     queue_batches: int = 0
     """That the loader may hold ready."""
 
@@ -192,7 +192,7 @@ class UsedCores:
     seconds: float
     everyone_cpu_s: float
     own_cpu_s: float
-    """Of them this rank's, its workers included."""
+    """This rank's part of them, its workers included."""
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class RankSamples:
     stage_s: float | None = None
     stage_bytes: int | None = None
     stage_source_resident: float | None = None
-    """Of the first rank of a node: what staging its copy took, and from how cold a source."""
+    """What staging a node's copy took, and from how cold a source; told by the first rank of the node."""
     io_profile: dict[str, Any] | None = None
     """What the readers did with files (`storage.observe.io_trace.Tracer.finish`), where that was asked for."""
     final_loss: float | None = None
@@ -237,9 +237,9 @@ class RankSamples:
     account: dict[str, Any] | None = None
     """Bytes held and sent in one step that was counted and not timed (`workloads.parallel.account.Account`)."""
     flops: dict[str, Any] | None = None
-    """Of rank 0: what a sample costs (`benchsuite.workloads.flops.Flops`); empty where the model cannot be counted."""
+    """What a sample costs, told by rank 0 (`benchsuite.workloads.flops.Flops`); empty where it cannot be counted."""
     seen_readers: SeenReaders | None = None
-    """Of watched loops, whose readers tell nothing themselves."""
+    """What was seen of the readers of a watched loop, which tell nothing themselves."""
     used_cores: UsedCores | None = None
 
     def write(self, path: Path) -> None:
@@ -251,7 +251,7 @@ RESULT = TypeAdapter(RankSamples)
 
 
 def on_one_clock(result: RankSamples) -> RankSamples:
-    """The same with its moments by the launcher's clock, as those of other nodes."""
+    """Return a result with its moments by the launcher's clock, as those of other nodes."""
     ahead_s = result.clock_offset_s
     if not ahead_s:
         return result

@@ -32,7 +32,7 @@ class Gpu:
     """Process ids, with the bytes that each holds."""
 
     def facts(self) -> dict[str, Any]:
-        """For a record: plain values."""
+        """Return plain values for a record."""
         return asdict(self) | {"held_back": list(self.held_back), "processes": [list(held) for held in self.processes]}
 
 

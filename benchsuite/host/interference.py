@@ -25,7 +25,7 @@ SHARED_MEMORY = Path("/dev/shm")
 SETTLING_LOOKS, SETTLING_S = 3, 0.02
 """What is new in shared memory is looked at so often, and so far apart, before it is said to be left behind."""
 LAUNCHERS = b"benchsuite.launch."
-"""In the command lines of processes that outlive a trial by design."""
+"""What stands in the command lines of processes that outlive a trial by design."""
 MIN_WINDOW_S = 0.05
 """Two readings of CPU time lie at least so far apart; only a sweep's first trial has to wait for it."""
 MIN_BUSY_CORES = 0.5

@@ -113,7 +113,7 @@ class Table:
 
     processes: dict[int, Process]
     at_s: float
-    """By time.monotonic()."""
+    """When it was taken, by time.monotonic()."""
 
     @classmethod
     def now(cls, root: Path = PROC) -> Self:

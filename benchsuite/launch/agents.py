@@ -69,7 +69,7 @@ class AgentConfig:
     without: tuple[str, ...] = ()
     """Beginnings of environment variables that would change what the starter gives to an agent."""
     task: Task | None = None
-    """Of a process that is one of a job's tasks, each of which is to be an agent."""
+    """The task that this process is, where each task of a job is to be an agent."""
 
     @property
     def only_here(self) -> bool:

@@ -19,7 +19,7 @@ class Task:
     local_rank: int
     local_world_size: int
     job: str
-    """The same for all tasks of the job, and for no other job that runs."""
+    """The job's name: the same for all its tasks, and for no other job that runs."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Allocation:
     scheduler: str
     job_id: str
     hosts: tuple[str, ...] = ()
-    """By name where it tells them."""
+    """The hosts' names, where the allocation tells them."""
     num_nodes: int = 1
     tasks_per_node: int | None = None
     cores_per_node: int | None = None
-    """Of the node that has fewest."""
+    """Cores of the node that has fewest."""
     gpus_per_node: int | None = None
 
     @property

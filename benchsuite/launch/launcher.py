@@ -30,7 +30,7 @@ class CannotStart(UserError):
     """No trial can be run by this launcher, now."""
 
     lasting = False
-    """It never could, in this process: to start the same sweep again would help nothing."""
+    """Whether this process never could: to start the same sweep again would not help."""
 
 
 def load_launcher(name: str) -> "Launcher":

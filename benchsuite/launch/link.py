@@ -13,7 +13,7 @@ MAX_MESSAGE_BYTES = 1 << 22
 SILENCE_S = 20
 """A peer whose machine or network is gone is given up after so long; one that only computes answers for itself."""
 SHOWN = 80
-"""Of what is no message, so much is told."""
+"""How many bytes are shown of what is no message."""
 _PROBES = 4
 
 
@@ -35,7 +35,7 @@ class Link:
             self.own, self.peer = connection.getsockname()[0], connection.getpeername()[0]
 
     def fileno(self) -> int:
-        """For pollers."""
+        """Return the descriptor that pollers wait on."""
         return self.socket.fileno()
 
     def send(self, message: dict[str, Any]) -> bool:

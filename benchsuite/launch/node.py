@@ -30,7 +30,7 @@ def boot_id() -> str:
 
 
 def code_digest() -> str:
-    """Of the source that ranks run: nodes with another one measure something else."""
+    """Return the digest of the source that ranks run: nodes with another one measure something else."""
     root, digest = Path(__file__).parents[1], hashlib.sha256()
     folders = os.walk(root, followlinks=True)  # storage, workloads and results are links in a checkout
     for path in sorted(Path(folder, name) for folder, _, names in folders for name in names if name.endswith(".py")):

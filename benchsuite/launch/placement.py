@@ -24,9 +24,9 @@ class Agent:
     devices: tuple[str, ...] = ()
     """CUDA devices that it may use, each by a name that is its own."""
     address: str | None = None
-    """Of its node, for the ranks of others."""
+    """Address of its node, for the ranks of others."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Of its host, where that may be another than the sweep's."""
+    """Facts of its host, where that may be another than the sweep's."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Share:
     rank: int
     num_ranks: int
     local_rank: int
-    """Of the first, among those of its node."""
+    """Local rank of the first, among those of its node."""
     device: int
-    """Of the first, among the devices that the agent may use."""
+    """Device of the first, among the devices that the agent may use."""
 
 
 def shares(spec: TrialSpec, agents: Sequence[Agent], per_node: int | None = None) -> list[Share]:
@@ -81,7 +81,7 @@ def _check_devices(node: str, num_ranks: int, dealt: Sequence["Share"]) -> None:
 
 
 def ranks_per_node(spec: TrialSpec, node: Sequence[Agent], per_node: int | None, num_nodes: int) -> int:
-    """At most how many ranks of a trial a node takes."""
+    """Return how many ranks of a trial a node takes at most."""
     if spec.ranks_per_node is not None:
         return spec.ranks_per_node
     if spec.nodes is not None:

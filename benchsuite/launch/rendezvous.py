@@ -50,7 +50,7 @@ class Invitation:
     port: int
 
     def text(self) -> str:
-        """In one line, for the environment or a file."""
+        """Return it in one line, for the environment or a file."""
         return json.dumps([self.token, self.addresses, self.port])
 
     @classmethod

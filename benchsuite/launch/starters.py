@@ -63,7 +63,7 @@ def srun_command(given: Allocation) -> tuple[str, ...]:
 
 
 def mpiexec() -> AgentLauncher:
-    """By Open MPI, MPICH or PALS: over the hosts of PBS_NODEFILE, the nodes of a Slurm job, or here.
+    """Start by Open MPI, MPICH or PALS: over the hosts of PBS_NODEFILE, the nodes of a Slurm job, or here.
 
     Raises:
         UserError: there is no mpiexec, or none that is known.

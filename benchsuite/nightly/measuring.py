@@ -34,7 +34,7 @@ class Nightly:
 
     sweep_file: Path
     folder: Path
-    """With asv.conf.json."""
+    """The folder with asv.conf.json."""
 
     @property
     def data_folder(self) -> Path:

@@ -40,7 +40,7 @@ BARE_STEPS = 5
 DONE, UNDER_WAY, FAILED = 1.0, 0.0, -1.0
 """How far a rank's async checkpoint is; the least of all ranks counts."""
 FULL_DISK_BYTES = 1 << 20
-"""With less than that left, a write that fails has filled the disk."""
+"""Free space below which a write that fails has filled the disk."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class Written:
     blocked_s: float
     """Training waits."""
     durable_s: float
-    """From the beginning until files and folder are flushed."""
+    """Seconds from the beginning until files and folder are flushed."""
     write_s: float
-    """The same without gathering."""
+    """Seconds without gathering, until files and folder are flushed."""
     read_s: float
     resident_before_read: float | None
     bare_steps_s: list[float] = field(default_factory=list)

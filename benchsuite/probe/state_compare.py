@@ -69,7 +69,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _digest(value: Any) -> str:
-    """Of a whole tensor's type, shape and bits; nothing for anything else."""
+    """Return the digest of a whole tensor's type, shape and bits; an empty one for anything else."""
     if not _is_whole(value):
         return ""
     content = blake2b(_bits(value.detach().cpu()).numpy().data, digest_size=16).hexdigest()

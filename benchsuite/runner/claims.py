@@ -86,7 +86,7 @@ class Held:
     """None while its file is being written."""
     generation: int
     alive: bool
-    """Its beat has moved since it was first looked at."""
+    """Whether its beat has moved since it was first looked at."""
 
 
 @dataclass
@@ -119,7 +119,7 @@ class Claims:
     lease_s: float = LEASE_S
     holder: Holder = field(default_factory=this_process)
     _known: dict[str, int] = field(default_factory=dict)
-    """By trial: the first generation of its claim that was made after this sweep had planned."""
+    """The first generation of a trial's claim that was made after this sweep had planned."""
     _unseen: dict[str, int] = field(default_factory=dict)
     """Claims that say their trial is done, while this sweep has looked for its record and not found it yet."""
     _seen: dict[str, _Seen] = field(default_factory=dict)
@@ -243,7 +243,7 @@ class Holding:
         self, path: Path, claim: Claim, every_s: float, taken_over: bool, on_end: Callable[["Holding"], None]
     ) -> None:
         self.taken_over = taken_over
-        """From a sweep that gave no sign: what it finished last may be in the store."""
+        """Whether it comes from a sweep that gave no sign: what that finished last may be in the store."""
         self._path, self._claim, self._on_end = path, claim, on_end
         self._every_s, self._beat_at_s, self._was_silent = every_s, time.monotonic(), False
         self._stop, self._writing = threading.Event(), threading.Lock()

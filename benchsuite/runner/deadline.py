@@ -49,7 +49,7 @@ class Deadline:
         return self.ends_s is None or time.time() + (self.estimate_s(point_id) or 0.0) <= self.ends_s
 
     def none_fits(self, point_ids: Iterable[str]) -> str:
-        """In words, why no trial of these points is started."""
+        """Tell why no trial of these points is started."""
         shortest_s = min((taken for taken in map(self.estimate_s, point_ids) if taken is not None), default=None)
         about = "" if shortest_s is None else f"the shortest takes about {shortest_s:.0f} s, "
         return f"no trial can end in time: {about}{self.left_s():.0f} s are left"

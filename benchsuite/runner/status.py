@@ -77,7 +77,7 @@ class Running:
     holder: str
     since: str
     gone: bool
-    """Its sweep has ended without leaving it, as this machine can tell."""
+    """Whether its sweep has ended without leaving it, as far as this machine can tell."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Standing:
     done: int
     """Trials that ended well."""
     failed: Mapping[str, Failed]
-    """By trial."""
+    """What failed, by trial."""
     running: Sequence[Running]
     waiting: int | None
     """None where neither a sweep file nor a plan in the store says what is still to come."""

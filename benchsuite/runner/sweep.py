@@ -297,7 +297,7 @@ def _ceilings(attempt: Attempt, store: ResultsStore, launcher: Launcher, known: 
 
 
 def _place(plan: Plan, item: Todo, number: int) -> dict[str, Any]:
-    """For a record: how many trials of its sweep came before it, what shuffled them, and what it is planned beside.
+    """Tell for a record how many trials of its sweep came before it, what shuffled them, and what it is planned beside.
 
     `planned_world_sizes` are of points of its workload that give their batch as it does, per rank or for all.
     """

@@ -16,7 +16,7 @@ from benchsuite.trial.feed import Feed, Stepper
 from benchsuite.trial.strace import Strace
 
 WAIT_STEPS, WARMUP_STEPS, ACTIVE_STEPS = 1, 1, 3
-"""Of a PyTorch profile, after all measured steps: not looked at, looked at and dropped, kept."""
+"""Steps of a PyTorch profile, after all measured ones: not looked at, looked at and dropped, kept."""
 
 
 @contextmanager

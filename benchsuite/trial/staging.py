@@ -34,7 +34,7 @@ class Placed:
 
     @property
     def folder(self) -> Path | None:
-        """Of the files that are read first."""
+        """Return the folder of the files that are read first."""
         return self.read_first.folder if self.read_first else None
 
 

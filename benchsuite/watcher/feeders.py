@@ -30,7 +30,7 @@ class Feeders:
 
     processes: frozenset[int] = frozenset()
     threads: frozenset[int] = frozenset()
-    """Of Python; threads of libraries are not told apart."""
+    """Loading threads of Python; threads of libraries are not told apart."""
     unseen: bool = False
     """The loader takes its batches from others, and who they are cannot be told."""
 

@@ -86,11 +86,11 @@ class Counted:
     read_call_bytes: int | None = 0
     storage_bytes: int | None = 0
     everyone_cpu_s: float = 0.0
-    """On the cores that this process may use."""
+    """CPU seconds of all processes on the cores that this one may use."""
     own_cpu_s: float = 0.0
-    """Of this process and all below it."""
+    """CPU seconds of this process and all below it."""
     below_cpu_s: float = 0.0
-    """Of those below it."""
+    """CPU seconds of the processes below it."""
 
     def add(self, before: "Counted", after: "Counted") -> None:
         """Add what lies between two readings."""

@@ -100,7 +100,7 @@ class Ranks:
             self._store = None
 
     def gathered(self, mine: RankSamples, wait: bool) -> tuple[list[RankSamples] | None, tuple[int, ...]]:
-        """On rank 0 what all ranks left, and the ranks that have not told; on the others None."""
+        """Return what all ranks left, on rank 0 (None on the others), and the ranks that have not told."""
         if self.rank:
             if self._store is not None:
                 self._tell(mine)

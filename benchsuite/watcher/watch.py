@@ -327,7 +327,7 @@ def _is_whole(value: object) -> bool:
 
 
 def _say(said: list[str]) -> None:
-    """To stderr, if there is one; one that cannot be written to ends no training."""
+    """Print to stderr, if there is one; one that cannot be written to ends no training."""
     if sys.stderr is not None:
         with suppress(OSError, ValueError):
             echo(*said, err=True)

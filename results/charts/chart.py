@@ -60,7 +60,7 @@ class Chart:
     """A chart of the page. Elements of a trace carry the number of their point in `customdata`; so the page filters."""
 
     key: str
-    """Its place on the page; charts with one key and different choices share it."""
+    """The chart's place on the page; charts with one key and different choices share it."""
     title: str
     traces: Sequence[Trace]
     layout: Mapping[str, Any] = field(default_factory=dict)

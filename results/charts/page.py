@@ -149,7 +149,7 @@ def _profiles(points: Sequence[Numbered], records: Sequence[TrialRecord]) -> Ite
 
 
 def _timelines(store: ResultsStore, points: Sequence[Numbered], records: Sequence[TrialRecord]) -> Iterator[Chart]:
-    """Of the points that wait most for input, the repeat with the median step."""
+    """Draw the timelines of the points that wait most for input, of each the repeat with the median step."""
     kept = [record for record in records if record.samples_file and record.status == "ok" and record.sweep != "watch"]
     repeats: dict[tuple[str, str], list[TrialRecord]] = {}
     for record in kept:

@@ -43,7 +43,7 @@ class Compared:
     """One metric of one point."""
 
     point: str
-    """Its key, the same in both."""
+    """The point's key, the same in both."""
     label: str
     metric: Metric
     one: float

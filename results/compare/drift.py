@@ -13,7 +13,7 @@ class Quantity:
     """A fact of the moment that is a number."""
 
     column: str
-    """Its name in a frame's row."""
+    """The quantity's name in a frame's row."""
     words: str
     """What is said of it; its lowest and highest value stand at the two braces."""
     is_large: Callable[[float, float, Row], bool]

@@ -48,7 +48,7 @@ class Difference:
     """One fact that two environments do not share."""
 
     fact: str
-    """Its dotted name, such as libraries.torch."""
+    """The fact's dotted name, such as libraries.torch."""
     one: Any
     other: Any
     """None where an environment does not tell it."""

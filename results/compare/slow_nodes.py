@@ -10,13 +10,16 @@ from benchsuite.results.render.words import counted
 
 NODE = "spec.node"
 MIN_NODES = 3
-"""Of two nodes that differ, nobody can tell which is the odd one."""
+"""The least number of nodes: of two that differ, nobody can tell which is the odd one."""
 MIN_DIFFERENCE = 0.05
 SPREADS = 3.0
 MIN_REPEATS = 3
 """Ranges of two repeats of the same distribution differ too much to tell a node by them."""
 UNSTEADY_RANGES = 5.0
-"""Of nodes whose three repeats are normal alike, fewer than 1 in 1,000 go beyond, with 16 nodes 1 in 30,000."""
+"""Range from which on a node is unsteady.
+
+Of nodes whose three repeats are normal alike, fewer than 1 in 1,000 go beyond, with 16 nodes 1 in 30,000.
+"""
 MAD_TO_SIGMA = 1.4826
 """A normal distribution's standard deviation over its median absolute deviation."""
 

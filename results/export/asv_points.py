@@ -29,7 +29,10 @@ UNITS: Mapping[str, str] = {
 }
 """What is tracked of every sweep, and its unit. Seconds are wall time over samples of all ranks."""
 EXPORTED = "benchsuite-sweeps.jsonl"
-"""In asv's results: the parameters of exported sweeps, which `asv run` then lists too. asv reads any `.json` there."""
+"""The file in asv's results with the parameters of exported sweeps, which `asv run` then lists too.
+
+asv reads any `.json` there.
+"""
 DIGITS = 4
 """asv prints every digit of a fraction."""
 FAILED = ("failed", "oom", "timeout")

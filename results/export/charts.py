@@ -150,7 +150,7 @@ def figure_of(chart: Chart, labels: Sequence[str]) -> "Figure":
 
 
 def _folded(text: str, width: int) -> str:
-    """On a few lines, the rest cut off."""
+    """Fold a text into a few lines, and cut off the rest."""
     return textwrap.fill(plain(text), width, max_lines=MAX_LINES, placeholder="…")
 
 

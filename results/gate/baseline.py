@@ -60,7 +60,7 @@ class Regression:
     """Relative change for the worse since the step: 0.1 is a tenth."""
     worse_low: float
     worse_high: float
-    """Its 95 % interval."""
+    """The 95 % interval of how much worse it is: `worse_low` to `worse_high`."""
     since: str
     """The session of the step, at its likeliest."""
     since_date: str

@@ -47,7 +47,7 @@ class Noise:
     """The level, or the better of two."""
     high: Array
     share: Array
-    """Of the nights at the worse level; 0 where there is one level."""
+    """Share of the nights at the worse level; 0 where there is one level."""
     scale: Array
     """Standard deviation of a night around its level."""
     dof: Array

@@ -61,7 +61,7 @@ class Evidence:
     shift: Array
     """The median of those nights less the level before: a difference of logarithms."""
     shift_error: Array
-    """Its standard error."""
+    """Standard error of the shift."""
 
 
 def _weights() -> Array:

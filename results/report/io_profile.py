@@ -9,7 +9,7 @@ from benchsuite.results.render.words import binary, counted, duration, size
 BAR = 24
 """Characters of the longest bar of a chart."""
 NOTABLE = 0.02
-"""From this share on it is said what calls that only the kernel counted may be."""
+"""Share from which on the report says what calls that only the kernel counted may be."""
 TIMES = ("p50_s", "p95_s", "p99_s", "max_s", "seconds")
 LIBRARIES = "h5py's chunks, DALI's readers, imports"
 

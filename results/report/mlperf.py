@@ -34,7 +34,7 @@ class Host:
     cores: int
     memory_bytes: float
     assumed: bool
-    """Its memory is not told, and taken to be that of the node that the harness ran on."""
+    """Whether its memory is not told, and taken to be that of the node that the harness ran on."""
 
 
 def hosts(row: Row) -> list[Host]:

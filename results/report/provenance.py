@@ -69,7 +69,7 @@ def _told(values: Counter[str]) -> list[str]:
 
 
 def commands(records: Sequence[TrialRecord]) -> dict[str, list[str]]:
-    """For each sweep the commands that measured it; where none is known, what measures `sweep_file` again."""
+    """Return for each sweep the commands that measured it; where none is known, what measures `sweep_file` again."""
     found: dict[str, list[str]] = {}
     for record in records:
         again = ["benchsuite", "sweep", f"{record.sweep}.yaml", "--session", record.session]

@@ -97,7 +97,7 @@ def _why_none(rates: Mapping[int, Sequence[float]], flat: Sequence[int], knee: f
 
 
 def _half_width(ranks: Floats, measured: Floats, slope: float, top: float, last: int) -> float | None:
-    """Of the 95 % interval of log B - log a; None where no repeat is left to tell the noise."""
+    """Return half the width of the 95 % interval of log B - log a; None where no repeat is left to tell the noise."""
     spare = len(ranks) - 2
     rising = int(np.sum(ranks <= last))
     if spare < 1 or len(ranks) == len(np.unique(ranks)):
@@ -122,7 +122,7 @@ def input_knee(series: Series) -> Knee:
 
 
 def _waits_for_input(point: ScalingPoint) -> bool:
-    """By the verdict of its trials, or by what most of the lost throughput went to."""
+    """Tell by the verdict of its trials, or by what most of the lost throughput went to."""
     if any(trial.get("bottleneck") == "storage" for trial in point.trials):
         return True
     known = {name: share for name, share in point.losses.items() if share is not None}

@@ -77,7 +77,7 @@ class Series:
     batch: int
     """Samples per step: of a data-parallel rank (weak), of all ranks (strong)."""
     points: tuple[ScalingPoint, ...]
-    """By number of ranks."""
+    """The points by number of ranks."""
     baseline_ranks: int | None
     """The smallest number of ranks that has a rate; None where none has."""
     example: Row
@@ -207,7 +207,7 @@ def _series(kind: Kind, batch: int, group: list[Row], expected: set[int], mix: b
 
 
 def _preference(kind: Kind, row: Row) -> tuple[bool, bool]:
-    """Of points alike, first the one that says its batch as the kind does and its mode as the others."""
+    """Order points alike: first the one that says its batch as the kind does and its mode as the others."""
     given = "spec.batch_size" if kind == "weak" else "spec.global_batch_size"
     return is_missing(row.get(given)), row.get("spec.parallelism") in ONE_RANK
 

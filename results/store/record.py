@@ -277,7 +277,7 @@ class Record(BaseModel):
     samples_file: str | None = Field(None, description="the sidecar in the store that holds the raw samples")
 
     def json_line(self) -> str:
-        """As JSON in one line. Bytes of names that are no UTF-8 (`\\xff` comes as U+DCFF) are written as \\udcff."""
+        """Return JSON in one line. Bytes of names that are no UTF-8 (`\\xff` is U+DCFF) are written as \\udcff."""
         try:
             return self.model_dump_json()
         except PydanticSerializationError:

@@ -48,7 +48,7 @@ class Stored:
 
     @property
     def place(self) -> tuple[str, int]:
-        """Its segment and offset: no two lines share one."""
+        """Return the line's segment and offset: no two lines share one."""
         return self.segment, self.offset
 
 

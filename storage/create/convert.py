@@ -45,7 +45,7 @@ Progress = Callable[[int, int], None]
 MAX_COMPRESSION = 4
 """Compressed samples are taken to need at most so many times their bytes; scans compress to about a half."""
 FILE_OVERHEAD_BYTES = 16_384
-"""For each file of many samples: its beginning and end, its index, and what their last blocks leave empty."""
+"""Overhead of a file of many samples: its beginning and end, its index, and what their last blocks leave empty."""
 Created = dict[str, str | int | float | None]
 
 

@@ -24,7 +24,7 @@ from benchsuite.storage.errors import DatasetError
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 FOREGROUND_SHARE = 0.4
-"""Of the patches of a volume, so many hold foreground (MLPerf Training's UNet3D, `oversampling`)."""
+"""Share of a volume's patches that hold foreground (MLPerf Training's UNet3D, `oversampling`)."""
 MAX_FOREGROUND_TRIES = 1000
 Params = Mapping[str, int]
 Row = Mapping[str, Tensor]
@@ -128,7 +128,7 @@ def image_tensors(params: Params) -> dict[str, tuple[torch.dtype, tuple[int, ...
 
 
 class _PixelMemory(threading.local):
-    """Per thread, memory for one image; decoding each into new memory costs a tenth of it in page faults."""
+    """Memory for one image per thread; decoding each into new memory costs a tenth of it in page faults."""
 
     def __init__(self) -> None:
         self.allocate = Recycled()

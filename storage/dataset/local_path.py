@@ -8,7 +8,7 @@ from pathlib import Path
 
 URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 MAX_NAME_BYTES, MAX_PATH_BYTES = 255, 4095
-"""Of a file and of a path, on Linux; file systems that allow less say so themselves."""
+"""Longest names of files and longest paths on Linux; file systems that allow less say so themselves."""
 
 KINDS = {stat.S_IFLNK: "symbolic link", stat.S_IFDIR: "folder", stat.S_IFREG: "file", stat.S_IFIFO: "pipe"}
 

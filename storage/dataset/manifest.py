@@ -140,12 +140,12 @@ def too_few(count: int, units: str, lanes: int, remedy: str) -> str:
 
 
 def by_sample_problem(manifest: Manifest, lanes: int) -> str | None:
-    """For formats with random access: each reader needs a sample."""
+    """Refuse, for formats with random access, more readers than samples."""
     return None if manifest.num_samples >= lanes else too_few(manifest.num_samples, "samples", lanes, "more samples")
 
 
 def by_sample_smallest_lane(manifest: Manifest, lanes: int) -> int:
-    """For formats with random access: samples are dealt one by one."""
+    """Return the least share of a reader in formats with random access, whose samples are dealt one by one."""
     return manifest.num_samples // lanes
 
 

@@ -16,7 +16,7 @@ _PROCESS = re.compile(r"(?P<host>[0-9a-f]{16})-(?P<pid>\d{1,9})-(?P<started>\d+)
 """Host, process id, and when that process was started (clock ticks since boot)."""
 _RANDOM = re.compile(r"[0-9a-f]{4}")
 _PLACE_OF_START = 19
-"""Of the start in /proc/PID/stat, counted behind the command's name; the state is the first there."""
+"""Place of a process's start in /proc/PID/stat, counted behind the command's name: the state is the first there."""
 
 
 def partial_folder(folder: Path) -> Path:

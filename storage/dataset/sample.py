@@ -27,7 +27,7 @@ def fresh(name: str, num_bytes: int) -> npt.NDArray[np.uint8]:
 
 
 AHEAD_BYTES = 8 << 20
-"""From so many on, what is not in memory is asked for at once: read-ahead would fetch it in smaller pieces."""
+"""Size from which on what is not in memory is asked for at once: read-ahead would fetch it in smaller pieces."""
 HEADER_BYTES = 4096
 """What stands around a sample's content in a file, at most, for memory to be large enough at once."""
 
@@ -48,7 +48,7 @@ class Recycled:
         self._buffers: dict[str, npt.NDArray[np.uint8]] = {}
 
     def __call__(self, name: str, num_bytes: int) -> npt.NDArray[np.uint8]:
-        """At least `num_bytes`, whose content is lost at the next call with this name."""
+        """Return at least `num_bytes` bytes, whose content is lost at the next call with this name."""
         buffer = self._buffers.get(name)
         if buffer is None or len(buffer) < num_bytes:
             self._buffers.pop(name, None)
@@ -67,7 +67,7 @@ class Sample:
     source: str = ""
     """The file it came from, for error messages."""
     digest: str = ""
-    """Its content digest where that is known already."""
+    """The sample's content digest, where that is known already."""
     compressed_bytes: int | None = None
     """What it occupies where the format compresses it."""
 

@@ -37,7 +37,7 @@ class Pool:
         self._names: dict[int, str] = {}
 
     def __call__(self, name: str, num_bytes: int) -> npt.NDArray[np.uint8]:
-        """At least `num_bytes`; memory is used again for what has the same name."""
+        """Return at least `num_bytes` bytes; memory is used again for what has the same name."""
         free = self._free.setdefault(name, [])
         found = free.pop() if free and len(free[-1]) >= num_bytes else reserved(num_bytes, self._largest)
         if self._again:
@@ -52,7 +52,7 @@ class Pool:
 
 
 _POOLS: WeakKeyDictionary[Allocate, Pool] = WeakKeyDictionary()
-"""By what readers allocate with: the next epoch uses the memory of the last one, whose pages exist already."""
+"""Pools by what readers allocate with: the next epoch uses the memory of the last one, whose pages exist already."""
 Used = list[npt.NDArray[np.uint8]]
 """The memory that a sample occupies."""
 ReadShard = Callable[[Manifest, Path, Pool], Iterator[tuple[str, Mapping[str, Value], Used]]]

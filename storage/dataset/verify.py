@@ -81,7 +81,7 @@ def _of_shards(dataset: Dataset, form: Format, damaged: set[str], problems: Prob
 
 
 def _of_rows(dataset: Dataset, form: Format, damaged: set[str], problems: Problems) -> Iterator[Sample]:
-    """The same of a format that reads any sample: one that cannot be read is passed over.
+    """Draw the samples of a format that reads any of them by its row: one that cannot be read is passed over.
 
     Where the next one fails with the same words, it is their file that fails, and all of it is passed over.
     """
@@ -200,7 +200,7 @@ Told = Mapping[str, tuple[str, int]]
 
 
 def _how(one: Told, other: Told, found: list[str]) -> str:
-    """In what two datasets differ: names alone, which samples there are, labels, or content."""
+    """Tell in what two datasets differ: names alone, which samples there are, labels, or content."""
     if Counter(digest for digest, _ in one.values()) == Counter(digest for digest, _ in other.values()):
         return "the same contents under other names"
     both = [key for key in found if key in one and key in other]

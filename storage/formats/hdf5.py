@@ -181,7 +181,7 @@ class _Stored:
         return np.asarray(self.rows(at, at + 1, allocate)[0])
 
     def rows(self, start: int, end: int, allocate: Allocate) -> Array:
-        """Some rows, read into memory of `allocate`.
+        """Read some rows into memory of `allocate`.
 
         What lies in one piece is read past h5py, which lets in one thread at a time and reads more slowly.
         """
@@ -211,7 +211,7 @@ class _Stored:
             raise ValueError(f"{self.name}: bytes {offset}..{offset + size} are outside the file's {there}: truncated")
 
     def _select(self, start: int, values: Array) -> None:
-        """By the library's own calls: h5py's indexing takes longer than the read."""
+        """Read rows by the library's own calls: h5py's indexing takes longer than the read."""
         from h5py import h5s
 
         wanted = self._low.get_space()

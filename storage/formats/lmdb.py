@@ -41,7 +41,7 @@ MAP_BYTES = 1 << 44
 COMMIT_BYTES = 1 << 26
 BLOCK_BYTES = 1 << 22
 PLACES = f"{DATA}.idx"
-"""Beside the data: per row two int64, offset and length of the pages that its image or record fills in DATA."""
+"""The file beside the data: two int64 a row, offset and length of the pages that its image or record fills in DATA."""
 PAGE = 4096
 READ_AHEAD_BYTES = 1 << 20
 """Mean size of samples from which on the kernel reads ahead."""
@@ -109,11 +109,11 @@ class _Committed:
         self._behind.written(self._file.fileno(), start, self._end)
 
     def places(self) -> npt.NDArray[np.int64]:
-        """Of all rows."""
+        """Return where the content of each row lies."""
         return np.concatenate(self._places)
 
     def digest(self) -> str:
-        """Of the closed file, as `file_digest` gives it."""
+        """Return the digest of the closed file, as `file_digest` gives it."""
         self._digested(self._end, os.fstat(self._file.fileno()).st_size)
         self._digested(0, self._head)
         return f"blake3-from-{self._head}:{self._digest.hexdigest(16)}"

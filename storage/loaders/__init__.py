@@ -32,7 +32,7 @@ class ReaderCounts:
     readers: int = 1
     """Readers that fill batches in turn."""
     read_cpu_s: float | None = None
-    """Of the seconds in reading, those in which a core computed: copying, decompressing, parsing."""
+    """Seconds of reading in which a core computed: copying, decompressing, parsing."""
 
 
 class Delivered(NamedTuple):

@@ -67,7 +67,7 @@ class LoaderInput:
 
     @cached_property
     def format(self) -> Format:
-        """Of the dataset."""
+        """Return the dataset's format."""
         return format_of(self.dataset.manifest.format)
 
     def check(self) -> None:
@@ -158,7 +158,7 @@ class RunQueue:
         self._last_s = self._now_s()
 
     def waited_s(self, idle_s: float) -> float:
-        """Of a stretch that ends now, and in which the thread did not compute for so long, the wait for a core."""
+        """Return the wait for a core in a stretch that ends now, of which the thread did not compute for `idle_s`."""
         if idle_s < MIN_WAIT_S or self._file is None:
             return 0.0
         last_s, self._last_s = self._last_s, self._now_s()

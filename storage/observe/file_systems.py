@@ -43,7 +43,7 @@ FILE_SYSTEMS: Mapping[str, FileSystem] = {
     "lustre": FileSystem(True, True, False, "unknown"),
     **dict.fromkeys(("zfs", "gpfs", "dfuse", "fuse", "9p", "virtiofs", "cifs", "ceph", "beegfs", "wekafs"), UNKNOWN),
 }
-"""By the type that /proc/self/mounts names."""
+"""What is known of file systems, by the type that /proc/self/mounts names."""
 
 
 def file_system_of(kind: str | None) -> FileSystem:

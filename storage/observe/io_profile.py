@@ -117,7 +117,7 @@ def _total(parts: Sequence[Mapping[str, Any]], name: str) -> int:
 
 
 def _reconciled(traces: Sequence[Trace], seen_bytes: int) -> dict[str, Any]:
-    """By what the bytes handed on were read: calls that were noted, other calls, and pages of mapped files.
+    """Tell by what the bytes handed on were read: calls that were noted, other calls, or pages of mapped files.
 
     Calls that were not seen are those that the kernel counted besides for the reading threads, in the same batches;
     where libraries read in threads of their own, for the whole process.

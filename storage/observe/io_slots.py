@@ -65,7 +65,7 @@ class Slots:
         self._nowhere = memoryview(bytearray(self._width * 8)).cast("q")
 
     def forget(self) -> None:
-        """In a forked child: its threads have no slots yet."""
+        """Forget all threads, in a forked child: its own have no slots yet."""
         self._mine, self._claiming = threading.local(), threading.Lock()
 
     def _claim(self) -> memoryview:

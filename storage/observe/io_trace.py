@@ -26,7 +26,7 @@ from benchsuite.storage.observe.counters import process_io, processes_io
 from benchsuite.storage.observe.io_slots import ADVISE, CLOSE, MAP, OPEN, SEEK, STAT, UNKNOWN, Slots, now
 
 MAX_FOLLOWED_FILES = 1 << 16
-"""Of datasets with more files than that, the use of evenly spaced ones is followed."""
+"""The most files that are followed: of datasets with more, evenly spaced ones are."""
 NOTE_NS, LOOK_NS = 2000, 20_000
 """What noting an operation costs, about; and what the kernel's counters do, before and after a batch."""
 MAX_SHARE, SPARSE_SHARE = 0.02, 0.005
@@ -41,7 +41,7 @@ _Map = mmap.mmap
 _active: "Tracer | None" = None
 T = TypeVar("T")
 State = list[int]
-"""Of an open descriptor: number of its file, where its last read ended (-1: none yet), its place."""
+"""What is known of an open descriptor: number of its file, where its last read ended (-1: none yet), its place."""
 
 
 def observed(fill: Callable[[], T]) -> T:
@@ -218,7 +218,7 @@ class Tracer:
                     setattr(module, name, self._noting[module, name] if self._on else original)
 
     def forget(self) -> None:
-        """In a forked child, whose threads are others."""
+        """Forget all threads, in a forked child, whose threads are others."""
         self.slots.forget()
         self._lane, self._switching, self._observing = threading.local(), threading.Lock(), 0
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 MAX_MEASURED_FILES = 10_000
 MAX_MEASURED_BYTES = 64 << 30
-"""Of more than that, evenly spaced files, and evenly spaced windows of each, are measured."""
+"""The most bytes that are measured whole: of more, evenly spaced files and evenly spaced windows of each are."""
 WINDOW_BYTES = 64 << 20
 _PAGE = mmap.PAGESIZE
 _libc = ctypes.CDLL(None, use_errno=True)

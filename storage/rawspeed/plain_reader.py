@@ -26,7 +26,7 @@ PIECE_BYTES = 4 << 20
 """Files are read in pieces of that size; smaller ones whole."""
 SLICES = 5
 MIN_FILES = 64
-"""From so many files for each node on, nodes are dealt files."""
+"""Number of files for each node from which on nodes are dealt whole files."""
 
 
 @dataclass(frozen=True)

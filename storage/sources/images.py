@@ -21,15 +21,15 @@ IMAGE_SUFFIXES = {*JPEG_SUFFIXES, ".png"}
 OTHER_SUFFIXES = {".bmp", ".gif", ".jfif", ".jp2", ".jpe", ".pgm", ".pnm", ".ppm", ".tga", ".tif", ".tiff"} | {
     *(".avif", ".heic", ".heif", ".jxl", ".webp")
 }
-"""Of images that are not read: refused where they lie beside those that are."""
+"""Suffixes of images that are not read: they are refused where they lie beside those that are."""
 ALLOWED = ".jpg, .jpeg, .png"
 MAX_CLASS = 1 << 31
 _SIGNATURE_BYTES = 8
 _CHUNK, _CRC_BYTES = struct.Struct(">I4s"), 4
 _HEAD = struct.Struct(">IIBB2xB")
-"""Of a PNG: width, height, bits of a channel, sort of colour, whether interlaced."""
+"""The head of a PNG: width, height, bits of a channel, sort of colour, whether interlaced."""
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
-"""By sort of colour: grey, RGB, palette, grey and alpha, RGBA."""
+"""Channels by sort of colour: grey, RGB, palette, grey and alpha, RGBA."""
 _ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
 """The first column and row of each pass of an interlaced PNG, and the steps to the next (PNG specification, 8.2)."""
 

@@ -27,13 +27,13 @@ class Source:
     size_bytes: int
     """What they will take on disk, about."""
     samples: Iterator[Sample]
-    """In a fixed order; arrays hold until the next one is drawn."""
+    """The samples in a fixed order; arrays hold until the next one is drawn."""
     params: dict[str, int] = field(default_factory=dict)
     """What the samples are made for: seq_len, max_predictions, vocab_size."""
     notes: dict[str, str | int | float | None] = field(default_factory=dict)
-    """For the manifest: where they come from, and what was left out; whole once all samples are drawn."""
+    """What the manifest says of them: where they come from, and what was left out; whole once all samples are drawn."""
     documents: Documents | None = None
-    """Of windows of a stream: how it is divided, where that is known."""
+    """How a stream of tokens is divided into documents, where that is known."""
 
 
 @dataclass(frozen=True)

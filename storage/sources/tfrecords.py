@@ -20,7 +20,7 @@ from benchsuite.storage.sources.volumes import volume_sample
 
 KEYS = ("key", "image/filename", "file_name")
 SYNSET = "image/class/synset"
-"""Beside it labels count from 1: tensorflow/models, build_imagenet_data.py."""
+"""The feature beside which labels count from 1: tensorflow/models, build_imagenet_data.py."""
 TFDS = ("image", "label")
 """Image and class as TensorFlow Datasets writes them."""
 Features = Mapping[str, Feature]

@@ -105,7 +105,7 @@ class FileCopy:
 
     @property
     def making(self) -> Path:
-        """Its name until it is whole."""
+        """Return the copy's name until it is whole."""
         return self.target.with_name(f".{self.target.name}{SUFFIX}")
 
     def check(self, max_threads: int = blake3.AUTO) -> None:

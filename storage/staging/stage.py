@@ -47,7 +47,7 @@ from benchsuite.storage.staging.lazy import Check, Fetch
 from benchsuite.storage.staging.lock import locked, sign
 
 MARK = "staged.json"
-"""In a staged copy: where it came from. Only what has one is ever removed."""
+"""The file in a staged copy that says where it came from. Only what has one is ever removed."""
 THREADS = 8
 LANE_BYTES = 64 << 20
 """Where each sample is a file, a thread takes samples of about so many bytes at a time."""
@@ -63,9 +63,9 @@ class Staged:
     folder: Path
     num_files: int
     num_bytes: int
-    """Of all its data files."""
+    """Bytes of all its data files."""
     copied_bytes: int
-    """Of those that were copied now; the rest was there, and was checked."""
+    """Bytes that were copied now; the rest was there, and was checked."""
     seconds: float | None
     """None where a whole copy was there already."""
     source_left_as_found: bool

@@ -26,9 +26,9 @@ from benchsuite.workloads.workload import Batch, Workload
 TOLERANCE = 2e-5
 """Relative difference of a loss: that of float32, which losses are computed in."""
 LOOSER: Mapping[str, float] = {"tf32": 1e-2, "bf16": 3e-2, "fp16": 2e-2, "pure_bf16": 1e-1}
-"""By precision: values rounded to 8 to 11 bits."""
+"""Tolerance by precision: values are rounded to 8 to 11 bits."""
 COMPRESSED: Mapping[str, float] = {"fp16": 1e-2, "bf16": 2e-2, "powersgd": 5e-2}
-"""By how gradients are compressed."""
+"""Tolerance by how gradients are compressed."""
 MAX_ROUNDED_DISTANCE = 0.5
 """Where values are rounded or compressed, weights must have moved to the same place, as far as half the way there.
 

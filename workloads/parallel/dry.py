@@ -128,7 +128,7 @@ def _with_techniques(
 
 
 def _dealt(shapes: list[tuple[int, ...]], ranks: int) -> list[list[tuple[int, ...]]]:
-    """As ZeroRedundancyOptimizer deals parameters: each, the largest first, to the rank that has the least."""
+    """Deal parameters as ZeroRedundancyOptimizer does: each, the largest first, to the rank that has the least."""
     dealt: list[list[tuple[int, ...]]] = [[] for _ in range(ranks)]
     for shape in sorted(shapes, key=prod, reverse=True):
         min(dealt, key=lambda held: sum(map(prod, held))).append(shape)

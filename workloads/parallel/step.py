@@ -21,7 +21,7 @@ class Training:
     """What the trial runs: one step, and the full state gathered from all ranks."""
 
     step: Callable[[Batch, StepClock], Tensor | None]
-    """Its loss is that of this rank's samples; None where another rank has it."""
+    """The step, whose loss is that of this rank's samples; None where another rank has it."""
     gather_state: Callable[[], dict[str, Tensor]]
     model: nn.Module
     """What this rank holds of it."""

@@ -23,7 +23,7 @@ class StepClock(Protocol):
 
 
 class NoClock:
-    """For steps that nobody times."""
+    """A clock for steps that nobody times."""
 
     def mark(self, part: str) -> None:
         """Note nothing."""
@@ -42,7 +42,7 @@ class Waits:
         self._clock, self._part, self._pipeline = clock, part, pipeline
 
     def part(self, name: str) -> None:
-        """From here on this part of the step is under way."""
+        """Say that from here on this part of the step is under way."""
         self._part = name
 
     def mark(self, part: str) -> None:

@@ -47,7 +47,7 @@ class Prepared:
     """What is read, and its content before a call that is checked."""
     output: Tensor
     expected: Tensor | None
-    """Of the output; None where this rank gets nothing."""
+    """What the output must be; None where this rank gets nothing."""
 
     def fill(self) -> None:
         """Contents to be checked; what is only written holds something else."""
@@ -101,7 +101,7 @@ class Place:
         return [(index + 3 * rank) % period if rank < limit else 0 for index in range(period)]
 
     def summed(self) -> list[int]:
-        """The same of all ranks together."""
+        """Return the sum over all ranks."""
         return [sum(values) for values in zip(*map(self.summand, range(self.num_ranks)), strict=True)]
 
     def copied(self, rank: int) -> list[int]:
@@ -125,7 +125,7 @@ def contents(op: str, place: Place, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _parts(place: Place, each: int, start: int) -> Tensor:
-    """As many elements of every rank's own, one after the other."""
+    """Return equally many elements of every rank's own, one rank after the other."""
     return torch.cat([place.tensor(place.copied(rank), each, start) for rank in range(place.num_ranks)])
 
 
@@ -153,7 +153,7 @@ def _called(call: Callable[[Tensor, Tensor], object], into: Tensor, out_of: Tens
 
 
 def _send_recv(into: Tensor, out_of: Tensor) -> None:
-    """To the next rank and from the one before, at once; receives first, as in `benchsuite.probe.comm.stepping`."""
+    """Send to the next rank and receive from the one before, at once; receives first, as in `stepping`."""
     rank, num_ranks = dist.get_rank(), dist.get_world_size()
     if num_ranks == 1:
         raise RuntimeError("one rank has no other to send to")

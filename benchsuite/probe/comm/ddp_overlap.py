@@ -118,7 +118,7 @@ def replica(mode: str, bucket_bytes: int, ranks: Ranks) -> Replica:
 
 
 def measure_ddp(request: Request, ranks: Ranks, keep: list[object]) -> Iterator[Timed]:
-    """For each size of bucket what each mode took, in the order of `DDP_MODES`; numbers follow those of the cells."""
+    """Measure each mode, in the order of `DDP_MODES`, for each size of bucket; numbers follow those of the cells."""
     number = len(request.cells)
     for bucket_bytes in request.bucket_bytes:
         replicas = [replica(mode, bucket_bytes, ranks) for mode in DDP_MODES]

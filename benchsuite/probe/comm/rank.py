@@ -25,7 +25,7 @@ MIN_SAMPLE_S = 5e-3
 """A sample is as many calls as take about that long: what ranks leave a barrier apart then counts little."""
 MAX_CALLS = 200
 MAX_SAMPLES = 200
-"""In a round, where fewer are long enough."""
+"""The most samples of a round, where fewer are long enough."""
 ROUNDS = 3
 OK, UNSUPPORTED, FAILED = 0, 1, 2
 _CONNECTION = ("gloo/transport", "closed by peer", "Connection reset", "NCCL communicator was aborted")

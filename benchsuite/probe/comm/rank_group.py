@@ -13,14 +13,14 @@ class Timed:
     """One cell as one rank saw it in one round; a line of JSON in the attempt's folder as soon as it is known."""
 
     cell: int
-    """Its number; those of DDP's steps follow."""
+    """The cell's number; those of DDP's steps follow."""
     status: str
     """ok, failed or skipped."""
     reason: str | None = None
     calls: int = 0
-    """In a sample, one after the other."""
+    """Calls in a sample, one after the other."""
     seconds: list[float] = field(default_factory=list)
-    """Of one call, sample by sample: a sample's time over its calls."""
+    """Seconds of one call, sample by sample: a sample's time over its calls."""
     messages: int | None = None
     sent_bytes: int | None = None
     """What this rank sent in one call, counted; None where the backend sends and does not tell."""
@@ -53,7 +53,7 @@ class Ranks:
 
 
 def _sample_on_device_s(call: Callable[[], object], calls: int) -> float:
-    """By events on the stream, waited for."""
+    """Time a sample by events on the stream, which are waited for."""
     first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     first.record()
     for _ in range(calls):

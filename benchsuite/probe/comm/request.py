@@ -22,7 +22,10 @@ DDP_MODES = (OVERLAP, "after_backward")
 LAYERS: Mapping[str, int] = {"cpu": 64, "cuda": 24}
 WIDTH: Mapping[str, int] = {"cpu": 256, "cuda": 2048}
 BATCH: Mapping[str, int] = {"cpu": 128, "cuda": 8192}
-"""Of a chain of square linear layers without bias, whose backward takes about as long as a common exchange."""
+"""Rows of the input of a chain of square linear layers without bias.
+
+Its backward pass takes about as long as a common exchange.
+"""
 
 
 def gradient_bytes(device: str) -> int:
@@ -53,9 +56,9 @@ class Request:
 
     cells: tuple[Cell, ...]
     iterations: int
-    """At least so many samples of each cell."""
+    """The least number of samples of each cell."""
     seconds: float
-    """And at least so long."""
+    """The least time that each cell is measured for."""
     bucket_bytes: tuple[int, ...] = ()
     """DDP's buckets, where its overlap is measured."""
 

@@ -261,5 +261,8 @@ STEP_TABLES: Mapping[str, Mapping[str, Callable[[int], Made]]] = {
     "broadcast": {"binomial": lambda num_ranks: (1, [_tree_phases(num_ranks)[1]])},
     "reduce": {"binomial": lambda num_ranks: (1, [_tree_phases(num_ranks)[0]])},
 }
-"""By op and algorithm. Rank r of reduce_scatter and all_gather owns chunk r; the root of the others is rank 0."""
+"""Makers of step tables by op and algorithm.
+
+Rank r of reduce_scatter and all_gather owns chunk r; the root of the others is rank 0.
+"""
 ALGORITHMS = tuple(dict.fromkeys(name for found in STEP_TABLES.values() for name in found))
