@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from benchsuite.storage.dataset.manifest import Format
+    from benchsuite.storage.dataset.spec import DataSpec
 
 Registry = Mapping[str, tuple[str, str]]
 
@@ -34,6 +35,17 @@ KINDS: Registry = {
     "mlm": ("benchsuite.storage.dataset.kinds:MLM", "pip install torch"),
     "tokens": ("benchsuite.storage.dataset.kinds:TOKENS", "pip install torch"),
 }
+STOCK: Registry = {
+    "files": ("benchsuite.storage.stock.files:STOCK", "pip install pillow"),
+    "webdataset": ("benchsuite.storage.stock.tar:STOCK", "pip install webdataset"),
+    "hdf5": ("benchsuite.storage.stock.hdf5:STOCK", "pip install h5py"),
+    "lmdb": ("benchsuite.storage.stock.lmdb:STOCK", "pip install lmdb"),
+    "tfrecord": ("benchsuite.storage.stock.tfrecord:STOCK", "pip install 'benchsuite[tfrecord]'"),
+    "tokens": ("benchsuite.storage.stock.tokens:STOCK", "pip install numpy"),
+}
+"""Formats read with their own libraries; third parties add theirs through `benchsuite.stock_readers`."""
+STOCK_LOADER: Registry = {"stock": ("benchsuite.storage.loaders.stock:StockLoader", "pip install torch")}
+STOCK_GROUP = "benchsuite.stock_readers"
 LOADER_LIMITS: Mapping[str, tuple[str, frozenset[str]]] = {
     "dali": ("nvidia.dali", frozenset({"image", "volume"})),
 }
@@ -54,6 +66,34 @@ def format_of(name: str) -> "Format":
     """
     found: Format = load(FORMATS, name, "benchsuite.formats")
     return found
+
+
+def reader_problem(data: "DataSpec") -> str | None:
+    """Why what is asked for cannot be read by stock readers, or None; our own can read all."""
+    if data.reader == "tuned":
+        return None
+    if data.loader != "torch":
+        return f"reader stock is PyTorch's DataLoader, not loader {data.loader}; set data.reader: tuned"
+    if data.cache == "direct":
+        return "reader stock reads through the page cache, as libraries do; cache direct: set data.reader: tuned"
+    if data.format not in names(STOCK, STOCK_GROUP):
+        return f"format {data.format} has no stock reader; set data.reader: tuned"
+    try:
+        load(STOCK, data.format, STOCK_GROUP)
+    except ValueError as error:
+        return f"reader stock: {error}"
+    return None
+
+
+def loader_of(data: "DataSpec") -> Any:
+    """Return the class of the loader that data settings ask for, to be built with a `LoaderInput`.
+
+    Raises:
+        DatasetError: there is none of that name, or what it needs is not installed.
+    """
+    if data.reader == "stock":
+        return load(STOCK_LOADER, "stock")
+    return load(LOADERS, data.loader, "benchsuite.loaders")
 
 
 def loader_problem(loader: str, kind: str) -> str | None:

@@ -78,11 +78,12 @@ def _against_storage(spec: TrialSpec, values: Mapping[str, Any], allowed: float)
 def _against_calls(spec: TrialSpec, values: Mapping[str, Any], under_way_bytes: float) -> str | None:
     """Why what was delivered cannot all have been read: read calls asked for less.
 
-    Not compared where a format maps files or does not say, and where DALI reads ahead on its own.
+    Not compared where a format maps files or does not say, where DALI reads ahead, and where libraries read.
     """
     asked, delivered = values.get("read_call_bytes"), values[DELIVERED]
     form = storage.format_of(spec.data.format)
-    if asked is None or form.reads != "calls" or spec.data.loader == "dali":
+    ours = spec.data.reader == "tuned" and spec.data.loader != "dali"
+    if asked is None or form.reads != "calls" or not ours:
         return None
     held = spec.data.shuffle_buffer if form.sequential else 0  # read before they were counted
     if delivered - asked <= MAX_DISAGREEMENT * delivered + NOISE_BYTES + under_way_bytes * (1 + held):

@@ -184,6 +184,8 @@ def measured(
 ) -> tuple[TrialRecord, dict[str, Any]]:
     """The record of an attempt whose ranks all finished."""
     spec = attempt.point.spec
+    if results[0].reader is not None:
+        attempt = replace(attempt, env=attempt.env | {"reader": results[0].reader})
     read_from = "staging" if spec.data.staging == "copy" else "data"
     stored_on = file_system_of(attempt.env.get(read_from, {}).get("file_system"))
     values = figures(spec, results, flops_of(spec, results))

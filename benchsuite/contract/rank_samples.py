@@ -241,6 +241,8 @@ class RankSamples:
     seen_readers: SeenReaders | None = None
     """What was seen of the readers of a watched loop, which tell nothing themselves."""
     used_cores: UsedCores | None = None
+    reader: str | None = None
+    """The library, with its version, by which a stock reader reads."""
 
     def write(self, path: Path) -> None:
         """Leave it where the launcher looks."""

@@ -73,6 +73,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
         first_batch_s=first_batch_s,
         startup_s=startup_s,
         clock_offset_s=me.clock_offset_s,
+        reader=None if feed is None else getattr(feed.loader, "implementation", None),
         steps_s=stepper.steps_s,
         final_loss=stepper.loss,
     )
@@ -122,7 +123,7 @@ def _open_feed(spec: TrialSpec, workload: Workload, dataset: Dataset, me: RankId
             spec.layout.dp,
             spec.measure.seed,
         )
-        loader = storage.load(storage.LOADERS, spec.data.loader, "benchsuite.loaders")(reading)
+        loader = storage.loader_of(spec.data)(reading)
     return Feed(loader, dataset, spec.rank_batch, observer)
 
 

@@ -72,14 +72,18 @@ def first_rows(dataset: Dataset) -> list[int]:
     return rows
 
 
+def buffer_samples(dataset: Dataset, lane: ReaderShare) -> int:
+    """Return how many samples a shuffle buffer holds: those asked for, as far as MAX_BUFFER_BYTES hold the largest."""
+    return max(1, min(lane.shuffle_buffer, MAX_BUFFER_BYTES // max(int(dataset.index["bytes"].max()), 1)))
+
+
 def mixed(samples: Iterator[T], dataset: Dataset, lane: ReaderShare) -> Iterator[T]:
     """Samples mixed in a buffer of `shuffle_buffer`; as they come where the lane does not shuffle."""
     from webdataset.filters import _shuffle
 
     if not lane.shuffle:
         return samples
-    largest = max(int(dataset.index["bytes"].max()), 1)
-    size = max(1, min(lane.shuffle_buffer, MAX_BUFFER_BYTES // largest))
+    size = buffer_samples(dataset, lane)
     rng = random.Random(f"{lane.seed}:{lane.epoch}:{lane.index}:{lane.count}")
     result: Iterator[T] = _shuffle(samples, size, size, rng)
     return result

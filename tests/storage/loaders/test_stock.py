@@ -1,0 +1,144 @@
+"""Reader `stock`: the loaders' suite, what its libraries give, and what is refused."""
+
+import pickle
+import random
+import tarfile
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from benchsuite.storage import FORMATS, STOCK, STOCK_GROUP, load, names, reader_problem
+from benchsuite.storage.dataset.kinds import random_crop, sample_rng
+from benchsuite.storage.dataset.manifest import DatasetError, ReaderShare
+from benchsuite.storage.dataset.spec import DataSpec
+from benchsuite.storage.stock.reader import Stock
+from tests.storage.conftest import Made
+from tests.storage.loaders.conformance import COUNT, SEED, LoaderConformance, expected
+from tests.storage.samples import STORED, some_samples
+
+RESIZED_APART = 0.06
+"""What an image may differ by on average, in standard deviations of ImageNet: PIL rounds pixels between its steps."""
+
+
+class TestStock(LoaderConformance):
+    name = "torch"
+    reader = "stock"
+
+    def same(self, found: Tensor, wanted: Tensor) -> bool:
+        if found.shape[:1] == (3,):
+            return found.shape == wanted.shape and float((found - wanted).abs().mean()) < RESIZED_APART
+        return torch.equal(found, wanted)
+
+    @pytest.mark.parametrize("workers", [0, 1, 2])
+    @pytest.mark.parametrize("form", ["files", "hdf5", "lmdb", "webdataset", "tfrecord"])
+    def test_a_corrupt_sample_names_file_and_key(self, mine: Made, form: str, workers: int) -> None:
+        """A library that reads a stream does not say which sample it stumbled over."""
+        dataset = mine(form, "image")
+        victim = some_samples(4)[3]
+        path = next(path for path in dataset.data_files() if bytes(victim.fields["image"]) in path.read_bytes())
+        content = path.read_bytes()
+        start = content.index(bytes(victim.fields["image"]))
+        path.write_bytes(content[:start] + b"no image" * 12 + content[start + 96 :])
+        told = self.failing(dataset, workers)
+        streams = load(STOCK, form).stream is not None
+        assert (str(dataset.folder) if streams else f"{path}: sample {victim.key!r}: ") in told
+        assert load(STOCK, form).library in told or form == "webdataset"
+
+    @pytest.mark.parametrize("form", sorted(FORMATS))
+    def test_the_library_is_named_with_its_version(self, form: str) -> None:
+        library, _, version = load(STOCK, form).implementation.partition(" ")
+        assert library == load(STOCK, form).library and version[0].isdigit()
+
+
+def test_images_are_made_as_torchvision_makes_them(made: Made) -> None:
+    """Written anew from torchvision's documentation: a crop of the PIL image, resized, flipped, scaled, normalised."""
+    stock: Stock = load(STOCK, "files")
+    dataset = made("files", "image", None, COUNT)
+    assert stock.by_row is not None
+    fields = stock.by_row(dataset)[7]
+    rng = sample_rng(SEED, 0, dataset.key(7))
+    left, top, width, height = random_crop(fields["image"].width, fields["image"].height, rng)
+    cut = fields["image"].crop((left, top, left + width, top + height)).resize((16, 16), Image.Resampling.BILINEAR)
+    flipped = cut.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if rng.random() < 0.5 else cut
+    pixels = np.asarray(flipped, dtype=np.float32).transpose(2, 0, 1) / 255
+    mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+    wanted = (pixels - mean[:, None, None]) / std[:, None, None]
+    ours = expected("image", 0, 7)["image"].numpy()
+    assert np.abs(wanted - ours).mean() < RESIZED_APART
+
+
+def test_every_format_of_ours_has_one() -> None:
+    assert names(STOCK, STOCK_GROUP) == sorted(FORMATS)
+
+
+@pytest.mark.parametrize(("form", "kind"), STORED)
+def test_fields_are_those_that_were_stored(made: Made, form: str, kind: str) -> None:
+    """Arrays to the bit, and images as PIL decodes the bytes that were stored."""
+    dataset, stock = made(form, kind, None, COUNT), load(STOCK, form)
+    if stock.by_row is not None:
+        opened = stock.by_row(dataset)
+        found = {dataset.key(row): opened[row] for row in random.Random(3).sample(range(COUNT), COUNT)}
+    else:
+        found = dict(stock.stream(dataset, ReaderShare()))
+    assert len(found) == COUNT
+    for sample in some_samples(COUNT, kind):
+        for name, value in sample.fields.items():
+            if isinstance(value, np.ndarray):
+                np.testing.assert_array_equal(np.asarray(found[sample.key][name]), value)
+            elif name == "image":
+                assert found[sample.key][name].tobytes() == Image.open(BytesIO(value)).convert("RGB").tobytes()
+            else:
+                assert int(found[sample.key][name]) == int(bytes(value))
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"loader": "threads"}, "not loader threads"),
+        ({"cache": "direct"}, "cache direct"),
+        ({"format": "zip"}, "format zip has no stock reader"),
+    ],
+)
+def test_what_goes_with_our_own_reading_alone_is_refused(changes: dict[str, str], word: str) -> None:
+    assert reader_problem(DataSpec(**changes)) is None
+    told = reader_problem(DataSpec(reader="stock", **changes))
+    assert told is not None and word in told and told.endswith("set data.reader: tuned")
+
+
+def test_members_that_are_pickles_are_not_loaded(mine: Made, tmp_path: Path) -> None:
+    """webdataset unpickles members by their names; ours stay bytes."""
+
+    class Evil:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return (Path.touch, (tmp_path / "struck",))  # type: ignore[return-value]
+
+    dataset = mine("webdataset", "image")
+    path = next(path for path in dataset.data_files() if path.suffix == ".tar")
+    with tarfile.open(path) as tar:
+        first = tar.next()
+        assert first is not None
+        key = first.name.partition(".")[0]
+    content = pickle.dumps(Evil())
+    stock = load(STOCK, "webdataset")
+    members = path.read_bytes()
+    with tarfile.open(path, "w") as tar:
+        info = tarfile.TarInfo(f"{key}.pyd")
+        info.size = len(content)
+        tar.addfile(info, BytesIO(content))
+    head = path.read_bytes()[:1024]
+    path.write_bytes(head + members)
+    manifest = dataset.manifest
+    changed = [
+        info.model_copy(update={"bytes": info.bytes + 1024}) if info.path == path.name else info
+        for info in manifest.files
+    ]
+    manifest.files[:] = changed
+    with suppress(DatasetError, KeyError, ValueError):
+        list(stock.stream(dataset, ReaderShare()))
+    assert not (tmp_path / "struck").exists()

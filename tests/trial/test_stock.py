@@ -1,0 +1,72 @@
+"""Trials whose input is read by a format's own library."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchsuite.contract.trial_spec import match_id, parse_trial, point_id
+from benchsuite.grid.expand import expand, load_sweep, plan_trial
+from benchsuite.host.machine import Machine
+from benchsuite.runner.single_trial import in_processes
+from benchsuite.storage import FORMATS, STOCK, load
+from tests.storage.samples import IMAGE_FORMATS
+
+
+def spec(root: Path, **data: Any) -> dict[str, Any]:
+    """A small trial on a dataset of images."""
+    return {
+        "workload": "resnet50",
+        "variant": "tiny",
+        "batch_size": 2,
+        "threads_per_rank": 1,
+        "data": {"root": str(root), "cache": "warm", "num_workers": 1, **data},
+        "measure": {"steps": 4, "warmup_steps": 1, "timeout_s": 120, "ceilings": False},
+    }
+
+
+@pytest.mark.parametrize("form", IMAGE_FORMATS)
+def test_a_trial_trains_on_what_the_library_reads_and_names_it(dataset_root: Path, form: str) -> None:
+    record, _ = in_processes(plan_trial(spec(dataset_root, format=form, reader="stock")))
+    assert record.status == "ok", record.reason
+    assert record.env["reader"].partition(" ")[0] == load(STOCK, form).library
+    assert record.spec["data"]["reader"] == "stock"
+    figures = record.figures
+    assert figures.au and figures.samples_per_s and figures.read_s_per_sample is not None
+    assert figures.decode_s_per_sample is not None and figures.delivered_bytes
+
+
+def test_ids_tell_stock_from_tuned_and_tuned_is_what_was_before(tmp_path: Path) -> None:
+    before = parse_trial(spec(tmp_path))
+    tuned, stock = (parse_trial(spec(tmp_path, reader=reader)) for reader in ("tuned", "stock"))
+    for digest in (point_id, match_id):
+        assert digest(before, "d") == digest(tuned, "d") != digest(stock, "d")
+
+
+def test_what_goes_with_tuned_alone_is_skipped_and_says_what_helps(dataset_root: Path, tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text(
+        f"""
+name: readers
+base:
+  workload: resnet50
+  variant: tiny
+  batch_size: 2
+  data: {{root: {dataset_root}, cache: warm, reader: stock}}
+grid:
+  data.loader: [torch, threads]
+"""
+    )
+    plan = expand(load_sweep(file, []), Machine(cores=4, cuda_devices=0))
+    assert len(plan.points) == 1
+    (skipped,) = plan.skipped
+    assert "set data.reader: tuned" in skipped.reason
+
+
+def test_an_unknown_reader_is_one_line_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"data\.reader.*'stok'.*stock"):
+        parse_trial(spec(Path("/"), reader="stok"))
+
+
+def test_formats_are_all_read(dataset_root: Path) -> None:
+    assert {path.name for path in dataset_root.iterdir()} == set(IMAGE_FORMATS) <= set(FORMATS)
