@@ -39,7 +39,7 @@ from benchsuite.storage.rawspeed.probe import (
     write_incompressible,
 )
 from tests.planted import open_umask
-from tests.storage.samples import file_system
+from tests.storage.samples import PAGES_MAY_GO, file_system
 
 __all__ = ["open_umask"]
 pytestmark = pytest.mark.quiet
@@ -316,6 +316,7 @@ class TestFio:
 
 
 class TestCeilingOfFiles:
+    @PAGES_MAY_GO
     def test_each_file_is_read_once_and_whole(self, tmp_path: Path):
         sizes = [0, 1, 5000, PIECE_BYTES, 2 * PIECE_BYTES + 3]
         files = []
