@@ -34,6 +34,7 @@ from bench import (
     staging,
     startup,
     steps,
+    stock,
     store,
     volumes,
     watch,
@@ -53,6 +54,7 @@ MAX_DECODE_DIFFERENCE = 0.15
 MIN_WRITE_RATIO = 0.5
 MIN_JPEG_RATIO = 0.9
 MIN_COLD_RATIO = 0.95
+MAX_STOCK_MEDIAN, MAX_STOCK_APART, MIN_STOCK_NEAR = 0.02, 0.05, 0.9
 MAX_FALSE_ALARMS, MIN_FOUND = 0.01, 0.95
 MAX_PROFILE_RATIO = 1.05
 MAX_PROBE_DIFFERENCE = 0.1
@@ -80,6 +82,7 @@ def main(arguments: list[str]) -> None:
         "photographs": print_photographs,
         "au": print_au,
         "generation": print_generation,
+        "stock": print_stock,
         "loaders": print_loaders,
         "sequences": print_sequences,
         "jpegs": print_jpegs,
@@ -316,6 +319,17 @@ def print_staging(folder: Path) -> None:
     if "--write" in sys.argv:
         Path("docs").mkdir(exist_ok=True)
         Path("docs/staging.svg").write_text(staging.figure(lines))
+
+
+def print_stock(folder: Path) -> None:
+    """(k)"""
+    print("(k) reader stock beside the plainest script with the same library: samples/s over the script's, warm")
+    found = stock.report(folder)
+    off = {cell: abs(ratio.median - 1) for cell, ratio in found.items()}
+    middle = float(np.median([ratio.median for ratio in found.values()]))
+    near = sum(apart <= MAX_STOCK_APART for apart in off.values()) / len(off)
+    print(goal(abs(middle - 1) <= MAX_STOCK_MEDIAN, f"median of all cells within {MAX_STOCK_MEDIAN:.0%}: {middle:.3f}"))
+    print(goal(near >= MIN_STOCK_NEAR, f"{MIN_STOCK_NEAR:.0%} of cells within {MAX_STOCK_APART:.0%}: {near:.0%}"))
 
 
 def print_store(folder: Path) -> None:
