@@ -1,7 +1,7 @@
 """`data.reader: stock` beside the plainest script with the same library, in interleaved pairs, page cache warm.
 
-The scripts are written from the libraries' documentation and share no code with the product but the random crop, so
-that both compute as much; they know how our datasets lie on disk.
+The scripts are written from the libraries' documentation and share no code with the product but the random crop and
+what is computed of a volume, so that both compute as much; they know how our datasets lie on disk.
 """
 
 import io
@@ -25,9 +25,10 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 from bench.loaders import make_one
 from bench.pairs import Ratio, interleaved
 from benchsuite.storage import KINDS, load, loader_of
-from benchsuite.storage.dataset.kinds import random_crop
+from benchsuite.storage.dataset.kinds import VOLUME, decode_one, random_crop
 from benchsuite.storage.dataset.manifest import Dataset as Stored
 from benchsuite.storage.dataset.manifest import open_dataset
+from benchsuite.storage.dataset.sample import Sample
 from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.loaders.reader import LoaderInput
 from benchsuite.storage.observe.page_cache import warm
@@ -50,10 +51,10 @@ def image_ready(image: Image.Image, label: Any, size: int) -> tuple[torch.Tensor
 
 
 def volume_ready(image: Any, label: Any, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A random patch, flipped, as MLPerf Training's UNet3D takes one; half of them look for foreground."""
-    corner = [random.randint(0, extent - size) for extent in image.shape[1:]]
-    window = (slice(None), *(slice(at, at + size) for at in corner))
-    return torch.from_numpy(image[window].copy()), torch.from_numpy(label[window].copy())
+    """A patch as MLPerf Training's UNet3D takes one: what the job computes is the product's, what reads is not."""
+    sample = Sample("", {"image": image, "label": label})
+    row = decode_one(VOLUME, sample, {"patch_size": size}, random.Random(random.random()))
+    return row["image"], row["label"]
 
 
 class Rows(Dataset[Any]):

@@ -91,9 +91,8 @@ def read(dataset: Dataset, lane: ReaderShare) -> Iterator[Sample]:
     """The lane's samples, each file read whole with one open and one read."""
     for row in map(int, dealt(len(dataset.index), lane)):
         bring(dataset, row, lane.allocate)
-        yield _sample(
-            dataset, row, paths_of(dataset, row), lane.allocate, read_whole_direct if lane.direct else read_whole
-        )
+        paths = _paths(dataset, dataset.index["file"][row])
+        yield _sample(dataset, row, paths, lane.allocate, read_whole_direct if lane.direct else read_whole)
 
 
 def bring(dataset: Dataset, row: int, allocate: Allocate = fresh) -> None:
@@ -110,7 +109,7 @@ def bring(dataset: Dataset, row: int, allocate: Allocate = fresh) -> None:
         if content_digest(sample) != text(dataset.index["digest"][row]):
             raise DatasetError(f"{paths[0]}: sample {sample.key!r}: the checksum of its copy is not the index's")
 
-    paths = paths_of(dataset, row)
+    paths = _paths(dataset, dataset.index["file"][row])
     dataset.brings(*(str(path.relative_to(dataset.folder)) for path in paths), check=check)
 
 
@@ -142,11 +141,6 @@ def _read_fields(kind: str, paths: list[Path], allocate: Allocate, whole: Whole)
         return dict(read_npz(path, allocate))
     pairs = zip(VOLUME_SUFFIXES, paths, strict=True)
     return {field: npy.view(whole(path, field, allocate), str(path)) for field, path in pairs}
-
-
-def paths_of(dataset: Dataset, row: int) -> list[Path]:
-    """Return the files of the sample at a row of the index."""
-    return _paths(dataset, dataset.index["file"][row])
 
 
 def _paths(dataset: Dataset, name: bytes) -> list[Path]:

@@ -131,7 +131,7 @@ class StockLoader:
         reading.check()
         spec, stock = reading.spec, load(STOCK, reading.dataset.manifest.format, STOCK_GROUP)
         self.queue_batches = spec.queue_batches
-        self.implementation: str = stock.implementation
+        self.implementation: str = stock.implementation(reading.kind.name)
         self._counters = shared_counters(reading.readers)
         before = {child.pid for child in psutil.Process().children()}
         self._iterator: Iterator[Batch] = iter(

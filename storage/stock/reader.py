@@ -36,14 +36,16 @@ class Stock:
     """Open a dataset whose samples are read one by one; called in the worker that reads."""
     stream: Callable[[Dataset, ReaderShare], Iterator[tuple[str, Fields]]] | None = None
     """Give key and fields of the samples of a lane's epoch, in the order in which they come."""
+    of_images: str | None = None
+    """The distribution that reads images, where that is another one."""
 
-    @property
-    def implementation(self) -> str:
-        """The library with its version."""
+    def implementation(self, kind: str) -> str:
+        """Return the library that reads samples of a kind, with its version."""
+        library = (self.of_images if kind == "image" else None) or self.library
         try:
-            return f"{self.library} {version(self.library)}"
+            return f"{library} {version(library)}"
         except PackageNotFoundError:
-            return self.library
+            return library
 
 
 def open_image(content: bytes) -> Image.Image:

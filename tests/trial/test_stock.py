@@ -29,7 +29,7 @@ def spec(root: Path, **data: Any) -> dict[str, Any]:
 def test_a_trial_trains_on_what_the_library_reads_and_names_it(dataset_root: Path, form: str) -> None:
     record, _ = in_processes(plan_trial(spec(dataset_root, format=form, reader="stock")))
     assert record.status == "ok", record.reason
-    assert record.env["reader"].partition(" ")[0] == load(STOCK, form).library
+    assert record.env["reader"] == load(STOCK, form).implementation("image")
     assert record.spec["data"]["reader"] == "stock"
     figures = record.figures
     assert figures.au and figures.samples_per_s and figures.read_s_per_sample is not None

@@ -52,8 +52,9 @@ class TestStock(LoaderConformance):
 
     @pytest.mark.parametrize("form", sorted(FORMATS))
     def test_the_library_is_named_with_its_version(self, form: str) -> None:
-        library, _, version = load(STOCK, form).implementation.partition(" ")
+        library, _, version = load(STOCK, form).implementation("tokens").partition(" ")
         assert library == load(STOCK, form).library and version[0].isdigit()
+        assert load(STOCK, "files").implementation("image").startswith("pillow ")
 
 
 def test_images_are_made_as_torchvision_makes_them(made: Made) -> None:
