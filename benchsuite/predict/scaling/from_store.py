@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchsuite.contract.errors import UserError
 from benchsuite.predict.scaling import curve, exposed_communication, input_wait
 from benchsuite.predict.scaling.curve import Curve, Point, volume_and_linear
 from benchsuite.predict.scaling.exposed_communication import BUCKET_BYTES
@@ -333,14 +332,7 @@ def _buckets_s(fit: AlphaBeta, num_bytes: float) -> float:
 
 
 def from_table(frame: pd.DataFrame, name: str) -> list[Curve]:
-    """A curve for each set of rows that differ in ranks and the batch that follows; strong where that of all stays.
-
-    Raises:
-        UserError: a time that is missing or not above 0.
-    """
-    if not (frame["step_s"] > 0).all():
-        line = int(np.flatnonzero(~(frame["step_s"] > 0))[0])
-        raise UserError(f"table {name}: row {line + 1} has no time above 0")
+    """A curve for each set of rows that differ in ranks and the batch that follows; strong where that of all stays."""
     kept = frame.assign(samples=samples_per_step(frame), data_ranks=data_ranks(frame)).reset_index(drop=True)
     layouts = [kept.loc[rows.index] for _, rows in kept.groupby(families(frame).to_numpy())]
     return [_table_curve(kept, *part, name) for rows in layouts for part in _of_one_batch(rows)]

@@ -108,12 +108,6 @@ def _fall(values: Mapping[int, float], least: float, least_s: float) -> tuple[in
 
 
 SMALL_FIT_ERROR = 0.05
-WORDS = {
-    "compute": "computation",
-    "communication": "communication not hidden behind computation",
-    "imbalance": "waiting for the slowest rank",
-    "load": "waiting for input",
-}
 
 
 def ends(row: Row, name: str, scale: float = 1.0, digits: int = 1) -> str:

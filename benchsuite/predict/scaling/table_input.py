@@ -15,50 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, R
 from benchsuite.contract.errors import UserError
 from benchsuite.predict.theory.transformer_step import Configurations
 
-NAMES: Mapping[str, tuple[str, ...]] = {
-    "ranks": ("ranks", "gpus", "numgpus", "ngpus", "worldsize", "devices", "numdevices", "accelerators", "nacc"),
-    "step_s": ("steptimes", "iterationtimes", "seconds", "stepsmean", "secondsperstep", "sstep"),
-    "step_ms": ("stepms", "steptimems", "iterationtimems", "iterationms", "msperstep", "msstep"),
-    "samples_per_s": (
-        "samplespers",
-        "samplespersec",
-        "samplespersecond",
-        "sampless",
-        "throughput",
-        "imagespers",
-        "imagess",
-    ),
-    "tokens_per_s": ("tokenspers", "tokenspersec", "tokenspersecond", "tokenss", "throughputtokens"),
-    "global_batch_size": ("globalbatch", "globalbatchsize", "totalbatch"),
-    "batch_size": ("batchsize", "batchperrank", "localbatch"),
-    "microbatch": ("microbatch", "microbatchsize", "mbs"),
-    "num_microbatches": ("nummicrobatches", "microbatches", "gradaccum", "gradientaccumulation"),
-    "seq_len": ("seqlen", "seq", "sequencelength", "contextlength"),
-    "num_layers": ("numlayers", "layers"),
-    "hidden_size": ("hiddensize", "hidden", "dmodel"),
-    "num_heads": ("numheads", "heads", "attentionheads"),
-    "vocab_size": ("vocabsize", "vocab", "vocabulary"),
-    "tensor": ("tensor", "tp", "tensorparallel", "tensorparallelism"),
-    "pipeline": ("pipeline", "pp", "pipelineparallel", "pipelineparallelism"),
-    "data": ("data", "dp", "dataparallel", "dataparallelism"),
-    "zero": ("zero", "zerostage"),
-    "recompute": ("recompute", "actckpt", "activationcheckpointing"),
-    "flash": ("flash", "flashattention"),
-    "ranks_per_node": ("rankspernode", "gpuspernode", "devicespernode"),
-}
-"""Columns and what they may be called, without signs and in small letters."""
-FLAGS = ("zero", "recompute", "flash")
-COUNTS = frozenset({*NAMES} - {"step_s", "step_ms", "samples_per_s", "tokens_per_s", "batch_size", *FLAGS})
-"""Columns of whole numbers."""
-RATES = ("samples_per_s", "tokens_per_s")
-TIMES = ("step_s", "step_ms", *RATES)
+TIMES = ("step_s", "step_ms", "samples_per_s", "tokens_per_s")
 
 
-def _told(schema: dict[str, Any]) -> None:
-    """Other names of columns, and that one of TIMES is needed."""
-    for name, column in schema["properties"].items():
-        column["also"] = list(NAMES[name])
-    schema["anyOf"] = [{"required": [name]} for name in TIMES]
+def _also(names: str, default: Any = None) -> Any:
+    """A column that has other names too, without signs and in small letters; in the schema as `also`."""
+    return Field(default, json_schema_extra={"also": [*names.split()]})
 
 
 class TableRow(BaseModel):
@@ -68,50 +30,66 @@ class TableRow(BaseModel):
     beside these tell series apart; other numbers are not used.
     """
 
-    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True, json_schema_extra=_told)
+    model_config = ConfigDict(
+        extra="allow",
+        use_attribute_docstrings=True,
+        json_schema_extra={"anyOf": [{"required": [name]} for name in TIMES]},
+    )
 
-    ranks: PositiveInt
+    ranks: PositiveInt = _also("ranks gpus numgpus ngpus worldsize devices numdevices accelerators nacc", ...)
     """Devices in all."""
-    step_s: PositiveFloat | None = None
+    step_s: PositiveFloat | None = _also("steptimes iterationtimes seconds stepsmean secondsperstep sstep")
     """Seconds of a step."""
-    step_ms: PositiveFloat | None = None
+    step_ms: PositiveFloat | None = _also("stepms steptimems iterationtimems iterationms msperstep msstep")
     """The same in milliseconds."""
-    samples_per_s: PositiveFloat | None = None
+    samples_per_s: PositiveFloat | None = _also(
+        "samplespers samplespersec samplespersecond sampless throughput imagespers imagess"
+    )
     """Of all ranks; with a batch it tells the step."""
-    tokens_per_s: PositiveFloat | None = None
+    tokens_per_s: PositiveFloat | None = _also("tokenspers tokenspersec tokenspersecond tokenss throughputtokens")
     """The same in tokens; needs seq_len."""
-    global_batch_size: PositiveInt | None = None
+    global_batch_size: PositiveInt | None = _also("globalbatch globalbatchsize totalbatch")
     """Samples a step of all ranks; such series are strong scaling."""
-    batch_size: PositiveFloat | None = None
+    batch_size: PositiveFloat | None = _also("batchsize batchperrank localbatch")
     """Samples a step of one data-parallel rank; such series are weak scaling."""
-    microbatch: PositiveInt | None = None
+    microbatch: PositiveInt | None = _also("microbatch microbatchsize mbs")
     """Samples; with hidden_size, num_layers and seq_len one model of layouts is fitted to all rows."""
-    num_microbatches: PositiveInt | None = None
+    num_microbatches: PositiveInt | None = _also("nummicrobatches microbatches gradaccum gradientaccumulation")
     """Microbatches a step, of a data-parallel rank."""
-    seq_len: PositiveInt | None = None
+    seq_len: PositiveInt | None = _also("seqlen seq sequencelength contextlength")
     """Tokens a sample."""
-    num_layers: PositiveInt | None = None
+    num_layers: PositiveInt | None = _also("numlayers layers")
     """Transformer layers."""
-    hidden_size: PositiveInt | None = None
+    hidden_size: PositiveInt | None = _also("hiddensize hidden dmodel")
     """Elements of a token between layers."""
-    num_heads: PositiveInt | None = None
+    num_heads: PositiveInt | None = _also("numheads heads attentionheads")
     """Attention heads; default: of 64 elements."""
-    vocab_size: PositiveInt | None = None
+    vocab_size: PositiveInt | None = _also("vocabsize vocab vocabulary")
     """Default: 50257."""
-    tensor: PositiveInt | None = None
+    tensor: PositiveInt | None = _also("tensor tp tensorparallel tensorparallelism")
     """Tensor-parallel ranks; default: 1."""
-    pipeline: PositiveInt | None = None
+    pipeline: PositiveInt | None = _also("pipeline pp pipelineparallel pipelineparallelism")
     """Pipeline stages; default: 1."""
-    data: PositiveInt | None = None
+    data: PositiveInt | None = _also("data dp dataparallel dataparallelism")
     """Data-parallel ranks; default: ranks / tensor / pipeline."""
-    zero: Annotated[int, Field(ge=0, le=3)] | None = None
+    zero: Annotated[int, Field(ge=0, le=3)] | None = _also("zero zerostage")
     """ZeRO stage; default: 0."""
-    recompute: Annotated[float, Field(ge=0, le=1)] | bool | None = None
+    recompute: Annotated[float, Field(ge=0, le=1)] | bool | None = _also("recompute actckpt activationcheckpointing")
     """Share of layers whose activations are computed again; true is 1; default: 0."""
-    flash: Annotated[float, Field(ge=0, le=1)] | bool | None = None
+    flash: Annotated[float, Field(ge=0, le=1)] | bool | None = _also("flash flashattention")
     """Whether attention never stores its scores; default: 0."""
-    ranks_per_node: PositiveInt | None = None
+    ranks_per_node: PositiveInt | None = _also("rankspernode gpuspernode devicespernode")
     """Default: 8."""
+
+
+NAMES: Mapping[str, Sequence[str]] = {
+    name: column["also"] for name, column in TableRow.model_json_schema()["properties"].items()
+}
+"""Columns and what they may also be called."""
+FLAGS = ("zero", "recompute", "flash")
+COUNTS = frozenset({*NAMES} - {*TIMES, "batch_size", *FLAGS})
+"""Columns of whole numbers."""
+RATES = ("samples_per_s", "tokens_per_s")
 
 
 class TableColumns(BaseModel):
@@ -171,9 +149,7 @@ def read(path: Path) -> pd.DataFrame:
         frame[name] = _numbers(frame[name], f"table {path}", name)
         _check_column(frame[name], f"table {path}", name)
     _check_filled(frame, f"table {path}")
-    seconds = step_s(frame, str(path))
-    _check_times(frame, seconds, f"table {path}")
-    frame["step_s"] = seconds
+    frame["step_s"] = _seconds(frame, f"table {path}")
     return frame
 
 
@@ -315,15 +291,21 @@ def _check_filled(frame: pd.DataFrame, where: str) -> None:
             raise UserError(f"{where}: row {line + 1} has no {name}; every row needs one, or leave the column out")
 
 
-def _check_times(frame: pd.DataFrame, seconds: "pd.Series[float]", where: str) -> None:
-    """Refuse rows whose other times, or rates of a known batch, tell another step than `seconds`."""
-    told = {"step_ms": frame["step_ms"] / 1e3} if "step_ms" in frame else {}
-    if {"batch_size", "global_batch_size"} & {*frame.columns} or {"microbatch", "num_microbatches"} <= {*frame.columns}:
-        samples = samples_per_step(frame)
-        if "samples_per_s" in frame:
-            told["samples_per_s"] = samples / frame["samples_per_s"]
-        if {"tokens_per_s", "seq_len"} <= {*frame.columns}:
-            told["tokens_per_s"] = samples * frame["seq_len"] / frame["tokens_per_s"]
+def _seconds(frame: pd.DataFrame, where: str) -> "pd.Series[float]":
+    """Seconds of a step by the first of TIMES that tells them: as given, or a step's samples over their rate.
+
+    Raises:
+        UserError: nothing tells them, or another of TIMES tells another step; rates do where the batch is known.
+    """
+    told = {name: frame[name] / unit for name, unit in (("step_s", 1.0), ("step_ms", 1e3)) if name in frame}
+    columns = {*frame.columns}
+    batch_known = {"batch_size", "global_batch_size"} & columns or {"microbatch", "num_microbatches"} <= columns
+    for name, of_sample in (("samples_per_s", 1.0), ("tokens_per_s", frame.get("seq_len"))):
+        if name in frame and of_sample is not None and (batch_known or not told):
+            told[name] = samples_per_step(frame) * of_sample / frame[name]
+    if not told:
+        raise UserError(f"{where}: tokens_per_s without a column of seq_len: a step's tokens are not known")
+    seconds = next(iter(told.values()))
     for name, other in told.items():
         wrong = (other / seconds - 1).abs() > DISAGREE
         if wrong.any():
@@ -332,20 +314,7 @@ def _check_times(frame: pd.DataFrame, seconds: "pd.Series[float]", where: str) -
                 f"{where}: row {line + 1}: {name} {frame[name].iloc[line]:g} tells a step of {other.iloc[line]:.4g} s, "
                 f"another column {seconds.iloc[line]:.4g} s; leave out the one that is not of these steps"
             )
-
-
-def step_s(frame: pd.DataFrame, where: str) -> "pd.Series[float]":
-    """Seconds of a step: as given, or the samples of a step over samples per second."""
-    if "step_s" in frame:
-        return frame["step_s"]
-    if "step_ms" in frame:
-        return frame["step_ms"] / 1e3
-    samples = samples_per_step(frame)
-    if "samples_per_s" in frame:
-        return samples / frame["samples_per_s"]
-    if "seq_len" not in frame:
-        raise UserError(f"table {where}: tokens_per_s without a column of seq_len: a step's tokens are not known")
-    return samples * frame["seq_len"] / frame["tokens_per_s"]
+    return seconds
 
 
 def samples_per_step(frame: pd.DataFrame) -> "pd.Series[float]":
