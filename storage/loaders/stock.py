@@ -9,7 +9,7 @@ import os
 import resource
 import time
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate, get_w
 
 from benchsuite.storage import STOCK, STOCK_GROUP, load
 from benchsuite.storage.dataset.kinds import sample_rng
-from benchsuite.storage.dataset.manifest import ReaderShare, dealt, text
+from benchsuite.storage.dataset.manifest import dealt, text
 from benchsuite.storage.errors import DatasetError, reason
 from benchsuite.storage.loaders import Delivered, ReaderCounts
 from benchsuite.storage.loaders.reader import LoaderInput, RunQueue, counted, shared_counters
@@ -30,6 +30,8 @@ from benchsuite.storage.stock.reader import ByRow, Fields, Stock, ready
 
 Batch = tuple[dict[str, torch.Tensor], list[int], list[int]]
 """Tensors as collated, rows of the index, epochs."""
+Prepared = tuple[int, int, dict[str, torch.Tensor]]
+"""Row of the index, epoch and tensors of a sample."""
 
 
 class _Times:
@@ -65,6 +67,8 @@ class _Worker(IterableDataset[Batch]):
     def __init__(self, reading: LoaderInput, stock: Stock, counters: npt.NDArray[np.float64]) -> None:
         self._reading, self._stock, self._counters = reading, stock, counters
         self._augments = reading.kind.name in ("image", "volume")
+        index = np.asarray(reading.dataset.index)  # a memory map takes ten times as long to be looked into
+        self._keys, self._sizes = index["key"], index["bytes"]
 
     def __iter__(self) -> Iterator[Batch]:
         info = get_worker_info()
@@ -78,50 +82,45 @@ class _Worker(IterableDataset[Batch]):
             raise DatasetError(f"{self._reading.dataset.folder}: {self._stock.library}: {reason(error)}") from error
 
     def _batches(self, number: int) -> Iterator[Batch]:
-        found, counters, queue = self._found(number), self._counters[number], RunQueue()
+        samples, counters, queue = self._samples(number), self._counters[number], RunQueue()
         while True:
-            yield observed(lambda: self._batch(found, counters, queue))
+            yield observed(lambda: self._batch(samples, counters, queue))
 
-    def _batch(self, found: Iterator[tuple[int, int, Fields]], counters: Any, queue: RunQueue) -> Batch:
-        reading, samples, rows, epochs = self._reading, [], [], []
+    def _batch(self, samples: Iterator[Prepared], counters: Any, queue: RunQueue) -> Batch:
         began_s, times = time.perf_counter(), _Times(queue)
-        for _ in range(reading.batch_size):
-            row, epoch, fields = next(found)
-            key = reading.dataset.key(row)
-            rng = sample_rng(reading.seed, epoch, key) if self._augments else None
-            samples.append(ready(reading.kind, key, fields, reading.params, rng))
-            rows.append(row)
-            epochs.append(epoch)
-        batch = default_collate(samples)
-        stored = int(reading.dataset.index["bytes"][rows].sum())
+        rows, epochs, tensors = zip(*islice(samples, self._reading.batch_size), strict=True)
+        batch = default_collate(list(tensors))
+        stored = int(self._sizes[list(rows)].sum())
         fetch_s, prepare_s, kernel_s = times.since()
         counters += (len(rows), stored, fetch_s, prepare_s, time.perf_counter() - began_s, kernel_s, 0)
-        return batch, rows, epochs
+        return batch, list(rows), list(epochs)
 
-    def _found(self, number: int) -> Iterator[tuple[int, int, Fields]]:
-        """Row, epoch and fields of each sample of the worker's share, epoch after epoch."""
-        reading = self._reading
-        by_row = self._stock.by_row(reading.dataset) if self._stock.by_row else None
-        rows = {} if by_row else {reading.dataset.key(row): row for row in range(len(reading.dataset.index))}
+    def _samples(self, number: int) -> Iterator[Prepared]:
+        """Row, epoch and tensors of each sample of the worker's share, epoch after epoch."""
+        dataset, stock = self._reading.dataset, self._stock
+        opened = stock.by_row(dataset) if stock.by_row else None
+        rows = {} if opened else {text(key): row for row, key in enumerate(self._keys)}
         for epoch in count():
-            share = reading.share(number, epoch)
-            for row, fields in self._by_row(by_row, share) if by_row else self._streamed(rows, share):
-                yield row, epoch, fields
+            share = self._reading.share(number, epoch)
+            if opened is not None:
+                for row in map(int, dealt(len(self._keys), share)):
+                    yield row, epoch, self._by_row(opened, row, epoch)
+            elif stock.stream is not None:
+                for key, fields in stock.stream(dataset, share):
+                    yield rows[key], epoch, self._ready(key, fields, epoch)
 
-    def _by_row(self, samples: ByRow, share: ReaderShare) -> Iterator[tuple[int, Fields]]:
-        dataset = self._reading.dataset
-        for row in map(int, dealt(len(dataset.index), share)):
-            try:
-                yield row, samples[row]
-            except Exception as error:
-                path = dataset.folder / text(dataset.index["file"][row])
-                what = f"sample {dataset.key(row)!r}: {self._stock.library}: {reason(error)}"
-                raise DatasetError(f"{path}: {what}") from error
+    def _by_row(self, opened: ByRow, row: int, epoch: int) -> dict[str, torch.Tensor]:
+        """Read a sample and make it ready; what it was read into is free before the next one is read."""
+        key = text(self._keys[row])
+        try:
+            return self._ready(key, opened[row], epoch)
+        except Exception as error:
+            path = self._reading.dataset.folder / text(self._reading.dataset.index["file"][row])
+            raise DatasetError(f"{path}: sample {key!r}: {self._stock.library}: {reason(error)}") from error
 
-    def _streamed(self, rows: dict[str, int], share: ReaderShare) -> Iterator[tuple[int, Fields]]:
-        assert self._stock.stream is not None
-        for key, fields in self._stock.stream(self._reading.dataset, share):
-            yield rows[key], fields
+    def _ready(self, key: str, fields: Fields, epoch: int) -> dict[str, torch.Tensor]:
+        rng = sample_rng(self._reading.seed, epoch, key) if self._augments else None
+        return ready(self._reading.kind, key, fields, self._reading.params, rng)
 
 
 class StockLoader:
