@@ -70,12 +70,10 @@ def predicted(series: Series, title: str, probed: object) -> Predicted:
         return Predicted(series, title, problem=f"mixed environments: {series.mixed[0]}")
     try:
         curve = from_series(series, title, probed, None, False)  # type: ignore[arg-type]
-        model = fit(curve)
         ranks = reach(curve)
-        rows = [outlook.row(model, model.at(count)) for count in ranks]
+        rows, lines = outlook.foretold(fit(curve), ranks)
     except UserError as error:
         return Predicted(series, title, problem=str(error).removeprefix(f"{title}: "))
-    lines = outlook.assumptions(model, ranks)
     if ranks[-1] < MAX_BEYOND * curve.most_ranks:
         lines.append(f"drawn up to {ranks[-1]} ranks: more have no sample each of the {curve.batch:g} in a batch")
     return Predicted(series, title, rows, lines)

@@ -16,7 +16,7 @@ from benchsuite.contract.terminal import TableFormat, document
 from benchsuite.contract.units import parse_bytes
 from benchsuite.predict.scaling import from_store, outlook
 from benchsuite.predict.scaling.batches import of_batch
-from benchsuite.predict.scaling.bucketing import with_buckets, with_network
+from benchsuite.predict.scaling.bucketing import with_buckets
 from benchsuite.predict.scaling.curve import Curve
 from benchsuite.predict.scaling.from_store import from_series, from_table
 from benchsuite.predict.scaling.outlook import COLUMNS, TEST_COLUMNS, check_reach
@@ -150,7 +150,10 @@ def predict(
     def section(curve: Curve) -> Section:
         if back_test:
             return Section(curve.title, *outlook.back_test(curve))
-        return _foretold(curve, counts, far, network, storage, bucket_cap_mb)
+        model = fit(curve)
+        check_reach(curve, counts, far)
+        model = model if bucket_cap_mb is None else with_buckets(model, bucket_cap_mb)
+        return Section(curve.title, *outlook.foretold(model, counts, network, storage))
 
     if table is not None:
         frame = _table(table, where or [])
@@ -284,19 +287,6 @@ def _of_curves(curves: Sequence[Curve], section: Callable[[Curve], Section]) -> 
     if len(problems) == len(sections):
         raise max(problems, key=lambda problem: problem[0])[1]
     return sorted(sections, key=lambda one: not one.rows)
-
-
-def _foretold(
-    curve: Curve, counts: Sequence[int], far: bool, network: float, storage: float, bucket_cap_mb: float | None
-) -> Section:
-    model = fit(curve)
-    check_reach(curve, counts, far)
-    if bucket_cap_mb is not None:
-        model = with_buckets(model, bucket_cap_mb)
-    model = with_network(model, network)
-    plain = network == storage == 1
-    found = [outlook.row(model, model.at(count, network, storage), plain) for count in counts]
-    return Section(curve.title, found, outlook.assumptions(model, counts, network, storage))
 
 
 def _of_layouts(known: LayoutCurves, counts: Sequence[int], scaling: str, back_test: bool, far: bool) -> Section:

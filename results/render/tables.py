@@ -62,6 +62,14 @@ def number(row: Row, name: str, scale: float = 1.0, digits: int = 2) -> str:
     return f"{text} ±{max(high - value, value - low) * scale:.{digits}f}"
 
 
+def ends(row: Row, name: str, scale: float = 1.0, digits: int = 1) -> str:
+    """A figure times scale with its interval."""
+    if row.get(name) is None:
+        return ABSENT
+    value, low, high = (row[f"{name}{end}"] * scale for end in ("", "_low", "_high"))
+    return f"{value:.{digits}f} [{low:.{digits}f} {high:.{digits}f}]"
+
+
 def step_parts(row: Row) -> str:
     """The parts of a step in ms, as a sum."""
     parts: list[Any] = [row.get(name) for name in PARTS]

@@ -1,9 +1,9 @@
 """The report as Markdown: question, answer, points, trials, what the numbers rest on."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from benchsuite.results.render.tables import COLUMNS, TRIAL_COLUMNS, Column, Row, as_markdown, inline, troubles
+from benchsuite.results.render.tables import COLUMNS, TRIAL_COLUMNS, Column, as_markdown, ends, inline, troubles
 from benchsuite.results.report import provenance
 from benchsuite.results.report.modelled import NOTHING, Modelled, Predicted
 from benchsuite.results.report.sections import Section, sections
@@ -91,16 +91,8 @@ def _bullets(lines: Sequence[str]) -> str:
     return "\n".join(f"- {inline(line)}" for line in lines)
 
 
-def _ends(name: str, digits: int) -> Callable[[Row], str]:
-    def cell(row: Row) -> str:
-        value, low, high = (f"{row[f'{name}{end}']:.{digits}f}" for end in ("", "_low", "_high"))
-        return f"{value} [{low} {high}]"
-
-    return cell
-
-
 PREDICTED = (
     Column("ranks", lambda row: str(row["ranks"])),
-    Column("samples/s [90 %]", _ends("samples_per_s", 1)),
-    Column("efficiency [90 %]", _ends("efficiency", 2)),
+    Column("samples/s [90 %]", lambda row: ends(row, "samples_per_s")),
+    Column("efficiency [90 %]", lambda row: ends(row, "efficiency", digits=2)),
 )

@@ -193,7 +193,7 @@ def _series(kind: Kind, batch: int, group: list[Row], expected: set[int], mix: b
     points = [_point(ranks, by_ranks.get(ranks, [])) for ranks in sorted(expected | {*by_ranks})]
     measured = [point for point in points if point.trials]
     counted = [trial for point in measured for trial in point.trials]
-    mixed = _mixed(counted)
+    mixed, differing = _unlike(counted)
     if mixed and not mix:
         raise StoreError(
             f"{kind} series of {group[0]['spec.workload']}, session {group[0]['session']}: its trials ran in unlike "
@@ -203,7 +203,7 @@ def _series(kind: Kind, batch: int, group: list[Row], expected: set[int], mix: b
         return Series(kind, batch, tuple(points), None, group[0])
     baseline = measured[0]
     judged = tuple(_judged(point, baseline, kind) for point in points)
-    return Series(kind, batch, judged, baseline.ranks, baseline.trials[0], tuple(mixed), _differing(counted))
+    return Series(kind, batch, judged, baseline.ranks, baseline.trials[0], tuple(mixed), differing)
 
 
 def _preference(kind: Kind, row: Row) -> tuple[bool, bool]:
@@ -271,36 +271,24 @@ def _work(row: Row) -> float:
     return (batches(row) or {})["strong"] / float(row["spec.world_size"])
 
 
-def _mixed(trials: Sequence[Row]) -> list[str]:
-    """Facts that must be equal and are not, each once, with the first two values.
+def _unlike(trials: Sequence[Row]) -> tuple[list[str], dict[str, tuple[str, ...]]]:
+    """Facts that must be equal and are not, each once, with the first two values; and those that need not be.
 
     Cores may grow with the ranks, as they do where a job asks for so many per task.
     """
-    found: dict[str, str] = {}
+    mixed: dict[str, str] = {}
+    differing: dict[str, dict[str, None]] = {}
     facts = [facts_of(trial) for trial in trials]
     for trial, other in zip(trials[1:], facts[1:], strict=True):
-        for difference in differences(facts[0], other):
-            ratio = trial["spec.world_size"] / trials[0]["spec.world_size"]
-            grown = difference.fact == "cores" and difference.other == difference.one * ratio
-            if difference.identity and not grown:
-                found.setdefault(
-                    difference.fact,
-                    f"{difference.fact} {difference.one!r} at {_ranks(trials[0])}, {difference.other!r} at "
-                    f"{_ranks(trial)}",
-                )
-    return [*found.values()]
-
-
-def _differing(trials: Sequence[Row]) -> dict[str, tuple[str, ...]]:
-    """Facts that need not be equal and are not, with their values in the order of ranks."""
-    facts = [facts_of(trial) for trial in trials]
-    found: dict[str, dict[str, None]] = {}
-    for other in facts[1:]:
-        for one in differences(facts[0], other):
-            if not one.identity and one.fact != "cores":
-                values = found.setdefault(one.fact, {})
-                values |= dict.fromkeys("not told" if value is None else str(value) for value in (one.one, one.other))
-    return {fact: tuple(values) for fact, values in found.items()}
+        grown = trial["spec.world_size"] / trials[0]["spec.world_size"]
+        for found in differences(facts[0], other):
+            if found.identity and not (found.fact == "cores" and found.other == found.one * grown):
+                at = _ranks(trials[0]), _ranks(trial)
+                mixed.setdefault(found.fact, f"{found.fact} {found.one!r} at {at[0]}, {found.other!r} at {at[1]}")
+            elif not found.identity and found.fact != "cores":
+                values = ("not told" if value is None else str(value) for value in (found.one, found.other))
+                differing.setdefault(found.fact, {}).update(dict.fromkeys(values))
+    return [*mixed.values()], {fact: tuple(values) for fact, values in differing.items()}
 
 
 def _ranks(row: Row) -> str:

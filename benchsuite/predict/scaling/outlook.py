@@ -13,7 +13,7 @@ from benchsuite.predict.scaling.input_wait import input_bytes
 from benchsuite.predict.scaling.model import Model
 from benchsuite.predict.scaling.series import DRIFT_PER_DOUBLING, MAX_BEYOND, MIN_SCALES, fit, noise_of
 from benchsuite.predict.theory.interval import coverage
-from benchsuite.results.render.tables import ABSENT, Column, Row, number
+from benchsuite.results.render.tables import ABSENT, Column, Row, ends, number
 from benchsuite.results.render.words import counted
 from benchsuite.results.render.words import rate as in_rate
 
@@ -110,14 +110,6 @@ def _fall(values: Mapping[int, float], least: float, least_s: float) -> tuple[in
 SMALL_FIT_ERROR = 0.05
 
 
-def ends(row: Row, name: str, scale: float = 1.0, digits: int = 1) -> str:
-    """A value with its interval."""
-    if row.get(name) is None:
-        return ABSENT
-    value, low, high = (row[f"{name}{end}"] * scale for end in ("", "_low", "_high"))
-    return f"{value:.{digits}f} [{low:.{digits}f} {high:.{digits}f}]"
-
-
 def share(name: str) -> Column:
     """A column of a part of the step."""
 
@@ -159,6 +151,7 @@ def row(model: Model, found: Outlook, as_measured: bool = True) -> dict[str, Any
     `fraction_not_waiting` is that share.
     """
     anchored = found.au_scale is not None
+    waits_told = model.curve.has_input and not anchored
     first = model.curve.points[0]
     seconds = (found.step_s, found.low_s, found.high_s)
     rates = [found.samples / second for second in (seconds[0], seconds[2], seconds[1])]
@@ -175,22 +168,28 @@ def row(model: Model, found: Outlook, as_measured: bool = True) -> dict[str, Any
         **_three("step_s", seconds),
         **_three("samples_per_s", rates),
         **_three("efficiency", efficiencies),
-        **(_three("au", found.au) if anchored else _none("au")),
-        **(
-            _three("fraction_not_waiting", found.fraction_not_waiting)
-            if model.curve.has_input and not anchored
-            else _none("fraction_not_waiting")
-        ),
+        **_three("au", found.au if anchored else UNKNOWN),
+        **_three("fraction_not_waiting", found.fraction_not_waiting if waits_told else UNKNOWN),
         **parts,
     }
 
 
-def _none(name: str) -> dict[str, None]:
-    return {f"{name}{end}": None for end in ("", "_low", "_high")}
+UNKNOWN = (None, None, None)
 
 
-def _three(name: str, values: Sequence[float]) -> dict[str, float]:
-    return {f"{name}{end}": float(value) for end, value in zip(("", "_low", "_high"), values, strict=True)}
+def _three(name: str, values: Sequence[float | None]) -> dict[str, float | None]:
+    """A value and the ends of its interval."""
+    numbers = (None if value is None else float(value) for value in values)
+    return {f"{name}{end}": value for end, value in zip(("", "_low", "_high"), numbers, strict=True)}
+
+
+def foretold(
+    model: Model, ranks: Sequence[int], network: float = 1.0, storage: float = 1.0
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Rows of predictions at these ranks, and what they rest on, were the network and storage so many times as fast."""
+    model, as_measured = bucketing.with_network(model, network), network == storage == 1
+    rows = [row(model, model.at(count, network, storage), as_measured) for count in ranks]
+    return rows, assumptions(model, ranks, network, storage)
 
 
 def assumptions(model: Model, ranks: Sequence[int], network: float = 1.0, storage: float = 1.0) -> list[str]:
