@@ -8,30 +8,42 @@ from torch.utils.data import Dataset as TorchDataset
 
 from benchsuite.storage.dataset.fields import KIND_FIELDS
 from benchsuite.storage.dataset.manifest import Dataset, data_file, text
+from benchsuite.storage.formats.hdf5 import own_dataset
 from benchsuite.storage.stock.reader import Fields, Stock, open_image
 
 
 class Hdf5(TorchDataset[Fields]):
-    """One file, or several; each is opened when it is first needed, and stays open."""
+    """One file, or several; each is opened when it is first needed, and stays open.
+
+    Links that lead out of a file are refused, where h5py's indexing would follow them.
+    """
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset, self.kind = dataset, dataset.manifest.kind
+        self.names, self.keys = dataset.index["file"].tolist(), dataset.index["key"].tolist()
         names, firsts = np.unique(dataset.index["file"], return_index=True)
-        self.first_row = dict(zip(map(text, names), firsts.tolist(), strict=True))
-        self.opened: dict[str, Any] = {}
+        self.first_row = dict(zip(map(bytes, names), firsts.tolist(), strict=True))
+        self.opened: dict[bytes, dict[str, Any]] = {}
 
     def __getitem__(self, row: int) -> Fields:
-        name = text(self.dataset.index["file"][row])
+        name = self.names[row]
         if name not in self.opened:
-            self.opened[name] = h5py.File(data_file(self.dataset, name), "r")
-        file, at = self.opened[name], row - self.first_row[name]
+            self.opened[name] = self._open(name)
+        stored, at = self.opened[name], row - self.first_row[name]
         if self.kind == "volume":
-            group = file[self.dataset.key(row)]
-            return {field: group[field][()] for field in KIND_FIELDS["volume"]}
+            group = own_dataset(stored["file"], text(self.keys[row]))
+            return {field: own_dataset(group, field)[()] for field in KIND_FIELDS["volume"]}
         if self.kind != "image":
-            return {field: file[field][at] for field in KIND_FIELDS[self.kind]}
-        start, end = file["image_offsets"][at : at + 2]
-        return {"image": open_image(file["image"][start:end].tobytes()), "label": file["label"][at]}
+            return {field: stored[field][at] for field in KIND_FIELDS[self.kind]}
+        start, end = stored["image_offsets"][at : at + 2]
+        return {"image": open_image(stored["image"][start:end].tobytes()), "label": stored["label"][at]}
+
+    def _open(self, name: bytes) -> dict[str, Any]:
+        """Open a file, and the datasets that all its samples lie in."""
+        file = h5py.File(data_file(self.dataset, text(name)), "r")
+        shared = {"volume": (), "image": ("image", "label", "image_offsets")}
+        fields = shared.get(self.kind, KIND_FIELDS[self.kind])
+        return {"file": file} | {field: own_dataset(file, field) for field in fields}
 
 
 STOCK = Stock("h5py", by_row=Hdf5)

@@ -143,3 +143,19 @@ def test_members_that_are_pickles_are_not_loaded(mine: Made, tmp_path: Path) -> 
     with suppress(DatasetError, KeyError, ValueError):
         list(stock.stream(dataset, ReaderShare()))
     assert not (tmp_path / "struck").exists()
+
+
+def test_links_out_of_an_hdf5_file_are_not_followed(mine: Made, tmp_path: Path) -> None:
+    import h5py
+
+    dataset = mine("hdf5", "volume")
+    key = dataset.key(0)
+    with h5py.File(tmp_path / "secret.h5", "w") as other:
+        other["image"] = np.zeros((1, 8, 8, 8), np.float32)
+    (path,) = dataset.data_files()
+    with h5py.File(path, "r+") as file:
+        del file[key]["image"]
+        file[key]["image"] = h5py.ExternalLink(str(tmp_path / "secret.h5"), "image")
+    dataset.manifest.files[0].bytes = path.stat().st_size
+    with pytest.raises(ValueError, match="is a link, which is not followed"):
+        load(STOCK, "hdf5").by_row(dataset)[0]
