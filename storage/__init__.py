@@ -44,6 +44,8 @@ STOCK: Registry = {
     "tokens": ("benchsuite.storage.stock.tokens:STOCK", "pip install numpy"),
 }
 """Formats read with their own libraries; third parties add theirs through `benchsuite.stock_readers`."""
+STOCK_NEEDS: Mapping[str, str] = {"tfrecord": "tfrecord"}
+"""Modules of stock readers that an installation may lack; planning looks for them and imports none."""
 STOCK_LOADER: Registry = {"stock": ("benchsuite.storage.loaders.stock:StockLoader", "pip install torch")}
 STOCK_GROUP = "benchsuite.stock_readers"
 LOADER_LIMITS: Mapping[str, tuple[str, frozenset[str]]] = {
@@ -78,10 +80,9 @@ def reader_problem(data: "DataSpec") -> str | None:
         return "reader stock reads through the page cache, as libraries do; cache direct: set data.reader: tuned"
     if data.format not in names(STOCK, STOCK_GROUP):
         return f"format {data.format} has no stock reader; set data.reader: tuned"
-    try:
-        load(STOCK, data.format, STOCK_GROUP)
-    except ValueError as error:
-        return f"reader stock: {error}"
+    module = STOCK_NEEDS.get(data.format)
+    if module is not None and not _is_installed(module):
+        return f"reader stock of format {data.format} needs {module}, which is not installed: {STOCK[data.format][1]}"
     return None
 
 

@@ -116,9 +116,10 @@ def test_refusing_a_sweep_file_takes_neither(tmp_path: Path, changes: dict[str, 
     assert imported_by(tmp_path, ["sweep", file], codes={2}) == "[]"
 
 
-def test_a_sweep_and_its_report_take_no_torch(tmp_path: Path, dataset_root: Path):
+@pytest.mark.parametrize("reader", ["tuned", "stock"])
+def test_a_sweep_and_its_report_take_no_torch(tmp_path: Path, dataset_root: Path, reader: str):
     """Ranks have it; what plans, watches, judges and records them has not, and its tables come with pandas alone."""
-    data = {"root": str(dataset_root), "num_workers": 0, "cache": "warm"}
+    data = {"root": str(dataset_root), "num_workers": 0, "cache": "warm", "reader": reader}
     base = {"workload": "resnet50", "variant": "tiny", "batch_size": 2, "data": data}
     file = written(tmp_path, {"base": {**base, "measure": {"steps": 2, "repeats": 2, "ceilings": False}}})
     found = imported_by(tmp_path, ["sweep", file], ["report"], ["results", "show"])

@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from benchsuite import storage
 from benchsuite.storage import FORMATS, STOCK, STOCK_GROUP, load, names, reader_problem
 from benchsuite.storage.dataset.kinds import random_crop, sample_rng
 from benchsuite.storage.dataset.manifest import DatasetError, ReaderShare
@@ -110,6 +111,15 @@ def test_what_goes_with_our_own_reading_alone_is_refused(changes: dict[str, str]
     assert reader_problem(DataSpec(**changes)) is None
     told = reader_problem(DataSpec(reader="stock", **changes))
     assert told is not None and word in told and told.endswith("set data.reader: tuned")
+
+
+def test_a_library_that_is_not_installed_is_one_line_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "_is_installed", lambda module: module != "tfrecord")
+    told = reader_problem(DataSpec(reader="stock", format="tfrecord"))
+    assert told == (
+        "reader stock of format tfrecord needs tfrecord, which is not installed: pip install 'benchsuite[tfrecord]'"
+    )
+    assert reader_problem(DataSpec(reader="stock", format="hdf5")) is None
 
 
 def test_members_that_are_pickles_are_not_loaded(mine: Made, tmp_path: Path) -> None:
