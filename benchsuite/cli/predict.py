@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-import pandas as pd
 import typer
 
 from benchsuite.cli.common import DEFAULT_STORE, Store, Tabular, warn_of_damage
@@ -24,8 +23,8 @@ from benchsuite.predict.scaling.series import fit
 from benchsuite.predict.scaling.table_input import has_layouts, read
 from benchsuite.predict.scaling.table_layouts import LayoutCurves
 from benchsuite.predict.theory.alpha_beta_fit import from_rows
-from benchsuite.results.compare.sides import fulfil
-from benchsuite.results.render.tables import Column, Row, as_csv, as_json, as_markdown, inline, rows
+from benchsuite.results.compare.sides import fulfilling
+from benchsuite.results.render.tables import Column, Row, as_csv, as_json, as_markdown, inline
 from benchsuite.results.render.terminal import fitting_table
 from benchsuite.results.report.scaling import titles
 from benchsuite.results.scaling.series import Series
@@ -156,7 +155,7 @@ def predict(
         return Section(curve.title, *outlook.foretold(model, counts, network, storage))
 
     if table is not None:
-        frame = _table(table, where or [])
+        frame = fulfilling(read(table), where or []).reset_index(drop=True)
         if has_layouts(frame):
             known = LayoutCurves.of(frame, table.name, network, _rate(node_bandwidth, "--node-bandwidth"))
             sections = [_of_layouts(known, counts, scaling, back_test, far)]
@@ -238,14 +237,6 @@ def _print(sections: Sequence[Section], columns: Sequence[Column]) -> None:
     if len(sections) > MAX_PRINTED:
         left = len(sections) - MAX_PRINTED
         out.print(f"{left} more not shown: choose with --where, or --format csv", markup=False)
-
-
-def _table(path: Path, where: Sequence[str]) -> pd.DataFrame:
-    """The rows of a table that all filters let through."""
-    frame = read(path)
-    for text in where:
-        frame = frame[fulfil(rows(frame), text)]
-    return frame.reset_index(drop=True)
 
 
 def _store_curves(store: ResultsStore, found: Sequence[Series], limit: float | None, staged: bool) -> list[Curve]:

@@ -17,7 +17,7 @@ from benchsuite.cli.report import print_rows
 from benchsuite.contract.errors import UserError, nearest
 from benchsuite.contract.scratch import scratch
 from benchsuite.contract.terminal import document, echo
-from benchsuite.results.compare.sides import fulfil
+from benchsuite.results.compare.sides import fulfilling
 from benchsuite.results.export import prometheus, tables
 from benchsuite.results.export.methods import methods
 from benchsuite.results.render.latex import escaped
@@ -222,8 +222,7 @@ def _chosen(
     if found.empty:
         kinds = ", ".join(get_args(RecordKind))
         raise UserError(f"store {store}: no record of kind {kind} to export; allowed: {kinds}")
-    for text in where or ():
-        found = found[fulfil(rows(found), text)]
+    found = fulfilling(found, where or ())
     warn_of_damage(opened)
     return found if by == "trial" else by_point(found)
 

@@ -12,10 +12,10 @@ from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.terminal import TableFormat, document, echo
 from benchsuite.results.charts.scaling import chart_of
-from benchsuite.results.compare.sides import fulfil
+from benchsuite.results.compare.sides import fulfilling
 from benchsuite.results.export.charts import draw
 from benchsuite.results.render.latex import as_latex
-from benchsuite.results.render.tables import as_csv, as_json, is_missing, rows
+from benchsuite.results.render.tables import as_csv, as_json, is_missing
 from benchsuite.results.render.terminal import fitting_table, say
 from benchsuite.results.report.scaling import (
     COLUMNS,
@@ -56,9 +56,7 @@ def scaling(
 
 def series_of(store: ResultsStore, where: list[str], mix: bool) -> list[Series]:
     """The series of a store among the trials that all filters let through."""
-    trials = store.frame()
-    for text in where:
-        trials = trials[fulfil(rows(trials), text)]
+    trials = fulfilling(store.frame(), where)
     found = find_series(trials, mix)
     if not found:
         sizes = sorted({int(size) for size in trials.get("spec.world_size", pd.Series()) if not is_missing(size)})

@@ -5,7 +5,10 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from benchsuite.results.render.tables import Row, is_missing
+from benchsuite.results.render.tables import rows as rows_of
 from benchsuite.results.store.frames import row
 from benchsuite.results.store.nearest import nearest
 from benchsuite.results.store.record import Kind, Record
@@ -67,6 +70,13 @@ def filtered(records: list[Record], text: str) -> list[Record]:
     """The records that fulfil every condition of a filter; else as `fulfil`."""
     fulfilled = fulfil([row(record) for record in records], text)
     return [record for record, is_kept in zip(records, fulfilled, strict=True) if is_kept]
+
+
+def fulfilling(trials: pd.DataFrame, filters: Sequence[str]) -> pd.DataFrame:
+    """The rows of a frame that all filters let through; else as `fulfil`."""
+    for text in filters:
+        trials = trials[fulfil(rows_of(trials), text)]
+    return trials
 
 
 def fulfil(rows: Sequence[Row], text: str) -> list[bool]:

@@ -121,8 +121,8 @@ def _point(one: Point, other: Point, share: float) -> Point:
         parts,
         backward_s=_mixed(one.backward_s, other.backward_s, share),
     )
-    read = _mixed(_read_bytes(one), _read_bytes(other), share)
-    scale = _mixed(_au_scale(one), _au_scale(other), share)
+    read = _mixed(one.read_bytes, other.read_bytes, share)
+    scale = _mixed(one.au_scale, other.au_scale, share)
     return replace(
         made,
         io_bytes_per_s=None if read is None else read / made.middle_s,
@@ -135,15 +135,6 @@ def _steps(one: Sequence[float], other: Sequence[float], share: float) -> tuple[
     places = np.linspace(0, 1, count) if (count := min(len(one), len(other))) > 1 else np.array([0.5])
     low, high = np.quantile(one, places), np.quantile(other, places)
     return tuple(((1 - share) * (low if 0 <= share <= 1 else low[::-1]) + share * high).tolist())
-
-
-def _read_bytes(point: Point) -> float | None:
-    """Of all ranks in a step."""
-    return None if point.io_bytes_per_s is None else point.io_bytes_per_s * point.middle_s
-
-
-def _au_scale(point: Point) -> float | None:
-    return None if point.au is None else point.au * point.middle_s / point.base_s
 
 
 def bounds(few_s: float, many_s: float, batches: tuple[float, float], batch: float) -> tuple[float, float]:

@@ -38,6 +38,16 @@ class Point:
         """Of it not waiting for input."""
         return max(self.middle_s - self.load_s, LEAST_BASE * self.middle_s)
 
+    @property
+    def read_bytes(self) -> float | None:
+        """Of all ranks in a step."""
+        return None if self.io_bytes_per_s is None else self.io_bytes_per_s * self.middle_s
+
+    @property
+    def au_scale(self) -> float | None:
+        """Utilization over the share of the step that does not wait for input."""
+        return None if self.au is None else self.au * self.middle_s / self.base_s
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -99,7 +109,7 @@ class Curve:
 
     def au_scale(self, ranks: float) -> float | None:
         """Utilization over the share of a step that does not wait for input, between points; None where none has it."""
-        known = {point.ranks: point.au * point.middle_s / point.base_s for point in self.points if point.au is not None}
+        known = {point.ranks: scale for point in self.points if (scale := point.au_scale) is not None}
         return float(np.interp(np.log2(ranks), np.log2([*known]), [*known.values()])) if known else None
 
     def samples(self, ranks: float) -> float:

@@ -348,21 +348,21 @@ def _of_one_batch(rows: pd.DataFrame) -> list[tuple[pd.DataFrame, str]]:
         return [(rows, "")]
     batches = {"in all": rows["samples"], "per rank": per_rank}
     found = [
-        (part, f"· {batch:g} {of}") for of, by in batches.items() for batch, part in rows.groupby(by) if _scales(part)
+        (part, f"· {batch:g} {of}")
+        for of, by in batches.items()
+        for batch, part in rows.groupby(by)
+        if part["ranks"].nunique() >= MIN_SCALES
     ]
     alone = rows.drop(index=[place for part, _ in found for place in part.index], errors="ignore")
     return [*found, *((part, f"· {batch:g} in all") for batch, part in alone.groupby("samples"))]
-
-
-def _scales(rows: pd.DataFrame) -> bool:
-    return bool(rows["ranks"].nunique() >= MIN_SCALES)
 
 
 def _table_curve(frame: pd.DataFrame, rows: pd.DataFrame, batch: str, name: str) -> Curve:
     told = frame.drop(columns=["samples", "data_ranks"])
     several = rows["ranks"].nunique() > 1
     strong = several and rows["samples"].nunique() == 1
-    points = tuple(Point(ranks, tuple(found)) for ranks, found in _by_ranks(rows))
+    by_ranks = rows.groupby(rows["ranks"].astype(int))["step_s"].agg(tuple)
+    points = tuple(Point(ranks, seconds) for ranks, seconds in zip(by_ranks.index.tolist(), by_ranks, strict=True))
     share = float((rows["data_ranks"] / rows["ranks"]).iloc[-1])
     per_rank = float((rows["samples"] / rows["data_ranks"]).iloc[0])
     others = [column for column in told if column not in FOLLOWS_RANKS]
@@ -370,11 +370,6 @@ def _table_curve(frame: pd.DataFrame, rows: pd.DataFrame, batch: str, name: str)
     kind = "strong" if strong else "weak"
     whole = " ".join(filter(None, (name, title, batch)))
     return Curve(whole, kind, float(rows["samples"].iloc[0]) if strong else per_rank, points, share)
-
-
-def _by_ranks(rows: pd.DataFrame) -> list[tuple[int, list[float]]]:
-    counts = rows["ranks"].astype(int)
-    return [(count, rows["step_s"][counts == count].tolist()) for count in sorted(counts.unique().tolist())]
 
 
 CROWDED = "oversubscribed"

@@ -18,8 +18,8 @@ BOUND_SHARE = 0.5
 def input_bytes(curve: Curve) -> float:
     """Bytes of a sample as stored; 0 where they are not known."""
     for point in curve.points:
-        if point.io_bytes_per_s:
-            return point.io_bytes_per_s * point.middle_s / curve.samples(point.ranks)
+        if point.read_bytes:
+            return point.read_bytes / curve.samples(point.ranks)
     return 0.0
 
 
