@@ -15,9 +15,9 @@ from benchsuite.contract.terminal import TableFormat, document
 from benchsuite.contract.units import parse_bytes
 from benchsuite.predict.scaling import from_store, outlook
 from benchsuite.predict.scaling.batches import of_batch
-from benchsuite.predict.scaling.bucketing import with_buckets
 from benchsuite.predict.scaling.curve import Curve
 from benchsuite.predict.scaling.from_store import from_series, from_table
+from benchsuite.predict.scaling.model import Model
 from benchsuite.predict.scaling.outlook import COLUMNS, TEST_COLUMNS, check_reach
 from benchsuite.predict.scaling.series import fit
 from benchsuite.predict.scaling.table_input import has_layouts, read
@@ -149,10 +149,8 @@ def predict(
     def section(curve: Curve) -> Section:
         if back_test:
             return Section(curve.title, *outlook.back_test(curve))
-        model = fit(curve)
-        check_reach(curve, counts, far)
-        model = model if bucket_cap_mb is None else with_buckets(model, bucket_cap_mb)
-        return Section(curve.title, *outlook.foretold(model, counts, network, storage))
+        model = _within_reach(curve, counts, far)
+        return Section(curve.title, *outlook.foretold(model, counts, network, storage, bucket_cap_mb))
 
     if table is not None:
         frame = fulfilling(read(table), where or []).reset_index(drop=True)
@@ -278,6 +276,13 @@ def _of_curves(curves: Sequence[Curve], section: Callable[[Curve], Section]) -> 
     if len(problems) == len(sections):
         raise max(problems, key=lambda problem: problem[0])[1]
     return sorted(sections, key=lambda one: not one.rows)
+
+
+def _within_reach(curve: Curve, counts: Sequence[int], far: bool) -> Model:
+    """The model of a curve that may be asked for these ranks."""
+    model = fit(curve)
+    check_reach(curve, counts, far)
+    return model
 
 
 def _of_layouts(known: LayoutCurves, counts: Sequence[int], scaling: str, back_test: bool, far: bool) -> Section:

@@ -184,9 +184,17 @@ def _three(name: str, values: Sequence[float | None]) -> dict[str, float | None]
 
 
 def foretold(
-    model: Model, ranks: Sequence[int], network: float = 1.0, storage: float = 1.0
+    model: Model,
+    ranks: Sequence[int],
+    network: float = 1.0,
+    storage: float = 1.0,
+    bucket_cap_mb: float | None = None,
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Rows of predictions at these ranks, and what they rest on, were the network and storage so many times as fast."""
+    """Rows of predictions at these ranks, and what they rest on, were the network and storage so many times as fast.
+
+    And were DDP's buckets of so many MiB, where that is asked.
+    """
+    model = model if bucket_cap_mb is None else bucketing.with_buckets(model, bucket_cap_mb)
     model, as_measured = bucketing.with_network(model, network), network == storage == 1
     rows = [row(model, model.at(count, network, storage), as_measured) for count in ranks]
     return rows, assumptions(model, ranks, network, storage)
