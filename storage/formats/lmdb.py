@@ -30,7 +30,7 @@ from benchsuite.storage.dataset.manifest import (
     index_row,
     text,
 )
-from benchsuite.storage.dataset.sample import Allocate, Array, Recycled, Sample, Value, fresh
+from benchsuite.storage.dataset.sample import Allocate, Array, Recycled, Sample, Value
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.formats import npy
 from benchsuite.storage.formats.write_behind import WriteBehind
@@ -217,11 +217,10 @@ def environment(path: Path, readahead: bool = False) -> Iterator[_Environment]:
 
 
 def read(dataset: Dataset, lane: ReaderShare) -> Iterator[Sample]:
-    """The lane's samples: views of the mapped file, or copies where the lane wants new memory for each."""
+    """The lane's samples, copied out of the mapped file into the lane's memory."""
     import lmdb
 
     path, kind = data_file(dataset, DATA), dataset.manifest.kind
-    copied = lane.allocate is fresh
     ahead = _reads_ahead(dataset)
     places = None if ahead else read_places(dataset)
     with environment(path, ahead) as opened:
@@ -232,7 +231,7 @@ def read(dataset: Dataset, lane: ReaderShare) -> Iterator[Sample]:
             key = text(dataset.index["key"][row])
             with opened.map.begin(buffers=True) as transaction:
                 try:
-                    fields = _fields(transaction, kind, row, copied)
+                    fields = _fields(transaction, kind, row, lane.allocate)
                 except (lmdb.Error, KeyError, ValueError) as error:
                     reason = error.args[0] if error.args else error
                     raise DatasetError(f"{path}: sample {key!r}: {reason}") from error
@@ -270,21 +269,27 @@ def _reads_ahead(dataset: Dataset) -> bool:
     return mean_bytes >= READ_AHEAD_BYTES
 
 
-def _fields(transaction: Any, kind: str, row: int, copied: bool) -> dict[str, Value]:
+def _fields(transaction: Any, kind: str, row: int, allocate: Allocate) -> dict[str, Value]:
     if kind in RECORD_KINDS:
-        return dict(unpack(npy.view(_value(transaction, row, "npy", copied), "npy"), KIND_FIELDS[kind]))
+        return dict(unpack(npy.view(_value(transaction, row, "npy", allocate), "npy"), KIND_FIELDS[kind]))
     fields: dict[str, Value] = {}
     for name in KIND_FIELDS[kind]:
-        content = _value(transaction, row, name, copied)
-        fields[name] = npy.view(content, name) if kind == "volume" else content
+        content = _value(transaction, row, name, allocate)
+        fields[name] = npy.view(content, name) if kind == "volume" else content.data
     return fields
 
 
-def _value(transaction: Any, row: int, name: str, copied: bool) -> bytes | memoryview:
+def _value(transaction: Any, row: int, name: str, allocate: Allocate) -> npt.NDArray[np.uint8]:
+    """Read an entry's whole content into memory of `allocate`, as other formats' readers do theirs.
+
+    A view of the mapped pages would be handed on without a byte of it having been read.
+    """
     value: memoryview | None = transaction.get(entry_key(row, name))
     if value is None:
         raise KeyError(f"no entry {entry_key(row, name).decode()}")
-    return bytes(value) if copied else value
+    memory = allocate(name, len(value))[: len(value)]
+    memory[:] = np.frombuffer(value, np.uint8)
+    return memory
 
 
 LMDB = Format(
