@@ -96,7 +96,7 @@ def queue_batches(workers: int, prefetch: int) -> int:
 
 class TestDali(MemoryConformance):
     name = "dali"
-    loaders = LoaderConformance.loaders
+    loaders, reader = LoaderConformance.loaders, LoaderConformance.reader
     test_batches_in_memory_are_no_more_than_queued_and_two = None
     """DALI allocates each batch anew: `test_images_in_memory...` and `test_volumes_in_memory...` weigh them instead."""
 
