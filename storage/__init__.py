@@ -72,7 +72,7 @@ def format_of(name: str) -> "Format":
 
 def reader_problem(data: "DataSpec") -> str | None:
     """Why what is asked for cannot be read by stock readers, or None; our own can read all."""
-    if data.reader == "tuned":
+    if data.reader != "stock":
         return None
     if data.loader != "torch":
         return f"reader stock is PyTorch's DataLoader, not loader {data.loader}; set data.reader: tuned"

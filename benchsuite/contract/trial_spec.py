@@ -26,7 +26,7 @@ MAX_TIMEOUT_S = 1e6
 MAX_REPEATS = 10_000
 MAX_SEED = 1 << 42
 """Seeds of each step and rank, which are made of it, fit 64 bits."""
-UNUSED_BY_MEMORY = ("cache", "staging", "staging_dir", "num_workers", "prefetch_factor", "shuffle_buffer")
+UNUSED_BY_MEMORY = ("reader", "cache", "staging", "staging_dir", "num_workers", "prefetch_factor", "shuffle_buffer")
 """Data settings without effect where one batch is read."""
 WITHOUT_IDENTITY = {"measure": {"repeats", "timeout_s", "profile", "ceilings"}}
 """Fields that do not change what is measured, left out of ids."""
@@ -307,6 +307,9 @@ def match_id(spec: TrialSpec, dataset_id: str | None) -> str:
 
 def _digest(spec: TrialSpec, dataset_id: str | None, left_out: dict[str, set[str]]) -> str:
     fields = spec.model_dump(exclude_defaults=True, exclude=left_out)
+    if spec.data.reader == "tuned":  # what all records from before this field did
+        fields["data"].pop("reader")
+        fields = {name: value for name, value in fields.items() if value != {}}
     for part in left_out:
         if not fields.get(part):
             fields.pop(part, None)

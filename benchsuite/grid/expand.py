@@ -134,7 +134,7 @@ def resolve(spec: TrialSpec, machine: Machine, largest_world_size: int, varied: 
     resolved = spec.model_copy(
         update={
             "workload": name,
-            "data": resolved_data(spec.data),
+            "data": _with_reader(resolved_data(spec.data), emulated_devices.is_emulated(device)),
             "device": device,
             "world_size": spec.ranks,
             "nodes": None,
@@ -144,6 +144,14 @@ def resolve(spec: TrialSpec, machine: Machine, largest_world_size: int, varied: 
     )
     dataset, manifest = _find_dataset(resolved)
     return Point(resolved, point_id(resolved, manifest.dataset_id if manifest else None), dataset, manifest, varied)
+
+
+def _with_reader(data: DataSpec, emulated: bool) -> DataSpec:
+    """Data settings with their reader: stock, where nothing else is asked for; our own puts load on a storage system."""
+    if data.reader is not None or data.source != "storage":
+        return data
+    stock = not emulated and data.format in names(STOCK, STOCK_GROUP)
+    return data.model_copy(update={"reader": "stock" if stock else "tuned"})
 
 
 def _find_dataset(spec: TrialSpec) -> tuple[Path | None, Manifest | None]:
