@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchsuite.contract import emulated_devices
 from benchsuite.contract.errors import UserError, several
 from benchsuite.contract.trial_spec import (
     SweepSpec,
@@ -25,7 +26,7 @@ from benchsuite.grid.point import Plan, Point, Skipped
 from benchsuite.grid.validity import why_invalid
 from benchsuite.host.machine import Machine, this_machine
 from benchsuite.results.store.segments import without_collector
-from benchsuite.storage import format_of
+from benchsuite.storage import format_of, reader_problem
 from benchsuite.storage.dataset.manifest import Manifest, is_dataset, read_manifest
 from benchsuite.storage.dataset.spec import DataSpec
 
@@ -147,11 +148,15 @@ def resolve(spec: TrialSpec, machine: Machine, largest_world_size: int, varied: 
 
 
 def _with_reader(data: DataSpec, emulated: bool) -> DataSpec:
-    """Data settings with their reader: stock, where nothing else is asked for; our own puts load on a storage system."""
+    """Return data settings with their reader: where none is asked for, stock, as far as it can.
+
+    Emulated devices ask what a storage system gives, and other loaders, O_DIRECT and formats without a stock reader go
+    with our own reading alone.
+    """
     if data.reader is not None or data.source != "storage":
         return data
-    stock = not emulated and data.format in names(STOCK, STOCK_GROUP)
-    return data.model_copy(update={"reader": "stock" if stock else "tuned"})
+    stock = data.model_copy(update={"reader": "stock"})
+    return data.model_copy(update={"reader": "tuned"}) if emulated or reader_problem(stock) else stock
 
 
 def _find_dataset(spec: TrialSpec) -> tuple[Path | None, Manifest | None]:
