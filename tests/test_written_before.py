@@ -43,7 +43,8 @@ def digests(folder: Path) -> list[str]:
 
 def ids(file: Path) -> list[str]:
     """The ids of a sweep's trials, those of skipped points included, in its order."""
-    plan = expand(load_sweep(file, ["data.root=/"]), NODES)
+    loaders = ["data.loader=[torch,threads,dali]"] if file.name == "formats.yaml" else []  # what it varied then
+    plan = expand(load_sweep(file, ["data.root=/", "data.reader=tuned", *loaders]), NODES)
     points = sorted([*plan.points, *(skipped.point for skipped in plan.skipped)], key=lambda point: point.order)
     repeats = [(point, repeat) for point in points for repeat in range(point.spec.measure.repeats)]
     return [trial_id(point.point_id, "default", repeat) for point, repeat in repeats]
