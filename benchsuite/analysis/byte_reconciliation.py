@@ -82,7 +82,7 @@ def _against_calls(spec: TrialSpec, values: Mapping[str, Any], under_way_bytes: 
     """
     asked, delivered = values.get("read_call_bytes"), values[DELIVERED]
     form = storage.format_of(spec.data.format)
-    ours = spec.data.reader == "tuned" and spec.data.loader != "dali"
+    ours = spec.data.reader != "stock" and spec.data.loader != "dali"
     if asked is None or form.reads != "calls" or not ours:
         return None
     held = spec.data.shuffle_buffer if form.sequential else 0  # read before they were counted
