@@ -47,6 +47,8 @@ STOCK: Registry = {
 STOCK_NEEDS: Mapping[str, str] = {"tfrecord": "tfrecord"}
 """Modules of stock readers that an installation may lack; planning looks for them and imports none."""
 STOCK_LOADER: Registry = {"stock": ("benchsuite.storage.loaders.stock:StockLoader", "pip install torch")}
+TUNED = (None, "tuned")
+"""Readers that are our own: None where nothing is read from storage."""
 STOCK_GROUP = "benchsuite.stock_readers"
 LOADER_LIMITS: Mapping[str, tuple[str, frozenset[str]]] = {
     "dali": ("nvidia.dali", frozenset({"image", "volume"})),
@@ -72,12 +74,14 @@ def format_of(name: str) -> "Format":
 
 def reader_problem(data: "DataSpec") -> str | None:
     """Why what is asked for cannot be read by stock readers, or None; our own can read all."""
-    if data.reader != "stock":
+    if data.reader in TUNED:
         return None
     if data.loader != "torch":
-        return f"reader stock is PyTorch's DataLoader, not loader {data.loader}; set data.reader: tuned"
+        return f"reader {data.reader} is PyTorch's DataLoader, not loader {data.loader}; set data.reader: tuned"
     if data.cache == "direct":
-        return "reader stock reads through the page cache, as libraries do; cache direct: set data.reader: tuned"
+        return f"reader {data.reader} reads through the page cache; cache direct: set data.reader: tuned"
+    if data.reader != "stock":
+        return None
     if data.format not in names(STOCK, STOCK_GROUP):
         return f"format {data.format} has no stock reader; set data.reader: tuned"
     module = STOCK_NEEDS.get(data.format)
@@ -92,7 +96,7 @@ def loader_of(data: "DataSpec") -> Any:
     Raises:
         DatasetError: there is none of that name, or what it needs is not installed.
     """
-    if data.reader == "stock":
+    if data.reader not in TUNED:
         return load(STOCK_LOADER, "stock")
     return load(LOADERS, data.loader, "benchsuite.loaders")
 

@@ -36,8 +36,8 @@ def names(registry: Mapping[str, str], group: str = "") -> list[str]:
 
 
 @cache
-def from_file(name: str) -> Any:
-    """The object in a user's own file, given as `path/to/file.py:NAME`.
+def from_file(name: str, what: str = "workload") -> Any:
+    """The object in a user's own file, given as `path/to/file.py:NAME`; `what` it is, for messages.
 
     Raises:
         WorkloadError: no such file, it cannot be run, or there is nothing of that name in it.
@@ -45,20 +45,18 @@ def from_file(name: str) -> Any:
     path, _, attribute = name.rpartition(":")
     file = Path(path)
     if not file.is_file() or file.suffix != ".py":
-        raise WorkloadError(f"workload {name!r}: {path} is no Python file; write path/to/file.py:WORKLOAD")
-    spec = spec_from_file_location(f"benchsuite_workload_{file.stem}", file)
+        raise WorkloadError(f"{what} {name!r}: {path} is no Python file; write path/to/file.py:{what.upper()}")
+    spec = spec_from_file_location(f"benchsuite_{what}_{file.stem}", file)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses and pickling look a class's module up by name
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise WorkloadError(f"workload {name!r}: {path} cannot be run: {type(error).__name__}: {error}") from error
+        raise WorkloadError(f"{what} {name!r}: {path} cannot be run: {type(error).__name__}: {error}") from error
     if not hasattr(module, attribute):
         found = [word for word in vars(module) if word.isupper()]
-        raise WorkloadError(
-            f"workload {name!r}: no {attribute} in {path}; capitals there: {', '.join(found) or 'none'}"
-        )
+        raise WorkloadError(f"{what} {name!r}: no {attribute} in {path}; capitals there: {', '.join(found) or 'none'}")
     return getattr(module, attribute)
 
 

@@ -28,6 +28,7 @@ MAX_SEED = 1 << 42
 """Seeds of each step and rank, which are made of it, fit 64 bits."""
 UNUSED_BY_MEMORY = ("reader", "cache", "staging", "staging_dir", "num_workers", "prefetch_factor", "shuffle_buffer")
 """Data settings without effect where one batch is read."""
+READERS = ("stock", "tuned")
 WITHOUT_IDENTITY = {"measure": {"repeats", "timeout_s", "profile", "ceilings"}}
 """Fields that do not change what is measured, left out of ids."""
 PATHS = {"data": {"root", "staging_dir"}}
@@ -120,7 +121,7 @@ class TrialSpec(ComputeSpec):
     @model_validator(mode="after")
     def _known_names(self) -> "TrialSpec":
         data = self.data
-        wrong = name_mistakes(self.workload, self.parallelism, data.format, data.loader, self.device)
+        wrong = name_mistakes(self.workload, self.parallelism, data.format, data.loader, self.device, data.reader)
         if error := several(wrong):
             raise error
         return self
@@ -209,7 +210,7 @@ class SweepSpec(BaseModel):
 
 
 def name_mistakes(
-    workload: object, parallelism: object, format: object, loader: object, device: object
+    workload: object, parallelism: object, format: object, loader: object, device: object, reader: object
 ) -> Iterator[str]:
     """What is wrong with names that no registry has; what is no text is not a name."""
     if isinstance(workload, str) and ":" not in workload:
@@ -222,6 +223,8 @@ def name_mistakes(
         yield from mistakes_of(partial(_check_name, "data.loader", loader, storage.LOADERS))
     if isinstance(device, str):
         yield from mistakes_of(partial(_check_device, device))
+    if isinstance(reader, str) and ":" not in reader and reader not in READERS:
+        yield str(refuse("data.reader", reader, (*READERS, "path/to/mine.py:READER")))
 
 
 def _check_name(what: str, name: str, registry: Mapping[str, Any]) -> None:
@@ -273,7 +276,8 @@ def parse_trial(value: Mapping[str, Any]) -> TrialSpec:
         return TrialSpec.model_validate(dict(value))
     except ValidationError as error:
         given = flat(value)
-        names = name_mistakes(*map(given.get, ("workload", "parallelism", "data.format", "data.loader", "device")))
+        named = ("workload", "parallelism", "data.format", "data.loader", "device", "data.reader")
+        names = name_mistakes(*map(given.get, named))
         raise several(chain(in_words(error, TrialSpec, NOT_YET), names)) or UserError(str(error)) from None
 
 

@@ -125,16 +125,12 @@ def _hashable(value: Any) -> Hashable:
 
 def resolve(spec: TrialSpec, machine: Machine, largest_world_size: int, varied: Mapping[str, Any]) -> Point:
     """Fill in what a spec leaves to the machine, and drop data settings that its source does not use."""
-    name = spec.workload
-    if ":" in name:
-        path, _, attribute = name.rpartition(":")
-        name = f"{Path(path).expanduser().absolute()}:{attribute}"
     ranks_per_node = spec.ranks_per_node or (spec.ranks // spec.nodes if spec.nodes else None)
     crowd = ranks_per_node or -(-largest_world_size // machine.nodes)
     device = spec.device if spec.device != "auto" else ("cuda" if machine.cuda_devices else "cpu")
     resolved = spec.model_copy(
         update={
-            "workload": name,
+            "workload": _with_whole_path(spec.workload),
             "data": _with_reader(resolved_data(spec.data), emulated_devices.is_emulated(device)),
             "device": device,
             "world_size": spec.ranks,
@@ -147,6 +143,12 @@ def resolve(spec: TrialSpec, machine: Machine, largest_world_size: int, varied: 
     return Point(resolved, point_id(resolved, manifest.dataset_id if manifest else None), dataset, manifest, varied)
 
 
+def _with_whole_path(name: str) -> str:
+    """A name, or `path/to/file.py:NAME` of a user's own with its whole path."""
+    path, colon, attribute = name.rpartition(":")
+    return f"{Path(path).expanduser().absolute()}:{attribute}" if colon else name
+
+
 def _with_reader(data: DataSpec, emulated: bool) -> DataSpec:
     """Return data settings with their reader: where none is asked for, stock, as far as it can.
 
@@ -154,7 +156,7 @@ def _with_reader(data: DataSpec, emulated: bool) -> DataSpec:
     with our own reading alone.
     """
     if data.reader is not None or data.source != "storage":
-        return data
+        return data.model_copy(update={"reader": data.reader and _with_whole_path(data.reader)})
     stock = data.model_copy(update={"reader": "stock"})
     return data.model_copy(update={"reader": "tuned"}) if emulated or reader_problem(stock) else stock
 

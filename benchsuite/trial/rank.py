@@ -122,6 +122,7 @@ def _open_feed(spec: TrialSpec, workload: Workload, dataset: Dataset, me: RankId
             spec.layout.place(me.rank).dp,
             spec.layout.dp,
             spec.measure.seed,
+            workloads.from_file(spec.data.reader, "reader") if ":" in (spec.data.reader or "") else None,
         )
         loader = storage.loader_of(spec.data)(reading)
     return Feed(loader, dataset, spec.rank_batch, observer)

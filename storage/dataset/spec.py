@@ -18,10 +18,11 @@ class DataSpec(BaseModel):
 
     root: Local | None = Field(None, description="a dataset, or a folder with one dataset per format: <root>/<format>/")
     format: str = Field("files", description="how samples are stored: a name of storage.FORMATS")
-    reader: Literal["stock", "tuned"] | None = Field(
+    reader: str | None = Field(
         None,
         description="stock: as the format's own library tells users to read; tuned: our own reading of the same bytes, "
-        "which loads a storage system from few cores; default: stock, and tuned on emulated devices",
+        "which loads a storage system from few cores; path/to/mine.py:READER: yours; default: stock, and tuned on "
+        "emulated devices",
     )
     loader: str = Field("torch", description="who turns them into batches: a name of storage.LOADERS")
     source: Source = Field(

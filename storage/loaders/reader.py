@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from math import prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +65,8 @@ class LoaderInput:
     rank: int
     world_size: int
     seed: int
+    own_reader: Any = None
+    """A user's own: a `Stock`, or what opens a dataset whose items are the samples at the rows of the index."""
 
     @cached_property
     def format(self) -> Format:

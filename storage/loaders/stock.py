@@ -128,7 +128,7 @@ class StockLoader:
 
     def __init__(self, reading: LoaderInput) -> None:
         reading.check()
-        spec, stock = reading.spec, load(STOCK, reading.dataset.manifest.format, STOCK_GROUP)
+        spec, stock = reading.spec, _stock_of(reading)
         self.queue_batches = spec.queue_batches
         self.implementation: str = stock.implementation(reading.kind.name)
         self._counters = shared_counters(reading.readers)
@@ -169,6 +169,15 @@ class StockLoader:
         if self._workers:
             self._iterator._shutdown_workers()  # type: ignore[attr-defined]  # an exception may keep the iterator alive
         self._iterator, self._workers, self._failure = iter(()), [], None
+
+
+def _stock_of(reading: LoaderInput) -> Stock:
+    """The user's own reader where there is one, else the format's."""
+    own = reading.own_reader
+    if own is None:
+        found: Stock = load(STOCK, reading.dataset.manifest.format, STOCK_GROUP)
+        return found
+    return own if isinstance(own, Stock) else Stock(str(reading.spec.reader), by_row=own)
 
 
 def _as_it_is(batch: Any) -> Any:

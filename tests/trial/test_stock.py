@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from benchsuite.contract.errors import UserError
 from benchsuite.contract.trial_spec import match_id, parse_trial, point_id
 from benchsuite.grid.expand import expand, load_sweep, plan_trial
 from benchsuite.host.machine import Machine
@@ -61,6 +62,47 @@ grid:
     assert len(plan.points) == 1
     (skipped,) = plan.skipped
     assert "set data.reader: tuned" in skipped.reason
+
+
+OWN = """
+from torch.utils.data import Dataset
+from PIL import Image
+
+
+class Mine(Dataset):
+    def __init__(self, dataset):
+        self.paths = [dataset.folder / name.decode() for name in dataset.index["file"]]
+        self.labels = dataset.index["label"].tolist()
+
+    def __getitem__(self, row):
+        return {"image": Image.open(self.paths[row]).convert("RGB"), "label": self.labels[row]}
+
+
+READER = Mine
+"""
+
+
+def test_a_users_own_reader(dataset_root: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    reader = f"{tmp_path / 'mine.py'}:READER"
+    record, _ = in_processes(plan_trial(spec(dataset_root, reader=reader)))
+    assert record.status == "ok", record.reason
+    assert record.env["reader"] == reader and record.figures.au
+
+
+def test_an_own_reader_that_is_not_there_is_told(dataset_root: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"reader .*mine\.py:READER.*is no Python file"):
+        plan_trial(spec(dataset_root, reader=f"{tmp_path / 'mine.py'}:READER"))
+
+
+def test_the_default_is_stock_and_tuned_where_only_that_can_read(dataset_root: Path) -> None:
+    def reader(**data: Any) -> str | None:
+        device = data.pop("device", "cpu")
+        return plan_trial({**spec(dataset_root, **data), "device": device}).spec.data.reader
+
+    assert (reader(), reader(loader="threads"), reader(device="emulated:5ms")) == ("stock", "tuned", "tuned")
+    assert reader(source="memory") is None
+    assert reader(loader="threads", reader="tuned") == "tuned"
 
 
 def test_an_unknown_reader_is_one_line_with_the_nearest() -> None:
