@@ -4,6 +4,7 @@ A registry maps a name to ("module:ATTR", what to install). Third parties add to
 LOADERS through the entry point groups `benchsuite.formats` and `benchsuite.loaders`.
 """
 
+import os
 import pkgutil
 from collections.abc import Mapping
 from importlib.metadata import entry_points
@@ -81,7 +82,9 @@ def reader_problem(data: "DataSpec") -> str | None:
     if data.cache == "direct":
         return f"reader {data.reader} reads through the page cache; cache direct: set data.reader: tuned"
     if data.reader != "stock":
-        return None
+        path = str(data.reader).rpartition(":")[0]
+        is_script = path.endswith(".py") and os.path.isfile(path)
+        return None if is_script else f"reader {data.reader}: {path} is no Python file; write path/to/mine.py:READER"
     if data.format not in names(STOCK, STOCK_GROUP):
         return f"format {data.format} has no stock reader; set data.reader: tuned"
     module = STOCK_NEEDS.get(data.format)

@@ -91,7 +91,7 @@ def test_a_users_own_reader(dataset_root: Path, tmp_path: Path) -> None:
 
 
 def test_an_own_reader_that_is_not_there_is_told(dataset_root: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"reader .*mine\.py:READER.*is no Python file"):
+    with pytest.raises(UserError, match=r"reader .*mine\.py:READER: .* is no Python file"):
         plan_trial(spec(dataset_root, reader=f"{tmp_path / 'mine.py'}:READER"))
 
 
