@@ -16,6 +16,8 @@ from benchsuite.results.store.record import CANNOT_TELL, MAX_AU, Verdict
 
 HELD_BACK_AU = 0.95
 """From this utilization on the input keeps up: AU tops out near it on CPU machines."""
+MOSTLY_KEPT_UP_AU = 0.90
+"""Between it and HELD_BACK_AU the computation takes the most of the step and the input some: mixed."""
 MAIN_SHARE = 0.65
 """A cause with this share of the readers' time is the cause; between the two it is mixed."""
 COMMUNICATION_SHARE = 0.20
@@ -83,9 +85,9 @@ def verdict(
     What the input costs a step, 1 - AU, is weighed against the largest of exposed communication, waiting for a slower
     rank and the pipeline's bubble: the larger is named, near-equal ones are mixed. Where the model waits for its input,
     readers that mostly wait for reads are held by storage, readers that mostly compute or wait for a core by
-    preprocessing; where the model does not wait for it but for a core, readers take cores from the computation, which
-    is preprocessing too. Where nothing of this is lost it is the computation. Without a ceiling the input costs what
-    the step waits for it.
+    preprocessing, or the client's CPU where the loop waits for cores beside them.
+    Waiting for a slower rank is imbalance. Where nothing of this is lost it is the computation; where little is, the
+    two are mixed. Without a ceiling the input costs what the step waits for it.
 
     Args:
         figures: of the loop.
@@ -110,12 +112,22 @@ def verdict(
     if of_input <= 1 - MAIN_SHARE:
         return between.after(_waits(figures))
     found = _input_verdict(figures, setting)
-    if found.bottleneck == CANNOT_TELL or share < 1 - HELD_BACK_AU:
+    if found.bottleneck == CANNOT_TELL:
         return found
+    if share < 1 - HELD_BACK_AU:
+        return _beside_computation(found, held, setting)
     evidence = f"{found.evidence}; {between.evidence}"
     if of_input >= MAIN_SHARE:
         return found._replace(evidence=evidence)
     return Judgement("mixed", evidence, f"{found.remedy}; and {between.remedy}")
+
+
+def _beside_computation(found: Judgement, held: float, setting: Setting) -> Judgement:
+    """What the input holds back, or mixed where it costs little beside the computation."""
+    if setting.emulated or held < MOSTLY_KEPT_UP_AU or found.bottleneck == "mixed":
+        return found
+    said = f"{found.evidence}; computing takes the most of the step, {found.bottleneck} costs {1 - held:.0%}"
+    return Judgement("mixed", said, found.remedy)
 
 
 def doubt(figures: Mapping[str, Any], setting: Setting, samples: Sequence[RankSamples]) -> str | None:
@@ -197,7 +209,7 @@ def _between_ranks(figures: Mapping[str, Any], step: float) -> tuple[float, Judg
     if rank is not None and waited > max(exchange, bubble):
         said = f"others wait {waited:.0%} of the step for rank {rank:.0f}, the wire takes {exchange:.0%}"
         return waited, Judgement(
-            "compute", said, f"look at rank {rank:.0f}: its device, its cores, what else runs there"
+            "imbalance", said, f"look at rank {rank:.0f}: its device, its cores, what else runs there"
         )
     if bubble > exchange:
         said = f"waiting for other stages of the pipeline is {bubble:.0%} of the step"
@@ -239,9 +251,16 @@ def _input_verdict(figures: Mapping[str, Any], setting: Setting) -> Judgement:
     found = (_seen_readers if seen else _telling_readers)(figures, setting, evidence)
     if found.bottleneck == CANNOT_TELL:
         return found
+    if found.bottleneck == "preprocessing" and _lacks_cores(figures):
+        found = found._replace(bottleneck="client_cpu")
     if setting.num_workers and refill > REFILL_SHARE:
         return found._replace(remedy="workers that stay from pass to pass (persistent_workers=True)")
     return found
+
+
+def _lacks_cores(figures: Mapping[str, Any]) -> bool:
+    """Whether readers that compute do so on cores that the loop itself waits for."""
+    return (figures.get("cpu_contention_fraction") or 0.0) >= CONTENTION_SHARE
 
 
 def _is_beside_input(figures: Mapping[str, Any]) -> bool:
@@ -257,7 +276,7 @@ def _taken_cores(figures: Mapping[str, Any], setting: Setting, evidence: str) ->
         said = f"{evidence}; the step loses {lost:.0%} more beside its readers, and does not wait for a core meanwhile"
         return Judgement("mixed", said, PROFILE)
     help_ = "more cores a rank, fewer workers or threads, or data that need no decoding"
-    return Judgement("preprocessing", f"{evidence}; readers take cores from the computation", help_)
+    return Judgement("client_cpu", f"{evidence}; readers take cores from the computation", help_)
 
 
 def _of_a_sample(figures: Mapping[str, Any]) -> str:
@@ -289,7 +308,7 @@ def _telling_readers(figures: Mapping[str, Any], setting: Setting, evidence: str
         said = f"{evidence}; a plain reader gets no more of these files: {saturation:.0%} of that is read"
         help_ = f"{_shards(setting)}{_staging(setting)}fewer bytes a sample, or faster storage"
         return Judgement("storage", said, help_)
-    if saturation is not None and (figures.get("cpu_contention_fraction") or 0.0) >= CONTENTION_SHARE:
+    if saturation is not None and _lacks_cores(figures):
         said = f"{evidence}; storage has more to give ({saturation:.0%} of it is read), cores have not"
         return Judgement("preprocessing", said, _more_readers(figures, setting))
     if figures.get("decode_s_per_sample") is None:
@@ -386,7 +405,7 @@ def _leaves_cores(figures: Mapping[str, Any], setting: Setting) -> bool:
 
 def _more_readers(figures: Mapping[str, Any], setting: Setting) -> str:
     """What helps readers that compute too slowly."""
-    if (figures.get("cpu_contention_fraction") or 0.0) >= CONTENTION_SHARE:
+    if _lacks_cores(figures):
         return "more cores a rank, or fewer threads: the loop itself waits for a core"
     if not _leaves_cores(figures, setting):
         return "data that cost less to decode, decoding on the GPU (dali), or more cores a rank"

@@ -299,6 +299,10 @@ class Heartbeat:
         """Note how many steps there are in all."""
         self._total = steps
 
+    def more(self, steps: int) -> None:
+        """Note that there are so many steps more."""
+        self._total += steps
+
     def step(self) -> None:
         """Note one step done."""
         self._step += 1

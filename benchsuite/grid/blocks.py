@@ -10,6 +10,8 @@ from benchsuite.contract.trial_spec import TrialSpec
 
 LOADER_BLOCKS = 2
 CEILING_BLOCKS = LOADER_BLOCKS + 1
+MAX_EXTRA_PAIRS = 3
+"""Pairs of a loader and a ceiling block that are added, one by one, while AU is above 1 by more than its noise."""
 SETTLING_STEPS = 2
 """Uncounted steps at the start of a ceiling block, while caches change over."""
 STEADY_TURNS = 3
@@ -38,6 +40,11 @@ class Layout:
         """Batches of one rank that the loader blocks and the first batch take."""
         return 1 + self.total_loader_steps + self.held
 
+    @property
+    def pair_batches(self) -> int:
+        """Batches of one rank that a further pair of blocks takes."""
+        return self.drained_steps + self.loader_steps
+
 
 def layout(spec: TrialSpec) -> Layout:
     """The layout of a trial's blocks.
@@ -58,8 +65,21 @@ def steady_steps(spec: TrialSpec) -> int:
     return LOADER_BLOCKS * STEADY_TURNS * max(spec.data.queue_batches, 1)
 
 
-def reader_samples(spec: TrialSpec) -> tuple[int, int]:
-    """Batches and samples that the busiest reader of a rank decodes in a trial, prefetched ones included."""
-    batches = layout(spec).loader_batches + spec.data.queue_batches
+def extra_pairs(spec: TrialSpec, num_samples: int) -> int:
+    """Further pairs of blocks that may be added: a cold trial is to see no sample of so many again."""
+    if spec.emulated or spec.data.source != "storage":
+        return 0
+    share = num_samples // (spec.data_ranks * spec.data.readers)
+    room = math.inf if spec.data.cache == "warm" else share - (spec.data.shuffle_buffer if spec.data.shuffle else 0)
+    return max(pairs for pairs in range(MAX_EXTRA_PAIRS + 1) if not pairs or reader_samples(spec, pairs)[1] <= room)
+
+
+def reader_samples(spec: TrialSpec, pairs: int = 0) -> tuple[int, int]:
+    """Batches and samples that the busiest reader of a rank decodes in a trial, prefetched ones included.
+
+    `pairs`: further pairs of blocks.
+    """
+    plan = layout(spec)
+    batches = plan.loader_batches + pairs * plan.pair_batches + spec.data.queue_batches
     per_reader = math.ceil(batches / spec.data.readers)
     return per_reader, per_reader * spec.rank_batch

@@ -44,7 +44,7 @@ def finished_line(record: TrialRecord) -> str:
         "" if rate is None else f"{rate / 1e6:.1f} MB/s",
         "" if hit is None else f"{1 - hit:.0%} from storage",
         "" if figures.stage_s is None else f"staged in {figures.stage_s:.1f} s",
-        figures.bottleneck or "",
+        (figures.bottleneck or "").replace("_", " "),
         took,
         " ".join(record.caveats),
     ]

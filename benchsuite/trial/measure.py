@@ -3,12 +3,14 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch.distributed as dist
 
 from benchsuite.contract.rank_samples import Block, Reads
 from benchsuite.grid.blocks import LOADER_BLOCKS, SETTLING_STEPS, Layout
+from benchsuite.results.store.record import MAX_AU
 from benchsuite.storage.loaders import Batch
 from benchsuite.storage.observe.counters import mount_io
 from benchsuite.trial.emulated import EmulatedDevice
@@ -19,6 +21,15 @@ def barrier() -> None:
     """Meet the other ranks, if there are any."""
     if dist.is_initialized():
         dist.barrier()
+
+
+def of_ranks(value: Any) -> list[Any]:
+    """What each rank says, in their order, once all have said it."""
+    if not dist.is_initialized():
+        return [value]
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, value)
+    return found
 
 
 def plain_block(stepper: Stepper, batch: Batch, steps: int, kind: str = "plain", queue_full: bool = True) -> Block:
@@ -93,16 +104,44 @@ def reconciled(feed: Feed, folder: Path | None, run: Callable[[], list[Block]]) 
     )
 
 
-def interleaved_blocks(stepper: Stepper, feed: Feed, batch: Batch, plan: Layout) -> list[Block]:
-    """C L C L C: what the machine does besides changes over minutes, so neighbours are compared."""
-    blocks = []
-    for number in range(LOADER_BLOCKS + 1):
-        full = feed.wait_full()
-        blocks.append(plain_block(stepper, batch, plan.ceiling_steps, "ceiling", full))
-        if number < LOADER_BLOCKS:
-            blocks.append(loader_block(stepper, feed, plan.drained_steps, plan.loader_steps))
-            stepper.heart.au(_utilization(blocks[-2], blocks[-1]))
+def interleaved_blocks(
+    stepper: Stepper, feed: Feed, batch: Batch, plan: Layout, extra: int = 0, prepare_more: Callable[[], None] = barrier
+) -> list[Block]:
+    """C L C L C: what the machine does besides changes over minutes, so neighbours are compared.
+
+    While AU is above 1 by more than its noise, a pair L C is added, at most `extra` of them. All blocks count.
+    """
+    blocks = [_ceiling_block(stepper, feed, batch, plan)]
+    for number in range(LOADER_BLOCKS + extra):
+        if number >= LOADER_BLOCKS:
+            if not _is_above_one(blocks):
+                break
+            if number == LOADER_BLOCKS:
+                prepare_more()
+            stepper.heart.more(plan.pair_batches + SETTLING_STEPS + plan.ceiling_steps)
+        blocks.append(loader_block(stepper, feed, plan.drained_steps, plan.loader_steps))
+        stepper.heart.au(_utilization(blocks[-2], blocks[-1]))
+        blocks.append(_ceiling_block(stepper, feed, batch, plan))
     return blocks
+
+
+def _ceiling_block(stepper: Stepper, feed: Feed, batch: Batch, plan: Layout) -> Block:
+    """Steps on a batch in memory while the readers rest."""
+    full = feed.wait_full()
+    return plain_block(stepper, batch, plan.ceiling_steps, "ceiling", full)
+
+
+def _is_above_one(blocks: list[Block]) -> bool:
+    """Whether steps with their input in memory are slower than with the loader, by the slowest rank of each.
+
+    What the queue lost is not taken off here: that lets a pair be added where none was needed, and never hides one.
+    """
+
+    def step_s(kind: str) -> float:
+        own = [(block.end_s - block.start_s) / block.num_steps for block in blocks if block.kind == kind]
+        return max(of_ranks(float(np.mean(own))))
+
+    return step_s("ceiling") > MAX_AU * step_s("loader")
 
 
 def emulated_blocks(stepper: Stepper, feed: Feed, device: EmulatedDevice, plan: Layout) -> list[Block]:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from benchsuite import storage
@@ -20,6 +19,7 @@ from benchsuite.storage.observe.file_systems import file_system_of
 from benchsuite.storage.observe.page_cache import Residency
 from benchsuite.storage.rawspeed.plain_reader import read_ceiling
 from benchsuite.trial.feed import Feed
+from benchsuite.trial.measure import of_ranks
 
 PLAIN_READ_S = 1.0
 """A plain reader reads for at most so long."""
@@ -47,14 +47,26 @@ def prepare(spec: TrialSpec, dataset: Dataset | None, me: RankIdentity, rendezvo
     state, key = None, f"cache-{me.rank - me.local_rank}"
     if me.local_rank == 0:
         files = files_read(spec, dataset)
-        try:
-            (page_cache.warm if spec.data.cache == "warm" else page_cache.evict)(files)
-        except OSError as error:
-            raise DatasetError(f"{error.filename or dataset.folder}: {error.strerror}") from error
+        _bring(files, spec, dataset)
         state = CacheState(files, page_cache.residency(files))
         rendezvous.set(key, "ready")
     rendezvous.wait([key])
     return state
+
+
+def prepare_more(spec: TrialSpec, dataset: Dataset, me: RankIdentity, pairs: int) -> None:
+    """Evict or read in what further pairs of blocks will read; its readers rest meanwhile."""
+    if me.local_rank == 0:
+        known = {*files_read(spec, dataset)}
+        _bring([file for file in files_read(spec, dataset, pairs) if file not in known], spec, dataset)
+
+
+def _bring(files: list[Path], spec: TrialSpec, dataset: Dataset) -> None:
+    """Bring files into the state that a trial asks for."""
+    try:
+        (page_cache.warm if spec.data.cache == "warm" else page_cache.evict)(files)
+    except OSError as error:
+        raise DatasetError(f"{error.filename or dataset.folder}: {error.strerror}") from error
 
 
 def found(state: CacheState | None) -> dict[str, Any]:
@@ -80,10 +92,10 @@ def storage_ceiling(
     if spec.device != NO_MODEL or dataset is None or feed is None:
         return None
     feed.close()
-    nodes = _of_ranks(me.rank - me.local_rank)
+    nodes = of_ranks(me.rank - me.local_rank)
     files = [] if me.local_rank else files_read(spec, dataset)
     evicted = me.local_rank > 0 or _evicted(dataset, files)
-    if not all(_of_ranks(evicted)) or me.local_rank:
+    if not all(of_ranks(evicted)) or me.local_rank:
         return None
     share = len({first for first in nodes if first < me.rank}), len(set(nodes))
     ceiling = read_ceiling(files, spec.data.readers * nodes.count(me.rank), PLAIN_READ_S, share)
@@ -99,25 +111,17 @@ def _evicted(dataset: Dataset, files: list[Path]) -> bool:
     return left is not None and left <= MAX_LEFT_RESIDENT
 
 
-def _of_ranks(value: Any) -> list[Any]:
-    """What each rank says, in their order, once all have said it."""
-    if not dist.is_initialized():
-        return [value]
-    found: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(found, value)
-    return found
-
-
-def files_read(spec: TrialSpec, dataset: Dataset) -> list[Path]:
+def files_read(spec: TrialSpec, dataset: Dataset, pairs: int = 0) -> list[Path]:
     """The files that the trial's readers will open, for prefetched samples too; every one where that is not known.
 
+    `pairs`: further pairs of blocks.
     Each reader takes the first samples of its lane of the first epoch, and of later ones when it has seen all.
     """
     form = storage.format_of(dataset.manifest.format)
     if form.files_of is None or spec.data.loader == "dali":
         return dataset.data_files()
     count, lanes = len(dataset.index), spec.data_ranks * spec.data.readers
-    _, samples = reader_samples(spec)
+    _, samples = reader_samples(spec, pairs)
     if samples >= count // lanes:
         return dataset.data_files()
     shuffle, seed = spec.data.shuffle, spec.measure.seed

@@ -10,7 +10,7 @@ import torch
 from benchsuite import storage, workloads
 from benchsuite.contract.rank_samples import Block, Heartbeat, RankIdentity, RankSamples, Reads
 from benchsuite.contract.trial_spec import TrialSpec
-from benchsuite.grid.blocks import CEILING_BLOCKS, SETTLING_STEPS, layout
+from benchsuite.grid.blocks import CEILING_BLOCKS, SETTLING_STEPS, extra_pairs, layout
 from benchsuite.storage.dataset.manifest import Dataset, open_dataset
 from benchsuite.storage.loaders import Batch
 from benchsuite.storage.loaders.reader import LoaderInput
@@ -18,7 +18,7 @@ from benchsuite.trial import costs, io_observer, page_cache, staging
 from benchsuite.trial.clock import Clock, clock_for
 from benchsuite.trial.emulated import EmulatedDevice
 from benchsuite.trial.feed import Feed, Stepper
-from benchsuite.trial.measure import emulated_blocks, interleaved_blocks, plain_block, reconciled
+from benchsuite.trial.measure import barrier, emulated_blocks, interleaved_blocks, plain_block, reconciled
 from benchsuite.trial.setup import build, join, rendezvous_of, settle
 from benchsuite.workloads.parallel.step import Training
 from benchsuite.workloads.workload import Workload
@@ -62,7 +62,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
         stepper.run(lambda: batch, spec.measure.warmup_steps)
 
     heart.phase("measure")
-    blocks, reads = _measure(spec, stepper, feed, batch, placed.folder if me.reads_counters else None)
+    blocks, reads = _measure(spec, stepper, feed, batch, me, placed)
     found = RankSamples(
         me.rank,
         "ok",
@@ -144,12 +144,18 @@ def _total_steps(spec: TrialSpec) -> int:
 
 
 def _measure(
-    spec: TrialSpec, stepper: Stepper, feed: Feed | None, batch: Batch, watched: Path | None
+    spec: TrialSpec, stepper: Stepper, feed: Feed | None, batch: Batch, me: RankIdentity, placed: staging.Placed
 ) -> tuple[list[Block], Reads | None]:
     """Interleaved blocks where there is a pipeline to compare with memory; else one plain block."""
     if feed is None or spec.data.source == "memory":
         return [plain_block(stepper, batch, spec.measure.steps)], None
-    plan, device = layout(spec), stepper.training
+    plan, device, watched = layout(spec), stepper.training, placed.folder if me.reads_counters else None
     if isinstance(device, EmulatedDevice):
         return reconciled(feed, watched, lambda: emulated_blocks(stepper, feed, device, plan))
-    return reconciled(feed, watched, lambda: interleaved_blocks(stepper, feed, batch, plan))
+    extra = extra_pairs(spec, len(feed.dataset.index))
+
+    def prepare_more() -> None:
+        page_cache.prepare_more(spec, placed.read_first or feed.dataset, me, extra)
+        barrier()
+
+    return reconciled(feed, watched, lambda: interleaved_blocks(stepper, feed, batch, plan, extra, prepare_more))

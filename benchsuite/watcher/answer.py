@@ -30,6 +30,8 @@ HIDDEN_SHARE = 0.005
 """A marked part that is less of the step is not printed."""
 HELD = {
     "compute": "Nothing but computation holds it back",
+    "client_cpu": "Held back by the cores of this node",
+    "imbalance": "Held back by a slower rank",
     "mixed": "Held back by more than one cause, or by one that cannot be told",
     CANNOT_TELL: "What holds it back cannot be told",
 }

@@ -210,7 +210,7 @@ def _failures(points: Sequence[Numbered], trials: Sequence[Row]) -> Iterator[dic
 
 MAX_OPEN = 4
 """Blocks of the summary that are not folded away."""
-IN_WORDS = {"none": "nothing", "mixed": "several things", CANNOT_TELL: "cannot tell"}
+IN_WORDS = {"none": "nothing", "mixed": "several things", "client_cpu": "client CPU", CANNOT_TELL: "cannot tell"}
 
 
 def title(found: Sequence[Section]) -> str:

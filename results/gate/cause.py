@@ -26,7 +26,7 @@ NIGHTS_BEFORE = 8
 """Nights before the step that are its before."""
 MIN_GROWTH = 0.2
 """Parts that make less than this share of the growth of all are not told."""
-INPUT_VERDICTS = ("storage", "preprocessing", "mixed")
+INPUT_VERDICTS = ("storage", "preprocessing", "client_cpu", "mixed")
 
 
 @dataclass(frozen=True)

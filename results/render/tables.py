@@ -95,12 +95,15 @@ def from_storage(row: Row) -> str:
 
 
 def outcome(row: Row) -> str:
-    """The verdict of an ok row, the status of any other; failed repeats are counted."""
+    """The verdict of an ok row, with how many repeats have it where not all; of others the status; failed ones counted."""
     if row["status"] != "ok":
         return str(row["status"])
     failed = row.get("repeats_failed", 0)
     verdict = ABSENT if is_missing(row.get("bottleneck")) else str(row["bottleneck"]).replace("_", " ")
-    return verdict + (f" ({failed} failed)" if failed else "")
+    repeats, agreeing = row.get("repeats", 1), row.get("bottleneck_repeats")
+    unsure = [f"{agreeing:.0f} of {repeats}"] if not is_missing(agreeing) and agreeing < repeats else []
+    remarks = ", ".join([*unsure, *([f"{failed} failed"] if failed else [])])
+    return f"{verdict} ({remarks})" if remarks else verdict
 
 
 def troubles(trials: Sequence[Row]) -> list[str]:

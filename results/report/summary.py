@@ -45,7 +45,7 @@ def _held_back(points: Sequence[Row]) -> str:
     """How many points each thing holds back, and of how many that cannot be told."""
     verdicts = Counter("nothing known" if is_missing(row["bottleneck"]) else row["bottleneck"] for row in points)
     untold, of = verdicts.pop(CANNOT_TELL, 0), f"of {counted(len(points), 'point')}"
-    held = ", ".join(f"{name} in {count}" for name, count in verdicts.most_common())
+    held = ", ".join(f"{name.replace('_', ' ')} in {count}" for name, count in verdicts.most_common())
     if not untold:
         return f"Held back by {held} {of}"
     told = f"Held back by {held} {of}; what" if held else "What"
@@ -165,6 +165,6 @@ LEGEND = (
     "forward + backward + exposed communication + optimizer\n"
     "bubble = waiting for other stages of a pipeline · MFU = the model's FLOPs / the device's dense peak\n"
     "AU and samples/s leave out what the prefetch queue lost meanwhile; ms/step is as it was\n"
-    "verdict: storage (reading) | preprocessing (decoding, or readers that take cores from the computation) | "
-    "compute | communication"
+    "verdict: storage (reading) | preprocessing (decoding) | client_cpu (readers and model wait for cores) | compute | "
+    "communication | imbalance (a slower rank)"
 )

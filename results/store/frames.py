@@ -1,6 +1,7 @@
 """Records as DataFrames: one row per trial, or per point."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from statistics import median
@@ -108,9 +109,10 @@ def by_point(trials: pd.DataFrame) -> pd.DataFrame:
 
     `<figure>_min` and `_max` give their range, `<figure>_low` and `_high` its 95 % interval from six repeats on.
     The step's parts are those of the repeat with the median step, of an even number the means of the middle two, so
-    that the parts add up to the median; the verdict and its evidence are those of the repeat with the median AU, of two
-    the lower. `repeats` counts the ok repeats and `repeats_failed` the failed ones. `unstable` flags points whose
-    throughput spreads by more than UNSTABLE_SPREAD of its median.
+    that the parts add up to the median. The verdict is the one that most repeats have, `bottleneck_repeats` of them; its
+    evidence is that of the one with the median AU among them, of two the lower. `repeats` counts the ok repeats and
+    `repeats_failed` the failed ones. `unstable` flags points whose throughput spreads by more than UNSTABLE_SPREAD of
+    its median.
     """
     if trials.empty:
         return trials
@@ -133,15 +135,24 @@ def _point(repeats: list[Row], numeric: list[str]) -> Row:
         point[f"{name}_min"], point[f"{name}_max"] = (values[0], values[-1]) if values else (math.nan, math.nan)
         point[f"{name}_low"], point[f"{name}_high"] = median_interval(values)
     if ok and "au" in numeric:
-        steps, judged = middles(ok, "step_s_mean"), middle(ok, "au")
+        steps, agreeing = middles(ok, "step_s_mean"), _agreeing(ok)
+        judged = middle(agreeing, "au")
         point |= {name: _mean([row[name] for row in steps]) for name in STEP}
-        point |= {name: judged[name] for name in VERDICT}
+        point |= {name: judged[name] for name in VERDICT} | {"bottleneck_repeats": len(agreeing)}
     point["repeats"], point["repeats_failed"] = len(ok), sum(row["status"] in FAILED for row in repeats)
     point["caveats"] = sorted({name for row in repeats for name in row["caveats"]})
     if "samples_per_s" in numeric:
         rate, low, high = (point[name] for name in ("samples_per_s", "samples_per_s_min", "samples_per_s_max"))
         point["unstable"] = _known(rate) and high - low > UNSTABLE_SPREAD * rate
     return point
+
+
+def _agreeing(repeats: list[Row]) -> list[Row]:
+    """The repeats with the commonest verdict; of verdicts as common the ones with that of the median AU."""
+    counts = Counter(str(row["bottleneck"]) for row in repeats)
+    median_one = str(middle(repeats, "au")["bottleneck"])
+    commonest = max(counts, key=lambda name: (counts[name], name == median_one))
+    return [row for row in repeats if str(row["bottleneck"]) == commonest]
 
 
 def _mean(values: list[Any]) -> float:

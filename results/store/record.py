@@ -50,7 +50,17 @@ MAX_AU = 1.05
 Kind = Literal["trial", "probe", "comm", "checkpoint"]
 Status = Literal["ok", "oom", "timeout", "failed", "skipped", "interrupted"]
 Verdict = Annotated[
-    Literal["storage", "preprocessing", "compute", "communication", "mixed", "none", "cannot_tell"],
+    Literal[
+        "storage",
+        "preprocessing",
+        "client_cpu",
+        "compute",
+        "communication",
+        "imbalance",
+        "mixed",
+        "none",
+        "cannot_tell",
+    ],
     BeforeValidator(lambda name: "preprocessing" if name == "client" else name),
 ]
 CANNOT_TELL: Verdict = "cannot_tell"

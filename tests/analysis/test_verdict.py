@@ -47,7 +47,7 @@ def test_shares_of_the_readers_time(read: float, expected: str):
 
 def test_contention_for_cores_counts_as_input():
     figures_found = {"input_stall_fraction": 0.1, "cpu_contention_fraction": 0.3}
-    assert name(**figures_found, read_s_per_sample=0.001, decode_s_per_sample=0.009) == "preprocessing"
+    assert name(**figures_found, read_s_per_sample=0.001, decode_s_per_sample=0.009) == "client_cpu"
 
 
 def test_evidence_has_the_numbers():
@@ -95,8 +95,8 @@ def test_the_larger_of_input_and_communication(au: float, exchange: float, expec
     ("other", "expected"),
     [
         ({"bubble_s": 0.06}, "communication"),
-        ({"imbalance_s": 0.06, "slowest_rank": 1}, "compute"),
-        ({"imbalance_s": 0.06, "slowest_rank": 1, "load_mean_s": 0.0056}, "compute"),
+        ({"imbalance_s": 0.06, "slowest_rank": 1}, "imbalance"),
+        ({"imbalance_s": 0.06, "slowest_rank": 1, "load_mean_s": 0.0056}, "imbalance"),
         ({"bubble_s": 0.0056}, "mixed"),
     ],
 )
@@ -158,11 +158,29 @@ def test_figures_that_nobody_measured_are_no_crash():
     assert name(**unknown) == "mixed", "a loader that does not tell reading from decoding"
 
 
-def test_readers_that_take_cores_from_the_computation_are_preprocessing():
+def test_readers_that_take_cores_from_the_computation_are_the_clients_cpu():
     """Half of the step is lost, and little of it in waiting: whatever the readers do, it is not storage that holds."""
     found = verdict(HELD | {"input_stall_fraction": 0.1, "load_s": 0.008, "cpu_contention_fraction": 0.3})
     assert found is not None
-    assert found[0] == "preprocessing" and "keeps up" not in found[1]
+    assert found[0] == "client_cpu" and "keeps up" not in found[1]
+
+
+@pytest.mark.parametrize(
+    ("au", "emulated", "expected"),
+    [
+        (0.96, False, "compute"),
+        (0.94, False, "mixed"),
+        (0.91, False, "mixed"),
+        (0.89, False, "storage"),
+        (0.94, True, "storage"),
+    ],
+)
+def test_what_costs_little_beside_the_computation_is_mixed_with_it(au: float, emulated: bool, expected: str):
+    """An emulated device computes nothing: what it waits for is all that can hold it back."""
+    found = verdict(HELD | {"au": au, "input_stall_fraction": 1 - au}, Setting(emulated=emulated))
+    assert found is not None and found.bottleneck == expected
+    said = f"computing takes the most of the step, storage costs {1 - au:.0%}"
+    assert (said in found.evidence) == (expected == "mixed")
 
 
 @pytest.mark.parametrize("contention", [None, 0.0, 0.03])
@@ -174,7 +192,7 @@ def test_who_waits_for_no_core_has_lost_none_to_readers(contention: float | None
     assert found is not None and found.bottleneck == "mixed"
     assert "loses 8% more beside its readers, and does not wait for a core" in found.evidence
     assert "take cores" not in found.evidence and "workers" not in str(found.remedy)
-    assert name(**idle | {"cpu_contention_fraction": 0.05, "foreign_cpu_cores": 0.0}) == "preprocessing"
+    assert name(**idle | {"au": 0.89, "cpu_contention_fraction": 0.06, "foreign_cpu_cores": 0.0}) == "client_cpu"
 
 
 PINNED: dict[str, Any] = {
@@ -192,7 +210,7 @@ ONE_CORE = Setting(ranks=1, num_workers=6, cores=1, file_per_sample=True, emulat
 
 def test_readers_that_wait_for_a_core_do_not_blame_the_storage():
     found = verdict(HELD | PINNED, ONE_CORE)
-    assert found is not None and found.bottleneck == "preprocessing"
+    assert found is not None and found.bottleneck == "client_cpu"
     assert "storage has more to give (10% of it is read), cores have not" in found.evidence
     assert "more workers" not in str(found.remedy) and "more cores" in str(found.remedy)
     assert name(**PINNED | {"cpu_contention_fraction": 0.05}) == "storage", "no core is waited for"
@@ -293,7 +311,7 @@ def test_waiting_for_one_slow_rank_is_not_the_network():
     found = figures(made_spec(world_size=2, parallelism="ddp", data={"source": "memory"}), ranks)
     assert (found["slowest_rank"], found["imbalance_s"]) == (1, pytest.approx(0.04))
     judged = verdict(found)
-    assert judged is not None and judged.bottleneck == "compute"
+    assert judged is not None and judged.bottleneck == "imbalance"
     assert "wait 49% of the step for rank 1" in judged.evidence and judged.remedy is not None
 
 

@@ -206,7 +206,7 @@ def test_5_a_straggler_is_named(data: Path) -> None:
         (record.figures.communication_min_s or 0.0) / (record.figures.step_s_mean or 1),
     )
     said = f"others wait {share_of_step(record, waited)} for rank 1, the wire takes {wire:.0%}"
-    says(record, "compute", said, "look at rank 1")
+    says(record, "imbalance", said, "look at rank 1")
 
 
 def test_6_a_model_that_is_fed_is_compute(data: Path) -> None:
@@ -272,7 +272,7 @@ def test_11_reading_as_long_as_decoding_is_mixed(data: Path) -> None:
     pytest.skip("this disk cannot be throttled to the speed of decoding")
 
 
-def test_12_readers_that_take_the_cores_are_preprocessing(data: Path) -> None:
+def test_12_readers_that_take_the_cores_are_the_clients_cpu(data: Path) -> None:
     """Two readers a rank and two ranks on however many cores this process may use: one."""
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})
@@ -291,7 +291,7 @@ def test_12_readers_that_take_the_cores_are_preprocessing(data: Path) -> None:
     finally:
         os.sched_setaffinity(0, allowed)
     assert (record.figures.cpu_contention_fraction or 0.0) > 0.1
-    says(record, "preprocessing", *input_words(record), "cores")
+    says(record, "client_cpu", *input_words(record), "cores")
 
 
 def test_13_readers_on_one_core_do_not_blame_the_storage(data: Path) -> None:
@@ -305,5 +305,5 @@ def test_13_readers_on_one_core_do_not_blame_the_storage(data: Path) -> None:
         os.sched_setaffinity(0, allowed)
     given, ceiling = record.figures.io_bytes_per_s or 0.0, record.figures.storage_ceiling_bytes_per_s or 0.0
     assert 0 < given < 0.5 * ceiling
-    says(record, "preprocessing", *input_words(record), "cores")
+    says(record, "client_cpu", *input_words(record), "cores")
     assert "storage" not in str(record.figures.bottleneck_remedy)

@@ -118,7 +118,7 @@ def made_steps(
         ),
         (
             {"parts_s": {"load": 0.1, "other": 9.9}, "ceiling_s": 2.2} | {"between_s": 9.6, "run_queue_s": 2.5},
-            "preprocessing",
+            "client_cpu",
             "AU 0.69; 1% .* 25% for a core; readers take cores",
             "more cores a rank, fewer workers",
         ),
@@ -262,7 +262,7 @@ def test_a_rank_that_others_wait_for_is_named():
     """Rank 1 computes twice as long as rank 0, which waits for it in every exchange."""
     quick, slow = ({"load": 0.0, "other": 10.0 - wait, "communication": wait} for wait in (5.0, 0.1))
     found = figures([made_loop(0, parts_s=quick), made_loop(1, parts_s=slow)], TOLD)
-    assert (found["bottleneck"], found["slowest_rank"]) == ("compute", 1)
+    assert (found["bottleneck"], found["slowest_rank"]) == ("imbalance", 1)
     assert "others wait 49% of the step for rank 1" in found["bottleneck_evidence"]
 
 
