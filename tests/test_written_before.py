@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchsuite.contract.trial_spec import trial_id
+from benchsuite.contract.trial_spec import match_id, parse_trial, point_id, trial_id
 from benchsuite.grid.expand import expand, load_sweep
 from benchsuite.host.machine import Machine
 from benchsuite.results.render.tables import rows
@@ -59,6 +59,31 @@ def test_a_stores_frames_hold_what_they_held(tmp_path: Path, kind: str, kept_as:
     found, want = held(tmp_path / "store")[kind], EXPECTED["store"][kind]
     now = [{name: value for name, value in renamed(row).items() if value is not None} for row in want]
     assert [{name: row[name] for name in before} for row, before in zip(found, now, strict=True)] == now
+
+
+@pytest.mark.parametrize("kept_as", ["segments", "parquet"])
+def test_records_without_a_reader_read_as_what_they_did(tmp_path: Path, kept_as: str) -> None:
+    """Our own reader."""
+    shutil.copytree(BEFORE / "store", tmp_path / "store")
+    store = ResultsStore(tmp_path / "store")
+    if kept_as == "parquet":
+        store.compact()
+    found = store.sql('select "spec.data.source" as source, "spec.data.reader" as reader from trials')
+    told = {(row["source"], row["reader"] if isinstance(row["reader"], str) else None) for row in rows(found)}
+    assert told and told <= {("storage", "tuned"), ("memory", None), ("synthetic", None), (None, None)}
+    assert ("storage", "tuned") in told
+
+
+def test_what_a_stock_reader_measures_is_no_repeat_of_what_was_measured_before(tmp_path: Path) -> None:
+    """Resuming, comparing and gates go by ids: of the same sweep file none is the same, unless it says tuned."""
+    spec = {"workload": "resnet50", "variant": "tiny", "batch_size": 4, "data": {"root": "/", "format": "files"}}
+    before, now, tuned = (parse_trial(_with(spec, **data)) for data in ({}, {"reader": "stock"}, {"reader": "tuned"}))
+    assert point_id(before, "d") == point_id(tuned, "d") != point_id(now, "d")
+    assert match_id(before, "d") == match_id(tuned, "d") != match_id(now, "d")
+
+
+def _with(spec: dict[str, Any], **data: str) -> dict[str, Any]:
+    return {**spec, "data": {**spec["data"], **data}}
 
 
 def test_the_store_holds_every_ending() -> None:

@@ -25,6 +25,7 @@ from benchsuite.results.render.tables import (
 )
 from benchsuite.results.render.terminal import fitting_table
 from benchsuite.results.render.words import size
+from benchsuite.results.report import readers
 from benchsuite.results.report.markdown import report as markdown
 from benchsuite.results.report.sections import Section, sections
 from benchsuite.results.report.summary import LEGEND, answer, remedies, trust
@@ -142,7 +143,7 @@ def section_table(section: Section) -> None:
     out.print(section.title, style="bold", markup=False)
     out.print(f"-> {answer(section.points)}", markup=False)
     out.print(fitting_table(section.points, COLUMNS, out))
-    for line in staging_lines(section.points):
+    for line in (*readers.lines(section.points), *staging_lines(section.points)):
         out.print(line, markup=False)
     for line in troubles(section.trials):
         out.print(line, markup=False)

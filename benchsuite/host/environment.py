@@ -100,7 +100,15 @@ def file_system(path: Path) -> dict[str, Any]:
         "mount": mount.mountpoint if mount else None,
         "mount_options": mount_options(mount.opts) if mount else None,
         "free_bytes": psutil.disk_usage(str(real)).free,
+        "read_ahead_kb": read_ahead_kb(real),
     }
+
+
+def read_ahead_kb(path: Path) -> int | None:
+    """How far the kernel reads ahead on the file system of a path; None where it does not say."""
+    number = os.stat(path).st_dev
+    text = text_of(Path(f"/sys/class/bdi/{os.major(number)}:{os.minor(number)}/read_ahead_kb")).strip()
+    return int(text) if text.isdigit() else None
 
 
 def devices() -> list[dict[str, Any]]:

@@ -139,7 +139,7 @@ def _is_above_one(blocks: list[Block]) -> bool:
 
     def step_s(kind: str) -> float:
         own = [(block.end_s - block.start_s) / block.num_steps for block in blocks if block.kind == kind]
-        return max(of_ranks(float(np.mean(own))))
+        return float(max(of_ranks(float(np.mean(own)))))
 
     return step_s("ceiling") > MAX_AU * step_s("loader")
 

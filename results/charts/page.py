@@ -19,7 +19,7 @@ from benchsuite.results.charts import modelled as models
 from benchsuite.results.charts.chart import COLORS, Chart, Numbered, against_batch, against_ranks, places
 from benchsuite.results.render.tables import COLUMNS, Row, is_missing, rows, telling
 from benchsuite.results.render.words import counted
-from benchsuite.results.report import provenance
+from benchsuite.results.report import provenance, readers
 from benchsuite.results.report.io_profile import is_known
 from benchsuite.results.report.modelled import NOTHING, Modelled
 from benchsuite.results.report.sections import Section, points_of, sections, trials_of
@@ -263,7 +263,7 @@ def _tiles(found: Sequence[Section]) -> str:
 def _block(section: Section) -> Iterator[str]:
     first: Mapping[str, Any] = section.trials[0]
     yield f'<article><h3>{escape(section.title)}</h3><p class="answer">{escape(answer(section.points))}</p>'
-    for line in staging_lines(section.points):
+    for line in (*readers.lines(section.points), *staging_lines(section.points)):
         yield f"<p>{escape(line)}</p>"
     yield f'<p class="trust">{escape(trust(section.trials))}</p>'
     notes = remedies(section.trials)

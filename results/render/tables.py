@@ -95,7 +95,7 @@ def from_storage(row: Row) -> str:
 
 
 def outcome(row: Row) -> str:
-    """The verdict of an ok row, with how many repeats have it where not all; of others the status; failed ones counted."""
+    """The verdict of an ok row, and of how many repeats if not of all; any other row's status; failed ones are counted."""
     if row["status"] != "ok":
         return str(row["status"])
     failed = row.get("repeats_failed", 0)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from benchsuite.results.render.tables import COLUMNS, TRIAL_COLUMNS, Column, as_markdown, ends, inline, troubles
-from benchsuite.results.report import provenance
+from benchsuite.results.report import provenance, readers
 from benchsuite.results.report.modelled import NOTHING, Modelled, Predicted
 from benchsuite.results.report.sections import Section, sections
 from benchsuite.results.report.summary import LEGEND, answer, remedies, trust
@@ -65,7 +65,7 @@ def _markdown(section: Section) -> str:
             inline(answer(section.points)),
             "Median over repeats ± the distance to the farthest:",
             as_markdown(section.points, COLUMNS),
-            *([_bullets(found)] if (found := staging_lines(section.points)) else []),
+            *([_bullets(found)] if (found := [*readers.lines(section.points), *staging_lines(section.points)]) else []),
             "\n".join(
                 [
                     inline(trust(section.trials)),

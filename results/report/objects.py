@@ -3,7 +3,7 @@
 from typing import Any
 
 from benchsuite.results.render.tables import troubles
-from benchsuite.results.report import provenance
+from benchsuite.results.report import provenance, readers
 from benchsuite.results.report.markdown import judged_series
 from benchsuite.results.report.modelled import NOTHING, Modelled
 from benchsuite.results.report.scaling import as_objects
@@ -41,6 +41,7 @@ def _section(section: Section) -> dict[str, Any]:
         "session": first["session"],
         "title": section.title,
         "answer": answer(section.points),
+        "readers": readers.lines(section.points),
         "staging": staging_lines(section.points),
         "trust": trust(section.trials),
         "caveats": remedies(section.trials),

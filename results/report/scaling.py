@@ -50,8 +50,13 @@ def _apart(found: Sequence[Series]) -> list[str]:
     told = {*(f"spec.{name}" for name in IN_TITLE), "spec.parallelism", *FOLLOWS_RANKS}
     named = {key for one in found for key in one.example if key.startswith("spec.") or key == "session"} - told
     keys = [key for key in dict.fromkeys(key for one in found for key in one.example) if key in named]
-    several = {key for key in keys if len({_comparable(one.example.get(key)) for one in found}) > 1}
+    several = {key for key in keys if len({_comparable(one.example.get(key)) for one in found if _has(one, key)}) > 1}
     return [key for key in keys if key in several and not key.startswith("spec.parallelism.")]
+
+
+def _has(series: Series, key: str) -> bool:
+    """Whether a setting means something there: those of data where data are read."""
+    return not key.startswith("spec.data.") or series.example.get("spec.data.source") == "storage"
 
 
 def _comparable(value: Any) -> str:
@@ -71,8 +76,7 @@ def _shared_words(series: Series, found: Sequence[Series], apart: Sequence[str])
     words = [word for word in words if word not in HIDDEN_IN_TITLE]
     words.append(_mode(series))
     for key in apart:
-        is_read = source == "storage" or not key.startswith("spec.data.")
-        if is_read and not is_missing(row.get(key)):
+        if _has(series, key) and not is_missing(row.get(key)):
             words.append(f"{key.rpartition('.')[2]} {row[key]}")
     return " ".join(words)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from benchsuite.results.compare.drift import drifted
 from benchsuite.results.render.tables import Row, is_missing
 from benchsuite.results.render.words import counted
+from benchsuite.results.report.readers import is_beside_stock
 from benchsuite.results.store.record import CANNOT_TELL, MAX_AU
 
 UNVERIFIED = "cache_unverified"
@@ -22,6 +23,7 @@ def answer(points: Sequence[Row]) -> str:
     ok = [row for row in points if row["status"] == "ok"]
     if not ok:
         return "No point has a result."
+    ok = [row for row in ok if not is_beside_stock(row, ok)]
     measured = [row for row in ok if not is_missing(row.get("au"))]
     if not measured:
         return _without_ceiling(ok)
@@ -58,7 +60,7 @@ def _evidence(row: Row) -> str:
     if is_missing(why) or not why:
         return ""
     other = why.startswith("AU ") and not why.startswith(f"AU {row['au']:.2f}")
-    return f"; in the lower of the middle two repeats: {why}" if other else f": {why}"
+    return f"; in one of its repeats: {why}" if other else f": {why}"
 
 
 def is_above_one(row: Row) -> bool:

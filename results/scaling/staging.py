@@ -48,21 +48,21 @@ class StagingPair:
 def pairs(points: Sequence[Row]) -> list[StagingPair]:
     """Every staged point that has its like without staging in the same session."""
     measured = [row for row in points if row["status"] == "ok" and row.get("samples_per_s")]
-    unstaged = {_like(row): row for row in measured if row.get("spec.data.staging") in (None, "none")}
+    unstaged = {like(row, STAGING): row for row in measured if row.get("spec.data.staging") in (None, "none")}
     return list(_pairs(measured, unstaged))
 
 
 def _pairs(measured: Sequence[Row], unstaged: Mapping[object, Row]) -> Iterator[StagingPair]:
     for row in measured:
-        other = unstaged.get(_like(row))
+        other = unstaged.get(like(row, STAGING))
         num_samples = row.get("dataset.num_samples")
         if row.get("spec.data.staging") in ("copy", "lazy") and other is not None and num_samples:
             yield StagingPair(row, other, num_samples / row["samples_per_s"], num_samples / other["samples_per_s"])
 
 
-def _like(row: Row) -> object:
-    """All of a point but its staging."""
-    names = [name for name in row if name.startswith("spec.") and name not in STAGING]
+def like(row: Row, aside: Sequence[str]) -> object:
+    """All that a point is but the settings that are left aside."""
+    names = [name for name in row if name.startswith("spec.") and name not in aside]
     settings = sorted((name, repr(row[name])) for name in names if row[name] is not None)
     return row.get("session"), row.get("dataset.dataset_id"), tuple(settings)
 

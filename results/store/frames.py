@@ -109,10 +109,10 @@ def by_point(trials: pd.DataFrame) -> pd.DataFrame:
 
     `<figure>_min` and `_max` give their range, `<figure>_low` and `_high` its 95 % interval from six repeats on.
     The step's parts are those of the repeat with the median step, of an even number the means of the middle two, so
-    that the parts add up to the median. The verdict is the one that most repeats have, `bottleneck_repeats` of them; its
-    evidence is that of the one with the median AU among them, of two the lower. `repeats` counts the ok repeats and
-    `repeats_failed` the failed ones. `unstable` flags points whose throughput spreads by more than UNSTABLE_SPREAD of
-    its median.
+    that the parts add up to the median. The verdict is the one that most repeats have, `bottleneck_repeats` of them;
+    its evidence is that of the one with the median AU among them, of two the lower. `repeats` counts the ok repeats
+    and `repeats_failed` the failed ones. `unstable` flags points whose throughput spreads by more than UNSTABLE_SPREAD
+    of its median.
     """
     if trials.empty:
         return trials

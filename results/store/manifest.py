@@ -18,11 +18,12 @@ from benchsuite.results.store.shapes import MAX_NUMBER
 PARQUET = "parquet"
 """The folder of a store that holds parts and manifest."""
 MANIFEST = "manifest.json"
-VERSION = 3
+VERSION = 4
 """Of a manifest; history:
   1  first version
   2  its parts hold records that `results.store.record` has checked; those of version 1 are checked as they are read
   3  their columns have the names of records of schema 2; parts of earlier versions are read from the records' JSON
+  4  they have the reader of records from before `data.reader`
 """
 MEND = "the segments hold everything and are read instead: remove {} and compact again"
 

@@ -40,6 +40,8 @@ FORMER_FIGURES = {
 """What figures were called in records of version 1."""
 FORMER_PARTS = {"exchange": "communication", "update": "optimizer"}
 """What parts of a step in raw samples of version 1 are called since."""
+READ_BEFORE = "tuned"
+"""The reader of records from before `data.reader`, which had no other."""
 STORED = "stored"
 """The context in which a record is validated as it stands in a store: what is wrong is refused, and nothing mended."""
 YEARS = range(1970, 9999)
@@ -102,6 +104,10 @@ class TrialFigures(Figures):
     tokens_per_s: float | None = None
     au: float | None = Field(None, description="step time with its input in memory / step time; never clipped")
     au_mlperf: float | None = None
+    au_epoch: float | None = Field(
+        None, description="estimate for the whole epoch, where the first cold steps read ahead of later ones"
+    )
+    au_epoch_error: float | None = Field(None, description="half the distance between its lowest and its highest")
     input_stall_fraction: float | None = Field(None, description="share of the step spent waiting for input")
     cpu_contention_fraction: float | None = Field(None, description="share of the step runnable but not running")
     io_bytes_per_s: float | None = Field(
@@ -309,6 +315,9 @@ class Record(BaseModel):
             if moment.tzinfo is None or moment.year not in YEARS:
                 raise ValueError(f"{name} {moment}: allowed: a moment with its offset from UTC")
         shapes.check(self.__dict__, strict=info.context == STORED)
+        data = self.spec.get("data")
+        if isinstance(data, dict) and data.get("source") == "storage" and "reader" not in data:
+            self.spec = {**self.spec, "data": {**data, "reader": READ_BEFORE}}
         return self
 
 

@@ -166,7 +166,8 @@ def _seen_limit(series: Series, points: Sequence[Point]) -> float | None:
 def _by_readers(point: ScalingPoint) -> bool:
     """Whether cores that read and decode limit input: by the verdicts of most trials, or as memory gave the bytes."""
     client = sum(
-        trial.get("bottleneck") in ("preprocessing", "client_cpu") or (figure(trial, "cache_hit_fraction") or 0.0) > FROM_MEMORY
+        trial.get("bottleneck") in ("preprocessing", "client_cpu")
+        or (figure(trial, "cache_hit_fraction") or 0.0) > FROM_MEMORY
         for trial in point.trials
     )
     return bool(2 * client > len(point.trials))

@@ -31,9 +31,9 @@ def test_utilization_above_one_is_never_the_best():
 
 
 def test_evidence_of_another_utilization_says_whose_it_is():
-    """Two repeats of AU 0.83 and 1.01: the point has 0.92, the evidence is the lower one's."""
+    """Two repeats of AU 0.83 and 1.01: the point has 0.92, the evidence is that of one."""
     points = [point("threads", 0.92) | {"bottleneck_evidence": "AU 0.83; 1% waits"}, point("tar", 0.95)]
-    assert answer(points).endswith("worst 0.92 (threads); in the lower of the middle two repeats: AU 0.83; 1% waits.")
+    assert answer(points).endswith("worst 0.92 (threads); in one of its repeats: AU 0.83; 1% waits.")
     points[0]["bottleneck_evidence"] = "AU 0.92; 1% waits"
     assert answer(points).endswith("worst 0.92 (threads): AU 0.92; 1% waits.")
 

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from scipy.stats import binom
 
+from benchsuite.results.render.tables import outcome
 from benchsuite.results.store.frames import IN_WORDS, flatten, median_interval, record_frame
 from benchsuite.results.store.record import TrialFigures, TrialRecord
 from benchsuite.results.store.store import ResultsStore
@@ -184,6 +185,19 @@ def test_verdict_and_evidence_are_those_of_the_median_utilization(tmp_path: Path
     ]
     (point,) = by_point(tmp_path, records).to_dict(orient="records")
     assert (point["bottleneck"], point["bottleneck_evidence"]) == ("storage", "why storage")
+
+
+def test_a_points_verdict_is_that_of_most_repeats(tmp_path: Path):
+    found = [(0.97, "compute"), (0.94, "mixed"), (0.96, "compute"), (0.93, "mixed"), (0.98, "compute")]
+    records = [
+        made_record(n, figures={"au": au, "samples_per_s": 1, "bottleneck": name, "bottleneck_evidence": f"AU {au}"})
+        for n, (au, name) in enumerate(found)
+    ]
+    (point,) = by_point(tmp_path, records).to_dict(orient="records")
+    assert (point["au"], point["bottleneck"], point["bottleneck_repeats"]) == (0.96, "compute", 3)
+    assert point["bottleneck_evidence"] == "AU 0.97", "the median of those three"
+    assert outcome(point) == "compute (3 of 5)"
+    assert outcome({**point, "bottleneck_repeats": 5, "repeats_failed": 1}) == "compute (1 failed)"
 
 
 def test_parts_of_a_point_add_up_to_its_step(tmp_path: Path):

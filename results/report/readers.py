@@ -1,0 +1,46 @@
+"""Stock readers beside our own: what a format's library holds back, and what the format or the storage does."""
+
+from collections.abc import Iterator, Sequence
+
+from benchsuite.results.render.tables import Row, is_missing
+from benchsuite.results.scaling.staging import like
+
+READER = ("spec.data.reader",)
+MIN_GAIN = 1.1
+"""Our own reading that gives less than this much more leaves nothing to blame a library for."""
+
+
+def lines(points: Sequence[Row]) -> list[str]:
+    """A line for each point that was read by both, the largest difference first."""
+    found = sorted(_pairs(points), key=lambda pair: -pair[2])
+    return [_in_words(stock, tuned, gain) for stock, tuned, gain in found]
+
+
+def is_beside_stock(row: Row, points: Sequence[Row]) -> bool:
+    """Whether a point is our own reading of what a stock reader reads too: no choice of whoever trains."""
+    return row.get(READER[0]) == "tuned" and any(tuned is row for _, tuned, _ in _pairs(points))
+
+
+def _pairs(points: Sequence[Row]) -> Iterator[tuple[Row, Row, float]]:
+    """Points read by a stock reader, the same by our own, and how many times as many samples these give."""
+    measured = [row for row in points if row["status"] == "ok" and row.get("samples_per_s")]
+    tuned = {like(row, READER): row for row in measured if row.get(READER[0]) == "tuned"}
+    for row in measured:
+        other = tuned.get(like(row, READER))
+        if row.get(READER[0]) == "stock" and other is not None:
+            yield row, other, rate_of(other, row) / rate_of(row, other)
+
+
+def rate_of(row: Row, other: Row) -> float:
+    """Samples/s of a point's loader alone where that is known of both, else of its training."""
+    alone = "loader_only_samples_per_s"
+    return float(row["samples_per_s"] if is_missing(row.get(alone)) or is_missing(other.get(alone)) else row[alone])
+
+
+def _in_words(stock: Row, tuned: Row, gain: float) -> str:
+    given = f"stock {rate_of(stock, tuned):.0f}, tuned {rate_of(tuned, stock):.0f} samples/s"
+    label = " ".join(word for word in str(stock["label"]).split(" ") if word != "stock")
+    said = f"{label}: {given}: tuned gives {gain:.1f} x"
+    if gain >= MIN_GAIN:
+        return f"{said}: held back by its library, not by the format or the storage"
+    return f"{said}: its library gives what the format and the storage have to give"

@@ -1,0 +1,69 @@
+"""What a report says of stock readers beside our own."""
+
+from typing import Any
+
+import pytest
+
+from benchsuite.results.report.readers import lines
+from benchsuite.results.report.summary import answer
+
+
+def point(form: str, reader: str | None, rate: float, **changes: Any) -> dict[str, Any]:
+    found = {
+        "label": f"{form} {reader} 2 workers",
+        "status": "ok",
+        "session": "s",
+        "samples_per_s": rate,
+        "au": rate / 1000,
+        "bottleneck": "preprocessing",
+        "caveats": [],
+        "spec.data.format": form,
+        "spec.data.reader": reader,
+        "spec.data.num_workers": 2,
+    }
+    return found | changes
+
+
+def test_what_a_library_holds_back_is_told_beside_what_storage_does() -> None:
+    points = [
+        point("hdf5", "stock", 606.0),
+        point("hdf5", "tuned", 650.0),
+        point("webdataset", "stock", 99.4),
+        point("webdataset", "tuned", 816.0),
+        point("lmdb", "stock", 192.0),
+    ]
+    assert lines(points) == [
+        "webdataset 2 workers: stock 99, tuned 816 samples/s: tuned gives 8.2 x: held back by its library, not by the "
+        "format or the storage",
+        "hdf5 2 workers: stock 606, tuned 650 samples/s: tuned gives 1.1 x: its library gives what the format and the "
+        "storage have to give",
+    ]
+
+
+def test_loaders_alone_are_compared_where_both_are_known() -> None:
+    alone = [point("files", reader, 100.0, loader_only_samples_per_s=rate) for reader, rate in STOCK_AND_TUNED]
+    assert "stock 200, tuned 500 samples/s: tuned gives 2.5 x" in lines(alone)[0]
+    assert "stock 100, tuned 100 samples/s" in lines([{**alone[0], "loader_only_samples_per_s": None}, alone[1]])[0]
+
+
+STOCK_AND_TUNED = (("stock", 200.0), ("tuned", 500.0))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"spec.data.num_workers": 4},
+        {"session": "t"},
+        {"status": "failed"},
+        {"samples_per_s": None},
+        {"spec.data.reader": "stock"},
+    ],
+)
+def test_only_points_that_differ_in_nothing_else_are_compared(other: dict[str, Any]) -> None:
+    assert lines([point("files", "stock", 100.0), point("files", "tuned", 200.0, **other)]) == []
+
+
+def test_choices_are_ranked_by_stock_readers() -> None:
+    points = [point("files", "stock", 500.0), point("files", "tuned", 900.0), point("lmdb", "stock", 700.0)]
+    assert "Best AU 0.70 (lmdb stock 2 workers), worst 0.50 (files stock 2 workers)" in answer(points)
+    assert "Best AU 0.90 (files tuned" in answer(points[1:]), "what stands alone is a choice"
