@@ -17,6 +17,8 @@ MAX_BLOCK_SPREAD = 0.20
 """Loader blocks, or ceiling blocks, whose rates differ by more than this share of their mean are not steady."""
 MAX_LATE_S, MAX_LATE_SHARE = 0.0002, 0.05
 """Ranks that wake later from emulated steps, and by more than this share of a step, are flagged."""
+MAX_COPY_SHARE = 1.5
+"""Readers that give more than so many times what a core copies have not copied."""
 MAX_DIRECT_RESIDENT = 0.05
 """Headers and tables that libraries read may stay in the page cache after direct reads."""
 
@@ -38,7 +40,21 @@ def caveats(
         found.append(("foreign_load", foreign))
     if spec.data.source == "storage":
         found += _cache_caveats(spec, results, cache_visible) + _steadiness_caveats(spec, results)
+        found += _copying_caveats(results)
     return found + _staging_caveats(spec, results)
+
+
+def _copying_caveats(results: Sequence[RankSamples]) -> list[tuple[str, str]]:
+    """Where readers gave more than a core copies: then they handed on, mapped, what nobody has read."""
+    for result in results:
+        blocks = [block for block in result.blocks if block.kind == "loader"]
+        produced, read_s = sum(block.produced_bytes for block in blocks), sum(block.read_s for block in blocks)
+        copies = result.copy_bytes_per_s
+        if copies is not None and produced > MAX_COPY_SHARE * copies * read_s:
+            rate = f"{produced / read_s / 1e9:.1f} GB/s" if read_s else "any rate"
+            said = f"a reader of rank {result.rank} gives {rate} while it reads, a core copies {copies / 1e9:.1f} GB/s"
+            return [("not_read", f"{said}: bytes were handed on that nobody has read")]
+    return []
 
 
 def _staging_caveats(spec: TrialSpec, results: Sequence[RankSamples]) -> list[tuple[str, str]]:

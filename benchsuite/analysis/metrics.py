@@ -276,7 +276,7 @@ def loader_figures(spec: TrialSpec, results: Sequence[RankSamples]) -> dict[str,
     read_s, decode_s = sum(block.read_s for block in blocks), sum(block.decode_s for block in blocks)
     readers = spec.data.readers * spec.ranks
     copies = spec.ranks // spec.data_ranks
-    computed = total(block.read_cpu_s for block in blocks)
+    computed, collate_s = (total(getattr(block, name) for block in blocks) for name in ("read_cpu_s", "collate_s"))
     told_apart = spec.data.loader != "dali"  # its readers and decoders run as one
     plain = [result.storage_ceiling for result in results if result.storage_ceiling]
     known_s = spec.emulated_step_s
@@ -286,6 +286,7 @@ def loader_figures(spec: TrialSpec, results: Sequence[RankSamples]) -> dict[str,
         "read_s_per_sample": read_s / produced if produced and told_apart else None,
         "read_cpu_s_per_sample": computed / produced if produced and computed is not None else None,
         "decode_s_per_sample": decode_s / produced if produced and told_apart else None,
+        "collate_s_per_sample": collate_s / produced if produced and collate_s is not None else None,
         "reader_busy_fraction": (read_s + decode_s) / (readers * seconds),
         **{name: _over_nodes(results, name) for name in OVER_NODES},
         "storage_ceiling_bytes_per_s": sum(ceiling["bytes_per_s"] for ceiling in plain) if plain else None,

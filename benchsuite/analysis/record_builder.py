@@ -27,6 +27,7 @@ from benchsuite.host.environment import environment, file_system
 from benchsuite.host.interference import Finding
 from benchsuite.host.lane import this_lane
 from benchsuite.host.staged_copies import copies_folder
+from benchsuite.results.store.frames import VERDICT
 from benchsuite.results.store.record import CANNOT_TELL, RECORDS, Kind, Record, Status, TrialRecord
 from benchsuite.storage.observe.file_systems import file_system_of
 from benchsuite.storage.observe.io_profile import profile_of
@@ -237,7 +238,7 @@ def traced(values: dict[str, Any], profile: Mapping[str, Any] | None) -> list[tu
     """The caveat of a trial under strace, whose AU is taken out of its figures."""
     if profile is None or profile["by"] != "strace":
         return []
-    values |= dict.fromkeys(("au", "au_mlperf", "bottleneck", "bottleneck_evidence", "bottleneck_remedy"))
+    values |= dict.fromkeys(("au", "au_mlperf", *VERDICT))
     calls = sum(operation["count"] for operation in profile["operations"].values())
     cost = profile["cost_s_per_call"] * 1e6
     return [

@@ -12,7 +12,7 @@ from benchsuite.analysis.metrics import MIN_WARM_RESIDENT, loop_figures, overhea
 from benchsuite.contract.rank_samples import RankSamples
 from benchsuite.host.interference import foreign_load
 from benchsuite.results.render.words import counted
-from benchsuite.results.store.record import CANNOT_TELL, MAX_AU, Verdict
+from benchsuite.results.store.record import CANNOT_TELL, MAX_AU, PreprocessingPart, Verdict
 
 HELD_BACK_AU = 0.95
 """From this utilization on the input keeps up: AU tops out near it on CPU machines."""
@@ -36,6 +36,7 @@ MAX_OVERHEAD = 0.05
 MAX_SHARE = 1.005
 """The kernel's counters of other processes are a tick behind: a worker that never rests is busy for up to so much,
 which is printed as 100 %."""
+HAND_OVER = "larger batches, fewer and larger tensors a batch, or a longer queue (prefetch_factor)"
 AGAIN = "measure again on idle cores: this says nothing of the job itself"
 PROFILE = "a profile of the step: memory, PCIe or the clock may be what is shared"
 
@@ -63,6 +64,8 @@ class Judgement(NamedTuple):
     bottleneck: Verdict
     evidence: str
     remedy: str | None = None
+    part: PreprocessingPart | None = None
+    """Of preprocessing, where it can be told."""
 
     def figures(self) -> dict[str, str | None]:
         """Return the figures of a record that say it."""
@@ -70,6 +73,7 @@ class Judgement(NamedTuple):
             "bottleneck": self.bottleneck,
             "bottleneck_evidence": self.evidence,
             "bottleneck_remedy": self.remedy,
+            "preprocessing_part": self.part,
         }
 
     def after(self, said: str) -> "Judgement":
@@ -284,6 +288,8 @@ def _of_a_sample(figures: Mapping[str, Any]) -> str:
     read, decode = figures.get("read_s_per_sample") or 0.0, figures.get("decode_s_per_sample") or 0.0
     busy, computing = figures.get("reader_busy_fraction"), _computing_share(figures)
     said = f"; a reader reads {read * 1e3:.2f} ms and decodes {decode * 1e3:.2f} ms a sample"
+    if collate := figures.get("collate_s_per_sample"):
+        said += f" ({collate * 1e3:.2f} of it collating)"
     if busy is not None:
         said += f", busy {busy:.0%} of the time"
         if computing is not None and figures.get("read_cpu_s_per_sample") is not None:
@@ -314,10 +320,28 @@ def _telling_readers(figures: Mapping[str, Any], setting: Setting, evidence: str
     if figures.get("decode_s_per_sample") is None:
         unknown = f"{evidence}; its loader does not tell reading from decoding"
         return _judged_by_readers("mixed", unknown, figures, setting)
+    if _rest_while_all_starve(figures):
+        said = f"{evidence}: else they hand on what they have, or wait until they may"
+        return Judgement("preprocessing", said, HAND_OVER, "hand_over")
     computing = _computing_share(figures)  # decompressing in a read call is no storage
     share = 0.0 if computing is None else 1 - computing
     name: Verdict = "storage" if share >= MAIN_SHARE else "preprocessing" if share <= 1 - MAIN_SHARE else "mixed"
-    return _judged_by_readers(name, evidence, figures, setting)
+    part = _decode_or_collate(figures) if name == "preprocessing" else None
+    return _judged_by_readers(name, evidence, figures, setting)._replace(part=part)
+
+
+def _rest_while_all_starve(figures: Mapping[str, Any]) -> bool:
+    """Whether readers neither read nor decode while every rank waits for their batches, and no core is waited for."""
+    busy, mean_s = figures.get("reader_busy_fraction"), figures.get("load_mean_s")
+    waited_s = figures["step_s_mean"] * (figures.get("input_stall_fraction") or 0.0)
+    all_starve = mean_s is None or mean_s >= MAIN_SHARE * waited_s
+    return busy is not None and busy <= 1 - MAIN_SHARE and all_starve and not _lacks_cores(figures)
+
+
+def _decode_or_collate(figures: Mapping[str, Any]) -> PreprocessingPart:
+    """Which of the two takes readers longer."""
+    decode, collate = (figures.get(f"{name}_s_per_sample") or 0.0 for name in ("decode", "collate"))
+    return "collate" if collate > decode / 2 else "decode"
 
 
 def _seen_readers(figures: Mapping[str, Any], setting: Setting, evidence: str) -> Judgement:
@@ -332,11 +356,12 @@ def _seen_readers(figures: Mapping[str, Any], setting: Setting, evidence: str) -
     rests = busy + fed + beside <= 1 - MAIN_SHARE
     cached = figures.get("cache_hit_fraction") or 0.0
     name: Verdict = "storage" if rests else "mixed"
+    part: PreprocessingPart | None = None
     if busy >= MAIN_SHARE:
         name, evidence = "preprocessing", f"{evidence}: decoding, augmenting, collating"
     elif own >= MAIN_SHARE:
         said = f"the loop's thread for {own:.0%} of what it waits: it takes batches over"
-        name, evidence = "preprocessing", f"{evidence}, {said}"
+        name, evidence, part = "preprocessing", f"{evidence}, {said}", "hand_over"
     elif not rests and beside > busy + fed:
         said = f"others of this process keep {beside:.1f} cores busy meanwhile, and whether they load is not known"
         return Judgement(CANNOT_TELL, f"{evidence}; {said}")
@@ -348,7 +373,7 @@ def _seen_readers(figures: Mapping[str, Any], setting: Setting, evidence: str) -
         name, evidence = "mixed", f"{evidence}, yet {cached:.0%} of the bytes came from memory"
     elif rests:
         evidence += ": else they wait for reads"
-    return _judged_by_readers(name, evidence, figures, setting)
+    return _judged_by_readers(name, evidence, figures, setting)._replace(part=part)
 
 
 def _judged_by_readers(name: Verdict, evidence: str, figures: Mapping[str, Any], setting: Setting) -> Judgement:

@@ -94,6 +94,8 @@ class Block:
     read_cpu_s: float | None = None
     """Seconds of reading in which a core computed."""
     decode_s: float = 0.0
+    collate_s: float | None = None
+    """Seconds of decoding in which samples were put together to batches."""
     queue_full: bool = True
     """Whether the readers had filled the queue and rested before a ceiling block."""
     readers: int = 1
@@ -241,6 +243,8 @@ class RankSamples:
     seen_readers: SeenReaders | None = None
     """What was seen of the readers of a watched loop, which tell nothing themselves."""
     used_cores: UsedCores | None = None
+    copy_bytes_per_s: float | None = None
+    """How fast a core copies samples of this size, where readers were so fast that it was asked."""
     reader: str | None = None
     """The library, with its version, by which a stock reader reads."""
 

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any
 
+import numpy as np
 import psutil
 import torch
 
@@ -48,6 +49,28 @@ def of_model(
         "device_name": torch.cuda.get_device_name() if spec.device == "cuda" else None,
         "num_devices": torch.cuda.device_count() if spec.parallelism == "data_parallel" else 1,
     }
+
+
+COPIED_BYTES, COPY_ROUNDS = 64 << 20, 3
+SUSPICIOUS_BYTES_PER_S = 2e9
+"""A reader that reads no faster may have copied: no core is so slow."""
+
+
+def copy_bytes_per_s(blocks: Sequence[Block]) -> float | None:
+    """Measure how fast a core copies samples as large as these; None where readers were so slow that none need ask."""
+    read = [block for block in blocks if block.kind == "loader" and block.produced_samples]
+    produced, read_s = sum(block.produced_bytes for block in read), sum(block.read_s for block in read)
+    if not read or (read_s and produced / read_s < SUSPICIOUS_BYTES_PER_S):
+        return None
+    size = max(1, min(COPIED_BYTES, produced // sum(block.produced_samples or 0 for block in read)))
+    source, target = np.ones(COPIED_BYTES, np.uint8), np.empty(size, np.uint8)
+    rounds = []
+    for _ in range(COPY_ROUNDS):
+        began = time.perf_counter()
+        for start in range(0, COPIED_BYTES - size + 1, size):
+            np.copyto(target, source[start : start + size])
+        rounds.append(COPIED_BYTES // size * size / (time.perf_counter() - began))
+    return max(rounds)
 
 
 def _account(training: Training, batch: Batch, compiled: bool) -> dict[str, Any] | None:

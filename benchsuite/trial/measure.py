@@ -66,6 +66,7 @@ def loader_block(
         read_s=after.read_s - before.read_s,
         read_cpu_s=_difference(before.read_cpu_s, after.read_cpu_s),
         decode_s=after.decode_s - before.decode_s,
+        collate_s=None if after.collate_s is None else after.collate_s - (before.collate_s or 0.0),
         readers=after.readers,
         paced_samples=after.samples - began.samples,
         paced_s=_difference(began.needed_s, after.needed_s) if feed.loader.queue_batches else None,

@@ -73,6 +73,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
         first_batch_s=first_batch_s,
         startup_s=startup_s,
         clock_offset_s=me.clock_offset_s,
+        copy_bytes_per_s=costs.copy_bytes_per_s(blocks),
         reader=None if feed is None else getattr(feed.loader, "implementation", None),
         steps_s=stepper.steps_s,
         final_loss=stepper.loss,

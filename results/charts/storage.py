@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchsuite.results.charts.chart import Chart, Numbered, Trace, axis, rounded, scatter
-from benchsuite.results.render.tables import Row, is_missing
+from benchsuite.results.render.tables import Row, is_above_one, is_missing
 from benchsuite.results.render.words import counted
 from benchsuite.results.report import io_profile as ioprofile
-from benchsuite.results.report.summary import ABOVE_ONE, is_above_one
+from benchsuite.results.report.summary import ABOVE_ONE
 from benchsuite.results.scaling.staging import StagingPair, in_words, pairs
 
 FORMAT, LOADER, SOURCE = "spec.data.format", "spec.data.loader", "spec.data.source"

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from benchsuite.results.render.words import plain
+from benchsuite.results.store.record import MAX_AU
 
 Row = Mapping[str, Any]
 PARTS = ("load_s", "h2d_s", "forward_s", "backward_s", "communication_s", "optimizer_s")
@@ -39,6 +40,11 @@ def is_missing(value: Any) -> bool:
     return value is None or value is pd.NaT or (isinstance(value, float) and math.isnan(value))
 
 
+def is_above_one(row: Row) -> bool:
+    """Whether a point's AU is above 1 by more than its noise: its ceiling was measured in a slower stretch."""
+    return not is_missing(row.get("au")) and row["au"] > MAX_AU
+
+
 def is_number(value: object) -> bool:
     """Whether a value is there, and a number; `auto`, the batch of a trial that never ran, is none."""
     return isinstance(value, Real) and not isinstance(value, bool) and not is_missing(value)
@@ -60,6 +66,11 @@ def number(row: Row, name: str, scale: float = 1.0, digits: int = 2) -> str:
     if is_missing(low) or is_missing(high) or row.get("repeats", 1) < 2:
         return text
     return f"{text} ±{max(high - value, value - low) * scale:.{digits}f}"
+
+
+def utilization(row: Row) -> str:
+    """AU, of which one above 1 by more than its noise is none."""
+    return "not measurable" if is_above_one(row) else number(row, "au")
 
 
 def ends(row: Row, name: str, scale: float = 1.0, digits: int = 1) -> str:
@@ -95,7 +106,7 @@ def from_storage(row: Row) -> str:
 
 
 def outcome(row: Row) -> str:
-    """The verdict of an ok row, and of how many repeats if not of all; any other row's status; failed ones are counted."""
+    """The verdict of an ok row, with how many repeats have it if not all; any other status. Failed ones are counted."""
     if row["status"] != "ok":
         return str(row["status"])
     failed = row.get("repeats_failed", 0)
@@ -131,7 +142,7 @@ def caveats(row: Row) -> str:
 
 COLUMNS = (
     Column("point", lambda row: str(row["label"]), right=False),
-    Column("AU", lambda row: number(row, "au")),
+    Column("AU", utilization),
     Column("waits", waits, optional=True),
     Column("samples/s", lambda row: number(row, "samples_per_s", digits=0)),
     Column("tokens/s", lambda row: number({**row, "repeats": 1}, "tokens_per_s", digits=0), optional=True),

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from benchsuite.results.compare.drift import drifted
-from benchsuite.results.render.tables import Row, is_missing
+from benchsuite.results.render.tables import Row, is_above_one, is_missing
 from benchsuite.results.render.words import counted
 from benchsuite.results.report.readers import is_beside_stock
 from benchsuite.results.store.record import CANNOT_TELL, MAX_AU
@@ -61,11 +61,6 @@ def _evidence(row: Row) -> str:
         return ""
     other = why.startswith("AU ") and not why.startswith(f"AU {row['au']:.2f}")
     return f"; in one of its repeats: {why}" if other else f": {why}"
-
-
-def is_above_one(row: Row) -> bool:
-    """Whether a point's AU is above 1 by more than its noise: its ceiling was measured in a slower stretch."""
-    return not is_missing(row.get("au")) and row["au"] > MAX_AU
 
 
 def _doubts(row: Row) -> frozenset[str]:

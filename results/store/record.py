@@ -65,6 +65,7 @@ Verdict = Annotated[
     ],
     BeforeValidator(lambda name: "preprocessing" if name == "client" else name),
 ]
+PreprocessingPart = Literal["decode", "collate", "hand_over"]
 CANNOT_TELL: Verdict = "cannot_tell"
 """The verdict where what was measured bears none; the evidence is the reason."""
 
@@ -172,6 +173,9 @@ class TrialFigures(Figures):
     decode_s_per_sample: float | None = Field(
         None, description="seconds a reader spends decoding one sample, waiting for a core left out"
     )
+    collate_s_per_sample: float | None = Field(
+        None, description="of these, seconds in which samples were put together to batches; null: decoded into one"
+    )
     reader_busy_fraction: float | None = Field(
         None, description="share of the time that readers read or decode, waiting for a core left out"
     )
@@ -186,6 +190,10 @@ class TrialFigures(Figures):
     bottleneck: Verdict | None = None
     bottleneck_evidence: str | None = None
     bottleneck_remedy: str | None = Field(None, description="what would help, by the same numbers")
+    preprocessing_part: PreprocessingPart | None = Field(
+        None,
+        description="of preprocessing: decoding and augmenting, putting batches together, passing them on",
+    )
     imbalance_s: float | None = Field(None, description="per step, most that a rank waits for a slower one")
     imbalance_mean_s: float | None = Field(
         None, description="per step, what a rank waits for slower ones, mean over all"

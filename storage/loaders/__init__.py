@@ -33,6 +33,8 @@ class ReaderCounts:
     """Readers that fill batches in turn."""
     read_cpu_s: float | None = None
     """Seconds of reading in which a core computed: copying, decompressing, parsing."""
+    collate_s: float | None = None
+    """Seconds of decoding in which samples were put together to batches; None where they are decoded into one."""
 
 
 class Delivered(NamedTuple):

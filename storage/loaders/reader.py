@@ -30,7 +30,8 @@ from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.loaders import Batch, ReaderCounts
 from benchsuite.storage.observe.io_trace import observed
 
-NUM_COUNTERS = 7  # samples, stored bytes, seconds of reading, decoding, needing, computing while reading, failures
+NUM_COUNTERS = 8
+"""Samples, stored bytes, seconds of reading, decoding, needing, computing while reading, collating; failures."""
 MAX_GAP_S = 0.0002
 """What a reader needs between two batches at most: a longer gap is waiting for room."""
 MIN_WAIT_S = 0.0001
@@ -135,9 +136,18 @@ def shared_counters(readers: int) -> npt.NDArray[np.float64]:
 
 def counted(counters: npt.NDArray[np.float64]) -> ReaderCounts:
     """What all readers have done."""
-    samples, stored, read_s, decode_s, needed_s, read_cpu_s, failures = map(float, counters.sum(axis=0))
-    readers = len(counters)
-    return ReaderCounts(int(samples), int(stored), read_s, decode_s, bool(failures), needed_s, readers, read_cpu_s)
+    samples, stored, read_s, decode_s, needed_s, read_cpu_s, collate_s, failures = map(float, counters.sum(axis=0))
+    return ReaderCounts(
+        int(samples),
+        int(stored),
+        read_s,
+        decode_s,
+        failed=bool(failures),
+        needed_s=needed_s,
+        readers=len(counters),
+        read_cpu_s=read_cpu_s,
+        collate_s=collate_s or None,
+    )
 
 
 class RunQueue:
@@ -218,7 +228,7 @@ class Reader:
             done = time.perf_counter()
             read_s = read - started - read_queued_s
             decode_s = done - read - self._queue.waited_s(done - read - (time.thread_time() - busy))
-            self._counters += (1, sample.stored_bytes, read_s, decode_s, done - before, busy - idle, 0)
+            self._counters += (1, sample.stored_bytes, read_s, decode_s, done - before, busy - idle, 0, 0)
             before = done
             rows.append(sample.index)
             epochs.append(epoch)

@@ -89,10 +89,13 @@ class _Worker(IterableDataset[Batch]):
     def _batch(self, samples: Iterator[Prepared], counters: Any, queue: RunQueue) -> Batch:
         began_s, times = time.perf_counter(), _Times(queue)
         rows, epochs, tensors = zip(*islice(samples, self._reading.batch_size), strict=True)
+        collating_s = time.thread_time()
         batch = default_collate(list(tensors))
+        collate_s = time.thread_time() - collating_s
         stored = int(self._sizes[list(rows)].sum())
         fetch_s, prepare_s, kernel_s = times.since()
-        counters += (len(rows), stored, fetch_s, prepare_s, time.perf_counter() - began_s, kernel_s, 0)
+        needed_s = time.perf_counter() - began_s
+        counters += (len(rows), stored, fetch_s, prepare_s, needed_s, kernel_s, min(collate_s, prepare_s), 0)
         return batch, list(rows), list(epochs)
 
     def _samples(self, number: int) -> Iterator[Prepared]:

@@ -34,6 +34,25 @@ def test_readers_that_mostly_decode_are_held_by_preprocessing():
     assert name(read_s_per_sample=0.001, decode_s_per_sample=0.009) == "preprocessing"
 
 
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"collate_s_per_sample": None}, "decode"),
+        ({"collate_s_per_sample": 0.004}, "decode"),
+        ({"collate_s_per_sample": 0.006}, "collate"),
+        ({"reader_busy_fraction": 0.3}, "hand_over"),
+        ({"reader_busy_fraction": 0.3, "cpu_contention_fraction": 0.2}, "decode"),  # they wait for a core
+    ],
+)
+def test_which_part_of_preprocessing(changes: dict[str, Any], part: str):
+    found = verdict(HELD | {"read_s_per_sample": 0.001, "decode_s_per_sample": 0.009} | changes)
+    assert found is not None and found.part == part
+    assert found.bottleneck == ("client_cpu" if "cpu_contention_fraction" in changes else "preprocessing")
+    assert ("6.00 of it collating" in found.evidence) == (part == "collate")
+    storage = verdict(HELD)
+    assert storage is not None and storage.part is None
+
+
 def test_readers_that_do_both_are_mixed():
     assert name(read_s_per_sample=0.005, decode_s_per_sample=0.005) == "mixed"
 
@@ -125,7 +144,7 @@ def test_no_verdict_without_steps(missing: dict[str, Any]):
 
 def test_without_a_pipeline_it_is_computation_or_communication():
     alone = {"au": None, "step_s_mean": 0.1, "load_s": 0.0}
-    assert verdict(alone) == ("compute", "input in memory; load is 0% of the step", None)
+    assert verdict(alone) == ("compute", "input in memory; load is 0% of the step", None, None)
     found = verdict({**alone, "communication_min_s": 0.03})
     assert found is not None and found.bottleneck == "communication"
     assert found.evidence == "input in memory; exposed communication is 30% of the step, stragglers aside"
@@ -238,7 +257,8 @@ def test_beside_a_crowd_no_cause_is_the_jobs_own(changes: dict[str, Any], eviden
     if evidence is None:
         assert found.bottleneck != "cannot_tell" and "other processes" not in found.evidence
     else:
-        assert found == ("cannot_tell", evidence, "measure again on idle cores: this says nothing of the job itself")
+        again = "measure again on idle cores: this says nothing of the job itself"
+        assert found == ("cannot_tell", evidence, again, None)
 
 
 @pytest.mark.parametrize(

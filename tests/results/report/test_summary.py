@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from benchsuite.results.render.tables import utilization
 from benchsuite.results.report.summary import answer, remedies, trust
 
 
@@ -156,3 +157,12 @@ def test_trust_asks_no_cache_state_of_other_sources():
 
 def test_trust_believes_no_residency_of_a_hidden_cache():
     assert "verified by mincore in 0 of 1" in trust([cold(0.0, caveats=("cache_unverified",))])
+
+
+def test_a_utilization_above_one_is_printed_as_none() -> None:
+    assert [utilization(point("files", au)) for au in (0.5, 1.04, 1.06, None)] == [
+        "0.50",
+        "1.04",
+        "not measurable",
+        "-",
+    ]
