@@ -23,27 +23,28 @@ class Hdf5(TorchDataset[Fields]):
         self.names, self.keys = dataset.index["file"].tolist(), dataset.index["key"].tolist()
         names, firsts = np.unique(dataset.index["file"], return_index=True)
         self.first_row = dict(zip(map(bytes, names), firsts.tolist(), strict=True))
-        self.opened: dict[bytes, dict[str, Any]] = {}
+        self.opened: dict[bytes, Any] = {}
 
     def __getitem__(self, row: int) -> Fields:
         name = self.names[row]
         if name not in self.opened:
             self.opened[name] = self._open(name)
-        stored, at = self.opened[name], row - self.first_row[name]
+        file, at = self.opened[name], row - self.first_row[name]
         if self.kind == "volume":
-            group = own_dataset(stored["file"], text(self.keys[row]))
+            group = own_dataset(file, text(self.keys[row]))
             return {field: own_dataset(group, field)[()] for field in KIND_FIELDS["volume"]}
         if self.kind != "image":
-            return {field: stored[field][at] for field in KIND_FIELDS[self.kind]}
-        start, end = stored["image_offsets"][at : at + 2]
-        return {"image": open_image(stored["image"][start:end].tobytes()), "label": stored["label"][at]}
+            return {field: file[field][at] for field in KIND_FIELDS[self.kind]}
+        start, end = file["image_offsets"][at : at + 2]
+        return {"image": open_image(file["image"][start:end].tobytes()), "label": file["label"][at]}
 
-    def _open(self, name: bytes) -> dict[str, Any]:
-        """Open a file, and the datasets that all its samples lie in."""
+    def _open(self, name: bytes) -> Any:
+        """Open a file, and look once at the datasets that all its samples lie in."""
         file = h5py.File(data_file(self.dataset, text(name)), "r")
         shared = {"volume": (), "image": ("image", "label", "image_offsets")}
-        fields = shared.get(self.kind, KIND_FIELDS[self.kind])
-        return {"file": file} | {field: own_dataset(file, field) for field in fields}
+        for field in shared.get(self.kind, KIND_FIELDS[self.kind]):
+            own_dataset(file, field)
+        return file
 
 
 STOCK = Stock("h5py", by_row=Hdf5)
