@@ -17,6 +17,7 @@ from bench import (
     au,
     collectives,
     dlio,
+    epochs,
     gate,
     gpu,
     jpegs,
@@ -55,6 +56,7 @@ MIN_WRITE_RATIO = 0.5
 MIN_JPEG_RATIO = 0.9
 MIN_COLD_RATIO = 0.95
 MAX_STOCK_MEDIAN, MAX_STOCK_APART, MIN_STOCK_NEAR = 0.02, 0.05, 0.9
+MAX_EPOCH_ERROR = 0.02
 MAX_FALSE_ALARMS, MIN_FOUND = 0.01, 0.95
 MAX_PROFILE_RATIO = 1.05
 MAX_PROBE_DIFFERENCE = 0.1
@@ -83,6 +85,7 @@ def main(arguments: list[str]) -> None:
         "au": print_au,
         "generation": print_generation,
         "stock": print_stock,
+        "epochs": print_epochs,
         "loaders": print_loaders,
         "sequences": print_sequences,
         "jpegs": print_jpegs,
@@ -323,13 +326,31 @@ def print_staging(folder: Path) -> None:
 
 def print_stock(folder: Path) -> None:
     """(k)"""
-    print("(k) reader stock beside the plainest script with the same library: samples/s over the script's, warm")
+    print("(k) reader stock beside the plainest script with the same library: samples/s over the script's")
     found = stock.report(folder)
-    off = {cell: abs(ratio.median - 1) for cell, ratio in found.items()}
-    middle = float(np.median([ratio.median for ratio in found.values()]))
-    near = sum(apart <= MAX_STOCK_APART for apart in off.values()) / len(off)
+    off = {cell: abs(compared.ratio.median - 1) for cell, compared in found.items()}
+    middle = float(np.median([compared.ratio.median for compared in found.values()]))
+    near, wrong = sum(apart <= MAX_STOCK_APART for apart in off.values()) / len(off), stock.orders(found)
     print(goal(abs(middle - 1) <= MAX_STOCK_MEDIAN, f"median of all cells within {MAX_STOCK_MEDIAN:.0%}: {middle:.3f}"))
     print(goal(near >= MIN_STOCK_NEAR, f"{MIN_STOCK_NEAR:.0%} of cells within {MAX_STOCK_APART:.0%}: {near:.0%}"))
+    print(goal(not wrong, f"the same order where the scripts' rates are apart: {'; '.join(wrong) or 'everywhere'}"))
+
+
+def print_epochs(folder: Path) -> None:
+    """(l)"""
+    print("(l) cold windows of 24 steps beside whole epochs, on a disk limited to 15 MB/s")
+    print(
+        "| format | AU of the epoch | AU of the windows | read amplification | said of the epoch |\n|---|---|---|---|---|"
+    )
+    try:
+        found = epochs.report(folder)
+    except CannotThrottle as error:
+        print(f"    not measured: {error}")
+        return
+    off = [abs(said - cell.truth) for cell in found for said in cell.told()]
+    within = sum(apart <= MAX_EPOCH_ERROR for apart in off)
+    said = f"within {MAX_EPOCH_ERROR} of the epoch: {within} of {len(off)}, farthest {max(off):.3f}"
+    print(goal(within == len(off), said))
 
 
 def print_store(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""`data.reader: stock` beside the plainest script with the same library, in interleaved pairs, page cache warm.
+"""`data.reader: stock` beside the plainest script with the same library, in interleaved pairs, warm and cold.
 
 The scripts are written from the libraries' documentation and share no code with the product but the random crop and
 what is computed of a volume, so that both compute as much; they know how our datasets lie on disk.
@@ -7,11 +7,13 @@ what is computed of a volume, so that both compute as much; they know how our da
 import io
 import itertools
 import random
+import shutil
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import lmdb
@@ -31,13 +33,48 @@ from benchsuite.storage.dataset.manifest import open_dataset
 from benchsuite.storage.dataset.sample import Sample
 from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.loaders.reader import LoaderInput
-from benchsuite.storage.observe.page_cache import warm
+from benchsuite.storage.observe.page_cache import evict, warm
 from benchsuite.workloads.facts import FACTS
 
 FORMATS = ("files", "webdataset", "hdf5", "lmdb", "tfrecord")
+SEQUENCE = ("input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids", "next_sentence_label")
+
+
+class Scene(NamedTuple):
+    """What is read: samples of a workload, how many, in what batches."""
+
+    title: str
+    workload: str
+    params: dict[str, int]
+    samples: int
+    batch: int
+    formats: tuple[str, ...] = FORMATS
+    cold: bool = True
+
+
+def volumes(title: str, mean_bytes: int, samples: int, batch: int, patch: int, cold: bool = True) -> Scene:
+    params = {"patch_size": patch, "mean_bytes": mean_bytes, "stdev_bytes": mean_bytes // 5}
+    return Scene(title, "unet3d", params, samples, batch, cold=cold)
+
+
+SCENES = (
+    Scene("JPEGs of 110 KB", "resnet50", dict(FACTS["resnet50"].variants["reference"].sample), 1200, 16),
+    volumes("volumes of 1.2 MB", 1_200_000, 240, 4, 32),
+    volumes("volumes of 15 MB", 15_000_000, 40, 2, 64),
+    volumes("volumes of 147 MB", 146_600_628, 12, 1, 128, cold=False),
+    Scene("BERT sequences of 512", "bert", dict(FACTS["bert"].variants["base"].sample), 8192, 32),
+    Scene(
+        "windows of 2,049 tokens",
+        "gpt_neox",
+        dict(FACTS["gpt_neox"].variants["reference"].sample),
+        4096,
+        8,
+        ("tokens",),
+    ),
+)
 NUM_PAIRS, SECONDS, BUFFER, PREFETCH = 10, 1.0, 100, 2
 MEAN, STD = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1), torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
-Ready = Callable[[Any, Any], tuple[torch.Tensor, torch.Tensor]]
+Ready = Callable[..., Any]
 
 
 def image_ready(image: Image.Image, label: Any, size: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -57,12 +94,21 @@ def volume_ready(image: Any, label: Any, size: int) -> tuple[torch.Tensor, torch
     return row["image"], row["label"]
 
 
+def sequence_ready(*fields: Any) -> dict[str, torch.Tensor]:
+    """Indices as models take them."""
+    names = SEQUENCE if len(fields) > 1 else ("tokens",)
+    return {
+        name: torch.from_numpy(np.asarray(field).astype(np.int64)) for name, field in zip(names, fields, strict=True)
+    }
+
+
 class Rows(Dataset[Any]):
     """A map-style dataset; what it opens, it opens in the worker."""
 
     def __init__(self, stored: Stored, ready: Ready) -> None:
         index = np.asarray(stored.index)
-        self.form, self.image = stored.manifest.format, stored.manifest.kind == "image"
+        self.form, self.kind = stored.manifest.format, stored.manifest.kind
+        self.image, self.seq_len = self.kind == "image", stored.manifest.params.get("seq_len")
         self.files = [str(stored.folder / name.decode()) for name in index["file"]]
         self.keys, self.labels = [key.decode() for key in index["key"]], index["label"].tolist()
         self.ready, self.opened = ready, None
@@ -77,10 +123,14 @@ class Rows(Dataset[Any]):
         if self.image:
             with open(self.files[at], "rb") as file:
                 return Image.open(file).convert("RGB"), self.labels[at]
+        if self.kind == "mlm":
+            return as_fields(np.load(self.files[at]))
         return np.load(self.files[at]), np.load(self.files[at].replace("_x.npy", "_y.npy"))
 
     def from_hdf5(self, at: int) -> Any:
         self.opened = self.opened or h5py.File(self.files[0], "r")
+        if self.kind == "mlm":
+            return [self.opened[name][at] for name in SEQUENCE]
         if not self.image:
             group = self.opened[self.keys[at]]
             return group["image"][()], group["label"][()]
@@ -91,8 +141,20 @@ class Rows(Dataset[Any]):
         if self.opened is None:
             self.opened = lmdb.open(self.files[0], subdir=False, readonly=True, lock=False, readahead=False)
         with self.opened.begin() as txn:
+            if self.kind == "mlm":
+                return as_fields(np.load(io.BytesIO(txn.get(f"{at:010d}/npy".encode()))))
             image, label = (txn.get(f"{at:010d}/{field}".encode()) for field in ("image", "label"))
         return (pil(image), int(label)) if self.image else (np.load(io.BytesIO(image)), np.load(io.BytesIO(label)))
+
+    def from_tokens(self, at: int) -> Any:
+        if self.opened is None:
+            code = Path(self.files[0]).with_suffix(".idx").read_bytes()[17]
+            self.opened = np.memmap(self.files[0], {4: np.int32, 8: np.uint16}[code], "r")
+        return (np.array(self.opened[at * self.seq_len : (at + 1) * self.seq_len + 1]),)
+
+
+def as_fields(record: Any) -> list[Any]:
+    return [record[name] for name in SEQUENCE]
 
 
 def pil(content: bytes) -> Image.Image:
@@ -102,15 +164,18 @@ def pil(content: bytes) -> Image.Image:
 class Records(IterableDataset[Any]):
     """TFRecords of a worker's shards, by the package's dataset."""
 
-    def __init__(self, shards: list[str], ready: Ready, image: bool) -> None:
-        self.shards, self.ready, self.image = shards, ready, image
+    def __init__(self, shards: list[str], ready: Ready, kind: str) -> None:
+        self.shards, self.ready, self.kind = shards, ready, kind
 
     def __iter__(self) -> Iterator[Any]:
         info = get_worker_info()
         mine = self.shards[info.id :: info.num_workers] if info else self.shards
         for shard in itertools.cycle(mine):
             for found in TFRecordDataset(shard, None, shuffle_queue_size=BUFFER // 2):
-                if self.image:
+                if self.kind == "mlm":
+                    fields = [found[name] for name in SEQUENCE]
+                    yield self.ready(*fields[:-1], fields[-1].reshape(()))
+                elif self.kind == "image":
                     yield self.ready(pil(bytes(found["image/encoded"])), found["image/class/label"][0])
                 else:
                     image = np.frombuffer(found["X"], np.float32).reshape(found["X_shape"])
@@ -119,66 +184,115 @@ class Records(IterableDataset[Any]):
 
 def plain(stored: Stored, size: int, batch: int, workers: int) -> DataLoader[Any]:
     """The DataLoader of the plainest script."""
-    image = stored.manifest.kind == "image"
-    ready: Ready = partial(image_ready if image else volume_ready, size=size)
+    kind = stored.manifest.kind
+    made = {"image": partial(image_ready, size=size), "volume": partial(volume_ready, size=size)}
+    ready: Ready = made.get(kind, sequence_ready)
     common: dict[str, Any] = {"batch_size": batch, "num_workers": workers, "prefetch_factor": PREFETCH}
     shards = [str(stored.folder / file.path) for file in stored.manifest.files if file.num_samples]
     if stored.manifest.format == "webdataset":
-        names = ("jpg", "cls") if image else ("image.npy", "label.npy")
+        names = {"image": ("jpg", "cls"), "volume": ("image.npy", "label.npy")}.get(kind, ("npy",))
         tars = wds.WebDataset(shards, shardshuffle=100).repeat().shuffle(BUFFER).decode("pil").to_tuple(*names)
-        return DataLoader(tars.map(lambda pair: ready(*pair)), **common)
+        parts = tars.map(lambda found: ready(*(as_fields(found[0]) if kind == "mlm" else found)))
+        return DataLoader(parts, **common)
     if stored.manifest.format == "tfrecord":
-        return DataLoader(Records(shards, ready, image), **common)
+        return DataLoader(Records(shards, ready, kind), **common)
     rows = Rows(stored, ready)
     return DataLoader(rows, sampler=RandomSampler(rows, num_samples=1 << 30), **common)
 
 
-def seconds_a_sample(batches: Iterator[Any], batch: int, ahead: int) -> float:
-    """Seconds a sample for a while, once the queue is as it stays."""
+def seconds_a_sample(batches: Iterator[Any], batch: int, ahead: int, most: int | None) -> float:
+    """Seconds a sample for a while, once the queue is as it stays; of at most so many samples, the queue's included."""
     for _ in range(ahead):
         next(batches)
     done, began = 0, time.perf_counter()
-    while time.perf_counter() - began < SECONDS:
+    while time.perf_counter() - began < SECONDS and (most is None or done + (ahead + 1) * batch <= most):
         next(batches)
         done += batch
     return (time.perf_counter() - began) / done
 
 
-def of_ours(stored: Stored, params: dict[str, int], batch: int, workers: int) -> float:
-    """Our reader's turn."""
-    spec = DataSpec(reader="stock", num_workers=workers, prefetch_factor=PREFETCH, pin_memory=False)
-    kind = load(KINDS, stored.manifest.kind)
-    loader = loader_of(spec)(LoaderInput(stored, spec, kind, params, batch, 0, 1, 0))
-    try:
-        return seconds_a_sample(iter(lambda: next(loader), None), batch, spec.queue_batches + 1)
-    finally:
-        loader.close()
+@dataclass(frozen=True)
+class Turn:
+    """One contender's turn at a dataset."""
+
+    scene: Scene
+    stored: Stored
+    workers: int
+    cold: bool
+
+    def __call__(self, start: Callable[[], tuple[Iterator[Any], Callable[[], None]]]) -> float:
+        if self.cold:
+            evict(self.stored.data_files())
+        batches, stop = start()
+        try:
+            ahead = self.workers * PREFETCH + 1
+            return seconds_a_sample(batches, self.scene.batch, ahead, self.scene.samples if self.cold else None)
+        finally:
+            stop()
+
+    def ours(self) -> tuple[Iterator[Any], Callable[[], None]]:
+        """Our reader's batches, and how to stop it."""
+        spec = DataSpec(reader="stock", num_workers=self.workers, prefetch_factor=PREFETCH, pin_memory=False)
+        kind = load(KINDS, self.stored.manifest.kind)
+        loader = loader_of(spec)(LoaderInput(self.stored, spec, kind, self.scene.params, self.scene.batch, 0, 1, 0))
+        return iter(lambda: next(loader), None), loader.close
+
+    def script(self) -> tuple[Iterator[Any], Callable[[], None]]:
+        """The plain script's batches; its workers end with it."""
+        size = self.scene.params.get("image_size") or self.scene.params.get("patch_size") or 0
+        return iter(plain(self.stored, size, self.scene.batch, self.workers)), lambda: None
 
 
-def of_script(stored: Stored, size: int, batch: int, workers: int) -> float:
-    """The plain script's turn."""
-    loader = plain(stored, size, batch, workers)
-    return seconds_a_sample(iter(loader), batch, workers * PREFETCH + 1)
+class Cell(NamedTuple):
+    """What is compared: samples, format, workers, cold or warm."""
+
+    title: str
+    form: str
+    workers: int
+    cold: bool
 
 
-def report(folder: Path) -> dict[tuple[str, str, int], Ratio]:
-    """The plain script's seconds over ours, by samples, format and workers: above 1, ours gives more samples/s."""
-    found: dict[tuple[str, str, int], Ratio] = {}
-    for title, workload, variant, samples, batch, size in (
-        ("JPEGs of 110 KB", "resnet50", "reference", 1200, 16, 224),
-        ("volumes of 1.2 MB", "unet3d", "tiny", 240, 4, 32),
-    ):
-        spec = FACTS[workload]
-        params = dict(spec.variants[variant].sample)
-        for form in FORMATS:
-            target = folder / workload / form
-            if not target.exists():
-                make_one(folder / workload, workload, spec.kind, params, samples, form, {}, variant)
+class Compared(NamedTuple):
+    """Rates of the script, samples/s by turn, and its seconds over ours: above 1, ours gives more samples/s."""
+
+    rates: list[float]
+    ratio: Ratio
+
+
+def report(folder: Path) -> dict[Cell, Compared]:
+    """Every cell of every scene."""
+    found: dict[Cell, Compared] = {}
+    for scene in SCENES:
+        for form in scene.formats:
+            place = folder / scene.title.replace(" ", "-")
+            if not (target := place / form).exists():
+                make_one(place, scene.workload, FACTS[scene.workload].kind, scene.params, scene.samples, form, {})
             stored = open_dataset(target)
-            for workers in (1, 2):
-                warm(stored.data_files())
-                script = partial(of_script, stored, size, batch, workers)
-                ours = partial(of_ours, stored, params, batch, workers)
-                found[title, form, workers] = interleaved(script, ours, NUM_PAIRS)
-                print(f"   {title}, {form}, {workers} workers: {found[title, form, workers]}", flush=True)
+            for cold, workers in itertools.product((False, True) if scene.cold else (False,), (1, 2)):
+                if not cold:
+                    warm(stored.data_files())
+                cell, turn, rates = Cell(scene.title, form, workers, cold), Turn(scene, stored, workers, cold), []
+
+                def of_script(turn: Turn = turn, rates: list[float] = rates) -> float:
+                    seconds = turn(turn.script)
+                    rates.append(1 / seconds)
+                    return seconds
+
+                ratio = interleaved(of_script, partial(turn, turn.ours), NUM_PAIRS)
+                found[cell] = Compared(rates, ratio)
+                print(f"   {cell}: script {np.median(rates):.1f} samples/s, ours / script {ratio}", flush=True)
+        shutil.rmtree(place, ignore_errors=True)
     return found
+
+
+def orders(found: dict[Cell, Compared]) -> list[str]:
+    """Pairs of formats whose script rates are apart, and which ours puts in another order."""
+    wrong = []
+    for (a, one), (b, other) in itertools.combinations(found.items(), 2):
+        if a[0] != b[0] or a[2:] != b[2:]:
+            continue
+        apart = max(one.rates) < min(other.rates) or min(one.rates) > max(other.rates)
+        of_ours = [float(np.median(each.rates)) * each.ratio.median for each in (one, other)]
+        if apart and (np.median(one.rates) < np.median(other.rates)) != (of_ours[0] < of_ours[1]):
+            wrong.append(f"{a.title}, {a.workers} workers: {a.form} and {b.form}")
+    return wrong

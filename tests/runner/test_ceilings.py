@@ -118,7 +118,7 @@ def test_each_node_reads_its_share_with_its_own_ranks_readers(
 ) -> None:
     """Three ranks on the first node, one on the second, two readers each."""
     asked: list[tuple[int, Any]] = []
-    monkeypatch.setattr(page_cache, "_of_ranks", lambda value: [True] * 4 if value is True else [0, 0, 0, 3])
+    monkeypatch.setattr(page_cache, "of_ranks", lambda value: [True] * 4 if value is True else [0, 0, 0, 3])
     monkeypatch.setattr(page_cache, "_evicted", lambda dataset, files: True)
     monkeypatch.setattr(page_cache, "read_ceiling", lambda files, count, seconds, part: asked.append((count, part)))
     point = alone(data, parallelism="ddp", world_size=4, batch_size=1, data={"num_workers": 2})
@@ -130,7 +130,7 @@ def test_each_node_reads_its_share_with_its_own_ranks_readers(
 
 def test_a_node_that_cannot_see_its_cache_leaves_no_ceiling(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rates of the others are not that of all."""
-    monkeypatch.setattr(page_cache, "_of_ranks", lambda value: [True, False] if value is True else [0, 1])
+    monkeypatch.setattr(page_cache, "of_ranks", lambda value: [True, False] if value is True else [0, 1])
     point = alone(data, parallelism="ddp", world_size=2)
     assert point is not None
     me = RankIdentity(0, 2, 0, data, 0.0)
