@@ -32,17 +32,20 @@ from bench import (
     profile,
     real,
     report,
+    sessions,
     staging,
     startup,
     steps,
     stock,
     store,
+    verdicts,
     volumes,
     watch,
     writing,
 )
 from bench.tables import goal, keep, print_best
 from bench.throttle import CannotThrottle
+from benchsuite.results.store.record import CANNOT_TELL
 from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.storage.rawspeed import fio
 
@@ -57,6 +60,7 @@ MIN_JPEG_RATIO = 0.9
 MIN_COLD_RATIO = 0.95
 MAX_STOCK_MEDIAN, MAX_STOCK_APART, MIN_STOCK_NEAR = 0.02, 0.05, 0.9
 MAX_EPOCH_ERROR = 0.02
+MIN_RIGHT = 0.95
 MAX_FALSE_ALARMS, MIN_FOUND = 0.01, 0.95
 MAX_PROFILE_RATIO = 1.05
 MAX_PROBE_DIFFERENCE = 0.1
@@ -86,6 +90,8 @@ def main(arguments: list[str]) -> None:
         "generation": print_generation,
         "stock": print_stock,
         "epochs": print_epochs,
+        "verdicts": print_verdicts,
+        "sessions": print_sessions,
         "loaders": print_loaders,
         "sequences": print_sequences,
         "jpegs": print_jpegs,
@@ -340,7 +346,7 @@ def print_epochs(folder: Path) -> None:
     """(l)"""
     print("(l) cold windows of 24 steps beside whole epochs, on a disk limited to 15 MB/s")
     print(
-        "| format | AU of the epoch | AU of the windows | read amplification | said of the epoch |\n|---|---|---|---|---|"
+        "| format | AU of the epoch | of the windows | read amplification | said of the epoch |\n|---|---|---|---|---|"
     )
     try:
         found = epochs.report(folder)
@@ -351,6 +357,26 @@ def print_epochs(folder: Path) -> None:
     within = sum(apart <= MAX_EPOCH_ERROR for apart in off)
     said = f"within {MAX_EPOCH_ERROR} of the epoch: {within} of {len(off)}, farthest {max(off):.3f}"
     print(goal(within == len(off), said))
+
+
+def print_verdicts(folder: Path) -> None:
+    """(n)"""
+    print("(n) causes that were made, and what trials and watch say of them")
+    found = verdicts.report(folder)
+    told = [one for one in found if one.said not in (None, CANNOT_TELL)]
+    right = sum(one.said in one.cause.expected for one in told)
+    abstained = sum(one.said == CANNOT_TELL for one in found)
+    print("\n".join(verdicts.matrix(found)))
+    print(goal(right >= MIN_RIGHT * len(told), f"{right} of {len(told)} causes that are named are right (goal: 95 %)"))
+    print(f"    of {len(found)} causes {abstained} abstentions, {sum(one.said is None for one in found)} not made here")
+
+
+def print_sessions(folder: Path) -> None:
+    """(o)"""
+    print("(o) volumes of 15 MB from LMDB, warm, one worker: samples/s in ten sessions")
+    for found in sessions.report(folder):
+        rates, caveats = " ".join(f"{rate:.0f}" for rate in found.rates), ", ".join(found.caveats) or "no caveat"
+        print(f"    {found.reader}: {rates}: {found.spread:.2f} from least to most; {caveats}")
 
 
 def print_store(folder: Path) -> None:

@@ -106,7 +106,7 @@ class TrialFigures(Figures):
     au: float | None = Field(None, description="step time with its input in memory / step time; never clipped")
     au_mlperf: float | None = None
     au_epoch: float | None = Field(
-        None, description="estimate for the whole epoch, where the first cold steps read ahead of later ones"
+        None, description="cold: estimate over the epoch, by the sizes of all samples and what is read ahead"
     )
     au_epoch_error: float | None = Field(None, description="half the distance between its lowest and its highest")
     input_stall_fraction: float | None = Field(None, description="share of the step spent waiting for input")

@@ -81,6 +81,9 @@ VALUES: dict[str, Any] = {
     "au": 0.2,
     "read_amplification": 1.5,
     "delivered_bytes": 10_000_000,
+    "samples_per_s": 100.0,
+    "io_bytes_per_s": 10_000_000.0,
+    "reader_busy_fraction": 0.9,
     "read_s_per_sample": 0.010,
     "read_cpu_s_per_sample": 0.001,
     "decode_s_per_sample": 0.002,
@@ -90,7 +93,7 @@ VALUES: dict[str, Any] = {
 def test_a_trials_window() -> None:
     spec = made_spec(batch_size=10, data={"format": "hdf5", "num_workers": 1, "prefetch_factor": 1})
     assert cold_window(spec, VALUES, MANIFEST, 1) == ColdWindow(
-        0.2, 1.5, pytest.approx(0.02), pytest.approx(0.12), 1.0, pytest.approx(0.75)
+        0.2, 1.5, pytest.approx(0.02), pytest.approx(0.12), 1.0, pytest.approx(0.75), 1.0, 0.9
     )
     two = cold_window(spec, VALUES, MANIFEST, 2)
     assert two is not None and (two.begin, two.end, two.of_epoch) == (0.01, pytest.approx(0.06), 0.5)
@@ -100,18 +103,36 @@ def test_a_trials_window() -> None:
     ("data", "values"),
     [
         ({"format": "webdataset"}, {}),
-        ({"cache": "warm"}, {}),
         ({"shuffle": False}, {}),
         ({}, {"read_amplification": 1.05}),
         ({}, {"read_amplification": None}),
-        ({}, {"decode_s_per_sample": None}),
-        ({}, {"delivered_bytes": 99_000_000}),
     ],
 )
-def test_windows_that_are_a_picture_of_their_epoch_or_tell_nothing(
-    data: dict[str, Any], values: dict[str, Any]
-) -> None:
+def test_what_is_not_read_ahead_is_as_its_epoch(data: dict[str, Any], values: dict[str, Any]) -> None:
+    found = epoch_figures(made_spec(data={"format": "hdf5"} | data), VALUES | values, MANIFEST, 1)
+    assert found == {"au_epoch": pytest.approx(0.2), "au_epoch_error": pytest.approx(0.0)}
+
+
+@pytest.mark.parametrize(
+    ("data", "values"),
+    [({"cache": "warm"}, {}), ({}, {"decode_s_per_sample": None}), ({}, {"delivered_bytes": 99_000_000})],
+)
+def test_windows_that_tell_nothing_of_their_epoch(data: dict[str, Any], values: dict[str, Any]) -> None:
     assert epoch_figures(made_spec(data={"format": "hdf5"} | data), VALUES | values, MANIFEST, 1) == {}
+
+
+@pytest.mark.parametrize(
+    ("au", "busy", "sizes", "expected"),
+    [
+        (0.5, 0.99, 1.25, 0.4),  # input takes 2 x 1.25 of the computation
+        (1.0, 0.5, 1.25, 1.0),  # and here 0.5 x 1.25
+        (1.0, 0.9, 1.25, 1 / 1.125),
+        (0.5, 0.99, 0.4, 1.0),
+    ],
+)
+def test_the_sizes_of_all_samples_count(au: float, busy: float, sizes: float, expected: float) -> None:
+    found = over_epoch(ColdWindow(au, 1.0, 0.0, 0.1, 1.0, 0.5, sizes, busy))
+    assert found == Estimate(pytest.approx(expected), pytest.approx(0.0))
 
 
 def test_the_caveat_says_what_was_read_ahead_and_what_it_means() -> None:

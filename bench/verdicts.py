@@ -1,0 +1,360 @@
+"""Causes that were made, and what trials and `watch` say of them: a confusion matrix.
+
+Causes are made by other means than verdicts look at: limits of the kernel's control groups, links shaped by tc, large
+JPEGs, workers of one's own, processes pinned beside the job, a rank that is held up.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import yaml
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+import benchsuite
+from bench.throttle import V1, CannotThrottle, throttled
+from benchsuite.grid.expand import plan_trial
+from benchsuite.results.store.record import CANNOT_TELL, TrialRecord
+from benchsuite.runner.single_trial import in_processes
+from benchsuite.storage.create.convert import Wanted, generate_dataset
+from benchsuite.workloads.facts import FACTS
+
+FORMATS = ("files", "webdataset", "hdf5", "lmdb", "tfrecord")
+PHOTOS, VOLUMES, SEQUENCES = 400, 60, 600
+WATCHED_STEPS, STEP_S = 60, 0.02
+READERS = '''
+import time
+
+import numpy as np
+from PIL import Image
+
+
+class Sleeping:
+    """Samples that come from a service, in 20 ms each."""
+
+    def __init__(self, dataset):
+        self.labels = dataset.index["label"].tolist()
+
+    def wait(self):
+        time.sleep(0.02)
+
+    def __getitem__(self, row):
+        self.wait()
+        return {"image": Image.new("RGB", (64, 64)), "label": self.labels[row]}
+
+
+class Busy(Sleeping):
+    """Samples that take a slow `__getitem__` 20 ms of a core each."""
+
+    def wait(self):
+        until = time.thread_time() + 0.02
+        while time.thread_time() < until:
+            pass
+
+
+class Large(Sleeping):
+    """Photographs of 12 megapixels."""
+
+    def __getitem__(self, row):
+        return {"image": Image.open(LARGE).convert("RGB"), "label": self.labels[row]}
+'''
+SLOW_RANK = """
+import time
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+
+from benchsuite.workloads.gpt_neox import WORKLOAD as GPT
+
+
+def held_up(wait):
+    def loss(model, batch):
+        if dist.is_initialized() and dist.get_rank() == 1:
+            wait()
+        return GPT.loss(model, batch)
+
+    return replace(GPT, name="held_up", loss=loss, blocks=None, tensor_parallel=None, pipeline=None)
+
+
+def compute():
+    weights = torch.ones(900, 900)
+    for _ in range(12):
+        weights = weights @ weights / 900
+
+
+SLEEPS = held_up(lambda: time.sleep(0.1))
+COMPUTES = held_up(compute)
+"""
+
+
+class Cause(NamedTuple):
+    """What was made, and what may be said of it."""
+
+    name: str
+    expected: tuple[str, ...]
+    said: Callable[[], str]
+
+
+def trial(spec: Mapping[str, Any], *around: Callable[[], Any]) -> str:
+    """Return the verdict of a trial with these things made around it."""
+    with ExitStack() as stack:
+        for make in around:
+            stack.enter_context(make())
+        record, _ = in_processes(plan_trial(dict(spec)))
+    if record.status != "ok":
+        raise RuntimeError(record.reason)
+    return str(record.figures.bottleneck)
+
+
+def spec_of(folder: Path, form: str = "files", device: str = "emulated:4ms", **data: Any) -> dict[str, Any]:
+    """A trial that reads photographs."""
+    read = {"root": str(folder / "photos" / form), "format": form, "num_workers": 1, "prefetch_factor": 2, **data}
+    measure = {"steps": 16, "warmup_steps": 1, "timeout_s": 120}
+    more = {"workload": "resnet50", "variant": "tiny", "device": device, "batch_size": 4}
+    return {**more, "data": {"shuffle_buffer": 32, **read}, "measure": measure}
+
+
+def modelled(workload: str, **changes: Any) -> dict[str, Any]:
+    """A trial of a real model on synthetic input."""
+    measure = {"steps": 8, "warmup_steps": 2, "timeout_s": 120, "ceilings": False}
+    base = {"workload": workload, "variant": "nano", "device": "cpu", "batch_size": 8, "data": {"source": "synthetic"}}
+    return {**base, "measure": measure, **changes}
+
+
+@contextmanager
+def on_cores(count: int) -> Iterator[None]:
+    """Let this process and its children use so many cores."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, set(sorted(allowed)[:count]))
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+@contextmanager
+def quota(cores: float) -> Iterator[None]:
+    """Let this process and its children compute for so many cores, by the kernel's CFS bandwidth control.
+
+    Raises:
+        CannotThrottle: no such control group can be made.
+    """
+    group = Path("/sys/fs/cgroup/cpu" if V1.is_dir() else "/sys/fs/cgroup") / f"benchsuite-{os.getpid()}"
+    of_100_ms = f"{round(cores * 1e5)}"
+    files = {"cpu.cfs_quota_us": of_100_ms} if V1.is_dir() else {"cpu.max": f"{of_100_ms} 100000"}
+    try:
+        group.mkdir()
+        for name, text in {**files, "cgroup.procs": str(os.getpid())}.items():
+            (group / name).write_text(text)
+    except OSError as error:
+        with suppress(OSError):
+            group.rmdir()
+        raise CannotThrottle(f"{group}: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        for process in (group / "cgroup.procs").read_text().split():
+            with suppress(OSError):
+                (group.parent / "cgroup.procs").write_text(process)
+        with suppress(OSError):
+            group.rmdir()
+
+
+@contextmanager
+def crowd() -> Iterator[None]:
+    """Processes of others that keep every core busy."""
+    code = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
+    cores = sorted(os.sched_getaffinity(0))
+    starts = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL).pid)"
+    command = [sys.executable, "-c", starts, sys.executable, "-c", code]
+    found = [int(subprocess.check_output([*command, str(core)])) for core in cores]  # nobody's children here
+    try:
+        time.sleep(0.5)
+        yield
+    finally:
+        for process in found:
+            os.kill(process, 9)
+
+
+def over_a_link(root: Path, rate: str, spec: Mapping[str, Any]) -> str:
+    """Return the verdict of two ranks over a loopback of that rate, in a network namespace of their own."""
+    file = root / "linked.yaml"
+    file.write_text(yaml.safe_dump(dict(spec)))
+    shape = f"ip link set lo up && tc qdisc add dev lo root tbf rate {rate} burst 128kb latency 400ms"
+    command = f"{shape} && exec {sys.executable} -m benchsuite trial {file} --format json"
+    done = subprocess.run(["unshare", "-n", "sh", "-c", command], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip())
+    return str(TrialRecord.model_validate_json(done.stdout).figures.bottleneck)
+
+
+class Loaded(Dataset[Any]):
+    """What somebody's own training loop reads."""
+
+    def __init__(self, sample: Callable[[], Any]) -> None:
+        self.sample = sample
+
+    def __len__(self) -> int:
+        return 4096
+
+    def __getitem__(self, row: int) -> Any:
+        return self.sample()
+
+
+def slept(seconds: float) -> float:
+    time.sleep(seconds)
+    return 0.0
+
+
+def computed(seconds: float) -> float:
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+    return 0.0
+
+
+def watched(sample: Callable[[], Any], step: Callable[[], Any], mark: str | None = None, **options: Any) -> str:
+    """Return the verdict of a watched loop over such samples and steps, part of which may be marked."""
+    options = {"batch_size": 4, "num_workers": 1} | options
+    loader = DataLoader(Loaded(sample), multiprocessing_context="fork" if options["num_workers"] else None, **options)
+    watch = benchsuite.watch(loader, quiet=True, warmup_steps=5)
+    for number, _ in enumerate(watch):
+        step()
+        if mark:
+            watch.mark(mark)
+        if number == WATCHED_STEPS:
+            break
+    watch.close()
+    return str(watch.figures["bottleneck"])
+
+
+def datasets(root: Path) -> None:
+    """Photographs in every format, volumes in gzip, a large photograph, readers and workloads of one's own."""
+    for form in FORMATS:
+        options: dict[str, int | str] = {"shard_samples": PHOTOS // 8} if form in ("webdataset", "tfrecord") else {}
+        tiny = FACTS["resnet50"].variants["tiny"].sample
+        generate_dataset(root / "photos" / form, Wanted("resnet50", "tiny", form, "image", tiny, options), PHOTOS)
+    volume = FACTS["unet3d"].variants["tiny"].sample
+    packed = Wanted("unet3d", "tiny", "hdf5", "volume", volume, {"compression": "gzip"})
+    generate_dataset(root / "volumes", packed, VOLUMES)
+    noise = np.random.default_rng(0).integers(0, 255, (300, 400, 3), np.uint8)
+    Image.fromarray(noise).resize((4000, 3000)).save(root / "large.jpg", quality=90)
+    (root / "readers.py").write_text(f"LARGE = {str(root / 'large.jpg')!r}\n{READERS}")
+    (root / "ranks.py").write_text(SLOW_RANK)
+
+
+def of_input(root: Path) -> Iterator[Cause]:
+    """Causes in storage and preprocessing, on an emulated device."""
+    for form in FORMATS:
+        for reader in ("stock", "tuned"):
+            cold = spec_of(root, form, reader=reader, cache="cold")
+            slow_disk = partial(throttled, root, 1_500_000)
+            yield Cause(f"disk limited to 1.5 MB/s, {form} {reader}", ("storage",), partial(trial, cold, slow_disk))
+            warm = spec_of(root, form, device="emulated:1ms", reader=reader, cache="warm")
+            yield Cause(f"decoding by one worker, {form} {reader}", ("preprocessing",), partial(trial, warm))
+        fed = spec_of(root, form, device="emulated:150ms", reader="stock", cache="warm")
+        yield Cause(f"a slow accelerator, {form}", ("none",), partial(trial, fed))
+    for name, expected in (("Sleeping", "storage"), ("Busy", "preprocessing"), ("Large", "preprocessing")):
+        for workers in (0, 1):
+            own = spec_of(root, reader=f"{root / 'readers.py'}:{name}", cache="warm", num_workers=workers)
+            yield Cause(f"own reader {name}, {workers} workers", (expected,), partial(trial, own))
+    for reader in ("stock", "tuned"):
+        read = spec_of(root, "hdf5", "emulated:2ms", reader=reader, cache="warm", root=str(root / "volumes"))
+        gzip = partial(trial, {**read, "workload": "unet3d", "batch_size": 2})
+        yield Cause(f"volumes in gzip, {reader}", ("preprocessing",), gzip)
+
+
+def of_nodes(root: Path) -> Iterator[Cause]:
+    """Causes in cores, ranks and links, with real models."""
+    for workload in ("resnet50", "gpt_neox", "unet3d", "bert"):
+        alone = modelled(workload, variant="tiny" if workload != "gpt_neox" else "nano")
+        yield Cause(f"input in memory, {workload}", ("compute",), partial(trial, alone))
+    for cores, around in ((1, partial(on_cores, 1)), (0.6, partial(quota, 0.6))):
+        for form in ("files", "hdf5", "webdataset"):
+            data = {"root": str(root / "photos" / form), "format": form, "cache": "warm", "num_workers": 2}
+            busy = modelled("resnet50", data=data, threads_per_rank=1, measure={"steps": 16, "ceilings": False})
+            name = f"{cores} cores for a model and two workers, {form}"
+            yield Cause(name, ("client_cpu",), partial(trial, busy, around))
+    for rate in ("50mbit", "100mbit", "200mbit"):
+        linked = modelled("resnet50", variant="tiny", parallelism="ddp", world_size=2, batch_size=2)
+        yield Cause(f"a link of {rate}", ("communication",), partial(over_a_link, root, rate, linked))
+    for name in ("SLEEPS", "COMPUTES"):
+        for batch in (2, 4):
+            held = modelled(f"{root / 'ranks.py'}:{name}", parallelism="ddp", world_size=2, batch_size=batch)
+            yield Cause(f"rank 1 {name.lower()}, batch {batch}", ("imbalance",), partial(trial, held))
+    for stages in (2, 4):
+        piped = modelled("gpt_neox", parallelism={"pp": stages, "schedule": "naive"})
+        yield Cause(f"a pipeline of {stages} naive stages", ("communication",), partial(trial, piped))
+    beside = [spec_of(root, form, "emulated:1ms", reader="stock", cache="warm") for form in ("files", "lmdb")]
+    beside += [modelled("resnet50", variant="tiny"), spec_of(root, "hdf5", "cpu", reader="stock", cache="warm")]
+    for number, spec in enumerate(beside):
+        yield Cause(f"others on every core, {number}", (CANNOT_TELL,), partial(trial, spec, crowd))
+
+
+def of_loops(root: Path) -> Iterator[Cause]:
+    """Causes in somebody's own training loop; its step waits for a device, as on a GPU, or computes."""
+    waits, computes = partial(slept, STEP_S), partial(computed, STEP_S)
+    of_cores = ("preprocessing", "client_cpu")
+    for workers in (0, 1, 2):
+        elsewhere, here = (
+            partial(watched, partial(sample, 0.02), waits, num_workers=workers) for sample in (slept, computed)
+        )
+        yield Cause(f"watch: samples of 20 ms elsewhere, {workers} workers", ("storage",), elsewhere)
+        yield Cause(f"watch: samples of 20 ms of a core, {workers} workers", of_cores, here)
+    yield Cause("watch: fed, steps on a device", ("compute",), partial(watched, partial(slept, 0.0005), waits))
+    yield Cause("watch: fed, steps on a core", ("compute",), partial(watched, partial(slept, 0.0005), computes))
+    exchange = partial(watched, partial(slept, 0.0005), waits, "communication")
+    yield Cause("watch: an exchange", ("communication",), exchange)
+    large = partial(watched, partial(np.zeros, 1_500_000, np.float32), partial(slept, 0.001))
+    yield Cause("watch: batches of 24 MB", of_cores, large)
+    crowded = partial(watched, partial(computed, 0.005), computes)
+    yield Cause("watch: others on every core", (CANNOT_TELL,), partial(_beside_a_crowd, crowded))
+
+
+def _beside_a_crowd(said: Callable[[], str]) -> str:
+    with crowd():
+        return said()
+
+
+class Judged(NamedTuple):
+    """A cause and what was said of it; None where it could not be made here, with why."""
+
+    cause: Cause
+    said: str | None
+    why: str = ""
+
+
+def report(root: Path) -> list[Judged]:
+    """Make every cause, one after another."""
+    datasets(root)
+    found = []
+    for cause in (*of_input(root), *of_nodes(root), *of_loops(root)):
+        try:
+            judged = Judged(cause, cause.said())
+        except (CannotThrottle, RuntimeError, OSError) as error:
+            judged = Judged(cause, None, str(error))
+        found.append(judged)
+        wanted = "" if judged.said in cause.expected else f" (made: {' or '.join(cause.expected)})"
+        print(f"   {cause.name}: {judged.said or judged.why}{wanted}", flush=True)
+    return found
+
+
+def matrix(found: list[Judged]) -> list[str]:
+    """Rows of a table: what was made, what was said, how often."""
+    counts = Counter((one.cause.expected[0], one.said) for one in found if one.said is not None)
+    names = sorted({name for pair in counts for name in pair})
+    rows = [f"| made | {' | '.join(names)} |", f"|{'---|' * (len(names) + 1)}"]
+    for made in sorted({made for made, _ in counts}):
+        cells = [str(counts[made, said] or "") for said in names]
+        rows.append(f"| {made} | {' | '.join(cells)} |")
+    return rows
