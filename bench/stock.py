@@ -72,7 +72,7 @@ SCENES = (
         ("tokens",),
     ),
 )
-NUM_PAIRS, SECONDS, BUFFER, PREFETCH = 10, 1.0, 100, 2
+NUM_PAIRS, SECONDS, BUFFER, PREFETCH = 10, 0.7, 100, 2
 MEAN, STD = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1), torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
 Ready = Callable[..., Any]
 

@@ -1,12 +1,14 @@
 """A slow shared file system on one machine: a limit on what this process and its children read from a device.
 
-Needs root and Linux's block throttling, by cgroup v1 (`blkio.throttle.read_bps_device`) or v2 (`io.max`).
+Needs root and Linux's block throttling, by cgroup v1 (`blkio.throttle.read_bps_device`, `..._iops_device`) or v2
+(`io.max`).
 """
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
 from benchsuite.storage.observe.counters import mount_io
 
@@ -43,8 +45,10 @@ def own_group(root: Path, text: str) -> Path:
 
 
 @contextmanager
-def throttled(path: Path, bytes_per_s: int) -> Iterator[None]:
+def throttled(path: Path, most: int, unit: Literal["bps", "iops"] = "bps") -> Iterator[None]:
     """Limit reads from the device of a path, for this process and those it starts, until the block ends.
+
+    `most`: bytes a second, or reads a second.
 
     Raises:
         CannotThrottle: no root, no cgroup that can, or no block device.
@@ -53,9 +57,7 @@ def throttled(path: Path, bytes_per_s: int) -> Iterator[None]:
     root = V1 if old else V2
     group, before = root / f"benchsuite-{os.getpid()}", own_group(root, Path("/proc/self/cgroup").read_text())
     limit = (
-        ("blkio.throttle.read_bps_device", f"{device} {bytes_per_s}")
-        if old
-        else ("io.max", f"{device} rbps={bytes_per_s}")
+        (f"blkio.throttle.read_{unit}_device", f"{device} {most}") if old else ("io.max", f"{device} r{unit}={most}")
     )
     try:
         group.mkdir()

@@ -258,13 +258,16 @@ def of_input(root: Path) -> Iterator[Cause]:
     for form in FORMATS:
         for reader in ("stock", "tuned"):
             cold = spec_of(root, form, reader=reader, cache="cold")
-            slow_disk = partial(throttled, root, 1_500_000)
-            yield Cause(f"disk limited to 1.5 MB/s, {form} {reader}", ("storage",), partial(trial, cold, slow_disk))
+            slow_disk = partial(throttled, root, 6_000_000)
+            yield Cause(f"disk limited to 6 MB/s, {form} {reader}", ("storage",), partial(trial, cold, slow_disk))
             warm = spec_of(root, form, device="emulated:1ms", reader=reader, cache="warm")
             yield Cause(f"decoding by one worker, {form} {reader}", ("preprocessing",), partial(trial, warm))
+        few_reads = partial(throttled, root, 60, "iops")
+        random = spec_of(root, form, reader="stock", cache="cold")
+        yield Cause(f"disk limited to 60 reads/s, {form}", ("storage",), partial(trial, random, few_reads))
         fed = spec_of(root, form, device="emulated:150ms", reader="stock", cache="warm")
         yield Cause(f"a slow accelerator, {form}", ("none",), partial(trial, fed))
-    for name, expected in (("Sleeping", "storage"), ("Busy", "preprocessing"), ("Large", "preprocessing")):
+    for name, expected in (("Sleeping", "mixed"), ("Busy", "preprocessing"), ("Large", "preprocessing")):
         for workers in (0, 1):
             own = spec_of(root, reader=f"{root / 'readers.py'}:{name}", cache="warm", num_workers=workers)
             yield Cause(f"own reader {name}, {workers} workers", (expected,), partial(trial, own))

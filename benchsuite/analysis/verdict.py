@@ -308,7 +308,10 @@ def _telling_readers(figures: Mapping[str, Any], setting: Setting, evidence: str
     cached = _cached(figures, setting)
     if cached > MAIN_SHARE:
         said = f"{evidence}; {cached:.0%} of the bytes came from memory"
-        return Judgement("preprocessing", said, _more_readers(figures, setting))
+        if figures.get("read_cpu_s_per_sample") is not None and (_computing_share(figures) or 0.0) <= 1 - MAIN_SHARE:
+            said += ", and they wait all the same: for another host, a lock, or what is no storage of these files"
+            return Judgement("mixed", said, _more_workers(setting))
+        return Judgement("preprocessing", said, _more_readers(figures, setting), _decode_or_collate(figures))
     saturation = _saturation(figures, setting)
     if saturation is not None and saturation >= SATURATED_SHARE:
         said = f"{evidence}; a plain reader gets no more of these files: {saturation:.0%} of that is read"

@@ -14,9 +14,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from benchsuite.results.render.naming import degrees
+from benchsuite.results.render.naming import degrees, last_part
 from benchsuite.results.store.frames import flatten
-from benchsuite.results.store.record import TrialRecord
+from benchsuite.results.store.record import READ_BEFORE, TrialRecord
 
 VERSION = "1"
 """asv drops what was measured under another version; raise it when a metric's definition changes."""
@@ -37,7 +37,7 @@ DIGITS = 4
 """asv prints every digit of a fraction."""
 FAILED = ("failed", "oom", "timeout")
 NOT_A_SETTING = re.compile(
-    r"workload|world_size|threads_per_rank|data\.(format|source|root|staging_dir)"
+    r"workload|world_size|threads_per_rank|data\.(format|reader|source|root|staging_dir)"
     r"|measure\.(repeats|timeout_s|profile|ceilings)"
 )
 """What tells no points apart, besides the parameters themselves."""
@@ -48,7 +48,10 @@ class Key(NamedTuple):
 
     workload: str
     format: str
-    """How samples are stored, or `memory`, `synthetic`; with the other settings that vary in the sweep."""
+    """How samples are stored, or `memory`, `synthetic`; with the reader, and the other settings that vary in the sweep.
+
+    Our own reader is not named: it read all that was measured before there was another.
+    """
     ranks: int
 
 
@@ -77,8 +80,9 @@ def axes_of(keys: Iterable[Key]) -> Axes:
 
 def _plain_key(spec: Mapping[str, Any]) -> Key:
     data = spec.get("data") or {}
-    source = data.get("source", "storage")
+    source, reader = data.get("source", "storage"), data.get("reader")
     stored = str(data.get("format", "files"))
+    stored = stored if reader in (None, READ_BEFORE) else f"{stored} {last_part(reader)}"
     return Key(str(spec["workload"]), stored if source == "storage" else source, int(spec.get("world_size") or 1))
 
 

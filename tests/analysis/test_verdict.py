@@ -172,6 +172,15 @@ def test_what_ranks_read_after_one_another_is_no_cache(readers: int, hit: float,
     assert ("came from memory" in found.evidence) == (expected == "preprocessing")
 
 
+@pytest.mark.parametrize(
+    ("computing", "expected"), [(0.001, "mixed"), (0.009, "preprocessing"), (None, "preprocessing")]
+)
+def test_readers_that_wait_for_bytes_in_memory_wait_for_something_else(computing: float | None, expected: str):
+    found = verdict(HELD | {"cache_hit_fraction": 1.0, "read_cpu_s_per_sample": computing})
+    assert found is not None and found.bottleneck == expected
+    assert ("for another host, a lock" in found.evidence) == (expected == "mixed")
+
+
 def test_figures_that_nobody_measured_are_no_crash():
     unknown = {"cpu_contention_fraction": None, "read_s_per_sample": None, "decode_s_per_sample": None}
     assert name(**unknown) == "mixed", "a loader that does not tell reading from decoding"

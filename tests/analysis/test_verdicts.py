@@ -229,12 +229,12 @@ def test_7_decompressing_is_preprocessing_though_it_is_in_a_read(data: Path) -> 
     says(record, "preprocessing", *input_words(record), f"computing {share:.0%} of it")
 
 
-def test_8_a_slow_reader_of_bytes_in_memory_is_preprocessing(data: Path) -> None:
+def test_8_who_waits_though_all_bytes_are_in_memory_is_not_held_by_storage(data: Path) -> None:
     slow = {"root": str(data / "paced"), "format": "paced", "cache": "warm", "num_workers": 1, "loader": "threads"}
     record = judged(workload="gpt_neox", device="emulated:2ms", batch_size=4, data=slow)
     assert record.figures.samples_per_s == pytest.approx(1e6 / PACED_US, rel=0.1)
     hit = f"{record.figures.cache_hit_fraction:.0%} of the bytes came from memory"
-    says(record, "preprocessing", *input_words(record), headspace(record), hit)
+    says(record, "mixed", *input_words(record), headspace(record), hit, "and they wait all the same")
 
 
 def test_9_nothing_holds_back_an_accelerator_that_is_fed(data: Path) -> None:

@@ -20,6 +20,12 @@ class TestKeys:
         specs = [made_spec(ranks, data={"loader": name}) for ranks in (1, 2) for name in ("torch", "dali")]
         assert [key.format for key in keys_of(specs)] == ["files data.loader=torch", "files data.loader=dali"] * 2
 
+    def test_the_reader_is_told_where_it_is_not_our_own(self):
+        """So that the history of a sweep from before there was another goes on with what it measured."""
+        readers = (None, "tuned", "stock", "/home/me/mine.py:READER")
+        specs = [made_spec(number, data={"reader": reader}) for number, reader in enumerate(readers, 1)]
+        assert [key.format for key in keys_of(specs)] == ["files", "files", "files stock", "files mine.py:READER"]
+
     def test_what_follows_from_ranks_or_workload_does_not(self):
         specs = [
             made_spec(1, parallelism="none", batch_size=4, threads_per_rank=2),
