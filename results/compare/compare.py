@@ -25,6 +25,7 @@ from benchsuite.results.compare.nights import (
     key_without,
     loose_key,
     point_key,
+    reader_of,
     was_resized,
 )
 from benchsuite.results.render.tables import is_missing
@@ -83,7 +84,7 @@ class Comparison:
     only_other: Sequence[str]
     """Labels of points that the other side lacks."""
     refused: Sequence[str]
-    """Points whose batch was resized on one side, with the arithmetic."""
+    """Points whose batch was resized on one side, with the arithmetic, or which others read."""
     environment: Sequence[Difference] = field(default_factory=tuple)
     apart: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Columns of the spec in which A and B were chosen to differ, with what each has."""
@@ -148,21 +149,27 @@ def _both_labels(one: Sequence[Record], other: Sequence[Record]) -> str:
 
 
 def _refused(first: Mapping[str, list[Record]], second: Mapping[str, list[Record]]) -> list[str]:
-    """Points that would match, were the batch of one side not resized."""
+    """Points that would match, were the batch of one side not resized, or read by the same reader."""
     others = {loose_key(trials[0]): trials[0] for key, trials in second.items() if key not in first}
-    found = []
-    for key, trials in first.items():
-        twin = others.get(loose_key(trials[0])) if key not in second else None
-        if twin is not None and (was_resized(trials[0]) or was_resized(twin)):
-            told = []
-            for one in (trials[0], twin):
-                batch = one.spec.get("batch_size") or one.spec.get("global_batch_size")
-                told.append(f"{'resized to' if was_resized(one) else 'requested:'} {batch}")
-            found.append(
-                f"{_label(trials)}: its batch is {told[0]} in A and {told[1]} in B; a resized batch is never compared "
-                "with another"
-            )
-    return found
+    twins = [(trials, others.get(loose_key(trials[0]))) for key, trials in first.items() if key not in second]
+    found = [(_label(trials), _why_apart(trials[0], twin)) for trials, twin in twins if twin is not None]
+    return [f"{label}: {why}" for label, why in found if why]
+
+
+def _why_apart(one: Record, other: Record) -> str | None:
+    """Why two records that differ in batch or reader alone are not compared; None where the batch was asked for."""
+    readers = reader_of(one), reader_of(other)
+    if readers[0] != readers[1]:
+        what = f"read by {readers[0]} in A and by {readers[1]} in B, which is another measurement"
+        return f"{what}; data.reader: {readers[0]} measures what A did"
+    if not was_resized(one) and not was_resized(other):
+        return None
+    batches = [each.spec.get("batch_size") or each.spec.get("global_batch_size") for each in (one, other)]
+    told = [
+        f"{'resized to' if was_resized(each) else 'requested:'} {batch}"
+        for each, batch in zip((one, other), batches, strict=True)
+    ]
+    return f"its batch is {told[0]} in A and {told[1]} in B; a resized batch is never compared with another"
 
 
 def _environments(one: Sequence[list[Record]], other: Sequence[list[Record]]) -> list[Difference]:

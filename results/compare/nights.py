@@ -12,10 +12,11 @@ import numpy as np
 from benchsuite.results.compare.metrics import Array, Metric
 from benchsuite.results.render.tables import is_missing
 from benchsuite.results.store.frames import FAILED, Row
-from benchsuite.results.store.record import Kind, Record
+from benchsuite.results.store.record import READ_BEFORE, Kind, Record
 
 PATHS = ("root", "staging_dir")
 """Settings of `spec.data` that differ between sites and change nothing of what is measured."""
+READER = "data.reader"
 WITHOUT_IDENTITY = ("repeats", "timeout_s", "profile", "ceilings")
 """Settings of `spec.measure` that change nothing either."""
 UNLIKE_STATE = {"not_cold", "not_warm", "not_direct", "counters_disagree"}
@@ -36,14 +37,20 @@ def point_key(record: Record) -> str:
 
 
 def loose_key(record: Record) -> str:
-    """What a point measures, whatever its batch; else as `point_key`."""
-    return _digest(record, ("batch_size", "global_batch_size"), resized=False)
+    """What a point measures, whatever its batch and whoever reads; else as `point_key`."""
+    return _digest(record, ("batch_size", "global_batch_size", READER), resized=False)
 
 
 def key_without(record: Record, columns: Sequence[str]) -> str:
     """What a point measures but for some columns of its spec; with one of its data goes the dataset's id."""
     names = [column.removeprefix("spec.") for column in columns]
     return _digest(record, names, resized=was_resized(record))
+
+
+def reader_of(record: Record) -> str | None:
+    """Who reads the samples; None where nothing is read."""
+    data = record.spec.get("data")
+    return data.get("reader") if isinstance(data, Mapping) else None
 
 
 def was_resized(record: Record) -> bool:
@@ -59,7 +66,9 @@ def _digest(record: Record, left_out: Sequence[str], resized: bool) -> str:
     for part, names in (("data", PATHS), ("measure", WITHOUT_IDENTITY)):
         if isinstance(spec.get(part), Mapping):
             spec[part] = {k: v for k, v in spec[part].items() if k not in names and v is not None}
-    other_data = any(column.startswith("data.") for column in left_out)
+    if reader_of(record) == READ_BEFORE:  # nor did records from before there was another name it
+        spec["data"] = {k: v for k, v in spec["data"].items() if k != "reader"}
+    other_data = any(column.startswith("data.") and column != READER for column in left_out)
     dataset_id = None if other_data else (record.dataset or {}).get("dataset_id")
     told = {"spec": spec, "dataset_id": dataset_id, "resized": resized}
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:12]

@@ -270,6 +270,22 @@ class TestMatching:
             compare(one, found, SPEED)
         assert len(compare(found, found, SPEED).compared) == 1, "two that were resized alike are"
 
+    def test_what_another_reader_read_is_never_compared(self):
+        """A record from before there was a choice reads as what it did, and is that of our own reader."""
+        data = {"format": "files", "source": "storage"}
+        before, stock, tuned = (
+            [
+                TrialRecord.model_validate(one.model_dump() | {"spec": {"batch_size": 8, "data": data | reader}})
+                for one in trials(around(100), name)
+            ]
+            for name, reader in (("a", {}), ("b", {"reader": "stock"}), ("c", {"reader": "tuned"}))
+        )
+        with pytest.raises(StoreError, match="read by tuned in A and by stock in B, which is another measurement"):
+            compare(before, stock, SPEED)
+        assert len(compare(before, tuned, SPEED).compared) == 1
+        apart = {"spec.data.reader": ("stock", "tuned")}
+        assert len(compare(stock, tuned, SPEED, apart).compared) == 1, "unless it is what is asked"
+
     def test_unlike_machines_are_refused(self):
         other = trials(around(100), "b", env=made_record().env | {"cores": 64})
         with pytest.raises(StoreError, match="not comparable: cores is 2 in A and 64 in B"):
