@@ -20,6 +20,7 @@ from benchsuite.results.compare.environments import Difference, differences
 from benchsuite.results.compare.metrics import Metric
 from benchsuite.results.compare.nights import (
     NO_RESULT,
+    counting,
     doubtful,
     is_result,
     key_without,
@@ -229,9 +230,8 @@ def _no_results(one: Sequence[Record], other: Sequence[Record], metric: Metric) 
 
 
 def _trusted(trials: Sequence[Record], metric: Metric) -> Sequence[Record]:
-    """The trials that count: those with a result, and of these the trustworthy ones, where there are any."""
-    results = [trial for trial in trials if is_result(trial, metric.name)] or trials
-    return [trial for trial in results if not doubtful([trial])] or results
+    """The trials that count; all, where none has a result."""
+    return counting(trials, metric.name) or trials
 
 
 def _values(trials: Sequence[Record], metric: Metric, several: bool) -> list[float]:

@@ -170,11 +170,16 @@ def points_of(nights: Sequence[Night]) -> list[Point]:
 
 
 def value_of(trials: Sequence[Record], metric: str) -> float | None:
-    """The night's value: the median over repeats; of trustworthy ones where there are any."""
-    trusted = [trial for trial in trials if not DISTRUSTED & {*trial.caveats}] or trials
-    values = [trial.figures.get(metric) for trial in trusted if is_result(trial, metric)]
+    """The night's value: the median over the repeats that count."""
+    values = [trial.figures.get(metric) for trial in counting(trials, metric)]
     known = [float(value) for value in values if not is_missing(value) and value > 0]
     return median(known) if known else None
+
+
+def counting(trials: Sequence[Record], metric: str) -> Sequence[Record]:
+    """The repeats that count: those with a result, and of these the trustworthy ones, where there are any."""
+    results = [trial for trial in trials if is_result(trial, metric)]
+    return [trial for trial in results if not DISTRUSTED & {*trial.caveats}] or results
 
 
 def is_result(trial: Record, metric: str) -> bool:
