@@ -27,8 +27,7 @@ from benchsuite.host.environment import environment, file_system
 from benchsuite.host.interference import Finding
 from benchsuite.host.lane import this_lane
 from benchsuite.host.staged_copies import copies_folder
-from benchsuite.results.store.frames import VERDICT
-from benchsuite.results.store.record import CANNOT_TELL, RECORDS, Kind, Record, Status, TrialRecord
+from benchsuite.results.store.record import CANNOT_TELL, RECORDS, VERDICT, Kind, Record, Status, TrialRecord
 from benchsuite.storage.observe.file_systems import file_system_of
 from benchsuite.storage.observe.io_profile import profile_of
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from benchsuite.results.store.record import FIGURES, Kind, Record
+from benchsuite.results.store.record import FIGURES, VERDICT, Kind, Record
 
 Row = dict[str, Any]
 MIN_REPEATS_FOR_INTERVAL = 6
@@ -28,7 +28,6 @@ STEP = (
 NESTED = ("figures", "spec", "dataset", "env", "io_profile", "traces")
 """Fields of a record that are no columns as they are."""
 OF_A_TRIAL = ("trial_id", "record_id", "repeat", "caveats", "caveat_details")
-VERDICT = ("bottleneck", "bottleneck_evidence", "bottleneck_remedy", "preprocessing_part")
 IN_WORDS = {*VERDICT, "flops_convention", "mount_counter", "ceilings_record_id"}
 """Figures that are no numbers."""
 UNSTABLE_SPREAD = 0.10

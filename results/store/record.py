@@ -66,6 +66,8 @@ Verdict = Annotated[
     BeforeValidator(lambda name: "preprocessing" if name == "client" else name),
 ]
 PreprocessingPart = Literal["decode", "collate", "hand_over"]
+VERDICT = ("bottleneck", "bottleneck_evidence", "bottleneck_remedy", "preprocessing_part")
+"""Figures that say what holds a loop back."""
 CANNOT_TELL: Verdict = "cannot_tell"
 """The verdict where what was measured bears none; the evidence is the reason."""
 
