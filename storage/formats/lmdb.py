@@ -173,6 +173,18 @@ def _joined(name: str, value: Array, allocate: Allocate) -> memoryview:
     return joined.data
 
 
+def check_whole(path: Path, environment: Any) -> None:
+    """Refuse a file that ends before its tree does: reading there would end the process.
+
+    Raises:
+        DatasetError: so it is; the environment is closed.
+    """
+    needed, found = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"], path.stat().st_size
+    if found < needed:
+        environment.close()
+        raise DatasetError(f"{path}: {found} bytes, its tree needs {needed}: truncated")
+
+
 class _Environment:
     """An LMDB file opened for reading, once per process: the library refuses a second time, also in forked children."""
 
@@ -183,10 +195,7 @@ class _Environment:
             self.map = lmdb.open(str(path), subdir=False, readonly=True, lock=False, readahead=readahead, create=False)
         except lmdb.Error as error:
             raise DatasetError(f"{path}: not an LMDB file: {error}") from error
-        needed = (self.map.info()["last_pgno"] + 1) * self.map.stat()["psize"]
-        if path.stat().st_size < needed:
-            self.map.close()
-            raise DatasetError(f"{path}: {path.stat().st_size} bytes, its tree needs {needed}: truncated")
+        check_whole(path, self.map)
         self.users, self._file = 0, path.open("rb", buffering=0)
 
     def fetch(self, offset: int, num_bytes: int) -> None:

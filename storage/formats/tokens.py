@@ -217,10 +217,13 @@ def write(folder: Path, samples: Iterable[Sample], documents: Documents | None =
     write_index(folder / IDX, dtype, *_first_tokens(documents or Documents(cut.lengths), count))
 
 
-def read(dataset: Dataset, lane: ReaderShare) -> Iterator[Sample]:
-    """The lane's samples: windows of the stream, copied into the lane's memory."""
-    path = data_file(dataset, BIN)
-    idx_path = data_file(dataset, IDX)
+def stream_of(dataset: Dataset) -> Array:
+    """Map a dataset's stream of token ids.
+
+    Raises:
+        DatasetError: it is not the one that the manifest describes.
+    """
+    path, idx_path = data_file(dataset, BIN), data_file(dataset, IDX)
     index = read_index(idx_path)
     said = next((info.dtype for info in dataset.manifest.fields if info.name == "tokens"), index.dtype.name)
     if index.dtype.name != said:
@@ -231,12 +234,19 @@ def read(dataset: Dataset, lane: ReaderShare) -> Iterator[Sample]:
         raise DatasetError(
             f"{path}: {len(stream)} tokens, the manifest's {len(dataset.index)} samples of {window} need more"
         )
+    return stream
+
+
+def read(dataset: Dataset, lane: ReaderShare) -> Iterator[Sample]:
+    """The lane's samples: windows of the stream, copied into the lane's memory."""
+    stream, window = stream_of(dataset), dataset.manifest.params["seq_len"] + 1
+    source = str(data_file(dataset, BIN))
     for row in map(int, dealt(len(dataset.index), lane)):
         start = row * (window - 1)
         size = window * stream.itemsize
         values = lane.allocate("tokens", size)[:size].view(stream.dtype)
         values[:] = stream[start : start + window]
-        yield Sample(text(dataset.index["key"][row]), {"tokens": values}, row, str(path))
+        yield Sample(text(dataset.index["key"][row]), {"tokens": values}, row, source)
 
 
 TOKENS = Format(

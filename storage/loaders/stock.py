@@ -6,9 +6,10 @@ the rest, without the wait for a core, is fetching: waiting for storage, and the
 """
 
 import os
+import random
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, islice
 from typing import Any
 
@@ -19,11 +20,13 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
 
 from benchsuite.storage import STOCK, STOCK_GROUP, load
-from benchsuite.storage.dataset.kinds import sample_rng
+from benchsuite.storage.dataset.fields import outside
+from benchsuite.storage.dataset.kinds import decode_one, sample_rng
 from benchsuite.storage.dataset.manifest import dealt, text
+from benchsuite.storage.dataset.sample import Sample, Value
 from benchsuite.storage.errors import DatasetError, reason
 from benchsuite.storage.loaders import Delivered, ReaderCounts
-from benchsuite.storage.loaders.reader import LoaderInput, RunQueue, counted, shared_counters
+from benchsuite.storage.loaders.reader import LoaderInput, RunQueue, check_class, counted, shared_counters
 from benchsuite.storage.observe.counters import ProcessIO, processes_io
 from benchsuite.storage.observe.io_trace import observed
 from benchsuite.storage.stock.reader import ByRow, Fields, Stock, ready
@@ -68,7 +71,7 @@ class _Worker(IterableDataset[Batch]):
         self._reading, self._stock, self._counters = reading, stock, counters
         self._augments = reading.kind.name in ("image", "volume")
         index = np.asarray(reading.dataset.index)  # a memory map takes ten times as long to be looked into
-        self._keys, self._sizes = index["key"], index["bytes"]
+        self._keys, self._sizes, self._labels = index["key"], index["bytes"], index["label"]
 
     def __iter__(self) -> Iterator[Batch]:
         info = get_worker_info()
@@ -92,11 +95,35 @@ class _Worker(IterableDataset[Batch]):
         collating_s = time.thread_time()
         batch = default_collate(list(tensors))
         collate_s = time.thread_time() - collating_s
+        self._check(rows, batch)
         stored = int(self._sizes[list(rows)].sum())
         fetch_s, prepare_s, kernel_s = times.since()
         needed_s = time.perf_counter() - began_s
         counters += (len(rows), stored, fetch_s, prepare_s, needed_s, kernel_s, min(collate_s, prepare_s), 0)
         return batch, list(rows), list(epochs)
+
+    def _check(self, rows: Sequence[int], batch: dict[str, torch.Tensor]) -> None:
+        """Refuse what no model may be given: another class than the index has, integers that no table has a row for.
+
+        Raises:
+            DatasetError: there is such a sample; file and sample are named.
+        """
+        manifest, params = self._reading.dataset.manifest, self._reading.params
+        if manifest.kind == "image":
+            labels, said = batch["label"].numpy(), self._labels[list(rows)]
+            if (labels != said).any() or not 0 <= labels.min() <= labels.max() < (manifest.num_classes or np.inf):
+                for row, found, known in zip(rows, labels.tolist(), said.tolist(), strict=True):
+                    check_class(self._sample(row, {}), found, known, manifest.num_classes)
+        elif manifest.kind != "volume":
+            arrays = {name: tensor.numpy() for name, tensor in batch.items()}
+            if any(outside(name, values, params) for name, values in arrays.items()):
+                for at, row in enumerate(rows):
+                    fields = {name: values[at] for name, values in arrays.items()}
+                    decode_one(self._reading.kind, self._sample(row, fields), params, random.Random())
+
+    def _sample(self, row: int, fields: Mapping[str, Value]) -> Sample:
+        folder, index = self._reading.dataset.folder, self._reading.dataset.index
+        return Sample(text(index["key"][row]), fields, row, str(folder / text(index["file"][row])))
 
     def _samples(self, number: int) -> Iterator[Prepared]:
         """Row, epoch and tensors of each sample of the worker's share, epoch after epoch."""
@@ -114,12 +141,13 @@ class _Worker(IterableDataset[Batch]):
 
     def _by_row(self, opened: ByRow, row: int, epoch: int) -> dict[str, torch.Tensor]:
         """Read a sample and make it ready; what it was read into is free before the next one is read."""
-        key = text(self._keys[row])
         try:
-            return self._ready(key, opened[row], epoch)
+            return self._ready(text(self._keys[row]), opened[row], epoch)
         except Exception as error:
-            path = self._reading.dataset.folder / text(self._reading.dataset.index["file"][row])
-            raise DatasetError(f"{path}: sample {key!r}: {self._stock.library}: {reason(error)}") from error
+            sample = self._sample(row, {})
+            raise DatasetError(
+                f"{sample.source}: sample {sample.key!r}: {self._stock.library}: {reason(error)}"
+            ) from error
 
     def _ready(self, key: str, fields: Fields, epoch: int) -> dict[str, torch.Tensor]:
         rng = sample_rng(self._reading.seed, epoch, key) if self._augments else None

@@ -1,6 +1,7 @@
 """Format `lmdb` by `txn.get`, in an environment opened as torchvision's LSUN dataset opens it."""
 
 import os
+from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -10,7 +11,7 @@ from torch.utils.data import Dataset as TorchDataset
 from benchsuite.storage.dataset.fields import KIND_FIELDS, RECORD_KINDS, unpack
 from benchsuite.storage.dataset.manifest import Dataset, data_file
 from benchsuite.storage.errors import DatasetError
-from benchsuite.storage.formats.lmdb import DATA, entry_key
+from benchsuite.storage.formats.lmdb import DATA, check_whole, entry_key
 from benchsuite.storage.stock.reader import Fields, Stock, load_array, open_image
 
 _environments: "WeakValueDictionary[tuple[int, str], Any]" = WeakValueDictionary()
@@ -22,6 +23,7 @@ def _opened(path: str) -> Any:
     found = _environments.get((os.getpid(), path))
     if found is None:
         found = lmdb.open(path, subdir=False, max_readers=1, readonly=True, lock=False, readahead=False, meminit=False)
+        check_whole(Path(path), found)
         _environments[os.getpid(), path] = found
     return found
 

@@ -11,6 +11,7 @@ import webdataset as wds
 from benchsuite.storage.dataset.fields import KIND_FIELDS, RECORD_KINDS, unpack
 from benchsuite.storage.dataset.manifest import Dataset, ReaderShare, data_file, dealt
 from benchsuite.storage.dataset.shards import buffer_samples, shards
+from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.stock.reader import Fields, Stock
 
 DECODED = ("jpg", "jpeg", "png", "cls", "npy", "image.npy", "label.npy")
@@ -30,7 +31,10 @@ def read(dataset: Dataset, lane: ReaderShare) -> Iterator[tuple[str, Fields]]:
         wds.decode("pil", only=DECODED),
     )
     for found in pipeline:
-        yield found["__key__"], _fields(dataset.manifest.kind, found)
+        try:
+            yield found["__key__"], _fields(dataset.manifest.kind, found)
+        except KeyError as error:
+            raise DatasetError(f"{found['__url__']}: sample {found['__key__']!r}: no member {error}") from error
 
 
 def _fields(kind: str, found: dict[str, Any]) -> Fields:
@@ -39,8 +43,8 @@ def _fields(kind: str, found: dict[str, Any]) -> Fields:
         return unpack(np.asarray(found["npy"]), KIND_FIELDS[kind])
     if kind != "image":
         return {name: found[f"{name}.npy"] for name in KIND_FIELDS[kind]}
-    image = next(found[extension] for extension in ("jpg", "jpeg", "png") if extension in found)
-    return {"image": image, "label": found["cls"]}
+    image = next((extension for extension in ("jpeg", "png") if extension in found), "jpg")
+    return {"image": found[image], "label": found["cls"]}
 
 
 STOCK = Stock("webdataset", stream=read)

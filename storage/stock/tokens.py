@@ -3,8 +3,8 @@
 import numpy as np
 from torch.utils.data import Dataset as TorchDataset
 
-from benchsuite.storage.dataset.manifest import Dataset, data_file
-from benchsuite.storage.formats.tokens import BIN, IDX, open_stream, read_index
+from benchsuite.storage.dataset.manifest import Dataset
+from benchsuite.storage.formats.tokens import stream_of
 from benchsuite.storage.stock.reader import Fields, Stock
 
 
@@ -12,7 +12,7 @@ class Tokens(TorchDataset[Fields]):
     """Windows of one stream."""
 
     def __init__(self, dataset: Dataset) -> None:
-        self.stream = open_stream(data_file(dataset, BIN), read_index(data_file(dataset, IDX)))
+        self.stream = stream_of(dataset)
         self.seq_len = dataset.manifest.params["seq_len"]
 
     def __getitem__(self, row: int) -> Fields:

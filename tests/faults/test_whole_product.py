@@ -13,7 +13,6 @@ import pytest
 
 import benchsuite
 from benchsuite.results.store.store import ResultsStore
-from benchsuite.storage import LOADERS
 from tests.faults.conftest import COMMAND, Bench
 from tests.storage.samples import PAGES_MAY_GO
 
@@ -37,7 +36,9 @@ def check_figures(record: dict[str, Any]) -> None:
     assert mean_sample == pytest.approx(record["dataset"]["stored_bytes"] / record["dataset"]["num_samples"], rel=0.5)
     if record["env"]["data"]["file_system"] == "ext4":
         hit = figures["cache_hit_fraction"]
-        assert hit < 0.5 if spec["data"]["cache"] == "cold" else hit > 0.95
+        ahead = spec["data"]["format"] != "files" and spec["data"]["reader"] == "stock"
+        """A library that reads a shard has the kernel read ahead: a small one before its steps are counted."""
+        assert hit < (1 if ahead else 0.5) if spec["data"]["cache"] == "cold" else hit > 0.95
 
 
 @PAGES_MAY_GO
@@ -77,7 +78,7 @@ def test_every_axis(bench: Bench, dataset_root: Path) -> None:
 
 
 @PAGES_MAY_GO
-def test_every_format_with_every_loader(bench: Bench, dataset_root: Path) -> None:
+def test_every_format_with_both_readers(bench: Bench, dataset_root: Path) -> None:
     """The example sweep, made small."""
     small = ["variant=tiny", "batch_size=4", "precision=fp32", "data.num_workers=1", "data.cache=warm"]
     steps = [*(f"measure.{text}" for text in ("steps=8", "warmup_steps=1", "repeats=1", "ceilings=false"))]
@@ -86,8 +87,8 @@ def test_every_format_with_every_loader(bench: Bench, dataset_root: Path) -> Non
     code, _, err = bench.sweep(Path(benchsuite.__file__).parent / "sweeps" / "formats.yaml", *overrides)
     assert code == 0, err
     records = bench.records()
-    done = {(record["spec"]["data"]["format"], record["spec"]["data"]["loader"]) for record in records}
-    assert done == set(product(["files", "webdataset", "hdf5", "lmdb", "tfrecord"], LOADERS))
+    done = {(record["spec"]["data"]["format"], record["spec"]["data"]["reader"]) for record in records}
+    assert done == set(product(["files", "webdataset", "hdf5", "lmdb", "tfrecord"], ["stock", "tuned"]))
     for record in records:
         assert record["status"] == "ok", record["reason"]
         check_figures(record)

@@ -331,7 +331,7 @@ class TestData:
             measuring.measure(nightly(str(tmp_path / "site")))
 
     def test_points_that_cannot_run_are_covered(self, nightly: Callable[..., Nightly]):
-        points = [("bert", format, ranks) for format in ("files", "webdataset") for ranks in (1, 2)]
+        points = [("bert", f"{format} stock", ranks) for format in ("files", "webdataset") for ranks in (1, 2)]
         assert measuring.covered(nightly("nothing-yet")) == points
 
 
