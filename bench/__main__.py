@@ -345,9 +345,8 @@ def print_stock(folder: Path) -> None:
 def print_epochs(folder: Path) -> None:
     """(l)"""
     print("(l) cold windows of 24 steps beside whole epochs, on a disk limited to 15 MB/s")
-    print(
-        "| format | AU of the epoch | of the windows | read amplification | said of the epoch |\n|---|---|---|---|---|"
-    )
+    columns = ("format", "AU of the epoch (read amplification)", "of the windows", "read amplification", "said")
+    print(f"| {' | '.join(columns)} |\n|---|---|---|---|---|")
     try:
         found = epochs.report(folder)
     except CannotThrottle as error:
@@ -377,6 +376,11 @@ def print_sessions(folder: Path) -> None:
     for found in sessions.report(folder):
         rates, caveats = " ".join(f"{rate:.0f}" for rate in found.rates), ", ".join(found.caveats) or "no caveat"
         print(f"    {found.reader}: {rates}: {found.spread:.2f} from least to most; {caveats}")
+        copied = " ".join(f"{rate:.0f}" for rate in found.copied)
+        with_it = f"correlation with the rates {found.correlation:.2f}"
+        print(
+            f"        a plain copy before each: {copied}: {found.spread_of_copying:.2f} from least to most; {with_it}"
+        )
 
 
 def print_store(folder: Path) -> None:

@@ -15,7 +15,7 @@ from benchsuite.workloads.facts import FACTS
 
 FORMATS = ("files", "hdf5", "lmdb", "webdataset", "tfrecord")
 WANTED = (0.25, 0.5, 0.8, 0.95)
-NUM_SAMPLES, BATCH, WORKERS, PREFETCH, BUFFER = 1200, 16, 2, 2, 64
+NUM_SAMPLES, BATCH, WORKERS, PREFETCH, BUFFER = 1200, 16, 2, 2, 48
 RATE_BYTES_PER_S = 15_000_000
 WINDOW_STEPS, EPOCH_STEPS = 24, 56
 """The most that a cold trial may take of these samples, with what readers hold: nine tenths of an epoch."""
@@ -97,5 +97,6 @@ def row(cell: Cell) -> str:
         f"{said:.3f}" + (f" ±{one.au_epoch_error:.3f}" if one.au_epoch_error is not None else "")
         for said, one in zip(cell.told(), cell.windows, strict=True)
     ]
-    cells = (cell.form, f"{cell.truth:.3f}", " ".join(first), " ".join(ahead), " ".join(told))
+    whole = f"{cell.truth:.3f} ({cell.epoch.read_amplification or 1.0:.2f})"
+    cells = (cell.form, whole, " ".join(first), " ".join(ahead), " ".join(told))
     return f"| {' | '.join(cells)} |"

@@ -6,10 +6,13 @@ copies whole samples since; `mapped` reads as it did then, by a user's own reade
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import yaml
+from scipy.stats import spearmanr
 
 from bench.loaders import make_one
 from benchsuite.results.store.record import TrialRecord
@@ -43,16 +46,28 @@ class Mapped:
 
 
 class Sessions(NamedTuple):
-    """Samples/s of one reader by session, and the caveats of any."""
+    """Samples/s of one reader by session, what the machine copied right before each, and the caveats of any."""
 
     reader: str
     rates: list[float]
+    copied: list[float]
+    """Volumes/s that a plain loop copies from one piece of memory to another."""
     caveats: list[str]
 
     @property
     def spread(self) -> float:
         """The largest over the least."""
         return max(self.rates) / min(self.rates)
+
+    @property
+    def spread_of_copying(self) -> float:
+        """The same of the plain loop."""
+        return max(self.copied) / min(self.copied)
+
+    @property
+    def correlation(self) -> float:
+        """Spearman's, of the rates and the plain loop's."""
+        return float(spearmanr(self.rates, self.copied).statistic)
 
 
 def report(folder: Path) -> list[Sessions]:
@@ -62,14 +77,25 @@ def report(folder: Path) -> list[Sessions]:
     stored = make_one(folder, "unet3d", "volume", params, NUM_SAMPLES, "lmdb", {})
     (folder / "mapped.py").write_text(MAPPED)
     readers = ("stock", "tuned", f"{folder / 'mapped.py'}:Mapped")
-    found = {reader: Sessions(reader.rpartition(":")[2], [], []) for reader in readers}
+    found = {reader: Sessions(reader.rpartition(":")[2], [], [], []) for reader in readers}
     for _ in range(SESSIONS):
         for reader, sessions in found.items():
             evict(stored.data_files())
+            sessions.copied.append(copies_per_s())
             record = measured(folder, reader)
             sessions.rates.append(record.figures.loader_only_samples_per_s or record.figures.samples_per_s or 0.0)
             sessions.caveats.extend(name for name in record.caveats if name not in sessions.caveats)
     return list(found.values())
+
+
+def copies_per_s() -> float:
+    """Copies of MEAN_BYTES a second, over half a second: what the machine gives at the moment."""
+    source, target = np.ones(MEAN_BYTES, np.uint8), np.empty(MEAN_BYTES, np.uint8)
+    began_s, number = time.perf_counter(), 0
+    while (passed_s := time.perf_counter() - began_s) < 0.5:
+        np.copyto(target, source)
+        number += 1
+    return number / passed_s
 
 
 def measured(folder: Path, reader: str) -> TrialRecord:

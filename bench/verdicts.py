@@ -32,6 +32,7 @@ FORMATS = ("files", "webdataset", "hdf5", "lmdb", "tfrecord")
 PHOTOS, VOLUMES, SEQUENCES = 400, 60, 600
 WATCHED_STEPS, STEP_S = 60, 0.02
 READERS = '''
+import fcntl
 import time
 
 import numpy as np
@@ -59,6 +60,17 @@ class Busy(Sleeping):
         until = time.thread_time() + 0.02
         while time.thread_time() < until:
             pass
+
+
+class Locked(Sleeping):
+    """Samples that take 10 ms of a core each, by one worker at a time."""
+
+    def wait(self):
+        with open(LOCK, "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            until = time.thread_time() + 0.01
+            while time.thread_time() < until:
+                pass
 
 
 class Large(Sleeping):
@@ -249,7 +261,7 @@ def datasets(root: Path) -> None:
     generate_dataset(root / "volumes", packed, VOLUMES)
     noise = np.random.default_rng(0).integers(0, 255, (300, 400, 3), np.uint8)
     Image.fromarray(noise).resize((4000, 3000)).save(root / "large.jpg", quality=90)
-    (root / "readers.py").write_text(f"LARGE = {str(root / 'large.jpg')!r}\n{READERS}")
+    (root / "readers.py").write_text(f"LARGE, LOCK = {str(root / 'large.jpg')!r}, {str(root / 'lock')!r}\n{READERS}")
     (root / "ranks.py").write_text(SLOW_RANK)
 
 
@@ -271,6 +283,9 @@ def of_input(root: Path) -> Iterator[Cause]:
         for workers in (0, 1):
             own = spec_of(root, reader=f"{root / 'readers.py'}:{name}", cache="warm", num_workers=workers)
             yield Cause(f"own reader {name}, {workers} workers", (expected,), partial(trial, own))
+    for workers in (2, 4):
+        locked = spec_of(root, reader=f"{root / 'readers.py'}:Locked", cache="warm", num_workers=workers)
+        yield Cause(f"a lock among {workers} workers", ("preprocessing", "mixed"), partial(trial, locked))
     for reader in ("stock", "tuned"):
         read = spec_of(root, "hdf5", "emulated:2ms", reader=reader, cache="warm", root=str(root / "volumes"))
         gzip = partial(trial, {**read, "workload": "unet3d", "batch_size": 2})
@@ -314,6 +329,7 @@ def of_loops(root: Path) -> Iterator[Cause]:
         )
         yield Cause(f"watch: samples of 20 ms elsewhere, {workers} workers", ("storage",), elsewhere)
         yield Cause(f"watch: samples of 20 ms of a core, {workers} workers", of_cores, here)
+    yield Cause("watch: a slow first epoch", ("storage",), partial(watched, _first_slow(120), waits))
     yield Cause("watch: fed, steps on a device", ("compute",), partial(watched, partial(slept, 0.0005), waits))
     yield Cause("watch: fed, steps on a core", ("compute",), partial(watched, partial(slept, 0.0005), computes))
     exchange = partial(watched, partial(slept, 0.0005), waits, "communication")
@@ -322,6 +338,12 @@ def of_loops(root: Path) -> Iterator[Cause]:
     yield Cause("watch: batches of 24 MB", of_cores, large)
     crowded = partial(watched, partial(computed, 0.005), computes)
     yield Cause("watch: others on every core", (CANNOT_TELL,), partial(_beside_a_crowd, crowded))
+
+
+def _first_slow(count: int) -> Callable[[], float]:
+    """Samples of which a worker's first so many come from elsewhere, in 20 ms each, and the others from memory."""
+    left = iter(range(count))
+    return lambda: slept(0.02 if next(left, None) is not None else 0.0005)
 
 
 def _beside_a_crowd(said: Callable[[], str]) -> str:

@@ -51,6 +51,11 @@ STOCK_LOADER: Registry = {"stock": ("benchsuite.storage.loaders.stock:StockLoade
 TUNED = (None, "tuned")
 """Readers that are our own: None where nothing is read from storage."""
 STOCK_GROUP = "benchsuite.stock_readers"
+DALI_READS: Mapping[str, frozenset[str]] = {
+    "image": frozenset({"files", "webdataset", "tfrecord"}),
+    "volume": frozenset({"files"}),
+}
+"""Formats that DALI has readers of its own for, by kind of sample."""
 LOADER_LIMITS: Mapping[str, tuple[str, frozenset[str]]] = {
     "dali": ("nvidia.dali", frozenset({"image", "volume"})),
 }
@@ -73,14 +78,16 @@ def format_of(name: str) -> "Format":
     return found
 
 
-def reader_problem(data: "DataSpec") -> str | None:
-    """Why what is asked for cannot be read by stock readers, or None; our own can read all."""
+def reader_problem(data: "DataSpec", kind: str) -> str | None:
+    """Why samples of a kind cannot be read by the stock reader that is asked for, or None; our own can read all."""
     if data.reader in TUNED:
         return None
-    if data.loader != "torch":
-        return f"reader {data.reader} is PyTorch's DataLoader, not loader {data.loader}; set data.reader: tuned"
     if data.cache == "direct":
         return f"reader {data.reader} reads through the page cache; cache direct: set data.reader: tuned"
+    if data.loader == "dali" and data.reader == "stock":
+        return _own_reader_of_dali_problem(data, kind)
+    if data.loader != "torch":
+        return f"reader {data.reader} is PyTorch's DataLoader, not loader {data.loader}; set data.reader: tuned"
     if data.reader != "stock":
         path = str(data.reader).rpartition(":")[0]
         is_script = path.endswith(".py") and os.path.isfile(path)
@@ -93,13 +100,19 @@ def reader_problem(data: "DataSpec") -> str | None:
     return None
 
 
+def _own_reader_of_dali_problem(data: "DataSpec", kind: str) -> str | None:
+    if data.format not in DALI_READS.get(kind, ()):
+        return f"DALI has no reader of its own for {kind} samples in format {data.format}; set data.reader: tuned"
+    return "DALI's own readers bring nothing: staging lazy: set data.reader: tuned" if data.staging == "lazy" else None
+
+
 def loader_of(data: "DataSpec") -> Any:
     """Return the class of the loader that data settings ask for, to be built with a `LoaderInput`.
 
     Raises:
         DatasetError: there is none of that name, or what it needs is not installed.
     """
-    if data.reader not in TUNED:
+    if data.reader not in TUNED and data.loader != "dali":
         return load(STOCK_LOADER, "stock")
     return load(LOADERS, data.loader, "benchsuite.loaders")
 

@@ -131,7 +131,7 @@ def resolve(spec: TrialSpec, machine: Machine, largest_world_size: int, varied: 
     resolved = spec.model_copy(
         update={
             "workload": _with_whole_path(spec.workload),
-            "data": _with_reader(resolved_data(spec.data), emulated_devices.is_emulated(device)),
+            "data": resolved_data(spec.data),
             "device": device,
             "world_size": spec.ranks,
             "nodes": None,
@@ -140,6 +140,8 @@ def resolve(spec: TrialSpec, machine: Machine, largest_world_size: int, varied: 
         }
     )
     dataset, manifest = _find_dataset(resolved)
+    data = _with_reader(resolved.data, emulated_devices.is_emulated(device), manifest.kind if manifest else "")
+    resolved = resolved.model_copy(update={"data": data})
     return Point(resolved, point_id(resolved, manifest.dataset_id if manifest else None), dataset, manifest, varied)
 
 
@@ -149,16 +151,16 @@ def _with_whole_path(name: str) -> str:
     return f"{Path(path).expanduser().absolute()}:{attribute}" if colon else name
 
 
-def _with_reader(data: DataSpec, emulated: bool) -> DataSpec:
+def _with_reader(data: DataSpec, emulated: bool, kind: str) -> DataSpec:
     """Return data settings with their reader: where none is asked for, stock, as far as it can.
 
-    Emulated devices ask what a storage system gives, and other loaders, O_DIRECT and formats without a stock reader go
-    with our own reading alone.
+    Emulated devices ask what a storage system gives; loader threads, O_DIRECT, and formats and kinds without a stock
+    reader go with our own reading alone.
     """
     if data.reader is not None or data.source != "storage":
         return data.model_copy(update={"reader": data.reader and _with_whole_path(data.reader)})
     stock = data.model_copy(update={"reader": "stock"})
-    return data.model_copy(update={"reader": "tuned"}) if emulated or reader_problem(stock) else stock
+    return data.model_copy(update={"reader": "tuned"}) if emulated or reader_problem(stock, kind) else stock
 
 
 def _find_dataset(spec: TrialSpec) -> tuple[Path | None, Manifest | None]:

@@ -118,7 +118,7 @@ def _dataset_problem(point: Point, facts: Facts) -> str | None:
     if manifest.kind != facts.kind:
         return f"{point.dataset} holds {manifest.kind} samples, {spec.workload} takes {facts.kind}"
     unfit = _unfit_samples(point, manifest, facts) or storage.loader_problem(spec.data.loader, manifest.kind)
-    unfit = unfit or storage.reader_problem(spec.data)
+    unfit = unfit or storage.reader_problem(spec.data, manifest.kind)
     if unfit:
         return unfit
     lanes = spec.data_ranks * (spec.data.readers if spec.data.source == "storage" else 1)

@@ -106,7 +106,8 @@ def middles(repeats: list[Row], name: str) -> list[Row]:
 def by_point(trials: pd.DataFrame) -> pd.DataFrame:
     """Median over the ok repeats of each point and session, in the order of the sweep.
 
-    `<figure>_min` and `_max` give their range, `<figure>_low` and `_high` its 95 % interval from six repeats on.
+    `<figure>_min` and `_max` give their range, `<figure>_low` and `_high` its 95 % interval from six repeats or six
+    sessions on, which reaches over what other sessions of the point gave: repeats of one session agree too well.
     The step's parts are those of the repeat with the median step, of an even number the means of the middle two, so
     that the parts add up to the median. The verdict is the one that most repeats have, `bottleneck_repeats` of them;
     its evidence is that of the one with the median AU among them, of two the lower. `repeats` counts the ok repeats
@@ -120,7 +121,9 @@ def by_point(trials: pd.DataFrame) -> pd.DataFrame:
     groups: dict[tuple[str, str], list[Row]] = {}
     for entry in trials.to_dict(orient="records"):
         groups.setdefault((entry["session"], entry["point_id"]), []).append({str(k): v for k, v in entry.items()})
-    points = pd.DataFrame([_point(repeats, numeric) for repeats in groups.values()])
+    found = [_point(repeats, numeric) for repeats in groups.values()]
+    _widen_over_sessions(found, numeric)
+    points = pd.DataFrame(found)
     return points.sort_values("order", kind="stable").reset_index(drop=True)
 
 
@@ -144,6 +147,23 @@ def _point(repeats: list[Row], numeric: list[str]) -> Row:
         rate, low, high = (point[name] for name in ("samples_per_s", "samples_per_s_min", "samples_per_s_max"))
         point["unstable"] = _known(rate) and high - low > UNSTABLE_SPREAD * rate
     return point
+
+
+def _widen_over_sessions(points: list[Row], numeric: list[str]) -> None:
+    """Have intervals reach over the medians of a point's sessions; from six sessions on over the interval of theirs."""
+    groups: dict[str, list[Row]] = {}
+    for point in points:
+        groups.setdefault(point["point_id"], []).append(point)
+    for sessions in (group for group in groups.values() if len(group) > 1):
+        for name in numeric:
+            medians = [float(point[name]) for point in sessions if _known(point[name])]
+            enough = len(medians) >= MIN_REPEATS_FOR_INTERVAL
+            ends = median_interval(medians) if enough else (min(medians, default=None), max(medians, default=None))
+            for point in sessions:
+                known = [float(end) for end in (point[f"{name}_low"], point[f"{name}_high"]) if _known(end)]
+                if enough or known:
+                    known += [end for end in ends if end is not None]
+                    point[f"{name}_low"], point[f"{name}_high"] = min(known), max(known)
 
 
 def _agreeing(repeats: list[Row]) -> list[Row]:

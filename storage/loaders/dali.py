@@ -30,7 +30,8 @@ import numpy as np
 from benchsuite.storage import LOADERS, loader_problem
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.loaders import Delivered, ReaderCounts
-from benchsuite.storage.loaders.dali_pipeline import Pipeline
+from benchsuite.storage.loaders.dali_pipeline import ImageFeed, Pipeline, VolumeFeed, dali
+from benchsuite.storage.loaders.dali_stock import OwnReaders
 from benchsuite.storage.loaders.reader import LoaderInput, copied_event
 from benchsuite.storage.observe.counters import ProcessIO, process_io
 
@@ -38,6 +39,14 @@ CLOSE_TIMEOUT_S = 5.0
 GRACE_S = 0.005
 """How long the thread waits for the next request before it waits for DALI. A rank that was served often asks again at
 once, and waiting for DALI cannot be interrupted."""
+
+
+def _pipeline_of(reading: LoaderInput, threads: int, depth: int) -> Pipeline:
+    """A pipeline that reads itself, or is fed."""
+    if reading.spec.reader == "stock":
+        return Pipeline(reading, OwnReaders(reading), threads, depth)
+    feed = ImageFeed(reading, threads) if reading.kind.name == "image" else VolumeFeed(reading, depth + 1)
+    return Pipeline(reading, feed, threads, depth)
 
 
 class DaliLoader:
@@ -55,7 +64,9 @@ class DaliLoader:
         self._index_bytes = index["bytes"]
         self._counts = ReaderCounts(0, 0, 0.0, 0.0)
         try:
-            self._pipeline = Pipeline(reading, max(1, spec.num_workers), max(1, self.queue_batches))
+            self.implementation = f"DALI {dali('').__version__}" if spec.reader == "stock" else None
+            """What records name as the reader."""
+            self._pipeline = _pipeline_of(reading, max(1, spec.num_workers), max(1, self.queue_batches))
         except ImportError as error:
             raise DatasetError(f"loader dali: {error}: {LOADERS['dali'][1]}") from error
         self._held: Delivered | None = None

@@ -1,15 +1,15 @@
 """DALI's pipelines: from encoded images or cut volumes to batches, with the augmentation of `storage.dataset.kinds`.
 
-A feed draws what the pipeline needs for a batch, random numbers included; a graph is what DALI computes from it.
+A feed draws what the pipeline needs for a batch, random numbers included; its graph is what DALI computes from that.
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import import_module
 from itertools import count, cycle, islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,7 @@ from benchsuite.storage.dataset.kinds import (
 from benchsuite.storage.dataset.manifest import text
 from benchsuite.storage.dataset.sample import Recycled, Sample, content_digest
 from benchsuite.storage.errors import DatasetError
-from benchsuite.storage.loaders import Batch, Delivered
+from benchsuite.storage.loaders import Delivered
 from benchsuite.storage.loaders.reader import LoaderInput
 
 ENDS = {"jpg": b"\xff\xd9", "png": b"IEND\xaeB`\x82"}
@@ -82,7 +82,7 @@ class Contents:
 
 def dali(module: str) -> Any:
     """A module of DALI's, imported when a loader is built: half a second, and not installed everywhere."""
-    return import_module(f"nvidia.dali.{module}")
+    return import_module(f"nvidia.dali.{module}".rstrip("."))
 
 
 def read_ahead(reading: LoaderInput, threads: int) -> Generator[tuple[Sample, int]]:
@@ -134,8 +134,43 @@ class ImageFeed:
     def __init__(self, reading: LoaderInput, threads: int) -> None:
         self._reading, self._contents = reading, Contents(reading)
         self._samples = read_ahead(reading, threads)
+        self._fed: deque[Fed] = deque()
 
-    def draw(self) -> Fed:
+    def graph(self, gpu: bool) -> list[Any]:
+        """Decode the window, resize, flip and normalise."""
+        fn, types = dali("fn"), dali("types")
+        size = self._reading.params["image_size"]
+        content, window, flip = fn.external_source(
+            source=self._draw,
+            num_outputs=3,
+            dtype=[types.UINT8, types.INT32, types.INT32],
+            ndim=[1, 1, 0],
+            no_copy=True,
+        )
+        pixels = fn.decoders.image_slice(
+            content,
+            window[0:2],
+            window[2:4],
+            axis_names="WH",
+            output_type=types.RGB,
+            adjust_orientation=False,
+            device="mixed" if gpu else "cpu",
+        )
+        pixels = fn.resize(pixels, size=[size, size], interp_type=types.INTERP_TRIANGULAR, antialias=True)
+        return [normalised(pixels, flip)]
+
+    def delivered(self, outputs: Sequence[Any]) -> Delivered:
+        """The images, with the classes of what was fed for them."""
+        image, fed = from_dlpack(outputs[0].as_tensor()), self._fed.popleft()
+        label = torch.from_numpy(np.array(fed.labels, np.int64)).to(image.device)
+        return Delivered({"image": image, "label": label}, fed.rows, fed.epochs)
+
+    def explain(self) -> None:
+        """Decode strictly what DALI could not decode: that says what is wrong, and with which image."""
+        for sample in (image for fed in self._fed for image in fed.images):
+            decode_pixels(sample)
+
+    def _draw(self) -> Sequence[Any]:
         """The next images."""
         images = [self._contents.check(*found) for found in islice(self._samples, self._reading.batch_size)]
         windows = np.empty((len(images), 4), np.int32)
@@ -146,10 +181,13 @@ class ImageFeed:
             flips[number] = rng.random() < 0.5
         rows, epochs = [image.sample.index for image in images], [image.epoch for image in images]
         inputs = [image.content for image in images], windows, flips
-        return Fed(inputs, rows, epochs, [image.label for image in images], [image.sample for image in images])
+        labels, samples = [image.label for image in images], [image.sample for image in images]
+        self._fed.append(Fed(inputs, rows, epochs, labels, samples))
+        return inputs
 
     def close(self) -> None:
         """Close the files that are open."""
+        self._fed.clear()
         self._samples.close()
 
 
@@ -168,24 +206,10 @@ def _size(image: Encoded) -> tuple[int, int]:
     return width, height
 
 
-def image_graph(reading: LoaderInput, feed: Callable[[], Sequence[Any]], gpu: bool) -> list[Any]:
-    """Decode the window, resize, flip and normalise."""
+def normalised(pixels: Any, flip: Any) -> Any:
+    """Flip images and normalise them by ImageNet's mean and deviation."""
     fn, types = dali("fn"), dali("types")
-    size = reading.params["image_size"]
-    content, window, flip = fn.external_source(
-        source=feed, num_outputs=3, dtype=[types.UINT8, types.INT32, types.INT32], ndim=[1, 1, 0], no_copy=True
-    )
-    pixels = fn.decoders.image_slice(
-        content,
-        window[0:2],
-        window[2:4],
-        axis_names="WH",
-        output_type=types.RGB,
-        adjust_orientation=False,
-        device="mixed" if gpu else "cpu",
-    )
-    pixels = fn.resize(pixels, size=[size, size], interp_type=types.INTERP_TRIANGULAR, antialias=True)
-    image = fn.crop_mirror_normalize(
+    return fn.crop_mirror_normalize(
         pixels,
         dtype=types.FLOAT,
         output_layout="CHW",
@@ -193,7 +217,6 @@ def image_graph(reading: LoaderInput, feed: Callable[[], Sequence[Any]], gpu: bo
         mean=[255 * mean for mean in IMAGENET_MEAN],
         std=[255 * deviation for deviation in IMAGENET_STD],
     )
-    return [image]
 
 
 class VolumeFeed:
@@ -206,6 +229,30 @@ class VolumeFeed:
         self._reading = reading
         self._samples = reading.samples(0, Recycled())
         self._slots = cycle([self._slot() for _ in range(num_slots)])
+        self._fed: deque[Fed] = deque()
+
+    def graph(self, gpu: bool) -> list[Any]:
+        """Flip image and label."""
+        fn, types = dali("fn"), dali("types")
+        image, label, flips = fn.external_source(
+            source=self._draw,
+            num_outputs=3,
+            dtype=[types.FLOAT, types.UINT8, types.INT32],
+            ndim=[4, 4, 1],
+            layout=["CDHW", "CDHW", ""],
+            no_copy=True,
+        )
+        turned = {"depthwise": flips[0], "vertical": flips[1], "horizontal": flips[2]}
+        return [fn.flip(field.gpu() if gpu else field, **turned) for field in (image, label)]
+
+    def delivered(self, outputs: Sequence[Any]) -> Delivered:
+        """The patches, with the places of what was fed for them."""
+        image, label = (from_dlpack(output.as_tensor()) for output in outputs)
+        fed = self._fed.popleft()
+        return Delivered({"image": image, "label": label}, fed.rows, fed.epochs)
+
+    def explain(self) -> None:
+        """Nothing: patches were looked at as they were cut."""
 
     def _slot(self) -> tuple[dict[str, torch.Tensor], Any]:
         """Memory for a batch's tensors and flips."""
@@ -213,7 +260,7 @@ class VolumeFeed:
         flips = np.empty((reading.batch_size, 3), np.int32)
         return empty_batch(reading.kind, reading.params, reading.batch_size), flips
 
-    def draw(self) -> Fed:
+    def _draw(self) -> Sequence[Any]:
         """The next volumes."""
         reading, (batch, flips) = self._reading, next(self._slots)
         rows, epochs = [], []
@@ -223,50 +270,47 @@ class VolumeFeed:
             flips[number] = patch.flips
             rows.append(sample.index)
             epochs.append(epoch)
-        return Fed([batch["image"].numpy(), batch["label"].numpy(), flips], rows, epochs)
+        self._fed.append(Fed([batch["image"].numpy(), batch["label"].numpy(), flips], rows, epochs))
+        return self._fed[-1].inputs
 
     def close(self) -> None:
         """Close the files that are open."""
+        self._fed.clear()
         self._samples.close()
 
 
-def volume_graph(reading: LoaderInput, feed: Callable[[], Sequence[Any]], gpu: bool) -> list[Any]:
-    """Flip image and label."""
-    fn, types = dali("fn"), dali("types")
-    image, label, flips = fn.external_source(
-        source=feed,
-        num_outputs=3,
-        dtype=[types.FLOAT, types.UINT8, types.INT32],
-        ndim=[4, 4, 1],
-        layout=["CDHW", "CDHW", ""],
-        no_copy=True,
-    )
-    turned = {"depthwise": flips[0], "vertical": flips[1], "horizontal": flips[2]}
-    return [fn.flip(field.gpu() if gpu else field, **turned) for field in (image, label)]
+class Part(Protocol):
+    """What makes samples in a pipeline."""
+
+    def graph(self, gpu: bool) -> list[Any]:
+        """What DALI computes, in the order of its outputs."""
+
+    def delivered(self, outputs: Sequence[Any]) -> Delivered:
+        """A batch of one run's outputs."""
+
+    def explain(self) -> None:
+        """Raise what is wrong with what DALI could not decode, where that is known."""
+
+    def close(self) -> None:
+        """Close what is open."""
 
 
 class Pipeline:
-    """A pipeline of DALI's that decodes, and what was fed to it."""
+    """A pipeline of DALI's, and how many batches are under way in it."""
 
-    def __init__(self, reading: LoaderInput, threads: int, depth: int) -> None:
+    def __init__(self, reading: LoaderInput, part: Part, threads: int, depth: int) -> None:
         device = torch.cuda.current_device() if torch.cuda.is_available() else None
-        images = reading.kind.name == "image"
-        self._reading = reading
-        self._feed = ImageFeed(reading, threads) if images else VolumeFeed(reading, depth + 1)
-        self._fed: deque[Fed] = deque()
-        self._pipe: Any = dali("pipeline").Pipeline(reading.batch_size, threads, device, prefetch_queue_depth=depth)
-        graph = image_graph if images else volume_graph
-        with self._pipe:
-            self._pipe.set_outputs(*graph(reading, self._draw, device is not None))
-        self._pipe.build()
-
-    @property
-    def in_flight(self) -> int:
+        self._reading, self._part, self._starts = reading, part, depth
+        self.in_flight = 0
         """Batches that were scheduled and not taken."""
-        return len(self._fed)
+        self._pipe: Any = dali("pipeline").Pipeline(reading.batch_size, threads, device, prefetch_queue_depth=depth)
+        with self._pipe:
+            self._pipe.set_outputs(*part.graph(device is not None))
+        self._pipe.build()
 
     def schedule(self) -> None:
         """Start decoding the next batch; the first time as many as the pipeline is deep."""
+        self.in_flight, self._starts = self.in_flight + self._starts, 1
         self._pipe.schedule_run()
 
     def take(self) -> Delivered:
@@ -276,23 +320,14 @@ class Pipeline:
             DatasetError: DALI cannot decode it.
         """
         try:
-            tensors = [from_dlpack(output.as_tensor()) for output in self._pipe.outputs()]
+            outputs = self._pipe.outputs()
         except RuntimeError as error:
-            for sample in (image for fed in self._fed for image in fed.images):
-                decode_pixels(sample)  # strictly: it says what is wrong, and with which image
+            self._part.explain()
             raise DatasetError(f"{self._reading.dataset.folder}: DALI: {reason(error)}") from error
-        fed = self._fed.popleft()
-        batch: Batch = {"image": tensors[0]}
-        label = torch.from_numpy(np.array(fed.labels, np.int64)) if fed.labels else tensors[1]
-        batch["label"] = label.to(tensors[0].device)
-        return Delivered(batch, fed.rows, fed.epochs)
+        self.in_flight -= 1
+        return self._part.delivered(outputs)
 
     def close(self) -> None:
         """Free the pipeline."""
         self._pipe = None
-        self._fed.clear()
-        self._feed.close()
-
-    def _draw(self) -> Sequence[Any]:
-        self._fed.append(self._feed.draw())
-        return self._fed[-1].inputs
+        self._part.close()

@@ -119,6 +119,36 @@ def test_interval_from_six_repeats_on(tmp_path: Path):
     assert (point["samples_per_s_low"], point["samples_per_s_high"]) == (101.0, 106.0)
 
 
+def test_intervals_reach_over_the_sessions_of_a_point(tmp_path: Path):
+    records = repeats_of([106.0, 101, 105, 102, 104, 103])
+    records += [
+        made_record(number, session=session, figures={"samples_per_s": rate})
+        for session, rate in (("second", 90.0), ("third", 104.0))
+        for number in range(6)
+    ]
+    points = by_point(tmp_path, records).set_index("session")
+    assert points.loc["default", ["samples_per_s", "samples_per_s_low", "samples_per_s_high"]].tolist() == [
+        103.5,
+        90,
+        106,
+    ]
+    assert points.loc["third", ["samples_per_s_low", "samples_per_s_high"]].tolist() == [90, 104]
+
+
+@pytest.mark.parametrize(("sessions", "ends"), [(2, None), (5, None), (6, (100.0, 105.0)), (9, (101.0, 107.0))])
+def test_sessions_of_a_single_repeat_have_an_interval_from_six_on(
+    tmp_path: Path, sessions: int, ends: tuple[float, float] | None
+):
+    """As the sign test has it, of sessions as of repeats."""
+    records = [
+        made_record(0, session=f"night{number}", figures={"samples_per_s": 100.0 + number})
+        for number in range(sessions)
+    ]
+    points = by_point(tmp_path, records)
+    found = set(zip(points["samples_per_s_low"], points["samples_per_s_high"], strict=True))
+    assert found == {ends} if ends else points["samples_per_s_low"].isna().all()
+
+
 def test_failed_repeats_are_counted_and_left_out_of_medians(tmp_path: Path):
     records = repeats_of([100.0, 102.0])
     records.append(made_record(2, status="timeout", reason="late", figures={}, caveats=["oversubscribed"]))

@@ -105,21 +105,23 @@ def test_fields_are_those_that_were_stored(made: Made, form: str, kind: str) -> 
         ({"loader": "threads"}, "not loader threads"),
         ({"cache": "direct"}, "cache direct"),
         ({"format": "zip"}, "format zip has no stock reader"),
+        ({"loader": "dali", "format": "hdf5"}, "DALI has no reader of its own for image samples in format hdf5"),
+        ({"loader": "dali", "staging": "lazy"}, "staging lazy"),
     ],
 )
 def test_what_goes_with_our_own_reading_alone_is_refused(changes: dict[str, str], word: str) -> None:
-    assert reader_problem(DataSpec(**changes)) is None
-    told = reader_problem(DataSpec(reader="stock", **changes))
+    assert reader_problem(DataSpec(**changes), "image") is None
+    told = reader_problem(DataSpec(reader="stock", **changes), "image")
     assert told is not None and word in told and told.endswith("set data.reader: tuned")
 
 
 def test_a_library_that_is_not_installed_is_one_line_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "_is_installed", lambda module: module != "tfrecord")
-    told = reader_problem(DataSpec(reader="stock", format="tfrecord"))
+    told = reader_problem(DataSpec(reader="stock", format="tfrecord"), "image")
     assert told == (
         "reader stock of format tfrecord needs tfrecord, which is not installed: pip install 'benchsuite[tfrecord]'"
     )
-    assert reader_problem(DataSpec(reader="stock", format="hdf5")) is None
+    assert reader_problem(DataSpec(reader="stock", format="hdf5"), "image") is None
 
 
 def test_members_that_are_pickles_are_not_loaded(mine: Made, tmp_path: Path) -> None:

@@ -1,0 +1,169 @@
+"""Reader `stock` of loader `dali`: each sample once an epoch, its own content and class, by DALI's own readers."""
+
+from collections import Counter
+from collections.abc import Callable
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from benchsuite.storage import DALI_READS, loader_of, reader_problem
+from benchsuite.storage.create.convert import Wanted, convert_dataset, generate_dataset, in_order
+from benchsuite.storage.dataset.fields import array
+from benchsuite.storage.dataset.kinds import IMAGE, IMAGENET_MEAN, IMAGENET_STD, VOLUME
+from benchsuite.storage.dataset.manifest import Dataset, DatasetError, open_dataset
+from benchsuite.storage.dataset.spec import DataSpec
+from benchsuite.storage.loaders.dali import DaliLoader
+from benchsuite.storage.loaders.reader import LoaderInput
+
+if find_spec("nvidia") is None or find_spec("nvidia.dali") is None:
+    pytest.skip("nvidia.dali is not installed", allow_module_level=True)
+
+NUM_IMAGES, NUM_VOLUMES, CLASSES, BATCH, EPOCHS = 37, 11, 4, 5, 3
+PARAMS = {"image": {"image_size": 32}, "volume": {"patch_size": 16, "mean_bytes": 60_000, "stdev_bytes": 10_000}}
+MAX_LEVELS = 3
+"""Of 255: what JPEG changes a colour by."""
+JOBS = [(1, 0), (1, 2), (2, 1), (4, 1)]
+"""Ranks and workers."""
+Make = Callable[[str], Dataset]
+
+
+def colour(number: int) -> tuple[int, int, int]:
+    return 20 + 60 * (number % 4), 20 + 60 * (number // 4 % 4), 20 + 60 * (number // 16)
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """Images of one colour each, of which any part tells which it is, in a format."""
+    root = tmp_path_factory.mktemp("colours")
+    for number in range(NUM_IMAGES):
+        folder = root / "raw" / f"class{number % CLASSES}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (48, 40), colour(number)).save(folder / f"{number:03d}.jpg", quality=95)
+
+    def make(form: str) -> Dataset:
+        options = {} if form == "files" else {"shard_samples": 5}
+        if not (root / form).exists():
+            convert_dataset(root / "raw", root / form, Wanted("resnet50", "tiny", form, options=options))
+        return open_dataset(root / form)
+
+    return make
+
+
+def loader(dataset: Dataset, rank: int = 0, ranks: int = 1, workers: int = 1, **spec: object) -> DaliLoader:
+    kind = dataset.manifest.kind
+    asked = DataSpec.model_validate(
+        {"format": dataset.manifest.format, "loader": "dali", "reader": "stock", "num_workers": workers, **spec}
+    )
+    assert reader_problem(asked, kind) is None
+    kinds = {"image": IMAGE, "volume": VOLUME}
+    built = loader_of(asked)(LoaderInput(dataset, asked, kinds[kind], PARAMS[kind], BATCH, rank, ranks, 5))
+    assert isinstance(built, DaliLoader) and str(built.implementation).startswith("DALI ")
+    return built
+
+
+def delivered(dataset: Dataset, ranks: int, workers: int, **spec: object) -> list[tuple[int, int, dict[str, Tensor]]]:
+    """Row, epoch and tensors of every sample of the first epochs, which come once each."""
+    built = [loader(dataset, rank, ranks, workers, **spec) for rank in range(ranks)]
+    size = dataset.manifest.num_samples
+    found, seen = [], Counter[int]()
+    try:
+        while any(seen[epoch] < size for epoch in range(EPOCHS)):
+            for one in built:
+                batch, rows, epochs = next(one)
+                for at, (row, epoch) in enumerate(zip(rows, epochs, strict=True)):
+                    seen[epoch] += 1
+                    found.append((row, epoch, {name: tensor[at].cpu().clone() for name, tensor in batch.items()}))
+    finally:
+        for one in built:
+            one.close()
+    return [sample for sample in found if sample[1] < EPOCHS]
+
+
+def check_each_once(samples: list[tuple[int, int, dict[str, Tensor]]], size: int) -> None:
+    places = Counter((epoch, row) for row, epoch, _ in samples)
+    assert places == Counter(product(range(EPOCHS), range(size)))
+
+
+@pytest.mark.parametrize("form", sorted(DALI_READS["image"]))
+@pytest.mark.parametrize(("ranks", "workers"), JOBS)
+def test_every_epoch_holds_each_image_once_with_its_class(images: Make, form: str, ranks: int, workers: int) -> None:
+    dataset = images(form)
+    samples = delivered(dataset, ranks, workers)
+    check_each_once(samples, NUM_IMAGES)
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
+    for row, _, tensors in samples:
+        number = int(dataset.key(row).rpartition("/")[2])
+        assert tensors["image"].shape == (3, 32, 32) and tensors["image"].dtype == torch.float32
+        levels = (tensors["image"] * std + mean) * 255
+        assert (levels - torch.tensor(colour(number)).view(3, 1, 1)).abs().max() < MAX_LEVELS
+        assert tensors["label"].dtype == torch.int64
+        assert int(tensors["label"]) == number % CLASSES == dataset.index["label"][row]
+
+
+@pytest.mark.parametrize("form", sorted(DALI_READS["image"]))
+def test_shuffling_is_by_the_seed_and_can_be_left_out(images: Make, form: str) -> None:
+    dataset = images(form)
+    in_turn = [row for row, _, _ in delivered(dataset, 1, 1, shuffle=False)]
+    assert in_turn == [*range(NUM_IMAGES)] * EPOCHS
+    mixed = [row for row, _, _ in delivered(dataset, 1, 1)]
+    assert mixed == [row for row, _, _ in delivered(dataset, 1, 1)] != in_turn
+
+
+@pytest.mark.parametrize(("ranks", "workers"), [(1, 0), (2, 1)])
+def test_patches_are_cut_from_the_volume_that_is_named(tmp_path: Path, ranks: int, workers: int) -> None:
+    wanted = Wanted("unet3d", "tiny", "files", kind="volume", params=PARAMS["volume"])
+    generate_dataset(tmp_path / "files", wanted, NUM_VOLUMES, seed=3, num_workers=1)
+    dataset = open_dataset(tmp_path / "files")
+    whole = {sample.index: (array(sample, "image"), array(sample, "label")) for sample in in_order(dataset)}
+    samples = delivered(dataset, ranks, workers)
+    check_each_once(samples, NUM_VOLUMES)
+    for row, _, tensors in samples:
+        image, label = whole[row]
+        assert tensors["label"].dtype == torch.uint8
+        assert is_part(tensors["image"].numpy()[0], tensors["label"].numpy()[0], image[0], label[0])
+
+
+def is_part(patch: np.ndarray, mask: np.ndarray, volume: np.ndarray, labels: np.ndarray) -> bool:
+    """Whether image and label stand at one place of the volume, flipped along any axes."""
+    for turned in product((1, -1), repeat=3):
+        flip = tuple(slice(None, None, step) for step in turned)
+        cut, cut_labels = patch[flip], mask[flip]
+        for place in np.argwhere(volume == cut[0, 0, 0]):
+            window = tuple(slice(start, start + extent) for start, extent in zip(place, cut.shape, strict=True))
+            if np.array_equal(volume[window], cut) and np.array_equal(labels[window], cut_labels):
+                return True
+    return False
+
+
+@pytest.mark.parametrize("form", ["webdataset", "tfrecord"])
+def test_another_class_than_the_indexs_is_refused(images: Make, form: str) -> None:
+    dataset = images(form)
+    index = np.array(dataset.index)
+    index["label"][3] += 1
+    changed = Dataset(dataset.folder, dataset.manifest, index)
+    built = loader(changed, workers=0, shuffle=False)
+    with pytest.raises(DatasetError, match="stands where the index has"):
+        next(built)
+    built.close()
+
+
+def test_what_dali_cannot_decode_names_the_dataset(tmp_path: Path) -> None:
+    folder = tmp_path / "raw" / "class0"
+    folder.mkdir(parents=True)
+    for number in range(6):
+        Image.new("RGB", (48, 40), colour(number)).save(folder / f"{number}.jpg")
+    convert_dataset(tmp_path / "raw", tmp_path / "files", Wanted("resnet50", "tiny", "files"))
+    dataset = open_dataset(tmp_path / "files")
+    path = next(path for path in dataset.data_files() if path.suffix == ".jpg")
+    path.write_bytes(b"no image" * (path.stat().st_size // 8))
+    built = loader(dataset, workers=0)
+    with pytest.raises(DatasetError, match=str(dataset.folder)):
+        for _ in range(3):
+            next(built)
+    built.close()
