@@ -50,18 +50,20 @@ class Scene(NamedTuple):
     batch: int
     formats: tuple[str, ...] = FORMATS
     cold: bool = True
+    buffer: int = 100
+    """Samples that a stream's shuffle buffer holds: few of the dataset, so that what is counted is no filling of it."""
 
 
-def volumes(title: str, mean_bytes: int, samples: int, batch: int, patch: int, cold: bool = True) -> Scene:
+def volumes(title: str, mean_bytes: int, samples: int, batch: int, patch: int, buffer: int, cold: bool = True) -> Scene:
     params = {"patch_size": patch, "mean_bytes": mean_bytes, "stdev_bytes": mean_bytes // 5}
-    return Scene(title, "unet3d", params, samples, batch, cold=cold)
+    return Scene(title, "unet3d", params, samples, batch, cold=cold, buffer=buffer)
 
 
 SCENES = (
     Scene("JPEGs of 110 KB", "resnet50", dict(FACTS["resnet50"].variants["reference"].sample), 1200, 16),
-    volumes("volumes of 1.2 MB", 1_200_000, 240, 4, 32),
-    volumes("volumes of 15 MB", 15_000_000, 40, 2, 64),
-    volumes("volumes of 147 MB", 146_600_628, 12, 1, 128, cold=False),
+    volumes("volumes of 1.2 MB", 1_200_000, 240, 4, 32, 8),
+    volumes("volumes of 15 MB", 15_000_000, 40, 2, 64, 2),
+    volumes("volumes of 147 MB", 146_600_628, 12, 1, 128, 1, cold=False),
     Scene("BERT sequences of 512", "bert", dict(FACTS["bert"].variants["base"].sample), 8192, 32),
     Scene(
         "windows of 2,049 tokens",
@@ -72,7 +74,7 @@ SCENES = (
         ("tokens",),
     ),
 )
-NUM_PAIRS, SECONDS, BUFFER, PREFETCH = 10, 0.7, 100, 2
+NUM_PAIRS, SECONDS, PREFETCH = 10, 0.7, 2
 MEAN, STD = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1), torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
 Ready = Callable[..., Any]
 
@@ -164,14 +166,14 @@ def pil(content: bytes) -> Image.Image:
 class Records(IterableDataset[Any]):
     """TFRecords of a worker's shards, by the package's dataset."""
 
-    def __init__(self, shards: list[str], ready: Ready, kind: str) -> None:
-        self.shards, self.ready, self.kind = shards, ready, kind
+    def __init__(self, shards: list[str], ready: Ready, kind: str, buffer: int) -> None:
+        self.shards, self.ready, self.kind, self.buffer = shards, ready, kind, buffer
 
     def __iter__(self) -> Iterator[Any]:
         info = get_worker_info()
         mine = self.shards[info.id :: info.num_workers] if info else self.shards
         for shard in itertools.cycle(mine):
-            for found in TFRecordDataset(shard, None, shuffle_queue_size=BUFFER // 2):
+            for found in TFRecordDataset(shard, None, shuffle_queue_size=self.buffer):
                 if self.kind == "mlm":
                     fields = [found[name] for name in SEQUENCE]
                     yield self.ready(*fields[:-1], fields[-1].reshape(()))
@@ -182,7 +184,7 @@ class Records(IterableDataset[Any]):
                     yield self.ready(image, np.frombuffer(found["Y"], np.uint8).reshape(found["Y_shape"]))
 
 
-def plain(stored: Stored, size: int, batch: int, workers: int) -> DataLoader[Any]:
+def plain(stored: Stored, size: int, batch: int, workers: int, buffer: int) -> DataLoader[Any]:
     """The DataLoader of the plainest script."""
     kind = stored.manifest.kind
     made = {"image": partial(image_ready, size=size), "volume": partial(volume_ready, size=size)}
@@ -191,11 +193,11 @@ def plain(stored: Stored, size: int, batch: int, workers: int) -> DataLoader[Any
     shards = [str(stored.folder / file.path) for file in stored.manifest.files if file.num_samples]
     if stored.manifest.format == "webdataset":
         names = {"image": ("jpg", "cls"), "volume": ("image.npy", "label.npy")}.get(kind, ("npy",))
-        tars = wds.WebDataset(shards, shardshuffle=100).repeat().shuffle(BUFFER).decode("pil").to_tuple(*names)
+        tars = wds.WebDataset(shards, shardshuffle=100).repeat().shuffle(buffer).decode("pil").to_tuple(*names)
         parts = tars.map(lambda found: ready(*(as_fields(found[0]) if kind == "mlm" else found)))
         return DataLoader(parts, **common)
     if stored.manifest.format == "tfrecord":
-        return DataLoader(Records(shards, ready, kind), **common)
+        return DataLoader(Records(shards, ready, kind, buffer), **common)
     rows = Rows(stored, ready)
     return DataLoader(rows, sampler=RandomSampler(rows, num_samples=1 << 30), **common)
 
@@ -232,7 +234,13 @@ class Turn:
 
     def ours(self) -> tuple[Iterator[Any], Callable[[], None]]:
         """Our reader's batches, and how to stop it."""
-        spec = DataSpec(reader="stock", num_workers=self.workers, prefetch_factor=PREFETCH, pin_memory=False)
+        spec = DataSpec(
+            reader="stock",
+            num_workers=self.workers,
+            prefetch_factor=PREFETCH,
+            pin_memory=False,
+            shuffle_buffer=self.scene.buffer,
+        )
         kind = load(KINDS, self.stored.manifest.kind)
         loader = loader_of(spec)(LoaderInput(self.stored, spec, kind, self.scene.params, self.scene.batch, 0, 1, 0))
         return iter(lambda: next(loader), None), loader.close
@@ -240,7 +248,8 @@ class Turn:
     def script(self) -> tuple[Iterator[Any], Callable[[], None]]:
         """The plain script's batches; its workers end with it."""
         size = self.scene.params.get("image_size") or self.scene.params.get("patch_size") or 0
-        return iter(plain(self.stored, size, self.scene.batch, self.workers)), lambda: None
+        loader = plain(self.stored, size, self.scene.batch, self.workers, self.scene.buffer)
+        return iter(loader), lambda: None
 
 
 class Cell(NamedTuple):

@@ -74,7 +74,7 @@ def _tfrecord(reading: LoaderInput, options: Mapping[str, Any]) -> Read:
 
 
 def _source_of(field: Any) -> Any:
-    """What DALI knows a sample by: its path, or that of its shard and the name of the member."""
+    """What DALI knows a sample by: its path in the dataset, or that of its shard and the name of the member."""
     return dali("fn").get_property(field, key="source_info")
 
 
@@ -91,10 +91,8 @@ class OwnReaders:
     def __init__(self, reading: LoaderInput) -> None:
         self._reading, self._index = reading, reading.dataset.index
         self._epochs = self._epoch_of_each()
-        form, folder = reading.dataset.manifest.format, reading.dataset.folder
-        column = "file" if form == "files" else "key"
-        start = f"{folder}/" if form == "files" else ""
-        self._rows = {start + text(name): row for row, name in enumerate(self._index[column])}
+        column = "file" if reading.dataset.manifest.format == "files" else "key"
+        self._rows = {text(name): row for row, name in enumerate(self._index[column])}
 
     def _epoch_of_each(self) -> Iterator[int]:
         """The epochs of this rank's samples, in order."""
@@ -180,7 +178,7 @@ def _volume(reading: LoaderInput, read: Read, gpu: bool) -> list[Any]:
         fields[1], format="start_end", background=0, foreground_prob=FOREGROUND_SHARE
     )
     anchor = fn.roi_random_crop(fields[1], roi_start=start, roi_end=end, crop_shape=[1, size, size, size])
-    anchor = fn.slice(anchor, 1, 3, axes=[0])
+    anchor = fn.cast(fn.slice(anchor, 1, 3, axes=[0]), dtype=dali("types").INT32)
     flips = {name: fn.random.coin_flip(probability=1 / 3) for name in ("depthwise", "vertical", "horizontal")}
     cut = [
         fn.slice(field, anchor, [size] * 3, axis_names="DHW", normalized_anchor=False, normalized_shape=False)

@@ -142,7 +142,7 @@ class _Worker(IterableDataset[Batch]):
     def _by_row(self, opened: ByRow, row: int, epoch: int) -> dict[str, torch.Tensor]:
         """Read a sample and make it ready; what it was read into is free before the next one is read."""
         try:
-            return self._ready(text(self._keys[row]), opened[row], epoch)
+            return self._ready(text(self._keys[row]) if self._augments else "", opened[row], epoch)
         except Exception as error:
             sample = self._sample(row, {})
             raise DatasetError(

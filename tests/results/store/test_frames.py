@@ -122,7 +122,7 @@ def test_interval_from_six_repeats_on(tmp_path: Path):
 def test_intervals_reach_over_the_sessions_of_a_point(tmp_path: Path):
     records = repeats_of([106.0, 101, 105, 102, 104, 103])
     records += [
-        made_record(number, session=session, figures={"samples_per_s": rate})
+        made_record(number, session=session, trial_id=f"{session}.{number}", figures={"samples_per_s": rate})
         for session, rate in (("second", 90.0), ("third", 104.0))
         for number in range(6)
     ]
@@ -141,7 +141,7 @@ def test_sessions_of_a_single_repeat_have_an_interval_from_six_on(
 ):
     """As the sign test has it, of sessions as of repeats."""
     records = [
-        made_record(0, session=f"night{number}", figures={"samples_per_s": 100.0 + number})
+        made_record(session=f"{number}", trial_id=f"{number}", figures={"samples_per_s": 100.0 + number})
         for number in range(sessions)
     ]
     points = by_point(tmp_path, records)
