@@ -303,7 +303,9 @@ class Pipeline:
         self._reading, self._part, self._starts = reading, part, depth
         self.in_flight = 0
         """Batches that were scheduled and not taken."""
-        self._pipe: Any = dali("pipeline").Pipeline(reading.batch_size, threads, device, prefetch_queue_depth=depth)
+        self._pipe: Any = dali("pipeline").Pipeline(
+            reading.batch_size, threads, device, seed=reading.seed + reading.rank, prefetch_queue_depth=depth
+        )
         with self._pipe:
             self._pipe.set_outputs(*part.graph(device is not None))
         self._pipe.build()

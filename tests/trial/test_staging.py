@@ -119,7 +119,7 @@ def test_other_loaders_read_a_copy_that_is_filled_meanwhile(
 ) -> None:
     if loader == "dali":
         pytest.importorskip("nvidia.dali")
-    asked = {"format": form, "loader": loader, "cache": "warm"}
+    asked = {"format": form, "loader": loader, "reader": "tuned", "cache": "warm"}
     bare = benchsuite.run(spec(dataset_root, None, "none", data=asked))
     found = benchsuite.run(spec(dataset_root, tmp_path, "lazy", data=asked))
     assert (bare.status, found.status) == ("ok", "ok"), (bare.reason, found.reason)

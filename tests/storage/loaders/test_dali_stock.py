@@ -111,8 +111,21 @@ def test_shuffling_is_by_the_seed_and_can_be_left_out(images: Make, form: str) -
     dataset = images(form)
     in_turn = [row for row, _, _ in delivered(dataset, 1, 1, shuffle=False)]
     assert in_turn == [*range(NUM_IMAGES)] * EPOCHS
-    mixed = [row for row, _, _ in delivered(dataset, 1, 1)]
-    assert mixed == [row for row, _, _ in delivered(dataset, 1, 1)] != in_turn
+    mixed = delivered(dataset, 1, 1)
+    again = delivered(dataset, 1, 1)
+    assert [row for row, _, _ in mixed] == [row for row, _, _ in again] != in_turn
+    assert all(
+        torch.equal(one["image"], other["image"]) for (_, _, one), (_, _, other) in zip(mixed, again, strict=True)
+    )
+
+
+def test_patches_are_cut_by_the_seed(tmp_path: Path) -> None:
+    """Which images of one colour could not show."""
+    wanted = Wanted("unet3d", "tiny", "files", kind="volume", params=PARAMS["volume"])
+    generate_dataset(tmp_path / "files", wanted, NUM_VOLUMES, seed=3, num_workers=1)
+    first, second = (delivered(open_dataset(tmp_path / "files"), 1, 1) for _ in range(2))
+    for (_, _, one), (_, _, other) in zip(first, second, strict=True):
+        assert torch.equal(one["image"], other["image"]) and torch.equal(one["label"], other["label"])
 
 
 @pytest.mark.parametrize(("ranks", "workers"), [(1, 0), (2, 1)])
