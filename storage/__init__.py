@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from benchsuite.storage.dataset.manifest import Format
+    from benchsuite.storage.dataset.manifest import Format, Manifest
     from benchsuite.storage.dataset.spec import DataSpec
 
 Registry = Mapping[str, tuple[str, str]]
@@ -78,14 +78,19 @@ def format_of(name: str) -> "Format":
     return found
 
 
-def reader_problem(data: "DataSpec", kind: str) -> str | None:
-    """Why samples of a kind cannot be read by the stock reader that is asked for, or None; our own can read all."""
+def mixes(data: "DataSpec") -> bool:
+    """Whether readers mix samples in data.shuffle_buffer: those of shards, and DALI's own of every format."""
+    return data.shuffle and (format_of(data.format).sequential or (data.loader == "dali" and data.reader == "stock"))
+
+
+def reader_problem(data: "DataSpec", manifest: "Manifest | None") -> str | None:
+    """Why the stock reader that is asked for cannot read a dataset, or None; our own can read all."""
     if data.reader in TUNED:
         return None
     if data.cache == "direct":
         return f"reader {data.reader} reads through the page cache; cache direct: set data.reader: tuned"
     if data.loader == "dali" and data.reader == "stock":
-        return _own_reader_of_dali_problem(data, kind)
+        return _own_reader_of_dali_problem(data, manifest)
     if data.loader != "torch":
         return f"reader {data.reader} is PyTorch's DataLoader, not loader {data.loader}; set data.reader: tuned"
     if data.reader != "stock":
@@ -100,10 +105,14 @@ def reader_problem(data: "DataSpec", kind: str) -> str | None:
     return None
 
 
-def _own_reader_of_dali_problem(data: "DataSpec", kind: str) -> str | None:
+def _own_reader_of_dali_problem(data: "DataSpec", manifest: "Manifest | None") -> str | None:
+    kind = manifest.kind if manifest else ""
+    if data.staging == "lazy":
+        return "DALI's own readers want whole datasets; staging lazy: set data.reader: tuned"
     if data.format not in DALI_READS.get(kind, ()):
         return f"DALI has no reader of its own for {kind} samples in format {data.format}; set data.reader: tuned"
-    return "DALI's own readers bring nothing: staging lazy: set data.reader: tuned" if data.staging == "lazy" else None
+    packed = manifest is not None and manifest.options.get("array") == "npz"
+    return "DALI has no reader of its own for .npz files; set data.reader: tuned" if packed else None
 
 
 def loader_of(data: "DataSpec") -> Any:

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchsuite.contract.trial_spec import TrialSpec
-from benchsuite.storage import format_of
+from benchsuite.storage import mixes
 from benchsuite.storage.dataset.manifest import Manifest
 
 MIN_AMPLIFICATION = 1.1
@@ -139,7 +139,7 @@ def cold_window(spec: TrialSpec, values: Mapping[str, Any], manifest: Manifest, 
 
 def _reads_neighbours(spec: TrialSpec, values: Mapping[str, Any]) -> bool:
     """Whether more came from storage than was delivered, of a dataset whose samples are read where they lie."""
-    indexable = spec.data.shuffle and not format_of(spec.data.format).sequential
+    indexable = spec.data.shuffle and not mixes(spec.data)
     amplification = (values.get("read_amplification") or 0.0) * (spec.ranks // spec.data_ranks)
     return indexable and spec.data.cache == "cold" and amplification > MIN_AMPLIFICATION
 

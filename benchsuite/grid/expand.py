@@ -26,7 +26,7 @@ from benchsuite.grid.point import Plan, Point, Skipped
 from benchsuite.grid.validity import why_invalid
 from benchsuite.host.machine import Machine, this_machine
 from benchsuite.results.store.segments import without_collector
-from benchsuite.storage import format_of, reader_problem
+from benchsuite.storage import mixes, reader_problem
 from benchsuite.storage.dataset.manifest import Manifest, is_dataset, read_manifest
 from benchsuite.storage.dataset.spec import DataSpec
 
@@ -140,7 +140,7 @@ def resolve(spec: TrialSpec, machine: Machine, largest_world_size: int, varied: 
         }
     )
     dataset, manifest = _find_dataset(resolved)
-    data = _with_reader(resolved.data, emulated_devices.is_emulated(device), manifest.kind if manifest else "")
+    data = _with_reader(resolved.data, emulated_devices.is_emulated(device), manifest)
     resolved = resolved.model_copy(update={"data": data})
     return Point(resolved, point_id(resolved, manifest.dataset_id if manifest else None), dataset, manifest, varied)
 
@@ -151,7 +151,7 @@ def _with_whole_path(name: str) -> str:
     return f"{Path(path).expanduser().absolute()}:{attribute}" if colon else name
 
 
-def _with_reader(data: DataSpec, emulated: bool, kind: str) -> DataSpec:
+def _with_reader(data: DataSpec, emulated: bool, manifest: Manifest | None) -> DataSpec:
     """Return data settings with their reader: where none is asked for, stock, as far as it can.
 
     Emulated devices ask what a storage system gives; loader threads, O_DIRECT, and formats and kinds without a stock
@@ -160,7 +160,7 @@ def _with_reader(data: DataSpec, emulated: bool, kind: str) -> DataSpec:
     if data.reader is not None or data.source != "storage":
         return data.model_copy(update={"reader": data.reader and _with_whole_path(data.reader)})
     stock = data.model_copy(update={"reader": "stock"})
-    return data.model_copy(update={"reader": "tuned"}) if emulated or reader_problem(stock, kind) else stock
+    return data.model_copy(update={"reader": "tuned"}) if emulated or reader_problem(stock, manifest) else stock
 
 
 def _find_dataset(spec: TrialSpec) -> tuple[Path | None, Manifest | None]:
@@ -176,8 +176,7 @@ def _unmixed(data: DataSpec) -> str | None:
     """Why samples are not mixed in data.shuffle_buffer; None where they are."""
     if data.source != "storage":
         return f"source {data.source}"
-    form = format_of(data.format)
-    if not form.sequential:
+    if not mixes(data.model_copy(update={"shuffle": True})):
         return f"format {data.format}"
     return None if data.shuffle else "shuffle false"
 

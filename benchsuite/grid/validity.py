@@ -118,7 +118,7 @@ def _dataset_problem(point: Point, facts: Facts) -> str | None:
     if manifest.kind != facts.kind:
         return f"{point.dataset} holds {manifest.kind} samples, {spec.workload} takes {facts.kind}"
     unfit = _unfit_samples(point, manifest, facts) or storage.loader_problem(spec.data.loader, manifest.kind)
-    unfit = unfit or storage.reader_problem(spec.data, manifest.kind)
+    unfit = unfit or storage.reader_problem(spec.data, manifest)
     if unfit:
         return unfit
     lanes = spec.data_ranks * (spec.data.readers if spec.data.source == "storage" else 1)
@@ -178,8 +178,7 @@ def too_few_for_cold(spec: TrialSpec, form: Format, share: int, lanes: int) -> s
     if spec.data.source != "storage" or spec.data.cache != "cold":
         return None
     batches, samples = reader_samples(spec)
-    mixes = form.sequential and spec.data.shuffle
-    buffered = spec.data.shuffle_buffer if mixes else 0
+    buffered = spec.data.shuffle_buffer if storage.mixes(spec.data) else 0
     if samples + buffered <= share:
         return None
     plus = f" and holds {buffered} more (data.shuffle_buffer)" if buffered else ""

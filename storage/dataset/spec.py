@@ -39,7 +39,12 @@ class DataSpec(BaseModel):
     prefetch_factor: int = Field(2, ge=1, le=64, description="batches each worker keeps ready")
     pin_memory: bool = Field(True, description="page-locked batches; without effect on cpu")
     shuffle: bool = Field(True, description="a new order every epoch, the same for the same seed")
-    shuffle_buffer: int = Field(100, ge=1, le=1_000_000_000, description="samples a sequential format mixes per worker")
+    shuffle_buffer: int = Field(
+        100,
+        ge=1,
+        le=1_000_000_000,
+        description="samples mixed per reader, of shards or by DALI",
+    )
 
     @property
     def readers(self) -> int:

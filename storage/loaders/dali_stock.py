@@ -14,9 +14,9 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from benchsuite.storage.dataset.kinds import FOREGROUND_SHARE
-from benchsuite.storage.dataset.manifest import text
+from benchsuite.storage.dataset.manifest import data_file, inside, text
 from benchsuite.storage.dataset.sample import Sample
-from benchsuite.storage.dataset.shards import shards
+from benchsuite.storage.dataset.shards import buffer_samples, shards
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.formats.tf_example import IMAGE, LABEL
 from benchsuite.storage.loaders import Delivered
@@ -36,6 +36,8 @@ def _files(reading: LoaderInput, options: Mapping[str, Any]) -> Read:
     """Images by `readers.file`, volumes by a `readers.numpy` a field: with equal seeds these are in step."""
     readers, folder = dali("fn").readers, str(reading.dataset.folder)
     names = [text(name) for name in reading.dataset.index["file"]]
+    for name in names:
+        inside(reading.dataset.folder, name)  # refuses those that lead out of the dataset
     if reading.kind.name == "image":
         content, _ = readers.file(file_root=folder, files=names, labels=[*range(len(names))], **options)
         return Read([content], _source_of(content))
@@ -49,9 +51,12 @@ def _files(reading: LoaderInput, options: Mapping[str, Any]) -> Read:
 
 
 def _shards(reading: LoaderInput) -> tuple[list[str], list[str]]:
-    """Paths of the shards, and of the indexes beside them."""
-    paths = [str(reading.dataset.folder / info.path) for info in shards(reading.dataset.manifest)]
-    return paths, [f"{path}.idx" for path in paths]
+    """Paths of the shards, and of the indexes beside them; refused where one is missing or cut short."""
+    names = [info.path for info in shards(reading.dataset.manifest)]
+    shard_paths, index_paths = (
+        [str(data_file(reading.dataset, f"{name}{end}")) for name in names] for end in ("", ".idx")
+    )
+    return shard_paths, index_paths
 
 
 def _webdataset(reading: LoaderInput, options: Mapping[str, Any]) -> Read:
@@ -108,7 +113,7 @@ class OwnReaders:
             "shard_id": reading.rank,
             "num_shards": reading.world_size,
             "random_shuffle": reading.spec.shuffle,
-            "initial_fill": reading.spec.shuffle_buffer,
+            "initial_fill": buffer_samples(reading.dataset, reading.share(0, 0)),
             "seed": reading.seed,
         }
         read = READERS[reading.dataset.manifest.format](reading, options)
@@ -144,7 +149,7 @@ class OwnReaders:
     def _check(self, rows: list[int], stored: list[Any]) -> None:
         """Compare classes with the index: of a TFRecord a number, of a tar its digits."""
         for row, label in zip(rows, stored, strict=True):
-            digits = label.tobytes()
+            digits = label.tobytes().strip()
             found = int(label[0]) if label.dtype == np.int64 else int(digits) if digits.isdigit() else -1
             sample = Sample(self._reading.dataset.key(row), {}, row, str(self._reading.dataset.folder))
             check_class(sample, found, int(self._index["label"][row]), self._reading.dataset.manifest.num_classes)

@@ -1,5 +1,6 @@
 """Reader `stock` of loader `dali`: each sample once an epoch, its own content and class, by DALI's own readers."""
 
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -12,7 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from benchsuite.storage import DALI_READS, loader_of, reader_problem
+from benchsuite.storage import DALI_READS, loader_of, mixes, reader_problem
 from benchsuite.storage.create.convert import Wanted, convert_dataset, generate_dataset, in_order
 from benchsuite.storage.dataset.fields import array
 from benchsuite.storage.dataset.kinds import IMAGE, IMAGENET_MEAN, IMAGENET_STD, VOLUME
@@ -60,7 +61,7 @@ def loader(dataset: Dataset, rank: int = 0, ranks: int = 1, workers: int = 1, **
     asked = DataSpec.model_validate(
         {"format": dataset.manifest.format, "loader": "dali", "reader": "stock", "num_workers": workers, **spec}
     )
-    assert reader_problem(asked, kind) is None
+    assert reader_problem(asked, dataset.manifest) is None
     kinds = {"image": IMAGE, "volume": VOLUME}
     built = loader_of(asked)(LoaderInput(dataset, asked, kinds[kind], PARAMS[kind], BATCH, rank, ranks, 5))
     assert isinstance(built, DaliLoader) and str(built.implementation).startswith("DALI ")
@@ -140,6 +141,45 @@ def test_patches_are_cut_from_the_volume_that_is_named(tmp_path: Path, ranks: in
         image, label = whole[row]
         assert tensors["label"].dtype == torch.uint8
         assert is_part(tensors["image"].numpy()[0], tensors["label"].numpy()[0], image[0], label[0])
+
+
+def test_volumes_in_npz_go_with_our_own_reading(tmp_path: Path) -> None:
+    wanted = Wanted("unet3d", "tiny", "files", kind="volume", params=PARAMS["volume"], options={"array": "npz"})
+    generate_dataset(tmp_path / "files", wanted, 2, num_workers=1)
+    manifest = open_dataset(tmp_path / "files").manifest
+    asked = DataSpec(loader="dali", reader="stock")
+    assert reader_problem(asked, manifest) == "DALI has no reader of its own for .npz files; set data.reader: tuned"
+    assert reader_problem(asked.model_copy(update={"reader": "tuned"}), manifest) is None
+
+
+@pytest.mark.parametrize("form", sorted(DALI_READS["image"]))
+def test_files_outside_the_dataset_are_not_read(images: Make, form: str) -> None:
+    """Neither one that the index names, nor a shard that the manifest does."""
+    dataset = images(form)
+    index, outside = np.array(dataset.index), f"../{form}/{dataset.index['file'][0].decode()}"
+    index = index.astype([(n, f"S{len(outside)}" if n == "file" else t) for n, t in index.dtype.descr])
+    index["file"][0] = outside
+    files = [info.model_copy(update={"path": f"../{form}/{info.path}"}) for info in dataset.manifest.files]
+    changed = Dataset(dataset.folder, dataset.manifest.model_copy(update={"files": files}), index)
+    with pytest.raises(DatasetError, match="leads out of the dataset"):
+        loader(changed)
+
+
+@pytest.mark.parametrize("form", ["webdataset", "tfrecord"])
+def test_a_shard_that_is_cut_is_named(images: Make, tmp_path: Path, form: str) -> None:
+    folder = Path(shutil.copytree(images(form).folder, tmp_path / form))
+    dataset = open_dataset(folder)
+    path = next(path for path in dataset.data_files() if path.suffix in (".tar", ".tfrecord"))
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(DatasetError, match=f"{path}: 1000 bytes, the manifest says"):
+        loader(dataset)
+
+
+def test_a_buffer_is_counted_before_a_cold_trial_starts() -> None:
+    """DALI fills it from any format before the first step, as readers of shards do."""
+    assert [mixes(DataSpec(loader="dali", reader=reader)) for reader in ("stock", "tuned")] == [True, False]
+    assert not mixes(DataSpec(loader="dali", reader="stock", shuffle=False))
+    assert mixes(DataSpec(format="webdataset", reader="tuned")) and not mixes(DataSpec(reader="stock"))
 
 
 def is_part(patch: np.ndarray, mask: np.ndarray, volume: np.ndarray, labels: np.ndarray) -> bool:

@@ -109,19 +109,20 @@ def test_fields_are_those_that_were_stored(made: Made, form: str, kind: str) -> 
         ({"loader": "dali", "staging": "lazy"}, "staging lazy"),
     ],
 )
-def test_what_goes_with_our_own_reading_alone_is_refused(changes: dict[str, str], word: str) -> None:
-    assert reader_problem(DataSpec(**changes), "image") is None
-    told = reader_problem(DataSpec(reader="stock", **changes), "image")
+def test_what_goes_with_our_own_reading_alone_is_refused(made: Made, changes: dict[str, str], word: str) -> None:
+    manifest = made("files", "image", None, COUNT).manifest
+    assert reader_problem(DataSpec(**changes), manifest) is None
+    told = reader_problem(DataSpec(reader="stock", **changes), manifest)
     assert told is not None and word in told and told.endswith("set data.reader: tuned")
 
 
 def test_a_library_that_is_not_installed_is_one_line_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "_is_installed", lambda module: module != "tfrecord")
-    told = reader_problem(DataSpec(reader="stock", format="tfrecord"), "image")
+    told = reader_problem(DataSpec(reader="stock", format="tfrecord"), None)
     assert told == (
         "reader stock of format tfrecord needs tfrecord, which is not installed: pip install 'benchsuite[tfrecord]'"
     )
-    assert reader_problem(DataSpec(reader="stock", format="hdf5"), "image") is None
+    assert reader_problem(DataSpec(reader="stock", format="hdf5"), None) is None
 
 
 def test_members_that_are_pickles_are_not_loaded(mine: Made, tmp_path: Path) -> None:
