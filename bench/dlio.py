@@ -31,7 +31,7 @@ WORKERS = (1, 2)
 ROUNDS = 3
 WARM_EPOCHS = 2
 VOLUMES, IMAGES, MANY_IMAGES = 24, 1600, 10_000
-OURS = ("torch", "threads")
+OURS = ("stock", "torch", "threads")
 EXTENSIONS = {"files": "npy", "files npz": "npz", "hdf5": "hdf5"}
 """What DLIO reads beside our format, of volumes."""
 GOALS = {("npy", False): 1.5, ("hdf5", False): 1.5, ("npy", True): 2.0, ("hdf5", True): 2.0, ("jpeg", False): 4.0}
@@ -182,8 +182,8 @@ def measure(folder: Path, rounds: int = ROUNDS) -> Iterator[Compared]:
 def table(rows: list[Compared]) -> str:
     """Markdown: rates in GB/s and ratios."""
     lines = [
-        "| files | samples | workers | cache | DLIO GB/s | `torch` GB/s | / DLIO | `threads` GB/s | / DLIO |",
-        "|---|---:|---|---|---|---|---|---|---|",
+        f"| files | samples | workers | cache | DLIO GB/s | {' | '.join(f'`{name}` GB/s | / DLIO' for name in OURS)} |",
+        f"|---|---:|---|---|---|{'---|---|' * len(OURS)}",
     ]
     for row in rows:
         ours = " | ".join(f"{np.median(row.ours[name]) / 1e9:.3g} | {row.ratio(name):.2f}" for name in OURS)

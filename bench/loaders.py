@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from bench import plain, raw
-from benchsuite.storage import KINDS, LOADERS, load
+from benchsuite.storage import KINDS, LOADERS, load, loader_of
 from benchsuite.storage.create.convert import Wanted, convert_dataset, generate_dataset, in_order
 from benchsuite.storage.dataset.kinds import Kind
 from benchsuite.storage.dataset.manifest import Dataset, open_dataset
@@ -118,15 +118,17 @@ def make_one(
 
 
 def ours(scene: Scene, name: str, loader: str) -> Started:
-    """One of our loaders' batches, and how to stop it."""
+    """The batches of one of our loaders, or of loader torch with stock readers, and how to stop it."""
+    stock = loader == "stock"
     spec = DataSpec(
         format=name.partition(" ")[0],
-        loader=loader,
+        reader="stock" if stock else "tuned",
+        loader="torch" if stock else loader,
         num_workers=scene.workers,
         prefetch_factor=PREFETCH,
         pin_memory=False,
     )
-    built: LoaderProtocol = load(LOADERS, loader)(
+    built: LoaderProtocol = loader_of(spec)(
         LoaderInput(scene.datasets[name], spec, scene.kind, scene.params, scene.batch, 0, 1, 0)
     )
 

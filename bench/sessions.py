@@ -1,9 +1,12 @@
 """One point measured in ten sessions, each a process of its own that begins without a page cache: how far they differ.
 
 LMDB's own reading handed on mapped pages that nobody read and gave 554, 2230 and 2777 samples/s in three sessions. It
-copies whole samples since; `mapped` reads as it did then, by a user's own reader, in the same turns.
+copies whole samples since; `mapped` reads as it did then, by a user's own reader, in the same turns. So do sessions of
+`stock` in which one thing that may differ between sessions is held.
 """
 
+import os
+import shutil
 import subprocess
 import sys
 import time
@@ -44,11 +47,56 @@ class Mapped:
         return np.frombuffer(content, header["descr"], offset=10 + length).reshape(header["shape"])
 '''
 
+PINNED = '''
+import os
+
+from benchsuite.storage.stock.lmdb import STOCK
+
+
+class Pinned:
+    """The stock reader, in a worker that stays on one core."""
+
+    def __init__(self, dataset):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+        self.rows = STOCK.by_row(dataset)
+
+    def __getitem__(self, row):
+        return self.rows[row]
+'''
+REUSED = "glibc.malloc.mmap_max=0:glibc.malloc.top_pad=268435456:glibc.malloc.trim_threshold=4294967296"
+
+
+class Condition(NamedTuple):
+    """How sessions read, and what they hold."""
+
+    name: str
+    reader: str
+    variable: str = ""
+    """Of its environment: NAME=VALUE."""
+    keeps_pages: bool = False
+    """Whether they read a copy that is never evicted: the same pages and folios, at the same places."""
+
+    @property
+    def dataset(self) -> str:
+        """The folder that they read."""
+        return "kept" if self.keeps_pages else "lmdb"
+
+
+CONDITIONS = (
+    Condition("`stock`", "stock"),
+    Condition("`stock`, the same pages in every session", "stock", keeps_pages=True),
+    Condition("`stock`, memory used again, not touched anew", "stock", f"GLIBC_TUNABLES={REUSED}"),
+    Condition("`stock`, no huge pages", "stock", "NUMPY_MADVISE_HUGEPAGE=0"),
+    Condition("`stock`, the worker pinned to a core", "pinned.py:Pinned"),
+    Condition("`tuned`", "tuned"),
+    Condition("mapped pages that nobody reads", "mapped.py:Mapped"),
+)
+
 
 class Sessions(NamedTuple):
-    """Samples/s of one reader by session, what the machine copied right before each, and the caveats of any."""
+    """Samples/s of one condition by session, what the machine copied right before each, and the caveats of any."""
 
-    reader: str
+    condition: Condition
     rates: list[float]
     copied: list[float]
     """Volumes/s that a plain loop copies from one piece of memory to another."""
@@ -71,21 +119,23 @@ class Sessions(NamedTuple):
 
 
 def report(folder: Path) -> list[Sessions]:
-    """Ten sessions of three readers, in turns."""
+    """Ten sessions of each condition, in turns."""
     params = {"patch_size": PATCH, "mean_bytes": MEAN_BYTES, "stdev_bytes": MEAN_BYTES // 5}
     make_one(folder, "unet3d", "volume", params, NUM_SAMPLES, "files", {})
     stored = make_one(folder, "unet3d", "volume", params, NUM_SAMPLES, "lmdb", {})
+    shutil.copytree(folder / "lmdb", folder / "kept")
     (folder / "mapped.py").write_text(MAPPED)
-    readers = ("stock", "tuned", f"{folder / 'mapped.py'}:Mapped")
-    found = {reader: Sessions(reader.rpartition(":")[2], [], [], []) for reader in readers}
+    (folder / "pinned.py").write_text(PINNED)
+    found = [Sessions(condition, [], [], []) for condition in CONDITIONS]
     for _ in range(SESSIONS):
-        for reader, sessions in found.items():
-            evict(stored.data_files())
+        for sessions in found:
+            if not sessions.condition.keeps_pages:
+                evict(stored.data_files())
             sessions.copied.append(copies_per_s())
-            record = measured(folder, reader)
+            record = measured(folder, sessions.condition)
             sessions.rates.append(record.figures.loader_only_samples_per_s or record.figures.samples_per_s or 0.0)
             sessions.caveats.extend(name for name in record.caveats if name not in sessions.caveats)
-    return list(found.values())
+    return found
 
 
 def copies_per_s() -> float:
@@ -98,14 +148,23 @@ def copies_per_s() -> float:
     return number / passed_s
 
 
-def measured(folder: Path, reader: str) -> TrialRecord:
+def measured(folder: Path, condition: Condition) -> TrialRecord:
     """One trial, in a process of its own."""
-    data = {"root": str(folder / "lmdb"), "format": "lmdb", "reader": reader, "cache": "warm", "num_workers": 1}
+    reader = str(folder / condition.reader) if ":" in condition.reader else condition.reader
+    data = {
+        "root": str(folder / condition.dataset),
+        "format": "lmdb",
+        "reader": reader,
+        "cache": "warm",
+        "num_workers": 1,
+    }
     spec = {"workload": "unet3d", "variant": "tiny", "device": "emulated:0.1ms", "batch_size": 2, "data": data}
     file = folder / "session.yaml"
     file.write_text(yaml.safe_dump({**spec, "measure": {"steps": 40, "warmup_steps": 2, "ceilings": False}}))
     command = [sys.executable, "-m", "benchsuite", "trial", str(file), "--format", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    name, _, value = condition.variable.partition("=")
+    environment = {**os.environ, **({name: value} if name else {})}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         raise RuntimeError(done.stderr.strip())
     return TrialRecord.model_validate_json(done.stdout)

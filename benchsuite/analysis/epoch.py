@@ -1,22 +1,21 @@
-"""What a cold window says of its epoch: by what the kernel reads ahead, and by the sizes of all samples.
+"""What a cold trial of some steps says of its whole epoch.
 
-Of samples that are read in random order where they lie, the first pay for their neighbours, which later samples find in
-memory. Let x be the share of the
-dataset that a node has read, A how much a sample that is not in memory brings in (itself 1), B = A - 1, and m(x) the
-share that is not in memory. A sample not read before is missing with probability q = m / (1 - x); it brings in itself
-and of its neighbours those that are missing: m' = -q (1 + B m), m(0) = 1. So
+Of samples that are read in random order where they lie, the first pay for what the kernel reads ahead, and later ones
+find that in memory. While memory keeps what was read, each byte comes from storage once. Readers that at first fetch
+A = 1 + B bytes for each that they deliver need storage no more once they have fetched, at that rate, all that a node
+fetches: the dataset where it reads all of it; where it delivers the share x, x A / (1 + B x) of it, if neighbours are as
+likely to be missing as all others. So they fetch for 1 / (1 + B x) of the epoch. How A changes meanwhile is the kernel's
+affair: the error reaches to an epoch that goes on as its first steps did, and to one that fetches less and less,
+(1 + B x)^-2 of its first rate.
 
-    m = (1 - x) / (1 + B x),  q = 1 / (1 + B x),  bytes from storage per byte delivered: q (1 + B m) = A / (1 + B x)^2.
-
-It is assumed that neighbours are as likely to be missing as all others, and that memory keeps what was read. A wait for
-storage grows with the bytes where its rate is the limit, with the samples that are missing where its latency is.
+Of streams the kernel reads some megabytes ahead for each reader. Those that came before the window, or lie ready at its
+end, make it quicker or slower than its epoch by up to their share of what it delivered.
 
 The samples of a window may be smaller or larger than those of the dataset, whose index has all sizes: what their input
 takes grows with them.
 """
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,8 +30,11 @@ MIN_AMPLIFICATION = 1.1
 """From it on the first steps of a cold epoch are no picture of the rest."""
 MAX_STARVED_AU = 0.97
 """Below it steps wait for their input, which so takes as long as they do."""
+MAX_STREAM_ERROR = 0.02
+"""What reading ahead may make of the utilization of a stream's window without a caveat."""
+MAX_KEPT_SHARE = 0.8
+"""Of a node's memory: a larger dataset does not stay in it through an epoch."""
 _PARTS = 1000
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -40,100 +42,92 @@ class ColdWindow:
     """What was measured in a window of a cold epoch, on a node."""
 
     au: float
-    amplification: float
-    """Bytes from storage over bytes delivered."""
-    begin: float
-    """Share of the dataset that the node had read when the window began."""
-    end: float
-    of_epoch: float
-    """Share of the dataset that the node reads in an epoch."""
     waiting_share: float
     """Share of the readers' time for a sample in which they wait for storage."""
+    amplification: float = 1.0
+    """Bytes from storage over bytes delivered, of what memory keeps for later steps."""
+    of_epoch: float = 1.0
+    """Share of the dataset that the node reads in an epoch."""
     sizes: float = 1.0
     """Mean bytes of the dataset's samples over those of the window."""
     busy: float = 1.0
     """Share of the time that readers work: what their input takes of a step that does not wait for it."""
+    ahead: float = 0.0
+    """Bytes that the kernel may have read ahead over bytes delivered."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Accelerator utilization over an epoch, between the two ways in which storage may be the limit."""
+    """Accelerator utilization over an epoch, give or take an error."""
 
     au: float
     error: float
-    """Half of what lies between them."""
 
 
-def neighbours(window: ColdWindow) -> float | None:
-    """Return B, what the first sample of an epoch brings in beside itself; None where no B gives what was measured.
-
-    The mean of A / (1 + B x)^2 over the window is (1 + B) / ((1 + B begin) (1 + B end)).
-    """
-    if window.amplification <= 1:
-        return 0.0
-    begin, end, measured = window.begin, window.end, window.amplification
-    square, linear, constant = measured * begin * end, measured * (begin + end) - 1, measured - 1
-    if not square:
-        return -constant / linear if linear < 0 else None
-    root = linear**2 - 4 * square * constant
-    found = (-linear - math.sqrt(root)) / (2 * square) if root >= 0 else -1.0
-    return found if found > 0 else None
-
-
-def over_epoch(window: ColdWindow) -> Estimate | None:
-    """Return the utilization over the whole epoch; None where the window does not tell it.
+def over_epoch(window: ColdWindow) -> Estimate:
+    """Return the utilization over the whole epoch.
 
     A step takes as long as its computation or its input, whichever is longer. In a window that waits for it, input
-    takes 1 / au of the computation, and of that the waiting for storage changes through the epoch.
+    takes 1 / au of the computation; it takes less by its waiting for storage once the dataset is in memory.
     """
-    beside = neighbours(window)
-    if beside is None:
-        return None
-    of_bytes = _utilization(window, lambda x: (1 + beside) / (1 + beside * x) ** 2)
-    of_misses = _utilization(window, lambda x: 1 / (1 + beside * x))
-    return Estimate((of_bytes + of_misses) / 2, abs(of_bytes - of_misses) / 2)
+    input_s = window.sizes * (1.0 if window.au < MAX_STARVED_AU else window.busy) / window.au
+    beside = max(0.0, window.amplification - 1)
+
+    def au(first_s: float, waits: "float | npt.NDArray[np.float64]", share: float = 1.0) -> float:
+        """That of an epoch of which `share` waits as `waits` of its first steps did, and the rest for no storage."""
+        rest_s = first_s * (1 - window.waiting_share)
+        waiting_s = rest_s + first_s * window.waiting_share * waits
+        return float(1 / (share * np.maximum(1.0, waiting_s).mean() + (1 - share) * max(1.0, rest_s)))
+
+    fetching = 1 / (1 + beside * window.of_epoch)
+    found = au(input_s, 1.0, fetching)
+    x = (np.arange(_PARTS) + 0.5) / _PARTS * window.of_epoch
+    others = [au(input_s, 1.0), au(input_s, 1 / (1 + beside * x) ** 2)]
+    others += [au(input_s * (1 + ahead), 1.0, fetching) for ahead in (-window.ahead, window.ahead)]
+    return Estimate(found, max(abs(found - other) for other in others))
 
 
-def _utilization(window: ColdWindow, waits: Callable[[Floats], Floats]) -> float:
-    """Return the utilization where waiting for storage goes through the epoch as `waits`, up to a factor."""
-    in_window, in_epoch = (
-        waits((np.arange(_PARTS) + 0.5) / _PARTS * (end - begin) + begin)
-        for begin, end in ((window.begin, window.end), (0.0, window.of_epoch))
-    )
-    share, measured_s = window.waiting_share, (1.0 if window.au < MAX_STARVED_AU else window.busy) / window.au
-    input_s = (share * in_epoch / in_window.mean() + 1 - share) * measured_s * window.sizes
-    return float(1 / np.maximum(1.0, input_s).mean())
-
-
-def epoch_figures(spec: TrialSpec, values: Mapping[str, Any], manifest: Manifest, nodes: int) -> dict[str, float]:
+def epoch_figures(
+    spec: TrialSpec, values: Mapping[str, Any], manifest: Manifest, environment: Mapping[str, Any], ahead_kb: int | None
+) -> dict[str, Any]:
     """Figures of the epoch of a cold trial; none where its window does not tell them."""
-    window = cold_window(spec, values, manifest, nodes)
-    estimate = None if window is None else over_epoch(window)
-    return {} if estimate is None else {"au_epoch": estimate.au, "au_epoch_error": estimate.error}
+    window = cold_window(spec, values, manifest, environment, ahead_kb)
+    if window is None:
+        return {}
+    estimate = over_epoch(window)
+    rule = "epoch" if spec.measure.epochs else "stream" if mixes(spec.data) else "window"
+    return {"au_epoch": estimate.au, "au_epoch_error": estimate.error, "au_epoch_rule": rule}
 
 
-def cold_window(spec: TrialSpec, values: Mapping[str, Any], manifest: Manifest, nodes: int) -> ColdWindow | None:
-    """Return what a trial's steps were of their epoch; None where they tell nothing of it."""
+def cold_window(
+    spec: TrialSpec, values: Mapping[str, Any], manifest: Manifest, environment: Mapping[str, Any], ahead_kb: int | None
+) -> ColdWindow | None:
+    """Return what a trial's steps were of their epoch; None where they tell nothing of it.
+
+    Args:
+        environment: of the record; its `nodes` and their `memory_bytes` count.
+        ahead_kb: what the kernel reads ahead of a file at most; None where it is not known.
+    """
     needed = ("au", "delivered_bytes", "decode_s_per_sample", "io_bytes_per_s", "reader_busy_fraction")
     if spec.data.cache != "cold" or any(not values.get(name) for name in needed):
         return None
-    copies = spec.ranks // spec.data_ranks
+    copies, nodes = spec.ranks // spec.data_ranks, max(1, len(environment.get("nodes", [])))
     before = spec.rank_batch * spec.data_ranks * (1 + spec.data.queue_batches) / nodes / manifest.num_samples
-    read = values["delivered_bytes"] / copies / nodes / manifest.stored_bytes
+    delivered = values["delivered_bytes"] / copies / nodes
     fetch_s, decode_s = values["read_s_per_sample"], values["decode_s_per_sample"]
-    wait_s = fetch_s - (values.get("read_cpu_s_per_sample") or 0.0)
-    share, size = wait_s / (fetch_s + decode_s), values["io_bytes_per_s"] / values["samples_per_s"]
-    if before + read >= 1 / nodes or not 0 <= share <= 1:
+    share = (fetch_s - (values.get("read_cpu_s_per_sample") or 0.0)) / (fetch_s + decode_s)
+    if before + delivered / manifest.stored_bytes >= 1 / nodes or not 0 <= share <= 1:
         return None
+    kept = manifest.stored_bytes <= MAX_KEPT_SHARE * environment.get("memory_bytes", 0)
+    readers = spec.data_ranks * spec.data.readers / nodes
     return ColdWindow(
         min(1.0, values["au"]),
-        values["read_amplification"] * copies if _reads_neighbours(spec, values) else 1.0,
-        before,
-        before + read,
-        1 / nodes,
         share,
-        sizes=manifest.stored_bytes / manifest.num_samples / size,
+        values["read_amplification"] * copies if kept and _reads_neighbours(spec, values) else 1.0,
+        1 / nodes,
+        sizes=manifest.stored_bytes / manifest.num_samples / (values["io_bytes_per_s"] / values["samples_per_s"]),
         busy=min(1.0, values["reader_busy_fraction"]),
+        ahead=readers * (ahead_kb or 0) * 1024 / delivered if mixes(spec.data) else 0.0,
     )
 
 
@@ -144,15 +138,18 @@ def _reads_neighbours(spec: TrialSpec, values: Mapping[str, Any]) -> bool:
     return indexable and spec.data.cache == "cold" and amplification > MIN_AMPLIFICATION
 
 
-def amplification_caveats(
-    spec: TrialSpec, values: Mapping[str, Any], read_ahead_kb: int | None
-) -> list[tuple[str, str]]:
-    """The caveat of a trial whose first steps read what only later steps use."""
-    if not _reads_neighbours(spec, values):
-        return []
-    ahead = "" if read_ahead_kb is None else f" (read_ahead_kb {read_ahead_kb})"
-    found = f"{values['read_amplification']:.2f} bytes came from storage for each delivered"
-    means = f"the kernel reads ahead{ahead}, and later steps of the epoch find in memory what these pay for"
-    epoch = values.get("au_epoch")
-    told = "" if epoch is None else f"; over an epoch AU is about {epoch:.2f} ±{values['au_epoch_error']:.2f}"
-    return [("read_amplification", f"{found}: {means}{told}")]
+def epoch_caveats(spec: TrialSpec, values: Mapping[str, Any], ahead_kb: int | None) -> list[tuple[str, str]]:
+    """Why the first steps of a cold epoch are no picture of the rest: (name, the arithmetic)."""
+    ahead = "" if ahead_kb is None else f" (read_ahead_kb {ahead_kb})"
+    au, error = values.get("au_epoch"), values.get("au_epoch_error") or 0.0
+    told = "" if au is None else f"; over an epoch AU is about {au:.2f} ±{error:.2f}"
+    if spec.measure.epochs is None and au is not None:
+        told += ", and measure.epochs: 1 measures it"
+    if _reads_neighbours(spec, values):
+        found = f"{values['read_amplification']:.2f} bytes came from storage for each delivered"
+        means = f"the kernel reads ahead{ahead}, and later steps of the epoch find in memory what these pay for"
+        return [("read_amplification", f"{found}: {means}{told}")]
+    if values.get("au_epoch_rule") == "stream" and error > MAX_STREAM_ERROR:
+        counted = f"{values['delivered_bytes'] / 1e6:.3g} MB of streams were counted"
+        return [("short_window", f"{counted}, of each of which the kernel reads some MB ahead{ahead}{told}")]
+    return []

@@ -14,7 +14,7 @@ from typing import Any
 from benchsuite import storage
 from benchsuite.analysis.byte_reconciliation import counter_caveats, mount_caveats, reads_figures
 from benchsuite.analysis.caveats import caveats, utilization_caveats
-from benchsuite.analysis.epoch import amplification_caveats, epoch_figures
+from benchsuite.analysis.epoch import epoch_caveats, epoch_figures
 from benchsuite.analysis.failure import failure
 from benchsuite.analysis.flops import flops_of
 from benchsuite.analysis.metrics import figures
@@ -192,14 +192,15 @@ def measured(
     values = figures(spec, results, flops_of(spec, results))
     values |= reads_figures(results, stored_on.reads_counted)
     values["foreign_cpu_cores"] = foreign_cores
+    ahead_kb = attempt.env.get(read_from, {}).get("read_ahead_kb")
     if attempt.point.manifest is not None:
-        values |= epoch_figures(spec, values, attempt.point.manifest, max(1, len(attempt.env.get("nodes", []))))
+        values |= epoch_figures(spec, values, attempt.point.manifest, attempt.env, ahead_kb)
     values |= _judged(values, attempt, results)
     profile = profile_of([result.io_profile for result in results if result.io_profile])
     ranks, cores = _crowded(attempt)
     found = traced(values, profile) + caveats(spec, results, cores, stored_on.client_visible, foreign_cores, ranks)
     found += counter_caveats(spec, values) + mount_caveats(results, stored_on.reads_counted)
-    found += amplification_caveats(spec, values, attempt.env.get(read_from, {}).get("read_ahead_kb"))
+    found += epoch_caveats(spec, values, ahead_kb)
     found += utilization_caveats(spec, values.get("au"), values.get("ceiling_step_s"))
     if lane := this_lane():
         found.append(("lanes", f"trials of {lane.count - 1} other lanes ran on other nodes of the job meanwhile"))

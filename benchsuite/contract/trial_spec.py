@@ -45,7 +45,11 @@ class MeasureSpec(BaseModel):
 
     steps: int = Field(30, ge=2, le=MAX_COUNT, description="counted steps with the loader's input, over two blocks")
     warmup_steps: int = Field(5, ge=1, le=MAX_COUNT, description="uncounted steps before the first block")
-    epochs: None = Field(None, description="whole epochs instead of steps (not yet)")
+    epochs: Literal[1] | None = Field(
+        None,
+        description="1: a whole epoch in place of measure.steps, as many as a reader's share of the dataset has when "
+        "what it holds ahead is taken off",
+    )
     repeats: int = Field(3, ge=1, le=MAX_REPEATS, description="trials per point, each a new process")
     timeout_s: float = Field(
         900,
@@ -154,6 +158,10 @@ class TrialSpec(ComputeSpec):
             return self.layout.dp
         except LayoutError:
             return self.ranks
+
+    def with_steps(self, steps: int) -> "TrialSpec":
+        """The same with other measure.steps."""
+        return self.model_copy(update={"measure": self.measure.model_copy(update={"steps": steps})})
 
     @property
     def emulated(self) -> bool:

@@ -16,6 +16,8 @@ SETTLING_STEPS = 2
 """Uncounted steps at the start of a ceiling block, while caches change over."""
 STEADY_TURNS = 3
 """A loader block must cover this many turns of the queue to be called steady."""
+MIN_STEPS = 2
+"""The least of measure.steps."""
 
 
 @dataclass(frozen=True)
@@ -83,3 +85,13 @@ def reader_samples(spec: TrialSpec, pairs: int = 0) -> tuple[int, int]:
     batches = plan.loader_batches + pairs * plan.pair_batches + spec.data.queue_batches
     per_reader = math.ceil(batches / spec.data.readers)
     return per_reader, per_reader * spec.rank_batch
+
+
+def most_steps(spec: TrialSpec, room: int, most: int) -> int:
+    """The most steps, up to `most`, for which no reader takes more than `room` samples."""
+    low = 0
+    while low < most:
+        middle = (low + most + 1) // 2
+        fits = reader_samples(spec.with_steps(middle))[1] <= room
+        low, most = (middle, most) if fits else (low, middle - 1)
+    return low

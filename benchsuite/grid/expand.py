@@ -19,6 +19,7 @@ from benchsuite.contract.trial_spec import (
     resolved_data,
 )
 from benchsuite.contract.yaml_file import Values, flat, nested, read_yaml
+from benchsuite.grid.blocks import MIN_STEPS, most_steps
 from benchsuite.grid.emulated_steps import with_step
 from benchsuite.grid.layers import layered
 from benchsuite.grid.mistakes import MAX_TRIALS, check_number, sweep_mistakes
@@ -26,7 +27,7 @@ from benchsuite.grid.point import Plan, Point, Skipped
 from benchsuite.grid.validity import why_invalid
 from benchsuite.host.machine import Machine, this_machine
 from benchsuite.results.store.segments import without_collector
-from benchsuite.storage import mixes, reader_problem
+from benchsuite.storage import format_of, mixes, reader_problem
 from benchsuite.storage.dataset.manifest import Manifest, is_dataset, read_manifest
 from benchsuite.storage.dataset.spec import DataSpec
 
@@ -141,7 +142,7 @@ def resolve(spec: TrialSpec, machine: Machine, largest_world_size: int, varied: 
     )
     dataset, manifest = _find_dataset(resolved)
     data = _with_reader(resolved.data, emulated_devices.is_emulated(device), manifest)
-    resolved = resolved.model_copy(update={"data": data})
+    resolved = _with_epoch(resolved.model_copy(update={"data": data}), manifest)
     return Point(resolved, point_id(resolved, manifest.dataset_id if manifest else None), dataset, manifest, varied)
 
 
@@ -161,6 +162,16 @@ def _with_reader(data: DataSpec, emulated: bool, manifest: Manifest | None) -> D
         return data.model_copy(update={"reader": data.reader and _with_whole_path(data.reader)})
     stock = data.model_copy(update={"reader": "stock"})
     return data.model_copy(update={"reader": "tuned"}) if emulated or reader_problem(stock, manifest) else stock
+
+
+def _with_epoch(spec: TrialSpec, manifest: Manifest | None) -> TrialSpec:
+    """Return the spec with the steps of an epoch, where one is asked for: with those that fit into it."""
+    if spec.measure.epochs is None or manifest is None or spec.data.source != "storage":
+        return spec
+    lanes = spec.data_ranks * spec.data.readers
+    share = format_of(manifest.format).smallest_lane(manifest, lanes)
+    held = spec.data.shuffle_buffer if mixes(spec.data) else 0
+    return spec.with_steps(max(MIN_STEPS, most_steps(spec, share - held, manifest.num_samples)))
 
 
 def _find_dataset(spec: TrialSpec) -> tuple[Path | None, Manifest | None]:

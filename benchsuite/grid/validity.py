@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from benchsuite import storage, workloads
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.trial_spec import TrialSpec
-from benchsuite.grid.blocks import layout, reader_samples
+from benchsuite.grid.blocks import MIN_STEPS, layout, most_steps, reader_samples
 from benchsuite.grid.emulated_steps import problem as emulated_problem
 from benchsuite.grid.point import Point
 from benchsuite.host.machine import Machine
@@ -55,9 +55,22 @@ def why_invalid(point: Point, machine: Machine) -> str | None:
     """Why a point cannot run on this machine with this dataset, with the arithmetic; None where it can."""
     spec = point.spec
     facts = facts_of(spec)
-    unfit = why_unfit(spec, facts, facts.variants[spec.variant], machine)
+    unfit = _epoch_problem(spec) or why_unfit(spec, facts, facts.variants[spec.variant], machine)
     reads = spec.emulated or spec.data.source != "synthetic"
     return unfit or (_dataset_problem(point, facts) if reads else None)
+
+
+def _epoch_problem(spec: TrialSpec) -> str | None:
+    """Why there is no epoch whose steps could be counted beforehand."""
+    if spec.measure.epochs is None:
+        return None
+    if spec.data.source != "storage":
+        return f"measure.epochs {spec.measure.epochs} with source {spec.data.source}: no dataset is read through"
+    if spec.batch_size == "auto":
+        return (
+            f"measure.epochs {spec.measure.epochs} with batch_size auto: the steps of an epoch need a batch; give one"
+        )
+    return None
 
 
 def why_unfit(spec: TrialSpec, facts: Facts, variant: Variant, machine: Machine) -> str | None:
@@ -166,24 +179,21 @@ def _direct_problem(spec: TrialSpec, form: Format, manifest: Manifest) -> str | 
     return f"cache direct: {unfit}" if unfit else None
 
 
-MIN_STEPS = 2
-"""The least of measure.steps."""
-
-
 def too_few_for_cold(spec: TrialSpec, form: Format, share: int, lanes: int) -> str | None:
     """Why a cold trial would read from memory, with the arithmetic and what would fit; None where it would not.
 
     `share` are the samples of the reader that has fewest, of `lanes` readers in all.
     """
-    if spec.data.source != "storage" or spec.data.cache != "cold":
+    if spec.data.source != "storage" or (spec.data.cache != "cold" and spec.measure.epochs is None):
         return None
     batches, samples = reader_samples(spec)
     buffered = spec.data.shuffle_buffer if storage.mixes(spec.data) else 0
     if samples + buffered <= share:
         return None
     plus = f" and holds {buffered} more (data.shuffle_buffer)" if buffered else ""
+    what = "cold" if spec.measure.epochs is None else "epochs"
     return (
-        f"cold: each of {lanes} readers takes {batches} batches x {spec.rank_batch} = {samples} samples{plus}, its "
+        f"{what}: each of {lanes} readers takes {batches} batches x {spec.rank_batch} = {samples} samples{plus}, its "
         f"share of the dataset is {share}: the rest would come from memory ({_batches_in_words(spec)}); "
         f"{_what_fits(spec, share, samples, buffered)}"
     )
@@ -206,20 +216,10 @@ def _batches_in_words(spec: TrialSpec) -> str:
 def _what_fits(spec: TrialSpec, share: int, samples: int, buffered: int) -> str:
     """The most steps, or the largest shuffle buffer, with which this dataset would do."""
     found = []
-    steps = _most_steps(spec, share - buffered)
-    if steps:
+    steps = most_steps(spec, share - buffered, spec.measure.steps)
+    if steps >= MIN_STEPS:
         found.append(f"measure.steps {steps} or fewer fits")
     if buffered and samples <= share:
         found.append(f"data.shuffle_buffer {share - samples} or less fits")
     or_buffer = ", a smaller data.shuffle_buffer" if buffered and samples > share else ""
     return "; or ".join([*found, f"fewer steps, a smaller batch{or_buffer} or more data" if not found else "more data"])
-
-
-def _most_steps(spec: TrialSpec, room: int) -> int:
-    """The most steps that can be asked for whose samples are within `room`; 0 where there are none."""
-    low, high = 0, spec.measure.steps
-    while low < high:
-        middle = (low + high + 1) // 2
-        tried = spec.model_copy(update={"measure": spec.measure.model_copy(update={"steps": middle})})
-        low, high = (middle, high) if reader_samples(tried)[1] <= room else (low, middle - 1)
-    return low if low >= MIN_STEPS else 0

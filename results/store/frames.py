@@ -28,7 +28,7 @@ STEP = (
 NESTED = ("figures", "spec", "dataset", "env", "io_profile", "traces")
 """Fields of a record that are no columns as they are."""
 OF_A_TRIAL = ("trial_id", "record_id", "repeat", "caveats", "caveat_details")
-IN_WORDS = {*VERDICT, "flops_convention", "mount_counter", "ceilings_record_id"}
+IN_WORDS = {*VERDICT, "au_epoch_rule", "flops_convention", "mount_counter", "ceilings_record_id"}
 """Figures that are no numbers."""
 UNSTABLE_SPREAD = 0.10
 """Repeats whose throughput spreads by more than this share of its median are flagged `unstable`."""

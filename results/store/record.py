@@ -110,7 +110,10 @@ class TrialFigures(Figures):
     au_epoch: float | None = Field(
         None, description="cold: estimate over the epoch, by the sizes of all samples and what is read ahead"
     )
-    au_epoch_error: float | None = Field(None, description="half the distance between its lowest and its highest")
+    au_epoch_error: float | None = Field(None, description="au_epoch is this far off at most, noise left out")
+    au_epoch_rule: str | None = Field(
+        None, description="what au_epoch is of: a whole epoch | a window of one | a stream, read ahead by the kernel"
+    )
     input_stall_fraction: float | None = Field(None, description="share of the step spent waiting for input")
     cpu_contention_fraction: float | None = Field(None, description="share of the step runnable but not running")
     io_bytes_per_s: float | None = Field(

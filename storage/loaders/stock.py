@@ -186,6 +186,10 @@ class StockLoader:
         except DatasetError as error:
             self._failure = error
             raise
+        except RuntimeError as error:
+            if isinstance(error.__cause__, RuntimeError):  # says which signal ended the worker, and why it may have
+                raise error.__cause__ from None
+            raise
 
     def counts(self) -> ReaderCounts:
         """What the readers have done so far."""

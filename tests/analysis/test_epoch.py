@@ -1,6 +1,5 @@
 """What a cold window says of its epoch, beside an epoch that is simulated sample by sample."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,10 +8,9 @@ import pytest
 from benchsuite.analysis.epoch import (
     ColdWindow,
     Estimate,
-    amplification_caveats,
     cold_window,
+    epoch_caveats,
     epoch_figures,
-    neighbours,
     over_epoch,
 )
 from benchsuite.storage.dataset.manifest import Manifest
@@ -37,43 +35,44 @@ def simulated(ahead: int, share: float = 1.0) -> np.ndarray[Any, np.dtype[np.flo
 @pytest.mark.parametrize("share", [1.0, 0.5])
 @pytest.mark.parametrize("au", [0.1, 0.4, 0.8])
 def test_a_window_tells_the_utilization_of_a_simulated_epoch(ahead: int, share: float, au: float) -> None:
-    """A step computes for 1, and waits for its bytes or for its misses; both are estimated from the first 2 %."""
+    """A step computes for 1, and waits for its bytes; the epoch is estimated from its first 2 %."""
     brought = simulated(ahead, share)
     first = slice(0, NUM_SAMPLES // 50)
-    window = ColdWindow(au, float(brought[first].mean()), 0.0, 0.02, share, 1.0)
-    found = over_epoch(window)
-    assert found is not None
+    found = over_epoch(ColdWindow(au, 1.0, float(brought[first].mean()), share))
     batches = brought[: len(brought) // 50 * 50].reshape(-1, 50).mean(axis=1)
-    misses = (brought[: len(brought) // 50 * 50] > 0).reshape(-1, 50).mean(axis=1)
-    for waits, of in ((batches, brought), (misses, brought > 0)):
-        truth = float(1 / np.maximum(1.0, waits / of[first].mean() / au).mean())
-        assert found.au - found.error - 0.03 <= truth <= found.au + found.error + 0.03
+    truth = float(1 / np.maximum(1.0, batches / brought[first].mean() / au).mean())
+    assert found.error and found.au - found.error - 0.03 <= truth <= found.au + found.error + 0.03
 
 
 def test_all_bytes_come_once() -> None:
-    """The mean over the epoch of A / (1 + B x)^2 is 1."""
-    window = ColdWindow(0.2, 1.62, 0.01, 0.1, 1.0, 1.0)
-    beside = neighbours(window)
-    assert beside is not None
-    x = (np.arange(100_000) + 0.5) / 100_000
-    brought = (1 + beside) / (1 + beside * x) ** 2
-    assert brought.mean() == pytest.approx(1.0, rel=1e-6)
-    inside = (x > window.begin) & (x < window.end)
-    assert brought[inside].mean() == pytest.approx(1.62, rel=1e-3)
+    """1.6 bytes for each delivered: after 1 / 1.6 of the epoch all are there, and steps wait no more."""
+    found = over_epoch(ColdWindow(0.2, 1.0, 1.6))
+    assert found.au == pytest.approx(1 / (5 / 1.6 + 1 - 1 / 1.6))
+    assert found.error == pytest.approx(found.au - 0.2)
+
+
+def test_a_node_that_reads_a_part_of_the_dataset_finds_less_in_memory() -> None:
+    """Of two nodes each delivers half of it: the first 1 / 1.3 of an epoch fetches."""
+    assert over_epoch(ColdWindow(0.2, 1.0, 1.6, of_epoch=0.5)).au == pytest.approx(1 / (5 / 1.3 + 1 - 1 / 1.3))
 
 
 def test_a_wait_that_is_not_for_storage_stays() -> None:
-    window = ColdWindow(0.25, 1.5, 0.0, 0.1, 1.0, waiting_share=0.0)
-    assert over_epoch(window) == Estimate(pytest.approx(0.25), pytest.approx(0.0))
-    assert over_epoch(replace(window, waiting_share=1.0)).au > 0.3  # type: ignore[union-attr]
+    assert over_epoch(ColdWindow(0.25, 0.0, 1.5)) == Estimate(pytest.approx(0.25), pytest.approx(0.0))
+    assert over_epoch(ColdWindow(0.25, 1.0, 1.5)).au > 0.3
 
 
 @pytest.mark.parametrize(
-    "window", [ColdWindow(0.2, 8.0, 0.01, 0.1, 1.0, 1.0), ColdWindow(0.2, 2.0, 0.0, 0.6, 1.0, 1.0)]
+    ("au", "busy", "error"),
+    [
+        (0.5, 0.9, 0.5 / (1 - 0.2) - 0.5),
+        (0.9, 0.9, 0.9 - 0.9 / 1.2),  # it can be no more than 1
+        (1.0, 0.9, 1 - 1 / (0.9 * 1.2)),
+        (1.0, 0.5, 0.0),
+    ],
 )
-def test_more_than_there_is_tells_nothing(window: ColdWindow) -> None:
-    """Of a tenth of the dataset eight times as much cannot come under these assumptions."""
-    assert over_epoch(window) is None
+def test_what_was_read_ahead_makes_a_streams_window_uncertain(au: float, busy: float, error: float) -> None:
+    found = over_epoch(ColdWindow(au, 1.0, busy=busy, ahead=0.2))
+    assert found == Estimate(pytest.approx(au), pytest.approx(error))
 
 
 MANIFEST = Manifest.model_construct(num_samples=1000, stored_bytes=100_000_000)
@@ -90,35 +89,55 @@ VALUES: dict[str, Any] = {
 }
 
 
+ENVIRONMENT: dict[str, Any] = {"memory_bytes": 1 << 30, "nodes": [{}]}
+
+
+def window_of(data: dict[str, Any], values: dict[str, Any], environment: dict[str, Any]) -> ColdWindow | None:
+    spec = made_spec(batch_size=10, data={"format": "hdf5", "num_workers": 1, "prefetch_factor": 1} | data)
+    return cold_window(spec, VALUES | values, MANIFEST, ENVIRONMENT | environment, 1000)
+
+
 def test_a_trials_window() -> None:
-    spec = made_spec(batch_size=10, data={"format": "hdf5", "num_workers": 1, "prefetch_factor": 1})
-    assert cold_window(spec, VALUES, MANIFEST, 1) == ColdWindow(
-        0.2, 1.5, pytest.approx(0.02), pytest.approx(0.12), 1.0, pytest.approx(0.75), 1.0, 0.9
-    )
-    two = cold_window(spec, VALUES, MANIFEST, 2)
-    assert two is not None and (two.begin, two.end, two.of_epoch) == (0.01, pytest.approx(0.06), 0.5)
+    assert window_of({}, {}, {}) == ColdWindow(0.2, pytest.approx(0.75), 1.5, 1.0, 1.0, 0.9)
+    two = window_of({}, {}, {"nodes": [{}, {}]})
+    assert two is not None and two.of_epoch == 0.5
+
+
+def test_a_stream_is_uncertain_by_what_the_kernel_reads_ahead() -> None:
+    """1,000 KiB for each of two readers, of 10 MB."""
+    found = window_of({"format": "webdataset", "num_workers": 2}, {}, {})
+    assert found == ColdWindow(0.2, pytest.approx(0.75), 1.0, 1.0, 1.0, 0.9, pytest.approx(0.2048))
 
 
 @pytest.mark.parametrize(
-    ("data", "values"),
+    ("data", "values", "environment"),
     [
-        ({"format": "webdataset"}, {}),
-        ({"shuffle": False}, {}),
-        ({}, {"read_amplification": 1.05}),
-        ({}, {"read_amplification": None}),
+        ({"shuffle": False}, {}, {}),
+        ({}, {"read_amplification": 1.05}, {}),
+        ({}, {"read_amplification": None}, {}),
+        ({}, {}, {"memory_bytes": 120_000_000}),
     ],
 )
-def test_what_is_not_read_ahead_is_as_its_epoch(data: dict[str, Any], values: dict[str, Any]) -> None:
-    found = epoch_figures(made_spec(data={"format": "hdf5"} | data), VALUES | values, MANIFEST, 1)
-    assert found == {"au_epoch": pytest.approx(0.2), "au_epoch_error": pytest.approx(0.0)}
+def test_what_later_steps_do_not_find_changes_nothing(
+    data: dict[str, Any], values: dict[str, Any], environment: dict[str, Any]
+) -> None:
+    """Nothing is read ahead, or it has left memory until it is asked for."""
+    spec = made_spec(data={"format": "hdf5"} | data)
+    found = epoch_figures(spec, VALUES | values, MANIFEST, ENVIRONMENT | environment, 8192)
+    assert found == {
+        "au_epoch": pytest.approx(0.2),
+        "au_epoch_error": pytest.approx(0.0),
+        "au_epoch_rule": "window",
+    }
 
 
 @pytest.mark.parametrize(
     ("data", "values"),
-    [({"cache": "warm"}, {}), ({}, {"decode_s_per_sample": None}), ({}, {"delivered_bytes": 99_000_000})],
+    [({"cache": "warm"}, {}), ({}, {"decode_s_per_sample": None}), ({}, {"delivered_bytes": 100_000_000})],
 )
 def test_windows_that_tell_nothing_of_their_epoch(data: dict[str, Any], values: dict[str, Any]) -> None:
-    assert epoch_figures(made_spec(data={"format": "hdf5"} | data), VALUES | values, MANIFEST, 1) == {}
+    spec = made_spec(data={"format": "hdf5"} | data)
+    assert epoch_figures(spec, VALUES | values, MANIFEST, ENVIRONMENT, 8192) == {}
 
 
 @pytest.mark.parametrize(
@@ -131,18 +150,34 @@ def test_windows_that_tell_nothing_of_their_epoch(data: dict[str, Any], values: 
     ],
 )
 def test_the_sizes_of_all_samples_count(au: float, busy: float, sizes: float, expected: float) -> None:
-    found = over_epoch(ColdWindow(au, 1.0, 0.0, 0.1, 1.0, 0.5, sizes, busy))
+    found = over_epoch(ColdWindow(au, 0.5, sizes=sizes, busy=busy))
     assert found == Estimate(pytest.approx(expected), pytest.approx(0.0))
 
 
 def test_the_caveat_says_what_was_read_ahead_and_what_it_means() -> None:
     spec = made_spec(data={"format": "lmdb"})
-    values = VALUES | epoch_figures(spec, VALUES, MANIFEST, 1)
-    [(name, why)] = amplification_caveats(spec, values, 8192)
+    values = VALUES | epoch_figures(spec, VALUES, MANIFEST, ENVIRONMENT, 8192)
+    [(name, why)] = epoch_caveats(spec, values, 8192)
     assert name == "read_amplification"
     assert why.startswith(
         "1.50 bytes came from storage for each delivered: the kernel reads ahead (read_ahead_kb 8192)"
     )
-    assert f"over an epoch AU is about {values['au_epoch']:.2f} ±{values['au_epoch_error']:.2f}" in why
-    assert amplification_caveats(spec, VALUES | {"read_amplification": 1.09}, 8192) == []
-    assert "over an epoch" not in amplification_caveats(spec, VALUES, None)[0][1]
+    told = f"over an epoch AU is about {values['au_epoch']:.2f} ±{values['au_epoch_error']:.2f}"
+    assert why.endswith(f"{told}, and measure.epochs: 1 measures it")
+    assert epoch_caveats(spec, VALUES | {"read_amplification": 1.09}, 8192) == []
+    assert "over an epoch" not in epoch_caveats(spec, VALUES, None)[0][1]
+    whole = made_spec(data={"format": "lmdb"}, measure={"epochs": 1})
+    assert epoch_caveats(whole, values, 8192)[0][1].endswith(told)
+
+
+def test_a_streams_short_window_has_a_caveat() -> None:
+    spec = made_spec(data={"format": "webdataset", "num_workers": 2})
+    short, long = (epoch_figures(spec, VALUES, MANIFEST, ENVIRONMENT, kb) for kb in (1000, 100))
+    assert epoch_caveats(spec, VALUES | short, 1000) == [
+        (
+            "short_window",
+            "10 MB of streams were counted, of each of which the kernel reads some MB ahead (read_ahead_kb 1000); "
+            "over an epoch AU is about 0.20 ±0.05, and measure.epochs: 1 measures it",
+        )
+    ]
+    assert epoch_caveats(spec, VALUES | long, 100) == []

@@ -160,6 +160,32 @@ class TestSkipping:
         found = plan(storage_base(dataset_root, cache="warm"), grid={"measure.steps": [8, 1000]})
         assert (len(found.points), found.skipped) == (2, [])
 
+    @pytest.mark.parametrize("cache", ["cold", "warm"])
+    def test_an_epoch_has_the_steps_that_fit_into_it(self, dataset_root: Path, cache: str):
+        """One more step and readers would begin the next one."""
+        base = storage_base(dataset_root, cache=cache)
+        (point,) = plan(base, grid={"measure.epochs": [1]}).points
+        assert (point.spec.measure.steps, reader_samples(point.spec)) == (8, (12, 48))
+        assert reader_samples(point.spec.with_steps(9))[1] > 48
+
+    def test_an_epoch_of_a_stream_leaves_room_for_its_buffer(self, dataset_root: Path):
+        base = storage_base(dataset_root, format="webdataset", num_workers=1, prefetch_factor=1)
+        steps = {
+            point.spec.data.shuffle_buffer: point.spec.measure.steps
+            for point in plan(base, grid={"data.shuffle_buffer": [1, 40], "measure.epochs": [1]}).points
+        }
+        assert steps == {1: 16, 40: 8}
+
+    def test_epochs_that_have_no_steps(self, dataset_root: Path):
+        base = storage_base(dataset_root) | {"measure": {"epochs": 1}}
+        assert reasons(plan(base | {"batch_size": "auto"})) == [
+            "measure.epochs 1 with batch_size auto: the steps of an epoch need a batch; give one"
+        ]
+        assert reasons(plan(base | {"batch_size": 20}))[0].startswith("epochs: each of 2 readers takes")
+        assert reasons(plan(base, grid={"data.source": ["memory", "synthetic"]})) == [
+            f"measure.epochs 1 with source {source}: no dataset is read through" for source in ("memory", "synthetic")
+        ]
+
     def test_memory_needs_one_batch_only(self, dataset_root: Path):
         found = plan(storage_base(dataset_root, source="memory", num_workers=200), grid={"measure.steps": [1000]})
         assert (len(found.points), found.skipped) == (1, [])

@@ -1,7 +1,9 @@
 """Reader `stock`: the loaders' suite, what its libraries give, and what is refused."""
 
+import os
 import pickle
 import random
+import signal
 import tarfile
 from contextlib import suppress
 from io import BytesIO
@@ -16,12 +18,14 @@ from torch import Tensor
 from benchsuite import storage
 from benchsuite.storage import FORMATS, STOCK, STOCK_GROUP, load, names, reader_problem
 from benchsuite.storage.dataset.kinds import random_crop, sample_rng
-from benchsuite.storage.dataset.manifest import DatasetError, ReaderShare
+from benchsuite.storage.dataset.manifest import Dataset, DatasetError, ReaderShare
 from benchsuite.storage.dataset.spec import DataSpec
+from benchsuite.storage.loaders.reader import LoaderInput
+from benchsuite.storage.loaders.stock import StockLoader
 from benchsuite.storage.stock.reader import Stock
 from tests.storage.conftest import Made
 from tests.storage.loaders.conformance import COUNT, SEED, LoaderConformance, expected
-from tests.storage.samples import STORED, some_samples
+from tests.storage.samples import PARAMS, STORED, some_samples
 
 RESIZED_APART = 0.06
 """What an image may differ by on average, in standard deviations of ImageNet: PIL rounds pixels between its steps."""
@@ -172,3 +176,20 @@ def test_links_out_of_an_hdf5_file_are_not_followed(mine: Made, tmp_path: Path) 
     dataset.manifest.files[0].bytes = path.stat().st_size
     with pytest.raises(ValueError, match="is a link, which is not followed"):
         load(STOCK, "hdf5").by_row(dataset)[0]
+
+
+@pytest.mark.parametrize(("number", "told"), [(signal.SIGKILL, "Killed"), (signal.SIGBUS, "out of shared memory")])
+def test_a_worker_that_is_killed_says_by_which_signal(made: Made, number: signal.Signals, told: str) -> None:
+    """Too little memory kills by SIGKILL; a small /dev/shm, as containers have, by SIGBUS."""
+    dataset, spec = made("files", "image", None, COUNT), DataSpec(reader="stock", num_workers=1, pin_memory=False)
+
+    def dies(_: Dataset) -> None:
+        os.kill(os.getpid(), number)
+
+    kind = load(storage.KINDS, "image")
+    loader = StockLoader(LoaderInput(dataset, spec, kind, PARAMS["image"], 4, 0, 1, SEED, own_reader=dies))
+    try:
+        with pytest.raises(RuntimeError, match=told):
+            next(loader)
+    finally:
+        loader.close()
