@@ -3,10 +3,10 @@
 Of samples that are read in random order where they lie, the first pay for what the kernel reads ahead, and later ones
 find that in memory. While memory keeps what was read, each byte comes from storage once. Readers that at first fetch
 A = 1 + B bytes for each that they deliver need storage no more once they have fetched, at that rate, all that a node
-fetches: the dataset where it reads all of it; where it delivers the share x, x A / (1 + B x) of it, if neighbours are as
-likely to be missing as all others. So they fetch for 1 / (1 + B x) of the epoch. How A changes meanwhile is the kernel's
-affair: the error reaches to an epoch that goes on as its first steps did, and to one that fetches less and less,
-(1 + B x)^-2 of its first rate.
+fetches: the dataset where it reads all of it; where it delivers the share x, x A / (1 + B x) of it, if neighbours are
+as likely to be missing as all others. So they fetch for 1 / (1 + B x) of the epoch. How A changes meanwhile is the
+kernel's affair: the error reaches to an epoch that goes on as its first steps did, and to one that fetches less and
+less, (1 + B x)^-2 of its first rate.
 
 Of streams the kernel reads some megabytes ahead for each reader. Those that came before the window, or lie ready at its
 end, make it quicker or slower than its epoch by up to their share of what it delivered.
