@@ -73,17 +73,17 @@ def over_epoch(window: ColdWindow) -> Estimate:
     input_s = window.sizes * (1.0 if window.au < MAX_STARVED_AU else window.busy) / window.au
     beside = max(0.0, window.amplification - 1)
 
-    def au(first_s: float, waits: "float | npt.NDArray[np.float64]", share: float = 1.0) -> float:
-        """That of an epoch of which `share` waits as `waits` of its first steps did, and the rest for no storage."""
-        rest_s = first_s * (1 - window.waiting_share)
-        waiting_s = rest_s + first_s * window.waiting_share * waits
+    def au(waits: "float | npt.NDArray[np.float64]", share: float = 1.0) -> float:
+        """That of an epoch of which `share` waits `waits` times as long as the window did, the rest not at all."""
+        rest_s = input_s * (1 - window.waiting_share)
+        waiting_s = rest_s + input_s * window.waiting_share * waits
         return float(1 / (share * np.maximum(1.0, waiting_s).mean() + (1 - share) * max(1.0, rest_s)))
 
     fetching = 1 / (1 + beside * window.of_epoch)
-    found = au(input_s, 1.0, fetching)
+    found = au(1.0, fetching)
     x = (np.arange(_PARTS) + 0.5) / _PARTS * window.of_epoch
-    others = [au(input_s, 1.0), au(input_s, 1 / (1 + beside * x) ** 2)]
-    others += [au(input_s * (1 + ahead), 1.0, fetching) for ahead in (-window.ahead, window.ahead)]
+    others = [au(1.0), au(1 / (1 + beside * x) ** 2)]
+    others += [au(waits, fetching) for waits in (max(0.0, 1 - window.ahead), 1 + window.ahead)]
     return Estimate(found, max(abs(found - other) for other in others))
 
 
@@ -127,7 +127,7 @@ def cold_window(
         1 / nodes,
         sizes=manifest.stored_bytes / manifest.num_samples / (values["io_bytes_per_s"] / values["samples_per_s"]),
         busy=min(1.0, values["reader_busy_fraction"]),
-        ahead=readers * (ahead_kb or 0) * 1024 / delivered if mixes(spec.data) else 0.0,
+        ahead=readers * (ahead_kb or 0) * 1024 / delivered if mixes(spec.data) and not spec.measure.epochs else 0.0,
     )
 
 
