@@ -68,16 +68,18 @@ def over_epoch(window: ColdWindow) -> Estimate:
     """Return the utilization over the whole epoch.
 
     A step takes as long as its computation or its input, whichever is longer. In a window that waits for it, input
-    takes 1 / au of the computation; it takes less by its waiting for storage once the dataset is in memory.
+    takes 1 / au of the computation; it takes less by its waiting for storage once the dataset is in memory. What steps
+    lose in a window that does not wait for it, they lose everywhere.
     """
-    input_s = window.sizes * (1.0 if window.au < MAX_STARVED_AU else window.busy) / window.au
+    busy_s = (1.0 if window.au < MAX_STARVED_AU else window.busy) / window.au
+    input_s, lost_s = window.sizes * busy_s, 1 / window.au - max(1.0, busy_s)
     beside = max(0.0, window.amplification - 1)
 
     def au(waits: "float | npt.NDArray[np.float64]", share: float = 1.0) -> float:
         """That of an epoch of which `share` waits `waits` times as long as the window did, the rest not at all."""
         rest_s = input_s * (1 - window.waiting_share)
         waiting_s = rest_s + input_s * window.waiting_share * waits
-        return float(1 / (share * np.maximum(1.0, waiting_s).mean() + (1 - share) * max(1.0, rest_s)))
+        return float(1 / (share * np.maximum(1.0, waiting_s).mean() + (1 - share) * max(1.0, rest_s) + lost_s))
 
     fetching = 1 / (1 + beside * window.of_epoch)
     found = au(1.0, fetching)

@@ -146,6 +146,7 @@ def test_windows_that_tell_nothing_of_their_epoch(data: dict[str, Any], values: 
     [
         (0.5, 0.99, 1.25, 0.4),  # input takes 2 x 1.25 of the computation
         (1.0, 0.5, 1.25, 1.0),  # and here 0.5 x 1.25
+        (0.98, 0.5, 1.25, 0.98),  # whatever is lost is not for input
         (1.0, 0.9, 1.25, 1 / 1.125),
         (0.5, 0.99, 0.4, 1.0),
     ],
