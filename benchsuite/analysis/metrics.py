@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MAX_COLD_RESIDENT = 0.01
 MIN_WARM_RESIDENT = 0.99
+MIN_WAIT = 0.1
+"""A step that waits for its input for more than this share of it found the queue empty."""
 MIN_WALL_S = 0.5
 """The kernel counts CPU time in ticks of 10 ms: of a shorter loop it is not told who else kept cores busy."""
 
@@ -68,16 +70,26 @@ def _window(blocks: tuple[Block, ...]) -> Window:
 def _lasting_share(block: Block) -> float:
     """What the readers can give for ever, over what a rank took from them and their queue; above 1 they rest at times.
 
-    That is what they give when none waits for room in the queue: their number over the time that a sample needs. A
-    loader that does not tell those times has its samples counted instead, with up to a sample a reader in error; one
-    that tells nothing is taken at its word.
+    From a step that waits for its input to another one the queue loses nothing. Else it is what readers give when none
+    waits for room in the queue: their number over the time that a sample needs. A loader that does not tell those times
+    has its samples counted instead, with up to a sample a reader in error; one that tells nothing is taken at its word.
     """
     if not block.consumed_samples or block.produced_samples is None:
         return 1.0
+    found = block.produced_samples / block.consumed_samples
     if block.paced_s and block.paced_samples:
         pace = block.readers * block.paced_samples / block.paced_s
-        return pace * (block.end_s - block.start_s) / block.consumed_samples
-    return block.produced_samples / block.consumed_samples
+        found = pace * (block.end_s - block.start_s) / block.consumed_samples
+    starved = _starved_share(block)
+    return starved + (1 - starved) * found
+
+
+def _starved_share(block: Block) -> float:
+    """Share of a block's steps from the first that waits for its input to the last one; 0 where none is known."""
+    steps = block.step_s() if block.totals is None else []
+    loads = block.parts.get("load", [])
+    waiting = [place for place, (load, step) in enumerate(zip(loads, steps, strict=False)) if load > MIN_WAIT * step]
+    return (waiting[-1] - waiting[0] + 1) / len(steps) if len(waiting) > 1 else 0.0
 
 
 def slowest_rank(results: Sequence[RankSamples], kind: str) -> int:

@@ -16,6 +16,9 @@ from benchsuite.storage.observe.counters import mount_io
 from benchsuite.trial.emulated import EmulatedDevice
 from benchsuite.trial.feed import Feed, Stepper
 
+TURNS_OF_A_PACE = 2
+"""Turns of all readers in which a block sees how quick they are."""
+
 
 def barrier() -> None:
     """Meet the other ranks, if there are any."""
@@ -50,7 +53,10 @@ def loader_block(
     """Steps on the loader's batches, which `next_batch` takes: the first `drained` ones only empty the queue."""
     next_batch = next_batch or feed
     barrier()
-    began = feed.began = feed.loader.counts() if drained or feed.began is None else feed.began
+    began = feed.loader.counts()
+    if not drained and feed.began is not None and steps < TURNS_OF_A_PACE * began.readers:
+        began = feed.began  # too few batches for a pace of their own
+    feed.began = began
     uncounted = stepper.run(next_batch, drained).step_s() if drained else []
     feed.rows.clear()
     before = feed.loader.counts()

@@ -24,10 +24,17 @@ KINDS = ("ceiling", "loader", "ceiling", "loader", "ceiling")
 
 
 def with_loader(**changes: Any) -> RankSamples:
-    """A rank whose loader blocks are changed."""
-    result = made_result()
-    blocks = [replace(block, **changes) if block.kind == "loader" else block for block in result.blocks]
+    """A rank whose loader blocks are changed; where the queue is, no step of theirs waits for its input."""
+    result, of = made_result(), _fed if "produced_samples" in changes else lambda block: block
+    blocks = [replace(of(block), **changes) if block.kind == "loader" else block for block in result.blocks]
     return made_result(blocks=blocks)
+
+
+def _fed(block: Block) -> Block:
+    """A block whose steps take as long, and compute all the time."""
+    loads = block.parts["load"]
+    forward = [one + load for one, load in zip(block.parts["forward"], loads, strict=True)]
+    return replace(block, parts=block.parts | {"load": [0.0] * len(loads), "forward": forward})
 
 
 def names(found: list[tuple[str, str]]) -> list[str]:
@@ -168,6 +175,17 @@ def test_ranks_that_begin_one_after_another_make_no_step_longer():
     assert (ceiling_step_s(both), utilization(both, 0.04)) == (ceiling_step_s(alone), utilization(alone, 0.04))
     assert windows(both, "loader")[0].seconds == pytest.approx(0.36)
     assert figures(two_ranks(), both)["samples_per_s"] == pytest.approx(2 * 16 / 0.36)
+
+
+def test_a_queue_that_is_empty_loses_nothing():
+    """From the first step that waits for its input to the last one, what comes in goes out."""
+    starved, (first, *_) = with_loader(produced_samples=8), windows([with_loader(produced_samples=8)], "loader")
+    assert first.lasting == pytest.approx(0.5)
+    blocks = list(starved.blocks)
+    for waiting, lasting in (([1], 0.5), ([0, 1], 0.75), ([0, 3], 1.0), ([1, 2, 3], 0.875)):
+        loads = [0.01 if place in waiting else 0.0 for place in range(4)]
+        blocks[1] = replace(blocks[1], parts=blocks[1].parts | {"load": loads})
+        assert windows([made_result(blocks=blocks)], "loader")[0].lasting == pytest.approx(lasting)
 
 
 def test_sustained_samples_are_not_rounded_down():
