@@ -16,7 +16,7 @@ takes grows with them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -54,11 +54,13 @@ class ColdWindow:
     """Share of the time that readers work: what their input takes of a step that does not wait for it."""
     ahead: float = 0.0
     """Bytes that the kernel may have read ahead over bytes delivered."""
+    noise: float = 0.0
+    """Half of a 95 % interval of the mean step, over that step."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Accelerator utilization over an epoch, give or take an error."""
+    """Accelerator utilization over an epoch, and how far off it may be."""
 
     au: float
     error: float
@@ -86,17 +88,22 @@ def over_epoch(window: ColdWindow) -> Estimate:
     x = (np.arange(_PARTS) + 0.5) / _PARTS * window.of_epoch
     others = [au(1.0), au(1 / (1 + beside * x) ** 2)]
     others += [au(waits, fetching) for waits in (max(0.0, 1 - window.ahead), 1 + window.ahead)]
-    return Estimate(found, max(abs(found - other) for other in others))
+    return Estimate(found, max(abs(found - other) for other in others) + found * window.noise)
 
 
 def epoch_figures(
-    spec: TrialSpec, values: Mapping[str, Any], manifest: Manifest, environment: Mapping[str, Any], ahead_kb: int | None
+    spec: TrialSpec,
+    values: Mapping[str, Any],
+    manifest: Manifest,
+    environment: Mapping[str, Any],
+    ahead_kb: int | None,
+    noise: float = 0.0,
 ) -> dict[str, Any]:
     """Figures of the epoch of a cold trial; none where its window does not tell them."""
     window = cold_window(spec, values, manifest, environment, ahead_kb)
     if window is None:
         return {}
-    estimate = over_epoch(window)
+    estimate = over_epoch(window if spec.measure.epochs else replace(window, noise=noise))
     rule = "epoch" if spec.measure.epochs else "stream" if mixes(spec.data) else "window"
     return {"au_epoch": estimate.au, "au_epoch_error": estimate.error, "au_epoch_rule": rule}
 

@@ -3,6 +3,7 @@
 Ranks' clocks are compared directly: all ranks of a trial share one host's monotonic clock.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -118,6 +119,12 @@ def step_figures(blocks: Sequence[Block]) -> dict[str, float]:
         "step_s_p95": float(p95),
         "step_s_p99": float(p99),
     }
+
+
+def noise_of_steps(results: Sequence[RankSamples]) -> float:
+    """Half of a 95 % interval of the slowest rank's mean step, over that step; 0 where single steps were not kept."""
+    steps = [step for block in _blocks(results[slowest_rank(results, "loader")], "loader") for step in block.step_s()]
+    return 2 * float(np.std(steps, ddof=1) / np.mean(steps)) / math.sqrt(len(steps)) if len(steps) > 1 else 0.0
 
 
 def _mean_step_s(blocks: Sequence[Block]) -> float:

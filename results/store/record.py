@@ -110,7 +110,9 @@ class TrialFigures(Figures):
     au_epoch: float | None = Field(
         None, description="cold: estimate over the epoch, by the sizes of all samples and what is read ahead"
     )
-    au_epoch_error: float | None = Field(None, description="au_epoch is this far off at most, noise left out")
+    au_epoch_error: float | None = Field(
+        None, description="au_epoch may be so far off: by what was read ahead, and by 95 % of noise"
+    )
     au_epoch_rule: str | None = Field(
         None, description="what au_epoch is of: a whole epoch | a window of one | a stream, read ahead by the kernel"
     )

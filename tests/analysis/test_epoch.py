@@ -110,6 +110,15 @@ def test_a_stream_is_uncertain_by_what_the_kernel_reads_ahead() -> None:
     assert found == ColdWindow(0.2, pytest.approx(0.75), 1.0, 1.0, 1.0, 0.9, pytest.approx(0.2048))
 
 
+def test_noise_of_steps_is_in_the_error_of_a_window_and_not_of_an_epoch() -> None:
+    found = [
+        epoch_figures(made_spec(data={"format": "files"}, measure=measure), VALUES, MANIFEST, {}, None, noise=0.1)
+        for measure in ({"steps": 8}, {"epochs": 1})
+    ]
+    assert [one["au_epoch_error"] for one in found] == [pytest.approx(0.02), pytest.approx(0.0)]
+    assert [one["au_epoch_rule"] for one in found] == ["window", "epoch"]
+
+
 @pytest.mark.parametrize(
     ("data", "values", "environment"),
     [

@@ -3,12 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchsuite.analysis.caveats import caveats
 from benchsuite.analysis.metrics import (
     ceiling_step_s,
     figures,
+    noise_of_steps,
     part_means,
     slowest_rank,
     step_figures,
@@ -186,6 +188,16 @@ def test_a_queue_that_is_empty_loses_nothing():
         loads = [0.01 if place in waiting else 0.0 for place in range(4)]
         blocks[1] = replace(blocks[1], parts=blocks[1].parts | {"load": loads})
         assert windows([made_result(blocks=blocks)], "loader")[0].lasting == pytest.approx(lasting)
+
+
+def test_noise_is_two_standard_errors_of_the_mean_step():
+    blocks = [made_block("loader", 10.0 * n, {"load": 0.0, "forward": 0.04}) for n in range(2)]
+    assert noise_of_steps([made_result(blocks=blocks)]) == pytest.approx(0.0)
+    parts = {"load": [0.0, 0.02, 0.0, 0.02], "forward": [0.04] * 4}
+    noisy = [replace(block, parts=parts) for block in blocks]
+    assert noise_of_steps([made_result(blocks=noisy)]) == pytest.approx(
+        2 * np.std([0.04, 0.06] * 4, ddof=1) / 0.05 / 8**0.5
+    )
 
 
 def test_sustained_samples_are_not_rounded_down():
