@@ -122,9 +122,15 @@ def step_figures(blocks: Sequence[Block]) -> dict[str, float]:
 
 
 def noise_of_steps(results: Sequence[RankSamples]) -> float:
-    """Half of a 95 % interval of the slowest rank's mean step, over that step; 0 where single steps were not kept."""
-    steps = [step for block in _blocks(results[slowest_rank(results, "loader")], "loader") for step in block.step_s()]
-    return 2 * float(np.std(steps, ddof=1) / np.mean(steps)) / math.sqrt(len(steps)) if len(steps) > 1 else 0.0
+    """Half of a 95 % interval of the slowest rank's mean step, over that step; 0 where single steps were not kept.
+
+    Readers deliver in turn, so that some steps wait for all of a turn: whole turns are compared.
+    """
+    turns = []
+    for block in _blocks(results[slowest_rank(results, "loader")], "loader"):
+        steps, readers = block.step_s(), max(1, block.readers)
+        turns += [float(np.mean(steps[at : at + readers])) for at in range(0, len(steps) - readers + 1, readers)]
+    return 2 * float(np.std(turns, ddof=1) / np.mean(turns)) / math.sqrt(len(turns)) if len(turns) > 1 else 0.0
 
 
 def _mean_step_s(blocks: Sequence[Block]) -> float:

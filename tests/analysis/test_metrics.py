@@ -190,14 +190,14 @@ def test_a_queue_that_is_empty_loses_nothing():
         assert windows([made_result(blocks=blocks)], "loader")[0].lasting == pytest.approx(lasting)
 
 
-def test_noise_is_two_standard_errors_of_the_mean_step():
+def test_noise_is_two_standard_errors_of_the_mean_turn_of_readers():
     blocks = [made_block("loader", 10.0 * n, {"load": 0.0, "forward": 0.04}) for n in range(2)]
     assert noise_of_steps([made_result(blocks=blocks)]) == pytest.approx(0.0)
     parts = {"load": [0.0, 0.02, 0.0, 0.02], "forward": [0.04] * 4}
-    noisy = [replace(block, parts=parts) for block in blocks]
-    assert noise_of_steps([made_result(blocks=noisy)]) == pytest.approx(
-        2 * np.std([0.04, 0.06] * 4, ddof=1) / 0.05 / 8**0.5
-    )
+    noisy, in_turn = ([replace(block, parts=parts, readers=readers) for block in blocks] for readers in (1, 2))
+    alone = 2 * np.std([0.04, 0.06] * 4, ddof=1) / 0.05 / 8**0.5
+    assert noise_of_steps([made_result(blocks=noisy)]) == pytest.approx(alone)
+    assert noise_of_steps([made_result(blocks=in_turn)]) == pytest.approx(0.0)
 
 
 def test_sustained_samples_are_not_rounded_down():
