@@ -15,6 +15,7 @@ The samples of a window may be smaller or larger than those of the dataset, whos
 takes grows with them.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -88,7 +89,7 @@ def over_epoch(window: ColdWindow) -> Estimate:
     x = (np.arange(_PARTS) + 0.5) / _PARTS * window.of_epoch
     others = [au(1.0), au(1 / (1 + beside * x) ** 2)]
     others += [au(waits, fetching) for waits in (max(0.0, 1 - window.ahead), 1 + window.ahead)]
-    return Estimate(found, max(abs(found - other) for other in others) + found * window.noise)
+    return Estimate(found, math.hypot(max(abs(found - other) for other in others), found * window.noise))
 
 
 def epoch_figures(
@@ -125,7 +126,8 @@ def cold_window(
     delivered = values["delivered_bytes"] / copies / nodes
     fetch_s, decode_s = values["read_s_per_sample"], values["decode_s_per_sample"]
     share = (fetch_s - (values.get("read_cpu_s_per_sample") or 0.0)) / (fetch_s + decode_s)
-    if before + delivered / manifest.stored_bytes >= 1 / nodes or not 0 <= share <= 1:
+    goes_round = before + delivered / manifest.stored_bytes >= 1 / nodes and not spec.measure.epochs
+    if goes_round or not 0 <= share <= 1:
         return None
     kept = manifest.stored_bytes <= MAX_KEPT_SHARE * environment.get("memory_bytes", 0)
     readers = spec.data_ranks * spec.data.readers / nodes

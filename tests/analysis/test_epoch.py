@@ -110,6 +110,13 @@ def test_a_stream_is_uncertain_by_what_the_kernel_reads_ahead() -> None:
     assert found == ColdWindow(0.2, pytest.approx(0.75), 1.0, 1.0, 1.0, 0.9, pytest.approx(0.2048))
 
 
+def test_a_whole_epoch_that_was_delivered_is_one() -> None:
+    """With what lay in the queue at its end."""
+    values = VALUES | {"delivered_bytes": 100_000_000}
+    found = epoch_figures(made_spec(measure={"epochs": 1}), values, MANIFEST, ENVIRONMENT, 8192)
+    assert (found["au_epoch"], found["au_epoch_rule"]) == (pytest.approx(0.2), "epoch")
+
+
 def test_noise_of_steps_is_in_the_error_of_a_window_and_not_of_an_epoch() -> None:
     found = [
         epoch_figures(made_spec(data={"format": "files"}, measure=measure), VALUES, MANIFEST, {}, None, noise=0.1)
