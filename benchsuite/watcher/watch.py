@@ -12,13 +12,13 @@ import resource
 import sys
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from itertools import repeat
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Literal, SupportsIndex, TypeVar
+from typing import Any, Generic, Literal, Self, SupportsIndex, TypeVar
 
 from benchsuite.analysis.record_builder import Measuring
 from benchsuite.contract.errors import UserError, refuse
@@ -43,6 +43,7 @@ UNKNOWN_QUEUE = 8
 """Batches that a loader may hold ready where it does not say."""
 CALIBRATION_STEPS = 1000
 WRITTEN = "written"
+WITH_A_FRAMEWORK = "where Accelerate prepares loaders, watch what it returns: watch(accelerator.prepare(loader))"
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -87,16 +88,26 @@ class Ending:
     cut_short_by: str | None = None
     figures: dict[str, Any] | None = None
     record: TrialRecord | None = None
+    has_ended: bool = False
 
     def conclude(self) -> None:
         """Sum up, print and store. What goes wrong here is a warning: the training that has ended is not ours."""
-        if os.getpid() != self.pid or not self.loop.num_passes:
+        if os.getpid() != self.pid:
+            return
+        self.has_ended = True
+        if not self.loop.num_passes:
+            self._never_iterated()
             return
         try:
             self.loop.finish()
             self._conclude()
         except Exception as error:
             _say([f"warning: benchsuite.watch: {type(error).__name__}: {error}"])
+
+    def _never_iterated(self) -> None:
+        """Say that nothing was watched: a framework may have made a loader of its own of the one that was given."""
+        if not self.quiet and _uncaught() is None:
+            _say([f"warning: benchsuite.watch: {self.begun.label}: the loader was never iterated; {WITH_A_FRAMEWORK}"])
 
     def _conclude(self) -> None:
         self.cut_short_by = self.cut_short_by or _uncaught()
@@ -160,33 +171,16 @@ class Ending:
         )
 
 
-class Watch(Generic[T]):
-    """A loader that is watched while it is iterated; passes add up until the watch is closed, or dropped."""
+class Token:
+    """What every loader of one watch holds: when the last of them is dropped, the watch ends."""
 
-    def __init__(self, loader: Iterable[T], ending: Ending) -> None:
-        self.loader = loader
-        self._ending = ending
-        self._loop_mark = ending.loop.mark
-        self._end = weakref.finalize(self, ending.conclude)
 
-    def __iter__(self) -> Iterator[T]:
-        if not self._end.alive:
-            yield from self.loader
-            return
-        self._ending.ranks.meet(self._ending.begun.label)
-        yield from self._ending.loop.run(self.loader)
+class Watched:
+    """What a watched loader can do beside being iterated; passes add up until the watch is closed, or dropped."""
 
-    def __len__(self) -> int:
-        return len(self.loader)  # type: ignore[arg-type]
-
-    def __bool__(self) -> bool:
-        return bool(self.loader)
-
-    def __getattr__(self, name: str) -> Any:
-        """Whatever else the loader has."""
-        if name.startswith("_") or name == "loader":
-            raise AttributeError(name)
-        return getattr(self.loader, name)
+    _ending: Ending
+    _token: Token
+    _end: Callable[[], Any]
 
     def mark(self, part: str) -> None:
         """Note that a part of the step ends here: h2d, forward, backward, communication or optimizer.
@@ -196,12 +190,12 @@ class Watch(Generic[T]):
         """
         if part not in MARKS:
             raise refuse("mark", part, MARKS)
-        self._loop_mark(part)
+        self._ending.loop.mark(part)
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
         """Time what is inside as a part of the step; what came before it since the last mark is told apart from it."""
-        self._loop_mark("other")
+        self._ending.loop.mark("other")
         try:
             yield
         finally:
@@ -224,12 +218,91 @@ class Watch(Generic[T]):
         """End the watch: print, and store where asked. What is iterated later is not watched."""
         self._end()
 
-    def __enter__(self) -> "Watch[T]":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._ending.cut_short_by = kind.__name__ if kind else None
         self.close()
+
+    def _passes(self, loader: Iterable[T]) -> Iterator[T]:
+        """One pass over a loader, watched while the watch has not ended."""
+        ending = self._ending
+        if ending.has_ended:
+            yield from loader
+            return
+        ending.ranks.meet(ending.begun.label)
+        yield from ending.loop.run(loader)
+
+
+class Watch(Watched, Generic[T]):
+    """An iterable that is watched while it is iterated; whatever else it has, this has too."""
+
+    def __init__(self, loader: Iterable[T], ending: Ending) -> None:
+        self.loader = loader
+        self._ending, self._token = ending, Token()
+        self._end = weakref.finalize(self._token, ending.conclude)
+
+    def __iter__(self) -> Iterator[T]:
+        return self._passes(self.loader)
+
+    def __len__(self) -> int:
+        return len(self.loader)  # type: ignore[arg-type]
+
+    def __bool__(self) -> bool:
+        return bool(self.loader)
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else the loader has."""
+        if name.startswith("_") or name == "loader":
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
+
+def as_its_class(loader: Any, ending: Ending) -> Any:
+    """A copy of PyTorch's DataLoader, or of one derived from it, whose class is derived from its own and is watched.
+
+    Frameworks that train on several ranks look for a DataLoader and make another one of its class, with a sampler that
+    gives each rank its share: what is no DataLoader they leave as it is, and every rank trains on all samples.
+    """
+    kind: Any = type(loader)
+    token = Token()
+    held = weakref.ref(token)  # a class lives on until garbage is collected, and would hold the watch open
+
+    def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        made = object.__new__(cls)
+        made.__dict__["_token"] = held()
+        return made
+
+    members = {
+        "__new__": new,
+        "__iter__": lambda self: self._passes(_Unwatched(kind, self)),
+        "__doc__": kind.__doc__,
+        "__module__": kind.__module__,
+        "_ending": ending,
+        "_end": staticmethod(weakref.finalize(token, ending.conclude)),
+    }
+    watched: Any = type(kind.__name__, (Watched, kind), members)
+    found = watched.__new__(watched)
+    found.__dict__.update(vars(loader), loader=loader)
+    return found
+
+
+class _Unwatched:
+    """A pass over a watched loader by the way of its own class."""
+
+    def __init__(self, kind: Any, loader: Any) -> None:
+        self._kind, self._loader = kind, loader
+
+    def __iter__(self) -> Iterator[Any]:
+        found: Iterator[Any] = self._kind.__iter__(self._loader)
+        return found
+
+
+def is_dataloader(loader: object) -> bool:
+    """Whether it is PyTorch's DataLoader; without torch there is none."""
+    torch = sys.modules.get("torch.utils.data")
+    return torch is not None and isinstance(loader, torch.DataLoader)
 
 
 def watch(
@@ -244,7 +317,7 @@ def watch(
     warmup_steps: int | None = None,
     ceiling: Literal["replay"] | None = None,
     quiet: bool = False,
-) -> Watch[T]:
+) -> Any:
     """Watch a training loop: iterate over what is returned instead of the loader.
 
     When the loop has ended (or at `close()`, or when the process ends, for loops of several passes) it prints to
@@ -287,7 +360,8 @@ def watch(
         keeps_batch=ceiling is not None,
     )
     begun = Measuring("trial", spec, name, check_session(session), {}, sweep=SWEEP, question=QUESTION)
-    return Watch(loader, Ending(loop, begun, None if data is None else Path(data), opened, quiet, queue))
+    ending = Ending(loop, begun, None if data is None else Path(data), opened, quiet, queue)
+    return as_its_class(loader, ending) if is_dataloader(loader) else Watch(loader, ending)
 
 
 def _check_writable(store: ResultsStore) -> None:

@@ -31,7 +31,7 @@ def test_a_bare_list_has_no_verdict_and_its_reason(untold: Path, capsys: pytest.
     assert (record.figures.overhead_fraction or 0.0) > 0.05
     assert run_command(["report", "--store", str(untold)]) == 0
     said = capsys.readouterr().out
-    assert "What holds 1 of 1 point back cannot be told. bare: measuring takes" in said and "cannot tell" in said
+    assert "bare: What limits it cannot be told: measuring takes" in said and "cannot tell" in said
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,36 @@
+"""A Lightning callback that divides the steps of a watched loader into forward, backward and optimizer.
+
+loader = benchsuite.watch(loader)
+trainer = Trainer(callbacks=[WatchCallback(loader)])
+trainer.fit(model, loader)
+"""
+
+from typing import Any
+
+try:
+    from lightning.pytorch.callbacks import Callback
+except ModuleNotFoundError:
+    from pytorch_lightning.callbacks import Callback  # type: ignore[assignment]  # the same class by its other name
+
+
+class WatchCallback(Callback):
+    """Marks the parts of each step, and ends the watch when training ends."""
+
+    def __init__(self, watch: Any) -> None:
+        self._watch = watch
+
+    def on_before_backward(self, *_: Any) -> None:
+        """The loss is there."""
+        self._watch.mark("forward")
+
+    def on_after_backward(self, *_: Any) -> None:
+        """Gradients are there, exchanged under DDP."""
+        self._watch.mark("backward")
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        """Weights have changed."""
+        self._watch.mark("optimizer")
+
+    def on_train_end(self, *_: Any) -> None:
+        """Print what holds the loop back."""
+        self._watch.close()

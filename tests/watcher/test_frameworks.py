@@ -1,0 +1,197 @@
+"""Watched loaders in the hands of frameworks: each of two ranks trains on the batches that it would without a watch."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+import benchsuite
+from tests.helpers.watching import watched
+
+ROOT = Path(__file__).parents[2]
+NUM_SAMPLES, BATCH = 96, 4
+COMMON = f"""
+import json, os, sys, torch
+from torch.utils.data import DataLoader, TensorDataset
+import benchsuite
+
+seen = []
+data = TensorDataset(torch.arange({NUM_SAMPLES}).float())
+loader = DataLoader(data, batch_size={BATCH}, shuffle=True, generator=torch.Generator().manual_seed(1))
+watches = sys.argv[1] == "watched"
+
+
+def watch(loader):
+    return benchsuite.watch(loader, name="mine", warmup_steps=2) if watches else loader
+
+
+def tell():
+    rank = os.environ["RANK"]
+    with open(f"{{sys.argv[2]}}/{{sys.argv[1]}}-{{rank}}.json", "w") as file:
+        json.dump(seen, file)
+"""
+LIGHTNING = """
+import lightning.pytorch as pl
+from benchsuite.watcher.lightning import WatchCallback
+
+
+class Model(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+
+    def training_step(self, batch, index):
+        seen.append(batch[0].tolist())
+        return self.layer(batch[0][:, None]).mean()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+loader = watch(loader)
+trainer = pl.Trainer(
+    accelerator="cpu", devices=2, strategy="ddp", max_epochs=2, logger=False, enable_checkpointing=False,
+    enable_progress_bar=False, enable_model_summary=False, callbacks=[WatchCallback(loader)] if watches else [],
+)
+trainer.fit(Model(), loader)
+tell()
+"""
+ACCELERATE = """
+from accelerate import Accelerator
+
+accelerator = Accelerator(cpu=True)
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+loader = watch(loader)
+for epoch in range(2):
+    for batch in loader:
+        seen.append(batch[0].tolist())
+        accelerator.backward(model(batch[0][:, None]).mean())
+        optimizer.step()
+        optimizer.zero_grad()
+del loader
+tell()
+"""
+TRAINER = """
+import tempfile
+from transformers import Trainer, TrainingArguments
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+
+    def forward(self, x):
+        seen.append(x.flatten().tolist())
+        return {"loss": self.layer(x).mean()}
+
+
+class WatchedTrainer(Trainer):
+    def get_train_dataloader(self):
+        return watch(super().get_train_dataloader())
+
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return len(data)
+
+    def __getitem__(self, index):
+        return {"x": data[index][0][None]}
+
+
+arguments = TrainingArguments(
+    tempfile.mkdtemp(), per_device_train_batch_size=4, num_train_epochs=2, use_cpu=True, report_to=[],
+    save_strategy="no", logging_strategy="no", disable_tqdm=True, seed=1,
+)
+WatchedTrainer(Model(), arguments, train_dataset=Rows()).train()
+tell()
+"""
+SCRIPTS = {"lightning": LIGHTNING, "accelerate": ACCELERATE, "transformers": TRAINER}
+
+
+def ranks(script: str, folder: Path, how: str) -> list[str]:
+    """Run a script as two ranks, as torchrun does; what each wrote to stderr."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    path = folder / "train.py"
+    path.write_text(COMMON + script)
+    common = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "PYTHONPATH": str(ROOT)}
+    started = [
+        subprocess.Popen(
+            [sys.executable, str(path), how, str(folder)],
+            env=common | {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2", "NODE_RANK": "0"},
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+            cwd=folder,
+        )
+        for rank in range(2)
+    ]
+    told = [process.communicate(timeout=240)[1] for process in started]
+    assert [process.returncode for process in started] == [0, 0], told
+    return told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_each_rank_trains_on_the_batches_that_it_would_without(tmp_path: Path, name: str) -> None:
+    pytest.importorskip(name)
+    plain, told = ranks(SCRIPTS[name], tmp_path, "plain"), ranks(SCRIPTS[name], tmp_path, "watched")
+    without, (first, second) = (
+        [json.loads((tmp_path / f"{how}-{rank}.json").read_text()) for rank in range(2)] for how in ("plain", "watched")
+    )
+    assert without == [first, second]
+    assert len(first) == len(second) == 2 * NUM_SAMPLES // BATCH // 2, "half of the batches of two epochs"
+    epoch = {row for batch in first[: len(first) // 2] + second[: len(second) // 2] for row in batch}
+    assert epoch == set(range(NUM_SAMPLES))
+    counted = 20 if name == "lightning" else 22  # it asks for a batch ahead: the last step of a pass has no end
+    assert f"{counted} steps counted on each of 2 ranks, 2 before" in told[0] and "never iterated" not in told[0]
+    assert not any("steps counted" in text for text in plain)
+    if name == "lightning":
+        assert all(part in told[0] for part in (" forward ", " backward ", " optimizer "))
+
+
+def test_a_dataloader_stays_one_of_its_class() -> None:
+    class Mine(DataLoader):  # type: ignore[type-arg]
+        def twice(self) -> int:
+            return 2 * len(self)
+
+    loader = Mine(TensorDataset(torch.arange(8)), batch_size=2, num_workers=0)
+    watch = watched(loader)
+    assert isinstance(watch, Mine) and type(watch).__name__ == "Mine"
+    assert (watch.batch_size, len(watch), watch.twice(), watch.dataset) == (2, 4, 8, loader.dataset)
+    assert [batch[0].tolist() for batch in watch] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert [batch[0].tolist() for batch in loader] == [batch[0].tolist() for batch in watch]
+    watch.close()
+    assert [len(batch[0]) for batch in watch] == [2] * 4, "it goes on unwatched"
+
+
+def test_a_loader_that_a_framework_makes_of_its_class_is_watched_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """As Lightning does, with a sampler that gives each rank its share."""
+    watch = benchsuite.watch(DataLoader(TensorDataset(torch.arange(40)), batch_size=2), name="mine", warmup_steps=2)
+    sampler = DistributedSampler(watch.dataset, num_replicas=2, rank=1, shuffle=False)
+    again = type(watch)(watch.dataset, batch_size=2, sampler=sampler)
+    del watch
+    assert [batch[0].tolist()[0] for batch in again][:3] == [1, 5, 9]
+    assert "steps counted" not in capsys.readouterr().err
+    del again
+    assert "8 steps counted, 2 before" in capsys.readouterr().err
+
+
+def test_a_watch_that_was_never_iterated_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    watch = benchsuite.watch(DataLoader(TensorDataset(torch.arange(8))), name="mine")
+    watch.close()
+    assert capsys.readouterr().err == (
+        "warning: benchsuite.watch: mine: the loader was never iterated; where Accelerate prepares loaders, watch what "
+        "it returns: watch(accelerator.prepare(loader))\n"
+    )
