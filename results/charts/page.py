@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import importlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,18 +22,18 @@ from benchsuite.results.report import provenance, readers
 from benchsuite.results.report.io_profile import is_known
 from benchsuite.results.report.modelled import NOTHING, Modelled
 from benchsuite.results.report.sections import Section, points_of, sections, trials_of
-from benchsuite.results.report.summary import LEGEND, answer, remedies, trust
+from benchsuite.results.report.summary import LEGEND, remedies, trust
 from benchsuite.results.scaling.staging import lines as staging_lines
 from benchsuite.results.store.record import CANNOT_TELL, TrialRecord
 from benchsuite.results.store.replacing import write_whole
-from benchsuite.results.store.store import ResultsStore, StoreError
+from benchsuite.results.store.store import ResultsStore
 
 
 def write(store: ResultsStore, out: Path, modelled: Modelled = NOTHING) -> int:
     """Write the report on everything in a store, and what models say of it; returns its size in bytes.
 
     Raises:
-        StoreError: plotly is not installed, the store cannot be read, or the file not be written.
+        StoreError: the store cannot be read, or the file not be written.
     """
     text = page(store, modelled)
     write_whole(out, text)
@@ -48,7 +47,7 @@ def page(store: ResultsStore, modelled: Modelled = NOTHING) -> str:
     """
     found = sections(store)
     records = store.trials()
-    plotly, script = _plotly(), _asset("page.js")
+    plotly, script = _asset("plotly-cartesian.min.js"), _asset("page.js")
     return Template(_asset("page.html")).substitute(
         title=escape(title(found)),
         policy=" ".join(f"'sha256-{_digest(text)}'" for text in (plotly, script)),
@@ -72,19 +71,6 @@ def _without_trials(store: ResultsStore) -> str:
 
 def _asset(name: str) -> str:
     return (files("benchsuite.results.charts") / name).read_text()
-
-
-def _plotly() -> str:
-    """Plotly's own script.
-
-    Raises:
-        StoreError: plotly is not installed.
-    """
-    try:
-        text: str = importlib.import_module("plotly.offline").get_plotlyjs()
-    except ImportError as error:
-        raise StoreError(f"--html needs plotly ({error}): pip install plotly") from None
-    return text
 
 
 def _digest(script: str) -> str:
@@ -262,7 +248,8 @@ def _tiles(found: Sequence[Section]) -> str:
 
 def _block(section: Section) -> Iterator[str]:
     first: Mapping[str, Any] = section.trials[0]
-    yield f'<article><h3>{escape(section.title)}</h3><p class="answer">{escape(answer(section.points))}</p>'
+    yield f"<article><h3>{escape(section.title)}</h3>"
+    yield from (f'<p class="answer">{escape(text)}</p>' for text in section.answer)
     for line in (*readers.lines(section.points), *staging_lines(section.points)):
         yield f"<p>{escape(line)}</p>"
     yield f'<p class="trust">{escape(trust(section.trials))}</p>'

@@ -50,7 +50,7 @@ def test_parts_stand_upon_one_another_and_the_first_point_is_on_top(charts: tupl
     assert [round(bar.get_width(), 6) for bar in first] == pytest.approx([1e3 * STEP[part] for part in STEP])
     ends = [bar.get_x() + bar.get_width() for bar in first]
     assert [bar.get_x() for bar in first] == pytest.approx([0.0, *ends[:-1]]) and ends[-1] == pytest.approx(80)
-    assert [text.get_text() for text in axes.get_yticklabels()][:2] == ["all · files 1 ranks", "all · files 2 ranks"]
+    assert [text.get_text() for text in axes.get_yticklabels()][:2] == ["all · files 1 ranks", "all · lmdb 1 ranks"]
     assert axes.yaxis_inverted()
 
 
