@@ -96,6 +96,7 @@ class Attempt:
     started_at: str = field(default_factory=lambda: now())
     kind: Kind = "trial"
     after: str = ""
+    rank_by: str | None = None
 
     def record(self, status: Status, details: Sequence[str] = (), **fields: Any) -> TrialRecord:
         """A record of this attempt."""
@@ -123,6 +124,7 @@ class Attempt:
             status,
             self.repeat,
             details,
+            rank_by=self.rank_by,
             match_id=match_id(point.spec, manifest.dataset_id if manifest is not None else None),
             order=point.order,
             command=[Path(sys.argv[0]).name, *sys.argv[1:]],

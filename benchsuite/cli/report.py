@@ -1,8 +1,10 @@
 """The verb `report`: all that a store holds, or one session."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -28,7 +30,7 @@ from benchsuite.results.render.words import size
 from benchsuite.results.report import readers
 from benchsuite.results.report.markdown import report as markdown
 from benchsuite.results.report.sections import Section, sections
-from benchsuite.results.report.summary import LEGEND, answer, remedies, trust
+from benchsuite.results.report.summary import LEGEND, remedies, trust
 from benchsuite.results.scaling.staging import lines as staging_lines
 from benchsuite.results.store.replacing import write_whole
 from benchsuite.results.store.store import ResultsStore, StoreError
@@ -52,6 +54,9 @@ def report(
     ] = None,
     svg: Annotated[Path | None, typer.Option("--svg", metavar="DIR", help="Draw each chart as a file in DIR.")] = None,
     pdf: Annotated[Path | None, typer.Option("--pdf", metavar="DIR", help="The same as PDF.")] = None,
+    redact: Annotated[
+        bool, typer.Option("--redact", help="Give hosts, users and paths other names, so that it can be shown.")
+    ] = False,
 ) -> None:
     """What the results say: a sentence, a table, and what the numbers rest on."""
     others = {"--format": format, "--mlperf-storage": mlperf_storage}
@@ -59,13 +64,23 @@ def report(
     for option, out in files.items():
         _refuse_beside(option, out, others)
     opened = chosen(store, session)
-    if any(files.values()):
-        _write_files(opened, files)
-    elif mlperf_storage:
-        _print_mlperf(opened, format or "table")
-    else:
-        _print_report(opened, format or "table")
+    with _redacted(opened) if redact else nullcontext(opened) as shown:
+        if any(files.values()):
+            _write_files(shown, files)
+        elif mlperf_storage:
+            _print_mlperf(shown, format or "table")
+        else:
+            _print_report(shown, format or "table")
     warn_of_damage(opened)
+
+
+@contextmanager
+def _redacted(store: ResultsStore) -> Iterator[ResultsStore]:
+    """A copy of a store without names of hosts, users and paths, for as long as it is used."""
+    from benchsuite.results.store.redact import redacted
+
+    with TemporaryDirectory(prefix="benchsuite-") as folder:
+        yield redacted(store, Path(folder) / "store") if store.exists() else store
 
 
 def _refuse_beside(option: str, out: Path | None, others: Mapping[str, object]) -> None:
@@ -141,7 +156,8 @@ def section_table(section: Section) -> None:
     """A question, its answer, its points, and what the numbers rest on."""
     out = console()
     out.print(section.title, style="bold", markup=False)
-    out.print(f"-> {answer(section.points)}", markup=False)
+    for text in section.answer:
+        out.print(f"-> {text}", markup=False)
     out.print(fitting_table(section.points, COLUMNS, out))
     for line in (*readers.lines(section.points), *staging_lines(section.points)):
         out.print(line, markup=False)

@@ -205,6 +205,10 @@ class SweepSpec(BaseModel):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=MAX_NAME_LENGTH)
     question: str | None = Field(None, description="heads the report")
+    rank_by: Literal["samples_per_s", "au", "cost"] = Field(
+        "samples_per_s",
+        description="what the report ranks choices by: samples/s, utilization, or samples/s of a device (cost)",
+    )
     base: dict[str, Any] = Field(description="any field of a trial")
     grid: dict[str, list[Any]] = Field(default_factory=dict, description="Cartesian product over dotted keys")
     zip: dict[str, list[Any]] = Field(default_factory=dict, description="keys that vary together")

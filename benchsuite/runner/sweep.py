@@ -309,7 +309,7 @@ def _place(plan: Plan, item: Todo, number: int) -> dict[str, Any]:
 
 def _attempt(plan: Plan, item: Todo, session: str) -> Attempt:
     found = new_attempt(item.point, session, item.repeat, plan.sweep.name, plan.sweep.question)
-    return replace(found, after=item.after)
+    return replace(found, after=item.after, rank_by=plan.sweep.rank_by)
 
 
 def record_skipped(plan: Plan, store: ResultsStore, session: str) -> None:

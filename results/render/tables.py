@@ -8,13 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from benchsuite.results.render.words import plain
 from benchsuite.results.store.record import MAX_AU
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Row = Mapping[str, Any]
 PARTS = ("load_s", "h2d_s", "forward_s", "backward_s", "communication_s", "optimizer_s")
@@ -37,7 +39,7 @@ class Column:
 
 def is_missing(value: Any) -> bool:
     """None, NaN and NaT are missing; zero is not."""
-    return value is None or value is pd.NaT or (isinstance(value, float) and math.isnan(value))
+    return value is None or (isinstance(value, float) and math.isnan(value)) or type(value).__name__ == "NaTType"
 
 
 def is_above_one(row: Row) -> bool:
@@ -71,6 +73,12 @@ def number(row: Row, name: str, scale: float = 1.0, digits: int = 2) -> str:
 def utilization(row: Row) -> str:
     """AU, of which one above 1 by more than its noise is none."""
     return "not measurable" if is_above_one(row) else number(row, "au")
+
+
+def against_best(row: Row) -> str:
+    """A choice's share of the best one's measure; ~ where the two cannot be told apart."""
+    share: Any = row.get("against_best")
+    return ABSENT if is_missing(share) else f"{share:.2f}{'' if row['told_apart'] else ' ~'}"
 
 
 def ends(row: Row, name: str, scale: float = 1.0, digits: int = 1) -> str:
@@ -145,6 +153,7 @@ COLUMNS = (
     Column("AU", utilization),
     Column("waits", waits, optional=True),
     Column("samples/s", lambda row: number(row, "samples_per_s", digits=0)),
+    Column("against best", against_best, optional=True),
     Column("tokens/s", lambda row: number({**row, "repeats": 1}, "tokens_per_s", digits=0), optional=True),
     Column("MFU", lambda row: number(row, "mfu"), optional=True),
     Column("MB/s", lambda row: number({**row, "repeats": 1}, "io_bytes_per_s", 1e-6, 1)),
@@ -166,7 +175,7 @@ TRIAL_COLUMNS = (
 )
 
 
-def rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+def rows(frame: "pd.DataFrame") -> list[dict[str, Any]]:
     """A frame's rows with null for what is missing."""
     return [
         {str(key): _plain(value) for key, value in row.items()}

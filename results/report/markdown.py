@@ -7,7 +7,7 @@ from benchsuite.results.render.tables import COLUMNS, TRIAL_COLUMNS, Column, as_
 from benchsuite.results.report import provenance, readers
 from benchsuite.results.report.modelled import NOTHING, Modelled, Predicted
 from benchsuite.results.report.sections import Section, sections
-from benchsuite.results.report.summary import LEGEND, answer, remedies, trust
+from benchsuite.results.report.summary import LEGEND, remedies, trust
 from benchsuite.results.scaling.staging import lines as staging_lines
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
@@ -62,7 +62,7 @@ def _markdown(section: Section) -> str:
     return "\n\n".join(
         [
             f"## {inline(section.title)}",
-            inline(answer(section.points)),
+            *map(inline, section.answer),
             "Median over repeats ± the distance to the farthest:",
             as_markdown(section.points, COLUMNS),
             *([_bullets(found)] if (found := [*readers.lines(section.points), *staging_lines(section.points)]) else []),

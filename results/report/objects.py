@@ -6,9 +6,10 @@ from benchsuite.results.render.tables import troubles
 from benchsuite.results.report import provenance, readers
 from benchsuite.results.report.markdown import judged_series
 from benchsuite.results.report.modelled import NOTHING, Modelled
+from benchsuite.results.report.ranking import Contest
 from benchsuite.results.report.scaling import as_objects
 from benchsuite.results.report.sections import Section, sections
-from benchsuite.results.report.summary import answer, remedies, trust
+from benchsuite.results.report.summary import remedies, trust
 from benchsuite.results.scaling.staging import lines as staging_lines
 from benchsuite.results.store.store import ResultsStore
 
@@ -34,13 +35,37 @@ def report(store: ResultsStore, modelled: Modelled = NOTHING) -> dict[str, Any]:
     }
 
 
+def _contest(contest: Contest) -> dict[str, Any]:
+    """Choices that can be compared, the best first."""
+    return {
+        "title": contest.title,
+        "unit": contest.measure.unit,
+        "choices": [
+            {
+                "point_id": choice.row["point_id"],
+                "label": choice.label,
+                "value": choice.value,
+                "low": choice.low,
+                "high": choice.high,
+                "rank": choice.rank,
+                "against_best": choice.against_best,
+                "told_apart": choice.told_apart,
+                "more_repeats": choice.more_repeats,
+                "not_ranked": choice.why_unranked,
+            }
+            for choice in contest.choices
+        ],
+    }
+
+
 def _section(section: Section) -> dict[str, Any]:
     first = section.trials[0]
     return {
         "sweep": first["sweep"],
         "session": first["session"],
         "title": section.title,
-        "answer": answer(section.points),
+        "answer": " ".join(section.answer),
+        "ranking": [_contest(contest) for contest in section.contests],
         "readers": readers.lines(section.points),
         "staging": staging_lines(section.points),
         "trust": trust(section.trials),

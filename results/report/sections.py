@@ -7,6 +7,8 @@ import pandas as pd
 
 from benchsuite.results.render.naming import WORKLOAD, short_workloads
 from benchsuite.results.render.tables import Row, rows
+from benchsuite.results.report.answer import answer
+from benchsuite.results.report.ranking import Contest, contests, ranked_rows
 from benchsuite.results.store.frames import by_point
 from benchsuite.results.store.store import ResultsStore
 
@@ -17,7 +19,14 @@ class Section:
 
     title: str
     points: Sequence[Row]
+    """The best choices first, those without a rank last."""
     trials: Sequence[Row]
+    contests: Sequence[Contest]
+
+    @property
+    def answer(self) -> list[str]:
+        """What its points say, a paragraph for each set of choices that can be compared."""
+        return answer(self.points, self.contests)
 
 
 def points_of(found: Sequence[Section]) -> list[tuple[int, Row]]:
@@ -58,11 +67,13 @@ def section_of(store: ResultsStore, trial_ids: Collection[str], labels: Mapping[
     frame = store.frame()
     frame = frame[frame["trial_id"].isin(trial_ids)].reset_index(drop=True)
     if frame.empty:
-        return Section("", [], [])
+        return Section("", [], [], [])
     frame["label"] = [labels[point] for point in frame["point_id"]]
     return _section(rows(by_point(frame)), rows(frame), "")
 
 
 def _section(points: Sequence[Row], trials: Sequence[Row], suffix: str) -> Section:
     question = next((str(row["question"]) for row in trials if row["question"]), str(trials[0]["sweep"]))
-    return Section(question + suffix, points, trials)
+    rank_by = next((str(row["rank_by"]) for row in trials if row.get("rank_by")), "samples_per_s")
+    found = contests(points, trials, rank_by)
+    return Section(question + suffix, ranked_rows(points, found), trials, found)

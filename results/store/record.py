@@ -284,6 +284,7 @@ class Record(BaseModel):
     repeat: int
     sweep: str
     question: str | None = None
+    rank_by: str | None = Field(None, description="what the choices of its sweep are ranked by; null: samples_per_s")
     status: Status
     reason: str | None = None
     caveats: list[str] = Field(default_factory=list, description="why a figure must not be trusted blindly")

@@ -291,7 +291,9 @@ def test_a_batch_that_was_found_is_marked(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr(sweep, "fitted", lambda *_: sized)
         monkeypatch.setattr(sweep, "record_skipped", lambda *_: None)
         monkeypatch.setattr(sweep, "run_one", lambda attempt, *_: attempt.record("ok"))
-        plan = SimpleNamespace(sweep=SimpleNamespace(name="made", question=None), skipped=[], points=[point])
+        plan = SimpleNamespace(
+            sweep=SimpleNamespace(name="made", question=None, rank_by="samples_per_s"), skipped=[], points=[point]
+        )
         watcher = SimpleNamespace(started=lambda *_: None, progress=lambda *_: None, finished=lambda *_: None)
         todo = [sweep.Todo(point, 0)]
         claims = Claims.of(tmp_path / str(batch), "s")

@@ -62,7 +62,7 @@ def test_the_verb_writes_one_page(tmp_path: Path, capsys: pytest.CaptureFixture[
     out = tmp_path / "out.html"
     assert run_command(["report", "--store", str(tmp_path / "store"), "--html", str(out)]) == 0
     printed = capsys.readouterr()
-    assert printed.out == "" and printed.err.splitlines()[-1].startswith(f"written: {out} (4.9 MB; ")
+    assert printed.out == "" and printed.err.splitlines()[-1].startswith(f"written: {out} (1.6 MB; ")
     assert out.read_text().startswith("<!DOCTYPE html>") and [*tmp_path.glob("*.*")] == [out]
 
 

@@ -66,7 +66,7 @@ class TestResults:
         code, out, err = run_cli("report", "--store", store.path, "--format", "md")
         assert (code, err) == (0, "")
         assert out.startswith("## Why so slow?")
-        assert "1 of 1 point; every one is doubtful (not_steady): see below. Best AU 0.50 (files)." in out
+        assert "files (doubtful: not_steady): It is limited by storage." in out
         assert "trust: 2 of 3 trials ok" in out
         assert any("tar" in line and "failed" in line and "disk" in line for line in out.splitlines())
 
@@ -85,7 +85,7 @@ class TestResults:
         assert [row["status"] for row in section["trials"]] == ["ok", "ok", "failed"]
         assert [(row["label"], row["samples_per_s"]) for row in section["points"]] == [("files", 102.0), ("tar", None)]
         assert (section["sweep"], section["session"], section["title"]) == ("made", "default", "Why so slow?")
-        assert section["answer"] in text and section["answer"].startswith("Held back by storage in 1 of 1 point")
+        assert section["answer"] in text and section["answer"].startswith("files")
         assert section["trust"] in text and "2 of 3 trials ok" in section["trust"]
         assert section["failures"] == ["failed: tar: disk | on\nfire"]
         assert found["environments"]["host"] == ["here"] and found["scaling"] == found["predicted"] == []
@@ -114,4 +114,4 @@ class TestResults:
     def test_report_as_a_table(self, run_cli: Run, store: ResultsStore):
         code, out, _ = run_cli("report", "--store", store.path)
         assert code == 0
-        assert out.startswith("Why so slow?\n-> Held back by storage")
+        assert out.startswith("Why so slow?\n-> files")

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from benchsuite.results.report.readers import lines
-from benchsuite.results.report.summary import answer
 
 
 def point(form: str, reader: str | None, rate: float, **changes: Any) -> dict[str, Any]:
@@ -61,9 +60,3 @@ STOCK_AND_TUNED = (("stock", 200.0), ("tuned", 500.0))
 )
 def test_only_points_that_differ_in_nothing_else_are_compared(other: dict[str, Any]) -> None:
     assert lines([point("files", "stock", 100.0), point("files", "tuned", 200.0, **other)]) == []
-
-
-def test_choices_are_ranked_by_stock_readers() -> None:
-    points = [point("files", "stock", 500.0), point("files", "tuned", 900.0), point("lmdb", "stock", 700.0)]
-    assert "Best AU 0.70 (lmdb stock 2 workers), worst 0.50 (files stock 2 workers)" in answer(points)
-    assert "Best AU 0.90 (files tuned" in answer(points[1:]), "what stands alone is a choice"

@@ -1,0 +1,153 @@
+"""The answer above a table of points: which choice to use, what cannot be told from it, and what limits it now."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from benchsuite.results.render.tables import Row, is_missing
+from benchsuite.results.render.words import and_, counted
+from benchsuite.results.report.ranking import DISTURBING, MAX_REPEATS_TOLD, Choice, Contest
+from benchsuite.results.store.record import CANNOT_TELL
+
+MAX_NAMED = 3
+"""Choices that a sentence names; the table has the others."""
+PARTS = {
+    "load_s": "wait {} longer for input",
+    "h2d_s": "copy to the device for {} longer",
+    "forward_s": "go forward for {} longer",
+    "backward_s": "go backward for {} longer",
+    "communication_s": "have {} more of exposed communication",
+    "optimizer_s": "take {} longer in the optimizer",
+}
+"""What a slower choice's steps do."""
+
+
+def answer(points: Sequence[Row], found: Sequence[Contest]) -> list[str]:
+    """What the points say: a paragraph for each set of choices that can be compared."""
+    ok = [row for row in points if row["status"] == "ok"]
+    if not ok:
+        return ["No point has a result."]
+    told = [_of_contest(contest) for contest in found if len(contest.choices) > 1]
+    return told or [_of_points(ok)]
+
+
+def _of_contest(contest: Contest) -> str:
+    """Which choice to use, and why not the others."""
+    at = f"{contest.title}: " if contest.title else ""
+    unranked = [choice for choice in contest.choices if choice.rank is None]
+    if not contest.ranked:
+        said = f"{at}no choice can be recommended: {_named(unranked)} were disturbed; measure again on an idle machine."
+        most = max(unranked, key=lambda choice: choice.value or 0.0)
+        return f"{said} As it was measured, {most.label} gave the most: {_value(contest, most)}. {_limit(most.row)}"
+    best, *others = contest.ranked
+    tied = [choice for choice in others if not choice.told_apart]
+    apart = [choice for choice in others if choice.told_apart]
+    sentences = [f"{at}{'use' if at else 'Use'} {best.label}: {_value(contest, best)}."]
+    sentences += [_tied(contest, tied)] if tied else []
+    sentences += [_slower(contest, best, choice) for choice in apart[: MAX_NAMED - 1]]
+    sentences += [_limit(best.row)]
+    if unranked:
+        why = and_(list(dict.fromkeys(str(choice.why_unranked) for choice in unranked)))
+        sentences.append(f"{_named(unranked)} {'have' if len(unranked) > 1 else 'has'} no rank: {why}.")
+    return " ".join(filter(None, sentences))
+
+
+def _value(contest: Contest, choice: Choice) -> str:
+    """A choice's measure with its interval."""
+    told = contest.measure.told
+    ends = "" if choice.low is None or choice.high is None else f" [{told(choice.low)} {told(choice.high)}]"
+    return f"{told(choice.value or 0.0)} {contest.measure.unit}{ends}"
+
+
+def _tied(contest: Contest, tied: Sequence[Choice]) -> str:
+    """The choices that cannot be told from the best, and what would."""
+    names = _named(tied, lambda choice: f"{choice.label} ({_value(contest, choice)})")
+    known = [choice.more_repeats for choice in tied[:MAX_NAMED]]
+    if None in known:
+        would = f"not even {MAX_REPEATS_TOLD} more repeats would"
+    else:
+        most = max(count for count in known if count is not None)
+        would = f"{counted(most, 'more repeat')} would probably tell"
+    return f"{names} cannot be told from it: {would}."
+
+
+def _slower(contest: Contest, best: Choice, choice: Choice) -> str:
+    """By how much a choice is worse, and in which part of the step."""
+    share = 1 - (choice.against_best or 0.0)
+    said = f"{choice.label} is {share:.0%} {contest.measure.worse}"
+    because = _because(best.row, choice.row)
+    return f"{said}: {because}." if because else f"{said}."
+
+
+def _because(best: Row, other: Row) -> str:
+    """What a worse choice's steps do longer, if they take as many samples; empty where no part tells."""
+    if any(is_missing(row.get(name)) for row in (best, other) for name in ("step_s_mean", "samples_per_s")):
+        return ""
+    samples = [row["step_s_mean"] * row["samples_per_s"] for row in (best, other)]
+    if abs(samples[0] / samples[1] - 1) > 0.2:
+        return ""
+    longer = {
+        name: other[name] - best[name]
+        for name in PARTS
+        if not is_missing(best.get(name)) and not is_missing(other.get(name))
+    }
+    most = max(longer, key=lambda name: longer[name], default="")
+    if not most or longer[most] <= 0:
+        return ""
+    said = f"its steps {PARTS[most].format(f'{longer[most] * 1e3:.3g} ms')}"
+    return said + (_input(best, other) if most == "load_s" else "")
+
+
+def _input(best: Row, other: Row) -> str:
+    """How long a reader takes for a sample, of a choice that waits for input and of the best."""
+    names = ("read_s_per_sample", "decode_s_per_sample")
+    if any(is_missing(row.get(name)) for row in (best, other) for name in names):
+        return ""
+    read, decode = (f"{other[name] * 1e3:.3g} ms (the best: {best[name] * 1e3:.3g})" for name in names)
+    return f"; a reader reads a sample for {read} and prepares it for {decode}"
+
+
+def _limit(row: Row) -> str:
+    """What limits a point now, with the evidence and what may help, a sentence each."""
+    verdict, why, remedy = (row.get(f"bottleneck{end}") for end in ("", "_evidence", "_remedy"))
+    if is_missing(verdict) or not verdict:
+        return ""
+    known = "" if is_missing(why) or not why else f": {_of_a_repeat(row, str(why))}"
+    if verdict == CANNOT_TELL:
+        return f"What limits it cannot be told{known}."
+    if verdict == "none":
+        return f"Nothing holds it back{known}."
+    helps = "" if is_missing(remedy) or not remedy else f" What may help: {remedy}."
+    return f"It is limited by {'several things' if verdict == 'mixed' else verdict.replace('_', ' ')}{known}.{helps}"
+
+
+def _of_a_repeat(row: Row, why: str) -> str:
+    """A point's evidence, which is of one repeat; said where that has another AU than the point."""
+    au = row.get("au")
+    is_other = why.startswith("AU ") and not is_missing(au) and not why.startswith(f"AU {au:.2f}")
+    return f"in one of its repeats {why}" if is_other else why
+
+
+def _of_points(ok: Sequence[Row]) -> str:
+    """What points say of which no two are choices: what holds them back, and most of all."""
+    verdicts = Counter(str(row["bottleneck"]) for row in ok if not is_missing(row.get("bottleneck")))
+    known = [row for row in ok if not is_missing(row.get("bottleneck"))]
+    if not known:
+        return (
+            f"{ok[0]['label']}: {ok[0]['samples_per_s']:.0f} samples/s." if len(ok) == 1 else "No point has a verdict."
+        )
+    if len(ok) == 1:
+        why = [name for name in DISTURBING if name in ok[0]["caveats"]]
+        return f"{ok[0]['label']}{f' (doubtful: {and_(why)})' if why else ''}: {_limit(ok[0])}"
+    held = and_([f"{name.replace('_', ' ')} in {count}" for name, count in verdicts.most_common()])
+    waiting = [row for row in known if not is_missing(row.get("input_stall_fraction"))]
+    if not waiting:
+        return f"Limited by {held} of {len(ok)} points."
+    worst = max(waiting, key=lambda row: row["input_stall_fraction"])
+    return f"Limited by {held} of {len(ok)} points. {worst['label']} waits most for input. {_limit(worst)}"
+
+
+def _named(choices: Sequence[Choice], name: Callable[[Choice], str] = lambda choice: choice.label) -> str:
+    """The first few choices, and how many more."""
+    names = [name(choice) for choice in choices[:MAX_NAMED]]
+    more = [f"{len(choices) - MAX_NAMED} more"] if len(choices) > MAX_NAMED else []
+    return and_([*names, *more])

@@ -1,0 +1,177 @@
+"""Which choice is best, what cannot be told from it, why others are worse, and what limits it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_ind
+
+from benchsuite.results.report.answer import answer
+from benchsuite.results.report.ranking import MEASURES, are_apart, contests, ranked_rows, repeats_needed
+
+Rows = tuple[list[dict[str, Any]], list[dict[str, Any]]]
+
+
+def choice(label: str, rates: Sequence[float], **more: Any) -> Rows:
+    """A point and its repeats."""
+    spec = {"spec.workload": "resnet50", "spec.variant": "tiny", "spec.world_size": 1, "spec.data.source": "storage"}
+    common = {"label": label, "point_id": label, "status": "ok", "caveats": [], **spec}
+    median = float(np.median(rates))
+    ends = {"samples_per_s_min": min(rates), "samples_per_s_max": max(rates), "repeats": len(rates)}
+    point = common | {"samples_per_s": median, "au": 0.9, "bottleneck": "storage", **ends, **more}
+    return [point], [common | more | {"samples_per_s": rate, "au": 0.9} for rate in rates]
+
+
+def together(*choices: Rows) -> Rows:
+    return [row for points, _ in choices for row in points], [row for _, trials in choices for row in trials]
+
+
+def said(*choices: Rows, rank_by: str = "samples_per_s") -> list[str]:
+    points, trials = together(*choices)
+    return answer(points, contests(points, trials, rank_by))
+
+
+FAST, CLOSE, SLOW = (
+    choice("hdf5", [60.0, 61.0, 63.0]),
+    choice("tar", [58.0, 59.0, 62.0]),
+    choice("files", [49.0, 50.0, 51.0]),
+)
+
+
+def test_the_best_is_named_with_what_cannot_be_told_from_it_and_what_is_worse() -> None:
+    assert said(SLOW, CLOSE, FAST) == [
+        "Use hdf5: 61 samples/s [60 63]. tar (59 samples/s [58 62]) cannot be told from it: 17 more repeats would "
+        "probably tell. files is 18% slower. It is limited by storage."
+    ]
+
+
+def test_a_worse_choice_says_in_which_part_of_the_step() -> None:
+    parts = {"step_s_mean": 0.100, "load_s": 0.002, "forward_s": 0.098}
+    best = choice("hdf5", [60.0, 61.0, 63.0], **parts, read_s_per_sample=0.001, decode_s_per_sample=0.002)
+    longer = {"step_s_mean": 0.122, "load_s": 0.024, "forward_s": 0.098}
+    worse = choice("files", [49.0, 50.0, 51.0], **longer, read_s_per_sample=0.012, decode_s_per_sample=0.002)
+    [text] = said(best, worse)
+    assert (
+        "files is 18% slower: its steps wait 22 ms longer for input; a reader reads a sample for 12 ms (the best: 1) "
+        "and prepares it for 2 ms (the best: 2)." in text
+    )
+
+
+def test_what_limits_the_best_comes_with_evidence_and_remedy() -> None:
+    why = {"bottleneck": "preprocessing", "bottleneck_evidence": "AU 0.90; so", "bottleneck_remedy": "more workers"}
+    [text] = said(choice("hdf5", [60.0, 61.0], **why), SLOW)
+    assert text.endswith("It is limited by preprocessing: AU 0.90; so. What may help: more workers.")
+    other = why | {"bottleneck_evidence": "AU 0.83; so"}
+    assert "preprocessing: in one of its repeats AU 0.83; so." in said(choice("hdf5", [60.0, 61.0], **other), SLOW)[0]
+    untold = {"bottleneck": "cannot_tell", "bottleneck_evidence": "too short"}
+    assert said(choice("hdf5", [60.0, 61.0], **untold), SLOW)[0].endswith("What limits it cannot be told: too short.")
+
+
+def test_a_disturbed_choice_has_no_rank_however_fast_it_was() -> None:
+    busy = choice("lmdb", [90.0, 91.0], caveats=["foreign_load"])
+    [text] = said(SLOW, busy, FAST)
+    assert text.startswith("Use hdf5: ") and text.endswith("lmdb has no rank: foreign_load.")
+    points, trials = together(SLOW, busy, FAST)
+    rows = ranked_rows(points, contests(points, trials, "samples_per_s"))
+    assert [(row["label"], row["rank"], row["not_ranked"]) for row in rows] == [
+        ("hdf5", 1, None),
+        ("files", 2, None),
+        ("lmdb", None, "foreign_load"),
+    ]
+
+
+def test_a_choice_of_which_most_repeats_were_left_alone_has_a_rank() -> None:
+    points, trials = choice("lmdb", [90.0, 91.0, 92.0])
+    trials[0]["caveats"] = points[0]["caveats"] = ["foreign_load"]
+    assert said((points, trials), FAST)[0].startswith("Use lmdb: 91 samples/s")
+
+
+def test_where_every_choice_was_disturbed_none_is_recommended() -> None:
+    found = [choice(name, [50.0, 60.0], caveats=["not_steady"]) for name in ("files", "tar")]
+    assert said(*found) == [
+        "no choice can be recommended: files and tar were disturbed; measure again on an idle machine. As it was "
+        "measured, files gave the most: 55 samples/s [50 60]. It is limited by storage."
+    ]
+
+
+def test_a_utilization_above_one_is_no_rank_by_utilization() -> None:
+    above = choice("tar", [60.0, 61.0])
+    for row in (*above[0], *above[1]):
+        row["au"] = 1.3
+    assert "tar has no rank: AU is not measurable." in said(above, FAST, SLOW, rank_by="au")[0]
+    assert "Use hdf5: 61 samples/s" in said(above, FAST)[0], "its rate is one all the same"
+
+
+def test_choices_on_as_many_ranks_are_compared_and_costs_on_any() -> None:
+    double = choice("hdf5 2 ranks", [100.0, 101.0], **{"spec.world_size": 2})
+    slower = choice("files 2 ranks", [80.0, 81.0], **{"spec.world_size": 2})
+    by_rate = said(FAST, SLOW, double, slower)
+    assert [text.partition(":")[0] for text in by_rate] == ["1 rank", "2 ranks"]
+    assert by_rate[1].startswith("2 ranks: use hdf5 2 ranks: 100 samples/s [100 101]. files 2 ranks is 20% slower.")
+    [by_cost] = said(FAST, SLOW, double, slower, rank_by="cost")
+    assert by_cost.startswith(
+        "Use hdf5: 61 samples/s a device [60 63]. hdf5 2 ranks is 18% dearer. files is 18% dearer."
+    )
+
+
+def test_other_workloads_and_controls_in_memory_are_no_choices() -> None:
+    memory = choice("memory", [99.0, 98.0], **{"spec.data.source": "memory"})
+    other = choice("unet3d", [9.0, 9.1], **{"spec.workload": "unet3d"})
+    assert said(FAST, SLOW, memory, other)[0].startswith("resnet50: use hdf5: 61 samples/s")
+    assert not any("memory" in text or "unet3d" in text for text in said(FAST, SLOW, memory, other))
+
+
+def test_our_own_reading_beside_stock_is_no_choice() -> None:
+    def read(reader: str, rates: Sequence[float]) -> Rows:
+        return choice(f"files {reader}", rates, **{"spec.data.reader": reader})
+
+    assert "tuned" not in said(read("stock", [50.0, 51.0]), read("tuned", [90.0, 91.0]), FAST)[0]
+    assert said(read("tuned", [90.0, 91.0]), FAST)[0].startswith("Use files tuned")
+
+
+def test_points_of_which_no_two_are_choices_say_what_holds_them_back() -> None:
+    one = choice("files", [50.0], bottleneck_evidence="AU 0.90; slow", input_stall_fraction=0.1)
+    two = choice("files 2", [70.0], input_stall_fraction=0.5, **{"spec.world_size": 2})
+    assert said(one) == ["files: It is limited by storage: AU 0.90; slow."]
+    assert said(one, two) == [
+        "Limited by storage in 2 of 2 points. files 2 waits most for input. It is limited by storage."
+    ]
+
+
+@pytest.mark.parametrize("points", [[], [{"label": "tar", "status": "failed", "au": None}]])
+def test_without_results(points: list[dict[str, Any]]) -> None:
+    assert answer(points, contests(points, [], "samples_per_s")) == ["No point has a result."]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_choices_are_told_apart_as_welchs_test_does(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    one, other = (list(rng.normal(mean, 2.0, count)) for mean, count in ((60.0, 4), (rng.uniform(56, 64), 3)))
+    expected = ttest_ind(np.log(one), np.log(other), equal_var=False).pvalue < 0.05
+    assert are_apart(one, other) == expected
+
+
+def test_a_single_repeat_tells_nothing_apart() -> None:
+    assert not are_apart([1.0], [2.0, 2.1])
+    assert (repeats_needed([1.0], [2.0, 2.1]), repeats_needed([1.0, 1.0], [1.0, 1.0])) == (2, None)
+
+
+def test_so_many_more_repeats_tell_four_times_in_five() -> None:
+    """Simulated: pairs of choices 3 % apart, of which a repeat varies by 2 %."""
+    rng = np.random.default_rng(5)
+    shape = np.array([-1.0, 0.0, 1.0]) * 0.02
+    more = repeats_needed(list(np.exp(shape)), list(np.exp(shape + 0.03)))
+    assert more is not None
+    told = [
+        are_apart(list(np.exp(rng.normal(0, 0.02, 3 + more))), list(np.exp(rng.normal(0.03, 0.02, 3 + more))))
+        for _ in range(400)
+    ]
+    assert 0.72 < np.mean(told) < 0.9
+
+
+def test_every_measure_is_a_value_of_the_sweep_file() -> None:
+    from benchsuite.contract.trial_spec import SweepSpec
+
+    (values,) = (SweepSpec.model_json_schema()["properties"]["rank_by"]["enum"],)
+    assert set(values) == set(MEASURES)

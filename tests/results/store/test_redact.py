@@ -1,0 +1,45 @@
+"""A copy of a store that tells no host, user, job or path, and all else as it was."""
+
+import json
+from pathlib import Path
+
+from benchsuite.results.store.redact import redacted
+from benchsuite.results.store.store import ResultsStore
+from tests.results.made import made_record
+
+SECRETS = ("gpu17", "cluster.example", "alice", "/scratch/alice/photos", "/home/alice", "proj42")
+
+
+def test_nothing_that_must_not_be_told_is_in_the_copy(tmp_path: Path) -> None:
+    store = ResultsStore(tmp_path / "store")
+    env = {
+        "host": "gpu17.cluster.example",
+        "moment": {"users": ["alice"], "load_average_5min": 1.5},
+        "scheduler": {"SLURM_JOB_ACCOUNT": "proj42"},
+        "nodes": [{"host": "gpu18.cluster.example", "ranks": [1]}],
+    }
+    for number in range(2):
+        spec = {"workload": "resnet50", "data": {"root": "/scratch/alice/photos", "format": "files"}}
+        reason = "rank 0 on gpu18: /scratch/alice/photos/a.jpg: no such file; see /home/alice/log"
+        command = ["benchsuite", "sweep", "/home/alice/mine.yaml", "-o", "data.root=/scratch/alice/photos"]
+        made = made_record(number, status="failed", reason=reason, env=env, spec=spec, command=command)
+        store.append(made, {"ranks": []})
+    copy = redacted(store, tmp_path / "copy")
+    text = "".join(path.read_text() for path in (tmp_path / "copy").rglob("*.jsonl") if "samples" not in path.name)
+    told = json.dumps([record.model_dump(mode="json") for record in copy.records()])
+    for secret in SECRETS:
+        assert secret not in told, secret
+    assert "gpu17" not in text and "alice" not in text
+    first, second = copy.records()
+    assert first.spec["data"] == second.spec["data"] and first.spec["data"]["root"].startswith("path-")
+    assert first.env["host"] == second.env["host"] != first.env["nodes"][0]["host"]
+    assert first.env["moment"] == {"users": ["user-1"], "load_average_5min": 1.5}
+    assert first.reason is not None and "no such file" in first.reason
+    assert [record.trial_id for record in copy.records()] == [record.trial_id for record in store.records()]
+
+
+def test_what_is_no_secret_stays(tmp_path: Path) -> None:
+    store = ResultsStore(tmp_path / "store")
+    store.append(made_record(0, env={"host": "root", "moment": {"users": ["root"]}}, spec={"data": {"root": "data/x"}}))
+    (record,) = redacted(store, tmp_path / "copy").records()
+    assert record.spec == {"data": {"root": "data/x"}}, "a field may have the name of a user"
