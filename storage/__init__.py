@@ -19,10 +19,10 @@ Registry = Mapping[str, tuple[str, str]]
 
 FORMATS: Registry = {
     "files": ("benchsuite.storage.formats.files:FILES", "pip install numpy"),
-    "webdataset": ("benchsuite.storage.formats.tar:WEBDATASET", "pip install webdataset"),
-    "hdf5": ("benchsuite.storage.formats.hdf5:HDF5", "pip install h5py"),
-    "lmdb": ("benchsuite.storage.formats.lmdb:LMDB", "pip install lmdb"),
-    "tfrecord": ("benchsuite.storage.formats.tfrecord:TFRECORD", "pip install crc32c"),
+    "webdataset": ("benchsuite.storage.formats.tar:WEBDATASET", "pip install 'benchsuite[formats]'"),
+    "hdf5": ("benchsuite.storage.formats.hdf5:HDF5", "pip install 'benchsuite[formats]'"),
+    "lmdb": ("benchsuite.storage.formats.lmdb:LMDB", "pip install 'benchsuite[formats]'"),
+    "tfrecord": ("benchsuite.storage.formats.tfrecord:TFRECORD", "pip install 'benchsuite[formats]'"),
     "tokens": ("benchsuite.storage.formats.tokens:TOKENS", "pip install numpy"),
 }
 LOADERS: Registry = {
@@ -31,17 +31,17 @@ LOADERS: Registry = {
     "dali": ("benchsuite.storage.loaders.dali:DaliLoader", "pip install 'benchsuite[dali]'"),
 }
 KINDS: Registry = {
-    "image": ("benchsuite.storage.dataset.kinds:IMAGE", "pip install simplejpeg"),
+    "image": ("benchsuite.storage.dataset.kinds:IMAGE", "pip install 'benchsuite[formats]'"),
     "volume": ("benchsuite.storage.dataset.kinds:VOLUME", "pip install torch"),
     "mlm": ("benchsuite.storage.dataset.kinds:MLM", "pip install torch"),
     "tokens": ("benchsuite.storage.dataset.kinds:TOKENS", "pip install torch"),
 }
 STOCK: Registry = {
-    "files": ("benchsuite.storage.stock.files:STOCK", "pip install pillow"),
-    "webdataset": ("benchsuite.storage.stock.tar:STOCK", "pip install webdataset"),
-    "hdf5": ("benchsuite.storage.stock.hdf5:STOCK", "pip install h5py"),
-    "lmdb": ("benchsuite.storage.stock.lmdb:STOCK", "pip install lmdb"),
-    "tfrecord": ("benchsuite.storage.stock.tfrecord:STOCK", "pip install 'benchsuite[tfrecord]'"),
+    "files": ("benchsuite.storage.stock.files:STOCK", "pip install 'benchsuite[formats]'"),
+    "webdataset": ("benchsuite.storage.stock.tar:STOCK", "pip install 'benchsuite[formats]'"),
+    "hdf5": ("benchsuite.storage.stock.hdf5:STOCK", "pip install 'benchsuite[formats]'"),
+    "lmdb": ("benchsuite.storage.stock.lmdb:STOCK", "pip install 'benchsuite[formats]'"),
+    "tfrecord": ("benchsuite.storage.stock.tfrecord:STOCK", "pip install 'benchsuite[formats]'"),
     "tokens": ("benchsuite.storage.stock.tokens:STOCK", "pip install numpy"),
 }
 """Formats read with their own libraries; third parties add theirs through `benchsuite.stock_readers`."""

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from benchsuite.cli.examples import epilog
 from benchsuite.contract import terminal
 from benchsuite.contract.exit_codes import CRASH, INTERRUPTED, OK, REQUEUE, STORE_VARIABLE, USAGE
 from benchsuite.contract.terminal import document, echo
@@ -21,27 +22,42 @@ from benchsuite.host import signals
 
 Command = Any
 """click's, of which typer exports no class."""
-VERBS: Mapping[str, tuple[str, str]] = {
-    "demo": ("sweep:demo", "Make a small dataset, run a real sweep on it."),
-    "sweep": ("sweep:sweep", "Run the grid of a sweep file."),
-    "trial": ("trial:trial", "Run one trial and print it."),
-    "submit": ("jobs:submit", "Run a sweep as batch jobs."),
-    "status": ("jobs:status", "Where a session stands."),
-    "report": ("report:report", "What the results say."),
-    "scaling": ("scaling:scaling", "Weak and strong scaling."),
-    "predict": ("predict:predict", "Predict steps, rates and utilization at more ranks."),
-    "plan": ("plan:plan", "The best layouts of a model on a machine."),
-    "compare": ("gate:compare", "Compare B with A on the points that both have."),
-    "check": ("gate:check", "Check each point's newest session against the baseline."),
-    "list": ("inspect:list_", "What there is to choose from."),
-    "doctor": ("inspect:doctor", "Check this machine and paths."),
-    "schema": ("inspect:schema", "Print a JSON Schema."),
-    "data": ("data:data_app", "Make, convert and check datasets."),
-    "probe": ("probe:probe_app", "What a path or a network gives."),
-    "results": ("results:results_app", "Look into a results store."),
-    "baseline": ("gate:baseline_app", "The sessions that later ones are checked against."),
+GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "Start": {
+        "demo": ("sweep:demo", "Make a small dataset, run a real sweep on it."),
+        "doctor": ("inspect:doctor", "Check this machine and paths."),
+        "advise": ("advise:advise", "Find the format and the workers for your data."),
+    },
+    "Measure": {
+        "data": ("data:data_app", "Make, convert and check datasets."),
+        "sweep": ("sweep:sweep", "Run the grid of a sweep file."),
+        "trial": ("trial:trial", "Run one trial and print it."),
+        "probe": ("probe:probe_app", "What a path or a network gives."),
+        "submit": ("jobs:submit", "Run a sweep as batch jobs."),
+        "status": ("jobs:status", "Where a session stands."),
+    },
+    "Read": {
+        "report": ("report:report", "What the results say."),
+        "results": ("results:results_app", "Look into a results store."),
+    },
+    "Compare": {
+        "compare": ("gate:compare", "Compare B with A on the points that both have."),
+        "baseline": ("gate:baseline_app", "The sessions that later ones are checked against."),
+        "check": ("gate:check", "Check each point's newest session against the baseline."),
+    },
+    "Forecast": {
+        "scaling": ("scaling:scaling", "Weak and strong scaling."),
+        "predict": ("predict:predict", "Predict steps, rates and utilization at more ranks."),
+        "plan": ("plan:plan", "The best layouts of a model on a machine."),
+    },
+    "Reference": {
+        "list": ("inspect:list_", "What there is to choose from."),
+        "schema": ("inspect:schema", "Print a JSON Schema."),
+    },
 }
-"""Verb -> where it is defined, and its line of help; the module is imported when the verb is used."""
+"""Verbs in groups, in the order of use: where each is defined, and its line of help."""
+VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}
+HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class Verbs(TyperGroup):
@@ -51,6 +67,16 @@ class Verbs(TyperGroup):
         super().__init__(**settings)
         for name, (_, line) in VERBS.items():
             self.add_command(TyperCommand(name=name, help=line))
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """In the order of use."""
+        return list(VERBS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """A section for each group."""
+        for title, group in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, line) for name, (_, line) in group.items()], col_max=12)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
         name, _, rest = super().resolve_command(ctx, args)
@@ -68,7 +94,16 @@ def load_verb(name: str) -> Command:
         defined = verb
     command = typer.main.get_command(defined)
     command.name = name
+    _with_help(command, name)
     return command
+
+
+def _with_help(command: Command, words: str) -> None:
+    """Have a verb, and those below it, take -h and end their help with examples."""
+    command.context_settings = {**command.context_settings, **HELP}
+    command.epilog = epilog(words, command.epilog) or None
+    for name, inner in getattr(command, "commands", {}).items():
+        _with_help(inner, f"{words} {name}")
 
 
 app = typer.Typer(
@@ -76,10 +111,9 @@ app = typer.Typer(
     name="benchsuite",
     help="What holds a training job back: storage, the input pipeline, compute or the interconnect?",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"max_content_width": 110},
+    context_settings={"max_content_width": 110, **HELP},
 )
 
 
@@ -196,6 +230,7 @@ def _refuse_urls(arguments: list[str]) -> None:
 def _users_mistakes(error: Exception) -> list[str]:
     """What the user can mend: errors of the packages that say so, and paths that nobody may use; nothing of a crash."""
     from benchsuite.contract.errors import UserError, shown
+    from benchsuite.contract.packages import remedy
     from benchsuite.results.store.store import StoreError
     from benchsuite.storage.dataset.manifest import DatasetError
     from benchsuite.workloads import WorkloadError
@@ -204,6 +239,8 @@ def _users_mistakes(error: Exception) -> list[str]:
         return [f"{shown(os.fspath(error.filename))}: {error.strerror}"]
     if isinstance(error, UserError):
         return [*map(str, error.args)]
+    if isinstance(error, ModuleNotFoundError) and (helps := remedy(error.name or "")):
+        return [f"this needs {error.name}, which is not installed: {helps}"]
     return [str(error)] if isinstance(error, StoreError | DatasetError | WorkloadError) else []
 
 

@@ -227,15 +227,15 @@ def generate(target: Path, asked: making.Wanted, samples: int, seed: int, encodi
     _say(target, manifest)
 
 
-def convert(source: Path, target: Path, asked: making.Wanted, tokenizer: Path | None) -> None:
-    """Convert a dataset, or what a user has."""
+def convert(source: Path, target: Path, asked: making.Wanted, tokenizer: Path | None, most: int | None = None) -> None:
+    """Convert a dataset, or what a user has; at most so many samples."""
     if tokenizer and asked.kind != "tokens":
         raise UserError(f"--tokenizer is for text; {asked.workload} takes {asked.kind} samples")
     with (
         _each_told(str(source), "; nothing was written"),
         progress_bar(f"converting {source}", tells_quarters=True) as progress,
     ):
-        manifest = making.convert_dataset(source, target, asked, progress, str(tokenizer) if tokenizer else None)
+        manifest = making.convert_dataset(source, target, asked, progress, str(tokenizer) if tokenizer else None, most)
     _say(target, manifest)
 
 

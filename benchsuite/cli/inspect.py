@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Annotated, Any, Literal
 
 import typer
@@ -14,18 +15,13 @@ from benchsuite.contract import emulated_devices
 from benchsuite.contract.errors import refuse
 from benchsuite.contract.exit_codes import NOTHING_RAN, OK
 from benchsuite.contract.terminal import PlainFormat, document, echo
-from benchsuite.contract.trial_spec import SweepSpec, TrialSpec
+from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.contract.yaml_file import Values, read_yaml
 from benchsuite.grid.expand import load_sweep
 from benchsuite.grid.layers import BUILT_IN, Layered, bundled, entries, layered
 from benchsuite.host.machine import this_machine
 from benchsuite.launch import launcher
 from benchsuite.predict.layout import machines, models
-from benchsuite.predict.layout.machines import Machine
-from benchsuite.predict.layout.models import Model
-from benchsuite.predict.scaling.table_input import Table
-from benchsuite.results.store.record import AnyRecord
-from benchsuite.storage.dataset.manifest import Manifest
 from benchsuite.workloads.facts import FACTS
 
 SchemaName = Literal["trial", "sweep", "record", "manifest", "machine", "model", "table"]
@@ -81,15 +77,16 @@ def schema(
     document(json_schema(what))
 
 
-SCHEMAS: Mapping[str, Any] = {
-    "trial": TrialSpec,
-    "sweep": SweepSpec,
-    "record": AnyRecord,
-    "manifest": Manifest,
-    "machine": Machine,
-    "model": Model,
-    "table": Table,
+SCHEMAS: Mapping[str, str] = {
+    "trial": "benchsuite.contract.trial_spec:TrialSpec",
+    "sweep": "benchsuite.contract.trial_spec:SweepSpec",
+    "record": "benchsuite.results.store.record:AnyRecord",
+    "manifest": "benchsuite.storage.dataset.manifest:Manifest",
+    "machine": "benchsuite.predict.layout.machines:Machine",
+    "model": "benchsuite.predict.layout.models:Model",
+    "table": "benchsuite.predict.scaling.table_input:Table",
 }
+"""Where each model is: that of tables takes pandas."""
 
 
 def everything() -> dict[str, list[str]]:
@@ -131,7 +128,7 @@ def marked(what: str, value: str) -> str:
 
 def json_schema(what: str) -> str:
     """A JSON Schema, with sorted keys."""
-    return json.dumps(TypeAdapter(SCHEMAS[what]).json_schema(), indent=1, sort_keys=True)
+    return json.dumps(TypeAdapter(resolve_name(SCHEMAS[what])).json_schema(), indent=1, sort_keys=True)
 
 
 def show_settings(file: Path, overrides: list[str], format: PlainFormat) -> None:

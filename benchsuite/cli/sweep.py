@@ -13,6 +13,7 @@ import typer
 from benchsuite.cli.common import DEFAULT_STORE, Overrides, Profile, Session, Store, damage_lines, warn_of_damage
 from benchsuite.contract.errors import refuse
 from benchsuite.contract.exit_codes import INTERRUPTED, NOTHING_RAN, OK, REQUEUE, SOME_FAILED, USAGE
+from benchsuite.contract.packages import require
 from benchsuite.contract.terminal import PlainFormat, echo
 from benchsuite.contract.trial_spec import ProfileName, SweepSpec, check_session, parse_sweep, trial_id
 from benchsuite.contract.yaml_file import parse_yaml
@@ -37,6 +38,9 @@ from benchsuite.runner.progress import SweepDisplay, left_lines, nothing_left, s
 from benchsuite.runner.status import keep_plan
 from benchsuite.runner.sweep import FAILED
 from benchsuite.storage.dataset.manifest import is_dataset
+
+NEEDED = ("torch", "pandas", "scipy")
+"""What trials, and the report at the end, are made with: missed before the first trial, not after the last."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,7 @@ def demo(
     from benchsuite.cli import data
 
     check_session(session)
+    require("demo", *NEEDED, "simplejpeg", "webdataset")
     check_alone("demo")
     opened = ResultsStore(store)
     opened.check_writable()
@@ -138,6 +143,8 @@ DEMO_SHARD_SAMPLES = 64
 def sweep_file(asked: SweepOptions, dry_run: bool = False, command: Sequence[str] = ()) -> int:
     """Run a sweep file; the exit code. `command` is what lanes are to run, each for its share of the nodes."""
     check_session(asked.session)
+    if not dry_run:
+        require("sweep", *NEEDED)
     chosen = load_launcher(asked.launcher)
     spec = expand.load_sweep(bundled(asked.file), [*asked.overrides, *profiled(asked.profile)])
     try:

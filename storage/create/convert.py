@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -196,8 +197,17 @@ def convert_dataset(
     wanted: Wanted,
     progress: Progress = lambda done, total: None,
     tokenizer: str | None = None,
+    most: int | None = None,
 ) -> Manifest:
     """Convert a dataset, or what `storage.sources` can read, into another format. Samples are stored as they came.
+
+    Args:
+        source: a dataset, or what a user has.
+        target: the new dataset's folder.
+        wanted: what it is made for.
+        progress: told how far it is.
+        tokenizer: of text.
+        most: only so many samples are taken, the first ones.
 
     Raises:
         DatasetError: unreadable source, samples of another kind, source and target inside one another, existing
@@ -210,6 +220,8 @@ def convert_dataset(
         opened = _dataset_source(open_dataset(source), wanted.kind, wanted.params)
     else:
         opened = open_source(source, wanted.kind, wanted.params, tokenizer)
+    if most is not None and (opened.count is None or opened.count > most):
+        opened = replace(opened, samples=islice(opened.samples, most), count=most, documents=None)
     where = os.fsencode(source.absolute()).decode(errors="backslashreplace")  # JSON holds no bytes that are not UTF-8
     created: Created = {"how": "convert", "source": where}
     return _store(opened, target, wanted, created, progress)

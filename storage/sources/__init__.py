@@ -11,7 +11,7 @@ from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.sources import hdf5, images, lmdbs, sequences, tars, texts, tfrecords, volumes
 from benchsuite.storage.sources.source import Reader, Request, Source, by_suffix, entries, nothing, packed, sample_key
 
-__all__ = ["READERS", "Source", "open_source", "sample_key"]
+__all__ = ["READERS", "Source", "open_source", "sample_key", "suggested_kind"]
 
 HDF5 = by_suffix(".h5", ".hdf5")
 TARS = by_suffix(".tar", ".tgz", *packed(".tar"))
@@ -66,3 +66,18 @@ def open_source(path: Path, kind: str, params: Mapping[str, int], tokenizer: str
     if tokenizer and reader.looked_for != _TEXT:
         raise DatasetError(f"{path}: holds {reader.looked_for}, no text that the tokenizer {tokenizer} could take")
     return reader.open(found, Request(path, kind, params, tokenizer))
+
+
+def suggested_kind(path: Path) -> str:
+    """The kind of samples that a file or folder most likely holds: the first of READERS that can be read from it.
+
+    Raises:
+        DatasetError: nothing there that could be read as samples of any kind.
+    """
+    for only_surely in (True, False):
+        for kind, readers in READERS.items():
+            where = sequences.pair_path(path) if kind == "tokens" else path
+            inside = entries(where)
+            if any(reader.find(where, inside) for reader in readers if reader.is_last_resort != only_surely):
+                return kind
+    raise nothing(path, "any", ", ".join(reader.looked_for for readers in READERS.values() for reader in readers))

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ Run = Callable[..., tuple[int, str, str]]
 VERBS = [
     "sweep",
     "status",
+    "advise",
     "demo",
     "trial",
     "list",
@@ -97,7 +99,11 @@ class TestHelp:
     def test_the_verbs_are_those_tested_here(self, run_cli: Run):
         for parent in ("", "baseline", "data", "probe", "results"):
             _, out, _ = run_cli(*parent.split(), "--help")
-            listed = {line.split()[0] for line in out.split("Commands:")[1].splitlines() if line.strip()}
+            listed = {
+                line.split()[0]
+                for line in out.split("--help" if parent else "Start:")[-1].splitlines()
+                if re.match("  [a-z]", line)
+            }
             assert {f"{parent} {name}".strip() for name in listed if name.isalpha()} <= set(VERBS)
 
     def test_version(self, run_cli: Run):
@@ -107,7 +113,7 @@ class TestHelp:
     def test_nothing_asked_is_help(self, run_cli: Run, arguments: tuple[str, ...]):
         code, out, err = run_cli(*arguments)
         assert (code, err) == (2, "")
-        assert out.startswith("Usage: ") and "Commands:" in out
+        assert out.startswith("Usage: ") and ("Commands:" in out or "Start:" in out)
 
     @pytest.mark.parametrize("arguments", [("data",), ("results",)])
     def test_nothing_asked_is_the_same_help(self, run_cli: Run, arguments: tuple[str, ...]):

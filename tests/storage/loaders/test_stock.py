@@ -124,7 +124,7 @@ def test_a_library_that_is_not_installed_is_one_line_with_what_installs_it(monke
     monkeypatch.setattr(storage, "_is_installed", lambda module: module != "tfrecord")
     told = reader_problem(DataSpec(reader="stock", format="tfrecord"), None)
     assert told == (
-        "reader stock of format tfrecord needs tfrecord, which is not installed: pip install 'benchsuite[tfrecord]'"
+        "reader stock of format tfrecord needs tfrecord, which is not installed: pip install 'benchsuite[formats]'"
     )
     assert reader_problem(DataSpec(reader="stock", format="hdf5"), None) is None
 
