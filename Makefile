@@ -8,7 +8,7 @@ CLUSTER_PROGRAMS := slurmctld slurmd munged mpiexec ip tc bindfs faketime
 MINUTES ?= 5
 SEED ?= 1
 
-.PHONY: demo test test-all test-cluster test-matrix cluster-packages fuzz storm lint bench gpu-test clean
+.PHONY: demo test test-all test-cluster test-matrix cluster-packages fuzz storm lint bench gpu-test docs clean
 
 demo: $(VENV)/installed
 	$(BIN)/benchsuite demo
@@ -69,12 +69,17 @@ $(VENV)/bin/python:
 $(VENV)/installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	@echo 'installing into $(VENV) (a minute or two)'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all]'
 	touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
+
+# The documentation as pages in site/, which need no network.
+docs: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(BIN)/python -m mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) benchsuite-demo

@@ -1,21 +1,31 @@
 """The documents tell the truth: verbs, files and fields they name exist."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from benchsuite import run
-from benchsuite.cli.app import run_command
+from benchsuite.cli.app import VERBS, load_verb, run_command
+from benchsuite.cli.examples import EXAMPLES
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.trial_spec import parse_sweep, parse_trial
 from benchsuite.grid.mistakes import sweep_mistakes
 from benchsuite.workloads import WorkloadError
 
 ROOT = Path(__file__).parent.parent
+SWEEPS, EXTENDING = (
+    (Path(__file__).parent.parent / "docs" / name).read_text() for name in ("sweeps.md", "extending.md")
+)
 README = (ROOT / "README.md").read_text()
-DOCUMENTS = ("README.md", "CONTRIBUTING.md", "BENCHMARKS.md", "CHANGELOG.md")
+PAGES = tuple(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))
+DOCUMENTS = ("README.md", "CONTRIBUTING.md", "BENCHMARKS.md", "CHANGELOG.md", *PAGES)
+COMMANDS = ("README.md", *PAGES)
+"""Documents whose commands are typed as they stand."""
 
 
 def verbs() -> list[tuple[str, ...]]:
@@ -35,8 +45,8 @@ def test_verbs_exist(verb: tuple[str, ...], capsys: pytest.CaptureFixture[str]) 
 
 def test_every_verb_is_in_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
     run_command(["--help"])
-    listed = re.findall(r"^  ([a-z]+) ", capsys.readouterr().out.partition("Commands:")[2], re.M)
-    assert len(listed) >= 9
+    listed = re.findall(r"^  ([a-z]+) ", capsys.readouterr().out.partition("Start:")[2], re.M)
+    assert set(listed) == set(VERBS)
     for verb in listed:
         assert re.search(rf"benchsuite {verb}\b|`{verb}`", README), f"{verb} is not in the README"
 
@@ -59,8 +69,67 @@ def test_what_to_change_is_where_contributing_says() -> None:
             assert re.search(rf"^(def |class |){name}\b", text, re.M), f"{path} has no {name}"
 
 
-def test_the_sweep_in_the_readme_is_one() -> None:
-    (block,) = re.findall(r"```yaml\n(.*?)```", README, re.S)
+def commands(text: str) -> list[str]:
+    """What is typed in a document's blocks of code, or in its text between backquotes: from `benchsuite` on."""
+    found = re.findall(r"^(?:\$ )?(?:[A-Z_]+=\S+ )*(benchsuite [a-z].*)$", text, re.M)
+    found += re.findall(r"`(benchsuite [a-z][^`]*)`", text)
+    return [re.split(r" # | \| | > | && ", line)[0] for line in found]
+
+
+def leaf(words: list[str]) -> tuple[str, Any, list[str]]:
+    """The verb that a command runs: its words, its definition, and what follows it."""
+    command, path = load_verb(words[0]), [words[0]]
+    rest = words[1:]
+    while rest and rest[0] in getattr(command, "commands", {}):
+        command = command.commands[rest[0]]
+        path.append(rest.pop(0))
+    return " ".join(path), command, rest
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_options_in_commands_exist(name: str) -> None:
+    for line in commands((ROOT / name).read_text()):
+        words = line.split()[1:]
+        if words[0].split("|")[0] not in VERBS:
+            continue
+        _, command, rest = leaf(words)
+        known = {option for one in command.params for option in one.opts} | {"--help", "-h"}
+        given = [word.partition("=")[0] for word in rest if re.match(r"--?[a-z]", word)]
+        assert set(given) <= known or hasattr(command, "commands"), f"{name}: {line}"
+
+
+def leaves(words: str, command: Any) -> list[str]:
+    inner = getattr(command, "commands", {})
+    return [one for name, each in inner.items() for one in leaves(f"{words} {name}", each)] or [words]
+
+
+def test_every_verb_has_an_example_that_can_be_typed() -> None:
+    assert {one for name in VERBS for one in leaves(name, load_verb(name))} == set(EXAMPLES)
+    for words, lines in EXAMPLES.items():
+        for line in lines:
+            assert line.startswith(f"benchsuite {words}"), line
+            path, command, rest = leaf(line.split()[1:])
+            assert path == words
+            known = {option for one in command.params for option in one.opts}
+            assert {word for word in rest if re.match(r"--?[a-z]", word)} <= known, line
+
+
+@pytest.mark.slow
+def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
+    """Links and anchors exist, and the page of reference is made from the code."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-2000:]
+    page = (tmp_path / "site" / "reference.html").read_text()
+    assert all(
+        text in page
+        for text in ("benchsuite data convert", "measure.epochs", "au_epoch_rule", "a regression was found")
+    )
+    assert "<!-- " not in page.partition("<article")[2].partition("</article")[0]
+
+
+def test_the_sweep_in_the_documentation_is_one() -> None:
+    block = next(text for text in re.findall(r"```yaml\n(.*?)```", SWEEPS, re.S) if "grid:" in text)
     value = yaml.safe_load(block)
     assert [*sweep_mistakes(value)] == []
     sweep = parse_sweep(value)
@@ -81,9 +150,9 @@ def test_the_exit_codes_in_the_readme() -> None:
         assert re.search(rf"\b{code}\b", README)
 
 
-def test_the_model_in_the_readme_trains(tmp_path: Path) -> None:
+def test_the_model_in_the_documentation_trains(tmp_path: Path) -> None:
     """As long as promised, and as it stands there."""
-    (block,) = [text for text in re.findall(r"```python\n(.*?)```", README, re.S) if "WORKLOAD = Workload(" in text]
+    (block,) = [text for text in re.findall(r"```python\n(.*?)```", EXTENDING, re.S) if "WORKLOAD = Workload(" in text]
     assert len([line for line in block.splitlines() if line.strip()]) <= 30
     file = tmp_path / "my_model.py"
     file.write_text(block)

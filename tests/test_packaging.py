@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -119,3 +120,84 @@ print(sorted({name.partition(".")[0] for name in sys.modules} & {"storage", "wor
 """
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout.splitlines()[-1:]) == (0, ["[]"]), ran.stderr
+
+
+CORE = ("numpy", "psutil", "pydantic", "yaml", "rich", "typer", "blake3", "pynvml")
+BLOCKED = """
+import sys
+from importlib.metadata import packages_distributions
+
+WITH_EXTRAS = {extras!r}
+
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in WITH_EXTRAS:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+
+sys.meta_path.insert(0, Missing())
+"""
+
+
+def without_extras(code: str, folder: Path, *, torch: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run code where nothing is installed but what `pip install benchsuite` brings, and torch where asked."""
+    from benchsuite.contract.packages import EXTRAS
+
+    names = {name for extra in EXTRAS.values() for name in extra} | (set() if torch else {"torch"})
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", BLOCKED.format(extras=names) + code]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_an_installation_without_extras_is_eight_packages() -> None:
+    metadata = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert len(metadata["dependencies"]) <= 8
+    assert not any("torch" in line for line in metadata["dependencies"])
+
+
+def test_watch_needs_none_of_the_extras(tmp_path: Path) -> None:
+    code = """
+import benchsuite
+for batch in benchsuite.watch([[1], [2]] * 20, name="mine", store="runs", warmup_steps=1):
+    pass
+"""
+    ran = without_extras(code, tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert "mine · 39 steps counted" in ran.stderr and "written: runs" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["--help"], 0, ""),
+        (["list"], 0, ""),
+        (["schema", "trial"], 0, ""),
+        (["report"], 2, "error: this needs pandas, which is not installed: pip install 'benchsuite[report]'"),
+        (
+            ["sweep", "demo"],
+            2,
+            "error: sweep needs torch, pandas, scipy, which are not installed: install",
+        ),
+        (
+            ["data", "generate", "x"],
+            2,
+            "error: this needs simplejpeg, which is not installed: pip install",
+        ),
+    ],
+)
+def test_a_verb_that_lacks_a_package_says_what_to_install(
+    tmp_path: Path, arguments: list[str], code: int, told: str
+) -> None:
+    ran = without_extras(f"from benchsuite.cli.app import run_command\nsys.exit(run_command({arguments!r}))", tmp_path)
+    assert ran.returncode == code, ran.stderr
+    assert told in ran.stderr and ran.stderr.count("\n") <= 1
+
+
+def test_a_sweep_misses_what_its_report_needs_before_its_first_trial(tmp_path: Path) -> None:
+    code = "from benchsuite.cli.app import run_command\nsys.exit(run_command(['sweep', 'demo']))"
+    ran = without_extras(code, tmp_path, torch=True)
+    assert (ran.returncode, ran.stderr) == (
+        2,
+        "error: sweep needs pandas, scipy, which are not installed: pip install 'benchsuite[report]'\n",
+    )

@@ -1,0 +1,102 @@
+"""Fills the page of reference with what the code says: verbs, fields, figures, exit codes."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from benchsuite.cli.app import VERBS, load_verb
+from benchsuite.contract import exit_codes
+from benchsuite.contract.trial_spec import SweepSpec, TrialSpec
+from benchsuite.results.store.record import TrialFigures
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Called by MkDocs for each page."""
+    return filled(markdown) if page.file.src_uri == "reference.md" else markdown
+
+
+def filled(markdown: str) -> str:
+    """The page with a text in place of each comment."""
+    return re.sub(r"<!-- ([a-z ]+) -->", lambda found: PARTS[found[1]](), markdown)
+
+
+def verbs() -> str:
+    """A section for each verb, and for each verb of a group: what it does, and its options."""
+    return "\n\n".join(text for name in VERBS for text in _verb(load_verb(name), name))
+
+
+def _verb(command: Any, name: str) -> Iterator[str]:
+    inner = getattr(command, "commands", None)
+    if inner:
+        for word, one in inner.items():
+            yield from _verb(one, f"{name} {word}")
+        return
+    help_ = (command.help or VERBS.get(name, ("", ""))[1]).strip()
+    given = [one.name for one in command.params if one.param_type_name == "argument"]
+    usage = " ".join(["benchsuite", name, *(word.upper() for word in given)])
+    rows = [
+        f"| `{', '.join(one.opts)}` | {_cell(one.help or '')} |"
+        for one in command.params
+        if one.param_type_name == "option" and not one.hidden
+    ]
+    table = ["| option | |", "|---|---|", *rows] if rows else []
+    yield "\n".join([f"### `{usage}`", "", help_, "", *table])
+
+
+def fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
+    """Dotted name, type, default and description of each field."""
+    for name, field in model.model_fields.items():
+        inner = next((one for one in (field.annotation, *get_args(field.annotation)) if _is_model(one)), None)
+        if inner is not None:
+            yield from fields(inner, f"{prefix}{name}.")
+            continue
+        kind = re.sub(r"typing\.|<class '|'>|\bannotated_types\.", "", str(field.annotation)).replace(
+            "NoneType", "null"
+        )
+        default = "required" if field.is_required() else str(field.get_default(call_default_factory=True))
+        yield f"{prefix}{name}", _type(kind), default, field.description or ""
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _type(text: str) -> str:
+    """A type without what only the code needs."""
+    text = re.sub(r"Annotated\[([a-zA-Z]+), .*?\]", r"\1", text)
+    return text if len(text) <= 60 else text.partition("[")[0]
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _table(heads: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(map(_cell, row))} |" for row in rows)])
+
+
+def _spec(model: type[BaseModel]) -> str:
+    rows = ((f"`{name}`", f"`{kind}`", f"`{default}`", text) for name, kind, default, text in fields(model))
+    return _table(("field", "type", "default", ""), rows)
+
+
+def record() -> str:
+    """The figures of a trial."""
+    return _table(("figure", ""), ((f"`{name}`", text) for name, _, _, text in fields(TrialFigures)))
+
+
+def codes() -> str:
+    """Exit codes and their meanings."""
+    return _table(("code", "when"), ((str(code), text) for code, text in exit_codes.MEANINGS.items()))
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "verbs": verbs,
+    "sweep": lambda: _spec(SweepSpec),
+    "trial": lambda: _spec(TrialSpec),
+    "record": record,
+    "exit codes": codes,
+}
