@@ -1,0 +1,67 @@
+"""One's own data in every format, measured, and the answer."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from PIL import Image
+
+from benchsuite.cli.advise import sweep_of
+from benchsuite.contract.trial_spec import parse_sweep
+from benchsuite.grid.mistakes import sweep_mistakes
+from benchsuite.results.store.store import ResultsStore
+from benchsuite.storage.dataset.manifest import DatasetError, read_manifest
+from benchsuite.storage.sources import suggested_kind
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+def photographs(folder: Path, count: int) -> Path:
+    for number in range(count):
+        path = folder / f"class{number % 2}" / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.effect_noise((96, 80), 40 + number).convert("RGB").save(path)
+    return folder
+
+
+def test_the_sweep_is_one(tmp_path: Path) -> None:
+    for kind in ("image", "volume", "mlm", "tokens"):
+        value = sweep_of(kind, tmp_path, ["files"], 4, 8)
+        assert [*sweep_mistakes(value)] == []
+        assert parse_sweep(value).grid["data.num_workers"] == [1, 2, 4, 8]
+
+
+def test_the_kind_is_what_the_files_look_like(tmp_path: Path) -> None:
+    assert suggested_kind(photographs(tmp_path / "photos", 2)) == "image"
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "book.txt").write_text("once upon a time")
+    assert suggested_kind(tmp_path / "text") == "tokens"
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none" / "a.exe").write_text("")
+    with pytest.raises(DatasetError, match="any"):
+        suggested_kind(tmp_path / "none")
+
+
+@pytest.mark.slow
+def test_photographs_are_converted_measured_and_answered_for(
+    run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside the data, at most so many of them; the sweep file repeats it."""
+    monkeypatch.setattr("benchsuite.cli.advise.MAX_SAMPLES", {"image": 120})
+    source, store = photographs(tmp_path / "photos", 130), tmp_path / "store"
+    few = ("-o", "measure.repeats=1", "-o", "data.num_workers=[1]", "-o", "measure.steps=2")
+    code, out, err = run_cli("advise", str(source), "--minutes", "2", "--store", str(store), *few)
+    assert code == 0, err
+    folder = tmp_path / "photos-advise"
+    names = ("files", "webdataset", "hdf5", "lmdb")
+    assert [read_manifest(folder / name).num_samples for name in names] == [120] * 4
+    assert len({read_manifest(folder / name).dataset_id for name in names}) == 1
+    assert {record.spec["data"]["format"] for record in ResultsStore(store).trials()} == set(names)
+    assert "-> " in out and f"the same again: benchsuite sweep {folder / 'advise.yaml'}" in out
+    assert yaml.safe_load((folder / "advise.yaml").read_text())["base"]["data"]["root"] == str(folder)
+
+
+def test_a_workload_that_is_none_is_refused(run_cli: Run, tmp_path: Path) -> None:
+    code, _, err = run_cli("advise", str(tmp_path), "--workload", "resnet5", "--store", str(tmp_path / "store"))
+    assert code == 2 and "--workload 'resnet5' is unknown; nearest: resnet50; allowed: resnet50, unet3d" in err
