@@ -126,7 +126,8 @@ def cold_window(
     delivered = values["delivered_bytes"] / copies / nodes
     fetch_s, decode_s = values["read_s_per_sample"], values["decode_s_per_sample"]
     share = (fetch_s - (values.get("read_cpu_s_per_sample") or 0.0)) / (fetch_s + decode_s)
-    goes_round = before + delivered / manifest.stored_bytes >= 1 / nodes and not spec.measure.epochs
+    whole = spec.measure.epochs is not None
+    goes_round = before + delivered / manifest.stored_bytes >= 1 / nodes and not whole
     if goes_round or not 0 <= share <= 1:
         return None
     kept = manifest.stored_bytes <= MAX_KEPT_SHARE * environment.get("memory_bytes", 0)
@@ -134,11 +135,11 @@ def cold_window(
     return ColdWindow(
         min(1.0, values["au"]),
         share,
-        values["read_amplification"] * copies if kept and _reads_neighbours(spec, values) else 1.0,
+        values["read_amplification"] * copies if kept and not whole and _reads_neighbours(spec, values) else 1.0,
         1 / nodes,
         sizes=manifest.stored_bytes / manifest.num_samples / (values["io_bytes_per_s"] / values["samples_per_s"]),
         busy=min(1.0, values["reader_busy_fraction"]),
-        ahead=readers * (ahead_kb or 0) * 1024 / delivered if mixes(spec.data) and not spec.measure.epochs else 0.0,
+        ahead=readers * (ahead_kb or 0) * 1024 / delivered if mixes(spec.data) and not whole else 0.0,
     )
 
 
