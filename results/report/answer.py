@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from benchsuite.results.render.tables import Row, is_missing
+from benchsuite.results.render.tables import Row, is_missing, number
 from benchsuite.results.render.words import and_, counted
 from benchsuite.results.report.ranking import DISTURBING, MAX_REPEATS_TOLD, Choice, Contest
 from benchsuite.results.store.record import CANNOT_TELL
@@ -83,7 +83,7 @@ def _because(best: Row, other: Row) -> str:
     if any(is_missing(row.get(name)) for row in (best, other) for name in ("step_s_mean", "samples_per_s")):
         return ""
     samples = [row["step_s_mean"] * row["samples_per_s"] for row in (best, other)]
-    if abs(samples[0] / samples[1] - 1) > 0.2:
+    if min(samples) <= 0 or abs(samples[0] / samples[1] - 1) > 0.2:
         return ""
     longer = {
         name: other[name] - best[name]
@@ -132,9 +132,8 @@ def _of_points(ok: Sequence[Row]) -> str:
     verdicts = Counter(str(row["bottleneck"]) for row in ok if not is_missing(row.get("bottleneck")))
     known = [row for row in ok if not is_missing(row.get("bottleneck"))]
     if not known:
-        return (
-            f"{ok[0]['label']}: {ok[0]['samples_per_s']:.0f} samples/s." if len(ok) == 1 else "No point has a verdict."
-        )
+        alone = f"{ok[0]['label']}: {number(ok[0], 'samples_per_s', digits=0)} samples/s."
+        return alone if len(ok) == 1 else "No point has a verdict."
     if len(ok) == 1:
         why = [name for name in DISTURBING if name in ok[0]["caveats"]]
         return f"{ok[0]['label']}{f' (doubtful: {and_(why)})' if why else ''}: {_limit(ok[0])}"

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from scipy.special import stdtrit
 
-from benchsuite.results.render.tables import Row, is_above_one, is_missing
+from benchsuite.results.render.tables import Row, is_above_one, is_missing, is_number
+from benchsuite.results.render.words import counted
 from benchsuite.results.report.readers import is_beside_stock
 from benchsuite.results.store.record import MAX_AU
 
@@ -21,6 +22,8 @@ MAX_REPEATS_TOLD = 50
 """Choices that even so many more repeats would not tell apart are alike."""
 DISTURBING = ("foreign_load", "not_steady", "counters_disagree")
 """Caveats of numbers that are shown and get no rank."""
+RANKS = 2
+"""Where ranks stand in what choices have in common."""
 
 
 class Measure(NamedTuple):
@@ -34,10 +37,11 @@ class Measure(NamedTuple):
 
     def of(self, row: Row) -> float | None:
         """The measure of a point or trial; None where it has none."""
-        value = row.get("au" if self.unit == "AU" else "samples_per_s")
-        if is_missing(value) or not value or (self.unit == "AU" and value > MAX_AU):
+        value: Any = row.get("au" if self.unit == "AU" else "samples_per_s")
+        ranks: Any = row.get("spec.world_size") if "device" in self.unit else 1
+        if not all(is_number(one) and 0 < one < math.inf for one in (value, ranks)):
             return None
-        return float(value) / (row["spec.world_size"] if "device" in self.unit else 1)
+        return None if self.unit == "AU" and value > MAX_AU else float(value) / ranks
 
     def told(self, value: float) -> str:
         """A value as it is printed."""
@@ -146,7 +150,8 @@ def _title(key: tuple[Any, ...], keys: Sequence[tuple[Any, ...]]) -> str:
     words = []
     for place, value in enumerate(key):
         if len({other[place] for other in keys}) > 1:
-            words.append(f"{value:.0f} rank{'' if value == 1 else 's'}" if place == 2 else str(value))
+            is_ranks = place == RANKS and is_number(value)
+            words.append(counted(int(value), "rank") if is_ranks else str(value))
     return " ".join(words)
 
 
@@ -164,11 +169,12 @@ def _choice(row: Row, measure: Measure, repeats: Mapping[str, Sequence[Row]]) ->
 
 def _end(row: Row, measure: Measure, ends: Sequence[str]) -> float | None:
     """An end of the interval, of the range where there are too few repeats for one; None with one repeat."""
-    if (row.get("repeats") or 1) < 2:
+    value = measure.of(row)
+    if value is None or (row.get("repeats") or 1) < 2:
         return None
     name = "au" if measure.unit == "AU" else "samples_per_s"
     found = next((row[f"{name}_{end}"] for end in ends if not is_missing(row.get(f"{name}_{end}"))), None)
-    return None if found is None else found / row[name] * (measure.of(row) or math.nan)
+    return None if found is None else float(found) / row[name] * value
 
 
 def _contest(title: str, measure: Measure, choices: Sequence[Choice]) -> Contest:
