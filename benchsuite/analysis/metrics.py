@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MAX_COLD_RESIDENT = 0.01
 MIN_WARM_RESIDENT = 0.99
-MIN_WAIT = 0.1
+MIN_WAIT = 0.2
 """A step that waits for its input for more than this share of it found the queue empty."""
 MIN_WALL_S = 0.5
 """The kernel counts CPU time in ticks of 10 ms: of a shorter loop it is not told who else kept cores busy."""

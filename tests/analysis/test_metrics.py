@@ -185,7 +185,7 @@ def test_a_queue_that_is_empty_loses_nothing():
     assert first.lasting == pytest.approx(0.5)
     blocks = list(starved.blocks)
     for waiting, lasting in (([1], 0.5), ([0, 1], 0.75), ([0, 3], 1.0), ([1, 2, 3], 0.875)):
-        loads = [0.01 if place in waiting else 0.0 for place in range(4)]
+        loads = [0.04 if place in waiting else 0.0 for place in range(4)]
         blocks[1] = replace(blocks[1], parts=blocks[1].parts | {"load": loads})
         assert windows([made_result(blocks=blocks)], "loader")[0].lasting == pytest.approx(lasting)
 
