@@ -10,8 +10,7 @@ import pytest
 import yaml
 
 from benchsuite import run
-from benchsuite.cli.app import VERBS, load_verb, run_command
-from benchsuite.cli.examples import EXAMPLES
+from benchsuite.cli.app import EXAMPLES, VERBS, load_verb, run_command
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.trial_spec import parse_sweep, parse_trial
 from benchsuite.grid.mistakes import sweep_mistakes

@@ -23,7 +23,4 @@ def test_help_imports_no_verb_and_tells_of_all():
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
     told, _, imported = out.rstrip().rpartition("\n")
     assert all(line in told for _, line in VERBS.values())
-    assert [name for name in imported.split() if name.startswith("benchsuite.cli.")] == [
-        "benchsuite.cli.examples",
-        "benchsuite.cli.app",
-    ]
+    assert [name for name in imported.split() if name.startswith("benchsuite.cli.")] == ["benchsuite.cli.app"]
