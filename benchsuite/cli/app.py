@@ -25,7 +25,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Start": {
         "demo": ("sweep:demo", "Make a small dataset, run a real sweep on it."),
         "doctor": ("inspect:doctor", "Check this machine and paths."),
-        "advise": ("advise:advise", "Find the format and the workers for your data."),
+        "advise": ("sweep:advise", "Find the format and the workers for your data."),
     },
     "Measure": {
         "data": ("data:data_app", "Make, convert and check datasets."),

@@ -38,8 +38,7 @@ from benchsuite.results.charts.modelled import MAX_SLOTS, pipelines
 from benchsuite.results.export import charts
 from benchsuite.results.render.tables import Column
 from benchsuite.results.render.terminal import fitting_table
-from benchsuite.results.report.modelled import PipelineStep, Slot
-from benchsuite.results.report.schedule import text
+from benchsuite.results.report.modelled import PipelineStep, Slot, schedule_text
 
 EPILOG = f"Columns: {explained()}"
 
@@ -264,7 +263,7 @@ def draw(
     total = makespan(timeline)
     free = f", {max(bubbles(timeline)) / total:.1%} with no barrier at its end" if canonical(name) in SPLIT else ""
     echo(f"{title}; F = B = W: a step of {total:g}, {max(idle):.1%} of it bubble{free}", "")
-    echo(*text(found, shutil.get_terminal_size().columns).split("\n"))
+    echo(*schedule_text(found, shutil.get_terminal_size().columns).split("\n"))
     echo("", f"microbatches held at most, by stage: {', '.join(f'{most:g}' for most in held)}")
     echo("F forward, B backward, W gradients of weights; lower case: a later chunk; -- goes on; . bubble", err=True)
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from benchsuite.cli.advise import sweep_of
+from benchsuite.cli.sweep import sweep_of
 from benchsuite.contract.trial_spec import parse_sweep
 from benchsuite.grid.mistakes import sweep_mistakes
 from benchsuite.results.store.store import ResultsStore
@@ -48,7 +48,7 @@ def test_photographs_are_converted_measured_and_answered_for(
     run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beside the data, at most so many of them; the sweep file repeats it."""
-    monkeypatch.setattr("benchsuite.cli.advise.MAX_SAMPLES", {"image": 120})
+    monkeypatch.setattr("benchsuite.cli.sweep.MAX_SAMPLES", {"image": 120})
     source, store = photographs(tmp_path / "photos", 130), tmp_path / "store"
     few = ("-o", "measure.repeats=1", "-o", "data.num_workers=[1]", "-o", "measure.steps=2")
     code, out, err = run_cli("advise", str(source), "--minutes", "2", "--store", str(store), *few)

@@ -8,8 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from benchsuite.cli.app import run_command
-from benchsuite.results.report.modelled import Slot
-from benchsuite.results.report.schedule import text
+from benchsuite.results.report.modelled import Slot, schedule_text
 
 FOUR = ["plan", "--schedule", "1f1b", "--pipeline-parallel", "2", "--microbatches", "3"]
 SLOTS = [Slot(0, "F", 10, 0, 0.0, 1.0), Slot(1, "F", 10, 0, 1.0, 2.0), Slot(1, "B", 10, 1, 2.0, 4.0)]
@@ -49,8 +48,8 @@ def test_json_has_every_piece_of_work(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_wide_schedules_are_cut_into_blocks() -> None:
-    assert text(SLOTS, 100) == "stage 0 F10 .   .   .\nstage 1 .   F10 b10 ---"
-    assert text(SLOTS, 18) == "stage 0 F10 .\nstage 1 .   F10\n\nstage 0 .   .\nstage 1 b10 ---"
+    assert schedule_text(SLOTS, 100) == "stage 0 F10 .   .   .\nstage 1 .   F10 b10 ---"
+    assert schedule_text(SLOTS, 18) == "stage 0 F10 .\nstage 1 .   F10\n\nstage 0 .   .\nstage 1 b10 ---"
 
 
 def test_the_figure_names_every_microbatch_of_every_stage(tmp_path: Path) -> None:
