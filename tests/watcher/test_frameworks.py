@@ -36,6 +36,7 @@ def tell():
     rank = os.environ["RANK"]
     with open(f"{{sys.argv[2]}}/{{sys.argv[1]}}-{{rank}}.json", "w") as file:
         json.dump(seen, file)
+    torch.distributed.destroy_process_group()  # Trainer leaves it: threads of gloo may abort the process as it ends
 """
 LIGHTNING = """
 import lightning.pytorch as pl
