@@ -2,6 +2,7 @@
 
 import math
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,10 @@ from benchsuite.host.machine import this_machine
 from benchsuite.host.site import JobSpec, job_defaults, parse_job
 from benchsuite.launch.launcher import check_name
 from benchsuite.results.render.words import counted
-from benchsuite.runner.sweep import nothing_runs
+from benchsuite.results.store.store import ResultsStore
+from benchsuite.runner.durations import Durations, cost, durations_of
+from benchsuite.runner.durations import in_words as time_in_words
+from benchsuite.runner.sweep import nothing_runs, status
 from benchsuite.storage.dataset.owned_files import read_plain, write_new
 
 COMMANDS = {"slurm": ("sbatch", "--parsable"), "pbs": ("qsub",)}
@@ -64,16 +68,33 @@ def submit(scheduler: Scheduler, request: Request, given: dict[str, Any], option
         return NOTHING_RAN
     # Scripts of a sweep's jobs lie in one folder: an array's sweeps share their trials, a single job's do not.
     kind = f"{scheduler}-array" if spec.mode == "array" else scheduler
-    made = [replace(job, kind=kind) for job in jobs(request, spec, plan)]
-    scripts = [(job, write(scheduler, job, spec)) for job in made]
+    made = [(replace(job, kind=kind), points) for job, points in jobs(request, spec, plan)]
+    scripts = [(job, points, write(scheduler, job, spec)) for job, points in made]
     if spec.time is None:
         echo(NO_TIME, err=True)
-    for job, text in scripts:
+    store = ResultsStore(request.store)
+    known = durations_of(store.outcomes().values(), plan)
+    todo = [item.point for item in status(plan, store, request.session).todo]
+    for job, points, text in scripts:
         echo(_shape(job, spec, plan), err=True)
+        own = {point.point_id for point in points}
+        echo(*expected([point for point in todo if point.point_id in own], known, job.num_tasks, spec), err=True)
         _write(job, text)
         command = _command(scheduler, job)
+        if request.dry_run:
+            echo(text.rstrip("\n"), f"submit it: {shlex.join(command)}", err=True)
         echo(f"written: {job.script}" if request.dry_run else _submitted(command, job))
     return OK
+
+
+def expected(todo: Sequence[Point], known: Durations, sweeps: int, spec: JobSpec) -> list[str]:
+    """How long a job may take, by what its trials took before, and whether its limit is shorter."""
+    if not todo:
+        return ["time: nothing is left to do in this session"]
+    told, found = [f"time: {time_in_words(todo, known, sweeps)}"], cost(todo, known)
+    if found is not None and spec.time_s is not None and found.time_s / sweeps > spec.time_s:
+        told.append(f"note: longer than --time {spec.time}: the job stops in time, is queued again and goes on")
+    return told
 
 
 def job_spec(given: dict[str, Any], options: list[str]) -> JobSpec:
@@ -127,8 +148,8 @@ def ranks_a_node(spec: JobSpec, points: Sequence[Point]) -> tuple[int, str]:
     return 1, "more by --ranks-per-node, --nodes or --gres"
 
 
-def jobs(request: Request, spec: JobSpec, plan: Plan) -> list[Job]:
-    """The jobs of a plan.
+def jobs(request: Request, spec: JobSpec, plan: Plan) -> list[tuple[Job, Sequence[Point]]]:
+    """The jobs of a plan, each with its points.
 
     Raises:
         UserError: mode per-world-size, and the sweep is no product of world sizes and the rest.
@@ -136,10 +157,10 @@ def jobs(request: Request, spec: JobSpec, plan: Plan) -> list[Job]:
     if spec.mode == "per-world-size":
         return [_of_size(request, spec, plan, size) for size in sorted({point.spec.ranks for point in plan.points})]
     tasks = spec.array_tasks if spec.mode == "array" else 1
-    return [_job(request, spec, job_name(plan.sweep.name, request.session), plan.points, [], tasks)]
+    return [(_job(request, spec, job_name(plan.sweep.name, request.session), plan.points, [], tasks), plan.points)]
 
 
-def _of_size(request: Request, spec: JobSpec, plan: Plan, size: int) -> Job:
+def _of_size(request: Request, spec: JobSpec, plan: Plan, size: int) -> tuple[Job, Sequence[Point]]:
     """The job of all points with one world size.
 
     Threads are given, since their default depends on the largest world size, of which this job knows nothing.
@@ -155,7 +176,7 @@ def _of_size(request: Request, spec: JobSpec, plan: Plan, size: int) -> Job:
             f"has {len(points)} of {size} ranks; keep world_size out of zip and include, or use --mode sweep"
         )
     name = job_name(plan.sweep.name, request.session, f"{size}ranks")
-    return _job(request, spec.model_copy(update={"nodes": None}), name, points, extra)
+    return _job(request, spec.model_copy(update={"nodes": None}), name, points, extra), points
 
 
 def _but_threads(point: Point) -> str:

@@ -14,7 +14,7 @@ from benchsuite.contract.trial_spec import check_session
 from benchsuite.grid import expand
 from benchsuite.grid.layers import bundled
 from benchsuite.host.site import JobMode, JobSpec
-from benchsuite.results.render.words import counted
+from benchsuite.results.render.words import counted, duration
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner.status import Standing, examine, planned
 
@@ -53,7 +53,7 @@ def submit(
     store: Store = DEFAULT_STORE,
     launcher: Annotated[Text, typer.Option("--launcher", help="Of the sweep.")] = None,
     overrides: Overrides = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write the script; submit nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write and show the script; submit nothing.")] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Where scripts and output go; default STORE/jobs.")] = None,
 ) -> None:
     """Run a sweep as batch jobs: write the job script, check the plan, hand it to sbatch or qsub."""
@@ -94,16 +94,10 @@ def _lines(found: Standing) -> list[str]:
         parts.append(f"{found.waiting} waiting")
     if found.rest_s:
         sweeps = len({one.holder for one in found.running if not one.gone})
-        parts.append(f"about {_duration(found.rest_s)} left with {counted(max(1, sweeps), 'sweep')}")
+        parts.append(f"about {duration(found.rest_s)} left with {counted(max(1, sweeps), 'sweep')}")
     told: list[Any] = [" · ".join(parts)]
     for one in found.running[:MAX_TOLD]:
         told.append(f"running  {one.label}: {one.holder}, since {one.since}{' (gone)' if one.gone else ''}")
     told += [f"failed   {one.label}: {one.reason}" for one in [*found.failed.values()][:MAX_TOLD]]
     hidden = max(0, len(found.running) - MAX_TOLD) + max(0, len(found.failed) - MAX_TOLD)
     return told + ([f"and {hidden} more; --format json has all"] if hidden else [])
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

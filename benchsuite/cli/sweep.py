@@ -36,7 +36,9 @@ from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner import sweep as sweeping
 from benchsuite.runner.claims import LEASE_S, Claims
-from benchsuite.runner.deadline import NO_DEADLINE, Deadline, deadline_of
+from benchsuite.runner.deadline import deadline_of
+from benchsuite.runner.durations import durations_of
+from benchsuite.runner.durations import in_words as time_in_words
 from benchsuite.runner.progress import SweepDisplay, left_lines, nothing_left, summary, vanished
 from benchsuite.runner.status import keep_plan
 from benchsuite.runner.sweep import FAILED
@@ -137,7 +139,7 @@ def demo(
     value["base"]["data"]["root"] = str(folder)
     plan = expand.expand(parse_sweep(value), this_machine())
     asked = SweepOptions(Path(resource.name), session, store)
-    raise typer.Exit(_run(plan, opened, asked, load_launcher(asked.launcher), NO_DEADLINE, show=True))
+    raise typer.Exit(_run(plan, opened, asked, load_launcher(asked.launcher), show=True))
 
 
 DEMO_SHARD_SAMPLES = 64
@@ -261,7 +263,7 @@ def sweep_file(asked: SweepOptions, dry_run: bool = False, command: Sequence[str
                 codes = run_lanes(asked.lanes, command, num_nodes)
                 _show(plan, store, asked.session)
                 return worst(codes)
-            return _run(plan, store, asked, chosen, deadline_of(asked.until, plan.sweep.name, store.trials))
+            return _run(plan, store, asked, chosen)
     except Terminated:
         echo("stopped early: no trial was begun; the same command goes on", err=True)
         return REQUEUE
@@ -311,16 +313,17 @@ def _statuses(retry: str) -> frozenset[str]:
     return frozenset(statuses)
 
 
-def _run(
-    plan: Plan, store: ResultsStore, asked: SweepOptions, chosen: Launcher, clock: Deadline, show: bool = False
-) -> int:
+def _run(plan: Plan, store: ResultsStore, asked: SweepOptions, chosen: Launcher, show: bool = False) -> int:
     """Run what a session lacks of a plan; the exit code. `show`: also print what it has all of."""
     session = asked.session
     claims = Claims.of(store.path, session, asked.lease_s)
     state = sweeping.unclaimed(plan, store, session, asked.retry, claims, asked.order_seed)
-    where = in_words(asked.launcher, chosen)
+    clock = deadline_of(asked.until, durations_of(store.outcomes().values(), plan))
+    heading = [summary(plan, state), f"session {session}", f"store {store.path}", in_words(asked.launcher, chosen)]
+    if state.todo:
+        heading.append(f"time: {time_in_words([item.point for item in state.todo], clock.known)}")
     with SweepDisplay() as display:
-        display.say(f"{summary(plan, state)} · session {session} · store {store.path} · {where}")
+        display.say(" · ".join(heading))
         for line in damage_lines(store):
             display.say(line)
         for skipped in sweeping.skipped_in_words(plan) if plan.points else []:  # else the error tells
@@ -396,6 +399,8 @@ def print_plan(plan: Plan, store: ResultsStore, asked: SweepOptions) -> int:
         echo(f"{'run ' if name in waiting else 'done'}  {name}  {item.point.label}{but}")
     for skipped in plan.skipped:
         echo(f"skip  {skipped.point.point_id}  {skipped.point.label}: {skipped.reason}")
-    echo(summary(plan, state), err=True)
+    known = durations_of(store.outcomes().values(), plan)
+    time_left = [f"time: {time_in_words([item.point for item in state.todo], known)}"] if state.todo else []
+    echo(" · ".join([summary(plan, state), *time_left]), err=True)
     warn_of_damage(store)
     return OK if plan.points else NOTHING_RAN

@@ -3,14 +3,13 @@
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from statistics import median
 
 from benchsuite.contract.errors import UserError
 from benchsuite.host.environment import first_line
-from benchsuite.results.store.record import TrialRecord
+from benchsuite.runner.durations import Durations
 
 END_VARIABLE = "SLURM_JOB_END_TIME"
 """Seconds since 1970 at which the allocation ends."""
@@ -19,26 +18,13 @@ RESERVE_S = 30.0
 """Kept for what follows the last trial before an allocation ends."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Deadline:
-    """The end, and how long trials have taken."""
+    """The end, and how long trials take."""
 
     ends_s: float | None = None
     """Seconds since 1970 by this node's clock; None: no end."""
-    _taken_s: dict[str, float] = field(default_factory=dict)
-    _usual_s: float | None = None
-    """Median of the above, until more is learned."""
-
-    def learn(self, point_id: str, taken_s: float) -> None:
-        """Note how long a trial of a point has taken."""
-        self._taken_s[point_id] = max(taken_s, self._taken_s.get(point_id, 0.0))
-        self._usual_s = None
-
-    def estimate_s(self, point_id: str) -> float | None:
-        """The longest that this point has taken, else the median of the others; None where nothing is known yet."""
-        if self._usual_s is None and self._taken_s:
-            self._usual_s = median(self._taken_s.values())
-        return self._taken_s.get(point_id, self._usual_s)
+    known: Durations = field(default_factory=Durations)
 
     def left_s(self) -> float:
         """Seconds until the end; infinite without one."""
@@ -46,27 +32,19 @@ class Deadline:
 
     def allows(self, point_id: str) -> bool:
         """Whether a trial of this point, started now, would end in time."""
-        return self.ends_s is None or time.time() + (self.estimate_s(point_id) or 0.0) <= self.ends_s
+        return self.ends_s is None or time.time() + (self.known.estimate_s(point_id) or 0.0) <= self.ends_s
 
     def none_fits(self, point_ids: Iterable[str]) -> str:
         """Tell why no trial of these points is started."""
-        shortest_s = min((taken for taken in map(self.estimate_s, point_ids) if taken is not None), default=None)
+        shortest_s = min((taken for taken in map(self.known.estimate_s, point_ids) if taken is not None), default=None)
         about = "" if shortest_s is None else f"the shortest takes about {shortest_s:.0f} s, "
         return f"no trial can end in time: {about}{self.left_s():.0f} s are left"
 
 
-NO_DEADLINE = Deadline()
-
-
 def deadline_of(
-    until: str | None,
-    sweep: str,
-    known: Callable[[], Iterable[TrialRecord]],
-    environment: Mapping[str, str] = os.environ,
+    until: str | None, known: Durations | None = None, environment: Mapping[str, str] = os.environ
 ) -> Deadline:
-    """The earlier of what is asked for and of the allocation's end, with how long trials of a sweep have taken so far.
-
-    Other sweeps of the store, probes and points that were skipped tell nothing.
+    """The earlier of what is asked for and of the allocation's end, with how long trials have taken so far.
 
     Raises:
         UserError: `until` is no time.
@@ -75,12 +53,7 @@ def deadline_of(
     ends = [float(end) - RESERVE_S for end in ([told] if told.isdigit() else _asked_end(environment))]
     if until is not None:
         ends.append(parse_until(until, datetime.now()).timestamp())
-    found = Deadline(min(ends, default=None))
-    for record in known() if ends else ():
-        ran = record.kind == "trial" and record.sweep == sweep and record.status != "skipped"
-        if ran and record.wall_s is not None:
-            found.learn(record.point_id, record.wall_s)
-    return found
+    return Deadline(min(ends, default=None), known or Durations())
 
 
 def _asked_end(environment: Mapping[str, str]) -> list[str]:

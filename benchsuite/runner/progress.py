@@ -95,8 +95,10 @@ class SweepDisplay:
     def __init__(self) -> None:
         self._console = SafeConsole(stderr=True, highlight=False, soft_wrap=True)
         self._status: MovingLine | None = None
-        self._begun = time.monotonic()
         self._number = self._total = 0
+        self._own_ends_s = 0.0
+        """By the monotonic clock, when the trial that runs is expected to end."""
+        self._rest_s: float | None = None
         self._label = ""
 
     def __enter__(self) -> Self:
@@ -113,9 +115,10 @@ class SweepDisplay:
         """A line that stays."""
         self._console.print(Text(one_line(text)))
 
-    def started(self, attempt: Attempt, number: int, total: int) -> None:
+    def started(self, attempt: Attempt, number: int, total: int, own_s: float | None, rest_s: float | None) -> None:
         """A trial begins."""
         self._number, self._total = number, total
+        self._own_ends_s, self._rest_s = time.monotonic() + (own_s or 0.0), rest_s
         self._label = f"{attempt.point.label} · repeat {attempt.repeat + 1}"
         self._show("starting")
 
@@ -125,15 +128,17 @@ class SweepDisplay:
         au = "" if progress.au is None else f" · AU so far {progress.au:.2f}"
         self._show(f"{progress.phase}{steps}{au}")
 
-    def finished(self, record: TrialRecord) -> None:
+    def finished(self, record: TrialRecord, rest_s: float | None) -> None:
         """A trial has ended."""
         self._number += 1
+        self._own_ends_s, self._rest_s = time.monotonic(), rest_s
         self.say(f"[{self._number}/{self._total}] {finished_line(record)} · ETA {self._eta()}")
 
     def _eta(self) -> str:
-        if not self._number:
+        """It only falls while a trial runs, and waits for one that takes longer than expected."""
+        if self._rest_s is None:
             return UNKNOWN
-        return clock((time.monotonic() - self._begun) / self._number * (self._total - self._number))
+        return clock(self._rest_s + max(0.0, self._own_ends_s - time.monotonic()))
 
     def _show(self, what: str) -> None:
         if self._status is not None:

@@ -8,10 +8,9 @@ Each plan has a file of its own, named by its content, and all of them count.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 from pydantic import TypeAdapter
 
@@ -19,11 +18,12 @@ from benchsuite.contract.trial_spec import SweepSpec, trial_id
 from benchsuite.grid.expand import expand
 from benchsuite.grid.point import Plan
 from benchsuite.host.machine import this_machine
+from benchsuite.results.store.outcomes import FAILED, FINISHED
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.segments import StoreError
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner.claims import CLAIMS, Claim, running
-from benchsuite.runner.sweep import FAILED, FINISHED
+from benchsuite.runner.durations import Durations, point_of
 from benchsuite.storage.dataset.owned_files import read_plain, write_new
 
 PLANS = "plans"
@@ -132,13 +132,13 @@ def examine(asked: Mapping[str, str] | None, session: str, store: ResultsStore, 
     waiting = None
     if asked is not None:
         over = {record.trial_id for record in trials if record.status in FINISHED}
-        waiting = len(asked.keys() - over - {_trial(name) for name in held})
+        waiting = asked.keys() - over - {_trial(name) for name in held}
     return Standing(
         session=session,
         done=len(done),
         failed={record.trial_id: _failed(record) for record in trials if record.status in FAILED},
         running=[_running(name, claim, asked or {}) for name, claim in held.items()],
-        waiting=waiting,
+        waiting=None if waiting is None else len(waiting),
         rest_s=_rest_s(done, waiting, held),
     )
 
@@ -159,9 +159,14 @@ def _running(name: str, claim: Claim, labels: Mapping[str, str]) -> Running:
     return Running(trial, labels.get(trial, trial), str(claim.holder), claim.since, claim.holder.is_gone())
 
 
-def _rest_s(done: Sequence[TrialRecord], waiting: int | None, held: Mapping[str, Claim]) -> float | None:
-    taken = [record.wall_s for record in done if record.wall_s is not None]
-    if waiting is None or not taken:
+def _rest_s(done: Sequence[TrialRecord], waiting: Collection[str] | None, held: Mapping[str, Claim]) -> float | None:
+    """What waits, and half of what is running, shared among the sweeps that are at it."""
+    known = Durations()
+    for record in done:
+        if record.wall_s is not None:
+            known.learn(record.point_id, record.wall_s)
+    waits_s, runs_s = (known.total_s(point_of(name) for name in names) for names in (waiting or (), held))
+    if waiting is None or waits_s is None or runs_s is None or not done:
         return None
     sweeps = len({(claim.holder.host, claim.holder.pid) for claim in held.values() if not claim.holder.is_gone()})
-    return median(taken) * (waiting + len(held) / 2) / max(1, sweeps)
+    return (waits_s + runs_s / 2) / max(1, sweeps)

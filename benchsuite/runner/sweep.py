@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -17,19 +17,15 @@ from benchsuite.host.interference import Guard
 from benchsuite.host.signals import Terminated
 from benchsuite.launch.launcher import CannotStart, Launcher, machine_of
 from benchsuite.launch.work_folder import kept_work, remove_left_work, work_folder
-from benchsuite.results.store.outcomes import Ended
+from benchsuite.results.store.outcomes import FINISHED, Ended
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner.attempt import measure
 from benchsuite.runner.auto_batch import fitted
 from benchsuite.runner.ceilings import Ceilings, of_record, without_model
 from benchsuite.runner.claims import Claims, Held, Holding, Turns
-from benchsuite.runner.deadline import NO_DEADLINE, Deadline
-
-FAILED = frozenset({"failed", "oom", "timeout"})
-"""Trials that ended so may be run again in their session, where `retry` asks for it."""
-FINISHED = FAILED | {"ok"}
-"""Trials that ended so are not run again otherwise."""
+from benchsuite.runner.deadline import Deadline
+from benchsuite.runner.durations import Durations
 
 
 class Lost(Exception):
@@ -42,11 +38,13 @@ class Lost(Exception):
 class Watcher(Protocol):
     """Who shows a sweep's progress."""
 
-    def started(self, attempt: Attempt, number: int, total: int) -> None: ...
+    def started(self, attempt: Attempt, number: int, total: int, own_s: float | None, rest_s: float | None) -> None:
+        """A trial begins; it is expected to take `own_s`, and those after it `rest_s`, where that is known."""
 
     def progress(self, progress: Progress) -> None: ...
 
-    def finished(self, record: TrialRecord) -> None: ...
+    def finished(self, record: TrialRecord, rest_s: float | None) -> None:
+        """A trial has ended; those after it are expected to take `rest_s`."""
 
     def say(self, text: str) -> None: ...
 
@@ -153,7 +151,7 @@ def run(
     session: str,
     watcher: Watcher,
     claims: Claims,
-    clock: Deadline = NO_DEADLINE,
+    clock: Deadline | None = None,
 ) -> Ran:
     """Run trials one after another, each once over all sweeps of the session, and append a record of each.
 
@@ -161,17 +159,16 @@ def run(
     """
     record_skipped(plan, store, session)
     remove_left_work(store.path)
-    bench = _Bench(plan, store, launcher, session, watcher)
+    clock = clock or Deadline()
+    bench = _Bench(plan, store, launcher, session, watcher, todo, clock.known)
     asked = [(number, item, _claim_of(item, session)) for number, item in enumerate(todo)]
     turns = Turns(asked, claims, lambda item: clock.allows(item.point.point_id))
     num_started = 0
     try:
         for number, item, holding in turns:
-            num_started, began_s = num_started + 1, time.monotonic()
+            num_started += 1
             with holding:
-                record = bench.measure(item, number, len(todo), holding)
-            if record is not None:
-                clock.learn(item.point.point_id, time.monotonic() - began_s)
+                bench.measure(item, number, holding)
     finally:
         claims.release()
     none = turns.late and not num_started
@@ -188,21 +185,24 @@ class _Bench:
     launcher: Launcher
     session: str
     watcher: Watcher
+    todo: Sequence[Todo]
+    known: Durations
     records: list[TrialRecord] = field(default_factory=list)
     sizes: dict[str, Point] = field(default_factory=dict)
     ceilings: Ceilings = field(default_factory=dict)
     guard: Guard = field(default_factory=Guard)
 
-    def measure(self, item: Todo, number: int, total: int, holding: Holding) -> TrialRecord | None:
-        """Run one trial and append its record; None where another sweep has it, or had it already."""
+    def measure(self, item: Todo, number: int, holding: Holding) -> None:
+        """Run one trial and append its record, but for one that another sweep has, or had already."""
         last = self._last(item) if holding.taken_over else None
         if last is not None and last.status in FINISHED and last.finished_at > item.after:
             holding.done(last.finished_at)
-            return None
+            return
         item = replace(item, after=max(item.after, holding.finished_at, last.finished_at if last is not None else ""))
         attempt = _attempt(self.plan, item, self.session)
-        self.watcher.started(attempt, number, total)
-        name = item.point.point_id
+        name, began_s = item.point.point_id, time.monotonic()
+        own_s = self.known.estimate_s(name)
+        self.watcher.started(attempt, number, len(self.todo), own_s, self._rest_s(number))
         try:
             known = self.sizes.get(name, item.point)
             sized = self.sizes.setdefault(name, fitted(known, self.launcher, self.store.path))
@@ -217,11 +217,15 @@ class _Bench:
             record = self.store.append(attempt.record("failed", reason=str(error)))
         except Lost as lost:
             self.watcher.say(f"{attempt.point.label}: {lost}")
-            return None
+            return
         holding.done(record.finished_at)
-        self.watcher.finished(record)
+        self.known.learn(name, time.monotonic() - began_s)
+        self.watcher.finished(record, self._rest_s(number))
         self.records.append(record)
-        return record
+
+    def _rest_s(self, number: int) -> float | None:
+        """How long the trials after this one may take; None where nothing is known yet."""
+        return self.known.total_s(item.point.point_id for item in self.todo[number + 1 :])
 
     def _last(self, item: Todo) -> Ended | None:
         """How the trial's last record in the store ended, which the sweep that held it before may have written."""

@@ -10,8 +10,11 @@ from benchsuite.results.store.segments import Passed, Stored
 from benchsuite.results.store.snapshot import ROWS_AT_ONCE, all_lines, read_whole, recorded
 
 PROFILE = "spec.measure.profile"
-MAY_LACK = ("reason", PROFILE)
-FIELDS = ("trial_id", "status", "finished_at", *MAY_LACK)
+FIELDS = ("trial_id", "status", "finished_at", "reason", PROFILE, "kind", "sweep", "wall_s")
+FAILED = frozenset({"failed", "oom", "timeout"})
+"""Trials that ended so may be run again in their session, where `retry` asks for it."""
+FINISHED = FAILED | {"ok"}
+"""Trials that ended so are not run again otherwise."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,9 @@ class Ended:
     reason: str | None = None
     profile: str | None = None
     """How it was observed."""
+    kind: str = "trial"
+    sweep: str = ""
+    wall_s: float | None = None
 
 
 def outcomes(store: Path) -> tuple[dict[str, Ended], Sequence[Passed], str | None]:
@@ -45,7 +51,8 @@ def _ended(line: Stored) -> Ended:
     """How an attempt ended, of a record that stands in a line."""
     record = line.record
     profile = (record.spec.get("measure") or {}).get("profile")
-    return Ended(record.trial_id, record.status, record.finished_at, record.reason, profile)
+    ended = record.trial_id, record.status, record.finished_at, record.reason, profile
+    return Ended(*ended, record.kind, record.sweep, record.wall_s)
 
 
 def _compacted(store: Path, manifest: Manifest) -> Iterator[Ended]:

@@ -19,10 +19,14 @@ class TestVerb:
     def dry_run(self, run_cli: Run, *arguments: str) -> list[str]:
         """The scripts' texts."""
         code, out, err = run_cli("submit", arguments[0], "mine.yaml", "--dry-run", *arguments[1:])
-        assert code == 0 and "error" not in err, err
+        assert code == 0 and "error:" not in err, err
         lines = out.splitlines()
         assert all(line.startswith("written: ") for line in lines)
-        return [Path(line.removeprefix("written: ")).read_text() for line in lines]
+        texts = [Path(line.removeprefix("written: ")).read_text() for line in lines]
+        assert all(text in err for text in texts), "the script is shown"
+        submits = {"slurm": "submit it: sbatch --parsable ", "pbs": "submit it: qsub "}[arguments[0]]
+        assert err.count(submits) == err.count("time: not known before the first trials") == len(texts)
+        return texts
 
     def test_nodes_are_what_the_largest_world_size_needs(self, run_cli: Run):
         (text,) = self.dry_run(run_cli, "slurm", "--ranks-per-node", "4")

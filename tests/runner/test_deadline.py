@@ -14,6 +14,7 @@ from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner import sweep as sweeping
 from benchsuite.runner.claims import Claims, Holding
 from benchsuite.runner.deadline import RESERVE_S, Deadline, deadline_of, parse_until
+from benchsuite.runner.durations import Durations
 from tests.results.made import made_record
 from tests.runner.test_sweep import Rehearsal, Silence, made_plan
 
@@ -49,41 +50,17 @@ def test_a_moment_that_is_over() -> None:
 
 def test_what_would_not_end_in_time_is_not_started() -> None:
     clock = Deadline(time.time() + 100)
-    assert clock.allows("a") and clock.estimate_s("a") is None, "nothing is known of it"
-    clock.learn("b", 1000.0)
-    clock.learn("c", 5.0)
+    assert clock.allows("a") and clock.known.estimate_s("a") is None, "nothing is known of it"
+    clock.known.learn("b", 1000.0)
+    clock.known.learn("c", 5.0)
     assert (clock.allows("b"), clock.allows("c")) == (False, True)
     assert Deadline().allows("b")
 
 
-def test_the_guess_for_a_point_that_never_ran_is_the_median_of_those_that_did() -> None:
-    clock = Deadline(time.time() + 100)
-    for point, taken_s in (("b", 1000.0), ("c", 5.0), ("d", 7.0), ("d", 9.0), ("d", 8.0)):
-        clock.learn(point, taken_s)
-    assert clock.estimate_s("d") == 9.0, "the longest of its own"
-    assert clock.estimate_s("a") == 9.0 and clock.allows("a")
-    clock.learn("e", 2000.0)
-    clock.learn("f", 2000.0)
-    assert clock.estimate_s("a") == 1000.0 and not clock.allows("a")
-
-
-def test_only_trials_of_the_same_sweep_that_ran_tell_how_long_one_takes() -> None:
-    known = [
-        made_record(1, point_id="a", sweep="mine", wall_s=20.0),
-        made_record(2, point_id="b", sweep="other", wall_s=90000.0),
-        made_record(3, point_id="c", sweep="mine", kind="probe", wall_s=80000.0),
-        made_record(4, point_id="d", sweep="mine", status="skipped", wall_s=0.0),
-        made_record(5, point_id="e", sweep="mine", wall_s=None),
-    ]
-    clock = deadline_of("+60s", "mine", lambda: known, {})
-    assert [clock.estimate_s(point) for point in "abcdex"] == [20.0] * 6
-    assert clock.allows("x")
-
-
 def test_what_is_said_where_nothing_fits() -> None:
     clock = Deadline(time.time() + 20.4)
-    clock.learn("a", 300.0)
-    clock.learn("b", 45.2)
+    clock.known.learn("a", 300.0)
+    clock.known.learn("b", 45.2)
     assert clock.none_fits(["a", "b"]) == "no trial can end in time: the shortest takes about 45 s, 20 s are left"
     assert Deadline(1.0).none_fits(["a"]) == "no trial can end in time: 0 s are left"
 
@@ -96,7 +73,7 @@ def swept(store: ResultsStore, clock: Deadline, launcher: Rehearsal) -> sweeping
 
 def test_a_trial_that_is_not_started_is_not_claimed(tmp_path: Path) -> None:
     store, clock, launcher = ResultsStore(tmp_path), Deadline(time.time() + 50), Rehearsal()
-    clock.learn("another", 60.2)
+    clock.known.learn("another", 60.2)
     ran = swept(store, clock, launcher)
     assert (ran.records, ran.out_of_time, launcher.launched) == ([], 3, [])
     assert ran.none_fits is not None and "the shortest takes about 60 s" in ran.none_fits
@@ -109,7 +86,7 @@ def test_what_another_sweep_is_at_or_has_done_is_not_out_of_time(tmp_path: Path)
     first, second, _ = (point.point_id for point in plan.points)
     claims = Claims.of(tmp_path, "default", lease_s=0.4)
     todo = sweeping.unclaimed(plan, store, "default", frozenset(), claims).todo
-    clock.learn("another", 60.0)
+    clock.known.learn("another", 60.0)
     other.lease_s = 0.4
     done, at_it = (other.take(sweeping.trial_id(name, "default", 0)) for name in (first, second))
     assert isinstance(done, Holding) and isinstance(at_it, Holding)
@@ -132,7 +109,7 @@ def test_the_time_of_a_trial_is_that_of_all_that_is_measured_with_it(
     clock = Deadline(time.time() + 1000)
     ran = swept(ResultsStore(tmp_path), clock, Rehearsal())
     for record in ran.records:
-        taken_s = clock.estimate_s(record.point_id)
+        taken_s = clock.known.estimate_s(record.point_id)
         assert taken_s is not None and record.wall_s is not None and taken_s >= 0.3
     assert ran.none_fits is None and ran.out_of_time == 0
 
@@ -149,7 +126,7 @@ def test_a_sweep_that_can_start_nothing_is_not_to_be_queued_again(
     file, store = tmp_path / "s.yaml", ResultsStore(tmp_path / "store")
     base = {"workload": "resnet50", "variant": "tiny", "data": {"source": "synthetic"}, "measure": {"repeats": 1}}
     file.write_text(yaml.safe_dump({"name": "s", "base": base, "grid": {"batch_size": [1, 2]}}))
-    store.append(made_record(1, sweep="s", session="before", wall_s=taken_s))
+    store.append(made_record(1, trial_id="other.before.0", sweep="s", session="before", wall_s=taken_s))
     launcher = Rehearsal()
     monkeypatch.setattr(sweep, "load_launcher", lambda name: launcher)
     found, _, err = run_cli("sweep", file, "--store", store.path, "--until", left)
@@ -160,12 +137,13 @@ def test_a_sweep_that_can_start_nothing_is_not_to_be_queued_again(
 
 def test_the_earlier_of_what_is_asked_for_and_the_allocations_end() -> None:
     end = int(time.time()) + 600
-    known = [made_record(point_id="b", sweep="s", wall_s=300.0)]
-    allocation = deadline_of(None, "s", lambda: known, {"SLURM_JOB_END_TIME": str(end)})
-    assert allocation.ends_s == end - RESERVE_S and allocation.estimate_s("b") == 300.0
-    asked = deadline_of("+60s", "s", lambda: known, {"SLURM_JOB_END_TIME": str(end)})
+    known = Durations()
+    known.learn("b", 300.0)
+    allocation = deadline_of(None, known, {"SLURM_JOB_END_TIME": str(end)})
+    assert allocation.ends_s == end - RESERVE_S and allocation.known is known
+    asked = deadline_of("+60s", known, {"SLURM_JOB_END_TIME": str(end)})
     assert asked.ends_s == pytest.approx(time.time() + 60, abs=5) and not asked.allows("b")
-    assert deadline_of(None, "s", lambda: known, {}).ends_s is None
+    assert deadline_of(None, known, {}).ends_s is None
 
 
 def test_slurm_is_asked_where_it_tells_no_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +153,7 @@ def test_slurm_is_asked_where_it_tells_no_variable(tmp_path: Path, monkeypatch: 
     squeue.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     task = {"SLURM_JOB_ID": "15", "SLURM_ARRAY_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": "3", "PATH": str(tmp_path)}
-    assert deadline_of(None, "s", list, task).ends_s == end - RESERVE_S
-    assert deadline_of(None, "s", list, {"SLURM_JOB_ID": "15", "PATH": str(tmp_path)}).ends_s is None, "it has no end"
+    assert deadline_of(None, None, task).ends_s == end - RESERVE_S
+    assert deadline_of(None, None, {"SLURM_JOB_ID": "15", "PATH": str(tmp_path)}).ends_s is None, "it has no end"
     squeue.unlink()
-    assert deadline_of(None, "s", list, task | {"PATH": str(tmp_path)}).ends_s is None
+    assert deadline_of(None, None, task | {"PATH": str(tmp_path)}).ends_s is None

@@ -52,12 +52,12 @@ class Silence:
     def __init__(self) -> None:
         self.seen: list[str] = []
 
-    def started(self, attempt: Attempt, number: int, total: int) -> None:
+    def started(self, attempt: Attempt, number: int, total: int, own_s: float | None, rest_s: float | None) -> None:
         self.seen.append(f"started {number}/{total}")
 
     def progress(self, progress: Progress) -> None: ...
 
-    def finished(self, record: TrialRecord) -> None:
+    def finished(self, record: TrialRecord, rest_s: float | None) -> None:
         self.seen.append(f"finished {record.status}")
 
     def say(self, text: str) -> None:

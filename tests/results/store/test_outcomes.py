@@ -47,6 +47,9 @@ def test_the_last_attempt_of_each_trial(tmp_path: Path, compacted: int) -> None:
             record.finished_at,
             record.reason,
             (record.spec.get("measure") or {}).get("profile"),
+            record.kind,
+            record.sweep,
+            record.wall_s,
         )
         for record in ResultsStore(path).latest()
     ]

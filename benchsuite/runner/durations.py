@@ -1,0 +1,81 @@
+"""How long trials take, by how long they have taken: what ends in time, what is left, what a sweep costs."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from benchsuite.grid.point import Plan, Point
+from benchsuite.results.render.words import counted, duration
+from benchsuite.results.store.outcomes import FINISHED, Ended
+
+
+class Durations:
+    """How long trials have taken, by point."""
+
+    def __init__(self) -> None:
+        self._taken_s: dict[str, float] = {}
+        self._usual_s: float | None = None
+        """Median of the above, until more is learned."""
+
+    def learn(self, point_id: str, taken_s: float) -> None:
+        """Note how long a trial of a point has taken."""
+        self._taken_s[point_id] = max(taken_s, self._taken_s.get(point_id, 0.0))
+        self._usual_s = None
+
+    def estimate_s(self, point_id: str) -> float | None:
+        """The longest that this point has taken, else the median of the others; None where nothing is known yet."""
+        if self._usual_s is None and self._taken_s:
+            self._usual_s = median(self._taken_s.values())
+        return self._taken_s.get(point_id, self._usual_s)
+
+    def total_s(self, point_ids: Iterable[str]) -> float | None:
+        """How long trials of these points take one after another; None where nothing is known yet."""
+        found = [self.estimate_s(point) for point in point_ids]
+        return sum(taken for taken in found if taken is not None) if None not in found else None
+
+
+def point_of(trial_id: str) -> str:
+    """The point of a trial, by its id."""
+    return trial_id.partition(".")[0]
+
+
+def durations_of(outcomes: Iterable[Ended], plan: Plan) -> Durations:
+    """How long the trials of a plan's points and of its sweep have taken, in whichever session of a store."""
+    found, points = Durations(), {point.point_id for point in plan.points}
+    for ended in outcomes:
+        point = point_of(ended.trial_id)
+        tells = point in points or (ended.sweep == plan.sweep.name and ended.kind == "trial")
+        if tells and ended.status in FINISHED and ended.wall_s is not None:
+            found.learn(point, ended.wall_s)
+    return found
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What trials are expected to take, one after another."""
+
+    time_s: float
+    device_s: float
+    """Seconds times the devices that a trial uses: one a rank."""
+
+
+def cost(points: Sequence[Point], known: Durations) -> Cost | None:
+    """What a trial of each of these points is expected to take; None where nothing is known yet."""
+    taken = [known.estimate_s(point.point_id) for point in points]
+    if None in taken:
+        return None
+    each = [(seconds or 0.0, point.spec.ranks) for seconds, point in zip(taken, points, strict=True)]
+    return Cost(sum(seconds for seconds, _ in each), sum(seconds * ranks for seconds, ranks in each))
+
+
+def in_words(points: Sequence[Point], known: Durations, sweeps: int = 1) -> str:
+    """How long these trials may take, shared among so many sweeps, and how many hours of devices that is.
+
+    Where no trial of theirs has run yet, the most that their time limit allows.
+    """
+    found = cost(points, known)
+    if found is not None:
+        return f"about {duration(found.time_s / sweeps)}, {found.device_s / 3600:.2g} device-hours"
+    most_s = sum(point.spec.measure.timeout_s for point in points) / sweeps
+    shared = f" for each of {counted(sweeps, 'sweep')}" if sweeps > 1 else ""
+    return f"not known before the first trials; measure.timeout_s allows {duration(most_s)} at most{shared}"
