@@ -1,7 +1,7 @@
 """The verbs under `benchsuite data`: make, convert, check and stage datasets."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +16,7 @@ from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.terminal import document, echo
 from benchsuite.results.render.words import counted
 from benchsuite.storage.create import convert as making
-from benchsuite.storage.dataset.manifest import Dataset, DatasetError, Format, Manifest, read_manifest
+from benchsuite.storage.dataset.manifest import Dataset, DatasetError, Format, Manifest, is_dataset, read_manifest
 from benchsuite.storage.dataset.problems import Damage, Problems
 from benchsuite.storage.dataset.shards import shards
 from benchsuite.storage.dataset.sizes import in_units
@@ -28,6 +28,7 @@ from benchsuite.workloads.facts import FACTS, Facts
 if TYPE_CHECKING:
     from benchsuite.workloads.workload import Workload
 
+ALL = "all"
 _REMOVED = {True: "removed", False: "nothing there to remove"}
 data_app = typer.Typer(help="Make, convert and check datasets.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -74,13 +75,20 @@ def data_convert(
     target: Annotated[Path, typer.Argument(help="The new dataset's folder.")],
     workload: WorkloadOption = "resnet50",
     variant: Variant = "reference",
-    format: DataFormat = "files",
+    format: Annotated[
+        str, typer.Option("--format", help="How samples are stored, or all: every format, in folders of TARGET.")
+    ] = "files",
     options: FormatOptions = None,
     tokenizer: Annotated[
         Path | None, typer.Option("--tokenizer", help="A tokenizer.json for text; default: its bytes.")
     ] = None,
 ) -> None:
     """Convert into a format; the samples' content is stored as it came."""
+    if format == ALL:
+        if options:
+            raise UserError(f"-o {options[0]} with --format {ALL}: goes with one format")
+        convert_all(source, target, workload, variant, _formats_for(workload), tokenizer)
+        return
     wanted = asked(workload, variant, format, options or [])
     convert(source, target, wanted, tokenizer)
 
@@ -147,9 +155,6 @@ def asked(workload: str, variant: str, format: str, options: list[str]) -> makin
     Raises:
         UserError: a name that is unknown, a format that does not store such samples, an option that it does not have.
     """
-    named = workloads.names(workloads.WORKLOADS, "benchsuite.workloads")
-    if workload not in named and ":" not in workload:
-        raise refuse("--workload", workload, named)
     kind, variants = _samples_of(workload)
     if variant not in variants:
         raise refuse("--variant", variant, variants)
@@ -163,7 +168,14 @@ def asked(workload: str, variant: str, format: str, options: list[str]) -> makin
 
 
 def _samples_of(workload: str) -> tuple[str, Mapping[str, Mapping[str, int]]]:
-    """The kind of a workload's samples, and their parameters by variant."""
+    """The kind of a workload's samples, and their parameters by variant.
+
+    Raises:
+        UserError: a name that is unknown.
+    """
+    named = workloads.names(workloads.WORKLOADS, "benchsuite.workloads")
+    if workload not in named and ":" not in workload:
+        raise refuse("--workload", workload, named)
     known: Facts | Workload = FACTS.get(workload) or workloads.load(
         workloads.WORKLOADS, workload, "benchsuite.workloads"
     )
@@ -237,6 +249,37 @@ def convert(source: Path, target: Path, asked: making.Wanted, tokenizer: Path | 
     ):
         manifest = making.convert_dataset(source, target, asked, progress, str(tokenizer) if tokenizer else None, most)
     _say(target, manifest)
+
+
+def convert_all(
+    source: Path,
+    target: Path,
+    workload: str,
+    variant: str,
+    formats: Sequence[str],
+    tokenizer: Path | None = None,
+    most: int | None = None,
+) -> None:
+    """Convert into several formats, each in a folder of its name: the first from the source, the others from that one.
+
+    What is there already is kept.
+    """
+    wanted = {name: asked(workload, variant, name, []) for name in formats}
+    first = target / formats[0]
+    for name in formats:
+        if is_dataset(target / name):
+            echo(f"{target / name}: there already, kept", err=True)
+        elif name == formats[0]:
+            convert(source, first, wanted[name], tokenizer, most)
+        else:
+            convert(first, target / name, wanted[name], None)
+
+
+def _formats_for(workload: str) -> list[str]:
+    """The formats that store a workload's samples."""
+    kind, _ = _samples_of(workload)
+    names = storage.names(storage.FORMATS, "benchsuite.formats")
+    return [name for name in names if kind in storage.format_of(name).kinds]
 
 
 @contextmanager

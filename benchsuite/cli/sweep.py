@@ -132,8 +132,7 @@ def demo(
     if not is_dataset(folder / "files"):
         data.generate(folder / "files", data.asked("resnet50", "tiny", "files", []), samples, 0, "jpeg")
     if not is_dataset(folder / "webdataset"):
-        sharded = data.asked("resnet50", "tiny", "webdataset", [f"shard_samples={DEMO_SHARD_SAMPLES}"])
-        data.convert(folder / "files", folder / "webdataset", sharded, None)
+        data.convert(folder / "files", folder / "webdataset", data.asked("resnet50", "tiny", "webdataset", []), None)
     resource = files("benchsuite") / "sweeps" / "demo.yaml"
     value: dict[str, Any] = parse_yaml(resource.read_text(), "demo.yaml")
     value["base"]["data"]["root"] = str(folder)
@@ -142,14 +141,13 @@ def demo(
     raise typer.Exit(_run(plan, opened, asked, load_launcher(asked.launcher), show=True))
 
 
-DEMO_SHARD_SAMPLES = 64
 FORMATS = ("files", "webdataset", "hdf5", "lmdb")
 WORKLOADS = {"image": "resnet50", "volume": "unet3d", "mlm": "bert", "tokens": "gpt_neox"}
 """By what samples are."""
 BATCHES = {"image": 16, "volume": 2, "mlm": 16, "tokens": 8}
 MAX_SAMPLES = {"image": 2048, "volume": 64, "mlm": 8192, "tokens": 8192}
 """So many are converted at most: enough for cold trials of STEPS steps."""
-STEPS, REPEATS, SHARDS = 24, 3, 16
+STEPS, REPEATS = 24, 3
 BATCHES_OF_A_TRIAL = 50
 """That one reader takes of them, about, and holds: of few samples batches are smaller."""
 
@@ -169,6 +167,7 @@ def advise(
     """Find the format and the workers for your data: a sample of it is converted into each, and measured cold."""
     check_alone("advise")
     require("advise", *NEEDED, "simplejpeg", "webdataset", "h5py", "lmdb")
+    from benchsuite.cli import data
     from benchsuite.storage.sources import suggested_kind
 
     began_s = time.monotonic()
@@ -179,7 +178,8 @@ def advise(
         raise refuse("--workload", workload, kinds)
     kind = kinds[workload] if workload else read_manifest(path).kind if is_dataset(path) else suggested_kind(path)
     folder = (out or path.with_name(f"{path.name}-advise")).absolute()
-    formats = _converted(path, folder, kind)
+    formats = [name for name in FORMATS if kind != "tokens"] or ["tokens"]
+    data.convert_all(path, folder, WORKLOADS[kind], variant(), formats, most=MAX_SAMPLES[kind])
     file = folder / "advise.yaml"
     batch = max(1, min(BATCHES[kind], read_manifest(folder / formats[0]).num_samples // BATCHES_OF_A_TRIAL))
     file.write_text(yaml.safe_dump(sweep_of(kind, folder, formats, batch, this_machine().cores), sort_keys=False))
@@ -191,26 +191,6 @@ def advise(
     code = sweep_file(asked)
     echo(f"the same again: benchsuite sweep {file} --session NAME · remove the samples: rm -r {folder}")
     raise typer.Exit(code)
-
-
-def _converted(path: Path, folder: Path, kind: str) -> list[str]:
-    """The formats that a sample of the data is there in; each is converted from the first."""
-    from benchsuite.cli import data
-
-    formats = [name for name in FORMATS if kind != "tokens"] or ["tokens"]
-    for name in formats:
-        if is_dataset(folder / name):
-            continue
-        wanted = data.asked(WORKLOADS[kind], variant(), name, [])
-        first = folder / formats[0]
-        if name == "webdataset":
-            samples = max(1, read_manifest(first).num_samples // SHARDS)
-            wanted = data.asked(WORKLOADS[kind], variant(), name, [f"shard_samples={samples}"])
-        if name == formats[0]:
-            data.convert(path, folder / name, wanted, None, MAX_SAMPLES[kind])
-        else:
-            data.convert(first, folder / name, wanted, None)
-    return formats
 
 
 def variant() -> str:

@@ -34,11 +34,11 @@ from benchsuite.storage.dataset.manifest import (
     write_manifest,
 )
 from benchsuite.storage.dataset.sample import Sample
+from benchsuite.storage.dataset.shards import default_shards
 from benchsuite.storage.dataset.token_samples import kept_params, mlm_bytes, mlm_sample, token_bytes, token_sample
 from benchsuite.storage.dataset.verify import verify_dataset
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.formats.tokens import documents_of
-from benchsuite.storage.formats.write_behind import DEFAULT_SHARD_SAMPLES
 from benchsuite.storage.sources import Source, open_source
 
 Progress = Callable[[int, int], None]
@@ -97,7 +97,7 @@ def _store(source: Source, folder: Path, wanted: Wanted, created: Created, progr
     form, kind, options = format_of(wanted.format), wanted.kind, wanted.options
     check_options(form, kind, options)
     started = time.perf_counter()
-    seen = _Seen(kind, source.samples)
+    seen = _Seen(kind, source.samples, source.count or 0)
     rows: list[IndexRow] = []
     divided = {"documents": source.documents} if form.stores_documents else {}
     digests: dict[str, str] = {}
@@ -169,18 +169,23 @@ def _num_samples(source: Source, kind: str) -> int:
 
 def _num_files(form: Format, count: int, options: Options) -> int:
     """How many files of many samples a format writes."""
-    default = DEFAULT_SHARD_SAMPLES if "shard_samples" in form.options else 0
-    samples = int(options.get("shard_samples", default)) or int(options.get("file_samples", 0))
+    samples = int(options.get("shard_samples", 0)) or int(options.get("file_samples", 0))
+    if "shard_samples" in form.options and not samples:
+        return default_shards(count)
     return -(-count // samples) if samples > 0 else 1
 
 
 class _Seen:
     """Samples on their way into a dataset, and what the manifest has to say of them all."""
 
-    def __init__(self, kind: str, samples: Iterable[Sample]) -> None:
-        self._kind, self._samples = kind, samples
+    def __init__(self, kind: str, samples: Iterable[Sample], count: int) -> None:
+        self._kind, self._samples, self._count = kind, samples, count
         self.first = Sample("", {})
         self.params: dict[str, int] = {}
+
+    def __length_hint__(self) -> int:
+        """How many there are, as far as that is known: shards are balanced by it."""
+        return self._count
 
     def __iter__(self) -> Iterator[Sample]:
         for sample in self._samples:

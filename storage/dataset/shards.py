@@ -1,5 +1,6 @@
 """What formats of sequential shards share: shards are dealt whole, and samples mixed in a buffer."""
 
+import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -23,6 +24,10 @@ from benchsuite.storage.dataset.sample import Allocate, Sample, Value, fresh, re
 from benchsuite.storage.errors import DatasetError
 
 T = TypeVar("T")
+LIKELY_READERS = 16
+"""Ranks x workers that shards are made for where nothing else is asked for."""
+MAX_SHARD_SAMPLES = 128
+"""Of a shard, where nothing else is asked for."""
 MAX_BUFFER_BYTES = 1 << 29
 """A shuffle buffer holds no more than that, so that volumes do not fill the memory."""
 
@@ -133,11 +138,32 @@ def smallest_lane(manifest: Manifest, lanes: int) -> int:
     return sum(sizes[: len(sizes) // lanes])
 
 
-def batched(samples: Iterable[Sample], size: int) -> Iterator[Iterator[Sample]]:
-    """Runs of `size` samples, drawn as they are used; the last may be shorter."""
+def shard_sizes(count: int, shard_samples: int | None = None) -> Iterator[int]:
+    """The samples of each shard, without end: so many as are asked for, else what feeds the readers that are likely.
+
+    Of a known number of samples that makes a multiple of LIKELY_READERS shards, whose sizes differ by one at most.
+
+    Args:
+        count: of all samples; 0 where it is not known.
+        shard_samples: of a shard; None: not asked for.
+    """
+    if shard_samples or not count:
+        yield from itertools.repeat(shard_samples or MAX_SHARD_SAMPLES)
+    num_shards = default_shards(count)
+    yield from ((number + 1) * count // num_shards - number * count // num_shards for number in range(num_shards))
+    yield from itertools.repeat(-(-count // num_shards))  # where there are more than were counted
+
+
+def default_shards(count: int) -> int:
+    """Into how many shards so many samples are stored, where nothing else is asked for."""
+    return min(count, LIKELY_READERS * -(-count // (LIKELY_READERS * MAX_SHARD_SAMPLES)))
+
+
+def batched(samples: Iterable[Sample], sizes: Iterator[int]) -> Iterator[Iterator[Sample]]:
+    """Runs of so many samples each, drawn as they are used; the last may be shorter."""
     source = iter(samples)
     for first in source:
-        yield _run(first, source, size)
+        yield _run(first, source, next(sizes))
 
 
 def _run(first: Sample, source: Iterator[Sample], size: int) -> Iterator[Sample]:

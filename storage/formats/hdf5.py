@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ def write(
         raise DatasetError("file_samples and chunk_bytes must not be negative")
     layout = partial(_layout, chunk_bytes=chunk_bytes, compression=compression)
     source = iter(samples)
-    runs = batched(source, file_samples) if file_samples else iter([source])
+    runs = batched(source, repeat(file_samples)) if file_samples else iter([source])
     for number, run in enumerate(runs):
         first = next(run, None)
         if first is None:

@@ -19,7 +19,7 @@ from benchsuite.storage.dataset.sample import Allocate, Array, Sample, Value, nu
 from benchsuite.storage.dataset.shards import Pool, Used, problem, read_shards, smallest_lane
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.formats import npy
-from benchsuite.storage.formats.write_behind import DEFAULT_SHARD_SAMPLES, Shard, write_shards
+from benchsuite.storage.formats.write_behind import Shard, write_shards
 
 Parts = tuple[bytes | memoryview, ...]
 _HEADER = struct.Struct("100s24x12s12x8sc188xc166x")
@@ -29,10 +29,10 @@ _HEADER = struct.Struct("100s24x12s12x8sc188xc166x")
 def write(
     folder: Path,
     samples: Iterable[Sample],
-    shard_samples: int = DEFAULT_SHARD_SAMPLES,
+    shard_samples: int | None = None,
     digests: dict[str, str] | None = None,
 ) -> Iterator[IndexRow]:
-    """Write shards of `shard_samples` samples each (the last may be shorter); their digests go into `digests`."""
+    """Write shards of `shard_samples` samples each, or as `shard_sizes` tells; their digests go into `digests`."""
     return write_shards(folder, samples, shard_samples, ".tar", digests, _store, _finish)
 
 

@@ -18,7 +18,7 @@ from benchsuite.storage.dataset.sample import Allocate, Sample, Value, fresh, nu
 from benchsuite.storage.dataset.shards import Pool, Used, problem, read_shards, smallest_lane
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.formats.tf_example import Part, decode, encode
-from benchsuite.storage.formats.write_behind import DEFAULT_SHARD_SAMPLES, Shard, write_shards
+from benchsuite.storage.formats.write_behind import Shard, write_shards
 
 SUFFIX = ".tfrecord"
 _HEADER, _CRC = struct.Struct("<QI"), struct.Struct("<I")
@@ -38,10 +38,10 @@ def masked_crc(*parts: Any) -> int:
 def write(
     folder: Path,
     samples: Iterable[Sample],
-    shard_samples: int = DEFAULT_SHARD_SAMPLES,
+    shard_samples: int | None = None,
     digests: dict[str, str] | None = None,
 ) -> Iterator[IndexRow]:
-    """Write shards of `shard_samples` samples each (the last may be shorter), and their indices.
+    """Write shards of `shard_samples` samples each, or as `shard_sizes` tells, and their indices.
 
     The shards' digests go into `digests`.
     """

@@ -8,6 +8,7 @@ import ctypes
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
+from operator import length_hint
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -16,12 +17,11 @@ from blake3 import blake3
 
 from benchsuite.storage.dataset.manifest import IndexRow, index_row
 from benchsuite.storage.dataset.sample import Sample, num_bytes
-from benchsuite.storage.dataset.shards import batched
+from benchsuite.storage.dataset.shards import batched, shard_sizes
 from benchsuite.storage.errors import DatasetError
 
 BLOCK_BYTES = 32 << 20
 """Less than that is left to the kernel."""
-DEFAULT_SHARD_SAMPLES = 128
 _WAIT_BEFORE, _WRITE, _WAIT_AFTER = 1, 2, 4
 _FAILURES = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -99,18 +99,19 @@ class Shard:
 def write_shards(
     folder: Path,
     samples: Iterable[Sample],
-    shard_samples: int,
+    shard_samples: int | None,
     suffix: str,
     digests: dict[str, str] | None,
     store: Callable[[Shard, Sample], str],
     finish: Callable[[Shard, list[str]], str | None],
 ) -> Iterator[IndexRow]:
-    """Write shards of `shard_samples` samples each (the last may be shorter), and an index beside each.
+    """Write shards of `shard_samples` samples each (the last may be shorter), or of nearly equal sizes; and an index
+    beside each.
 
     Args:
         folder: where.
         samples: what.
-        shard_samples: how many.
+        shard_samples: how many; None: `shard_sizes` tells.
         suffix: of the shards' names.
         digests: takes the shards' digests, by name.
         store: appends a sample; what the index says of it.
@@ -119,10 +120,10 @@ def write_shards(
     Raises:
         DatasetError: less than one sample a shard.
     """
-    if shard_samples < 1:
+    if shard_samples is not None and shard_samples < 1:
         raise DatasetError(f"shard_samples must be at least 1. Found: {shard_samples}")
     with WriteBehind() as behind:
-        for number, run in enumerate(batched(samples, shard_samples)):
+        for number, run in enumerate(batched(samples, shard_sizes(length_hint(samples), shard_samples))):
             name, places = f"shard-{number:06d}{suffix}", []
             with (folder / name).open("wb") as file:
                 shard = Shard(file, behind)

@@ -45,6 +45,22 @@ class TestData:
         assert code == 0 and "same 6 samples" in out
         assert "exists already" in error_line(run_cli, "data", "generate", files, "--samples", 6)
 
+    def test_every_format_at_once(self, run_cli: Run, tmp_path: Path):
+        """What is there already is kept."""
+        files, all_ = tmp_path / "files", tmp_path / "all"
+        run_cli("data", "generate", files, "--variant", "tiny", "--samples", 100, "--seed", 1)
+        for kept in (0, 5):
+            code, out, err = run_cli("data", "convert", files, all_, "--variant", "tiny", "--format", "all")
+            assert (code, out) == (0, "") and err.count("there already, kept") == kept
+        assert {path.name for path in all_.iterdir()} == {"files", "webdataset", "hdf5", "lmdb", "tfrecord"}
+        assert len({read_manifest(path).dataset_id for path in [files, *all_.iterdir()]}) == 1
+        sizes = [info.num_samples for info in shards(read_manifest(all_ / "webdataset"))]
+        assert len(sizes) == 16 and set(sizes) == {6, 7}
+        more = ("--format", "all", "-o", "shard_samples=2")
+        assert "goes with one format" in error_line(run_cli, "data", "convert", files, tmp_path / "more", *more)
+        unknown = ("--workload", "resnet5", "--format", "all")
+        assert "resnet50" in error_line(run_cli, "data", "convert", files, tmp_path / "more", *unknown)
+
     def test_verify_names_what_is_wrong(self, run_cli: Run, dataset_root: Path, tmp_path: Path):
         target = tmp_path / "tar"
         assert run_cli("data", "convert", dataset_root / "files", target, "--format", "webdataset")[0] == 0

@@ -1,9 +1,11 @@
 """Too few samples or shards for their readers: the arithmetic, and what helps in each case."""
 
+import itertools
+
 import pytest
 
 from benchsuite.storage.dataset.manifest import FileInfo, Manifest, by_sample_problem
-from benchsuite.storage.dataset.shards import problem
+from benchsuite.storage.dataset.shards import default_shards, problem, shard_sizes
 
 READERS = "readers (ranks x workers; without workers or with dali one a rank)"
 FEWER = "fewer ranks, fewer workers where a rank has several readers"
@@ -49,3 +51,16 @@ def test_too_few_samples() -> None:
 
 def test_a_shard_for_each_reader_is_enough() -> None:
     assert problem(of_shards(1, 7), 2) is None
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 100, 400, 1024, 5000, 100_000])
+def test_shards_are_balanced_and_enough_for_the_readers_that_are_likely(count: int) -> None:
+    sizes = list(itertools.islice(shard_sizes(count), default_shards(count)))
+    assert sum(sizes) == count and max(sizes) - min(sizes) <= 1 and max(sizes) <= 128
+    assert len(sizes) % 16 == 0 or len(sizes) == count < 16
+
+
+def test_shards_of_as_many_samples_as_are_asked_for_or_of_an_unknown_number() -> None:
+    assert list(itertools.islice(shard_sizes(400, 64), 7)) == [64] * 7
+    assert list(itertools.islice(shard_sizes(0), 3)) == [128] * 3
+    assert list(itertools.islice(shard_sizes(20), 18))[-2:] == [2, 2], "more than were counted"
