@@ -25,7 +25,7 @@ from benchsuite.results.render.tables import (
     rows,
     troubles,
 )
-from benchsuite.results.render.terminal import fitting_table
+from benchsuite.results.render.terminal import fitting_table, say
 from benchsuite.results.render.words import size
 from benchsuite.results.report import readers
 from benchsuite.results.report.markdown import report as markdown
@@ -54,6 +54,9 @@ def report(
     ] = None,
     svg: Annotated[Path | None, typer.Option("--svg", metavar="DIR", help="Draw each chart as a file in DIR.")] = None,
     pdf: Annotated[Path | None, typer.Option("--pdf", metavar="DIR", help="The same as PDF.")] = None,
+    why: Annotated[
+        bool, typer.Option("--why", help="Also the evidence of verdicts, the arithmetic of caveats, what columns mean.")
+    ] = False,
     redact: Annotated[
         bool, typer.Option("--redact", help="Give hosts, users and paths other names, so that it can be shown.")
     ] = False,
@@ -70,7 +73,7 @@ def report(
         elif mlperf_storage:
             _print_mlperf(shown, format or "table")
         else:
-            _print_report(shown, format or "table")
+            _print_report(shown, format or "table", why)
     warn_of_damage(opened)
 
 
@@ -122,7 +125,7 @@ def print_rows(found: Sequence[Row], columns: Sequence[Column], format: TableFor
         out.print(fitting_table(found, columns, out))
 
 
-def _print_report(store: ResultsStore, format: TableFormat) -> None:
+def _print_report(store: ResultsStore, format: TableFormat, why: bool) -> None:
     """Print the report on everything in a store, or on one session of it."""
     if format == "md":
         from benchsuite.cli.modelled import modelled
@@ -134,7 +137,9 @@ def _print_report(store: ResultsStore, format: TableFormat) -> None:
         found = sections(store)
         for number, section in enumerate(found):
             echo(*[""] * bool(number))
-            section_table(section)
+            section_table(section, why)
+        if found:
+            say(console(), LEGEND if why else WHY, "dim")
         if not found:
             echo(f"no trials in {store.path} yet; `benchsuite results show --kind` shows other records")
 
@@ -152,8 +157,11 @@ def _print_mlperf(store: ResultsStore, format: TableFormat) -> None:
         echo(summaries.LEGEND, err=True)
 
 
-def section_table(section: Section) -> None:
-    """A question, its answer, its points, and what the numbers rest on."""
+WHY = "--why shows the evidence, the arithmetic and what the columns mean · --html OUT.html draws charts"
+
+
+def section_table(section: Section, why: bool = False) -> None:
+    """A question, its answer, its points, and what the numbers rest on; with the evidence where that is asked for."""
     out = console()
     out.print(section.title, style="bold", markup=False)
     for text in section.answer:
@@ -164,9 +172,10 @@ def section_table(section: Section) -> None:
     for line in troubles(section.trials):
         out.print(line, markup=False)
     out.print(trust(section.trials), markup=False)
-    for line in remedies(section.trials):
-        out.print(f"  {line}", markup=False)
-    out.print(LEGEND, style="dim", markup=False)
+    for line in remedies(section.points):
+        say(out, f"  {line}")
+    for line in section.why if why else ():
+        say(out, f"why: {line}")
 
 
 LATEST = "latest"

@@ -1,4 +1,4 @@
-"""Fills the page of reference with what the code says: verbs, fields, figures, exit codes."""
+"""Fills pages with what the code says: verbs, fields, figures, caveats, exit codes."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -9,12 +9,13 @@ from pydantic import BaseModel
 from benchsuite.cli.app import VERBS, load_verb
 from benchsuite.contract import exit_codes
 from benchsuite.contract.trial_spec import SweepSpec, TrialSpec
+from benchsuite.results.render.caveats import CAVEATS
 from benchsuite.results.store.record import TrialFigures
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Called by MkDocs for each page."""
-    return filled(markdown) if page.file.src_uri == "reference.md" else markdown
+    return filled(markdown)
 
 
 def filled(markdown: str) -> str:
@@ -93,10 +94,17 @@ def codes() -> str:
     return _table(("code", "when"), ((str(code), text) for code, text in exit_codes.MEANINGS.items()))
 
 
+def caveats() -> str:
+    """What each caveat means, and what helps."""
+    rows = ((f"`{name}`", cause, helps) for name, (cause, helps) in CAVEATS.items())
+    return _table(("caveat", "cause", "what helps"), rows)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "verbs": verbs,
     "sweep": lambda: _spec(SweepSpec),
     "trial": lambda: _spec(TrialSpec),
     "record": record,
     "exit codes": codes,
+    "caveats": caveats,
 }

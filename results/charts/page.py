@@ -253,10 +253,12 @@ def _block(section: Section) -> Iterator[str]:
     for line in (*readers.lines(section.points), *staging_lines(section.points)):
         yield f"<p>{escape(line)}</p>"
     yield f'<p class="trust">{escape(trust(section.trials))}</p>'
-    notes = remedies(section.trials)
-    if notes:
-        yield "<details><summary>caveats, with their arithmetic</summary><ul>"
-        yield "".join(f"<li>{escape(line)}</li>" for line in notes)
+    helping, why = remedies(section.points), section.why
+    if helping:
+        yield f"<ul class=of>{''.join(f'<li>{escape(line)}</li>' for line in helping)}</ul>"
+    if why:
+        yield "<details><summary>why: evidence and arithmetic</summary><ul>"
+        yield "".join(f"<li>{escape(line)}</li>" for line in why)
         yield "</ul></details>"
     yield f'<p class="of">sweep {escape(str(first["sweep"]))} · session {escape(str(first["session"]))}</p></article>'
 

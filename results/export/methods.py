@@ -9,7 +9,7 @@ from benchsuite.results.render.naming import parallelism_of
 from benchsuite.results.render.tables import Row, is_missing, whole
 from benchsuite.results.render.words import and_, counted, plain, size
 from benchsuite.results.report.provenance import devices_in_words
-from benchsuite.results.report.summary import CERTIFIED, DISAGREEING, remedies, residency
+from benchsuite.results.report.summary import CERTIFIED, DISAGREEING, arithmetic, residency
 from benchsuite.results.store.frames import FAILED, MIN_REPEATS_FOR_INTERVAL, UNSTABLE_SPREAD
 
 WATCHED = "watch"
@@ -140,7 +140,7 @@ def _caveats(trials: Sequence[Row]) -> list[str]:
     if not found:
         return ["No trial bears a caveat."]
     told = ", ".join(f"{name} in {count}" for name, count in found.most_common())
-    details = "; ".join(remedies(ok))
+    details = "; ".join(arithmetic(ok))
     return [f"Caveats, of {counted(len(ok), 'ok trial')}: {told}" + (f" ({details})." if details else ".")]
 
 

@@ -8,6 +8,7 @@ from benchsuite.results.render.words import and_, counted
 from benchsuite.results.report.ranking import DISTURBING, MAX_REPEATS_TOLD, Choice, Contest
 from benchsuite.results.store.record import CANNOT_TELL
 
+MAX_EVIDENCE = 8
 MAX_NAMED = 3
 """Choices that a sentence names; the table has the others."""
 PARTS = {
@@ -30,12 +31,21 @@ def answer(points: Sequence[Row], found: Sequence[Contest]) -> list[str]:
     return told or [_of_points(ok)]
 
 
+def evidence(points: Sequence[Row], found: Sequence[Contest]) -> list[str]:
+    """What the verdicts rest on that the answer names: a line for each set of choices, else for each point."""
+    named = [max(contest.choices, key=lambda one: one.value or 0.0) for contest in found if not contest.ranked]
+    rows = [choice.row for choice in (*(contest.ranked[0] for contest in found if contest.ranked), *named)]
+    alone = [row for row in points if row["status"] == "ok"] if not any(len(one.choices) > 1 for one in found) else []
+    return [f"{row['label']}: {why}" for row in (alone or rows)[:MAX_EVIDENCE] if (why := _evidence(row))]
+
+
 def _of_contest(contest: Contest) -> str:
     """Which choice to use, and why not the others."""
     at = f"{contest.title}: " if contest.title else ""
     unranked = [choice for choice in contest.choices if choice.rank is None]
     if not contest.ranked:
-        said = f"{at}no choice can be recommended: {_named(unranked)} were disturbed; measure again on an idle machine."
+        no = f"{at}{'no' if at else 'No'} choice can be recommended"
+        said = f"{no}: {_named(unranked)} were disturbed; measure again on an idle machine."
         most = max(unranked, key=lambda choice: choice.value or 0.0)
         return f"{said} As it was measured, {most.label} gave the most: {_value(contest, most)}. {_limit(most.row)}"
     best, *others = contest.ranked
@@ -107,17 +117,23 @@ def _input(best: Row, other: Row) -> str:
 
 
 def _limit(row: Row) -> str:
-    """What limits a point now, with the evidence and what may help, a sentence each."""
-    verdict, why, remedy = (row.get(f"bottleneck{end}") for end in ("", "_evidence", "_remedy"))
+    """What limits a point now, and what may help, a sentence each."""
+    verdict, remedy = row.get("bottleneck"), row.get("bottleneck_remedy")
     if is_missing(verdict) or not verdict:
         return ""
-    known = "" if is_missing(why) or not why else f": {_of_a_repeat(row, str(why))}"
     if verdict == CANNOT_TELL:
-        return f"What limits it cannot be told{known}."
+        why = _evidence(row)
+        return f"What limits it cannot be told{f': {why}' if why else ''}."
     if verdict == "none":
-        return f"Nothing holds it back{known}."
+        return "Nothing holds it back."
     helps = "" if is_missing(remedy) or not remedy else f" What may help: {remedy}."
-    return f"It is limited by {'several things' if verdict == 'mixed' else verdict.replace('_', ' ')}{known}.{helps}"
+    return f"It is limited by {'several things' if verdict == 'mixed' else verdict.replace('_', ' ')}.{helps}"
+
+
+def _evidence(row: Row) -> str:
+    """What a point's verdict rests on; empty where that is not known."""
+    why = row.get("bottleneck_evidence")
+    return "" if is_missing(why) or not why else _of_a_repeat(row, str(why))
 
 
 def _of_a_repeat(row: Row, why: str) -> str:

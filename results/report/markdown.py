@@ -69,9 +69,10 @@ def _markdown(section: Section) -> str:
             "\n".join(
                 [
                     inline(trust(section.trials)),
-                    *(f"- {inline(line)}" for line in (*troubles(section.trials), *remedies(section.trials))),
+                    *(f"- {inline(line)}" for line in (*troubles(section.trials), *remedies(section.points))),
                 ]
             ),
+            *(["Why:", _bullets(section.why)] if section.why else []),
             "Every trial:",
             as_markdown(section.trials, TRIAL_COLUMNS),
         ]

@@ -4,12 +4,13 @@ from typing import Any
 
 from benchsuite.results.render.tables import troubles
 from benchsuite.results.report import provenance, readers
+from benchsuite.results.report.answer import evidence
 from benchsuite.results.report.markdown import judged_series
 from benchsuite.results.report.modelled import NOTHING, Modelled
 from benchsuite.results.report.ranking import Contest
 from benchsuite.results.report.scaling import as_objects
 from benchsuite.results.report.sections import Section, sections
-from benchsuite.results.report.summary import remedies, trust
+from benchsuite.results.report.summary import arithmetic, remedies, trust
 from benchsuite.results.scaling.staging import lines as staging_lines
 from benchsuite.results.store.store import ResultsStore
 
@@ -69,7 +70,9 @@ def _section(section: Section) -> dict[str, Any]:
         "readers": readers.lines(section.points),
         "staging": staging_lines(section.points),
         "trust": trust(section.trials),
-        "caveats": remedies(section.trials),
+        "remedies": remedies(section.points),
+        "why": evidence(section.points, section.contests),
+        "caveats": arithmetic(section.trials),
         "failures": troubles(section.trials),
         "points": list(section.points),
         "trials": list(section.trials),

@@ -7,8 +7,9 @@ import pandas as pd
 
 from benchsuite.results.render.naming import WORKLOAD, short_workloads
 from benchsuite.results.render.tables import Row, rows
-from benchsuite.results.report.answer import answer
+from benchsuite.results.report.answer import answer, evidence
 from benchsuite.results.report.ranking import Contest, contests, ranked_rows
+from benchsuite.results.report.summary import arithmetic
 from benchsuite.results.store.frames import by_point
 from benchsuite.results.store.store import ResultsStore
 
@@ -27,6 +28,11 @@ class Section:
     def answer(self) -> list[str]:
         """What its points say, a paragraph for each set of choices that can be compared."""
         return answer(self.points, self.contests)
+
+    @property
+    def why(self) -> list[str]:
+        """What the answer's verdicts rest on, then the arithmetic of caveats."""
+        return [*evidence(self.points, self.contests), *arithmetic(self.trials)]
 
 
 def points_of(found: Sequence[Section]) -> list[tuple[int, Row]]:

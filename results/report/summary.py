@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from benchsuite.results.compare.drift import drifted
-from benchsuite.results.render.tables import Row, is_missing
+from benchsuite.results.render.caveats import advice
+from benchsuite.results.render.tables import Row, caveats, is_missing
 
 UNVERIFIED = "cache_unverified"
 DISAGREEING = "counters_disagree"
@@ -41,13 +42,20 @@ def trust(trials: Sequence[Row]) -> str:
     return "trust: " + " · ".join([*parts, *([f"{skipped} skipped"] if skipped else [])])
 
 
-def remedies(trials: Sequence[Row]) -> list[str]:
-    """Each caveat once, the commonest first, with the arithmetic of its commonest detail and what would help."""
+def remedies(points: Sequence[Row]) -> list[str]:
+    """What helps against each caveat of the points, the commonest first."""
+    found = Counter(name for row in points if row["status"] == "ok" for name in caveats(row).split())
+    lines = [advice(name) for name, _ in found.most_common(MAX_REMEDIES)]
+    return lines + ([f"and {len(found) - MAX_REMEDIES} more kinds of caveat"] if len(found) > MAX_REMEDIES else [])
+
+
+def arithmetic(trials: Sequence[Row]) -> list[str]:
+    """Each caveat once, the commonest first, with the arithmetic of its commonest detail."""
     found = Counter(str(detail) for row in trials if row["status"] == "ok" for detail in row["caveat_details"])
     by_name: dict[str, list[tuple[str, int]]] = {}
     for detail, count in found.most_common():
         by_name.setdefault(detail.partition(":")[0], []).append((detail, count))
-    lines = [_remedy(details) for details in by_name.values()]
+    lines = [_commonest(details) for details in by_name.values()]
     more = (
         [f"and {len(lines) - MAX_REMEDIES} more kinds: see caveat_details in `results show --format json`"]
         if len(lines) > MAX_REMEDIES
@@ -56,7 +64,7 @@ def remedies(trials: Sequence[Row]) -> list[str]:
     return lines[:MAX_REMEDIES] + more
 
 
-def _remedy(details: Sequence[tuple[str, int]]) -> str:
+def _commonest(details: Sequence[tuple[str, int]]) -> str:
     """The commonest detail of a caveat, and in how many trials it or another like it stands."""
     text, count = details[0]
     everywhere = sum(number for _, number in details)

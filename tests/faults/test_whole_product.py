@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 import benchsuite
+from benchsuite.results.render.caveats import CAVEATS
 from benchsuite.results.store.store import ResultsStore
 from tests.faults.conftest import COMMAND, Bench
 from tests.storage.samples import PAGES_MAY_GO
@@ -28,6 +29,7 @@ def check_figures(record: dict[str, Any]) -> None:
     assert figures["step_s_p50"] <= figures["step_s_p95"] <= figures["step_s_p99"]
     assert figures["final_loss"] >= 0 and figures["peak_memory_bytes"] > 1e7 and figures["host_memory_bytes"] > 1e7
     assert figures["startup_s"] > 0
+    assert {*record["caveats"]} <= CAVEATS.keys(), "each is documented"
     if spec["data"]["source"] != "storage":
         assert figures["au"] is None and figures["io_bytes_per_s"] is None and figures["storage_bytes_per_s"] is None
         return

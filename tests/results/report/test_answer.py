@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind
 
-from benchsuite.results.report.answer import answer
+from benchsuite.results.report.answer import answer, evidence
 from benchsuite.results.report.ranking import MEASURES, are_apart, contests, ranked_rows, repeats_needed
 
 Rows = tuple[list[dict[str, Any]], list[dict[str, Any]]]
@@ -30,6 +30,11 @@ def together(*choices: Rows) -> Rows:
 def said(*choices: Rows, rank_by: str = "samples_per_s") -> list[str]:
     points, trials = together(*choices)
     return answer(points, contests(points, trials, rank_by))
+
+
+def grounds(*choices: Rows) -> list[str]:
+    points, trials = together(*choices)
+    return evidence(points, contests(points, trials, "samples_per_s"))
 
 
 FAST, CLOSE, SLOW = (
@@ -61,9 +66,10 @@ def test_a_worse_choice_says_in_which_part_of_the_step() -> None:
 def test_what_limits_the_best_comes_with_evidence_and_remedy() -> None:
     why = {"bottleneck": "preprocessing", "bottleneck_evidence": "AU 0.90; so", "bottleneck_remedy": "more workers"}
     [text] = said(choice("hdf5", [60.0, 61.0], **why), SLOW)
-    assert text.endswith("It is limited by preprocessing: AU 0.90; so. What may help: more workers.")
+    assert text.endswith("It is limited by preprocessing. What may help: more workers.")
+    assert grounds(choice("hdf5", [60.0, 61.0], **why), SLOW) == ["hdf5: AU 0.90; so"]
     other = why | {"bottleneck_evidence": "AU 0.83; so"}
-    assert "preprocessing: in one of its repeats AU 0.83; so." in said(choice("hdf5", [60.0, 61.0], **other), SLOW)[0]
+    assert grounds(choice("hdf5", [60.0, 61.0], **other), SLOW) == ["hdf5: in one of its repeats AU 0.83; so"]
     untold = {"bottleneck": "cannot_tell", "bottleneck_evidence": "too short"}
     assert said(choice("hdf5", [60.0, 61.0], **untold), SLOW)[0].endswith("What limits it cannot be told: too short.")
 
@@ -90,7 +96,7 @@ def test_a_choice_of_which_most_repeats_were_left_alone_has_a_rank() -> None:
 def test_where_every_choice_was_disturbed_none_is_recommended() -> None:
     found = [choice(name, [50.0, 60.0], caveats=["not_steady"]) for name in ("files", "tar")]
     assert said(*found) == [
-        "no choice can be recommended: files and tar were disturbed; measure again on an idle machine. As it was "
+        "No choice can be recommended: files and tar were disturbed; measure again on an idle machine. As it was "
         "measured, files gave the most: 55 samples/s [50 60]. It is limited by storage."
     ]
 
@@ -133,7 +139,8 @@ def test_our_own_reading_beside_stock_is_no_choice() -> None:
 def test_points_of_which_no_two_are_choices_say_what_holds_them_back() -> None:
     one = choice("files", [50.0], bottleneck_evidence="AU 0.90; slow", input_stall_fraction=0.1)
     two = choice("files 2", [70.0], input_stall_fraction=0.5, **{"spec.world_size": 2})
-    assert said(one) == ["files: It is limited by storage: AU 0.90; slow."]
+    assert said(one) == ["files: It is limited by storage."]
+    assert grounds(one) == grounds(one, two) == ["files: AU 0.90; slow"]
     assert said(one, two) == [
         "Limited by storage in 2 of 2 points. files 2 waits most for input. It is limited by storage."
     ]

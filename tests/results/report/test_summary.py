@@ -2,21 +2,43 @@
 
 from typing import Any
 
+from benchsuite.results.compare.nights import DISTRUSTED
+from benchsuite.results.render.caveats import CAVEATS
 from benchsuite.results.render.tables import utilization
-from benchsuite.results.report.summary import remedies, trust
+from benchsuite.results.report.mlperf import DISQUALIFYING
+from benchsuite.results.report.ranking import DISTURBING
+from benchsuite.results.report.summary import arithmetic, remedies, trust
+from benchsuite.results.scaling.series import EXCLUDED
 
 
-def test_remedies_are_the_commonest_details():
+def test_the_arithmetic_is_of_the_commonest_details():
     trials = [trial(caveat_details=["a: b"]), trial(caveat_details=["c: d", "a: b"]), trial("failed")]
-    assert remedies(trials) == ["a: b (in 2 trials)", "c: d"]
+    assert arithmetic(trials) == ["a: b (in 2 trials)", "c: d"]
 
 
 def test_each_caveat_is_told_once():
     trials = [trial(caveat_details=[f"foreign_load: {cores} of 2 cores"]) for cores in (1.5, 1.6, 1.6)]
-    assert remedies([*trials, trial(caveat_details=["c: d"])]) == [
+    assert arithmetic([*trials, trial(caveat_details=["c: d"])]) == [
         "foreign_load: 1.6 of 2 cores (the commonest of 3 such remarks)",
         "c: d",
     ]
+
+
+def test_what_helps_comes_first_and_each_caveat_once():
+    rows = [
+        trial(caveats=("not_steady",)),
+        trial(caveats=("foreign_load", "not_steady")),
+        trial("failed", ("not_cold",)),
+    ]
+    assert remedies([*rows, trial(unstable=True)]) == [
+        "not_steady: More steps. The rate changed within the trial, or the queue filled or drained.",
+        "foreign_load: An idle machine. Other processes used the cores.",
+        "unstable: More repeats, an idle machine. Repeats spread by more than 10 %.",
+    ]
+
+
+def test_caveats_that_decide_are_documented():
+    assert {*DISQUALIFYING, *DISTURBING, *DISTRUSTED, *EXCLUDED} <= CAVEATS.keys()
 
 
 def trial(status: str = "ok", caveats: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:

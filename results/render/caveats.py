@@ -1,0 +1,93 @@
+"""What each caveat means, and what helps against it: for reports, pages and the documentation."""
+
+from collections.abc import Mapping
+
+# By name: the cause, a sentence; and what helps, a phrase.
+CAVEATS: Mapping[str, tuple[str, str]] = {
+    "not_cold": (
+        "A cold trial found pages of its files in the page cache.",
+        "Stop what else reads these files",
+    ),
+    "not_warm": (
+        "The files did not fit the page cache.",
+        "Fewer samples, or more memory",
+    ),
+    "not_direct": (
+        "Direct reads left pages in the page cache.",
+        "A format and file system that take O_DIRECT",
+    ),
+    "cache_unverified": (
+        "The kernel hides from this user what is in the page cache.",
+        "Measure as the owner of the files, or as root",
+    ),
+    "counters_disagree": (
+        "Bytes of the ranks and of their mount or disk differ by more than 5 %.",
+        "Find out who else reads there",
+    ),
+    "read_amplification": (
+        "Storage gave above 1.1 times what was delivered, because the kernel reads ahead.",
+        "measure.epochs: 1; a smaller read_ahead_kb",
+    ),
+    "short_window": (
+        "So little was counted of streams that what the kernel reads ahead changes AU by more than 0.02.",
+        "measure.epochs: 1, or more steps",
+    ),
+    "not_read": (
+        "Readers gave more than a core copies: they handed on bytes that nobody read.",
+        "A reader that copies whole samples",
+    ),
+    "not_steady": (
+        "The rate changed within the trial, or the queue filled or drained.",
+        "More steps",
+    ),
+    "unstable": (
+        "Repeats spread by more than 10 %.",
+        "More repeats, an idle machine",
+    ),
+    "oversubscribed": (
+        "Ranks times threads_per_rank are more than the cores.",
+        "Fewer ranks or threads",
+    ),
+    "foreign_load": (
+        "Other processes used the cores.",
+        "An idle machine",
+    ),
+    "au_above_one": (
+        'The ceiling was measured in a slower stretch than the steps. The table says "not measurable".',
+        "Measure again on an idle machine",
+    ),
+    "emulation_late": (
+        "Ranks woke late from emulated steps.",
+        "Fewer ranks on this machine",
+    ),
+    "unclean_devices": (
+        "Others used the devices, or their clocks were held back.",
+        "Devices of one's own",
+    ),
+    "left_behind": (
+        "The trial left processes, shared memory or device memory.",
+        "Look at the trial's log",
+    ),
+    "lanes": (
+        "Trials of other lanes ran beside this one on other nodes.",
+        "One lane, where nodes share storage",
+    ),
+    "ranks_missing": (
+        "Ranks of a watched loop did not report; the figures are those of the others.",
+        "The script's own messages",
+    ),
+    "cut_short": (
+        "The watched loop ended by an exception.",
+        "The script's own messages",
+    ),
+    "traced": (
+        "strace slowed each call of the readers: no figure is the trial's own.",
+        "A trial without measure.profile: strace for figures",
+    ),
+}
+
+
+def advice(name: str) -> str:
+    """What helps against a caveat, then what it means."""
+    cause, helps = CAVEATS.get(name, ("It is not among those that are documented.", "its arithmetic"))
+    return f"{name}: {helps}. {cause}"
