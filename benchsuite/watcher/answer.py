@@ -7,6 +7,7 @@ a sample, and, unless batches are replayed, what a step takes with its input in 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -138,10 +139,9 @@ def lines(ranks: Sequence[RankSamples], told: Told, found: Mapping[str, Any]) ->
     over = f" on each of {len(ranks)} ranks" if len(ranks) > 1 else ""
     steps = f"{_num_steps(ranks[0])} steps counted{over}, {told.num_uncounted} before"
     head = f"{told.name} · {passes}{steps} · {told.device}"
-    held = HELD.get(found["bottleneck"], f"Held back by {found['bottleneck']}")
     return [
         head,
-        f"-> {held}: {found['bottleneck_evidence']}.",
+        f"-> {_held(found)}: {found['bottleneck_evidence']}.",
         *([f"   What may help: {found['bottleneck_remedy']}."] if found["bottleneck_remedy"] else []),
         *_table(found),
         _rates(found),
@@ -152,13 +152,37 @@ def lines(ranks: Sequence[RankSamples], told: Told, found: Mapping[str, Any]) ->
     ]
 
 
-def _table(found: Mapping[str, Any]) -> list[str]:
-    """The parts of the step, in their order, and the step."""
+def html(name: str, found: Mapping[str, Any]) -> str:
+    """The same as a table for notebooks: what holds the loop back, and the parts of its step so far."""
+    if not found:
+        return f"<p>{escape(name)}: no step has counted yet</p>"
     step_s = found["step_s_mean"]
+    rows = [*_parts(found), ("step", step_s)]
+    cells = (
+        f"<tr><th>{escape(part)}</th><td>{seconds * 1e3:.1f}</td><td>{seconds / step_s:.0%}</td></tr>"
+        for part, seconds in rows
+    )
+    told = [f"{_held(found)}: {found['bottleneck_evidence']}.", _rates(found)]
+    caption = "<br>".join(map(escape, [f"{name} · {found['steps']} steps counted", *told]))
+    head = "<tr><th></th><th>ms/step</th><th>share</th></tr>"
+    return f"<table><caption>{caption}</caption><thead>{head}</thead><tbody>{''.join(cells)}</tbody></table>"
+
+
+def _held(found: Mapping[str, Any]) -> str:
+    return HELD.get(found["bottleneck"], f"Held back by {found['bottleneck']}")
+
+
+def _parts(found: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """The parts of the step that are printed, in their order, in seconds."""
     rows = [(PRINTED.get(name, name), found.get(f"{name}_s")) for name in (*PARTS, "other")]
     marked = any(seconds is not None for name, seconds in rows if name in PARTS[1:])
     shown = [(name if marked or name == "load" else "loop body", s) for name, s in rows if s is not None]
-    shown = [row for row in shown if row[1] >= HIDDEN_SHARE * step_s or row[0] in ("load", "loop body")]
+    return [row for row in shown if row[1] >= HIDDEN_SHARE * found["step_s_mean"] or row[0] in ("load", "loop body")]
+
+
+def _table(found: Mapping[str, Any]) -> list[str]:
+    """The parts of the step, in their order, and the step."""
+    step_s, shown = found["step_s_mean"], _parts(found)
     tail = " · ".join(f"{name} {found[f'step_s_{name}'] * 1e3:.1f}" for name in ("p50", "p95", "p99"))
     return [
         f"{'':<22}{'ms/step':>9}{'share':>8}",

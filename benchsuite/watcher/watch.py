@@ -30,7 +30,7 @@ from benchsuite.host.machine import this_machine
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore, StoreError
 from benchsuite.storage.observe.file_systems import file_system_of
-from benchsuite.watcher.answer import QUESTION, SWEEP, Told, caveats, figures, lines, record_of
+from benchsuite.watcher.answer import QUESTION, SWEEP, Told, caveats, figures, html, lines, record_of
 from benchsuite.watcher.loop import Loop, RowCounter, kinds_of_steps
 from benchsuite.watcher.ranks import Ranks, rank_samples
 from benchsuite.watcher.timestamps import Stamps, stamps_for
@@ -213,6 +213,10 @@ class Watched:
     def record(self) -> TrialRecord | None:
         """The record, on rank 0, once the watch has ended."""
         return self._ending.record
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of a watch that ends a cell."""
+        return html(self._ending.begun.label, self.figures)
 
     def close(self) -> None:
         """End the watch: print, and store where asked. What is iterated later is not watched."""

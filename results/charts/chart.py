@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from benchsuite.results.render.tables import Row, is_missing, is_number
+from benchsuite.results.render.tables import Column, Row, is_missing, is_number, telling
 from benchsuite.results.scaling.series import FOLLOWS_RANKS, ONE_RANK
 from benchsuite.results.store.frames import median_interval
 
@@ -56,6 +56,24 @@ UNTOLD = ("spec.measure.", "spec.data.root", "spec.data.staging_dir", "spec.node
 
 
 @dataclass(frozen=True)
+class Table:
+    """A table below a chart."""
+
+    title: str
+    headings: Sequence[tuple[str, bool]]
+    """Each with whether its cells stand to the right."""
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+
+
+def table(title: str, found: Sequence[Row], columns: Sequence[Column], notes: Sequence[str] = ()) -> Table:
+    """Rows in the columns that say anything of them."""
+    shown = telling(found, columns)
+    cells = [[column.cell(row) for column in shown] for row in found]
+    return Table(title, [(column.heading, column.right) for column in shown], cells, notes)
+
+
+@dataclass(frozen=True)
 class Chart:
     """A chart of the page. Elements of a trace carry the number of their point in `customdata`; so the page filters."""
 
@@ -70,6 +88,10 @@ class Chart:
     choice: str = ""
     bars: bool = False
     """`y` holds numbers of points, which the page turns into their labels."""
+    by_value: bool = False
+    """Of `bars`: the largest first, not as the points stand in their table."""
+    tables: Sequence[Table] = ()
+    """What stands below it, in cells."""
     cells: Sequence[tuple[str, str, float, int]] = ()
     """x, y, value and point: a heat map of medians."""
     groups: Sequence[tuple[str, Sequence[int]]] = ()
@@ -133,20 +155,27 @@ def _groups(members: Sequence[Numbered], along: str, ignored: Collection[str]) -
 
 def _told_apart(members: Sequence[Numbered], ignored: Collection[str]) -> list[tuple[str, list[Numbered]]]:
     rows = [row for _, row in members]
-    keys = [
-        key
-        for key in dict.fromkeys(key for row in rows for key in row if key.startswith("spec."))
-        if key not in ignored and not key.startswith(UNTOLD)
-    ]
-    apart = [key for key in keys if len({repr(_setting(row, key)) for row in rows}) > 1]
-    named = [key for key in apart if len({repr(_setting(row, key)) for row in rows if _applies(row, key)}) > 1]
+    apart = [key for key in varied(rows) if key not in ignored]
+    named = [key for key in apart if len({repr(_value(row, key)) for row in rows if _applies(row, key)}) > 1]
     groups: dict[object, list[Numbered]] = {}
     for number, row in members:
-        groups.setdefault(tuple(repr(_setting(row, key)) for key in apart), []).append((number, row))
+        groups.setdefault(tuple(repr(_value(row, key)) for key in apart), []).append((number, row))
     return [(_name(group[0][1], named), group) for group in groups.values()]
 
 
-def _setting(row: Row, key: str) -> Any:
+def varied(rows: Sequence[Row]) -> list[str]:
+    """The settings in which rows differ, that make series."""
+    keys = dict.fromkeys(key for row in rows for key in row if key.startswith("spec."))
+    told = [key for key in keys if not key.startswith(UNTOLD)]
+    return [key for key in told if len({repr(_value(row, key)) for row in rows}) > 1]
+
+
+def setting(row: Row, key: str) -> Any:
+    """A setting that says something of a row; None where it says nothing."""
+    return _value(row, key) if _applies(row, key) else None
+
+
+def _value(row: Row, key: str) -> Any:
     """A setting; a single rank's mode is that of its series."""
     value = row.get(key)
     if key == "spec.parallelism" and value in ONE_RANK and row.get("spec.world_size") == 1:
@@ -160,7 +189,7 @@ def _applies(row: Row, key: str) -> bool:
 
 
 def _name(row: Row, keys: Sequence[str]) -> str:
-    words = [_word(key.rpartition(".")[2], _setting(row, key)) for key in keys if _applies(row, key)]
+    words = [_word(key.rpartition(".")[2], _value(row, key)) for key in keys if _applies(row, key)]
     return " ".join(word for word in words if word)
 
 
@@ -242,6 +271,8 @@ def against_ranks(points: Sequence[Numbered], key: str, title: str, figure: str,
     if not traces:
         return []
     ranks = {int(row[along]) for _, row in points if not is_missing(row.get(along))}
+    if len(ranks) == 1:  # lines over one x say less than sorted dots
+        return []
     layout = {"xaxis": log_axis(ranks), "yaxis": axis(unit, rangemode="tozero")}
     if len(traces) <= MAX_LINES:
         return [Chart(key, title, [*traces, *lost(points, along)], layout, MEDIANS)]
@@ -288,7 +319,7 @@ def grouped(rows: Sequence[Row], sizes: Sequence[int]) -> list[tuple[str, list[i
 
 
 def _group_word(row: Row, key: str) -> str:
-    return _word(key.rpartition(".")[2], _setting(row, key)) if _applies(row, key) else ""
+    return _word(key.rpartition(".")[2], _value(row, key)) if _applies(row, key) else ""
 
 
 def stacked(points: Sequence[Numbered], columns: Mapping[str, str], scale: float) -> list[Trace]:

@@ -12,10 +12,12 @@ from benchsuite.results.charts.chart import (
     rounded,
     scatter,
     span_of,
+    table,
 )
 from benchsuite.results.charts.scaling import Place, efficiency_span, measured, number_of
 from benchsuite.results.render.tables import Row, is_missing
 from benchsuite.results.render.words import counted
+from benchsuite.results.report.markdown import PREDICTED
 from benchsuite.results.report.modelled import PipelineStep, Predicted, Slot, StorageCurve, StorageKnee
 from benchsuite.results.scaling.efficiency import pooled
 from benchsuite.results.scaling.series import ScalingPoint
@@ -23,7 +25,7 @@ from benchsuite.results.scaling.series import ScalingPoint
 SHADE, LINE = "rgba(128, 150, 175, 0.32)", "#2F8FD0"
 """Seen on white and on black."""
 UNITS = {"samples_per_s": "samples/s", "efficiency": "efficiency", "au": "AU"}
-PREDICTED = {"samples_per_s": "y", "efficiency": "y2"}
+AXES = {"samples_per_s": "y", "efficiency": "y2"}
 """What is predicted, and on which axis it is drawn: throughput above, efficiency below."""
 HEIGHT = 560
 PREDICTED_NOTE = (
@@ -48,7 +50,7 @@ def _measured(points: Sequence[ScalingPoint]) -> list[ScalingPoint]:
 def _prediction(one: Predicted, points: Sequence[ScalingPoint], place: Place, note: str) -> Chart:
     traces = [
         trace
-        for figure, y in PREDICTED.items()
+        for figure, y in AXES.items()
         for trace in (*_curve(one, points, figure, y, place), _dots_of(one, points, figure, y, place))
     ]
     ranks = {point.ranks for point in points} | {int(row["ranks"]) for row in one.rows}
@@ -58,9 +60,10 @@ def _prediction(one: Predicted, points: Sequence[ScalingPoint], place: Place, no
         "yaxis2": axis(UNITS["efficiency"], rangemode="tozero", domain=[0.0, 0.46]),
         "height": HEIGHT,
     }
-    told = [one.title, *([f"no prediction: {one.problem}"] if one.problem else []), *one.lines]
+    notes = [*([f"no prediction: {one.problem}"] if one.problem else []), *one.lines]
+    tables = [table(one.title, [row for row in one.rows if row["ranks"] in one.ticks], PREDICTED, notes)]
     choice = f"{one.title} · {one.series.example['session']}"
-    return Chart("predicted", "Predicted behind measured", traces, layout, note, told, choice=choice)
+    return Chart("predicted", "Predicted behind measured", traces, layout, note, choice=choice, tables=tables)
 
 
 def _curve(one: Predicted, points: Sequence[ScalingPoint], figure: str, y: str, place: Place) -> list[Trace]:

@@ -13,10 +13,20 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from benchsuite.results.charts import comm, scaling, step, storage
+from benchsuite.results.charts import choices, comm, scaling, step, storage
 from benchsuite.results.charts import modelled as models
-from benchsuite.results.charts.chart import COLORS, Chart, Numbered, against_batch, against_ranks, places
-from benchsuite.results.render.tables import COLUMNS, Row, is_missing, rows, telling
+from benchsuite.results.charts.chart import (
+    COLORS,
+    PART_COLORS,
+    Chart,
+    Numbered,
+    against_batch,
+    against_ranks,
+    places,
+    rounded,
+)
+from benchsuite.results.render.caveats import advice
+from benchsuite.results.render.tables import COLUMNS, Row, caveats, is_missing, rows, telling
 from benchsuite.results.render.words import counted
 from benchsuite.results.report import provenance, readers
 from benchsuite.results.report.io_profile import is_known
@@ -86,15 +96,23 @@ def embedded(value: Any) -> str:
 def data(store: ResultsStore, found: Sequence[Section], modelled: Modelled = NOTHING) -> dict[str, Any]:
     """What the page's script draws: a row per point with what it is filtered by, charts, and what failed."""
     points, trials = points_of(found), trials_of(found)
-    columns = telling([row for _, row in points], COLUMNS[1:])
+    told = [row for _, row in points]
+    columns = telling(told, COLUMNS[1:])
+    axes = choices.axes(told)
     keys = [_keys(row, trials_of) for row, trials_of in _with_trials(points, trials)]
+    for number, key in enumerate(keys):
+        key.update((name, [values[number]]) for name, values in axes.items())
     return {
+        "axes": [*axes],
+        "parts": [_parts(row) for row in told],
+        "advice": {name: advice(name) for row in told for name in caveats(row).split()},
         "headings": [[column.heading, column.right] for column in columns],
         "rows": [[column.cell(row) for column in columns] for _, row in points],
         "points": [{"label": str(row["label"]), **key} for (_, row), key in zip(points, keys, strict=True)],
         "charts": [_lean(chart) for chart in charts(store, found, modelled)],
         "failures": list(_failures(points, trials)),
         "colors": COLORS,
+        "part_colors": PART_COLORS,
     }
 
 
@@ -108,6 +126,7 @@ def charts(store: ResultsStore, found: Sequence[Section], modelled: Modelled = N
     records = store.trials()
     place = places(points)
     return [
+        *choices.choices(points),
         *against_ranks(points, "au", "Accelerator utilization against ranks", "au", "AU"),
         *against_ranks(points, "rate", "Throughput against ranks", "samples_per_s", "samples/s"),
         *against_batch(points),
@@ -162,14 +181,18 @@ def _with_trials(points: Sequence[Numbered], trials: Sequence[Row]) -> Iterator[
 
 
 def _keys(row: Row, trials: Sequence[Row]) -> dict[str, list[str]]:
-    """What a point is filtered by; of statuses those of all its trials."""
+    """What a point is filtered by besides the axes that vary; of statuses those of all its trials."""
     return {
         "sweep": [str(row["sweep"])],
-        "workload": [_text(row.get("spec.workload"))],
-        "format": [_text(row.get("spec.data.format") if row.get("spec.data.source") == "storage" else None)],
         "session": [str(row["session"])],
         "status": sorted({str(trial["status"]) for trial in trials} | {str(row["status"])}),
     }
+
+
+def _parts(row: Row) -> list[float | None] | None:
+    """The parts of a step in ms, in the order of PART_COLORS; None where none is known."""
+    found = [rounded(row.get(f"{name}_s"), 1e3) for name in PART_COLORS]
+    return None if all(part is None for part in found) else found
 
 
 def _text(value: Any) -> str:

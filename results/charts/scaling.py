@@ -10,6 +10,7 @@ from benchsuite.results.charts.chart import (
     Chart,
     Numbered,
     Span,
+    Table,
     Trace,
     axis,
     error_bars,
@@ -19,6 +20,7 @@ from benchsuite.results.charts.chart import (
     places,
     rounded,
     scatter,
+    table,
 )
 from benchsuite.results.render.tables import Row
 from benchsuite.results.report import scaling as words
@@ -42,18 +44,15 @@ def _chart(kind: str, found: Sequence[Series], place: Place) -> list[Chart]:
     if not found:
         return []
     titles = words.titles(found)
-    text = [
-        line
-        for series, title in zip(found, titles, strict=True)
-        for line in (
-            title,
-            f"  {words.answer(series)}",
-            f"  {words.basis(series)}",
-            *(f"  {note}" for note in words.notes(series)),
-        )
-    ]
+    tables = [_table(series, title) for series, title in zip(found, titles, strict=True)]
     drawn = chart_of(found, _short(titles), f"{kind.capitalize()} scaling efficiency", place)
-    return [replace(drawn, key=f"{kind}-scaling", lines=text)]
+    return [replace(drawn, key=f"{kind}-scaling", tables=tables)]
+
+
+def _table(series: Series, title: str) -> Table:
+    """The numbers of ranks of a series, what they say in a sentence, and what they rest on."""
+    notes = [words.answer(series), words.basis(series), *words.notes(series)]
+    return table(title, words.point_rows(series, title), words.COLUMNS, notes)
 
 
 def chart_of(found: Sequence[Series], names: Sequence[str], title: str, place: Place = NOWHERE) -> Chart:

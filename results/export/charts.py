@@ -126,7 +126,7 @@ def figure_of(chart: Chart, labels: Sequence[str]) -> "Figure":
     from matplotlib.figure import Figure
 
     several = any(trace.get("yaxis") == "y2" for trace in chart.traces)
-    lying = any(trace.get("orientation") == "h" for trace in chart.traces)
+    lying = chart.bars or any(trace.get("orientation") == "h" for trace in chart.traces)
     figure = Figure(figsize=(6.4, 5.8 if several else 4.0), layout="constrained")
     axes = list(figure.subplots(1 + several, 1, squeeze=False)[:, 0])
     if chart.cells:
@@ -173,8 +173,8 @@ def _trace(axes: "Axes", trace: Trace, number: int) -> None:
     elif trace.get("fill"):
         axes.fill(x, y, color=_color(trace.get("fillcolor"), number), linewidth=0, label=name)
     else:
-        mode, error = trace.get("mode", "lines+markers"), trace.get("error_y") or {}
-        ends = [[value or 0.0 for value in error[end]] for end in ("arrayminus", "array")] if error else None
+        mode = trace.get("mode", "lines+markers")
+        ends = [[value or 0.0 for value in error] for error in _errors(trace, "error_y")] or None
         axes.errorbar(
             x,
             y,
@@ -190,9 +190,16 @@ def _trace(axes: "Axes", trace: Trace, number: int) -> None:
         )
 
 
+def _errors(trace: Trace, name: str) -> list[list[float | None]]:
+    """The lengths of error bars below and above; empty without any."""
+    error = trace.get(name) or {}
+    return [error[end] for end in ("arrayminus", "array")] if error else []
+
+
 def _bars(axes: "Axes", chart: Chart, labels: Sequence[str]) -> int:
     """Draw horizontal bars, stacked unless they say where they begin, the first on top; return how many rows."""
-    numbers = sorted({value for trace in chart.traces for value in trace["y"]}, key=float)[:MAX_BARS]
+    known = {number: value for trace in chart.traces for number, value in zip(trace["y"], trace["x"], strict=True)}
+    numbers = sorted(known, key=lambda number: -known[number] if chart.by_value else float(number))[:MAX_BARS]
     place = {number: at for at, number in enumerate(numbers)}
     ends = [0.0] * len(numbers)
     for count, trace in enumerate(chart.traces):
@@ -202,7 +209,9 @@ def _bars(axes: "Axes", chart: Chart, labels: Sequence[str]) -> int:
         x, y = [trace["x"][at] for at in kept], [place[trace["y"][at]] for at in kept]
         if trace["type"] != "bar":
             symbol = SYMBOLS.get(marker.get("symbol", ""), "o")
-            axes.plot(x, y, linestyle="none", marker=symbol, color=color, markersize=7, label=name)
+            lengths = [[error[at] or 0.0 for at in kept] for error in _errors(trace, "error_x")]
+            look = {"marker": symbol, "color": color, "markersize": 7, "label": name}
+            axes.errorbar(x, y, xerr=lengths or None, linestyle="none", linewidth=1.2, capsize=3, **look)
             continue
         left = [trace["base"][at] for at in kept] if "base" in trace else [ends[at] for at in y]
         drawn = axes.barh(y, x, left=left, height=0.7, color=color, label=name)
@@ -261,7 +270,7 @@ def _legend(figure: "Figure", axes: Sequence["Axes"], chart: Chart) -> None:
         handles, names = own.get_legend_handles_labels()
         found |= {name: handle for name, handle in zip(names, handles, strict=True) if name not in found}
     named = {name: handle for name, handle in found.items() if name and not name.startswith("_")}
-    told = any("error_y" in trace for trace in chart.traces)
+    told = any("error_y" in trace or "error_x" in trace for trace in chart.traces)
     if len(named) > 1 or told:
         title = _folded(chart.note, NOTE_WIDTH) if told else None
         figure.legend(

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -54,6 +55,19 @@ def test_parts_of_the_step(clock: Clock):
     assert found["input_stall_fraction"] == 0.25 and found["utilization"] == 0.75 and found.get("au") is None
     assert found["samples_per_s"] == 4 / 8.0
     assert found["steps"] == 10
+
+
+def test_a_notebook_shows_the_table_so_far(clock: Clock):
+    watch = watched(Slow(clock, 10, 2.0), name="<mine>")
+    assert watch._repr_html_() == "<p>&lt;mine&gt;: no step has counted yet</p>"
+    for _ in watch:
+        clock.passes(6.0)
+    watch.close()
+    shown = watch._repr_html_()
+    rows = [[cell.text for cell in row] for row in ElementTree.fromstring(shown.replace("<br>", "<br/>")).iter("tr")]
+    assert rows[0][1:] == ["ms/step", "share"]
+    assert rows[1:] == [["load", "2000.0", "25%"], ["loop body", "6000.0", "75%"], ["step", "8000.0", "100%"]]
+    assert "&lt;mine&gt; · 10 steps counted<br" in shown and "waits for input" in shown
 
 
 def test_without_marks_the_body_is_one_part(clock: Clock, capsys: pytest.CaptureFixture[str]):
