@@ -107,8 +107,8 @@ def row(cell: Cell) -> str:
     """A row of the table."""
     first = [f"{one.au:.3f}" for one in cell.windows]
     ahead = [f"{one.read_amplification or 1.0:.2f}" for one in cell.windows]
-    said = [f"{one.au_epoch:.3f} ±{one.au_epoch_error:.3f}" for one in (cell.epoch, *cell.windows)]
-    whole, *told = said
+    whole = f"{cell.epoch.au_epoch:.3f} (first batch after {cell.epoch.first_batch_s:.1f} s)"
+    told = [f"{one.au_epoch:.3f} ±{one.au_epoch_error:.3f}" for one in cell.windows]
     cells = (cell.form, f"{cell.truth:.3f}", whole, " ".join(first), " ".join(ahead), ", ".join(told))
     return f"| {' | '.join(cells)} |"
 

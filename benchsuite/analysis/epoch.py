@@ -11,6 +11,8 @@ less, (1 + B x)^-2 of its first rate.
 Of streams the kernel reads some megabytes ahead for each reader. Those that came before the window, or lie ready at its
 end, make it quicker or slower than its epoch by up to their share of what it delivered.
 
+An epoch begins when its readers start: until its first batch has come, nothing is computed.
+
 The samples of a window may be smaller or larger than those of the dataset, whose index has all sizes: what their input
 takes grows with them.
 """
@@ -104,9 +106,27 @@ def epoch_figures(
     window = cold_window(spec, values, manifest, environment, ahead_kb)
     if window is None:
         return {}
-    estimate = over_epoch(window if spec.measure.epochs else replace(window, noise=noise))
-    rule = "epoch" if spec.measure.epochs else "stream" if mixes(spec.data) else "window"
-    return {"au_epoch": estimate.au, "au_epoch_error": estimate.error, "au_epoch_rule": rule}
+    estimate = over_epoch(replace(window, noise=noise))
+    whole = spec.measure.epochs is not None
+    return {
+        "au_epoch": _from_its_start(estimate.au, spec, values, manifest),
+        "au_epoch_error": None if whole else estimate.error,  # repeats tell how much epochs differ
+        "au_epoch_rule": "epoch" if whole else "stream" if mixes(spec.data) else "window",
+    }
+
+
+def _from_its_start(au: float, spec: TrialSpec, values: Mapping[str, Any], manifest: Manifest) -> float:
+    """Utilization from the start of the readers on, of an epoch whose steps have `au` once they run.
+
+    The wait for the first batch holds what readers need to start, to fill their buffers, and the input of one step.
+    """
+    first_s = values.get("first_batch_s")
+    if first_s is None:
+        return au
+    steps = manifest.num_samples / spec.global_batch
+    computing_s = values["au"] * spec.global_batch / values["samples_per_s"]
+    epoch_s = first_s + (steps - 1) * computing_s / au + computing_s
+    return float(min(1.0, steps * computing_s / epoch_s))
 
 
 def cold_window(
@@ -153,15 +173,16 @@ def _reads_neighbours(spec: TrialSpec, values: Mapping[str, Any]) -> bool:
 def epoch_caveats(spec: TrialSpec, values: Mapping[str, Any], ahead_kb: int | None) -> list[tuple[str, str]]:
     """Why the first steps of a cold epoch are no picture of the rest: (name, the arithmetic)."""
     ahead = "" if ahead_kb is None else f" (read_ahead_kb {ahead_kb})"
-    au, error = values.get("au_epoch"), values.get("au_epoch_error") or 0.0
-    told = "" if au is None else f"; over an epoch AU is about {au:.2f} ±{error:.2f}"
+    au, error = values.get("au_epoch"), values.get("au_epoch_error")
+    ends = "" if error is None else f" ±{error:.2f}"
+    told = "" if au is None else f"; over an epoch AU is about {au:.2f}{ends}"
     if spec.measure.epochs is None and au is not None:
         told += ", and measure.epochs: 1 measures it"
     if _reads_neighbours(spec, values):
         found = f"{values['read_amplification']:.2f} bytes came from storage for each delivered"
         means = f"the kernel reads ahead{ahead}, and later steps of the epoch find in memory what these pay for"
         return [("read_amplification", f"{found}: {means}{told}")]
-    if values.get("au_epoch_rule") == "stream" and error > MAX_STREAM_ERROR:
+    if values.get("au_epoch_rule") == "stream" and (error or 0.0) > MAX_STREAM_ERROR:
         counted = f"{values['delivered_bytes'] / 1e6:.3g} MB of streams were counted"
         return [("short_window", f"{counted}, of each of which the kernel reads some MB ahead{ahead}{told}")]
     return []

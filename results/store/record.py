@@ -108,10 +108,12 @@ class TrialFigures(Figures):
     au: float | None = Field(None, description="step time with its input in memory / step time; never clipped")
     au_mlperf: float | None = None
     au_epoch: float | None = Field(
-        None, description="cold: estimate over the epoch, by the sizes of all samples and what is read ahead"
+        None,
+        description="cold: over the epoch from its readers' start, by the sizes of all samples and what is read ahead",
     )
     au_epoch_error: float | None = Field(
-        None, description="au_epoch may be so far off: by what was read ahead, and by 95 % of noise"
+        None,
+        description="au_epoch may be so far off: by what was read ahead, and by 95 % of noise; null of a whole epoch",
     )
     au_epoch_rule: str | None = Field(
         None, description="what au_epoch is of: a whole epoch | a window of one | a stream, read ahead by the kernel"
