@@ -20,7 +20,7 @@ from tests.results.charts.chromium import Tab, tab
 from tests.results.made import made_record
 from tests.results.report.reported import NASTY, full_store, made_figures, made_spec, many, trial
 
-CHARTS = ("au", "rate", "heat", "step", "weak-scaling", "buckets", "memory", "io", "staging", "timeline")
+CHARTS = ("choices", "au", "rate", "heat", "step", "weak-scaling", "buckets", "memory", "io", "staging", "timeline")
 SHOWN = "[...document.querySelectorAll('#charts > section:not([hidden])')].map(box => box.id)"
 ROWS = "[...document.querySelectorAll('#points tbody tr')].map(row => row.querySelector('td.point').textContent)"
 CONTRAST = "getComputedStyle(document.querySelector('#au .ytitle')).fill"
@@ -89,7 +89,7 @@ def test_figures_are_written_a_file_each(tmp_path: Path, capsys: pytest.CaptureF
         run_command(["report", "--store", str(store.path), "--svg", str(tmp_path / "a"), "--pdf", str(tmp_path)]) == 0
     )
     printed = capsys.readouterr()
-    written = [tmp_path / "a" / f"{key}.svg" for key in ("rate", "weak-scaling", "predicted")]
+    written = [tmp_path / "a" / f"{key}.svg" for key in ("choices", "rate", "weak-scaling", "predicted")]
     written += [tmp_path / f"{path.stem}.pdf" for path in written]
     assert printed.out == "" and printed.err.splitlines() == [f"figure: {path}" for path in written]
     assert all(path.is_file() for path in written)
@@ -321,3 +321,119 @@ def test_rows_beyond_the_first_are_shown_on_demand(browser: Tab, tmp_path: Path)
     assert len(browser.run(ROWS)) == 25
     browser.run("document.querySelector('#points .more').click()")
     assert len(browser.run(ROWS)) == 30 and browser.run("document.querySelector('#points .more').hidden")
+
+
+@pytest.fixture(scope="module")
+def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three formats with one and two workers on a rank, two repeats each; one was disturbed."""
+    folder = tmp_path_factory.mktemp("one")
+    store = ResultsStore(folder / "store")
+    rates = {"files": 50.0, "hdf5": 70.0, "lmdb": 90.0}
+    grid = itertools.product(rates, (1, 2), range(2))
+    for number, (form, workers, repeat) in enumerate(grid):
+        spec = made_spec(data={"format": form, "num_workers": workers, "reader": "stock"})
+        figures = made_figures(rates[form] * workers + repeat, load_s=0.010 * workers)
+        noted = {"caveats": ["foreign_load"], "caveat_details": ["foreign_load: so"]} if form == "lmdb" else {}
+        label, repeats = f"{form} {workers} workers", {"repeat": repeat, "order": number}
+        store.append(trial(number, f"{form}{workers}", spec, figures, label=label, **repeats, **noted))
+    html.write(store, folder / "one.html")
+    return folder / "one.html"
+
+
+def test_choices_of_one_rank_are_sorted_dots_and_not_lines_over_one_x(browser: Tab, one_rank: Path) -> None:
+    opened(browser, one_rank)
+    shown = browser.run(SHOWN)
+    assert "choices" in shown and not {"au", "rate"} & {*shown}
+    ranked, disturbed = traces(browser, "choices")
+    assert (ranked["x"], disturbed["x"]) == ([140.5, 100.5, 70.5, 50.5], [180.5, 90.5])
+    ticks = "[...document.querySelectorAll('#choices .ytick text')].map((one) => one.textContent)"
+    assert browser.run(ticks) == [f"{form} {n} workers" for form, n in (
+        ("lmdb", 2), ("hdf5", 2), ("files", 2), ("lmdb", 1), ("hdf5", 1), ("files", 1),
+    )]  # fmt: skip
+    assert "no rank" in browser.run("document.querySelector('#choices .legend').textContent")
+    assert browser.problems == []
+
+
+def test_choices_can_be_set_against_any_axis_that_varies(browser: Tab, one_rank: Path) -> None:
+    opened(browser, one_rank)
+    selects = "[...document.querySelectorAll('#choices select')]"
+    assert browser.run(f"{selects}.map((one) => one.ariaLabel)") == ["which to show", "against what"]
+    assert browser.run(f"[...{selects}[0].options].map((one) => one.value)") == ["samples/s", "AU", "ms per step"]
+    assert browser.run(f"[...{selects}[1].options].map((one) => one.value)") == ["", "format", "num_workers"]
+    pick = f"const s = {selects}[1]; s.value = 'num_workers'; s.dispatchEvent(new Event('change'))"
+    browser.run(f"(() => {{ {pick}; }})()")
+    drawn = [(one["name"], one["x"], one["y"]) for one in traces(browser, "choices")]
+    assert sorted(drawn) == [
+        ("files", ["1", "2"], [50.5, 100.5]),
+        ("hdf5", ["1", "2"], [70.5, 140.5]),
+        ("lmdb", ["1", "2"], [90.5, 180.5]),
+    ]
+    browser.choose("format", "hdf5")
+    assert [one["y"] for one in traces(browser, "choices")] == [[70.5, 140.5]]
+    assert browser.problems == []
+
+
+def test_a_hover_tells_the_point_and_its_figure_between_its_ends_with_units(browser: Tab, one_rank: Path) -> None:
+    opened(browser, one_rank)
+    hover = "Plotly.Fx.hover(plot, [{curveNumber: 0, pointNumber: 0}])"
+    told = "[...plot.querySelectorAll('.hoverlayer text')].map((one) => one.textContent).join(' ')"
+    said = browser.run(
+        f"(() => {{ const plot = document.querySelector('#choices .plot'); {hover}; return {told}; }})()"
+    )
+    assert "hdf5 2 workers" in said and "140.5 [140 141] samples/s" in said
+    said = browser.run(f"(() => {{ const plot = document.querySelector('#step .plot'); {hover}; return {told}; }})()")
+    assert "load: 20 ms per step" in said
+
+
+def test_tables_are_sorted_by_their_headings(browser: Tab, one_rank: Path) -> None:
+    """Numbers by their size, the largest first, and the other way round the second time; by the keyboard, too."""
+    opened(browser, one_rank)
+    find = "[...document.querySelectorAll('#points th')].find((one) => one.textContent.startsWith('samples/s'))"
+    browser.run(f"{find}.querySelector('button').click()")
+    assert browser.run(f"{find}.getAttribute('aria-sort')") == "descending"
+    assert browser.run(ROWS)[:2] == ["lmdb 2 workers", "hdf5 2 workers"]
+    assert browser.run("document.activeElement.textContent") == "samples/s", "the keyboard stays where it was"
+    for kind in ("keyDown", "keyUp"):
+        browser.call(
+            "Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13, text="\r"
+        )
+    assert browser.run(f"{find}.getAttribute('aria-sort')") == "ascending"
+    assert browser.run(ROWS)[0] == "files 1 workers"
+
+
+def test_parts_of_a_step_are_bars_and_caveats_open_to_what_helps(browser: Tab, one_rank: Path) -> None:
+    opened(browser, one_rank)
+    bars = "[...document.querySelectorAll('#points .parts')]"
+    assert browser.run(f"{bars}.length") == 6
+    assert browser.run(f"{bars}[0].title").startswith("load 20 ms, h2d 1 ms, forward 20 ms, backward 40 ms")
+    widths = browser.run(f"[...{bars}[0].children].map((one) => one.getBoundingClientRect().width)")
+    assert widths[3] == pytest.approx(2 * widths[0], rel=0.05) and widths[0] == pytest.approx(widths[2], rel=0.05)
+    badge = "document.querySelector('#points .badge')"
+    assert browser.run(f"{badge}.querySelector('summary').textContent") == "foreign_load"
+    hidden = f"{badge}.querySelector('span').checkVisibility()"
+    assert browser.run(hidden) is False
+    browser.run(f"{badge}.querySelector('summary').click()")
+    assert browser.run(hidden) is True
+    assert browser.run(f"{badge}.innerText").endswith("An idle machine. Other processes used the cores.")
+
+
+def test_links_lead_to_the_parts_that_are_shown(browser: Tab, pages: dict[str, Path]) -> None:
+    opened(browser, pages["plain"])
+    links = "[...document.querySelectorAll('nav a:not([hidden])')]"
+    found = browser.run(f"{links}.map((one) => one.hash.slice(1))")
+    assert found == ["summary", "points", "failures", *CHARTS, "provenance"]
+    assert all(browser.run(f"Boolean(document.getElementById('{name}'))") for name in found)
+    browser.choose("format", "lmdb")
+    assert not {"io", "staging", "buckets"} & {*browser.run(f"{links}.map((one) => one.hash.slice(1))")}
+
+
+def test_scaling_stands_in_a_table_below_its_chart(browser: Tab, pages: dict[str, Path]) -> None:
+    opened(browser, pages["plain"])
+    heads = browser.run(
+        "[...document.querySelectorAll('#weak-scaling .below table:first-of-type th')].map((e) => e.textContent)"
+    )
+    assert heads[:3] == ["ranks", "samples/s", "efficiency"]
+    rows = browser.run("[...document.querySelectorAll('#weak-scaling .below tr')].map((e) => e.innerText)")
+    assert any(row.startswith("4\t360") for row in rows) and not browser.run(
+        "document.querySelector('#weak-scaling pre')"
+    )

@@ -50,7 +50,7 @@ def drawn(browser: Tab, key: str) -> dict[str, Any]:
     """Names of what Plotly drew, and the text below."""
     plot = f"document.querySelector('#{key} .plot')"
     names = browser.run(f"{plot}.data.map(trace => trace.name)")
-    return {"names": names, "lines": browser.run(f"document.querySelector('#{key} pre').textContent")}
+    return {"names": names, "lines": browser.run(f"document.querySelector('#{key} .below').textContent")}
 
 
 def test_all_are_drawn_without_an_error_or_a_request(browser: Tab, page: Path) -> None:

@@ -74,7 +74,7 @@ def test_measured_points_lie_above_the_curve_with_their_bars() -> None:
 
 def test_assumptions_stand_below_and_axes_reach_to_the_last_rank() -> None:
     chart = predicted(lines=["fitted to 1, 2 ranks"])
-    assert chart.lines == ["weak · resnet50", "fitted to 1, 2 ranks"]
+    assert [(one.title, one.notes) for one in chart.tables] == [("weak · resnet50", ["fitted to 1, 2 ranks"])]
     assert chart.layout["xaxis"]["tickvals"] == [1, 2, 4, 8] and chart.layout["xaxis"]["range"][1] > 0.9
     assert all(trace["meta"] == {"point": 1} for trace in chart.traces if trace["name"] != "measured")
 
@@ -82,7 +82,9 @@ def test_assumptions_stand_below_and_axes_reach_to_the_last_rank() -> None:
 def test_without_a_prediction_the_measured_curve_stays_and_says_why() -> None:
     chart = predicted([], problem="mixed environments: cpu")
     assert [trace["name"] for trace in chart.traces] == ["measured", "measured"]
-    assert chart.traces[0]["mode"] == "lines+markers" and "no prediction: mixed environments: cpu" in chart.lines
+    assert chart.traces[0]["mode"] == "lines+markers" and chart.tables[0].notes == [
+        "no prediction: mixed environments: cpu"
+    ]
 
 
 def test_ticks_are_what_was_measured_and_powers_of_two_beyond() -> None:

@@ -14,7 +14,19 @@ from benchsuite.results.store.store import ResultsStore, StoreError
 from tests.results.made import made_record
 from tests.results.report.reported import NASTY, full_store, many
 
-EVERY_CHART = ["au", "rate", "heat", "step", "weak-scaling", "buckets", "memory", "io", "staging", "timeline"]
+EVERY_CHART = [
+    "choices",
+    "au",
+    "rate",
+    "heat",
+    "step",
+    "weak-scaling",
+    "buckets",
+    "memory",
+    "io",
+    "staging",
+    "timeline",
+]
 MAX_BYTES = 6_000_000
 
 

@@ -276,7 +276,9 @@ def test_unlike_environments_are_told_and_do_not_stop_the_report(tmp_path: Path)
     for ranks in (1, 2):
         record = trial(ranks, f"p{ranks}", made_spec(world_size=ranks), made_figures(100.0 * ranks))
         store.append(record.model_copy(update={"env": {**record.env, "cpu": f"cpu {ranks}"}}))
-    assert any("mixed environments: cpu 'cpu 1' at 1 rank" in line for line in chart(store, "weak-scaling").lines)
+    assert any(
+        "mixed environments: cpu 'cpu 1' at 1 rank" in line for line in chart(store, "weak-scaling").tables[0].notes
+    )
 
 
 def test_staging_lines_cross_where_it_pays(store: ResultsStore) -> None:
@@ -292,7 +294,9 @@ def test_staging_lines_cross_where_it_pays(store: ResultsStore) -> None:
 def test_reads_by_size() -> None:
     (found,) = storage.io_profile(PROFILE, 3, {"label": "l", "sweep": "s", "session": "d"})
     assert (found.traces[0]["x"], found.traces[0]["y"]) == (["32 KiB to 64 KiB", "64 KiB to 128 KiB"], [10, 20])
-    assert found.traces[0]["meta"] == {"point": 3} and any("sequential share 0.75" in line for line in found.lines)
+    assert found.traces[0]["meta"] == {"point": 3} and any(
+        "sequential share 0.75" in line for line in found.tables[0].notes
+    )
 
 
 def test_the_timeline_is_the_loaders_step_of_median_length() -> None:
