@@ -82,7 +82,7 @@ def submit(scheduler: Scheduler, request: Request, given: dict[str, Any], option
         _write(job, text)
         command = _command(scheduler, job)
         if request.dry_run:
-            echo(text.rstrip("\n"), f"submit it: {shlex.join(command)}", err=True)
+            echo(*text.splitlines(), f"submit it: {shlex.join(command)}", err=True)
         echo(f"written: {job.script}" if request.dry_run else _submitted(command, job))
     return OK
 

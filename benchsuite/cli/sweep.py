@@ -32,6 +32,7 @@ from benchsuite.launch.agents import AgentLauncher
 from benchsuite.launch.lanes import check_lanes, planned_nodes, run_lanes, worst
 from benchsuite.launch.launcher import CannotStart, Launcher, check_alone, in_words, load_launcher, machine_of
 from benchsuite.launch.node import node_name
+from benchsuite.results.store.outcomes import FAILED
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner import sweep as sweeping
@@ -41,7 +42,6 @@ from benchsuite.runner.durations import durations_of
 from benchsuite.runner.durations import in_words as time_in_words
 from benchsuite.runner.progress import SweepDisplay, left_lines, nothing_left, summary, vanished
 from benchsuite.runner.status import keep_plan
-from benchsuite.runner.sweep import FAILED
 from benchsuite.storage.dataset.manifest import is_dataset, read_manifest
 
 NEEDED = ("torch", "pandas", "scipy")

@@ -49,13 +49,13 @@ def binary(num_bytes: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the unit that suits them: 3.1 us, 12.0 ms, 1.50 s, 42.0 s, 12 min, 2.5 h."""
+    """Seconds in the unit that suits them: 3.1 us, 12.0 ms, 1.50 s, 42 s, 12 min, 2.5 h."""
     if seconds < 0.9995e-3:
         return f"{seconds * 1e6:.0f} us" if seconds >= 9.95e-6 else f"{seconds * 1e6:.1f} us"
     if seconds < 9.995:
         return f"{seconds * 1e3:.1f} ms" if seconds < 0.9995 else f"{seconds:.2f} s"
     if seconds < 90:
-        return f"{seconds:.1f} s"
+        return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 

@@ -163,7 +163,8 @@ class TestVerb:
         script = tmp_path / "jobs" / "bs-mine-default.slurm.sh"
         assert (code, out) == (0, f"submitted: 4711 · {script}\n")
         shape = "bs-mine-default: 8 nodes x 1 rank (more by --ranks-per-node, --nodes or --gres)\n"
-        assert err == shape, "what was decided, and no warning"
+        time = "time: not known before the first trials; measure.timeout_s allows 45 min at most\n"
+        assert err == shape + time, "what was decided, and no warning"
         assert calls(programs, "sbatch") == [f"--parsable {script}"]
         assert os.access(script, os.X_OK)
         code, out, _ = run_cli("submit", "pbs", "mine.yaml", "--out", "jobs", "--mode", "array", "--array-tasks", "3")

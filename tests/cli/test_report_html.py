@@ -219,7 +219,7 @@ def test_failures_say_why(browser: Tab, pages: dict[str, Path]) -> None:
 
 def test_another_trials_timeline_can_be_chosen(browser: Tab, pages: dict[str, Path]) -> None:
     opened(browser, pages["plain"])
-    pick = "const s = document.querySelector('#timeline select'); s.selectedIndex = 2"
+    pick = "const s = document.querySelector('#timeline select'); s.selectedIndex = 4"
     assert {rank for trace in traces(browser, "timeline") for rank in trace["y"]} == {"0"}
     browser.run(f"(() => {{ {pick}; s.dispatchEvent(new Event('change')); }})()")
     assert {rank for trace in traces(browser, "timeline") for rank in trace["y"]} == {"0", "1", "2", "3"}
@@ -334,8 +334,8 @@ def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Path:
         spec = made_spec(data={"format": form, "num_workers": workers, "reader": "stock"})
         figures = made_figures(rates[form] * workers + repeat, load_s=0.010 * workers)
         noted = {"caveats": ["foreign_load"], "caveat_details": ["foreign_load: so"]} if form == "lmdb" else {}
-        label, repeats = f"{form} {workers} workers", {"repeat": repeat, "order": number}
-        store.append(trial(number, f"{form}{workers}", spec, figures, label=label, **repeats, **noted))
+        label = f"{form} {workers} workers"
+        store.append(trial(number, f"{form}{workers}", spec, figures, label=label, repeat=repeat, **noted))
     html.write(store, folder / "one.html")
     return folder / "one.html"
 
@@ -345,7 +345,7 @@ def test_choices_of_one_rank_are_sorted_dots_and_not_lines_over_one_x(browser: T
     shown = browser.run(SHOWN)
     assert "choices" in shown and not {"au", "rate"} & {*shown}
     ranked, disturbed = traces(browser, "choices")
-    assert (ranked["x"], disturbed["x"]) == ([140.5, 100.5, 70.5, 50.5], [180.5, 90.5])
+    assert (ranked["x"], disturbed["x"]) == ([140.5, 100.5, 70.5, 50.5], [90.5, 180.5])
     ticks = "[...document.querySelectorAll('#choices .ytick text')].map((one) => one.textContent)"
     assert browser.run(ticks) == [f"{form} {n} workers" for form, n in (
         ("lmdb", 2), ("hdf5", 2), ("files", 2), ("lmdb", 1), ("hdf5", 1), ("files", 1),

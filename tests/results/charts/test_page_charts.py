@@ -87,9 +87,10 @@ def test_six_repeats_have_an_interval_for_bars(tmp_path: Path) -> None:
     store = ResultsStore(tmp_path)
     for repeat, rate in enumerate((100, 90, 95, 104, 108, 130)):
         store.append(trial(repeat, "p", made_spec(), made_figures(rate), trial_id=f"p.{repeat}"))
-    (trace,) = chart(store, "rate").traces
-    assert trace["y"] == [102.0]
-    assert (trace["error_y"]["arrayminus"], trace["error_y"]["array"]) == ([12.0], [28.0])
+    store.append(trial(9, "q", made_spec(batch_size=4), made_figures(50.0)))
+    (trace,) = chart(store, "choices").traces
+    assert trace["x"] == [102.0, 50.0]
+    assert (trace["error_x"]["arrayminus"][0], trace["error_x"]["array"][0]) == (12.0, 28.0)
 
 
 def test_a_line_holds_points_that_differ_in_ranks_alone() -> None:
@@ -294,9 +295,7 @@ def test_staging_lines_cross_where_it_pays(store: ResultsStore) -> None:
 def test_reads_by_size() -> None:
     (found,) = storage.io_profile(PROFILE, 3, {"label": "l", "sweep": "s", "session": "d"})
     assert (found.traces[0]["x"], found.traces[0]["y"]) == (["32 KiB to 64 KiB", "64 KiB to 128 KiB"], [10, 20])
-    assert found.traces[0]["meta"] == {"point": 3} and any(
-        "sequential share 0.75" in line for line in found.tables[0].notes
-    )
+    assert found.traces[0]["meta"] == {"point": 3} and any("sequential share 0.75" in line for line in found.lines)
 
 
 def test_the_timeline_is_the_loaders_step_of_median_length() -> None:

@@ -25,7 +25,20 @@ def charts(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Chart], 
 
 
 def test_every_chart_of_the_report_is_a_file(charts: tuple[dict[str, Chart], list[str]]):
-    once = {"au", "rate", "heat", "step", "weak-scaling", "buckets", "memory", "io", "staging"}
+    once = {
+        "choices-1",
+        "choices-2",
+        "choices-3",
+        "au",
+        "rate",
+        "heat",
+        "step",
+        "weak-scaling",
+        "buckets",
+        "memory",
+        "io",
+        "staging",
+    }
     assert {*charts[0]} == once | {f"timeline-{number}" for number in range(1, 6)}
 
 
@@ -112,7 +125,9 @@ def test_names_of_users_are_text(tmp_path: Path):
         figures = {"samples_per_s": 9.0, "load_s": 0.01, "step_s_mean": 0.02}
         store.append(made_record(number, point_id=label, label=label, spec=spec, figures=figures))
     drawn = draw_report(store, tmp_path / "deep" / "figures", "svg")
-    assert [path.relative_to(tmp_path / "deep" / "figures") for path in drawn] == [Path("rate.svg"), Path("step.svg")]
+    assert [path.relative_to(tmp_path / "deep" / "figures") for path in drawn] == [
+        Path(f"{name}.svg") for name in ("choices-1", "choices-2", "step")
+    ]
     for path in drawn:
         words = " ".join("".join(text.itertext()) for text in ElementTree.parse(path).iter(SVG_TEXT))
         assert "$x_{$ </script><script>" in words and "…" in words and "\x1b" not in words
@@ -121,10 +136,11 @@ def test_names_of_users_are_text(tmp_path: Path):
 def test_pdf_and_the_same_bytes_again(tmp_path: Path):
     store = ResultsStore(tmp_path / "store")
     spec = {"workload": "resnet50", "world_size": 2}
-    store.append(made_record(0, spec=spec, figures={"samples_per_s": 9.0}))
+    for number in range(2):
+        store.append(made_record(number, point_id=f"p{number}", spec=spec, figures={"samples_per_s": 9.0}))
     (first,) = draw_report(store, tmp_path / "a", "pdf")
     (again,) = draw_report(store, tmp_path / "b", "pdf")
-    assert first == tmp_path / "a" / "rate.pdf" and first.read_bytes() == again.read_bytes()
+    assert first == tmp_path / "a" / "choices.pdf" and first.read_bytes() == again.read_bytes()
     assert first.read_bytes().startswith(b"%PDF")
 
 
@@ -135,7 +151,8 @@ def test_mistakes_are_one_line(tmp_path: Path):
         draw_report(store, tmp_path, "svg")
     with pytest.raises(StoreError, match=r"^--svg .*a\.svg: should be a folder, .*; such as a$"):
         draw_report(store, tmp_path / "a.svg", "svg")
-    store.append(made_record(1, spec={"workload": "resnet50", "world_size": 2}))
+    for number in range(2):
+        store.append(made_record(1 + number, point_id=f"p{number}", spec={"workload": "resnet50", "world_size": 2}))
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match=r"/file: cannot be written: File exists$"):
         draw_report(store, tmp_path / "file", "svg")
