@@ -14,7 +14,7 @@ FIGURES: Mapping[str, tuple[str, float]] = {
 }
 """By unit: a figure, and what it is multiplied by."""
 NOTE = "Median over repeats, the best first; bars: 95 % interval from six repeats on, else the range."
-RANKED, UNRANKED = "has a rank", "no rank: disturbed, or not comparable"
+RANKED, UNRANKED = "ranked", "not ranked: disturbed, or no choice"
 LOOKS = {RANKED: {"size": 9}, UNRANKED: {"size": 9, "symbol": "circle-open"}}
 
 

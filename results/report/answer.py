@@ -57,7 +57,7 @@ def _of_contest(contest: Contest) -> str:
     sentences += [_limit(best.row)]
     if unranked:
         why = and_(list(dict.fromkeys(str(choice.why_unranked) for choice in unranked)))
-        sentences.append(f"{_named(unranked)} {'have' if len(unranked) > 1 else 'has'} no rank: {why}.")
+        sentences.append(f"{_named(unranked)} {'are' if len(unranked) > 1 else 'is'} not ranked: {why}.")
     return " ".join(filter(None, sentences))
 
 

@@ -350,7 +350,7 @@ def test_choices_of_one_rank_are_sorted_dots_and_not_lines_over_one_x(browser: T
     assert browser.run(ticks) == [f"{form} {n} workers" for form, n in (
         ("lmdb", 2), ("hdf5", 2), ("files", 2), ("lmdb", 1), ("hdf5", 1), ("files", 1),
     )]  # fmt: skip
-    assert "no rank" in browser.run("document.querySelector('#choices .legend').textContent")
+    assert "not ranked" in browser.run("document.querySelector('#choices .legend').textContent")
     assert browser.problems == []
 
 

@@ -77,7 +77,7 @@ def test_what_limits_the_best_comes_with_evidence_and_remedy() -> None:
 def test_a_disturbed_choice_has_no_rank_however_fast_it_was() -> None:
     busy = choice("lmdb", [90.0, 91.0], caveats=["foreign_load"])
     [text] = said(SLOW, busy, FAST)
-    assert text.startswith("Use hdf5: ") and text.endswith("lmdb has no rank: foreign_load.")
+    assert text.startswith("Use hdf5: ") and text.endswith("lmdb is not ranked: foreign_load.")
     points, trials = together(SLOW, busy, FAST)
     rows = ranked_rows(points, contests(points, trials, "samples_per_s"))
     assert [(row["label"], row["rank"], row["not_ranked"]) for row in rows] == [
@@ -105,7 +105,7 @@ def test_a_utilization_above_one_is_no_rank_by_utilization() -> None:
     above = choice("tar", [60.0, 61.0])
     for row in (*above[0], *above[1]):
         row["au"] = 1.3
-    assert "tar has no rank: AU is not measurable." in said(above, FAST, SLOW, rank_by="au")[0]
+    assert "tar is not ranked: AU is not measurable." in said(above, FAST, SLOW, rank_by="au")[0]
     assert "Use hdf5: 61 samples/s" in said(above, FAST)[0], "its rate is one all the same"
 
 
