@@ -5,10 +5,11 @@ BIN := $(VENV)/bin
 CLUSTER_PACKAGES := slurm-wlm munge openmpi-bin iproute2 bindfs faketime
 CLUSTER_PROGRAMS := slurmctld slurmd munged mpiexec ip tc bindfs faketime
 
+OLDEST_TORCH ?= 2.6.0
 MINUTES ?= 5
 SEED ?= 1
 
-.PHONY: demo test test-all test-cluster test-matrix cluster-packages fuzz storm lint bench gpu-test docs clean
+.PHONY: demo test test-all test-cluster test-oldest test-matrix cluster-packages fuzz storm lint bench gpu-test docs clean
 
 demo: $(VENV)/installed
 	$(BIN)/benchsuite demo
@@ -23,6 +24,14 @@ test: $(VENV)/installed-dev lint
 test-all: $(VENV)/installed-dev
 	$(BIN)/python -m pytest $(TWO_AT_A_TIME) -m "slow and not quiet and not full and not cluster"
 	$(BIN)/python -m pytest -m "quiet and not full and not cluster"
+
+# The first tier, without lint, on the oldest versions that pyproject.toml allows. PyTorch of that age brings CUDA's libraries: 4 GB.
+test-oldest:
+	$(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check uv
+	.venv-oldest/bin/python -m uv pip install --quiet --python .venv-oldest/bin/python --resolution lowest-direct \
+	  torch==$(OLDEST_TORCH) -e '.[dev]'
+	.venv-oldest/bin/python -m pytest $(TWO_AT_A_TIME) -m "not slow and not quiet and not full and not cluster"
 
 # The full matrices, for hours.
 test-matrix: $(VENV)/installed-dev
