@@ -39,6 +39,7 @@ def rendezvous_of(me: RankIdentity, timeout_s: float) -> Store:
         timeout=timedelta(seconds=timeout_s),
         wait_for_workers=False,
         master_listen_fd=me.listen_fd if me.rank == 0 else None,
+        use_libuv=torch.__version__ >= "2.8",  # before, libuv's store took connections of no port that was handed over
     )
 
 
