@@ -230,7 +230,7 @@ class TestFormats:
 
     def test_dalis_files_are_read_by_wrapped_calls(self, made: Made) -> None:
         pytest.importorskip("nvidia.dali")
-        found = loaded(made("files", "image"), "dali", 3, epochs=60)
+        found = loaded(made("files", "image"), "dali", 3, epochs=300)  # 5 MB: what libraries read once is little of it
         assert found["threads"] >= 3
         assert 0.9 * found["bytes"]["delivered"] <= found["bytes"]["seen"]
         assert found["bytes"]["only_counted"] < 0.05 * found["bytes"]["delivered"] + 100_000
