@@ -41,7 +41,7 @@ def test_a_sweep_takes_the_nodes_that_each_trial_needs(bench: ClusterBench, slur
     ]
     ran = slurm.run_in_allocation(2, [*COMMAND, *sweep], bench.folder, "--cpus-per-task=4", env=bench.env)
     assert ran.code == 0, ran.err
-    assert " · srun (job " in ran.err and ": 2 nodes)\n" in ran.err
+    assert " · srun (job " in ran.err and ": 2 nodes) · time: not known before the first trials" in ran.err
     found = {record["spec"]["world_size"]: record for record in bench.records()}
     assert {ranks: record["status"] for ranks, record in found.items()} == {1: "ok", 2: "ok", 4: "ok", 16: "skipped"}
     nodes = {ranks: [(node["node"], node["ranks"]) for node in found[ranks]["env"]["nodes"]] for ranks in (1, 2, 4)}
