@@ -92,10 +92,10 @@ def _directives(scheduler: Scheduler, job: Job, spec: JobSpec) -> Iterator[str]:
     options = {name: option for name, option, _ in ours}
     for name, value in spec.options.items():
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
-            raise UserError(f"--option {name!r}: give KEY=VALUE, such as --option reservation=maintenance")
+            raise UserError(f"--directive {name!r}: give KEY=VALUE, such as --directive reservation=maintenance")
         if name in options:
-            raise UserError(f"--option {name}: is written already; what sets it: {options[name]}")
-        asked.append((name, value or "", f"--option {name}"))
+            raise UserError(f"--directive {name}: is written already; what sets it: {options[name]}")
+        asked.append((name, value or "", f"--directive {name}"))
     for name, value, option in asked:
         if scheduler == "slurm":
             start, joint = "#SBATCH --", "="
@@ -128,7 +128,7 @@ def _slurm(job: Job, spec: JobSpec) -> list[Directive]:
 
 def _pbs(job: Job, spec: JobSpec) -> list[Directive]:
     if spec.qos is not None:
-        raise UserError(f"--qos {spec.qos!r}: PBS has none; give the queue with --partition, or --option KEY=VALUE")
+        raise UserError(f"--qos {spec.qos!r}: PBS has none; give the queue with --partition, or --directive KEY=VALUE")
     cores = job.ranks_per_node * (spec.cpus_per_rank or 1)
     chunk = [str(job.nodes), f"ncpus={cores}", f"mpiprocs={job.ranks_per_node}"]
     for what, value in (("--gres", spec.gres), ("--constraint", spec.constraint)):

@@ -38,8 +38,8 @@ def submit(
         typer.Option("--ranks-per-node", min=1, help="Default: one a GPU of --gres, else spread over --nodes, else 1."),
     ] = None,
     cpus_per_rank: Annotated[Number, typer.Option("--cpus-per-rank", min=1, help="Cores of a rank.")] = None,
-    option: Annotated[
-        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="Any other directive, again.")
+    directive: Annotated[
+        list[str] | None, typer.Option("--directive", metavar="KEY=VALUE", help="Any other of the scheduler's; again.")
     ] = None,
     mode: Annotated[
         JobMode | None,
@@ -61,7 +61,7 @@ def submit(
 
     given = {name: context.params[name] for name in JobSpec.model_fields if context.params.get(name) is not None}
     request = submitting.Request(file, session, store, overrides or [], dry_run, out)
-    raise typer.Exit(submitting.submit(scheduler, request, given, option or []))
+    raise typer.Exit(submitting.submit(scheduler, request, given, directive or []))
 
 
 def status(

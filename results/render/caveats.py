@@ -38,7 +38,7 @@ CAVEATS: Mapping[str, tuple[str, str]] = {
     ),
     "not_steady": (
         "The rate changed within the trial, or the queue filled or drained.",
-        "More steps",
+        "More steps, or an idle machine",
     ),
     "unstable": (
         "Repeats spread by more than 10 %.",

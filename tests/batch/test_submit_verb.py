@@ -82,7 +82,7 @@ class TestVerb:
             path = tmp_path / f"{variable}.yaml"
             path.write_text(yaml.safe_dump(value))
             monkeypatch.setenv(variable, str(path))
-        (text,) = self.dry_run(run_cli, "slurm", "--account", "other", "--option", "exclusive")
+        (text,) = self.dry_run(run_cli, "slurm", "--account", "other", "--directive", "exclusive")
         found = directives(text)
         for line in ("account=other", "partition=mine", "time=12:00:00", "licenses=x", "exclusive"):
             assert f"#SBATCH --{line}" in found
@@ -139,7 +139,7 @@ class TestVerb:
             (["slurm", "--gres", "gpu:4"], 2, 4, "one a GPU, of 4 on a node"),
             (["slurm", "--gres", "gpu:a100:4,nvme:1"], 2, 4, "one a GPU, of 4 on a node"),
             (["slurm", "--gres", "gpu:16"], 1, 8, "one a GPU, of 16 on a node"),
-            (["slurm", "--option", "gpus-per-node=h100:2"], 4, 2, "one a GPU, of 2 on a node"),
+            (["slurm", "--directive", "gpus-per-node=h100:2"], 4, 2, "one a GPU, of 2 on a node"),
             (["pbs", "--gres", "ngpus=4:mem=64gb"], 2, 4, "one a GPU, of 4 on a node"),
             (["slurm", "--nodes", "3"], 3, 3, "the largest trial's 8 over 3"),
             (["slurm", "--nodes", "3", "--gres", "gpu:4"], 3, 4, "one a GPU, of 4 on a node"),
@@ -201,9 +201,9 @@ class TestVerb:
             (["slurm", "mine.yaml", "--time", "90"], ["time '90'"]),
             (["slurm", "mine.yaml", "--nodes", "0"], ["--nodes"]),
             (["slurm", "mine.yaml", "--account", "a\nb"], ["--account", "line break"]),
-            (["slurm", "mine.yaml", "--option", "nodes=3"], ["--option nodes", "--nodes"]),
-            (["slurm", "mine.yaml", "--option", "a b=3"], ["--option 'a b'", "KEY=VALUE"]),
-            (["pbs", "mine.yaml", "--option", "walltime=3"], ["--option walltime", "--time"]),
+            (["slurm", "mine.yaml", "--directive", "nodes=3"], ["--directive nodes", "--nodes"]),
+            (["slurm", "mine.yaml", "--directive", "a b=3"], ["--directive 'a b'", "KEY=VALUE"]),
+            (["pbs", "mine.yaml", "--directive", "walltime=3"], ["--directive walltime", "--time"]),
             (["pbs", "mine.yaml", "--qos", "high"], ["--qos 'high'", "--partition"]),
             (["pbs", "mine.yaml", "--gres", "gpu:4"], ["--gres 'gpu:4'", "ngpus=4"]),
             (["slurm", "mine.yaml", "--array-tasks", "3"], ["--array-tasks 3", "--mode array"]),
