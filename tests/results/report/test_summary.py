@@ -31,7 +31,8 @@ def test_what_helps_comes_first_and_each_caveat_once():
         trial("failed", ("not_cold",)),
     ]
     assert remedies([*rows, trial(unstable=True)]) == [
-        "not_steady: More steps, or an idle machine. The rate changed within the trial, or the queue filled or drained.",
+        "not_steady: More steps, or an idle machine. "
+        "The rate changed within the trial, or the queue filled or drained.",
         "foreign_load: An idle machine. Other processes used the cores.",
         "unstable: More repeats, an idle machine. Repeats spread by more than 10 %.",
     ]
