@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-CLUSTER_PACKAGES := slurm-wlm munge openmpi-bin iproute2 bindfs faketime
-CLUSTER_PROGRAMS := slurmctld slurmd munged mpiexec ip tc bindfs faketime
+CLUSTER_PACKAGES := slurm-wlm munge openmpi-bin iproute2 bindfs faketime debootstrap
+CLUSTER_PROGRAMS := slurmctld slurmd munged mpiexec ip tc bindfs faketime debootstrap
 
 OLDEST_TORCH ?= 2.6.0
 MINUTES ?= 5

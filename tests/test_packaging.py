@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.wheels import NO_INDEX, wheelhouse
+
 ROOT = Path(__file__).parents[1]
 BARE = ("storage", "workloads", "results")
 """Names that users give to modules of their own."""
@@ -206,12 +208,8 @@ def test_a_sweep_misses_what_its_report_needs_before_its_first_trial(tmp_path: P
 @pytest.mark.slow
 def test_a_wheelhouse_runs_the_demo_without_an_index(wheel: Path, tmp_path: Path) -> None:
     """As on a cluster's node: an empty environment, no network, outside of the checkout."""
-    house, place = tmp_path / "wheelhouse", tmp_path / "venv"
-    asked = ["torch", f"benchsuite[formats,report] @ {wheel.as_uri()}"]
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "-w", str(house), "-c", str(ROOT / "constraints.txt")]
-    made = subprocess.run([*command, *asked], capture_output=True, text=True, check=False)
-    if made.returncode:
-        pytest.skip(f"no wheels can be had here: {made.stderr.splitlines()[-1]}")
+    house = wheelhouse(tmp_path / "wheelhouse", "torch", f"benchsuite[formats,report] @ {wheel.as_uri()}")
+    place = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
     install = [place / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-index", "--find-links", house]
     subprocess.run([*install, "torch", "benchsuite[formats,report]"], check=True, env=NO_INDEX)
@@ -219,6 +217,3 @@ def test_a_wheelhouse_runs_the_demo_without_an_index(wheel: Path, tmp_path: Path
     ran = subprocess.run(demo, cwd=tmp_path, env=NO_INDEX, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert "trials ok" in ran.stdout and (tmp_path / "benchsuite-demo" / "webdataset").is_dir()
-
-
-NO_INDEX = {name: value for name, value in os.environ.items() if name != "PYTHONPATH" and not name.startswith("PIP_")}
