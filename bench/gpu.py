@@ -4,12 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import nn
-
-from benchsuite import run, workloads
+from benchsuite import run
 from benchsuite.results.store.record import TrialFigures
-from benchsuite.workloads.workload import Batch, Workload
+from benchsuite.runner.device_check import plain_step_s
 
 STEPS = 30
 
@@ -50,33 +47,10 @@ def trial(spec: Mapping[str, Any]) -> TrialFigures:
     return record.figures
 
 
-def plain_unet3d_step_s() -> float:
-    """Seconds of a step of the plainest loop over the same model, by CUDA events."""
-    workload: Workload = workloads.load(workloads.WORKLOADS, "unet3d")
-    device = torch.device("cuda")
-    variant = workload.variants["reference"]
-    model: nn.Module = workload.build(variant).to(device, memory_format=torch.channels_last_3d)  # type: ignore[call-overload]
-    optimizer = workload.optimizer(model.parameters())
-    batch: Batch = workload.synthetic(variant, UNET3D["batch_size"], device)  # type: ignore[arg-type]
-    batch["image"] = batch["image"].to(memory_format=torch.channels_last_3d)
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-    for step in range(10 + STEPS):
-        if step == 10:
-            start.record()
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            loss = workload.loss(model, batch)
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        optimizer.zero_grad()
-    end.record()
-    torch.cuda.synchronize()
-    return start.elapsed_time(end) / 1e3 / STEPS
-
-
 def unet3d_ratio() -> tuple[float, float]:
     """A trial's step over the plainest loop's, and the trial's in seconds; each best of three, taken in turns."""
     plain, ours = [], []
     for _ in range(3):
-        plain.append(plain_unet3d_step_s())
+        plain.append(plain_step_s({"variant": "reference", **UNET3D}))
         ours.append(trial(UNET3D).step_s_mean or float("nan"))
     return min(ours) / min(plain), min(ours)

@@ -9,6 +9,7 @@ from benchsuite.contract.rank_samples import RankSamples
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.blocks import LOADER_BLOCKS, STEADY_TURNS, layout, steady_steps
 from benchsuite.host.interference import crowding, foreign_load
+from benchsuite.results.render.words import counted
 from benchsuite.results.store.record import MAX_AU
 
 MAX_QUEUE_LOSS = 0.10
@@ -41,6 +42,9 @@ def caveats(
     if spec.data.source == "storage":
         found += _cache_caveats(spec, results, cache_visible) + _steadiness_caveats(spec, results)
         found += _copying_caveats(spec, results)
+    if refused := [result.rank for result in results if result.page_locked is False]:
+        said = f"CUDA refused to page-lock what the workers of {counted(len(refused), 'rank')} fill"
+        found.append(("not_page_locked", f"{said}: copies to the device wait for one another"))
     return found + _staging_caveats(spec, results)
 
 

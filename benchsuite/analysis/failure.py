@@ -9,7 +9,14 @@ from benchsuite.results.store.record import Status
 
 _RANKED = ("oom", "signal", "failed", "exit", "peer")
 """Causes of a trial's failure, most telling first: survivors of another rank's end report that end."""
-_PEER = ("closed by peer", "Connection reset", "NCCL communicator was aborted", "Broken pipe", "recvValue failed")
+_PEER = (
+    "closed by peer",
+    "Connection reset",
+    "ncclRemoteError",
+    "NCCL communicator was aborted",
+    "Broken pipe",
+    "recvValue failed",
+)
 
 
 def failure(outcome: Outcome, results: list[RankSamples | None], folder: Path) -> tuple[Status, str]:

@@ -265,6 +265,9 @@ def loop_figures(
         **communication_figures(results, kind),
         "load_mean_s": load_mean_s(results, kind),
         "peak_memory_bytes": most(result.peak_memory_bytes or None for result in results),
+        "reserved_memory_bytes": most(result.reserved_memory_bytes for result in results),
+        "device_memory_bytes": most(result.device_memory_bytes for result in results),
+        **counted_figures(results, kind, samples),
         "host_memory_bytes": total(hosts),
         "first_batch_s": most(result.first_batch_s for result in results),
         "startup_s": most(result.startup_s for result in results),
@@ -272,6 +275,42 @@ def loop_figures(
         "skipped_steps": most(result.skipped_steps for result in results),
         "overhead_fraction": most(overhead(result, kind) for result in results),
     }
+
+
+HOT = ("power_brake_s", "too_hot_driver_s", "too_hot_hardware_s")
+NVLINK = ("nvlink_sent_bytes", "nvlink_received_bytes")
+
+
+def counted_figures(results: Sequence[RankSamples], kind: str, samples: float | None) -> dict[str, float | None]:
+    """What devices counted over the counted steps, in which all of them took so many samples.
+
+    A driver's clock and ours differ by a percent, so shares of the time are held at 1.
+    """
+    ranks = [_counted(_blocks(result, kind)) for result in results]
+    energies = [rank["energy_j"] for rank in ranks if "energy_j" in rank]  # on cpu one rank of a node tells it
+    busy = [rank["busy"] for rank in ranks if "busy" in rank]
+    energy_j = sum(energies) if energies else None
+    return {
+        "energy_j": energy_j,
+        "energy_j_per_sample": energy_j / samples if energy_j is not None and samples else None,
+        "gpu_busy_fraction": float(np.mean(busy)) if busy else None,
+        "power_capped_fraction": most(min(rank["capped"], 1.0) for rank in ranks if "capped" in rank),
+        "too_hot_fraction": most(min(rank["hot"], 1.0) for rank in ranks if "hot" in rank),
+        "nvlink_bytes_per_s": most(rank.get("nvlink") for rank in ranks),
+    }
+
+
+def _counted(blocks: Sequence[Block]) -> dict[str, float]:
+    """What the device of one rank counted in all of some blocks: joules, and the rest over their seconds."""
+    names = set.intersection(*(set(block.counted) for block in blocks)) if blocks else set()
+    seconds = sum(block.end_s - block.start_s for block in blocks)
+    rates = {"busy": ("busy_s",), "capped": ("power_capped_s",), "hot": HOT, "nvlink": NVLINK}
+    found = {
+        rate: sum(block.counted[name] for block in blocks for name in parts) / seconds
+        for rate, parts in rates.items()
+        if names.issuperset(parts)
+    }
+    return found | ({"energy_j": sum(block.counted["energy_j"] for block in blocks)} if "energy_j" in names else {})
 
 
 def overhead(result: RankSamples, kind: str = "loader") -> float | None:

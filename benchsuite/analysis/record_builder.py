@@ -187,8 +187,7 @@ def measured(
 ) -> tuple[TrialRecord, dict[str, Any]]:
     """The record of an attempt whose ranks all finished."""
     spec = attempt.point.spec
-    if results[0].reader is not None:
-        attempt = replace(attempt, env=attempt.env | {"reader": results[0].reader})
+    attempt = replace(attempt, env=attempt.env | _told_by(results[0], attempt.env))
     read_from = "staging" if spec.data.staging == "copy" else "data"
     stored_on = file_system_of(attempt.env.get(read_from, {}).get("file_system"))
     values = figures(spec, results, flops_of(spec, results))
@@ -215,6 +214,12 @@ def measured(
         io_profile=profile,
     )
     return record, _samples(results)
+
+
+def _told_by(rank: RankSamples, env: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts that only a rank knows: which library read, and what torch has loaded for the device."""
+    found: dict[str, Any] = {} if rank.reader is None else {"reader": rank.reader}
+    return found | ({"libraries": env["libraries"] | rank.libraries} if rank.libraries else {})
 
 
 def _crowded(attempt: Attempt) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Annotated, Any, Literal
@@ -13,7 +14,7 @@ from benchsuite import storage, workloads
 from benchsuite.cli.common import Plain
 from benchsuite.contract import emulated_devices
 from benchsuite.contract.errors import refuse
-from benchsuite.contract.exit_codes import NOTHING_RAN, OK
+from benchsuite.contract.exit_codes import NOTHING_RAN, OK, SOME_FAILED
 from benchsuite.contract.terminal import PlainFormat, document, echo
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.contract.yaml_file import Values, read_yaml
@@ -56,11 +57,16 @@ def list_(
 
 def doctor(
     paths: Annotated[list[Path] | None, typer.Argument(help="Folders that will hold data or results.")] = None,
+    device: Annotated[
+        bool, typer.Option("--device", help="Compare the figures of this node's GPUs with other ways to them: minutes.")
+    ] = False,
     format: Plain = "table",
 ) -> None:
     """Check this machine and paths: what can run here, what cannot, and what to do about it."""
     from benchsuite.host import doctor as examination
 
+    if device:
+        raise typer.Exit(_examined_devices())
     findings = examination.examine(paths or [Path()])
     if format == "json":
         document(json.dumps([vars(finding) for finding in findings], indent=1))
@@ -68,6 +74,19 @@ def doctor(
         for finding in findings:
             echo(f"{finding.level:<5} {finding.text}")
     raise typer.Exit(NOTHING_RAN if any(finding.level == "fail" for finding in findings) else OK)
+
+
+def _examined_devices() -> int:
+    """Print what was found of the devices, and where all of it is kept."""
+    from benchsuite.runner import device_check
+
+    out = Path(f"benchsuite-device-{datetime.now():%Y%m%d-%H%M%S}.json")
+    levels = set()
+    for finding in device_check.examine(out):
+        echo(f"{finding.level:<5} {finding.question:<22} {finding.text}")
+        levels.add(finding.level)
+    echo(f"written: {out}: records and environment; send it along with a question about these figures", err=True)
+    return SOME_FAILED if "fail" in levels else OK
 
 
 def schema(

@@ -8,7 +8,7 @@ import typer
 from benchsuite.contract.terminal import PlainFormat
 
 probe_app = typer.Typer(
-    help="What a path or a network gives: raw reads, checkpoints, collectives.",
+    help="What a path, a device or a network gives: raw reads, matrix products, checkpoints, collectives.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -51,6 +51,22 @@ def probe_storage(
 
     asked = storage.asked(size, seconds, engine, block, depth)
     raise typer.Exit(storage.verb(path, asked, store, session, format))
+
+
+@probe_app.command("device")
+def probe_device(
+    device: Annotated[
+        str, typer.Option("--device", help="auto (every CUDA device, else the CPU), cpu, cuda, cuda:N.")
+    ] = "auto",
+    seconds: Annotated[float, typer.Option("--seconds", min=0.0, help="For each measurement.")] = 0.5,
+    store: Store = None,
+    session: Session = "default",
+    format: Format = "table",
+) -> None:
+    """Measure matrix products, memory and copies of devices: what MFU and loaders can reach at most."""
+    from benchsuite.probe import device as probe
+
+    raise typer.Exit(probe.verb(device, seconds, store, session, format))
 
 
 @probe_app.command("checkpoint")

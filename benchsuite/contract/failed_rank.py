@@ -8,7 +8,16 @@ from pathlib import Path
 
 from benchsuite.contract.rank_samples import RankSamples
 
-_OUT_OF_MEMORY = ("out of memory", "DefaultCPUAllocator: can't allocate memory", "Cannot allocate memory")
+_OUT_OF_MEMORY = (
+    "out of memory",
+    "DefaultCPUAllocator: can't allocate memory",
+    "Cannot allocate memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "unable to find an engine",  # cuDNN's, where no algorithm's workspace fits
+    "Unable to find a valid cuDNN algorithm",
+    "Failed to CUDA calloc",  # NCCL's
+)
 
 SHARED_MEMORY = "/dev/shm"
 

@@ -108,6 +108,8 @@ class Block:
     """Seconds of each step before the counted ones."""
     late_s: float | None = None
     """Mean lateness of the waits of an emulated device."""
+    counted: dict[str, float] = field(default_factory=dict)
+    """What the device counted meanwhile (`benchsuite.host.gpus.COUNTED`, `busy_s`), or the node's sockets: energy."""
     every: int = 1
     """Every so many of the counted steps are in `parts`."""
     totals: tuple[int, dict[str, float]] | None = None
@@ -131,12 +133,13 @@ class Block:
         return sum(self.parts_s().values())
 
     def after(self, steps: int) -> "Block":
-        """The block without its first `steps` steps; of waiting for a core, the share of the time that is left."""
+        """The block without its first `steps` steps, with the share of what was counted that its time has."""
         begun_s = self.start_s + sum(self.step_s()[:steps])
         share = (self.end_s - begun_s) / (self.end_s - self.start_s)
         queued = None if self.run_queue_s is None else self.run_queue_s * share
         parts = {name: seconds[steps:] for name, seconds in self.parts.items()}
-        return replace(self, start_s=begun_s, parts=parts, run_queue_s=queued)
+        counted = {name: value * share for name, value in self.counted.items()}
+        return replace(self, start_s=begun_s, parts=parts, run_queue_s=queued, counted=counted)
 
     def thinned(self, most: int) -> "Block":
         """The block with at most so many single steps, evenly taken."""
@@ -247,6 +250,16 @@ class RankSamples:
     """How fast a core copies samples of this size, where readers were so fast that it was asked."""
     reader: str | None = None
     """The library, with its version, by which a stock reader reads."""
+    device_uuid: str | None = None
+    """The CUDA device that this rank computes on, as NVML names it."""
+    page_locked: bool | None = None
+    """Whether CUDA let the memory that loader workers fill be page-locked; None where that was not asked for."""
+    libraries: dict[str, str] | None = None
+    """Versions of what torch has loaded for the device, told by rank 0: CUDA, cuDNN, NCCL."""
+    reserved_memory_bytes: int | None = None
+    """Device memory that torch's allocator took at most."""
+    device_memory_bytes: int | None = None
+    """Device memory in use at the end, beyond what was in use before this rank; by NVML, so libraries' included."""
 
     def write(self, path: Path) -> None:
         """Leave it where the launcher looks."""

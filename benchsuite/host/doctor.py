@@ -14,6 +14,8 @@ from benchsuite.storage.observe import page_cache
 from benchsuite.storage.observe.file_systems import Cached, file_system_of, in_words
 
 LOW_FREE_BYTES = 5e9
+NEEDED = ("torch", "numpy", "simplejpeg", "webdataset")
+"""Libraries without which a first sweep does not run."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def examine(paths: list[Path]) -> list[Examined]:
 
 
 def _libraries() -> Examined:
-    found = environment()["libraries"]
+    found = {name: environment()["libraries"][name] for name in NEEDED}
     missing = [name for name, version in found.items() if version is None]
     if missing:
         return Examined("fail", f"{', '.join(missing)} missing -> pip install {' '.join(missing)}")

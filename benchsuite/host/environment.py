@@ -24,7 +24,11 @@ from benchsuite.host.machine import nvml, text_of, this_machine
 from benchsuite.host.site import site_facts
 from benchsuite.storage.observe.file_systems import device_of, mount_of, server_cache_of
 
-LIBRARIES = ("torch", "numpy", "simplejpeg", "webdataset")
+LIBRARIES = ("torch", "numpy", "simplejpeg", "webdataset", "h5py", "lmdb", "tfrecord", "triton")
+DALI = ("nvidia-dali-cuda120", "nvidia-dali-cuda130")
+"""DALI's names among packages, by the version of CUDA it is built for."""
+SETTINGS = ("NCCL_", "TORCH_", "PYTORCH_", "CUDA_")
+"""What names of variables begin with that change how devices and the network between them are used."""
 SCHEDULER_VARIABLES = (
     "SLURM_JOB_ID",
     "SLURM_JOB_PARTITION",
@@ -54,7 +58,8 @@ def _lasting_facts() -> dict[str, Any]:
         "benchsuite": VERSION,
         "commit": _commit(),
         **facts_of_host(),
-        "libraries": {name: _version(name) for name in LIBRARIES},
+        "libraries": {name: _version(name) for name in LIBRARIES} | {"dali": _dali_version()},
+        "settings": {name: value for name, value in sorted(os.environ.items()) if name.startswith(SETTINGS)},
         "scheduler": {name: os.environ[name] for name in SCHEDULER_VARIABLES if name in os.environ},
         "container": container(),
         "lane": None if this_lane() is None else str(this_lane()),
@@ -112,9 +117,9 @@ def read_ahead_kb(path: Path) -> int | None:
 
 
 def devices() -> list[dict[str, Any]]:
-    """Name, memory, driver and VBIOS of each NVIDIA device; empty where there is none.
+    """Name, memory, driver, VBIOS and connections of each NVIDIA device; empty where there is none.
 
-    The VBIOS is None where the driver does not tell it, as in some virtual machines.
+    What the driver does not tell is None: of some in virtual machines the VBIOS.
     """
     import pynvml
 
@@ -128,9 +133,30 @@ def devices() -> list[dict[str, Any]]:
                 "memory_bytes": int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
                 "driver": str(pynvml.nvmlSystemGetDriverVersion()),
                 "vbios": asked(pynvml.nvmlDeviceGetVbiosVersion, handle),
+                **_connections(handle),
             }
             for handle in handles
         ]
+
+
+def _connections(handle: Any) -> dict[str, Any]:
+    """How a device is reached: its PCIe link, as `5 x16`; how many NVLinks are up; the memory it is near."""
+    import pynvml
+
+    from benchsuite.host.gpus import asked
+
+    generation = asked(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle)  # an idle link runs at a lower one
+    width = asked(pynvml.nvmlDeviceGetCurrPcieLinkWidth, handle)
+    pci = asked(pynvml.nvmlDeviceGetPciInfo, handle)
+    place = pci and f"{pci.domain & 0xFFFF:04x}:{pci.bus:02x}:{pci.device:02x}.0"
+    numa = text_of(Path(f"/sys/bus/pci/devices/{place}/numa_node")) if place else ""
+    states = [asked(pynvml.nvmlDeviceGetNvLinkState, handle, link) for link in range(pynvml.NVML_NVLINK_MAX_LINKS)]
+    links = [state for state in states if state is not None]
+    return {
+        "pcie": f"{generation} x{width}" if generation and width else None,
+        "nvlinks": sum(state == pynvml.NVML_FEATURE_ENABLED for state in links) if links else None,
+        "numa_node": int(numa) if numa.isdigit() else None,
+    }
 
 
 def _version(package: str) -> str | None:
@@ -138,6 +164,10 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def _dali_version() -> str | None:
+    return next((found for found in map(_version, DALI) if found is not None), None)
 
 
 def _cpu_model() -> str | None:

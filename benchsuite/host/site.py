@@ -94,6 +94,17 @@ def _hours(seconds: int) -> str:
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 
+class DevicePeaks(BaseModel):
+    """Dense peaks of matrix products of a device, TFLOP/s; `half` is float16 and, unless it is given, bfloat16."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    fp32: float | None = Field(None, gt=0)
+    tf32: float | None = Field(None, gt=0)
+    half: float | None = Field(None, gt=0)
+    bf16: float | None = Field(None, gt=0)
+
+
 class ConfigFile(BaseModel):
     """What a site's or user's file says."""
 
@@ -104,6 +115,9 @@ class ConfigFile(BaseModel):
     submit: dict[str, Any] = Field(default_factory=dict, description="defaults of submit")
     facts: dict[FactName, Command] = Field(
         default_factory=dict, description="facts of each host for its records, by the command that writes them"
+    )
+    peaks: dict[Word, DevicePeaks] = Field(
+        default_factory=dict, description="TFLOP/s of devices that are not known, by words of their name"
     )
 
 
@@ -133,7 +147,10 @@ def config_files(environment: Mapping[str, str] = os.environ) -> dict[Path, Conf
 
 def _read(path: Path) -> ConfigFile:
     value = read_yaml(path)
-    value = {key: {} if inner is None and key in ("base", "submit", "facts") else inner for key, inner in value.items()}
+    value = {
+        key: {} if inner is None and key in ("base", "submit", "facts", "peaks") else inner
+        for key, inner in value.items()
+    }
     base, job = (part if isinstance(part, dict) else {} for part in (value.get("base"), value.get("submit")))
     checks = (
         partial(_parsed, value),
@@ -181,3 +198,9 @@ def site_facts(environment: Mapping[str, str] = os.environ) -> dict[str, list[st
     The first line that a command writes, which is given word by word, is a fact of the host that it runs on.
     """
     return dict(chain.from_iterable(found.facts.items() for found in config_files(environment).values()))
+
+
+def site_peaks(environment: Mapping[str, str] = os.environ) -> dict[str, dict[str, float | None]]:
+    """TFLOP/s that the site's file and, above it, the user's give under `peaks`, by words of a device's name."""
+    found = chain.from_iterable(found.peaks.items() for found in config_files(environment).values())
+    return {name: peaks.model_dump(exclude_unset=True) for name, peaks in found}

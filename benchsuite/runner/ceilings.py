@@ -28,6 +28,9 @@ def without_model(point: Point, machine: Machine | None = None) -> Point | None:
     reads = spec.data.source == "storage" and spec.data.staging == "none"
     if not spec.measure.ceilings or not reads or spec.device == NO_MODEL:
         return None
+    if spec.device == "cuda" and spec.data.loader == "dali":
+        return None  # it decodes on the device, which a trial without a model has none of
+    where = machine or this_machine()
     computing = {name: field.default for name, field in ComputeSpec.model_fields.items()}
     measure = spec.measure.model_copy(update={"repeats": 1, "warmup_steps": 1, "profile": None})
     ranks = spec.data_ranks
@@ -38,9 +41,9 @@ def without_model(point: Point, machine: Machine | None = None) -> Point | None:
         "world_size": ranks,
         "batch_size": spec.rank_batch,
         "global_batch_size": None,
+        "ranks_per_node": spec.ranks_per_node or (where.cuda_devices if spec.device == "cuda" else None),
         "measure": measure,
     }
-    where = machine or this_machine()
     alone = resolve(spec.model_copy(update=changed), where, ranks, {})
     return None if why_invalid(alone, where) else alone
 

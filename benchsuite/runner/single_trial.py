@@ -26,6 +26,7 @@ from benchsuite.runner.auto_batch import fitted
 from benchsuite.runner.ceilings import of_record, without_model
 from benchsuite.trial.feed import Feed
 from benchsuite.trial.staging import TrialCopy
+from benchsuite.workloads.precision import float32_kept
 
 
 def run(spec: TrialSpec | Mapping[str, Any]) -> TrialRecord:
@@ -122,10 +123,8 @@ class _ThisProcess:
 def _torch_settings_kept() -> Iterator[None]:
     """Give the caller's threads, TF32 settings and random state back."""
     threads = torch.get_num_threads()
-    tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     try:
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(), float32_kept():
             yield
     finally:
         torch.set_num_threads(threads)
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = tf32

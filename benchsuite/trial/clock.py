@@ -5,6 +5,7 @@ last mark of the step before.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Protocol
@@ -79,6 +80,8 @@ class CudaClock:
     before it is the part of the wait that the device saw: exposed time, not time hidden behind queued work.
     """
 
+    copied: Callable[[], None] | None = None
+    """Told when a step has queued all copies of its batch to the device."""
     _events: list[tuple[str, torch.cuda.Event]] = field(default_factory=list)
     _first: torch.cuda.Event | None = None
     _start: float = 0.0
@@ -93,6 +96,8 @@ class CudaClock:
 
     def mark(self, part: str) -> None:
         self._events.append((part, _recorded_event()))
+        if part == "h2d" and self.copied is not None:
+            self.copied()
 
     def stop(self) -> Block:
         torch.cuda.synchronize()
@@ -116,6 +121,6 @@ def _waited(before: float | None) -> float | None:
     return after - before if before is not None and after is not None else None
 
 
-def clock_for(device: torch.device) -> Clock:
-    """The clock of a device."""
-    return CudaClock() if device.type == "cuda" else HostClock()
+def clock_for(device: torch.device, copied: Callable[[], None] | None = None) -> Clock:
+    """The clock of a device, which tells `copied` when a step's copies to a CUDA device are queued."""
+    return CudaClock(copied) if device.type == "cuda" else HostClock()

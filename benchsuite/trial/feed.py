@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,8 @@ class Stepper:
     training: Training | EmulatedDevice
     clock: Clock
     heart: Heartbeat
+    count: Callable[[], Callable[[], dict[str, float]]] = lambda: dict
+    """Begins to count what the device counts; what it returns ends that."""
     steps_s: float = 0.0
     num_steps: int = 0
     loss: float | None = None
@@ -39,6 +41,7 @@ class Stepper:
             TrialError: the loss is not finite.
         """
         clock, step, heart = self.clock, self.training.step, self.heart
+        counted = self.count()
         clock.start()
         for _ in range(steps):
             batch = next_batch()
@@ -51,7 +54,7 @@ class Stepper:
         self.loss = None if loss is None else float(loss)
         if self.loss is not None and not np.isfinite(self.loss):
             raise TrialError(f"loss is {self.loss} after {self.num_steps} steps")
-        return times
+        return replace(times, counted=counted())
 
 
 @dataclass

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from benchsuite.contract.rank_samples import TORCH_TRACE, RankIdentity
@@ -44,16 +43,22 @@ def found(spec: TrialSpec, stepper: Stepper, feed: Feed | None, batch: Batch, me
     """When all steps are measured: what was seen of the I/O; and PyTorch's profile of further ones, where asked for."""
     io_profile = feed.io_profile() if feed else None
     if torch_steps(spec):
-        _torch_profile(stepper, feed if feed and spec.data.source == "storage" else lambda: batch, me)
+        _torch_profile(
+            stepper, feed if feed and spec.data.source == "storage" else lambda: batch, me, spec.device == "cuda"
+        )
     return {"io_profile": io_profile}
 
 
-def _torch_profile(stepper: Stepper, next_batch: Callable[[], Batch], me: RankIdentity) -> None:
+def _torch_profile(stepper: Stepper, next_batch: Callable[[], Batch], me: RankIdentity, on_cuda: bool) -> None:
     """Run steps under PyTorch's profiler, and leave its trace in the rank's folder."""
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
-    plan = schedule(wait=WAIT_STEPS, warmup=WARMUP_STEPS, active=ACTIVE_STEPS, repeat=1)
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_cuda else [])]
+    # The first turn comes before the first step, so that is one more not to look at.
+    plan = schedule(wait=1 + WAIT_STEPS, warmup=WARMUP_STEPS, active=ACTIVE_STEPS, repeat=1)
     with profile(activities=activities, schedule=plan) as profiler:
-        for _ in range(WAIT_STEPS + WARMUP_STEPS + ACTIVE_STEPS):
-            stepper.run(next_batch, 1)
+
+        def turn() -> Batch:
             profiler.step()
+            return next_batch()
+
+        stepper.run(turn, WAIT_STEPS + WARMUP_STEPS + ACTIVE_STEPS)  # in one run: a device is not waited for in between
     profiler.export_chrome_trace(str(me.folder / f"{TORCH_TRACE}-{me.rank}.json.gz"))

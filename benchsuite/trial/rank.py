@@ -4,6 +4,7 @@ import gc
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -16,6 +17,7 @@ from benchsuite.storage.loaders import Batch
 from benchsuite.storage.loaders.reader import LoaderInput
 from benchsuite.trial import costs, io_observer, page_cache, staging
 from benchsuite.trial.clock import Clock, clock_for
+from benchsuite.trial.counters import Counters
 from benchsuite.trial.emulated import EmulatedDevice
 from benchsuite.trial.feed import Feed, Stepper
 from benchsuite.trial.measure import barrier, emulated_blocks, interleaved_blocks, plain_block, reconciled
@@ -30,6 +32,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
     What must not be destroyed before the process ends is put into `keep`: dropping a DDP model can hang.
     """
     heart = Heartbeat(me.folder, me.rank)
+    counters = Counters(spec, me)
     device = settle(spec, me)
     rendezvous = rendezvous_of(me, spec.measure.timeout_s)
     dataset = open_dataset(folder) if folder is not None and spec.data.source != "synthetic" else None
@@ -49,13 +52,13 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
         join(rendezvous, me, device, spec)
 
     heart.phase("build")
-    training, clock = _stepping(spec, workload, device, me.rank)
+    training, clock = _stepping(spec, workload, device, me.rank, feed)
     keep.append(training)
     batch = workload.synthetic(workload.variants[spec.variant], spec.rank_batch, device) if batch is None else batch
 
     gc.collect()  # what building left over is no part of a step
     heart.phase("warmup")
-    stepper = Stepper(training, clock, heart)
+    stepper = Stepper(training, clock, heart, counters.begin)
     heart.total(_total_steps(spec) + io_observer.torch_steps(spec))
     startup_s = time.perf_counter() - me.launched_s
     if not spec.emulated:
@@ -74,13 +77,11 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
         startup_s=startup_s,
         clock_offset_s=me.clock_offset_s,
         copy_bytes_per_s=costs.copy_bytes_per_s(blocks),
-        reader=None if feed is None else getattr(feed.loader, "implementation", None),
-        steps_s=stepper.steps_s,
-        final_loss=stepper.loss,
+        **_told(feed, counters, stepper),
     )
     found = replace(found, **io_observer.found(spec, stepper, feed, batch, me), **staged, **page_cache.found(cached))
-    own_s = costs.instrument_s_per_step(clock, heart, blocks)
-    found = replace(found, **costs.of_model(spec, workload, training, batch, me), instrument_s_per_step=own_s)
+    own: dict[str, Any] = {"instrument_s_per_step": costs.instrument_s_per_step(clock, heart, blocks)}
+    found = replace(found, **costs.of_model(spec, workload, training, batch, me), **own)
     found = replace(found, reads=reads, storage_ceiling=page_cache.storage_ceiling(spec, dataset, feed, me))
     heart.phase("done")
     return found
@@ -98,21 +99,29 @@ def _first_batch(
     return feed, batch, time.perf_counter() - opening_s
 
 
+def _told(feed: Feed | None, counters: Counters, stepper: Stepper) -> dict[str, Any]:
+    """What steps, the device and the loader say: by which library it reads, whether its memory is page-locked."""
+    of_loader = {"reader": "implementation", "page_locked": "page_locked"}
+    told = {field: getattr(feed and feed.loader, name, None) for field, name in of_loader.items()}
+    return told | counters.of_device() | {"steps_s": stepper.steps_s, "final_loss": stepper.loss}
+
+
 def _stepping(
-    spec: TrialSpec, workload: Workload, device: torch.device, rank: int
+    spec: TrialSpec, workload: Workload, device: torch.device, rank: int, feed: Feed | None
 ) -> tuple[Training | EmulatedDevice, Clock]:
     """What takes the steps, and their clock; an emulated device is both."""
     if spec.emulated_step_s:
         emulated = EmulatedDevice(step_s=spec.emulated_step_s)
         return emulated, emulated
-    return build(spec, workload, workload.variants[spec.variant], device, rank), clock_for(device)
+    copied = getattr(feed and feed.loader, "copies", None)
+    return build(spec, workload, workload.variants[spec.variant], device, rank), clock_for(
+        device, copied and copied.queued
+    )
 
 
 def _open_feed(spec: TrialSpec, workload: Workload, dataset: Dataset, me: RankIdentity, device: torch.device) -> Feed:
     """The rank's loader. Its workers fork here, before the process group, whose sockets they would inherit."""
-    changes: dict[str, object] = {"pin_memory": spec.data.pin_memory and device.type == "cuda"}
-    if spec.data.source == "memory":
-        changes["num_workers"] = 0
+    changes = {"num_workers": 0} if spec.data.source == "memory" else {}
     with io_observer.begun(spec, dataset, me) as observer:
         reading = LoaderInput(
             dataset,
@@ -124,6 +133,7 @@ def _open_feed(spec: TrialSpec, workload: Workload, dataset: Dataset, me: RankId
             spec.layout.dp,
             spec.measure.seed,
             workloads.from_file(spec.data.reader, "reader") if ":" in (spec.data.reader or "") else None,
+            device.index,
         )
         loader = storage.loader_of(spec.data)(reading)
     return Feed(loader, dataset, spec.rank_batch, observer)

@@ -15,15 +15,21 @@ from benchsuite.workloads.spec import Variant
 from benchsuite.workloads.workload import Workload
 
 
+def device_of(spec: TrialSpec, me: RankIdentity) -> torch.device:
+    """This rank's device."""
+    if spec.device != "cuda":
+        return torch.device("cpu")
+    return torch.device("cuda", me.local_rank if me.device_index is None else me.device_index)
+
+
 def settle(spec: TrialSpec, me: RankIdentity) -> torch.device:
     """Threads, precision, and this rank's device."""
     torch.set_num_threads(spec.threads_per_rank or 1)
     set_float32(spec.precision)
-    if spec.device != "cuda":
-        return torch.device("cpu")
-    device = torch.device("cuda", me.local_rank if me.device_index is None else me.device_index)
-    torch.cuda.set_device(device)
-    torch.cuda.reset_peak_memory_stats(device)
+    device = device_of(spec, me)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        torch.cuda.reset_peak_memory_stats(device)
     return device
 
 

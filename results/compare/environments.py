@@ -69,7 +69,7 @@ def facts_of(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def allocation_of(facts: Mapping[str, Any]) -> str | None:
     """The batch job a trial ran in; None outside of one, or where its scheduler is not known."""
-    told = _told(facts)
+    told = told_of(facts)
     return next((str(told[name]) for name in JOB_IDS if name in told), None)
 
 
@@ -79,7 +79,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[Differ
     Environments are a record's `env`, nested or with dotted keys. A fact that only one of them tells (records of older
     versions know fewer) is a difference, but never one of identity.
     """
-    first, second = _told(one), _told(other)
+    first, second = told_of(one), told_of(other)
     found = [
         Difference(fact, first.get(fact), second.get(fact), fact in IDENTITY and fact in first and fact in second)
         for fact in {*first, *second}
@@ -88,7 +88,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[Differ
     return sorted(found, key=lambda difference: (not difference.identity, difference.fact))
 
 
-def _told(env: Mapping[str, Any]) -> dict[str, Any]:
+def told_of(env: Mapping[str, Any]) -> dict[str, Any]:
     """Every fact by its dotted name; of devices what kinds there are, however many of each."""
     flat = {name.removeprefix("env."): value for name, value in flatten("env", env).items()}
     devices = flat.pop("devices", None)
@@ -96,8 +96,9 @@ def _told(env: Mapping[str, Any]) -> dict[str, Any]:
         devices = [device if isinstance(device, Mapping) else {"name": device} for device in devices]
         flat["devices.name"] = _kinds(devices, "name") or "none"
         flat |= {f"devices.{key}": _kinds(devices, key) for key in ("driver", "memory_bytes") if len(devices)}
-        if any(device.get("vbios") for device in devices):
-            flat["devices.vbios"] = _kinds(devices, "vbios")
+        for key in ("vbios", "pcie", "nvlinks"):
+            if any(device.get(key) for device in devices):
+                flat[f"devices.{key}"] = _kinds(devices, key)
     return {name: value for name, value in flat.items() if not is_missing(value)}
 
 

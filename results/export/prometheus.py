@@ -45,6 +45,7 @@ UNITS = (
     (re.compile(r"_s_(mean|p\d+)$"), r"_\1_seconds"),
     (re.compile(r"_per_s$"), "_per_second"),
     (re.compile(r"_s_per_"), "_seconds_per_"),
+    (re.compile(r"_j_per_"), "_joules_per_"),
     (re.compile(r"_s$"), "_seconds"),
     (re.compile(r"_j$"), "_joules"),
     (re.compile(r"_fraction$"), "_ratio"),

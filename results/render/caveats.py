@@ -36,6 +36,10 @@ CAVEATS: Mapping[str, tuple[str, str]] = {
         "Readers gave more than a core copies: they handed on bytes that nobody read.",
         "A reader that copies whole samples",
     ),
+    "not_page_locked": (
+        "CUDA refused to page-lock the memory that loader workers fill, so that copies to the device block.",
+        "A higher limit of locked memory (ulimit -l), or loader: threads",
+    ),
     "not_steady": (
         "The rate changed within the trial, or the queue filled or drained.",
         "More steps, or an idle machine",

@@ -1,6 +1,7 @@
-"""Tables of probes, checkpoints and collectives: what a path or a network gives, beside the trials held back by it."""
+"""Tables of probes, devices, checkpoints and collectives: what a path or a network gives, beside what it holds back."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from benchsuite.results.render.naming import last_part
 from benchsuite.results.render.tables import ABSENT, Column, Row, caveats, is_missing, number
@@ -118,9 +119,24 @@ def _optional(row: Row, name: str, scale: float, digits: int) -> str:
     return "" if is_missing(row.get(name)) else number(row, name, scale, digits)
 
 
+DEVICE_COLUMNS = (
+    Column("device", lambda row: str(row["label"]), right=False),
+    *(
+        Column(f"{name} TFLOP/s", partial(_optional, name=f"gemm_{name}_tflops", scale=1, digits=1), optional=True)
+        for name in ("fp32", "tf32", "bf16", "fp16")
+    ),
+    Column("memory GB/s", partial(_optional, name="memory_bytes_per_s", scale=1e-9, digits=1)),
+    Column("to device GB/s", partial(_optional, name="h2d_bytes_per_s", scale=1e-9, digits=1), optional=True),
+    Column("to host GB/s", partial(_optional, name="d2h_bytes_per_s", scale=1e-9, digits=1), optional=True),
+    Column("host", lambda row: str(row.get("env.host")), right=False),
+    Column("session", lambda row: str(row["session"]), right=False),
+    Column("status", _status, right=False),
+    Column("caveats", caveats, right=False, optional=True),
+)
 COLUMNS_OF: Mapping[str, Sequence[Column]] = {
     "probe": PROBE_COLUMNS,
     "comm": COMM_COLUMNS,
     "checkpoint": CHECKPOINT_COLUMNS,
+    "device": DEVICE_COLUMNS,
 }
 """The columns of each kind of record but trials."""

@@ -49,7 +49,7 @@ YEARS = range(1970, 9999)
 MAX_AU = 1.05
 """A utilization above it is above 1 by more than its noise: `au_above_one`, and no result."""
 
-Kind = Literal["trial", "probe", "comm", "checkpoint"]
+Kind = Literal["trial", "probe", "comm", "checkpoint", "device"]
 Status = Literal["ok", "oom", "timeout", "failed", "skipped", "interrupted"]
 Verdict = Annotated[
     Literal[
@@ -166,8 +166,24 @@ class TrialFigures(Figures):
     wire_bytes_per_step: float | None = Field(None, description="sent by the busiest rank, by ring algorithms")
     peak_memory_bytes: int | None = Field(None, description="device memory of the largest rank; its RSS on cpu")
     host_memory_bytes: int | None = Field(None, description="proportional set size of all ranks and their workers")
-    energy_j: float | None = None
-    gpu_busy_fraction: float | None = None
+    reserved_memory_bytes: int | None = Field(None, description="device memory that torch's allocator took at most")
+    device_memory_bytes: int | None = Field(
+        None, description="device memory in use at the end beyond that before, by NVML: libraries' included"
+    )
+    energy_j: float | None = Field(
+        None, description="of all devices over the counted steps, by NVML; on cpu of the nodes' sockets, by RAPL"
+    )
+    energy_j_per_sample: float | None = None
+    gpu_busy_fraction: float | None = Field(
+        None, description="share of the counted steps in which a kernel ran, by the driver's samples; mean of ranks"
+    )
+    power_capped_fraction: float | None = Field(
+        None, description="share of the counted steps with clocks held back by the power limit; the worst device"
+    )
+    too_hot_fraction: float | None = Field(
+        None, description="the same for heat, and for what the board's power supply demands; the worst device"
+    )
+    nvlink_bytes_per_s: float | None = Field(None, description="sent and received over NVLink; the busiest device")
     stage_s: float | None = Field(None, description="copying to a node-local folder, slowest node; null for lazy")
     stage_bytes_per_s: float | None = Field(None, description="bytes staged over stage_s, all nodes")
     break_even_epochs: float | None = Field(
@@ -269,6 +285,18 @@ class CheckpointFigures(Figures):
     checkpoint_slowdown: float | None = Field(None, description="async: a step while it is written / a step without")
 
 
+class DeviceFigures(Figures):
+    """Figures of `probe device`: medians over samples."""
+
+    gemm_fp32_tflops: float | None = Field(None, description="products of square matrices, no TF32")
+    gemm_tf32_tflops: float | None = None
+    gemm_bf16_tflops: float | None = None
+    gemm_fp16_tflops: float | None = None
+    memory_bytes_per_s: float | None = Field(None, description="a copy within its memory: bytes read and written")
+    h2d_bytes_per_s: float | None = Field(None, description="copies of page-locked memory to the device")
+    d2h_bytes_per_s: float | None = Field(None, description="the same from the device")
+
+
 class Record(BaseModel):
     """One attempt at a measurement: what was asked, where it ran, what came of it."""
 
@@ -367,17 +395,26 @@ class CheckpointRecord(Record):
     figures: CheckpointFigures = Field(default_factory=CheckpointFigures)
 
 
+class DeviceRecord(Record):
+    """One device, measured by `probe device`."""
+
+    kind: Literal["device"] = "device"
+    figures: DeviceFigures = Field(default_factory=DeviceFigures)
+
+
 RECORDS: Mapping[Kind, type[Record]] = {
     "trial": TrialRecord,
     "probe": ProbeRecord,
     "comm": CommRecord,
     "checkpoint": CheckpointRecord,
+    "device": DeviceRecord,
 }
 FIGURES: Mapping[Kind, type[Figures]] = {
     "trial": TrialFigures,
     "probe": ProbeFigures,
     "comm": CommFigures,
     "checkpoint": CheckpointFigures,
+    "device": DeviceFigures,
 }
 
 
@@ -390,7 +427,8 @@ AnyRecord = Annotated[
     Annotated[TrialRecord, Tag("trial")]
     | Annotated[ProbeRecord, Tag("probe")]
     | Annotated[CommRecord, Tag("comm")]
-    | Annotated[CheckpointRecord, Tag("checkpoint")],
+    | Annotated[CheckpointRecord, Tag("checkpoint")]
+    | Annotated[DeviceRecord, Tag("device")],
     Discriminator(_kind_of),
 ]
 """A record of any kind, as a line of a store holds it."""

@@ -50,7 +50,8 @@ class LoaderProtocol(Protocol):
 
     A batch's memory is used again: it holds until the next batch is asked for, and who needs it longer
     takes a copy. Copies to a CUDA device that are queued
-    by then on the current stream are waited for.
+    by then on the current stream are waited for; a loader whose batches wait for that has `copies`, and who tells it
+    that all are queued (`copies.queued()`) frees the memory as soon as these are done.
     """
 
     queue_batches: int

@@ -26,13 +26,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from benchsuite.storage import LOADERS, loader_problem
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.loaders import Delivered, ReaderCounts
 from benchsuite.storage.loaders.dali_pipeline import ImageFeed, Pipeline, VolumeFeed, dali
 from benchsuite.storage.loaders.dali_stock import OwnReaders
-from benchsuite.storage.loaders.reader import LoaderInput, copied_event
+from benchsuite.storage.loaders.reader import Copies, LoaderInput
 from benchsuite.storage.observe.counters import ProcessIO, process_io
 
 CLOSE_TIMEOUT_S = 5.0
@@ -61,6 +62,7 @@ class DaliLoader:
         reading = replace(asked, dataset=replace(asked.dataset, index=index), spec=one_reader)
         reading.check()
         self.queue_batches = spec.prefetch_factor if spec.num_workers else 0
+        self._copies, self._cuda_device = Copies(reading.cuda_device), reading.cuda_device
         self._index_bytes = index["bytes"]
         self._counts = ReaderCounts(0, 0, 0.0, 0.0)
         try:
@@ -82,6 +84,8 @@ class DaliLoader:
 
     def _run(self) -> None:
         """Keep as many batches in flight or ready as were asked for."""
+        if self._cuda_device is not None:
+            torch.cuda.set_device(self._cuda_device)  # a thread begins with device 0
         try:
             while not self._closed:
                 while self._credits.acquire(timeout=self._patience()):
@@ -144,8 +148,8 @@ class DaliLoader:
         return item
 
     def _let_go(self) -> None:
-        """Free the last batch; on a device once the work queued there by now is done."""
-        event = copied_event()
+        """Free the last batch; where it lies on a device, once the work queued there by now is done."""
+        event = self._copies.done()  # the step itself reads a batch that lies there
         if self._held is not None and event is not None:
             self._used.append((self._held, event))
         self._held = None

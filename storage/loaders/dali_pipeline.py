@@ -162,7 +162,7 @@ class ImageFeed:
     def delivered(self, outputs: Sequence[Any]) -> Delivered:
         """The images, with the classes of what was fed for them."""
         image, fed = from_dlpack(outputs[0].as_tensor()), self._fed.popleft()
-        label = torch.from_numpy(np.array(fed.labels, np.int64)).to(image.device)
+        label = torch.from_numpy(np.array(fed.labels, np.int64))  # copied here it would wait for the training's stream
         return Delivered({"image": image, "label": label}, fed.rows, fed.epochs)
 
     def explain(self) -> None:
@@ -299,15 +299,18 @@ class Pipeline:
     """A pipeline of DALI's, and how many batches are under way in it."""
 
     def __init__(self, reading: LoaderInput, part: Part, threads: int, depth: int) -> None:
-        device = torch.cuda.current_device() if torch.cuda.is_available() else None
         self._reading, self._part, self._starts = reading, part, depth
         self.in_flight = 0
         """Batches that were scheduled and not taken."""
         self._pipe: Any = dali("pipeline").Pipeline(
-            reading.batch_size, threads, device, seed=reading.seed + reading.rank, prefetch_queue_depth=depth
+            reading.batch_size,
+            threads,
+            reading.cuda_device,
+            seed=reading.seed + reading.rank,
+            prefetch_queue_depth=depth,
         )
         with self._pipe:
-            self._pipe.set_outputs(*part.graph(device is not None))
+            self._pipe.set_outputs(*part.graph(reading.cuda_device is not None))
         self._pipe.build()
 
     def schedule(self) -> None:

@@ -133,7 +133,7 @@ class OwnReaders:
         if len(fields) == 1:
             if label:
                 self._check(rows, [np.asarray(label[0].at(number)) for number in range(len(rows))])
-            batch["label"] = torch.from_numpy(self._index["label"][rows].astype(np.int64)).to(batch["image"].device)
+            batch["label"] = torch.from_numpy(self._index["label"][rows].astype(np.int64))
         return Delivered(batch, rows, list(islice(self._epochs, len(rows))))
 
     def _row(self, name: bytes) -> int:

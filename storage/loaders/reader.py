@@ -68,6 +68,8 @@ class LoaderInput:
     seed: int
     own_reader: Any = None
     """A user's own: a `Stock`, or what opens a dataset whose items are the samples at the rows of the index."""
+    cuda_device: int | None = None
+    """Which CUDA device this rank's batches go to; None: to none, whatever devices there are."""
 
     @cached_property
     def format(self) -> Format:
@@ -83,6 +85,11 @@ class LoaderInput:
         trouble = self.format.problem(self.dataset.manifest, self.world_size * self.readers)
         if trouble:
             raise DatasetError(f"{self.dataset.folder}: {trouble}")
+
+    @property
+    def pin_memory(self) -> bool:
+        """Whether batches are page-locked."""
+        return self.spec.pin_memory and self.cuda_device is not None
 
     @property
     def readers(self) -> int:
@@ -263,10 +270,22 @@ def check_class(sample: Sample, found: int, said: int, num_classes: int | None) 
     raise DatasetError(f"{sample.source}: sample {sample.key!r}: {what}")
 
 
-def copied_event() -> "torch.cuda.Event | None":
-    """An event after all copies queued so far on the current CUDA stream; None where there is no CUDA."""
-    if not torch.cuda.is_available():
-        return None
-    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    event.record()
-    return event
+class Copies:
+    """Copies of the batch in use to a CUDA device: its memory is free when they are done."""
+
+    def __init__(self, cuda_device: int | None) -> None:
+        self._cuda_device = cuda_device
+        self._event: torch.cuda.Event | None = None
+
+    def queued(self) -> None:
+        """Note that all copies are queued: what is queued later on the stream does not read the batch's memory."""
+        if self._cuda_device is not None:
+            self._event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]  # spinning takes a core
+            self._event.record(torch.cuda.current_stream(self._cuda_device))
+
+    def done(self) -> "torch.cuda.Event | None":
+        """An event after them, or, where nobody noted them, after all that is queued by now; None without a device."""
+        if self._event is None:
+            self.queued()
+        event, self._event = self._event, None
+        return event

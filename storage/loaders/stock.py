@@ -170,7 +170,7 @@ class StockLoader:
                 batch_size=None,
                 num_workers=spec.num_workers,
                 prefetch_factor=spec.prefetch_factor if spec.num_workers else None,
-                pin_memory=spec.pin_memory and torch.cuda.is_available(),
+                pin_memory=reading.pin_memory,
                 multiprocessing_context="fork" if spec.num_workers else None,
                 collate_fn=_as_it_is,  # collated in the worker's dataset, where it is timed
             )

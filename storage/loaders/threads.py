@@ -16,10 +16,10 @@ import torch
 from benchsuite.storage.loaders import Delivered, ReaderCounts
 from benchsuite.storage.loaders.reader import (
     NUM_COUNTERS,
+    Copies,
     Filled,
     LoaderInput,
     Reader,
-    copied_event,
     counted,
     private_slots,
 )
@@ -43,10 +43,10 @@ class ThreadsLoader:
     def __init__(self, reading: LoaderInput) -> None:
         reading.check()
         spec = reading.spec
-        pin_memory = spec.pin_memory and torch.cuda.is_available()
+        self.copies, self._cuda_device = Copies(reading.cuda_device), reading.cuda_device
         self.queue_batches = spec.queue_batches
         self._counters = np.zeros((reading.readers, NUM_COUNTERS))
-        self._slots = private_slots(reading, pin_memory)
+        self._slots = private_slots(reading, reading.pin_memory)
         self._free: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         for number in range(len(self._slots)):
             self._free.put((number, None))
@@ -73,6 +73,8 @@ class ThreadsLoader:
     def _run(self, line: _Line, ready: threading.Barrier) -> None:
         torch.get_num_threads()  # else torch's first use in this thread takes over the training's number
         torch.set_num_threads(1)
+        if self._cuda_device is not None:
+            torch.cuda.set_device(self._cuda_device)  # waiting for an event would else make a context on device 0
         ready.wait()
         while not self._closed:
             line.credits.acquire()
@@ -103,7 +105,7 @@ class ThreadsLoader:
         if self._failure is not None:
             raise self._failure
         if self._held >= 0:
-            self._free.put((self._held, copied_event()))
+            self._free.put((self._held, self.copies.done()))
         line = self._lines[self._turn]
         self._turn = (self._turn + 1) % len(self._lines)
         if not self._threads:

@@ -8,6 +8,7 @@ than (workers x prefetch + 2) exist.
 import os
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,10 @@ from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.loaders import Delivered, ReaderCounts
 from benchsuite.storage.loaders.reader import (
+    Copies,
     LoaderInput,
     Reader,
     Slot,
-    copied_event,
     counted,
     private_slots,
     shared_counters,
@@ -77,7 +78,7 @@ class TorchLoader:
     def __init__(self, reading: LoaderInput) -> None:
         reading.check()
         spec = reading.spec
-        pin_memory = spec.pin_memory and torch.cuda.is_available()
+        self.copies = Copies(reading.cuda_device)
         self.queue_batches = spec.queue_batches
         self._counters = shared_counters(reading.readers)
         self._pinned: Tensor | None = None
@@ -85,7 +86,7 @@ class TorchLoader:
         if spec.num_workers:
             self._slots, memory = shared_slots(reading)
         else:
-            self._slots = private_slots(reading, pin_memory)
+            self._slots = private_slots(reading, reading.pin_memory)
         self._free = _FreeSlots(len(self._slots))
         self._held: int | None = None
         self._failure: DatasetError | None = None
@@ -93,8 +94,10 @@ class TorchLoader:
         self._batches = _Batches(reading, self._slots, self._counters)
         self._iterator = self._start(self._batches, spec)
         self._workers = [child for child in psutil.Process().children() if child.pid not in before]
-        if memory is not None and pin_memory and _page_lock(memory):
+        if memory is not None and reading.pin_memory and _page_lock(memory):
             self._pinned = memory
+        self.page_locked = self._pinned is not None if memory is not None and reading.pin_memory else None
+        """Whether CUDA let the workers' memory be page-locked; None where that is not asked for."""
 
     def _start(self, batches: _Batches, spec: DataSpec) -> Iterator[Ready]:
         loader: DataLoader[Ready] = DataLoader(
@@ -113,7 +116,7 @@ class TorchLoader:
         if self._failure is not None:
             raise self._failure
         if self._held is not None:
-            self._free.free.append((self._held, copied_event()))
+            self._free.free.append((self._held, self.copies.done()))
         try:
             self._held, rows, epochs = next(self._iterator)
         except DatasetError as error:
@@ -148,4 +151,8 @@ def _as_it_is(ready: Any) -> Any:
 def _page_lock(memory: Tensor) -> bool:
     """Page-lock shared memory in place, so that copies to the device need no staging; False where CUDA refuses."""
     result = torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.nbytes, 0)  # type: ignore[no-untyped-call]
-    return int(result) == 0
+    if int(result) == 0:
+        return True
+    with suppress(RuntimeError):  # CUDA keeps the refusal, and the next kernel would raise it as its own
+        torch.zeros(1, device="cuda")
+    return False

@@ -86,6 +86,10 @@ def test_a_worker_out_of_memory_is_out_of_memory():
         MemoryError(),
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
         torch.OutOfMemoryError("the device refused"),  # its type tells
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+        RuntimeError("GET was unable to find an engine to execute this computation"),
+        RuntimeError("NCCL error: unhandled cuda error, Last error: Failed to CUDA calloc async 608 bytes"),
         type("Ours", (torch.OutOfMemoryError,), {})("the device refused"),
         RuntimeError("[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory: you tried"),
         RuntimeError("CUDA error: out of memory"),

@@ -9,6 +9,7 @@ import pytest
 from benchsuite.analysis.caveats import caveats
 from benchsuite.analysis.metrics import (
     ceiling_step_s,
+    counted_figures,
     figures,
     noise_of_steps,
     part_means,
@@ -421,3 +422,40 @@ def test_not_steady_when_readers_worked_during_a_ceiling_block():
     blocks[2] = replace(blocks[2], queue_full=False)
     (why,) = unsteady(made_spec(), made_result(blocks=blocks))
     assert "ceiling block" in why
+
+
+def counting(**counted: float) -> RankSamples:
+    """A rank whose loader blocks, of 0.4 s each, counted so much each."""
+    result = made_result()
+    blocks = [
+        replace(block, counted=dict(counted) if block.kind == "loader" else {"energy_j": 1e6})
+        for block in result.blocks
+    ]
+    return replace(result, blocks=blocks)
+
+
+def test_what_devices_counted_is_of_the_counted_steps_alone():
+    hot = {"power_brake_s": 0.0, "too_hot_driver_s": 0.1, "too_hot_hardware_s": 0.1}
+    ranks = [
+        counting(energy_j=100.0, busy_s=0.2, power_capped_s=0.1, **dict.fromkeys(hot, 0.0)),
+        counting(energy_j=60.0, busy_s=0.4, power_capped_s=0.0, **hot),
+    ]
+    seconds = made_result().blocks[1].end_s - made_result().blocks[1].start_s
+    found = counted_figures(ranks, "loader", 40)
+    assert found["energy_j"] == pytest.approx(320) and found["energy_j_per_sample"] == pytest.approx(8)
+    assert found["gpu_busy_fraction"] == pytest.approx(0.3 / seconds)
+    assert found["power_capped_fraction"] == pytest.approx(0.1 / seconds), "of the worst device"
+    assert found["too_hot_fraction"] == pytest.approx(0.2 / seconds)
+    assert found["nvlink_bytes_per_s"] is None
+
+
+def test_on_cpus_one_rank_of_a_node_tells_its_energy():
+    found = counted_figures([counting(energy_j=50.0), counting()], "loader", 40)
+    assert found["energy_j"] == pytest.approx(100)
+    assert {*counted_figures([counting(), counting()], "loader", 40).values()} == {None}
+
+
+def test_a_block_without_its_first_steps_keeps_its_share_of_what_was_counted():
+    block = replace(made_result().blocks[1], counted={"energy_j": 10.0})
+    steps = block.num_steps
+    assert block.after(steps // 2).counted["energy_j"] == pytest.approx(5.0, rel=0.2)

@@ -11,6 +11,7 @@ from benchsuite.launch.starters import LocalLauncher
 from benchsuite.predict.theory.collectives import BACKEND
 from benchsuite.probe.comm.collectives import DTYPES
 from benchsuite.probe.comm.probe import TASK, Asked, measured, point_of
+from benchsuite.probe.comm.rank_group import Ranks, _sample_on_device_s
 from benchsuite.probe.comm.request import DDP_MODES, OPS
 from benchsuite.results.store.record import TrialRecord
 
@@ -54,8 +55,6 @@ def test_several_devices(algorithm: str) -> None:
 
 
 def test_events_time_the_device_and_not_the_host() -> None:
-    from benchsuite.probe.comm.rank_group import _sample_on_device_s
-
     matrix = torch.randn(4096, 4096, device="cuda")
     matrix @ matrix
     torch.cuda.synchronize()
@@ -65,3 +64,26 @@ def test_events_time_the_device_and_not_the_host() -> None:
     torch.cuda.synchronize()
     waited_s = time.perf_counter() - began_s
     assert _sample_on_device_s(lambda: matrix @ matrix, 20) == pytest.approx(waited_s, rel=0.5)
+
+
+class Alone(Ranks):
+    """A group of one, which needs nobody's consent."""
+
+    def most(self, value: float) -> float:
+        return value
+
+
+def test_calls_are_replayed_as_one_graph() -> None:
+    matrix, ranks = torch.zeros(64, device="cuda"), Alone(0, torch.device("cuda"), None)  # type: ignore[arg-type]
+    together = ranks.replayed(lambda: matrix.add_(1), 100)
+    assert float(matrix[0]) == 0, "what is captured is not run"
+    _sample_on_device_s(together, 10)
+    assert float(matrix[0]) == 1000
+
+
+def test_what_cannot_be_captured_is_called_one_by_one() -> None:
+    matrix, ranks = torch.zeros(64, device="cuda"), Alone(0, torch.device("cuda"), None)  # type: ignore[arg-type]
+    together = ranks.replayed(lambda: matrix.add_(1).cpu(), 5)
+    before = float(matrix[0])
+    together()
+    assert float(matrix[0]) - before == 5

@@ -1,5 +1,7 @@
 """The CUDA paths: events on the device's timeline, pinned memory, non-blocking copies, NCCL, one device per rank."""
 
+import gzip
+import json
 from pathlib import Path
 
 import pytest
@@ -7,8 +9,9 @@ import torch
 
 from benchsuite.grid.expand import plan_trial
 from benchsuite.results.store.record import TrialRecord
-from benchsuite.runner.single_trial import in_processes, run
+from benchsuite.runner.single_trial import TRACES, in_processes, run
 from benchsuite.trial.clock import CudaClock
+from benchsuite.workloads.precision import float32_kept
 
 PARTS = ("load_s", "h2d_s", "forward_s", "backward_s", "communication_s", "optimizer_s")
 
@@ -42,6 +45,41 @@ def test_a_trial_on_the_device(dataset_root: Path, source: str, precision: str) 
     record = in_processes(plan_trial(spec_of(dataset_root, data=data, precision=precision)))[0]
     check(record)
     assert (record.figures.au is not None) == (source == "storage")
+
+
+def test_the_driver_tells_of_energy_clocks_and_memory(dataset_root: Path) -> None:
+    spec = spec_of(dataset_root, measure={"steps": 60, "warmup_steps": 5, "timeout_s": 120})
+    record, samples = in_processes(plan_trial(spec))
+    check(record)
+    found = record.figures
+    assert samples is not None and samples["ranks"][0]["page_locked"] is not False
+    assert found.energy_j and found.energy_j_per_sample and found.energy_j > 1
+    assert all(0 <= share <= 1 for share in (found.power_capped_fraction, found.too_hot_fraction))  # type: ignore[operator]
+    assert found.reserved_memory_bytes >= found.peak_memory_bytes  # type: ignore[operator]
+    beyond = found.device_memory_bytes  # null where a test beside this one freed memory meanwhile
+    assert beyond is None or beyond >= found.reserved_memory_bytes  # type: ignore[operator]
+    assert {"cuda", "nccl", "cudnn"} <= record.env["libraries"].keys()
+    (device, *_) = record.env["devices"]
+    assert device["pcie"] and device["driver"]
+
+
+def test_a_profile_is_of_one_run(dataset_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    measure = {"steps": 12, "warmup_steps": 3, "timeout_s": 120, "profile": "torch"}
+    record = run(spec_of(dataset_root, measure=measure))
+    check(record)
+    (trace,) = record.traces
+    events = json.loads(gzip.decompress((TRACES / record.record_id / Path(trace).name).read_bytes()))["traceEvents"]
+    assert sum(event.get("cat") == "kernel" for event in events) > 100
+    waits = [event for event in events if "cudaDeviceSynchronize" in str(event.get("name"))]
+    assert len(waits) <= 2, "the device is waited for at its end, and not between steps"
+
+
+def test_a_choice_by_fp32_precision_stays() -> None:
+    with float32_kept():
+        torch.backends.cuda.matmul.fp32_precision = "tf32"
+        check(run(spec_of(Path(), data={"source": "synthetic"})))
+        assert torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 
 def test_ddp_over_nccl_with_every_device(dataset_root: Path) -> None:

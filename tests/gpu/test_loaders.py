@@ -10,6 +10,8 @@ from benchsuite.storage import KINDS, LOADERS, load
 from benchsuite.storage.dataset.manifest import Dataset, open_dataset
 from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.loaders.reader import LoaderInput
+from benchsuite.storage.loaders.stock import StockLoader
+from benchsuite.storage.loaders.torch import _page_lock
 
 PARAMS = {"image_size": 64}
 BATCH = 8
@@ -26,17 +28,40 @@ def test_batches_are_page_locked_and_whole_after_a_copy_that_does_not_block(
     dataset: Dataset, name: str, workers: int
 ) -> None:
     spec = DataSpec(num_workers=workers, prefetch_factor=2, pin_memory=True)
-    loader = load(LOADERS, name)(LoaderInput(dataset, spec, load(KINDS, "image"), PARAMS, BATCH, 0, 1, 0))
+    kind = load(KINDS, "image")
+    loader = load(LOADERS, name)(LoaderInput(dataset, spec, kind, PARAMS, BATCH, 0, 1, 0, cuda_device=0))
     try:
-        for _ in range(3 * loader.queue_batches + 6):
+        for turn in range(3 * loader.queue_batches + 6):
             batch = next(loader).batch
             kept = {key: value.clone() for key, value in batch.items()}
             copies = {key: value.to("cuda", non_blocking=True) for key, value in batch.items()}
+            if turn % 2:
+                loader.copies.queued()
             assert all(value.is_pinned() for value in batch.values()), "copies of pageable memory block"
             torch.cuda.synchronize()
             assert all(torch.equal(copies[key].cpu(), kept[key]) for key in kept)
     finally:
         loader.close()
+
+
+def test_memory_that_cannot_be_page_locked_is_told_and_spoils_nothing() -> None:
+    memory = torch.empty(1 << 20, dtype=torch.uint8)
+    assert _page_lock(memory)
+    try:
+        assert not _page_lock(memory), "it is locked already"
+        assert float(torch.ones(3, device="cuda").sum()) == 3.0
+    finally:
+        torch.cuda.cudart().cudaHostUnregister(memory.data_ptr())
+
+
+def test_a_stock_loader_pins_for_the_device_alone(dataset: Dataset) -> None:
+    kind, spec = load(KINDS, "image"), DataSpec(num_workers=1, reader="stock")
+    for device in (0, None):
+        loader = StockLoader(LoaderInput(dataset, spec, kind, PARAMS, BATCH, 0, 1, 0, cuda_device=device))
+        try:
+            assert next(loader).batch["image"].is_pinned() == (device is not None)
+        finally:
+            loader.close()
 
 
 @pytest.mark.skipif(
@@ -47,7 +72,7 @@ def test_dali_decodes_on_the_device(dataset_root: Path, form: str) -> None:
     dataset = open_dataset(dataset_root / form)
     kind = load(KINDS, "image")
     spec = DataSpec(format=form, loader="dali", num_workers=2, shuffle=False)
-    ours = load(LOADERS, "dali")(LoaderInput(dataset, spec, kind, PARAMS, BATCH, 0, 1, 0))
+    ours = load(LOADERS, "dali")(LoaderInput(dataset, spec, kind, PARAMS, BATCH, 0, 1, 0, cuda_device=0))
     try:
         delivered = next(ours)
         assert delivered.batch["image"].is_cuda and delivered.batch["image"].shape == (BATCH, 3, 64, 64)

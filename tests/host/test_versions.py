@@ -83,7 +83,7 @@ def test_a_containers_layers_are_no_options() -> None:
 
 
 @pytest.mark.parametrize("tells", [True, False])
-def test_the_vbios_of_a_device(monkeypatch: pytest.MonkeyPatch, tells: bool) -> None:
+def test_the_facts_of_a_device(monkeypatch: pytest.MonkeyPatch, tells: bool) -> None:
     def vbios(handle: int) -> str:
         if not tells:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
@@ -98,11 +98,16 @@ def test_the_vbios_of_a_device(monkeypatch: pytest.MonkeyPatch, tells: bool) -> 
         "nvmlDeviceGetMemoryInfo": lambda handle: namedtuple("Memory", "total")(80),
         "nvmlSystemGetDriverVersion": lambda: "550.54",
         "nvmlDeviceGetVbiosVersion": vbios,
+        "nvmlDeviceGetMaxPcieLinkGeneration": lambda handle: 5,
+        "nvmlDeviceGetCurrPcieLinkWidth": lambda handle: 8,
+        "nvmlDeviceGetPciInfo": lambda handle: namedtuple("Pci", "domain bus device")(0, 0xFE, 0),
+        "nvmlDeviceGetNvLinkState": lambda handle, link: int(link < 18) if tells else vbios(handle),
     }
     for name, answer in answers.items():
         monkeypatch.setattr(pynvml, name, answer)
     told = "96.00.89.00.01" if tells else None
-    assert devices() == [{"name": "H100", "memory_bytes": 80, "driver": "550.54", "vbios": told}]
+    told_of_links = {"pcie": "5 x8", "nvlinks": 18 if tells else None, "numa_node": None}
+    assert devices() == [{"name": "H100", "memory_bytes": 80, "driver": "550.54", "vbios": told, **told_of_links}]
 
 
 def script(path: Path, text: str) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from benchsuite.workloads.precision import autocast, set_float32
+from benchsuite.workloads.precision import Scaler, autocast, float32_kept, set_float32
 from benchsuite.workloads.resnet50 import WORKLOAD
 
 CPU = torch.device("cpu")
@@ -13,9 +13,8 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def restored() -> Iterator[None]:
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    yield
-    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+    with float32_kept():
+        yield
 
 
 def test_fp32_leaves_everything_in_float32() -> None:
@@ -64,3 +63,35 @@ def test_a_bf16_loss_is_near_that_in_fp32_over_float32_weights() -> None:
     losses["bf16"].backward()
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     assert {parameter.grad.dtype for parameter in model.parameters() if parameter.grad is not None} == {torch.float32}
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="torch before 2.9 has no other name"
+)
+def test_choices_by_either_name_are_given_back() -> None:
+    """One who chose by the newer name has a choice that torch does not tell by the older one."""
+    matmul = torch.backends.cuda.matmul
+    with float32_kept():
+        matmul.fp32_precision = "tf32"
+        with float32_kept():
+            set_float32("fp32")
+            assert matmul.fp32_precision == "ieee" and not matmul.allow_tf32
+        assert matmul.fp32_precision == "tf32"
+    with float32_kept():
+        matmul.allow_tf32 = True
+        with float32_kept():
+            set_float32("fp32")
+        assert matmul.allow_tf32 and matmul.fp32_precision == "tf32"
+    assert not matmul.allow_tf32
+
+
+def test_skipped_steps_are_counted_where_the_scale_falls() -> None:
+    scaler, weight = Scaler("fp16", CPU), torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for factor in (1.0, float("inf"), 1.0, float("nan")):
+        optimizer.zero_grad()
+        scaler.scale((weight * factor).sum()).backward()
+        scaler.step(optimizer)
+    assert scaler.skipped_steps == 2
+    assert torch.allclose(weight, torch.full((2,), 0.8)), "two steps were taken"
+    assert Scaler("bf16", CPU).skipped_steps == 0

@@ -118,7 +118,9 @@ def timed_calls(call: Callable[[], object], request: Request, ranks: Ranks) -> t
     each_s = max(ranks.most(ranks.sample_s(call, ESTIMATING_CALLS)) / ESTIMATING_CALLS, 1e-9)
     calls = min(max(math.ceil(min(MIN_SAMPLE_S, seconds) / each_s), 1), MAX_CALLS)
     samples = min(max(math.ceil(seconds / (calls * each_s)), iterations), max(MAX_SAMPLES, iterations))
-    return calls, [ranks.sample_s(call, calls) / calls for _ in range(samples)]
+    together = ranks.replayed(call, calls)
+    ranks.sample_s(together, 1)
+    return calls, [ranks.sample_s(together, 1) / calls for _ in range(samples)]
 
 
 def _settle(device: torch.device) -> None:

@@ -1,0 +1,256 @@
+"""`benchsuite doctor --device`: are the figures of this node's devices right? Each is compared with another way to it.
+
+What devices give; whether each rank is on its own; steps beside the plainest loop over the same model; AU beside
+arithmetic, with readers of a known pace; loaders, and what they decode on; NCCL's collectives.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from benchsuite import storage, workloads
+from benchsuite.contract.scratch import scratch
+from benchsuite.grid.expand import plan_trial
+from benchsuite.host.environment import environment
+from benchsuite.probe import device as probe
+from benchsuite.results.store.record import TrialRecord
+from benchsuite.runner.single_trial import in_processes, run
+from benchsuite.storage.create.convert import Wanted, generate_dataset
+from benchsuite.storage.dataset.owned_files import write_new
+from benchsuite.workloads.precision import autocast
+from benchsuite.workloads.workload import Batch, Workload
+
+STEPS, WARMUP_STEPS = 30, 10
+MAX_RATIO, MAX_AU_ERROR = 1.03, 0.02
+"""A step may take so many times the plainest loop's; AU may be so far from the truth."""
+TRUTHS = (0.5, 0.9)
+PHOTOGRAPHS, BATCH = 512, 64
+PACED_WORKERS = 4
+PACED = '''"""Samples at a known pace: one every {pace_s!r} s, at most."""
+
+import time
+
+from PIL import Image
+
+
+class _Paced:
+    def __init__(self, dataset):
+        self.index, self.next_s = dataset.index, 0.0
+        self.image = Image.new("RGB", (224, 224))
+
+    def __getitem__(self, row):
+        now = time.perf_counter()
+        self.next_s = max(self.next_s + {pace_s!r}, now)
+        time.sleep(self.next_s - now)
+        return {{"image": self.image, "label": int(self.index["label"][row])}}
+
+
+READER = _Paced
+'''
+MODELS: Mapping[str, Mapping[str, Any]] = {
+    "resnet50": {"batch_size": 256, "channels_last": True},
+    "unet3d": {"batch_size": 4, "channels_last": True},
+    "bert": {"batch_size": 32},
+    "gpt_neox": {"batch_size": 16},
+}
+"""The models of the four workloads, `reference`; a batch that does not fit is halved."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found of one question: `ok`, `warn`, `fail`, or `skip` with the reason."""
+
+    level: str
+    question: str
+    text: str
+
+
+@dataclass
+class Examination:
+    """The questions, a dataset for some of them, and the records of the trials that answered them."""
+
+    folder: Path
+    records: list[dict[str, Any]] = field(default_factory=list)
+
+    @cached_property
+    def photographs(self) -> Path:
+        """A dataset of JPEGs."""
+        root = self.folder / "photographs"
+        generate_dataset(
+            root / "files", Wanted("resnet50", "reference", "files", params={"image_size": 224}), PHOTOGRAPHS
+        )
+        return root
+
+    def kept(self, record: TrialRecord) -> TrialRecord:
+        """The record, which is reported."""
+        self.records.append(record.model_dump(mode="json"))
+        return record
+
+    def devices(self) -> Iterator[Finding]:
+        """What matrix units, memory and copies give."""
+        for device in probe.devices_of("cuda"):
+            cells = probe.measured(device, 0.3)
+            self.records.append({"device": str(device), "cells": [asdict(cell) for cell in cells]})
+            yield Finding("ok", "device", f"{device} {probe.name_of(device)}: {probe.sentence(cells)}")
+
+    def placement(self) -> Iterator[Finding]:
+        """Whether each rank is on a device of its own."""
+        ranks = torch.cuda.device_count()
+        spec = _spec("resnet50", variant="tiny", batch_size=8, parallelism="ddp", world_size=ranks)
+        record, samples = in_processes(plan_trial(spec))
+        self.kept(record)
+        if record.status != "ok" or samples is None:
+            yield Finding("fail", "placement", str(record.reason))
+            return
+        uuids = [rank["device_uuid"] for rank in samples["ranks"]]
+        level = "ok" if None not in uuids and len({*uuids}) == ranks else "fail"
+        said = f"{ranks} ranks of ddp on {len({*uuids})} devices"
+        communication = record.figures.communication_s
+        exchange = "" if communication is None else f", {communication * 1e3:.2f} ms of exposed exchange a step"
+        yield Finding(level, "placement", said + exchange)
+
+    def steps(self) -> Iterator[Finding]:
+        """A trial's step beside the plainest loop over the same model."""
+        for name, settings in MODELS.items():
+            yield self._step(name, settings)
+
+    def _step(self, name: str, settings: Mapping[str, Any]) -> Finding:
+        batch = int(settings["batch_size"])
+        while batch:
+            spec = _spec(name, **{**settings, "batch_size": batch})
+            record = self.kept(run(spec))
+            if record.status != "oom":
+                break
+            batch //= 2
+        if record.status != "ok":
+            return Finding("fail", f"step {name}", str(record.reason))
+        ours_s, plain_s = [float(record.figures.step_s_p50 or 0)], [plain_step_s(spec)]
+        ours_s.append(float(self.kept(run(spec)).figures.step_s_p50 or 0))
+        plain_s.append(plain_step_s(spec))
+        ratio, mfu = min(ours_s) / min(plain_s), record.figures.mfu
+        said = (
+            f"batch {batch}, bf16: {min(ours_s) * 1e3:.2f} ms, the plainest loop {min(plain_s) * 1e3:.2f}: {ratio:.3f}"
+        )
+        peak = "" if mfu is None else f"; MFU {mfu:.1%}"
+        return Finding("ok" if ratio <= MAX_RATIO else "warn", f"step {name}", said + peak)
+
+    def utilization(self) -> Iterator[Finding]:
+        """AU of real steps whose readers have a known pace, beside arithmetic."""
+        spec = _spec("resnet50", batch_size=BATCH)  # so many that the device is what takes the time, and not the host
+        step_s = plain_step_s(spec)
+        for truth in TRUTHS:
+            reader = self.folder / f"paced_{truth}.py"
+            write_new(reader, PACED.format(pace_s=step_s / truth / BATCH * PACED_WORKERS))
+            data = {"root": str(self.photographs), "cache": "warm", "num_workers": PACED_WORKERS}
+            data["reader"] = f"{reader}:READER"
+            measure = {"steps": 100, "warmup_steps": 10, "ceilings": False}
+            record = self.kept(run({**spec, "data": data, "measure": measure}))
+            found = record.figures.au
+            if found is None:
+                yield Finding("fail", "AU", f"truth {truth:.2f}: {record.reason or record.caveat_details}")
+                continue
+            level = "ok" if abs(found - truth) <= MAX_AU_ERROR else "warn"
+            yield Finding(level, "AU", f"truth {truth:.2f} ({step_s * 1e3:.2f} ms a step): found {found:.3f}")
+
+    def loaders(self) -> Iterator[Finding]:
+        """Every loader that is installed, on photographs in memory."""
+        missing = storage.missing_loaders()
+        for loader, reader in (("torch", "stock"), ("threads", "tuned"), ("dali", "stock"), ("dali", "tuned")):
+            question = f"loader {loader} ({reader})"
+            if loader in missing:
+                yield Finding("skip", question, missing[loader])
+                continue
+            workers = min(8, max(1, (os.cpu_count() or 2) - 1))
+            data = {"root": str(self.photographs), "cache": "warm", "loader": loader, "reader": reader}
+            spec = _spec("resnet50", batch_size=BATCH)
+            spec |= {"data": data | {"num_workers": workers}, "measure": {"steps": 60, "ceilings": False}}
+            record = self.kept(run(spec))
+            if record.status != "ok":
+                yield Finding("fail", question, str(record.reason))
+                continue
+            found = record.figures
+            rate = f"{found.samples_per_s:,.0f} images/s with {workers} workers, AU {found.au or float('nan'):.2f}"
+            yield Finding("ok", question, f"{rate}, copies to the device {1e3 * (found.h2d_s or 0):.2f} ms a step")
+
+    def counters(self) -> Iterator[Finding]:
+        """Whether the driver's counters are in the records."""
+        told = [record["figures"] for record in self.records if record.get("kind") == "trial"]
+        names = ("energy_j", "gpu_busy_fraction", "power_capped_fraction", "too_hot_fraction", "device_memory_bytes")
+        missing = [name for name in names if not any(figures.get(name) is not None for figures in told)]
+        energies = [figures["energy_j"] for figures in told if figures.get("energy_j")]
+        if missing:
+            yield Finding("warn", "counters", f"the driver does not tell {', '.join(missing)}")
+        if energies:
+            yield Finding(
+                "ok", "counters", f"energy of a trial's counted steps: {min(energies):,.1f} to {max(energies):,.1f} J"
+            )
+
+
+def examine(out: Path) -> Iterator[Finding]:
+    """Answer one question after another; findings, records and environment are left in `out`, however it ends.
+
+    Raises:
+        UserError: there is no CUDA device.
+    """
+    probe.devices_of("cuda")
+    findings: list[Finding] = []
+    with scratch() as folder:
+        seen = Examination(folder)
+        questions = (seen.devices, seen.placement, seen.steps, seen.utilization, seen.loaders, seen.counters)
+        try:
+            for question in questions:
+                for finding in question():
+                    findings.append(finding)
+                    yield finding
+                torch.cuda.empty_cache()
+        finally:
+            told = {"findings": [asdict(each) for each in findings], "env": environment(), "records": seen.records}
+            write_new(out, json.dumps(told, indent=1, default=str))
+
+
+def _spec(workload: str, **settings: Any) -> dict[str, Any]:
+    """A trial of a workload's reference on synthetic samples."""
+    measure = {"steps": STEPS, "warmup_steps": WARMUP_STEPS}
+    common = {"variant": "reference", "device": "cuda", "precision": "bf16", "data": {"source": "synthetic"}}
+    return {"workload": workload, **common, "measure": measure, **settings}
+
+
+def plain_step_s(spec: Mapping[str, Any]) -> float:
+    """Median seconds of a step of the plainest loop over the model of a trial in bf16, by CUDA events."""
+    workload: Workload = workloads.load(workloads.WORKLOADS, spec["workload"], "benchsuite.workloads")
+    variant, device = workload.variants[spec["variant"]], torch.device("cuda")
+    torch.manual_seed(0)
+    model: nn.Module = workload.build(variant).to(device)
+    batch = workload.synthetic(variant, spec["batch_size"], device)
+    if spec.get("channels_last"):
+        model, batch = _channels_last(model, batch)
+    optimizer = workload.optimizer(list(model.parameters()))
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(STEPS + 1)]  # type: ignore[no-untyped-call]
+    for step in range(WARMUP_STEPS + STEPS):
+        if step >= WARMUP_STEPS:
+            events[step - WARMUP_STEPS].record()
+        with autocast("bf16", device):
+            loss = workload.loss(model, batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad()
+    events[-1].record()
+    torch.cuda.synchronize()
+    steps_s = sorted(first.elapsed_time(last) / 1e3 for first, last in pairwise(events))
+    return float(steps_s[len(steps_s) // 2])
+
+
+def _channels_last(model: nn.Module, batch: Batch) -> tuple[nn.Module, Batch]:
+    """Model and images, or volumes, with their channels innermost."""
+    volumes = any(value.ndim == 5 for value in batch.values())
+    layout = torch.channels_last_3d if volumes else torch.channels_last
+    moved = {name: value.to(memory_format=layout) if value.ndim in (4, 5) else value for name, value in batch.items()}
+    return model.to(memory_format=layout), moved  # type: ignore[call-overload]
