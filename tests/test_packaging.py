@@ -17,7 +17,10 @@ BARE = ("storage", "workloads", "results")
 """Names that users give to modules of their own."""
 DATA = (
     "contract/emulated_devices.yaml",
-    "nightly/nightly.yaml",
+    "nightly/template/sweeps/nightly.yaml",
+    "nightly/template/benchmarks/sweeps.py",
+    "nightly/pages/LICENSES.txt",
+    "analysis/device_peaks.yaml",
     "predict/layout/machines/dgx-a100.yaml",
     "predict/layout/models/gpt3.yaml",
     "results/charts/page.html",

@@ -1,7 +1,12 @@
 """The verbs `compare`, `baseline set`, `baseline show` and `check`."""
 
 import json
+import os
+import shlex
+import subprocess
 from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -110,8 +115,20 @@ def check(
         str,
         typer.Option("--session", metavar="NAME|latest", help="Judge this one alone; default: each point's newest."),
     ] = "",
+    on_alarm: Annotated[
+        str,
+        typer.Option(
+            "--on-alarm",
+            metavar="COMMAND",
+            help="Run this, without a shell, where something got worse: the message is its input, BENCHSUITE_CHART a "
+            "picture's path.",
+        ),
+    ] = "",
 ) -> None:
     """Check each point's newest session against the baseline and the nights since; exit code 10 where one got worse.
+
+    Without a baseline that was set, the first six nights are it. Before there are so many, the newest is compared with
+    those there are, which is no alarm.
 
     Judged are samples/s, AU, the first batch and staging (comm: the collective's time); memory and energy are for
     `compare`, not judged here.
@@ -132,12 +149,39 @@ def check(
     else:
         for line in report.check_lines(found):
             say(out, line)
+    if on_alarm and found.regressions:
+        _tell(shlex.split(on_alarm), opened_store, found, kind)
     raise typer.Exit(_exit_code(found))
+
+
+ALARM_TIMEOUT_S = 120.0
+
+
+def _tell(command: Sequence[str], store: ResultsStore, found: baseline.Check, kind: ComparedKind) -> None:
+    """Hand the message to a command; where that fails, a warning says so."""
+    from benchsuite.results.export import alarm
+
+    text, env = alarm.message(store.path, found), {**os.environ}
+    with TemporaryDirectory(prefix="benchsuite-alarm-") as folder:
+        worst = found.regressions[0]
+        try:
+            env["BENCHSUITE_CHART"] = str(
+                alarm.draw(alarm.history(store, worst, kind), worst, Path(folder) / "nights.png")
+            )
+        except ImportError:
+            echo("warning: no picture: pip install 'benchsuite[figures]'", err=True)
+        try:
+            done = subprocess.run(command, input=text, text=True, env=env, timeout=ALARM_TIMEOUT_S, check=False)
+            trouble = f"exit status {done.returncode}" if done.returncode else ""
+        except (OSError, subprocess.TimeoutExpired) as error:
+            trouble = getattr(error, "strerror", None) or f"took longer than {ALARM_TIMEOUT_S:g} s"
+    if trouble:
+        echo(f"warning: --on-alarm {command[0]}: {trouble}: nobody was told", err=True)
 
 
 def _exit_code(found: baseline.Check) -> int:
     if found.regressions:
         return REGRESSION
-    if not found.num_judged:
+    if not found.num_judged and not found.too_young:
         return NOTHING_RAN
     return SOME_FAILED if found.missing else OK

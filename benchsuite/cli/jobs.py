@@ -1,4 +1,4 @@
-"""The verbs `submit` and `status`."""
+"""The verbs `submit` and `status`, and those under `nightly`."""
 
 import json
 from dataclasses import asdict
@@ -101,3 +101,38 @@ def _lines(found: Standing) -> list[str]:
     told += [f"failed   {one.label}: {one.reason}" for one in [*found.failed.values()][:MAX_TOLD]]
     hidden = max(0, len(found.running) - MAX_TOLD) + max(0, len(found.failed) - MAX_TOLD)
     return told + ([f"and {hidden} more; --format json has all"] if hidden else [])
+
+
+nightly_app = typer.Typer(help="Nights of a site.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@nightly_app.command("init")
+def nightly_init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
+    sweep: Annotated[Path | None, typer.Option("--sweep", help="The first sweep; default: a small one.")] = None,
+) -> None:
+    """Make a results repository: asv's configuration, benchmarks, sweeps, the line for cron or scrontab."""
+    from benchsuite.nightly import init
+
+    if sweep is not None:
+        expand.load_sweep(sweep, [])
+    init.make(folder, sweep)
+    echo(f"{folder}: README.md says what is there; next: cd {folder} && benchsuite nightly run", err=True)
+
+
+@nightly_app.command("run")
+def nightly_run(
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="The results repository.")] = Path(),
+    session: Annotated[
+        str | None, typer.Option("--session", help="Default: the night that did not end, else today (UTC).")
+    ] = None,
+    machine: Annotated[
+        str | None, typer.Option("--machine", help="Its name in asv; default: that of the folder.")
+    ] = None,
+) -> None:
+    """Measure a night: sweeps, commit, asv's history and pages, check. Again goes on where it stopped."""
+    from benchsuite.nightly import night
+
+    if session is not None:
+        check_session(session)
+    raise typer.Exit(night.run(folder, session, machine))

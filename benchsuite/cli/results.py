@@ -289,12 +289,16 @@ def export_asv(
     dirty: Annotated[
         bool, typer.Option("--dirty", help="Those of a changed work tree too, apart: environment benchsuite-dirty.")
     ] = False,
+    session: Annotated[
+        str | None,
+        typer.Option("--session", help="Only its trials, all at --commit: a night in a repository of nights."),
+    ] = None,
 ) -> None:
     """Write sweeps, such as those of batch jobs, into asv's history; `asv show`, `compare`, `publish` read them."""
     from benchsuite.results.export.asv import export
 
     opened = ResultsStore(store)
-    found = export(opened, config, machine, commit, dirty)
+    found = export(opened, config, machine, commit, dirty, session)
     for line in found.left_out:
         echo(line, err=True)
     for new in found.written:

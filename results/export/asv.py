@@ -22,9 +22,9 @@ from benchsuite.results.export.asv_points import (
     Key,
     Measured,
     axes_of,
-    class_name,
     exported_axes,
     measured,
+    merged,
 )
 from benchsuite.results.render.words import counted
 from benchsuite.results.store.record import TrialRecord
@@ -134,6 +134,7 @@ def export(
     machine: str | None = None,
     commit: str | None = None,
     dirty: bool = False,
+    session: str | None = None,
 ) -> Exported:
     """Write a store's sweeps into asv's history for their commit, machine and date; again is no harm.
 
@@ -145,18 +146,21 @@ def export(
         machine: whose name the results get; default: the host that each trial ran on.
         commit: of trials that name none, and of those in a changed work tree.
         dirty: those in a changed work tree too, beside the commit that was changed.
+        session: whose trials alone are exported, all at `commit`: a night, in a repository of nights.
 
     Raises:
         StoreError: asv is missing, nothing can be exported, or what is given is not right.
     """
     with _no_traceback():
         history = _opened(config)
-        trials = _chosen(store)
+        trials = _chosen(store, session)
         if machine is not None and not re.fullmatch(r"[A-Za-z0-9][\w.-]*", machine):
             raise StoreError(f"--machine {machine!r}: allowed: letters, digits and _ . -")
         if commit is not None and history.commit(commit) is None:
             raise StoreError(f"--commit {commit!r}: the repository of {config} has no such commit")
-        sessions, left_out = _sessions(history, trials, machine, commit, dirty)
+        if session is not None and commit is None:
+            raise StoreError("--session: which night is it? --commit names its commit")
+        sessions, left_out = _sessions(history, trials, machine, commit, dirty, session is not None)
         if not sessions:
             raise StoreError(f"store {store.path}: nothing to export; {'; '.join(left_out)}")
         axes = _recorded(history, sessions)
@@ -165,9 +169,9 @@ def export(
         return Exported([_write(history, session, benchmarks) for session in sessions], left_out)
 
 
-def _chosen(store: ResultsStore) -> list[TrialRecord]:
-    """The trials of sweeps, without those that were traced."""
-    found = [trial for trial in store.trials() if trial.sweep != "watch"]
+def _chosen(store: ResultsStore, session: str | None) -> list[TrialRecord]:
+    """The trials of sweeps, or of those in a session, without those that were traced."""
+    found = [trial for trial in store.trials() if trial.sweep != "watch" and session in (None, trial.session)]
     found = [trial for trial in found if "workload" in trial.spec and "traced" not in trial.caveats]
     if not found:
         raise StoreError(f"store {store.path}: no trials of sweeps")
@@ -175,14 +179,19 @@ def _chosen(store: ResultsStore) -> list[TrialRecord]:
 
 
 def _sessions(
-    history: _History, trials: Sequence[TrialRecord], machine: str | None, commit: str | None, dirty: bool
+    history: _History,
+    trials: Sequence[TrialRecord],
+    machine: str | None,
+    commit: str | None,
+    dirty: bool,
+    is_night: bool,
 ) -> tuple[list[Session], list[str]]:
     """The newest session of each sweep by machine and commit, and what has to be left out."""
     groups: dict[tuple[str, str, str, str], dict[str, list[TrialRecord]]] = {}
     left = Counter[str]()
     commit_named = cache(history.commit)
     for trial in trials:
-        told = str(trial.env.get("commit") or "")
+        told = "" if is_night else str(trial.env.get("commit") or "")
         name = _commit_of(told, commit, dirty)
         if name is None:
             left[f"commit {told}: {NOT_ITS_OWN}" if told else "no commit is known; --commit names one"] += 1
@@ -216,11 +225,9 @@ def _newest(sessions: Mapping[str, list[TrialRecord]], sweep: str, left: Counter
 def _recorded(history: _History, sessions: Sequence[Session]) -> dict[str, Axes]:
     """Add the sweeps' parameters to those that were exported before; all of them."""
     before = exported_axes(history.results_dir)
-    keys = {name: [Key(*values) for values in itertools.product(*axes)] for name, axes in before.items()}
-    for session in sessions:
-        keys.setdefault(class_name(session.sweep), []).extend(session.points)
-    found = {name: axes_of(some) for name, some in keys.items() if some}
-    lines = [json.dumps({"sweep": n, **dict(zip(PARAM_NAMES, axes, strict=True))}) for n, axes in found.items()]
+    fresh = axes_of(key for session in sessions for key in session.points)
+    found = before | {suite: merged(before.get(suite), axes) for suite, axes in fresh.items()}
+    lines = [json.dumps({"suite": n, **dict(zip(PARAM_NAMES, axes, strict=True))}) for n, axes in found.items()]
     history.results_dir.mkdir(parents=True, exist_ok=True)
     write_whole(history.results_dir / EXPORTED, "\n".join(lines) + "\n")
     return found
@@ -237,8 +244,8 @@ def _listed(history: _History, axes: Mapping[str, Axes]) -> dict[str, Any]:
             benchmark = f"sweeps.{name}.{metric}"
             wanted = [[repr(value) for value in some] for some in values]
             given = known.get(benchmark) or _described(benchmark, metric)
-            merged = zip(given["params"] or [[], [], []], wanted, strict=True)
-            ours[benchmark] = given | {"params": [list(dict.fromkeys([*a, *b])) for a, b in merged]}
+            both = zip(given["params"] or [[] for _ in wanted], wanted, strict=True)
+            ours[benchmark] = given | {"params": [list(dict.fromkeys([*a, *b])) for a, b in both]}
     write_json(str(path), known | ours, version)
     return ours
 
@@ -304,11 +311,13 @@ def _write(history: _History, session: Session, benchmarks: Mapping[str, Any]) -
     params = machine | {"python": python} | ({"work_tree": "changed"} if session.is_changed else {})
     result = Results(params, {}, session.commit, date, python, session.environment, {})
     result.load_data(str(history.results_dir))
-    points = session.points
-    for metric in UNITS:
-        benchmark = benchmarks[f"sweeps.{class_name(session.sweep)}.{metric}"]
-        fresh = {tuple(map(repr, key)): None if p.failure else p.values[metric] for key, p in points.items()}
-        _add(history, result, benchmark, fresh, session.begun)
+    suites: dict[str, dict[Key, Measured]] = {}
+    for key, point in session.points.items():
+        suites.setdefault(key.suite, {})[key] = point
+    for suite, points in suites.items():
+        for metric in UNITS:
+            fresh = {tuple(map(repr, k.params)): None if p.failure else p.values[metric] for k, p in points.items()}
+            _add(history, result, benchmarks[f"sweeps.{suite}.{metric}"], fresh, session.begun)
     result.save(str(history.results_dir))
     return replace(session, path=history.results_dir / result._filename)
 

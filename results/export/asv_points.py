@@ -1,15 +1,18 @@
-"""Sweeps as benchmarks of airspeed velocity (asv): their parameters, and what each point gave.
+"""Sweeps as benchmarks of airspeed velocity (asv): their names and parameters, and what each point gave.
 
-A sweep is the benchmark class `sweeps.<name>`, parametrized by workload, format and ranks. asv takes larger for worse:
-what is good when large is tracked as what is missing to 1.
+A sweep is a benchmark class for each workload and parallelism: `sweeps.<sweep>__<workload>__<parallelism>`. Names of a
+point depend on its own settings alone, so that a sweep that grows renames nothing. asv takes larger for worse: what is
+good when large is tracked as what is missing to 1.
 """
 
-import itertools
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from hashlib import blake2b
+from importlib.resources import files
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -18,9 +21,8 @@ from benchsuite.results.render.naming import degrees, last_part
 from benchsuite.results.store.frames import flatten
 from benchsuite.results.store.record import READ_BEFORE, TrialRecord
 
-VERSION = "1"
+VERSION = "2"
 """asv drops what was measured under another version; raise it when a metric's definition changes."""
-PARAM_NAMES = ("workload", "format", "ranks")
 UNITS: Mapping[str, str] = {
     "track_seconds_per_sample": "seconds",
     "track_one_minus_au": "1 - AU",
@@ -36,23 +38,40 @@ asv reads any `.json` there.
 DIGITS = 4
 """asv prints every digit of a fraction."""
 FAILED = ("failed", "oom", "timeout")
-NOT_A_SETTING = re.compile(
-    r"workload|world_size|threads_per_rank|data\.(format|reader|source|root|staging_dir)"
-    r"|measure\.(repeats|timeout_s|profile|ceilings)"
+NONE = "-"
+"""The parameter `other` of a point whose other settings are all default."""
+NAMED = re.compile(
+    r"workload|parallelism(\..*)?|world_size|nodes|precision|batch_size"
+    r"|global_batch_size|data\.(format|reader|loader|source)"
 )
-"""What tells no points apart, besides the parameters themselves."""
+"""Settings that a point's other names hold, or that follow from them."""
+NOT_A_SETTING = re.compile(r"data\.staging_dir|measure\.(repeats|timeout_s|profile|ceilings)")
+"""What tells no points apart."""
 
 
 class Key(NamedTuple):
-    """The parameters of a point."""
+    """The benchmark class of a point, and its parameters."""
 
-    workload: str
+    suite: str
     format: str
-    """How samples are stored, or `memory`, `synthetic`; with the reader, and the other settings that vary in the sweep.
-
-    Our own reader is not named: it read all that was measured before there was another.
-    """
+    """How samples are stored, or `memory`, `synthetic`."""
+    reader: str
+    loader: str
+    precision: str
+    batch: str
+    """Samples of a rank; of all ranks as `global 256`."""
     ranks: int
+    nodes: int
+    other: str
+    """The settings that are not default, as `key=value`, in the order of their names; `-` where there is none."""
+
+    @property
+    def params(self) -> tuple[str | int, ...]:
+        """The values of PARAM_NAMES."""
+        return self[1:]
+
+
+PARAM_NAMES = Key._fields[1:]
 
 
 @dataclass(frozen=True)
@@ -63,55 +82,98 @@ class Measured:
     failure: str | None = None
 
 
-Axes = tuple[list[str], list[str], list[int]]
-"""The values of each parameter; asv's benchmarks are their product."""
+Axes = tuple[tuple[str | int, ...], ...]
+"""The values of each parameter of a class; asv's benchmarks are their product."""
 
 
-def class_name(sweep: str) -> str:
-    """The benchmark class of a sweep: asv's names hold no `-` and no `.`."""
-    return re.sub(r"\W", "_", sweep)
+def suite_of(sweep: str, workload: str, parallelism: str) -> str:
+    """The benchmark class of a sweep's workload and parallelism, of letters, digits and `_` alone.
 
-
-def axes_of(keys: Iterable[Key]) -> Axes:
-    """The values of each parameter, each once, in their order."""
-    found = [list(dict.fromkeys(values)) for values in zip(*keys, strict=True)] or [[], [], []]
-    return found[0], found[1], sorted(found[2])
-
-
-def _plain_key(spec: Mapping[str, Any]) -> Key:
-    data = spec.get("data") or {}
-    source, reader = data.get("source", "storage"), data.get("reader")
-    stored = str(data.get("format", "files"))
-    stored = stored if reader in (None, READ_BEFORE) else f"{stored} {last_part(reader)}"
-    return Key(str(spec["workload"]), stored if source == "storage" else source, int(spec.get("world_size") or 1))
-
-
-def keys_of(specs: Sequence[Mapping[str, Any]]) -> list[Key]:
-    """The key of each resolved spec of one sweep.
-
-    Where specs share workload, format and ranks, what else differs between any of the workload's is named with format.
+    Parts that hold anything but letters, digits and single `-` get a digest, so that no two of them share a name.
     """
-    plain = [_plain_key(spec) for spec in specs]
-    flats = [_settings(spec) for spec in specs]
-    varied: dict[str, dict[str, None]] = {}
-    first: dict[Key, dict[str, Any]] = {}
-    for key, flat in zip(plain, flats, strict=True):
-        other = first.setdefault(key, flat)
-        names = [name for name in (*flat, *other) if flat.get(name) != other.get(name)]
-        varied.setdefault(key.workload, {}).update(dict.fromkeys(names))
-    return [_with_settings(key, flat, varied[key.workload]) for key, flat in zip(plain, flats, strict=True)]
+    return "__".join(map(_as_identifier, (sweep, workload, parallelism)))
 
 
-def _settings(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """What may tell points apart besides workload, format and ranks, flat."""
+def _as_identifier(part: str) -> str:
+    plain = re.sub(r"\W+|_+", "_", part).strip("_")
+    if re.fullmatch(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*", part):
+        return plain
+    return f"{plain}_{blake2b(part.encode(), digest_size=3).hexdigest()}"
+
+
+def axes_of(keys: Iterable[Key]) -> dict[str, Axes]:
+    """The values of each parameter of each class, each once; numbers in order, words in theirs."""
+    suites: dict[str, list[Key]] = {}
+    for key in keys:
+        suites.setdefault(key.suite, []).append(key)
+    return {suite: _axes(found) for suite, found in suites.items()}
+
+
+def _axes(keys: Sequence[Key]) -> Axes:
+    values = [list(dict.fromkeys(some)) for some in zip(*(key.params for key in keys), strict=True)]
+    return tuple(tuple(sorted(some)) if isinstance(some[0], int) else tuple(some) for some in values)
+
+
+def key_of(sweep: str, spec: Mapping[str, Any], nodes: int | None = None) -> Key:
+    """The key of a resolved spec.
+
+    Args:
+        sweep: its name.
+        spec: as records hold it.
+        nodes: that it ran on; default: as many as its ranks a node tell, else one.
+    """
+    data, ranks = spec.get("data") or {}, int(spec.get("world_size") or 1)
+    source = data.get("source", "storage")
+    per_node = spec.get("ranks_per_node")
+    whole = spec.get("global_batch_size")
+    return Key(
+        suite_of(sweep, last_part(spec["workload"]), _parallelism(spec)),
+        str(data.get("format", "files")) if source == "storage" else source,
+        last_part(data.get("reader") or READ_BEFORE) if source == "storage" else NONE,
+        str(data.get("loader", "torch")) if source != "synthetic" else NONE,
+        str(spec.get("precision", "fp32")),
+        f"global {whole}" if whole is not None else str(spec.get("batch_size") or NONE),
+        ranks,
+        nodes or (math.ceil(ranks / int(per_node)) if per_node else 1),
+        _other(spec),
+    )
+
+
+def key_of_trial(trial: TrialRecord) -> Key:
+    """The key of a trial."""
+    return key_of(trial.sweep, trial.spec, len(trial.env.get("nodes") or ()) or None)
+
+
+def _parallelism(spec: Mapping[str, Any]) -> str:
+    """The mode, or what is set of its degrees."""
     asked = spec.get("parallelism")
-    flat = flatten("", {**spec, "parallelism": degrees(asked) if isinstance(asked, Mapping) else asked})
-    return {name: value for name, value in flat.items() if not NOT_A_SETTING.fullmatch(name)}
+    return degrees(asked) if isinstance(asked, Mapping) else str(asked or "none")
 
 
-def _with_settings(key: Key, flat: Mapping[str, Any], names: Iterable[str]) -> Key:
-    words = [f"{name}={flat[name]}" for name in names if flat.get(name) is not None]
-    return key._replace(format=" ".join([key.format, *words]))
+def _other(spec: Mapping[str, Any]) -> str:
+    flat, usual = flatten("", spec), _defaults()
+    kept = {
+        name: value
+        for name, value in flat.items()
+        if not NAMED.fullmatch(name) and not NOT_A_SETTING.fullmatch(name) and value != usual.get(name)
+    }
+    return " ".join(f"{name}={kept[name]}" for name in sorted(kept) if kept[name] is not None) or NONE
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    """Every setting's default by its dotted name, from the schema of trials."""
+    schema = json.loads((files("benchsuite") / "schemas" / "trial.json").read_text(encoding="utf-8"))
+
+    def defaults(fields: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+        for name, about in fields.items():
+            if "$ref" in about:
+                inner = schema["$defs"][about["$ref"].rpartition("/")[2]]
+                yield from defaults(inner["properties"], f"{prefix}{name}.")
+            else:
+                yield f"{prefix}{name}", about.get("default")
+
+    return dict(defaults(schema["properties"], "")) | {"device": "cuda"}  # what `auto` is where nights are run
 
 
 def measured(trials: Sequence[TrialRecord]) -> dict[Key, Measured]:
@@ -120,8 +182,8 @@ def measured(trials: Sequence[TrialRecord]) -> dict[Key, Measured]:
     A point without an ok repeat failed, or was skipped and has no values. One that was only interrupted is left out.
     """
     points: dict[Key, list[TrialRecord]] = {}
-    for key, trial in zip(keys_of([trial.spec for trial in trials]), trials, strict=True):
-        points.setdefault(key, []).append(trial)
+    for trial in trials:
+        points.setdefault(key_of_trial(trial), []).append(trial)
     points = {key: _trusted(repeats) for key, repeats in points.items()}
     found: dict[Key, Measured] = {}
     for key, repeats in points.items():
@@ -169,7 +231,7 @@ def _efficiency_lost(key: Key, points: Mapping[Key, Sequence[TrialRecord]]) -> f
     for other, trials in points.items():
         counted = [trial for trial in trials if trial.status == "ok" and not EXCLUDED & {*trial.caveats}]
         known = [rate for trial in counted if (rate := trial.figures.samples_per_s)]
-        if known and other._replace(ranks=key.ranks) == key:
+        if known and other._replace(ranks=key.ranks, nodes=key.nodes) == key:
             rates[other.ranks] = known
     baseline = min(rates, default=key.ranks)
     if key.ranks == baseline or key.ranks not in rates:
@@ -178,11 +240,20 @@ def _efficiency_lost(key: Key, points: Mapping[Key, Sequence[TrialRecord]]) -> f
 
 
 def exported_axes(results_dir: Path) -> dict[str, Axes]:
-    """The parameters of every exported sweep, by its benchmark class."""
+    """The parameters of every exported sweep, by its benchmark class; those of older versions are of other names."""
     path = results_dir / EXPORTED
     lines = path.read_text().splitlines() if path.is_file() else []
-    found: dict[str, list[Key]] = {}
+    found: dict[str, Axes] = {}
     for entry in map(json.loads, filter(None, lines)):
-        keys = itertools.product(*(entry[name] for name in PARAM_NAMES))
-        found.setdefault(entry["sweep"], []).extend(Key(*values) for values in keys)
-    return {name: axes_of(keys) for name, keys in found.items()}
+        if "suite" in entry:
+            axes = tuple(tuple(entry[name]) for name in PARAM_NAMES)
+            found[entry["suite"]] = merged(found.get(entry["suite"]), axes)
+    return found
+
+
+def merged(one: Axes | None, other: Axes) -> Axes:
+    """The values of both, each once."""
+    if one is None:
+        return other
+    values = (dict.fromkeys([*some, *more]) for some, more in zip(one, other, strict=True))
+    return tuple(tuple(sorted(some)) if isinstance(next(iter(some)), int) else tuple(some) for some in values)

@@ -23,7 +23,7 @@ from benchsuite.results.compare.nights import (
     without_unknown_skips,
 )
 from benchsuite.results.compare.sides import filtered
-from benchsuite.results.gate.alarms import Alarms, learnt_end, watch
+from benchsuite.results.gate.alarms import MIN_NIGHTS, Alarms, learnt_end, watch
 from benchsuite.results.gate.cause import Cause, cause_of
 from benchsuite.results.store.manifest import publish
 from benchsuite.results.store.nearest import nearest
@@ -97,6 +97,10 @@ class Check:
     """All that were judged, in time order: sweeps may have sessions of their own."""
     not_run: Sequence[str] = ()
     """Points of the baseline whose sweep has not run since."""
+    compared: Sequence[str] = ()
+    """Points with too few nights that are worse than the median of those by more than the practical threshold."""
+    nights_missing: int = 0
+    """Nights until the first of these is judged."""
     reason: str = ""
     """Why nothing could be judged, where there was nothing to judge at all."""
 
@@ -106,7 +110,7 @@ class NothingToCheckError(StoreError):
 
 
 class NothingNewerError(NothingToCheckError):
-    """Nothing is newer than the baseline."""
+    """Nothing is newer than the baseline, or than the first night."""
 
 
 def set_baseline(store: ResultsStore, sessions: Sequence[str] = (), dates: str = "") -> dict[str, Any]:
@@ -175,11 +179,11 @@ def check(store: ResultsStore, kind: Kind = "trial", where: Sequence[str] = (), 
         NothingToCheckError: no baseline, or (NothingNewerError) nothing that has its points is newer.
         StoreError: no store, the baseline's sessions are gone, or a filter is wrong.
     """
-    pinned = set(baseline_of(store)["sessions"])
     records = store.latest()
     for text in where:
         records = filtered(records, text)
     nights = nights_of(records, kind)
+    pinned = _pinned(store, nights)
     reference = [night for night in nights if night.session in pinned and night.trials]
     if not reference:
         told = ", ".join(sorted(pinned))
@@ -197,6 +201,23 @@ def check(store: ResultsStore, kind: Kind = "trial", where: Sequence[str] = (), 
             f"no session with points of the baseline is newer than it ({reference[-1].session}): nothing to check"
         )
     return _check(parts, GATED_OF[kind], alone=bool(session))
+
+
+def _pinned(store: ResultsStore, nights: Sequence[Night]) -> set[str]:
+    """The sessions of the baseline; where none was set, the first of each sweep, as many as are needed.
+
+    Raises:
+        NothingNewerError: there is one night alone.
+    """
+    try:
+        return {*baseline_of(store)["sessions"]}
+    except NothingToCheckError:
+        measured = [[night for night in group if night.trials] for group in by_sweep(nights)]
+        first = {night.session for group in measured for night in group[: min(MIN_NIGHTS, len(group) - 1)]}
+        if not first:
+            one = "one night so far, with which the next one will be compared"
+            raise NothingNewerError(one if any(measured) else "no night has an ok trial") from None
+        return first
 
 
 def nothing(reason: str) -> Check:
@@ -283,6 +304,8 @@ def _check(parts: Sequence[_Part], gated: Sequence[Metric], alone: bool = False)
         missing=[label for part in live for label in _missing(part)],
         regressions=sorted((found for one in judged for found in one.regressions), key=lambda found: -found.worse),
         far=[text for one in judged for text in one.far],
+        compared=[text for one in judged for text in one.compared],
+        nights_missing=min((one.nights_missing for one in judged if one.too_young), default=0),
         sessions=sorted(sessions, key=lambda name: (nights[name], name)),
         not_run=[point.label for part in parts if not part.later for point in part.points],
     )
@@ -298,6 +321,8 @@ class _Judged:
     doubtful: Sequence[str]
     regressions: Sequence[Regression]
     far: Sequence[str]
+    compared: Sequence[str]
+    nights_missing: int
 
 
 def _judge(
@@ -316,10 +341,11 @@ def _judge(
     left = [row for row in here if row not in {row for row, *_ in judged}]
     unsure = {row: " ".join(sorted(doubtful(nights[columns[row]].trials[part.points[row].key]))) for row in left}
     counts = _learnt_from(values.values(), num_baseline)
+    young = [row for row in left if not unsure[row]]
     return _Judged(
         sessions=[nights[columns[row]].session for row in here],
         num_judged=len(judged),
-        too_young=[f"{part.points[row].label} (has {counts[row]})" for row in left if not unsure[row]],
+        too_young=[f"{part.points[row].label} (has {counts[row]})" for row in young],
         doubtful=[f"{part.points[row].label}: {unsure[row]}" for row in left if unsure[row]],
         regressions=[
             _regression(nights[: columns[row] + 1], part.points[row], metric, values[metric][row], alarms, row)
@@ -328,7 +354,20 @@ def _judge(
             if alarms.alarm[row, columns[row]]
         ],
         far=[text for metric, alarms in watched for text in _far(part.points, columns, rows, metric, alarms)],
+        compared=[text for row in young for text in _compared(part.points[row], columns[row], row, values)],
+        nights_missing=max(1, MIN_NIGHTS - max((int(counts[row]) for row in young), default=0)),
     )
+
+
+def _compared(point: Point, column: int, row: int, values: Mapping[Metric, Array]) -> list[str]:
+    """What is worse than in the few nights before, by more than the practical threshold: no alarm, a hint."""
+    told = []
+    for metric, table in values.items():
+        before = table[row, :column][~np.isnan(table[row, :column])]
+        shift = float(table[row, column] - np.median(before)) if len(before) else math.nan
+        if shift > math.log1p(metric.practical):
+            told.append(f"{point.label}: {metric.name} {_worse(shift, metric):.0%} worse")
+    return told
 
 
 def _learnt_from(values: Iterable[Array], num_baseline: int) -> Array:

@@ -132,6 +132,12 @@ def check_lines(check: Check) -> list[str]:
         head = f"nothing judged: {check.reason}"
     elif check.regressions:
         head = f"regression: {len(check.regressions)} of {series}"
+    elif not check.num_judged and check.too_young:
+        before = counted(check.num_nights - 1, "night")
+        worse = f"{len(check.compared)} series worse" if check.compared else "nothing is worse"
+        head = (
+            f"compared with {before} before: {worse}; judged alone after {counted(check.nights_missing, 'more night')}"
+        )
     elif not check.num_judged:
         head = f"nothing judged: {series}"
     elif check.missing:
@@ -143,8 +149,10 @@ def check_lines(check: Check) -> list[str]:
     for found in check.regressions:
         lines += regression_lines(found)
         lines += [f"  judged in session {found.session}"] if found.session not in ("", check.session) else []
+    young = () if not check.num_judged and not check.regressions else check.too_young
     notes = (
-        (f"not judged, needs {MIN_NIGHTS} sessions in the baseline, or more than a week old", check.too_young),
+        (f"not judged, needs {MIN_NIGHTS} sessions in the baseline, or more than a week old", young),
+        ("worse than in so few nights, which is no alarm yet: look at it, or measure again", check.compared),
         ("not judged, doubtful", check.doubtful),
         ("no ok trial in this session", check.missing),
         ("sweep not run since the baseline", check.not_run),
@@ -172,8 +180,19 @@ def regression_lines(found: Regression) -> list[str]:
         lines.append(f"  verdict: {cause.verdict_before or ABSENT} before, {cause.verdict_after or ABSENT} since")
     if cause.hosts:
         lines.append(f"  slow on {and_(cause.hosts)} only")
-    told = "; ".join(told_facts([(one.fact, _change(one)) for one in cause.changed]))
-    return [*lines, f"  changed with it: {told or 'no fact of the environment that is recorded'}"]
+    ours = [one for one in cause.changed if one.fact in OURS]
+    told = "; ".join(told_facts([(one.fact, _change(one)) for one in cause.changed if one.fact not in OURS]))
+    lines.append(f"  changed with it: {told or 'no fact of the site that is recorded'}")
+    if ours:
+        changes = "; ".join(f"{one.fact} {_change(one)}" for one in ours)
+        lines.append(
+            f"  benchsuite itself changed: {changes}: measure with the version before to tell it from the site"
+        )
+    return lines
+
+
+OURS = ("benchsuite", "commit")
+"""Facts that are of this program and not of the site."""
 
 
 def _day(found: Regression) -> str:

@@ -79,15 +79,16 @@ def test_junit_with_regressions(run_cli: Run, tmp_path: Path):
 
 
 def test_junit_without_anything_to_check_has_the_trials_and_says_why(run_cli: Run, tmp_path: Path):
-    store = fill(tmp_path / "nights", 2, num_points=1)
-    for words in ("has no baseline", "is newer than it"):
+    for number, words in ((1, "one night so far"), (2, "is newer than it")):
+        store = fill(tmp_path / f"nights-{number}", number, num_points=1)
+        if number == 2:
+            assert run_cli("baseline", "set", "--store", store.path)[0] == 0
         code, out, err = run_cli("results", "export", "junit", "--check", "--store", store.path, "--out", "all.xml")
         assert (code, out, err) == (0, "", "exported: all.xml\n")
         *trials, check = ElementTree.parse("all.xml").getroot()
-        assert [suite.get("tests") for suite in trials] == ["3", "3"]
+        assert [suite.get("tests") for suite in trials] == ["3"] * number
         (skipped,) = check.iter("skipped")
         assert words in str(skipped.get("message")) and check.get("failures") == "0"
-        assert run_cli("baseline", "set", "--store", store.path)[0] == 0
 
 
 def collective(repeat: int, **changes: object) -> TrialRecord:

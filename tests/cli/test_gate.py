@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -172,16 +174,40 @@ class TestCheck:
             "baseline", "set", "--session", night_name(STEP), "--session", night_name(STEP + 1), "--store", nightly.path
         )
         code, out, _ = run_cli("check", "--store", nightly.path)
-        assert code == 4 and out.startswith("nothing judged: ")
-        young = "point 0 (has 2), point 1 (has 2), point 2 (has 2)"
-        assert f"not judged, needs 6 sessions in the baseline, or more than a week old: {young}" in out
+        assert code == 0 and re.match(r"compared with \d+ nights before: .*; judged alone after 4 more nights", out)
 
     def test_without_a_baseline(self, run_cli: Run, tmp_path: Path):
         store = fill(tmp_path / "bare", 2, num_points=1)
-        for arguments in (["check"], ["baseline", "show"]):
-            code, out, err = run_cli(*arguments, "--store", store.path)
-            assert (code, out) == (2, "") and err.count("\n") == 1
-            assert "has no baseline; set one: benchsuite baseline set" in err
+        code, out, err = run_cli("baseline", "show", "--store", store.path)
+        assert (code, out) == (2, "") and err.count("\n") == 1
+        assert "has no baseline; set one: benchsuite baseline set" in err
+        code, out, _ = run_cli("check", "--store", store.path)
+        assert code == 0 and out.startswith("compared with 1 night before: ")
+
+    def test_somebody_is_told_of_an_alarm(self, run_cli: Run, nightly: ResultsStore, tmp_path: Path):
+        script, told = tmp_path / "tell.py", tmp_path / "told"
+        script.write_text(
+            "import os, shutil, sys\n"
+            "open(sys.argv[1], 'w').write(sys.stdin.read())\n"
+            "shutil.copy(os.environ['BENCHSUITE_CHART'], sys.argv[1] + '.png')\n"
+        )
+        command = f"{sys.executable} {script} '{told}'"
+        code, _, err = run_cli("check", "--store", nightly.path, "--on-alarm", command)
+        assert (code, err) == (REGRESSION, "")
+        subject, blank, *lines = told.read_text().splitlines()
+        assert re.match(r"benchsuite: point 1: samples_per_s \d+% worse since ", subject) and not blank
+        assert any("likely layer" in line or "changed with it" in line for line in lines)
+        assert any(line.startswith("  benchsuite report --store") for line in lines)
+        assert Path(f"{told}.png").read_bytes()[:4] == b"\x89PNG"
+
+    def test_a_quiet_night_tells_nobody_and_a_broken_command_is_a_warning(
+        self, run_cli: Run, nightly: ResultsStore, tmp_path: Path
+    ):
+        quiet = fill(tmp_path / "quiet", 8, num_points=1)
+        assert run_cli("check", "--store", quiet.path, "--on-alarm", "/nowhere/tell")[0] == 0
+        code, _, err = run_cli("check", "--store", nightly.path, "--on-alarm", "/nowhere/tell")
+        assert code == REGRESSION
+        assert err == "warning: --on-alarm /nowhere/tell: No such file or directory: nobody was told\n"
 
     def test_nothing_newer_is_exit_code_4(self, run_cli: Run, tmp_path: Path):
         store = fill(tmp_path / "old", 2, num_points=1)

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,13 @@ from benchsuite.cli.data import asked, generate
 from benchsuite.contract.errors import UserError
 from benchsuite.nightly import measuring
 from benchsuite.nightly.measuring import Nightly, nightly_of
-from benchsuite.results.export.asv_points import UNITS, keys_of
+from benchsuite.results.export.asv_points import UNITS, Key, key_of
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.storage.dataset.manifest import read_manifest
 from tests.results.made import made_record
 
 ROOT = Path(__file__).parents[2]
-BENCHMARKS = ROOT / "benchsuite" / "nightly"
+BENCHMARKS = ROOT / "benchsuite" / "nightly" / "template" / "benchmarks"
 pytest.importorskip("asv", reason="asv is an extra: pip install 'benchsuite[asv]'")
 
 
@@ -65,8 +65,9 @@ class Checkout:
 
 
 def values(benchmark: list[Any]) -> dict[tuple[str, ...], Any]:
-    """A benchmark's values by format and ranks, from asv's own row of values and parameters."""
-    found, (_, formats, ranks) = benchmark[:2]
+    """A benchmark's values by format and ranks, from asv's own row of values and parameters; all else is the same."""
+    found, (formats, *same, ranks, nodes, other) = benchmark[:2]
+    assert all(len(some) == 1 for some in (*same, nodes, other)), same
     keys = [(format.strip("'"), rank) for format in formats for rank in ranks]
     return dict(zip(keys, found or [None] * len(keys), strict=True))
 
@@ -76,7 +77,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """Two commits; a sweep whose `files` are whole, `webdataset` is damaged, and `hdf5` is missing."""
     folder = tmp_path_factory.mktemp("nightly")
     repo, data = folder / "repo", folder / "data"
-    shutil.copytree(BENCHMARKS, repo / "benchsuite/nightly", ignore=shutil.ignore_patterns("__pycache__"))
+    site = BENCHMARKS.parent
+    shutil.copytree(site, repo / site.relative_to(ROOT), ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "asv.conf.json", repo)
     for name in ("files", "webdataset"):
         options = ["shard_samples=8"] if name == "webdataset" else []
@@ -123,7 +125,8 @@ def story(checkout: Checkout) -> Story:
     checkout.said["run"] = checkout.asv_run("--machine", "here", "--show-stderr")
     first_run = checkout.results("here")[f"{newer[:8]}-existing"]
     store = ResultsStore(checkout.repo.parent / "batch-store")
-    for number, record in enumerate(batch_trials(older, newer)):
+    own = next(record.spec for record in ResultsStore(checkout.repo / ".asv/store").records())
+    for number, record in enumerate(batch_trials(older, newer, own)):
         store.append(made_record(number, **record))
     benchsuite = [sys.executable, "-c", "from benchsuite.cli.app import main; main()"]
     command = [*benchsuite, "results", "export", "asv", "--store", str(store.path), "--machine", "cluster"]
@@ -134,38 +137,38 @@ def story(checkout: Checkout) -> Story:
     return Story(checkout, older, newer, first_run, exported, before)
 
 
-def batch_trials(older: str, newer: str) -> list[dict[str, Any]]:
+def batch_trials(older: str, newer: str, own: dict[str, Any]) -> list[dict[str, Any]]:
     """100 and 160 samples/s at the older commit, 80 and a failure at the newer one; hdf5 was skipped at both.
 
-    And the nightly sweep itself, on four ranks.
+    And the nightly sweep itself, whose specs are like `own`, on four ranks.
     """
     rates = {older: (100.0, 160.0), newer: (80.0, None)}
     trials: list[dict[str, Any]] = []
     for commit, found in rates.items():
         fields: dict[str, Any] = {"sweep": "batch-formats", "session": commit[:8], "env": {"commit": commit[:12]}}
         for ranks, rate in enumerate(found, start=1):
-            spec = {"workload": "unet3d", "world_size": ranks, "data": {"format": "files"}}
+            spec = {"workload": "unet3d", "parallelism": "ddp", "world_size": ranks, "data": {"format": "files"}}
             ok = {"status": "ok", "figures": {"samples_per_s": rate, "au": 0.5}}
             trials.append({**fields, "spec": spec, **(ok if rate else {"status": "failed", "figures": {}})})
-        spec = {"workload": "unet3d", "world_size": 1, "data": {"format": "hdf5"}}
+        spec = {"workload": "unet3d", "parallelism": "ddp", "world_size": 1, "data": {"format": "hdf5"}}
         trials.append({**fields, "spec": spec, "status": "skipped", "reason": "no dataset", "figures": {}})
-    spec = {"workload": "bert", "world_size": 4, "data": {"format": "files"}}
+    spec = {**own, "world_size": 4, "data": {**own["data"], "format": "files"}}
     trials.append({**trials[0], "sweep": "site-nightly", "spec": spec})
     return [{**trial, "trial_id": f"t{number}", "point_id": f"p{number}"} for number, trial in enumerate(trials)]
 
 
 class TestRun:
     def test_every_metric_of_every_point(self, story: Story):
-        assert {*story.first_run} == {f"sweeps.site_nightly.{metric}" for metric in UNITS}
+        assert {*story.first_run} == {f"sweeps.site_nightly__bert__ddp.{metric}" for metric in UNITS}
         for benchmark in story.first_run.values():
             points = [(format, rank) for format in ("files", "webdataset", "hdf5") for rank in ("1", "2")]
-            assert benchmark[1][0] == ["'bert'"] and [*values(benchmark)] == points
+            assert [*values(benchmark)] == points
 
     def test_values_are_the_stores(self, story: Story):
         store = ResultsStore(story.checkout.repo / ".asv/store")
         ok = {record.spec["world_size"]: record.figures for record in store.latest() if record.status == "ok"}
         seconds, au, lost = (
-            values(story.first_run[f"sweeps.site_nightly.{metric}"])
+            values(story.first_run[f"sweeps.site_nightly__bert__ddp.{metric}"])
             for metric in ("track_seconds_per_sample", "track_one_minus_au", "track_one_minus_efficiency")
         )
         for ranks in (1, 2):
@@ -206,7 +209,8 @@ class TestAfterAnExport:
     def test_a_later_run_drops_nothing(self, story: Story):
         assert story.exported.read_bytes() == story.exported_before
         listed = json.loads((story.checkout.repo / ".asv/results/benchmarks.json").read_text())
-        names = {f"sweeps.{sweep}.{metric}" for sweep in ("site_nightly", "batch_formats") for metric in UNITS}
+        suites = ("site_nightly__bert__ddp", "batch_formats__unet3d__ddp")
+        names = {f"sweeps.{suite}.{metric}" for suite in suites for metric in UNITS}
         assert {*listed} == names | {"version"}
         again = story.checkout.results("here")[f"{story.newer[:8]}-existing"]
         for name, benchmark in story.first_run.items():
@@ -217,35 +221,36 @@ class TestAfterAnExport:
 
     def test_points_of_the_nightly_sweep_from_batch_jobs_stay_beside_its_own(self, story: Story):
         listed = json.loads((story.checkout.repo / ".asv/results/benchmarks.json").read_text())
-        name = "sweeps.site_nightly.track_seconds_per_sample"
-        assert [sorted(values) for values in listed[name]["params"]][1:] == [
-            ["'files'", "'hdf5'", "'webdataset'"],
-            ["1", "2", "4"],
-        ]
+        name = "sweeps.site_nightly__bert__ddp.track_seconds_per_sample"
+        formats, *_, ranks, _, _ = (sorted(values) for values in listed[name]["params"])
+        assert (formats, ranks) == (["'files'", "'hdf5'", "'webdataset'"], ["1", "2", "4"])
         said = story.checkout.asv("show", story.older, "--machine", "cluster", "--bench", name)
         assert "10.0ms" in said and "failed" not in said
 
     def test_a_later_run_measures_no_batch_sweep(self, story: Story):
         again = story.checkout.results("here")[f"{story.newer[:8]}-existing"]
         for metric in UNITS:
-            assert all(math.isnan(value) for value in values(again[f"sweeps.batch_formats.{metric}"]).values())
+            found = values(again[f"sweeps.batch_formats__unet3d__ddp.{metric}"])
+            assert all(math.isnan(value) for value in found.values())
         assert "Setting up" in story.checkout.said["run"]
         assert "Setting up" not in story.checkout.said["second run"]
 
     def test_show_reads_both(self, story: Story):
         said = story.checkout.asv("show", story.newer)
-        assert "sweeps.site_nightly.track_seconds_per_sample [here/existing-" in said
-        _, _, after = said.partition("sweeps.batch_formats.track_seconds_per_sample [cluster/benchsuite]")
+        assert "sweeps.site_nightly__bert__ddp.track_seconds_per_sample [here/existing-" in said
+        _, _, after = said.partition("sweeps.batch_formats__unet3d__ddp.track_seconds_per_sample [cluster/benchsuite]")
         table = after.partition("started:")[0]
         assert "12.5ms" in table and "failed" in table and "n/a" in table
 
     def test_compare_takes_larger_for_worse(self, story: Story):
         said = story.checkout.asv("compare", story.older, story.newer, "--machine", "cluster")
-        rows = [line for line in said.splitlines() if "batch_formats.track_seconds_per_sample" in line]
+        name = "batch_formats__unet3d__ddp.track_seconds_per_sample"
+        rows = [line for line in said.splitlines() if name in line]
         cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
-        assert ["+", "10.0ms", "12.5ms", "1.25"] in [cell[:4] for cell in cells if "'files', 1" in cell[4]]
-        assert [cell[:3] for cell in cells if "'files', 2" in cell[4]] == [["!", "6.25ms", "failed"]]
-        assert [cell[0] for cell in cells if "'hdf5', 1" in cell[4]] == [""], "skipped at both"
+        found = {(cell[4].partition("('")[2].partition("'")[0], cell[4].count(", 2, 1,")): cell[:4] for cell in cells}
+        assert found["files", 0] == ["+", "10.0ms", "12.5ms", "1.25"]
+        assert found["files", 1][:3] == ["!", "6.25ms", "failed"]
+        assert found["hdf5", 0][0] == "", "skipped at both"
 
     def test_publish_draws_both(self, story: Story):
         story.checkout.asv("publish", "--no-pull")
@@ -253,10 +258,10 @@ class TestAfterAnExport:
         index = json.loads((html / "index.json").read_text())
         assert {*index["machines"]} == {"here", "cluster"}
         drawn = {path.stem: path for path in (html / "graphs").glob("**/machine-cluster/**/*.json")}
-        points = json.loads(drawn["sweeps.batch_formats.track_seconds_per_sample"].read_text())
+        points = json.loads(drawn["sweeps.batch_formats__unet3d__ddp.track_seconds_per_sample"].read_text())
         assert [found[0] for _, found in points] == [0.01, 0.0125]
         here = {path.stem for path in (html / "graphs").glob("**/machine-here/**/*.json")}
-        assert "sweeps.site_nightly.track_seconds_per_sample" in here
+        assert "sweeps.site_nightly__bert__ddp.track_seconds_per_sample" in here
 
 
 class TestFolder:
@@ -264,7 +269,7 @@ class TestFolder:
         for name in ("BENCHSUITE_NIGHTLY_SWEEP", "BENCHSUITE_NIGHTLY_FOLDER", "BENCHSUITE_STORE"):
             monkeypatch.delenv(name, raising=False)
         found = nightly_of(BENCHMARKS)
-        assert found == Nightly(BENCHMARKS / "nightly.yaml", ROOT)
+        assert found == Nightly((BENCHMARKS.parent / "sweeps" / "nightly.yaml",), ROOT)
         assert found.store_folder == ROOT / ".asv/store" and found.results_dir == ROOT / ".asv/results"
 
     def test_a_site_names_its_own(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -273,7 +278,7 @@ class TestFolder:
         monkeypatch.setenv("BENCHSUITE_NIGHTLY_FOLDER", str(tmp_path))
         monkeypatch.setenv("BENCHSUITE_STORE", "/scratch/store")
         found = nightly_of(BENCHMARKS)
-        assert found == Nightly(Path("/site/nightly.yaml"), tmp_path)
+        assert found == Nightly((Path("/site/nightly.yaml"),), tmp_path)
         assert (found.results_dir, found.store_folder) == (tmp_path / "history", Path("/scratch/store"))
 
     def test_no_configuration(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -293,7 +298,7 @@ def nightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ni
         file = tmp_path / "mine.yaml"
         grid = {"data.format": ["files", "webdataset"], "world_size": [1, 2]}
         file.write_text(yaml.safe_dump({"base": base | {"parallelism": "ddp", "device": "cpu"}, "grid": grid}))
-        return Nightly(file, tmp_path / "home")
+        return Nightly((file,), tmp_path / "home")
 
     return made
 
@@ -301,9 +306,9 @@ def nightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ni
 class TestData:
     def test_a_relative_root_is_made_and_then_everything_can_run(self, nightly: Callable[..., Nightly]):
         mine = nightly("sequences")
-        assert len(measuring._plan(mine).skipped) == 4
+        assert len(measuring.plan_of(mine, mine.sweep_files[0]).skipped) == 4
         measuring.prepare(mine)
-        plan = measuring._plan(mine)
+        plan = measuring.plan_of(mine, mine.sweep_files[0])
         assert (len(plan.points), plan.skipped) == (4, [])
         made = {path.name: read_manifest(path) for path in (mine.data_folder / "sequences").iterdir()}
         assert {*made} == {"files", "webdataset"}
@@ -331,11 +336,17 @@ class TestData:
             measuring.measure(nightly(str(tmp_path / "site")))
 
     def test_points_that_cannot_run_are_covered(self, nightly: Callable[..., Nightly]):
-        points = [("bert", f"{format} stock", ranks) for format in ("files", "webdataset") for ranks in (1, 2)]
-        assert measuring.covered(nightly("nothing-yet")) == points
+        points = [(format, ranks) for format in ("files", "webdataset") for ranks in (1, 2)]
+        found = measuring.covered(nightly("nothing-yet"))
+        assert [(key.format, key.ranks) for key in found] == points
+        assert {(key.suite, key.reader) for key in found} == {("mine__bert__ddp", "stock")}
 
 
 SHIPPED = [(name, stored, n) for name in ("resnet50", "bert") for stored in ("files", "webdataset") for n in (1, 2)]
+
+
+def shortened(keys: Sequence[Key]) -> list[tuple[str, str, int]]:
+    return sorted((key.suite.split("__")[1], key.format, key.ranks) for key in keys)
 
 
 class TestShipped:
@@ -344,32 +355,30 @@ class TestShipped:
     def test_every_point_can_run(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         """Once its data are there, which are made for sequences; images, which take longer, lack nothing else."""
         monkeypatch.delenv("BENCHSUITE_STORE", raising=False)
-        mine = Nightly(BENCHMARKS / "nightly.yaml", tmp_path)
-        assert sorted(measuring.covered(mine)) == sorted(SHIPPED)
-        text = mine.sweep_file.read_text()
+        file = BENCHMARKS.parent / "sweeps" / "nightly.yaml"
+        mine = Nightly((file,), tmp_path)
+        assert shortened(measuring.covered(mine)) == sorted(SHIPPED)
+        text = file.read_text()
         assert text.count("[resnet50, bert]") == 2
         (tmp_path / "bert.yaml").write_text(text.replace("[resnet50, bert]", "[bert]"))
-        measuring.prepare(replace(mine, sweep_file=tmp_path / "bert.yaml"))
-        plan = measuring._plan(mine)
-        found = keys_of([point.spec.model_dump() for point in plan.points])
-        assert sorted(found) == sorted(key for key in SHIPPED if key[0] == "bert")
+        measuring.prepare(replace(mine, sweep_files=(tmp_path / "bert.yaml",)))
+        plan = measuring.plan_of(mine, file)
+        found = [key_of("nightly", point.spec.model_dump()) for point in plan.points]
+        assert shortened(found) == sorted(key for key in SHIPPED if key[0] == "bert")
         assert len(plan.skipped) == 4 and all(f"{tmp_path}/.asv/data/resnet50/" in lost.reason for lost in plan.skipped)
 
     def test_asv_lists_it(self, checkout: Checkout, tmp_path: Path):
         """As `asv check` and the beginning of `asv run` do it."""
         repo = shutil.copytree(checkout.repo, tmp_path / "repo", ignore=shutil.ignore_patterns(".asv"))
-        mine = replace(checkout, repo=repo, sweep=repo / "benchsuite/nightly/nightly.yaml")
+        mine = replace(checkout, repo=repo, sweep=repo / "benchsuite/nightly/template/sweeps/nightly.yaml")
         mine.call(sys.executable, "-c", DISCOVER, f"existing:{sys.executable}")
         listed = json.loads((repo / ".asv/results/benchmarks.json").read_text())
-        assert {*listed} == {f"sweeps.nightly.{metric}" for metric in UNITS} | {"version"}
+        suites = [f"nightly__{workload}__ddp" for workload in ("resnet50", "bert")]
+        assert {*listed} == {f"sweeps.{suite}.{metric}" for suite in suites for metric in UNITS} | {"version"}
         for metric, unit in UNITS.items():
-            found = listed[f"sweeps.nightly.{metric}"]
-            assert (found["type"], found["unit"], found["param_names"]) == (
-                "track",
-                unit,
-                ["workload", "format", "ranks"],
-            )
-            assert found["params"] == [["'resnet50'", "'bert'"], ["'files'", "'webdataset'"], ["1", "2"]]
+            found = listed[f"sweeps.{suites[0]}.{metric}"]
+            assert (found["type"], found["unit"], found["param_names"]) == ("track", unit, [*Key._fields[1:]])
+            assert (found["params"][0], found["params"][5]) == (["'files'", "'webdataset'"], ["1", "2"])
 
 
 DISCOVER = """

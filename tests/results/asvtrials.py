@@ -10,6 +10,7 @@ SPEC: dict[str, Any] = {
     "variant": "tiny",
     "parallelism": "ddp",
     "world_size": 1,
+    "device": "cpu",
     "data": {"source": "storage", "format": "files", "root": "/data", "loader": "torch"},
     "measure": {"steps": 8},
 }

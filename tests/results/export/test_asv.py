@@ -56,12 +56,16 @@ def at(commit: str, **env: Any) -> dict[str, Any]:
     return {"env": {"commit": commit[:12], **env}}
 
 
+SUITE = "batch_formats__unet3d__ddp"
+OTHER = "data.root=/data device=cpu measure.steps=8 variant=tiny"
+
+
 def values(path: Path, metric: str = "track_seconds_per_sample") -> dict[tuple[str, str], float | None]:
-    """A benchmark's values as asv reads them, by format and ranks."""
+    """A benchmark's values as asv reads them, by format and ranks; what else points have is the same for all."""
     result = asv_results.Results.load(str(path))
-    name = f"sweeps.batch_formats.{metric}"
-    workloads, formats, ranks = result.get_result_params(name)
-    assert workloads == ["'unet3d'"]
+    name = f"sweeps.{SUITE}.{metric}"
+    formats, *same, ranks, nodes, other = result.get_result_params(name)
+    assert (same, nodes, other) == ([["'tuned'"], ["'torch'"], ["'fp32'"], ["'-'"]], ["1"], [repr(OTHER)])
     keys = [(format.strip("'"), rank) for format in formats for rank in ranks]
     return dict(zip(keys, result.get_result_value(name, result.get_result_params(name)), strict=True))
 
@@ -104,10 +108,21 @@ class TestExport:
         export(stored(tmp_path, trial(0, 100.0, **at(commits[0]))), config)
         found = json.loads(listed.read_text())
         assert found["time_other"] == other and found["version"] == 2
-        ours = found["sweeps.batch_formats.track_one_minus_au"]
-        assert (ours["version"], ours["unit"]) == ("1", "1 - AU")
-        assert ours["params"] == [["'unet3d'"], ["'files'"], ["1"]]
-        assert exported_axes(listed.parent) == {"batch_formats": (["unet3d"], ["files"], [1])}
+        ours = found[f"sweeps.{SUITE}.track_one_minus_au"]
+        assert (ours["version"], ours["unit"]) == ("2", "1 - AU")
+        assert ours["param_names"] == ["format", "reader", "loader", "precision", "batch", "ranks", "nodes", "other"]
+        assert ours["params"] == [
+            ["'files'"],
+            ["'tuned'"],
+            ["'torch'"],
+            ["'fp32'"],
+            ["'-'"],
+            ["1"],
+            ["1"],
+            [repr(OTHER)],
+        ]
+        axes = (("files",), ("tuned",), ("torch",), ("fp32",), ("-",), (1,), (1,), (OTHER,))
+        assert exported_axes(listed.parent) == {SUITE: axes}
 
     def test_again_changes_nothing(self, tmp_path: Path, config: Path, commits: tuple[str, str]):
         store = stored(tmp_path, trial(0, 100.0, **at(commits[0])), trial(1, None, 2, **at(commits[0])))

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from benchsuite.results.compare.nights import value_of
+from benchsuite.results.gate.alarms import MIN_NIGHTS
 from benchsuite.results.gate.baseline import FILE, baseline_of, check, set_baseline
+from benchsuite.results.render.words import counted
 from benchsuite.results.report.compare import check_json, check_lines
 from benchsuite.results.store.store import ResultsStore, StoreError
 from tests.results.nightly import fill, night_name, trial
@@ -310,9 +312,11 @@ class TestBaseline:
         with pytest.raises(StoreError, match=words):
             set_baseline(fill(tmp_path, 2, num_points=1), sessions, dates)
 
-    def test_none(self, tmp_path: Path):
+    def test_none_is_the_first_nights(self, tmp_path: Path):
+        store = fill(tmp_path, MIN_NIGHTS + 3, num_points=1)
+        assert [*check(store).baseline] == [night_name(night) for night in range(MIN_NIGHTS)]
         with pytest.raises(StoreError, match="has no baseline; set one: benchsuite baseline set"):
-            check(fill(tmp_path, 2, num_points=1))
+            baseline_of(store)
 
     @pytest.mark.parametrize(
         "text",
@@ -342,3 +346,30 @@ class TestBaseline:
         set_baseline(store)
         with pytest.raises(StoreError, match="no session with points of the baseline is newer than it"):
             check(store)
+
+
+class TestFewNights:
+    """With so few nights that what is usual is not known, the newest is compared with them."""
+
+    def test_one_night_is_compared_with_nothing(self, tmp_path: Path):
+        with pytest.raises(StoreError, match="one night so far, with which the next one will be compared"):
+            check(fill(tmp_path, 1, num_points=1))
+
+    @pytest.mark.parametrize("num_nights", [2, 4, MIN_NIGHTS])
+    def test_a_slow_down_is_a_hint_and_no_alarm(self, tmp_path: Path, num_nights: int):
+        def change(night: int, point: int) -> dict[str, float]:
+            return {"slower": 0.4} if night == num_nights - 1 and point == 1 else {}
+
+        found = check(fill(tmp_path, num_nights, num_points=2, change=change))
+        assert (found.num_judged, [*found.regressions], found.nights_missing) == (0, [], MIN_NIGHTS + 1 - num_nights)
+        assert [told.split(":")[0] for told in found.compared if "samples_per_s" in told] == ["point 1"]
+        head, *rest = check_lines(found)
+        missing = found.nights_missing
+        assert head.startswith(f"compared with {counted(num_nights - 1, 'night')} before: ")
+        assert head.endswith(f"series worse; judged alone after {counted(missing, 'more night')}")
+        assert any("which is no alarm yet: look at it, or measure again: point 1" in line for line in rest)
+
+    def test_nights_alike_say_so_in_a_line(self, tmp_path: Path):
+        found = replace(check(fill(tmp_path, 3, num_points=2)), compared=())
+        (line,) = check_lines(found)
+        assert line == "compared with 2 nights before: nothing is worse; judged alone after 4 more nights"
