@@ -14,7 +14,7 @@ from benchsuite.contract.errors import UserError
 from benchsuite.contract.exit_codes import REQUEUE
 from benchsuite.host.site import JobSpec
 
-Scheduler = Literal["slurm", "pbs"]
+Scheduler = Literal["slurm", "pbs", "kubernetes"]
 WARNING_S = 120
 """A job is told to stop so long before its limit; one that is shorter than twice this, in the middle."""
 Directive = tuple[str, str, str | None]
@@ -47,7 +47,8 @@ class Job:
     @property
     def script(self) -> Path:
         """The script's path."""
-        return self.out / ".".join(filter(None, [self.name, self.kind, "sh"]))
+        ending = "yaml" if self.kind.startswith("kubernetes") else "sh"
+        return self.out / ".".join(filter(None, [self.name, self.kind, ending]))
 
 
 def job_name(*words: str) -> str:

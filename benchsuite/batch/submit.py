@@ -8,10 +8,12 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchsuite.batch.job_script import Job, Scheduler, job_name, write
+from benchsuite.batch.kubernetes import manifest
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.exit_codes import NOTHING_RAN, OK
 from benchsuite.contract.terminal import echo
@@ -29,7 +31,7 @@ from benchsuite.runner.durations import in_words as time_in_words
 from benchsuite.runner.sweep import nothing_runs, status
 from benchsuite.storage.dataset.owned_files import read_plain, write_new
 
-COMMANDS = {"slurm": ("sbatch", "--parsable"), "pbs": ("qsub",)}
+COMMANDS = {"slurm": ("sbatch", "--parsable"), "pbs": ("qsub",), "kubernetes": ("kubectl", "apply", "-f")}
 PACKAGES = {"slurm": "slurm-client", "pbs": "openpbs-client"}
 CONFIG_VARIABLES = ("BENCHSUITE_SITE", "BENCHSUITE_USER_CONFIG")
 NO_TIME = "warning: no --time: the cluster's default ends the job, often after minutes; give --time HH:MM:SS"
@@ -60,6 +62,8 @@ def submit(scheduler: Scheduler, request: Request, given: dict[str, Any], option
     check_session(request.session)
     spec = job_spec(given, options)
     check_name(spec.launcher)
+    if scheduler == "kubernetes" and not request.dry_run:
+        raise UserError("kubernetes: the manifest is written by --dry-run; hand it in yourself (kubectl apply -f FILE)")
     if not request.dry_run:
         _check_installed(scheduler)
     plan = planned(request, spec)
@@ -69,7 +73,8 @@ def submit(scheduler: Scheduler, request: Request, given: dict[str, Any], option
     # Scripts of a sweep's jobs lie in one folder: an array's sweeps share their trials, a single job's do not.
     kind = f"{scheduler}-array" if spec.mode == "array" else scheduler
     made = [(replace(job, kind=kind), points) for job, points in jobs(request, spec, plan)]
-    scripts = [(job, points, write(scheduler, job, spec)) for job, points in made]
+    text_of = manifest if scheduler == "kubernetes" else partial(write, scheduler)
+    scripts = [(job, points, text_of(job, spec)) for job, points in made]
     if spec.time is None:
         echo(NO_TIME, err=True)
     store = ResultsStore(request.store)

@@ -77,7 +77,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "probe device": ("benchsuite probe device --store benchsuite-store",),
     "probe checkpoint": ("benchsuite probe checkpoint /scratch --workload resnet50 --world-size 2 --mode async",),
     "probe comm": ("benchsuite probe comm --op all_reduce --sizes 64KiB:1MiB --overlap",),
-    "submit": ("benchsuite submit slurm mine.yaml --mode array --array-tasks 4 --time 02:00:00 --dry-run",),
+    "submit": (
+        "benchsuite submit slurm mine.yaml --mode array --array-tasks 4 --time 02:00:00 --dry-run",
+        "benchsuite submit kubernetes mine.yaml --directive image=IMAGE --directive claim=scratch:/scratch --dry-run",
+    ),
     "status": ("benchsuite status mine.yaml --session 2026-11-20",),
     "nightly init": ("benchsuite nightly init ~/nights --sweep mine.yaml",),
     "nightly run": ("benchsuite nightly run ~/nights",),
