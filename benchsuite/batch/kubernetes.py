@@ -42,13 +42,8 @@ def manifest(job: Job, spec: JobSpec) -> str:
         "metadata": about,
         "spec": {"clusterIP": "None", "selector": {"batch.kubernetes.io/job-name": name}, "ports": [{"port": PORT}]},
     }
-    found: dict[str, Any] = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": about,
-        "spec": _job(job, spec, name, asked["image"]),
-    }
-    pod = found["spec"]["template"]["spec"]
+    inner = _job(job, spec, name, asked["image"])
+    pod = inner["template"]["spec"]
     pod["volumes"].append({"name": "shared", "persistentVolumeClaim": {"claimName": claim}})
     pod["containers"][0]["volumeMounts"].append({"name": "shared", "mountPath": mount})
     found = {"apiVersion": "batch/v1", "kind": "Job", "metadata": about, "spec": inner}
