@@ -33,6 +33,7 @@ from bench import (
     real,
     report,
     sessions,
+    site,
     staging,
     startup,
     steps,
@@ -45,6 +46,7 @@ from bench import (
 )
 from bench.tables import goal, keep, print_best
 from bench.throttle import CannotThrottle
+from benchsuite.contract.exit_codes import REGRESSION
 from benchsuite.results.store.record import CANNOT_TELL
 from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.storage.rawspeed import fio
@@ -68,6 +70,7 @@ MAX_COMPACT_BYTES = 2e9
 MAX_QUERY_S = 1.0
 MAX_FRAME_S = 2.0
 MAX_REPORT_BYTES, MAX_OPEN_S = 6e6, 2.0
+MAX_PUBLISH_S = 120.0
 MAX_PLAN_S, MAX_PLAN_BYTES = 10.0, 1e9
 
 
@@ -101,6 +104,7 @@ def main(arguments: list[str]) -> None:
         "staging": print_staging,
         "gate": print_gate,
         "nights": print_nights,
+        "site": print_site,
         "plan": print_plan,
         "store": print_store,
         "report": print_report,
@@ -450,6 +454,27 @@ def print_nights(folder: Path) -> None:
     print(goal(found.alarmed <= MAX_FALSE_ALARMS * found.judged, f"on less than {MAX_FALSE_ALARMS:.0%} of nights"))
     print(goal(found.found_after is not None, f"the slow-down found within {nights.SLOWED} nights"))
     print("\n".join(f"    {line}" for line in found.text))
+
+
+def print_site(folder: Path) -> None:
+    """(n3)"""
+    print(f"(n3) {site.NIGHTS} nights of a site with asv, from a wheel")
+    print(f"    the disk slows on the {site.SLOW_FROM}th, benchsuite changes on the {site.UPGRADED_ON}th")
+    repository, found = site.nights(folder)
+    alarmed = [night for night in found if night.code == REGRESSION]
+    for line in alarmed[0].said if alarmed else []:
+        print(f"    {line}")
+    first = alarmed[0].number if alarmed else 0
+    print(goal(first in (site.SLOW_FROM, site.SLOW_FROM + 1), f"named by the second slow night (on the {first}th)"))
+    early = [night.number for night in alarmed if night.number < site.SLOW_FROM]
+    print(goal(not early, f"no alarm before (alarms: {early})"))
+    last = " ".join(found[-1].said)
+    print(goal("benchsuite itself changed" not in last, "the new version, two nights later, is no cause of it"))
+    names = [str(entry[0]) for entry in site.regressions(repository)]
+    print(goal(any("seconds_per_sample" in name for name in names), f"on asv's page of regressions: {names}"))
+    exported_s, published_s = site.many_points(folder / "many")
+    print(f"    {site.MANY} points: exported in {exported_s:.0f} s, published in {published_s:.0f} s")
+    print(goal(exported_s + published_s <= MAX_PUBLISH_S, f"within {MAX_PUBLISH_S:.0f} s"))
 
 
 if __name__ == "__main__":

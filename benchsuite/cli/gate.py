@@ -83,6 +83,8 @@ def baseline_set(
     opened_store = ResultsStore(store)
     made = baseline.set_baseline(opened_store, session or [], date)
     echo(f"baseline of {store}: {_named(made['sessions'])}")
+    if unsure := baseline.doubtful_points(opened_store, made["sessions"]):
+        echo(f"note: doubtful in some of these nights, which then do not count: {'; '.join(unsure)}", err=True)
     warn_of_damage(opened_store)
 
 

@@ -50,7 +50,7 @@ def run(folder: Path, session: str | None, machine: str | None) -> int:
     with _alone(nightly):
         commit = _commit(nightly, name)
         _export(nightly, name, commit, machine or nightly.folder.resolve().name)
-        _publish(nightly)
+        publish(nightly.folder)
     _marker(nightly).unlink(missing_ok=True)
     judged = run_verb(["check", "--store", str(nightly.store_folder)], nightly.folder)
     if judged not in (OK, NOTHING_RAN):
@@ -118,13 +118,17 @@ def _export(nightly: Nightly, session: str, commit: str, machine: str) -> None:
         raise UserError(f"night {session}: the export to asv failed")
 
 
-def _publish(nightly: Nightly) -> None:
-    """Have asv write its pages, which then load nothing from the internet."""
+def publish(folder: Path) -> None:
+    """Have asv write its pages, which then load nothing from the internet.
+
+    Raises:
+        UserError: asv fails.
+    """
     command = [sys.executable, "-m", "asv", "publish", "--no-pull"]
-    found = subprocess.run(command, cwd=nightly.folder, capture_output=True, text=True, check=False)
+    found = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if found.returncode:
         raise UserError(f"asv publish: {(found.stderr or found.stdout).strip().splitlines()[-1]}")
-    html = nightly.folder / ".asv" / "html"
+    html = folder / ".asv" / "html"
     pages.bundle(html)
     echo(f"pages: {html} (asv preview shows them)", err=True)
 

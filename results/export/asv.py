@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ class Session:
     path: Path = Path()
     """Where it stands in asv's history, once it was written."""
 
-    @property
+    @cached_property
     def points(self) -> dict[Key, Measured]:
         """What they gave."""
         return measured(self.trials)

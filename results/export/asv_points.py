@@ -185,12 +185,15 @@ def measured(trials: Sequence[TrialRecord]) -> dict[Key, Measured]:
     for trial in trials:
         points.setdefault(key_of_trial(trial), []).append(trial)
     points = {key: _trusted(repeats) for key, repeats in points.items()}
+    lines = _rates(points)
     found: dict[Key, Measured] = {}
     for key, repeats in points.items():
         ok = [trial for trial in repeats if trial.status == "ok"]
         failed = [trial for trial in repeats if trial.status in FAILED]
         if ok:
-            found[key] = Measured(_values(ok) | {"track_one_minus_efficiency": _efficiency_lost(key, points)})
+            found[key] = Measured(
+                _values(ok) | {"track_one_minus_efficiency": _efficiency_lost(key, lines[_line(key)])}
+            )
         elif failed:
             found[key] = Measured(failure=f"{failed[-1].status}: {failed[-1].reason}")
         elif any(trial.status == "skipped" for trial in repeats):
@@ -222,17 +225,29 @@ def _median(trials: Sequence[TrialRecord], figure: str) -> float:
     return float(median(known)) if known else math.nan
 
 
-def _efficiency_lost(key: Key, points: Mapping[Key, Sequence[TrialRecord]]) -> float:
-    """1 - P(N) / (P(N0) N / N0), N0 the fewest ranks with a rate; NaN at N0, and where cores were oversubscribed."""
-    from benchsuite.results.scaling.efficiency import efficiency
+def _line(key: Key) -> Key:
+    """The key without what grows along a line of scaling."""
+    return key._replace(ranks=0, nodes=0)
+
+
+def _rates(points: Mapping[Key, Sequence[TrialRecord]]) -> dict[Key, dict[int, list[float]]]:
+    """Rates of each line of scaling by ranks, without points whose cores were oversubscribed."""
     from benchsuite.results.scaling.series import EXCLUDED
 
-    rates: dict[int, list[float]] = {}
-    for other, trials in points.items():
+    lines: dict[Key, dict[int, list[float]]] = {}
+    for key, trials in points.items():
         counted = [trial for trial in trials if trial.status == "ok" and not EXCLUDED & {*trial.caveats}]
         known = [rate for trial in counted if (rate := trial.figures.samples_per_s)]
-        if known and other._replace(ranks=key.ranks, nodes=key.nodes) == key:
-            rates[other.ranks] = known
+        line = lines.setdefault(_line(key), {})
+        if known:
+            line[key.ranks] = known
+    return lines
+
+
+def _efficiency_lost(key: Key, rates: Mapping[int, list[float]]) -> float:
+    """1 - P(N) / (P(N0) N / N0), N0 the fewest ranks with a rate; NaN at N0, and where cores were oversubscribed."""
+    from benchsuite.results.scaling.efficiency import efficiency
+
     baseline = min(rates, default=key.ranks)
     if key.ranks == baseline or key.ranks not in rates:
         return math.nan

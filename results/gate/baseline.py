@@ -138,6 +138,19 @@ def set_baseline(store: ResultsStore, sessions: Sequence[str] = (), dates: str =
     return made.model_dump()
 
 
+def doubtful_points(store: ResultsStore, sessions: Sequence[str]) -> list[str]:
+    """Points of a baseline whose trials all bear a caveat that forbids trust in some of its nights, with the caveats."""
+    told: dict[str, set[str]] = {}
+    for kind in GATED_OF:
+        nights = [night for night in nights_of(store.latest(), kind) if night.session in sessions]
+        labels = {point.key: point.label for point in points_of(nights)}
+        for night in nights:
+            for key, trials in night.trials.items():
+                if found := doubtful(trials):
+                    told.setdefault(labels[key], set()).update(found)
+    return [f"{label}: {' '.join(sorted(names))}" for label, names in sorted(told.items())]
+
+
 def _write(path: Path, value: Baseline) -> None:
     """Write by rename, so that readers see the old baseline or the new one."""
     try:

@@ -176,7 +176,8 @@ def _differences(
 ) -> dict[str, dict[Key, Difference]]:
     """What changed on each host, against its last trial before, of the same point if there is one.
 
-    Hosts that are new are held against `usual`, where given.
+    What changed later than the first trial after explains no step. Hosts that are new are held against `usual`, where
+    given.
     """
     found: dict[str, dict[Key, Difference]] = {}
     for host, seen in after.items():
@@ -185,6 +186,7 @@ def _differences(
         alike = [facts for one, facts in earlier if one.point_id == trial.point_id] or [facts for _, facts in earlier]
         first = alike[-1] if alike else usual
         changed = [] if first is None else differences(first, facts)
-        told = [one for one in changed if one.fact != "host" or not alike]
+        at_once = set() if first is None else {one.fact for one in differences(first, seen[0][1])}
+        told = [one for one in changed if one.fact in at_once and (one.fact != "host" or not alike)]
         found[host] = {(one.fact, str(one.one), str(one.other)): one for one in told}
     return found

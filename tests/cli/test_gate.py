@@ -19,7 +19,7 @@ from benchsuite.contract.exit_codes import REGRESSION
 from benchsuite.results.report import compare as report
 from benchsuite.results.store.store import ResultsStore
 from tests.results.made import made_record
-from tests.results.nightly import fill, night_name
+from tests.results.nightly import fill, night_name, trial
 
 Run = Callable[..., tuple[int, str, str]]
 NIGHTS, STEP = 36, 33
@@ -208,6 +208,15 @@ class TestCheck:
         code, _, err = run_cli("check", "--store", nightly.path, "--on-alarm", "/nowhere/tell")
         assert code == REGRESSION
         assert err == "warning: --on-alarm /nowhere/tell: No such file or directory: nobody was told\n"
+
+    def test_a_baseline_of_doubtful_trials_says_so(self, run_cli: Run, tmp_path: Path):
+        store = fill(tmp_path / "nights", 2, num_points=2)
+        for repeat in range(3):
+            doubted = trial(2, 1, repeat, 0.0).model_copy(update={"caveats": ["foreign_load"]})
+            store.append(doubted)
+        code, _, err = run_cli("baseline", "set", "--store", store.path)
+        assert code == 0
+        assert err == "note: doubtful in some of these nights, which then do not count: point 1: foreign_load\n"
 
     def test_nothing_newer_is_exit_code_4(self, run_cli: Run, tmp_path: Path):
         store = fill(tmp_path / "old", 2, num_points=1)
