@@ -139,7 +139,7 @@ def set_baseline(store: ResultsStore, sessions: Sequence[str] = (), dates: str =
 
 
 def doubtful_points(store: ResultsStore, sessions: Sequence[str]) -> list[str]:
-    """Points of a baseline whose trials all bear a caveat that forbids trust in some of its nights, with the caveats."""
+    """Points whose trials all bear caveats that forbid trust in some of a baseline's nights; with these."""
     told: dict[str, set[str]] = {}
     for kind in GATED_OF:
         nights = [night for night in nights_of(store.latest(), kind) if night.session in sessions]
