@@ -82,7 +82,7 @@ def layout_of(parallelism: str | Parallelism, world_size: int | None) -> Layout:
     if parallelism in COMPOSED:
         raise LayoutError(f"parallelism {parallelism} needs its degrees, such as {{tp: 2, pp: 2}}")
     if parallelism in ONE_RANK and ranks != 1:
-        raise LayoutError(f"parallelism {parallelism} has 1 rank, world_size is {ranks}")
+        raise LayoutError(f"parallelism {parallelism} has 1 rank, world_size is {ranks}: give ddp, or another mode")
     degrees: Mapping[str, int] = NAMED_DEGREES.get(parallelism) or {parallelism: ranks}
     if parallelism in (*ONE_RANK, "ddp"):
         return Layout(parallelism, dp=ranks)

@@ -24,6 +24,8 @@ COMMUNICATION_SHARE = 0.20
 """Exposed communication, or a pipeline's bubble, above this share of the step is what holds the job back."""
 SATURATED_SHARE = 0.80
 """Storage that gives this share of what it gave a plain reader has no more to give."""
+CROWDED_SHARE = 0.25
+"""A loop that waits for a core for more of the step than this has more threads than cores."""
 CONTENTION_SHARE = 0.10
 """Where the training thread waits for a core this share of the step, cores are short for the readers beside it too."""
 FULL_SHARE = 0.90
@@ -239,7 +241,12 @@ def _compute_verdict(figures: Mapping[str, Any], setting: Setting, step: float, 
     communication_s = figures.get("communication_min_s")
     load = "" if _kept_up(figures) is not None else f"; load is {(figures.get('load_s') or 0.0) / step:.0%} of the step"
     exchange = "" if communication_s is None else f"; exposed communication is {communication_s / step:.0%} of the step"
-    return Judgement("none" if setting.emulated else "compute", f"{source}{load}{exchange}")
+    evidence, waits = f"{source}{load}{exchange}", figures.get("cpu_contention_fraction") or 0.0
+    if setting.emulated or waits < CROWDED_SHARE:
+        return Judgement("none" if setting.emulated else "compute", evidence)
+    # Where a ceiling says that steps without readers are no quicker, it is the computation's own threads that wait.
+    crowded: Verdict = "compute" if figures.get("au") is not None or not setting.num_workers else "client_cpu"
+    return Judgement(crowded, f"{evidence}; its threads wait for cores", "fewer threads or workers, or more cores")
 
 
 def _input_verdict(figures: Mapping[str, Any], setting: Setting) -> Judgement:

@@ -76,7 +76,9 @@ def _paragraphs(
 @baseline_app.command("set")
 def baseline_set(
     session: Annotated[list[str] | None, typer.Option("--session", help="A session; again for more.")] = None,
-    date: Annotated[str, typer.Option("--date", metavar="FROM[..TO]", help="All sessions of these days.")] = "",
+    date: Annotated[
+        str, typer.Option("--date", metavar="FROM[..TO]", help="All sessions that were measured on these days.")
+    ] = "",
     store: Store = DEFAULT_STORE,
 ) -> None:
     """Pin sessions as the reference of `check`; all that are there, unless some are named."""

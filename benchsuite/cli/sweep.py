@@ -189,7 +189,8 @@ def advise(
     session = f"advise-{datetime.now():%Y%m%d-%H%M%S}"
     asked = SweepOptions(file, session, store, overrides or [], until=f"+{left_s:.0f}s")
     code = sweep_file(asked)
-    echo(f"the same again: benchsuite sweep {file} --session NAME · remove the samples: rm -r {folder}")
+    echo(f"what is left, or again under another name: benchsuite sweep {file} --session {session} --store {store}")
+    echo(f"remove the samples: rm -r {folder}")
     raise typer.Exit(code)
 
 

@@ -164,7 +164,8 @@ def _missing_dataset(root: Path, folder: Path) -> str:
     if not root.is_dir():
         raise UserError(f"data.root {root}: no such folder; make a dataset with: benchsuite data generate|convert")
     found = [name for name in storage.FORMATS if is_dataset(root / name)]
-    return f"{folder}: no dataset there; {root} has {', '.join(found) or 'none'}"
+    other = f"; try data.format={found[0]}" if found else ""
+    return f"{folder}: no dataset there; {root} has {', '.join(found) or 'none'}{other}"
 
 
 def _direct_problem(spec: TrialSpec, form: Format, manifest: Manifest) -> str | None:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from benchsuite import storage
 from benchsuite.contract.errors import UserError
-from benchsuite.contract.exit_codes import NOTHING_RAN, OK, SOME_FAILED
+from benchsuite.contract.exit_codes import NOTHING_RAN, OK, SOME_FAILED, USAGE
+from benchsuite.contract.terminal import echo
 from benchsuite.grid import expand
 from benchsuite.grid.blocks import reader_samples
 from benchsuite.grid.layers import values_of
@@ -116,13 +117,13 @@ def plan_of(nightly: Nightly, file: Path) -> Plan:
         return expand.expand(sweep, this_machine(), nightly.store_folder)
 
 
-def prepare(nightly: Nightly) -> None:
-    """Make the datasets that the sweeps lack in the data folder; the same samples in every format.
+def prepare(nightly: Nightly, file: Path) -> None:
+    """Make the datasets that a sweep lacks in the data folder; the same samples in every format.
 
     Raises:
-        UserError: one could not be made.
+        UserError: one could not be made, or the sweep cannot be planned.
     """
-    points = [point for file in nightly.sweep_files for point in _points(plan_of(nightly, file)) if point.dataset]
+    points = [point for point in _points(plan_of(nightly, file)) if point.dataset]
     for folder, first in {point.dataset: point.spec for point in reversed(points)}.items():
         if folder is None or is_dataset(folder) or not folder.is_relative_to(nightly.data_folder):
             continue
@@ -142,10 +143,18 @@ def run_verb(words: Sequence[str], folder: Path) -> int:
 
 
 def run_sweeps(nightly: Nightly, session: str) -> list[int]:
-    """Run each sweep; their exit codes. Data that is missing is made first."""
-    prepare(nightly)
+    """Run each sweep; their exit codes. Data that is missing is made first. One that is wrong stops no other."""
+    return [_run_sweep(nightly, file, session) for file in nightly.sweep_files]
+
+
+def _run_sweep(nightly: Nightly, file: Path, session: str) -> int:
+    try:
+        prepare(nightly, file)
+    except UserError as error:
+        echo(f"error: {file}: {error}", err=True)
+        return USAGE
     store = ["--session", session, "--store", str(nightly.store_folder)]
-    return [run_verb(["sweep", str(file), *store], nightly.data_folder) for file in nightly.sweep_files]
+    return run_verb(["sweep", str(file), *store], nightly.data_folder)
 
 
 def measure(nightly: Nightly) -> dict[Key, Measured]:
@@ -164,4 +173,4 @@ def measure(nightly: Nightly) -> dict[Key, Measured]:
 def trials_of(nightly: Nightly, session: str) -> list[TrialRecord]:
     """The trials of a night."""
     trials = ResultsStore(nightly.store_folder).trials()
-    return [trial for trial in trials if trial.session == session and trial.sweep in nightly.names]
+    return [trial for trial in trials if trial.session == session and trial.sweep != "watch"]

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from benchsuite.contract.errors import UserError
-from benchsuite.contract.exit_codes import INTERRUPTED, NOTHING_RAN, OK, REQUEUE
+from benchsuite.contract.exit_codes import INTERRUPTED, NOTHING_RAN, OK, REQUEUE, SOME_FAILED
 from benchsuite.contract.terminal import echo
 from benchsuite.contract.version import VERSION
 from benchsuite.nightly import pages
-from benchsuite.nightly.measuring import Nightly, nightly_of, run_sweeps, run_verb, trials_of
+from benchsuite.nightly.measuring import CONFIG, Nightly, nightly_of, run_sweeps, run_verb, trials_of
 from benchsuite.results.compare.environments import is_momentary, told_of
 from benchsuite.results.store.record import TrialRecord
 
@@ -38,6 +38,8 @@ def run(folder: Path, session: str | None, machine: str | None) -> int:
         machine: whose name the results get in asv; default: the folder's name, so that the nights are one history
             wherever they ran.
     """
+    if not (folder / CONFIG).is_file():
+        raise UserError(f"{folder}: no results repository; make one: benchsuite nightly init {folder}")
     nightly = nightly_of(folder / "benchmarks")
     name = session or _begun(nightly)
     codes = run_sweeps(nightly, name)
@@ -45,15 +47,16 @@ def run(folder: Path, session: str | None, machine: str | None) -> int:
     if stopped:
         echo(f"night {name} stopped early: the same command goes on", err=True)
         return stopped[0]
-    if all(code == NOTHING_RAN for code in codes):
-        return NOTHING_RAN
+    if not any(code in (OK, SOME_FAILED) for code in codes):
+        return codes[0]
     with _alone(nightly):
         commit = _commit(nightly, name)
         _export(nightly, name, commit, machine or nightly.folder.resolve().name)
         publish(nightly.folder)
     _marker(nightly).unlink(missing_ok=True)
     judged = run_verb(["check", "--store", str(nightly.store_folder)], nightly.folder)
-    if judged not in (OK, NOTHING_RAN):
+    nights = _git(nightly, "log", "--format=%H", "--grep=^night ").split()
+    if judged != OK and not (judged == NOTHING_RAN and len(nights) == 1):  # the first night is judged by none
         return judged
     return next((code for code in codes if code != OK), OK)
 

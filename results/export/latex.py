@@ -13,6 +13,7 @@ from benchsuite.results.render.tables import (
     Row,
     caveats,
     from_storage,
+    is_above_one,
     is_missing,
     number,
     outcome,
@@ -22,6 +23,7 @@ from benchsuite.results.render.tables import (
 from benchsuite.results.store.frames import MIN_REPEATS_FOR_INTERVAL, by_point
 
 SIGNIFICANT = 3
+UNMEASURABLE = "not measurable"
 AU = "AU: step time with its input in memory / step time."
 
 
@@ -83,7 +85,7 @@ def _decimals(value: float) -> int:
 COLUMNS = (
     Column("point", lambda row: str(row["label"]), right=False),
     Column("n", lambda row: str(row["repeats"])),
-    Column("AU", lambda row: median_of(row, "au", digits=2)),
+    Column("AU", lambda row: UNMEASURABLE if is_above_one(row) else median_of(row, "au", digits=2)),
     Column("samples/s", lambda row: median_of(row, "samples_per_s")),
     Column("tokens/s", lambda row: median_of(row, "tokens_per_s")),
     Column("MFU", lambda row: median_of(row, "mfu", digits=2)),

@@ -153,12 +153,16 @@ def _of_points(ok: Sequence[Row]) -> str:
     if len(ok) == 1:
         why = [name for name in DISTURBING if name in ok[0]["caveats"]]
         return f"{ok[0]['label']}{f' (doubtful: {and_(why)})' if why else ''}: {_limit(ok[0])}"
+    untold = verdicts.pop(CANNOT_TELL, 0)
+    if not verdicts:
+        return f"What limits these {len(ok)} points cannot be told."
     held = and_([f"{name.replace('_', ' ')} in {count}" for name, count in verdicts.most_common()])
+    held += f" of {len(ok)} points" + (f" (in {untold} it cannot be told)" if untold else "")
     waiting = [row for row in known if not is_missing(row.get("input_stall_fraction"))]
     if not waiting:
-        return f"Limited by {held} of {len(ok)} points."
+        return f"Limited by {held}."
     worst = max(waiting, key=lambda row: row["input_stall_fraction"])
-    return f"Limited by {held} of {len(ok)} points. {worst['label']} waits most for input. {_limit(worst)}"
+    return f"Limited by {held}. {worst['label']} waits most for input. {_limit(worst)}"
 
 
 def _named(choices: Sequence[Choice], name: Callable[[Choice], str] = lambda choice: choice.label) -> str:

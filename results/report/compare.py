@@ -138,6 +138,11 @@ def check_lines(check: Check) -> list[str]:
         head = (
             f"compared with {before} before: {worse}; judged alone after {counted(check.nights_missing, 'more night')}"
         )
+    elif not check.num_judged and check.doubtful and not check.missing:
+        points = counted(len(check.doubtful), "point")
+        head = (
+            f"nothing judged: {points} of {named} cannot be trusted; measure again, on nodes with nothing else running"
+        )
     elif not check.num_judged:
         head = f"nothing judged: {series}"
     elif check.missing:

@@ -75,7 +75,9 @@ class TestResolving:
 
 class TestSkipping:
     def test_none_has_one_rank(self):
-        assert reasons(plan(grid={"world_size": [1, 2]})) == ["parallelism none has 1 rank, world_size is 2"]
+        assert reasons(plan(grid={"world_size": [1, 2]})) == [
+            "parallelism none has 1 rank, world_size is 2: give ddp, or another mode"
+        ]
 
     @pytest.mark.parametrize(("devices", "sizes"), [(0, []), (2, [1, 2])])
     def test_cuda_needs_a_device_per_rank(self, devices: int, sizes: list[int]):

@@ -307,7 +307,7 @@ class TestData:
     def test_a_relative_root_is_made_and_then_everything_can_run(self, nightly: Callable[..., Nightly]):
         mine = nightly("sequences")
         assert len(measuring.plan_of(mine, mine.sweep_files[0]).skipped) == 4
-        measuring.prepare(mine)
+        measuring.prepare(mine, mine.sweep_files[0])
         plan = measuring.plan_of(mine, mine.sweep_files[0])
         assert (len(plan.points), plan.skipped) == (4, [])
         made = {path.name: read_manifest(path) for path in (mine.data_folder / "sequences").iterdir()}
@@ -316,14 +316,14 @@ class TestData:
 
     def test_what_is_there_is_not_made_again(self, nightly: Callable[..., Nightly]):
         mine = nightly("sequences")
-        measuring.prepare(mine)
+        measuring.prepare(mine, mine.sweep_files[0])
         before = {path: path.stat().st_mtime_ns for path in mine.data_folder.rglob("*")}
-        measuring.prepare(mine)
+        measuring.prepare(mine, mine.sweep_files[0])
         assert {path: path.stat().st_mtime_ns for path in mine.data_folder.rglob("*")} == before
 
     def test_an_absolute_root_is_the_sites(self, tmp_path: Path, nightly: Callable[..., Nightly]):
         (tmp_path / "site").mkdir()
-        measuring.prepare(nightly(str(tmp_path / "site")))
+        measuring.prepare(mine := nightly(str(tmp_path / "site")), mine.sweep_files[0])
         assert [*(tmp_path / "site").iterdir()] == []
 
     def test_a_missing_absolute_root_is_a_mistake(self, tmp_path: Path, nightly: Callable[..., Nightly]):
@@ -361,7 +361,7 @@ class TestShipped:
         text = file.read_text()
         assert text.count("[resnet50, bert]") == 2
         (tmp_path / "bert.yaml").write_text(text.replace("[resnet50, bert]", "[bert]"))
-        measuring.prepare(replace(mine, sweep_files=(tmp_path / "bert.yaml",)))
+        measuring.prepare(mine, tmp_path / "bert.yaml")
         plan = measuring.plan_of(mine, file)
         found = [key_of("nightly", point.spec.model_dump()) for point in plan.points]
         assert shortened(found) == sorted(key for key in SHIPPED if key[0] == "bert")

@@ -190,7 +190,7 @@ def test_skipped_points_are_recorded_once_per_session_and_reason(store: ResultsS
     for session in ("a", "a", "b"):
         sweeping.record_skipped(plan, store, session)
     assert [(record.session, record.status) for record in store.records()] == [("a", "skipped"), ("b", "skipped")]
-    assert store.records()[0].reason == "parallelism none has 1 rank, world_size is 2"
+    assert store.records()[0].reason == "parallelism none has 1 rank, world_size is 2: give ddp, or another mode"
 
 
 def test_excluding_a_point_later_hides_no_result(store: ResultsStore):
