@@ -172,10 +172,13 @@ def _alone_among(layout: Layout, rank: int) -> Iterator[Ranks]:
 
 def _forget_groups() -> None:
     """Caches of meshes and of what DTensor does on them name process groups, which do not last here."""
-    from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+    from torch.distributed.tensor import DTensor, debug
 
     recipes.mesh_of.cache_clear()
-    _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
+    if hasattr(debug, "_clear_sharding_prop_cache"):
+        debug._clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
+    else:  # torch 2.6 clears its cache by no name of its own
+        DTensor._op_dispatcher.sharding_propagator.propagate_op_sharding.cache.cache_clear()  # type: ignore[attr-defined]
 
 
 def stages_account(model: nn.Module, recipe: Recipe, micro: Batch) -> Account:
