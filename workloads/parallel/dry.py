@@ -178,7 +178,7 @@ def _forget_groups() -> None:
     if hasattr(debug, "_clear_sharding_prop_cache"):
         debug._clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
     else:  # torch 2.6 clears its cache by no name of its own
-        DTensor._op_dispatcher.sharding_propagator.propagate_op_sharding.cache.cache_clear()  # type: ignore[attr-defined]
+        DTensor._op_dispatcher.sharding_propagator.propagate_op_sharding.cache.cache_clear()
 
 
 def stages_account(model: nn.Module, recipe: Recipe, micro: Batch) -> Account:
