@@ -1,7 +1,7 @@
 """A methods paragraph for papers, from the records: what was measured, where, how, and what must be said against it."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -166,10 +166,27 @@ def hardware(trials: Sequence[Row]) -> list[str]:
         ("accelerators: {}", _devices),
         ("{}", "env.os"),
     )
-    columns = dict.fromkeys(key for row in ran for key in row if key.startswith(LIBRARY))
+    columns = dict.fromkeys(key for row in ran for key in row if key.startswith(LIBRARY) and _is_used(key, row))
     software = [("Python {}", "env.python"), *((f"{name.removeprefix(LIBRARY)} {{}}", name) for name in columns)]
     told = [counted(len(hosts), "host")] if hosts else []
     return [*_facts("Hardware", ran, facts, "; ", *told), *_facts("Software", ran, software, ", ")]
+
+
+USED_BY: Mapping[str, tuple[str, Any]] = {
+    "h5py": ("spec.data.format", "hdf5"),
+    "lmdb": ("spec.data.format", "lmdb"),
+    "tfrecord": ("spec.data.format", "tfrecord"),
+    "webdataset": ("spec.data.format", "webdataset"),
+    "dali": ("spec.data.loader", "dali"),
+    "triton": ("spec.compile", True),
+}
+"""Libraries that trials of one setting alone use."""
+
+
+def _is_used(column: str, row: Row) -> bool:
+    """Whether a trial used a library, as far as its settings tell."""
+    setting, value = USED_BY.get(column.removeprefix(LIBRARY), (None, None))
+    return setting is None or is_missing(row.get(setting)) or bool(row[setting] == value)
 
 
 def _devices(row: Row) -> str | None:
