@@ -153,11 +153,22 @@ def _parallelism(spec: Mapping[str, Any]) -> str:
 def _other(spec: Mapping[str, Any]) -> str:
     flat, usual = flatten("", spec), _defaults()
     kept = {
-        name: value
+        short(name): value
         for name, value in flat.items()
         if not NAMED.fullmatch(name) and not NOT_A_SETTING.fullmatch(name) and value != usual.get(name)
     }
+    if "root" in kept:
+        kept["root"] = str(kept["root"]).rpartition(MADE)[2]  # the same wherever the repository of nights lies
     return " ".join(f"{name}={kept[name]}" for name in sorted(kept) if kept[name] is not None) or NONE
+
+
+MADE = "/.asv/data/"
+"""Where nightly sweeps make their data, below the repository of nights."""
+
+
+def short(name: str) -> str:
+    """A setting's name without its section: no two sections have a setting of the same name."""
+    return name.removeprefix("data.").removeprefix("measure.")
 
 
 @cache

@@ -57,7 +57,7 @@ def at(commit: str, **env: Any) -> dict[str, Any]:
 
 
 SUITE = "batch_formats__unet3d__ddp"
-OTHER = "data.root=/data device=cpu measure.steps=8 variant=tiny"
+OTHER = "device=cpu root=/data steps=8 variant=tiny"
 
 
 def values(path: Path, metric: str = "track_seconds_per_sample") -> dict[tuple[str, str], float | None]:

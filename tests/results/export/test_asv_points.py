@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from benchsuite.results.export.asv_points import Key, Measured, axes_of, key_of, measured, suite_of
+from benchsuite.contract.errors import dotted_keys
+from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.results.export.asv_points import Key, Measured, axes_of, key_of, measured, short, suite_of
 from tests.results.asvtrials import made_spec, trial
 
 SUITE = "batch_formats__unet3d__ddp"
-OTHER = "data.root=/data device=cpu measure.steps=8 variant=tiny"
+OTHER = "device=cpu root=/data steps=8 variant=tiny"
 
 
 def key(ranks: int = 1, format: str = "files", **changes: Any) -> Key:
@@ -23,7 +25,7 @@ class TestKeys:
         data = {"reader": "stock", "loader": "dali", "num_workers": 4}
         spec = made_spec(16, "hdf5", precision="bf16", batch_size=32, ranks_per_node=4, data=data)
         found = key_of("batch-formats", spec)
-        other = "data.num_workers=4 data.root=/data device=cpu measure.steps=8 ranks_per_node=4 variant=tiny"
+        other = "device=cpu num_workers=4 ranks_per_node=4 root=/data steps=8 variant=tiny"
         assert found == (SUITE, "hdf5", "stock", "dali", "bf16", "32", 16, 4, other)
         assert key_of("batch-formats", spec, nodes=2).nodes == 2, "what a record tells of its nodes"
 
@@ -44,6 +46,16 @@ class TestKeys:
         assert key_of("s", spec).other == "-"
         repeats = {"steps": 30, "repeats": 5, "timeout_s": 9, "ceilings": False, "profile": "io"}
         assert key_of("s", {**spec, "measure": repeats}).other == "-", "what tells no points apart"
+
+    def test_no_two_sections_have_a_setting_of_one_name(self):
+        """Else two settings would share a name; one that is added must have another."""
+        names = [name for name in dotted_keys(TrialSpec) if not name.startswith("parallelism.")]
+        assert len({*map(short, names)}) == len(names)
+
+    def test_data_of_the_nights_have_one_name_wherever_they_lie(self):
+        roots = ("/a/nights/.asv/data/seq", "/b/c/.asv/data/seq", "/scratch/seq")
+        found = [key_of("s", made_spec(data={"root": root})).other.split("root=")[1].split()[0] for root in roots]
+        assert found == ["seq", "seq", "/scratch/seq"]
 
     def test_degrees_of_parallelism_are_those_that_are_set(self):
         degrees = {"dp": 2, "tp": 2, "pp": 1, "zero": 1, "engine": "torch", "schedule": "1f1b", "cp": 1}
