@@ -1,4 +1,5 @@
-"""What airspeed velocity (asv) runs every night: one sweep, tracked by commit. See asv.conf.json.
+"""Nights of a site: a results repository, a night in it, and what airspeed velocity (asv) shows of them.
 
-Read `measuring`, then `sweeps`.
+Read `init` and `night`, then `measuring` and `asv_classes`, which asv runs. `template` is what a new repository begins
+with, `pages` what asv's pages would load from the internet.
 """
