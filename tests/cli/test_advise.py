@@ -58,7 +58,7 @@ def test_photographs_are_converted_measured_and_answered_for(
     assert [read_manifest(folder / name).num_samples for name in names] == [120] * 4
     assert len({read_manifest(folder / name).dataset_id for name in names}) == 1
     assert {record.spec["data"]["format"] for record in ResultsStore(store).trials()} == set(names)
-    assert "-> " in out and f"the same again: benchsuite sweep {folder / 'advise.yaml'}" in out
+    assert "-> " in out and f"benchsuite sweep {folder / 'advise.yaml'} --session advise-" in out
     assert yaml.safe_load((folder / "advise.yaml").read_text())["base"]["data"]["root"] == str(folder)
 
 

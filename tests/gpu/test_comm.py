@@ -76,14 +76,12 @@ class Alone(Ranks):
 def test_calls_are_replayed_as_one_graph() -> None:
     matrix, ranks = torch.zeros(64, device="cuda"), Alone(0, torch.device("cuda"), None)  # type: ignore[arg-type]
     together = ranks.replayed(lambda: matrix.add_(1), 100)
-    assert float(matrix[0]) == 0, "what is captured is not run"
+    assert together is not None and float(matrix[0]) == 0, "what is captured is not run"
     _sample_on_device_s(together, 10)
     assert float(matrix[0]) == 1000
 
 
-def test_what_cannot_be_captured_is_called_one_by_one() -> None:
+def test_what_cannot_be_captured_is_no_graph() -> None:
     matrix, ranks = torch.zeros(64, device="cuda"), Alone(0, torch.device("cuda"), None)  # type: ignore[arg-type]
-    together = ranks.replayed(lambda: matrix.add_(1).cpu(), 5)
-    before = float(matrix[0])
-    together()
-    assert float(matrix[0]) - before == 5
+    assert ranks.replayed(lambda: matrix.add_(1).cpu(), 5) is None
+    assert float(torch.ones(3, device="cuda").sum()) == 3, "and the device goes on"

@@ -119,6 +119,8 @@ def timed_calls(call: Callable[[], object], request: Request, ranks: Ranks) -> t
     calls = min(max(math.ceil(min(MIN_SAMPLE_S, seconds) / each_s), 1), MAX_CALLS)
     samples = min(max(math.ceil(seconds / (calls * each_s)), iterations), max(MAX_SAMPLES, iterations))
     together = ranks.replayed(call, calls)
+    if together is None:
+        return calls, [ranks.sample_s(call, calls) / calls for _ in range(samples)]
     ranks.sample_s(together, 1)
     return calls, [ranks.sample_s(together, 1) / calls for _ in range(samples)]
 

@@ -51,13 +51,13 @@ class Ranks:
             call()
         return time.perf_counter() - start_s
 
-    def replayed(self, call: Callable[[], object], calls: int) -> Callable[[], object]:
+    def replayed(self, call: Callable[[], object], calls: int) -> Callable[[], object] | None:
         """The same calls as one graph, so that small messages take the library's time and not Python's.
 
-        On a CPU, and where a rank's calls cannot be captured, they are called one by one.
+        None on a CPU, and where some rank's calls cannot be captured.
         """
         if self.device.type != "cuda":
-            return lambda: [call() for _ in range(calls)]
+            return None
         graph, reason = torch.cuda.CUDAGraph(), None
         try:
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
@@ -65,9 +65,7 @@ class Ranks:
                     call()
         except RuntimeError as error:
             reason = error
-        if self.most(float(reason is not None)):
-            return lambda: [call() for _ in range(calls)]
-        return graph.replay
+        return None if self.most(float(reason is not None)) else graph.replay
 
 
 def _sample_on_device_s(call: Callable[[], object], calls: int) -> float:
