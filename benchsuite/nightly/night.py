@@ -55,7 +55,7 @@ def run(folder: Path, session: str | None, machine: str | None) -> int:
         publish(nightly.folder)
     _marker(nightly).unlink(missing_ok=True)
     judged = run_verb(["check", "--store", str(nightly.store_folder)], nightly.folder)
-    nights = _git(nightly, "log", "--format=%H", "--grep=^night ").split()
+    nights = git(nightly.folder, "log", "--format=%H", "--grep=^night ").split()
     if judged != OK and not (judged == NOTHING_RAN and len(nights) == 1):  # the first night is judged by none
         return judged
     return next((code for code in codes if code != OK), OK)
@@ -91,16 +91,16 @@ def _commit(nightly: Nightly, session: str) -> str:
     trials = trials_of(nightly, session)
     if not trials:
         raise UserError(f"{nightly.store_folder}: session {session} has no trials")
-    made = _git(nightly, "log", "--format=%H", f"--grep=^night {session}:", "-1")
+    made = git(nightly.folder, "log", "--format=%H", f"--grep=^night {session}:", "-1")
     if made:
         return made
     told = {"session": session, "benchsuite": VERSION, "facts": facts(trials)}
     (nightly.folder / FACTS).write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
     began = min(trial.started_at for trial in trials)
-    _git(nightly, "add", "-A")
+    git(nightly.folder, "add", "-A")
     message = f"night {session}: {len(trials)} trials by benchsuite {VERSION}"
-    _git(nightly, "commit", "-q", "--allow-empty", "-m", message, moment=began)
-    return _git(nightly, "rev-parse", "HEAD")
+    git(nightly.folder, "commit", "-q", "--allow-empty", "-m", message, moment=began)
+    return git(nightly.folder, "rev-parse", "HEAD")
 
 
 def facts(trials: Sequence[TrialRecord]) -> dict[str, Any]:
@@ -134,11 +134,6 @@ def publish(folder: Path) -> None:
     html = folder / ".asv" / "html"
     pages.bundle(html)
     echo(f"pages: {html} (asv preview shows them)", err=True)
-
-
-def _git(nightly: Nightly, *words: str, moment: str | None = None) -> str:
-    """What git says."""
-    return git(nightly.folder, *words, moment=moment)
 
 
 def git(folder: Path, *words: str, moment: str | None = None) -> str:

@@ -1,4 +1,7 @@
-"""asv's pages without the internet: what they load from there is copied beside them (`pages/`, licences kept)."""
+"""asv's pages without the internet: what they load from there is copied beside them (`pages/`, licences kept).
+
+The copies have the names that asv asks for; those of flot are not minified.
+"""
 
 import re
 import shutil

@@ -25,6 +25,7 @@ from benchsuite.results.render.tables import Column
 from benchsuite.results.render.terminal import fitting_table
 from benchsuite.results.store.record import DeviceFigures
 from benchsuite.results.store.store import ResultsStore
+from benchsuite.trial.clock import on_device_s
 from benchsuite.workloads.precision import float32_kept, set_float32
 from benchsuite.workloads.spec import Precision
 
@@ -85,13 +86,7 @@ class Timer:
             for _ in range(calls):
                 call()
             return time.perf_counter() - began
-        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        first.record()
-        for _ in range(calls):
-            call()
-        last.record()
-        last.synchronize()
-        return float(first.elapsed_time(last)) / 1e3
+        return on_device_s(call, calls)
 
 
 def devices_of(asked: str) -> list[torch.device]:

@@ -116,6 +116,16 @@ def _recorded_event() -> torch.cuda.Event:
     return event
 
 
+def on_device_s(call: Callable[[], object], calls: int) -> float:
+    """Seconds of so many calls on the current CUDA stream, by events, which are waited for."""
+    first = _recorded_event()
+    for _ in range(calls):
+        call()
+    last = _recorded_event()
+    last.synchronize()
+    return float(first.elapsed_time(last)) / 1e3
+
+
 def _waited(before: float | None) -> float | None:
     after = run_queue_s()
     return after - before if before is not None and after is not None else None

@@ -11,9 +11,10 @@ from benchsuite.launch.starters import LocalLauncher
 from benchsuite.predict.theory.collectives import BACKEND
 from benchsuite.probe.comm.collectives import DTYPES
 from benchsuite.probe.comm.probe import TASK, Asked, measured, point_of
-from benchsuite.probe.comm.rank_group import Ranks, _sample_on_device_s
+from benchsuite.probe.comm.rank_group import Ranks
 from benchsuite.probe.comm.request import DDP_MODES, OPS
 from benchsuite.results.store.record import TrialRecord
+from benchsuite.trial.clock import on_device_s
 
 Found = list[tuple[TrialRecord, dict[str, Any] | None]]
 
@@ -63,7 +64,7 @@ def test_events_time_the_device_and_not_the_host() -> None:
         matrix @ matrix
     torch.cuda.synchronize()
     waited_s = time.perf_counter() - began_s
-    assert _sample_on_device_s(lambda: matrix @ matrix, 20) == pytest.approx(waited_s, rel=0.5)
+    assert on_device_s(lambda: matrix @ matrix, 20) == pytest.approx(waited_s, rel=0.5)
 
 
 class Alone(Ranks):
@@ -77,7 +78,7 @@ def test_calls_are_replayed_as_one_graph() -> None:
     matrix, ranks = torch.zeros(64, device="cuda"), Alone(0, torch.device("cuda"), None)  # type: ignore[arg-type]
     together = ranks.replayed(lambda: matrix.add_(1), 100)
     assert together is not None and float(matrix[0]) == 0, "what is captured is not run"
-    _sample_on_device_s(together, 10)
+    on_device_s(together, 10)
     assert float(matrix[0]) == 1000
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 import torch
 import torch.distributed as dist
 
+from benchsuite.trial.clock import on_device_s
+
 
 @dataclass(frozen=True)
 class Timed:
@@ -45,7 +47,7 @@ class Ranks:
         """Seconds of so many calls, from a barrier on."""
         dist.barrier(self.control)
         if self.device.type == "cuda":
-            return _sample_on_device_s(call, calls)
+            return on_device_s(call, calls)
         start_s = time.perf_counter()
         for _ in range(calls):
             call()
@@ -58,22 +60,11 @@ class Ranks:
         """
         if self.device.type != "cuda":
             return None
-        graph, reason = torch.cuda.CUDAGraph(), None
+        graph, refused = torch.cuda.CUDAGraph(), False
         try:
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 for _ in range(calls):
                     call()
-        except RuntimeError as error:
-            reason = error
-        return None if self.most(float(reason is not None)) else graph.replay
-
-
-def _sample_on_device_s(call: Callable[[], object], calls: int) -> float:
-    """Time a sample by events on the stream, which are waited for."""
-    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-    first.record()
-    for _ in range(calls):
-        call()
-    last.record()
-    last.synchronize()
-    return float(first.elapsed_time(last)) / 1e3
+        except RuntimeError:
+            refused = True
+        return None if self.most(float(refused)) else graph.replay
