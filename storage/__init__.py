@@ -84,7 +84,9 @@ def mixes(data: "DataSpec") -> bool:
 
 
 def reader_problem(data: "DataSpec", manifest: "Manifest | None") -> str | None:
-    """Why the stock reader that is asked for cannot read a dataset, or None; our own can read all."""
+    """Why a dataset cannot be read so, or None; our own reader can read all."""
+    if data.image_dtype != "float32" and manifest is not None and manifest.kind != "image":
+        return f"image_dtype {data.image_dtype} is for images, the dataset holds {manifest.kind} samples"
     if data.reader in TUNED:
         return None
     if data.cache == "direct":

@@ -2,13 +2,14 @@
 counted."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchsuite.workloads import WorkloadError
 from benchsuite.workloads.spec import Variant
 
 if TYPE_CHECKING:
     from torch import nn
+    from torch.overrides import TorchFunctionMode
     from torch.utils.flop_counter import FlopCounterMode
 
     from benchsuite.workloads.workload import Workload
@@ -31,6 +32,8 @@ class Flops:
     blocks_forward_flops: int
     """FLOPs of the forward pass that are in blocks: that is done again under full activation checkpointing."""
     convention: str = CONVENTION
+    masked_flops: int = 0
+    """Of forward and backward: what causal attention computes behind its mask, which kernels may leave out."""
 
 
 def count(workload: "Workload", variant: Variant) -> Flops:
@@ -45,7 +48,8 @@ def count(workload: "Workload", variant: Variant) -> Flops:
 
     meta = torch.device("meta")
     # The counter knows attention only as the matrix products that this backend makes of it.
-    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+    masked = _Masked()
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter, masked.mode():
         try:
             with meta:
                 model = workload.build(variant)
@@ -62,7 +66,40 @@ def count(workload: "Workload", variant: Variant) -> Flops:
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     backward = counter.get_total_flops() - forward
     again = sum(in_blocks) if workload.blocks else forward
-    return Flops(num_parameters, forward // SAMPLES_COUNTED, backward // SAMPLES_COUNTED, again // SAMPLES_COUNTED)
+    return Flops(
+        num_parameters,
+        forward // SAMPLES_COUNTED,
+        backward // SAMPLES_COUNTED,
+        again // SAMPLES_COUNTED,
+        masked_flops=masked.flops // SAMPLES_COUNTED,
+    )
+
+
+class _Masked:
+    """Counts what a causal mask makes needless in attention: half of two products, forward once and backward twice.
+
+    Of S positions each sees (S + 1) / 2 in the mean; as FlashAttention's and Megatron's figures do, half is taken off.
+    """
+
+    def __init__(self) -> None:
+        self.flops = 0
+
+    def mode(self) -> "TorchFunctionMode":
+        """What sees the calls of attention, however a model has imported it."""
+        import torch
+        from torch.overrides import TorchFunctionMode
+
+        counted = self
+
+        class Mode(TorchFunctionMode):
+            def __torch_function__(self, function: Any, _types: Any, given: Any = (), options: Any = None) -> Any:
+                options = options or {}
+                if function is torch.nn.functional.scaled_dot_product_attention and options.get("is_causal"):
+                    query, key = given[:2]
+                    counted.flops += 3 * 2 * query.numel() * key.shape[-2]
+                return function(*given, **options)
+
+        return Mode()
 
 
 def _counted_in_blocks(workload: "Workload", model: "nn.Module", counter: "FlopCounterMode") -> list[int]:

@@ -77,6 +77,9 @@ class ComputeSpec(BaseModel):
         "none", description="recompute in backward: full: whole blocks; selective: all but matmuls and convolutions"
     )
     compile: bool = Field(False, description="torch.compile of each block")
+    cudnn_benchmark: bool = Field(
+        False, description="cuDNN times its convolutions at each new shape and keeps the fastest; CUDA"
+    )
     channels_last: bool = Field(False, description="images and volumes with channels innermost")
     bucket_cap_mb: int | None = Field(None, ge=1, le=MAX_COUNT, description="ddp: size of gradient buckets; default 25")
     comm_hook: Literal["fp16", "bf16", "powersgd"] | None = Field(

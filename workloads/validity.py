@@ -163,5 +163,7 @@ def _device_problems(layout: Layout, device: str) -> Iterator[str]:
 def _precision_problems(layout: Layout, compute: ComputeSpec, device: str) -> Iterator[str]:
     if compute.precision == "tf32" and device != "cuda":
         yield f"precision tf32 is a mode of CUDA devices, device is {device}"
+    if compute.cudnn_benchmark and device != "cuda":
+        yield f"cudnn_benchmark times the convolutions of CUDA devices, device is {device}"
     if compute.precision == "fp16" and (layout.zero > 1 or layout.tp > 1 or layout.pp > 1 or layout.ep > 1):
         yield f"precision fp16 scales whole gradients, which no rank has under {layout.name}: use bf16"

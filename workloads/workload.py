@@ -48,6 +48,8 @@ class Workload:
     is a scalar, a mean over the batch; `synthetic(variant, batch_size, device)` makes a batch on the device like the
     loader's; `optimizer(parameters)` is the one its reference trains with, `learning_rate` that at which others start.
 
+    `arrive(batch)` makes a batch that has come to the device ready for `loss`, where that is left to do.
+
     What follows is needed by some modes only. `targets(batch)` counts what the loss is a mean over where batches differ
     in it: the batch then holds, under the same names, the means over all ranks and microbatches, and `loss` divides by
     those. `blocks(model)` are the units that are sharded, checkpointed and compiled, in order of use. `experts(model)`
@@ -62,6 +64,7 @@ class Workload:
     synthetic: Callable[[Variant, int, torch.device], Batch]
     optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
     learning_rate: float = 0.01
+    arrive: Callable[[Batch], Batch] | None = None
     targets: Callable[[Batch], dict[str, Tensor]] | None = None
     blocks: Callable[[nn.Module], Sequence[nn.Module]] | None = None
     tensor_parallel: TensorParallel | None = None

@@ -1,14 +1,18 @@
 """Why a trial failed: exits, exceptions and logs of its ranks turned into a status and a plain reason."""
 
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchsuite.contract.outcome import Outcome
 from benchsuite.contract.rank_samples import RankSamples, read_progress
 from benchsuite.results.store.record import Status
 
-_RANKED = ("oom", "signal", "failed", "exit", "peer")
+_RANKED = ("oom", "signal", "failed", "exit", "hang", "peer")
 """Causes of a trial's failure, most telling first: survivors of another rank's end report that end."""
+_HANG = ("Timed out waiting", "Watchdog caught collective operation timeout", "Wait timeout", "wait timeout after")
+"""How gloo, NCCL and torch's store say that other ranks did not come to a collective in time."""
+LAST_WORDS_BYTES = 1 << 16
 _PEER = (
     "closed by peer",
     "Connection reset",
@@ -29,18 +33,19 @@ def failure(outcome: Outcome, results: list[RankSamples | None], folder: Path) -
     if outcome.launcher_error is not None:
         return "failed", outcome.launcher_error
     if outcome.timed_out:
-        stack = hanging_at(folder / "rank-0.log")
-        at = f", at {stack}" if stack else ""
-        return "timeout", f"killed at its time limit {where}{at}{silent(folder, len(results))}"
+        return "timeout", f"killed at its time limit {where}{hung(folder, range(len(results)))}"
     causes: list[tuple[int, str]] = []
     for ended in outcome.exits:
         result = results[ended.rank]
         place = f"rank {ended.rank}, {_where(folder, ended.rank)}"
         if ended.signal is not None:
             kind = "oom" if outcome.out_of_memory and ended.signal == signal.SIGKILL else "signal"
+            if _says_hang(_last_words(folder / f"rank-{ended.rank}.log")):  # NCCL's watchdog ends its process
+                kind = "hang"
             causes.append((_RANKED.index(kind), f"{place}: killed by {signal_name(ended.signal)}"))
         elif result is not None and result.status != "ok":
             kind = "peer" if is_peer_failure(result.reason) else result.status
+            kind = "hang" if _says_hang(result.reason or "") else kind
             if outcome.out_of_memory and result.reason is not None and "killed by signal: Killed" in result.reason:
                 kind = "oom"
             causes.append((_RANKED.index(kind), f"{place}: {result.reason}"))
@@ -50,6 +55,9 @@ def failure(outcome: Outcome, results: list[RankSamples | None], folder: Path) -
     if not causes:
         return "failed", f"ended without a result {where}"
     rank, reason = min(causes)
+    if _RANKED[rank] == "hang":
+        others = set(range(len(results))) - {ended.rank for ended in outcome.exits}
+        return "timeout", f"killed at its time limit {where}{hung(folder, sorted(others))}; {reason}"
     if _RANKED[rank] != "oom":
         return "failed", reason
     return "oom", reason if "memory" in reason else f"{reason} (out of memory)"
@@ -87,14 +95,31 @@ def last_line(log: Path) -> str | None:
     return lines[-1] if lines else None
 
 
-def silent(folder: Path, num_ranks: int) -> str:
-    """After a time-out: ranks that did not tell where they hang, while others did; empty where there is none."""
-    told = [hanging_at(folder / f"rank-{rank}.log") is not None for rank in range(num_ranks)]
-    ranks = [str(rank) for rank, has_told in enumerate(told) if not has_told]
-    if not any(told) or not ranks:
+def _says_hang(text: str) -> bool:
+    return any(words in text for words in _HANG)
+
+
+def _last_words(log: Path) -> str:
+    """The end of what a rank wrote."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - LAST_WORDS_BYTES))
+            return file.read().decode(errors="replace")
+    except OSError:
         return ""
-    who = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)}"
-    return f"; {who} gave no sign of life: stopped, or stuck in the kernel"
+
+
+def hung(folder: Path, ranks: Sequence[int]) -> str:
+    """Where the first of these ranks that could tell was hanging, and which of them could not."""
+    stacks = {rank: hanging_at(folder / f"rank-{rank}.log") for rank in ranks}
+    told = [(rank, stack) for rank, stack in stacks.items() if stack is not None]
+    if not told:
+        return ""
+    rank, stack = told[0]
+    at = f", at {stack}" if not rank else f", rank {rank} at {stack}"
+    silent = [str(rank) for rank, stack in stacks.items() if stack is None]
+    who = f"; rank{'s' if len(silent) > 1 else ''} {', '.join(silent)} gave no sign of life"
+    return at + (f"{who}: stopped, or stuck in the kernel" if silent else "")
 
 
 def hanging_at(log: Path) -> str | None:

@@ -380,7 +380,8 @@ def compute_figures(
     """Figures of computation: FLOPs over time and peak, what one rank holds in memory, and what it sends.
 
     mfu is the model's FLOPs over the device's dense peak (Chowdhery et al., "PaLM", 2022, appendix B); hfu counts
-    recomputed blocks as well (Korthikanti et al. 2022).
+    recomputed blocks as well (Korthikanti et al. 2022); mfu_causal leaves out what causal attention computes behind its
+    mask, as FlashAttention and Megatron-LM count.
     """
     found: dict[str, Any] = {}
     accounts = [result.account for result in results if result.account is not None]
@@ -401,6 +402,7 @@ def compute_figures(
         "tflops_per_device": rate * model / 1e12,
         "peak_tflops_per_device": peak / 1e12 if peak else None,
         "mfu": rate * model / peak if peak else None,
+        "mfu_causal": rate * (model - flops.masked_flops) / peak if peak and flops.masked_flops else None,
         "hfu": rate * (model + again) / peak if peak else None,
     }
 

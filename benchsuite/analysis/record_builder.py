@@ -187,7 +187,7 @@ def measured(
 ) -> tuple[TrialRecord, dict[str, Any]]:
     """The record of an attempt whose ranks all finished."""
     spec = attempt.point.spec
-    attempt = replace(attempt, env=attempt.env | _told_by(results[0], attempt.env))
+    attempt = replace(attempt, env=attempt.env | _told_by(results, attempt.env))
     read_from = "staging" if spec.data.staging == "copy" else "data"
     stored_on = file_system_of(attempt.env.get(read_from, {}).get("file_system"))
     values = figures(spec, results, flops_of(spec, results))
@@ -216,10 +216,15 @@ def measured(
     return record, _samples(results)
 
 
-def _told_by(rank: RankSamples, env: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts that only a rank knows: which library read, and what torch has loaded for the device."""
-    found: dict[str, Any] = {} if rank.reader is None else {"reader": rank.reader}
-    return found | ({"libraries": env["libraries"] | rank.libraries} if rank.libraries else {})
+def _told_by(ranks: Sequence[RankSamples], env: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts that only ranks know: which library read, what torch has loaded for the device, the cores they kept to."""
+    first = ranks[0]
+    told = {
+        "reader": first.reader,
+        "libraries": first.libraries and env["libraries"] | first.libraries,
+        "rank_cpus": [rank.cpus for rank in ranks] if first.cpus else None,
+    }
+    return {name: fact for name, fact in told.items() if fact is not None}
 
 
 def _crowded(attempt: Attempt) -> tuple[int, int]:

@@ -69,6 +69,35 @@ def probe_device(
     raise typer.Exit(probe.verb(device, seconds, store, session, format))
 
 
+@probe_app.command("nodes")
+def probe_nodes(
+    path: Annotated[
+        Path | None, typer.Option("--path", help="A folder that each node reads a file of its own in, removed again.")
+    ] = None,
+    size: Annotated[str, typer.Option("--size", help="Of that file: larger than a server's cache.")] = "1GB",
+    seconds: Annotated[float, typer.Option("--seconds", min=0.0, help="For each measurement.")] = 1.0,
+    thresholds: Annotated[
+        Path | None, typer.Option("--thresholds", help="YAML: what each node must give, such as h2d_bytes_per_s: 40e9.")
+    ] = None,
+    exclude_list: Annotated[
+        Path | None, typer.Option("--exclude-list", help="Write the nodes that are slow, for sbatch --exclude.")
+    ] = None,
+    launcher: Annotated[str, typer.Option("--launcher", help="auto, local, torchrun, srun, mpiexec.")] = "auto",
+    timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds until all is killed.")] = 900,
+    store: Store = None,
+    session: Session = "default",
+    format: Format = "table",
+) -> None:
+    """Measure all nodes side by side, devices, storage and links, and name those that are slow."""
+    from benchsuite.contract.units import parse_bytes
+    from benchsuite.probe import nodes
+
+    asked = nodes.Asked(
+        seconds, path, parse_bytes(size, "--size"), nodes.thresholds_of(thresholds), exclude_list, float(timeout)
+    )
+    raise typer.Exit(nodes.verb(asked, launcher, store, session, format))
+
+
 @probe_app.command("checkpoint")
 def probe_checkpoint(
     path: Folder,

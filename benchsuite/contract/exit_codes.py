@@ -9,7 +9,7 @@ MEANINGS = {
     USAGE: "usage, configuration, or output that cannot be written, as on a full disk",
     SOME_FAILED: "some trials failed",
     NOTHING_RAN: "nothing could run or be judged",
-    REGRESSION: "a regression was found",
+    REGRESSION: "a regression was found, or a slow node",
     REQUEUE: "stopped early by SIGTERM, SIGHUP, SIGUSR1 or --until: queue it again",
     INTERRUPTED: "interrupted",
 }

@@ -252,6 +252,8 @@ class RankSamples:
     """The library, with its version, by which a stock reader reads."""
     device_uuid: str | None = None
     """The CUDA device that this rank computes on, as NVML names it."""
+    cpus: str | None = None
+    """The cores near its device that this rank was kept to, as `0-15`."""
     page_locked: bool | None = None
     """Whether CUDA let the memory that loader workers fill be page-locked; None where that was not asked for."""
     libraries: dict[str, str] | None = None

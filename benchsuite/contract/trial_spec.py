@@ -35,7 +35,7 @@ PATHS = {"data": {"root", "staging_dir"}}
 """Fields that differ from site to site, left out of what trials are matched by."""
 
 
-ProfileName = Literal["io", "strace", "torch"]
+ProfileName = Literal["io", "strace", "torch", "nvtx"]
 
 
 class MeasureSpec(BaseModel):
@@ -63,7 +63,9 @@ class MeasureSpec(BaseModel):
         True, description="measure the loader with no model, and a plain reader of the files, once a session"
     )
     profile: ProfileName | None = Field(
-        None, description="also record what readers do with files (strace: no AU then), or PyTorch's own profile"
+        None,
+        description="also record what readers do with files (strace: no AU then), PyTorch's own profile, or NVTX "
+        "ranges for Nsight Systems",
     )
 
 
@@ -92,13 +94,18 @@ class TrialSpec(ComputeSpec):
         None, description="the node of the launcher's on which it runs; in a sweep `each`: a point for every one"
     )
     batch_size: Annotated[int, Field(ge=1, le=MAX_COUNT)] | Literal["auto"] | None = Field(
-        None, description="samples per data-parallel rank and step; auto: the largest that fits a CUDA device"
+        None,
+        description="samples per data-parallel rank and step; auto: the largest that fits a CUDA device, less a "
+        "twentieth",
     )
     global_batch_size: int | None = Field(
         None, ge=1, le=MAX_COUNT, description="samples of all ranks per step, instead of batch_size"
     )
     threads_per_rank: int | None = Field(
         None, ge=1, le=MAX_COUNT, description="default: cores / largest world size, at least 1"
+    )
+    cpu_binding: Literal["none", "device"] | None = Field(
+        None, description="device: a rank and its loader keep to the cores near its CUDA device; default on cuda"
     )
     measure: MeasureSpec = Field(default_factory=MeasureSpec)
 
@@ -323,6 +330,8 @@ def match_id(spec: TrialSpec, dataset_id: str | None) -> str:
 
 def _digest(spec: TrialSpec, dataset_id: str | None, left_out: dict[str, set[str]]) -> str:
     fields = spec.model_dump(exclude_defaults=True, exclude=left_out)
+    if spec.cpu_binding == "none":  # what all records from before this field did
+        fields.pop("cpu_binding")
     if spec.data.reader == "tuned":  # what all records from before this field did
         fields["data"].pop("reader")
         fields = {name: value for name, value in fields.items() if value != {}}

@@ -137,6 +137,7 @@ def resolve(spec: TrialSpec, machine: Machine, largest_world_size: int, varied: 
             "world_size": spec.ranks,
             "nodes": None,
             "ranks_per_node": ranks_per_node,
+            "cpu_binding": spec.cpu_binding or ("device" if device == "cuda" else "none"),
             "threads_per_rank": spec.threads_per_rank or max(1, machine.cores // crowd),
         }
     )

@@ -84,6 +84,10 @@ def why_unfit(spec: TrialSpec, facts: Facts, variant: Variant, machine: Machine)
         return too_few
     if spec.batch_size == "auto" and spec.device != "cuda":
         return f"batch_size auto fills a CUDA device's memory, device is {spec.device}"
+    if spec.cpu_binding == "device" and spec.device != "cuda":
+        return f"cpu_binding device keeps ranks near CUDA devices, device is {spec.device}"
+    if spec.measure.profile == "nvtx" and spec.device != "cuda":
+        return f"profile nvtx marks a CUDA device's timeline, device is {spec.device}"
     if spec.global_batch_size is not None and spec.global_batch_size % layout.dp:
         return f"global_batch_size {spec.global_batch_size} is not a multiple of {layout.dp} data-parallel ranks"
     if spec.emulated:

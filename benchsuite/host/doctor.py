@@ -9,7 +9,8 @@ import psutil
 
 from benchsuite import storage, workloads
 from benchsuite.host.environment import devices, environment, file_system
-from benchsuite.host.machine import this_machine
+from benchsuite.host.machine import lost_devices, this_machine
+from benchsuite.results.render.words import counted
 from benchsuite.storage.observe import page_cache
 from benchsuite.storage.observe.file_systems import Cached, file_system_of, in_words
 
@@ -56,6 +57,9 @@ def _libraries() -> Examined:
 
 def _devices() -> Examined:
     present, usable = devices(), this_machine().cuda_devices
+    if lost := lost_devices():
+        words = counted(lost, "NVIDIA device")
+        return Examined("warn", f"{words} lost, {usable} usable -> look for Xid in dmesg; reset or drain the node")
     if not present:
         return Examined("ok", "no NVIDIA device: trials run on cpu")
     names = f"{len(present)} x {present[0]['name']}, driver {present[0]['driver']}"

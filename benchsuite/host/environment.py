@@ -125,17 +125,17 @@ def devices() -> list[dict[str, Any]]:
 
     from benchsuite.host.gpus import asked
 
-    with nvml() as count:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(count)]
+    with nvml() as handles:
         return [
             {
                 "name": str(pynvml.nvmlDeviceGetName(handle)),
-                "memory_bytes": int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+                "memory_bytes": getattr(asked(pynvml.nvmlDeviceGetMemoryInfo, handle), "total", None),
                 "driver": str(pynvml.nvmlSystemGetDriverVersion()),
                 "vbios": asked(pynvml.nvmlDeviceGetVbiosVersion, handle),
                 **_connections(handle),
             }
             for handle in handles
+            if handle is not None
         ]
 
 

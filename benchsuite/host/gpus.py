@@ -53,19 +53,30 @@ def gpus(visible: str | None = os.environ.get("CUDA_VISIBLE_DEVICES")) -> list[G
     if not _started():
         return []
     try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(pynvml.nvmlDeviceGetCount())]
+        handles = [asked(pynvml.nvmlDeviceGetHandleByIndex, number) for number in range(pynvml.nvmlDeviceGetCount())]
     except pynvml.NVMLError:
         return []
-    return [_gpu(number, handle) for number, handle in enumerate(handles) if _is_visible(number, handle, visible)]
+    alive = [(number, handle) for number, handle in enumerate(handles) if handle is not None]
+    return [_gpu(number, handle) for number, handle in alive if _is_visible(number, handle, visible)]
 
 
 def _is_visible(number: int, handle: Any, visible: str | None) -> bool:
-    """Whether CUDA_VISIBLE_DEVICES names a device, by its number or the beginning of its UUID."""
+    """Whether CUDA_VISIBLE_DEVICES names a device, by number, by the beginning of its UUID, or a MIG instance of it."""
     if visible is None:
         return True
     names = [name.strip() for name in visible.split(",") if name.strip()]
     uuid = str(asked(pynvml.nvmlDeviceGetUUID, handle) or "")
-    return any(name == str(number) or (name.startswith("GPU-") and uuid.startswith(name)) for name in names)
+    named = [_whole_device(name) for name in names]
+    return any(name == str(number) or (name.startswith("GPU-") and uuid.startswith(name)) for name in named)
+
+
+def _whole_device(name: str) -> str:
+    """The UUID of the device that a MIG instance is part of; other names as they are."""
+    if not name.startswith("MIG-"):
+        return name
+    instance = asked(pynvml.nvmlDeviceGetHandleByUUID, name)
+    whole = asked(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, instance) if instance else None
+    return str(asked(pynvml.nvmlDeviceGetUUID, whole) or name) if whole else name
 
 
 def asked(function: Any, *arguments: Any) -> Any:

@@ -3,11 +3,12 @@
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,44 @@ def device_ids() -> list[str]:
 
     if not _cuda_devices():
         return []
-    with nvml() as count:
-        every = [str(pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(number))) for number in range(count)]
+    with nvml() as handles:
+        every = [None if handle is None else str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
     names = _visible()
     if names is None:
-        return every
-    return [every[int(name)] if name.isdigit() and int(name) < len(every) else name for name in names]
+        return [name for name in every if name]
+    found = [every[int(name)] if name.isdigit() and int(name) < len(every) else name for name in names]
+    return [name for name in found if name][: _cuda_devices()]
+
+
+def lost_devices() -> int:
+    """Devices that the driver counts and that do not answer: fallen off the bus, or stopped after an Xid."""
+    with nvml() as handles:
+        return handles.count(None)
+
+
+def cpus_near(device_id: str) -> set[int]:
+    """Cores that share a socket or memory with a device, by NVML; empty where it does not say."""
+    import pynvml
+
+    words = -(-(os.cpu_count() or 1) // 64)
+    with nvml():
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByUUID(device_id)
+            mask = pynvml.nvmlDeviceGetCpuAffinity(handle, words)
+        except pynvml.NVMLError:
+            return set()
+    return {64 * word + bit for word, bits in enumerate(mask) for bit in range(64) if bits >> bit & 1}
+
+
+def ranges_of(numbers: Iterable[int]) -> str:
+    """Numbers as the kernel writes lists of cores: `0-3,8`."""
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][-1] + 1:
+            found[-1][1:] = [number]
+        else:
+            found.append([number])
+    return ",".join("-".join(map(str, ends)) for ends in found)
 
 
 def cpu_quota(root: Path = Path("/sys/fs/cgroup")) -> float | None:
@@ -67,8 +100,13 @@ def _cuda_devices() -> int:
     except PackageNotFoundError:
         return 0
     names = _visible()
-    with nvml() as count:
-        return count if names is None else min(count, len(names))
+    with nvml() as handles:
+        count = len(handles) - handles.count(None)
+    if names is None:
+        return count
+    if any(name.startswith("MIG-") for name in names):
+        return min(1, count)  # of a MIG device's instances CUDA gives a process the first one alone
+    return min(count, len(names))
 
 
 def _visible() -> list[str] | None:
@@ -78,16 +116,22 @@ def _visible() -> list[str] | None:
 
 
 @contextmanager
-def nvml() -> Iterator[int]:
-    """Start NVML and yield how many NVIDIA devices it sees, 0 without it; it is ended again, since processes fork."""
+def nvml() -> Iterator[list[Any]]:
+    """Start NVML and yield a handle of each NVIDIA device, None of one that is lost; none without NVML.
+
+    It is ended again, since processes fork.
+    """
     import pynvml
 
-    count = 0
+    handles: list[Any] = []
     with suppress(pynvml.NVMLError):
         pynvml.nvmlInit()
-        count = int(pynvml.nvmlDeviceGetCount())
+        for number in range(pynvml.nvmlDeviceGetCount()):
+            handles.append(None)
+            with suppress(pynvml.NVMLError):
+                handles[-1] = pynvml.nvmlDeviceGetHandleByIndex(number)
     try:
-        yield count
+        yield handles
     finally:
         with suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()

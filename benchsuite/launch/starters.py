@@ -21,6 +21,7 @@ from benchsuite.launch.rendezvous import VARIABLE
 
 OF_OTHER_STEPS = (
     "SLURM_CPU_BIND",
+    "SLURM_GPU_BIND",
     "SLURM_GPUS_PER_TASK",
     "SLURM_MEM_PER_",
     "SLURM_NTASKS_PER_GPU",
@@ -56,7 +57,7 @@ def srun_command(given: Allocation) -> tuple[str, ...]:
     nodes = str(given.num_nodes)
     cores = (f"--cpus-per-task={given.cores_per_node}",) if given.cores_per_node else ()
     named = (f"--nodelist={','.join(given.hosts)}",) if given.hosts else ()
-    gpus = (f"--gpus-per-node={given.gpus_per_node}",) if given.gpus_per_node else ()
+    gpus = (f"--gpus-per-node={given.gpus_per_node}", "--gpu-bind=none") if given.gpus_per_node else ()
     one_each = (f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1")
     whole = ("--mem=0", "--cpu-bind=none", "--mpi=none", "--export=ALL", "--overlap", "--quiet")
     return ("srun", *one_each, *named, *cores, *gpus, *whole)

@@ -56,7 +56,7 @@ MEET_S = 120.0
 """How long an agent tries to reach its launcher."""
 REAP_PAUSE_S = 0.002
 STACKS_GRACE_S = 0.3
-"""After a time-out, how long ranks may take to write where they hang."""
+"""How long ranks that are to be ended may take to write where they are."""
 MAX_TEMPORARY_LENGTH = 50
 """Unix sockets have names of at most 107 bytes, and loader workers add 50 to the temporary folder's."""
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -121,8 +121,13 @@ def _become_rank(request: dict[str, Any], me: RankIdentity, agent: Agent, zygote
     os.environ["TMPDIR"] = tempfile.tempdir = request["scratch"]
     os.environ |= {"RANK": str(me.rank), "WORLD_SIZE": str(me.world_size), "LOCAL_RANK": str(me.local_rank)}
     os.environ |= {"MASTER_ADDR": me.master_addr, "MASTER_PORT": str(me.master_port)}
-    if me.interface and "GLOO_SOCKET_IFNAME" not in os.environ:
-        os.environ["GLOO_SOCKET_IFNAME"] = me.interface
+    # NCCL's flight recorder: which collectives were under way when one was not joined in time.
+    os.environ.setdefault("TORCH_NCCL_DUMP_ON_TIMEOUT", "1")
+    os.environ.setdefault("TORCH_NCCL_TRACE_BUFFER_SIZE", "2000")
+    os.environ.setdefault("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", str(me.folder / "nccl-collectives-"))
+    if me.interface:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", me.interface)
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={me.interface}")  # without `=` it would be a prefix
 
 
 def fork_ranks(request: dict[str, Any], agent: Agent) -> list[int]:
@@ -239,7 +244,8 @@ def run_trial(request: dict[str, Any], agent: Agent) -> bool:
     with scratch(short_temporary()) as temporary:
         pids = fork_ranks({**request, "scratch": str(temporary)}, agent)
         exits, early = watch(pids, deadline, agent.link)
-        end_all(pids, dump_stacks=early == "timeout")
+        failed = any(ended != (0, None) for ended in exits.values())
+        end_all(pids, dump_stacks=early == "timeout" or (failed and len(exits) < len(pids)))
     first = request["first"]["rank"]
     _, found = agent.guard.after() if request["look"] else ({}, [])
     remove_left(TrialSpec.model_validate_json(request["spec"]))

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Protocol
 
 import torch
+from torch.cuda import nvtx
 
 from benchsuite.contract.rank_samples import Block
 from benchsuite.host.processes import scheduled_s
@@ -110,6 +111,54 @@ class CudaClock:
         return Block("plain", self._start, end, parts, _waited(self._queued))
 
 
+_push: Callable[[str], object] = nvtx.range_push
+_pop: Callable[[], object] = nvtx.range_pop
+
+
+@dataclass
+class NvtxClock:
+    """Another clock, whose steps and parts are NVTX ranges too, for Nsight Systems.
+
+    A part has its name only when it ends, and a range when it begins: each range takes the name that the part at its
+    place had in the step before.
+    """
+
+    clock: Clock
+    _names: list[str] = field(default_factory=list)
+    """Of the parts of the last whole step."""
+    _seen: list[str] = field(default_factory=list)
+    """Of those of this one."""
+
+    def start(self) -> None:
+        self.clock.start()
+        self._seen = []
+        _push("step")
+        _push(self._name())
+
+    def mark(self, part: str) -> None:
+        self.clock.mark(part)
+        _pop()
+        if not self._names and part in self._seen[:1]:  # the first step has ended a part ago
+            self._next_step()
+        self._seen.append(part)
+        if len(self._seen) == len(self._names):
+            self._next_step()
+        _push(self._name())
+
+    def stop(self) -> Block:
+        _pop()
+        _pop()
+        return self.clock.stop()
+
+    def _next_step(self) -> None:
+        self._names, self._seen = self._seen, []
+        _pop()
+        _push("step")
+
+    def _name(self) -> str:
+        return self._names[len(self._seen)] if len(self._seen) < len(self._names) else "part"
+
+
 def _recorded_event() -> torch.cuda.Event:
     event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     event.record()
@@ -131,6 +180,10 @@ def _waited(before: float | None) -> float | None:
     return after - before if before is not None and after is not None else None
 
 
-def clock_for(device: torch.device, copied: Callable[[], None] | None = None) -> Clock:
-    """The clock of a device, which tells `copied` when a step's copies to a CUDA device are queued."""
-    return CudaClock(copied) if device.type == "cuda" else HostClock()
+def clock_for(device: torch.device, copied: Callable[[], None] | None = None, ranges: bool = False) -> Clock:
+    """The clock of a device, which tells `copied` when a step's copies to a CUDA device are queued.
+
+    With `ranges` its steps are NVTX ranges.
+    """
+    clock: Clock = CudaClock(copied) if device.type == "cuda" else HostClock()
+    return NvtxClock(clock) if ranges else clock

@@ -15,10 +15,10 @@ from benchsuite.trial.setup import device_of
 class Counters:
     """Counts for one rank: its CUDA device, or, of ranks on a CPU, the first of a node all its sockets' energy."""
 
-    def __init__(self, spec: TrialSpec, me: RankIdentity) -> None:
-        """Look at the device before anything of this rank lies on it."""
+    def __init__(self, spec: TrialSpec, me: RankIdentity, cpus: str | None = None) -> None:
+        """Look at the device before anything of this rank lies on it; `cpus` are those that it was bound to."""
         device = device_of(spec, me)
-        self._is_first = me.rank == 0
+        self._is_first, self._cpus = me.rank == 0, cpus
         self._uuid = uuid_of(device) if device.type == "cuda" else None
         self._gpu = DeviceCounters(self._uuid) if self._uuid else None
         self._sockets = device.type == "cpu" and not spec.emulated and me.reads_counters
@@ -46,8 +46,9 @@ class Counters:
         beyond = None if used is None or before is None else used - before
         if beyond is not None and beyond < reserved:
             beyond = None  # others freed memory meanwhile, or this process held it before
+        libraries = device_libraries() if self._is_first else None
         memory = {"reserved_memory_bytes": reserved, "device_memory_bytes": beyond}
-        return {"device_uuid": self._uuid, "libraries": device_libraries() if self._is_first else None, **memory}
+        return {"device_uuid": self._uuid, "cpus": self._cpus, "libraries": libraries, **memory}
 
 
 def uuid_of(device: torch.device) -> str:

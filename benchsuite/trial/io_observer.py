@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from torch.cuda import profiler as cuda_profiler
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from benchsuite.contract.rank_samples import TORCH_TRACE, RankIdentity
@@ -32,6 +33,19 @@ def begun(spec: TrialSpec, dataset: Dataset, me: RankIdentity) -> Iterator[Trace
         if observer:
             observer.stop()
         raise
+
+
+@contextmanager
+def captured(spec: TrialSpec) -> Iterator[None]:
+    """Let Nsight Systems capture what is done within, where NVTX ranges are asked for (`--capture-range`)."""
+    if spec.measure.profile != "nvtx":
+        yield
+        return
+    cuda_profiler.start()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        cuda_profiler.stop()  # type: ignore[no-untyped-call]
 
 
 def torch_steps(spec: TrialSpec) -> int:

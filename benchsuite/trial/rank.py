@@ -12,6 +12,7 @@ from benchsuite import storage, workloads
 from benchsuite.contract.rank_samples import Block, Heartbeat, RankIdentity, RankSamples, Reads
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.blocks import CEILING_BLOCKS, SETTLING_STEPS, extra_pairs, layout
+from benchsuite.storage.dataset.kinds import travelling
 from benchsuite.storage.dataset.manifest import Dataset, open_dataset
 from benchsuite.storage.loaders import Batch
 from benchsuite.storage.loaders.reader import LoaderInput
@@ -21,7 +22,7 @@ from benchsuite.trial.counters import Counters
 from benchsuite.trial.emulated import EmulatedDevice
 from benchsuite.trial.feed import Feed, Stepper
 from benchsuite.trial.measure import barrier, emulated_blocks, interleaved_blocks, plain_block, reconciled
-from benchsuite.trial.setup import build, join, rendezvous_of, settle
+from benchsuite.trial.setup import bind, build, join, rendezvous_of, settle
 from benchsuite.workloads.parallel.step import Training
 from benchsuite.workloads.workload import Workload
 
@@ -32,7 +33,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
     What must not be destroyed before the process ends is put into `keep`: dropping a DDP model can hang.
     """
     heart = Heartbeat(me.folder, me.rank)
-    counters = Counters(spec, me)
+    counters = Counters(spec, me, bind(spec, me))
     device = settle(spec, me)
     rendezvous = rendezvous_of(me, spec.measure.timeout_s)
     dataset = open_dataset(folder) if folder is not None and spec.data.source != "synthetic" else None
@@ -65,7 +66,8 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
         stepper.run(lambda: batch, spec.measure.warmup_steps)
 
     heart.phase("measure")
-    blocks, reads = _measure(spec, stepper, feed, batch, me, placed)
+    with io_observer.captured(spec):
+        blocks, reads = _measure(spec, stepper, feed, batch, me, placed)
     found = RankSamples(
         me.rank,
         "ok",
@@ -114,9 +116,8 @@ def _stepping(
         emulated = EmulatedDevice(step_s=spec.emulated_step_s)
         return emulated, emulated
     copied = getattr(feed and feed.loader, "copies", None)
-    return build(spec, workload, workload.variants[spec.variant], device, rank), clock_for(
-        device, copied and copied.queued
-    )
+    clock = clock_for(device, copied and copied.queued, ranges=spec.measure.profile == "nvtx")
+    return build(spec, workload, workload.variants[spec.variant], device, rank), clock
 
 
 def _open_feed(spec: TrialSpec, workload: Workload, dataset: Dataset, me: RankIdentity, device: torch.device) -> Feed:
@@ -126,7 +127,7 @@ def _open_feed(spec: TrialSpec, workload: Workload, dataset: Dataset, me: RankId
         reading = LoaderInput(
             dataset,
             spec.data.model_copy(update=changes),
-            storage.load(storage.KINDS, workload.kind),
+            travelling(storage.load(storage.KINDS, workload.kind), spec.data.image_dtype),
             workload.variants[spec.variant].sample,
             spec.rank_batch,
             spec.layout.place(me.rank).dp,

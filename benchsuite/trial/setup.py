@@ -1,5 +1,9 @@
 """What every rank does first: its threads and device, its process group, its model spread over the ranks."""
 
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 import torch
@@ -8,11 +12,17 @@ from torch.distributed import HashStore, PrefixStore, Store, TCPStore  # type: i
 
 from benchsuite.contract.rank_samples import RankIdentity
 from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.host.machine import cpus_near, device_ids, ranges_of
+from benchsuite.storage.dataset.kinds import normalised_images
 from benchsuite.workloads.parallel.apply import prepare
 from benchsuite.workloads.parallel.step import Training
 from benchsuite.workloads.precision import set_float32
 from benchsuite.workloads.spec import Variant
-from benchsuite.workloads.workload import Workload
+from benchsuite.workloads.workload import Batch, Workload
+
+KEPT_FOR_REPORTS = 0.1
+"""Share of what is left of a trial's time that ranks need to say where they hang."""
+MIN_PATIENCE_S = 1.0
 
 
 def device_of(spec: TrialSpec, me: RankIdentity) -> torch.device:
@@ -22,10 +32,25 @@ def device_of(spec: TrialSpec, me: RankIdentity) -> torch.device:
     return torch.device("cuda", me.local_rank if me.device_index is None else me.device_index)
 
 
+def bind(spec: TrialSpec, me: RankIdentity) -> str | None:
+    """Keep this process, and what it forks, to the cores near its device; which these are, None where it is not bound.
+
+    Memory follows, since the kernel gives a process pages of the node on which it runs.
+    """
+    index = device_of(spec, me).index
+    ids = device_ids() if spec.cpu_binding == "device" else []
+    cpus = cpus_near(ids[index]) & os.sched_getaffinity(0) if index is not None and index < len(ids) else set()
+    if not cpus:
+        return None
+    os.sched_setaffinity(0, cpus)
+    return ranges_of(cpus)
+
+
 def settle(spec: TrialSpec, me: RankIdentity) -> torch.device:
     """Threads, precision, and this rank's device."""
     torch.set_num_threads(spec.threads_per_rank or 1)
     set_float32(spec.precision)
+    torch.backends.cudnn.benchmark = spec.cudnn_benchmark
     device = device_of(spec, me)
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -49,6 +74,12 @@ def rendezvous_of(me: RankIdentity, timeout_s: float) -> Store:
     )
 
 
+def patience_s(spec: TrialSpec, me: RankIdentity) -> float:
+    """How long a rank waits for others in a collective: not until the trial is killed, so that it can say so before."""
+    left_s = spec.measure.timeout_s - (time.perf_counter() - me.launched_s)
+    return max(MIN_PATIENCE_S, left_s * (1 - KEPT_FOR_REPORTS))
+
+
 def join(rendezvous: Store, me: RankIdentity, device: torch.device, spec: TrialSpec) -> None:
     """Form the process group."""
     dist.init_process_group(
@@ -56,7 +87,7 @@ def join(rendezvous: Store, me: RankIdentity, device: torch.device, spec: TrialS
         store=PrefixStore("ranks", rendezvous),
         rank=me.rank,
         world_size=me.world_size,
-        timeout=timedelta(seconds=spec.measure.timeout_s),
+        timeout=timedelta(seconds=patience_s(spec, me)),
         device_id=device if device.type == "cuda" else None,
     )
 
@@ -68,11 +99,17 @@ def build(spec: TrialSpec, workload: Workload, variant: Variant, device: torch.d
     """
     torch.manual_seed(spec.measure.seed)
     model = workload.build(variant)
+    if spec.data.image_dtype == "uint8":
+        workload = replace(workload, arrive=_normalised_before(workload.arrive))
     training = prepare(workload, model, spec.layout, spec, device, spec.global_batch)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     torch.manual_seed(1_000_003 * spec.measure.seed + spec.layout.place(rank).dp)
     return training
+
+
+def _normalised_before(arrive: Callable[[Batch], Batch] | None) -> Callable[[Batch], Batch]:
+    return normalised_images if arrive is None else lambda batch: arrive(normalised_images(batch))
 
 
 def backend_of(spec: TrialSpec, device: torch.device) -> str:

@@ -119,24 +119,38 @@ def _optional(row: Row, name: str, scale: float, digits: int) -> str:
     return "" if is_missing(row.get(name)) else number(row, name, scale, digits)
 
 
-DEVICE_COLUMNS = (
-    Column("device", lambda row: str(row["label"]), right=False),
+_RATES = (
     *(
-        Column(f"{name} TFLOP/s", partial(_optional, name=f"gemm_{name}_tflops", scale=1, digits=1), optional=True)
+        Column(f"{name} TFLOP/s", partial(_optional, name=f"gemm_{name}_tflops", scale=1, digits=2), optional=True)
         for name in ("fp32", "tf32", "bf16", "fp16")
     ),
     Column("memory GB/s", partial(_optional, name="memory_bytes_per_s", scale=1e-9, digits=1)),
     Column("to device GB/s", partial(_optional, name="h2d_bytes_per_s", scale=1e-9, digits=1), optional=True),
     Column("to host GB/s", partial(_optional, name="d2h_bytes_per_s", scale=1e-9, digits=1), optional=True),
-    Column("host", lambda row: str(row.get("env.host")), right=False),
+)
+_OUTCOME = (
     Column("session", lambda row: str(row["session"]), right=False),
     Column("status", _status, right=False),
     Column("caveats", caveats, right=False, optional=True),
+)
+DEVICE_COLUMNS = (
+    Column("device", lambda row: str(row["label"]), right=False),
+    *_RATES,
+    Column("host", lambda row: str(row.get("env.host")), right=False),
+    *_OUTCOME,
+)
+NODE_COLUMNS = (
+    Column("node", lambda row: str(row["label"]), right=False),
+    *_RATES,
+    Column("storage MB/s", partial(_optional, name="storage_bytes_per_s", scale=1e-6, digits=0), optional=True),
+    Column("pairs GB/s", partial(_optional, name="pair_bytes_per_s", scale=1e-9, digits=2), optional=True),
+    *_OUTCOME,
 )
 COLUMNS_OF: Mapping[str, Sequence[Column]] = {
     "probe": PROBE_COLUMNS,
     "comm": COMM_COLUMNS,
     "checkpoint": CHECKPOINT_COLUMNS,
     "device": DEVICE_COLUMNS,
+    "node": NODE_COLUMNS,
 }
 """The columns of each kind of record but trials."""

@@ -49,7 +49,7 @@ YEARS = range(1970, 9999)
 MAX_AU = 1.05
 """A utilization above it is above 1 by more than its noise: `au_above_one`, and no result."""
 
-Kind = Literal["trial", "probe", "comm", "checkpoint", "device"]
+Kind = Literal["trial", "probe", "comm", "checkpoint", "device", "node"]
 Status = Literal["ok", "oom", "timeout", "failed", "skipped", "interrupted"]
 Verdict = Annotated[
     Literal[
@@ -153,6 +153,7 @@ class TrialFigures(Figures):
     step_s_p99: float | None = None
     ceiling_step_s: float | None = Field(None, description="mean step with its input in memory, interleaved blocks")
     mfu: float | None = None
+    mfu_causal: float | None = Field(None, description="mfu without what causal attention computes behind its mask")
     hfu: float | None = None
     tflops_per_device: float | None = None
     peak_tflops_per_device: float | None = Field(None, description="stated dense peak at this precision")
@@ -297,6 +298,15 @@ class DeviceFigures(Figures):
     d2h_bytes_per_s: float | None = Field(None, description="the same from the device")
 
 
+class NodeFigures(DeviceFigures):
+    """Figures of `probe nodes`: of a node's slowest device, its storage, and its exchanges with others."""
+
+    storage_bytes_per_s: float | None = Field(None, description="a file of its own, from an evicted page cache")
+    pair_bytes_per_s: float | None = Field(
+        None, description="all_reduce between two ranks, one of another node: median over its pairs"
+    )
+
+
 class Record(BaseModel):
     """One attempt at a measurement: what was asked, where it ran, what came of it."""
 
@@ -402,12 +412,20 @@ class DeviceRecord(Record):
     figures: DeviceFigures = Field(default_factory=DeviceFigures)
 
 
+class NodeRecord(Record):
+    """One node of several, measured side by side by `probe nodes`."""
+
+    kind: Literal["node"] = "node"
+    figures: NodeFigures = Field(default_factory=NodeFigures)
+
+
 RECORDS: Mapping[Kind, type[Record]] = {
     "trial": TrialRecord,
     "probe": ProbeRecord,
     "comm": CommRecord,
     "checkpoint": CheckpointRecord,
     "device": DeviceRecord,
+    "node": NodeRecord,
 }
 FIGURES: Mapping[Kind, type[Figures]] = {
     "trial": TrialFigures,
@@ -415,6 +433,7 @@ FIGURES: Mapping[Kind, type[Figures]] = {
     "comm": CommFigures,
     "checkpoint": CheckpointFigures,
     "device": DeviceFigures,
+    "node": NodeFigures,
 }
 
 
@@ -428,7 +447,8 @@ AnyRecord = Annotated[
     | Annotated[ProbeRecord, Tag("probe")]
     | Annotated[CommRecord, Tag("comm")]
     | Annotated[CheckpointRecord, Tag("checkpoint")]
-    | Annotated[DeviceRecord, Tag("device")],
+    | Annotated[DeviceRecord, Tag("device")]
+    | Annotated[NodeRecord, Tag("node")],
     Discriminator(_kind_of),
 ]
 """A record of any kind, as a line of a store holds it."""

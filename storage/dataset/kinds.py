@@ -8,7 +8,8 @@ import math
 import random
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from torch.nn.functional import interpolate
 
 from benchsuite.storage.dataset.fields import MLM_SHAPES, array, encoded, image_extension, outside
 from benchsuite.storage.dataset.sample import Allocate, Recycled, Sample, fresh
+from benchsuite.storage.dataset.spec import ImageDtype
 from benchsuite.storage.errors import DatasetError
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -56,6 +58,11 @@ def decode_one(kind: Kind, sample: Sample, params: Params, rng: random.Random) -
     row = {name: tensor[0] for name, tensor in empty_batch(kind, params, 1).items()}
     kind.decode(sample, params, rng, row)
     return row
+
+
+def travelling(kind: Kind, image_dtype: ImageDtype) -> Kind:
+    """The kind as it travels to the device: images as they are asked for, all others as they are."""
+    return IMAGE_UINT8 if kind.name == "image" and image_dtype == "uint8" else kind
 
 
 def sample_rng(seed: int, epoch: int, key: str) -> random.Random:
@@ -127,6 +134,11 @@ def image_tensors(params: Params) -> dict[str, tuple[torch.dtype, tuple[int, ...
     return {"image": (torch.float32, (3, size, size)), "label": (torch.int64, ())}
 
 
+def uint8_image_tensors(params: Params) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
+    """image: uint8 (3, image_size, image_size), to be normalised on the device; label: int64 scalar."""
+    return image_tensors(params) | {"image": (torch.uint8, (3, params["image_size"], params["image_size"]))}
+
+
 class _PixelMemory(threading.local):
     """Memory for one image per thread; decoding each into new memory costs a tenth of it in page faults."""
 
@@ -144,14 +156,32 @@ def decode_image(sample: Sample, params: Params, rng: random.Random, row: Row) -
 
 
 def augment_image(pixels: Tensor, params: Params, rng: random.Random, row: Row) -> None:
-    """Random resized crop, flip and normalise pixels (height, width, 3) into the row's image."""
+    """Random resized crop and flip pixels (height, width, 3) into the row's image; normalised where it is no uint8."""
     left, top, width, height = random_crop(pixels.shape[1], pixels.shape[0], rng)
     crop = pixels[top : top + height, left : left + width].permute(2, 0, 1)[None]
     size = params["image_size"]
     image = interpolate(crop, size=(size, size), mode="bilinear", antialias=True, align_corners=False)[0]
     if rng.random() < 0.5:
         image = image.flip(-1)
-    torch.sub(image, _MEAN, out=row["image"]).mul_(_INVERSE_STD)
+    if row["image"].dtype == torch.uint8:
+        row["image"].copy_(image)
+    else:
+        torch.sub(image, _MEAN, out=row["image"]).mul_(_INVERSE_STD)
+
+
+def normalised_images(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A batch with its images, uint8 (N, 3, H, W), as float32 of ImageNet's mean 0 and deviation 1, on their device."""
+    image = batch["image"]
+    if image.dtype != torch.uint8:
+        return dict(batch)
+    mean, inverse_std = (_on(image.device, number) for number in range(2))
+    return {**batch, "image": image.to(torch.float32).sub_(mean).mul_(inverse_std)}
+
+
+@cache
+def _on(device: torch.device, number: int) -> Tensor:
+    """Mean or inverse deviation on a device: copied there anew, each step would wait for it."""
+    return (_MEAN, _INVERSE_STD)[number].to(device)
 
 
 def image_label(sample: Sample) -> int:
@@ -270,6 +300,7 @@ def decode_integers(sample: Sample, params: Params, rng: random.Random, row: Row
 
 
 IMAGE = Kind("image", image_tensors, decode_image)
+IMAGE_UINT8 = replace(IMAGE, tensors=uint8_image_tensors)
 VOLUME = Kind("volume", volume_tensors, decode_volume)
 MLM = Kind("mlm", mlm_tensors, decode_integers)
 TOKENS = Kind("tokens", token_tensors, decode_integers)

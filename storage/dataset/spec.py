@@ -8,6 +8,7 @@ from benchsuite.storage.dataset.local_path import local_path
 
 Source = Literal["storage", "memory", "synthetic"]
 Cache = Literal["cold", "warm", "direct"]
+ImageDtype = Literal["float32", "uint8"]
 Local = Annotated[str, AfterValidator(local_path)]
 
 
@@ -44,6 +45,10 @@ class DataSpec(BaseModel):
         ge=1,
         le=1_000_000_000,
         description="samples mixed per reader, of shards or by DALI",
+    )
+
+    image_dtype: ImageDtype = Field(
+        "float32", description="uint8: images travel as bytes, a quarter as many, and are normalised on the device"
     )
 
     @property

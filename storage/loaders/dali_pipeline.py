@@ -157,7 +157,7 @@ class ImageFeed:
             device="mixed" if gpu else "cpu",
         )
         pixels = fn.resize(pixels, size=[size, size], interp_type=types.INTERP_TRIANGULAR, antialias=True)
-        return [normalised(pixels, flip)]
+        return [flipped(self._reading, pixels, flip)]
 
     def delivered(self, outputs: Sequence[Any]) -> Delivered:
         """The images, with the classes of what was fed for them."""
@@ -206,9 +206,11 @@ def _size(image: Encoded) -> tuple[int, int]:
     return width, height
 
 
-def normalised(pixels: Any, flip: Any) -> Any:
-    """Flip images and normalise them by ImageNet's mean and deviation."""
+def flipped(reading: LoaderInput, pixels: Any, flip: Any) -> Any:
+    """Flip images, and normalise them by ImageNet's mean and deviation where the training step does not."""
     fn, types = dali("fn"), dali("types")
+    if reading.kind.tensors(reading.params)["image"][0] == torch.uint8:
+        return fn.crop_mirror_normalize(pixels, dtype=types.UINT8, output_layout="CHW", mirror=flip)
     return fn.crop_mirror_normalize(
         pixels,
         dtype=types.FLOAT,

@@ -20,7 +20,7 @@ from benchsuite.storage.dataset.shards import buffer_samples, shards
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.formats.tf_example import IMAGE, LABEL
 from benchsuite.storage.loaders import Delivered
-from benchsuite.storage.loaders.dali_pipeline import dali, normalised
+from benchsuite.storage.loaders.dali_pipeline import dali, flipped
 from benchsuite.storage.loaders.reader import LoaderInput, check_class
 
 
@@ -173,7 +173,7 @@ def _image(reading: LoaderInput, content: Any, gpu: bool) -> Any:
         device="mixed" if gpu else "cpu",
     )
     pixels = fn.resize(pixels, size=[size, size], interp_type=types.INTERP_TRIANGULAR)
-    return normalised(pixels, fn.random.coin_flip(probability=0.5))
+    return flipped(reading, pixels, fn.random.coin_flip(probability=0.5))
 
 
 def _volume(reading: LoaderInput, read: Read, gpu: bool) -> list[Any]:

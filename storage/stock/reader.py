@@ -66,7 +66,8 @@ _MEAN, _STD = (torch.tensor(values).view(3, 1, 1) for values in (IMAGENET_MEAN, 
 def ready(kind: Kind, key: str, fields: Fields, params: Params, rng: random.Random | None) -> dict[str, Tensor]:
     """Make a sample ready for the model, as training scripts of its kind do.
 
-    Images: random resized crop, flip, ToTensor and Normalize as in torchvision's reference script for ImageNet.
+    Images: random resized crop, flip, ToTensor and Normalize as in torchvision's reference script for ImageNet;
+    PILToTensor alone where the device normalises.
     Volumes: a patch as MLPerf Training's UNet3D cuts it. Sequences: int64 tensors. The random numbers are those that
     the same sample gets from our own readers.
     """
@@ -80,7 +81,6 @@ def ready(kind: Kind, key: str, fields: Fields, params: Params, rng: random.Rand
     if rng.random() < 0.5:
         image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
-    return {
-        "image": pixels.to(torch.float32).div(255).sub_(_MEAN).div_(_STD),
-        "label": torch.tensor(int(fields["label"])),
-    }
+    if kind.tensors(params)["image"][0] != torch.uint8:
+        pixels = pixels.to(torch.float32).div(255).sub_(_MEAN).div_(_STD)
+    return {"image": pixels, "label": torch.tensor(int(fields["label"]))}

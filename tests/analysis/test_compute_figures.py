@@ -1,5 +1,6 @@
 """Figures of computation: FLOPs over time and peak, tokens, memory and messages."""
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -34,6 +35,13 @@ class TestComputation:
     def test_recomputation_counts_for_the_hardware_alone(self):
         found = self.found(self.spec(precision="bf16", activation_checkpointing="full"), device_name="NVIDIA H200")
         assert found["hfu"] == pytest.approx(4 / 3 * found["mfu"])
+
+    def test_what_lies_behind_a_causal_mask_counts_for_one_of_two_mfus(self, monkeypatch: pytest.MonkeyPatch):
+        spec = self.spec(precision="bf16")
+        assert self.found(spec, device_name="NVIDIA H200")["mfu_causal"] is None
+        monkeypatch.setattr(TestComputation, "FLOPS", replace(self.FLOPS, masked_flops=30 * 10**9))
+        found = self.found(spec, device_name="NVIDIA H200")
+        assert found["mfu_causal"] == pytest.approx(0.9 * found["mfu"]) == pytest.approx(2.7 / 989.4)
 
     def test_without_a_known_peak_there_is_no_share_of_it(self):
         found = self.found(self.spec())

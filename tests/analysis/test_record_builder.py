@@ -120,6 +120,25 @@ def test_a_time_limit_tells_where_it_hung(tmp_path: Path):
     assert "time limit in phase load" in reason and 'File "x.py", line 3 in read' in reason
 
 
+WATCHDOG = "[rank0]: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3, OpType=ALLREDUCE)\n"
+GLOO = "RuntimeError: [/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 900ms for recv operation"
+
+
+@pytest.mark.parametrize("how", ["gloo", "nccl"])
+def test_a_rank_that_others_waited_for_in_vain_is_the_one_that_is_named(tmp_path: Path, how: str):
+    """gloo raises; NCCL's watchdog ends the process after it has written what it saw."""
+    Heartbeat(tmp_path, 0).phase("measure")
+    waited = failed_result(0, RuntimeError(GLOO)) if how == "gloo" else None
+    (tmp_path / "rank-0.log").write_text(WATCHDOG if how == "nccl" else "")
+    (tmp_path / "rank-1.log").write_text(
+        'Current thread 0x1 (most recent call first):\n  File "x.py", line 3 in read\n'
+    )
+    ended = RankExit(0, code=1) if how == "gloo" else RankExit(0, signal=6)
+    status, reason = told(tmp_path, [ended], [waited, None])
+    assert status == "timeout"
+    assert reason.startswith('killed at its time limit in phase measure, rank 1 at File "x.py", line 3 in read; rank 0')
+
+
 def test_an_interrupt_and_a_broken_launcher(tmp_path: Path):
     assert told(tmp_path, [], [None], interrupted=True)[0] == "interrupted"
     assert told(tmp_path, [], [None], launcher_error="no more processes") == ("failed", "no more processes")

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from benchsuite.analysis.failure import silent
+from benchsuite.analysis.failure import hung
 from tests.faults.conftest import Bench
 from tests.faults.enclosure import NEEDS_ROOT, host
 from tests.faults.plugin.struck import DATASET, FILLER, WARMUP_STEPS
@@ -84,9 +84,10 @@ def test_each_strike_is_a_record_that_names_its_cause(bench: Bench, dataset_root
 def test_a_rank_that_is_silent_where_others_tell_their_stack_is_named(tmp_path: Path) -> None:
     """A stopped process cannot write where it hangs."""
     stack = 'Current thread 0x1 (most recent call first):\n  File "graph.py", line 979 in _engine_run_backward\n'
-    assert silent(tmp_path, 2) == "", "nobody tells: nothing is known"
+    assert hung(tmp_path, range(2)) == "", "nobody tells: nothing is known"
     (tmp_path / "rank-0.log").write_text(stack)
-    assert silent(tmp_path, 1) == ""
-    assert silent(tmp_path, 2) == "; rank 1 gave no sign of life: stopped, or stuck in the kernel"
+    at = ', at File "graph.py", line 979 in _engine_run_backward'
+    assert hung(tmp_path, range(1)) == at
+    assert hung(tmp_path, range(2)) == f"{at}; rank 1 gave no sign of life: stopped, or stuck in the kernel"
     (tmp_path / "rank-2.log").write_text("a warning\n")
-    assert silent(tmp_path, 3) == "; ranks 1, 2 gave no sign of life: stopped, or stuck in the kernel"
+    assert hung(tmp_path, range(3)) == f"{at}; ranks 1, 2 gave no sign of life: stopped, or stuck in the kernel"

@@ -22,7 +22,8 @@ def test_srun_takes_all_cores_of_every_node_and_leaves_room_for_other_steps() ->
     command = srun_command(SLURM)
     assert command[:4] == ("srun", "--nodes=3", "--ntasks=3", "--ntasks-per-node=1")
     assert {"--cpus-per-task=64", "--overlap", "--export=ALL", "--mem=0", "--cpu-bind=none"} <= {*command}
-    assert "--gpus-per-node=4" in srun_command(replace(SLURM, gpus_per_node=4))
+    with_devices = srun_command(replace(SLURM, gpus_per_node=4))
+    assert "--gpus-per-node=4" in with_devices and "--gpu-bind=none" in with_devices, "an agent deals a node's devices"
 
 
 @pytest.mark.parametrize(

@@ -63,9 +63,9 @@ def auto_point() -> Point:
 def test_a_point_gets_its_batch_and_keeps_its_id() -> None:
     point, device = auto_point(), Device(21)
     found = fitted(point, device)  # type: ignore[arg-type]
-    assert found.spec.batch_size in (20, 21)
+    assert found.spec.batch_size in (19, 20), "a twentieth is left of the largest"
     assert found.point_id == point.point_id
-    assert all(spec.data.source == "synthetic" and spec.measure.steps == 2 for spec in device.tried)
+    assert all(spec.data == point.spec.data and spec.measure.steps == 2 for spec in device.tried)
 
 
 def test_another_failure_is_not_taken_for_memory() -> None:

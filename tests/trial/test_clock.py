@@ -120,3 +120,20 @@ def test_run_queue_is_null_where_it_is_not_kept(monkeypatch: pytest.MonkeyPatch,
 
 def test_cpu_takes_the_host_clock():
     assert isinstance(clock_for(torch.device("cpu")), HostClock)
+
+
+def test_ranges_have_the_names_that_parts_had_in_the_step_before(monkeypatch: pytest.MonkeyPatch):
+    """By a stub that records calls: the names come from the step before, so the first step's are not known yet."""
+    calls: list[str] = []
+    monkeypatch.setattr(clock, "_push", calls.append)
+    monkeypatch.setattr(clock, "_pop", lambda: calls.append("end"))
+    ranges = clock_for(torch.device("cpu"), ranges=True)
+    for _ in range(2):
+        calls.clear()
+        ranges.start()
+        for part in ("load", "forward", "optimizer") * 2:
+            ranges.mark(part)
+        block = ranges.stop()
+        assert list(block.parts) == ["load", "forward", "optimizer"] and block.num_steps == 2
+    step = ["step", "load", "end", "forward", "end", "optimizer", "end", "end"]
+    assert calls == [*step, *step, "step", "load", "end", "end"]

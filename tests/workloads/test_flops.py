@@ -154,3 +154,14 @@ def test_a_model_that_needs_values_is_told_so() -> None:
 
     with pytest.raises(WorkloadError, match=r"^workload users: cannot be counted on the meta device: "):
         count(replace(USERS, loss=loss), USERS.variants["8"])
+
+
+def test_what_a_causal_mask_leaves_out_is_half_of_attention() -> None:
+    variant = gpt_neox.WORKLOAD.variants["tiny"]
+    layers, hidden, length = variant.model["layers"], variant.model["hidden"], variant.sample["seq_len"]
+    assert isinstance(layers, int) and isinstance(hidden, int)
+    scores_and_mix = 2 * 2 * length * length * hidden
+    found = count(gpt_neox.WORKLOAD, variant)
+    assert found.masked_flops == 3 * layers * scores_and_mix // 2
+    assert 0 < found.masked_flops < found.forward_flops + found.backward_flops
+    assert count(resnet50.WORKLOAD, resnet50.WORKLOAD.variants["nano"]).masked_flops == 0

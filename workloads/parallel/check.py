@@ -173,7 +173,7 @@ def _step_alone(case: Case, step: int, model: nn.Module, recipe: Recipe, scaler:
     number, ranks = case.layout.microbatches * case.compute.grad_accum, case.layout.dp
     micros = []
     for dp in range(ranks):
-        batch = on_device(sample_batch(case, dp, step, recipe.ranks.device), recipe)
+        batch = on_device(sample_batch(case, dp, step, recipe.ranks.device), recipe, NoClock())
         micros += microbatches(batch, number)
     if case.workload.targets is not None:
         add_mean_targets(micros, recipe)

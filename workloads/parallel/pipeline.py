@@ -142,8 +142,7 @@ class _Running:
     def step(self, schedule: Any, batch: Batch, clock: StepClock) -> Tensor | None:
         """Load to device, run the schedule, communication, optimizer; the loss where this rank holds the last stage."""
         recipe, waits = self.stepping.recipe, self.stepping.waits
-        self.batch = on_device(batch, recipe)
-        clock.mark("h2d")
+        self.batch = on_device(batch, recipe, clock)
         rows = torch.arange(len(next(iter(self.batch.values()))))
         losses: list[Tensor] = []
         waits.begin(clock, "forward", pipeline=True)

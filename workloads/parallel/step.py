@@ -44,8 +44,7 @@ class Stepping:
     def step(self, batch: Batch, clock: StepClock) -> Tensor:
         """Load to device, forward and backward of each microbatch, communication, optimizer."""
         parts = self.recipe.compute.grad_accum
-        micros = microbatches(on_device(batch, self.recipe), parts)
-        clock.mark("h2d")
+        micros = microbatches(on_device(batch, self.recipe, clock), parts)
         self.waits.begin(clock, "forward")
         if self.recipe.workload.targets is not None:
             add_mean_targets(micros, self.recipe)
@@ -115,9 +114,15 @@ def waits_of_this_process() -> Waits:
     return mark_waits()
 
 
-def on_device(batch: Batch, recipe: Recipe) -> Batch:
-    """A batch on this rank's device, of the precision's type and the layout of memory that was asked for."""
+def on_device(batch: Batch, recipe: Recipe, clock: StepClock) -> Batch:
+    """A batch on this rank's device, made ready for the model, of the type and layout of memory that were asked for.
+
+    The clock's part `h2d` ends with the copies; what is done to the batch on the device belongs to the forward pass.
+    """
     moved = {name: value.to(recipe.ranks.device, non_blocking=True) for name, value in batch.items()}
+    clock.mark("h2d")
+    if recipe.workload.arrive is not None:
+        moved = recipe.workload.arrive(moved)
     moved = convert_batch(moved, recipe.compute.precision)
     if not recipe.compute.channels_last:
         return moved

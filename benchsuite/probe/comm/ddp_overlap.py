@@ -2,7 +2,8 @@
 
 Exposed communication is what backward() takes longer than its computation: an engine callback, queued from a hook on
 the loss, runs when that is done and before DDP waits. The same buckets exchanged with nothing else to do are its
-reference.
+reference. The batch is chosen so that backward takes about as long as they do: far less would hide nothing, far more
+everything.
 """
 
 import warnings
@@ -16,12 +17,17 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from benchsuite.probe.comm.rank_group import Ranks, Timed
-from benchsuite.probe.comm.request import BATCH, DDP_MODES, LAYERS, OVERLAP, WIDTH, Request
+from benchsuite.probe.comm.request import DDP_MODES, GRADIENT_DTYPE, LAYERS, OVERLAP, WIDTH, Request
 from benchsuite.trial.clock import Clock, clock_for
 
 WARMUP_STEPS = 3
 """DDP lays its buckets out anew after the first."""
-TOLERANCE = 1e-4
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
+MIN_BATCH, MAX_BATCH = 8, 1 << 16
+BALANCED = 1.5
+"""Backward is as long as the exchange where neither takes so many times the other."""
+BALANCING_CALLS = 3
 PARTS = ("forward", "backward", "communication")
 
 
@@ -93,17 +99,55 @@ class Replica:
         self.clock.mark("backward")
 
 
-def replica(mode: str, bucket_bytes: int, ranks: Ranks) -> Replica:
-    """A chain of layers with the same weights on all ranks and a batch of each rank's own."""
-    kind, device = ranks.device.type, ranks.device
+def chain(device: torch.device) -> nn.Sequential:
+    """Layers with the same weights on all ranks."""
     torch.manual_seed(0)
-    width = WIDTH[kind]
-    model = nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(LAYERS[kind]))).to(device)
+    width, dtype = WIDTH[device.type], DTYPES[GRADIENT_DTYPE[device.type]]
+    layers = (nn.Linear(width, width, bias=False, device=device, dtype=dtype) for _ in range(LAYERS[device.type]))
+    return nn.Sequential(*layers)
+
+
+def rows_for(device: torch.device, batch: int, rank: int) -> Tensor:
+    """A batch of a rank's own: (batch, width)."""
+    torch.manual_seed(1 + rank)
+    return torch.randn(batch, WIDTH[device.type], device=device, dtype=DTYPES[GRADIENT_DTYPE[device.type]])
+
+
+def balanced_batch(ranks: Ranks, bucket_bytes: int) -> int:
+    """The rows, a power of two, whose backward pass takes about as long as the exchange of all gradients alone.
+
+    `bucket_bytes` are those of a bucket. The same on all ranks, by the slowest of them.
+    """
+    model = chain(ranks.device)
+    weights = list(model.parameters())
+    gradients = torch.zeros(sum(weight.numel() for weight in weights), device=ranks.device, dtype=weights[0].dtype)
+    buffers = list(torch.split(gradients, max(1, bucket_bytes // gradients.element_size())))
+
+    def taken_s(call: Callable[[], object]) -> float:
+        ranks.sample_s(call, 1)
+        return ranks.most(ranks.sample_s(call, BALANCING_CALLS)) / BALANCING_CALLS
+
+    def backward_s(batch: int) -> float:
+        rows = rows_for(ranks.device, batch, ranks.rank)
+        both_s = taken_s(lambda: model(rows).square().mean().backward())
+        with torch.no_grad():
+            return both_s - taken_s(lambda: model(rows).square().mean())
+
+    exchange_s, batch = taken_s(lambda: exchange(buffers)), MIN_BATCH
+    while batch < MAX_BATCH and backward_s(batch) * BALANCED < exchange_s:
+        batch *= 2
+    return batch
+
+
+def replica(mode: str, bucket_bytes: int, batch: int, ranks: Ranks) -> Replica:
+    """A chain of layers with the same weights on all ranks and a batch of each rank's own."""
+    device = ranks.device
+    model = chain(device)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
         wrapped = DistributedDataParallel(
             model,
-            device_ids=[device] if kind == "cuda" else None,
+            device_ids=[device] if device.type == "cuda" else None,
             broadcast_buffers=False,
             bucket_cap_mb=bucket_bytes / (1 << 20),
             gradient_as_bucket_view=True,
@@ -112,16 +156,15 @@ def replica(mode: str, bucket_bytes: int, ranks: Ranks) -> Replica:
     if mode != OVERLAP:
         deferred = Deferred(device)
         wrapped.register_comm_hook(None, deferred.hook)
-    torch.manual_seed(1 + ranks.rank)
-    batch = torch.randn(BATCH[kind], width, device=device)
-    return Replica(mode, wrapped, batch, clock_for(device), deferred)
+    return Replica(mode, wrapped, rows_for(device, batch, ranks.rank), clock_for(device), deferred)
 
 
 def measure_ddp(request: Request, ranks: Ranks, keep: list[object]) -> Iterator[Timed]:
     """Measure each mode, in the order of `DDP_MODES`, for each size of bucket; numbers follow those of the cells."""
     number = len(request.cells)
+    batch = balanced_batch(ranks, max(request.bucket_bytes)) if request.bucket_bytes else 0
     for bucket_bytes in request.bucket_bytes:
-        replicas = [replica(mode, bucket_bytes, ranks) for mode in DDP_MODES]
+        replicas = [replica(mode, bucket_bytes, batch, ranks) for mode in DDP_MODES]
         keep.append(replicas)
         yield from _of_buckets(number, replicas, request.iterations, ranks)
         number += len(replicas)
@@ -136,7 +179,8 @@ def _of_buckets(number: int, replicas: list[Replica], iterations: int, ranks: Ra
         reason = "gradients differ between the modes, or from the mean of all ranks' own"
         return [Timed(number + place, "failed", reason) for place in range(len(replicas))]
     sizes = next(each.deferred.sizes for each in replicas if each.deferred is not None)
-    buffers = [torch.zeros(size, device=ranks.device) for size in sizes]
+    dtype = next(replicas[0].model.parameters()).dtype
+    buffers = [torch.zeros(size, device=ranks.device, dtype=dtype) for size in sizes]
     ranks.sample_s(lambda: exchange(buffers), WARMUP_STEPS)
     steps: dict[str, list[dict[str, float]]] = {each.mode: [] for each in replicas}
     alone = []
@@ -145,7 +189,7 @@ def _of_buckets(number: int, replicas: list[Replica], iterations: int, ranks: Ra
             dist.barrier(ranks.control)
             steps[each.mode].append(each.step())
         alone.append(ranks.sample_s(lambda: exchange(buffers), 1))
-    bucket_bytes = [4 * size for size in sizes]
+    bucket_bytes = [dtype.itemsize * size for size in sizes]
     return [_told(number + place, steps[each.mode], alone, bucket_bytes) for place, each in enumerate(replicas)]
 
 
@@ -157,13 +201,14 @@ def _told(number: int, steps: list[dict[str, float]], alone: list[float], bucket
 
 def _agree(replicas: list[Replica]) -> bool:
     """Whether both modes have the mean of what each rank computes by itself."""
+    tolerance = TOLERANCE[replicas[0].batch.dtype]
     own = [parameter.grad.clone() for parameter in _plain(replicas[0])]
     for gradient in own:
         dist.all_reduce(gradient)
         gradient /= dist.get_world_size()
     return all(
         parameter.grad is not None
-        and torch.allclose(parameter.grad, gradient, rtol=TOLERANCE, atol=TOLERANCE * float(gradient.abs().max()))
+        and torch.allclose(parameter.grad, gradient, rtol=tolerance, atol=tolerance * float(gradient.abs().max()))
         for each in replicas
         for parameter, gradient in zip(each.model.parameters(), own, strict=True)
     )
@@ -171,8 +216,7 @@ def _agree(replicas: list[Replica]) -> bool:
 
 def _plain(of: Replica) -> list[Any]:
     """Parameters of a copy of its model, with the gradients of this rank's batch alone."""
-    kind = of.batch.device.type
-    copy = nn.Sequential(*(nn.Linear(WIDTH[kind], WIDTH[kind], bias=False) for _ in range(LAYERS[kind])))
-    copy.to(of.batch.device).load_state_dict(of.model.module.state_dict())
+    copy = chain(of.batch.device)
+    copy.load_state_dict(of.model.module.state_dict())
     copy(of.batch).square().mean().backward()
     return list(copy.parameters())

@@ -21,16 +21,13 @@ DDP_MODES = (OVERLAP, "after_backward")
 """How DDP exchanges gradients in the steps whose overlap is measured."""
 LAYERS: Mapping[str, int] = {"cpu": 64, "cuda": 24}
 WIDTH: Mapping[str, int] = {"cpu": 256, "cuda": 2048}
-BATCH: Mapping[str, int] = {"cpu": 128, "cuda": 8192}
-"""Rows of the input of a chain of square linear layers without bias.
-
-Its backward pass takes about as long as a common exchange.
-"""
+GRADIENT_DTYPE: Mapping[str, str] = {"cpu": "fp32", "cuda": "bf16"}
+"""Of weights and gradients of a chain of square linear layers without bias."""
 
 
 def gradient_bytes(device: str) -> int:
-    """All gradients, float32."""
-    return 4 * LAYERS[device] * WIDTH[device] ** 2
+    """All gradients."""
+    return ELEMENT_BYTES[GRADIENT_DTYPE[device]] * LAYERS[device] * WIDTH[device] ** 2
 
 
 @dataclass(frozen=True)

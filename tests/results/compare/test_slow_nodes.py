@@ -1,10 +1,14 @@
 """Which node is named as slow, worked out by hand."""
 
+import math
+from itertools import combinations
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
-from benchsuite.results.compare.slow_nodes import lines, outliers, unsteady
+from benchsuite.results.compare.slow_nodes import PROBED, lines, outliers, slow_links, unsteady
 
 USUAL: dict[str, Any] = {
     "forward_s": 0.010,
@@ -26,7 +30,7 @@ def trials(node: str, wobble: float = 0.01, **change: Any) -> list[dict[str, Any
 
 
 def screened(*nodes: list[dict[str, Any]]) -> list[str]:
-    return outliers([row for node in nodes for row in node])
+    return [str(found) for found in outliers([row for node in nodes for row in node])]
 
 
 def test_nodes_that_are_alike() -> None:
@@ -92,3 +96,57 @@ def test_a_node_whose_repeats_differ_as_others_do_is_not_unsteady() -> None:
     twice = [row for node in "abc" for row in trials(node, 0.3 if node == "c" else 0.01)[:2]]
     assert unsteady(twice) == [], "two repeats"
     assert unsteady([*trials("a"), *trials("b", 0.5)]) == [], "two nodes"
+
+
+def healthy(nodes: int, between: float, within: float, tails: int, rng: np.random.Generator) -> list[dict[str, Any]]:
+    """Three samples of six measures on each of some nodes that differ by chance alone."""
+    names = [measure.columns[0] for measure in PROBED[:6]]
+
+    def chance(*shape: int) -> npt.NDArray[np.float64]:
+        if not tails:
+            return rng.standard_normal(shape)
+        return rng.standard_t(tails, shape) / math.sqrt(tails / (tails - 2))
+
+    values = 100 * (1 + between * chance(nodes, 6, 1)) * (1 + within * chance(nodes, 6, 3))
+    return [
+        {"spec.node": str(node), **dict(zip(names, values[node, :, sample].tolist(), strict=True))}
+        for node in range(nodes)
+        for sample in range(3)
+    ]
+
+
+@pytest.mark.parametrize("nodes", [3, 4, 8, 16])
+@pytest.mark.parametrize(("between", "within", "tails"), [(0.01, 0.01, 0), (0.03, 0.01, 0), (0.02, 0.01, 5)])
+def test_few_screens_of_healthy_nodes_accuse_one(nodes: int, between: float, within: float, tails: int) -> None:
+    """One in a hundred is allowed; of 300 screens so many have at most 8 with a probability of 99 %."""
+    rng = np.random.default_rng(nodes)
+    accusing = sum(bool(outliers(healthy(nodes, between, within, tails, rng), PROBED)) for _ in range(300))
+    assert accusing <= 8
+
+
+def links(nodes: int, rng: np.random.Generator) -> dict[tuple[str, str], list[float]]:
+    """Rates between nodes of which each gives a little more or less to all."""
+    able = 1 + 0.05 * rng.standard_normal(nodes)
+    return {
+        (str(one), str(other)): [1e10 * able[one] * able[other] * (1 + 0.02 * rng.standard_normal()) for _ in range(3)]
+        for one, other in combinations(range(nodes), 2)
+    }
+
+
+@pytest.mark.parametrize("nodes", [5, 8, 16, 40])
+def test_a_slow_link_is_named_and_no_healthy_one(nodes: int) -> None:
+    rng = np.random.default_rng(nodes)
+    assert sum(bool(slow_links(links(nodes, rng))) for _ in range(50 if nodes < 40 else 5)) <= 2
+    rates = links(nodes, rng)
+    rates["1", "3"] = [rate / 2 for rate in rates["1", "3"]]
+    (found,) = slow_links(rates)
+    assert found.who == "1 - 3" and "against what its nodes give with others" in found.words
+
+
+def test_links_of_a_slow_node_are_not_accused() -> None:
+    rates = links(8, np.random.default_rng(0))
+    for link in rates:
+        if "2" in link:
+            rates[link] = [rate / 2 for rate in rates[link]]
+    assert slow_links(rates) == []
+    assert slow_links({link: found for link, found in rates.items() if max(link) < "4"}) == [], "four nodes are too few"
