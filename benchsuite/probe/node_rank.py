@@ -54,8 +54,8 @@ class Found:
     reason: str | None = None
 
 
-def run_rank(spec: TrialSpec, _dataset: Path | None, me: RankIdentity, keep: list[object]) -> RankSamples:
-    """Measure, round by round; what must not be destroyed before the process ends goes into `keep`."""
+def run_rank(spec: TrialSpec, _dataset: Path | None, me: RankIdentity, _keep: list[object]) -> RankSamples:
+    """Measure the device in rounds, then storage, then one pair of nodes after another."""
     asked = request_in(me.folder, Screening)
     heart = Heartbeat(me.folder, me.rank)
     bind(spec, me)
@@ -64,7 +64,7 @@ def run_rank(spec: TrialSpec, _dataset: Path | None, me: RankIdentity, keep: lis
         join(rendezvous_of(me, spec.measure.timeout_s), me, device, spec)
     nodes = me.world_size // asked.ranks_per_node
     heart.phase("measure")
-    heart.total(ROUNDS * 2 + len(meetings(nodes)))
+    heart.total(ROUNDS + len(meetings(nodes)))
     with findings_of(me.folder, me.rank).open("w") as out:
         for _ in range(ROUNDS):
             for found in _of_device(device, asked.seconds / ROUNDS):
@@ -74,7 +74,7 @@ def run_rank(spec: TrialSpec, _dataset: Path | None, me: RankIdentity, keep: lis
             for found in _of_storage(Path(asked.path), asked, me):
                 leave(found, out)
         for pairs in meetings(nodes):
-            for found in _of_pair(pairs, asked.ranks_per_node, me, device, keep):
+            for found in _of_pair(pairs, asked.ranks_per_node, me, device):
                 leave(found, out)
             heart.step()
     heart.phase("done")
@@ -121,7 +121,7 @@ def meetings(nodes: int) -> list[list[tuple[int, int]]]:
 
 
 def _of_pair(
-    pairs: Sequence[tuple[int, int]], ranks_per_node: int, me: RankIdentity, device: torch.device, keep: list[object]
+    pairs: Sequence[tuple[int, int]], ranks_per_node: int, me: RankIdentity, device: torch.device
 ) -> Iterator[Found]:
     """All-reduces between this rank and the one at its place on the node that its own meets, told by the lower one."""
     node, place = divmod(me.rank, ranks_per_node)
@@ -131,12 +131,12 @@ def _of_pair(
         return
     ranks = sorted([me.rank, other * ranks_per_node + place])
     group = dist.new_group(ranks, use_local_synchronization=True)
-    keep.append(group)
     buffer = torch.ones(EXCHANGED_BYTES[device.type], dtype=torch.uint8, device=device)
     call = partial(dist.all_reduce, buffer, op=dist.ReduceOp.MAX, group=group)
     for _ in range(WARMUP_CALLS):
         call()
     samples = [_timed_s(call, device) for _ in range(SAMPLES)]
+    dist.destroy_process_group(group)  # names of groups count those there are, and a rank may have sat out
     if me.rank == ranks[0]:
         yield Found(PAIR, buffer.nbytes / median(samples), other=ranks[1])  # of two ranks busbw is algbw
 

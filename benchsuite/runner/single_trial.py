@@ -1,5 +1,6 @@
 """`benchsuite.run(spec)`: a trial in this process, for debuggers and notebooks."""
 
+import os
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -121,10 +122,12 @@ class _ThisProcess:
 
 @contextmanager
 def _torch_settings_kept() -> Iterator[None]:
-    """Give the caller's threads, TF32 settings and random state back."""
-    threads = torch.get_num_threads()
+    """Give the caller's threads, cores, TF32 and cuDNN settings and random state back."""
+    threads, tries, cpus = torch.get_num_threads(), torch.backends.cudnn.benchmark, os.sched_getaffinity(0)
     try:
         with torch.random.fork_rng(), float32_kept():
             yield
     finally:
         torch.set_num_threads(threads)
+        torch.backends.cudnn.benchmark = tries
+        os.sched_setaffinity(0, cpus)

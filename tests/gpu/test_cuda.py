@@ -75,6 +75,49 @@ def test_a_profile_is_of_one_run(dataset_root: Path, tmp_path: Path, monkeypatch
     assert len(waits) <= 2, "the device is waited for at its end, and not between steps"
 
 
+@pytest.mark.parametrize("loader", ["torch", "threads"])
+def test_images_as_bytes_are_normalised_on_the_device(dataset_root: Path, loader: str) -> None:
+    """The same samples and steps: the same loss, with a quarter of the bytes copied."""
+    records = []
+    for dtype in ("float32", "uint8"):
+        data = {"root": str(dataset_root), "cache": "warm", "num_workers": 1, "loader": loader, "reader": "tuned"}
+        measure = {"steps": 4, "warmup_steps": 1}  # few, since a device does not add up twice in the same order
+        spec = spec_of(dataset_root, data=data | {"image_dtype": dtype, "source": "memory"}, measure=measure)
+        records.append(in_processes(plan_trial(spec))[0])
+        check(records[-1])
+    wide, narrow = (record.figures for record in records)
+    assert narrow.final_loss == pytest.approx(wide.final_loss, rel=0.1)
+    bytes_each = [found.decoded_bytes_per_s / found.samples_per_s for found in (narrow, wide)]  # type: ignore[operator]
+    assert bytes_each[0] < bytes_each[1] / 3.9
+
+
+def test_algorithms_by_trying_ranges_for_nsight_and_cores_near_the_device(dataset_root: Path) -> None:
+    measure = {"steps": 12, "warmup_steps": 3, "timeout_s": 120, "profile": "nvtx"}
+    record = in_processes(plan_trial(spec_of(dataset_root, measure=measure, cudnn_benchmark=True)))[0]
+    check(record)
+    assert record.spec["cpu_binding"] == "device"
+    (cpus,) = record.env["rank_cpus"]
+    assert cpus and set(cpus) <= set("0123456789,-")
+
+
+def test_causal_attention_has_two_utilizations() -> None:
+    spec = spec_of(Path(), workload="gpt_neox", data={"source": "synthetic"}, precision="bf16")
+    record = in_processes(plan_trial(spec))[0]
+    check(record)
+    if record.figures.mfu is not None:
+        assert 0 < record.figures.mfu_causal < record.figures.mfu  # type: ignore[operator]
+
+
+def test_a_batch_that_fits_is_found_with_the_real_loader(dataset_root: Path) -> None:
+    """With a wide model, so that few tries are needed; the trial with what was found runs."""
+    spec = spec_of(dataset_root, batch_size="auto", variant="reference", measure={"steps": 4, "warmup_steps": 1})
+    record = in_processes(plan_trial(spec))[0]
+    check(record)
+    found = record.spec["batch_size"]
+    total = torch.cuda.mem_get_info()[1]
+    assert found > 8 and record.figures.peak_memory_bytes > total / 2  # type: ignore[operator]
+
+
 def test_a_choice_by_fp32_precision_stays() -> None:
     with float32_kept():
         torch.backends.cuda.matmul.fp32_precision = "tf32"

@@ -54,7 +54,7 @@ def test_three_nodes_are_measured_side_by_side(run_cli: Run, tmp_path: Path) -> 
     assert "-> a: slow memory: " in out and "the site's threshold is 1e+06" in out
     assert bad.read_text() == "a\nb\nc\n"
     assert f"3 nodes for sbatch --exclude={bad}" in err
-    records = list(ResultsStore(store).records())
+    records = sorted(ResultsStore(store).records(), key=lambda record: record.label)
     assert [(record.kind, record.status, record.spec["node"]) for record in records] == [
         ("node", "ok", name) for name in "abc"
     ]
