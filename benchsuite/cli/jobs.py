@@ -110,13 +110,19 @@ nightly_app = typer.Typer(help="Nights of a site.", no_args_is_help=True, rich_m
 def nightly_init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
     sweep: Annotated[Path | None, typer.Option("--sweep", help="The first sweep; default: a small one.")] = None,
+    hours: Annotated[
+        float | None,
+        typer.Option("--hours", min=0, help="Cut the sweep to what fits, by history or by one trial that is run now."),
+    ] = None,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Nodes of a night's job.")] = 1,
 ) -> None:
     """Make a results repository: asv's configuration, benchmarks, sweeps, the line for cron or scrontab."""
     from benchsuite.nightly import init
 
     if sweep is not None:
         expand.load_sweep(sweep, [])
-    init.make(folder, sweep)
+    for line in init.make(folder, sweep, init.Size(hours, nodes)):
+        echo(line, err=True)
     echo(f"{folder}: README.md says what is there; next: cd {folder} && benchsuite nightly run", err=True)
 
 

@@ -3,12 +3,14 @@
 import json
 import shutil
 import sys
+from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 
 from benchsuite.contract.errors import UserError
-from benchsuite.nightly.measuring import CONFIG
+from benchsuite.nightly.measuring import CONFIG, nightly_of
 from benchsuite.nightly.night import git
+from benchsuite.nightly.proposal import propose
 
 IGNORED = ".asv/\n__pycache__/\n"
 TEXTS = ("README.md", "crontab", "scrontab")
@@ -32,32 +34,55 @@ def asv_config(name: str) -> dict[str, object]:
     }
 
 
-def make(folder: Path, sweep: Path | None) -> None:
-    """Write the files, and commit them.
+@dataclass(frozen=True)
+class Size:
+    """How much a night may be."""
+
+    hours: float | None = None
+    """None: sweeps stay as they are."""
+    nodes: int = 1
+
+    @property
+    def limit(self) -> str:
+        """The time limit of a night's job, HH:MM:SS."""
+        minutes = round(60 * (self.hours or 2))
+        return f"{minutes // 60:02}:{minutes % 60:02}:00"
+
+
+def make(folder: Path, sweep: Path | None, size: Size = Size()) -> list[str]:
+    """Write the files, and commit them; what was said of sweeps that were cut.
 
     Args:
         folder: a new or empty one.
         sweep: the first of the site's sweeps; default: a small one on data that is made.
+        size: of a night.
 
     Raises:
-        UserError: something is in the folder, or it cannot be written.
+        UserError: something is in the folder, or it cannot be written, or no night fits.
     """
     folder = folder.absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if [*folder.iterdir()]:
             raise UserError(f"{folder}: not empty; name a new folder")
-        _write(folder, sweep)
+        _write(folder, sweep, size)
     except OSError as error:
         raise UserError(f"{error.filename or folder}: {error.strerror}") from error
+    try:
+        said = propose(nightly_of(folder / "benchmarks"), size.hours, size.nodes) if size.hours is not None else []
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)  # so that the same command may be tried with other hours
+        raise
     git(folder, "init", "-q")
     git(folder, "add", "-A")
     git(folder, "commit", "-q", "-m", "A results repository, by benchsuite nightly init")
+    return said
 
 
-def _write(folder: Path, sweep: Path | None) -> None:
+def _write(folder: Path, sweep: Path | None, size: Size) -> None:
     command = f"{sys.executable} -m benchsuite"
     words = {"folder": folder, "name": folder.name, "benchsuite": command, "python": sys.executable}
+    words |= {"nodes": size.nodes, "time": size.limit}
     with as_file(files("benchsuite.nightly") / "template") as site:
         shutil.copytree(site / "benchmarks", folder / "benchmarks", ignore=shutil.ignore_patterns("__pycache__"))
         (folder / "sweeps").mkdir()

@@ -19,7 +19,7 @@ from benchsuite.grid import expand
 from benchsuite.grid.blocks import reader_samples
 from benchsuite.grid.layers import values_of
 from benchsuite.grid.point import Plan, Point
-from benchsuite.host.machine import this_machine
+from benchsuite.host.machine import Machine, this_machine
 from benchsuite.results.export.asv_points import Key, Measured, key_of, measured
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
@@ -106,15 +106,15 @@ def _points(plan: Plan) -> list[Point]:
     return sorted(everything, key=lambda point: point.order)
 
 
-def plan_of(nightly: Nightly, file: Path) -> Plan:
-    """A sweep's points on this machine; relative data roots are those of the data folder."""
+def plan_of(nightly: Nightly, file: Path, machine: Machine | None = None) -> Plan:
+    """A sweep's points, on this machine by default; relative data roots are those of the data folder."""
     sweep = expand.load_sweep(file, [])
     nightly.data_folder.mkdir(parents=True, exist_ok=True)
     with contextlib.chdir(nightly.data_folder):
         for root in filter(None, values_of(sweep.model_dump()).get("data.root", [])):
             if not Path(root).expanduser().is_absolute():
                 Path(root).mkdir(parents=True, exist_ok=True)
-        return expand.expand(sweep, this_machine(), nightly.store_folder)
+        return expand.expand(sweep, machine or this_machine(), nightly.store_folder)
 
 
 def prepare(nightly: Nightly, file: Path) -> None:
