@@ -32,6 +32,7 @@ from bench import (
     profile,
     real,
     report,
+    screens,
     sessions,
     site,
     staging,
@@ -104,6 +105,7 @@ def main(arguments: list[str]) -> None:
         "staging": print_staging,
         "gate": print_gate,
         "nights": print_nights,
+        "screens": print_screens,
         "site": print_site,
         "plan": print_plan,
         "store": print_store,
@@ -433,6 +435,23 @@ def print_gate(_folder: Path) -> None:
         told = ", ".join(f"{kind} {level:.0%}" for kind, level in missed)
         text = f"{sigmas:g} sigma found within {within} nights in {MIN_FOUND:.0%}; where no rule can, of what one can"
         print(goal(not missed, text + (f" (not: {told})" if missed else "")))
+
+
+def print_screens(_folder: Path) -> None:
+    """(m)"""
+    print("(m) screens of nodes: between nodes, within one, tails; false accusations; found that are slower by")
+    print(
+        "| nodes | noise | healthy ones accused | "
+        + " | ".join(f"{slower:.0%} slower" for slower in screens.SLOWER)
+        + " |"
+    )
+    print("|---:|---|---:|" + "---:|" * len(screens.SLOWER))
+    worst = 0.0
+    for nodes, (between, within, tails), (false, *found) in screens.lines():
+        worst = max(worst, false)
+        noise = f"{between:.1%}, {within:.1%}{', heavy tails' if tails else ''}"
+        print(f"| {nodes} | {noise} | {false:.1%} | " + " | ".join(f"{each:.0%}" for each in found) + " |", flush=True)
+    print(goal(worst < MAX_FALSE_ALARMS, f"false accusations < {MAX_FALSE_ALARMS:.0%}"))
 
 
 def print_plan(folder: Path) -> None:

@@ -76,6 +76,9 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "probe storage": ("benchsuite probe storage /scratch --store benchsuite-store",),
     "probe device": ("benchsuite probe device --store benchsuite-store",),
     "probe checkpoint": ("benchsuite probe checkpoint /scratch --workload resnet50 --world-size 2 --mode async",),
+    "probe nodes": (
+        "benchsuite probe nodes --launcher srun --path /scratch --exclude-list slow.txt --store /scratch/store",
+    ),
     "probe comm": ("benchsuite probe comm --op all_reduce --sizes 64KiB:1MiB --overlap",),
     "submit": (
         "benchsuite submit slurm mine.yaml --mode array --array-tasks 4 --time 02:00:00 --dry-run",

@@ -1,5 +1,6 @@
 """The verbs `sweep`, `demo` and `advise`. What makes tables, which takes pandas, is imported when one is due."""
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -40,7 +41,7 @@ from benchsuite.runner.claims import LEASE_S, Claims
 from benchsuite.runner.deadline import deadline_of
 from benchsuite.runner.durations import durations_of
 from benchsuite.runner.durations import in_words as time_in_words
-from benchsuite.runner.progress import SweepDisplay, left_lines, nothing_left, summary, vanished
+from benchsuite.runner.progress import SweepDisplay, left_lines, not_measured, nothing_left, summary, vanished
 from benchsuite.runner.status import keep_plan
 from benchsuite.storage.dataset.manifest import is_dataset, read_manifest
 
@@ -172,12 +173,12 @@ def advise(
 
     began_s = time.monotonic()
     ResultsStore(store).check_writable()
-    path = path.expanduser().absolute()
+    path = Path(os.path.abspath(path.expanduser()))  # without `..`, as paths are to be typed again
     kinds = {name: kind for kind, name in WORKLOADS.items()}
     if workload is not None and workload not in kinds:
         raise refuse("--workload", workload, kinds)
     kind = kinds[workload] if workload else read_manifest(path).kind if is_dataset(path) else suggested_kind(path)
-    folder = (out or path.with_name(f"{path.name}-advise")).absolute()
+    folder = Path(os.path.abspath(out or path.with_name(f"{path.name}-advise")))
     formats = [name for name in FORMATS if kind != "tokens"] or ["tokens"]
     data.convert_all(path, folder, WORKLOADS[kind], variant(), formats, most=MAX_SAMPLES[kind])
     file = folder / "advise.yaml"
@@ -302,7 +303,9 @@ def _run(plan: Plan, store: ResultsStore, asked: SweepOptions, chosen: Launcher,
     clock = deadline_of(asked.until, durations_of(store.outcomes().values(), plan))
     heading = [summary(plan, state), f"session {session}", f"store {store.path}", in_words(asked.launcher, chosen)]
     if state.todo:
-        heading.append(f"time: {time_in_words([item.point for item in state.todo], clock.known)}")
+        heading.append(
+            f"time: {time_in_words([item.point for item in state.todo], clock.known, left_s=clock.left_s())}"
+        )
     with SweepDisplay() as display:
         display.say(" · ".join(heading))
         for line in damage_lines(store):
@@ -355,6 +358,8 @@ def _show(plan: Plan, store: ResultsStore, session: str) -> None:
     section = section_of(store, asked, {point.point_id: point.label for point in points})
     if section.trials:
         section_table(section)
+    if told := not_measured(plan, section.trials):
+        echo(told)
     if any(point.spec.node for point in plan.points):
         echo(*slow_nodes.lines(section.trials))
     command = sys.argv[0] if Path(sys.argv[0]).name == "benchsuite" else "benchsuite"

@@ -1,5 +1,6 @@
 """The console of rich, for tables and moving lines, safe for names that others have chosen."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -30,9 +31,10 @@ class SafeConsole(Console):
 
 
 def console() -> SafeConsole:
-    """Standard output, wide where it is not a terminal."""
+    """Standard output, wide where it is not a terminal, unless COLUMNS says how wide."""
     out = SafeConsole(highlight=False)
-    return out if out.is_terminal else SafeConsole(highlight=False, width=UNLIMITED_WIDTH)
+    given = os.environ.get("COLUMNS", "").isdigit()
+    return out if out.is_terminal or given else SafeConsole(highlight=False, width=UNLIMITED_WIDTH)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """How long trials take, by how long they have taken: what ends in time, what is left, what a sweep costs."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -68,14 +69,16 @@ def cost(points: Sequence[Point], known: Durations) -> Cost | None:
     return Cost(sum(seconds for seconds, _ in each), sum(seconds * ranks for seconds, ranks in each))
 
 
-def in_words(points: Sequence[Point], known: Durations, sweeps: int = 1) -> str:
+def in_words(points: Sequence[Point], known: Durations, sweeps: int = 1, left_s: float = math.inf) -> str:
     """How long these trials may take, shared among so many sweeps, and how many hours of devices that is.
 
-    Where no trial of theirs has run yet, the most that their time limit allows.
+    Where no trial of theirs has run yet, the most that their time limit allows, or what is left until the end.
     """
     found = cost(points, known)
     if found is not None:
         return f"about {duration(found.time_s / sweeps)}, {found.device_s / 3600:.2g} device-hours"
     most_s = sum(point.spec.measure.timeout_s for point in points) / sweeps
+    if left_s < most_s:
+        return f"not known before the first trials; {duration(left_s)} are left until the end"
     shared = f" for each of {counted(sweeps, 'sweep')}" if sweeps > 1 else ""
     return f"not known before the first trials; measure.timeout_s allows {duration(most_s)} at most{shared}"

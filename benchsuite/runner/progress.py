@@ -2,9 +2,9 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from rich.status import Status as MovingLine
 from rich.text import Text
@@ -19,6 +19,8 @@ from benchsuite.results.store.record import TrialRecord
 from benchsuite.runner.sweep import Ran, Status
 
 UNKNOWN = "--:--"
+TOLD = 5
+"""The most points that are named one by one."""
 
 
 def clock(seconds: float) -> str:
@@ -79,6 +81,16 @@ def left_lines(ran: Ran) -> Iterator[str]:
     holders = Counter(str(held.claim.holder) for held in ran.held if held.claim)
     for holder, count in holders.items():
         yield f"{count} trials are left to another sweep, which is at them: {holder}"
+
+
+def not_measured(plan: Plan, trials: Sequence[Mapping[str, Any]]) -> str:
+    """Which points of a plan a session has no trial of; empty where it has of all."""
+    seen = {trial["point_id"] for trial in trials}
+    left = [point.label for point in plan.points if point.point_id not in seen]
+    if not left or not seen:
+        return ""
+    more = f" and {len(left) - TOLD} more" if len(left) > TOLD else ""
+    return f"not measured: {len(left)} of {counted(len(plan.points), 'point')}: {'; '.join(left[:TOLD])}{more}"
 
 
 def nothing_left(state: Status, session: str) -> str:

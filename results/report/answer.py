@@ -140,7 +140,7 @@ def _of_a_repeat(row: Row, why: str) -> str:
     """A point's evidence, which is of one repeat; said where that has another AU than the point."""
     au = row.get("au")
     is_other = why.startswith("AU ") and not is_missing(au) and not why.startswith(f"AU {au:.2f}")
-    return f"in one of its repeats {why}" if is_other else why
+    return f"{why} (of the repeat that stands for it)" if is_other else why
 
 
 def _of_points(ok: Sequence[Row]) -> str:

@@ -47,6 +47,7 @@ VERBS = [
     "probe comm",
     "probe checkpoint",
     "probe device",
+    "probe nodes",
     "submit",
     "nightly",
     "nightly init",

@@ -69,7 +69,9 @@ def test_what_limits_the_best_comes_with_evidence_and_remedy() -> None:
     assert text.endswith("It is limited by preprocessing. What may help: more workers.")
     assert grounds(choice("hdf5", [60.0, 61.0], **why), SLOW) == ["hdf5: AU 0.90; so"]
     other = why | {"bottleneck_evidence": "AU 0.83; so"}
-    assert grounds(choice("hdf5", [60.0, 61.0], **other), SLOW) == ["hdf5: in one of its repeats AU 0.83; so"]
+    assert grounds(choice("hdf5", [60.0, 61.0], **other), SLOW) == [
+        "hdf5: AU 0.83; so (of the repeat that stands for it)"
+    ]
     untold = {"bottleneck": "cannot_tell", "bottleneck_evidence": "too short"}
     assert said(choice("hdf5", [60.0, 61.0], **untold), SLOW)[0].endswith("What limits it cannot be told: too short.")
 
