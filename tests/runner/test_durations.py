@@ -67,4 +67,4 @@ def test_before_the_first_trials_only_their_limit_is_known(sweeps: int, said: st
 def test_before_the_first_trials_the_end_is_told_where_it_comes_first() -> None:
     points = [*made_plan().points]
     assert "30 min at most" in in_words(points, Durations())
-    assert in_words(points, Durations(), left_s=90) == "not known before the first trials; 90 s are left until the end"
+    assert in_words(points, Durations(), left_s=60) == "not known before the first trials; 60 s are left until the end"
