@@ -383,7 +383,8 @@ def compute_figures(
     recomputed blocks as well (Korthikanti et al. 2022); mfu_causal leaves out what causal attention computes behind its
     mask, as FlashAttention and Megatron-LM count.
     """
-    found: dict[str, Any] = {}
+    copies = [result.gradient_copy_s for result in results if result.gradient_copy_s is not None]
+    found: dict[str, Any] = {"gradient_copy_s": max(copies, default=None)}
     accounts = [result.account for result in results if result.account is not None]
     if len(accounts) == len(results):
         names = ("weights_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes", "wire_bytes")

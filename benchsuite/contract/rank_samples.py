@@ -252,6 +252,8 @@ class RankSamples:
     """The library, with its version, by which a stock reader reads."""
     device_uuid: str | None = None
     """The CUDA device that this rank computes on, as NVML names it."""
+    gradient_copy_s: float | None = None
+    """Copying all gradients once, as DDP does in each step whose gradients do not lie in its buckets."""
     cpus: str | None = None
     """The cores near its device that this rank was kept to, as `0-15`."""
     page_locked: bool | None = None

@@ -14,6 +14,10 @@ from benchsuite.results.render.words import counted
 from benchsuite.storage.observe import page_cache
 from benchsuite.storage.observe.file_systems import Cached, file_system_of, in_words
 
+ROCM = (
+    "devices, energy, clocks and topology are told by NVIDIA's NVML alone, GPU decoding is DALI's: trials run on cpu "
+    "here -> measure a training loop on AMD devices by `benchsuite.watch`"
+)
 LOW_FREE_BYTES = 5e9
 NEEDED = ("torch", "numpy", "simplejpeg", "webdataset")
 """Libraries without which a first sweep does not run."""
@@ -57,6 +61,8 @@ def _libraries() -> Examined:
 
 def _devices() -> Examined:
     present, usable = devices(), this_machine().cuda_devices
+    if "rocm" in str(environment()["libraries"].get("torch")):
+        return Examined("warn", f"torch for ROCm: {ROCM}")
     if lost := lost_devices():
         words = counted(lost, "NVIDIA device")
         return Examined("warn", f"{words} lost, {usable} usable -> look for Xid in dmesg; reset or drain the node")

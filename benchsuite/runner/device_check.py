@@ -4,8 +4,10 @@ What devices give; whether each rank is on its own; steps beside the plainest lo
 arithmetic, with readers of a known pace; loaders, and what they decode on; NCCL's collectives.
 """
 
+import gzip
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -25,6 +27,7 @@ from benchsuite.results.store.record import TrialRecord
 from benchsuite.runner.single_trial import in_processes, run
 from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.storage.dataset.owned_files import write_new
+from benchsuite.trial.io_observer import ACTIVE_STEPS
 from benchsuite.workloads.precision import autocast
 from benchsuite.workloads.workload import Batch, Workload
 
@@ -64,6 +67,30 @@ MODELS: Mapping[str, Mapping[str, Any]] = {
     "gpt_neox": {"batch_size": 16},
 }
 """The models of the four workloads, `reference`; a batch that does not fit is halved."""
+
+
+MAX_EXPOSED_ERROR = 0.02
+"""Of a step."""
+
+
+def exposed_s(trace: Path) -> float:
+    """Seconds a step in which kernels of NCCL ran and no other, by a trace of Kineto's; its steps are ACTIVE_STEPS."""
+    events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    kernels = [event for event in events if event.get("cat") == "kernel"]
+    spans: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+    for kernel in kernels:
+        is_exchange = "nccl" in kernel["name"].lower()
+        spans[is_exchange].append((kernel["ts"], kernel["ts"] + kernel["dur"]))
+    return (_covered(spans[True] + spans[False]) - _covered(spans[False])) / 1e6 / ACTIVE_STEPS
+
+
+def _covered(spans: list[tuple[float, float]]) -> float:
+    """The length of a union of spans."""
+    total, end = 0.0, float("-inf")
+    for begin, stop in sorted(spans):
+        total += max(0.0, stop - max(begin, end))
+        end = max(end, stop)
+    return total
 
 
 @dataclass(frozen=True)
@@ -118,6 +145,26 @@ class Examination:
         communication = record.figures.communication_s
         exchange = "" if communication is None else f", {communication * 1e3:.2f} ms of exposed exchange a step"
         yield Finding(level, "placement", said + exchange)
+
+    def communication(self) -> Iterator[Finding]:
+        """Exposed communication of DDP by the step's marks, beside what Kineto saw of kernels in later steps."""
+        ranks = torch.cuda.device_count()
+        if ranks < 2:
+            yield Finding("skip", "communication", "it takes 2 devices")
+            return
+        measure = {"steps": 40, "warmup_steps": 10, "profile": "torch"}
+        spec = _spec("bert", batch_size=8, parallelism="ddp", world_size=ranks, gradient_as_bucket_view=True)
+        record = self.kept(in_processes(plan_trial({**spec, "measure": measure}))[0])
+        if record.status != "ok":
+            yield Finding("fail", "communication", str(record.reason))
+            return
+        traces = [Path(trace) for trace in record.traces]
+        seen_s = min(map(exposed_s, traces))
+        shutil.rmtree(traces[0].parent)
+        marked_s = record.figures.communication_min_s or 0.0
+        level = "ok" if abs(marked_s - seen_s) <= MAX_EXPOSED_ERROR * (record.figures.step_s_mean or 0.0) else "warn"
+        said = f"{marked_s * 1e3:.2f} ms a step of the rank that waits least; Kineto: {seen_s * 1e3:.2f} ms"
+        yield Finding(level, "communication", said)
 
     def steps(self) -> Iterator[Finding]:
         """A trial's step beside the plainest loop over the same model."""
@@ -206,9 +253,9 @@ def examine(out: Path) -> Iterator[Finding]:
     findings: list[Finding] = []
     with scratch() as folder:
         seen = Examination(folder)
-        questions = (seen.devices, seen.placement, seen.steps, seen.utilization, seen.loaders, seen.counters)
+        questions = (seen.devices, seen.placement, seen.communication, seen.steps, seen.utilization, seen.loaders)
         try:
-            for question in questions:
+            for question in (*questions, seen.counters):
                 for finding in question():
                     findings.append(finding)
                     yield finding

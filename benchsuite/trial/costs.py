@@ -20,7 +20,7 @@ import torch
 from benchsuite.contract.rank_samples import FLOPS_FILE, Block, Heartbeat, RankIdentity
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.storage.loaders import Batch
-from benchsuite.trial.clock import Clock
+from benchsuite.trial.clock import Clock, on_device_s
 from benchsuite.trial.emulated import EmulatedDevice
 from benchsuite.workloads.flops import count
 from benchsuite.workloads.parallel.account import account
@@ -43,6 +43,7 @@ def of_model(
     return {
         "decoded_sample_bytes": decoded,
         "skipped_steps": training.scaler.skipped_steps if spec.precision == "fp16" else None,
+        "gradient_copy_s": gradient_copy_s(spec, training),
         "account": _account(training, batch, spec.compile),
         "flops": flops_by_rank(spec, workload, me),
         "tokens_per_sample": variant.sample.get("seq_len"),
@@ -71,6 +72,34 @@ def copy_bytes_per_s(blocks: Sequence[Block]) -> float | None:
             np.copyto(target, source[start : start + size])
         rounds.append(COPIED_BYTES // size * size / (time.perf_counter() - began))
     return max(rounds)
+
+
+def gradient_copy_s(spec: TrialSpec, training: Training) -> float | None:
+    """Seconds of copying all gradients once, as DDP does from its buckets after the exchange of a step.
+
+    That is part of the step's communication, and not of the network. None where gradients lie in the buckets, and in
+    other modes. Measured by itself when all steps are done: the least of some copies.
+    """
+    if spec.gradient_as_bucket_view or not spec.layout.needs_group or spec.layout.zero > 1:
+        return None
+    if spec.layout.tp * spec.layout.pp * spec.layout.ep > 1:
+        return None
+    gradients = [torch.empty_like(weight) for weight in training.model.parameters() if weight.requires_grad]
+    buckets = [torch.zeros_like(gradient) for gradient in gradients]
+    device = gradients[0].device
+    return min(_copying_s(gradients, buckets, device) for _ in range(COPY_ROUNDS))
+
+
+def _copying_s(gradients: list[torch.Tensor], buckets: list[torch.Tensor], device: torch.device) -> float:
+    def copy() -> None:
+        for gradient, bucket in zip(gradients, buckets, strict=True):
+            gradient.copy_(bucket)
+
+    if device.type == "cuda":
+        return on_device_s(copy, 1)
+    began_s = time.perf_counter()
+    copy()
+    return time.perf_counter() - began_s
 
 
 def _account(training: Training, batch: Batch, compiled: bool) -> dict[str, Any] | None:

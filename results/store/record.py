@@ -143,6 +143,9 @@ class TrialFigures(Figures):
     communication_min_s: float | None = _renamed(
         "communication_min_s", "per step the least over ranks: the wire without stragglers"
     )
+    gradient_copy_s: float | None = Field(
+        None, description="of communication_s: DDP's copies of gradients out of its buckets, measured by themselves"
+    )
     bubble_s: float | None = Field(None, description="waiting for other pipeline stages, exposed transfers included")
     bubble_fraction: float | None = Field(None, description="bubble_s over the step, of the slowest rank")
     optimizer_s: float | None = _renamed("optimizer_s")

@@ -1,0 +1,102 @@
+"""Several devices of one node: every mode trains as one process does, and each rank is on a device of its own."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pynvml
+import pytest
+import torch
+
+from benchsuite.contract.rank_samples import RankIdentity, RankSamples
+from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.grid.expand import plan_trial
+from benchsuite.launch.starters import LocalLauncher
+from benchsuite.runner.loss_check import check_loss
+from benchsuite.runner.single_trial import in_processes
+from benchsuite.trial.rank import run_rank
+from tests.gpu.test_models import spec_of
+
+MODES: dict[str, tuple[int, dict[str, Any]]] = {
+    "ddp": (2, {"parallelism": "ddp"}),
+    "zero1": (2, {"parallelism": "zero1"}),
+    "fsdp": (2, {"parallelism": "fsdp"}),
+    "fsdp, offloaded": (2, {"parallelism": "fsdp", "cpu_offload": True}),
+    "fsdp, compiled": (2, {"parallelism": "fsdp", "compile": True}),
+    "tp": (2, {"parallelism": "tp"}),
+    "pp": (2, {"parallelism": "pp"}),
+    "ep": (2, {"parallelism": {"dp": 2, "ep": 2}, "variant": "nano_moe"}),
+    "ddp of three": (3, {"parallelism": "ddp"}),
+    "hsdp": (4, {"parallelism": {"dp": 4, "dp_replicate": 2, "zero": 3}}),
+    "tp and pp": (4, {"parallelism": {"tp": 2, "pp": 2}}),
+    "ddp of eight": (8, {"parallelism": "ddp"}),
+    "hsdp with tp": (8, {"parallelism": {"dp": 4, "dp_replicate": 2, "zero": 3, "tp": 2}}),
+}
+"""Devices, and what is asked of them."""
+
+
+def devices(number: int) -> int:
+    """So many devices, or the test is skipped."""
+    if torch.cuda.device_count() < number:
+        pytest.skip(f"needs {number} CUDA devices, here is {torch.cuda.device_count()}")
+    return number
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_a_mode_trains_as_one_process_does(name: str) -> None:
+    number, changes = MODES[name]
+    spec = spec_of("gpt_neox", world_size=devices(number), optimizer="momentum", **changes)
+    found = check_loss(plan_trial(spec))
+    assert found["equal"], found
+
+
+def contexts(spec: TrialSpec, dataset: Path | None, me: RankIdentity, keep: list[object]) -> RankSamples:
+    """A trial's rank, which then looks on which devices its own process has a context."""
+    result = run_rank(spec, dataset, me, keep)
+    pynvml.nvmlInit()
+    handles = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(pynvml.nvmlDeviceGetCount())]
+    running = [pynvml.nvmlDeviceGetComputeRunningProcesses(handle) for handle in handles]
+    mine = [number for number, found in enumerate(running) if os.getpid() in [each.pid for each in found]]
+    (me.folder / f"devices-{me.rank}").write_text(repr(mine))
+    return result
+
+
+@pytest.mark.parametrize("loader", ["torch", "threads"])
+def test_each_rank_has_a_context_on_its_own_device_alone(dataset_root: Path, tmp_path: Path, loader: str) -> None:
+    number = devices(2)
+    data = {"root": str(dataset_root), "cache": "warm", "num_workers": 2, "loader": loader, "reader": "tuned"}
+    point = plan_trial(spec_of("resnet50", parallelism="ddp", world_size=number, data=data))
+    with LocalLauncher(f"{contexts.__module__}:contexts") as launcher:
+        outcome = launcher.run(point.spec, point.dataset, tmp_path, lambda _progress: None)
+    assert outcome.is_clean(number)
+    found = [(tmp_path / f"devices-{rank}").read_text() for rank in range(number)]
+    if "[]" in found:
+        pytest.skip("NVML names processes of another namespace here, as in a container")
+    assert found == [f"[{rank}]" for rank in range(number)]
+
+
+def test_exposed_communication_beside_kineto(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchsuite.runner.device_check import Examination
+
+    devices(2)
+    monkeypatch.chdir(tmp_path)
+    (finding,) = Examination(tmp_path).communication()
+    assert finding.level == "ok", finding.text
+
+
+def test_a_checkpoint_of_shards(run_cli: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    devices(2)
+    words = ("--workload", "gpt_neox", "--variant", "tiny", "--world-size", "2", "--repeats", "2")
+    code, _, err = run_cli("probe", "checkpoint", tmp_path, *words)
+    assert code == 0, err
+
+
+def test_what_every_record_says_of_its_ranks() -> None:
+    number = devices(2)
+    record, samples = in_processes(plan_trial(spec_of("gpt_neox", parallelism="ddp", world_size=number)))
+    assert record.status == "ok" and samples is not None
+    uuids = [rank["device_uuid"] for rank in samples["ranks"]]
+    assert len(set(uuids)) == number and None not in uuids
+    assert len(record.env["rank_cpus"]) == number
+    assert record.figures.gradient_copy_s is not None and record.figures.gradient_copy_s > 0
