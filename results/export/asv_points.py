@@ -151,7 +151,8 @@ def _parallelism(spec: Mapping[str, Any]) -> str:
 
 
 def _other(spec: Mapping[str, Any]) -> str:
-    flat, usual = flatten("", spec), _defaults()
+    flat = flatten("", spec)
+    usual = _defaults() | {"cpu_binding": "device" if flat.get("device") == "cuda" else "none"}  # as it is filled in
     kept = {
         short(name): value
         for name, value in flat.items()

@@ -47,6 +47,14 @@ class TestKeys:
         repeats = {"steps": 30, "repeats": 5, "timeout_s": 9, "ceilings": False, "profile": "io"}
         assert key_of("s", {**spec, "measure": repeats}).other == "-", "what tells no points apart"
 
+    @pytest.mark.parametrize(("device", "filled_in", "other"), [("cpu", "none", "device"), ("cuda", "device", "none")])
+    def test_a_setting_that_is_filled_in_renames_nothing(self, device: str, filled_in: str, other: str):
+        """Lines from before there was `cpu_binding` go on; who asks for another one gets another line."""
+        before = made_spec(device=device)
+        key = key_of("s", before)
+        assert key_of("s", before | {"cpu_binding": filled_in}) == key and "cpu_binding" not in key.other
+        assert f"cpu_binding={other}" in key_of("s", before | {"cpu_binding": other}).other
+
     def test_no_two_sections_have_a_setting_of_one_name(self):
         """Else two settings would share a name; one that is added must have another."""
         names = [name for name in dotted_keys(TrialSpec) if not name.startswith("parallelism.")]
