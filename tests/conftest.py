@@ -38,6 +38,7 @@ def says_quiet(file: Path) -> bool:
 
 def pytest_configure() -> None:
     """Hear SIGINT and SIGHUP, which a shell ignores in what it runs in the background: what tests start inherits it."""
+    os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and tables heed it
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
