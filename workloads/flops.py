@@ -18,6 +18,8 @@ CONVENTION = (
     "2 FLOPs per multiply-add of convolutions and matrix products, attention's included (all of it, masked or not); "
     "norms, activations, losses and the optimizer are left out; backward without recomputation"
 )
+ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+"""Arguments of torch's attention, in order."""
 SAMPLES_COUNTED = 2
 """More than one, since batch norm in training refuses a single value per channel."""
 
@@ -94,9 +96,9 @@ class _Masked:
         class Mode(TorchFunctionMode):
             def __torch_function__(self, function: Any, _types: Any, given: Any = (), options: Any = None) -> Any:
                 options = options or {}
-                if function is torch.nn.functional.scaled_dot_product_attention and options.get("is_causal"):
-                    query, key = given[:2]
-                    counted.flops += 3 * 2 * query.numel() * key.shape[-2]
+                named = dict(zip(ATTENTION, given, strict=False)) | options
+                if function is torch.nn.functional.scaled_dot_product_attention and named.get("is_causal"):
+                    counted.flops += 3 * 2 * named["query"].numel() * named["key"].shape[-2]
                 return function(*given, **options)
 
         return Mode()

@@ -33,7 +33,7 @@ def failure(outcome: Outcome, results: list[RankSamples | None], folder: Path) -
     if outcome.launcher_error is not None:
         return "failed", outcome.launcher_error
     if outcome.timed_out:
-        return "timeout", f"killed at its time limit {where}{hung(folder, range(len(results)))}"
+        return "timeout", f"killed at its time limit {where}{hung(folder, range(len(results)), len(results))}"
     causes: list[tuple[int, str]] = []
     for ended in outcome.exits:
         result = results[ended.rank]
@@ -57,7 +57,7 @@ def failure(outcome: Outcome, results: list[RankSamples | None], folder: Path) -
     rank, reason = min(causes)
     if _RANKED[rank] == "hang":
         others = set(range(len(results))) - {ended.rank for ended in outcome.exits}
-        return "timeout", f"killed at its time limit {where}{hung(folder, sorted(others))}; {reason}"
+        return "timeout", f"ranks waited in vain {where}{hung(folder, sorted(others), len(results))}; {reason}"
     if _RANKED[rank] != "oom":
         return "failed", reason
     return "oom", reason if "memory" in reason else f"{reason} (out of memory)"
@@ -109,14 +109,19 @@ def _last_words(log: Path) -> str:
         return ""
 
 
-def hung(folder: Path, ranks: Sequence[int]) -> str:
-    """Where the first of these ranks that could tell was hanging, and which of them could not."""
+def hung(folder: Path, ranks: Sequence[int], num_ranks: int) -> str:
+    """Where one of these ranks was, and which of them could not tell.
+
+    Ranks that wait for another stand in torch: one that stands elsewhere is named first.
+    """
     stacks = {rank: hanging_at(folder / f"rank-{rank}.log") for rank in ranks}
     told = [(rank, stack) for rank, stack in stacks.items() if stack is not None]
-    if not told:
-        return ""
-    rank, stack = told[0]
-    at = f", at {stack}" if not rank else f", rank {rank} at {stack}"
+    if not told and len(ranks) == num_ranks:
+        return ""  # nothing is known of any
+    at = ""
+    if told:
+        rank, stack = next(((rank, stack) for rank, stack in told if "/torch/" not in stack), told[0])
+        at = f", at {stack}" if num_ranks == 1 else f", rank {rank} at {stack}"
     silent = [str(rank) for rank, stack in stacks.items() if stack is None]
     who = f"; rank{'s' if len(silent) > 1 else ''} {', '.join(silent)} gave no sign of life"
     return at + (f"{who}: stopped, or stuck in the kernel" if silent else "")

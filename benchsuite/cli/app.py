@@ -245,6 +245,8 @@ def _usage_error(error: Any) -> int:
     verbs = getattr(error.ctx.command, "commands", {}) if error.ctx else {}
     if message.startswith("No such command") and verbs:
         message += f"; allowed: {', '.join(verbs)}"
+        if "'watch'" in message:
+            message = "watch is no verb but a call in your script: `for batch in benchsuite.watch(loader)`"
     given, one_of, choices = message.rpartition(" is not one of ")
     if one_of:
         words = [word.strip("' ") for word in choices.split(",")]

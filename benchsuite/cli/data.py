@@ -16,7 +16,15 @@ from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.terminal import document, echo
 from benchsuite.results.render.words import counted
 from benchsuite.storage.create import convert as making
-from benchsuite.storage.dataset.manifest import Dataset, DatasetError, Format, Manifest, is_dataset, read_manifest
+from benchsuite.storage.dataset.manifest import (
+    MANIFEST,
+    Dataset,
+    DatasetError,
+    Format,
+    Manifest,
+    is_dataset,
+    read_manifest,
+)
 from benchsuite.storage.dataset.problems import Damage, Problems
 from benchsuite.storage.dataset.shards import shards
 from benchsuite.storage.dataset.sizes import in_units
@@ -76,7 +84,8 @@ def data_convert(
     workload: WorkloadOption = "resnet50",
     variant: Variant = "reference",
     format: Annotated[
-        str, typer.Option("--format", help="How samples are stored, or all: every format, in folders of TARGET.")
+        str,
+        typer.Option("--format", help="How samples are stored; several with commas, or all: in folders of TARGET."),
     ] = "files",
     options: FormatOptions = None,
     tokenizer: Annotated[
@@ -84,10 +93,11 @@ def data_convert(
     ] = None,
 ) -> None:
     """Convert into a format; the samples' content is stored as it came."""
-    if format == ALL:
+    several = _formats_for(workload) if format == ALL else [name.strip() for name in format.split(",")]
+    if format == ALL or len(several) > 1:
         if options:
-            raise UserError(f"-o {options[0]} with --format {ALL}: goes with one format")
-        convert_all(source, target, workload, variant, _formats_for(workload), tokenizer)
+            raise UserError(f"-o {options[0]} with --format {format}: goes with one format")
+        convert_all(source, target, workload, variant, several, tokenizer)
         return
     wanted = asked(workload, variant, format, options or [])
     convert(source, target, wanted, tokenizer)
@@ -262,17 +272,30 @@ def convert_all(
 ) -> None:
     """Convert into several formats, each in a folder of its name: the first from the source, the others from that one.
 
-    What is there already is kept.
+    What is there already is kept, and it is said where the source has changed since.
+
+    Raises:
+        UserError: a format is unknown, or the target is a dataset itself.
     """
     wanted = {name: asked(workload, variant, name, []) for name in formats}
+    if is_dataset(target):
+        raise UserError(f"{target}: is a dataset itself; several formats need a folder around them: name another one")
     first = target / formats[0]
     for name in formats:
         if is_dataset(target / name):
-            echo(f"{target / name}: there already, kept", err=True)
+            changed = _changed_s(source) > (target / name / MANIFEST).stat().st_mtime
+            stale = f"; {source} has changed since: remove {target / name} to convert it anew" if changed else ""
+            echo(f"{target / name}: there already, kept{stale}", err=True)
         elif name == formats[0]:
             convert(source, first, wanted[name], tokenizer, most)
         else:
             convert(first, target / name, wanted[name], None)
+
+
+def _changed_s(source: Path) -> float:
+    """When a file was changed, or anything was added to or removed from a folder or one in it."""
+    folders = [entry for entry in source.iterdir() if entry.is_dir()] if source.is_dir() else []
+    return max(each.stat().st_mtime for each in (source, *folders))
 
 
 def _formats_for(workload: str) -> list[str]:

@@ -1,5 +1,7 @@
 """Why a point cannot run: its workload, its layout, this machine, its dataset; each reason with the arithmetic."""
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -202,6 +204,25 @@ def too_few_for_cold(spec: TrialSpec, form: Format, share: int, lanes: int) -> s
         f"share of the dataset is {share}: the rest would come from memory ({_batches_in_words(spec)}); "
         f"{_what_fits(spec, share, samples, buffered)}"
     )
+
+
+def what_fits_all(points: Sequence[Point]) -> str:
+    """Settings with which points that have too few samples for a cold trial would all run; empty where none do."""
+    steps, buffer = math.inf, math.inf
+    for point in points:
+        spec, manifest = point.spec, point.manifest
+        if manifest is None or spec.data.source != "storage":
+            continue
+        form, lanes = storage.format_of(spec.data.format), spec.data_ranks * spec.data.readers
+        share = form.smallest_lane(manifest, lanes)
+        mixed = storage.mixes(spec.data)
+        held = min(spec.data.shuffle_buffer, share // 4) if mixed else 0
+        buffer = min(buffer, held) if mixed else buffer
+        steps = min(steps, most_steps(spec, share - held, spec.measure.steps))
+    if not MIN_STEPS <= steps < math.inf:
+        return "" if steps == math.inf else "no number of steps fits all of these points: a smaller batch, or more data"
+    buffered = f" -o data.shuffle_buffer={max(1, int(buffer))}" if buffer < math.inf else ""
+    return f"all of these points would run with -o measure.steps={int(steps)}{buffered}"
 
 
 def _batches_in_words(spec: TrialSpec) -> str:

@@ -128,9 +128,9 @@ def devices() -> list[dict[str, Any]]:
     with nvml() as handles:
         return [
             {
-                "name": str(pynvml.nvmlDeviceGetName(handle)),
+                "name": str(asked(pynvml.nvmlDeviceGetName, handle) or "unknown"),
                 "memory_bytes": getattr(asked(pynvml.nvmlDeviceGetMemoryInfo, handle), "total", None),
-                "driver": str(pynvml.nvmlSystemGetDriverVersion()),
+                "driver": str(asked(pynvml.nvmlSystemGetDriverVersion)),
                 "vbios": asked(pynvml.nvmlDeviceGetVbiosVersion, handle),
                 **_connections(handle),
             }

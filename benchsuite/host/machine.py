@@ -24,25 +24,34 @@ def this_machine() -> Machine:
     """The machine this process runs on."""
     cores = len(os.sched_getaffinity(0))
     quota = cpu_quota()
-    return Machine(min(cores, max(1, math.ceil(quota))) if quota else cores, _cuda_devices())
+    return Machine(min(cores, max(1, math.ceil(quota))) if quota else cores, len(device_ids()))
 
 
 def device_ids() -> list[str]:
     """The devices that this process may use, by UUID: processes of one node may share them or have their own.
 
-    Empty where torch can use none.
+    Empty where torch can use none. Of a MIG device's instances CUDA gives a process the first one alone.
     """
-    import pynvml
-
-    if not _cuda_devices():
+    if not _has_cuda():
         return []
     with nvml() as handles:
-        every = [None if handle is None else str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+        every = [_uuid(handle) for handle in handles]
     names = _visible()
-    if names is None:
+    if names is None or not any(every):
         return [name for name in every if name]
-    found = [every[int(name)] if name.isdigit() and int(name) < len(every) else name for name in names]
-    return [name for name in found if name][: _cuda_devices()]
+    found = [(every[int(name)] if int(name) < len(every) else None) if name.isdigit() else name for name in names]
+    ids = [name for name in found if name]
+    return ids[:1] if any(name.startswith("MIG-") for name in ids) else ids
+
+
+def _uuid(handle: Any) -> str | None:
+    """A device's own name; None of one that is lost."""
+    import pynvml
+
+    try:
+        return None if handle is None else str(pynvml.nvmlDeviceGetUUID(handle))
+    except pynvml.NVMLError:
+        return None
 
 
 def lost_devices() -> int:
@@ -55,7 +64,7 @@ def cpus_near(device_id: str) -> set[int]:
     """Cores that share a socket or memory with a device, by NVML; empty where it does not say."""
     import pynvml
 
-    words = -(-(os.cpu_count() or 1) // 64)
+    words = -(-os.sysconf("SC_NPROCESSORS_CONF") // 64)  # those that are offline, too
     with nvml():
         try:
             handle = pynvml.nvmlDeviceGetHandleByUUID(device_id)
@@ -92,21 +101,12 @@ def text_of(path: Path) -> str:
         return ""
 
 
-def _cuda_devices() -> int:
-    """Devices that NVML and CUDA_VISIBLE_DEVICES allow; 0 where torch has no CUDA. Opens no CUDA context."""
+def _has_cuda() -> bool:
+    """Whether torch is built for CUDA. Opens no CUDA context."""
     try:
-        if version("torch").endswith("+cpu"):
-            return 0
+        return not version("torch").endswith("+cpu")
     except PackageNotFoundError:
-        return 0
-    names = _visible()
-    with nvml() as handles:
-        count = len(handles) - handles.count(None)
-    if names is None:
-        return count
-    if any(name.startswith("MIG-") for name in names):
-        return min(1, count)  # of a MIG device's instances CUDA gives a process the first one alone
-    return min(count, len(names))
+        return False
 
 
 def _visible() -> list[str] | None:

@@ -121,13 +121,23 @@ class AgentLauncher:
         """
         if self.agent_config.only_here:
             return this_machine()
-        self._ensure_ready()
+        devices = self.devices_by_node()
         nodes: dict[str, list[Agent]] = {}
         for agent in self._agents:
             nodes.setdefault(agent.node, []).append(agent)
-        cores = min(cores_of(node) for node in nodes.values())
-        devices = min(len({name for agent in node for name in agent.devices}) for node in nodes.values())
-        return Machine(cores, devices, len(nodes))
+        return Machine(min(cores_of(node) for node in nodes.values()), min(devices.values()), len(nodes))
+
+    def devices_by_node(self) -> dict[str, int]:
+        """How many CUDA devices each node has; starts the agents.
+
+        Raises:
+            CannotStart: they cannot be started.
+        """
+        self._ensure_ready()
+        found: dict[str, set[str]] = {}
+        for agent in sorted(self._agents, key=lambda agent: agent.task):
+            found.setdefault(agent.node, set()).update(agent.devices)
+        return {node: len(names) for node, names in found.items()}
 
     def is_here(self) -> bool:
         """Whether ranks run on this process's node, too."""

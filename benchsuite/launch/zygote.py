@@ -245,7 +245,7 @@ def run_trial(request: dict[str, Any], agent: Agent) -> bool:
         pids = fork_ranks({**request, "scratch": str(temporary)}, agent)
         exits, early = watch(pids, deadline, agent.link)
         failed = any(ended != (0, None) for ended in exits.values())
-        end_all(pids, dump_stacks=early == "timeout" or (failed and len(exits) < len(pids)))
+        end_all(pids, dump_stacks=early in ("timeout", "end") or (failed and len(exits) < len(pids)))
     first = request["first"]["rank"]
     _, found = agent.guard.after() if request["look"] else ({}, [])
     remove_left(TrialSpec.model_validate_json(request["spec"]))

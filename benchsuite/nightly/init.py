@@ -13,6 +13,8 @@ from benchsuite.nightly.night import git
 from benchsuite.nightly.proposal import propose
 
 IGNORED = ".asv/\n__pycache__/\n"
+OF_ONE_NODE = "  world_size: [1, 2]\n"
+"""A line of the small sweep."""
 TEXTS = ("README.md", "crontab", "scrontab")
 
 
@@ -86,9 +88,10 @@ def _write(folder: Path, sweep: Path | None, size: Size) -> None:
     with as_file(files("benchsuite.nightly") / "template") as site:
         shutil.copytree(site / "benchmarks", folder / "benchmarks", ignore=shutil.ignore_patterns("__pycache__"))
         (folder / "sweeps").mkdir()
-        shutil.copyfile(
-            sweep or site / "sweeps" / "nightly.yaml", folder / "sweeps" / (sweep.name if sweep else "nightly.yaml")
-        )
+        first = folder / "sweeps" / (sweep.name if sweep else "nightly.yaml")
+        shutil.copyfile(sweep or site / "sweeps" / "nightly.yaml", first)
+        if sweep is None and size.nodes > 1:  # over nodes its ranks follow from those
+            first.write_text(first.read_text(encoding="utf-8").replace(OF_ONE_NODE, ""), encoding="utf-8")
         for name in TEXTS:
             (folder / name).write_text((site / name).read_text(encoding="utf-8").format(**words), encoding="utf-8")
     (folder / CONFIG).write_text(json.dumps(asv_config(folder.name), indent=4) + "\n", encoding="utf-8")

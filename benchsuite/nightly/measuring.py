@@ -117,13 +117,13 @@ def plan_of(nightly: Nightly, file: Path, machine: Machine | None = None) -> Pla
         return expand.expand(sweep, machine or this_machine(), nightly.store_folder)
 
 
-def prepare(nightly: Nightly, file: Path) -> None:
+def prepare(nightly: Nightly, file: Path, machine: Machine | None = None) -> None:
     """Make the datasets that a sweep lacks in the data folder; the same samples in every format.
 
     Raises:
         UserError: one could not be made, or the sweep cannot be planned.
     """
-    points = [point for point in _points(plan_of(nightly, file)) if point.dataset]
+    points = [point for point in _points(plan_of(nightly, file, machine)) if point.dataset]
     for folder, first in {point.dataset: point.spec for point in reversed(points)}.items():
         if folder is None or is_dataset(folder) or not folder.is_relative_to(nightly.data_folder):
             continue

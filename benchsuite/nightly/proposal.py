@@ -5,7 +5,6 @@ the last in the file on. What is left over is spent on repeats.
 """
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,21 +48,22 @@ def _fit(nightly: Nightly, file: Path, budget_s: float, nodes: int) -> list[str]
         file.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
         return plan_of(nightly, file, machine)
 
-    planned()
-    prepare(nightly, file)
-    known, by = _durations(nightly, planned())
-    whole_s = _total_s(planned(), known)
-    while (total_s := _total_s(planned(), known)) > budget_s:
-        said.append(_cut(values, file))
-    while total_s * (_repeats(values) + 1) / _repeats(values) <= budget_s and _repeats(values) < MOST_REPEATS:
-        _set_repeats(values, _repeats(values) + 1)
-        total_s = _total_s(planned(), known)
+    prepare(nightly, file, machine)
     plan = planned()
-    trials = len(plan.points) * _repeats(values)
-    head = (
-        f"{counted(trials, 'trial')} of {counted(len(plan.points), 'point')}, about {duration(total_s)} by {by}; "
-        f"the sweep as it was: {duration(whole_s)}"
-    )
+    _set_repeats(values, max((point.spec.measure.repeats for point in plan.points), default=ENOUGH_REPEATS))
+    known, by = _durations(nightly, plan)
+    whole_s = total_s = _total_s(plan, known)
+    while total_s > budget_s:
+        said.append(_cut(values, file))
+        total_s = _total_s(planned(), known)
+    cut_to = _repeats(values)
+    while total_s * (_repeats(values) + 1) / _repeats(values) <= budget_s and _repeats(values) < MOST_REPEATS:
+        total_s *= (_repeats(values) + 1) / _repeats(values)
+        _set_repeats(values, _repeats(values) + 1)
+    said += [f"there is time for {_repeats(values)} repeats in place of {cut_to}"] if _repeats(values) > cut_to else []
+    points = len(planned().points)
+    trials = f"{counted(points * _repeats(values), 'trial')} of {counted(points, 'point')}"
+    head = f"{trials}, about {duration(total_s)} by {by}; the sweep as it was: {duration(whole_s)}"
     lines = [f"{file.name}: {line}" for line in (head, *said)]
     text = "".join(f"# {line}\n" for line in lines)
     file.write_text(text + yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
@@ -74,14 +74,23 @@ def _over_nodes(values: Values, nodes: int, machine: Machine) -> tuple[Values, l
     """The sweep with an axis of nodes, where there are several and it says nothing of them."""
     base = values.setdefault("base", {})
     told = {*base, *values.get("grid", {}), *values.get("zip", {})}
-    if nodes == 1 or told & {*OVER_NODES} or isinstance(base.get("parallelism"), dict):
+    if nodes == 1:
         return values, []
+    own = sorted(told & {*OVER_NODES}) or (["parallelism"] if isinstance(base.get("parallelism"), dict) else [])
+    if own:
+        return values, [f"{', '.join(own)} stay as they are: no axis of nodes was added"]
     powers = [1 << power for power in range(nodes.bit_length()) if 1 << power < nodes]
     values["grid"] = {**values.get("grid", {}), "nodes": [*powers, nodes]}
-    base["ranks_per_node"] = max(1, machine.cuda_devices)
-    if base.get("parallelism", "none") == "none" and "parallelism" not in told - {*base}:
+    said = [f"nodes {', '.join(map(str, values['grid']['nodes']))} were added as an axis"]
+    if machine.cuda_devices:
+        base["ranks_per_node"] = machine.cuda_devices
+    else:
+        said.append(
+            "a node has one rank, since this machine has no CUDA device: name base.ranks_per_node where others do"
+        )
+    if "parallelism" not in told or base.get("parallelism") == "none":
         base["parallelism"] = "ddp"
-    return values, [f"nodes {', '.join(map(str, values['grid']['nodes']))} were added as an axis"]
+    return values, said
 
 
 def _durations(nightly: Nightly, plan: Plan) -> tuple[Durations, str]:
@@ -122,7 +131,7 @@ def _total_s(plan: Plan, known: Durations) -> float:
 
 
 def _repeats(values: Values) -> int:
-    found: int = values["base"].get("measure", {}).get("repeats", ENOUGH_REPEATS)
+    found: int = values["base"]["measure"]["repeats"]
     return found
 
 
@@ -139,16 +148,18 @@ def _cut(values: Values, file: Path) -> str:
     """
     grid: dict[str, list[Any]] = values.get("grid", {})
     longest = max(grid, key=lambda axis: len(grid[axis]), default="")
-    cuts: list[tuple[bool, Callable[[], str]]] = [
-        (_repeats(values) > ENOUGH_REPEATS, lambda: _set_repeats(values, _repeats(values) - 1)),
-        (len(grid.get(longest, [])) > 2, lambda: _without(grid, longest, len(grid[longest]) // 2)),
-        (_repeats(values) > REPEATS, lambda: _set_repeats(values, REPEATS)),
-        (bool(longest), lambda: _without_axis(values, grid)),
-    ]
-    for possible, cut in cuts:
-        if possible:
-            return cut()
-    raise UserError(f"{file.name}: one point takes longer than --hours allows; name a smaller sweep, or more hours")
+    if _repeats(values) > ENOUGH_REPEATS:
+        return _set_repeats(values, _repeats(values) - 1)
+    if len(grid.get(longest, [])) > 2:
+        return _without(grid, longest, len(grid[longest]) // 2)
+    if _repeats(values) > REPEATS:
+        return _set_repeats(values, REPEATS)
+    if longest:
+        return _without_axis(values, grid)
+    kept = f" of {', '.join(values['zip'])}, which vary together and stay" if values.get("zip") else ""
+    raise UserError(
+        f"{file.name}: what is left{kept} takes longer than --hours allows; name a smaller sweep, or more hours"
+    )
 
 
 def _without(grid: dict[str, list[Any]], axis: str, at: int) -> str:

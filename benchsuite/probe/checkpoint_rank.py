@@ -118,7 +118,7 @@ def run_rank(spec: TrialSpec, _dataset: Path | None, me: RankIdentity, keep: lis
     heart.phase("build")
     workload: Workload = workloads.load(workloads.WORKLOADS, spec.workload, "benchsuite.workloads")
     variant = workload.variants[spec.variant]
-    training = build(spec, workload, variant, device, me.rank)
+    training = build(spec, workload, variant, device, me)
     group = dist.new_group(backend="gloo") if dist.is_initialized() else None
     batch = workload.synthetic(variant, spec.rank_batch, device)
     job = _Job(training, batch, me, device, group)

@@ -5,6 +5,7 @@ All nodes measure the same at the same time, three times over, so that what else
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,10 +15,12 @@ import torch
 import torch.distributed as dist
 
 from benchsuite.contract.errors import UserError
+from benchsuite.contract.failed_rank import reason_of
 from benchsuite.contract.rank_samples import Heartbeat, RankIdentity, RankSamples
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.probe.device import measured
 from benchsuite.probe.ranks import findings_of, leave, request_in
+from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.observe import page_cache
 from benchsuite.storage.rawspeed.plain_reader import read_ceiling
 from benchsuite.storage.rawspeed.probe import temporary_below, write_incompressible
@@ -61,7 +64,7 @@ def run_rank(spec: TrialSpec, _dataset: Path | None, me: RankIdentity, _keep: li
     bind(spec, me)
     device = settle(spec, me)
     if me.world_size > 1:
-        join(rendezvous_of(me, spec.measure.timeout_s), me, device, spec)
+        join(rendezvous_of(me, spec.measure.timeout_s), me, device, spec, splits=False)
     nodes = me.world_size // asked.ranks_per_node
     heart.phase("measure")
     heart.total(ROUNDS + len(meetings(nodes)))
@@ -87,23 +90,29 @@ def _of_device(device: torch.device, seconds: float) -> Iterator[Found]:
     try:
         for cell in measured(device, seconds):
             yield Found(cell.name, cell.median * (1e9 if cell.unit == "GB/s" else 1))
-    except UserError as error:
-        yield Found(WRONG, reason=str(error))
+    except (UserError, RuntimeError) as error:
+        yield Found(WRONG, reason=reason_of(error))
 
 
 def _of_storage(path: Path, asked: Screening, me: RankIdentity) -> Iterator[Found]:
-    """What a file of the node's own gives from an evicted page cache, all nodes at once; by its first rank."""
-    if me.local_rank:
+    """What a file of the node's own gives from an evicted page cache, all nodes at once; by its first rank.
+
+    All ranks meet before each round, whatever becomes of one node's file.
+    """
+    with ExitStack() as made:
+        file: Path | None = None
+        if me.local_rank == 0:
+            try:
+                folder = made.enter_context(temporary_below(path, f"node-{me.rank}", asked.size_bytes))
+                write_incompressible(folder / "file", asked.size_bytes)
+                file = folder / "file"
+            except (DatasetError, OSError) as error:
+                yield Found(WRONG, reason=reason_of(error))
         for _ in range(ROUNDS):
+            if file is not None:
+                page_cache.evict([file])
             barrier()
-        return
-    with temporary_below(path, f"node-{me.rank}", asked.size_bytes) as folder:
-        file = folder / "file"
-        write_incompressible(file, asked.size_bytes)
-        for _ in range(ROUNDS):
-            page_cache.evict([file])
-            barrier()
-            ceiling = read_ceiling([file], READING_THREADS, asked.seconds)
+            ceiling = read_ceiling([file], READING_THREADS, asked.seconds) if file is not None else None
             if ceiling is not None:
                 yield Found(STORAGE, ceiling.bytes_per_s)
 

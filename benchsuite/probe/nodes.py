@@ -35,13 +35,14 @@ from benchsuite.results.render.terminal import fitting_table
 from benchsuite.results.render.words import counted
 from benchsuite.results.report.probes import NODE_COLUMNS
 from benchsuite.results.store.frames import record_frame
-from benchsuite.results.store.record import NodeFigures
+from benchsuite.results.store.record import NodeFigures, Status
 from benchsuite.results.store.replacing import write_whole
 from benchsuite.results.store.store import ResultsStore
 
 TASK = "benchsuite.probe.node_rank:run_rank"
 THRESHOLDS = tuple(column for measure in PROBED for column in measure.columns)
 """What a file of thresholds may name: the least that a node must give, in TFLOP/s or bytes/s."""
+FEW_NODES = 8
 
 
 @dataclass(frozen=True)
@@ -71,14 +72,14 @@ class Screen:
         samples = ([one["value"] for one in found if one["name"] == name] for found in mine)
         return [one for one in samples if one]
 
-    def pairs(self) -> dict[tuple[str, str], list[float]]:
-        """Rates between two nodes, of all their ranks that met."""
+    def pairs(self) -> dict[tuple[str, str], float]:
+        """Rates between two nodes: of their ranks that met, the slowest pair's, which a job waits for."""
         rates: dict[tuple[str, str], list[float]] = {}
         for of, found in zip(self.nodes, self.found, strict=True):
             for one in found:
                 if one["name"] == PAIR:
                     rates.setdefault((of, self.nodes[one["other"]]), []).append(one["value"])
-        return rates
+        return {link: min(found) for link, found in rates.items()}
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each sample: of a device, where a node has several, by the name of both."""
@@ -92,7 +93,7 @@ class Screen:
                         {NODE: node if one["name"].startswith("storage") else device, one["name"]: one["value"]}
                     )
         pairs = self.pairs().items()
-        return rows + [{NODE: node, PAIR: median(rates)} for link, rates in pairs for node in link]
+        return rows + [{NODE: node, PAIR: rate} for link, rate in pairs for node in link]
 
     def wrong(self) -> list[Accused]:
         """Nodes with a device that computes wrongly."""
@@ -151,17 +152,42 @@ def verb(asked: Asked, launcher: str, store: Path | None, session: str, format: 
         if store is not None:
             chosen.meet_in(store)
             ResultsStore(store).check_writable()
-        screen, records = measured(asked, point_of(asked, machine_of(chosen)), chosen, store, session)
-    kept = [*appended(records, store)]
-    if screen is None:
-        report(kept, store, format, lambda: echo(f"failed: {kept[0][0].reason}"))
+        accused, without = lacking(chosen.devices_by_node())
+        if without:
+            return _cannot_compare(accused, asked)
+        about, outcome = measured(asked, point_of(asked, machine_of(chosen)), chosen, store, session)
+    if isinstance(outcome, str):
+        report(
+            [*appended([(about.record("failed", reason=outcome), None)], store)], store, format, lambda: echo(outcome)
+        )
         return SOME_FAILED
-    accused = [*screen.wrong(), *outliers(screen.rows(), PROBED), *too_low(screen.rows(), asked.thresholds)]
-    links = slow_links(screen.pairs())
+    accused += [*outcome.wrong(), *outliers(outcome.rows(), PROBED), *too_low(outcome.rows(), asked.thresholds)]
+    links = slow_links({link: [rate] for link, rate in outcome.pairs().items()})
+    kept = [*appended(_records(outcome, about, accused, links), store)]
     report(kept, store, format, lambda: show(kept, accused, links))
     if asked.exclude_list is not None:
         leave_out(accused, asked.exclude_list)
     return REGRESSION if accused or links else OK
+
+
+def lacking(devices: Mapping[str, int]) -> tuple[list[Accused], bool]:
+    """Nodes with fewer devices than others have; and whether one has none, beside which others cannot be measured."""
+    most = max(devices.values())
+    found = [
+        Accused(node, f"{counted(number, 'CUDA device')} that can be used, other nodes have {most}")
+        for node, number in devices.items()
+        if number < most
+    ]
+    return found, most > 0 and min(devices.values()) == 0
+
+
+def _cannot_compare(accused: Sequence[Accused], asked: Asked) -> int:
+    for each in accused:
+        echo(f"-> {each}")
+    echo("nothing was measured: leave these nodes out and screen the others", err=True)
+    if asked.exclude_list is not None:
+        leave_out(accused, asked.exclude_list)
+    return REGRESSION
 
 
 def point_of(asked: Asked, machine: Machine) -> Point:
@@ -191,8 +217,8 @@ def point_of(asked: Asked, machine: Machine) -> Point:
 
 def measured(
     asked: Asked, point: Point, launcher: Launcher, store: Path | None, session: str
-) -> tuple[Screen | None, list[Measured]]:
-    """What all nodes gave, and a record of each; one record of the failure where the ranks did not come to an end."""
+) -> tuple[Measuring, Screen | str]:
+    """What all nodes gave, or why the ranks did not come to an end."""
     spec = point.spec
     path = str(asked.path.absolute()) if asked.path else None
     request = Screening(asked.seconds, spec.ranks_per_node or 1, path, asked.size_bytes)
@@ -206,27 +232,36 @@ def measured(
         found = [found_by(folder, rank) for rank in range(spec.ranks)]
         why = why_failed(outcome, spec.ranks, folder)
     if why is not None:
-        return None, [(begun.record(why[0], reason=why[1]), None)]
+        return begun, why[1]
     names = {rank: node["node"] for node in outcome.nodes for rank in range(node["ranks"][0], node["ranks"][1] + 1)}
-    screen = Screen([names[rank] for rank in range(spec.ranks)], found)
-    return screen, [*_records(screen, begun)]
+    return begun, Screen([names[rank] for rank in range(spec.ranks)], found)
 
 
-def _records(screen: Screen, begun: Measuring) -> Iterator[Measured]:
-    """A record of each node: the medians of its slowest device, of its storage and of its pairs."""
-    pairs = screen.pairs()
+def _records(
+    screen: Screen, begun: Measuring, accused: Sequence[Accused], links: Sequence[Accused]
+) -> Iterator[Measured]:
+    """A record of each node: the medians of its slowest device, of its storage and of its pairs, and what is wrong."""
+    pairs, wrong = screen.pairs(), {each.who: each.words for each in screen.wrong()}
     for node in dict.fromkeys(screen.nodes):
         given = {name: values for name in THRESHOLDS if name != PAIR and (values := screen.values(node, name))}
         figures = {name: min(map(median, values)) for name, values in given.items()}
-        met = {link: rates for link, rates in pairs.items() if node in link}
+        met = {link[0] if link[1] == node else link[1]: rate for link, rate in pairs.items() if node in link}
         if met:
-            figures[PAIR] = median(median(rates) for rates in met.values())
+            figures[PAIR] = median(met.values())
         samples = {
             "values": given,
-            "pairs": {link[0] if link[1] == node else link[1]: rates for link, rates in met.items()},
+            "pairs": met,
         }
+        told = [f"slow_node: {each}" for each in accused if node_of(each) == node]
+        told += [f"slow_link: {each}" for each in links if node in each.who.split(" - ")]
         measuring = replace(begun, spec={**begun.spec, "node": node}, label=node)
-        yield measuring.record("ok", figures=NodeFigures(**figures)), samples
+        status: Status = "failed" if node in wrong else "ok"
+        yield measuring.record(status, reason=wrong.get(node), details=told, figures=NodeFigures(**figures)), samples
+
+
+def node_of(accused: Accused) -> str:
+    """The node that is accused, or whose device is."""
+    return accused.who.partition(" ")[0]
 
 
 def too_low(rows: Sequence[Mapping[str, Any]], thresholds: Mapping[str, float]) -> list[Accused]:
@@ -252,7 +287,7 @@ def too_low(rows: Sequence[Mapping[str, Any]], thresholds: Mapping[str, float]) 
 
 def leave_out(accused: Sequence[Accused], file: Path) -> None:
     """Write the nodes that are accused as Slurm takes them: `sbatch --exclude=./FILE`. No node gives an empty file."""
-    nodes = sorted({each.who.partition(" ")[0] for each in accused})
+    nodes = sorted(set(map(node_of, accused)))
     write_whole(file, "".join(f"{node}\n" for node in nodes))
     echo(f"written: {file}: {counted(len(nodes), 'node')} for sbatch --exclude={file.absolute()}", err=True)
 
@@ -264,5 +299,6 @@ def show(kept: Sequence[Measured], accused: Sequence[Accused], links: Sequence[A
         out.print(f"-> {line}", markup=False)
     if not accused and not links:
         few = f"; to compare them takes {MIN_NODES}" if len(kept) < MIN_NODES else ""
+        few = few or ("; of so few only large differences would be named" if len(kept) < FEW_NODES else "")
         out.print(f"-> {counted(len(kept), 'node')}, none is slow{few}", markup=False)
     out.print(fitting_table(rows(record_frame([record for record, _ in kept], "node")), NODE_COLUMNS, out))

@@ -4,7 +4,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -130,4 +130,6 @@ def _torch_settings_kept() -> Iterator[None]:
     finally:
         torch.set_num_threads(threads)
         torch.backends.cudnn.benchmark = tries
-        os.sched_setaffinity(0, cpus)
+        for thread in os.listdir("/proc/self/task"):  # those that were made meanwhile, too
+            with suppress(OSError):
+                os.sched_setaffinity(int(thread), cpus)

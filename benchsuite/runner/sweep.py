@@ -13,6 +13,7 @@ from benchsuite.contract.outcome import Outcome
 from benchsuite.contract.rank_samples import Progress
 from benchsuite.contract.trial_spec import trial_id
 from benchsuite.grid.point import Plan, Point
+from benchsuite.grid.validity import what_fits_all
 from benchsuite.host.interference import Guard
 from benchsuite.host.signals import Terminated
 from benchsuite.launch.launcher import CannotStart, Launcher, machine_of
@@ -339,4 +340,6 @@ def skipped_in_words(plan: Plan) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for skipped in plan.skipped:
         reasons.setdefault(skipped.reason, []).append(skipped.point.label)
-    return [f"{points_in_words(labels)}: {reason}" for reason, labels in reasons.items()]
+    told = [f"{points_in_words(labels)}: {reason}" for reason, labels in reasons.items()]
+    few = [skipped.point for skipped in plan.skipped if skipped.reason.startswith(("cold:", "epochs:"))]
+    return [*told, *filter(None, [what_fits_all(few)])]

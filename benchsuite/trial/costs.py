@@ -84,18 +84,19 @@ def gradient_copy_s(spec: TrialSpec, training: Training) -> float | None:
         return None
     if spec.layout.tp * spec.layout.pp * spec.layout.ep > 1:
         return None
-    gradients = [torch.empty_like(weight) for weight in training.model.parameters() if weight.requires_grad]
-    buckets = [torch.zeros_like(gradient) for gradient in gradients]
-    device = gradients[0].device
-    return min(_copying_s(gradients, buckets, device) for _ in range(COPY_ROUNDS))
+    weights = [weight for weight in training.model.parameters() if weight.requires_grad]
+    largest = max(weights, key=lambda weight: weight.numel())
+    source, target = (torch.zeros_like(largest).flatten() for _ in range(2))
+    sizes = [weight.numel() for weight in weights]
+    return min(_copying_s(source, target, sizes) for _ in range(COPY_ROUNDS))
 
 
-def _copying_s(gradients: list[torch.Tensor], buckets: list[torch.Tensor], device: torch.device) -> float:
+def _copying_s(source: torch.Tensor, target: torch.Tensor, sizes: Sequence[int]) -> float:
     def copy() -> None:
-        for gradient, bucket in zip(gradients, buckets, strict=True):
-            gradient.copy_(bucket)
+        for size in sizes:
+            target[:size].copy_(source[:size])
 
-    if device.type == "cuda":
+    if source.is_cuda:
         return on_device_s(copy, 1)
     began_s = time.perf_counter()
     copy()

@@ -53,7 +53,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
         join(rendezvous, me, device, spec)
 
     heart.phase("build")
-    training, clock = _stepping(spec, workload, device, me.rank, feed)
+    training, clock = _stepping(spec, workload, device, me, feed)
     keep.append(training)
     batch = workload.synthetic(workload.variants[spec.variant], spec.rank_batch, device) if batch is None else batch
 
@@ -109,7 +109,7 @@ def _told(feed: Feed | None, counters: Counters, stepper: Stepper) -> dict[str, 
 
 
 def _stepping(
-    spec: TrialSpec, workload: Workload, device: torch.device, rank: int, feed: Feed | None
+    spec: TrialSpec, workload: Workload, device: torch.device, me: RankIdentity, feed: Feed | None
 ) -> tuple[Training | EmulatedDevice, Clock]:
     """What takes the steps, and their clock; an emulated device is both."""
     if spec.emulated_step_s:
@@ -117,7 +117,7 @@ def _stepping(
         return emulated, emulated
     copied = getattr(feed and feed.loader, "copies", None)
     clock = clock_for(device, copied and copied.queued, ranges=spec.measure.profile == "nvtx")
-    return build(spec, workload, workload.variants[spec.variant], device, rank), clock
+    return build(spec, workload, workload.variants[spec.variant], device, me), clock
 
 
 def _open_feed(spec: TrialSpec, workload: Workload, dataset: Dataset, me: RankIdentity, device: torch.device) -> Feed:

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch.distributed import HashStore, PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+from torch.distributed import HashStore, PrefixStore, Store, TCPStore, distributed_c10d  # type: ignore[attr-defined]
 
 from benchsuite.contract.rank_samples import RankIdentity
 from benchsuite.contract.trial_spec import TrialSpec
@@ -20,8 +20,8 @@ from benchsuite.workloads.precision import set_float32
 from benchsuite.workloads.spec import Variant
 from benchsuite.workloads.workload import Batch, Workload
 
-KEPT_FOR_REPORTS = 0.1
-"""Share of what is left of a trial's time that ranks need to say where they hang."""
+PATIENCE = 0.5
+"""The share of a trial's time, as far as it is left at the start, that a rank waits for others in one collective."""
 MIN_PATIENCE_S = 1.0
 
 
@@ -48,7 +48,7 @@ def bind(spec: TrialSpec, me: RankIdentity) -> str | None:
 
 def settle(spec: TrialSpec, me: RankIdentity) -> torch.device:
     """Threads, precision, and this rank's device."""
-    torch.set_num_threads(spec.threads_per_rank or 1)
+    torch.set_num_threads(min(spec.threads_per_rank or 1, len(os.sched_getaffinity(0))))  # it may have been bound
     set_float32(spec.precision)
     torch.backends.cudnn.benchmark = spec.cudnn_benchmark
     device = device_of(spec, me)
@@ -77,22 +77,28 @@ def rendezvous_of(me: RankIdentity, timeout_s: float) -> Store:
 def patience_s(spec: TrialSpec, me: RankIdentity) -> float:
     """How long a rank waits for others in a collective: not until the trial is killed, so that it can say so before."""
     left_s = spec.measure.timeout_s - (time.perf_counter() - me.launched_s)
-    return max(MIN_PATIENCE_S, left_s * (1 - KEPT_FOR_REPORTS))
+    return max(MIN_PATIENCE_S, left_s * PATIENCE)
 
 
-def join(rendezvous: Store, me: RankIdentity, device: torch.device, spec: TrialSpec) -> None:
-    """Form the process group."""
+def join(rendezvous: Store, me: RankIdentity, device: torch.device, spec: TrialSpec, splits: bool = True) -> None:
+    """Form the process group. With `splits` NCCL's further groups are parts of it, and all ranks must make each."""
     dist.init_process_group(
         backend_of(spec, device),
         store=PrefixStore("ranks", rendezvous),
         rank=me.rank,
         world_size=me.world_size,
         timeout=timedelta(seconds=patience_s(spec, me)),
-        device_id=device if device.type == "cuda" else None,
+        device_id=device if device.type == "cuda" and splits else None,
     )
 
 
-def build(spec: TrialSpec, workload: Workload, variant: Variant, device: torch.device, rank: int) -> Training:
+def limit_waits(patience: timedelta) -> None:
+    """Let every group wait no longer: those that meshes make have torch's own limits, and no argument for another."""
+    for group in [*distributed_c10d._world.pg_map]:
+        distributed_c10d._set_pg_timeout(patience, group)
+
+
+def build(spec: TrialSpec, workload: Workload, variant: Variant, device: torch.device, me: RankIdentity) -> Training:
     """The model with the seed's weights, the same on all ranks, spread over them.
 
     What is drawn afterwards (dropout, synthetic samples) is the same for ranks that share their samples.
@@ -102,9 +108,11 @@ def build(spec: TrialSpec, workload: Workload, variant: Variant, device: torch.d
     if spec.data.image_dtype == "uint8":
         workload = replace(workload, arrive=_normalised_before(workload.arrive))
     training = prepare(workload, model, spec.layout, spec, device, spec.global_batch)
+    if dist.is_initialized():
+        limit_waits(timedelta(seconds=patience_s(spec, me)))
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    torch.manual_seed(1_000_003 * spec.measure.seed + spec.layout.place(rank).dp)
+    torch.manual_seed(1_000_003 * spec.measure.seed + spec.layout.place(me.rank).dp)
     return training
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from benchsuite.results.compare.metrics import Array, Metric
 from benchsuite.results.render.tables import is_missing
 from benchsuite.results.store.frames import FAILED, Row
-from benchsuite.results.store.record import BOUND_BEFORE, READ_BEFORE, Kind, Record
+from benchsuite.results.store.record import DONE_BEFORE, READ_BEFORE, Kind, Record
 
 PATHS = ("root", "staging_dir")
 """Settings of `spec.data` that differ between sites and change nothing of what is measured."""
@@ -66,8 +66,11 @@ def _digest(record: Record, left_out: Sequence[str], resized: bool) -> str:
     for part, names in (("data", PATHS), ("measure", WITHOUT_IDENTITY)):
         if isinstance(spec.get(part), Mapping):
             spec[part] = {k: v for k, v in spec[part].items() if k not in names and v is not None}
-    if spec.get("cpu_binding") == BOUND_BEFORE:  # records from before there was another way did not name it
-        del spec["cpu_binding"]
+    for name, before in DONE_BEFORE.items():  # records from before these settings did not name them
+        part, _, inner = name.rpartition(".")
+        held = spec.get(part) if part else spec
+        if isinstance(held, dict) and held.get(inner) == before:
+            del held[inner]
     if reader_of(record) == READ_BEFORE:  # nor did records from before there was another name it
         spec["data"] = {k: v for k, v in spec["data"].items() if k != "reader"}
     other_data = any(column.startswith("data.") and column != READER for column in left_out)

@@ -26,9 +26,11 @@ DEGREES = ((500, 6), (32, 5), (12, 4), (8, 3), (4, 2), (0, 1))
 Found by simulation of nodes that are normal alike, or have the tails of Student's t of 5 degrees: fewer degrees than
 there are nodes, since of so few neither the spread nor its tails are known well.
 """
-MIN_NODES_OF_LINKS = 5
+MIN_NODES_OF_LINKS = 8
 """Of fewer, what is the link's and what is its nodes' cannot be told apart."""
 MIN_LINK_DIFFERENCE = 0.1
+LINKS_SHARE = 0.2
+"""Of the false accusations that are allowed: nodes have used up most of them."""
 POLISHES = 20
 MIN_REPEATS = 3
 """Ranges of two repeats of the same distribution differ too much to tell a node by them."""
@@ -124,7 +126,7 @@ def slow_links(rates: Mapping[tuple[str, str], Sequence[float]]) -> list[Accused
             able[node] = median(log - able[_other(link, node)] for link, log in logs.items() if node in link)
     share = {link: [math.exp(log - able[link[0]] - able[link[1]])] for link, log in logs.items()}
     values = {" - ".join(link): found for link, found in share.items()}
-    least = _least(values, True, len(values), MIN_LINK_DIFFERENCE)
+    least = _least(values, True, round(len(values) / LINKS_SHARE), MIN_LINK_DIFFERENCE)
     usual = median(found[0] for found in values.values())
     return [
         Accused(
@@ -235,4 +237,6 @@ def lines(rows: Sequence[Row]) -> list[str]:
         return odd
     if len(nodes) < MIN_NODES:
         return [f"{counted(len(nodes), 'node')}: an outlier can be told from {MIN_NODES} nodes on"]
-    return [f"{len(nodes)} nodes, none slower than the others by more than {MIN_DIFFERENCE:.0%} and the spread"]
+    return [
+        f"{len(nodes)} nodes, none slower than the others by more than {MIN_DIFFERENCE:.0%} and than chance explains"
+    ]

@@ -64,6 +64,14 @@ CAVEATS: Mapping[str, tuple[str, str]] = {
         "Ranks woke late from emulated steps.",
         "Fewer ranks on this machine",
     ),
+    "slow_node": (
+        "This node, or a device of it, gives less than the other nodes or than the site's threshold.",
+        "Jobs without it (`sbatch --exclude`), until it is mended",
+    ),
+    "slow_link": (
+        "A link between two nodes gives less than both give with others.",
+        "A look at the cables, ports and routes between them",
+    ),
     "unclean_devices": (
         "Others used the devices, or their clocks were held back.",
         "Devices of one's own",

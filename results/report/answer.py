@@ -51,14 +51,27 @@ def _of_contest(contest: Contest) -> str:
     best, *others = contest.ranked
     tied = [choice for choice in others if not choice.told_apart]
     apart = [choice for choice in others if choice.told_apart]
-    sentences = [f"{at}{'use' if at else 'Use'} {best.label}: {_value(contest, best)}."]
-    sentences += [_tied(contest, tied)] if tied else []
+    if tied and not apart and None in [choice.more_repeats for choice in tied[:MAX_NAMED]]:
+        sentences = [_no_difference(contest, at, best, tied)]
+    else:
+        sentences = [f"{at}{'use' if at else 'Use'} {best.label}: {_value(contest, best)}."]
+        sentences += [_tied(contest, tied)] if tied else []
     sentences += [_slower(contest, best, choice) for choice in apart[: MAX_NAMED - 1]]
     sentences += [_limit(best.row)]
     if unranked:
         why = and_(list(dict.fromkeys(str(choice.why_unranked) for choice in unranked)))
         sentences.append(f"{_named(unranked)} {'are' if len(unranked) > 1 else 'is'} not ranked: {why}.")
+        more = [choice for choice in unranked if (choice.value or 0.0) > (best.value or 0.0)]
+        names = _named(more, lambda choice: f"{choice.label} ({_value(contest, choice)})") if more else ""
+        sentences += [f"{names} gave more than {best.label} and may be better: measure again."] if more else []
     return " ".join(filter(None, sentences))
+
+
+def _no_difference(contest: Contest, at: str, best: Choice, tied: Sequence[Choice]) -> str:
+    """That all choices are alike, as far as any number of repeats could tell."""
+    names = _named([best, *tied], lambda choice: f"{choice.label} ({_value(contest, choice)})")
+    no = f"{at}{'it' if at else 'It'} makes no difference which is used"
+    return f"{no}: {names} cannot be told apart, and not even {MAX_REPEATS_TOLD} more repeats would."
 
 
 def _value(contest: Contest, choice: Choice) -> str:

@@ -40,8 +40,8 @@ FORMER_FIGURES = {
 """What figures were called in records of version 1."""
 FORMER_PARTS = {"exchange": "communication", "update": "optimizer"}
 """What parts of a step in raw samples of version 1 are called since."""
-BOUND_BEFORE = "none"
-"""How ranks were bound to cores by trials whose records do not say."""
+DONE_BEFORE: Mapping[str, Any] = {"cpu_binding": "none", "cudnn_benchmark": False, "data.image_dtype": "float32"}
+"""What trials did whose records do not say, since they are from before these settings."""
 READ_BEFORE = "tuned"
 """The reader of records from before `data.reader`, which had no other."""
 STORED = "stored"
@@ -380,7 +380,7 @@ class Record(BaseModel):
         if isinstance(data, dict) and data.get("source") == "storage" and "reader" not in data:
             self.spec = {**self.spec, "data": {**data, "reader": READ_BEFORE}}
         if "threads_per_rank" in self.spec and "cpu_binding" not in self.spec:  # a resolved trial
-            self.spec = {**self.spec, "cpu_binding": BOUND_BEFORE}
+            self.spec = {**self.spec, "cpu_binding": DONE_BEFORE["cpu_binding"]}
         return self
 
 

@@ -136,7 +136,7 @@ def test_a_rank_that_others_waited_for_in_vain_is_the_one_that_is_named(tmp_path
     ended = RankExit(0, code=1) if how == "gloo" else RankExit(0, signal=6)
     status, reason = told(tmp_path, [ended], [waited, None])
     assert status == "timeout"
-    assert reason.startswith('killed at its time limit in phase measure, rank 1 at File "x.py", line 3 in read; rank 0')
+    assert reason.startswith('ranks waited in vain in phase measure, rank 1 at File "x.py", line 3 in read; rank 0')
 
 
 def test_an_interrupt_and_a_broken_launcher(tmp_path: Path):

@@ -1,6 +1,8 @@
 """The command line: schemas and datasets."""
 
 import json
+import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +58,15 @@ class TestData:
         assert len({read_manifest(path).dataset_id for path in [files, *all_.iterdir()]}) == 1
         sizes = [info.num_samples for info in shards(read_manifest(all_ / "webdataset"))]
         assert len(sizes) == 16 and set(sizes) == {6, 7}
+        code, _, err = run_cli(
+            "data", "convert", files, tmp_path / "two", "--variant", "tiny", "--format", "files,hdf5"
+        )
+        assert code == 0 and {path.name for path in (tmp_path / "two").iterdir()} == {"files", "hdf5"}, err
+        os.utime(files, (time.time() + 5, time.time() + 5))
+        _, _, err = run_cli("data", "convert", files, all_, "--variant", "tiny", "--format", "all")
+        assert f"{files} has changed since: remove {all_ / 'files'} to convert it anew" in err
+        within = error_line(run_cli, "data", "convert", files, all_ / "files", "--format", "all")
+        assert "is a dataset itself" in within
         more = ("--format", "all", "-o", "shard_samples=2")
         assert "goes with one format" in error_line(run_cli, "data", "convert", files, tmp_path / "more", *more)
         unknown = ("--workload", "resnet5", "--format", "all")

@@ -84,10 +84,21 @@ def test_each_strike_is_a_record_that_names_its_cause(bench: Bench, dataset_root
 def test_a_rank_that_is_silent_where_others_tell_their_stack_is_named(tmp_path: Path) -> None:
     """A stopped process cannot write where it hangs."""
     stack = 'Current thread 0x1 (most recent call first):\n  File "graph.py", line 979 in _engine_run_backward\n'
-    assert hung(tmp_path, range(2)) == "", "nobody tells: nothing is known"
+    assert hung(tmp_path, range(2), 2) == "", "nobody tells: nothing is known"
     (tmp_path / "rank-0.log").write_text(stack)
     at = ', at File "graph.py", line 979 in _engine_run_backward'
-    assert hung(tmp_path, range(1)) == at
-    assert hung(tmp_path, range(2)) == f"{at}; rank 1 gave no sign of life: stopped, or stuck in the kernel"
+    assert hung(tmp_path, range(1), 1) == at
+    at = at.replace(", at", ", rank 0 at")
+    assert hung(tmp_path, range(2), 2) == f"{at}; rank 1 gave no sign of life: stopped, or stuck in the kernel"
     (tmp_path / "rank-2.log").write_text("a warning\n")
-    assert hung(tmp_path, range(3)) == f"{at}; ranks 1, 2 gave no sign of life: stopped, or stuck in the kernel"
+    assert hung(tmp_path, range(3), 3) == f"{at}; ranks 1, 2 gave no sign of life: stopped, or stuck in the kernel"
+
+
+def test_of_ranks_that_tell_their_stack_one_that_is_not_in_torch_is_named(tmp_path: Path) -> None:
+    """Ranks that wait for another stand in a collective, or in backward."""
+    head = "Current thread 0x1 (most recent call first):\n"
+    waiting = f'{head}  File "/env/lib/torch/autograd/graph.py", line 979 in _engine_run_backward\n'
+    for rank, stack in enumerate((waiting, waiting, f'{head}  File "/mine/data.py", line 3 in __getitem__\n')):
+        (tmp_path / f"rank-{rank}.log").write_text(stack)
+    assert hung(tmp_path, range(3), 3) == ', rank 2 at File "/mine/data.py", line 3 in __getitem__'
+    assert hung(tmp_path, range(2), 3).startswith(', rank 0 at File "/env/lib/torch/autograd')

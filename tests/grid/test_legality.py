@@ -1,6 +1,7 @@
 """Points of a sweep: how they are resolved, and why some are skipped."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from benchsuite.contract.errors import UserError
 from benchsuite.grid.blocks import layout, reader_samples
+from benchsuite.grid.validity import what_fits_all
 from benchsuite.host.machine import Machine
 from benchsuite.storage.dataset.manifest import DatasetError, read_manifest
 from tests.helpers.grids import SYNTHETIC, in_folder, labels, plan, reasons, storage_base
@@ -127,6 +129,23 @@ class TestSkipping:
             "come from memory (a rank takes 12 counted for measure.steps 10 + 1 first + 10 uncounted while the queue "
             "drains + 4 asked for ahead = 27 batches, by 2 readers); measure.steps 8 or fewer fits; or more data"
         )
+
+    def test_one_set_of_settings_runs_all_that_is_skipped_for_its_samples(self, dataset_root: Path):
+        base = storage_base(dataset_root, shuffle_buffer=60) | {"measure": {"steps": 40, "warmup_steps": 1}}
+        axes = {"data.format": ["files", "webdataset"], "data.num_workers": [1, 2]}
+        found = plan(base, grid=axes)
+        assert len(found.skipped) == 4
+        told = what_fits_all([skipped.point for skipped in found.skipped])
+        settings = re.fullmatch(
+            r"all of these points would run with -o measure\.steps=(\d+) -o data\.shuffle_buffer=(\d+)", told
+        )
+        assert settings is not None, told
+        steps, buffer = map(int, settings.groups())
+        data = base["data"] | {"shuffle_buffer": buffer}
+        again = plan(base | {"measure": {"steps": steps, "warmup_steps": 1}, "data": data}, grid=axes)
+        assert len(again.points) == 4, reasons(again)
+        large = plan(base | {"batch_size": 64}, grid=axes)
+        assert "a smaller batch, or more data" in what_fits_all([skipped.point for skipped in large.skipped])
 
     def test_cold_counts_whole_shards(self, dataset_root: Path):
         """Of 12 shards of 8 samples, one of 5 readers gets only two: 16 samples, where 96 / 5 would be 19."""

@@ -96,7 +96,7 @@ def test_a_device_that_is_lost_is_left_out(monkeypatch: pytest.MonkeyPatch, visi
 
 @pytest.mark.usefixtures("four_devices")
 def test_cores_near_a_device_are_those_of_its_mask(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(os, "cpu_count", lambda: 96)
+    monkeypatch.setattr(os, "sysconf", lambda _name: 96)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", lambda name: name)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCpuAffinity", lambda _handle, words: [0b1110, 1 << 8][:words])
     assert cpus_near("GPU-22") == {1, 2, 3, 72}

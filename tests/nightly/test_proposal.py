@@ -59,7 +59,7 @@ def test_what_is_missed_least_goes_first(
 
 
 def test_what_cannot_fit_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"mine\.yaml: one point takes longer than --hours allows"):
+    with pytest.raises(UserError, match=r"mine\.yaml: what is left takes longer than --hours allows"):
         proposed(tmp_path, 1)
     assert not (tmp_path / "nights").exists()
 
@@ -67,7 +67,8 @@ def test_what_cannot_fit_leaves_nothing(tmp_path: Path) -> None:
 def test_several_nodes_are_an_axis_and_in_the_job(tmp_path: Path) -> None:
     values, said = proposed(tmp_path, 600, nodes=6, grid={"precision": ["fp32"]})
     assert values["grid"]["nodes"] == [1, 2, 4, 6]
-    assert (values["base"]["parallelism"], values["base"]["ranks_per_node"]) == ("ddp", 1)
+    assert values["base"]["parallelism"] == "ddp" and "ranks_per_node" not in values["base"]
+    assert "a node has one rank" in said, "this machine has no device"
     assert "20 trials of 4 points" in said and "nodes 1, 2, 4, 6 were added as an axis" in said
     job = (tmp_path / "nights" / "scrontab").read_text()
     assert "#SCRON --nodes=6\n" in job and "#SCRON --time=11:07:00\n" in job
@@ -75,7 +76,14 @@ def test_several_nodes_are_an_axis_and_in_the_job(tmp_path: Path) -> None:
 
 def test_a_sweep_that_says_its_ranks_keeps_them(tmp_path: Path) -> None:
     values, said = proposed(tmp_path, 600, nodes=4, grid={"world_size": [1, 2]}, base=BASE | {"parallelism": "ddp"})
-    assert values["grid"] == {"world_size": [1, 2]} and "added" not in said
+    assert values["grid"] == {"world_size": [1, 2]}
+    assert "world_size stay as they are: no axis of nodes was added" in said
+
+
+def test_the_small_sweep_is_spread_over_nodes(tmp_path: Path) -> None:
+    init.make(tmp_path / "nights", None, init.Size(10.0, 2))
+    values = yaml.safe_load((tmp_path / "nights" / "sweeps" / "nightly.yaml").read_text())
+    assert values["grid"]["nodes"] == [1, 2] and "world_size" not in values["grid"]
 
 
 def test_history_is_asked_first(

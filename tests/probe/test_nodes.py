@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from benchsuite.analysis.record_builder import Measuring
 from benchsuite.contract.errors import UserError
 from benchsuite.launch.agents import AgentConfig, AgentLauncher
 from benchsuite.probe import node_rank, nodes
@@ -98,9 +99,20 @@ def test_a_device_is_named_and_its_node_left_out(tmp_path: Path) -> None:
 def test_pairs_are_of_nodes_and_what_computes_wrongly_is_accused() -> None:
     wrong = {"name": "wrong", "value": 0.0, "other": None, "reason": "cuda:0 computes wrongly: off by 0.5"}
     screen = screen_of([value("pair_bytes_per_s", 3e9, 2)], [value("pair_bytes_per_s", 5e9, 3), wrong], [], [])
-    assert screen.pairs() == {("x", "y"): [3e9, 5e9]}
-    assert [row["pair_bytes_per_s"] for row in screen.rows()] == [4e9, 4e9]
+    assert screen.pairs() == {("x", "y"): 3e9}, "the slowest of a node's links"
+    assert [row["pair_bytes_per_s"] for row in screen.rows()] == [3e9, 3e9]
     assert [str(each) for each in screen.wrong()] == ["x: cuda:0 computes wrongly: off by 0.5"]
+    begun, links = Measuring("node", {}, "", "default", {}), [Accused("x - y", "slow link: 3 GB/s")]
+    first, second = (record for record, _ in nodes._records(screen, begun, screen.wrong(), links))
+    assert (first.status, first.reason, second.status) == ("failed", "cuda:0 computes wrongly: off by 0.5", "ok")
+    assert first.caveats == ["slow_node", "slow_link"] and second.caveats == ["slow_link"]
+
+
+def test_a_node_with_fewer_devices_is_accused_and_none_is_measured_beside_one_without() -> None:
+    assert nodes.lacking({"x": 0, "y": 0}) == ([], False)
+    (accused,), without = nodes.lacking({"x": 8, "y": 7})
+    assert str(accused) == "y: 7 CUDA devices that can be used, other nodes have 8" and not without
+    assert nodes.lacking({"x": 8, "y": 0})[1]
 
 
 def test_thresholds_that_nothing_can_meet_are_told_at_once(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import gzip
 import importlib.util
 import json
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -55,4 +54,3 @@ def test_a_paced_reader_makes_up_for_what_comes_between(tmp_path: Path, monkeypa
         now[0] += 0.03
         ends.append(now[0])
     assert ends[-1] - ends[0] == pytest.approx(19 * 0.1, abs=0.001)
-    assert time.perf_counter() > 0, "the real clock is left alone"

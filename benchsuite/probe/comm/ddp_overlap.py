@@ -190,13 +190,16 @@ def _of_buckets(number: int, replicas: list[Replica], iterations: int, ranks: Ra
             steps[each.mode].append(each.step())
         alone.append(ranks.sample_s(lambda: exchange(buffers), 1))
     bucket_bytes = [dtype.itemsize * size for size in sizes]
-    return [_told(number + place, steps[each.mode], alone, bucket_bytes) for place, each in enumerate(replicas)]
+    batch = len(replicas[0].batch)
+    return [_told(number + place, steps[each.mode], alone, bucket_bytes, batch) for place, each in enumerate(replicas)]
 
 
-def _told(number: int, steps: list[dict[str, float]], alone: list[float], bucket_bytes: list[int]) -> Timed:
+def _told(number: int, steps: list[dict[str, float]], alone: list[float], bucket_bytes: list[int], batch: int) -> Timed:
     parts = {f"{name}_s": [step[f"{name}_s"] for step in steps] for name in PARTS}
     seconds = [sum(step.values()) for step in steps]
-    return Timed(number, "ok", None, 1, seconds, extra={**parts, "alone_s": alone, "bucket_bytes": bucket_bytes})
+    return Timed(
+        number, "ok", None, 1, seconds, extra={**parts, "alone_s": alone, "bucket_bytes": bucket_bytes, "batch": batch}
+    )
 
 
 def _agree(replicas: list[Replica]) -> bool:

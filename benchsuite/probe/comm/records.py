@@ -8,7 +8,7 @@ import numpy as np
 
 from benchsuite.analysis.record_builder import Measuring
 from benchsuite.grid.point import Point
-from benchsuite.probe.comm.request import DDP_MODES, Cell, busbw_bytes_per_s, gradient_bytes
+from benchsuite.probe.comm.request import DDP_MODES, GRADIENT_DTYPE, Cell, busbw_bytes_per_s, gradient_bytes
 from benchsuite.probe.record import Measured
 from benchsuite.results.render.words import binary
 from benchsuite.results.report.probes import DDP_STEP
@@ -47,10 +47,11 @@ def _where(point: Point, env: Mapping[str, Any]) -> dict[str, Any]:
 
 def ddp_specs(buckets: Sequence[int], point: Point, env: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """What a record of training steps says was asked: each mode with each size of bucket."""
+    how = {"dtype": GRADIENT_DTYPE[point.spec.device], "batch": "balanced"}
     for bucket_bytes in buckets:
         for mode in DDP_MODES:
             sizes = {"num_bytes": gradient_bytes(point.spec.device), "bucket_bytes": bucket_bytes}
-            yield {"op": DDP_STEP, "algorithm": mode, "dtype": "fp32", **sizes, **_where(point, env)}
+            yield {"op": DDP_STEP, "algorithm": mode, **how, **sizes, **_where(point, env)}
 
 
 def label_of(spec: Mapping[str, Any]) -> str:

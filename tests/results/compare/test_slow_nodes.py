@@ -36,7 +36,7 @@ def screened(*nodes: list[dict[str, Any]]) -> list[str]:
 def test_nodes_that_are_alike() -> None:
     four = [row for name in "abcd" for row in trials(name)]
     assert outliers(four) == []
-    assert lines(four) == ["4 nodes, none slower than the others by more than 5% and the spread"]
+    assert lines(four) == ["4 nodes, none slower than the others by more than 5% and than chance explains"]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def links(nodes: int, rng: np.random.Generator) -> dict[tuple[str, str], list[fl
     }
 
 
-@pytest.mark.parametrize("nodes", [5, 8, 16, 40])
+@pytest.mark.parametrize("nodes", [8, 16, 40])
 def test_a_slow_link_is_named_and_no_healthy_one(nodes: int) -> None:
     rng = np.random.default_rng(nodes)
     assert sum(bool(slow_links(links(nodes, rng))) for _ in range(50 if nodes < 40 else 5)) <= 2
@@ -149,4 +149,6 @@ def test_links_of_a_slow_node_are_not_accused() -> None:
         if "2" in link:
             rates[link] = [rate / 2 for rate in rates[link]]
     assert slow_links(rates) == []
-    assert slow_links({link: found for link, found in rates.items() if max(link) < "4"}) == [], "four nodes are too few"
+    assert slow_links({link: found for link, found in rates.items() if max(link) < "7"}) == [], (
+        "seven nodes are too few"
+    )
