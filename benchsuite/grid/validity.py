@@ -216,7 +216,8 @@ def what_fits_all(points: Sequence[Point]) -> str:
         form, lanes = storage.format_of(spec.data.format), spec.data_ranks * spec.data.readers
         share = form.smallest_lane(manifest, lanes)
         mixed = storage.mixes(spec.data)
-        held = min(spec.data.shuffle_buffer, share // 4) if mixed else 0
+        room = share - reader_samples(spec.with_steps(MIN_STEPS))[1]
+        held = min(spec.data.shuffle_buffer, share // 4, max(1, room)) if mixed else 0
         buffer = min(buffer, held) if mixed else buffer
         steps = min(steps, most_steps(spec, share - held, spec.measure.steps))
     if not MIN_STEPS <= steps < math.inf:
