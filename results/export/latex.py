@@ -1,6 +1,7 @@
 """Tables of points for papers: LaTeX with the rules of booktabs, a table per sweep and session."""
 
 import math
+import string
 from collections import Counter
 from collections.abc import Sequence
 
@@ -20,6 +21,7 @@ from benchsuite.results.render.tables import (
     rows,
     telling,
 )
+from benchsuite.results.render.words import counted
 from benchsuite.results.store.frames import MIN_REPEATS_FOR_INTERVAL, by_point
 
 SIGNIFICANT = 3
@@ -33,20 +35,37 @@ def point_tables(trials: pd.DataFrame) -> str:
     for point in rows(by_point(trials)):
         found.setdefault((str(point["sweep"]), str(point["session"])), []).append(point)
     sweeps = Counter(sweep for sweep, _ in found)
-    return "\n\n".join(
+    return "% needs \\usepackage{booktabs}\n" + "\n\n".join(
         _table(points, session if sweeps[sweep] > 1 else "") for (sweep, session), points in found.items()
     )
 
 
 def _table(points: Sequence[Row], session: str) -> str:
-    """The points of one sweep and session; the session is told where it is given."""
-    first = points[0]
-    columns = telling(points, COLUMNS)
+    """The points of one sweep and session; the session is told where it is given.
+
+    Caveats are letters, which the caption explains: their names are wider than a page has room for.
+    """
+    skipped = [point for point in points if point["status"] == "skipped"]
+    points = [point for point in points if point["status"] != "skipped"] or points
+    first, names = points[0], sorted({name for point in points for name in _named(point)})
+    letters = dict(zip(names, string.ascii_letters, strict=False))
+    marked = Column("", lambda row: " ".join(map(letters.__getitem__, _named(row))), right=False, optional=True)
+    columns = telling(points, (*COLUMNS, marked))
     measured = any(not is_missing(row.get("au")) for row in points)
     title = str(first["question"] or first["sweep"]).strip() + (f" (session {session})" if session else "")
     end = "" if title.endswith((".", "?", "!")) else "."
     caption = f"{title}{end} {_meaning(points)}" + (f" {AU}" if measured else "")
+    if names:
+        told = ", ".join(f"{letter}: {name.replace('_', ' ')}" for name, letter in letters.items())
+        caption += f" Caveats: {told}."
+    if skipped and skipped != points:
+        caption += f" {counted(len(skipped), 'point')} could not be run here."
     return as_latex(points, columns, caption, f"{first['sweep']}-{first['session']}")
+
+
+def _named(point: Row) -> list[str]:
+    """The caveats of a point, as tables name them."""
+    return [name for name in caveats(point).split() if name != ABSENT]
 
 
 def _meaning(points: Sequence[Row]) -> str:
@@ -93,5 +112,4 @@ COLUMNS = (
     Column("from storage", from_storage),
     Column("ms/step", lambda row: median_of(row, "step_s_mean", 1e3)),
     Column("verdict", outcome, right=False),
-    Column("caveats", caveats, right=False),
 )

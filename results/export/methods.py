@@ -9,7 +9,7 @@ from benchsuite.results.render.naming import parallelism_of
 from benchsuite.results.render.tables import Row, is_missing, whole
 from benchsuite.results.render.words import and_, counted, plain, size
 from benchsuite.results.report.provenance import devices_in_words
-from benchsuite.results.report.summary import CERTIFIED, DISAGREEING, arithmetic, residency
+from benchsuite.results.report.summary import CERTIFIED, DISAGREEING, residency
 from benchsuite.results.store.frames import FAILED, MIN_REPEATS_FOR_INTERVAL, UNSTABLE_SPREAD
 
 WATCHED = "watch"
@@ -55,7 +55,7 @@ def _cache(trials: Sequence[Row]) -> list[str]:
         limit = f"at least {low:.0%}" if state == "warm" else f"at most {high:.0%}"
         if asked:
             found.append(
-                f"Files were asked to be {PREPARED[state]} in {counted(len(asked), 'ok trial')}; mincore found "
+                f"In {counted(len(asked), 'ok trial')} files were to be {PREPARED[state]}; mincore found "
                 f"{limit} of their bytes resident {when} the measurement in {len(inside)} of them"
                 + (f" and could not tell in {len(asked) - len(seen)}." if len(seen) < len(asked) else ".")
             )
@@ -139,9 +139,8 @@ def _caveats(trials: Sequence[Row]) -> list[str]:
         return []
     if not found:
         return ["No trial bears a caveat."]
-    told = ", ".join(f"{name} in {count}" for name, count in found.most_common())
-    details = "; ".join(arithmetic(ok))
-    return [f"Caveats, of {counted(len(ok), 'ok trial')}: {told}" + (f" ({details})." if details else ".")]
+    told = ", ".join(f"{name.replace('_', ' ')} in {count}" for name, count in found.most_common())
+    return [f"Caveats, of {counted(len(ok), 'ok trial')}: {told}."]
 
 
 LIBRARY = "env.libraries."
@@ -200,7 +199,9 @@ def workload(trials: Sequence[Row]) -> list[str]:
     facts: Sequence[Fact] = (
         ("{}", lambda row: _joined(row, " ", "spec.workload", "spec.variant")),
         ("device {}", "spec.device"),
+        ("{} parameters", lambda row: _thousands(row, "parameters")),
         ("precision {}", "spec.precision"),
+        ("optimizer {}", "spec.optimizer"),
         ("parallelism {}", parallelism_of),
         ("ranks: {}", lambda row: whole(row.get("spec.world_size"))),
         ("samples per rank and step: {}", lambda row: whole(row.get("spec.batch_size"))),
@@ -216,6 +217,10 @@ def workload(trials: Sequence[Row]) -> list[str]:
     return found
 
 
+def _thousands(row: Row, column: str) -> str | None:
+    return None if is_missing(row.get(column)) else f"{int(row[column]):,}"
+
+
 def _joined(row: Row, between: str, *columns: str) -> str:
     return between.join(str(row[name]) for name in columns if not is_missing(row.get(name)))
 
@@ -227,8 +232,10 @@ def data(trials: Sequence[Row]) -> list[str]:
     facts: Sequence[Fact] = (
         ("format {}", "spec.data.format"),
         ("loader {}", "spec.data.loader"),
+        ("reader {}", lambda row: _joined(row, " by ", "spec.data.reader", "env.reader")),
         ("workers per rank: {}", lambda row: whole(row.get("spec.data.num_workers"))),
         ("batches that each keeps ready: {}", lambda row: whole(row.get("spec.data.prefetch_factor"))),
+        ("order {}", lambda row: _order(row)),
         ("file system {}", "env.data.file_system"),
         ("staging {}", "spec.data.staging"),
         ("dataset: {}", _dataset),
@@ -239,6 +246,13 @@ def data(trials: Sequence[Row]) -> list[str]:
         if count:
             found.append(f"In {counted(count, 'trial')} the input was {what}; these say nothing of storage.")
     return found
+
+
+def _order(row: Row) -> str | None:
+    if is_missing(row.get("spec.data.shuffle")):
+        return None
+    buffered = f", mixed in buffers of {whole(row.get('spec.data.shuffle_buffer'))} samples where in shards"
+    return f"shuffled anew in each epoch{buffered}" if row["spec.data.shuffle"] else "as stored"
 
 
 def _size(row: Row, column: str) -> str | None:
