@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -119,15 +120,21 @@ def _become_rank(request: dict[str, Any], me: RankIdentity, agent: Agent, zygote
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.environ["TMPDIR"] = tempfile.tempdir = request["scratch"]
-    os.environ |= {"RANK": str(me.rank), "WORLD_SIZE": str(me.world_size), "LOCAL_RANK": str(me.local_rank)}
-    os.environ |= {"MASTER_ADDR": me.master_addr, "MASTER_PORT": str(me.master_port)}
-    # NCCL's flight recorder: which collectives were under way when one was not joined in time.
-    os.environ.setdefault("TORCH_NCCL_DUMP_ON_TIMEOUT", "1")
-    os.environ.setdefault("TORCH_NCCL_TRACE_BUFFER_SIZE", "2000")
-    os.environ.setdefault("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", str(me.folder / "nccl-collectives-"))
+    os.environ |= environment_of(me, os.environ)
+
+
+def environment_of(me: RankIdentity, given: Mapping[str, str]) -> dict[str, str]:
+    """What a rank's environment says of it, and of its network and reports where nobody has said it."""
+    own = {"RANK": str(me.rank), "WORLD_SIZE": str(me.world_size), "LOCAL_RANK": str(me.local_rank)}
+    own |= {"MASTER_ADDR": me.master_addr, "MASTER_PORT": str(me.master_port)}
+    usual = {  # NCCL's flight recorder: which collectives were under way when one was not joined in time
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": str(me.folder / "nccl-collectives-"),
+    }
     if me.interface:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", me.interface)
-        os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={me.interface}")  # without `=` it would be a prefix
+        usual |= {"GLOO_SOCKET_IFNAME": me.interface, "NCCL_SOCKET_IFNAME": f"={me.interface}"}  # a prefix without `=`
+    return own | {name: value for name, value in usual.items() if name not in given}
 
 
 def fork_ranks(request: dict[str, Any], agent: Agent) -> list[int]:

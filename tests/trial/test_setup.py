@@ -1,0 +1,83 @@
+"""What a rank does first: the cores it keeps to, and how long it waits for others."""
+
+import os
+import time
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+
+from benchsuite.contract.rank_samples import RankIdentity, RankSamples, read_result
+from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.launch.starters import LocalLauncher
+from benchsuite.trial import io_observer, setup
+from benchsuite.trial.setup import PATIENCE, bind, join, limit_waits, patience_s, rendezvous_of
+from tests.helpers.made import made_spec
+
+
+def me(launched_s: float = 0.0) -> RankIdentity:
+    return RankIdentity(1, 2, 1, Path("."), launched_s, device_index=1)
+
+
+class TestBinding:
+    @pytest.fixture(autouse=True)
+    def two_devices(self, monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
+        """Two devices, each near one of the cores; what is bound is noted."""
+        mine: list[set[int]] = []
+        monkeypatch.setattr(setup, "device_ids", lambda: ["GPU-a", "GPU-b"])
+        monkeypatch.setattr(setup, "cpus_near", lambda name: {0, 1} if name == "GPU-a" else {1, 90})
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1})
+        monkeypatch.setattr(os, "sched_setaffinity", lambda _pid, cpus: mine.append(cpus))
+        return mine
+
+    def test_a_rank_keeps_to_cores_near_its_device_that_it_may_use(self, two_devices: list[set[int]]) -> None:
+        assert bind(made_spec(device="cuda", cpu_binding="device"), me()) == "1"
+        assert two_devices == [{1}]
+
+    @pytest.mark.parametrize("changes", [{"device": "cuda", "cpu_binding": "none"}, {"device": "cpu"}])
+    def test_others_stay_as_they_are(self, two_devices: list[set[int]], changes: dict[str, str]) -> None:
+        assert bind(made_spec(**changes), me()) is None and two_devices == []
+
+
+def test_ranks_wait_for_less_than_a_trial_may_take() -> None:
+    spec = made_spec(measure={"timeout_s": 100.0})
+    waits_s = patience_s(spec, me(time.perf_counter() - 20))
+    assert waits_s == pytest.approx(80 * PATIENCE, abs=1)
+    assert patience_s(spec, me(time.perf_counter() - 200)) == setup.MIN_PATIENCE_S
+
+
+def late(spec: TrialSpec, _dataset: Path | None, me: RankIdentity, _keep: list[object]) -> RankSamples:
+    """Two ranks that meet in a group of their own, to which the second one does not come."""
+    join(rendezvous_of(me, 60.0), me, setup.device_of(spec, me), spec)
+    group = dist.new_group([0, 1])
+    limit_waits(timedelta(seconds=1))
+    if me.rank == 1:
+        time.sleep(60)
+    dist.barrier(group)
+    return RankSamples(me.rank, "ok")
+
+
+def test_every_group_has_that_limit(tmp_path: Path) -> None:
+    """By private names of torch's: were they others, this would wait for half an hour."""
+    spec = made_spec(world_size=2, parallelism="ddp", data={"source": "synthetic"}, measure={"timeout_s": 50.0})
+    with LocalLauncher(f"{late.__module__}:late") as launcher:
+        launcher.run(spec, None, tmp_path, lambda _progress: None)
+    result = read_result(tmp_path / "rank-0.json")
+    assert result is not None and "Timed out waiting 1000ms" in str(result.reason)
+    assert "tests/trial/test_setup.py" in (tmp_path / "rank-1.log").read_text(), "the stack of the rank that was late"
+
+
+@pytest.mark.parametrize(("profile", "calls"), [("nvtx", ["start", "stop"]), (None, [])])
+def test_nsight_captures_what_is_measured(
+    monkeypatch: pytest.MonkeyPatch, profile: str | None, calls: list[str]
+) -> None:
+    """By a stub that records calls; also where measuring fails."""
+    seen: list[str] = []
+    for name in ("start", "stop"):
+        monkeypatch.setattr(io_observer.cuda_profiler, name, lambda name=name: seen.append(name))
+    spec = made_spec(measure={"profile": profile})
+    with suppress(ValueError), io_observer.captured(spec):
+        raise ValueError
+    assert seen == calls
