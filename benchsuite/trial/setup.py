@@ -1,5 +1,6 @@
 """What every rank does first: its threads and device, its process group, its model spread over the ranks."""
 
+import math
 import os
 import time
 from collections.abc import Callable
@@ -48,7 +49,8 @@ def bind(spec: TrialSpec, me: RankIdentity) -> str | None:
 
 def settle(spec: TrialSpec, me: RankIdentity) -> torch.device:
     """Threads, precision, and this rank's device."""
-    torch.set_num_threads(min(spec.threads_per_rank or 1, len(os.sched_getaffinity(0))))  # it may have been bound
+    near = len(os.sched_getaffinity(0)) if spec.cpu_binding == "device" else math.inf  # it has been bound to these
+    torch.set_num_threads(int(min(spec.threads_per_rank or 1, near)))
     set_float32(spec.precision)
     torch.backends.cudnn.benchmark = spec.cudnn_benchmark
     device = device_of(spec, me)
