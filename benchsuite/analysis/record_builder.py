@@ -203,7 +203,7 @@ def measured(
     ranges = [("traced", "steps were marked for Nsight Systems, which takes a part of their time")]
     found = ranges if spec.measure.profile == "nvtx" else []
     found += traced(values, profile) + caveats(spec, results, cores, stored_on.client_visible, foreign_cores, ranks)
-    found += counter_caveats(spec, values) + mount_caveats(results, stored_on.reads_counted)
+    found += counter_caveats(spec, values, ahead_kb) + mount_caveats(results, stored_on.reads_counted)
     found += epoch_caveats(spec, values, ahead_kb)
     found += utilization_caveats(spec, values.get("au"), values.get("ceiling_step_s"))
     if lane := this_lane():

@@ -22,7 +22,7 @@ CAVEATS: Mapping[str, tuple[str, str]] = {
     ),
     "counters_disagree": (
         "Bytes of the ranks and of their mount or disk differ by more than 5 %.",
-        "Find out who else reads there",
+        "More steps on a larger dataset; or find out who else reads there",
     ),
     "read_amplification": (
         "Storage gave above 1.1 times what was delivered, because the kernel reads ahead.",

@@ -106,7 +106,7 @@ def test_without_a_pipeline_there_is_nothing_to_reconcile() -> None:
     assert reads_figures([made_result(0)], True) == {}
 
 
-def told(cache: str = "cold", **changes: float | str | None) -> list[str]:
+def told(cache: str = "cold", ahead_kb: int | None = None, **changes: float | str | None) -> list[str]:
     """What the counters of a trial say that delivered 200 MB in samples of 1 kB, asked for 200 MB and hit nothing."""
     loading = {name: changes.pop(name) for name in ("format", "loader", "shuffle_buffer") if name in changes}
     values = {
@@ -118,7 +118,7 @@ def told(cache: str = "cold", **changes: float | str | None) -> list[str]:
         "samples_per_s": 1e3,
     }
     spec = made_spec(data={"cache": cache, "format": "files", **loading})
-    found = counter_caveats(spec, values | changes)
+    found = counter_caveats(spec, values | changes, ahead_kb)
     assert {name for name, _ in found} <= {"counters_disagree"}
     return [why for _, why in found]
 
@@ -139,7 +139,16 @@ def test_direct_reads_that_came_from_memory_are_told(resident: float | None):
 def test_cold_reads_that_came_from_memory_are_told_where_residency_says_cold():
     [why] = told(cache_hit_fraction=0.5)
     assert why.startswith("cold by residency, yet of 200.0 MB") and "50% came from storage" in why
+    assert "ahead" not in why
     assert told(cache_hit_fraction=0.5, cache_resident_before=None) == []
+
+
+def test_what_the_kernel_can_have_read_ahead_is_said() -> None:
+    """Of 200 MB half were in memory: one reader with 128 MiB of read-ahead can have them, one with 64 MiB cannot."""
+    (ahead,) = told(ahead_kb=128 * 1024, cache_hit_fraction=0.5)
+    assert ahead.endswith("more steps on a larger dataset tell") and "the kernel reads 128 MiB ahead a reader" in ahead
+    (less,) = told(ahead_kb=64 * 1024, cache_hit_fraction=0.5)
+    assert less.endswith("came from storage by the counters")
 
 
 def test_more_delivered_than_was_asked_for_is_told():
