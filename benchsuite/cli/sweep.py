@@ -296,25 +296,27 @@ def _statuses(retry: str) -> frozenset[str]:
 
 
 def _run(plan: Plan, store: ResultsStore, asked: SweepOptions, chosen: Launcher, show: bool = False) -> int:
-    """Run what a session lacks of a plan; the exit code. `show`: also print what it has all of."""
+    """Run what a session lacks of a plan; the exit code.
+
+    `show`, for the demo: print also what the session has all of, and leave out how long it may take and what a dataset
+    as small means.
+    """
     session = asked.session
     claims = Claims.of(store.path, session, asked.lease_s)
     state = sweeping.unclaimed(plan, store, session, asked.retry, claims, asked.order_seed)
     clock = deadline_of(asked.until, durations_of(store.outcomes().values(), plan))
     heading = [summary(plan, state), f"session {session}", f"store {store.path}", in_words(asked.launcher, chosen)]
-    if state.todo:
-        heading.append(
-            f"time: {time_in_words([item.point for item in state.todo], clock.known, left_s=clock.left_s())}"
-        )
+    told = state.todo and not show
+    if told:
+        todo = [item.point for item in state.todo]
+        heading.append(f"time: {time_in_words(todo, clock.known, left_s=clock.left_s())}")
     with SweepDisplay() as display:
         display.say(" · ".join(heading))
         for line in damage_lines(store):
             display.say(line)
         for skipped in sweeping.skipped_in_words(plan) if plan.points else []:  # else the error tells
             display.say(f"skipped {skipped}")
-        warnings = (
-            [fitting_in_memory(plan.points, plan.machine, memory_bytes()[1]), *crowded(plan)] if state.todo else []
-        )
+        warnings = [fitting_in_memory(plan.points, plan.machine, memory_bytes()[1]), *crowded(plan)] if told else []
         for warning in filter(None, warnings):
             display.say(warning)
         if not plan.points:

@@ -73,8 +73,8 @@ CAVEATS: Mapping[str, tuple[str, str]] = {
         "A look at the cables, ports and routes between them",
     ),
     "unclean_devices": (
-        "Others used the devices, or their clocks were held back.",
-        "Devices of one's own",
+        "Others used the machine or its devices, or clocks were held back.",
+        "A machine of one's own",
     ),
     "left_behind": (
         "The trial left processes, shared memory or device memory.",
