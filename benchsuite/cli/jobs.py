@@ -133,7 +133,7 @@ def nightly_run(
         str | None, typer.Option("--session", help="Default: the night that did not end, else today (UTC).")
     ] = None,
     machine: Annotated[
-        str | None, typer.Option("--machine", help="Its name in asv; default: that of the folder.")
+        str | None, typer.Option("--asv-machine", help="Its name in asv; default: that of the folder.")
     ] = None,
 ) -> None:
     """Measure a night: sweeps, commit, asv's history and pages, check. Again goes on where it stopped."""

@@ -108,7 +108,7 @@ def probe_checkpoint(
         str, typer.Option("--parallelism", help="none, ddp, zero2, fsdp, hsdp, tp; default: fsdp, none for one rank.")
     ] = "",
     mode: Annotated[
-        CheckpointMode, typer.Option("--mode", help="rank0 (gathered, torch.save), sharded or async (by torch's DCP).")
+        CheckpointMode, typer.Option("--save", help="rank0 (gathered, torch.save), sharded or async (by torch's DCP).")
     ] = "sharded",
     optimizer: Annotated[str, typer.Option("--optimizer", help="sgd, momentum, adamw, adafactor.")] = "adamw",
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Of the steps of training between.")] = 2,

@@ -281,7 +281,7 @@ def export_asv(
     store: Store = DEFAULT_STORE,
     config: Annotated[Path, typer.Option("--config", help="asv's configuration.")] = Path("asv.conf.json"),
     machine: Annotated[
-        str | None, typer.Option("--machine", help="Whose results they are; default: the host of each trial.")
+        str | None, typer.Option("--asv-machine", help="Whose results they are; default: the host of each trial.")
     ] = None,
     commit: Annotated[
         str | None, typer.Option("--commit", help="Of trials that know of none, or ran in a changed work tree.")

@@ -116,7 +116,7 @@ def facts(trials: Sequence[TrialRecord]) -> dict[str, Any]:
 
 
 def _export(nightly: Nightly, session: str, commit: str, machine: str) -> None:
-    words = ["results", "export", "asv", "--store", str(nightly.store_folder), "--machine", machine]
+    words = ["results", "export", "asv", "--store", str(nightly.store_folder), "--asv-machine", machine]
     if run_verb([*words, "--session", session, "--commit", commit], nightly.folder):
         raise UserError(f"night {session}: the export to asv failed")
 

@@ -155,7 +155,7 @@ def export(
         history = _opened(config)
         trials = _chosen(store, session)
         if machine is not None and not re.fullmatch(r"[A-Za-z0-9][\w.-]*", machine):
-            raise StoreError(f"--machine {machine!r}: allowed: letters, digits and _ . -")
+            raise StoreError(f"--asv-machine {machine!r}: allowed: letters, digits and _ . -")
         if commit is not None and history.commit(commit) is None:
             raise StoreError(f"--commit {commit!r}: the repository of {config} has no such commit")
         if session is not None and commit is None:

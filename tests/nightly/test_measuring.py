@@ -129,7 +129,7 @@ def story(checkout: Checkout) -> Story:
     for number, record in enumerate(batch_trials(older, newer, own)):
         store.append(made_record(number, **record))
     benchsuite = [sys.executable, "-c", "from benchsuite.cli.app import main; main()"]
-    command = [*benchsuite, "results", "export", "asv", "--store", str(store.path), "--machine", "cluster"]
+    command = [*benchsuite, "results", "export", "asv", "--store", str(store.path), "--asv-machine", "cluster"]
     checkout.said["export"] = checkout.call(*command)
     exported = checkout.repo / ".asv/results/cluster" / f"{newer[:8]}-benchsuite.json"
     before = exported.read_bytes()

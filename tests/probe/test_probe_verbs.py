@@ -226,7 +226,7 @@ class TestKindsApart:
 class TestCheckpoint:
     def test_printed_and_kept(self, run_cli: Run, disk: Path, tmp_path: Path):
         store = tmp_path / "store"
-        asked = (*STATE, "--world-size", 2, "--mode", "async", "--store", store)
+        asked = (*STATE, "--world-size", 2, "--save", "async", "--store", store)
         code, out, err = run_cli("probe", "checkpoint", disk, *asked)
         assert code == 0 and err.startswith(f"written: {store} · next: benchsuite results show --kind checkpoint")
         assert out.startswith("-> gpt_neox nano, adamw, fsdp on 2 ranks, async: ") and "training waits" in out
@@ -247,7 +247,7 @@ class TestCheckpoint:
             ((".", *STATE, "--parallelism", "zero1", "--world-size", "2"), "allowed: none, ddp, zero2, fsdp, hsdp, tp"),
             ((".", *STATE, "--parallelism", "fdsp"), "nearest: fsdp"),
             ((".", *STATE, "--optimizer", "adam"), "adam"),
-            ((".", *STATE, "--mode", "both"), "allowed: rank0, sharded, async"),
+            ((".", *STATE, "--save", "both"), "allowed: rank0, sharded, async"),
             ((".", "--workload", "gpt_neox", "--variant", "micro"), "micro"),
             (("/sys", *STATE), "/sys: "),
         ],

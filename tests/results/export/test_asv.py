@@ -230,7 +230,7 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("asked", "words"),
         [
-            ({"machine": "../up"}, ["--machine '../up'", "allowed: letters"]),
+            ({"machine": "../up"}, ["--asv-machine '../up'", "allowed: letters"]),
             ({"commit": "gone"}, ["--commit 'gone'", "no such commit"]),
         ],
     )
@@ -260,7 +260,7 @@ class TestMistakes:
         code, out, err = run_cli(*asked)
         assert (code, out) == (2, "")
         assert err.startswith("error: store ") and err.count("\n") == 1
-        code, out, err = run_cli(*asked, "--commit", "HEAD", "--machine", "cluster")
+        code, out, err = run_cli(*asked, "--commit", "HEAD", "--asv-machine", "cluster")
         head = git(config.parent, "rev-parse", "--short=8", "HEAD")
         path = config.parent / f".asv/results/cluster/{head}-benchsuite.json"
         assert (code, err) == (0, "")
