@@ -75,7 +75,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "data stage": ("benchsuite data stage data/kits/hdf5 --to /local/nvme",),
     "probe storage": ("benchsuite probe storage /scratch --store benchsuite-store",),
     "probe device": ("benchsuite probe device --store benchsuite-store",),
-    "probe checkpoint": ("benchsuite probe checkpoint /scratch --workload resnet50 --world-size 2 --mode async",),
+    "probe checkpoint": ("benchsuite probe checkpoint /scratch --workload resnet50 --world-size 2 --save async",),
     "probe nodes": (
         "benchsuite probe nodes --launcher srun --path /scratch --exclude-list slow.txt --store /scratch/store",
     ),
