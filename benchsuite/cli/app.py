@@ -100,7 +100,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "results export latex": ("benchsuite results export latex --where session=tonight",),
     "results export methods": ("benchsuite results export methods --latex",),
     "results export trace": ("benchsuite results export trace 0b6a9cbaa9d5.default.0 out.json",),
-    "results export asv": ("benchsuite results export asv --store batch --machine cluster --commit HEAD",),
+    "results export asv": ("benchsuite results export asv --store batch --asv-machine cluster --commit HEAD",),
     "compare": (
         "benchsuite compare session=monday session=tuesday",
         "benchsuite compare data.format=files data.format=lmdb",
