@@ -5,7 +5,6 @@ Nodes are compared with each other, and with what a site's file of thresholds sa
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -23,11 +22,10 @@ from benchsuite.grid.point import Point
 from benchsuite.grid.validity import why_invalid
 from benchsuite.host.environment import environment
 from benchsuite.host.machine import Machine
-from benchsuite.launch.agents import AgentLauncher
-from benchsuite.launch.launcher import Launcher, load_launcher, machine_of
+from benchsuite.launch.launcher import Launcher, machine_of
 from benchsuite.launch.work_folder import shared_folder
 from benchsuite.probe.node_rank import PAIR, WRONG, Screening
-from benchsuite.probe.ranks import found_by, leave_request
+from benchsuite.probe.ranks import agents_for, found_by, leave_request
 from benchsuite.probe.record import Measured, appended, report, why_failed
 from benchsuite.results.compare.slow_nodes import MIN_NODES, NODE, PROBED, Accused, outliers, slow_links
 from benchsuite.results.render.tables import rows
@@ -37,7 +35,6 @@ from benchsuite.results.report.probes import NODE_COLUMNS
 from benchsuite.results.store.frames import record_frame
 from benchsuite.results.store.record import NodeFigures, Status
 from benchsuite.results.store.replacing import write_whole
-from benchsuite.results.store.store import ResultsStore
 
 TASK = "benchsuite.probe.node_rank:run_rank"
 THRESHOLDS = tuple(column for measure in PROBED for column in measure.columns)
@@ -140,18 +137,7 @@ def verb(asked: Asked, launcher: str, store: Path | None, session: str, format: 
         UserError: this cannot run here.
     """
     check_session(session)
-    chosen = load_launcher(launcher)
-    if not isinstance(chosen, AgentLauncher):
-        raise UserError(f"--launcher {launcher}: runs trials only; allowed: local, torchrun, srun, mpiexec")
-    chosen.task = TASK
-    if store is None and not chosen.agent_config.only_here:
-        raise UserError(
-            f"--launcher {launcher}: give --store in a folder that all nodes see: ranks leave results there"
-        )
-    with closing(chosen):
-        if store is not None:
-            chosen.meet_in(store)
-            ResultsStore(store).check_writable()
+    with agents_for(TASK, launcher, store) as chosen:
         accused, without = lacking(chosen.devices_by_node())
         if without:
             return _cannot_compare(accused, asked)

@@ -1,17 +1,46 @@
-"""What passes between a probe and its ranks: what they are asked for, and what each has found, line by line."""
+"""A probe's ranks: who starts them, what they are asked for, and what each has found, line by line."""
 
 import json
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from pydantic import TypeAdapter
 
+from benchsuite.contract.errors import UserError
+from benchsuite.launch.agents import AgentLauncher
+from benchsuite.launch.launcher import load_launcher
+from benchsuite.results.store.store import ResultsStore
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 REQUEST = "request.json"
 Request = TypeVar("Request")
+
+
+@contextmanager
+def agents_for(task: str, launcher: str, store: Path | None) -> Iterator[AgentLauncher]:
+    """A launcher whose ranks do a task of a probe; they leave what they found in the store where they are elsewhere.
+
+    Raises:
+        UserError: the launcher runs trials only, or its ranks have nowhere to leave what they found.
+    """
+    chosen = load_launcher(launcher)
+    if not isinstance(chosen, AgentLauncher):
+        raise UserError(f"--launcher {launcher}: runs trials only; allowed: local, torchrun, srun, mpiexec")
+    if store is None and not chosen.agent_config.only_here:
+        raise UserError(
+            f"--launcher {launcher}: give --store in a folder that all nodes see: ranks leave results there"
+        )
+    chosen.task = task
+    with closing(chosen):
+        if store is not None:
+            chosen.meet_in(store)
+            ResultsStore(store).check_writable()
+        yield chosen
 
 
 def leave_request(request: "DataclassInstance", folder: Path) -> None:

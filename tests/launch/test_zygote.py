@@ -7,7 +7,7 @@ from benchsuite.launch.agents import agents_environment
 from benchsuite.launch.starters import OF_OTHER_STEPS
 from benchsuite.launch.zygote import environment_of
 
-ME = RankIdentity(5, 8, 1, Path("/work/attempt"), 0.0, master_port=4000, master_addr="10.0.0.1", interface="ib0")
+ME = RankIdentity(5, 8, 1, Path("/scratch/attempt"), 0.0, master_port=4000, master_addr="10.0.0.1", interface="ib0")
 
 
 def test_nccl_takes_the_network_that_nodes_reach_each_other_by() -> None:
@@ -15,7 +15,7 @@ def test_nccl_takes_the_network_that_nodes_reach_each_other_by() -> None:
     assert found["NCCL_SOCKET_IFNAME"] == "=ib0" and found["GLOO_SOCKET_IFNAME"] == "ib0"
     assert (found["RANK"], found["LOCAL_RANK"], found["WORLD_SIZE"]) == ("5", "1", "8")
     assert (found["MASTER_ADDR"], found["MASTER_PORT"]) == ("10.0.0.1", "4000")
-    assert found["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"] == "/work/attempt/nccl-collectives-"
+    assert found["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"] == "/scratch/attempt/nccl-collectives-"
 
 
 def test_what_the_user_has_set_stays() -> None:

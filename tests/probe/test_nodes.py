@@ -11,7 +11,7 @@ import pytest
 from benchsuite.analysis.record_builder import Measuring
 from benchsuite.contract.errors import UserError
 from benchsuite.launch.agents import AgentConfig, AgentLauncher
-from benchsuite.probe import node_rank, nodes
+from benchsuite.probe import node_rank, nodes, ranks
 from benchsuite.probe.node_rank import meetings
 from benchsuite.results.compare.slow_nodes import Accused
 from benchsuite.results.store.store import ResultsStore
@@ -31,7 +31,7 @@ def three_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     starter.write_text(STARTER)
     starter.chmod(0o755)
     made = AgentLauncher(AgentConfig("three", 3, (str(starter),), num_nodes=3))
-    monkeypatch.setattr(nodes, "load_launcher", lambda _name: made)
+    monkeypatch.setattr(ranks, "load_launcher", lambda _name: made)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 8, 13])

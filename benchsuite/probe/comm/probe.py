@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,7 @@ from benchsuite.grid.point import Point
 from benchsuite.grid.validity import why_invalid
 from benchsuite.host.environment import environment
 from benchsuite.host.machine import Machine
-from benchsuite.launch.agents import AgentLauncher
-from benchsuite.launch.launcher import Launcher, load_launcher, machine_of
+from benchsuite.launch.launcher import Launcher, machine_of
 from benchsuite.launch.work_folder import shared_folder
 from benchsuite.probe.comm.records import ddp_specs, label_of, record_of, spec_of
 from benchsuite.probe.comm.request import (
@@ -32,7 +30,7 @@ from benchsuite.probe.comm.request import (
     lacking,
     parse_names,
 )
-from benchsuite.probe.ranks import found_by, leave_request
+from benchsuite.probe.ranks import agents_for, found_by, leave_request
 from benchsuite.probe.record import (
     Measured,
     appended,
@@ -41,7 +39,6 @@ from benchsuite.probe.record import (
     report,
     why_failed,
 )
-from benchsuite.results.store.store import ResultsStore
 
 TASK = "benchsuite.probe.comm.rank:run_rank"
 BUCKETS = "1MiB,4MiB,25MiB"
@@ -117,18 +114,7 @@ def verb(asked: Asked, launcher: str, store: Path | None, session: str, format: 
         UserError: this cannot run here.
     """
     check_session(session)
-    chosen = load_launcher(launcher)
-    if not isinstance(chosen, AgentLauncher):
-        raise UserError(f"--launcher {launcher}: runs trials only; allowed: local, torchrun, srun, mpiexec")
-    chosen.task = TASK
-    if store is None and not chosen.agent_config.only_here:
-        raise UserError(
-            f"--launcher {launcher}: give --store in a folder that all nodes see: ranks leave results there"
-        )
-    with closing(chosen):
-        if store is not None:
-            chosen.meet_in(store)
-            ResultsStore(store).check_writable()
+    with agents_for(TASK, launcher, store) as chosen:
         points = [point_of(asked, num_ranks, machine_of(chosen)) for num_ranks in asked.ranks]
         kept = [one for point in points for one in appended(measured(asked, point, chosen, store, session), store)]
     report(kept, store, format, lambda: show(kept))
