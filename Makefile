@@ -6,10 +6,11 @@ CLUSTER_PACKAGES := slurm-wlm munge openmpi-bin iproute2 bindfs faketime deboots
 CLUSTER_PROGRAMS := slurmctld slurmd munged mpiexec ip tc bindfs faketime debootstrap
 
 OLDEST_TORCH ?= 2.6.0
+HOROVOD := 0.28.1
 MINUTES ?= 5
 SEED ?= 1
 
-.PHONY: demo test test-all test-cluster test-oldest test-matrix cluster-packages fuzz storm lint bench gpu-test docs clean
+.PHONY: demo test test-all test-cluster test-engines horovod test-oldest test-matrix cluster-packages fuzz storm lint bench gpu-test docs clean
 
 demo: $(VENV)/installed
 	$(BIN)/benchsuite demo
@@ -25,6 +26,30 @@ test-all: $(VENV)/installed-dev
 	$(BIN)/python -m pytest $(TWO_AT_A_TIME) -m "slow and not quiet and not full and not cluster"
 	$(BIN)/python -m pytest -m "quiet and not full and not cluster"
 
+# Engines of other packages, DeepSpeed and Horovod, beside one process.
+test-engines: $(VENV)/horovod
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[deepspeed]'
+	$(BIN)/python -m pytest -m engines
+
+horovod: $(VENV)/horovod
+
+# It has no package for today's PyTorch: its source is fetched, told to be C++ 20, and built without MPI. Needs g++; five minutes.
+$(VENV)/horovod: $(VENV)/installed-dev
+	@if ! type g++ >/dev/null 2>&1 && [ "$$(id -u)" = 0 ] && [ -e /etc/debian_version ]; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends g++ make; \
+	fi
+	@type g++ >/dev/null 2>&1 || { echo 'error: building Horovod needs g++ (Debian: apt install g++)'; exit 2; }
+	rm -rf $(VENV)/src && mkdir -p $(VENV)/src
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'cmake<4' cffi cloudpickle setuptools wheel
+	$(BIN)/python -m pip download --quiet --no-deps --no-binary :all: --no-build-isolation horovod==$(HOROVOD) -d $(VENV)/src
+	tar -xzf $(VENV)/src/horovod-$(HOROVOD).tar.gz -C $(VENV)/src
+	cd $(VENV)/src/horovod-$(HOROVOD) && sed -i 's/CMAKE_CXX_STANDARD 14/CMAKE_CXX_STANDARD 20/' CMakeLists.txt horovod/torch/CMakeLists.txt
+	PATH="$(CURDIR)/$(BIN):$$PATH" MAKEFLAGS=-j2 CMAKE_POLICY_VERSION_MINIMUM=3.5 HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 \
+	  HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1 \
+	  $(BIN)/python -m pip install --quiet --no-build-isolation --no-deps $(VENV)/src/horovod-$(HOROVOD)
+	rm -rf $(VENV)/src
+	touch $@
+
 # The first tier, without lint, on the oldest versions that pyproject.toml allows. PyTorch of that age brings CUDA's libraries: 4 GB.
 test-oldest:
 	$(PYTHON) -m venv .venv-oldest
@@ -39,7 +64,7 @@ test-matrix: $(VENV)/installed-dev
 
 # Needs root on Debian, where it installs the packages above if they are missing; skips with its reason elsewhere.
 test-cluster: $(VENV)/installed-dev cluster-packages
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/cluster tests/network tests/late tests/storm -m "cluster and not full"
+	$(BIN)/python -m pytest $(TWO_AT_A_TIME) tests/storm tests/late tests/cluster tests/network -m "cluster and not full"
 
 cluster-packages:
 	@if [ "$$(id -u)" = 0 ] && [ -e /etc/debian_version ] && ! type $(CLUSTER_PROGRAMS) >/dev/null 2>&1; then \

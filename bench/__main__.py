@@ -25,13 +25,16 @@ from bench import (
     loaders,
     models,
     nights,
+    objects,
     photographs,
     plan,
     predictions,
     probe,
     profile,
+    published_plans,
     real,
     report,
+    rulers,
     screens,
     sessions,
     site,
@@ -111,8 +114,11 @@ def main(arguments: list[str]) -> None:
         "store": print_store,
         "report": print_report,
         "predict": predictions.show,
+        "plans": published_plans.show,
+        "rulers": rulers.show,
         "comm": collectives.show,
         "links": links.show,
+        "objects": objects.show,
     }
     asked = [name for name in arguments if not name.startswith("-")]
     unknown = [name for name in asked if name not in sections]

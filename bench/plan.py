@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 POINTS, DONE = 100_000, 90_000
@@ -86,4 +86,4 @@ def fill(folder: str) -> None:
     segments.mkdir(parents=True)
     with (segments / "made.jsonl").open("w") as file:
         for point in plan.points[:DONE]:
-            file.write(replace(attempt, point=point).record("ok").model_dump_json() + "\n")
+            file.write(attempt.of(point).record("ok").model_dump_json() + "\n")

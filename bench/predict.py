@@ -1,17 +1,17 @@
 """Back-tests of the predictor on published measurements: fitted to some rows, held to the others."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from bench.published import mpt, vtrain
-from benchsuite.predict.scaling.layout_fit import fit
+from benchsuite.predict.scaling.configurations import Configurations
+from benchsuite.predict.scaling.layout_fit import errors_out_of_sample, fit, fit_constants, priors_for
 from benchsuite.predict.theory.arrays import Floats
 from benchsuite.predict.theory.input import samples_per_s
 from benchsuite.predict.theory.interval import coverage
-from benchsuite.predict.theory.transformer_step import Configurations
 
 SEEDS_SINGLE, SEEDS_MULTI = 5, 20
 NETWORK = {"a100_40gb": 0.8 * 200e9, "a100_80gb": 0.8 * 200e9, "h100_80gb": 0.8 * 400e9}
@@ -93,6 +93,36 @@ def mpt_scales(table: pd.DataFrame) -> Iterator[tuple[str, BackTest, Floats]]:
         groups = (rows["model"] + rows["seq"].astype(str)).to_numpy()[small]
         test = held_out(runs, seconds, small, groups=groups, known={"node_bytes_per_s": network})
         yield device, test, constant_rate(rows, small)
+
+
+LAYOUT = ("microbatch", "hidden_size", "num_layers", "seq_len", "tensor", "pipeline", "zero", "recompute")
+MODEL = ("hidden_size", "num_layers")
+
+
+def groups_left_out(found: Mapping[str, pd.DataFrame], columns: Sequence[str]) -> dict[str, Floats]:
+    """By table, log errors of rows whose whole group, of equal `columns`, the model was not fitted to; ten folds."""
+    every = {name: (*vtrain(found[name]), None) for name in ("vtrain_single_node", "vtrain_multi_node")}
+    for device, network in NETWORK.items():
+        table = found["llmfoundry_fsdp"]
+        rows = table[(table["gpu"] == device) & (table["precision"] != LEFT_OUT)].reset_index(drop=True)
+        every[device] = (*mpt(rows), {"node_bytes_per_s": network})
+    errors = {}
+    for name, (runs, seconds, known) in every.items():
+        given = priors_for(runs, seconds, known)
+        whole = fit_constants(runs.work, seconds, given)
+        groups = np.unique(np.stack([getattr(runs, each) for each in columns], axis=1), axis=0, return_inverse=True)[1]
+        errors[name] = errors_out_of_sample(runs.work, seconds, whole, given, groups, seed=0)
+    return errors
+
+
+def one_source_from_the_other(found: Mapping[str, pd.DataFrame]) -> list[BackTest]:
+    """vTrain's rows of several nodes by a fit to those of one, and the other way round."""
+    one, several = vtrain(found["vtrain_single_node"]), vtrain(found["vtrain_multi_node"])
+    tests = []
+    for (runs, seconds), (wanted, measured) in ((one, several), (several, one)):
+        told = fit(runs, seconds).predict(wanted)
+        tests.append(BackTest(told.step_s, measured, told.low_s, told.high_s))
+    return tests
 
 
 def constant_rate(rows: pd.DataFrame, small: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> Floats:

@@ -10,6 +10,7 @@ from scipy.special import bdtr
 
 from bench import predict
 from bench.published import tables
+from benchsuite.predict.scaling.layout_fit import mean_off
 from benchsuite.predict.theory.arrays import Floats
 
 MAX_SINGLE, MAX_MULTI, MAX_SCALES = 0.06, 0.08, 0.025
@@ -47,6 +48,12 @@ def show_published(found: Mapping[str, pd.DataFrame]) -> None:
         told(tests[-1].errors.mean() <= most, f"MAPE of all seeds <= {most:.1%}")
         covers(tests[-1])
     print(f"    vtrain_single_node, shapes of kernels not seen: {predict.unseen_shapes(found['vtrain_single_node'])}")
+    for words, columns in (("layouts", predict.LAYOUT), ("models", predict.MODEL)):
+        errors = predict.groups_left_out(found, columns)
+        told_of = ", ".join(f"{name} {mean_off(each):.2%}" for name, each in errors.items())
+        print(f"    {words} left out: all {mean_off(np.concatenate([*errors.values()])):.2%} MAPE; {told_of}")
+    several, one = predict.one_source_from_the_other(found)
+    print(f"    vTrain's several nodes from one: {several}; one from several: {one}")
     show_scales(found["llmfoundry_fsdp"])
     show_storage(found["mlperf_storage_v1_results"], found["mlperf_storage_configs"])
 

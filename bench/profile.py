@@ -22,7 +22,7 @@ from benchsuite.storage.observe.io_trace import Tracer
 from benchsuite.storage.observe.page_cache import warm
 from benchsuite.workloads.facts import FACTS
 
-FORMATS = ("files", "hdf5", "webdataset", "lmdb", "tfrecord", "tokens")
+FORMATS = ("files", "hdf5", "webdataset", "lmdb", "tfrecord", "parquet", "mds", "tokens")
 WORKLOADS = {"tokens": ("gpt_neox", {"seq_len": 512, "vocab_size": 50304})}
 """Formats that store no BERT sequences, and what they get of about the same length."""
 PAIRS = 40

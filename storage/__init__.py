@@ -9,7 +9,11 @@ import pkgutil
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from importlib.util import find_spec
+from shutil import which
 from typing import TYPE_CHECKING, Any
+
+from benchsuite.storage.objects.path import object_path
+from benchsuite.storage.objects.profile import settings
 
 if TYPE_CHECKING:
     from benchsuite.storage.dataset.manifest import Format, Manifest
@@ -23,6 +27,8 @@ FORMATS: Registry = {
     "hdf5": ("benchsuite.storage.formats.hdf5:HDF5", "pip install 'benchsuite[formats]'"),
     "lmdb": ("benchsuite.storage.formats.lmdb:LMDB", "pip install 'benchsuite[formats]'"),
     "tfrecord": ("benchsuite.storage.formats.tfrecord:TFRECORD", "pip install 'benchsuite[formats]'"),
+    "mds": ("benchsuite.storage.formats.mds:MDS", "pip install numpy"),
+    "parquet": ("benchsuite.storage.formats.parquet:PARQUET", "pip install 'benchsuite[formats]'"),
     "tokens": ("benchsuite.storage.formats.tokens:TOKENS", "pip install numpy"),
 }
 LOADERS: Registry = {
@@ -42,11 +48,28 @@ STOCK: Registry = {
     "hdf5": ("benchsuite.storage.stock.hdf5:STOCK", "pip install 'benchsuite[formats]'"),
     "lmdb": ("benchsuite.storage.stock.lmdb:STOCK", "pip install 'benchsuite[formats]'"),
     "tfrecord": ("benchsuite.storage.stock.tfrecord:STOCK", "pip install 'benchsuite[formats]'"),
+    "mds": ("benchsuite.storage.stock.mds:STOCK", "pip install mosaicml-streaming"),
+    "parquet": ("benchsuite.storage.stock.parquet:STOCK", "pip install 'benchsuite[formats]'"),
     "tokens": ("benchsuite.storage.stock.tokens:STOCK", "pip install numpy"),
 }
 """Formats read with their own libraries; third parties add theirs through `benchsuite.stock_readers`."""
-STOCK_NEEDS: Mapping[str, str] = {"tfrecord": "tfrecord"}
+LIBRARIES: Registry = {"datasets": ("benchsuite.storage.stock.hugging_face:STOCK", "pip install datasets")}
+"""Readers that are another library than a format's own, by their names in `data.reader`, which are their modules'."""
+LIBRARY_READS: Mapping[str, frozenset[str]] = {"datasets": frozenset({"parquet"})}
+"""The formats that these read."""
+STOCK_NEEDS: Mapping[str, str] = {"mds": "streaming", "parquet": "pyarrow", "tfrecord": "tfrecord"}
 """Modules of stock readers that an installation may lack; planning looks for them and imports none."""
+IN_BUCKETS: Mapping[str, tuple[str, str]] = {
+    "files": ("s3torchconnector", "pip install 'benchsuite[s3-stock]'"),
+    "webdataset": ("aws", "install the AWS CLI, or pip install 'benchsuite[s3-stock]'"),
+    "hdf5": ("obstore", "pip install 'benchsuite[s3]'"),
+    "parquet": ("pyarrow", "pip install 'benchsuite[formats]'"),
+}
+"""What stock readers ask a bucket with, a module or `AWS`, and how to install it; the other formats' want files."""
+AWS = "aws"
+"""The command by which webdataset's documentation streams shards from S3."""
+VERIFY_TLS = ("files", "parquet")
+"""Formats whose libraries always verify a server's certificate."""
 STOCK_LOADER: Registry = {"stock": ("benchsuite.storage.loaders.stock:StockLoader", "pip install torch")}
 TUNED = (None, "tuned")
 """Readers that are our own: None where nothing is read from storage."""
@@ -95,6 +118,8 @@ def reader_problem(data: "DataSpec", manifest: "Manifest | None") -> str | None:
         return _own_reader_of_dali_problem(data, manifest)
     if data.loader != "torch":
         return f"reader {data.reader} is PyTorch's DataLoader, not loader {data.loader}; set data.reader: tuned"
+    if data.reader in LIBRARIES:
+        return _library_problem(data)
     if data.reader != "stock":
         path = str(data.reader).rpartition(":")[0]
         is_script = path.endswith(".py") and os.path.isfile(path)
@@ -104,7 +129,36 @@ def reader_problem(data: "DataSpec", manifest: "Manifest | None") -> str | None:
     module = STOCK_NEEDS.get(data.format)
     if module is not None and not _is_installed(module):
         return f"reader stock of format {data.format} needs {module}, which is not installed: {STOCK[data.format][1]}"
-    return None
+    return _stock_bucket_problem(data)
+
+
+def _in_bucket(data: "DataSpec") -> bool:
+    """Whether readers are given objects: where none of a dataset is staged first."""
+    return data.staging == "none" and (data.root or "").startswith("s3://")
+
+
+def _stock_bucket_problem(data: "DataSpec") -> str | None:
+    """Why a format's own library cannot read it from a bucket, or None."""
+    if not _in_bucket(data):
+        return None
+    if data.format not in IN_BUCKETS:
+        why = f"reader stock of format {data.format} reads files"
+        return f"{why}; of a bucket set data.reader: tuned, or data.staging: copy or lazy"
+    client, hint = IN_BUCKETS[data.format]
+    if data.format in VERIFY_TLS and not settings(object_path(str(data.root)).bucket).verify_tls:
+        return f"{client} cannot leave out verify_tls, as the site's file asks: set data.reader: tuned"
+    if which(client) if client == AWS else _is_installed(client):
+        return None
+    return f"reader stock of format {data.format} needs {client} to read a bucket, which is not installed: {hint}"
+
+
+def _library_problem(data: "DataSpec") -> str | None:
+    name = str(data.reader)
+    if _in_bucket(data):
+        return f"reader {name} reads files; of a bucket set data.reader: tuned, or data.staging: copy or lazy"
+    if data.format not in LIBRARY_READS[name]:
+        return f"reader {name} reads {' and '.join(sorted(LIBRARY_READS[name]))}, not {data.format}"
+    return None if _is_installed(name) else f"reader {name} needs {name}, which is not installed: {LIBRARIES[name][1]}"
 
 
 def _own_reader_of_dali_problem(data: "DataSpec", manifest: "Manifest | None") -> str | None:

@@ -20,11 +20,14 @@ LONGEST = ("workloads/parallel/test_modes.py", "faults/", "runner/test_validate.
 """Files that take minutes are begun first, so that of two processes none ends with a long one."""
 SLOW = (
     *("faults/", "fuzz/", "workloads/parallel/test_modes.py", "runner/test_validate.py::test_counts"),
+    *("workloads/parallel/test_context.py::test_outputs",),
     *("cli/test_streams.py", "cli/test_special_files.py", "cli/test_controls.py", "cli/test_signals.py"),
-    *("probe/comm/test_rank.py", "probe/comm/test_probe.py", "probe/test_checkpoint.py"),
-    *("storage/loaders/test_dali",),
+    *("probe/comm/test_rank.py", "probe/comm/test_probe.py", "probe/test_checkpoint.py", "probe/llm/"),
+    *("cli/test_search.py", "storage/create/test_parts.py", "storage/loaders/test_dali", "storage/buckets/"),
     *("storage/observe/test_io_trace.py", "storage/create/test_generation.py", "trial/test_profile.py"),
+    *("workloads/engines/test_parameter_server.py", "workloads/engines/test_broadcast.py", "trial/test_engines.py"),
     *("nightly/test_measuring.py", "launch/test_rendezvous.py", "cli/test_modelled.py"),
+    "predict/layout/test_runnable.py::test_five_hundred",
     *("results/store/test_sql_limits.py", "results/store/test_compaction", "predict/scaling/test_layout_fit.py"),
 )
 """Files and tests of `make test-all`, but for what is marked smoke, which `make test` runs too."""

@@ -177,3 +177,25 @@ def test_mistakes_in_a_model_of_ones_own_are_told_in_one_line(tmp_path: Path, na
     with pytest.raises((UserError, WorkloadError)) as caught:
         run({"workload": f"{tmp_path / name}", "batch_size": 4, "data": {"source": "synthetic"}})
     assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_the_formulas_of_the_theory_page_are_the_codes() -> None:
+    """Its table of messages and bytes, worked out for numbers of ranks that are powers of two, with D = 1."""
+    from benchsuite.predict.theory.collectives import TRAFFIC, traffic
+    from benchsuite.probe.comm.step_tables import torus_shape
+
+    rows = re.findall(r"^\| `(\w+)`[^|]*\| (.*) \|$", (ROOT / "docs" / "theory.md").read_text(), re.M)
+    assert [name for name, _ in rows] == list(TRAFFIC)
+    for name, cells in rows:
+        for ranks in (2, 4, 16):
+            in_row, num_rows = torus_shape(ranks)
+            known = {"N": ranks, "D": 1, "log": ranks.bit_length() - 1, "X": in_row, "Y": num_rows}
+            given = [_worked_out(cell, known) for cell in cells.split("|")]
+            form = traffic(name, ranks)
+            assert given == pytest.approx([form.steps, form.peak, form.messages, form.busiest, form.total]), name
+
+
+def _worked_out(formula: str, known: dict[str, int]) -> float:
+    """A formula such as 2(N-1)/N D, where what stands side by side is multiplied."""
+    parts = re.findall(r"log|\d+|[A-Z]|[-+/()]", formula.replace("log N", "log"))
+    return float(eval(re.sub(r"(?<=[\w)]) (?=[\w(])", "*", " ".join(parts)), {}, known))

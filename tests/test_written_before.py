@@ -95,10 +95,15 @@ def test_datasets_hold_the_same_samples(name: str) -> None:
     assert digests(BEFORE / "datasets" / name) == EXPECTED["datasets"][name]
 
 
+SINCE = {"parquet", "mds"}
+"""Formats that came later."""
+
+
 def test_every_format_is_among_them() -> None:
-    assert {open_dataset(folder).manifest.format for folder in (BEFORE / "datasets").iterdir()} == set(FORMATS)
+    assert {open_dataset(folder).manifest.format for folder in (BEFORE / "datasets").iterdir()} == set(FORMATS) - SINCE
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in SWEEPS.glob("*.yaml")))
+@pytest.mark.parametrize("name", sorted(EXPECTED["trials"]))
 def test_sweeps_give_the_same_trials(name: str) -> None:
-    assert ids(SWEEPS / name) == EXPECTED["trials"][name]
+    before = EXPECTED["trials"][name]
+    assert [each for each in ids(SWEEPS / name) if each in before] == before

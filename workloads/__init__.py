@@ -24,12 +24,11 @@ WORKLOADS: Mapping[str, str] = {
     "unet3d": "benchsuite.workloads.unet3d:WORKLOAD",
     "gpt_neox": "benchsuite.workloads.gpt_neox:WORKLOAD",
 }
-MODES = ("none", "data_parallel", "ddp", "zero1", "zero2", "fsdp", "hsdp", "tp", "pp", "ep")
+MODES = ("none", "data_parallel", "ddp", "zero1", "zero2", "fsdp", "hsdp", "tp", "pp", "cp", "ep")
 """Names of parallelism; `workloads.parallel.modes` and `pipeline` have what they do."""
-MODES_NOT_YET = ("cp",)
 
 
-def names(registry: Mapping[str, str], group: str = "") -> list[str]:
+def names(registry: Mapping[str, Any], group: str = "") -> list[str]:
     """The names of a registry, with those that installed packages add through the entry point `group`."""
     extra = {entry.name for entry in entry_points(group=group)} if group else set()
     return sorted({*registry, *extra})
@@ -60,15 +59,15 @@ def from_file(name: str, what: str = "workload") -> Any:
     return getattr(module, attribute)
 
 
-def load(registry: Mapping[str, str], name: str, group: str = "") -> Any:
-    """The object registered as `name`.
+def load(registry: Mapping[str, Any], name: str, group: str = "") -> Any:
+    """The object registered as `name`, or where it is.
 
     Raises:
         KeyError: no such name.
-        WorkloadError: a third party's workload that cannot be imported.
+        WorkloadError: what a third party adds cannot be imported.
     """
     if name in registry:
-        return pkgutil.resolve_name(registry[name])
+        return pkgutil.resolve_name(registry[name]) if isinstance(registry[name], str) else registry[name]
     if registry is WORKLOADS and ":" in name:
         return from_file(name)
     for entry in entry_points(group=group) if group else ():

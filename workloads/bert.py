@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distr
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, PrepareModuleInput, RowwiseParallel
 from torch.nn.functional import cross_entropy, gelu, linear, scaled_dot_product_attention
 
-from benchsuite.workloads.facts import BERT, bert_divisible
+from benchsuite.workloads.facts import BERT, MLP_FACTOR, bert_divisible
 from benchsuite.workloads.spec import Variant
 from benchsuite.workloads.workload import Batch, Plan, TensorParallel, Workload
 
@@ -66,12 +66,12 @@ class Attention(nn.Module):
 class Layer(nn.Module):
     """Attention and two-layer perceptron, each added to its input and then normalised: (N, S, hidden) -> same."""
 
-    def __init__(self, hidden: int, heads: int, dropout: float) -> None:
+    def __init__(self, hidden: int, heads: int, inner: int, dropout: float) -> None:
         super().__init__()
         self.attention = Attention(hidden, heads, dropout)
         self.attention_norm = nn.LayerNorm(hidden, eps=1e-12)
-        self.up = nn.Linear(hidden, 4 * hidden)
-        self.down = nn.Linear(4 * hidden, hidden)
+        self.up = nn.Linear(hidden, inner)
+        self.down = nn.Linear(inner, hidden)
         self.norm = nn.LayerNorm(hidden, eps=1e-12)
         self.dropout = nn.Dropout(dropout)
 
@@ -111,11 +111,21 @@ class Heads(nn.Module):
 class Bert(nn.Module):
     """Embeddings, encoder layers, heads."""
 
-    def __init__(self, vocab: int, positions: int, hidden: int, layers: int, heads: int, dropout: float) -> None:
+    def __init__(
+        self,
+        vocab_size: int,
+        seq_len: int,
+        hidden_size: int,
+        num_layers: int,
+        num_heads: int,
+        ffn_size: int,
+        dropout: float,
+    ) -> None:
         super().__init__()
-        self.embeddings = Embeddings(vocab, positions, hidden, dropout)
-        self.layers = nn.ModuleList(Layer(hidden, heads, dropout) for _ in range(layers))
-        self.heads = Heads(vocab, hidden)
+        inner = ffn_size or MLP_FACTOR * hidden_size
+        self.embeddings = Embeddings(vocab_size, seq_len, hidden_size, dropout)
+        self.layers = nn.ModuleList(Layer(hidden_size, num_heads, inner, dropout) for _ in range(num_layers))
+        self.heads = Heads(vocab_size, hidden_size)
         self.apply(_initialise)
 
     def forward(self, input_ids: Tensor, segment_ids: Tensor, masked_lm_positions: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,9 +5,9 @@ for the volumes' distribution of bytes, GPT-NeoX for its sequences and padded vo
 are derived from their `Workload`, which imports torch.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, cast
 
 from benchsuite.workloads import WorkloadError
 from benchsuite.workloads.spec import Variant
@@ -30,6 +30,8 @@ class Facts:
     """Whether its loss is a mean over what is counted in the whole batch."""
     has_experts: bool = False
     """Whether any variant has experts that can be dealt to ranks; its model's `num_experts` says how many."""
+    shared: Callable[[Variant], Mapping[str, int]] | None = None
+    """Heads and seq_len, which ranks that share sequences must divide; None where they cannot be shared."""
 
 
 def _resnet(layers: tuple[int, ...], width: int, image_size: int = 224, bottleneck: bool = True) -> Variant:
@@ -69,15 +71,31 @@ UNET3D = Facts(
 
 
 def bert_divisible(variant: Variant) -> dict[str, int]:
-    """Heads are dealt to ranks, and the sequence with sequence parallelism; the vocabulary may be dealt unevenly."""
-    return {"heads": cast(int, variant.model["heads"]), "seq_len": variant.sample["seq_len"]}
+    """Heads and the MLP's width are dealt to ranks, and the sequence with sequence parallelism.
+
+    The vocabulary may be dealt unevenly.
+    """
+    model = cast(Mapping[str, int], variant.model)
+    inner = model["ffn_size"] or MLP_FACTOR * model["hidden_size"]
+    return {"num_heads": model["num_heads"], "ffn_size": inner, "seq_len": variant.sample["seq_len"]}
+
+
+MLP_FACTOR = 4
+"""The width of an MLP is so many times the hidden size, where no other is given."""
 
 
 def _bert(
-    hidden: int, layers: int, heads: int, seq_len: int, max_predictions: int, vocab_size: int, dropout: float = 0.1
+    hidden_size: int,
+    num_layers: int,
+    num_heads: int,
+    seq_len: int,
+    max_predictions: int,
+    vocab_size: int,
+    dropout: float = 0.1,
 ) -> Variant:
+    sizes = {"hidden_size": hidden_size, "num_layers": num_layers, "num_heads": num_heads, "ffn_size": 0}
     sample = {"seq_len": seq_len, "max_predictions": max_predictions, "vocab_size": vocab_size}
-    return Variant({"hidden": hidden, "layers": layers, "heads": heads, "dropout": dropout}, sample)
+    return Variant({**sizes, "dropout": dropout}, sample)
 
 
 BERT = Facts(
@@ -93,33 +111,147 @@ BERT = Facts(
     has_targets=True,
 )
 
-ROTARY_SHARE = 4  # one in so many of a head's dimensions is rotated
+ROTARY_BASE = 10_000.0
+
+
+@dataclass(frozen=True)
+class DecoderShape:
+    """The shape of a decoder: its sizes, and which parts it has; by default those of GPT-NeoX."""
+
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int = 0
+    """0: as many as num_heads."""
+    ffn_size: int = 0
+    """0: 4 hidden_size."""
+    num_experts: int = 0
+    """MLPs of a layer; 0: one, and no router."""
+    top_k: int = 0
+    rotary_share: float = 0.25
+    """Share of a head's dimensions that positions turn; 0: none."""
+    rope_theta: float = ROTARY_BASE
+    learned_positions: bool = False
+    parallel_residual: bool = True
+    rms_norm: bool = False
+    gated_mlp: bool = False
+    tanh_gelu: bool = False
+    """GELU by its approximation."""
+    bias: bool = True
+    tied_embeddings: bool = False
+    """The head shares the embedding's weight."""
+    vocab_size: int = 50304
+    seq_len: int = 2048
+
+    @classmethod
+    def of(cls, variant: Variant) -> "DecoderShape":
+        """The shape of a variant of `gpt_neox`."""
+        return cls(**cast(Any, {**variant.model, **variant.sample}))
+
+    @property
+    def variant(self) -> Variant:
+        """It as a variant."""
+        model = asdict(self)
+        return Variant(model, {name: model.pop(name) for name in ("seq_len", "vocab_size")})
+
+    @property
+    def head_dim(self) -> int:
+        """Width of a head."""
+        return self.hidden_size // self.num_heads
+
+    @property
+    def rotary_dims(self) -> int:
+        """Dimensions of a head that are turned."""
+        return int(self.head_dim * self.rotary_share)
+
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys and values."""
+        return self.num_kv_heads or self.num_heads
+
+    @property
+    def inner(self) -> int:
+        """Width inside an MLP."""
+        return self.ffn_size or MLP_FACTOR * self.hidden_size
+
+
+def shape_problem(variant: Variant) -> str | None:
+    """Why no model has such a shape, with the arithmetic; None where one has, or where there are no heads."""
+    if "num_heads" not in variant.model:
+        return None
+    return next(_shape_problems(cast(Mapping[str, Any], variant.model), variant.sample), None)
+
+
+def _shape_problems(model: Mapping[str, Any], sample: Mapping[str, int]) -> Iterator[str]:
+    hidden, heads, grouped = model["hidden_size"], model["num_heads"], model.get("num_kv_heads") or model["num_heads"]
+    head_dim, share = hidden // heads, model.get("rotary_share", 0)
+    if hidden % heads:
+        yield f"hidden_size {hidden} is not a multiple of num_heads {heads}"
+    if heads % grouped:
+        yield f"num_heads {heads} is not a multiple of num_kv_heads {grouped}"
+    if head_dim * share % 2:
+        turned = f"hidden_size {hidden} / num_heads {heads} = {head_dim}, of which {share:g} is turned by position"
+        yield f"{turned}: {head_dim * share:g} dimensions are no pairs"
+    experts, chosen = model.get("num_experts", 0), model.get("top_k", 0)
+    if (experts or chosen) and not 1 <= chosen <= experts:
+        yield f"top_k {chosen} of num_experts {experts}: give both, top_k from 1 to num_experts"
+    if experts and model.get("gated_mlp"):
+        yield f"num_experts {experts} in a model with gated MLPs: experts are plain ones"
+    words = sample.get("max_predictions", 0)
+    if words > sample.get("seq_len", 0) - SPECIAL_TOKENS > 0:
+        yield f"max_predictions {words} > seq_len {sample['seq_len']} - {SPECIAL_TOKENS} special tokens"
+
+
+SPECIAL_TOKENS = 3
+"""Of a BERT sample: what begins it, and what ends each of its two segments."""
 
 
 def gpt_neox_shape(
-    hidden: int,
-    layers: int,
-    heads: int,
+    hidden_size: int,
+    num_layers: int,
+    num_heads: int,
     num_experts: int = 0,
     top_k: int = 0,
     *,
     vocab_size: int = 50304,
     seq_len: int = 2048,
 ) -> Variant:
-    """A decoder of any shape; of experts, each token visits `top_k`, and one without has plain MLPs.
+    """A decoder like GPT-NeoX of any shape; of experts, each token visits `top_k`, and one without has plain MLPs.
 
     Raises:
-        WorkloadError: heads that are not whole, or a quarter of whose dimensions cannot be rotated in pairs.
+        WorkloadError: heads that are not whole, or a quarter of whose dimensions cannot be turned in pairs.
     """
-    if hidden % heads or hidden // heads % (2 * ROTARY_SHARE):
-        raise WorkloadError(f"hidden({hidden}) / heads({heads}) must be a multiple of {2 * ROTARY_SHARE}")
-    model = {"hidden": hidden, "layers": layers, "heads": heads, "num_experts": num_experts, "top_k": top_k}
-    return Variant(model, {"seq_len": seq_len, "vocab_size": vocab_size})
+    sizes: dict[str, Any] = {"num_experts": num_experts, "top_k": top_k, "vocab_size": vocab_size, "seq_len": seq_len}
+    found = DecoderShape(hidden_size, num_layers, num_heads, **sizes).variant
+    if wrong := shape_problem(found):
+        raise WorkloadError(wrong)
+    return found
+
+
+def _gpt2(hidden_size: int, num_layers: int, num_heads: int, vocab_size: int = 50257, seq_len: int = 1024) -> Variant:
+    """GPT-2 (Radford et al. 2019)."""
+    ends: dict[str, Any] = {"rotary_share": 0.0, "learned_positions": True, "tied_embeddings": True}
+    body: dict[str, Any] = {"parallel_residual": False, "tanh_gelu": True, "vocab_size": vocab_size, "seq_len": seq_len}
+    return DecoderShape(hidden_size, num_layers, num_heads, **ends, **body).variant
+
+
+def _llama(
+    hidden_size: int, num_layers: int, num_heads: int, num_kv_heads: int, ffn_size: int, **more: float
+) -> Variant:
+    """LLaMA 2 (Touvron et al. 2023), whose vocabulary and length are the default, and 3 (Grattafiori et al. 2024)."""
+    parts: dict[str, Any] = {"rms_norm": True, "gated_mlp": True, "bias": False, "parallel_residual": False}
+    parts |= {"rotary_share": 1.0, "vocab_size": 32000, "seq_len": 4096, **more}
+    return DecoderShape(hidden_size, num_layers, num_heads, num_kv_heads, ffn_size, **parts).variant
+
+
+LLAMA3 = {"vocab_size": 128256, "seq_len": 8192, "rope_theta": 500_000.0}
 
 
 def gpt_neox_divisible(variant: Variant) -> dict[str, int]:
     """What a tensor-parallel degree must divide; `seq_len` where activations are split along it."""
-    return {"heads": cast(int, variant.model["heads"]), **variant.sample}
+    shape = DecoderShape.of(variant)
+    inner = {} if shape.num_experts else {"ffn_size": shape.inner}
+    return {"num_heads": shape.num_heads, "num_kv_heads": shape.kv_heads, **inner, **variant.sample}
 
 
 GPT_NEOX = Facts(
@@ -128,7 +260,13 @@ GPT_NEOX = Facts(
     variants={
         "nano": gpt_neox_shape(64, 4, 8, vocab_size=128, seq_len=16),
         "nano_moe": gpt_neox_shape(64, 4, 8, 8, 2, vocab_size=128, seq_len=16),
+        "nano_gpt2": _gpt2(64, 4, 8, vocab_size=131, seq_len=16),
+        "nano_llama": _llama(64, 4, 8, 4, 192, vocab_size=128, seq_len=16),
         "tiny": gpt_neox_shape(128, 4, 4, vocab_size=512, seq_len=128),
+        "gpt2": _gpt2(768, 12, 12),
+        "gpt2-medium": _gpt2(1024, 24, 16),
+        "gpt2-large": _gpt2(1280, 36, 20),
+        "gpt2-xl": _gpt2(1600, 48, 25),
         "pythia-70m": gpt_neox_shape(512, 6, 8),
         "pythia-160m": gpt_neox_shape(768, 12, 12),
         "pythia-410m": gpt_neox_shape(1024, 24, 16),
@@ -136,12 +274,21 @@ GPT_NEOX = Facts(
         "pythia-1.4b": gpt_neox_shape(2048, 24, 16),
         "pythia-2.8b": gpt_neox_shape(2560, 32, 32),
         "pythia-6.9b": gpt_neox_shape(4096, 32, 32, vocab_size=50432),
+        "pythia-12b": gpt_neox_shape(5120, 36, 40, vocab_size=50688),
+        "llama2-7b": _llama(4096, 32, 32, 32, 11008),
+        "llama2-13b": _llama(5120, 40, 40, 40, 13824),
+        "llama2-70b": _llama(8192, 80, 64, 8, 28672),
+        "llama3-8b": _llama(4096, 32, 32, 8, 14336, **LLAMA3),
+        "llama3-70b": _llama(8192, 80, 64, 8, 28672, **LLAMA3),
+        "llama3-405b": _llama(16384, 126, 128, 8, 53248, **LLAMA3),
         "moe": gpt_neox_shape(768, 12, 12, 8, 2),
         "reference": gpt_neox_shape(6144, 44, 64, vocab_size=50432),
     },
     divisible=gpt_neox_divisible,
-    num_pieces=lambda variant: 2 + cast(int, variant.model["layers"]),  # embedding, layers, norm and head
+    # embedding, a table of positions, layers, norm and head
+    num_pieces=lambda variant: 2 + cast(int, variant.model["num_layers"]) + bool(variant.model["learned_positions"]),
     has_experts=True,
+    shared=gpt_neox_divisible,
 )
 
 FACTS: Mapping[str, Facts] = {facts.name: facts for facts in (RESNET50, UNET3D, BERT, GPT_NEOX)}

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from benchsuite.workloads.spec import Parallelism, Schedule
+from benchsuite.workloads.spec import ContextAttention, Parallelism, Schedule
 
 NAMED_DEGREES: Mapping[str, Mapping[str, int]] = {
     "none": {},
@@ -14,8 +14,9 @@ NAMED_DEGREES: Mapping[str, Mapping[str, int]] = {
     "fsdp": {"zero": 3},
     "hsdp": {"zero": 3, "dp_replicate": 2},
 }
-"""Names of data parallelism; `tp`, `pp` and `ep` take every rank."""
+"""Names of data parallelism; `tp`, `pp`, `cp` and `ep` take every rank."""
 COMPOSED = ("tp_pp", "3d")
+SERVING = "parameter_server"
 ONE_RANK = ("none", "data_parallel")
 STAGES_PER_RANK: Mapping[Schedule, int] = {"interleaved": 2, "zero_bubble": 2}
 """Pipeline stages that a rank holds; 1 for others."""
@@ -32,11 +33,12 @@ class Place:
     tp: int
     dp: int
     pp: int
+    cp: int = 0
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How ranks are laid out. They count innermost first: tp, dp, pp."""
+    """How ranks are laid out. They count innermost first: tp, cp, dp, pp."""
 
     name: str
     dp: int = 1
@@ -49,11 +51,22 @@ class Layout:
     microbatches: int = 1
     sequence_parallel: bool = False
     loss_parallel: bool = False
+    engine: str = "torch"
+    num_servers: int = 0
+    """Processes of a parameter server besides the ranks."""
+    max_staleness: int | None = None
+    cp: int = 1
+    cp_attention: ContextAttention = "ring"
 
     @property
     def world_size(self) -> int:
         """Number of ranks."""
-        return self.dp * self.tp * self.pp
+        return self.replicas * self.tp * self.pp
+
+    @property
+    def replicas(self) -> int:
+        """Ranks with the same weights, or shards of them, each with samples or parts of sequences of its own."""
+        return self.dp * self.cp
 
     @property
     def stages_per_rank(self) -> int:
@@ -63,11 +76,14 @@ class Layout:
     @property
     def needs_group(self) -> bool:
         """Whether its ranks exchange anything, or would with more of them."""
-        return self.world_size > 1 or self.zero > 0 or self.name == "ddp"
+        return self.world_size > 1 or self.zero > 0 or self.name == "ddp" or self.engine != "torch"
 
     def place(self, rank: int) -> Place:
         """Where a rank stands."""
-        return Place(rank % self.tp, rank // self.tp % self.dp, rank // (self.tp * self.dp))
+        rest, tp = divmod(rank, self.tp)
+        rest, cp = divmod(rest, self.cp)
+        pp, dp = divmod(rest, self.dp)
+        return Place(tp, dp, pp, cp)
 
 
 def layout_of(parallelism: str | Parallelism, world_size: int | None) -> Layout:
@@ -90,47 +106,46 @@ def layout_of(parallelism: str | Parallelism, world_size: int | None) -> Layout:
 
 
 def _of_degrees(asked: Parallelism, world_size: int | None, name: str | None = None) -> Layout:
-    if asked.cp > 1 or asked.engine != "torch":
-        what = "cp" if asked.cp > 1 else f"engine {asked.engine}"
-        raise LayoutError(f"parallelism {{{what}}}: not yet supported")
+    if asked.cp == 1 and asked.cp_attention != "ring":
+        raise LayoutError(f"cp_attention {asked.cp_attention} is of ranks that share sequences, cp is 1")
+    if asked.engine != SERVING and (asked.num_servers is not None or asked.max_staleness is not None):
+        raise LayoutError(f"num_servers and max_staleness are of engine {SERVING}, engine is {asked.engine}")
     if asked.pp == 1 and (asked.microbatches or asked.schedule != "1f1b"):
         raise LayoutError("schedule and microbatches are of a pipeline, pp is 1")
-    inner = asked.tp * asked.pp
+    inner = asked.tp * asked.cp * asked.pp
     ranks = world_size or inner * (asked.dp or 1)
     dp = asked.dp or max(1, ranks // inner)
     if dp * inner != ranks:
-        raise LayoutError(f"dp {dp} x tp {asked.tp} x pp {asked.pp} = {dp * inner} ranks, world_size is {ranks}")
+        context = f" x cp {asked.cp}" if asked.cp > 1 else ""
+        degrees = f"dp {dp} x tp {asked.tp}{context} x pp {asked.pp}"
+        raise LayoutError(f"{degrees} = {dp * inner} ranks, world_size is {ranks}")
     for degree, value in (("dp_replicate", asked.dp_replicate), ("ep", asked.ep)):
         if dp % value:
             raise LayoutError(f"{degree} {value} does not divide dp {dp}")
     microbatches = asked.microbatches or (1 if asked.schedule == "naive" else asked.pp)
-    return Layout(
-        name or _name(asked, dp),
-        dp,
-        asked.dp_replicate,
-        asked.tp,
-        asked.pp,
-        asked.ep,
-        asked.zero,
-        asked.schedule,
-        microbatches if asked.pp > 1 else 1,
-        asked.sequence_parallel,
-        asked.loss_parallel,
-    )
+    servers = (asked.num_servers or 1) if asked.engine == SERVING else 0
+    found = {"dp": dp, "microbatches": microbatches if asked.pp > 1 else 1, "num_servers": servers}
+    return Layout(name or _name(asked, dp), **(asked.model_dump() | found))
 
 
 def _name(asked: Parallelism, dp: int) -> str:
     """Degrees in words, such as tp2 pp4 dp2 zero3."""
-    degrees = {"tp": asked.tp, "pp": asked.pp, "dp": dp, "ep": asked.ep}
+    degrees = {"tp": asked.tp, "cp": asked.cp, "pp": asked.pp, "dp": dp, "ep": asked.ep}
     words = [f"{name}{value}" for name, value in degrees.items() if value > 1]
     words += [f"zero{asked.zero}"] if asked.zero else []
+    words += [asked.cp_attention] if asked.cp_attention != "ring" else []
     words += [f"x{asked.dp_replicate}"] if asked.dp_replicate > 1 else []
-    return " ".join(words) or "none"
+    if asked.engine == "torch":
+        return " ".join(words) or "none"
+    words = [asked.engine, *words]
+    words += [f"{asked.num_servers} servers"] if (asked.num_servers or 1) > 1 else []
+    words += [f"staleness {asked.max_staleness}"] if asked.max_staleness is not None else []
+    return " ".join(words)
 
 
 def rank_map(layout: Layout, ranks_per_node: int) -> list[list[str]]:
     """What each rank is, a row per node: such as `tp1 dp0 pp3`, without degrees of 1."""
-    degrees = {"tp": layout.tp, "dp": layout.dp, "pp": layout.pp}
+    degrees = {"tp": layout.tp, "cp": layout.cp, "dp": layout.dp, "pp": layout.pp}
     rows = []
     for start in range(0, layout.world_size, ranks_per_node):
         ranks = range(start, min(start + ranks_per_node, layout.world_size))

@@ -44,7 +44,8 @@ class _Travel(torch.autograd.Function):
         return _exchange(gradients[0], received, sent, group), None, None, None
 
 
-def _travelled(rows: Tensor, sent: list[int], received: list[int], group: dist.ProcessGroup) -> Tensor:
+def travelled(rows: Tensor, sent: list[int], received: list[int], group: dist.ProcessGroup) -> Tensor:
+    """Rows from all ranks of the group, in their order; `sent` and `received` count them. Gradients travel back."""
     return cast(Tensor, _Travel.apply(rows, sent, received, group))  # type: ignore[no-untyped-call]
 
 
@@ -81,13 +82,13 @@ class Experts(nn.Module):
         leaving_by_rank, arriving_by_rank = torch.stack((counts, arriving)).view(2, ranks, local).tolist()
         sent = [sum(row) for row in leaving_by_rank]
         received = [sum(row) for row in arriving_by_rank]
-        arrived = _travelled(rows, sent, received, group)
+        arrived = travelled(rows, sent, received, group)
         pieces = torch.split(arrived, [count for row in arriving_by_rank for count in row])  # by rank, then by expert
         made = self._apply_experts([torch.cat(pieces[expert::local]) for expert in range(local)])
         by_expert = zip(made, zip(*arriving_by_rank, strict=True), strict=True)
         parts = [torch.split(whole, list(by_rank)) for whole, by_rank in by_expert]
         back = torch.cat([part for by_rank in zip(*parts, strict=True) for part in by_rank])
-        return _travelled(back, received, sent, group)
+        return travelled(back, received, sent, group)
 
     def _apply_experts(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Each local expert's output for its input."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from torch import nn
-from torch.optim import SGD, Adafactor, AdamW, Optimizer
+from torch.optim import SGD, Adafactor, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from benchsuite.workloads.spec import ComputeSpec
@@ -14,6 +14,7 @@ REFERENCE_BATCH = 256
 OPTIMIZERS: Mapping[str, Callable[..., Optimizer]] = {
     "sgd": SGD,
     "momentum": lambda parameters, lr, **options: SGD(parameters, lr, momentum=0.9, **options),
+    "adam": Adam,
     "adamw": AdamW,
     "adafactor": Adafactor,
 }

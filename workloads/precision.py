@@ -6,13 +6,16 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 from torch import Tensor, nn
 
+from benchsuite.workloads import WorkloadError
 from benchsuite.workloads.spec import Precision
 
-AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
+FLOAT8_MULTIPLE = 16
+"""What both sizes of a layer must be multiples of, for products in float8."""
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
-    """The context a forward pass runs in: bf16 and fp16 are autocast over float32 weights."""
+    """The context a forward pass runs in: bf16, fp16 and the rest of fp8 are autocast over float32 weights."""
     if precision in AUTOCAST:
         return torch.autocast(device.type, dtype=AUTOCAST[precision])
     return nullcontext()
@@ -47,8 +50,35 @@ def float32_kept() -> Iterator[None]:
 
 
 def convert(model: nn.Module, precision: Precision) -> nn.Module:
-    """The model with weights of the precision's type: bfloat16 for pure_bf16, else as they are."""
+    """The model with weights of the precision's type: bfloat16 for pure_bf16, else as they are.
+
+    For fp8 linear layers are replaced, in place, by those that multiply in float8.
+    """
+    if precision == "fp8":
+        return _with_float8_products(model)
     return model.to(torch.bfloat16) if precision == "pure_bf16" else model
+
+
+def _with_float8_products(model: nn.Module) -> nn.Module:
+    """Scale each tensor anew in every product (Micikevicius et al., "FP8 formats for deep learning", 2022), by torchao.
+
+    Raises:
+        WorkloadError: there is nothing in the model that float8 would make faster.
+    """
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+    if not any(takes_float8(module) for module in model.modules()):
+        raise WorkloadError(f"precision fp8: no linear layer has sizes that are multiples of {FLOAT8_MULTIPLE}")
+    config = Float8LinearConfig(pad_inner_dim=True)  # numbers of tokens need not be multiples
+    converted: nn.Module = convert_to_float8_training(
+        model, module_filter_fn=lambda module, _name: takes_float8(module), config=config
+    )
+    return converted
+
+
+def takes_float8(module: nn.Module) -> bool:
+    """Whether a module is a linear layer whose sizes fit float8's matrix products."""
+    return isinstance(module, nn.Linear) and not (module.in_features | module.out_features) % FLOAT8_MULTIPLE
 
 
 def convert_batch(batch: dict[str, Tensor], precision: Precision) -> dict[str, Tensor]:

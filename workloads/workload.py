@@ -41,6 +41,21 @@ class Pipeline:
 
 
 @dataclass(frozen=True)
+class ContextParallel:
+    """How a causal model is split along its sequences.
+
+    `attentions(model)` are the modules whose attribute `attend(query, key, value)`, causal attention over (N, heads,
+    length, head_dim), is replaced; keys and values may have fewer heads than queries. `cut(batch, positions)` gives the
+    batch with what is at some positions of each sequence; `positions(length, device)` are those of this rank, which the
+    model must be told as well. `divisible` is as in `TensorParallel`: heads and seq_len.
+    """
+
+    attentions: Callable[[nn.Module], Sequence[nn.Module]]
+    cut: Callable[[Batch, Callable[[int, torch.device], Tensor]], Batch]
+    divisible: Callable[[Variant], Mapping[str, int]]
+
+
+@dataclass(frozen=True)
 class Workload:
     """A model to train.
 
@@ -69,6 +84,7 @@ class Workload:
     blocks: Callable[[nn.Module], Sequence[nn.Module]] | None = None
     tensor_parallel: TensorParallel | None = None
     pipeline: Pipeline | None = None
+    context_parallel: ContextParallel | None = None
     experts: Callable[[nn.Module], Sequence[nn.Module]] | None = None
 
     @property
@@ -82,6 +98,7 @@ class Workload:
             self._num_pieces if self.pipeline else None,
             has_targets=self.targets is not None,
             has_experts=self.experts is not None,
+            shared=self.context_parallel.divisible if self.context_parallel else None,
         )
 
     def _num_pieces(self, variant: Variant) -> int:

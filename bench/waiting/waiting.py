@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from benchsuite.trial.clock import run_queue_s
+from benchsuite.workloads.facts import DecoderShape
 from benchsuite.workloads.gpt_neox import WORKLOAD as NEOX
 from benchsuite.workloads.spec import Variant
 
@@ -24,9 +25,7 @@ TENSOR_TIMES = 2.0
 """Times as long where ranks share each layer: an eighth of it must outlast what issuing it takes of a core."""
 LAYERS, HIDDEN, HEADS = 8, 128, 8
 SAMPLE = {"seq_len": 64, "vocab_size": 256}
-VARIANTS: Mapping[str, Variant] = {
-    "links": Variant({"layers": LAYERS, "hidden": HIDDEN, "heads": HEADS, "num_experts": 0, "top_k": 0}, SAMPLE)
-}
+VARIANTS: Mapping[str, Variant] = {"links": DecoderShape(HIDDEN, LAYERS, HEADS, **SAMPLE).variant}
 
 
 class Pace:

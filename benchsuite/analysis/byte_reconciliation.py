@@ -7,6 +7,7 @@ from benchsuite import storage
 from benchsuite.analysis.metrics import MAX_COLD_RESIDENT, MIN_WARM_RESIDENT, storage_shares, total, windows
 from benchsuite.contract.rank_samples import RankSamples
 from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.storage.observe.requests import Counted, merged, seconds_of
 
 MAX_DISAGREEMENT = 0.05
 """Counters of one thing may differ by this share."""
@@ -31,6 +32,7 @@ def reads_figures(results: Sequence[RankSamples], reads_counted: bool) -> dict[s
         "process_storage_bytes": total(entry.storage_bytes for entry in reads) if reads_counted else None,
         "mount_read_bytes": total(entry.mount_read_bytes for entry in mounts) if mounts else None,
         "mount_counter": mounts[0].mount_source if mounts else None,
+        **request_figures([entry.requests for entry in reads if entry.requests is not None]),
     }
     stored = found["process_storage_bytes"] if reads_counted else None
     if not reads_counted and mounts and mounts[0].mount_from_storage:  # some count what was asked for
@@ -43,6 +45,23 @@ def reads_figures(results: Sequence[RankSamples], reads_counted: bool) -> dict[s
             "storage_bytes_per_s": share * read / sum(window.seconds for window in loader)
         }
     return found
+
+
+def request_figures(parts: Sequence[Counted]) -> dict[str, Any]:
+    """Requests to a bucket by kind, their retries, and latencies of those that bring contents."""
+    if not parts:
+        return {}
+    asked = merged(parts)
+    kinds = {"get": "get", "range": "get_range", "head": "head", "list": "list", "put": "put"}
+    return {
+        **{f"{name}_requests": asked[kind]["count"] if kind in asked else 0 for name, kind in kinds.items()},
+        "request_retries": sum(found["retries"] for found in asked.values()),
+        "failed_requests": sum(found["failed"] for found in asked.values()),
+        "request_s_p50": seconds_of(asked, "latencies", 0.5),
+        "request_s_p99": seconds_of(asked, "latencies", 0.99),
+        "first_byte_s_p50": seconds_of(asked, "first_bytes", 0.5),
+        "first_byte_s_p99": seconds_of(asked, "first_bytes", 0.99),
+    }
 
 
 def counter_caveats(
@@ -92,7 +111,7 @@ def _against_calls(spec: TrialSpec, values: Mapping[str, Any], under_way_bytes: 
     """
     asked, delivered = values.get("read_call_bytes"), values[DELIVERED]
     form = storage.format_of(spec.data.format)
-    ours = spec.data.reader != "stock" and spec.data.loader != "dali"
+    ours = spec.data.reader not in ("stock", *storage.LIBRARIES) and spec.data.loader != "dali"
     if asked is None or form.reads != "calls" or not ours:
         return None
     held = spec.data.shuffle_buffer if form.sequential else 0  # read before they were counted
@@ -104,6 +123,7 @@ def _against_calls(spec: TrialSpec, values: Mapping[str, Any], under_way_bytes: 
 def mount_caveats(results: Sequence[RankSamples], reads_counted: bool) -> list[tuple[str, str]]:
     """What the trial's processes were fetched, and what their nodes' mounts read, must be the same bytes.
 
+    A bucket's client counts contents, the interface that leads there all that comes by it: it may not be less.
     Where a mount counts what it is asked for (Lustre's llite), that may not be more than what the processes asked for;
     they may ask other mounts as well.
     """
@@ -118,6 +138,8 @@ def mount_caveats(results: Sequence[RankSamples], reads_counted: bool) -> list[t
     theirs = sum(entry.mount_read_bytes or 0 for entry in mounts)
     if abs(ours - theirs) <= max(NOISE_BYTES, MAX_DISAGREEMENT * max(ours, theirs)):
         return []
+    if theirs > ours and any(entry.requests is not None for entry in mounts):
+        return []  # headers, and all that others get by the same interface
     if not fetched and ours > theirs:
         return []
     why = "others read beside this trial" if theirs > ours else "the processes' counters hold more than was read"

@@ -20,6 +20,7 @@ MAX_LATE_S, MAX_LATE_SHARE = 0.0002, 0.05
 """Ranks that wake later from emulated steps, and by more than this share of a step, are flagged."""
 MAX_COPY_SHARE = 1.5
 """Readers that give more than so many times what a core copies have not copied."""
+OF_A_STORE = "what the object store keeps in memory cannot be seen from here"
 MAX_DIRECT_RESIDENT = 0.05
 """Headers and tables that libraries read may stay in the page cache after direct reads."""
 
@@ -66,6 +67,10 @@ def _copying_caveats(spec: TrialSpec, results: Sequence[RankSamples]) -> list[tu
     return []
 
 
+def _in_bucket(spec: TrialSpec) -> bool:
+    return (spec.data.root or "").startswith("s3://")
+
+
 def _staging_caveats(spec: TrialSpec, results: Sequence[RankSamples]) -> list[tuple[str, str]]:
     """Where stage_s may be no cold read though the trial is."""
     nodes = [result for result in results if result.stage_s]
@@ -73,7 +78,8 @@ def _staging_caveats(spec: TrialSpec, results: Sequence[RankSamples]) -> list[tu
         return []
     resident = [result.stage_source_resident for result in nodes]
     if None in resident:
-        return [("cache_unverified", "stage_s: the kernel hides from this user how much of the source was in memory")]
+        why = OF_A_STORE if _in_bucket(spec) else "the kernel hides from this user how much of the source was in memory"
+        return [("cache_unverified", f"stage_s: {why}")]
     share = most(resident) or 0.0
     if share > MAX_COLD_RESIDENT:
         return [("not_cold", f"stage_s: {share:.0%} of the source stayed in the page cache")]
@@ -92,9 +98,8 @@ def utilization_caveats(spec: TrialSpec, au: float | None, ceiling_s: float | No
 def _cache_caveats(spec: TrialSpec, results: Sequence[RankSamples], visible: bool) -> list[tuple[str, str]]:
     known = [r.cache_resident_before for r in results if r.cache_resident_before is not None]
     if not known or not visible:
-        why = (
-            "its file system's cache cannot be seen from here" if not visible else "the kernel hides it from this user"
-        )
+        hidden = OF_A_STORE if _in_bucket(spec) else "its file system's cache cannot be seen from here"
+        why = hidden if not visible else "the kernel hides it from this user"
         return [("cache_unverified", f"{spec.data.cache} asked for, residency unknown: {why}")]
     most, least = max(known), min(known)  # over nodes
     if spec.data.cache in ("cold", "direct") and most > MAX_COLD_RESIDENT:

@@ -12,7 +12,7 @@ _RANKED = ("oom", "signal", "failed", "exit", "hang", "peer")
 """Causes of a trial's failure, most telling first: survivors of another rank's end report that end."""
 _HANG = ("Timed out waiting", "Watchdog caught collective operation timeout", "Wait timeout", "wait timeout after")
 """How gloo, NCCL and torch's store say that other ranks did not come to a collective in time."""
-LAST_WORDS_BYTES = 1 << 16
+LAST_WORDS_BYTES = 1 << 20
 _PEER = (
     "closed by peer",
     "Connection reset",
@@ -86,12 +86,7 @@ def signal_name(number: int) -> str:
 
 def last_line(log: Path) -> str | None:
     """The last line that a rank wrote."""
-    try:
-        lines = [
-            line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()
-        ]
-    except OSError:
-        return None
+    lines = [line.strip() for line in _last_words(log).splitlines() if line.strip()]
     return lines[-1] if lines else None
 
 
@@ -129,10 +124,7 @@ def hung(folder: Path, ranks: Sequence[int], num_ranks: int) -> str:
 
 def hanging_at(log: Path) -> str | None:
     """The innermost frame of the main thread in faulthandler's dump, after a time-out."""
-    try:
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return None
+    lines = _last_words(log).splitlines()
     heads = [number for number, line in enumerate(lines) if line.startswith(("Current thread", "Thread 0x"))]
     frames = [lines[number + 1].strip() for number in heads if number + 1 < len(lines)]
     return frames[-1] if frames else None

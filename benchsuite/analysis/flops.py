@@ -9,14 +9,15 @@ from typing import Any
 from benchsuite.contract.rank_samples import FLOPS_FILE, RankSamples
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.workloads.flops import Flops
+from benchsuite.workloads.spec import ModelSpec
 
-_known: dict[tuple[str, str], dict[str, Any]] = {}
-"""What a sample costs, by workload and variant; empty where the model cannot be counted without values."""
+_known: dict[tuple[str, str, ModelSpec], dict[str, Any]] = {}
+"""What a sample costs, by workload, variant and sizes; empty where the model cannot be counted without values."""
 
 
 def tell(spec: TrialSpec, folder: Path) -> None:
     """Leave for rank 0, in its trial's work folder, what an earlier trial of this process has counted."""
-    model = spec.workload, spec.variant
+    model = spec.workload, spec.variant, spec.model
     if model in _known:
         with suppress(OSError):  # it counts for itself then
             (folder / FLOPS_FILE).write_text(json.dumps(_known[model]))
@@ -26,5 +27,5 @@ def flops_of(spec: TrialSpec, results: Sequence[RankSamples]) -> Flops | None:
     """Return what a sample of a finished trial cost, and keep it for later trials of the same model (`tell`)."""
     found = results[0].flops
     if found is not None:
-        _known[spec.workload, spec.variant] = found
+        _known[spec.workload, spec.variant, spec.model] = found
     return Flops(**found) if found else None

@@ -340,7 +340,9 @@ def loader_figures(spec: TrialSpec, results: Sequence[RankSamples]) -> dict[str,
     read_s, decode_s = sum(block.read_s for block in blocks), sum(block.decode_s for block in blocks)
     readers = spec.data.readers * spec.ranks
     copies = spec.ranks // spec.data_ranks
-    computed, collate_s = (total(getattr(block, name) for block in blocks) for name in ("read_cpu_s", "collate_s"))
+    computed, collate_s, unpack_s = (
+        total(getattr(block, name) for block in blocks) for name in ("read_cpu_s", "collate_s", "unpack_s")
+    )
     told_apart = spec.data.loader != "dali"  # its readers and decoders run as one
     plain = [result.storage_ceiling for result in results if result.storage_ceiling]
     known_s = spec.emulated_step_s
@@ -351,10 +353,19 @@ def loader_figures(spec: TrialSpec, results: Sequence[RankSamples]) -> dict[str,
         "read_cpu_s_per_sample": computed / produced if produced and computed is not None else None,
         "decode_s_per_sample": decode_s / produced if produced and told_apart else None,
         "collate_s_per_sample": collate_s / produced if produced and collate_s is not None else None,
+        "unpack_s_per_sample": unpack_s / produced if produced and unpack_s is not None else None,
         "reader_busy_fraction": (read_s + decode_s) / (readers * seconds),
+        "client_thread_busy_fraction": most(_client_busy_fraction(result) for result in results),
         **{name: _over_nodes(results, name) for name in OVER_NODES},
         "storage_ceiling_bytes_per_s": sum(ceiling["bytes_per_s"] for ceiling in plain) if plain else None,
     }
+
+
+def _client_busy_fraction(result: RankSamples) -> float | None:
+    """Share of the loader's blocks in which the busiest thread of a bucket's client computed."""
+    blocks = _blocks(result, "loader")
+    used_s = total(block.client_thread_s for block in blocks)
+    return None if used_s is None else used_s / sum(block.end_s - block.start_s for block in blocks)
 
 
 def _staging_figures(results: Sequence[RankSamples]) -> dict[str, float | None]:
@@ -374,6 +385,18 @@ def _over_nodes(results: Sequence[RankSamples], name: str) -> float | None:
     return float(np.mean(known)) if known else None
 
 
+def engine_figures(spec: TrialSpec, results: Sequence[RankSamples], samples_per_s: float) -> dict[str, Any]:
+    """What only the engine could tell: the busiest server's bytes, how stale gradients were, the rate of a process."""
+    told = [result.engine for result in results if result.engine is not None]
+    found: dict[str, Any] = {}
+    for name in {name for one in told for name in one}:
+        known = [value for one in told if (value := one.get(name)) is not None]
+        found[name] = float(np.mean(known)) if known and name.endswith("_mean") else max(known, default=None)
+    if not spec.layout.num_servers:
+        return found
+    return found | {"samples_per_s_per_process": samples_per_s / (spec.ranks + spec.layout.num_servers)}
+
+
 def compute_figures(
     spec: TrialSpec, results: Sequence[RankSamples], samples_per_s: float, flops: "Flops | None"
 ) -> dict[str, Any]:
@@ -385,6 +408,7 @@ def compute_figures(
     """
     copies = [result.gradient_copy_s for result in results if result.gradient_copy_s is not None]
     found: dict[str, Any] = {"gradient_copy_s": max(copies, default=None)}
+    found |= engine_figures(spec, results, samples_per_s)
     accounts = [result.account for result in results if result.account is not None]
     if len(accounts) == len(results):
         names = ("weights_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes", "wire_bytes")

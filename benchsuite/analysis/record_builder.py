@@ -18,6 +18,7 @@ from benchsuite.analysis.epoch import epoch_caveats, epoch_figures
 from benchsuite.analysis.failure import failure
 from benchsuite.analysis.flops import flops_of
 from benchsuite.analysis.metrics import figures, noise_of_steps
+from benchsuite.analysis.operator_figures import operator_figures
 from benchsuite.analysis.verdict import Setting, verdict
 from benchsuite.contract.outcome import Outcome
 from benchsuite.contract.rank_samples import TORCH_TRACE, RankSamples, on_one_clock, read_progress, read_result
@@ -50,17 +51,18 @@ class Measuring:
     """None: of the kind and the spec."""
     after: str = ""
     """When the record that this one replaces was finished: clocks of nodes differ, and the last record counts."""
+    repeat: int = 0
 
-    def record(self, status: Status, repeat: int = 0, details: Sequence[str] = (), **fields: Any) -> Record:
+    def record(self, status: Status, details: Sequence[str] = (), **fields: Any) -> Record:
         """Return a record of it; `details` are its caveats: a name, a colon, the arithmetic."""
         point = self.point_id or digest({"kind": self.kind, "spec": self.spec})
         return RECORDS[self.kind](
             kind=self.kind,
             record_id=uuid.uuid4().hex,
-            trial_id=trial_id(point, self.session, repeat),
+            trial_id=trial_id(point, self.session, self.repeat),
             point_id=point,
             session=self.session,
-            repeat=repeat,
+            repeat=self.repeat,
             sweep=self.sweep or f"probe-{self.kind}",
             question=self.question,
             status=status,
@@ -82,21 +84,15 @@ def details_of(found: Iterable[Finding]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """One attempt at a trial: which, where and since when."""
+class Attempt(Measuring):
+    """One attempt at a trial."""
 
-    point: Point
-    session: str
-    repeat: int
-    sweep: str
-    question: str | None
-    env: dict[str, Any]
-    started_s: float
-    """time.perf_counter() when the harness turned to it."""
-    started_at: str = field(default_factory=lambda: now())
-    kind: Kind = "trial"
-    after: str = ""
-    rank_by: str | None = None
+    point: Point = field(kw_only=True)
+    rank_by: str | None = field(default=None, kw_only=True)
+
+    def of(self, point: Point) -> "Attempt":
+        """The attempt at another point, such as the same with a batch that fits."""
+        return replace(self, point=point, spec=point.spec.model_dump(), label=point.label, point_id=point.point_id)
 
     def record(self, status: Status, details: Sequence[str] = (), **fields: Any) -> TrialRecord:
         """A record of this attempt."""
@@ -108,21 +104,8 @@ class Attempt:
             )
             shards = sum(info.num_samples is not None for info in manifest.files)
             dataset["num_files"] = shards or manifest.num_samples  # without shards a sample is a file, or a pair
-        found = Measuring(
-            self.kind,
-            point.spec.model_dump(),
-            point.label,
-            self.session,
-            self.env,
-            self.started_s,
-            self.started_at,
-            self.sweep,
-            self.question,
-            point.point_id,
-            self.after,
-        ).record(
+        found = super().record(
             status,
-            self.repeat,
             details,
             rank_by=self.rank_by,
             match_id=match_id(point.spec, manifest.dataset_id if manifest is not None else None),
@@ -139,7 +122,7 @@ class Attempt:
         return replace(self, env=self.env | {"moment": self.env.get("moment", {}) | facts})
 
 
-def new_attempt(point: Point, session: str, repeat: int, sweep: str, question: str | None) -> Attempt:
+def new_attempt(point: Point, session: str, repeat: int, sweep: str | None, question: str | None) -> Attempt:
     """An attempt that begins now, with the facts of this machine at this moment."""
     started_s = time.perf_counter()
     env = environment()
@@ -147,7 +130,8 @@ def new_attempt(point: Point, session: str, repeat: int, sweep: str, question: s
         env["data"] = file_system(point.dataset)
     if point.spec.data.staging != "none":
         env["staging"] = file_system(copies_folder(point.spec))
-    return Attempt(point, session, repeat, sweep, question, env, started_s)
+    new = Attempt("trial", {}, "", session, env, started_s, sweep=sweep, question=question, repeat=repeat, point=point)
+    return new.of(point)
 
 
 def now() -> str:
@@ -191,7 +175,7 @@ def measured(
     read_from = "staging" if spec.data.staging == "copy" else "data"
     stored_on = file_system_of(attempt.env.get(read_from, {}).get("file_system"))
     values = figures(spec, results, flops_of(spec, results))
-    values |= reads_figures(results, stored_on.reads_counted)
+    values |= reads_figures(results, stored_on.reads_counted) | operator_figures(values, results)
     values["foreign_cpu_cores"] = foreign_cores
     ahead_kb = attempt.env.get(read_from, {}).get("read_ahead_kb")
     if attempt.point.manifest is not None:

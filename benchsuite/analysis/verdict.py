@@ -24,6 +24,8 @@ COMMUNICATION_SHARE = 0.20
 """Exposed communication, or a pipeline's bubble, above this share of the step is what holds the job back."""
 SATURATED_SHARE = 0.80
 """Storage that gives this share of what it gave a plain reader has no more to give."""
+FULL_THREAD = 0.90
+"""A thread of a bucket's client that computes this share of the time fills its core: ticks are 10 ms."""
 CROWDED_SHARE = 0.25
 """A loop that waits for a core for more of the step than this has more threads than cores."""
 CONTENTION_SHARE = 0.10
@@ -295,8 +297,9 @@ def _of_a_sample(figures: Mapping[str, Any]) -> str:
     read, decode = figures.get("read_s_per_sample") or 0.0, figures.get("decode_s_per_sample") or 0.0
     busy, computing = figures.get("reader_busy_fraction"), _computing_share(figures)
     said = f"; a reader reads {read * 1e3:.2f} ms and decodes {decode * 1e3:.2f} ms a sample"
-    if collate := figures.get("collate_s_per_sample"):
-        said += f" ({collate * 1e3:.2f} of it collating)"
+    parts = {"unpacking row groups": "unpack_s_per_sample", "collating": "collate_s_per_sample"}
+    if told := [f"{figures[name] * 1e3:.2f} of it {part}" for part, name in parts.items() if figures.get(name)]:
+        said += f" ({', '.join(told)})"
     if busy is not None:
         said += f", busy {busy:.0%} of the time"
         if computing is not None and figures.get("read_cpu_s_per_sample") is not None:
@@ -319,6 +322,8 @@ def _telling_readers(figures: Mapping[str, Any], setting: Setting, evidence: str
             said += ", and they wait all the same: for another host, a lock, or what is no storage of these files"
             return Judgement("mixed", said, _more_workers(setting))
         return Judgement("preprocessing", said, _more_readers(figures, setting), _decode_or_collate(figures))
+    if client := _full_client(figures, setting):
+        return client.after(evidence)
     saturation = _saturation(figures, setting)
     if saturation is not None and saturation >= SATURATED_SHARE:
         said = f"{evidence}; a plain reader gets no more of these files: {saturation:.0%} of that is read"
@@ -338,6 +343,24 @@ def _telling_readers(figures: Mapping[str, Any], setting: Setting, evidence: str
     name: Verdict = "storage" if share >= MAIN_SHARE else "preprocessing" if share <= 1 - MAIN_SHARE else "mixed"
     part = _decode_or_collate(figures) if name == "preprocessing" else None
     return _judged_by_readers(name, evidence, figures, setting)._replace(part=part)
+
+
+def _full_client(figures: Mapping[str, Any], setting: Setting) -> Judgement | None:
+    """Judge that a bucket's client is what readers wait for; None where it is not, or no bucket is read.
+
+    Either one of its threads fills a core, while the threads that read wait for it, or these compute in its calls.
+    """
+    thread = figures.get("client_thread_busy_fraction")
+    if thread is None:
+        return None
+    more = "more cores a rank" if not _leaves_cores(figures, setting) else _more_workers(setting)
+    help_ = f"{more} with loader torch, each of which has a client of its own; or larger requests: a format of shards"
+    if thread >= FULL_THREAD:
+        return Judgement("client_cpu", f"a thread of the bucket's client fills {thread:.0%} of a core", help_)
+    computed, decode = figures.get("read_cpu_s_per_sample") or 0.0, figures.get("decode_s_per_sample") or 0.0
+    if (_computing_share(figures) or 0.0) >= MAIN_SHARE and computed > decode:
+        return Judgement("client_cpu", "readers compute in the bucket's client more than they decode", help_)
+    return None
 
 
 def _rest_while_all_starve(figures: Mapping[str, Any]) -> bool:

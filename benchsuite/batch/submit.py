@@ -122,7 +122,7 @@ def planned(request: Request, spec: JobSpec, extra: list[str] | None = None) -> 
     """The plan of a sweep on the nodes of a job, whose devices this host may lack."""
     sweep = expand.load_sweep(bundled(request.file), [*request.overrides, *(extra or [])])
     here = replace(this_machine(), nodes=spec.nodes or MANY_NODES)
-    many = replace(here, cuda_devices=MANY_DEVICES)
+    many = replace(here, cuda_devices=MANY_DEVICES, elsewhere=True)
     if here.cuda_devices or spec.gpus_per_node or "gpu" in (spec.gres or ""):
         here = many
     plan = expand.expand(sweep, here, request.store)

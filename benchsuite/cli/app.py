@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +20,10 @@ from benchsuite.contract.exit_codes import CRASH, INTERRUPTED, OK, REQUEUE, STOR
 from benchsuite.contract.terminal import document, echo
 from benchsuite.host import signals
 
+TAKE_BUCKETS = (("data",), ("probe", "storage"), ("probe", "checkpoint"))
+"""Verbs whose arguments may be buckets."""
+PATH_OPTIONS = ("--to", "--tokenizer", "--store")
+"""Their options that take paths of this machine."""
 Command = Any
 """click's, of which typer exports no class."""
 GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
@@ -30,6 +35,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Measure": {
         "data": ("data:data_app", "Make, convert and check datasets."),
         "sweep": ("sweep:sweep", "Run the grid of a sweep file."),
+        "search": ("sweep:search", "Find the largest number of emulated accelerators."),
         "trial": ("trial:trial", "Run one trial and print it."),
         "probe": ("probe:probe_app", "What a path, a device or a network gives."),
         "submit": ("jobs:submit", "Run a sweep as batch jobs."),
@@ -65,6 +71,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "benchsuite sweep formats -o data.root=/data/imagenet --dry-run",
         "benchsuite sweep mine.yaml --session 2026-11-20 --until +2h",
     ),
+    "search": ("benchsuite search accelerators -o data.root=/scratch/unet3d --most 32",),
     "trial": (
         "benchsuite trial spec.yaml -o precision=bf16 --profile io",
         "benchsuite trial spec.yaml -o world_size=512 --validate",
@@ -75,7 +82,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "data stage": ("benchsuite data stage data/kits/hdf5 --to /local/nvme",),
     "probe storage": ("benchsuite probe storage /scratch --store benchsuite-store",),
     "probe device": ("benchsuite probe device --store benchsuite-store",),
-    "probe checkpoint": ("benchsuite probe checkpoint /scratch --workload resnet50 --world-size 2 --save async",),
+    "probe checkpoint": (
+        "benchsuite probe checkpoint /scratch --workload resnet50 --world-size 2 --save async",
+        "benchsuite probe checkpoint /scratch --model llama3-70b --framework megatron --ranks 64 --subset 8",
+    ),
     "probe nodes": (
         "benchsuite probe nodes --launcher srun --path /scratch --exclude-list slow.txt --store /scratch/store",
     ),
@@ -196,16 +206,24 @@ def _options(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
 ) -> None:
     """What holds a training job back: storage, the input pipeline, compute or the interconnect?"""
-    if context.invoked_subcommand and not os.environ.get(STORE_VARIABLE):
-        _use_default_store(context, context.invoked_subcommand)
+    if context.invoked_subcommand:
+        _use_site(context, context.invoked_subcommand)
 
 
-def _use_default_store(context: typer.Context, name: str) -> None:
-    """Let `--store`, where neither it nor BENCHSUITE_STORE is given, be what a site's or user's file says."""
+def _use_site(context: typer.Context, name: str) -> None:
+    """Let a site's or user's file say how buckets are reached, and `--store` where nobody gave it.
+
+    What it says of buckets goes into the environment, which all processes of a sweep get.
+    """
     from benchsuite.host.config_paths import config_paths
 
-    if config_paths(os.environ):
+    paths = config_paths(os.environ)
+    if paths and not os.environ.get(STORE_VARIABLE):
         context.default_map = {name: _stores(load_verb(name))}
+    if any(b"buckets" in path.read_bytes() for path in paths):  # else no verb waits for the file to be read
+        from benchsuite.host.site import buckets_variable
+
+        os.environ.update(buckets_variable())
 
 
 def _stores(command: Command) -> dict[str, Any]:
@@ -277,19 +295,21 @@ def run_command(arguments: list[str]) -> int:
 
 
 def _refuse_urls(arguments: list[str]) -> None:
-    """Refuse URLs, which no option or argument takes: as a path, `s3://x` would be a folder named `s3:`.
+    """Refuse URLs, but for buckets where verbs take them: as a path, `s3://x` would be a folder named `s3:`.
 
     Raises:
         UserError: the first one.
     """
     given = [word.partition("=")[2] if word.startswith("--") and "=" in word else word for word in arguments]
+    takes = any(tuple(arguments[: len(verb)]) == verb for verb in TAKE_BUCKETS)
+    buckets = {word for before, word in pairwise(arguments) if takes and before not in PATH_OPTIONS}
     for word in (word for word in [*given, os.environ.get(STORE_VARIABLE, "")] if "://" in word):
         from benchsuite.contract.errors import UserError
-        from benchsuite.storage.dataset.local_path import URL, local_path
+        from benchsuite.storage.dataset.local_path import URL, data_root, local_path
 
         try:
             if URL.match(word):  # a query may hold one
-                local_path(word)
+                (data_root if word in buckets else local_path)(word)
         except ValueError as error:
             raise UserError(str(error)) from error
 

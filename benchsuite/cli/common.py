@@ -1,13 +1,14 @@
 """What several verbs share: options, and the lines that tell what a reading of a store passed over."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from benchsuite.contract.exit_codes import STORE_VARIABLE
-from benchsuite.contract.terminal import PlainFormat, TableFormat, echo
+from benchsuite.contract.terminal import PlainFormat, TableFormat, document, echo
 from benchsuite.contract.trial_spec import ProfileName
 from benchsuite.results.render.words import counted
 from benchsuite.results.store.store import ResultsStore
@@ -28,6 +29,14 @@ Where = Annotated[
 ]
 Tabular = Annotated[TableFormat, typer.Option("--format", help="table, json, csv or md.")]
 Plain = Annotated[PlainFormat, typer.Option("--format", help="table or json.")]
+
+
+def tell(format: PlainFormat, facts: object, lines: Iterable[str]) -> None:
+    """Print facts as JSON where that is asked for, else the lines that tell them to people."""
+    if format == "json":
+        document(json.dumps(facts, indent=1))
+    else:
+        echo(*lines)
 
 
 def damage_lines(store: ResultsStore) -> Iterator[str]:

@@ -1,6 +1,5 @@
 """The verbs under `benchsuite data`: make, convert, check and stage datasets."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -10,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from benchsuite import storage, workloads
-from benchsuite.cli.common import Plain
+from benchsuite.cli.common import Plain, tell
 from benchsuite.contract.console import OnProgress, progress_bar
 from benchsuite.contract.errors import UserError, refuse
-from benchsuite.contract.terminal import document, echo
+from benchsuite.contract.terminal import echo
 from benchsuite.results.render.words import counted
 from benchsuite.storage.create import convert as making
+from benchsuite.storage.create.parts import Part, generate_part
 from benchsuite.storage.dataset.manifest import (
     MANIFEST,
     Dataset,
@@ -29,6 +29,7 @@ from benchsuite.storage.dataset.problems import Damage, Problems
 from benchsuite.storage.dataset.shards import shards
 from benchsuite.storage.dataset.sizes import in_units
 from benchsuite.storage.dataset.verify import same_samples, verify_dataset
+from benchsuite.storage.objects.path import ObjectPath, path_of
 from benchsuite.storage.staging import stage as staging
 from benchsuite.storage.staging.stage import MARK, Staged, copy_name, node_local_folder
 from benchsuite.workloads.facts import FACTS, Facts
@@ -36,7 +37,8 @@ from benchsuite.workloads.facts import FACTS, Facts
 if TYPE_CHECKING:
     from benchsuite.workloads.workload import Workload
 
-ALL = "all"
+ALL, AUTO = "all", "auto"
+NEW = "The new dataset's folder, or s3://bucket/prefix."
 _REMOVED = {True: "removed", False: "nothing there to remove"}
 data_app = typer.Typer(help="Make, convert and check datasets.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -49,26 +51,88 @@ FormatOptions = Annotated[
         "-o",
         "--option",
         metavar="NAME=VALUE",
-        help="How the format stores: files: array=npy|npz; webdataset, tfrecord: shard_samples=N; "
-        "hdf5: file_samples=N, chunk_bytes=N, compression=none|gzip|lzf.",
+        help="How the format stores: files: array=npy|npz; webdataset, tfrecord, parquet, mds: shard_samples=N; "
+        "hdf5: file_samples=N, chunk_bytes=N, compression=none|gzip|lzf; "
+        "parquet: row_group_samples=N, compression=none|snappy|gzip|zstd.",
     ),
 ]
 
 
 @data_app.command("generate")
 def data_generate(
-    target: Annotated[Path, typer.Argument(help="The new dataset's folder.")],
+    target: Annotated[Path, typer.Argument(parser=path_of, metavar="TARGET", help=NEW)],
     workload: WorkloadOption = "resnet50",
     variant: Variant = "reference",
     format: DataFormat = "files",
-    samples: Annotated[int, typer.Option("--samples", min=1, help="How many.")] = 1024,
+    samples: Annotated[
+        str, typer.Option("--samples", help="How many; auto: as MLPerf Storage asks for --accelerators.")
+    ] = "1024",
     seed: Annotated[int, typer.Option("--seed", min=0, help="The same samples for the same seed.")] = 0,
     options: FormatOptions = None,
     encoding: Annotated[Literal["jpeg", "png"], typer.Option("--encoding", help="Of images: jpeg or png.")] = "jpeg",
+    accelerators: Annotated[
+        int | None, typer.Option("--accelerators", min=1, help="With auto: how many are to read, all together.")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", min=1, help="With auto: samples of one of them a step.")
+    ] = None,
+    hosts: Annotated[
+        int, typer.Option("--hosts", min=1, help="With auto: hosts that are to read, each with this one's memory.")
+    ] = 1,
+    shard: Annotated[
+        str | None,
+        typer.Option("--shard", metavar="I/N", help="Only part I of N; the last one joins all. auto: as task I of N."),
+    ] = None,
 ) -> None:
     """Make samples that cost what real ones cost: photographs, CT volumes, BERT sequences, token streams."""
     wanted = asked(workload, variant, format, options or [])
-    generate(target, wanted, samples, seed, encoding)
+    part = _part(shard) if shard is not None else None
+    count = _count(samples, wanted, encoding, accelerators, batch_size, hosts)
+    generate(target, wanted, count, seed, encoding, part)
+
+
+def _part(shard: str) -> Part:
+    """The part that --shard asks for.
+
+    Raises:
+        UserError: it is none.
+    """
+    if shard == AUTO:
+        from benchsuite.launch.allocation import task
+
+        mine = task()
+        if mine is None:
+            raise UserError("--shard auto: this process is no task of srun, mpiexec or torchrun; give I/N, such as 1/4")
+        return Part(mine.rank + 1, mine.world_size)
+    number, _, count = shard.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise UserError(f"--shard {shard!r}: allowed: I/N with 1 <= I <= N, such as 1/4, or auto")
+    return Part(int(number), int(count))
+
+
+def _count(
+    samples: str, wanted: making.Wanted, encoding: str, accelerators: int | None, batch_size: int | None, hosts: int
+) -> int:
+    """The number that --samples gives, or that MLPerf Storage's rule does.
+
+    Raises:
+        UserError: it is neither, or what the rule needs is missing or not asked for.
+    """
+    if samples == AUTO:
+        if accelerators is None or batch_size is None:
+            raise UserError(f"--samples {AUTO}: give --accelerators and --batch-size")
+        from benchsuite.analysis.dataset_sizing import Sizing
+        from benchsuite.host.load import memory_bytes
+
+        sample_bytes = making.sample_bytes(wanted, encoding)
+        sizing = Sizing(accelerators, batch_size, sample_bytes, memory_bytes()[1], hosts)
+        echo(f"samples: {sizing}", err=True)
+        return sizing.samples
+    if (accelerators, batch_size, hosts) != (None, None, 1):
+        raise UserError(f"--accelerators, --batch-size and --hosts go with --samples {AUTO}")
+    if not samples.isdecimal() or not int(samples):
+        raise UserError(f"--samples {samples!r}: allowed: a whole number from 1 on, or {AUTO}")
+    return int(samples)
 
 
 @data_app.command("convert")
@@ -76,11 +140,13 @@ def data_convert(
     source: Annotated[
         Path,
         typer.Argument(
+            parser=path_of,
+            metavar="SOURCE",
             help="A dataset, or what you have: images flat or in a folder per class, tars, .npy pairs, NIfTI, "
-            "HDF5, LMDB, TFRecord, .bin/.idx, text."
+            "HDF5, LMDB, TFRecord, .bin/.idx, text.",
         ),
     ],
-    target: Annotated[Path, typer.Argument(help="The new dataset's folder.")],
+    target: Annotated[Path, typer.Argument(parser=path_of, metavar="TARGET", help=NEW)],
     workload: WorkloadOption = "resnet50",
     variant: Variant = "reference",
     format: Annotated[
@@ -105,8 +171,11 @@ def data_convert(
 
 @data_app.command("verify")
 def data_verify(
-    first: Annotated[Path, typer.Argument(help="A dataset.")],
-    second: Annotated[Path | None, typer.Argument(help="Another that should hold the same samples.")] = None,
+    first: Annotated[Path, typer.Argument(parser=path_of, metavar="FIRST", help="A dataset, or s3://bucket/prefix.")],
+    second: Annotated[
+        Path | None,
+        typer.Argument(parser=path_of, metavar="[SECOND]", help="Another that should hold the same samples."),
+    ] = None,
 ) -> None:
     """Check a dataset against its manifest, byte by byte; or that two hold the same samples.
 
@@ -131,7 +200,10 @@ def data_verify(
 
 @data_app.command("stage")
 def data_stage(
-    source: Annotated[Path, typer.Argument(help="A dataset; with --remove also a copy of one.")],
+    source: Annotated[
+        Path,
+        typer.Argument(parser=path_of, metavar="SOURCE", help="A dataset; with --remove also a copy of one."),
+    ],
     to: Annotated[
         Path | None,
         typer.Option("--to", help="Node-local folder for copies; default: $SLURM_TMPDIR, else $TMPDIR or /tmp."),
@@ -142,7 +214,7 @@ def data_stage(
     format: Plain = "table",
 ) -> None:
     """Copy a dataset to a node-local folder, checked by its digests; once per node, and on where it was interrupted."""
-    if remove and (source / MARK).is_file():
+    if remove and not isinstance(source, ObjectPath) and (source / MARK).is_file():
         target = source
     else:
         target = node_local_folder(str(to) if to else None) / copy_name(read_manifest(source))
@@ -153,10 +225,7 @@ def data_stage(
         with _megabyte_bar(f"staging {source}") as progress:
             staged = staging.stage(source, target, progress=progress, on_wait=_say_who)
         facts, words = _facts(source, staged), in_words(staged)
-    if format == "json":
-        document(json.dumps(facts, indent=1))
-        return
-    echo(*words)
+    tell(format, facts, words)
 
 
 def asked(workload: str, variant: str, format: str, options: list[str]) -> making.Wanted:
@@ -240,13 +309,26 @@ def _say(target: Path, manifest: Manifest) -> None:
         echo(f"note: the last {dropped} tokens fill no sequence and are left out", err=True)
 
 
-def generate(target: Path, asked: making.Wanted, samples: int, seed: int, encoding: str) -> None:
-    """Make a dataset."""
+def generate(
+    target: Path, asked: making.Wanted, samples: int, seed: int, encoding: str, part: Part | None = None
+) -> None:
+    """Make a dataset, or a part of one."""
     if encoding != "jpeg" and asked.kind != "image":
         raise UserError(f"--encoding is for images; {asked.workload} takes {asked.kind} samples")
     with progress_bar(f"generating {target}", tells_quarters=True) as progress:
-        manifest = making.generate_dataset(target, asked, samples, seed, progress, encoding=encoding)
-    _say(target, manifest)
+        if part is None:
+            manifest: Manifest | None = making.generate_dataset(
+                target, asked, samples, seed, progress, encoding=encoding
+            )
+        else:
+            manifest = generate_part(target, asked, part, samples, seed, progress, encoding)
+    if manifest is not None:
+        _say(target, manifest)
+    elif part is not None:
+        echo(
+            f"{part.folder(target)}: part {part.number} of {part.count}; whoever makes the last one joins them",
+            err=True,
+        )
 
 
 def convert(source: Path, target: Path, asked: making.Wanted, tokenizer: Path | None, most: int | None = None) -> None:
@@ -283,7 +365,7 @@ def convert_all(
     first = target / formats[0]
     for name in formats:
         if is_dataset(target / name):
-            changed = _changed_s(source) > (target / name / MANIFEST).stat().st_mtime
+            changed = _changed_since(source, target / name)
             stale = f"; {source} has changed since: remove {target / name} to convert it anew" if changed else ""
             echo(f"{target / name}: there already, kept{stale}", err=True)
         elif name == formats[0]:
@@ -292,10 +374,15 @@ def convert_all(
             convert(first, target / name, wanted[name], None)
 
 
-def _changed_s(source: Path) -> float:
-    """When a file was changed, or anything was added to or removed from a folder or one in it."""
+def _changed_since(source: Path, made: Path) -> bool:
+    """Whether a file was changed, or anything added to or removed from a folder or one in it, since that was made.
+
+    False where one of them is in a bucket.
+    """
+    if isinstance(source, ObjectPath) or isinstance(made, ObjectPath):
+        return False
     folders = [entry for entry in source.iterdir() if entry.is_dir()] if source.is_dir() else []
-    return max(each.stat().st_mtime for each in (source, *folders))
+    return max(each.stat().st_mtime for each in (source, *folders)) > (made / MANIFEST).stat().st_mtime
 
 
 def _formats_for(workload: str) -> list[str]:

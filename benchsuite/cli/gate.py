@@ -84,7 +84,7 @@ def baseline_set(
     """Pin sessions as the reference of `check`; all that are there, unless some are named."""
     opened_store = ResultsStore(store)
     made = baseline.set_baseline(opened_store, session or [], date)
-    echo(f"baseline of {store}: {_named(made['sessions'])}")
+    say(console(), f"baseline of {store}: {_named(made['sessions'])}")
     if unsure := baseline.doubtful_points(opened_store, made["sessions"]):
         echo(f"note: doubtful in some of these nights, which then do not count: {'; '.join(unsure)}", err=True)
     warn_of_damage(opened_store)
@@ -99,7 +99,7 @@ def baseline_show(store: Store = DEFAULT_STORE, format: Tabular = "table") -> No
     elif format == "csv":
         document(as_csv([{"session": name, "set_at": found["set_at"]} for name in found["sessions"]]))
     else:
-        echo(f"baseline of {store}, set {found.get('set_at')}: {_named(found['sessions'])}")
+        say(console(), f"baseline of {store}, set {found.get('set_at')}: {_named(found['sessions'])}")
 
 
 def _named(sessions: Sequence[str]) -> str:

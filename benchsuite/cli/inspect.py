@@ -11,7 +11,7 @@ import typer
 from pydantic import BaseModel, TypeAdapter
 
 from benchsuite import storage, workloads
-from benchsuite.cli.common import Plain
+from benchsuite.cli.common import Plain, tell
 from benchsuite.contract import emulated_devices
 from benchsuite.contract.errors import refuse
 from benchsuite.contract.exit_codes import NOTHING_RAN, OK, SOME_FAILED
@@ -23,6 +23,7 @@ from benchsuite.grid.layers import BUILT_IN, Layered, bundled, entries, layered
 from benchsuite.host.machine import this_machine
 from benchsuite.launch import launcher
 from benchsuite.predict.layout import machines, models
+from benchsuite.workloads import engine
 from benchsuite.workloads.facts import FACTS
 
 SchemaName = Literal["trial", "sweep", "record", "manifest", "machine", "model", "table"]
@@ -30,7 +31,7 @@ SchemaName = Literal["trial", "sweep", "record", "manifest", "machine", "model",
 
 def list_(
     what: Annotated[
-        str, typer.Argument(help="workloads, formats, loaders, parallelism, launchers, devices, models, ...")
+        str, typer.Argument(help="workloads, formats, loaders, parallelism, engines, launchers, devices, models, ...")
     ] = "",
     format: Plain = "table",
     yaml: Annotated[
@@ -47,12 +48,8 @@ def list_(
         raise refuse("list", what, found)
     found = {what: found[what]} if what else found
     of_workloads = variants() if "workloads" in found else {}
-    if format == "json":
-        document(json.dumps(found | ({"variants": of_workloads} if of_workloads else {}), indent=1))
-        return
-    for name, values in found.items():
-        words = [marked(name, value) for value in values]
-        echo(f"{name}: {', '.join(words) or '-'}")
+    lines = (f"{name}: {', '.join(marked(name, value) for value in found[name]) or '-'}" for name in found)
+    tell(format, found | ({"variants": of_workloads} if of_workloads else {}), lines)
 
 
 def doctor(
@@ -68,11 +65,7 @@ def doctor(
     if device:
         raise typer.Exit(_examined_devices())
     findings = examination.examine(paths or [Path()])
-    if format == "json":
-        document(json.dumps([vars(finding) for finding in findings], indent=1))
-    else:
-        for finding in findings:
-            echo(f"{finding.level:<5} {finding.text}")
+    tell(format, [vars(finding) for finding in findings], (f"{each.level:<5} {each.text}" for each in findings))
     raise typer.Exit(NOTHING_RAN if any(finding.level == "fail" for finding in findings) else OK)
 
 
@@ -118,6 +111,7 @@ def everything() -> dict[str, list[str]]:
         "formats": storage.names(storage.FORMATS, "benchsuite.formats"),
         "loaders": storage.names(storage.LOADERS, "benchsuite.loaders"),
         "parallelism": list(workloads.MODES),
+        "engines": engine.names(),
         "launchers": list(launcher.known()),
         "devices": [
             "cpu",

@@ -1,6 +1,5 @@
 """The verbs `submit` and `status`, and those under `nightly`."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from benchsuite.batch.job_script import Scheduler
-from benchsuite.cli.common import DEFAULT_STORE, Overrides, Plain, Session, Store, warn_of_damage
-from benchsuite.contract.terminal import document, echo
+from benchsuite.cli.common import DEFAULT_STORE, Overrides, Plain, Session, Store, tell, warn_of_damage
+from benchsuite.contract.terminal import echo
 from benchsuite.contract.trial_spec import check_session
 from benchsuite.grid import expand
 from benchsuite.grid.layers import bundled
@@ -76,14 +75,22 @@ def status(
     opened = ResultsStore(store)
     asked = expand.load_sweep(bundled(file), overrides or []) if file else None
     found = examine(planned(asked, session, opened), session, opened, whole=asked is None)
-    if format == "json":
-        document(json.dumps(asdict(found), indent=1))
-    else:
-        echo(*_lines(found))
+    tell(format, asdict(found), _lines(found))
+    if file is None and (others := _other_sessions(found, opened)):
+        echo(f"note: nothing of session {session} in {store}; --session of those there: {others}", err=True)
     warn_of_damage(opened)
 
 
 MAX_TOLD = 20
+
+
+def _other_sessions(found: Standing, store: ResultsStore) -> str:
+    """The sessions that a store has, the last one at the end, where it has nothing of the one that was asked for."""
+    if found.done or found.failed or found.running or found.waiting is not None:
+        return ""
+    from benchsuite.cli.report import sessions_of  # takes pandas, which asking how a sweep stands mostly need not
+
+    return ", ".join(sessions_of(store)[-MAX_TOLD:])
 
 
 def _lines(found: Standing) -> list[str]:

@@ -1,30 +1,46 @@
 """The verb `plan`: the best layouts of a model on a machine, or one pipeline schedule drawn."""
 
 import json
+import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import yaml
 from rich.console import Console
 
 from benchsuite.cli.common import Plain
 from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.terminal import PlainFormat, document, echo
+from benchsuite.contract.trial_spec import MAX_NAME_LENGTH
 from benchsuite.predict.layout import machines, models
-from benchsuite.predict.layout.candidates import RECOMPUTE, Choices
-from benchsuite.predict.layout.job import Job, checked_precision, samples_of
+from benchsuite.predict.layout.candidates import RECOMPUTE, Choices, Job, Recipe, checked_precision, samples_of
 from benchsuite.predict.layout.layout_search import Plan, Planned, parse_changes
 from benchsuite.predict.layout.layout_search import plan as make_plan
 from benchsuite.predict.layout.layout_search import what_if as make_what_if
-from benchsuite.predict.layout.messages import basis
-from benchsuite.predict.layout.plan_report import HEADINGS, as_object, explained, reasons, title
+from benchsuite.predict.layout.machines import Machine
+from benchsuite.predict.layout.measured import of_store
+from benchsuite.predict.layout.models import Model
+from benchsuite.predict.layout.plan_report import (
+    HEADINGS,
+    as_object,
+    basis,
+    explained,
+    notes,
+    reasons,
+    title,
+    why,
+    words,
+)
 from benchsuite.predict.layout.plan_report import cells as cells_of
+from benchsuite.predict.layout.runnable import IN_SWEEP, sweep_of, trained
+from benchsuite.predict.layout.staged import in_words
 from benchsuite.predict.theory.schedules import (
     SPLIT,
     bubbles,
@@ -38,10 +54,9 @@ from benchsuite.results.charts.modelled import MAX_SLOTS, pipelines
 from benchsuite.results.export import charts
 from benchsuite.results.render.tables import Column
 from benchsuite.results.render.terminal import fitting_table
+from benchsuite.results.render.words import counted
 from benchsuite.results.report.modelled import PipelineStep, Slot, schedule_text
-
-EPILOG = f"Columns: {explained()}"
-
+from benchsuite.results.store.store import ResultsStore
 
 MOST = 10**9
 """Of what is counted; far above any machine or model, far below what overflows or never ends."""
@@ -55,7 +70,8 @@ def _at_least_1(name: str, help: str, most: float = MOST) -> typer.models.Option
 
 
 ModelOption = Annotated[
-    str | None, typer.Option("--model", metavar="NAME|FILE", help="What to train: see `benchsuite list models`.")
+    str | None,
+    typer.Option("--model", metavar="NAME|FILE", help="What to train: see `benchsuite list models`; or a config.json."),
 ]
 MachineOption = Annotated[
     str | None, typer.Option("--machine", metavar="NAME|FILE", help="Where: see `benchsuite list machines`.")
@@ -63,7 +79,9 @@ MachineOption = Annotated[
 Devices = Annotated[int | None, _at_least_1("--devices", "Accelerators in all.")]
 Batch = Annotated[int | None, _at_least_1("--batch", "Samples a step, all devices together.")]
 SeqLen = Annotated[int | None, _at_least_1("--seq-len", "Tokens a sample; default: the model's.")]
-Precision = Annotated[str | None, typer.Option("--precision", help="bf16, fp16, tf32, fp32, fp8; default: 16 bits.")]
+Precision = Annotated[
+    str | None, typer.Option("--precision", help="bf16, pure_bf16, fp16, tf32, fp32, fp8; default: 16 bits.")
+]
 Tokens = Annotated[
     float | None, _at_least_1("--tokens", "To train on, such as 300e9; default: as published.", MOST_TRAINED)
 ]
@@ -72,6 +90,9 @@ Zero = Annotated[int | None, typer.Option("--zero", min=0, max=3, help="Only thi
 Recompute = Annotated[str | None, typer.Option("--recompute", help="Only none, selective or full.")]
 Microbatch = Annotated[int | None, _at_least_1("--microbatch", "Only so many samples.")]
 Interleave = Annotated[int | None, _at_least_1("--interleave", "Only so many chunks a stage.")]
+ContextParallel = Annotated[int | None, _at_least_1("--context-parallel", "Only so many ranks that share a sequence.")]
+ExpertParallel = Annotated[int | None, _at_least_1("--expert-parallel", "Only so many ranks that share experts.")]
+Explain = Annotated[bool, typer.Option("--explain", help="Also what the columns are, and what is assumed.")]
 TensorParallel = Annotated[int | None, _at_least_1("--tensor-parallel", "Only this degree.")]
 PipelineParallel = Annotated[int | None, _at_least_1("--pipeline-parallel", "Only this degree.")]
 SequenceParallel = Annotated[bool, typer.Option(help="Tensor-parallel ranks also split norms and dropout.")]
@@ -87,11 +108,20 @@ WhatIf = Annotated[
 Staging = Annotated[
     bool, typer.Option("--staging", help="The dataset is copied to each node's own drives once, and read from there.")
 ]
+Measured = Annotated[
+    Path | None,
+    typer.Option("--measured", metavar="STORE", help="Take what `probe device` and `probe comm` measured there."),
+]
 Schedule = Annotated[
     str | None,
     typer.Option("--schedule", metavar="NAME", help="Draw this pipeline schedule instead: 1f1b, zb-h1, zbv, ..."),
 ]
 Microbatches = Annotated[int | None, _at_least_1("--microbatches", "Of the schedule that is drawn, in a step.")]
+WriteSweep = Annotated[
+    Path | None,
+    typer.Option("--write-sweep", metavar="FILE.yaml", help=f"Write the best {IN_SWEEP} that run as a sweep."),
+]
+Top = Annotated[int, _at_least_1("--top", "How many layouts to print, and as many that trials refuse.")]
 Svg = Annotated[Path | None, typer.Option("--svg", metavar="OUT.svg", help="Write the drawn schedule as a figure.")]
 
 
@@ -110,39 +140,32 @@ def plan(
     interleave: Interleave = None,
     tensor_parallel: TensorParallel = None,
     pipeline_parallel: PipelineParallel = None,
+    context_parallel: ContextParallel = None,
+    expert_parallel: ExpertParallel = None,
     sequence_parallel: SequenceParallel = True,
     flash_attention: FlashAttention = True,
     what_if: WhatIf = None,
     staging: Staging = False,
+    measured: Measured = None,
     schedule: Schedule = None,
     microbatches: Microbatches = None,
     svg: Svg = None,
-    top: Annotated[int, _at_least_1("--top", "How many layouts to print, and as many that trials refuse.")] = 10,
+    write_sweep: WriteSweep = None,
+    top: Top = 10,
+    explain: Explain = False,
     format: Plain = "table",
 ) -> None:
     """The best layouts of a model on a machine: time, memory, bubble, exchange, input, days and energy."""
-    asked_of_plan = {"--model": model, "--machine": machine, "--devices": devices, "--batch": batch}
-    check_alone(schedule, {"--microbatches": microbatches, "--svg": svg}, asked_of_plan)
+    needed = {"--model": model, "--machine": machine, "--devices": devices, "--batch": batch}
+    planning = needed | {"--write-sweep": write_sweep, "--measured": measured}
+    check_alone(schedule, {"--microbatches": microbatches, "--svg": svg}, planning)
     if schedule is not None:
         return draw(schedule, pipeline_parallel, microbatches, interleave, svg, format)
-    missing = [name for name, value in asked_of_plan.items() if value is None]
-    if missing:
-        raise UserError(
-            f"plan needs {', '.join(missing)}; `benchsuite list models` and `list machines` tell which there are"
-        )
-    of, where = models.load(str(model)), machines.load(str(machine))
-    if seq_len is not None:
-        of = of.with_seq_len(seq_len)
-    job = Job(
-        model=of,
-        machine=where,
-        devices=devices or 1,
-        batch=batch or 1,
-        precision=checked_precision(where, precision),
-        sequence_parallel=sequence_parallel,
-        flash_attention=flash_attention,
-        staged=staging,
-    )
+    if missing := [name for name, value in needed.items() if value is None]:
+        raise UserError(f"plan needs {', '.join(missing)}; see `benchsuite list models` and `list machines`")
+    of = _model(str(model), seq_len)
+    ways = {"sequence_parallel": sequence_parallel, "flash_attention": flash_attention, "staged": staging}
+    job = _job(of, machines.load(str(machine)), devices or 1, batch or 1, precision, measured, **ways)
     fixed = choices(
         zero=zero,
         recompute=recompute,
@@ -150,8 +173,27 @@ def plan(
         interleave=interleave,
         tensor_parallel=tensor_parallel,
         pipeline_parallel=pipeline_parallel,
+        context_parallel=context_parallel,
+        expert_parallel=expert_parallel,
     )
-    plan_layouts(job, fixed, samples_of(of, tokens, samples), parse_changes(what_if), top, format)
+    num_samples = samples_of(of, tokens, samples)
+    plan_layouts(job, fixed, num_samples, parse_changes(what_if), top, format, write_sweep, explain)
+
+
+def _job(
+    of: Model, where: Machine, devices: int, batch: int, precision: str | None, measured: Path | None, **ways: bool
+) -> Job:
+    """What is planned, at a precision that the machine has, with what probes of a store measured."""
+    chosen = checked_precision(where, precision)
+    recipe: Recipe = "megatron" if trained(of).lacking else "trial"
+    told = {} if measured is None else of_store(ResultsStore(measured), where, chosen)
+    return Job(of, where, devices, batch, chosen, recipe=recipe, measured=told, **ways)
+
+
+def _model(name: str, seq_len: int | None) -> Model:
+    """By its name, from one's own YAML file, or from Hugging Face's config.json; of other sequences where asked for."""
+    model = models.from_config(Path(name)) if name.endswith(".json") else models.load(name)
+    return model if seq_len is None else model.with_seq_len(seq_len)
 
 
 def choices(recompute: str | None, zero: int | None, **fixed: int | None) -> Choices:
@@ -167,22 +209,45 @@ def choices(recompute: str | None, zero: int | None, **fixed: int | None) -> Cho
 
 
 def plan_layouts(
-    job: Job, fixed: Choices, samples: float | None, changes: Mapping[str, float], top: int, format: PlainFormat
+    job: Job,
+    fixed: Choices,
+    samples: float | None,
+    changes: Mapping[str, float],
+    top: int,
+    format: PlainFormat,
+    write_sweep: Path | None,
+    explain: bool = False,
 ) -> None:
-    """Search, and print the best layouts and what changes would bring.
+    """Search, and print the best layouts and what changes would bring; the best that run also as a sweep's file.
 
     Raises:
-        UserError: nothing is valid, or nothing fits.
+        UserError: nothing is valid, nothing fits, or, where a sweep is to be written, nothing runs.
     """
-    found = make_plan(job, fixed, samples, top)
+    found = make_plan(job, fixed, samples, top if write_sweep is None else max(top, IN_SWEEP))
+    if write_sweep is not None:
+        _write_sweep(job, found, write_sweep)
+        found = replace(found, best=found.best[:top], refused=found.refused[:top])
     under = make_what_if(job, fixed, changes, samples) if changes else {}
     if format == "json":
         document(json.dumps(as_object(job, found, under, samples), indent=1))
     else:
-        _print(job, found, under, samples)
+        _print(job, found, under, samples, explain)
 
 
-def _print(job: Job, found: Plan, under: Mapping[str, Planned], samples: float | None) -> None:
+def _write_sweep(job: Job, found: Plan, file: Path) -> None:
+    if not found.best:
+        raise UserError(f"--write-sweep {file}: {why(found)}")
+    trials = [each.trial for each in found.best if each.trial is not None]
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", file.stem).lstrip("_.-")[:MAX_NAME_LENGTH] or "plan"
+    text = yaml.safe_dump(sweep_of(job, name, trials), sort_keys=False, default_flow_style=None, width=120)
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"--write-sweep {file}: {error.strerror}") from error
+    echo(f"sweep of {counted(len(trials[:IN_SWEEP]), 'layout')}: {file}", err=True)
+
+
+def _print(job: Job, found: Plan, under: Mapping[str, Planned], samples: float | None, explain: bool) -> None:
     out, machine = console(), job.machine
     for line in title(job, samples):
         out.print(line, markup=False)
@@ -190,7 +255,8 @@ def _print(job: Job, found: Plan, under: Mapping[str, Planned], samples: float |
     out.print(f"{found.num_valid} valid layouts, {fitting}", markup=False)
     if found.best:
         _print_table([(str(each.rank), each) for each in found.best], "#", machine.device.memory_bytes, out)
-    out.print(found.why, markup=False)
+    for line in words(found, job):
+        out.print(line, markup=False)
     if found.refused:
         out.print()
         rows = [(str(each.rank), each) for each in found.refused]
@@ -201,7 +267,10 @@ def _print(job: Job, found: Plan, under: Mapping[str, Planned], samples: float |
         out.print()
         named = {name + ("" if each.runnable else " (not runnable)"): each for name, each in under.items()}
         _print_table([*named.items()], "what if", machine.device.memory_bytes, out)
-    for line in (basis(job), *found.notes, explained()):
+    if found.staging is not None:
+        out.print(in_words(found.staging, job), style="dim", markup=False)
+    out.print(f"warning: {basis(job)}", markup=False)
+    for line in (*notes(job, found), explained()) if explain else ():
         out.print(line, style="dim", markup=False)
 
 
@@ -213,7 +282,8 @@ TEXTS = ("what if", "not runnable", "recompute")
 
 def _print_table(rows: Sequence[tuple[str, Planned]], first: str, memory_bytes: float, out: Console) -> None:
     """Print a layout a row; `first`: heading of the names."""
-    columns = [Column(heading, itemgetter(heading), heading not in TEXTS) for heading in (first, *HEADINGS)]
+    shown = [name for name in HEADINGS if name not in ("cp", "ep") or any(getattr(each, name) > 1 for _, each in rows)]
+    columns = [Column(heading, itemgetter(heading), heading not in TEXTS) for heading in (first, *shown)]
     found = [{first: name, **dict(zip(HEADINGS, cells_of(each, memory_bytes), strict=True))} for name, each in rows]
     out.print(fitting_table(found, columns, out, DROPPED_FIRST))
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,7 +14,7 @@ from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.terminal import TableFormat, document
 from benchsuite.contract.units import parse_bytes
-from benchsuite.predict.scaling import from_store, outlook
+from benchsuite.predict.scaling import exchange, outlook
 from benchsuite.predict.scaling.batches import of_batch
 from benchsuite.predict.scaling.curve import Curve
 from benchsuite.predict.scaling.from_store import from_series, from_table
@@ -21,8 +22,8 @@ from benchsuite.predict.scaling.model import Model
 from benchsuite.predict.scaling.outlook import COLUMNS, TEST_COLUMNS, check_reach
 from benchsuite.predict.scaling.series import fit
 from benchsuite.predict.scaling.table_input import has_layouts, read
-from benchsuite.predict.scaling.table_layouts import LayoutCurves
-from benchsuite.predict.theory.alpha_beta_fit import from_rows
+from benchsuite.predict.scaling.table_layouts import LayoutCurves, why_series
+from benchsuite.predict.theory.alpha_beta_fit import from_nccl_tests, from_rows
 from benchsuite.results.compare.sides import fulfilling
 from benchsuite.results.render.tables import Column, Row, as_csv, as_json, as_markdown, inline
 from benchsuite.results.render.terminal import fitting_table
@@ -80,6 +81,22 @@ NodeBandwidth = Annotated[
         help="What a node sends a second, all its devices together (200GB), for a table of layouts on one node.",
     ),
 ]
+Rows = Annotated[
+    Path | None,
+    typer.Option(
+        "--rows",
+        metavar="FILE",
+        help="Layouts to predict from a --table of layouts: the same columns, without times.",
+    ),
+]
+NcclTests = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--nccl-tests",
+        metavar="FILE",
+        help="What a program of nccl-tests printed, in place of `probe comm`; again for other ranks and ops.",
+    ),
+]
 Where = Annotated[
     list[str] | None,
     typer.Option("--where", metavar="KEY=VALUE", help="Only such trials or rows: parallelism=ddp; again."),
@@ -94,11 +111,17 @@ SharedBandwidth = Annotated[
     str | None,
     typer.Option("--shared-bandwidth", metavar="SIZE", help="What all ranks together read a second: 5GB."),
 ]
+MixEnvironments = Annotated[
+    bool, typer.Option("--mix-environments", help="Also join trials of unlike machines, libraries, file systems.")
+]
 LAYOUTS_NEED = "allowed: with --table of layouts (hidden_size, num_layers, seq_len, microbatch)"
 UNTOLD = "a table does not tell of input; allowed: with --store"
 SAID_TWICE = "staged input does not share a file system; give one of both"
 CONTRADICTIONS = (
     (("--staging", "--storage", "--shared-bandwidth"), "--table", UNTOLD),
+    (("--rows",), "--store", LAYOUTS_NEED),
+    (("--nccl-tests",), "--table", "a table does not tell what is sent; allowed: with --store"),
+    (("--rows",), "--back-test", "rows that were measured are tested; give one of both"),
     (("--node-bandwidth",), "--store", f"its trials tell; {LAYOUTS_NEED}"),
     (("--staging",), "--shared-bandwidth", SAID_TWICE),
     (("--batch-size",), "--table", "made of a store's trials alone; allowed: with --store"),
@@ -114,6 +137,8 @@ def predict(
     ranks: Annotated[str, typer.Option("--ranks", metavar="N,N", help="Numbers of ranks: 16,64,256.")] = "",
     store: Store = DEFAULT_STORE,
     table: Table = None,
+    rows: Rows = None,
+    nccl_tests: NcclTests = None,
     where: Where = None,
     back_test: BackTest = False,
     scaling: Scaling = "weak",
@@ -125,17 +150,17 @@ def predict(
     shared_bandwidth: SharedBandwidth = None,
     staging: Annotated[bool, typer.Option("--staging", help="What if the data lay on each node.")] = False,
     far: Annotated[bool, typer.Option("--far", help="Also beyond 8 times the most ranks measured.")] = False,
-    mix_environments: Annotated[
-        bool, typer.Option("--mix-environments", help="Also join trials of unlike machines, libraries, file systems.")
-    ] = False,
+    mix_environments: MixEnvironments = False,
     format: Tabular = "table",
 ) -> None:
     """Predict steps, rates and utilization at more ranks, each with a 90 % interval."""
-    counts = numbers(ranks, back_test)
+    counts = numbers(ranks, back_test or rows is not None)
     check_apart(
         {
             "--table": table is not None,
             "--store": table is None,
+            "--rows": rows is not None,
+            "--nccl-tests": bool(nccl_tests),
             "--back-test": back_test,
             "--staging": staging,
             "--storage": storage != 1,
@@ -146,30 +171,46 @@ def predict(
         }
     )
 
-    def section(curve: Curve) -> Section:
-        if back_test:
-            return Section(curve.title, *outlook.back_test(curve))
-        model = _within_reach(curve, counts, far)
-        return Section(curve.title, *outlook.foretold(model, counts, network, storage, bucket_cap_mb))
-
+    section = partial(_of_curve, counts, back_test, far, (network, storage, bucket_cap_mb))
     if table is not None:
         frame = fulfilling(read(table), where or []).reset_index(drop=True)
-        if has_layouts(frame):
+        given = {"--node-bandwidth": node_bandwidth, "--rows": rows}
+        asked = [option for option, value in given.items() if value is not None]
+        why = why_series(frame, table.name) if has_layouts(frame) and not asked else None
+        if has_layouts(frame) and why is None:
             known = LayoutCurves.of(frame, table.name, network, _rate(node_bandwidth, "--node-bandwidth"))
-            sections = [_of_layouts(known, counts, scaling, back_test, far)]
-        elif node_bandwidth is not None:
-            raise UserError(f"--node-bandwidth: {table.name} tells no layouts; {LAYOUTS_NEED}")
+            sections = [_of_layouts(known, counts, rows, scaling, back_test, far)]
+        elif asked:
+            raise UserError(f"{asked[0]}: {table.name} tells no layouts; {LAYOUTS_NEED}")
         else:
             sections = _of_curves(from_table(frame, table.name), section)
+            sections = [replace(one, lines=[*one.lines, *([why] if why else [])]) for one in sections]
         sections = [replace(one, lines=[*one.lines, str(frame.attrs.get("read", ""))]) for one in sections]
     else:
-        opened, limit = ResultsStore(store), _rate(shared_bandwidth, "--shared-bandwidth")
-        found = series_of(opened, where or [], mix_environments)
-        curves = _store_curves(opened, found, limit, staging)
-        curves, left_out = (curves, []) if batch_size is None else of_batch(found, curves, batch_size)
-        others = [Section(title, [], [f"left out: {why}"]) for title, why in left_out]
-        sections = [*_of_curves(curves, section), *others]
+        found = series_of(ResultsStore(store), where or [], mix_environments)
+        limit = _rate(shared_bandwidth, "--shared-bandwidth")
+        curves = _store_curves(ResultsStore(store), found, limit, staging, nccl_tests or [])
+        sections = _of_batch(found, curves, batch_size, section)
     _show(sections, TEST_COLUMNS if back_test else COLUMNS, format)
+
+
+def _of_curve(
+    counts: tuple[int, ...], back_test: bool, far: bool, what_if: tuple[float, float, float | None], curve: Curve
+) -> "Section":
+    """The section of one curve: what is predicted of it, or how well it would have been."""
+    if back_test:
+        return Section(curve.title, *outlook.back_test(curve))
+    return Section(curve.title, *outlook.foretold(_within_reach(curve, counts, far), counts, *what_if))
+
+
+def _of_batch(
+    found: Sequence[Series], curves: list[Curve], batch_size: int | None, section: Callable[[Curve], "Section"]
+) -> list["Section"]:
+    """Sections of the curves, or of what they were with another batch, and why others have none."""
+    if batch_size is None:
+        return _of_curves(curves, section)
+    made, left_out = of_batch(found, curves, batch_size)
+    return [*_of_curves(made, section), *(Section(title, [], [f"left out: {why}"]) for title, why in left_out)]
 
 
 @dataclass(frozen=True)
@@ -237,15 +278,21 @@ def _print(sections: Sequence[Section], columns: Sequence[Column]) -> None:
         out.print(f"{left} more not shown: choose with --where, or --format csv", markup=False)
 
 
-def _store_curves(store: ResultsStore, found: Sequence[Series], limit: float | None, staged: bool) -> list[Curve]:
+def _store_curves(
+    store: ResultsStore, found: Sequence[Series], limit: float | None, staged: bool, nccl_tests: Sequence[Path]
+) -> list[Curve]:
     """The curve of each series, with why probed collectives are not used."""
     comm = store.frame(kind="comm")
     warn_of_damage(store)
     probed = from_rows(comm)
+    for path in nccl_tests:
+        if not path.is_file():
+            raise UserError(f"--nccl-tests {path}: no such file")
+        probed |= from_nccl_tests(path.read_text(errors="replace"), path.name)
     curves = []
     for series, title in zip(found, titles(found), strict=True):
         curve = from_series(series, title, probed, limit, staged)
-        curves.append(replace(curve, notes=(*curve.notes, *from_store.why(curve, series, comm, probed))))
+        curves.append(replace(curve, notes=(*curve.notes, *exchange.why(curve, series, comm, probed))))
     return curves
 
 
@@ -285,8 +332,14 @@ def _within_reach(curve: Curve, counts: Sequence[int], far: bool) -> Model:
     return model
 
 
-def _of_layouts(known: LayoutCurves, counts: Sequence[int], scaling: str, back_test: bool, far: bool) -> Section:
+def _of_layouts(
+    known: LayoutCurves, counts: Sequence[int], rows: Path | None, scaling: str, back_test: bool, far: bool
+) -> Section:
     if back_test:
         return Section(known.name, *known.back_test())
+    if rows is not None:
+        wanted = read(rows, timed=False)
+        known.check_reach(wanted["ranks"].astype(int).tolist(), far)
+        return Section(f"{known.name} · {rows.name}", known.of_rows(wanted), known.assumptions(None))
     known.check_reach(counts, far)
     return Section(f"{known.name} · {scaling}", known.outlooks(counts, scaling), known.assumptions(scaling))

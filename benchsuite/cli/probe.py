@@ -5,7 +5,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from benchsuite.contract.errors import UserError
 from benchsuite.contract.terminal import PlainFormat
+from benchsuite.storage.objects.path import ObjectPath, path_of
 
 probe_app = typer.Typer(
     help="What a path, a device or a network gives: raw reads, matrix products, checkpoints, collectives.",
@@ -14,8 +16,14 @@ probe_app = typer.Typer(
 )
 
 CheckpointMode = Literal["rank0", "sharded", "async"]
+Framework = Literal["fsdp", "megatron", "deepspeed"]
 CommBackend = Literal["auto", "gloo", "nccl"]
-Folder = Annotated[Path, typer.Argument(help="A folder; what is written there is removed again.")]
+Target = Annotated[
+    Path,
+    typer.Argument(
+        parser=path_of, metavar="PATH", help="A folder, or s3://bucket/prefix; what is written there is removed again."
+    ),
+]
 Store = Annotated[
     Path | None, typer.Option("--store", envvar="BENCHSUITE_STORE", help="Append a record to this results store.")
 ]
@@ -32,24 +40,33 @@ Buckets = Annotated[
 
 @probe_app.command("storage")
 def probe_storage(
-    path: Folder,
+    path: Target,
     size: Annotated[
-        str, typer.Option("--size", help="Of the file that is read: larger than a server's cache.")
+        str, typer.Option("--size", help="Of the file that is read, larger than a server's cache; of all objects.")
     ] = "1GB",
     seconds: Annotated[float, typer.Option("--seconds", help="For each cell, in three rounds.")] = 2.0,
     engine: Annotated[
         Literal["auto", "fio", "own"], typer.Option("--engine", help="auto (fio where it is installed), fio, own.")
     ] = "auto",
-    block: Annotated[str, typer.Option("--block", help="Sizes of a read.")] = "4KiB,64KiB,1MiB,16MiB",
-    depth: Annotated[str, typer.Option("--depth", help="Readers at once.")] = "1,4,16",
+    block: Annotated[
+        str, typer.Option("--block", help="Sizes of a read; of objects in a bucket.")
+    ] = "4KiB,64KiB,1MiB,16MiB",
+    depth: Annotated[str, typer.Option("--depth", help="Readers, or requests, at once.")] = "1,4,16",
     store: Store = None,
     session: Session = "default",
     format: Format = "table",
 ) -> None:
-    """Measure reads by pattern, block size and depth, and files made, opened and removed per second."""
+    """Measure reads by pattern, block size and depth, and files made, opened and removed per second.
+
+    Of a bucket: objects written, read whole and by ranges, by their size and how many at once, and listed.
+    """
     from benchsuite.probe import storage
 
     asked = storage.asked(size, seconds, engine, block, depth)
+    if isinstance(path, ObjectPath):
+        from benchsuite.probe import bucket
+
+        raise typer.Exit(bucket.verb(path, asked, store, session, format))
     raise typer.Exit(storage.verb(path, asked, store, session, format))
 
 
@@ -100,17 +117,33 @@ def probe_nodes(
 
 @probe_app.command("checkpoint")
 def probe_checkpoint(
-    path: Folder,
+    context: typer.Context,
+    path: Target,
     workload: Annotated[str, typer.Option("--workload", help="Whose model and optimizer are written.")] = "resnet50",
     variant: Annotated[str, typer.Option("--variant", help="Variant of the workload.")] = "reference",
-    world_size: Annotated[int, typer.Option("--world-size", min=1, help="Ranks.")] = 1,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", help="Instead, files of an LLM's trainer without its devices: llama3-8b, -70b, -405b."),
+    ] = None,
+    framework: Annotated[
+        Framework, typer.Option("--framework", help="With --model, whose files: fsdp, megatron, deepspeed (ZeRO-3).")
+    ] = "fsdp",
+    subset: Annotated[
+        int | None, typer.Option("--subset", min=1, help="With --model: so many of the ranks are here; default: all.")
+    ] = None,
+    tp: Annotated[
+        int | None, typer.Option("--tp", min=1, help="With megatron; default: as in MLPerf Storage (8 for 70b, 405b).")
+    ] = None,
+    pp: Annotated[int | None, typer.Option("--pp", min=1, help="Likewise; default: 32 for 405b.")] = None,
+    world_size: Annotated[int, typer.Option("--world-size", "--ranks", min=1, help="Ranks.")] = 1,
     parallelism: Annotated[
         str, typer.Option("--parallelism", help="none, ddp, zero2, fsdp, hsdp, tp; default: fsdp, none for one rank.")
     ] = "",
     mode: Annotated[
-        CheckpointMode, typer.Option("--save", help="rank0 (gathered, torch.save), sharded or async (by torch's DCP).")
+        CheckpointMode,
+        typer.Option("--save", "--mode", help="rank0 (gathered, torch.save), sharded or async (by torch's DCP)."),
     ] = "sharded",
-    optimizer: Annotated[str, typer.Option("--optimizer", help="sgd, momentum, adamw, adafactor.")] = "adamw",
+    optimizer: Annotated[str, typer.Option("--optimizer", help="sgd, momentum, adam, adamw, adafactor.")] = "adamw",
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Of the steps of training between.")] = 2,
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="Checkpoints written and read.")] = 5,
     timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds until all is killed.")] = 900,
@@ -119,8 +152,18 @@ def probe_checkpoint(
     format: Format = "table",
 ) -> None:
     """Write model and optimizer, read them back cold, and compare every tensor."""
+    given = _given(context)
+    if model is not None:
+        from benchsuite.probe.llm import probe
+
+        _refuse(given & {"workload", "variant", "parallelism", "optimizer", "batch_size"}, "without --model")
+        if mode != "sharded":
+            raise UserError(f"--save {mode} with --model: allowed: sharded")
+        wanted = probe.asked(model, framework, world_size, subset, (tp, pp), repeats, float(timeout))
+        raise typer.Exit(probe.verb(path, wanted, store, session, format))
     from benchsuite.probe import checkpoint
 
+    _refuse(given & {"framework", "subset", "tp", "pp"}, "with --model")
     values = {
         "workload": workload,
         "variant": variant,
@@ -131,6 +174,17 @@ def probe_checkpoint(
         "measure": {"timeout_s": float(timeout)},
     }
     raise typer.Exit(checkpoint.verb(path, mode, repeats, values, store, session, format))
+
+
+def _given(context: typer.Context) -> set[str]:
+    """The options on the command line."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+
+
+def _refuse(names: set[str], allowed: str) -> None:
+    if names:
+        raise UserError(f"--{min(names).replace('_', '-')} is allowed only {allowed}")
 
 
 @probe_app.command("comm")
@@ -154,7 +208,7 @@ def probe_comm(
         typer.Option(
             "--algorithm",
             help="all, or backend (what it chooses) and step tables over send/recv: ring, recursive_doubling, "
-            "halving_doubling, torus, tree, parameter_server, parameter_server_sharded, binomial.",
+            "halving_doubling, torus, tree, parameter_server, parameter_server_sharded, all_to_all, binomial.",
         ),
     ] = "backend",
     overlap: Overlap = False,

@@ -14,6 +14,7 @@ from benchsuite.contract import emulated_devices
 from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.terminal import TableFormat, document, echo
+from benchsuite.results.render import operators
 from benchsuite.results.render.tables import (
     COLUMNS,
     TRIAL_COLUMNS,
@@ -66,6 +67,8 @@ def report(
     files = {"--svg": svg, "--pdf": pdf, "--html": html, "--json": json}
     for option, out in files.items():
         _refuse_beside(option, out, others)
+    if why:
+        _refuse_why({"--svg": svg, "--pdf": pdf, "--mlperf-storage": mlperf_storage})
     opened = chosen(store, session)
     with _redacted(opened) if redact else nullcontext(opened) as shown:
         if any(files.values()):
@@ -91,6 +94,12 @@ def _refuse_beside(option: str, out: Path | None, others: Mapping[str, object]) 
     given = [f"{name} {value}" if isinstance(value, str) else name for name, value in others.items() if value]
     if out is not None and given:
         raise UserError(f"report: {option} {out} with {given[0]}; allowed: one of {option}, {', '.join(others)}")
+
+
+def _refuse_why(without: Mapping[str, object]) -> None:
+    """Refuse `--why` beside what has no room for words."""
+    for option in (name for name, given in without.items() if given):
+        raise UserError(f"report: --why with {option}, which holds no evidence; --html and --format md always do")
 
 
 def _write_files(store: ResultsStore, files: Mapping[str, Path | None]) -> None:
@@ -139,7 +148,8 @@ def _print_report(store: ResultsStore, format: TableFormat, why: bool) -> None:
             echo(*[""] * bool(number))
             section_table(section, why)
         if found:
-            say(console(), LEGEND if why else WHY, "dim")
+            for line in LEGEND.split("\n") if why else (WHY,):
+                say(console(), line, "dim")
         if not found:
             echo(f"no trials in {store.path} yet; `benchsuite results show --kind` shows other records")
 
@@ -165,13 +175,16 @@ def section_table(section: Section, why: bool = False) -> None:
     out = console()
     out.print(section.title, style="bold", markup=False)
     for text in section.answer:
-        out.print(f"-> {text}", markup=False)
+        say(out, f"-> {text}")
     out.print(fitting_table(section.points, COLUMNS, out))
-    for line in (*readers.lines(section.points), *staging_lines(section.points)):
-        out.print(line, markup=False)
-    for line in troubles(section.trials):
-        out.print(line, markup=False)
-    out.print(trust(section.trials), markup=False)
+    if found := operators.counted(section.points):
+        out.print(fitting_table(found, operators.COLUMNS, out))
+        for line in operators.sources(found):
+            out.print(line, markup=False)
+        say(out, operators.LEGEND, "dim")
+    of_points = (*readers.lines(section.points), *staging_lines(section.points))
+    for line in (*of_points, *troubles(section.trials), trust(section.trials)):
+        say(out, line)
     for line in remedies(section.points):
         say(out, f"  {line}")
     for line in section.why if why else ():

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from operator import itemgetter
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import pandas as pd
 import typer
 
-from benchsuite.cli.common import DEFAULT_STORE, ComparedKind, Plain, Store, Tabular, Where, warn_of_damage
+from benchsuite.cli.common import DEFAULT_STORE, ComparedKind, Plain, Store, Tabular, Where, tell, warn_of_damage
 from benchsuite.cli.report import print_rows
 from benchsuite.contract.errors import UserError, nearest
 from benchsuite.contract.scratch import scratch
@@ -20,6 +20,7 @@ from benchsuite.contract.terminal import document, echo
 from benchsuite.results.compare.sides import fulfilling
 from benchsuite.results.export import prometheus, tables
 from benchsuite.results.export.methods import methods
+from benchsuite.results.render import operators
 from benchsuite.results.render.latex import escaped
 from benchsuite.results.render.tables import ABSENT, POINT_COLUMNS, TRIAL_COLUMNS, Column, Row, is_missing, rows
 from benchsuite.results.render.words import counted, size
@@ -108,13 +109,11 @@ def results_compact(store: Store = DEFAULT_STORE, format: Plain = "table") -> No
     remove_abandoned(unfinished)
     with scratch() as spill:
         done = opened.compact(partial_folder(unfinished), spill)
-    if format == "json":
-        document(json.dumps(asdict(done), indent=1))
-    else:
-        echo(
-            f"compacted {done.num_new:,} new records of {store}: {done.num_records:,} in {done.num_parts} Parquet "
-            f"parts, {size(done.parquet_bytes)}; segments ({size(done.segment_bytes)}) stay"
-        )
+    said = (
+        f"compacted {done.num_new:,} new records of {store}: {done.num_records:,} in {done.num_parts} Parquet "
+        f"parts, {size(done.parquet_bytes)}; segments ({size(done.segment_bytes)}) stay"
+    )
+    tell(format, asdict(done), [said])
     warn_of_damage(opened)
 
 
@@ -318,20 +317,15 @@ def results_profile(
     opened = ResultsStore(store)
     profiled = [record for record in opened.trials() if is_known(record.io_profile)]
     record = chosen(opened, trial, profiled, "an I/O profile")
-    if format == "json":
-        document(json.dumps(record.io_profile, indent=1))
-    else:
-        echo(f"{record.trial_id} · {record.label}")
-        print_profile(record)
+    tell(format, record.io_profile, [f"{record.trial_id} · {record.label}", *profile_lines(record)])
     warn_of_damage(opened)
 
 
-def print_profile(record: TrialRecord) -> None:
-    """Print what was profiled beside a trial, if anything was."""
-    if record.io_profile:
-        echo(*lines(record.io_profile))
-    for path in record.traces:
-        echo(f"trace of PyTorch's profiler: {path} (open it in https://ui.perfetto.dev)")
+def profile_lines(record: TrialRecord) -> Iterator[str]:
+    """What was profiled beside a trial, if anything was."""
+    yield from lines(record.io_profile) if record.io_profile else ()
+    yield from operators.lines(record.figures.model_dump())
+    yield from (f"trace of PyTorch's profiler: {path} (open it in https://ui.perfetto.dev)" for path in record.traces)
 
 
 def chosen(store: ResultsStore, wanted: str, records: list[TrialRecord], what: str) -> TrialRecord:
@@ -359,7 +353,4 @@ def results_darshan(
     from benchsuite.storage.observe.darshan import profile_of_log
 
     profile = profile_of_log(log, under)
-    if format == "json":
-        document(json.dumps(profile, indent=1))
-    else:
-        echo(*lines(profile))
+    tell(format, profile, lines(profile))

@@ -95,4 +95,5 @@ def _print_tables(named: Sequence[tuple[Series, str]]) -> None:
         for line in notes(series):
             say(out, line)
         out.print()
-    say(out, LEGEND, "dim")
+    for line in LEGEND.split("\n"):
+        say(out, line, "dim")

@@ -1,20 +1,22 @@
-"""The verbs `sweep`, `demo` and `advise`. What makes tables, which takes pandas, is imported when one is due."""
+"""The verbs `sweep`, `search`, `demo` and `advise`. What makes tables, which takes pandas, is imported when due."""
 
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any
 
 import typer
 import yaml
 
-from benchsuite.cli.common import DEFAULT_STORE, Overrides, Profile, Session, Store, damage_lines, warn_of_damage
+from benchsuite.analysis import au_search
+from benchsuite.cli.common import DEFAULT_STORE, Overrides, Profile, Session, Store, damage_lines, tell, warn_of_damage
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.exit_codes import INTERRUPTED, NOTHING_RAN, OK, REQUEUE, SOME_FAILED, USAGE
 from benchsuite.contract.packages import require
@@ -23,7 +25,7 @@ from benchsuite.contract.trial_spec import ProfileName, SweepSpec, check_session
 from benchsuite.contract.yaml_file import parse_yaml
 from benchsuite.grid import expand
 from benchsuite.grid.layers import bundled
-from benchsuite.grid.point import Plan
+from benchsuite.grid.point import Plan, Point
 from benchsuite.grid.warnings import crowd_of, crowded, fitting_in_memory
 from benchsuite.host.lane import this_lane
 from benchsuite.host.load import memory_bytes
@@ -33,6 +35,7 @@ from benchsuite.launch.agents import AgentLauncher
 from benchsuite.launch.lanes import check_lanes, planned_nodes, run_lanes, worst
 from benchsuite.launch.launcher import CannotStart, Launcher, check_alone, in_words, load_launcher, machine_of
 from benchsuite.launch.node import node_name
+from benchsuite.results.render.tables import ABSENT
 from benchsuite.results.store.outcomes import FAILED
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
@@ -42,9 +45,11 @@ from benchsuite.runner.deadline import deadline_of
 from benchsuite.runner.durations import durations_of
 from benchsuite.runner.durations import in_words as time_in_words
 from benchsuite.runner.progress import SweepDisplay, left_lines, not_measured, nothing_left, summary, vanished
+from benchsuite.runner.search import Search, of_counts
 from benchsuite.runner.status import keep_plan
 from benchsuite.storage.dataset.manifest import is_dataset, read_manifest
 
+LauncherName = Annotated[str, typer.Option("--launcher", help="auto, local, torchrun, srun, mpiexec, or an added one.")]
 NEEDED = ("torch", "pandas", "scipy")
 """What trials, and the report at the end, are made with: missed before the first trial, not after the last."""
 
@@ -75,9 +80,7 @@ def sweep(
         bool, typer.Option("--dry-run", help="Print every trial and what is skipped; run none.")
     ] = False,
     overrides: Overrides = None,
-    launcher: Annotated[
-        str, typer.Option("--launcher", help="auto, local, torchrun, srun, mpiexec, or an added one.")
-    ] = "auto",
+    launcher: LauncherName = "auto",
     retry: Annotated[str, typer.Option("--retry", help="Run again what ended so: failed,oom,timeout.")] = "",
     profile: Profile = None,
     until: Annotated[
@@ -114,6 +117,70 @@ def sweep(
         file, session, store, overrides or [], launcher, again, profile, until, lease, order_seed, lanes
     )
     raise typer.Exit(sweep_file(asked, dry_run, context.obj or ()))
+
+
+def search(
+    file: Annotated[Path, typer.Argument(help="A sweep file (YAML) of an emulated device; its world_size is sought.")],
+    au: Annotated[
+        float | None,
+        typer.Option(
+            "--au", min=0, max=1, help="The utilization to keep; default: the workload's of MLPerf Storage, or 0.9."
+        ),
+    ] = None,
+    most: Annotated[
+        int | None, typer.Option("--most", min=1, help="Try no more; default: the file's largest world_size, or 64.")
+    ] = None,
+    max_repeats: Annotated[
+        int, typer.Option("--max-repeats", min=2, help="Of a count, where its interval is not clear of --au.")
+    ] = 10,
+    session: Session = "default",
+    store: Store = DEFAULT_STORE,
+    overrides: Overrides = None,
+    launcher: LauncherName = "auto",
+    format: Annotated[PlainFormat, typer.Option("--format", help="table or json.")] = "table",
+) -> None:
+    """Find the largest number of emulated accelerators that the data's path keeps above an AU."""
+    asked = SweepOptions(file, session, store, overrides or [], launcher)
+    raise typer.Exit(_search(asked, au, most, max_repeats, format))
+
+
+def _search(asked: SweepOptions, au: float | None, most: int | None, max_repeats: int, format: PlainFormat) -> int:
+    """Find the largest world_size of a sweep file that keeps an AU; the exit code."""
+    check_session(asked.session)
+    require("search", *NEEDED)
+    check_alone("search")
+    chosen, store = load_launcher(asked.launcher), ResultsStore(asked.store)
+    store.check_writable()
+    try:
+        with closing(chosen) if isinstance(chosen, AgentLauncher) else nullcontext():
+            if isinstance(chosen, AgentLauncher):
+                chosen.meet_in(asked.store)
+            spec = of_counts(expand.load_sweep(bundled(asked.file), asked.overrides), most)
+            plan = expand.expand(spec, machine_of(chosen), asked.store)
+            with SweepDisplay() as display, chosen as launcher, terminable(one_interrupt=True):
+                found = Search(plan, store, launcher, asked.session, display, au, max_repeats)
+                display.say(found.heading())
+                tried = found.tried()
+    except CannotStart as error:
+        return _cannot_start(error)
+    except (KeyboardInterrupt, Terminated) as stop:
+        echo("stopped early: the trial in flight was dropped, the rest is kept; the same command goes on", err=True)
+        return INTERRUPTED if isinstance(stop, KeyboardInterrupt) else REQUEUE
+    said = au_search.answer(tried, found.threshold, found.counts[1])
+    facts = {"answer": said, "threshold": found.threshold, "tried": [*map(asdict, tried)]}
+    tell(format, facts, [f"-> {said}", *_lines(tried)])
+    if format != "json":
+        echo(f"written: {store.path} (segments/*.jsonl) · next: benchsuite report --store {store.path}", err=True)
+    return OK if any(one.verdict != "cannot run" for one in tried) else NOTHING_RAN
+
+
+def _lines(tried: Sequence[au_search.Tried]) -> Iterator[str]:
+    """Every count that was tried, as a table."""
+    yield "accelerators  mean AU  interval        repeats  verdict"
+    for one in sorted(tried, key=lambda one: one.accelerators):
+        mean = f"{fmean(one.au):.3f}" if one.au else ABSENT
+        between = f"{one.low:.3f} .. {one.high:.3f}" if one.low is not None and one.high is not None else ABSENT
+        yield f"{one.accelerators:12d}  {mean:>7}  {between:14}  {len(one.au):7d}  {one.verdict}"
 
 
 def demo(
@@ -330,6 +397,8 @@ def _run(plan: Plan, store: ResultsStore, asked: SweepOptions, chosen: Launcher,
             return _exit_code([], state)
         keep_plan(store.path, session, plan)
         store.on_vanished = lambda gone: display.say(vanished(store.path, gone))
+        if isinstance(chosen, AgentLauncher):
+            chosen.on_lost = display.say
         try:
             with chosen as launcher, terminable(one_interrupt=True):
                 ran = sweeping.run(plan, state.todo, store, launcher, session, display, claims, clock)
@@ -344,7 +413,7 @@ def _run(plan: Plan, store: ResultsStore, asked: SweepOptions, chosen: Launcher,
         _show(plan, store, session)
     if ran.none_fits:
         return NOTHING_RAN
-    return REQUEUE if ran.out_of_time else _exit_code(ran.records, state)
+    return REQUEUE if ran.out_of_time or ran.too_few_nodes else _exit_code(ran.records, state)
 
 
 def _show(plan: Plan, store: ResultsStore, session: str) -> None:
@@ -373,18 +442,24 @@ def _exit_code(records: list[TrialRecord], state: sweeping.Status) -> int:
 
 
 def print_plan(plan: Plan, store: ResultsStore, asked: SweepOptions) -> int:
-    """Every trial with its id in the order of running, what is done already, what is skipped and why; the exit code.
+    """Trials in the order of running, what is done already, what is skipped and why; the exit code.
 
-    Trials that would run on too few cores say so.
+    Repeats of a point are one line, with the id of the first; those of shuffled rounds are a line each. Trials that
+    would run on too few cores say so.
     """
-    session = asked.session
+    session, shuffled = asked.session, asked.order_seed is not None
     state = sweeping.status(plan, store, session)
     waiting = {trial_id(item.point.point_id, session, item.repeat) for item in state.todo}
+    alike: dict[tuple[bool, str, int | None], list[tuple[str, Point]]] = {}
     for item in sweeping.rounds(plan, asked.order_seed):
-        name = trial_id(item.point.point_id, session, item.repeat)
-        crowd = crowd_of(plan, item.point)
+        name, apart = trial_id(item.point.point_id, session, item.repeat), item.repeat if shuffled else None
+        alike.setdefault((name in waiting, item.point.point_id, apart), []).append((name, item.point))
+    for (waits, *_), repeats in alike.items():
+        name, point = repeats[0]
+        crowd = crowd_of(plan, point)
+        times = f"  x {len(repeats)}" if len(repeats) > 1 else ""
         but = f"  (oversubscribed: {crowd})" if crowd else ""
-        echo(f"{'run ' if name in waiting else 'done'}  {name}  {item.point.label}{but}")
+        echo(f"{'run ' if waits else 'done'}  {name}  {point.label}{times}{but}")
     for skipped in plan.skipped:
         echo(f"skip  {skipped.point.point_id}  {skipped.point.label}: {skipped.reason}")
     known = durations_of(store.outcomes().values(), plan)

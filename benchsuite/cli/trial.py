@@ -1,12 +1,11 @@
 """The verb `trial`: one trial, run and printed."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from benchsuite.cli.common import Overrides, Profile
+from benchsuite.cli.common import Overrides, Profile, tell
 from benchsuite.cli.sweep import profiled
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.exit_codes import OK, SOME_FAILED
@@ -64,7 +63,7 @@ def trial(
     if warning := fitting_in_memory([point], this_machine(), memory_bytes()[1]):
         echo(warning, err=True)
     alone = single_trial.fits_one_process(point)
-    record, samples = (single_trial.in_this_process if alone else single_trial.in_processes)(point)
+    record, samples = (single_trial.in_this_process if alone else single_trial.in_processes)(point, opened)
     if opened:
         ((kept, _),) = appended([(record, samples)], store)
         assert isinstance(kept, TrialRecord)
@@ -81,7 +80,7 @@ def trial(
 def _print(record: TrialRecord, store: ResultsStore | None) -> None:
     """Print a trial's figures, and where its record is kept."""
 
-    from benchsuite.cli.results import print_profile
+    from benchsuite.cli.results import profile_lines
     from benchsuite.contract.console import console
     from benchsuite.results.render.tables import COLUMNS, rows
     from benchsuite.results.render.terminal import fitting_table, say
@@ -97,17 +96,14 @@ def _print(record: TrialRecord, store: ResultsStore | None) -> None:
         else "nothing is stored: --store DIR keeps the record"
     )
     echo(finished_line(record), kept, err=True)
-    print_profile(record)
+    echo(*profile_lines(record))
 
 
 def _check_loss(point: Point, format: PlainFormat) -> int:
     from benchsuite.runner import loss_check
 
     found = loss_check.check_loss(point)
-    if format == "json":
-        document(json.dumps(found, indent=1))
-    else:
-        echo(loss_check.in_words(point, found))
+    tell(format, found, [loss_check.in_words(point, found)])
     return OK if found["equal"] else SOME_FAILED
 
 

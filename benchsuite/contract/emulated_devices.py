@@ -15,6 +15,8 @@ from benchsuite.contract.errors import UserError, nearest
 from benchsuite.contract.yaml_file import parse_yaml
 
 PREFIX = "emulated:"
+DEFAULT_AU = 0.9
+"""The utilization to keep where MLPerf Storage names none."""
 NO_MODEL = "emulated:1us"
 """The device of a trial that measures the loader alone."""
 FORMS = "a time such as emulated:180ms, or emulated:from-record ID"

@@ -76,17 +76,17 @@ def nearest_key(given: str, known: list[str]) -> str:
     return nearest(given, level) or nearest(given, known)
 
 
-def refuse(what: str, given: object, allowed: Iterable[str], not_yet: Iterable[str] = ()) -> UserError:
+def refuse(what: str, given: object, allowed: Iterable[str]) -> UserError:
     """The error for a value that is not allowed."""
     words = list(allowed)
-    if given in tuple(not_yet):
-        return UserError(f"{what} {shown(given)}: not yet supported; allowed: {', '.join(words)}")
     return UserError(f"{what} {shown(given)} is unknown{nearest(str(given), words)}; allowed: {', '.join(words)}")
 
 
-def refuse_key(key: str, known: list[str], allowed: Iterable[str], where: str = "") -> str:
-    """What is said of a key that nobody knows."""
-    return f"unknown key {shown(key)}{nearest_key(key, known)}; allowed{where}: {', '.join(allowed)}"
+def refuse_key(key: str, known: list[str], where: str = " here") -> str:
+    """What is said of a key that nobody knows, with those that stand on its level."""
+    parent = key.rpartition(".")[0]
+    level = [name for name in known if name.rpartition(".")[0] == parent] or [name for name in known if "." not in name]
+    return f"unknown key {shown(key)}{nearest_key(key, known)}; allowed{where}: {', '.join(level)}"
 
 
 def dotted_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
@@ -120,13 +120,12 @@ def problems(error: ValidationError) -> list[dict[str, Any]]:
 def in_words(
     error: ValidationError,
     model: type[BaseModel],
-    not_yet: Mapping[str, Iterable[str]] = NOTHING,
     told: Mapping[tuple[Any, ...], str] = NOTHING,
 ) -> Iterator[str]:
     """A validation error of `model`, a line for each problem.
 
-    A key that is missing because it is misspelt is told once. `not_yet` maps dotted keys to values that later versions
-    will accept, `told` the places of problems to words of the caller's.
+    A key that is missing because it is misspelt is told once. `told` maps the places of problems to words of the
+    caller's.
     """
     known = dotted_keys(model)
     misspelt = set[str]()
@@ -135,11 +134,10 @@ def in_words(
         if each["loc"] in told:
             yield told[each["loc"]]
         elif each["type"] == "extra_forbidden":
-            level = [name for name in known if name.rpartition(".")[0] == key.rpartition(".")[0]]
             misspelt.add(nearest_key(key, known).removeprefix("; nearest: "))
-            yield refuse_key(key, known, level, " here")
+            yield refuse_key(key, known)
         elif each["type"] != "missing":
-            yield from _told(each, key, not_yet.get(key, ()))
+            yield from _told(each, key)
         elif key not in misspelt:
             yield f"{key!r} is missing"
 
@@ -150,12 +148,10 @@ def dotted(loc: Iterable[Any]) -> str:
     return key if key.isprintable() and len(key) <= MAX_SHOWN else shown(key)
 
 
-def _told(problem: dict[str, Any], key: str, not_yet: Iterable[str]) -> Iterator[str]:
+def _told(problem: dict[str, Any], key: str) -> Iterator[str]:
     given, kind, message = problem["input"], problem["type"], problem["msg"][:1].lower() + problem["msg"][1:]
     told = f"{key} {shown(given)}"
-    if isinstance(given, str) and given in tuple(not_yet):
-        yield f"{told}: not yet supported; {message}"
-    elif kind == "none_required":
+    if kind == "none_required":
         yield f"{told}: not yet supported; leave it out"
     elif kind == "literal_error":
         yield f"{told}{_words_allowed(given, problem['ctx']['expected'])}{_quotes(given)}"
@@ -163,6 +159,8 @@ def _told(problem: dict[str, Any], key: str, not_yet: Iterable[str]) -> Iterator
         start = given[:40] if isinstance(given, str) else ""
         for words in map(str, problem["ctx"]["error"].args):  # a check of a single value, such as a path, knows no key
             yield f"{key} {words}" if start and words.startswith(start) else words
+    elif kind == "model_type":
+        yield f"{told}: give keys and their values, as in {key}: {{name: value}}"
     else:
         yield f"{told}: {message}{_quotes(given) if kind == 'string_type' else ''}"
 

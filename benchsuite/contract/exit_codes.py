@@ -10,6 +10,6 @@ MEANINGS = {
     SOME_FAILED: "some trials failed",
     NOTHING_RAN: "nothing could run or be judged",
     REGRESSION: "a regression was found, or a slow node",
-    REQUEUE: "stopped early by SIGTERM, SIGHUP, SIGUSR1 or --until: queue it again",
+    REQUEUE: "stopped early by SIGTERM, SIGHUP, SIGUSR1 or --until, or nodes are lost that trials need: queue it again",
     INTERRUPTED: "interrupted",
 }

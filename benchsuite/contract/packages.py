@@ -1,17 +1,20 @@
 """Packages that come with extras: what to install where one is missing, in one line."""
 
-from importlib.util import find_spec
-
 from benchsuite.contract.errors import UserError
+from benchsuite.workloads.engine import is_installed as is_installed
 
 EXTRAS = {
-    "formats": ("PIL", "crc32c", "h5py", "lmdb", "nibabel", "simplejpeg", "tfrecord", "webdataset"),
+    "formats": ("PIL", "crc32c", "h5py", "lmdb", "nibabel", "pyarrow", "simplejpeg", "tfrecord", "webdataset"),
     "report": ("duckdb", "junitparser", "pandas", "prometheus_client", "scipy"),
     "figures": ("matplotlib",),
     "dali": ("nvidia",),
     "text": ("tokenizers",),
     "asv": ("asv",),
+    "fp8": ("torchao",),
+    "s3": ("obstore",),
+    "s3-stock": ("awscli", "s3torchconnector"),
     "darshan": ("darshan",),
+    "deepspeed": ("deepspeed",),
 }
 """By the names that they are imported by."""
 TORCH = "install the build of PyTorch for your devices, as https://pytorch.org/get-started says"
@@ -23,14 +26,6 @@ def remedy(module: str) -> str | None:
     if name == "torch":
         return TORCH
     return next((f"pip install 'benchsuite[{extra}]'" for extra, names in EXTRAS.items() if name in names), None)
-
-
-def is_installed(module: str) -> bool:
-    """Whether a package can be imported here."""
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
 
 
 def require(what: str, *modules: str) -> None:

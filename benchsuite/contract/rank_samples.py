@@ -96,6 +96,8 @@ class Block:
     decode_s: float = 0.0
     collate_s: float | None = None
     """Seconds of decoding in which samples were put together to batches."""
+    unpack_s: float | None = None
+    """Seconds of decoding in which row groups were decompressed and decoded."""
     queue_full: bool = True
     """Whether the readers had filled the queue and rested before a ceiling block."""
     readers: int = 1
@@ -108,6 +110,8 @@ class Block:
     """Seconds of each step before the counted ones."""
     late_s: float | None = None
     """Mean lateness of the waits of an emulated device."""
+    client_thread_s: float | None = None
+    """CPU seconds of the thread of the bucket's client that computed most meanwhile; None where no bucket is read."""
     counted: dict[str, float] = field(default_factory=dict)
     """What the device counted meanwhile (`benchsuite.host.gpus.COUNTED`, `busy_s`), or the node's sockets: energy."""
     every: int = 1
@@ -165,6 +169,8 @@ class Reads:
     mount_from_storage: bool | None = None
     seconds: float | None = None
     """Seconds in which the counters of a watched loop were read."""
+    requests: dict[str, dict[str, Any]] | None = None
+    """To a bucket, by kind (`benchsuite.storage.observe.requests.Counted`); its bytes are those read and fetched."""
 
 
 @dataclass(frozen=True)
@@ -231,8 +237,15 @@ class RankSamples:
     """What staging a node's copy took, and from how cold a source; told by the first rank of the node."""
     io_profile: dict[str, Any] | None = None
     """What the readers did with files (`storage.observe.io_trace.Tracer.finish`), where that was asked for."""
+    operators: dict[str, dict[str, float | None]] | None = None
+    """Of a PyTorch profile: what the operators of a step compute, move and take, by class.
+
+    `benchsuite.workloads.parallel.operators.Counted`, and `seconds` (None: compiled).
+    """
     final_loss: float | None = None
     device_name: str | None = None
+    num_multiprocessors: int | None = None
+    """Of its CUDA device."""
     num_devices: int = 1
     """Devices that this one process computes on."""
     skipped_steps: int | None = None
@@ -241,6 +254,8 @@ class RankSamples:
     """Host seconds of the harness's own marks and heartbeat, by `benchsuite.trial.costs`."""
     account: dict[str, Any] | None = None
     """Bytes held and sent in one step that was counted and not timed (`workloads.parallel.account.Account`)."""
+    engine: dict[str, float | None] | None = None
+    """Figures that only the engine which trained could tell, by their names in a record."""
     flops: dict[str, Any] | None = None
     """What a sample costs, told by rank 0 (`benchsuite.workloads.flops.Flops`); empty where it cannot be counted."""
     seen_readers: SeenReaders | None = None

@@ -6,29 +6,27 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from benchsuite import storage, workloads
 from benchsuite.contract import emulated_devices
-from benchsuite.contract.errors import UserError, in_words, mistakes_of, refuse, several
+from benchsuite.contract.errors import UserError, in_words, mistakes_of, nearest, refuse, several
 from benchsuite.contract.yaml_file import flat
 from benchsuite.storage.dataset.spec import DataSpec
+from benchsuite.storage.objects.path import path_of
+from benchsuite.workloads import engine as engines
 from benchsuite.workloads.layout import COMPOSED, Layout, LayoutError, layout_of
-from benchsuite.workloads.spec import MAX_COUNT, MAX_RANKS, PRECISIONS_NOT_YET, ComputeSpec, Parallelism
+from benchsuite.workloads.spec import MAX_COUNT, MAX_RANKS, ComputeSpec, ModelSpec, Parallelism, Variant
 
-NOT_YET: Mapping[str, tuple[str, ...]] = {
-    "precision": PRECISIONS_NOT_YET,
-}
 MAX_TIMEOUT_S = 1e6
 MAX_REPEATS = 10_000
 MAX_SEED = 1 << 42
 """Seeds of each step and rank, which are made of it, fit 64 bits."""
 UNUSED_BY_MEMORY = ("reader", "cache", "staging", "staging_dir", "num_workers", "prefetch_factor", "shuffle_buffer")
 """Data settings without effect where one batch is read."""
-READERS = ("stock", "tuned")
+READERS = ("stock", "tuned", *storage.LIBRARIES)
 WITHOUT_IDENTITY = {"measure": {"repeats", "timeout_s", "profile", "ceilings"}}
 """Fields that do not change what is measured, left out of ids."""
 PATHS = {"data": {"root", "staging_dir"}}
@@ -74,6 +72,7 @@ class TrialSpec(ComputeSpec):
 
     workload: str = Field(description="a name of workloads.WORKLOADS, or path/to/file.py:WORKLOAD")
     variant: str = Field("reference", description="tiny (seconds on one CPU core) ... reference")
+    model: ModelSpec = Field(ModelSpec(), description="sizes in place of the variant's")
     data: DataSpec = Field(default_factory=DataSpec)
     device: str = Field(
         "auto",
@@ -81,7 +80,8 @@ class TrialSpec(ComputeSpec):
         "emulated:from-record ID (the step time of a record in the store)",
     )
     parallelism: str | Parallelism = Field(
-        "none", description="none | ddp | zero1 | zero2 | fsdp | hsdp | tp | pp | ep, or degrees such as {dp: 2, tp: 2}"
+        "none",
+        description="none | ddp | zero1 | zero2 | fsdp | hsdp | tp | pp | cp | ep, or degrees such as {dp: 2, tp: 2}",
     )
     world_size: int | None = Field(None, ge=1, le=MAX_RANKS, description="ranks; default: the product of the degrees")
     nodes: int | None = Field(
@@ -110,13 +110,16 @@ class TrialSpec(ComputeSpec):
     measure: MeasureSpec = Field(default_factory=MeasureSpec)
 
     @model_validator(mode="after")
-    def _one_batch_size_and_number_of_ranks(self) -> "TrialSpec":
+    def _what_goes_together(self) -> "TrialSpec":
         if self.batch_size is None and self.global_batch_size is None:
             raise ValueError("give batch_size or global_batch_size")
         if self.batch_size is not None and self.global_batch_size is not None:
             raise ValueError("give batch_size or global_batch_size, and not both: batch_size=null leaves that one out")
         if self.node is not None and (self.nodes or 1) > 1:
             raise ValueError(f"node {self.node} is one, nodes is {self.nodes}")
+        given = self.parallelism.model_fields_set if isinstance(self.parallelism, Parallelism) else ()
+        if "cp_attention" in given and "cp" not in given:
+            raise ValueError("parallelism.cp_attention is of ranks that share sequences: give cp, the number of them")
         if self.ranks > MAX_RANKS:
             raise ValueError(f"{self.ranks} ranks; allowed: up to {MAX_RANKS}")
         if self.nodes is None:
@@ -136,6 +139,20 @@ class TrialSpec(ComputeSpec):
         if error := several(wrong):
             raise error
         return self
+
+    def variant_in(self, variants: Mapping[str, Variant]) -> Variant:
+        """The variant of a workload that is asked for, in the sizes of `model`.
+
+        Raises:
+            UserError: there is no such variant, or it has no such size.
+        """
+        if self.variant not in variants:
+            raise refuse(f"variant of {self.workload}", self.variant, variants)
+        variant, sizes = variants[self.variant], self.model.model_dump(exclude_none=True)
+        if unknown := [name for name in sizes if name not in variant.sizes]:
+            of = f"{self.workload} {self.variant} has no such size{nearest(unknown[0], variant.sizes)}"
+            raise UserError(f"model.{unknown[0]}: {of}; allowed: {', '.join(variant.sizes) or 'none'}")
+        return variant.resized(sizes)
 
     @property
     def ranks(self) -> int:
@@ -212,9 +229,10 @@ class SweepSpec(BaseModel):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=MAX_NAME_LENGTH)
     question: str | None = Field(None, description="heads the report")
-    rank_by: Literal["samples_per_s", "au", "cost"] = Field(
+    rank_by: Literal["samples_per_s", "au", "cost", "tflops"] = Field(
         "samples_per_s",
-        description="what the report ranks choices by: samples/s, utilization, or samples/s of a device (cost)",
+        description="what the report ranks choices by: samples/s, utilization, samples/s of a device (cost), or "
+        "its FLOP/s (tflops), by which models of other sizes can be compared",
     )
     base: dict[str, Any] = Field(description="any field of a trial")
     grid: dict[str, list[Any]] = Field(default_factory=dict, description="Cartesian product over dotted keys")
@@ -234,8 +252,14 @@ def name_mistakes(
     """What is wrong with names that no registry has; what is no text is not a name."""
     if isinstance(workload, str) and ":" not in workload:
         yield from mistakes_of(partial(_check_name, "workload", workload, workloads.WORKLOADS))
+    engine = parallelism.engine if isinstance(parallelism, Parallelism) else None
+    if isinstance(parallelism, Mapping):
+        engine = parallelism.get("engine")
+    if isinstance(engine, str) and engine not in ("torch", *engines.ENGINES) and engine not in engines.names():
+        mode = f"; {engine} is a mode: write parallelism: {engine}" if engine in workloads.MODES else ""
+        yield f"{refuse('parallelism.engine', engine, engines.names())}{mode}"
     if isinstance(parallelism, str) and parallelism not in (*workloads.MODES, *COMPOSED):
-        yield str(refuse("parallelism", parallelism, workloads.MODES, workloads.MODES_NOT_YET))
+        yield _unknown_mode(parallelism)
     if isinstance(format, str):
         yield from mistakes_of(partial(_check_name, "data.format", format, storage.FORMATS))
     if isinstance(loader, str):
@@ -244,6 +268,15 @@ def name_mistakes(
         yield from mistakes_of(partial(_check_device, device))
     if isinstance(reader, str) and ":" not in reader and reader not in READERS:
         yield str(refuse("data.reader", reader, (*READERS, "path/to/mine.py:READER")))
+
+
+def _unknown_mode(name: str) -> str:
+    """What is said of a name that is no mode; engines, and ZeRO's third stage, are written otherwise."""
+    if name == "zero3":
+        return f"parallelism {name!r} is unknown: stage 3 is called fsdp, and {{zero: 3}} goes with other degrees"
+    if name in engines.ENGINES:
+        return f"parallelism {name!r} is an engine: write parallelism: {{engine: {name}}}"
+    return str(refuse("parallelism", name, workloads.MODES))
 
 
 def _check_name(what: str, name: str, registry: Mapping[str, Any]) -> None:
@@ -281,7 +314,7 @@ def resolved_data(data: DataSpec) -> DataSpec:
         "synthetic": [name for name in defaults if name != "source"],
     }
     kept = data.model_dump() | {name: defaults[name] for name in unused[data.source]}
-    paths = {name: str(Path(kept[name]).expanduser().absolute()) for name in ("root", "staging_dir") if kept[name]}
+    paths = {name: str(path_of(kept[name]).expanduser().absolute()) for name in ("root", "staging_dir") if kept[name]}
     return DataSpec.model_validate(kept | paths)
 
 
@@ -297,7 +330,7 @@ def parse_trial(value: Mapping[str, Any]) -> TrialSpec:
         given = flat(value)
         named = ("workload", "parallelism", "data.format", "data.loader", "device", "data.reader")
         names = name_mistakes(*map(given.get, named))
-        raise several(chain(in_words(error, TrialSpec, NOT_YET), names)) or UserError(str(error)) from None
+        raise several(chain(in_words(error, TrialSpec), names)) or UserError(str(error)) from None
 
 
 def parse_sweep(value: Mapping[str, Any]) -> SweepSpec:

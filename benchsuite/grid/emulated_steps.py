@@ -11,7 +11,7 @@ from benchsuite.contract.errors import UserError
 from benchsuite.contract.trial_spec import TrialSpec, parse_trial
 from benchsuite.workloads.spec import ComputeSpec
 
-SAME_STEP = ("workload", "variant", "rank_batch")
+SAME_STEP = ("workload", "variant", "model", "rank_batch")
 """What a step's time belongs to."""
 
 
@@ -20,7 +20,7 @@ def with_step(spec: TrialSpec, store: Path | None = None) -> TrialSpec:
 
     Raises:
         UserError: the store (default: BENCHSUITE_STORE, then ./benchsuite-store) has no such record, several points
-            fit, it has no step time, or it is that of another workload, variant or batch.
+            fit, it has no step time, or it is that of another workload, variant, shape or batch.
     """
     asked = RECORD.fullmatch(spec.device.removeprefix(PREFIX))
     if not spec.emulated or not asked:
@@ -62,7 +62,7 @@ def problem(spec: TrialSpec) -> str | None:
     layout, device = spec.layout, spec.device
     if spec.data.source != "storage":
         return f"source {spec.data.source} with device {device}: nothing is computed, there is only storage to measure"
-    if layout.tp * layout.pp * layout.ep > 1 or layout.zero or layout.name == "data_parallel":
+    if layout.tp * layout.pp * layout.cp * layout.ep > 1 or layout.zero or layout.name == "data_parallel":
         return f"parallelism {layout.name} with device {device}: there is no model to spread; use none or ddp"
     for name, field in ComputeSpec.model_fields.items():
         if getattr(spec, name) != field.default:

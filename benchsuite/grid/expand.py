@@ -30,6 +30,7 @@ from benchsuite.results.store.segments import without_collector
 from benchsuite.storage import format_of, mixes, reader_problem
 from benchsuite.storage.dataset.manifest import Manifest, is_dataset, read_manifest
 from benchsuite.storage.dataset.spec import DataSpec
+from benchsuite.storage.objects.path import path_of
 
 EACH = "each"
 """A value of `node`: every one there is."""
@@ -88,12 +89,13 @@ def expand(sweep: SweepSpec, machine: Machine, store: Path | None = None) -> Pla
     largest = max((spec.ranks for _, spec in asked), default=1)
     points: dict[str, Point] = {}
     skipped: dict[str, Skipped] = {}
+    known: Known = {}
     keys = list(dict.fromkeys([*sweep.grid, *sweep.zip, *(key for entry in sweep.include for key in entry)]))
     num_asked = len(asked)
     for order in range(num_asked):
         unsorted, spec = asked.popleft()  # of a large plan, both would not fit
         varied = {key: unsorted[key] for key in keys if key in unsorted}
-        point = replace(resolve(spec, machine, largest, varied), order=order)
+        point = replace(resolve(spec, machine, largest, varied, known), order=order)
         reason = excluded(point.spec) or why_invalid(point, machine)
         reason = reason or repeated.why(point.spec, point.manifest)
         if reason:
@@ -124,7 +126,17 @@ def _hashable(value: Any) -> Hashable:
     return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
 
 
-def resolve(spec: TrialSpec, machine: Machine, largest_world_size: int, varied: Mapping[str, Any]) -> Point:
+Known = dict[tuple[str | None, str], tuple[Path | None, Manifest | None]]
+"""Datasets that a plan has looked for, by root and format: an object store takes its time to answer."""
+
+
+def resolve(
+    spec: TrialSpec,
+    machine: Machine,
+    largest_world_size: int,
+    varied: Mapping[str, Any],
+    known: Known | None = None,
+) -> Point:
     """Fill in what a spec leaves to the machine, and drop data settings that its source does not use."""
     ranks_per_node = spec.ranks_per_node or (spec.ranks // spec.nodes if spec.nodes else None)
     crowd = ranks_per_node or -(-largest_world_size // machine.nodes)
@@ -141,7 +153,8 @@ def resolve(spec: TrialSpec, machine: Machine, largest_world_size: int, varied: 
             "threads_per_rank": spec.threads_per_rank or max(1, machine.cores // crowd),
         }
     )
-    dataset, manifest = _find_dataset(resolved)
+    known, asked = {} if known is None else known, (resolved.data.root, resolved.data.format)
+    dataset, manifest = known.setdefault(asked, known.get(asked) or _find_dataset(resolved))
     data = _with_reader(resolved.data, emulated_devices.is_emulated(device), manifest)
     resolved = _with_epoch(resolved.model_copy(update={"data": data}), manifest)
     return Point(resolved, point_id(resolved, manifest.dataset_id if manifest else None), dataset, manifest, varied)
@@ -179,7 +192,7 @@ def _find_dataset(spec: TrialSpec) -> tuple[Path | None, Manifest | None]:
     """The dataset a spec reads: its root, or the folder of its format below."""
     if spec.data.root is None:
         return None, None
-    root = Path(spec.data.root)
+    root = path_of(spec.data.root)
     folder = root if is_dataset(root) else root / spec.data.format
     return folder, read_manifest(folder) if is_dataset(folder) else None
 

@@ -18,7 +18,7 @@ from benchsuite.host.site import BATCH, check_values, config_files
 from benchsuite.workloads.layout import ONE_RANK
 
 PREFIX = "BENCHSUITE_"
-RESERVED = ("STORE", "SITE", "USER_CONFIG", "AGENT", "LANE", "CHART")
+RESERVED = ("STORE", "SITE", "BUCKETS", "USER_CONFIG", "AGENT", "LANE", "CHART")
 RESERVED_PREFIXES = ("NIGHTLY_", "TEST_", "IMAGENET_")
 """Environment variables with another meaning than a field of a trial."""
 BUILT_IN = "built-in"
@@ -42,7 +42,7 @@ def environment_fields(environment: Mapping[str, str] = os.environ) -> dict[str,
     Raises:
         UserError: a variable names no field.
     """
-    fields = [key for key in dotted_keys(TrialSpec) if key not in ("data", "measure")]
+    fields = [key for key in dotted_keys(TrialSpec) if key not in ("data", "measure", "model")]
     known = {PREFIX + key.upper().replace(".", "__"): key for key in fields}
     found = {}
     for name in sorted(name for name, text in environment.items() if name.startswith(PREFIX) and text):

@@ -55,7 +55,7 @@ def _mistakes_of_axes(sweep: SweepSpec) -> Iterator[str]:
     filters = [flat(entry) for entry in (*sweep.exclude, *sweep.include)]
     for key in [*sweep.grid, *sweep.zip, *(key for entry in filters for key in entry)]:
         if key not in known:
-            yield refuse_key(key, known, known)
+            yield refuse_key(key, known)
     if {} in filters:
         yield "exclude, include: an entry is empty; name at least one key"
     for key in sorted({*sweep.grid} & {*sweep.zip}):

@@ -24,9 +24,11 @@ class Point:
 
     @property
     def label(self) -> str:
-        """The varied values in words, or the workload where nothing varies."""
+        """The varied values in words; where nothing varies, the workload, and the engine that is not torch."""
         words = [_word(key, value) for key, value in self.varied.items()]
-        return " ".join(filter(None, words)) or _word("workload", self.spec.workload)
+        engine = getattr(self.spec.parallelism, "engine", "torch")  # a mode by its name is torch's
+        alone = [_word("workload", self.spec.workload), *([engine] if engine != "torch" else [])]
+        return " ".join(filter(None, words)) or " ".join(alone)
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,14 @@ def _word(key: str, value: Any) -> str:
     if key == "parallelism" and value == "none":
         return ""
     if isinstance(value, Mapping):
-        return " ".join(name if inner is True else f"{name} {inner}" for name, inner in value.items())
+        return " ".join(
+            name if inner is True else str(inner) if name == "engine" else f"{name} {inner}"
+            for name, inner in value.items()
+        )
     if key == "workload":
         return str(value).rpartition("/")[2]
+    if value is None:
+        return f"{name} none"
     unit = {"world_size": "rank", "num_workers": "worker"}.get(name)
     if unit is None:
         return f"{name} {value}" if isinstance(value, int | float) else str(value)

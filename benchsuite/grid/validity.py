@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchsuite import storage, workloads
-from benchsuite.contract.errors import UserError, refuse
+from benchsuite.contract.errors import UserError
+from benchsuite.contract.packages import is_installed, remedy
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.blocks import MIN_STEPS, layout, most_steps, reader_samples
 from benchsuite.grid.emulated_steps import problem as emulated_problem
 from benchsuite.grid.point import Point
-from benchsuite.host.machine import Machine
+from benchsuite.host.machine import Machine, cuda_capability
 from benchsuite.results.render.words import counted
 from benchsuite.storage.dataset.manifest import Format, Manifest, is_dataset
+from benchsuite.storage.objects.path import ObjectPath, path_of
 from benchsuite.workloads.facts import FACTS, Facts
 from benchsuite.workloads.layout import LayoutError
 from benchsuite.workloads.spec import Variant
@@ -22,24 +24,24 @@ from benchsuite.workloads.validity import problem
 if TYPE_CHECKING:
     from benchsuite.workloads.workload import Workload
 
+FLOAT8_CAPABILITY = (8, 9)
+"""The first devices with matrix products in float8: Ada and Hopper."""
+
 
 def facts_of(spec: TrialSpec) -> Facts:
-    """What a plan must know of a spec's workload, which has its variant. Of those in `FACTS` none is imported for it.
+    """What a plan must know of a spec's workload. Of those in `FACTS` none is imported for it.
 
     Raises:
-        UserError: it has not, or is no workload at all.
+        UserError: it is no workload at all.
     """
-    facts = FACTS.get(spec.workload) or workload_of(spec).facts
-    if spec.variant not in facts.variants:
-        raise refuse(f"variant of {spec.workload}", spec.variant, facts.variants)
-    return facts
+    return FACTS.get(spec.workload) or workload_of(spec).facts
 
 
 def workload_of(spec: TrialSpec) -> "Workload":
-    """A spec's workload, which has its variant.
+    """A spec's workload.
 
     Raises:
-        UserError: it has not, or is no workload at all.
+        UserError: it is none.
     """
     from benchsuite.workloads.workload import Workload
 
@@ -48,8 +50,6 @@ def workload_of(spec: TrialSpec) -> "Workload":
         raise UserError(
             f"workload {spec.workload!r} is {type(workload).__name__}, not a benchsuite.workloads.workload.Workload"
         )
-    if spec.variant not in workload.variants:
-        raise refuse(f"variant of {spec.workload}", spec.variant, workload.variants)
     return workload
 
 
@@ -57,9 +57,10 @@ def why_invalid(point: Point, machine: Machine) -> str | None:
     """Why a point cannot run on this machine with this dataset, with the arithmetic; None where it can."""
     spec = point.spec
     facts = facts_of(spec)
-    unfit = _epoch_problem(spec) or why_unfit(spec, facts, facts.variants[spec.variant], machine)
+    variant = spec.variant_in(facts.variants)
+    unfit = _epoch_problem(spec) or why_unfit(spec, facts, variant, machine)
     reads = spec.emulated or spec.data.source != "synthetic"
-    return unfit or (_dataset_problem(point, facts) if reads else None)
+    return unfit or (_dataset_problem(point, facts, variant) if reads else None)
 
 
 def _epoch_problem(spec: TrialSpec) -> str | None:
@@ -94,7 +95,20 @@ def why_unfit(spec: TrialSpec, facts: Facts, variant: Variant, machine: Machine)
         return f"global_batch_size {spec.global_batch_size} is not a multiple of {layout.dp} data-parallel ranks"
     if spec.emulated:
         return emulated_problem(spec)
-    return problem(facts, variant, layout, spec, spec.rank_batch, spec.device)
+    return _float8_problem(spec, machine) or problem(facts, variant, layout, spec, spec.rank_batch, spec.device)
+
+
+def _float8_problem(spec: TrialSpec, machine: Machine) -> str | None:
+    """Why the package or the devices for fp8 are not here, where the trial is to run here."""
+    if spec.precision != "fp8" or spec.device != "cuda" or machine.elsewhere:
+        return None
+    if not is_installed("torchao"):
+        return f"precision fp8 needs torchao, which is not installed: {remedy('torchao')}"
+    found = cuda_capability()
+    if found is not None and found < FLOAT8_CAPABILITY:
+        words = [".".join(map(str, each)) for each in (FLOAT8_CAPABILITY, found)]
+        return f"precision fp8 needs CUDA devices of compute capability {words[0]}, one here has {words[1]}"
+    return None
 
 
 def _machine_problem(spec: TrialSpec, machine: Machine) -> str | None:
@@ -122,7 +136,7 @@ def ranks_on_a_node(spec: TrialSpec, machine: Machine) -> int:
     return min(spec.ranks, max(1, room, -(-spec.ranks // machine.nodes)))
 
 
-def _dataset_problem(point: Point, facts: Facts) -> str | None:
+def _dataset_problem(point: Point, facts: Facts, variant: Variant) -> str | None:
     spec, manifest = point.spec, point.manifest
     if point.dataset is None:
         raise UserError(f"data.root is missing: source {spec.data.source} reads a dataset")
@@ -131,30 +145,30 @@ def _dataset_problem(point: Point, facts: Facts) -> str | None:
         stores = " and ".join(sorted(form.kinds))
         return f"format {form.name} stores {stores} samples, {spec.workload} takes {facts.kind}"
     if manifest is None:
-        return _missing_dataset(Path(str(spec.data.root)), point.dataset)
+        return _missing_dataset(path_of(str(spec.data.root)), point.dataset)
     if manifest.format != spec.data.format:
         return f"{point.dataset} holds format {manifest.format}, not {spec.data.format}"
     if manifest.kind != facts.kind:
         return f"{point.dataset} holds {manifest.kind} samples, {spec.workload} takes {facts.kind}"
-    unfit = _unfit_samples(point, manifest, facts) or storage.loader_problem(spec.data.loader, manifest.kind)
+    unfit = _unfit_samples(point, manifest, variant) or storage.loader_problem(spec.data.loader, manifest.kind)
     unfit = unfit or storage.reader_problem(spec.data, manifest)
     if unfit:
         return unfit
     lanes = spec.data_ranks * (spec.data.readers if spec.data.source == "storage" else 1)
-    unfit = _direct_problem(spec, form, manifest) or form.problem(manifest, lanes)
+    unfit = _bucket_problem(point, form) or _direct_problem(spec, form, manifest) or form.problem(manifest, lanes)
     return unfit or too_few_for_cold(spec, form, form.smallest_lane(manifest, lanes), lanes)
 
 
-def _unfit_samples(point: Point, manifest: Manifest, facts: Facts) -> str | None:
+def _unfit_samples(point: Point, manifest: Manifest, variant: Variant) -> str | None:
     """Why samples of the right kind do not fit the variant: classes, lengths, extents."""
-    variant = facts.variants[point.spec.variant]
     who = f"{point.spec.workload} {point.spec.variant}"
     if (manifest.num_classes or 0) > variant.num_classes:
         return f"{point.dataset} has {manifest.num_classes} classes, {who} tells {variant.num_classes} apart"
     for name in ("seq_len", "max_predictions"):
         if name in variant.sample and manifest.params.get(name) != variant.sample[name]:
             made = f"{point.dataset} has {name} {manifest.params.get(name)}, {who} takes {variant.sample[name]}"
-            return f"{made}; make it with `--variant {point.spec.variant}`"
+            given = getattr(point.spec.model, name) is not None
+            return f"{made}; {_remedy(name, given, point.spec.variant)}"
     if manifest.params.get("vocab_size", 0) > variant.sample.get("vocab_size", 1 << 62):
         return (
             f"{point.dataset} has a vocabulary of {manifest.params['vocab_size']}, {who} knows "
@@ -166,12 +180,42 @@ def _unfit_samples(point: Point, manifest: Manifest, facts: Facts) -> str | None
     return None
 
 
+def _remedy(name: str, given: bool, variant: str) -> str:
+    """What to do about samples of another length than the model takes, whose size is `given` by the spec or not."""
+    if given:
+        return f"leave model.{name} out, read a dataset of a variant with as many, or take data.source synthetic"
+    return f"make it with `--variant {variant}`"
+
+
 def _missing_dataset(root: Path, folder: Path) -> str:
-    if not root.is_dir():
+    if not isinstance(root, ObjectPath) and not root.is_dir():
         raise UserError(f"data.root {root}: no such folder; make a dataset with: benchsuite data generate|convert")
     found = [name for name in storage.FORMATS if is_dataset(root / name)]
     other = f"; try data.format={found[0]}" if found else ""
     return f"{folder}: no dataset there; {root} has {', '.join(found) or 'none'}{other}"
+
+
+def _bucket_problem(point: Point, form: Format) -> str | None:
+    """Why a dataset in a bucket cannot be read as it lies there, and what helps."""
+    spec = point.spec
+    if not isinstance(point.dataset, ObjectPath) or spec.data.staging == "copy":
+        return None
+    if spec.data.cache == "direct":
+        return "cache direct is of files; a bucket has no page cache: set data.staging: copy, or data.cache: cold"
+    if spec.data.staging == "lazy":
+        return None
+    if not form.from_buckets:
+        why = f"format {form.name} is read from files"
+        if spec.data.source == "memory":  # which nothing is staged for
+            return f"{why}; for data.source: memory copy it first by benchsuite data stage"
+        return f"{why}; of a bucket set data.staging: copy or lazy"
+    if spec.data.loader == "dali":
+        return "loader dali is read from files here; of a bucket use loader torch or threads, or data.staging: copy"
+    if spec.measure.profile == "strace":
+        return "profile strace tells what is done with files; of a bucket use profile io, or data.staging: copy"
+    if spec.measure.profile == "io" and spec.data.reader == "stock":
+        return "profile io sees the requests of our own client alone; of a bucket set data.reader: tuned"
+    return None
 
 
 def _direct_problem(spec: TrialSpec, form: Format, manifest: Manifest) -> str | None:

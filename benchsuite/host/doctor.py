@@ -4,14 +4,16 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from benchsuite import storage, workloads
 from benchsuite.host.environment import devices, environment, file_system
 from benchsuite.host.machine import lost_devices, this_machine
-from benchsuite.results.render.words import counted
-from benchsuite.storage.observe import page_cache
+from benchsuite.results.render.words import binary, counted
+from benchsuite.storage.dataset.manifest import is_dataset, read_manifest
+from benchsuite.storage.observe import lustre, page_cache
 from benchsuite.storage.observe.file_systems import Cached, file_system_of, in_words
 
 ROCM = (
@@ -94,7 +96,29 @@ def _path(path: Path) -> list[Examined]:
     name = f"{path} {facts['file_system']} on {facts['mount']}"
     free = facts["free_bytes"]
     space = Examined("warn" if free < LOW_FREE_BYTES else "ok", f"{name}, {free / 1e9:.1f} GB free")
-    return [space, _cache(path, str(facts["file_system"]), facts["server_cache"])]
+    stripes = [_stripes(path, facts["lustre"])] if facts["file_system"] == "lustre" else []
+    return [space, _cache(path, str(facts["file_system"]), facts["server_cache"]), *stripes]
+
+
+def _stripes(path: Path, layout: dict[str, Any] | None) -> Examined:
+    """How Lustre spreads what lies there, and whether that suits as many readers as there are cores."""
+    if layout is None:
+        return Examined("warn", f"{path}: stripes not told -> install Lustre's lfs, or have a server answer")
+    components = [lustre.Component(**one) for one in layout["components"] or layout["new_files"]]
+    first, osts = components[-1], layout["osts"]
+    wide = "all OSTs" if first.stripe_count == lustre.ALL else counted(first.stripe_count, "stripe")
+    pool = f", pool {first.pool}" if first.pool else ""
+    text = f"{path}: {wide} of {binary(first.stripe_size_bytes)}{pool}, {counted(len(components), 'component')}"
+    if osts is None or not is_dataset(path):
+        return Examined("ok", f"{text}, {'unknown' if osts is None else osts} OSTs")
+    files = read_manifest(path).created
+    num_files, num_bytes = int(files["num_files"] or 1), float(files["num_bytes"] or 0)
+    advised = lustre.advice(components, osts, num_files, num_bytes / num_files, this_machine().cores)
+    if advised is None:
+        return Examined("ok", f"{text}, {osts} OSTs")
+    return Examined(
+        "warn", f"{text}: {advised} -> lfs setstripe on the folder before data are written there, or lfs migrate"
+    )
 
 
 def _cache(path: Path, kind: str, server_cache: Cached) -> Examined:

@@ -22,9 +22,23 @@ from benchsuite.host.lane import this_lane
 from benchsuite.host.load import moment
 from benchsuite.host.machine import nvml, text_of, this_machine
 from benchsuite.host.site import site_facts
+from benchsuite.storage.objects.path import ObjectPath
+from benchsuite.storage.observe import lustre
 from benchsuite.storage.observe.file_systems import device_of, mount_of, server_cache_of
 
-LIBRARIES = ("torch", "numpy", "simplejpeg", "webdataset", "h5py", "lmdb", "tfrecord", "triton")
+LIBRARIES = (
+    "torch",
+    "numpy",
+    "simplejpeg",
+    "webdataset",
+    "h5py",
+    "lmdb",
+    "pyarrow",
+    "tfrecord",
+    "triton",
+    "deepspeed",
+    "horovod",
+)
 DALI = ("nvidia-dali-cuda120", "nvidia-dali-cuda130")
 """DALI's names among packages, by the version of CUDA it is built for."""
 SETTINGS = ("NCCL_", "TORCH_", "PYTORCH_", "CUDA_")
@@ -94,7 +108,14 @@ def container(environment: Mapping[str, str] = os.environ, root: Path = Path("/"
 
 
 def file_system(path: Path) -> dict[str, Any]:
-    """Type, mount point and its options, free bytes of the file system of a path (or its nearest existing parent)."""
+    """Type, mount point and its options, free bytes of the file system of a path (or its nearest existing parent).
+
+    `lustre` is the layout there (`storage.observe.lustre.layout_of`), None on other file systems and without `lfs`.
+    """
+    if isinstance(path, ObjectPath):
+        return {"file_system": "s3", "server_cache": "unknown", "mount": f"s3://{path.bucket}"} | dict.fromkeys(
+            ("mount_options", "free_bytes", "read_ahead_kb", "lustre")
+        )
     real = path.resolve()
     while not real.exists():
         real = real.parent
@@ -106,6 +127,7 @@ def file_system(path: Path) -> dict[str, Any]:
         "mount_options": mount_options(mount.opts) if mount else None,
         "free_bytes": psutil.disk_usage(str(real)).free,
         "read_ahead_kb": read_ahead_kb(real),
+        "lustre": lustre.layout_of(real) if mount and mount.fstype == "lustre" else None,
     }
 
 

@@ -18,6 +18,8 @@ class Machine:
     cores: int
     cuda_devices: int
     nodes: int = 1
+    elsewhere: bool = False
+    """Whether it is another than this host, whose devices and packages then say nothing of it."""
 
 
 def this_machine() -> Machine:
@@ -52,6 +54,16 @@ def _uuid(handle: Any) -> str | None:
         return None if handle is None else str(pynvml.nvmlDeviceGetUUID(handle))
     except pynvml.NVMLError:
         return None
+
+
+def cuda_capability() -> tuple[int, int] | None:
+    """The least compute capability of the devices here; None where none is known."""
+    import pynvml
+
+    with nvml() as handles, suppress(pynvml.NVMLError):
+        known = [pynvml.nvmlDeviceGetCudaComputeCapability(handle) for handle in handles if handle is not None]
+        return min((tuple(each) for each in known), default=None)
+    return None
 
 
 def lost_devices() -> int:

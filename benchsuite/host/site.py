@@ -1,5 +1,6 @@
 """The site's and the user's file: defaults of trials, of jobs, and of where results go."""
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -8,15 +9,27 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from benchsuite.contract.errors import UserError, in_words, mistakes_of, several
 from benchsuite.contract.trial_spec import parse_trial
 from benchsuite.contract.yaml_file import Values, flat, nested, read_yaml
 from benchsuite.host.config_paths import config_paths
 from benchsuite.storage.dataset.local_path import local_path
+from benchsuite.storage.objects.profile import SITE_VARIABLE
 
 BATCH = ("batch_size", "global_batch_size")
+OF_CREDENTIALS = "credentials stand in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or in the files of AWS_PROFILE"
+_CREDENTIAL = re.compile(r"key|secret|token|password|credential", re.IGNORECASE)
 _TIME = re.compile(r"(?:(\d{1,3})-)?(\d{1,3}):([0-5]\d):([0-5]\d)")
 _SLURM_GPUS, _PBS_GPUS = re.compile(r"gpu(?::[^:(]+)??(?::(\d+))?(?:\(.*\))?"), re.compile(r"\bngpus=(\d+)")
 
@@ -95,7 +108,10 @@ def _hours(seconds: int) -> str:
 
 
 class DevicePeaks(BaseModel):
-    """Dense peaks of matrix products of a device, TFLOP/s; `half` is float16 and, unless it is given, bfloat16."""
+    """Dense peaks of matrix products of a device, TFLOP/s, and its memory's bandwidth.
+
+    `half` is float16 and, unless it is given, bfloat16.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -103,6 +119,38 @@ class DevicePeaks(BaseModel):
     tf32: float | None = Field(None, gt=0)
     half: float | None = Field(None, gt=0)
     bf16: float | None = Field(None, gt=0)
+    memory_gb_per_s: float | None = Field(None, gt=0)
+    fp8: float | None = Field(None, gt=0)
+
+
+class BucketSpec(BaseModel):
+    """How a bucket is reached. Credentials stand in the environment or in ~/.aws."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    endpoint: str | None = Field(None, description="http:// or https:// and a host")
+    region: Word | None = None
+    addressing: Literal["path", "virtual"] | None = Field(
+        None, description="where a bucket's name stands: in the path, which is the default, or in the host's name"
+    )
+    verify_tls: bool | None = Field(None, description="whether the server's certificate is verified; default: it is")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_credentials(cls, value: object) -> object:
+        found = [key for key in value if _CREDENTIAL.search(str(key))] if isinstance(value, dict) else []
+        if found:
+            raise ValueError(f"{found[0]} is no option of a site's file: {OF_CREDENTIALS}")
+        return value
+
+    @field_validator("endpoint")
+    @classmethod
+    def _url(cls, value: str | None) -> str | None:
+        if value is not None and "@" in value:
+            raise ValueError(f"an endpoint with credentials: {OF_CREDENTIALS}")
+        if value is not None and not re.fullmatch(r"https?://[^/\s]+/?", value):
+            raise ValueError(f"{value!r}: give http://HOST or https://HOST")
+        return value
 
 
 class ConfigFile(BaseModel):
@@ -118,6 +166,9 @@ class ConfigFile(BaseModel):
     )
     peaks: dict[Word, DevicePeaks] = Field(
         default_factory=dict, description="TFLOP/s of devices that are not known, by words of their name"
+    )
+    buckets: dict[Word, BucketSpec] = Field(
+        default_factory=dict, description="how buckets are reached, by their names; `*`: all others"
     )
 
 
@@ -148,7 +199,7 @@ def config_files(environment: Mapping[str, str] = os.environ) -> dict[Path, Conf
 def _read(path: Path) -> ConfigFile:
     value = read_yaml(path)
     value = {
-        key: {} if inner is None and key in ("base", "submit", "facts", "peaks") else inner
+        key: {} if inner is None and key in ("base", "submit", "facts", "peaks", "buckets") else inner
         for key, inner in value.items()
     }
     base, job = (part if isinstance(part, dict) else {} for part in (value.get("base"), value.get("submit")))
@@ -198,6 +249,15 @@ def site_facts(environment: Mapping[str, str] = os.environ) -> dict[str, list[st
     The first line that a command writes, which is given word by word, is a fact of the host that it runs on.
     """
     return dict(chain.from_iterable(found.facts.items() for found in config_files(environment).values()))
+
+
+def buckets_variable(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What the site's file and, above it, the user's say of buckets, as the variable that their clients read."""
+    found: dict[str, dict[str, Any]] = {}
+    for config in config_files(environment).values():
+        for name, spec in config.buckets.items():
+            found[name] = {**found.get(name, {}), **spec.model_dump(exclude_none=True)}
+    return {SITE_VARIABLE: json.dumps(found)} if found else {}
 
 
 def site_peaks(environment: Mapping[str, str] = os.environ) -> dict[str, dict[str, float | None]]:

@@ -7,9 +7,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from typing import IO, Any, NoReturn, Self
@@ -34,7 +36,7 @@ from benchsuite.launch.answers import (
 )
 from benchsuite.launch.launcher import CannotStart
 from benchsuite.launch.link import Link
-from benchsuite.launch.node import about_this_node, node_name
+from benchsuite.launch.node import about_this_node, node_name, package_path
 from benchsuite.launch.placement import Agent, Share, about_nodes, agent_of, cores_of, shares
 from benchsuite.launch.rendezvous import VARIABLE, Rendezvous, write_invitation
 
@@ -46,7 +48,6 @@ REFRESH_S = 0.2
 LEAVE_S = 60.0
 """How long tasks that have not come yet are waited for, to be told that there is nothing to do."""
 TRIAL = "benchsuite.trial.rank:run_rank"
-PACKAGE_ROOT = Path(__file__).parents[2]
 ZYGOTE = (sys.executable, "-P", "-m", "benchsuite.launch.zygote")
 MEETINGS = Path("work") / "meetings"
 STARTERS_WORDS = ("srun:", "slurmstepd:", "Primary job", "---", "prterun", "mpiexec")
@@ -70,6 +71,8 @@ class AgentConfig:
     """Beginnings of environment variables that would change what the starter gives to an agent."""
     task: Task | None = None
     """The task that this process is, where each task of a job is to be an agent."""
+    on_some: Callable[[Sequence[str]], tuple[str, ...]] | None = None
+    """The starter on some of the nodes, by name; None where it takes all."""
 
     @property
     def only_here(self) -> bool:
@@ -82,15 +85,13 @@ def agents_environment(where: str | None, without: tuple[str, ...] = ()) -> dict
 
     Variables that begin with one of `without` are left out.
     """
-    # The package need not be installed: agents find it where this process did, not in the current folder.
-    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(PACKAGE_ROOT)]))
     kept = {name: value for name, value in os.environ.items() if not name.startswith(without)}
-    found = {"GOMP_SPINCOUNT": "1000", **kept, "PYTHONUNBUFFERED": "1", "PYTHONPATH": path}
+    found = {"GOMP_SPINCOUNT": "1000", **kept, "PYTHONUNBUFFERED": "1", "PYTHONPATH": package_path()}
     return found | ({VARIABLE: where} if where else {})
 
 
 class AgentLauncher:
-    """Starts its agents when first needed, and new ones should any die.
+    """Starts its agents when first needed, and new ones should any die; where none can be had, the node is lost.
 
     `task` names what a rank runs: a function like `benchsuite.trial.rank.run_rank`.
     """
@@ -98,6 +99,16 @@ class AgentLauncher:
     def __init__(self, agent_config: AgentConfig, task: str = TRIAL) -> None:
         self.agent_config = agent_config
         self.task = task
+        self.lost: dict[str, str] = {}
+        """Nodes that trials can no more be run on, with when their agents were missed."""
+        self.on_lost: Callable[[str], None] = lambda words: None
+        """Called with words for people when nodes are lost."""
+        self._missed: dict[str, str] = {}
+        """Nodes whose agents were gone when last asked, with when."""
+        self._ended: set[int] = set()
+        """Tasks of the job that have ended, and will not come again."""
+        self._crews: Counter[str] = Counter()
+        """Agents that each node has, as they came first; those of lost nodes left out."""
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
         self._rendezvous: Rendezvous | None = None
@@ -179,7 +190,8 @@ class AgentLauncher:
     def start(self) -> None:
         """Start the agents without waiting for them."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the agents)
-        command, passed, where = [*self.agent_config.starter, *ZYGOTE], [], None
+        config, passed, where = self.agent_config, [], None
+        command = [*(config.on_some([*self._crews]) if self.lost and config.on_some else config.starter), *ZYGOTE]
         if self.agent_config.only_here:
             ours, theirs = socket.socketpair()
             self._own = Link(ours)
@@ -209,10 +221,12 @@ class AgentLauncher:
         """Run a trial's ranks; an interrupt ends them all before it is passed on."""
         try:
             self._ensure_ready()
-            places = shares(spec, self._agents, self.agent_config.ranks_per_node)
-            if any(pong(place.agent.link) is None for place in places):  # gone since the last trial
-                self._restart()
-                places = shares(spec, self._agents, self.agent_config.ranks_per_node)
+            places = self._places(spec)
+            if gone := [place.agent for place in places if pong(place.agent.link) is None]:  # since the last trial
+                self._miss(gone)
+                self.close(again=True)
+                self._ensure_ready()
+                places = self._places(spec)
             for request, place in zip(self._requests(spec, dataset, folder, places), places, strict=True):
                 place.agent.link.send(request)
             replies = self._await_replies(spec, folder, places, on_progress)
@@ -226,13 +240,38 @@ class AgentLauncher:
             raise
         return self._outcome(folder, places, replies)
 
-    def _restart(self) -> None:
-        self.close(again=True)
-        self._ensure_ready()
+    def _places(self, spec: TrialSpec) -> list[Share]:
+        return shares(spec, self._agents, self.agent_config.ranks_per_node, self.lost)
+
+    def _miss(self, gone: Sequence[Agent]) -> None:
+        """Note whose agents are gone: if they do not come again, their nodes are lost."""
+        now = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+        self._missed = {agent.node: now for agent in gone}
+        if self.agent_config.task is not None:
+            own = self.agent_config.task.rank  # whose agent this process itself starts
+            self._ended |= {agent.task for agent in gone if agent.link.has_ended} - {own}
+
+    @property
+    def _num_wanted(self) -> int:
+        """Agents that may come."""
+        if not self._crews:
+            return self.agent_config.num_agents
+        return self._crews.total() - len(self._ended)
 
     def _ensure_ready(self) -> None:
         if self._process is not None and self._process.poll() is not None and not self._agents:
             self.close(again=True)
+        try:
+            self._meet()
+        except CannotStart:
+            left = {*self._crews} - {*self._missed}
+            if self.agent_config.on_some is None or not self._missed or not left:
+                raise
+            self._lose({*self._missed} & {*self._crews})
+            self._meet()
+
+    def _meet(self) -> None:
+        """Have the agents of all nodes that are not lost."""
         if self._process is None:
             self.start()
         if self._agents:
@@ -241,7 +280,7 @@ class AgentLauncher:
             self._take([(self._own, first_words(self._own))])
         else:
             assert self._rendezvous is not None
-            self._take(self._rendezvous.gather(self.agent_config.num_agents, START_TIMEOUT_S, self._check_running))
+            self._take(self._rendezvous.gather(self._num_wanted, START_TIMEOUT_S, self._check_running))
 
     def _check_running(self) -> None:
         """Agents that do not come because what starts them has ended are not waited for."""
@@ -255,13 +294,35 @@ class AgentLauncher:
         links = [link for link, _ in heard]
         self._agents = [agent_of(link, hello, self._address_of(link, links)) for link, hello in heard]
         self._ports = {link.fileno(): hello["port"] for link, hello in heard}
-        if len(heard) < self.agent_config.num_agents:
-            wanted = self.agent_config.num_agents
+        wanted, crews = self._crews.total() or self.agent_config.num_agents, Counter(each.node for each in self._agents)
+        if len(heard) < wanted and not self._goes_on(crews):
             missing = f"{len(heard)} of {wanted} agents have come: " if wanted > 1 else ""
             self._cannot_start(missing + self._last_words())
         if not self.agent_config.only_here:
             self._check_same_code([hello for _, hello in heard])
+        self._crews, self._missed, self._ended = self._crews or crews, {}, set()
         self._was_ready = True
+
+    def _goes_on(self, came: Counter[str]) -> bool:
+        """Go on without nodes whose tasks have not come again, all of them; whether that can be."""
+        lacking = {node for node, count in self._crews.items() if came[node] < count}
+        if self.agent_config.task is None or not self._was_ready or node_name() in lacking:
+            return False
+        for agent in [agent for agent in self._agents if agent.node in lacking]:
+            agent.link.send({"quit": True})
+            agent.link.close()
+            self._agents.remove(agent)
+        self._lose(lacking)
+        return True
+
+    def _lose(self, nodes: Collection[str]) -> None:
+        """Count on nodes no more."""
+        now = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+        for node in sorted(nodes):
+            del self._crews[node]
+            self.lost[node] = self._missed.get(node, now)
+            left = f"{len(self._crews)} of {len(self._crews) + len(self.lost)} nodes"
+            self.on_lost(f"node {node} was lost at {self.lost[node]}: going on with {left}: {', '.join(self._crews)}")
 
     def _check_same_code(self, hellos: Sequence[dict[str, Any]]) -> None:
         own = about_this_node(elsewhere=True)
@@ -355,11 +416,10 @@ class AgentLauncher:
         return replies
 
     def _outcome(self, folder: Path, places: Sequence[Share], replies: dict[int, dict[str, Any] | None]) -> Outcome:
-        gone = [places[number].agent.node for number, reply in replies.items() if reply is None]
+        gone = [places[number].agent for number, reply in replies.items() if reply is None]
         if gone:
-            who = "the process that forks ranks ended" if self.agent_config.only_here else f"node {gone[0]} is gone"
-            wrong = next((place.agent.link.wrong for place in places if place.agent.link.wrong), None)
-            reason = f"{who}: {f'it sent {wrong}' if wrong else self._last_words(expect_end=True)}"
+            reason = self._why_gone(gone[0])
+            self._miss(gone)
             self.close(again=True)
             return Outcome(launcher_error=reason)
         found = {number: reply for number, reply in replies.items() if reply is not None}
@@ -387,6 +447,14 @@ class AgentLauncher:
             ],
         )
 
+    def _why_gone(self, agent: Agent) -> str:
+        who = "the process that forks ranks ended" if self.agent_config.only_here else f"node {agent.node} is gone"
+        if agent.link.wrong:
+            return f"{who}: it sent {agent.link.wrong}"
+        if self.agent_config.task is not None:  # what it wrote went elsewhere
+            return f"{who}: {'its agent has ended' if agent.link.has_ended else 'it gave no sign'}"
+        return f"{who}: {self._last_words(expect_end=True)}"
+
     def _last_words(self, expect_end: bool = False) -> str:
         """The last line that agents or what starts them wrote, and how it ended."""
         assert self._log is not None and self._process is not None
@@ -406,7 +474,7 @@ class AgentLauncher:
         """
         if self._place is not None and not again:
             if self._rendezvous is not None and not self._agents:
-                links = [link for link, _ in self._rendezvous.gather(self.agent_config.num_agents, LEAVE_S)]
+                links = [link for link, _ in self._rendezvous.gather(self._num_wanted, LEAVE_S)]
                 self._agents = [Agent(link, "") for link in links]
             self._place.unlink(missing_ok=True)
         for agent in self._agents:

@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import FrameType
 from typing import IO, Any, Self
 
@@ -21,13 +20,13 @@ from benchsuite.contract.terminal import echo
 from benchsuite.host.lane import VARIABLE, Lane
 from benchsuite.host.signals import heeded
 from benchsuite.launch.allocation import Allocation, Task
+from benchsuite.launch.node import package_path
 from benchsuite.results.render.words import counted
 
 COMMAND = (sys.executable, "-P", "-m", "benchsuite")
 PASSED_ON = {signal.SIGTERM: REQUEUE, signal.SIGUSR1: REQUEUE, signal.SIGHUP: REQUEUE, signal.SIGINT: INTERRUPTED}
 """Signals that lanes are to have, and what a lane ends with that one of them strikes before it can answer."""
 WORST_FIRST = (CRASH, INTERRUPTED, REQUEUE, SOME_FAILED, NOTHING_RAN, USAGE, OK)
-PACKAGE_ROOT = Path(__file__).parents[2]
 
 
 def planned_nodes(num_nodes: int, lanes: int, lane: Lane | None = None) -> int:
@@ -98,9 +97,7 @@ def worst(codes: Sequence[int]) -> int:
 
 
 def _started(lane: Lane, words: Sequence[str]) -> subprocess.Popen[str]:
-    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(PACKAGE_ROOT)]))
-    told = f"{lane}/{lane.num_nodes}"
-    environment = {**os.environ, VARIABLE: told, "PYTHONPATH": path}
+    environment = {**os.environ, VARIABLE: f"{lane}/{lane.num_nodes}", "PYTHONPATH": package_path()}
     return subprocess.Popen(
         [*COMMAND, *words],
         stdout=subprocess.DEVNULL,

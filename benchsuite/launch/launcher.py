@@ -106,6 +106,10 @@ def suggested(environment: Mapping[str, str] = os.environ) -> tuple[str, str]:
     return "local", f"{given.words}, so ranks are forked here" if given else "no scheduler's job"
 
 
+class TooFewNodes(UserError):
+    """A trial needs more nodes than are left of those that its sweep began with."""
+
+
 class Launcher(Protocol):
     """Runs one trial at a time; every process it started is gone when `run` returns."""
 

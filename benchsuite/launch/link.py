@@ -28,6 +28,8 @@ class Link:
         self._buffer = bytearray()
         self.wrong: str | None = None
         """What a peer has sent that is no message."""
+        self.has_ended = False
+        """Whether the peer's kernel has said that the peer is gone: silence and resets may be the network's."""
         self.own = self.peer = ""
         """Addresses of both ends, where these are on a network."""
         if connection.family != socket.AF_UNIX:
@@ -57,6 +59,7 @@ class Link:
             chunk = self.socket.recv(CHUNK_BYTES)
         except OSError:
             return False
+        self.has_ended = not chunk
         self._buffer += chunk
         if len(self._buffer) > MAX_MESSAGE_BYTES and not self.pending:
             self.wrong = f"a message of more than {MAX_MESSAGE_BYTES} bytes"

@@ -38,6 +38,11 @@ def code_digest() -> str:
     return digest.hexdigest()[:12]
 
 
+def package_path() -> str:
+    """PYTHONPATH of processes that are started: the package need not be installed, they find it where this one did."""
+    return os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(Path(__file__).parents[2])]))
+
+
 def about_this_node(elsewhere: bool) -> dict[str, Any]:
     """What a launcher has to know of an agent's node, and if that may be another, which code it runs and its facts."""
     machine = this_machine()

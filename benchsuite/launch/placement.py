@@ -7,7 +7,11 @@ from typing import Any
 
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.launch.launcher import TooFewNodes
 from benchsuite.launch.link import Link
+from benchsuite.results.render.words import counted
+
+NONE_LOST: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -42,24 +46,34 @@ class Share:
     """Device of the first, among the devices that the agent may use."""
 
 
-def shares(spec: TrialSpec, agents: Sequence[Agent], per_node: int | None = None) -> list[Share]:
+def shares(
+    spec: TrialSpec, agents: Sequence[Agent], per_node: int | None = None, lost: Mapping[str, str] = NONE_LOST
+) -> list[Share]:
     """Ranks laid out node by node, each node's over its agents; as few nodes as `ranks_per_node` lets.
 
     Where a trial does not say, a node takes `per_node` ranks, else one for each device, or as many as its cores have
-    threads for; where that is too few for the nodes there are, all of them take the same more.
+    threads for; where that is too few for the nodes there are, all of them take the same more. Nodes that are `lost`,
+    with when, count there too: a trial is not crowded onto those that are left.
 
     Raises:
+        TooFewNodes: it needs nodes that are lost.
         UserError: more nodes or devices than there are.
     """
     nodes: dict[str, list[Agent]] = {}
     for agent in sorted(agents, key=lambda agent: agent.task):
         nodes.setdefault(agent.node, []).append(agent)
     if spec.node is not None:
+        if spec.node in lost:
+            raise TooFewNodes(f"needs node {spec.node}, which was lost at {lost[spec.node]}")
         if spec.node not in nodes:
             raise refuse("node", spec.node, list(nodes))
         nodes = {spec.node: nodes[spec.node]}
-    most = ranks_per_node(spec, next(iter(nodes.values())), per_node, len(nodes))
+    most = ranks_per_node(spec, next(iter(nodes.values())), per_node, 1 if spec.node else len(nodes) + len(lost))
     wanted = math.ceil(spec.ranks / most)
+    if spec.node is None and len(nodes) < wanted <= len(nodes) + len(lost):
+        left = f"{len(nodes)} {'is' if len(nodes) == 1 else 'are'} left of {len(nodes) + len(lost)}"
+        gone = ", ".join(f"{name} was lost at {when}" for name, when in lost.items())
+        raise TooFewNodes(f"needs {counted(wanted, 'node')}; {left} ({gone})")
     if wanted > len(nodes):
         raise UserError(f"{spec.ranks} ranks, {most} a node, need {wanted} nodes; there are {len(nodes)}")
     found: list[Share] = []

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 
 from benchsuite.contract.errors import UserError
@@ -46,21 +47,28 @@ def srun() -> AgentLauncher:
     _find("srun", "Slurm")
     given = _of_this_lane(given)
     nodes = given.num_nodes
-    agent_config = AgentConfig(
-        "srun", nodes, srun_command(given), given.tasks_per_node, given.words, nodes, OF_OTHER_STEPS
+
+    def on_some(names: Sequence[str]) -> tuple[str, ...]:
+        return srun_command(replace(given, hosts=tuple(names), num_nodes=len(names)))
+
+    command, ranks = srun_command(given), given.tasks_per_node
+    return AgentLauncher(
+        AgentConfig("srun", nodes, command, ranks, given.words, nodes, OF_OTHER_STEPS, on_some=on_some)
     )
-    return AgentLauncher(agent_config)
 
 
 def srun_command(given: Allocation) -> tuple[str, ...]:
-    """One task on each node, with all that the job has there; further steps of the job may run beside."""
+    """One task on each node, with all that the job has there; further steps of the job may run beside.
+
+    Where a node or a task ends, the others go on.
+    """
     nodes = str(given.num_nodes)
     cores = (f"--cpus-per-task={given.cores_per_node}",) if given.cores_per_node else ()
     named = (f"--nodelist={','.join(given.hosts)}",) if given.hosts else ()
     gpus = (f"--gpus-per-node={given.gpus_per_node}", "--gpu-bind=none") if given.gpus_per_node else ()
     one_each = (f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1")
     whole = ("--mem=0", "--cpu-bind=none", "--mpi=none", "--export=ALL", "--overlap", "--quiet")
-    return ("srun", *one_each, *named, *cores, *gpus, *whole)
+    return ("srun", *one_each, *named, *cores, *gpus, *whole, "--no-kill", "--kill-on-bad-exit=0")
 
 
 def mpiexec() -> AgentLauncher:

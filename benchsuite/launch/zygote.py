@@ -44,6 +44,7 @@ from benchsuite.launch.link import Link
 from benchsuite.launch.node import CpuUse, about_this_node, node_name, oom_kills
 from benchsuite.launch.rendezvous import VARIABLE, Invitation, answer, interface_of, read_invitation
 from benchsuite.storage.dataset.manifest import DatasetError
+from benchsuite.storage.objects.path import path_of
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -93,7 +94,7 @@ def rank_main(request: dict[str, Any], me: RankIdentity, agent: Agent, zygote: i
     try:
         _become_rank(request, me, agent, zygote)
         spec = TrialSpec.model_validate_json(request["spec"])
-        dataset = Path(request["dataset"]) if request["dataset"] else None
+        dataset = path_of(request["dataset"]) if request["dataset"] else None
         pkgutil.resolve_name(request["task"])(spec, dataset, me, keep).write(me.result_path)
         if torch.distributed.is_initialized():
             torch.distributed.barrier()
@@ -173,7 +174,8 @@ def peek_exit(pid: int) -> tuple[int | None, int | None] | None:
 def watch(pids: list[int], deadline_s: float, link: Link) -> tuple[dict[int, Any], str | None]:
     """Wait for the ranks: how each ended of itself, and why the wait ended early.
 
-    Early: at its `timeout`; by the launcher's `end`, as ranks of another node have failed; or it is `gone`.
+    Early: at its `timeout`; by the launcher's `end`, as ranks of another node have failed, or its `quit`; or it is
+    `gone`.
     """
     poller = select.poll()
     poller.register(link, select.POLLIN | select.POLLHUP)
@@ -189,11 +191,11 @@ def watch(pids: list[int], deadline_s: float, link: Link) -> tuple[dict[int, Any
             early = None if grace_ends < deadline_s else "timeout"
             break
         if link.pending:  # it came with the request
-            early = "gone" if link.receive() is None else "end"
+            early = _said(link.receive())
             break
         for descriptor, _ in poller.poll(min(left, MAX_POLL_S) * 1000):
             if descriptor == link.fileno():
-                early = "gone" if link.receive() is None else "end"
+                early = _said(link.receive())
                 break
             rank = descriptors[descriptor]
             poller.unregister(descriptor)
@@ -205,6 +207,13 @@ def watch(pids: list[int], deadline_s: float, link: Link) -> tuple[dict[int, Any
     for descriptor in descriptors:
         os.close(descriptor)
     return exits, early
+
+
+def _said(message: dict[str, Any] | None) -> str:
+    """What a launcher's message amounts to for ranks that run."""
+    if message is None:
+        return "gone"
+    return "quit" if "quit" in message else "end"
 
 
 def end_all(pids: list[int], dump_stacks: bool) -> None:
@@ -238,10 +247,11 @@ def short_temporary() -> Path | None:
 
 
 def run_trial(request: dict[str, Any], agent: Agent) -> bool:
-    """Fork, watch, clean up and reply; False when the launcher is gone."""
+    """Fork, watch, clean up and reply; False when the launcher wants this agent no more."""
     folder = Path(request["first"]["folder"])
     if not _is_seen(folder, VISIBLE_S if agent.everywhere else 0.0):
-        return agent.link.send({"error": f"node {node_name()} does not see {folder}: all nodes must see the store"})
+        agent.link.send({"error": f"node {node_name()} does not see {folder}: all nodes must see the store"})
+        return True
     then = moment() if request["look"] else {}
     if request["look"]:
         agent.guard.before("cuda" in TrialSpec.model_validate_json(request["spec"]).device)
@@ -267,7 +277,7 @@ def run_trial(request: dict[str, Any], agent: Agent) -> bool:
             "moment": then,
         }
     )
-    return early != "gone"
+    return early != "quit"
 
 
 def _is_seen(folder: Path, within_s: float) -> bool:
@@ -330,8 +340,8 @@ def serve(link: Link, elsewhere: bool) -> bool:
         wanted = "quit" not in request
         if "ping" in request:
             link.send({"pong": time.perf_counter(), "ping": request["ping"]})
-        elif "spec" in request and not run_trial(request, agent):
-            break
+        elif "spec" in request:
+            wanted = run_trial(request, agent)
     agent.listener.close()
     link.close()
     return wanted

@@ -24,6 +24,7 @@ from benchsuite.results.export.asv_points import Key, Measured, key_of, measured
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.storage.dataset.manifest import is_dataset
+from benchsuite.storage.objects.path import path_of
 
 CONFIG = "asv.conf.json"
 SWEEPS = "sweeps"
@@ -112,7 +113,7 @@ def plan_of(nightly: Nightly, file: Path, machine: Machine | None = None) -> Pla
     nightly.data_folder.mkdir(parents=True, exist_ok=True)
     with contextlib.chdir(nightly.data_folder):
         for root in filter(None, values_of(sweep.model_dump()).get("data.root", [])):
-            if not Path(root).expanduser().is_absolute():
+            if not path_of(root).expanduser().is_absolute():
                 Path(root).mkdir(parents=True, exist_ok=True)
         return expand.expand(sweep, machine or this_machine(), nightly.store_folder)
 

@@ -1,12 +1,13 @@
 """`benchsuite probe checkpoint`: launch the ranks, and make a record of what they found."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from benchsuite.analysis.byte_reconciliation import request_figures
 from benchsuite.analysis.record_builder import Measuring
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.exit_codes import OK, SOME_FAILED
@@ -21,17 +22,37 @@ from benchsuite.launch.starters import LocalLauncher
 from benchsuite.probe.checkpoint_rank import Request, Written
 from benchsuite.probe.ranks import found_by, leave_request
 from benchsuite.probe.record import appended, around, cache_caveats, facts_of, report, why_failed
+from benchsuite.probe.target import own_below
 from benchsuite.results.render.words import counted
 from benchsuite.results.store.record import CheckpointFigures, Status
 from benchsuite.results.store.store import ResultsStore
-from benchsuite.storage.rawspeed.probe import IN_MEMORY, check_folder, temporary_below
+from benchsuite.storage.objects.path import ObjectPath
+from benchsuite.storage.observe.requests import Counted, merged
+from benchsuite.storage.rawspeed.probe import IN_MEMORY, check_folder
 from benchsuite.workloads.layout import Layout
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 TASK = "benchsuite.probe.checkpoint_rank:run_rank"
-STATES: Mapping[str, float] = {"sgd": 0, "momentum": 1, "adamw": 2, "adafactor": 0.1}
+STATES: Mapping[str, float] = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2, "adafactor": 0.1}
 """An optimizer's states, as a multiple of the parameters."""
 IDENTITY = ("workload", "variant", "parallelism", "world_size", "optimizer", "batch_size", "precision", "device")
 ALLOWED = ("none", "ddp", "zero2", "fsdp", "hsdp", "tp")
+
+
+def check_ready(path: Path, store: Path | None, session: str) -> None:
+    """Refuse what is wrong before anything is written: a session's name, a task of several, a folder, a store.
+
+    Raises:
+        UserError: of these, what.
+    """
+    check_session(session)
+    check_alone("probe checkpoint")
+    if not isinstance(path, ObjectPath):
+        check_folder(path)
+    if store:
+        ResultsStore(store).check_writable()
 
 
 def verb(
@@ -48,11 +69,7 @@ def verb(
     Raises:
         UserError: this cannot run here.
     """
-    check_session(session)
-    check_alone("probe checkpoint")
-    check_folder(path)
-    if store:
-        ResultsStore(store).check_writable()
+    check_ready(path, store, session)
     point = plan_trial({**values, "data": {"source": "synthetic"}})
     _check_layout(point.spec.layout)
     path = path.absolute()
@@ -61,7 +78,7 @@ def verb(
     label = f"{point.spec.workload} {point.spec.variant} {mode} {path}"
     measuring = Measuring("checkpoint", spec, label, session, facts_of(path))
     with (
-        temporary_below(path, "benchsuite-checkpoint", needed_bytes(point)) as target,
+        own_below(path, "benchsuite-checkpoint", needed_bytes(point)) as target,
         LocalLauncher(TASK) as launcher,
     ):
         found, why = launched(point, Request(str(target), mode, repeats), launcher)
@@ -83,7 +100,7 @@ def verb(
 
 def _check_layout(layout: Layout) -> None:
     """Refuse layouts whose state cannot be collected by parameter names here."""
-    if layout.pp > 1 or layout.ep > 1 or layout.zero == 1 or layout.name == "data_parallel":
+    if max(layout.pp, layout.cp, layout.ep) > 1 or layout.zero == 1 or layout.name == "data_parallel":
         raise UserError(
             f"probe checkpoint: parallelism {layout.name}: not yet supported; allowed: {', '.join(ALLOWED)}"
         )
@@ -93,7 +110,7 @@ def needed_bytes(point: Point) -> int:
     """What one checkpoint of the point's model and optimizer takes on disk, a tenth more."""
     workload = workload_of(point.spec)
     with torch.device("meta"):
-        model = workload.build(workload.variants[point.spec.variant])
+        model = workload.build(point.spec.variant_in(workload.variants))
     parameters = sum(value.nbytes for value in model.parameters())
     buffers = sum(value.nbytes for value in model.buffers())
     states = STATES[point.spec.optimizer or "adamw"]
@@ -101,7 +118,7 @@ def needed_bytes(point: Point) -> int:
 
 
 def launched(
-    point: Point, request: Request, launcher: LocalLauncher
+    point: Point, request: "DataclassInstance", launcher: LocalLauncher
 ) -> tuple[list[dict[str, Any]], tuple[Status, str] | None]:
     """What each rank found; or status and reason where one failed."""
     ranks = range(point.spec.ranks)
@@ -127,11 +144,18 @@ def over_ranks(found: Sequence[Mapping[str, Any]]) -> list[Written]:
                 resident_before_read=seen[0]["resident_before_read"],
                 bare_steps_s=slowest["bare_steps_s"],
                 steps_s=slowest["steps_s"],
+                requests=requests_of(seen),
                 differing_replicas=max(one["differing_replicas"] for one in seen),
                 **times,
             )
         )
     return checkpoints
+
+
+def requests_of(shares: Iterable[Mapping[str, Any]]) -> Counted | None:
+    """What several ranks or checkpoints asked of a bucket, together; None where there is none."""
+    known = [found for share in shares if (found := share.get("requests")) is not None]
+    return merged(known) if known else None
 
 
 def slowdown(checkpoints: Sequence[Written]) -> float | None:
@@ -153,6 +177,7 @@ def figures(checkpoints: Sequence[Written]) -> CheckpointFigures:
         checkpoint_blocked_s=median(one.blocked_s for one in checkpoints),
         checkpoint_durable_s=median(one.durable_s for one in checkpoints),
         checkpoint_slowdown=slowdown(checkpoints),
+        **request_figures([one.requests for one in checkpoints if one.requests is not None]),
     )
 
 

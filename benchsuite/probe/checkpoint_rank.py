@@ -3,7 +3,7 @@
 import errno
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save, save
@@ -26,8 +27,21 @@ from benchsuite.contract.rank_samples import Heartbeat, RankIdentity, RankSample
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.probe.ranks import findings_of, leave, request_in
 from benchsuite.probe.state_compare import State, compare
-from benchsuite.storage.dataset.manifest import fsync_path
-from benchsuite.storage.observe import page_cache
+from benchsuite.probe.target import (
+    asking,
+    evict,
+    flush_names,
+    load_file,
+    make_folder,
+    reader_of,
+    remove_folder,
+    save_file,
+    sizes_below,
+    writer_to,
+)
+from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.objects.path import ObjectPath, path_of
+from benchsuite.storage.observe.requests import Counted
 from benchsuite.trial.setup import build, join, rendezvous_of, settle
 from benchsuite.workloads.parallel.step import Training
 from benchsuite.workloads.parallel.waits import NoClock
@@ -39,6 +53,8 @@ BARE_STEPS = 5
 """Steps with no checkpoint under way, timed before each async one."""
 DONE, UNDER_WAY, FAILED = 1.0, 0.0, -1.0
 """How far a rank's async checkpoint is; the least of all ranks counts."""
+COPIED = StagingOptions(False, False, False, False)
+"""How torch's own default takes the copy that is written while training goes on."""
 FULL_DISK_BYTES = 1 << 20
 """Free space below which a write that fails has filled the disk."""
 
@@ -48,7 +64,7 @@ class Request:
     """What the ranks are asked for besides their spec."""
 
     target: str
-    """A folder of this probe's own."""
+    """A folder or prefix of this probe's own."""
     mode: str
     repeats: int
 
@@ -73,6 +89,8 @@ class Written:
     bare_steps_s: list[float] = field(default_factory=list)
     steps_s: list[float] = field(default_factory=list)
     """Steps of training while it was written."""
+    requests: Counted | None = None
+    """To a bucket, by this rank, to write, to list what was written and to read."""
     differing_replicas: int = 0
     """Values that this rank read as another had them: ranks hold them whole and not alike, one copy is written."""
 
@@ -87,6 +105,8 @@ class _Job:
     device: torch.device
     group: dist.ProcessGroup | None
     """Apart from that of training, so that both may talk at once."""
+    requests_since: Callable[[], Counted | None] = lambda: None
+    """Requests to a bucket since it was called last."""
 
     def barrier(self) -> None:
         if self.group is not None:
@@ -117,11 +137,12 @@ def run_rank(spec: TrialSpec, _dataset: Path | None, me: RankIdentity, keep: lis
         join(rendezvous_of(me, spec.measure.timeout_s), me, device, spec)
     heart.phase("build")
     workload: Workload = workloads.load(workloads.WORKLOADS, spec.workload, "benchsuite.workloads")
-    variant = workload.variants[spec.variant]
+    variant = spec.variant_in(workload.variants)
     training = build(spec, workload, variant, device, me)
     group = dist.new_group(backend="gloo") if dist.is_initialized() else None
     batch = workload.synthetic(variant, spec.rank_batch, device)
-    job = _Job(training, batch, me, device, group)
+    target = path_of(request.target)
+    job = _Job(training, batch, me, device, group, asking(target))
     keep.append(job)
     heart.phase("warmup")
     heart.total(request.repeats)
@@ -130,15 +151,15 @@ def run_rank(spec: TrialSpec, _dataset: Path | None, me: RankIdentity, keep: lis
     heart.phase("measure")
     with findings_of(me.folder, me.rank).open("w") as out:
         for number in range(request.repeats):
-            with _said_plainly(Path(request.target).parent):
-                leave(once(job, Path(request.target) / str(number), request.mode), out)
+            with said_plainly(target.parent):
+                leave(once(job, target / str(number), request.mode), out)
             heart.step()
     heart.phase("done")
     return RankSamples(me.rank, "ok")
 
 
 @contextmanager
-def _said_plainly(path: Path) -> Iterator[None]:
+def said_plainly(path: Path) -> Iterator[None]:
     """Turn what torch raises when a disk is full, or cannot be read or written, into a sentence."""
     try:
         yield
@@ -148,6 +169,8 @@ def _said_plainly(path: Path) -> Iterator[None]:
         cause: BaseException = error
         while isinstance(cause, CheckpointException) and cause.failures:
             cause = next(iter(cause.failures.values()))[0]
+        if isinstance(cause, DatasetError) or isinstance(path, ObjectPath):
+            raise cause from error
         if isinstance(cause, OSError) and cause.errno != errno.ENOSPC:
             raise UserError(f"{path}: {cause.strerror or cause}") from error
         if isinstance(cause, OSError) or shutil.disk_usage(path).free < FULL_DISK_BYTES:
@@ -161,33 +184,32 @@ def once(job: _Job, folder: Path, mode: str) -> Written:
     """One checkpoint: written, evicted, read, compared and removed; after one more step, so that each is another."""
     job.step_s()
     if job.me.rank == 0:
-        folder.mkdir(parents=True)
+        make_folder(folder)
+    job.requests_since()
     job.barrier()
     write, read = {"rank0": (_write_rank0, _read_rank0), "sharded": (_write_sharded, _read_sharded)}.get(
         mode, (_write_async, _read_sharded)
     )
     timed, state = write(job, folder)
     job.barrier()
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    resident = None
-    if job.me.rank == 0:
-        page_cache.evict(files)
-        resident = page_cache.residency(files).fraction
-    num_bytes = sum(path.stat().st_size for path in files)
+    files = sizes_below(folder) if job.me.rank == 0 else {}
+    resident = evict([*files])
     job.barrier()
     start_s = job.settled_s()
     found = read(job, folder, state)
     job.barrier()
     read_s = job.settled_s() - start_s
+    requests = job.requests_since()
     others = compare(state, found, folder.parent.parent, job.group)
     job.barrier()
     if job.me.rank == 0:
-        shutil.rmtree(folder)
+        remove_folder(folder)
     return Written(
-        num_bytes=num_bytes,
+        num_bytes=sum(files.values()),
         num_files=len(files),
         read_s=read_s,
         resident_before_read=resident,
+        requests=requests,
         differing_replicas=others,
         **timed,
     )
@@ -207,9 +229,8 @@ def _write_rank0(job: _Job, folder: Path) -> tuple[dict[str, Any], State]:
     job.barrier()
     gather_s = job.settled_s() - start_s
     if job.me.rank == 0:
-        torch.save(state, folder / FILE)
-        fsync_path(folder / FILE)
-        fsync_path(folder)
+        save_file(state, folder / FILE)
+        flush_names(folder)
     job.barrier()
     took_s = time.perf_counter() - start_s
     return _blocking(gather_s, took_s), state
@@ -222,7 +243,7 @@ def _blocking(gather_s: float, took_s: float) -> dict[str, Any]:
 def _read_rank0(job: _Job, folder: Path, _state: State) -> State:
     if job.me.rank:
         return {}
-    found: State = torch.load(folder / FILE, map_location="cpu", weights_only=True)
+    found: State = load_file(folder / FILE)
     return found
 
 
@@ -231,9 +252,9 @@ def _write_sharded(job: _Job, folder: Path) -> tuple[dict[str, Any], State]:
     start_s = job.settled_s()
     state = _state(job, whole=False)
     gather_s = job.settled_s() - start_s
-    save(state, checkpoint_id=folder, process_group=job.group)
+    save(state, storage_writer=writer_to(folder), process_group=job.group)
     if job.me.rank == 0:
-        fsync_path(folder)
+        flush_names(folder)
     job.barrier()
     took_s = time.perf_counter() - start_s
     return _blocking(gather_s, took_s), state
@@ -242,7 +263,7 @@ def _write_sharded(job: _Job, folder: Path) -> tuple[dict[str, Any], State]:
 def _read_sharded(job: _Job, folder: Path, state: State) -> State:
     """Into memory that has the shape of the state and holds zeros."""
     blank: State = tree_map_only(Tensor, torch.zeros_like, state)
-    load(blank, checkpoint_id=folder, process_group=job.group)
+    load(blank, storage_reader=reader_of(folder), process_group=job.group)
     return blank
 
 
@@ -255,7 +276,9 @@ def _write_async(job: _Job, folder: Path) -> tuple[dict[str, Any], State]:
     start_s = job.settled_s()
     state = _state(job, whole=False)
     gather_s = job.settled_s() - start_s
-    future = async_save(state, checkpoint_id=folder, process_group=job.group)
+    future = async_save(
+        state, storage_writer=writer_to(folder), process_group=job.group, async_stager=DefaultStager(COPIED)
+    )
     assert isinstance(future, Future)
     blocked_s = job.settled_s() - start_s
     future.add_done_callback(partial(_note_end, folder, ended))
@@ -273,7 +296,7 @@ def _write_async(job: _Job, folder: Path) -> tuple[dict[str, Any], State]:
 def _note_end(folder: Path, ended: list[float], _future: object) -> None:
     """Note when all is flushed, the folder's names as well."""
     try:
-        fsync_path(folder)
+        flush_names(folder)
     finally:
         ended.append(time.perf_counter())
 

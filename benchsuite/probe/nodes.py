@@ -110,7 +110,7 @@ def thresholds_of(file: Path | None) -> dict[str, float]:
         UserError: it names something else, or no number.
     """
     given = read_yaml(file) if file is not None else {}
-    wrong = [refuse_key(key, list(THRESHOLDS), THRESHOLDS, f" in {file}") for key in given if key not in THRESHOLDS]
+    wrong = [refuse_key(key, list(THRESHOLDS), f" in {file}") for key in given if key not in THRESHOLDS]
     found = {key: _number(value) for key, value in given.items() if key in THRESHOLDS}
     wrong += [
         f"{file}: {key} is {shown(given[key])}: allowed: a number above 0, in TFLOP/s or bytes/s"

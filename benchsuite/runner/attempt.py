@@ -2,9 +2,12 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,8 @@ from benchsuite.host.interference import Guard
 from benchsuite.launch.launcher import Launcher
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.runner.claims import JOB_ID_VARIABLES
+from benchsuite.runner.roofline import with_tiles
+from benchsuite.workloads.engine import engine_of
 
 SIGNALS_APART_S = 2.0
 Measured = tuple[TrialRecord, dict[str, Any] | None]
@@ -39,6 +44,7 @@ def measure(
         if looks is not None:
             looks.before(spec.device == "cuda")
         tell(spec, folder)
+        compile_for(spec.layout.engine, spec.device)
         outcome = launcher.run(spec, attempt.point.dataset, folder, on_progress)
         outcome = replace(outcome, interrupted=outcome.interrupted or _asked_to_end(outcome))
     except FileNotFoundError:
@@ -47,7 +53,18 @@ def measure(
         outcome = Outcome()
     facts, found = looks.after() if looks is not None else ({}, [])
     record, samples = conclude(attempt.with_moment(facts), outcome, folder)
-    return noted(record, [*found, *outcome.found]), samples
+    return noted(with_tiles(record, spec, samples), [*found, *outcome.found]), samples
+
+
+@cache
+def compile_for(engine: str, device: str) -> None:
+    """Have an engine compile what its ranks would else compile as they start, each time-out with it; once.
+
+    What goes wrong here is left to the ranks, whose records say it.
+    """
+    build = None if engine == "torch" else engine_of(engine).build
+    if build is not None:
+        subprocess.run([sys.executable, "-m", build, device], check=False, stdout=subprocess.DEVNULL)
 
 
 def _asked_to_end(outcome: Outcome) -> bool:

@@ -26,8 +26,10 @@ def check_loss(point: Point) -> dict[str, Any]:
     """Train for a few steps over the point's ranks and in one process; how far apart the two are.
 
     Raises:
-        UserError: a rank failed, with the reason.
+        UserError: a rank failed, with the reason; or it trains on stale gradients.
     """
+    if point.spec.layout.max_staleness is not None:
+        raise UserError("with max_staleness gradients are stale by design, which those of one process are not")
     with LocalLauncher(TASK) as launcher, scratch() as folder:
         outcome = launcher.run(point.spec, None, folder, lambda progress: None)
         results = [read_result(folder / f"rank-{rank}.json") for rank in range(point.spec.ranks)]
@@ -43,7 +45,7 @@ def run_rank(spec: TrialSpec, _dataset: Path | None, me: RankIdentity, keep: lis
     if spec.layout.needs_group:
         join(rendezvous_of(me, spec.measure.timeout_s), me, device, spec)
     workload = workload_of(spec)
-    variant = workload.variants[spec.variant]
+    variant = spec.variant_in(workload.variants)
     case = Case(workload, variant, spec.layout, spec, spec.rank_batch, STEPS, spec.measure.seed)
     spread = train_parallelized(case, device, keep)
     if me.rank == 0:

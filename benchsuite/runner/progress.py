@@ -78,6 +78,8 @@ def left_lines(ran: Ran) -> Iterator[str]:
         yield f"error: {ran.none_fits}"
     elif ran.out_of_time:
         yield f"{ran.out_of_time} trials left: they could not have ended in time; the same command goes on"
+    for reason, count in ran.too_few_nodes.items():
+        yield f"{counted(count, 'trial')} skipped: {reason}; with as many nodes again the same command goes on"
     holders = Counter(str(held.claim.holder) for held in ran.held if held.claim)
     for holder, count in holders.items():
         yield f"{count} trials are left to another sweep, which is at them: {holder}"

@@ -22,9 +22,11 @@ from benchsuite.grid.point import Point
 from benchsuite.host.interference import Guard
 from benchsuite.launch.launcher import Launcher, load_launcher
 from benchsuite.results.store.record import TrialRecord
+from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner.attempt import Measured, measure
 from benchsuite.runner.auto_batch import fitted
 from benchsuite.runner.ceilings import of_record, without_model
+from benchsuite.runner.roofline import with_roof
 from benchsuite.trial.feed import Feed
 from benchsuite.trial.staging import TrialCopy
 from benchsuite.workloads.precision import float32_kept
@@ -50,8 +52,8 @@ TRACES = Path("benchsuite-traces")
 """Where traces of PyTorch's profiler go that belong to no store."""
 
 
-def in_this_process(point: Point) -> Measured:
-    """Run a resolved one-rank trial in this process: its record and its raw samples.
+def in_this_process(point: Point, store: ResultsStore | None = None) -> Measured:
+    """Run a resolved one-rank trial in this process: its record and its raw samples. `store`: of what was probed.
 
     Raises:
         UserError: it needs more than one process.
@@ -59,19 +61,20 @@ def in_this_process(point: Point) -> Measured:
     if not fits_one_process(point):
         asked = f"parallelism {point.spec.parallelism}, world_size {point.spec.ranks}"
         raise UserError(f"{asked}: run() is one process without a group; use `benchsuite trial` or `sweep`")
-    return launched(point, _ThisProcess())
+    return launched(point, _ThisProcess(), store)
 
 
-def in_processes(point: Point) -> Measured:
-    """Run a trial's ranks as processes of their own, outside of any store: its record and its raw samples."""
+def in_processes(point: Point, store: ResultsStore | None = None) -> Measured:
+    """Run a trial's ranks as processes of their own: its record and its raw samples. `store`: of what was probed."""
     with load_launcher("auto") as launcher:
-        return launched(fitted(point, launcher), launcher)
+        return launched(fitted(point, launcher), launcher, store)
 
 
-def launched(point: Point, launcher: Launcher) -> Measured:
+def launched(point: Point, launcher: Launcher, store: ResultsStore | None = None) -> Measured:
     """Run a trial by a launcher that was entered, and then the one that measures what its input could give at best."""
     attempt = new_attempt(point, "default", 0, "trial", None)
     record, samples = _measured(attempt, launcher, Guard())
+    record = with_roof(point.spec, record, store)
     alone = without_model(point) if record.status == "ok" else None
     if alone is None:
         return record, samples

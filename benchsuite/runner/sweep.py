@@ -2,7 +2,8 @@
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -16,7 +17,7 @@ from benchsuite.grid.point import Plan, Point
 from benchsuite.grid.validity import what_fits_all
 from benchsuite.host.interference import Guard
 from benchsuite.host.signals import Terminated
-from benchsuite.launch.launcher import CannotStart, Launcher, machine_of
+from benchsuite.launch.launcher import CannotStart, Launcher, TooFewNodes, machine_of
 from benchsuite.launch.work_folder import kept_work, remove_left_work, work_folder
 from benchsuite.results.store.outcomes import FINISHED, Ended
 from benchsuite.results.store.record import TrialRecord
@@ -27,6 +28,7 @@ from benchsuite.runner.ceilings import Ceilings, of_record, without_model
 from benchsuite.runner.claims import Claims, Held, Holding, Turns
 from benchsuite.runner.deadline import Deadline
 from benchsuite.runner.durations import Durations
+from benchsuite.runner.roofline import with_roof
 
 
 class Lost(Exception):
@@ -140,6 +142,8 @@ class Ran:
     """Trials that other sweeps were at when this one had no more to do."""
     out_of_time: int
     """Trials that could not have ended in time."""
+    too_few_nodes: Mapping[str, int]
+    """Why trials were left because nodes are lost, with how many."""
     none_fits: str | None = None
     """Where not one trial was started for that reason: how long the shortest takes, and how long is left."""
 
@@ -174,7 +178,7 @@ def run(
         claims.release()
     none = turns.late and not num_started
     none_fits = clock.none_fits(item.point.point_id for item in turns.late) if none else None
-    return Ran(bench.records, turns.held, len(turns.late), none_fits)
+    return Ran(bench.records, turns.held, len(turns.late), bench.too_few_nodes, none_fits)
 
 
 @dataclass
@@ -189,6 +193,7 @@ class _Bench:
     todo: Sequence[Todo]
     known: Durations
     records: list[TrialRecord] = field(default_factory=list)
+    too_few_nodes: Counter[str] = field(default_factory=Counter)
     sizes: dict[str, Point] = field(default_factory=dict)
     ceilings: Ceilings = field(default_factory=dict)
     guard: Guard = field(default_factory=Guard)
@@ -208,12 +213,18 @@ class _Bench:
             known = self.sizes.get(name, item.point)
             sized = self.sizes.setdefault(name, fitted(known, self.launcher, self.store.path))
             asked = {"batch_size_asked": "auto"} if item.point.spec.batch_size == "auto" else {}
-            attempt = replace(attempt, point=sized, env=attempt.env | asked | _place(self.plan, item, number))
+            attempt = replace(attempt.of(sized), env=attempt.env | asked | _place(self.plan, item, number))
             shown = self.watcher.progress
             record = run_one(attempt, self.store, self.launcher, shown, self.ceilings, holding, self.guard)
         except CannotStart as error:
             holding.wrote(self.store.append(attempt.record("interrupted", reason=str(error))).finished_at)
             raise
+        except TooFewNodes as error:  # the claim is left: another sweep may have more of them
+            record = self.store.append(attempt.record("skipped", reason=str(error)))
+            holding.wrote(record.finished_at)
+            self.too_few_nodes[str(error)] += 1
+            self.watcher.finished(record, self._rest_s(number))
+            return
         except UserError as error:
             record = self.store.append(attempt.record("failed", reason=str(error)))
         except Lost as lost:
@@ -273,6 +284,7 @@ def run_one(
                 keep(record)
             raise
         record = keep_traces(record, folder, store.path / "traces" / record.record_id, store.path)
+        record = with_roof(attempt.point.spec, record, store)
         if record.status != "ok" or ceilings is None:
             return keep(record, samples)
         try:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+import torch
+
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.exit_codes import OK, USAGE
 from benchsuite.contract.terminal import PlainFormat, document, echo
@@ -35,16 +37,18 @@ def examine(spec: TrialSpec) -> tuple[Point, dict[str, Any]]:
     machine = this_machine()
     if spec.data.root is None and spec.data.source != "synthetic":
         spec = spec.model_copy(update={"data": spec.data.model_copy(update={"source": "synthetic"})})
-    roomy = Machine(max(machine.cores, spec.ranks), max(machine.cuda_devices, spec.ranks))
+    roomy = Machine(max(machine.cores, spec.ranks), max(machine.cuda_devices, spec.ranks), elsewhere=True)
     point = resolve(spec, machine, spec.ranks, {})
     invalid = why_invalid(point, roomy)
     per_node = machine.cuda_devices or min(spec.ranks, DEFAULT_RANKS_PER_NODE)
     account, not_counted, stage = (None, "it cannot run", 0) if invalid else _counted(point.spec)
+    parameters = None if invalid or point.spec.emulated else num_parameters(point.spec)
     return point, {
         "valid": invalid is None,
         "reason": invalid,
         "point_id": point.point_id,
         "spec": point.spec.model_dump(exclude_defaults=True),
+        "parameters": parameters,
         "rank_map": None if invalid else rank_map(point.spec.layout, per_node),
         "account": asdict(account) if account else None,
         "not_counted": not_counted,
@@ -63,9 +67,17 @@ def _counted(spec: TrialSpec) -> tuple[Account | None, str | None, int]:
     return account, None, stage
 
 
+def num_parameters(spec: TrialSpec) -> int:
+    """Parameters of a trial's model, which is built without memory for them."""
+    workload = workload_of(spec)
+    with torch.device("meta"):
+        model = workload.build(spec.variant_in(workload.variants))
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
 def _fullest(spec: TrialSpec, workload: Workload) -> tuple[Account, int]:
     """The account of a rank: in a pipeline, of one in the first or the last stage, whichever holds more."""
-    layout, variant = spec.layout, workload.variants[spec.variant]
+    layout, variant = spec.layout, spec.variant_in(workload.variants)
     ranks = (0, layout.world_size - 1) if layout.pp > 1 else (0,)
     found = [dry_account(workload, variant, layout, spec, spec.rank_batch, rank) for rank in ranks]
     number = max(range(len(found)), key=lambda at: held_bytes(asdict(found[at])))
@@ -99,6 +111,8 @@ def _lines(point: Point, found: Mapping[str, Any]) -> list[str]:
         f"ok: {point.point_id} {spec.workload} {spec.variant}, {layout.name}, {spec.ranks} ranks, "
         f"global batch {spec.global_batch}"
     ]
+    if found["parameters"] is not None:
+        lines.append(f"{found['parameters']:,} parameters")
     if spec.ranks > 1:
         lines += [f"node {number}: {' | '.join(row)}" for number, row in enumerate(nodes[:MAX_NODES_SHOWN])]
         lines += [f"... and {len(nodes) - MAX_NODES_SHOWN} more nodes"] if len(nodes) > MAX_NODES_SHOWN else []

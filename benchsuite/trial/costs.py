@@ -9,7 +9,7 @@ import os
 import resource
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from statistics import median
 from typing import Any
 
@@ -23,11 +23,12 @@ from benchsuite.storage.loaders import Batch
 from benchsuite.trial.clock import Clock, on_device_s
 from benchsuite.trial.emulated import EmulatedDevice
 from benchsuite.workloads.flops import count
-from benchsuite.workloads.parallel.account import account
+from benchsuite.workloads.parallel.account import Account, account
 from benchsuite.workloads.parallel.step import Training
 from benchsuite.workloads.spec import Variant
 from benchsuite.workloads.workload import Workload
 
+ACCOUNTED = {one.name for one in fields(Account)}
 EMPTY_BLOCKS, EMPTY_STEPS = 5, 100
 """Steps that do nothing, of which the harness's own share is taken."""
 
@@ -36,18 +37,20 @@ def of_model(
     spec: TrialSpec, workload: Workload, training: Training | EmulatedDevice, batch: Batch, me: RankIdentity
 ) -> dict[str, Any]:
     """What is known of the model and its samples when all steps are done; an emulated device has no model."""
-    variant = workload.variants[spec.variant]
+    variant = spec.variant_in(workload.variants)
     decoded = sum(value.nbytes for value in batch.values()) // spec.rank_batch
     if isinstance(training, EmulatedDevice):
         return {"decoded_sample_bytes": decoded, "tokens_per_sample": variant.sample.get("seq_len")}
+    on_cuda = spec.device == "cuda"
     return {
         "decoded_sample_bytes": decoded,
         "skipped_steps": training.scaler.skipped_steps if spec.precision == "fp16" else None,
         "gradient_copy_s": gradient_copy_s(spec, training),
-        "account": _account(training, batch, spec.compile),
+        **_counted_once(training, batch, spec.compile),
         "flops": flops_by_rank(spec, workload, me),
         "tokens_per_sample": variant.sample.get("seq_len"),
-        "device_name": torch.cuda.get_device_name() if spec.device == "cuda" else None,
+        "device_name": torch.cuda.get_device_name() if on_cuda else None,
+        "num_multiprocessors": torch.cuda.get_device_properties().multi_processor_count if on_cuda else None,
         "num_devices": torch.cuda.device_count() if spec.parallelism == "data_parallel" else 1,
     }
 
@@ -82,6 +85,8 @@ def gradient_copy_s(spec: TrialSpec, training: Training) -> float | None:
     """
     if spec.gradient_as_bucket_view or not spec.layout.needs_group or spec.layout.zero > 1:
         return None
+    if spec.layout.engine != "torch":
+        return None
     if spec.layout.tp * spec.layout.pp * spec.layout.ep > 1:
         return None
     weights = [weight for weight in training.model.parameters() if weight.requires_grad]
@@ -101,6 +106,16 @@ def _copying_s(source: torch.Tensor, target: torch.Tensor, sizes: Sequence[int])
     began_s = time.perf_counter()
     copy()
     return time.perf_counter() - began_s
+
+
+def _counted_once(training: Training, batch: Batch, compiled: bool) -> dict[str, Any]:
+    """What a step holds and sends, by torch and by what an engine adds to it, and the engine's own figures."""
+    found = _account(training, batch, compiled)
+    told = dict(training.told())
+    own = {name: value for name, value in told.items() if name not in ACCOUNTED}
+    if found is not None:
+        found |= {name: value for name, value in told.items() if name in ACCOUNTED}
+    return {"account": found, "engine": own or None}
 
 
 def _account(training: Training, batch: Batch, compiled: bool) -> dict[str, Any] | None:
@@ -139,7 +154,7 @@ def flops_by_rank(spec: TrialSpec, workload: Workload, me: RankIdentity) -> dict
         told: dict[str, Any] = json.loads((me.folder / FLOPS_FILE).read_text())
         return told
     except (OSError, ValueError):
-        return _counted(workload, workload.variants[spec.variant])
+        return _counted(workload, spec.variant_in(workload.variants))
 
 
 def _counted(workload: Workload, variant: Variant) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from benchsuite.contract.rank_samples import Block, Heartbeat
 from benchsuite.storage.dataset.manifest import Dataset
 from benchsuite.storage.loaders import Batch, LoaderProtocol, ReaderCounts
 from benchsuite.storage.observe.io_trace import Tracer
+from benchsuite.trial.bucket import BucketWatch
 from benchsuite.trial.clock import Clock
 from benchsuite.trial.emulated import EmulatedDevice
 from benchsuite.trial.strace import Strace
@@ -68,6 +69,8 @@ class Feed:
     consumed_batches: int = 0
     rows: list[int] = field(default_factory=list)
     """Index rows of the samples taken since the list was last cleared."""
+    bucket: BucketWatch | None = None
+    """The watch over the readers' client, where they read a bucket."""
     began: ReaderCounts | None = None
     """What the readers had done when the queue last began to be emptied."""
 
@@ -80,7 +83,11 @@ class Feed:
 
     def io_profile(self) -> dict[str, Any] | None:
         """What was seen of the readers' I/O so far, if it is watched; ends the watch."""
-        return self.observer.finish(self.loader.counts().stored_bytes) if self.observer else None
+        if self.observer is None:
+            return None
+        found = self.observer.finish(self.loader.counts().stored_bytes)
+        requests = self.bucket.so_far() if self.bucket else None
+        return found if requests is None else found | {"requests": requests}
 
     def close(self) -> None:
         """Stop the readers, and watching them."""

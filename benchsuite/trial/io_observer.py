@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 from torch.cuda import profiler as cuda_profiler
@@ -12,8 +13,10 @@ from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.storage.dataset.manifest import Dataset
 from benchsuite.storage.loaders import Batch
 from benchsuite.storage.observe.io_trace import Tracer
+from benchsuite.trial.emulated import EmulatedDevice
 from benchsuite.trial.feed import Feed, Stepper
 from benchsuite.trial.strace import Strace
+from benchsuite.workloads.parallel import operators
 
 WAIT_STEPS, WARMUP_STEPS, ACTIVE_STEPS = 1, 1, 3
 """Steps of a PyTorch profile, after all measured ones: not looked at, looked at and dropped, kept."""
@@ -54,21 +57,45 @@ def torch_steps(spec: TrialSpec) -> int:
 
 
 def found(spec: TrialSpec, stepper: Stepper, feed: Feed | None, batch: Batch, me: RankIdentity) -> dict[str, Any]:
-    """When all steps are measured: what was seen of the I/O; and PyTorch's profile of further ones, where asked for."""
-    io_profile = feed.io_profile() if feed else None
-    if torch_steps(spec):
-        _torch_profile(
-            stepper, feed if feed and spec.data.source == "storage" else lambda: batch, me, spec.device == "cuda"
-        )
-    return {"io_profile": io_profile}
+    """When all steps are measured: what was seen of the I/O; and PyTorch's profile of further ones, where asked for.
+
+    With that profile, what the operators of a step compute and move, and how long they take, by class.
+    """
+    told: dict[str, Any] = {"io_profile": feed.io_profile() if feed else None}
+    if not torch_steps(spec):
+        return told
+    next_batch = feed if feed and spec.data.source == "storage" else lambda: batch
+    profiler = _torch_profile(stepper, next_batch, me, spec.device == "cuda")
+    if isinstance(stepper.training, EmulatedDevice):
+        return told
+    seconds = None if spec.compile else operator_seconds(profiler, spec.device == "cuda")
+    counted = operators.counted(stepper.training, batch)
+    classes = {name: asdict(one) | {"seconds": seconds and seconds[name]} for name, one in counted.items()}
+    return told | {"operators": classes}
 
 
-def _torch_profile(stepper: Stepper, next_batch: Callable[[], Batch], me: RankIdentity, on_cuda: bool) -> None:
+def operator_seconds(profiler: profile, on_cuda: bool) -> dict[operators.OperatorClass, float]:
+    """Seconds a step of PyTorch's own operators (`aten`) by class: of their kernels on CUDA, else of the CPU.
+
+    Each operator's own time, without that of operators within it. Kernels count for the operator that has launched
+    them; those of no such operator, as NCCL's, are left out, and so is what Python does between operators.
+    """
+    found = dict.fromkeys(operators.CLASSES, 0.0)
+    for event in profiler.key_averages():
+        space, _, name = event.key.partition("::")
+        if space == "aten":
+            own_us = event.self_device_time_total if on_cuda else event.self_cpu_time_total
+            found[operators.class_of(name)] += own_us * 1e-6 / ACTIVE_STEPS
+    return found
+
+
+def _torch_profile(stepper: Stepper, next_batch: Callable[[], Batch], me: RankIdentity, on_cuda: bool) -> profile:
     """Run steps under PyTorch's profiler, and leave its trace in the rank's folder."""
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_cuda else [])]
     # The first turn comes before the first step, so that is one more not to look at.
     plan = schedule(wait=1 + WAIT_STEPS, warmup=WARMUP_STEPS, active=ACTIVE_STEPS, repeat=1)
-    with profile(activities=activities, schedule=plan) as profiler:
+    profiler = profile(activities=activities, schedule=plan)
+    with profiler:
 
         def turn() -> Batch:
             profiler.step()
@@ -76,3 +103,4 @@ def _torch_profile(stepper: Stepper, next_batch: Callable[[], Batch], me: RankId
 
         stepper.run(turn, WAIT_STEPS + WARMUP_STEPS + ACTIVE_STEPS)  # in one run: a device is not waited for in between
     profiler.export_chrome_trace(str(me.folder / f"{TORCH_TRACE}-{me.rank}.json.gz"))
+    return profiler

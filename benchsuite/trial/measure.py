@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,9 @@ from benchsuite.contract.rank_samples import Block, Reads
 from benchsuite.grid.blocks import LOADER_BLOCKS, SETTLING_STEPS, Layout
 from benchsuite.results.store.record import MAX_AU
 from benchsuite.storage.loaders import Batch
-from benchsuite.storage.observe.counters import mount_io
+from benchsuite.storage.observe.counters import MountIO
+from benchsuite.storage.observe.requests import received_bytes
+from benchsuite.trial.bucket import busiest_s
 from benchsuite.trial.emulated import EmulatedDevice
 from benchsuite.trial.feed import Feed, Stepper
 
@@ -59,9 +60,9 @@ def loader_block(
     feed.began = began
     uncounted = stepper.run(next_batch, drained).step_s() if drained else []
     feed.rows.clear()
-    before = feed.loader.counts()
+    before, threads = feed.loader.counts(), feed.bucket.thread_s() if feed.bucket else {}
     times = stepper.run(next_batch, steps)
-    after = feed.loader.counts()
+    after, client_s = feed.loader.counts(), busiest_s(threads, feed.bucket.thread_s()) if feed.bucket else None
     return replace(
         times,
         kind="loader",
@@ -73,10 +74,12 @@ def loader_block(
         read_cpu_s=_difference(before.read_cpu_s, after.read_cpu_s),
         decode_s=after.decode_s - before.decode_s,
         collate_s=None if after.collate_s is None else after.collate_s - (before.collate_s or 0.0),
+        unpack_s=None if after.unpack_s is None else after.unpack_s - (before.unpack_s or 0.0),
         readers=after.readers,
         paced_samples=after.samples - began.samples,
         paced_s=_difference(began.needed_s, after.needed_s) if feed.loader.queue_batches else None,
         uncounted_step_s=uncounted,
+        client_thread_s=client_s,
     )
 
 
@@ -84,30 +87,37 @@ def _difference(before: float | None, after: float | None) -> float | None:
     return None if before is None or after is None else after - before
 
 
-def reconciled(feed: Feed, folder: Path | None, run: Callable[[], list[Block]]) -> tuple[list[Block], Reads]:
-    """Run blocks; what this rank's readers read meanwhile and, where `folder` is given, all that its mount did.
+def reconciled(
+    feed: Feed, counter: Callable[[], MountIO | None], run: Callable[[], list[Block]]
+) -> tuple[list[Block], Reads]:
+    """Run blocks; what this rank's readers read meanwhile, and all that its mount or interface did.
 
-    The mount's counter is read before all ranks start and after all have ended, so that it misses nothing of theirs.
+    That `counter` is read before all ranks start and after all have ended, so that it misses nothing of theirs.
     """
-    mount_before = mount_io(folder) if folder else None
+    mount_before = counter()
     barrier()
+    asked = feed.bucket.begin() if feed.bucket else None
     before, produced = feed.loader.io(), feed.loader.counts().stored_bytes
     blocks = run()
     after = feed.loader.io()
     processes = after.grown(before) if after and before else None
     produced = feed.loader.counts().stored_bytes - produced
+    requests = asked() if asked else None
     barrier()
-    mount_after = mount_io(folder) if folder else None
+    mount_after = counter()
     mount = None
     if mount_before and mount_after and mount_before.source == mount_after.source:
         mount = replace(mount_after, read_bytes=mount_after.read_bytes - mount_before.read_bytes)
+    received = None if requests is None else received_bytes(requests)
+    processes = None if feed.bucket else processes  # what comes by sockets is no read of a file
     return blocks, Reads(
-        processes.read_bytes if processes else None,
-        processes.storage_bytes if processes else None,
+        received if received is not None else processes.read_bytes if processes else None,
+        received if received is not None else processes.storage_bytes if processes else None,
         produced,
         mount.source if mount else None,
         mount.read_bytes if mount else None,
         mount.from_storage if mount else None,
+        requests=requests,
     )
 
 

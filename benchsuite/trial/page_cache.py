@@ -14,9 +14,11 @@ from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.blocks import reader_samples
 from benchsuite.host.environment import file_system
 from benchsuite.storage.dataset.manifest import Dataset, DatasetError, ReaderShare, dealt
+from benchsuite.storage.objects.path import ObjectPath
 from benchsuite.storage.observe import page_cache
 from benchsuite.storage.observe.file_systems import file_system_of
 from benchsuite.storage.observe.page_cache import Residency
+from benchsuite.storage.rawspeed.plain_objects import objects_of, read_objects
 from benchsuite.storage.rawspeed.plain_reader import read_ceiling
 from benchsuite.trial.feed import Feed
 from benchsuite.trial.measure import of_ranks
@@ -42,8 +44,8 @@ def prepare(spec: TrialSpec, dataset: Dataset | None, me: RankIdentity, rendezvo
     Raises:
         DatasetError: a file that cannot be opened or read.
     """
-    if dataset is None or spec.data.source != "storage":
-        return None
+    if dataset is None or spec.data.source != "storage" or isinstance(dataset.folder, ObjectPath):
+        return None  # what a store keeps in memory cannot be seen from here, nor evicted
     state, key = None, f"cache-{me.rank - me.local_rank}"
     if me.local_rank == 0:
         files = files_read(spec, dataset)
@@ -56,7 +58,7 @@ def prepare(spec: TrialSpec, dataset: Dataset | None, me: RankIdentity, rendezvo
 
 def prepare_more(spec: TrialSpec, dataset: Dataset, me: RankIdentity, pairs: int) -> None:
     """Evict or read in what further pairs of blocks will read; its readers rest meanwhile."""
-    if me.local_rank == 0:
+    if me.local_rank == 0 and not isinstance(dataset.folder, ObjectPath):
         known = {*files_read(spec, dataset)}
         _bring([file for file in files_read(spec, dataset, pairs) if file not in known], spec, dataset)
 
@@ -87,18 +89,23 @@ def storage_ceiling(
 
     Measured by a node's first rank in a trial with no model, when all ranks have stopped their readers; the files are
     evicted first, on every node, and each node reads its share of them. None where they stay in memory, or may do so
-    unseen: that would be no storage.
+    unseen: that would be no storage. Objects are read by the same client.
     """
     if spec.device != NO_MODEL or dataset is None or feed is None:
         return None
     feed.close()
     nodes = of_ranks(me.rank - me.local_rank)
     files = [] if me.local_rank else files_read(spec, dataset)
-    evicted = me.local_rank > 0 or _evicted(dataset, files)
+    in_bucket = isinstance(dataset.folder, ObjectPath)
+    evicted = me.local_rank > 0 or in_bucket or _evicted(dataset, files)
     if not all(of_ranks(evicted)) or me.local_rank:
         return None
     share = len({first for first in nodes if first < me.rank}), len(set(nodes))
-    ceiling = read_ceiling(files, spec.data.readers * nodes.count(me.rank), PLAIN_READ_S, share)
+    threads = spec.data.readers * nodes.count(me.rank)
+    if in_bucket:  # whose server may have them in memory, which cannot be seen
+        ceiling = read_objects(objects_of(dataset, files), threads, PLAIN_READ_S, share)
+    else:
+        ceiling = read_ceiling(files, threads, PLAIN_READ_S, share)
     return asdict(ceiling) if ceiling else None
 
 

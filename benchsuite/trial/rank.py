@@ -16,7 +16,9 @@ from benchsuite.storage.dataset.kinds import travelling
 from benchsuite.storage.dataset.manifest import Dataset, open_dataset
 from benchsuite.storage.loaders import Batch
 from benchsuite.storage.loaders.reader import LoaderInput
+from benchsuite.storage.observe.counters import MountIO, mount_io
 from benchsuite.trial import costs, io_observer, page_cache, staging
+from benchsuite.trial.bucket import BucketWatch, watched
 from benchsuite.trial.clock import Clock, clock_for
 from benchsuite.trial.counters import Counters
 from benchsuite.trial.emulated import EmulatedDevice
@@ -36,18 +38,19 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
     counters = Counters(spec, me, bind(spec, me))
     device = settle(spec, me)
     rendezvous = rendezvous_of(me, spec.measure.timeout_s)
+    bucket = watched(spec)
     dataset = open_dataset(folder) if folder is not None and spec.data.source != "synthetic" else None
 
     heart.phase("stage")
     placed, staged = staging.place(spec, dataset, me, rendezvous, keep)
-    dataset = placed.dataset
 
     heart.phase("warm" if spec.data.cache == "warm" else "evict")
     cached = page_cache.prepare(spec, placed.read_first, me, rendezvous)
 
     heart.phase("load")
     workload: Workload = workloads.load(workloads.WORKLOADS, spec.workload, "benchsuite.workloads")
-    feed, batch, first_batch_s = _first_batch(spec, workload, dataset, me, device)
+    feed, batch, first_batch_s = _first_batch(spec, workload, placed.dataset, me, device)
+    _watch(feed, spec, bucket)
     keep.append(feed)
     if spec.layout.needs_group:
         join(rendezvous, me, device, spec)
@@ -55,8 +58,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
     heart.phase("build")
     training, clock = _stepping(spec, workload, device, me, feed)
     keep.append(training)
-    batch = workload.synthetic(workload.variants[spec.variant], spec.rank_batch, device) if batch is None else batch
-
+    batch = workload.synthetic(spec.variant_in(workload.variants), spec.rank_batch, device) if batch is None else batch
     gc.collect()  # what building left over is no part of a step
     heart.phase("warmup")
     stepper = Stepper(training, clock, heart, counters.begin)
@@ -82,11 +84,17 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
         **_told(feed, counters, stepper),
     )
     found = replace(found, **io_observer.found(spec, stepper, feed, batch, me), **staged, **page_cache.found(cached))
-    own: dict[str, Any] = {"instrument_s_per_step": costs.instrument_s_per_step(clock, heart, blocks)}
+    own: dict[str, Any] = {"instrument_s_per_step": costs.instrument_s_per_step(clock, heart, blocks), "reads": reads}
     found = replace(found, **costs.of_model(spec, workload, training, batch, me), **own)
-    found = replace(found, reads=reads, storage_ceiling=page_cache.storage_ceiling(spec, dataset, feed, me))
+    found = replace(found, storage_ceiling=page_cache.storage_ceiling(spec, placed.dataset, feed, me))
     heart.phase("done")
     return found
+
+
+def _watch(feed: Feed | None, spec: TrialSpec, bucket: BucketWatch | None) -> None:
+    """Let the watch over requests see the feed's readers, unless they read a staged copy."""
+    if feed and spec.data.staging != "copy":
+        feed.bucket = bucket
 
 
 def _first_batch(
@@ -117,7 +125,7 @@ def _stepping(
         return emulated, emulated
     copied = getattr(feed and feed.loader, "copies", None)
     clock = clock_for(device, copied and copied.queued, ranges=spec.measure.profile == "nvtx")
-    return build(spec, workload, workload.variants[spec.variant], device, me), clock
+    return build(spec, workload, spec.variant_in(workload.variants), device, me), clock
 
 
 def _open_feed(spec: TrialSpec, workload: Workload, dataset: Dataset, me: RankIdentity, device: torch.device) -> Feed:
@@ -128,7 +136,7 @@ def _open_feed(spec: TrialSpec, workload: Workload, dataset: Dataset, me: RankId
             dataset,
             spec.data.model_copy(update=changes),
             travelling(storage.load(storage.KINDS, workload.kind), spec.data.image_dtype),
-            workload.variants[spec.variant].sample,
+            spec.variant_in(workload.variants).sample,
             spec.rank_batch,
             spec.layout.place(me.rank).dp,
             spec.layout.dp,
@@ -161,13 +169,19 @@ def _measure(
     """Interleaved blocks where there is a pipeline to compare with memory; else one plain block."""
     if feed is None or spec.data.source == "memory":
         return [plain_block(stepper, batch, spec.measure.steps)], None
-    plan, device, watched = layout(spec), stepper.training, placed.folder if me.reads_counters else None
+    plan, device = layout(spec), stepper.training
+
+    def counter() -> MountIO | None:
+        if not me.reads_counters:
+            return None
+        return feed.bucket.interface() if feed.bucket else mount_io(placed.folder) if placed.folder else None
+
     if isinstance(device, EmulatedDevice):
-        return reconciled(feed, watched, lambda: emulated_blocks(stepper, feed, device, plan))
+        return reconciled(feed, counter, lambda: emulated_blocks(stepper, feed, device, plan))
     extra = extra_pairs(spec, len(feed.dataset.index))
 
     def prepare_more() -> None:
         page_cache.prepare_more(spec, placed.read_first or feed.dataset, me, extra)
         barrier()
 
-    return reconciled(feed, watched, lambda: interleaved_blocks(stepper, feed, batch, plan, extra, prepare_more))
+    return reconciled(feed, counter, lambda: interleaved_blocks(stepper, feed, batch, plan, extra, prepare_more))

@@ -15,6 +15,8 @@ from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.host.staged_copies import NAME, copies_folder, remove_left
 from benchsuite.storage.dataset.manifest import Dataset, open_dataset
 from benchsuite.storage.dataset.partial import partial_folder
+from benchsuite.storage.objects.apart import apart
+from benchsuite.storage.objects.path import ObjectPath
 from benchsuite.storage.observe import page_cache
 from benchsuite.storage.staging.lazy import open_lazily
 from benchsuite.storage.staging.stage import copy_name, refuse_small_disk, stage
@@ -34,8 +36,9 @@ class Placed:
 
     @property
     def folder(self) -> Path | None:
-        """Return the folder of the files that are read first."""
-        return self.read_first.folder if self.read_first else None
+        """Return the folder of the files that are read first; None where they are no files of this machine."""
+        folder = self.read_first.folder if self.read_first else None
+        return None if isinstance(folder, ObjectPath) else folder
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ def place(
             found = _copied(spec, dataset, target)
         else:
             refuse_small_disk(dataset, folder)
-            open_lazily(dataset, target)
+            _begin(dataset, target)
         rendezvous.set(key, str(target))
     rendezvous.wait([key])
     target = Path(rendezvous.get(key).decode())
@@ -81,12 +84,20 @@ def place(
     return Placed(copied, copied), found
 
 
+def _begin(dataset: Dataset, target: Path) -> None:
+    """Make a folder that readers are going to fill; of a bucket in a process of its own, since readers are forked."""
+    if isinstance(dataset.folder, ObjectPath):
+        apart(lambda: str(open_lazily(dataset, target).folder))
+    else:
+        open_lazily(dataset, target)
+
+
 def _copied(spec: TrialSpec, dataset: Dataset, target: Path) -> dict[str, Any]:
     """Stage, from a cold source unless the trial is to be warm."""
-    resident = None
-    if spec.data.cache != "warm":
+    resident, in_bucket = None, isinstance(dataset.folder, ObjectPath)
+    if spec.data.cache != "warm" and not in_bucket:
         files = dataset.data_files()
         page_cache.evict(files)
         resident = page_cache.residency(files).fraction
-    staged = stage(dataset.folder, target)
+    staged = apart(lambda: stage(dataset.folder, target)) if in_bucket else stage(dataset.folder, target)
     return {"stage_s": staged.seconds, "stage_bytes": staged.num_bytes, "stage_source_resident": resident}

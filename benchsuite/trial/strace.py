@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchsuite.contract.errors import UserError
+from benchsuite.host.machine import text_of
 from benchsuite.storage import format_of
 from benchsuite.storage.dataset.manifest import Dataset
 from benchsuite.storage.observe.counters import process_io, processes_io
@@ -148,11 +149,10 @@ def _call_s() -> float:
 
 def _process_of(thread: int) -> int:
     """The process of a thread; itself where it has ended."""
-    try:
-        status = Path(f"/proc/{thread}/status").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return thread
-    return int(next(line for line in status.splitlines() if line.startswith("Tgid:")).split()[1])
+    told = [
+        line.split()[1] for line in text_of(Path(f"/proc/{thread}/status")).splitlines() if line.startswith("Tgid:")
+    ]
+    return int(told[0]) if told else thread
 
 
 def _all_traced() -> bool:

@@ -125,10 +125,11 @@ def record_of(
     label += [] if workers is None else [counted(workers, "worker")]
     label += [counted(world_size, "rank")] if world_size > 1 else []
     env = environment() | ({} if data is None else {"data": file_system(data)})
-    measured = replace(begun, spec=spec, label=" · ".join(label), env=env, point_id=digest({"watch": spec}))
     repeat = int(datetime.fromisoformat(begun.started_at).timestamp() * 1e3)
+    point = digest({"watch": spec})
+    measured = replace(begun, spec=spec, label=" · ".join(label), env=env, point_id=point, repeat=repeat)
     values = TrialFigures.model_validate(dict(found))
-    made = measured.record("failed" if reason else "ok", repeat, details_of(noted), reason=reason, figures=values)
+    made = measured.record("failed" if reason else "ok", details_of(noted), reason=reason, figures=values)
     assert isinstance(made, TrialRecord)
     return made
 

@@ -2,7 +2,7 @@
 
 They run in order, in a folder of the page's own: a block that begins with ```run holds command lines, one that begins
 with ```python runs a program, and ```yaml file=NAME is written as that file. Python blocks of prompts are checked as
-doctests. An example that fails fails the build.
+doctests. Figures (SVG) that examples have drawn are the page's to show. An example that fails fails the build.
 """
 
 import doctest
@@ -15,14 +15,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from mkdocs.structure.files import File
+
 BLOCK = re.compile(r"^```(run|python runs|yaml file=\S+|python)\n(.*?)^```$", re.M | re.S)
 LIMIT_S = 300
 
 
-def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Called by MkDocs for each page."""
     with TemporaryDirectory(prefix="benchsuite-docs-") as folder:
-        return BLOCK.sub(lambda found: _done(found[1], found[2], Path(folder), page.file.src_uri), markdown)
+        made = BLOCK.sub(lambda found: _done(found[1], found[2], Path(folder), page.file.src_uri), markdown)
+        for figure in sorted(Path(folder).glob("*.svg")):
+            files.append(File.generated(config, figure.name, content=figure.read_text()))
+    return made
 
 
 def _done(kind: str, text: str, folder: Path, page: str) -> str:
@@ -33,7 +38,7 @@ def _done(kind: str, text: str, folder: Path, page: str) -> str:
     if kind == "python runs":
         (folder / "train.py").write_text(text)
         printed = _printed([sys.executable, "train.py"], folder, page).rstrip()
-        return f"```python\n{text}```\n\n```\n{printed}\n```"
+        return f"```python\n{text}```" + (f"\n\n```\n{printed}\n```" if printed else "")
     if kind.startswith("yaml"):
         (folder / kind.partition("=")[2]).write_text(text)
         return f"```yaml\n{text}```"

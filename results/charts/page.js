@@ -393,7 +393,7 @@ function cell_of(number, at) {
 function tables() {
   const shown = data.points.map((_, number) => number).filter(isShown);
   const extra = ["sweep", "session"].filter((name) => several[name]);
-  const headings = data.headings.map(([text, right]) => [text.startsWith("= ") ? "parts of the step" : text, right, text === "verdict"]);
+  const headings = data.headings.map(([text, right]) => [text.startsWith("= ") ? "parts of the step" : text, right, text === "verdict", text === "caveats" && "caveats"]);
   fill("points", [...extra.map((name) => [name, false]), ["point", false, false, "point"], ...headings],
     shown.map((number) => [...extra.map((name) => data.points[number][name][0]), data.points[number].label, ...data.rows[number].map((_, at) => cell_of(number, at))]));
   const failures = data.failures.filter((failure) => isShown(failure.point) && (!chosen.status || failure.status === chosen.status));

@@ -13,7 +13,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from benchsuite.results.charts import choices, comm, scaling, step, storage
+from benchsuite.results.charts import choices, comm, operators, scaling, step, storage
 from benchsuite.results.charts import modelled as models
 from benchsuite.results.charts.chart import (
     COLORS,
@@ -136,6 +136,8 @@ def charts(store: ResultsStore, found: Sequence[Section], modelled: Modelled = N
         *models.predictions(modelled.predicted, place, modelled.unpredicted),
         *step.buckets(points),
         *step.memory(points),
+        *operators.classes(points),
+        *operators.roofline(points),
         *_profiles(points, records),
         *storage.staging(points),
         *models.knees(modelled.knees, place),

@@ -169,7 +169,7 @@ MADE = "/.asv/data/"
 
 def short(name: str) -> str:
     """A setting's name without its section: no two sections have a setting of the same name."""
-    return name.removeprefix("data.").removeprefix("measure.")
+    return name.removeprefix("data.").removeprefix("measure.").removeprefix("model.")
 
 
 @cache

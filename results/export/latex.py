@@ -12,6 +12,7 @@ from benchsuite.results.render.tables import (
     ABSENT,
     Column,
     Row,
+    au_meaning,
     caveats,
     from_storage,
     is_above_one,
@@ -26,7 +27,6 @@ from benchsuite.results.store.frames import MIN_REPEATS_FOR_INTERVAL, by_point
 
 SIGNIFICANT = 3
 UNMEASURABLE = "not measurable"
-AU = "AU: step time with its input in memory / step time."
 
 
 def point_tables(trials: pd.DataFrame) -> str:
@@ -51,10 +51,9 @@ def _table(points: Sequence[Row], session: str) -> str:
     letters = dict(zip(names, string.ascii_letters, strict=False))
     marked = Column("", lambda row: " ".join(map(letters.__getitem__, _named(row))), right=False, optional=True)
     columns = telling(points, (*COLUMNS, marked))
-    measured = any(not is_missing(row.get("au")) for row in points)
     title = str(first["question"] or first["sweep"]).strip() + (f" (session {session})" if session else "")
     end = "" if title.endswith((".", "?", "!")) else "."
-    caption = f"{title}{end} {_meaning(points)}" + (f" {AU}" if measured else "")
+    caption = " ".join(filter(None, [f"{title}{end}", _meaning(points), au_meaning(points)]))
     if names:
         told = ", ".join(f"{letter}: {name.replace('_', ' ')}" for name, letter in letters.items())
         caption += f" Caveats: {told}."
@@ -105,6 +104,7 @@ COLUMNS = (
     Column("point", lambda row: str(row["label"]), right=False),
     Column("n", lambda row: str(row["repeats"])),
     Column("AU", lambda row: UNMEASURABLE if is_above_one(row) else median_of(row, "au", digits=2)),
+    Column("AU of the epoch", lambda row: median_of(row, "au_epoch", digits=2)),
     Column("samples/s", lambda row: median_of(row, "samples_per_s")),
     Column("tokens/s", lambda row: median_of(row, "tokens_per_s")),
     Column("MFU", lambda row: median_of(row, "mfu", digits=2)),

@@ -174,6 +174,7 @@ def hardware(trials: Sequence[Row]) -> list[str]:
 USED_BY: Mapping[str, tuple[str, Any]] = {
     "h5py": ("spec.data.format", "hdf5"),
     "lmdb": ("spec.data.format", "lmdb"),
+    "pyarrow": ("spec.data.format", "parquet"),
     "tfrecord": ("spec.data.format", "tfrecord"),
     "webdataset": ("spec.data.format", "webdataset"),
     "dali": ("spec.data.loader", "dali"),

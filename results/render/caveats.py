@@ -17,8 +17,8 @@ CAVEATS: Mapping[str, tuple[str, str]] = {
         "A format and file system that take O_DIRECT",
     ),
     "cache_unverified": (
-        "The kernel hides from this user what is in the page cache.",
-        "Measure as the owner of the files, or as root",
+        "What was in memory cannot be seen: of files the kernel hides it from this user, of a bucket it is not told.",
+        "Measure files as their owner, or as root; a bucket's cache stays unknown",
     ),
     "counters_disagree": (
         "Bytes of the ranks and of their mount or disk differ by more than 5 %.",

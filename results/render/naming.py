@@ -5,7 +5,7 @@ from typing import Any
 
 from benchsuite.results.render.tables import Row, is_missing, whole
 
-WORKLOAD, PARALLELISM = "spec.workload", "spec.parallelism"
+WORKLOAD, PARALLELISM, SIZES = "spec.workload", "spec.parallelism", "spec.model."
 GOES_WITHOUT_SAYING = (None, False, "torch")
 
 
@@ -31,6 +31,12 @@ def _end(name: str, known: Iterable[str]) -> str:
     return next((end for end in ends if not any(other.endswith(f"/{end}") for other in others)), name)
 
 
+def sizes_of(row: Row) -> str:
+    """The sizes of a row's model that are not its variant's, such as `hidden_size 1024`; empty where all are."""
+    given = {name.removeprefix(SIZES): whole(value) for name, value in row.items() if name.startswith(SIZES)}
+    return " ".join(f"{name} {value}" for name, value in given.items() if not is_missing(value))
+
+
 def degrees(parallelism: Mapping[str, Any]) -> str:
     """What is set of parallelism, such as `tp 2`; degrees of one, and the schedule of no pipeline, are not."""
     pipelined = int(parallelism.get("pp") or 1) > 1
@@ -38,6 +44,12 @@ def degrees(parallelism: Mapping[str, Any]) -> str:
     for name, value in parallelism.items():
         if value is True:
             words.append(name)
+        elif name == "engine":
+            words += [str(value)] if value != "torch" else []
+        elif name == "max_staleness":  # 0 and 1 are not what goes without saying
+            words += [f"{name} {value}"] if value is not None else []
+        elif name == "cp_attention" and int(parallelism.get("cp") or 1) == 1:
+            continue
         elif value not in (*GOES_WITHOUT_SAYING, 0 if name == "zero" else 1) and (name != "schedule" or pipelined):
             words.append(f"{name} {value}")
     return " ".join(words) or "none"

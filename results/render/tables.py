@@ -75,6 +75,29 @@ def utilization(row: Row) -> str:
     return "not measurable" if is_above_one(row) else number(row, "au")
 
 
+OF_EPOCH = {
+    "epoch": "measured",
+    "window": "estimated from the counted window",
+    "stream": "estimated from the counted window of a stream",
+}
+"""How `au_epoch` was come by, by `au_epoch_rule`."""
+
+
+def au_meaning(points: Sequence[Row]) -> str:
+    """What AU is of in a table of points, and AU of the epoch where one has it; empty where none has an AU."""
+    measured = [row for row in points if not is_missing(row.get("au"))]
+    epochs = [row for row in points if not is_missing(row.get("au_epoch"))]
+    if not epochs:
+        return "AU: step time with its input in memory / step time." if measured else ""
+    how = " or ".join(dict.fromkeys(OF_EPOCH.get(str(row.get("au_epoch_rule")), "estimated") for row in epochs))
+    errors = [row["au_epoch_error"] for row in epochs if not is_missing(row.get("au_epoch_error"))]
+    within = f", within {max(errors):.2f}" if errors else ""
+    return (
+        "AU: step time with its input in memory / step time, of the counted window. "
+        f"AU of the epoch: the same over a whole epoch from its readers' start, {how}{within}."
+    )
+
+
 def against_best(row: Row) -> str:
     """A choice's share of the best one's measure; ~ where the two cannot be told apart."""
     share: Any = row.get("against_best")
@@ -142,6 +165,12 @@ def points_in_words(labels: Sequence[str]) -> str:
     return ", ".join(words[:MAX_LABELS]) + more
 
 
+def ranked_flops(row: Row) -> str:
+    """TFLOP/s of a device, where choices are ranked by them."""
+    value: Any = row.get("tflops_per_device")
+    return ABSENT if row.get("rank_by") != "tflops" or is_missing(value) else f"{value:.3g}"
+
+
 def caveats(row: Row) -> str:
     """The names of the caveats."""
     names = [*row.get("caveats", []), *(["unstable"] if row.get("unstable") else [])]
@@ -155,7 +184,11 @@ COLUMNS = (
     Column("samples/s", lambda row: number(row, "samples_per_s", digits=0)),
     Column("against best", against_best, optional=True),
     Column("tokens/s", lambda row: number({**row, "repeats": 1}, "tokens_per_s", digits=0), optional=True),
+    Column("samples/s a process", lambda row: number(row, "samples_per_s_per_process", digits=0), optional=True),
+    Column("staleness", lambda row: number(row, "staleness_mean", digits=1), optional=True),
+    Column("TFLOP/s", ranked_flops, optional=True),
     Column("MFU", lambda row: number(row, "mfu"), optional=True),
+    Column("tiles", lambda row: number({**row, "repeats": 1}, "tile_efficiency"), optional=True),
     Column("MB/s", lambda row: number({**row, "repeats": 1}, "io_bytes_per_s", 1e-6, 1)),
     Column("from storage", from_storage),
     Column("ms/step", lambda row: number({**row, "repeats": 1}, "step_s_mean", 1e3, 1)),
@@ -163,6 +196,9 @@ COLUMNS = (
     Column("verdict", outcome, right=False),
     Column("caveats", caveats, right=False, footnote=True),
 )
+AU_OF_EPOCH = Column("AU of the epoch", lambda row: number(row, "au_epoch"), optional=True)
+PAPER_COLUMNS = (*COLUMNS[:2], AU_OF_EPOCH, *COLUMNS[2:])
+"""With both utilizations, which a table on paper has room for."""
 POINT_COLUMNS = (
     Column("sweep", lambda row: str(row["sweep"]), right=False),
     Column("session", lambda row: str(row["session"]), right=False),

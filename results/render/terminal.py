@@ -106,10 +106,9 @@ def hanging(text: str, width: int) -> str:
 
 
 def say(out: Console, text: str, style: str = "") -> None:
-    """Print a line; on a terminal wrapped between words."""
-    lines = text.split("\n")
-    told = "\n".join(hanging(line, out.width) for line in lines) if out.is_terminal else text
-    out.print(Text(told, style=style), soft_wrap=True)
+    """Print one line, whatever names in it hold; on a terminal wrapped between words."""
+    line = text.replace("\n", " ")
+    out.print(Text(hanging(line, out.width) if out.is_terminal else line, style=style), soft_wrap=True)
 
 
 def _shown(found: Sequence[Row], columns: Sequence[Column], dropped_first: Sequence[str]) -> list[_Shown]:

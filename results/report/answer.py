@@ -140,7 +140,15 @@ def _limit(row: Row) -> str:
     if verdict == "none":
         return "Nothing holds it back."
     helps = "" if is_missing(remedy) or not remedy else f" What may help: {remedy}."
-    return f"It is limited by {'several things' if verdict == 'mixed' else verdict.replace('_', ' ')}.{helps}"
+    if verdict == "mixed":
+        return f"It is limited by several things{_which(row)}.{helps}"
+    return f"It is limited by {verdict.replace('_', ' ')}.{helps}"
+
+
+def _which(row: Row) -> str:
+    """What several things take, which the evidence of a mixed verdict ends with."""
+    last = _evidence(row).rpartition("; ")[2].replace("client_cpu", "client cpu")
+    return f": {last}" if last else ""
 
 
 def _evidence(row: Row) -> str:

@@ -1,6 +1,6 @@
 """The I/O profile of a trial in words: operations, sizes of reads, order, use of files, and what saw the bytes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchsuite.results.render.tables import ABSENT
@@ -26,9 +26,10 @@ def lines(profile: Mapping[str, Any]) -> list[str]:
     """The profile as lines of text."""
     return [
         _heading(profile),
-        *_operations(profile),
+        *(_operations(profile) if profile["operations"] or not profile.get("requests") else []),
+        *_requests(profile.get("requests")),
         *_sizes(profile["read_sizes"]),
-        _order(profile),
+        *([] if profile.get("requests") and not sum(profile["order"].values()) else [_order(profile)]),
         *_files(profile["files"]),
         *_bytes(profile),
     ]
@@ -63,8 +64,33 @@ def _operations(profile: Mapping[str, Any]) -> list[str]:
                 f"{seconds / profile['io_s']:.0%}" if profile["io_s"] and seconds is not None else ABSENT,
             )
         )
+    return _aligned(rows)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [" " + "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
+
+
+def _requests(requests: Mapping[str, Any] | None) -> list[str]:
+    """Requests to a bucket, since the trial's beginning."""
+    if not requests:
+        return []
+    rows: list[tuple[str, ...]] = [
+        ("request", "count", "bytes", "retries", "p50", "p95", "p99", "first byte p50", "p99")
+    ]
+    for kind, found in requests.items():
+        times = [found[name] for name in (*TIMES[:3], "first_byte_p50_s", "first_byte_p99_s")]
+        rows.append(
+            (
+                kind.replace("get_range", "range") + (f" ({found['failed']} failed)" if found["failed"] else ""),
+                f"{found['count']:,}",
+                size(found["bytes"]) if found["bytes"] else ABSENT,
+                f"{found['retries']:,}",
+                *(ABSENT if each is None else duration(each) for each in times),
+            )
+        )
+    return [*_aligned(rows), "bucket: its client counts all of the trial's requests; the server's cache cannot be seen"]
 
 
 def _sizes(histogram: Mapping[str, int]) -> list[str]:

@@ -3,7 +3,17 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from benchsuite.results.render.tables import COLUMNS, TRIAL_COLUMNS, Column, as_markdown, ends, inline, troubles
+from benchsuite.results.render import operators
+from benchsuite.results.render.tables import (
+    PAPER_COLUMNS,
+    TRIAL_COLUMNS,
+    Column,
+    as_markdown,
+    au_meaning,
+    ends,
+    inline,
+    troubles,
+)
 from benchsuite.results.report import provenance, readers
 from benchsuite.results.report.modelled import NOTHING, Modelled, Predicted
 from benchsuite.results.report.sections import Section, sections
@@ -64,7 +74,9 @@ def _markdown(section: Section) -> str:
             f"## {inline(section.title)}",
             *map(inline, section.answer),
             "Median over repeats ± the distance to the farthest:",
-            as_markdown(section.points, COLUMNS),
+            as_markdown(section.points, PAPER_COLUMNS),
+            *([inline(meaning)] if (meaning := au_meaning(section.points)) else []),
+            *_operators(section),
             *([_bullets(found)] if (found := [*readers.lines(section.points), *staging_lines(section.points)]) else []),
             "\n".join(
                 [
@@ -77,6 +89,15 @@ def _markdown(section: Section) -> str:
             as_markdown(section.trials, TRIAL_COLUMNS),
         ]
     )
+
+
+def _operators(section: Section) -> list[str]:
+    """Operator classes and the roofline, where PyTorch's profile was asked for."""
+    found = operators.counted(section.points)
+    if not found:
+        return []
+    told = [operators.LEGEND, *operators.sources(found)]
+    return ["Operators:", as_markdown(found, operators.COLUMNS), _bullets(told)]
 
 
 def _predicted(one: Predicted) -> str:

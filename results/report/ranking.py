@@ -1,8 +1,9 @@
 """Which of a sweep's choices is best, by what they were measured to be, and which cannot be told apart.
 
-Choices are compared that differ in nothing but what may be chosen: points of the same workload on as many ranks (by
-cost on any number). Two are told apart where Welch's t (1947, Biometrika 34) of the logarithms of their repeats says so
-at 95 %; how many more repeats would is what that test needs to find the difference that was seen with probability 0.8.
+Choices are compared that differ in nothing but what may be chosen: points of the same workload in the same sizes on as
+many ranks (by cost on any number, by FLOP/s in any sizes). Two are told apart where Welch's t (1947, Biometrika 34) of
+the logarithms of their repeats says so at 95 %; how many more repeats would is what that test needs to find the
+difference that was seen with probability 0.8.
 """
 
 import math
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 
 from scipy.special import stdtrit
 
+from benchsuite.results.render.naming import sizes_of
 from benchsuite.results.render.tables import Row, is_above_one, is_missing, is_number
 from benchsuite.results.render.words import counted
 from benchsuite.results.report.readers import is_beside_stock
@@ -26,6 +28,9 @@ RANKS = 2
 """Where ranks stand in what choices have in common."""
 
 
+COST = "samples/s a device"
+
+
 class Measure(NamedTuple):
     """What choices are ranked by; more is better."""
 
@@ -34,11 +39,13 @@ class Measure(NamedTuple):
     """What a lesser one is by so many per cent."""
     digits: int | None = None
     """Decimals; three digits in all where None."""
+    figure: str = "samples_per_s"
+    """Of a record, from which it follows."""
 
     def of(self, row: Row) -> float | None:
         """The measure of a point or trial; None where it has none."""
-        value: Any = row.get("au" if self.unit == "AU" else "samples_per_s")
-        ranks: Any = row.get("spec.world_size") if "device" in self.unit else 1
+        value: Any = row.get(self.figure)
+        ranks: Any = row.get("spec.world_size") if self.unit == COST else 1
         if not all(is_number(one) and 0 < one < math.inf for one in (value, ranks)):
             return None
         return None if self.unit == "AU" and value > MAX_AU else float(value) / ranks
@@ -52,8 +59,9 @@ class Measure(NamedTuple):
 
 MEASURES: Mapping[str, Measure] = {
     "samples_per_s": Measure("samples/s", "slower"),
-    "au": Measure("AU", "lower", 2),
-    "cost": Measure("samples/s a device", "dearer"),
+    "au": Measure("AU", "lower", 2, "au"),
+    "cost": Measure(COST, "dearer"),
+    "tflops": Measure("TFLOP/s a device", "lower", figure="tflops_per_device"),
 }
 """By the values of a sweep file's `rank_by`."""
 
@@ -140,9 +148,9 @@ def contests(points: Sequence[Row], trials: Sequence[Row], rank_by: str) -> list
 
 
 def _alike(row: Row, rank_by: str) -> tuple[Any, ...]:
-    """What choices have in common: workload, variant and, but for their cost, ranks."""
+    """What choices have in common: workload, variant, ranks (but for their cost), sizes (but for their FLOP/s)."""
     names = ("spec.workload", "spec.variant", *(() if rank_by == "cost" else ("spec.world_size",)))
-    return tuple(row.get(name) for name in names)
+    return *(row.get(name) for name in names), "" if rank_by == "tflops" else sizes_of(row)
 
 
 def _title(key: tuple[Any, ...], keys: Sequence[tuple[Any, ...]]) -> str:
@@ -172,7 +180,7 @@ def _end(row: Row, measure: Measure, ends: Sequence[str]) -> float | None:
     value = measure.of(row)
     if value is None or (row.get("repeats") or 1) < 2:
         return None
-    name = "au" if measure.unit == "AU" else "samples_per_s"
+    name = measure.figure
     found = next((row[f"{name}_{end}"] for end in ends if not is_missing(row.get(f"{name}_{end}"))), None)
     return None if found is None else float(found) / row[name] * value
 

@@ -13,6 +13,7 @@ from benchsuite.results.compare.nights import DISTRUSTED
 from benchsuite.results.render.tables import is_missing, rows
 from benchsuite.results.scaling.efficiency import UNBOUNDED, Bounds, Rates, bounds, efficiency, losses, pooled
 from benchsuite.results.scaling.laws import Fit, amdahl, gustafson, karp_flatt_fit, usl
+from benchsuite.results.scaling.staging import like
 from benchsuite.results.store.frames import UNSTABLE_SPREAD, middle
 from benchsuite.results.store.store import StoreError
 
@@ -138,15 +139,8 @@ def find_series(trials: pd.DataFrame, mix_environments: bool = False) -> list[Se
 
 def shared_settings(row: Row) -> object:
     """What the trials of a series have in common, as a key."""
-    spec = {
-        name: value
-        for name, value in row.items()
-        if name.startswith("spec.") and name not in FOLLOWS_RANKS and not is_missing(value)
-    }
-    if spec.get("spec.parallelism") in ONE_RANK:
-        spec["spec.parallelism"] = "ddp"
-    settings = sorted((name, repr(value)) for name, value in spec.items())
-    return row["session"], row.get("dataset.dataset_id"), tuple(settings)
+    named = {"spec.parallelism": "ddp"} if row.get("spec.parallelism") in ONE_RANK else {}
+    return like({**row, **named}, FOLLOWS_RANKS)
 
 
 Candidate = tuple[Kind, int, list[Row]]

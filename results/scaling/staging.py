@@ -1,9 +1,9 @@
 """When staging pays: points that differ in nothing but staging, compared."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchsuite.results.render.tables import Row
+from benchsuite.results.render.tables import Row, is_missing
 from benchsuite.results.render.words import rate
 
 STAGING = ("spec.data.staging", "spec.data.staging_dir")
@@ -60,10 +60,10 @@ def _pairs(measured: Sequence[Row], unstaged: Mapping[object, Row]) -> Iterator[
             yield StagingPair(row, other, num_samples / row["samples_per_s"], num_samples / other["samples_per_s"])
 
 
-def like(row: Row, aside: Sequence[str]) -> object:
+def like(row: Row, aside: Collection[str]) -> object:
     """All that a point is but the settings that are left aside."""
     names = [name for name in row if name.startswith("spec.") and name not in aside]
-    settings = sorted((name, repr(row[name])) for name in names if row[name] is not None)
+    settings = sorted((name, repr(row[name])) for name in names if not is_missing(row[name]))
     return row.get("session"), row.get("dataset.dataset_id"), tuple(settings)
 
 

@@ -28,7 +28,7 @@ STEP = (
 NESTED = ("figures", "spec", "dataset", "env", "io_profile", "traces")
 """Fields of a record that are no columns as they are."""
 OF_A_TRIAL = ("trial_id", "record_id", "repeat", "caveats", "caveat_details")
-IN_WORDS = {*VERDICT, "au_epoch_rule", "flops_convention", "mount_counter", "ceilings_record_id"}
+IN_WORDS = {*VERDICT, "au_epoch_rule", "flops_convention", "mount_counter", "ceilings_record_id", "roof_source"}
 """Figures that are no numbers."""
 UNSTABLE_SPREAD = 0.10
 """Repeats whose throughput spreads by more than this share of its median are flagged `unstable`."""
@@ -58,11 +58,17 @@ def row(record: Record) -> Row:
     }
 
 
+def frame_of(rows: list[Row]) -> pd.DataFrame:
+    """Return a frame of rows. Its texts are Python's: pyarrow, where it is installed, takes no lone surrogates."""
+    with pd.option_context("mode.string_storage", "python"):
+        return pd.DataFrame(rows)
+
+
 def record_frame(records: Sequence[Record], kind: Kind = "trial") -> pd.DataFrame:
     """Return one row per record of a kind; columns of the contract are there even when empty."""
     figures = FIGURES[kind].model_fields
     columns = [*Record.model_fields, *figures]
-    frame = pd.DataFrame([row(record) for record in records])
+    frame = frame_of([row(record) for record in records])
     missing = [name for name in columns if name not in frame and name not in NESTED]
     frame = frame.reindex(columns=[*frame.columns, *missing])
     numeric = [name for name, field in figures.items() if field.annotation in (float | None, int | None)]
@@ -123,7 +129,7 @@ def by_point(trials: pd.DataFrame) -> pd.DataFrame:
         groups.setdefault((entry["session"], entry["point_id"]), []).append({str(k): v for k, v in entry.items()})
     found = [_point(repeats, numeric) for repeats in groups.values()]
     _widen_over_sessions(found, numeric)
-    points = pd.DataFrame(found)
+    points = frame_of(found)
     return points.sort_values("order", kind="stable").reset_index(drop=True)
 
 

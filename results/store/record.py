@@ -100,7 +100,26 @@ class Figures(BaseModel):
         return getattr(self, name, None)
 
 
-class TrialFigures(Figures):
+class RequestFigures(Figures):
+    """Requests to a bucket by kind, their retries, and latencies of those that bring contents."""
+
+    get_requests: int | None = Field(
+        None,
+        description="buckets: whole objects asked for, first loader block to last; null without a bucket",
+    )
+    range_requests: int | None = Field(None, description="buckets: parts of objects asked for, in the same window")
+    head_requests: int | None = None
+    list_requests: int | None = None
+    put_requests: int | None = None
+    request_retries: int | None = Field(None, description="buckets: further tries of these requests")
+    failed_requests: int | None = Field(None, description="buckets: of these requests, those that came to nothing")
+    request_s_p50: float | None = Field(None, description="buckets: from asking for contents to their end, all tries")
+    request_s_p99: float | None = None
+    first_byte_s_p50: float | None = Field(None, description="buckets: from the last try to its answer's beginning")
+    first_byte_s_p99: float | None = None
+
+
+class TrialFigures(RequestFigures):
     """Figures of a trial, and of a watched loop. Means are per step of the slowest rank."""
 
     samples_per_s: float | None = Field(
@@ -126,13 +145,18 @@ class TrialFigures(Figures):
         None, description="stored bytes consumed, all ranks, at the rate of samples_per_s"
     )
     decoded_bytes_per_s: float | None = Field(None, description="bytes of the tensors consumed, all ranks")
-    storage_bytes_per_s: float | None = Field(None, description="bytes that came from storage, by process counters")
+    storage_bytes_per_s: float | None = Field(
+        None, description="bytes that came from storage, by process counters; of a bucket by its client's count"
+    )
     cache_hit_fraction: float | None = Field(None, description="max(0, 1 - storage bytes / bytes read)")
     read_amplification: float | None = Field(None, description="storage bytes / bytes read, where above 1")
     delivered_bytes: int | None = Field(None, description="stored bytes delivered, first loader block to last")
     read_call_bytes: int | None = Field(None, description="asked for in read calls, in the same window")
     process_storage_bytes: int | None = Field(None, description="fetched from storage for them, in the same window")
-    mount_read_bytes: int | None = Field(None, description="read from their mount or device by everyone meanwhile")
+    mount_read_bytes: int | None = Field(
+        None,
+        description="read from their mount or device by everyone meanwhile; of a bucket, received by the interface",
+    )
     mount_counter: str | None = Field(None, description="whose counter mount_read_bytes is")
     cache_resident_before: float | None = Field(None, description="share of the trial's files in the page cache")
     cache_resident_after: float | None = Field(None, description="the same after the last step")
@@ -160,16 +184,66 @@ class TrialFigures(Figures):
     mfu: float | None = None
     mfu_causal: float | None = Field(None, description="mfu without what causal attention computes behind its mask")
     hfu: float | None = None
+    tile_efficiency: float | None = Field(
+        None,
+        description="computed, not measured: useful share of tiles of 256 x 128 over the device's multiprocessors in "
+        "the step's matrix products; null where either is not known",
+    )
     tflops_per_device: float | None = None
     peak_tflops_per_device: float | None = Field(None, description="stated dense peak at this precision")
     parameters: int | None = None
     flops_per_sample: int | None = Field(None, description="forward and backward, without recomputation")
     flops_convention: str | None = None
+    operator_flops_per_step: int | None = Field(
+        None,
+        description="profile torch: of all operators of a step, all ranks; those of contractions as flops_convention "
+        "has them, recomputation included",
+    )
+    operator_bytes_per_step: int | None = Field(
+        None,
+        description="profile torch: operator-level bytes: what each operator of a step reads and writes, all ranks; an "
+        "upper bound for memory, as caches and fused kernels keep a part away from it",
+    )
+    arithmetic_intensity: float | None = Field(
+        None, description="operator_flops_per_step / operator_bytes_per_step, FLOPs a byte: a lower bound"
+    )
+    attained_flops_per_s: float | None = Field(
+        None, description="operator_flops_per_step over the step with its input in memory, a device"
+    )
+    ridge_intensity: float | None = Field(
+        None, description="FLOPs a byte from which on the device's peak is the bound: peak / memory bandwidth"
+    )
+    roof_flops_per_s: float | None = Field(
+        None, description="what a device could reach at this intensity: min(peak, intensity x memory bandwidth)"
+    )
+    roof_fraction: float | None = Field(None, description="attained_flops_per_s / roof_flops_per_s")
+    roof_source: str | None = Field(None, description="where peak and bandwidth are from: a probe, or as published")
+    contraction_flops_fraction: float | None = Field(
+        None, description="matrix products, convolutions, attention: share of operator_flops_per_step"
+    )
+    normalisation_flops_fraction: float | None = Field(None, description="norms, softmax and other reductions")
+    element_wise_flops_fraction: float | None = None
+    contraction_time_fraction: float | None = Field(
+        None, description="share of the operators' own time, of the device: CPU time on cpu, kernels on cuda"
+    )
+    normalisation_time_fraction: float | None = None
+    element_wise_time_fraction: float | None = None
+    other_time_fraction: float | None = Field(None, description="copies, gathers and the rest, which compute nothing")
     weights_bytes: int | None = Field(None, description="parameters and buffers that the largest rank holds")
     gradients_bytes: int | None = Field(None, description="that the largest rank holds when the optimizer steps")
     optimizer_bytes: int | None = Field(None, description="states that the largest rank holds")
     activations_bytes: int | None = Field(None, description="most that autograd kept for backward at one time")
     wire_bytes_per_step: float | None = Field(None, description="sent by the busiest rank, by ring algorithms")
+    server_bytes_per_step: float | None = Field(
+        None, description="parameter servers: received and sent by the busiest server in a step of all workers"
+    )
+    staleness_mean: float | None = Field(
+        None, description="parameter servers: updates by others between a worker's weights and its gradient of them"
+    )
+    staleness_max: int | None = None
+    samples_per_s_per_process: float | None = Field(
+        None, description="parameter servers: samples_per_s over workers and servers together"
+    )
     peak_memory_bytes: int | None = Field(None, description="device memory of the largest rank; its RSS on cpu")
     host_memory_bytes: int | None = Field(None, description="proportional set size of all ranks and their workers")
     reserved_memory_bytes: int | None = Field(None, description="device memory that torch's allocator took at most")
@@ -207,8 +281,16 @@ class TrialFigures(Figures):
     collate_s_per_sample: float | None = Field(
         None, description="of these, seconds in which samples were put together to batches; null: decoded into one"
     )
+    unpack_s_per_sample: float | None = Field(
+        None,
+        description="of these, seconds in which Parquet's row groups were decompressed and decoded; null: the format "
+        "has none, or its library does not tell",
+    )
     reader_busy_fraction: float | None = Field(
         None, description="share of the time that readers read or decode, waiting for a core left out"
+    )
+    client_thread_busy_fraction: float | None = Field(
+        None, description="buckets: share of the time that the client's busiest thread computed; the busiest reader's"
     )
     worker_busy_fraction: float | None = Field(
         None,
@@ -251,6 +333,14 @@ class ProbeFigures(TrialFigures):
     opens_per_s: float | None = Field(None, description="probe: open and stat of empty files")
     creates_per_s: float | None = Field(None, description="probe: empty files made")
     unlinks_per_s: float | None = Field(None, description="probe: files removed")
+    put_bytes_per_s: float | None = Field(
+        None, description="probe of a bucket: written, the best of its sizes and depths"
+    )
+    puts_per_s: float | None = Field(None, description="probe of a bucket: objects written")
+    listed_per_s: float | None = Field(None, description="probe of a bucket: names listed")
+    client_cpu_s_per_byte: float | None = Field(
+        None, description="probe of a bucket: CPU seconds of the client for a byte read, where it read fastest"
+    )
 
 
 class CommFigures(Figures):
@@ -280,7 +370,7 @@ class CommFigures(Figures):
     overlap_fraction: float | None = Field(None, description="DDP: 1 - exposed communication / the same exchange alone")
 
 
-class CheckpointFigures(Figures):
+class CheckpointFigures(RequestFigures):
     """Figures of `probe checkpoint`: medians over checkpoints."""
 
     checkpoint_bytes: int | None = Field(None, description="all files of one checkpoint")
@@ -289,6 +379,13 @@ class CheckpointFigures(Figures):
     checkpoint_blocked_s: float | None = Field(None, description="training waits for one checkpoint")
     checkpoint_durable_s: float | None = Field(None, description="from its beginning until it is flushed to storage")
     checkpoint_slowdown: float | None = Field(None, description="async: a step while it is written / a step without")
+    computed_full_bytes: int | None = Field(None, description="--model: tensors of all ranks, from the model's shapes")
+    computed_full_durable_s: float | None = Field(
+        None, description="--model, not measured: all ranks at the rate of those here"
+    )
+    computed_scaled_durable_s: float | None = Field(
+        None, description="--model, not measured: all ranks, each at the rate of one here"
+    )
 
 
 class DeviceFigures(Figures):

@@ -7,8 +7,8 @@ from typing import Any
 
 from benchsuite.results.store.store import ResultsStore
 
-PATH = re.compile(r"(?<![\w.:/~-])(?:~|/)[^\s:,;'\"()\[\]{}<>|]*/[^\s:,;'\"()\[\]{}<>|]+")
-"""A path of at least two parts, wherever it stands in a text."""
+PATH = re.compile(r"(?:s3:/|(?<![\w.:/~-])(?:~|/)[^\s:,;'\"()\[\]{}<>|]*)/[^\s:,;'\"()\[\]{}<>|]+")
+"""A path of at least two parts, or what s3:// names, wherever it stands in a text."""
 HOSTS, USERS = ("host", "node", "hosts", "hostname"), ("user", "users")
 LEFT_OUT: Any = {"env": {"scheduler"}, "samples_file": True, "work_folder": True}
 """Facts of the batch system (names of jobs, accounts and clusters), and where files lie in the store."""

@@ -1,5 +1,6 @@
 """Make datasets: generated, or converted from another dataset or from what users have."""
 
+import math
 import os
 import time
 from collections import Counter
@@ -33,12 +34,13 @@ from benchsuite.storage.dataset.manifest import (
     open_dataset,
     write_manifest,
 )
-from benchsuite.storage.dataset.sample import Sample
+from benchsuite.storage.dataset.sample import Allocate, Sample
 from benchsuite.storage.dataset.shards import default_shards
 from benchsuite.storage.dataset.token_samples import kept_params, mlm_bytes, mlm_sample, token_bytes, token_sample
 from benchsuite.storage.dataset.verify import verify_dataset
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.formats.tokens import documents_of
+from benchsuite.storage.objects.path import ObjectPath
 from benchsuite.storage.sources import Source, open_source
 
 Progress = Callable[[int, int], None]
@@ -223,17 +225,24 @@ def convert_dataset(
         if tokenizer:
             raise DatasetError(f"{source}: a dataset, which holds no text that a tokenizer could take")
         opened = _dataset_source(open_dataset(source), wanted.kind, wanted.params)
+    elif isinstance(source, ObjectPath):
+        raise DatasetError(f"{source}: no dataset; what else you have is converted from a folder: copy it to one")
     else:
         opened = open_source(source, wanted.kind, wanted.params, tokenizer)
     if most is not None and (opened.count is None or opened.count > most):
         opened = replace(opened, samples=islice(opened.samples, most), count=most, documents=None)
-    where = os.fsencode(source.absolute()).decode(errors="backslashreplace")  # JSON holds no bytes that are not UTF-8
+    given = str(source.absolute()).encode(errors="surrogateescape")
+    where = given.decode(errors="backslashreplace")  # JSON holds no bytes that are not UTF-8
     created: Created = {"how": "convert", "source": where}
     return _store(opened, target, wanted, created, progress)
 
 
 def _refuse_nested(source: Path, target: Path) -> None:
     """Refuse a target that would be part of its source, or hold it. A .bin/.idx pair's prefix is no folder."""
+    if isinstance(source, ObjectPath) or isinstance(target, ObjectPath):
+        if source == target:
+            raise DatasetError(f"{target}: source and target are the same; give a new prefix")
+        return  # prefixes are no folders: what lies below one does not belong to it
     if not os.path.exists(source):
         return
     real_source, real_target = Path(os.path.realpath(source)), Path(os.path.realpath(target))
@@ -256,10 +265,19 @@ def _dataset_source(dataset: Dataset, kind: str, asked: Mapping[str, int]) -> So
     if (found := manifest.params.get("vocab_size", 0)) > asked.get("vocab_size", found):
         what = f"the variant knows {asked['vocab_size']}; give the variant that it was made for"
         raise DatasetError(f"{dataset.folder}: has a vocabulary of {found}, {what}")
-    compressed = manifest.options.get("compression", "none") != "none"
-    size = manifest.stored_bytes * (MAX_COMPRESSION if compressed else 1)
     samples, params = _sound(dataset), dict(manifest.params)
+    size = _unpacked_bytes(manifest)
     return Source(manifest.num_samples, size, samples, params, documents=documents_of(dataset))
+
+
+def _unpacked_bytes(manifest: Manifest) -> int:
+    """What a dataset's samples hold: exactly where all have one shape, at most where they are compressed."""
+    shapes = [info.shape for info in manifest.fields]
+    if None not in shapes:
+        sizes = [np.dtype(info.dtype).itemsize * math.prod(info.shape or ()) for info in manifest.fields]
+        return manifest.num_samples * sum(sizes)
+    compressed = manifest.options.get("compression", "none") != "none"
+    return manifest.stored_bytes * (MAX_COMPRESSION if compressed else 1)
 
 
 def _sound(dataset: Dataset) -> Iterator[Sample]:
@@ -285,21 +303,37 @@ def generate_dataset(
     progress: Progress = lambda done, total: None,
     num_workers: int | None = None,
     encoding: str = "jpeg",
+    samples: range | None = None,
 ) -> Manifest:
     """Make a dataset by so many processes, or threads for volumes; the same samples for the same seed.
+
+    `samples`: only these of all `num_samples`, of which the manifest's `created` then tells the `total`.
 
     Raises:
         DatasetError: existing target, or disk too small.
     """
     make, size = _recipe(wanted, num_samples, seed, encoding)
     created: Created = {"how": "generate", "seed": seed}
+    count = num_samples
+    if samples is not None:
+        make, count, size = partial(_later, make, samples.start), len(samples), size * len(samples) // num_samples
+        created["total"] = num_samples
     workers = num_workers or len(os.sched_getaffinity(0))
-    samples = in_parallel(make, num_samples, workers, by_threads=wanted.kind == "volume")
+    made = in_parallel(make, count, workers, by_threads=wanted.kind == "volume")
     try:
-        source = Source(num_samples, size, samples, kept_params(wanted.params))
-        return _store(source, target, wanted, created, progress)
+        return _store(Source(count, size, made, kept_params(wanted.params)), target, wanted, created, progress)
     finally:
-        samples.close()
+        made.close()
+
+
+def _later(make: Make, start: int, index: int, allocate: Allocate) -> Sample:
+    """The sample that stands `start` places after an index."""
+    return make(start + index, allocate)
+
+
+def sample_bytes(wanted: Wanted, encoding: str = "jpeg") -> float:
+    """About how many bytes a generated sample has."""
+    return wanted.params.get("mean_bytes") or _recipe(wanted, 1, 0, encoding)[1]
 
 
 def _recipe(wanted: Wanted, count: int, seed: int, encoding: str) -> tuple[Make, int]:

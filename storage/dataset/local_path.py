@@ -6,6 +6,8 @@ import re
 import stat
 from pathlib import Path
 
+from benchsuite.storage.objects.path import SCHEME, object_path
+
 URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 MAX_NAME_BYTES, MAX_PATH_BYTES = 255, 4095
 """Longest names of files and longest paths on Linux; file systems that allow less say so themselves."""
@@ -62,11 +64,32 @@ def local_path(text: str) -> str:
             raise ValueError(f"{text}: a URL; give the path alone: /{given.lstrip('/')}")
         if scheme in ("http", "https"):
             raise ValueError(f"{text}: a URL; allowed: a path of this machine")
-        raise ValueError(f"{text}: object stores are not supported yet; allowed: a path of this machine")
+        if scheme == "s3":
+            here = "a bucket is for datasets (data.root, benchsuite data); allowed here: a path of this machine"
+        else:
+            here = (
+                "a URL that nothing here reads; allowed: a path of this machine, for datasets also s3://bucket/prefix"
+            )
+        raise ValueError(f"{_without_secrets(text)}: {here}")
     if "\0" in text:
         raise ValueError(f"{text!r}: a path holds no zero byte")
     _refuse_long(text)
     return text
+
+
+def _without_secrets(text: str) -> str:
+    """A URL without what may stand before an @ in it."""
+    scheme, _, rest = text.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}"
+
+
+def data_root(text: str) -> str:
+    """A path of this machine, or the bucket and prefix of datasets.
+
+    Raises:
+        ValueError: as `local_path` and `storage.objects.path.object_path` do.
+    """
+    return str(object_path(text)) if text.lower().startswith(SCHEME) else local_path(text)
 
 
 def _refuse_long(text: str) -> None:

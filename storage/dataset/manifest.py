@@ -21,6 +21,7 @@ import numpy.typing as npt
 from blake3 import blake3
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from benchsuite.storage.dataset.bucket import content_of, is_object, local_file, new_objects
 from benchsuite.storage.dataset.local_path import regular
 from benchsuite.storage.dataset.partial import partial_folder, remove_abandoned, show_to_others
 from benchsuite.storage.dataset.sample import Allocate as Allocate
@@ -30,6 +31,9 @@ from benchsuite.storage.dataset.sample import fresh as fresh
 from benchsuite.storage.dataset.sizes import in_units
 from benchsuite.storage.errors import DatasetError as DatasetError
 from benchsuite.storage.errors import told
+from benchsuite.storage.objects.client import BucketMissing, ObjectMissing
+from benchsuite.storage.objects.file import ObjectFile
+from benchsuite.storage.objects.path import ObjectPath
 
 MANIFEST = "manifest.json"
 INDEX = "index.npy"
@@ -81,7 +85,7 @@ class Manifest(BaseModel):
 
 @dataclass(frozen=True)
 class Dataset:
-    """An opened dataset: its folder, manifest and index (memory-mapped)."""
+    """An opened dataset: its folder, which may be an `ObjectPath`, its manifest and its index (memory-mapped)."""
 
     folder: Path
     manifest: Manifest
@@ -96,6 +100,10 @@ class Dataset:
             Whether one was missing.
         """
         return self.fetch is not None and self.fetch(*names, check=check)
+
+    def said_bytes(self, name: str) -> int | None:
+        """A data file's size by the manifest; None of one that it does not list."""
+        return next((info.bytes for info in self.manifest.files if info.path == name), None)
 
     def key(self, row: int) -> str:
         """The key of the sample at `row`."""
@@ -128,6 +136,8 @@ class ReaderShare:
     """Read past the page cache; for formats that can."""
     start: int = 0
     """So many samples, or shards, are passed over."""
+    unpacked: Callable[[float], None] = lambda seconds: None
+    """Told the seconds that a library took to decompress and decode what was read, where a format knows them."""
 
 
 def too_few(count: int, units: str, lanes: int, remedy: str) -> str:
@@ -170,6 +180,7 @@ class Format:
     `files_of(dataset, rows)`: the data files of some samples, where samples have files of their own.
     `reads`: calls where readers ask for all they deliver in read calls, mapped where they map files, unknown else.
     `layout`: files, tar or tfrecord where the data files are as other libraries know them, which may then read them.
+    `from_buckets`: it opens its files by `storage.dataset.opened`, so that they may be objects of a bucket.
     `space_factor` (may be by kind), `sample_overhead_bytes`: disk space for writing: times samples' bytes; each one.
     """
 
@@ -191,6 +202,7 @@ class Format:
     files_of: Callable[[Dataset, npt.NDArray[np.int64]], list[Path]] | None = None
     reads: Literal["calls", "mapped", "unknown"] = "unknown"
     layout: Literal["files", "tar", "tfrecord", ""] = ""
+    from_buckets: bool = False
 
 
 @dataclass(frozen=True)
@@ -210,6 +222,8 @@ def file_digest(path: Path, like: str = "blake3:", max_threads: int = blake3.AUT
     "blake3-from-8192:" and hex is BLAKE3 of the content from byte 8192 on, followed by what lies before: of a file
     whose beginning is written last.
     """
+    if isinstance(path, ObjectPath):
+        return _digest_of_object(path, like)
     if like.startswith("blake3:"):
         return f"blake3:{blake3(max_threads=max_threads).update_mmap(path).hexdigest(16)}"
     if found := re.match(r"blake3-from-(\d+):", like):
@@ -218,6 +232,22 @@ def file_digest(path: Path, like: str = "blake3:", max_threads: int = blake3.AUT
         return f"{found[0]}{digest.hexdigest(16)}"
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def _digest_of_object(path: ObjectPath, like: str) -> str:
+    """The same of an object, which is read once, in blocks."""
+    from_place = re.match(r"blake3-from-(\d+):", like)
+    first, beginning = int(from_place[1]) if from_place else 0, b""
+    digest = blake3() if like.startswith("blake3") else hashlib.blake2b(digest_size=16)
+    with ObjectFile(path, in_order=True) as file:
+        for chunk in file.chunks():
+            before = max(0, first - len(beginning))
+            beginning += chunk[:before]
+            digest.update(chunk[before:])
+    digest.update(beginning)
+    if isinstance(digest, blake3):
+        return f"{from_place[0] if from_place else 'blake3:'}{digest.hexdigest(16)}"
+    return digest.hexdigest()
 
 
 def dataset_id(rows: Iterable[tuple[str, str]]) -> str:
@@ -273,13 +303,17 @@ def fsync_path(path: Path) -> None:
 
 @contextmanager
 def new_dataset(folder: Path, needed_bytes: int) -> Iterator[Path]:
-    """A temporary folder that becomes `folder` when the block ends well, and vanishes when it does not.
+    """A temporary folder that becomes `folder`, or objects, when the block ends well, and vanishes when it does not.
 
     What a writer of the same folder left that was killed on this host is removed first.
 
     Raises:
         DatasetError: the target exists, or its disk has not `needed_bytes` free.
     """
+    if isinstance(folder, ObjectPath):
+        with new_objects(folder, needed_bytes, MANIFEST) as making:
+            yield making
+        return
     folder = Path(os.path.abspath(folder))
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DatasetError(f"{folder}: exists already; give a new folder or remove it first")
@@ -316,8 +350,22 @@ def is_dataset(folder: Path) -> bool:
     Raises:
         DatasetError: this user may not look.
     """
+    path = folder / MANIFEST
+    if isinstance(path, ObjectPath):
+        return is_object(path)
     with told(folder):
-        return (folder / MANIFEST).is_file()
+        return path.is_file()
+
+
+def manifest_bytes(folder: Path) -> bytes:
+    """The content of a dataset's manifest.
+
+    Raises:
+        OSError: it cannot be read.
+        DatasetError: the object store does not give it; `storage.objects.client.ObjectMissing` where it is not there.
+    """
+    path = folder / MANIFEST
+    return content_of(path) if isinstance(path, ObjectPath) else regular(path).read_bytes()
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -328,9 +376,12 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST
     try:
-        manifest = Manifest.model_validate_json(regular(path).read_bytes())
-    except FileNotFoundError:
-        what = "no manifest.json in it" if folder.is_dir() else "no such folder"
+        manifest = Manifest.model_validate_json(manifest_bytes(folder))
+    except (FileNotFoundError, ObjectMissing) as error:
+        if isinstance(path, ObjectPath):
+            what = "no such bucket" if isinstance(error, BucketMissing) else "no manifest.json below it"
+        else:
+            what = "no manifest.json in it" if folder.is_dir() else "no such folder"
         raise DatasetError(
             f"{folder}: not a dataset: {what}; make one with: benchsuite data generate|convert"
         ) from None
@@ -352,9 +403,11 @@ def open_dataset(folder: Path) -> Dataset:
     Raises:
         DatasetError: not a dataset, or index and manifest disagree.
     """
-    manifest = read_manifest(folder)
+    manifest, path = read_manifest(folder), folder / INDEX
     try:
-        index = np.load(regular(folder / INDEX), mmap_mode="r", allow_pickle=False)
+        index = np.load(regular(local_file(path)), mmap_mode="r", allow_pickle=False)
+    except DatasetError:
+        raise
     except Exception as error:  # a damaged header makes numpy raise nearly anything, over several lines
         reason = str(error).partition("\n")[0]
         raise DatasetError(f"{folder / INDEX}: cannot be read: {reason}") from error
@@ -400,14 +453,16 @@ def data_file(dataset: Dataset, name: str) -> Path:
     """A data file that the manifest lists, refused where its size is not the manifest's.
 
     Raises:
-        DatasetError: it is missing, or cut short.
+        DatasetError: it is missing, or cut short, or it is an object, which `storage.dataset.opened.open_data` reads.
     """
     path = inside(dataset.folder, name)
+    if isinstance(path, ObjectPath):
+        what = f"format {dataset.manifest.format} is read from files"
+        raise DatasetError(f"{path}: {what}: make a copy of the dataset by benchsuite data stage")
     dataset.brings(name)
-    said = next((info.bytes for info in dataset.manifest.files if info.path == name), None)
     with told(path):
         size = regular(path).stat().st_size
-    refuse_size(path, size, said)
+    refuse_size(path, size, dataset.said_bytes(name))
     return path
 
 

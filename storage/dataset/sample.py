@@ -13,6 +13,8 @@ from blake3 import blake3
 
 from benchsuite.storage.dataset.local_path import open_regular
 from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.objects.client import bucket_of
+from benchsuite.storage.objects.path import ObjectPath
 
 Array = npt.NDArray[Any]
 Value = bytes | memoryview | Array
@@ -105,11 +107,13 @@ def content_digest(sample: Sample) -> str:
 
 
 def read_whole(path: Path, name: str, allocate: Allocate) -> npt.NDArray[np.uint8]:
-    """A file's content, in the memory that `allocate` gives: one open and, mostly, one read.
+    """A file's or object's content, in the memory that `allocate` gives: one open and, mostly, one read.
 
     Raises:
         DatasetError: it is missing, may not be read, or shrinks meanwhile.
     """
+    if isinstance(path, ObjectPath):
+        return copied(bucket_of(path).get(path.key).data, name, allocate)
     try:
         descriptor, size = open_regular(path)
     except OSError as error:
@@ -118,6 +122,13 @@ def read_whole(path: Path, name: str, allocate: Allocate) -> npt.NDArray[np.uint
         return read_at(descriptor, 0, allocate(name, size)[:size], path)
     finally:
         os.close(descriptor)
+
+
+def copied(content: memoryview, name: str, allocate: Allocate) -> npt.NDArray[np.uint8]:
+    """Bytes in the memory that `allocate` gives."""
+    memory = allocate(name, len(content))[: len(content)]
+    memory[:] = np.frombuffer(content, np.uint8)
+    return memory
 
 
 def _read_what_is_there(descriptor: int, offset: int, view: memoryview) -> int:

@@ -3,8 +3,7 @@
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -15,11 +14,11 @@ from benchsuite.storage.dataset.manifest import (
     FileInfo,
     Manifest,
     ReaderShare,
-    data_file,
     dealt,
     text,
     too_few,
 )
+from benchsuite.storage.dataset.opened import DataFile, open_data
 from benchsuite.storage.dataset.sample import Allocate, Sample, Value, fresh, reserved
 from benchsuite.storage.errors import DatasetError
 
@@ -60,8 +59,19 @@ _POOLS: WeakKeyDictionary[Allocate, Pool] = WeakKeyDictionary()
 """Pools by what readers allocate with: the next epoch uses the memory of the last one, whose pages exist already."""
 Used = list[npt.NDArray[np.uint8]]
 """The memory that a sample occupies."""
-ReadShard = Callable[[Manifest, Path, Pool], Iterator[tuple[str, Mapping[str, Value], Used]]]
-"""Reads the shard at a path: key, fields and memory of each sample."""
+
+
+class Stored(NamedTuple):
+    """A sample as it is read from a shard, and what it occupies there where that is compressed."""
+
+    key: str
+    fields: Mapping[str, Value]
+    used: Used
+    compressed_bytes: int | None = None
+
+
+ReadShard = Callable[[Manifest, DataFile, Pool], Iterator[Stored]]
+"""Reads an open shard."""
 
 
 def shards(manifest: Manifest) -> list[FileInfo]:
@@ -109,15 +119,17 @@ def _checked(
     read_shard: ReadShard, dataset: Dataset, number: int, rows: list[int], memory: Pool
 ) -> Iterator[tuple[Sample, Used]]:
     """The samples of one shard and their memory, refusing a shard that holds others than the index names."""
-    path = data_file(dataset, shards(dataset.manifest)[number].path)
+    file = open_data(dataset, shards(dataset.manifest)[number].path, in_order=True)
+    path = file.path
     row, end = rows[number], rows[number + 1]
     named = map(text, np.asarray(dataset.index["key"])[row:end])
-    for key, fields, used in read_shard(dataset.manifest, path, memory):
-        if key != next(named, None):
-            place = row - rows[number]
-            raise DatasetError(f"{path}: sample {place}: {key!r} is not the one that the index names")
-        yield Sample(key, fields, row, str(path)), used
-        row += 1
+    with file:
+        for key, fields, used, compressed_bytes in read_shard(dataset.manifest, file, memory):
+            if key != next(named, None):
+                place = row - rows[number]
+                raise DatasetError(f"{path}: sample {place}: {key!r} is not the one that the index names")
+            yield Sample(key, fields, row, str(path), compressed_bytes=compressed_bytes), used
+            row += 1
     if row != end:
         raise DatasetError(f"{path}: {end - row} samples short of the {end - rows[number]} in the index")
 

@@ -4,12 +4,13 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from benchsuite.storage.dataset.local_path import local_path
+from benchsuite.storage.dataset.local_path import data_root, local_path
 
 Source = Literal["storage", "memory", "synthetic"]
 Cache = Literal["cold", "warm", "direct"]
 ImageDtype = Literal["float32", "uint8"]
 Local = Annotated[str, AfterValidator(local_path)]
+Root = Annotated[str, AfterValidator(data_root)]
 
 
 class DataSpec(BaseModel):
@@ -17,13 +18,16 @@ class DataSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    root: Local | None = Field(None, description="a dataset, or a folder with one dataset per format: <root>/<format>/")
+    root: Root | None = Field(
+        None,
+        description="a dataset, or a folder with one dataset per format: <root>/<format>/; or s3://bucket/prefix",
+    )
     format: str = Field("files", description="how samples are stored: a name of storage.FORMATS")
     reader: str | None = Field(
         None,
         description="stock: as the format's own library tells users to read; tuned: our own reading of the same bytes, "
-        "which loads a storage system from few cores; path/to/mine.py:READER: yours; default: stock, and tuned on "
-        "emulated devices",
+        "which loads a storage system from few cores; datasets: Hugging Face's, of parquet; path/to/mine.py:READER: "
+        "yours; default: stock, and tuned on emulated devices",
     )
     loader: str = Field("torch", description="who turns them into batches: a name of storage.LOADERS")
     source: Source = Field(

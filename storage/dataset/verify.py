@@ -24,9 +24,11 @@ from benchsuite.storage.dataset.manifest import (
     refuse_size,
     text,
 )
+from benchsuite.storage.dataset.opened import open_file
 from benchsuite.storage.dataset.problems import Problems
 from benchsuite.storage.dataset.shards import first_rows, shards
 from benchsuite.storage.errors import told
+from benchsuite.storage.objects.path import ObjectPath
 
 
 def verify_dataset(folder: Path) -> Dataset:
@@ -62,9 +64,10 @@ def _check_files(dataset: Dataset, problems: Problems) -> set[str]:
 
 def _check_file(dataset: Dataset, info: FileInfo) -> None:
     path = inside(dataset.folder, info.path)
-    if not path.is_file():
+    if not isinstance(path, ObjectPath) and not path.is_file():
         raise DatasetError(f"{path}: missing; the manifest names it")
-    refuse_size(path, path.stat().st_size, info.bytes)
+    with open_file(path) as file:
+        refuse_size(path, file.size, info.bytes)
     if file_digest(path, info.digest) != info.digest:
         raise DatasetError(f"{path}: its checksum is not the manifest's")
 

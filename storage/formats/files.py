@@ -31,6 +31,7 @@ from benchsuite.storage.dataset.sample import (
     Sample,
     Value,
     content_digest,
+    copied,
     fresh,
     num_bytes,
     read_whole,
@@ -38,6 +39,8 @@ from benchsuite.storage.dataset.sample import (
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.formats import npy
 from benchsuite.storage.formats.write_behind import WriteBehind
+from benchsuite.storage.objects.file import Placed, contents
+from benchsuite.storage.objects.path import ObjectPath
 from benchsuite.storage.rawspeed.direct import read_whole_direct
 
 VOLUME_SUFFIXES: Mapping[str, str] = {"image": "x", "label": "y"}
@@ -88,11 +91,25 @@ def _npz(sample: Sample) -> bytes:
 
 
 def read(dataset: Dataset, lane: ReaderShare) -> Iterator[Sample]:
-    """The lane's samples, each file read whole with one open and one read."""
-    for row in map(int, dealt(len(dataset.index), lane)):
+    """The lane's samples, each file read whole with one open and one read; objects are asked for ahead."""
+    rows = dealt(len(dataset.index), lane)
+    whole: Whole = read_whole_direct if lane.direct else read_whole
+    if isinstance(dataset.folder, ObjectPath):
+        whole = _coming(path for row in rows for path in _paths(dataset, dataset.index["file"][row]))
+    for row in map(int, rows):
         bring(dataset, row, lane.allocate)
         paths = _paths(dataset, dataset.index["file"][row])
-        yield _sample(dataset, row, paths, lane.allocate, read_whole_direct if lane.direct else read_whole)
+        yield _sample(dataset, row, paths, lane.allocate, whole)
+
+
+def _coming(paths: Iterable[Path]) -> Whole:
+    """A way of reading these objects, which are wanted in this order."""
+    coming = contents(path for path in paths if isinstance(path, ObjectPath))
+
+    def whole(path: Path, name: str, allocate: Allocate) -> npt.NDArray[np.uint8]:
+        return copied(next(coming).data, name, allocate)
+
+    return whole
 
 
 def bring(dataset: Dataset, row: int, allocate: Allocate = fresh) -> None:
@@ -138,7 +155,7 @@ def _read_fields(kind: str, paths: list[Path], allocate: Allocate, whole: Whole)
         except ValueError as error:
             raise DatasetError(f"{path}: {error}") from error
     if len(paths) == 1:
-        return dict(read_npz(path, allocate))
+        return dict(read_npz(path, allocate, whole=whole))
     pairs = zip(VOLUME_SUFFIXES, paths, strict=True)
     return {field: npy.view(whole(path, field, allocate), str(path)) for field, path in pairs}
 
@@ -162,7 +179,9 @@ def direct_problem(manifest: Manifest) -> str | None:
     return "array=npz is read through the page cache" if manifest.options.get("array") == "npz" else None
 
 
-def read_npz(path: Path, allocate: Allocate, names: Mapping[str, str] = VOLUME_SUFFIXES) -> dict[str, Array]:
+def read_npz(
+    path: Path, allocate: Allocate, names: Mapping[str, str] = VOLUME_SUFFIXES, whole: Whole = read_whole
+) -> dict[str, Array]:
     """The arrays x and y of a .npz file, or those of other `names`, by field; checksums are verified.
 
     Members that are not compressed are seen in the file's own memory, without a copy.
@@ -170,10 +189,12 @@ def read_npz(path: Path, allocate: Allocate, names: Mapping[str, str] = VOLUME_S
     Raises:
         DatasetError: not a .npz file, damaged, or without one of them.
     """
-    content = read_whole(path, "npz", allocate)
+    content = whole(path, "npz", allocate)
     members: dict[str, Array] = {}
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(
+            Placed(len(content), lambda at, part: np.copyto(part, content[at : at + len(part)]))
+        ) as archive:
             for field, suffix in names.items():
                 info = archive.getinfo(f"{suffix}.npy")
                 if info.compress_type != zipfile.ZIP_STORED:
@@ -206,4 +227,5 @@ FILES = Format(
     files_of=files_of,
     reads="calls",
     layout="files",
+    from_buckets=True,
 )

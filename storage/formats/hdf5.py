@@ -24,12 +24,12 @@ from benchsuite.storage.dataset.manifest import (
     IndexRow,
     Manifest,
     ReaderShare,
-    data_file,
     dealt,
     index_row,
     text,
 )
-from benchsuite.storage.dataset.sample import Allocate, Array, Sample, Value, read_at
+from benchsuite.storage.dataset.opened import DataFile, LocalFile, open_data
+from benchsuite.storage.dataset.sample import Allocate, Array, Sample, Value
 from benchsuite.storage.dataset.shards import batched
 from benchsuite.storage.errors import DatasetError, reason
 from benchsuite.storage.formats.write_behind import begin_to_flush
@@ -165,9 +165,9 @@ def _store_spool(file: Any, name: str, spool: Any, counts: list[int], first: Sam
 class _Stored:
     """A dataset of an open file, and where its bytes lie: None where they are chunked, converted or not there."""
 
-    def __init__(self, group: Any, name: str, descriptor: int, direct: bool) -> None:
+    def __init__(self, group: Any, name: str, file: DataFile, direct: int | None) -> None:
         self.dataset, self._direct = own_dataset(group, name), direct
-        self.name, self._descriptor, self._low = name, descriptor, self.dataset.id
+        self.name, self._file, self._low = name, file, self.dataset.id
         self.shape, self.dtype, self._offset = self.dataset.shape, self.dataset.dtype, _place(self.dataset)
 
     def whole(self, allocate: Allocate) -> Array:
@@ -189,24 +189,24 @@ class _Stored:
         size, row_size = (math.prod(lengths) * self.dtype.itemsize for lengths in (shape, shape[1:]))
         if self._offset is not None:
             self._refuse_outside(self._offset + start * row_size, size)
-        if self._direct:
+        if self._direct is not None:
             if self._offset is None:
                 raise ValueError(f"{self.name} is chunked or converted: it cannot be read directly")
             place = self._offset + start * row_size
-            read = read_direct(self._descriptor, place, size, self.name, allocate, Path(self.name))
+            read = read_direct(self._direct, place, size, self.name, allocate, Path(self.name))
             direct: Array = read.view(self.dtype).reshape(shape)
             return direct
         memory = allocate(self.name, size)[:size]
         values: Array = memory.view(self.dtype).reshape(shape)
         if self._offset is not None:
-            read_at(self._descriptor, self._offset + start * row_size, memory, Path(self.name))
+            self._file.read_at(self._offset + start * row_size, memory)
         elif size:
             self._select(start, values)
         return values
 
     def _refuse_outside(self, offset: int, size: int) -> None:
         """What a damaged file promises must not be allocated."""
-        there = os.fstat(self._descriptor).st_size
+        there = self._file.size
         if offset + size > there:
             raise ValueError(f"{self.name}: bytes {offset}..{offset + size} are outside the file's {there}: truncated")
 
@@ -240,16 +240,21 @@ class _File:
     def __init__(self, dataset: Dataset, name: str, first_row: int, direct: bool) -> None:
         import h5py
 
-        self.path, self.first_row, self.kind = data_file(dataset, name), first_row, dataset.manifest.kind
+        self.first_row, self.kind, self.direct = first_row, dataset.manifest.kind, None
         with ExitStack() as stack:
+            self.stored: DataFile = open_data(dataset, name)
+            stack.callback(self.stored.close)
+            self.path = self.stored.path
             try:
-                self.file = stack.enter_context(h5py.File(self.path, "r", rdcc_nbytes=1 << 20))
-                self.direct = direct
-                self.descriptor = open_direct(self.path) if direct else os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-                stack.callback(os.close, self.descriptor)
+                # HDF5 reads files of this machine itself, an object through Python's kind of file.
+                whole: Any = self.path if isinstance(self.stored, LocalFile) else self.stored.stream()
+                self.file = stack.enter_context(h5py.File(whole, "r", rdcc_nbytes=1 << 20))
+                if direct:
+                    self.direct = open_direct(self.path)
+                    stack.callback(os.close, self.direct)
                 if self.kind != "volume":
                     names = KIND_FIELDS[self.kind]
-                    self.fields = {name: _Stored(self.file, name, self.descriptor, direct) for name in names}
+                    self.fields = {name: _Stored(self.file, name, self.stored, self.direct) for name in names}
                     if self.kind == "image":
                         _refuse_no_blob(self.fields["image"])
                         self.offsets, self.labels = self.file["image_offsets"][:], self.file["label"][:]
@@ -270,7 +275,7 @@ class _File:
             raise DatasetError(f"{self.path}: sample {key!r}: {reason(error)}") from error
 
     def _volume(self, group: Any, allocate: Allocate) -> tuple[dict[str, Value], int | None]:
-        stored = [_Stored(group, name, self.descriptor, self.direct) for name in KIND_FIELDS["volume"]]
+        stored = [_Stored(group, name, self.stored, self.direct) for name in KIND_FIELDS["volume"]]
         return {field.name: field.whole(allocate) for field in stored}, _compressed_bytes(self.file, group)
 
     def _image(self, at: int, allocate: Allocate) -> dict[str, Value]:
@@ -337,4 +342,5 @@ HDF5 = Format(
     space_factor=2.1,
     direct_problem=direct_problem,
     reads="calls",
+    from_buckets=True,
 )

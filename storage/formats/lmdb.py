@@ -30,7 +30,7 @@ from benchsuite.storage.dataset.manifest import (
     index_row,
     text,
 )
-from benchsuite.storage.dataset.sample import Allocate, Array, Recycled, Sample, Value
+from benchsuite.storage.dataset.sample import Allocate, Array, Recycled, Sample, Value, copied
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.formats import npy
 from benchsuite.storage.formats.write_behind import WriteBehind
@@ -296,9 +296,7 @@ def _value(transaction: Any, row: int, name: str, allocate: Allocate) -> npt.NDA
     value: memoryview | None = transaction.get(entry_key(row, name))
     if value is None:
         raise KeyError(f"no entry {entry_key(row, name).decode()}")
-    memory = allocate(name, len(value))[: len(value)]
-    memory[:] = np.frombuffer(value, np.uint8)
-    return memory
+    return copied(value, name, allocate)
 
 
 LMDB = Format(

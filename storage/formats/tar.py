@@ -3,20 +3,20 @@
 The library imports torch, so it is imported where it is used: planning a sweep needs neither.
 """
 
-import os
 import struct
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 
 from benchsuite.storage.dataset.fields import KIND_FIELDS, RECORD_KINDS, image_extension, record, unpack
 from benchsuite.storage.dataset.manifest import Dataset, Format, IndexRow, Manifest, ReaderShare
-from benchsuite.storage.dataset.sample import Allocate, Array, Sample, Value, num_bytes, read_at
-from benchsuite.storage.dataset.shards import Pool, Used, problem, read_shards, smallest_lane
+from benchsuite.storage.dataset.opened import DataFile
+from benchsuite.storage.dataset.sample import Allocate, Array, Sample, Value, num_bytes
+from benchsuite.storage.dataset.shards import Pool, Stored, problem, read_shards, smallest_lane
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.formats import npy
 from benchsuite.storage.formats.write_behind import Shard, write_shards
@@ -84,14 +84,14 @@ def read(dataset: Dataset, lane: ReaderShare) -> Iterator[Sample]:
     return read_shards(_read_shard, dataset, lane)
 
 
-def _read_shard(manifest: Manifest, path: Path, memory: Pool) -> Iterator[tuple[str, Mapping[str, Value], Used]]:
+def _read_shard(manifest: Manifest, file: DataFile, memory: Pool) -> Iterator[Stored]:
     """Key, fields and memory of a shard's samples."""
     from webdataset.tariterators import group_by_keys
 
-    with whole_tar(path):
-        for raw in group_by_keys(contents(path, memory)):
+    with whole_tar(file.path):
+        for raw in group_by_keys(contents(file, memory)):
             used = [cast(Array, value.obj) for value in raw.values() if isinstance(value, memoryview)]
-            yield str(raw["__key__"]), fields_of(manifest.kind, raw, path), used
+            yield Stored(str(raw["__key__"]), fields_of(manifest.kind, raw, file.path), used)
 
 
 @contextmanager
@@ -107,15 +107,14 @@ def whole_tar(path: Path) -> Iterator[None]:
         raise DatasetError(f"{path}: {error.strerror or error.args[0]}") from error
 
 
-def contents(path: Path, memory: Allocate) -> Iterator[dict[str, Any]]:
+def contents(file: DataFile, memory: Allocate) -> Iterator[dict[str, Any]]:
     """The members of a tar file as webdataset's tools take them, each read into memory that is used again.
 
     The library reads tars as streams, in blocks that it joins: a tenth of what a disk gives for large members.
     """
-    with path.open("rb", buffering=0) as file:
-        for name, place, size in places(file.fileno(), path):
-            content = memory(name.rpartition("/")[2].partition(".")[2], size)[:size]
-            yield {"fname": name, "data": read_at(file.fileno(), place, content, path).data, "__url__": str(path)}
+    for name, place, size in places(file):
+        content = memory(name.rpartition("/")[2].partition(".")[2], size)[:size]
+        yield {"fname": name, "data": file.read_at(place, content).data, "__url__": str(file.path)}
 
 
 class Place(NamedTuple):
@@ -126,28 +125,29 @@ class Place(NamedTuple):
     size: int
 
 
-def places(descriptor: int, path: Path, folders: bool = False) -> Iterator[Place]:
+def places(file: DataFile, folders: bool = False) -> Iterator[Place]:
     """The members of a tar file, in order. With `folders` these are among them, with a slash after their names.
 
     Headers of the usual form are read here, in a third of the time; all others, and the end of the file, by tarfile.
     After a global header, which speaks of all members that follow, that is all of them.
     """
-    with tarfile.open(path, "r:") as tar:
+    path = file.path
+    with file.stream() as stream, tarfile.open(fileobj=cast(BinaryIO, stream), mode="r:") as tar:
         found = _next(tar, path, folders)
         while found:
             if found.name.startswith("/") or ".." in found.name.split("/"):
                 raise DatasetError(f"{path}: member {found.name!r} leads out of its folder")
             yield found
             tar.offset = found.offset + found.size + -found.size % tarfile.BLOCKSIZE
-            found = (None if tar.pax_headers else _plain(descriptor, tar.offset)) or _next(tar, path, folders)
+            found = (None if tar.pax_headers else _plain(file, tar.offset)) or _next(tar, path, folders)
 
 
-def _plain(descriptor: int, offset: int) -> Place | None:
+def _plain(file: DataFile, offset: int) -> Place | None:
     """The member with this header, if it is a regular file's of the usual form and its checksum is right.
 
     Owner, mode and time are not looked at: tarfile would end at one that is no number.
     """
-    header = os.pread(descriptor, tarfile.BLOCKSIZE, offset)
+    header = file.peek(tarfile.BLOCKSIZE, offset)
     if len(header) < tarfile.BLOCKSIZE:
         return None
     name, size, checksum, kind, prefix = _HEADER.unpack(header)
@@ -222,4 +222,5 @@ WEBDATASET = Format(
     digests_files=True,
     reads="calls",
     layout="tar",
+    from_buckets=True,
 )

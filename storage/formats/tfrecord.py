@@ -6,16 +6,16 @@ The record: length (uint64), its CRC (uint32), the Example, its CRC (uint32), li
 and a constant (tensorflow.org, "TFRecord and tf.train.Example").
 """
 
-import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from benchsuite.storage.dataset.fields import KIND_FIELDS, RECORD_KINDS
 from benchsuite.storage.dataset.manifest import Dataset, Format, IndexRow, Manifest, ReaderShare
-from benchsuite.storage.dataset.sample import Allocate, Sample, Value, fresh, num_bytes, read_at
-from benchsuite.storage.dataset.shards import Pool, Used, problem, read_shards, smallest_lane
+from benchsuite.storage.dataset.opened import DataFile, LocalFile
+from benchsuite.storage.dataset.sample import Allocate, Sample, fresh, num_bytes
+from benchsuite.storage.dataset.shards import Pool, Stored, problem, read_shards, smallest_lane
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.formats.tf_example import Part, decode, encode
 from benchsuite.storage.formats.write_behind import Shard, write_shards
@@ -61,21 +61,21 @@ def _record(parts: list[Part]) -> list[Part]:
     return [length + _CRC.pack(masked_crc(length)), *parts, _CRC.pack(masked_crc(*parts))]
 
 
-def records(file: BinaryIO, path: Path, allocate: Allocate = fresh) -> Iterator[Any]:
+def records(file: DataFile, allocate: Allocate = fresh) -> Iterator[Any]:
     """The records of an open shard, checksums verified; each is read at once with the head of the next.
 
     Raises:
         DatasetError: a checksum is wrong, or the file ends inside a record.
     """
-    descriptor, end = file.fileno(), os.fstat(file.fileno()).st_size
+    path, end = file.path, file.size
     number = place = 0
-    head = os.pread(descriptor, _HEADER.size, 0)
+    head = file.peek(_HEADER.size, 0)
     while head:
         length, place = _length(head, f"{path}: record {number}"), place + _HEADER.size
         if place + length + _CRC.size > end:
             raise DatasetError(f"{path}: record {number}: the file ends inside it: truncated")
         wanted = min(length + _CRC.size + _HEADER.size, end - place)
-        content = read_at(descriptor, place, allocate("record", wanted)[:wanted], path)
+        content = file.read_at(place, allocate("record", wanted)[:wanted])
         payload, rest = content[:length], content[length:].tobytes()
         if masked_crc(payload) != _CRC.unpack_from(rest)[0]:
             raise DatasetError(f"{path}: record {number}: its CRC is wrong: damaged")
@@ -90,11 +90,11 @@ def count_records(path: Path) -> int:
         DatasetError: it is not a TFRecord file, or ends inside a record.
     """
     count = place = 0
-    with path.open("rb", buffering=0) as file:
-        end = os.fstat(file.fileno()).st_size
+    with LocalFile(path) as file:
+        end = file.size
         while place < end:
             where = f"{path}: record {count}"
-            place += _HEADER.size + _length(os.pread(file.fileno(), _HEADER.size, place), where) + _CRC.size
+            place += _HEADER.size + _length(file.peek(_HEADER.size, place), where) + _CRC.size
             if place > end:
                 raise DatasetError(f"{where}: the file ends inside it: truncated")
             count += 1
@@ -118,13 +118,12 @@ def read(dataset: Dataset, lane: ReaderShare) -> Iterator[Sample]:
     return read_shards(_read_shard, dataset, lane)
 
 
-def _read_shard(manifest: Manifest, path: Path, memory: Pool) -> Iterator[tuple[str, Mapping[str, Value], Used]]:
+def _read_shard(manifest: Manifest, file: DataFile, memory: Pool) -> Iterator[Stored]:
     """Key, fields and memory of a shard's records."""
     dtypes = {info.name: info.dtype for info in manifest.fields}
-    with path.open("rb", buffering=0) as file:
-        for number, payload in enumerate(records(file, path, memory)):
-            key, fields = decode(manifest.kind, payload, f"{path}: record {number}", dtypes)
-            yield key, fields, [payload]
+    for number, payload in enumerate(records(file, memory)):
+        key, fields = decode(manifest.kind, payload, f"{file.path}: record {number}", dtypes)
+        yield Stored(key, fields, [payload])
 
 
 TFRECORD = Format(
@@ -142,4 +141,5 @@ TFRECORD = Format(
     digests_files=True,
     reads="calls",
     layout="tfrecord",
+    from_buckets=True,
 )

@@ -26,14 +26,15 @@ from benchsuite.storage.dataset.manifest import (
     Format,
     IndexRow,
     ReaderShare,
-    data_file,
     dealt,
     index_row,
+    inside,
     text,
 )
+from benchsuite.storage.dataset.opened import DataFile, Numbers, open_data, open_file
 from benchsuite.storage.dataset.sample import Array, Sample
 from benchsuite.storage.dataset.token_samples import END_OF_DOCUMENT
-from benchsuite.storage.errors import DatasetError, told
+from benchsuite.storage.errors import DatasetError
 
 BIN, IDX = "tokens.bin", "tokens.idx"
 MAGIC = b"MMIDIDX\0\0"
@@ -86,8 +87,8 @@ def documents_of(dataset: Dataset) -> Documents | None:
     """The documents of a dataset of format tokens; None for other formats, which do not keep them."""
     if dataset.manifest.format != "tokens":
         return None
-    path = data_file(dataset, IDX)
-    return divided(read_index(path), path)
+    with open_data(dataset, IDX) as file:
+        return divided(index_in(file), file.path)
 
 
 def write_index(
@@ -114,8 +115,17 @@ def read_index(path: Path) -> TokenIndex:
     Raises:
         DatasetError: it is not one, is cut short, or holds ids that are no integers.
     """
-    with told(path):
-        content = path.read_bytes()
+    with open_file(path) as file:
+        return index_in(file)
+
+
+def index_in(file: DataFile) -> TokenIndex:
+    """Read an open .idx file.
+
+    Raises:
+        DatasetError: as `read_index`.
+    """
+    path, content = file.path, file.read_at(0, np.empty(file.size, np.uint8)).tobytes()
     if len(content) < _HEADER.size or content[: len(MAGIC)] != MAGIC:
         raise DatasetError(f"{path}: not an .idx file of Megatron-LM: it does not begin with MMIDIDX")
     _, version, code, sequences, documents = _HEADER.unpack_from(content)
@@ -130,18 +140,17 @@ def read_index(path: Path) -> TokenIndex:
     return TokenIndex(np.dtype(DTYPES[code]), lengths, places, bounds)
 
 
-def open_stream(bin_path: Path, index: TokenIndex) -> Array:
-    """The .bin file as one memory-mapped array of token ids.
+def open_stream(bin_path: Path, index: TokenIndex) -> Numbers:
+    """A .bin file as one array of token ids: memory-mapped, or of an object, read by ranges.
 
     Raises:
         DatasetError: it is missing, or shorter than its index says.
     """
-    needed = int(index.lengths.sum(dtype=np.int64))
-    with told(bin_path):
-        size = bin_path.stat().st_size
-    if size % index.dtype.itemsize or size < needed * index.dtype.itemsize:
-        raise DatasetError(f"{bin_path}: {size} bytes, its .idx promises {needed * index.dtype.itemsize}: truncated")
-    return np.memmap(bin_path, index.dtype, "r") if size else np.empty(0, index.dtype)
+    needed = int(index.lengths.sum(dtype=np.int64)) * index.dtype.itemsize
+    with open_file(bin_path) as file:  # a map outlives its descriptor, and objects have none
+        if file.size % index.dtype.itemsize or file.size < needed:
+            raise DatasetError(f"{bin_path}: {file.size} bytes, its .idx promises {needed}: truncated")
+        return file.array(index.dtype)
 
 
 class _Cut:
@@ -217,17 +226,19 @@ def write(folder: Path, samples: Iterable[Sample], documents: Documents | None =
     write_index(folder / IDX, dtype, *_first_tokens(documents or Documents(cut.lengths), count))
 
 
-def stream_of(dataset: Dataset) -> Array:
-    """Map a dataset's stream of token ids.
+def stream_of(dataset: Dataset) -> Numbers:
+    """Open a dataset's stream of token ids.
 
     Raises:
         DatasetError: it is not the one that the manifest describes.
     """
-    path, idx_path = data_file(dataset, BIN), data_file(dataset, IDX)
-    index = read_index(idx_path)
+    with open_data(dataset, IDX) as file:
+        index, idx_path = index_in(file), file.path
     said = next((info.dtype for info in dataset.manifest.fields if info.name == "tokens"), index.dtype.name)
     if index.dtype.name != said:
         raise DatasetError(f"{idx_path}: token ids of type {index.dtype.name}, the manifest says {said}: changed")
+    with open_data(dataset, BIN) as file:
+        path = file.path
     stream = open_stream(path, index)
     window = dataset.manifest.params.get("seq_len", 0) + 1
     if window < 2 or len(stream) < (window - 1) * len(dataset.index) + 1:
@@ -240,7 +251,7 @@ def stream_of(dataset: Dataset) -> Array:
 def read(dataset: Dataset, lane: ReaderShare) -> Iterator[Sample]:
     """The lane's samples: windows of the stream, copied into the lane's memory."""
     stream, window = stream_of(dataset), dataset.manifest.params["seq_len"] + 1
-    source = str(data_file(dataset, BIN))
+    source = str(inside(dataset.folder, BIN))
     for row in map(int, dealt(len(dataset.index), lane)):
         start = row * (window - 1)
         size = window * stream.itemsize
@@ -256,4 +267,5 @@ TOKENS = Format(
     read,
     stores_documents=True,
     reads="mapped",
+    from_buckets=True,
 )

@@ -8,10 +8,11 @@ import ctypes
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
+from itertools import tee
 from operator import length_hint
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from blake3 import blake3
 
@@ -76,7 +77,7 @@ class Shard:
     """A file written from its beginning to its end, on its way to the disk, with the digest of its content."""
 
     def __init__(self, file: BinaryIO, behind: WriteBehind) -> None:
-        self.bytes, self._begun = 0, 0
+        self.bytes, self._begun, self._head_bytes = 0, 0, 0
         self._file, self._behind, self._digest = file, behind, blake3()
 
     def write(self, parts: Iterable[bytes | memoryview]) -> None:
@@ -90,10 +91,63 @@ class Shard:
             self._behind.written(self._file.fileno(), self._begun, self.bytes)
             self._begun = self.bytes
 
+    def begin(self, head_bytes: int) -> int:
+        """Leave so much room for a head that is written last; where the content begins."""
+        self._file.seek(head_bytes)
+        self.bytes = self._begun = self._head_bytes = head_bytes
+        return head_bytes
+
+    def write_head(self, head: bytes) -> None:
+        """Write what stands before the content; zeros follow where there is more room."""
+        head = head.ljust(self._head_bytes, b"\0")
+        self._file.seek(0)
+        self._file.write(head)
+        self._digest.update(head)
+
     @property
     def digest(self) -> str:
         """The digest of the content so far, as `file_digest` gives it."""
-        return f"blake3:{self._digest.hexdigest(16)}"
+        head = f"-from-{self._head_bytes}" if self._head_bytes else ""
+        return f"blake3{head}:{self._digest.hexdigest(16)}"
+
+
+class NewShard(NamedTuple):
+    """A shard on its way, and the samples that it is to hold: `size` of them, or fewer where these are the last."""
+
+    name: str
+    shard: Shard
+    samples: Iterator[Sample]
+    size: int
+
+
+def new_shards(
+    folder: Path, samples: Iterable[Sample], shard_samples: int | None, name: str, digests: dict[str, str] | None
+) -> Iterator[NewShard]:
+    """Open shards of `shard_samples` samples each (the last may be shorter), or of nearly equal sizes.
+
+    Each must be filled before the next one is drawn.
+
+    Args:
+        folder: where.
+        samples: what.
+        shard_samples: how many; None: `shard_sizes` tells.
+        name: of the shards, with a place for their number.
+        digests: takes the shards' digests, by name.
+
+    Raises:
+        DatasetError: less than one sample a shard.
+    """
+    if shard_samples is not None and shard_samples < 1:
+        raise DatasetError(f"shard_samples must be at least 1. Found: {shard_samples}")
+    sizes, told = tee(shard_sizes(length_hint(samples), shard_samples))
+    with WriteBehind() as behind:
+        for number, (run, size) in enumerate(zip(batched(samples, sizes), told, strict=False)):
+            path = folder / name.format(number)
+            with path.open("wb") as file:
+                shard = Shard(file, behind)
+                yield NewShard(path.name, shard, run, size)
+            if digests is not None:
+                digests[path.name] = shard.digest
 
 
 def write_shards(
@@ -105,13 +159,12 @@ def write_shards(
     store: Callable[[Shard, Sample], str],
     finish: Callable[[Shard, list[str]], str | None],
 ) -> Iterator[IndexRow]:
-    """Write shards of `shard_samples` samples each (the last may be shorter), or of nearly equal sizes; and an index
-    beside each.
+    """Write `new_shards`, a sample at a time, and an index beside each.
 
     Args:
         folder: where.
         samples: what.
-        shard_samples: how many; None: `shard_sizes` tells.
+        shard_samples: how many a shard; None: `shard_sizes` tells.
         suffix: of the shards' names.
         digests: takes the shards' digests, by name.
         store: appends a sample; what the index says of it.
@@ -120,18 +173,11 @@ def write_shards(
     Raises:
         DatasetError: less than one sample a shard.
     """
-    if shard_samples is not None and shard_samples < 1:
-        raise DatasetError(f"shard_samples must be at least 1. Found: {shard_samples}")
-    with WriteBehind() as behind:
-        for number, run in enumerate(batched(samples, shard_sizes(length_hint(samples), shard_samples))):
-            name, places = f"shard-{number:06d}{suffix}", []
-            with (folder / name).open("wb") as file:
-                shard = Shard(file, behind)
-                for sample in run:
-                    places.append(store(shard, sample))
-                    yield index_row(sample, name)
-                index = finish(shard, places)
-            if digests is not None:
-                digests[name] = shard.digest
-            if index is not None:
-                (folder / f"{name}.idx").write_text(index)
+    for name, shard, run, _ in new_shards(folder, samples, shard_samples, f"shard-{{:06d}}{suffix}", digests):
+        places = []
+        for sample in run:
+            places.append(store(shard, sample))
+            yield index_row(sample, name)
+        index = finish(shard, places)
+        if index is not None:
+            (folder / f"{name}.idx").write_text(index)

@@ -35,6 +35,9 @@ class ReaderCounts:
     """Seconds of reading in which a core computed: copying, decompressing, parsing."""
     collate_s: float | None = None
     """Seconds of decoding in which samples were put together to batches; None where they are decoded into one."""
+    unpack_s: float | None = None
+    """Seconds of decoding in which a format's library decompressed and decoded what holds many samples, such as row
+    groups; None where a format has no such thing, or its library does not tell."""
 
 
 class Delivered(NamedTuple):

@@ -8,7 +8,7 @@ take equally many steps.
 import mmap
 import os
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,8 +30,9 @@ from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.loaders import Batch, ReaderCounts
 from benchsuite.storage.observe.io_trace import observed
 
-NUM_COUNTERS = 8
-"""Samples, stored bytes, seconds of reading, decoding, needing, computing while reading, collating; failures."""
+NUM_COUNTERS = 9
+"""Samples, stored bytes, seconds of reading, decoding, needing, computing while reading, collating, unpacking;
+failures."""
 MAX_GAP_S = 0.0002
 """What a reader needs between two batches at most: a longer gap is waiting for room."""
 MIN_WAIT_S = 0.0001
@@ -101,16 +102,29 @@ class LoaderInput:
         """Batches in memory at most: those queued, the one being used, and the one before it."""
         return self.spec.queue_batches + 2
 
-    def share(self, number: int, epoch: int, allocate: Allocate = fresh) -> ReaderShare:
-        """What reader `number` of this rank reads of an epoch."""
+    def share(
+        self,
+        number: int,
+        epoch: int,
+        allocate: Allocate = fresh,
+        unpacked: Callable[[float], None] = lambda seconds: None,
+    ) -> ReaderShare:
+        """What reader `number` of this rank reads of an epoch; `unpacked` is as in `ReaderShare`."""
         spec, lane = self.spec, self.rank * self.readers + number
         lanes, direct = self.world_size * self.readers, spec.cache == "direct"
-        return ReaderShare(lane, lanes, epoch, self.seed, spec.shuffle, spec.shuffle_buffer, allocate, direct)
+        return ReaderShare(
+            lane, lanes, epoch, self.seed, spec.shuffle, spec.shuffle_buffer, allocate, direct, unpacked=unpacked
+        )
 
-    def samples(self, number: int, allocate: Allocate = fresh) -> Generator[tuple[Sample, int]]:
+    def samples(
+        self,
+        number: int,
+        allocate: Allocate = fresh,
+        unpacked: Callable[[float], None] = lambda seconds: None,
+    ) -> Generator[tuple[Sample, int]]:
         """The samples of reader `number` of this rank, without end, and the epoch of each."""
         for epoch in count():
-            for sample in self.format.read(self.dataset, self.share(number, epoch, allocate)):
+            for sample in self.format.read(self.dataset, self.share(number, epoch, allocate, unpacked)):
                 yield sample, epoch
 
 
@@ -143,7 +157,9 @@ def shared_counters(readers: int) -> npt.NDArray[np.float64]:
 
 def counted(counters: npt.NDArray[np.float64]) -> ReaderCounts:
     """What all readers have done."""
-    samples, stored, read_s, decode_s, needed_s, read_cpu_s, collate_s, failures = map(float, counters.sum(axis=0))
+    samples, stored, read_s, decode_s, needed_s, read_cpu_s, collate_s, unpack_s, failures = map(
+        float, counters.sum(axis=0)
+    )
     return ReaderCounts(
         int(samples),
         int(stored),
@@ -154,6 +170,7 @@ def counted(counters: npt.NDArray[np.float64]) -> ReaderCounts:
         readers=len(counters),
         read_cpu_s=read_cpu_s,
         collate_s=collate_s or None,
+        unpack_s=unpack_s or None,
     )
 
 
@@ -206,7 +223,8 @@ class Reader:
         self._reading, self._counters = reading, counters
         self._classes = np.asarray(reading.dataset.index)["label"] if reading.kind.name == "image" else None
         self._num_classes = reading.dataset.manifest.num_classes
-        self._samples = reading.samples(number, Recycled(int(reading.dataset.index["bytes"].max())))
+        self._unpack_s = 0.0
+        self._samples = reading.samples(number, Recycled(int(reading.dataset.index["bytes"].max())), self._unpacked)
         self._queue = RunQueue()
         self._done_s: float | None = None
         self._least_gap_s = MAX_GAP_S
@@ -218,6 +236,9 @@ class Reader:
         except BaseException:
             self._counters[-1] += 1
             raise
+
+    def _unpacked(self, seconds: float) -> None:
+        self._unpack_s += seconds
 
     def _fill(self, slot: Slot) -> Filled:
         rows, epochs = [], []
@@ -233,9 +254,12 @@ class Reader:
             if self._classes is not None:
                 check_class(sample, int(row["label"]), int(self._classes[sample.index]), self._num_classes)
             done = time.perf_counter()
-            read_s = read - started - read_queued_s
+            unpack_s, self._unpack_s = self._unpack_s, 0.0
+            read_s = max(read - started - read_queued_s - unpack_s, 0.0)
             decode_s = done - read - self._queue.waited_s(done - read - (time.thread_time() - busy))
-            self._counters += (1, sample.stored_bytes, read_s, decode_s, done - before, busy - idle, 0, 0)
+            read_cpu_s, needed_s = max(busy - idle - unpack_s, 0.0), done - before
+            decode_s += unpack_s
+            self._counters += (1, sample.stored_bytes, read_s, decode_s, needed_s, read_cpu_s, 0, unpack_s, 0)
             before = done
             rows.append(sample.index)
             epochs.append(epoch)

@@ -19,7 +19,7 @@ import psutil
 import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
 
-from benchsuite.storage import STOCK, STOCK_GROUP, load
+from benchsuite.storage import LIBRARIES, STOCK, STOCK_GROUP, load
 from benchsuite.storage.dataset.fields import outside
 from benchsuite.storage.dataset.kinds import decode_one, sample_rng
 from benchsuite.storage.dataset.manifest import dealt, text
@@ -27,6 +27,8 @@ from benchsuite.storage.dataset.sample import Sample, Value
 from benchsuite.storage.errors import DatasetError, reason
 from benchsuite.storage.loaders import Delivered, ReaderCounts
 from benchsuite.storage.loaders.reader import LoaderInput, RunQueue, check_class, counted, shared_counters
+from benchsuite.storage.objects.path import ObjectPath
+from benchsuite.storage.objects.profile import without_credentials
 from benchsuite.storage.observe.counters import ProcessIO, processes_io
 from benchsuite.storage.observe.io_trace import observed
 from benchsuite.storage.stock.reader import ByRow, Fields, Stock, ready
@@ -72,6 +74,7 @@ class _Worker(IterableDataset[Batch]):
         self._augments = reading.kind.name in ("image", "volume")
         index = np.asarray(reading.dataset.index)  # a memory map takes ten times as long to be looked into
         self._keys, self._sizes, self._labels = index["key"], index["bytes"], index["label"]
+        self._unpack_s = 0.0
 
     def __iter__(self) -> Iterator[Batch]:
         info = get_worker_info()
@@ -82,7 +85,7 @@ class _Worker(IterableDataset[Batch]):
             self._counters[number][-1] += 1
             if isinstance(error, DatasetError):
                 raise
-            raise DatasetError(f"{self._reading.dataset.folder}: {self._stock.library}: {reason(error)}") from error
+            raise self._told(str(self._reading.dataset.folder), error) from self._cause(error)
 
     def _batches(self, number: int) -> Iterator[Batch]:
         samples, counters, queue = self._samples(number), self._counters[number], RunQueue()
@@ -98,8 +101,10 @@ class _Worker(IterableDataset[Batch]):
         self._check(rows, batch)
         stored = int(self._sizes[list(rows)].sum())
         fetch_s, prepare_s, kernel_s = times.since()
+        unpack_s, self._unpack_s = self._unpack_s, 0.0
         needed_s = time.perf_counter() - began_s
-        counters += (len(rows), stored, fetch_s, prepare_s, needed_s, kernel_s, min(collate_s, prepare_s), 0)
+        collate_s, unpack_s = min(collate_s, prepare_s), min(unpack_s, prepare_s)
+        counters += (len(rows), stored, fetch_s, prepare_s, needed_s, kernel_s, collate_s, unpack_s, 0)
         return batch, list(rows), list(epochs)
 
     def _check(self, rows: Sequence[int], batch: dict[str, torch.Tensor]) -> None:
@@ -131,7 +136,7 @@ class _Worker(IterableDataset[Batch]):
         opened = stock.by_row(dataset) if stock.by_row else None
         rows = {} if opened else {text(key): row for row, key in enumerate(self._keys)}
         for epoch in count():
-            share = self._reading.share(number, epoch)
+            share = self._reading.share(number, epoch, unpacked=self._unpacked)
             if opened is not None:
                 for row in map(int, dealt(len(self._keys), share)):
                     yield row, epoch, self._by_row(opened, row, epoch)
@@ -139,15 +144,25 @@ class _Worker(IterableDataset[Batch]):
                 for key, fields in stock.stream(dataset, share):
                     yield rows[key], epoch, self._ready(key, fields, epoch)
 
+    def _unpacked(self, seconds: float) -> None:
+        self._unpack_s += seconds
+
     def _by_row(self, opened: ByRow, row: int, epoch: int) -> dict[str, torch.Tensor]:
         """Read a sample and make it ready; what it was read into is free before the next one is read."""
         try:
             return self._ready(text(self._keys[row]) if self._augments else "", opened[row], epoch)
         except Exception as error:
             sample = self._sample(row, {})
-            raise DatasetError(
-                f"{sample.source}: sample {sample.key!r}: {self._stock.library}: {reason(error)}"
-            ) from error
+            raise self._told(f"{sample.source}: sample {sample.key!r}", error) from self._cause(error)
+
+    def _told(self, where: str, error: Exception) -> DatasetError:
+        """What a library says, without what a store may have repeated to it."""
+        said = reason(error) if self._cause(error) else without_credentials(reason(error))
+        return DatasetError(f"{where}: {self._stock.library}: {said}")
+
+    def _cause(self, error: Exception) -> Exception | None:
+        """The error, whose text nobody looked through, where no store may have had its say in it."""
+        return None if isinstance(self._reading.dataset.folder, ObjectPath) else error
 
     def _ready(self, key: str, fields: Fields, epoch: int) -> dict[str, torch.Tensor]:
         rng = sample_rng(self._reading.seed, epoch, key) if self._augments else None
@@ -161,7 +176,9 @@ class StockLoader:
         reading.check()
         spec, stock = reading.spec, _stock_of(reading)
         self.queue_batches = spec.queue_batches
-        self.implementation: str = stock.implementation(reading.kind.name)
+        self.implementation: str = stock.implementation(
+            reading.kind.name, isinstance(reading.dataset.folder, ObjectPath)
+        )
         self._counters = shared_counters(reading.readers)
         before = {child.pid for child in psutil.Process().children()}
         self._iterator: Iterator[Batch] = iter(
@@ -208,11 +225,14 @@ class StockLoader:
 
 def _stock_of(reading: LoaderInput) -> Stock:
     """The user's own reader where there is one, else the format's."""
-    own = reading.own_reader
+    own, name = reading.own_reader, reading.spec.reader
+    if own is None and name is not None and name in LIBRARIES:
+        library: Stock = load(LIBRARIES, name)
+        return library
     if own is None:
         found: Stock = load(STOCK, reading.dataset.manifest.format, STOCK_GROUP)
         return found
-    return own if isinstance(own, Stock) else Stock(str(reading.spec.reader), by_row=own)
+    return own if isinstance(own, Stock) else Stock(str(name), by_row=own)
 
 
 def _as_it_is(batch: Any) -> Any:

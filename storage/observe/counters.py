@@ -1,9 +1,13 @@
 """What was really read: the kernel's counters of processes, of mounts and of block devices."""
 
 import re
+import socket
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
 
 from benchsuite.storage.observe.file_systems import device_of, mount_of
 
@@ -54,7 +58,7 @@ class MountIO:
     """Bytes read from where a path is stored, by everyone on this node, since it was mounted or booted."""
 
     source: str
-    """Whose counter: "diskstats vda", "mountstats /data" or "llite scratch"."""
+    """Whose counter: "diskstats vda", "mountstats /data", "llite scratch" or "net eth0"."""
     read_bytes: int
     from_storage: bool
     """Read from the device or server; else asked of the client, cached or not."""
@@ -119,4 +123,36 @@ def lustre_io(
         found = re.search(r"^read_bytes\s+\d+ samples \[bytes\] \d+ \d+ (\d+)", _text(folder / "stats"), re.MULTILINE)
         if found:
             return MountIO(f"llite {name}", int(found[1]), False)
+    return None
+
+
+def endpoint_io(endpoint: str | None) -> MountIO | None:
+    """Bytes received by the network interface that leads to an object store, headers and what others get included.
+
+    By /proc/net/dev, whose lines are `<interface>: <bytes received> ...` (`man 5 proc_pid_net`). None where no endpoint
+    is given, or it is not known which interface leads there.
+    """
+    address = urlsplit(endpoint or "")
+    if not address.hostname:
+        return None
+    try:
+        port = address.port or {"http": 80}.get(address.scheme, 443)
+        family, kind, *_, place = socket.getaddrinfo(address.hostname, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as asked:
+            asked.connect(place)  # nothing is sent: the kernel looks for the way
+            own = asked.getsockname()[0]
+    except (OSError, ValueError):
+        return None
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(each.address.partition("%")[0] == own for each in addresses):
+            return interface_io(_text(Path("/proc/net/dev")), name)
+    return None
+
+
+def interface_io(netdev: str, name: str) -> MountIO | None:
+    """An interface's bytes received, from the text of /proc/net/dev."""
+    for line in netdev.splitlines():
+        found, _, values = line.strip().partition(":")
+        if found == name:
+            return MountIO(f"net {name}", int(values.split()[0]), True)
     return None

@@ -41,9 +41,10 @@ FILE_SYSTEMS: Mapping[str, FileSystem] = {
     "nfs": FileSystem(True, True, True, "unknown"),
     "nfs4": FileSystem(True, True, True, "unknown"),
     "lustre": FileSystem(True, True, False, "unknown"),
+    "s3": FileSystem(False, False, True, "unknown"),
     **dict.fromkeys(("zfs", "gpfs", "dfuse", "fuse", "9p", "virtiofs", "cifs", "ceph", "beegfs", "wekafs"), UNKNOWN),
 }
-"""What is known of file systems, by the type that /proc/self/mounts names."""
+"""What is known of file systems, by the type that /proc/self/mounts names; s3: what a bucket's client counts."""
 
 
 def file_system_of(kind: str | None) -> FileSystem:

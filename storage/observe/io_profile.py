@@ -4,13 +4,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchsuite.storage.observe.io_slots import latency_bounds
+from benchsuite.storage.observe.io_slots import quantile
+from benchsuite.storage.observe.requests import HISTOGRAMS, Counted, merged, received_bytes, seconds_of
 
 Trace = Mapping[str, Any]
 """What `benchsuite.storage.observe.io_trace.Tracer.finish` gives, and the readers of other traces in the same form."""
 METADATA = ("open", "stat", "seek", "close")
 """Operations that move no content."""
 PERCENTILES = {"p50_s": 0.50, "p95_s": 0.95, "p99_s": 0.99}
+ENDS = {"p50_s": 0.50, "p99_s": 0.99}
 
 
 def profile_of(traces: Sequence[Trace]) -> dict[str, Any] | None:
@@ -20,6 +22,7 @@ def profile_of(traces: Sequence[Trace]) -> dict[str, Any] | None:
     `operations`: count, errors, bytes, seconds, percentiles and `latencies` (per octave, by its upper end in
     nanoseconds). `read_sizes`: how many reads were of less than so many bytes and at least half as many.
     `order`: reads that were the first of their descriptor, that went on where the last one ended, and others.
+    `requests`: to a bucket, by kind, since the trial's beginning; None where none is read.
     `bytes`: what was handed on in all; what was read in the observed batches, by calls seen and by others.
     """
     if not traces:
@@ -27,6 +30,7 @@ def profile_of(traces: Sequence[Trace]) -> dict[str, Any] | None:
     operations = {name: _operation([trace["operations"].get(name) for trace in traces]) for name in _names(traces)}
     seconds = sum(operation["seconds"] for operation in operations.values())
     metadata = sum(operations[name]["seconds"] for name in METADATA if name in operations)
+    requests = merged([trace["requests"] for trace in traces if trace.get("requests")])
     first, onward, elsewhere = (sum(values) for values in zip(*(trace["order"] for trace in traces), strict=True))
     return {
         "by": traces[0]["by"],
@@ -43,7 +47,21 @@ def profile_of(traces: Sequence[Trace]) -> dict[str, Any] | None:
         "order": {"first": first, "onward": onward, "elsewhere": elsewhere},
         "sequential_fraction": onward / (onward + elsewhere) if onward + elsewhere else None,
         "files": _files([trace["files"] for trace in traces]),
-        **_reconciled(traces, operations.get("read", {}).get("bytes", 0)),
+        **_reconciled(traces, operations.get("read", {}).get("bytes", 0) + received_bytes(requests)),
+        "requests": _requests(requests),
+    }
+
+
+def _requests(counted: Counted) -> dict[str, Any] | None:
+    """Requests to a bucket by kind, with percentiles of latencies and of the time to the first byte."""
+    if not counted:
+        return None
+    return {
+        kind: {name: value for name, value in found.items() if name not in (*HISTOGRAMS, "ns")}
+        | {"seconds": found["ns"] / 1e9}
+        | {name: seconds_of(counted, "latencies", share, [kind]) for name, share in PERCENTILES.items()}
+        | {f"first_byte_{name}": seconds_of(counted, "first_bytes", share, [kind]) for name, share in ENDS.items()}
+        for kind, found in counted.items()
     }
 
 
@@ -73,17 +91,6 @@ def _operation(parts: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
         **{name: min(longest, quantile(latencies, share) / 1e9) for name, share in PERCENTILES.items()},
         "latencies": {str(1 << octave): octaves[octave] for octave in sorted(octaves)},
     }
-
-
-def quantile(latencies: Mapping[int, int], share: float) -> float:
-    """Nanoseconds below which a share of the durations lies, linear within a bucket (an eighth to a quarter wide)."""
-    wanted, below = share * sum(latencies.values()), 0
-    for bucket in sorted(latencies):
-        if below + latencies[bucket] >= wanted:
-            low, high = latency_bounds(bucket)
-            return low + (high - low) * max(0.0, wanted - below) / latencies[bucket]
-        below += latencies[bucket]
-    return 0.0
 
 
 def _by_size(traces: Sequence[Trace]) -> dict[str, int]:

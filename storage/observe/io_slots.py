@@ -8,6 +8,7 @@ import mmap
 import os
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -49,20 +50,29 @@ def latency_bounds(bucket: int) -> tuple[float, float]:
     return base * (1 + quarter / 4), base * (1 + (quarter + 1) / 4)
 
 
-class Slots:
-    """Memory for the notes of `threads` threads about `files` files, in this process and those forked from it."""
+def quantile(latencies: Mapping[int, int], share: float) -> float:
+    """Nanoseconds below which a share of the durations lies, linear within a bucket (an eighth to a quarter wide)."""
+    wanted, below = share * sum(latencies.values()), 0
+    for bucket in sorted(latencies):
+        if below + latencies[bucket] >= wanted:
+            low, high = latency_bounds(bucket)
+            return low + (high - low) * max(0.0, wanted - below) / latencies[bucket]
+        below += latencies[bucket]
+    return 0.0
 
-    def __init__(self, threads: int, files: int) -> None:
-        self._width = _FILES + _FILE_FIELDS * files
-        self._number = threads + SPARE_SLOTS
+
+class SharedRows:
+    """Rows of words that this process and those forked from it write, one for each thread that notes something."""
+
+    def __init__(self, threads: int, width: int, name: str) -> None:
+        self._width, self._number = width, threads + SPARE_SLOTS
         size = self._number * self._width * 8
         # Memory with a descriptor: processes agree on slots by locking it, and pages that nobody touched cost nothing.
-        self._descriptor = os.memfd_create("iotrace")
+        self._descriptor = os.memfd_create(name)
         os.ftruncate(self._descriptor, size)
         self._memory = mmap.mmap(self._descriptor, size)
         self._words = memoryview(self._memory).cast("q")
         self._mine, self._claiming = threading.local(), threading.Lock()
-        self._nowhere = memoryview(bytearray(self._width * 8)).cast("q")
 
     def forget(self) -> None:
         """Forget all threads, in a forked child: its own have no slots yet."""
@@ -89,6 +99,23 @@ class Slots:
         except AttributeError:
             slot = self._claim()
         return slot
+
+    def used(self) -> npt.NDArray[np.int64]:
+        """The rows that threads have claimed."""
+        table = np.frombuffer(self._memory, np.int64).reshape(self._number, self._width)
+        return table[table[:, _PID] > 0]
+
+    def pids(self) -> list[int]:
+        """The process of each slot in use."""
+        return [int(pid) for pid in self.used()[:, _PID]]
+
+
+class Slots(SharedRows):
+    """Memory for the notes of `threads` threads about `files` files, in this process and those forked from it."""
+
+    def __init__(self, threads: int, files: int) -> None:
+        super().__init__(threads, _FILES + _FILE_FIELDS * files, "iotrace")
+        self._nowhere = memoryview(bytearray(self._width * 8)).cast("q")
 
     def batch(self, observed: bool) -> None:
         """This thread turns to its next batch, and what it does from now on is kept or not."""
@@ -153,17 +180,9 @@ class Slots:
             slot[at + 1] += 1
             slot[at + 2] += num_bytes
 
-    def _used(self) -> npt.NDArray[np.int64]:
-        table = np.frombuffer(self._memory, np.int64).reshape(self._number, self._width)
-        return table[table[:, _PID] > 0]
-
-    def pids(self) -> list[int]:
-        """The process of each slot in use."""
-        return [int(pid) for pid in self._used()[:, _PID]]
-
     def totals(self) -> dict[str, Any]:
         """Batches, operations, sizes and order of reads, over all slots."""
-        used = self._used()
+        used = self.used()
         words, counts = used.sum(axis=0), used[:, _COUNTS:_LATENCIES].reshape(len(used), len(OPERATIONS), _FIELDS)
         latencies = words[_LATENCIES:_SIZES].reshape(len(OPERATIONS), LATENCY_BUCKETS)
         longest = counts[:, :, 4].max(axis=0, initial=0)
@@ -191,7 +210,7 @@ class Slots:
 
     def files(self) -> dict[str, Any]:
         """How files were used, over all slots; `touched` is a bitmap in hex of those that were."""
-        each = self._used()[:, _FILES:].reshape(-1, (self._width - _FILES) // _FILE_FIELDS, _FILE_FIELDS)
+        each = self.used()[:, _FILES:].reshape(-1, (self._width - _FILES) // _FILE_FIELDS, _FILE_FIELDS)
         opens, reads, num_bytes = (each[:, :, column].sum(axis=0) for column in range(3))
         touched = (opens > 0) | (reads > 0)
         sizes = each[:, :, 3].max(axis=0, initial=0)

@@ -22,6 +22,7 @@ from typing import Any, Final, Self, TypeVar
 
 from benchsuite.storage import format_of
 from benchsuite.storage.dataset.manifest import Dataset
+from benchsuite.storage.objects.path import ObjectPath
 from benchsuite.storage.observe.counters import process_io, processes_io
 from benchsuite.storage.observe.io_slots import ADVISE, CLOSE, MAP, OPEN, SEEK, STAT, UNKNOWN, Slots, now
 
@@ -124,7 +125,7 @@ class Tracer:
         files = list(dict.fromkeys(map(str, dataset.data_files())))
         every = -(-len(files) // MAX_FOLLOWED_FILES) or 1
         form = format_of(dataset.manifest.format)
-        self._listed, self._mapped, self._whole = len(files), form.reads == "mapped", form.file_per_sample
+        self._listed, self._mapped, self._whole = len(files), _is_mapped(dataset), form.file_per_sample
         self._numbers = {name: number for number, name in enumerate(files[::every])}
         self._prefix = f"{dataset.folder}{os.sep}"
         self.slots = Slots(readers, len(self._numbers))
@@ -347,6 +348,11 @@ class Tracer:
         _REAL["posix_fadvise"](fd, offset, length, advice)
         if fd in self.states:
             self.slots.note(ADVISE, started, length)
+
+
+def _is_mapped(dataset: Dataset) -> bool:
+    """Whether a dataset's format maps its files, which nobody does with objects."""
+    return format_of(dataset.manifest.format).reads == "mapped" and not isinstance(dataset.folder, ObjectPath)
 
 
 def _forget_in_child() -> None:

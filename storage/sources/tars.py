@@ -10,9 +10,9 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 from tarfile import BLOCKSIZE
-from typing import BinaryIO
 
-from benchsuite.storage.dataset.sample import Sample, fresh, read_at
+from benchsuite.storage.dataset.opened import LocalFile
+from benchsuite.storage.dataset.sample import Sample, fresh
 from benchsuite.storage.errors import DatasetError, told
 from benchsuite.storage.formats.tar import IMAGE_EXTENSIONS, places, whole_tar
 from benchsuite.storage.sources.classes import NO_IMAGES, Classes, classes_of, refuse_parts, without_images
@@ -39,11 +39,9 @@ def _members(path: Path, folders: set[str], with_content: bool) -> Iterator[tupl
 
     Hidden ones are passed over, folders noted in `folders`.
     """
-    with told(path):
-        file = path.open("rb", buffering=0)
     end, num_bytes = 0, file_size(path)
-    with file, whole_tar(path):
-        for place in places(file.fileno(), path, folders=True):
+    with LocalFile(path) as file, whole_tar(path):
+        for place in places(file, folders=True):
             if place.offset + place.size > num_bytes:
                 raise DatasetError(f"{path}: member {place.name!r}: the file ends inside it: truncated")
             end = place.offset + place.size + -place.size % BLOCKSIZE
@@ -54,19 +52,18 @@ def _members(path: Path, folders: set[str], with_content: bool) -> Iterator[tupl
                 folders.add(name)
             elif stem:
                 size = place.size if with_content else 0
-                content = partial(_content, file.fileno(), place.offset, size, path)
+                content = partial(_content, file, place.offset, size)
                 yield folder + slash + stem, extension.lower(), content
         _check_end(path, file, end)
 
 
-def _content(descriptor: int, offset: int, size: int, path: Path) -> bytes:
-    return read_at(descriptor, offset, fresh("", size), path).tobytes()
+def _content(file: LocalFile, offset: int, size: int) -> bytes:
+    return file.read_at(offset, fresh("", size)).tobytes()
 
 
-def _check_end(path: Path, file: BinaryIO, end: int) -> None:
+def _check_end(path: Path, file: LocalFile, end: int) -> None:
     """The library takes a damaged or missing header for the end; the end is a block of zeros."""
-    file.seek(end)
-    tail = file.read(_TAIL_BYTES)
+    tail = file.peek(_TAIL_BYTES, end)
     if len(tail) < BLOCKSIZE:
         raise DatasetError(f"{path}: ends at byte {end + len(tail)} without an end mark: truncated")
     if any(tail[:BLOCKSIZE]):

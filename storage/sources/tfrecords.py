@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchsuite.storage.dataset.fields import MLM_FIELDS
+from benchsuite.storage.dataset.opened import LocalFile
 from benchsuite.storage.dataset.sample import Sample
 from benchsuite.storage.dataset.token_samples import kept_params, mlm_bytes
 from benchsuite.storage.errors import DatasetError, told
@@ -77,10 +78,8 @@ def _records(paths: list[Path]) -> Iterator[tuple[Any, int, int, Path]]:
     """The records of all files: content, number in its file and in all, file."""
     row = 0
     for path in paths:
-        with told(path):
-            file = path.open("rb")
-        with file:
-            for number, payload in enumerate(records(file, path)):
+        with LocalFile(path) as file:
+            for number, payload in enumerate(records(file)):
                 yield payload, number, row, path
                 row += 1
 

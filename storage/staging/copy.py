@@ -19,11 +19,15 @@ from benchsuite.storage.dataset.manifest import file_digest, refuse_size
 from benchsuite.storage.dataset.owned_files import open_plain
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.formats.write_behind import BLOCK_BYTES, begin_to_flush
+from benchsuite.storage.objects.client import bucket_of
+from benchsuite.storage.objects.path import ObjectPath
 from benchsuite.storage.observe.page_cache import absent
 
 BUFFER_BYTES = 4 << 20
 CHUNK_BYTES = 64 << 20
 """What one thread copies at a time."""
+OBJECT_BYTES = 8 << 20
+"""What is asked of an object store at a time."""
 SUFFIX = ".copy"
 Copied = Callable[[int], None]
 """Told of bytes as they are written."""
@@ -94,6 +98,42 @@ class SourceFile:
         os.close(self.descriptor)
 
 
+class SourceObject:
+    """An object that is copied by ranges."""
+
+    hidden = False
+
+    def __init__(self, path: ObjectPath) -> None:
+        self.path = path
+        self._bucket = bucket_of(path)
+        info = self._bucket.head(path.key)
+        self.size, self._etag = info.num_bytes, info.etag
+
+    def copy(self, target: int, start: int, end: int, told: Copied = no_matter) -> None:
+        """Copy a part into an open file, to the same place.
+
+        Raises:
+            DatasetError: the object ends before, has changed, or the store does not give it.
+        """
+        for place in range(start, end, OBJECT_BYTES):
+            stop = min(place + OBJECT_BYTES, end)
+            content = self._bucket.get_range(self.path.key, place, stop, self._etag).data
+            written = 0
+            while written < len(content):
+                written += os.pwrite(target, content[written:], place + written)
+            told(len(content))
+        if end - start >= BLOCK_BYTES:
+            begin_to_flush(target, start, end - start)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def source_of(path: Path) -> SourceFile | SourceObject:
+    """What is copied, opened."""
+    return SourceObject(path) if isinstance(path, ObjectPath) else SourceFile(path)
+
+
 @dataclass(frozen=True)
 class FileCopy:
     """One file to copy; `num_bytes` and `digest` are what is known of it."""
@@ -128,7 +168,7 @@ def copy_file(copy: FileCopy, target: int, told: Copied = no_matter) -> bool:
 
     Whether it could not be told what was in the page cache of its source.
     """
-    source = SourceFile(copy.source)
+    source = source_of(copy.source)
     try:
         refuse_size(copy.source, source.size, copy.num_bytes)
         os.ftruncate(target, 0)
@@ -139,14 +179,20 @@ def copy_file(copy: FileCopy, target: int, told: Copied = no_matter) -> bool:
     return source.hidden
 
 
+def _size_of(path: Path) -> int:
+    if isinstance(path, ObjectPath):
+        return bucket_of(path).head(path.key).num_bytes
+    return path.stat().st_size
+
+
 class _Transfer:
     """One file on its way, in chunks of any order by any thread; who copies the last one finishes it."""
 
     def __init__(self, copy: FileCopy, told: Copied) -> None:
         self._copy, self._told, self._lock = copy, told, threading.Lock()
-        self._source: SourceFile | None = None
+        self._source: SourceFile | SourceObject | None = None
         self._target = -1
-        size = copy.source.stat().st_size if copy.num_bytes is None else copy.num_bytes
+        size = _size_of(copy.source) if copy.num_bytes is None else copy.num_bytes
         self.chunks = [(start, min(start + CHUNK_BYTES, size)) for start in range(0, max(size, 1), CHUNK_BYTES)]
         self._left = len(self.chunks)
         self.hidden = False
@@ -155,7 +201,7 @@ class _Transfer:
         """Copy one chunk."""
         with self._lock:
             if self._source is None:
-                self._source = SourceFile(self._copy.source)
+                self._source = source_of(self._copy.source)
                 refuse_size(self._copy.source, self._source.size, self._copy.num_bytes)
                 self._target = open_plain(self._copy.making, os.O_RDWR | os.O_CREAT)
                 os.ftruncate(self._target, 0)

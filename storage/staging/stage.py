@@ -21,6 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from benchsuite.storage import format_of
+from benchsuite.storage.dataset.bucket import local_file
+from benchsuite.storage.dataset.bucket import node_local_folder as node_local_folder
 from benchsuite.storage.dataset.manifest import (
     INDEX,
     MANIFEST,
@@ -32,6 +34,7 @@ from benchsuite.storage.dataset.manifest import (
     flush_file_system,
     fsync_path,
     inside,
+    manifest_bytes,
     open_dataset,
     read_manifest,
     text,
@@ -41,6 +44,7 @@ from benchsuite.storage.dataset.partial import adopted_folder, partial_folder, p
 from benchsuite.storage.dataset.sample import Recycled, content_digest
 from benchsuite.storage.dataset.sizes import in_units
 from benchsuite.storage.errors import DatasetError, told_by_file
+from benchsuite.storage.objects.path import ObjectPath
 from benchsuite.storage.observe import page_cache
 from benchsuite.storage.staging.copy import SUFFIX, Copied, FileCopy, copy_files
 from benchsuite.storage.staging.lazy import Check, Fetch
@@ -74,11 +78,6 @@ class Staged:
     """Share of the copy in the page cache, clean; None where the kernel does not tell."""
 
 
-def node_local_folder(given: str | None = None, environment: Mapping[str, str] = os.environ) -> Path:
-    """Where copies go: what is given, else the first of SLURM_TMPDIR, TMPDIR and /tmp."""
-    return Path(given or environment.get("SLURM_TMPDIR") or environment.get("TMPDIR") or "/tmp").absolute()
-
-
 def copy_name(manifest: Manifest) -> str:
     """What a dataset's copy is called among those of others."""
     return f"{manifest.workload}-{manifest.format}-{manifest.dataset_id[:12]}"
@@ -98,7 +97,7 @@ def stage(
             copied is not what manifest and index say. What was finished stays for the next attempt, or `unstage`.
     """
     dataset, target = open_dataset(source), Path(os.path.abspath(target))
-    if os.path.realpath(source) == os.path.realpath(target):
+    if not isinstance(source, ObjectPath) and os.path.realpath(source) == os.path.realpath(target):
         raise DatasetError(f"{target}: source and target are the same")
     with told_by_file(target):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -256,7 +255,7 @@ def _stage(dataset: Dataset, target: Path, threads: int, progress: Progress) -> 
         mark = {"source": str(dataset.folder.absolute()), "dataset_id": dataset.manifest.dataset_id}
         (making / MARK).write_text(json.dumps(mark) + "\n")
         flush_file_system(making)
-        (making / MANIFEST).write_bytes((dataset.folder / MANIFEST).read_bytes())
+        (making / MANIFEST).write_bytes(manifest_bytes(dataset.folder))
         fsync_path(making / MANIFEST)
         if _identity(read_manifest(making)) != _identity(dataset.manifest):
             raise DatasetError(f"{dataset.folder}: its manifest was changed meanwhile")
@@ -350,5 +349,6 @@ def _check_lane(dataset: Dataset, making: Path, form: Format, lane: tuple[int, i
 
 def _copy_index(dataset: Dataset, making: Path) -> None:
     """The index has no digest in the manifest: its copy is compared with it."""
-    copy = FileCopy(dataset.folder / INDEX, making / INDEX, digest=file_digest(dataset.folder / INDEX))
+    source = local_file(dataset.folder / INDEX)
+    copy = FileCopy(source, making / INDEX, digest=file_digest(source))
     copy_files([copy], 1)

@@ -1,4 +1,4 @@
-"""Format `hdf5` by h5py's indexing, a sample at a time."""
+"""Format `hdf5` by h5py's indexing, a sample at a time; in a bucket over a file of fsspec, which obstore opens."""
 
 from typing import Any
 
@@ -7,9 +7,12 @@ import numpy as np
 from torch.utils.data import Dataset as TorchDataset
 
 from benchsuite.storage.dataset.fields import KIND_FIELDS
-from benchsuite.storage.dataset.manifest import Dataset, data_file, text
+from benchsuite.storage.dataset.manifest import Dataset, data_file, inside, text
 from benchsuite.storage.formats.hdf5 import own_dataset
-from benchsuite.storage.stock.reader import Fields, Stock, open_image
+from benchsuite.storage.objects.client import claim
+from benchsuite.storage.objects.path import ObjectPath
+from benchsuite.storage.objects.profile import settings
+from benchsuite.storage.stock.reader import Fields, Stock, named, open_image
 
 
 class Hdf5(TorchDataset[Fields]):
@@ -40,11 +43,23 @@ class Hdf5(TorchDataset[Fields]):
 
     def _open(self, name: bytes) -> Any:
         """Open a file, and look once at the datasets that all its samples lie in."""
-        file = h5py.File(data_file(self.dataset, text(name)), "r")
+        path = inside(self.dataset.folder, text(name))
+        whole = _object(path) if isinstance(path, ObjectPath) else data_file(self.dataset, text(name))
+        file = h5py.File(whole, "r")
         shared = {"volume": (), "image": ("image", "label", "image_offsets")}
         for field in shared.get(self.kind, KIND_FIELDS[self.kind]):
             own_dataset(file, field)
         return file
 
 
-STOCK = Stock("h5py", by_row=Hdf5)
+def _object(path: ObjectPath) -> Any:
+    """An object as fsspec opens it."""
+    from obstore.fsspec import FsspecStore
+
+    claim()
+    found = settings(path.bucket)
+    options = found.of_obstore(path.bucket)
+    return FsspecStore("s3", client_options=found.client_options(), **options).open(str(path))
+
+
+STOCK = Stock("h5py", by_row=Hdf5, asks_buckets=lambda: named("obstore"))

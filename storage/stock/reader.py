@@ -38,14 +38,21 @@ class Stock:
     """Give key and fields of the samples of a lane's epoch, in the order in which they come."""
     of_images: str | None = None
     """The distribution that reads images, where that is another one."""
+    asks_buckets: Callable[[], str] | None = None
+    """Name and version of what asks a bucket, where that is another one."""
 
-    def implementation(self, kind: str) -> str:
-        """Return the library that reads samples of a kind, with its version."""
-        library = (self.of_images if kind == "image" else None) or self.library
-        try:
-            return f"{library} {version(library)}"
-        except PackageNotFoundError:
-            return library
+    def implementation(self, kind: str, in_bucket: bool = False) -> str:
+        """Return the library that reads samples of a kind, and what asks a bucket for it, with their versions."""
+        library = named((self.of_images if kind == "image" else None) or self.library)
+        return f"{library}, {self.asks_buckets()}" if in_bucket and self.asks_buckets else library
+
+
+def named(library: str) -> str:
+    """A distribution with its version, where that is known."""
+    try:
+        return f"{library} {version(library)}"
+    except PackageNotFoundError:
+        return library
 
 
 def open_image(content: bytes) -> Image.Image:

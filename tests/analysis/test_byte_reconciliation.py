@@ -173,3 +173,38 @@ def test_more_delivered_than_was_asked_for_is_told():
 )
 def test_read_calls_that_need_not_match_are_not_compared(changes: dict[str, float | str | None]):
     assert told(**{"read_call_bytes": 0} | changes) == []
+
+
+ASKED = {
+    "get": {
+        "count": 4,
+        "failed": 1,
+        "retries": 2,
+        "bytes": 100 * MB,
+        "ns": 10**9,
+        "latencies": {"84": 4},  # from 1.05 to 1.31 ms
+        "first_bytes": {"80": 3},  # from 0.52 to 0.66 ms
+    },
+    "head": {"count": 1, "failed": 0, "retries": 0, "bytes": 0, "ns": 5, "latencies": {"12": 1}, "first_bytes": {}},
+}
+
+
+def bucket(received: int, interface: int) -> list[RankSamples]:
+    reads = Reads(received, received, 100 * MB, "net eth0", interface, True, requests=ASKED)
+    return [replace(made_result(0), reads=reads)]
+
+
+def test_requests_of_all_ranks_are_figures():
+    both = bucket(100 * MB, 104 * MB) * 2
+    found = reads_figures(both, True)
+    assert (found["get_requests"], found["head_requests"], found["put_requests"]) == (8, 2, 0)
+    assert (found["request_retries"], found["failed_requests"]) == (4, 2)
+    assert 0.5e-3 < found["first_byte_s_p50"] < 0.7e-3 < found["request_s_p50"] < found["request_s_p99"] < 1.4e-3
+    assert found["process_storage_bytes"] == 200 * MB and found["cache_hit_fraction"] == 0.0
+    assert "get_requests" not in reads_figures(ranks(100 * MB, mount=None), True)
+
+
+def test_an_interface_may_carry_more_than_a_client_counts_and_not_less():
+    assert mount_caveats(bucket(100 * MB, 180 * MB), True) == []
+    [(_, why)] = mount_caveats(bucket(100 * MB, 50 * MB), True)
+    assert why.startswith("net eth0 read 50.0 MB, ranks and workers 100.0 MB")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchsuite.analysis.device_peaks import known_peaks, peak_flops
+from benchsuite.analysis.device_peaks import known_peaks, memory_bytes_per_s, peak_flops
 from tests.helpers.configured import files
 
 __all__ = ["files"]
@@ -32,6 +32,8 @@ __all__ = ["files"]
         ("NVIDIA H20", "bf16", 148),
         ("NVIDIA B200", "bf16", 2250),
         ("NVIDIA GH200 480GB", "pure_bf16", 989.4),
+        ("NVIDIA H100 80GB HBM3", "fp8", 1978.9),
+        ("NVIDIA A100-SXM4-80GB", "fp8", None),
         ("Some Future Card", "bf16", None),
         (None, "bf16", None),
     ],
@@ -47,3 +49,26 @@ def test_every_card_says_where_its_peaks_are_from() -> None:
 
 def test_a_part_of_a_device_has_no_known_peak() -> None:
     assert peak_flops("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "bf16") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "gb_per_s"),
+    [
+        ("NVIDIA A100-SXM4-80GB", 2039),
+        ("NVIDIA A100 80GB PCIe", 1935),
+        ("NVIDIA A100-SXM4-40GB", 1555),
+        ("NVIDIA A100-PCIE-40GB", 1555),
+        ("NVIDIA A100-SXM-64GB", 1640),
+        ("NVIDIA H100 80GB HBM3", 3350),
+        ("NVIDIA H100 PCIe", 2000),
+        ("NVIDIA H200", 4800),
+        ("Tesla P100-PCIE-12GB", 549),
+        ("NVIDIA GH200 480GB", None),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None),
+        ("Some Future Card", None),
+        (None, None),
+    ],
+)
+def test_memory(name: str | None, gb_per_s: float | None) -> None:
+    """As the data sheets state it; of a card that is sold with several memories, the one of its name."""
+    assert memory_bytes_per_s(name) == (None if gb_per_s is None else gb_per_s * 1e9)

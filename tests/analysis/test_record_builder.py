@@ -25,20 +25,8 @@ PEER = "RuntimeError: [gloo] Connection closed by peer"
 def made_attempt(spec: Any = None, **changes: Any) -> Attempt:
     point = Point(spec or made_spec(), "0123456789ab", None, None, {"data.format": "files"}, order=7)
     env = {"host": "here", "data": {"file_system": "ext4"}}
-    return Attempt(
-        **(
-            {
-                "point": point,
-                "session": "s",
-                "repeat": 1,
-                "sweep": "w",
-                "question": "Why?",
-                "env": env | {"cores": 2},
-                "started_s": 0.0,
-            }
-            | changes
-        )
-    )
+    values = {"session": "s", "repeat": 1, "sweep": "w", "question": "Why?", "env": env | {"cores": 2}}
+    return Attempt(kind="trial", spec={}, label="", point=point, **(values | changes)).of(point)
 
 
 def failed(rank: int, reason: str, status: str = "failed") -> RankSamples:

@@ -452,3 +452,26 @@ def test_a_utilization_above_one_bears_no_verdict_unless_the_step_is_known():
     assert [found and found.bottleneck for found in (verdict(KEEPS_UP | {"au": 1.05}),)] == ["compute"]
     known = verdict(KEEPS_UP | {"au": 1.06}, Setting(emulated=True))
     assert known is not None and known.bottleneck == "none"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"client_thread_busy_fraction": 0.97}, "a thread of the bucket's client fills 97% of a core"),
+        (
+            {"client_thread_busy_fraction": 0.3, "read_cpu_s_per_sample": 0.008},
+            "readers compute in the bucket's client",
+        ),
+    ],
+)
+def test_a_client_that_is_the_limit_is_named(changes: dict[str, Any], said: str):
+    """Also where a plain reader with the same client gets no more."""
+    full = HELD | {"io_bytes_per_s": 9e8, "storage_ceiling_bytes_per_s": 9e8} | changes
+    found = verdict(full, Setting(num_workers=2, ranks=1, cores=16))
+    assert found is not None and found.bottleneck == "client_cpu"
+    assert said in found.evidence and found.remedy is not None and found.remedy.startswith("more workers with loader")
+
+
+def test_a_client_that_rests_is_no_limit():
+    assert name(client_thread_busy_fraction=0.5) == "storage"
+    assert name(client_thread_busy_fraction=0.5, read_s_per_sample=0.001, decode_s_per_sample=0.009) == "preprocessing"

@@ -22,6 +22,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 VERBS = [
     "sweep",
+    "search",
     "status",
     "advise",
     "demo",
@@ -143,7 +144,7 @@ class TestUsageErrors:
             (["sweep", "mine.yaml", "--launcher", "locl"], ["--launcher 'locl'", "nearest: local"]),
             (["sweep", "mine.yaml", "-o", "batchsize=3"], ["unknown key 'batchsize'", "nearest: batch_size"]),
             (["sweep", "mine.yaml", "-o", "batch_size"], ["key=value"]),
-            (["sweep", "mine.yaml", "-o", "precision=fp8"], ["precision 'fp8'", "not yet supported"]),
+            (["sweep", "mine.yaml", "-o", "precision=fp4"], ["precision 'fp4'", "nearest: fp8"]),
             (["sweep", "mine.yaml", "-o", "data.source=memory"], ["data.root is missing"]),
             (["trial", "mine.yaml"], ["mine.yaml", "a sweep file"]),
             (["trial", "gone.yaml"], ["gone.yaml"]),
@@ -221,7 +222,11 @@ class TestListing:
         assert "cpu" in found["devices"]
 
     def test_one_axis(self, run_cli: Run):
-        assert run_cli("list", "formats") == (0, "formats: files, hdf5, lmdb, tfrecord, tokens, webdataset\n", "")
+        assert run_cli("list", "formats") == (
+            0,
+            "formats: files, hdf5, lmdb, mds, parquet, tfrecord, tokens, webdataset\n",
+            "",
+        )
 
     def test_workloads_come_with_their_variants(self, run_cli: Run, sweep_file: Path):
         code, out, err = run_cli("list", "workloads")
@@ -288,13 +293,11 @@ class TestDryRun:
         code, out, err = run_cli("sweep", sweep_file, "--dry-run", "--session", "tonight")
         assert code == 0
         lines = out.splitlines()
-        ids = [line.split()[1] for line in lines if line.startswith("run ")]
-        assert len(ids) == len(set(ids)) == 3
-        point = ids[0].split(".")[0]
-        assert ids == [f"{point}.tonight.{repeat}" for repeat in range(3)]
+        (trials,) = [line for line in lines if line.startswith("run ")]
+        assert trials.split()[1].endswith(".tonight.0") and trials.endswith("  x 3")
         (skip,) = [line for line in lines if line.startswith("skip")]
         assert "2 ranks" in skip and "parallelism none has 1 rank, world_size is 2" in skip
-        assert len(lines) == 4
+        assert len(lines) == 2
         assert "0 of 3 trials done" in err and "1 point skipped" in err
         assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.yaml"], "no store was made"
 
@@ -303,7 +306,7 @@ class TestDryRun:
         store = ResultsStore(tmp_path / "store")
         store.append(made_record(0, trial_id=first))
         _, out, err = run_cli("sweep", sweep_file, "--dry-run", "--store", store.path)
-        assert [line.split()[0] for line in out.splitlines()] == ["done", "run", "run", "skip"]
+        assert [line.split()[0] for line in out.splitlines()] == ["done", "run", "skip"]
         assert "1 of 3 trials done" in err
 
     def test_another_session_measures_anew(self, run_cli: Run, tmp_path: Path, sweep_file: Path):
@@ -311,7 +314,7 @@ class TestDryRun:
         store = ResultsStore(tmp_path / "store")
         store.append(made_record(0, trial_id=first))
         _, out, _ = run_cli("sweep", sweep_file, "--dry-run", "--store", store.path, "--session", "new")
-        assert [line.split()[0] for line in out.splitlines()] == ["run", "run", "run", "skip"]
+        assert [line.split()[0] for line in out.splitlines()] == ["run", "skip"]
 
     def test_takes_the_store_from_the_environment(
         self, run_cli: Run, tmp_path: Path, sweep_file: Path, monkeypatch: pytest.MonkeyPatch
@@ -371,7 +374,7 @@ class TestTrial:
     ):
         detail = "foreign_load: other processes kept 1.5 of 2 cores busy"
         record = made_record(0, caveats=["foreign_load"], caveat_details=[detail])
-        monkeypatch.setattr(single_trial, "in_this_process", lambda point: (record, None))
+        monkeypatch.setattr(single_trial, "in_this_process", lambda point, store: (record, None))
         code, out, err = run_cli("trial", self.trial_file(tmp_path))
         assert code == 0 and "nothing is stored: --store DIR keeps the record" in err
         assert out.splitlines()[-1] == f"  {detail}"

@@ -51,10 +51,18 @@ class TestData:
         """What is there already is kept."""
         files, all_ = tmp_path / "files", tmp_path / "all"
         run_cli("data", "generate", files, "--variant", "tiny", "--samples", 100, "--seed", 1)
-        for kept in (0, 5):
+        for kept in (0, 7):
             code, out, err = run_cli("data", "convert", files, all_, "--variant", "tiny", "--format", "all")
             assert (code, out) == (0, "") and err.count("there already, kept") == kept
-        assert {path.name for path in all_.iterdir()} == {"files", "webdataset", "hdf5", "lmdb", "tfrecord"}
+        assert {path.name for path in all_.iterdir()} == {
+            "files",
+            "webdataset",
+            "hdf5",
+            "lmdb",
+            "mds",
+            "parquet",
+            "tfrecord",
+        }
         assert len({read_manifest(path).dataset_id for path in [files, *all_.iterdir()]}) == 1
         sizes = [info.num_samples for info in shards(read_manifest(all_ / "webdataset"))]
         assert len(sizes) == 16 and set(sizes) == {6, 7}

@@ -20,7 +20,8 @@ from tests.results.charts.chromium import Tab, tab
 from tests.results.made import made_record
 from tests.results.report.reported import NASTY, full_store, made_figures, made_spec, many, trial
 
-CHARTS = ("choices", "au", "rate", "heat", "step", "weak-scaling", "buckets", "memory", "io", "staging", "timeline")
+BEFORE_IO = ("choices", "au", "rate", "heat", "step", "weak-scaling", "buckets", "memory", "operators", "roofline")
+CHARTS = (*BEFORE_IO, "io", "staging", "timeline")
 SHOWN = "[...document.querySelectorAll('#charts > section:not([hidden])')].map(box => box.id)"
 ROWS = "[...document.querySelectorAll('#points tbody tr')].map(row => row.querySelector('td.point').textContent)"
 CONTRAST = "getComputedStyle(document.querySelector('#au .ytitle')).fill"

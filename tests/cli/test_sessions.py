@@ -85,3 +85,11 @@ class TestReport:
     def test_no_store(self, run_cli: Run, tmp_path: Path) -> None:
         code, _, err = run_cli("report", "--store", tmp_path / "gone", "--session", "latest")
         assert code == 2 and "no results there" in err
+
+
+@pytest.mark.parametrize("option", [["--svg", "figures"], ["--pdf", "figures"], ["--mlperf-storage"]])
+def test_why_is_refused_beside_what_holds_no_evidence(run_cli: Run, tmp_path: Path, option: list[str]) -> None:
+    ResultsStore(tmp_path).append(made_record())
+    code, out, err = run_cli("report", "--why", *option, "--store", tmp_path)
+    told = f"error: report: --why with {option[0]}, which holds no evidence; --html and --format md always do\n"
+    assert (code, out, err) == (2, "", told)

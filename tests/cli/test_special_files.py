@@ -87,7 +87,7 @@ def pipes_of(dataset: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("number", range(3), ids=["manifest", "index", "data"])
-@pytest.mark.parametrize("format", ["files", "webdataset", "hdf5", "lmdb", "tfrecord"])
+@pytest.mark.parametrize("format", ["files", "webdataset", "hdf5", "lmdb", "mds", "parquet", "tfrecord"])
 def test_a_pipe_in_a_dataset(tmp_path: Path, dataset_root: Path, format: str, number: int):
     dataset = tmp_path / "dataset"
     shutil.copytree(dataset_root / format, dataset)

@@ -46,6 +46,16 @@ def half_done(file: Path, store: Path, machine: Machine) -> None:
     ResultsStore(store).append(made_record(2, trial_id=second, session="default", wall_s=10.0, **failed))
 
 
+def test_who_asks_for_an_empty_session_hears_which_there_are(run_cli: Run, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    for number, name in enumerate(["tuesday", "wednesday"]):
+        ResultsStore(store).append(made_record(number, trial_id=f"a.{name}.0", session=name))
+    code, out, err = run_cli("status", "--store", store)
+    assert (code, out) == (0, "session default · 0 done · 0 failed · 0 running\n")
+    assert err == f"note: nothing of session default in {store}; --session of those there: tuesday, wednesday\n"
+    assert run_cli("status", "--session", "tuesday", "--store", store)[2] == ""
+
+
 @pytest.mark.parametrize("there", [Machine(2, 0), Machine(64, 4)], ids=["as-here", "another-kind"])
 def test_a_login_node_knows_what_the_nodes_have_planned(
     run_cli: Run, file: Path, tmp_path: Path, there: Machine

@@ -1,8 +1,14 @@
 """Nodes that drain or die under a sweep."""
 
+import json
+import os
 import shlex
 
+import psutil
+import pytest
+
 from tests.cluster.conftest import ClusterBench
+from tests.cluster.processes import wait_for
 from tests.cluster.slurm import Slurm
 from tests.faults.conftest import COMMAND
 
@@ -54,3 +60,44 @@ def test_the_trial_of_a_node_that_died_is_done_on_the_other(bench: ClusterBench,
     nodes = {r["spec"]["batch_size"]: r["env"]["scheduler"]["SLURM_JOB_NODELIST"] for r in bench.records()}
     assert nodes == {1: node, 2: OTHER[node], 3: OTHER[node]}
     assert bench.status(file) == "session default · 3 done · 0 failed · 0 running · 0 waiting\n"
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("how", ["task", pytest.param("node", marks=pytest.mark.full)])
+def test_a_sweep_over_two_nodes_goes_on_with_the_one_that_is_left(bench: ClusterBench, slurm: Slurm, how: str) -> None:
+    """The agent of n2 is killed, a task of the job that nobody starts again; or n2 dies with all that runs there."""
+    file = bench.grid(2, parallelism="ddp", ranks_per_node=1)
+    sweep = [*COMMAND, "sweep", str(file), "--store", str(bench.store), "-o", "world_size=[2, 1]"]
+    starting = {"task": ["srun", "--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=4"], "node": []}[how]
+    script = bench.folder / "job.sh"
+    script.write_text(f"#!/bin/bash\n{shlex.join([*starting, *sweep])}\necho code $?\n")
+    bench.hold(1)
+    options = ["--nodes=2", "--no-kill", "--cpus-per-task=4", f"--output={bench.folder}/job.out"]
+    job = slurm.submit(script, *options, env=bench.env)
+    wait_for(bench.hold_file.with_suffix(".held").exists, "a trial that is held", 180)  # by agents on both nodes
+    if how == "task":
+        agents = [
+            process
+            for process in slurm.processes(job)
+            if "benchsuite.launch.zygote" in process.cmdline() and process.environ().get("SLURMD_NODENAME") == "n2"
+        ]
+        os.kill(min(agents, key=psutil.Process.create_time).pid, 9)
+    else:
+        assert slurm.job(job)["BatchHost"] == "n1"
+        slurm.kill_node("n2")
+    bench.release()
+    ended = slurm.wait(job, seconds=280)
+    said = (bench.folder / "job.out").read_text()
+    found = {(record["spec"]["world_size"], record["spec"]["batch_size"]): record for record in bench.records()}
+    statuses = {key: record["status"] for key, record in found.items()}
+    assert statuses == {(2, 1): "failed", (1, 1): "ok", (2, 2): "skipped", (1, 2): "ok"}, said
+    assert found[2, 1]["reason"].startswith("node n2 is gone: ")
+    reason = found[2, 2]["reason"]
+    assert reason.startswith("needs 2 nodes; 1 is left of 2 (n2 was lost at 20"), reason
+    assert ": going on with 1 of 2 nodes: n1" in said and f"1 trial skipped: {reason}; " in said
+    told = {"task": "n1: task 0: Exited with exit code 75\n", "node": "\ncode 75\n"}[how]
+    assert told in said and ended["JobState"] == "COMPLETED", said
+    claims = (bench.store / "claims" / "default").glob("[!.]*")
+    states = sorted(json.loads(path.read_text())["state"] for path in claims)
+    assert states == ["done", "done", "done", "released"], "what was skipped is left to whoever has the nodes"
+    assert slurm.wait_gone(job) == []

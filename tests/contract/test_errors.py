@@ -32,15 +32,9 @@ def test_nearest(given: str, hint: str):
 
 
 def test_refuse_says_given_allowed_and_nearest():
-    error = refuse("data.format", "fiels", ["files", "webdataset"], not_yet=["hdf5"])
+    error = refuse("data.format", "fiels", ["files", "webdataset"])
     assert isinstance(error, UserError)
     assert str(error) == "data.format 'fiels' is unknown; nearest: files; allowed: files, webdataset"
-
-
-def test_refuse_tells_later_from_never():
-    assert str(refuse("data.format", "hdf5", ["files"], not_yet=["hdf5"])) == (
-        "data.format 'hdf5': not yet supported; allowed: files"
-    )
 
 
 def test_dotted_keys():

@@ -90,7 +90,7 @@ def test_every_format_with_both_readers(bench: Bench, dataset_root: Path) -> Non
     assert code == 0, err
     records = bench.records()
     done = {(record["spec"]["data"]["format"], record["spec"]["data"]["reader"]) for record in records}
-    assert done == set(product(["files", "webdataset", "hdf5", "lmdb", "tfrecord"], ["stock", "tuned"]))
+    assert done == set(product(["files", "webdataset", "hdf5", "lmdb", "parquet", "tfrecord"], ["stock", "tuned"]))
     for record in records:
         assert record["status"] == "ok", record["reason"]
         check_figures(record)

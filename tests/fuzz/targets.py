@@ -17,6 +17,7 @@ from benchsuite.launch.link import Link
 from benchsuite.launch.rendezvous import Invitation, Rendezvous, answer
 from benchsuite.storage.create.convert import in_order
 from benchsuite.storage.dataset.manifest import open_dataset
+from benchsuite.storage.dataset.opened import LocalFile
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.formats.tf_example import decode, encode
 from benchsuite.storage.formats.tfrecord import _record, records
@@ -101,7 +102,9 @@ def check_manifest(example: tuple[str, list[Any], list[Any]], folder: Path) -> N
     assert command("data", "verify", sound)[0] == 0, "its neighbour is read as before"
 
 
-MANIFESTS = st.tuples(st.sampled_from(("files", "webdataset", "tfrecord", "tokens")), tree_changes, byte_changes)
+MANIFESTS = st.tuples(
+    st.sampled_from(("files", "webdataset", "tfrecord", "parquet", "mds", "tokens")), tree_changes, byte_changes
+)
 
 
 def check_idx(changes: list[Any], folder: Path) -> None:
@@ -134,8 +137,8 @@ def check_example(example: tuple[str, list[Any]], folder: Path) -> None:
     good = b"".join(bytes(part) for part in encode(sample))
     path = folder / "shard.tfrecord"
     path.write_bytes(b"".join(bytes(part) for each in (good, payload, good) for part in _record([each])))
-    with path.open("rb") as file:
-        found = [bytes(each) for each in records(file, path)]
+    with LocalFile(path) as file:
+        found = [bytes(each) for each in records(file)]
     assert found == [good, payload, good]
     for number, each in enumerate(found):
         try:

@@ -73,6 +73,10 @@ def test_a_profile_is_of_one_run(dataset_root: Path, tmp_path: Path, monkeypatch
     assert sum(event.get("cat") == "kernel" for event in events) > 100
     waits = [event for event in events if "cudaDeviceSynchronize" in str(event.get("name"))]
     assert len(waits) <= 2, "the device is waited for at its end, and not between steps"
+    found = record.figures
+    times = [found.get(f"{name}_time_fraction") for name in ("contraction", "normalisation", "element_wise", "other")]
+    assert sum(times) == pytest.approx(1) and all(0 < share < 1 for share in times), "of kernels, by their operators"
+    assert found.arithmetic_intensity and found.attained_flops_per_s and found.contraction_flops_fraction
 
 
 @pytest.mark.parametrize("loader", ["torch", "threads"])

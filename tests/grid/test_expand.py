@@ -85,6 +85,13 @@ class TestPoints:
         found = plan(grid={"world_size": [1, 2], "parallelism": ["ddp"], "data.num_workers": [1]})
         assert labels(found) == ["1 rank ddp 1 worker", "2 ranks ddp 1 worker"]
 
+    @pytest.mark.parametrize(
+        ("asked", "label"),
+        [({"engine": "broadcast"}, "resnet50 broadcast"), ({"dp": 1}, "resnet50"), ("ddp", "resnet50")],
+    )
+    def test_where_nothing_varies_the_label_names_the_engine(self, asked: object, label: str):
+        assert labels(plan(SYNTHETIC | {"parallelism": asked})) == [label]
+
     def test_exclude_sees_the_default_world_size(self):
         assert labels(plan(exclude=[{"world_size": 1}])) == []
 
@@ -133,7 +140,6 @@ class TestFiles:
             ({"base": {}}, ["'workload' is missing"]),
             ({"grid": {"workload": ["resnet51"]}}, ["workload 'resnet51'", "nearest: resnet50"]),
             ({"grid": {"variant": ["tinny"]}}, ["variant", "'tinny'", "nearest: tiny"]),
-            ({"grid": {"precision": ["fp32", "fp8"]}}, ["precision 'fp8'", "not yet supported"]),
         ],
     )
     def test_mistakes(self, change: dict[str, Any], words: list[str]):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchsuite.contract.errors import UserError
+from benchsuite.grid import validity
 from benchsuite.grid.blocks import layout, reader_samples
 from benchsuite.grid.validity import what_fits_all
 from benchsuite.host.machine import Machine
@@ -101,6 +102,31 @@ class TestSkipping:
         found = plan(base, grid={"world_size": [1, 2, 3, 4]}, scaling="strong")
         assert [point.spec.rank_batch for point in found.points] == [6, 3, 2]
         assert reasons(found) == ["global_batch_size 6 is not a multiple of 4 data-parallel ranks"]
+
+    @pytest.mark.parametrize(
+        ("installed", "capability", "expected"),
+        [
+            (True, (8, 0), ["precision fp8 needs CUDA devices of compute capability 8.9, one here has 8.0"]),
+            (
+                False,
+                (9, 0),
+                ["precision fp8 needs torchao, which is not installed: pip install 'benchsuite[fp8]'"],
+            ),
+            (True, (8, 9), []),
+            (True, None, []),
+        ],
+    )
+    def test_fp8_needs_its_package_and_devices(
+        self,
+        installed: bool,
+        capability: tuple[int, int] | None,
+        expected: list[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ):
+        monkeypatch.setattr(validity, "is_installed", lambda _name: installed)
+        monkeypatch.setattr(validity, "cuda_capability", lambda: capability)
+        base = {**SYNTHETIC, "workload": "gpt_neox", "precision": "fp8", "device": "cuda"}
+        assert reasons(plan(base, Machine(cores=2, cuda_devices=1))) == expected
 
     def test_too_few_shards(self, dataset_root: Path):
         base = storage_base(dataset_root, format="webdataset", cache="warm")
@@ -263,3 +289,11 @@ class TestDatasetMistakes:
     def test_an_unknown_variant_is_an_error_even_where_nothing_is_read(self):
         with pytest.raises(UserError, match=r"'tinny' is unknown; nearest: tiny; allowed: nano, tiny, .*reference"):
             plan({**SYNTHETIC, "variant": "tinny"})
+
+
+def test_fp8_asks_this_host_only_where_it_is_to_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchsuite.grid.validity.is_installed", lambda module: module != "torchao")
+    base = SYNTHETIC | {"workload": "gpt_neox", "variant": "nano", "device": "cuda", "precision": "fp8"}
+    (reason,) = reasons(plan(base, Machine(2, 1)))
+    assert reason.startswith("precision fp8 needs torchao, which is not installed")
+    assert reasons(plan(base, Machine(2, 1, elsewhere=True))) == []

@@ -1,12 +1,14 @@
-"""A shuffle buffer that mixes nothing plans one point, whose id is the one that it always had."""
+"""What has no effect is refused; a shuffle buffer that mixes nothing plans one point, with the id it always had."""
 
 from pathlib import Path
 
 import pytest
 
+from benchsuite.contract.trial_spec import parse_trial
+from benchsuite.grid.expand import expand
 from benchsuite.grid.point import Point
 from benchsuite.storage import LOADERS
-from tests.helpers.grids import in_folder, plan, reasons, storage_base
+from tests.helpers.grids import TWO_CORES, in_folder, load, plan, reasons, refused, storage_base
 
 __all__ = ["in_folder"]
 BUFFERS = [4, 8]
@@ -55,3 +57,11 @@ def test_the_point_that_is_planned_keeps_the_id_of_its_buffer(dataset_root: Path
     alone = [plan(base, grid={"data.shuffle_buffer": [size]}).points[0].point_id for size in BUFFERS]
     (point,) = plan(base, grid={"data.shuffle_buffer": BUFFERS}).points
     assert alone[0] == point.point_id != alone[1]
+
+
+@pytest.mark.parametrize("kind", ["ring", "all_to_all"])
+def test_attention_over_ranks_that_share_sequences_needs_such_ranks(kind: str) -> None:
+    asked = f"parallelism={{cp_attention: {kind}}}"
+    assert refused(asked) == "parallelism.cp_attention is of ranks that share sequences: give cp, the number of them"
+    (point,) = expand(load("parallelism={cp_attention: ring, cp: 1}"), TWO_CORES).points
+    assert parse_trial(point.spec.model_dump()) == point.spec, "as records have it"

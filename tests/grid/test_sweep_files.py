@@ -305,7 +305,7 @@ MISTAKES = {
     },
     "grid": {"data.loadr": ["torch"], "device": ["cpu", "gpu", "cdua"], "batch_size": []},
     "zip": {"world_size": [1, 2], "measure.seed": [1, -2, 3]},
-    "include": [{"optimizer": "adam"}, {"data": {"staging": "lasy"}}, {}],
+    "include": [{"optimizer": "adamww"}, {"data": {"staging": "lasy"}}, {}],
 }
 TOLD = [
     "unknown key 'gird'; nearest: grid; allowed here: name, ",
@@ -325,7 +325,7 @@ TOLD = [
     "'batch_size': no values to vary over",
     "zip: lists differ in length: ",
     "measure.seed -2: ",
-    "optimizer 'adam' is not allowed; nearest: adamw; allowed: ",
+    "optimizer 'adamww' is not allowed; nearest: adamw; allowed: ",
     "data.staging 'lasy' is not allowed; nearest: lazy; allowed: ",
     "exclude, include: an entry is empty",
 ]

@@ -67,7 +67,7 @@ def test_a_single_trial_warns_too(
 ) -> None:
     """By what this process's control group allows, where that is less than the host has."""
 
-    def stop(point: Any) -> Any:
+    def stop(point: Any, store: Any) -> Any:
         raise UserError("no further")
 
     monkeypatch.setattr(single_trial, "in_this_process", stop)

@@ -44,7 +44,7 @@ def test_a_dataset_made_on_one_node_is_read_on_the_other(mounts: LateMounts, ben
     assert first.manifest == second.manifest and (first.index == second.index).all()
 
 
-@pytest.mark.parametrize("many", [8, 1], ids=["eight files", "one file"])
+@pytest.mark.parametrize("many", [8, pytest.param(1, marks=pytest.mark.full)], ids=["eight files", "one file"])
 def test_a_copy_that_two_nodes_stage_at_once_is_right(mounts: LateMounts, bench: Bench, many: int) -> None:
     """Locks of one mount are not seen by the other, as on NFS that is mounted with local locks."""
     source = bench.folder / "data"

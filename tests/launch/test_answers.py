@@ -2,6 +2,7 @@
 
 import json
 import socket
+import struct
 import threading
 from typing import Any
 
@@ -85,3 +86,16 @@ def test_what_an_agent_says_of_itself() -> None:
             assert not fits({each: value for each, value in hello.items() if each != name}, Hello)
             assert not fits(hello | {name: 1.5}, Hello)
     assert not fits([], Hello) and not fits({}, Hello)
+
+
+@pytest.mark.parametrize("is_reset", [True, False])
+def test_a_connection_that_was_reset_does_not_say_that_its_agent_has_ended(is_reset: bool) -> None:
+    """What lies between may reset it, and the agent comes again: that is waited for before its node is lost."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        agent = socket.create_connection(server.getsockname())
+        link = Link(server.accept()[0])
+    if is_reset:
+        agent.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    agent.close()
+    assert link.receive(5) is None
+    assert link.has_ended is not is_reset

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from benchsuite.contract.errors import UserError
+from benchsuite.launch.launcher import TooFewNodes
 from benchsuite.launch.link import Link
 from benchsuite.launch.placement import Agent, about_nodes, shares
 from tests.helpers.made import made_spec
@@ -67,6 +68,26 @@ def test_devices() -> None:
         placed(4, each_sees_all, per_node=4, device="cuda")
     with pytest.raises(UserError, match="5 ranks on a > 4 CUDA devices there"):
         placed(5, agents("a", devices=4), device="cuda")
+
+
+def test_a_trial_is_not_crowded_onto_the_nodes_that_are_left() -> None:
+    """Four ranks of two threads are two a node of four cores, as they were planned, however many nodes are lost."""
+    left, lost = agents("a"), {"b": "12:03"}
+    two, four = (made_spec(world_size=ranks, parallelism="ddp", threads_per_rank=2) for ranks in (2, 4))
+    assert [share.num_ranks for share in shares(two, left, None, lost)] == [2]
+    with pytest.raises(TooFewNodes, match=r"^needs 2 nodes; 1 is left of 2 \(b was lost at 12:03\)$"):
+        shares(four, left, None, lost)
+    many = made_spec(world_size=9, parallelism="ddp", threads_per_rank=2)
+    with pytest.raises(TooFewNodes, match="needs 2 nodes; 1 is left"):
+        shares(many, left, None, lost)
+    on_lost, elsewhere = (two.model_copy(update={"node": node}) for node in "bc")
+    with pytest.raises(TooFewNodes, match="needs node b, which was lost at 12:03"):
+        shares(on_lost, left, None, lost)
+    with pytest.raises(UserError, match="node 'c'"):
+        shares(elsewhere, left, None, lost)
+    never = two.model_copy(update={"ranks_per_node": 1, "world_size": 3})
+    with pytest.raises(UserError, match="3 ranks, 1 a node, need 3 nodes; there are 1"):
+        shares(never, left, None, lost)
 
 
 def test_what_a_record_says_of_nodes() -> None:

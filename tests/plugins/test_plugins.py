@@ -1,4 +1,4 @@
-"""A format, a loader, a workload and a launcher of someone else: they pass our suites, and a sweep runs on all four."""
+"""A format, a loader, a workload, a launcher and an engine of someone else pass our suites, and run in a sweep."""
 
 import json
 import os
@@ -40,7 +40,7 @@ class TestEnv(LauncherConformance):
 
 
 def ran(words: Sequence[str], folder: Path) -> str:
-    """What a verb prints where the four packages are installed."""
+    """What a verb prints where these packages are installed."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*FOLDERS, os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, "-m", "benchsuite", *words]
     done = subprocess.run(
@@ -50,10 +50,21 @@ def ran(words: Sequence[str], folder: Path) -> str:
     return done.stdout
 
 
-def test_all_four_are_listed(tmp_path: Path) -> None:
+def test_they_are_listed(tmp_path: Path) -> None:
     found = json.loads(ran(["list", "--format", "json"], tmp_path))
     assert "zip" in found["formats"] and "channels_last" in found["loaders"]
-    assert "linear" in found["workloads"] and "env" in found["launchers"]
+    assert "linear" in found["workloads"] and "env" in found["launchers"] and "gather" in found["engines"]
+
+
+def test_an_engine_trains_as_one_process_does(tmp_path: Path) -> None:
+    spec = {"workload": "gpt_neox", "variant": "nano", "batch_size": 4, "data": {"source": "synthetic"}}
+    parallelism = {"engine": "gather", "dp": 2}
+    (tmp_path / "t.yaml").write_text(yaml.safe_dump({**spec, "parallelism": parallelism, "device": "cpu"}))
+    assert "those of one process" in ran(["trial", "t.yaml", "--check-loss"], tmp_path)
+    ran(["trial", "t.yaml", "--store", "store", "-o", "measure.steps=4"], tmp_path)
+    (record,) = ResultsStore(tmp_path / "store").latest()
+    assert (record.status, record.label) == ("ok", "gpt_neox gather")
+    assert record.figures.get("wire_bytes_per_step") == 4 * 216_448  # its own gradients, to the other rank
 
 
 def test_a_sweep_of_someone_elses_everything(tmp_path: Path) -> None:

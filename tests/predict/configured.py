@@ -1,10 +1,16 @@
 """Configurations for tests of the predictor, and published rows."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from benchsuite.predict.theory.transformer_step import PRIORS, Configurations
+from benchsuite.predict.layout.cost import constants_of
+from benchsuite.predict.layout.step import Constants
+from benchsuite.predict.scaling.configurations import Configurations
+from benchsuite.predict.scaling.layout_fit import priors
+from tests.predict.small import IDEAL as NOTHING_ELSE
+from tests.predict.small import job
 
 VTRAIN_MULTI_NODE = [
     # billions, global batch, microbatch, hidden, heads, layers, tp, dp, pp, ms
@@ -54,15 +60,13 @@ def configured(**changes: Any) -> Configurations:
     return Configurations(**dict(zip(base, (column.copy() for column in columns), strict=True)))
 
 
-def constants(**changes: float) -> dict[str, float]:
+IDEAL = replace(constants_of(job(), NOTHING_ELSE), flops_per_s=220e12)
+"""Nothing but products costs: 220 TFLOP/s whatever their size. Wires are those of the small machine."""
+
+
+def constants(**changes: float) -> Constants:
     """Medians of the priors, some of them changed."""
-    return {name: prior.median for name, prior in PRIORS.items()} | changes
-
-
-IDEAL = constants(
-    half_tokens=1e-9, launch_s=1e-9, elementwise_bytes_per_s=1e30, jitter=1e-12, step_s=1e-12, update_s_per_byte=1e-30
-)
-"""Nothing but products: 220 TFLOP/s whatever their size."""
+    return replace(IDEAL, **{name: prior.median for name, prior in priors().items()} | changes)
 
 
 def published(rows: list[tuple[float, ...]] = VTRAIN_MULTI_NODE) -> tuple[Configurations, Any]:

@@ -6,21 +6,22 @@ from typing import Any
 import numpy as np
 
 from benchsuite.predict.layout import machines, models
-from benchsuite.predict.layout.assumptions import TYPICAL
-from benchsuite.predict.layout.candidates import Layouts
-from benchsuite.predict.layout.job import Job
+from benchsuite.predict.layout.assumptions import typical
+from benchsuite.predict.layout.candidates import Job, Layouts
 from benchsuite.predict.layout.machines import Machine
 from benchsuite.predict.layout.models import Model
 
 GB = 1e9
 IDEAL = replace(
-    TYPICAL,
+    typical(),
     matrix_efficiency=0.5,
     attention_efficiency=1.0,
     half_area=0.0,
-    memory_passes=0.0,
+    head_weight=1.0,
+    memory_passes=1e-12,
     layer_launch_s=0.0,
     link_efficiency=1.0,
+    link_growth=0.0,
     network_efficiency=1.0,
     link_latency_s=0.0,
     network_latency_s=0.0,
@@ -28,7 +29,7 @@ IDEAL = replace(
     data_overlap=0.0,
     pipeline_overlap=0.0,
     optimizer_bytes=0.0,
-    straggling=0.0,
+    jitter=0.0,
 )
 """Half of the peak, links at their rate, nothing else costs: what is left can be worked out on paper."""
 
@@ -58,7 +59,7 @@ def job(devices: int = 1, batch: int = 8, **changes: Any) -> Job:
 
 def layout(**numbers: int) -> Layouts:
     names = [each.name for each in fields(Layouts)]
-    ones = {"zero": 0, "recompute": 0}
+    ones = {"zero": 0, "recompute": 0, "ends_count": 0}
     return Layouts(**{name: np.array([numbers.get(name, ones.get(name, 1))]) for name in names})
 
 

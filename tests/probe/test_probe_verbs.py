@@ -246,7 +246,7 @@ class TestCheckpoint:
             (("gone", *STATE), "gone: no such folder"),
             ((".", *STATE, "--parallelism", "zero1", "--world-size", "2"), "allowed: none, ddp, zero2, fsdp, hsdp, tp"),
             ((".", *STATE, "--parallelism", "fdsp"), "nearest: fsdp"),
-            ((".", *STATE, "--optimizer", "adam"), "adam"),
+            ((".", *STATE, "--optimizer", "adamx"), "adamx"),
             ((".", *STATE, "--save", "both"), "allowed: rank0, sharded, async"),
             ((".", "--workload", "gpt_neox", "--variant", "micro"), "micro"),
             (("/sys", *STATE), "/sys: "),

@@ -89,5 +89,5 @@ def test_a_dry_run_prints_trials_in_the_order_of_running(
         assert code == 0, err
         return [line.split()[-1] for line in out.splitlines()]
 
-    assert printed() == [str(batch) for batch in BATCHES * 2]
+    assert printed() == ["2"] * len(BATCHES), "repeats of a point are one line"
     assert printed("--order-seed", 3) == [str(batch) for _, batch in order(3, 2)]

@@ -111,7 +111,7 @@ ONE_NAME = ("lmdb", "tokens")
 
 def needed_to_read(name: str, path: Path) -> bool:
     """Whether reading samples needs a file: others use the indices beside shards, our formats do not."""
-    return name == "tokens" or path.suffix != ".idx"
+    return name == "tokens" or path.suffix not in (".idx", ".json")
 
 
 def index_with_file(dataset: Dataset, name: bytes) -> np.ndarray:

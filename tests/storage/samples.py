@@ -2,14 +2,18 @@
 
 from collections.abc import Mapping
 from functools import cache
+from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 import simplejpeg
+from PIL import Image
 
-from benchsuite.storage import FORMATS, load
+from benchsuite.storage import FORMATS, STOCK_NEEDS, load
 from benchsuite.storage.create.convert import Wanted, _store, in_order
 from benchsuite.storage.create.volumes import volume_sample
 from benchsuite.storage.dataset.manifest import Dataset, Sample, content_digest, open_dataset
@@ -30,10 +34,19 @@ PARAMS: Mapping[str, Mapping[str, int]] = {
 WORKLOADS = {"image": "resnet50", "volume": "unet3d", "mlm": "bert", "tokens": "gpt_neox"}
 PAGES_MAY_GO = pytest.mark.flaky(reruns=2)
 """For tests of what lies in memory: a kernel may drop clean pages at any time."""
-SHARDED = ("webdataset", "tfrecord")
+SHARDED = ("webdataset", "tfrecord", "parquet", "mds")
 IMAGE_FORMATS = sorted(name for name in FORMATS if "image" in load(FORMATS, name).kinds)
 STORED = [(name, kind) for name in sorted(FORMATS) for kind in sorted(load(FORMATS, name).kinds)]
 """Every format with every kind that it stores."""
+READABLE = [each for each in STORED if each[0] not in STOCK_NEEDS or find_spec(STOCK_NEEDS[each[0]])]
+"""Those whose own library is installed here."""
+
+
+def skip_without_library(name: str) -> None:
+    """Skip a test that reads a format with its own library where that is not installed."""
+    needed = STOCK_NEEDS.get(name)
+    if needed and find_spec(needed) is None:
+        pytest.skip(f"format {name}: {needed} is not installed")
 
 
 def small_shards(name: str, samples: int = 2) -> dict[str, int]:
@@ -94,6 +107,20 @@ def facts(sample: Sample) -> tuple[object, ...]:
             for name, value in sample.fields.items()
         ),
     )
+
+
+def check_stock_fields(found: Mapping[str, Mapping[str, Any]], kind: str, count: int) -> None:
+    """What a library gave of the first samples of a kind: arrays to the bit, images as PIL decodes what was stored."""
+    assert len(found) == count
+    for sample in some_samples(count, kind):
+        for name, value in sample.fields.items():
+            given = found[sample.key][name]
+            if isinstance(value, np.ndarray):
+                np.testing.assert_array_equal(np.asarray(given), value)
+            elif name == "image":
+                assert given.tobytes() == Image.open(BytesIO(bytes(value))).convert("RGB").tobytes()
+            else:
+                assert int(given) == int(bytes(value))
 
 
 def digests(samples: list[Sample]) -> dict[str, str]:

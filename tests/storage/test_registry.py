@@ -18,7 +18,7 @@ def test_every_name_loads(registry: storage.Registry) -> None:
 
 
 def test_an_unknown_name_lists_those_allowed() -> None:
-    with pytest.raises(DatasetError, match=r"'fils'.*files, hdf5, lmdb, tfrecord, tokens, webdataset"):
+    with pytest.raises(DatasetError, match=r"'fils'.*files, hdf5, lmdb, mds, parquet, tfrecord, tokens, webdataset"):
         load(FORMATS, "fils")
 
 
@@ -40,6 +40,6 @@ def test_planning_imports_neither_torch_nor_webdataset() -> None:
     code = (
         "import sys; from benchsuite.storage import FORMATS, load; import benchsuite.storage.dataset.spec;"
         "[load(FORMATS, name) for name in FORMATS];"
-        "assert not {'torch', 'webdataset', 'h5py', 'lmdb', 'google.protobuf'} & set(sys.modules)"
+        "assert not {'torch', 'webdataset', 'h5py', 'lmdb', 'pyarrow', 'google.protobuf'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

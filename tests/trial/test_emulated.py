@@ -193,6 +193,7 @@ class TestRecords:
         [
             ({"batch_size": 8}, "its step is one of rank_batch 4; this trial has"),
             ({"variant": "resnet18"}, "its step is one of variant tiny; this trial has"),
+            ({"model": {"seq_len": 9}}, "its step is one of model as its variant; this trial has .*, model seq_len 9"),
         ],
     )
     def test_a_step_of_something_else_is_refused(self, store: ResultsStore, changes: dict[str, Any], words: str):

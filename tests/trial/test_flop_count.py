@@ -51,9 +51,10 @@ def test_rank_0_counts_and_the_others_do_not(tmp_path: Path, resnet: Workload):
 
 def test_a_later_trial_is_told(tmp_path: Path, resnet: Workload, monkeypatch: pytest.MonkeyPatch):
     spec, other = made_spec(), made_spec(variant="reference")
+    sized = made_spec(model={"num_layers": 2})
     found = flops_of(spec, [made_result(flops=TOLD), made_result(1)])
     assert found is not None and (found.parameters, found.convention) == (7, "made up")
-    for name, asked in (("same", spec), ("other", other)):
+    for name, asked in (("same", spec), ("other", other), ("sized", sized)):
         (tmp_path / name).mkdir()
         tell(asked, tmp_path / name)
     assert [path.parent.name for path in tmp_path.rglob(FLOPS_FILE)] == ["same"]

@@ -193,6 +193,67 @@ class TestTraces:
         assert steps == {f"ProfilerStep#{step}" for step in (3, 4, 5)}, "three steps in a row"
 
 
+CLASSES = ("contraction", "normalisation", "element_wise")
+SYNTHETIC = {"source": "synthetic", "root": None}
+
+
+class TestOperators:
+    @pytest.mark.parametrize(("workload", "ranks"), [("bert", 1), ("gpt_neox", 2)])
+    def test_classes_add_up(
+        self, run_cli: Cli, trial: Callable[..., Path], tmp_path: Path, workload: str, ranks: int
+    ) -> None:
+        mode = {"parallelism": "ddp", "world_size": ranks} if ranks > 1 else {}
+        path, store = trial(workload=workload, batch_size=2, data=SYNTHETIC, **mode), tmp_path / "store"
+        figures = record_of(run_cli, path, "--profile", "torch", "--store", store)["figures"]
+        (samples,) = [ResultsStore(store).steps(record) for record in ResultsStore(store).trials()]
+        assert samples is not None
+        counted = [rank["operators"] for rank in samples["ranks"]]
+        total = sum(one["flops"] for rank in counted for one in rank.values())
+        assert len(counted) == ranks and figures["operator_flops_per_step"] == total
+        contractions = sum(rank["contraction"]["flops"] for rank in counted)
+        assert contractions == figures["flops_per_sample"] * 2 * ranks, "as counted on the meta device"
+        assert figures["contraction_flops_fraction"] == pytest.approx(contractions / total)
+        assert sum(figures[f"{name}_flops_fraction"] for name in CLASSES) == pytest.approx(1)
+        times = [figures[f"{name}_time_fraction"] for name in (*CLASSES, "other")]
+        assert sum(times) == pytest.approx(1) and all(0 < share < 1 for share in times)
+        moved = sum(one["num_bytes"] for rank in counted for one in rank.values())
+        assert figures["operator_bytes_per_step"] == moved > 3 * 4 * figures["parameters"]
+        assert figures["arithmetic_intensity"] == pytest.approx(total / moved)
+        assert figures["attained_flops_per_s"] == pytest.approx(total / ranks / figures["step_s_mean"])
+        assert figures["roof_flops_per_s"] is None and figures["ridge_intensity"] is None, (
+            "nothing is known of this CPU"
+        )
+
+    def test_a_probe_in_the_store_is_the_roof(self, run_cli: Cli, trial: Callable[..., Path], tmp_path: Path) -> None:
+        store = tmp_path / "store"
+        assert run_cli("probe", "device", "--device", "cpu", "--seconds", 0.01, "--store", store)[0] == 0
+        (probe,) = [record for record in ResultsStore(store).latest() if record.kind == "device"]
+        path = trial(workload="bert", threads_per_rank=probe.spec["threads"], data=SYNTHETIC)
+        code, out, err = run_cli("trial", path, "--profile", "torch", "--store", store)
+        assert code == 0, err
+        assert "operator classes: contraction 9" in out and "% of the roof of" in out
+        (record,) = ResultsStore(store).trials()
+        figures, peak = record.figures, probe.figures.get("gemm_fp32_tflops") * 1e12
+        bandwidth = probe.figures.get("memory_bytes_per_s")
+        assert figures.ridge_intensity == pytest.approx(peak / bandwidth)
+        roof = min(peak, figures.arithmetic_intensity * bandwidth)  # type: ignore[operator]
+        assert figures.roof_flops_per_s == pytest.approx(roof)
+        assert figures.roof_fraction == pytest.approx(figures.attained_flops_per_s / roof)  # type: ignore[operator]
+        assert figures.roof_source.startswith(f"measured: probe device, {probe.label}")  # type: ignore[union-attr]
+        code, out, err = run_cli("report", "--store", store)
+        assert code == 0 and f"roof {figures.roof_source}" in out and "operator-level bytes" in out
+
+    @pytest.mark.full
+    def test_a_compiled_step_has_no_classes_of_time(self, run_cli: Cli, trial: Callable[..., Path]) -> None:
+        path = trial(workload="gpt_neox", variant="nano", batch_size=2, data=SYNTHETIC, compile=True)
+        figures = record_of(run_cli, path, "--profile", "torch")["figures"]
+        assert figures["contraction_time_fraction"] is None and figures["contraction_flops_fraction"] > 0.5
+
+    def test_without_that_profile_nothing_is_counted(self, run_cli: Cli, trial: Callable[..., Path]) -> None:
+        figures = record_of(run_cli, trial(data=SYNTHETIC))["figures"]
+        assert figures["arithmetic_intensity"] is None and figures["contraction_flops_fraction"] is None
+
+
 class TestStore:
     @pytest.fixture
     def store(self, run_cli: Cli, trial: Callable[..., Path], tmp_path: Path) -> Path:

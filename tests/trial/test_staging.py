@@ -111,7 +111,7 @@ class TestTwoRanks:
         assert len({record.point_id for record in forked.values()}) == 3
 
 
-FILLED = [("threads", form) for form in ("files", "webdataset", "hdf5", "lmdb", "tfrecord")]
+FILLED = [("threads", form) for form in ("files", "webdataset", "hdf5", "lmdb", "mds", "parquet", "tfrecord")]
 FILLED += [("dali", form) for form in ("files", "webdataset", "tfrecord")]
 
 

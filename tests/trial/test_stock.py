@@ -1,5 +1,6 @@
 """Trials whose input is read by a format's own library."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from benchsuite.contract.trial_spec import match_id, parse_trial, point_id
 from benchsuite.grid.expand import expand, load_sweep, plan_trial
 from benchsuite.host.machine import Machine
 from benchsuite.runner.single_trial import in_processes
-from benchsuite.storage import FORMATS, STOCK, load
+from benchsuite.storage import FORMATS, STOCK, STOCK_NEEDS, load
 from tests.storage.samples import IMAGE_FORMATS
 
 
@@ -28,6 +29,9 @@ def spec(root: Path, **data: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("form", IMAGE_FORMATS)
 def test_a_trial_trains_on_what_the_library_reads_and_names_it(dataset_root: Path, form: str) -> None:
+    module = STOCK_NEEDS.get(form)
+    if module is not None and find_spec(module) is None:
+        pytest.skip(f"{module} is not installed")
     record, _ = in_processes(plan_trial(spec(dataset_root, format=form, reader="stock")))
     assert record.status == "ok", record.reason
     assert record.env["reader"] == load(STOCK, form).implementation("image")

@@ -18,6 +18,7 @@ from tests.workloads import transformers_names
 
 CPU = torch.device("cpu")
 NANO, TINY, REFERENCE = (WORKLOAD.variants[name] for name in ("nano", "tiny", "reference"))
+OTHER = TINY.resized({"hidden_size": 60, "num_layers": 2, "num_heads": 6, "ffn_size": 100, "seq_len": 48})
 COUNTS = {"base": 110_106_428, "reference": 336_226_108}
 
 
@@ -59,14 +60,14 @@ def test_published_numbers_of_parameters(variant: str) -> None:
 def twin(variant: Variant, attention: str) -> tuple[nn.Module, nn.Module]:
     """Our model and transformers', with the same weights."""
     transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
-    hidden = variant.model["hidden"]
+    hidden = variant.model["hidden_size"]
     assert isinstance(hidden, int)
     config = transformers.BertConfig(
         vocab_size=variant.sample["vocab_size"],
         hidden_size=hidden,
-        num_hidden_layers=variant.model["layers"],
-        num_attention_heads=variant.model["heads"],
-        intermediate_size=4 * hidden,
+        num_hidden_layers=variant.model["num_layers"],
+        num_attention_heads=variant.model["num_heads"],
+        intermediate_size=variant.model["ffn_size"] or 4 * hidden,
         max_position_embeddings=variant.sample["seq_len"],
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
@@ -93,7 +94,7 @@ def labelled(batch: Batch) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("variant", [NANO, TINY], ids=["nano", "tiny"])
+@pytest.mark.parametrize("variant", [NANO, TINY, OTHER], ids=["nano", "tiny", "other"])
 def test_predictions_loss_and_gradients_are_those_of_transformers(variant: Variant, attention: str) -> None:
     ours, theirs = twin(variant, attention)
     batch = batch_of(variant)
@@ -212,7 +213,7 @@ def test_tensor_parallel_plan_has_a_style_for_every_module_with_parameters(seque
     plan = WORKLOAD.tensor_parallel.plan(model, sequence_parallel, False)
     owners = {name.rpartition(".")[0] for name, _ in model.named_parameters()}
     assert owners <= {re.sub(r"\*", str(number), name) for name in plan for number in range(4)}
-    assert WORKLOAD.tensor_parallel.divisible(NANO) == {"heads": 8, "seq_len": 16}
+    assert WORKLOAD.tensor_parallel.divisible(NANO) == {"num_heads": 8, "ffn_size": 128, "seq_len": 16}
 
 
 def test_nothing_depends_on_the_data() -> None:

@@ -15,11 +15,14 @@ from benchsuite.storage.dataset.kinds import decode_one
 from benchsuite.storage.dataset.sample import fresh
 from benchsuite.storage.errors import DatasetError
 from benchsuite.workloads import WORKLOADS
-from benchsuite.workloads.facts import FACTS, gpt_neox_shape
+from benchsuite.workloads.facts import FACTS, DecoderShape, gpt_neox_shape, shape_problem
+from benchsuite.workloads.spec import ModelSpec, Variant
 from benchsuite.workloads.workload import Workload
 
 PAIRS = [(name, variant) for name, facts in FACTS.items() for variant in facts.variants]
-TOO_BIG = {"reference", "pythia-6.9b", "pythia-2.8b", "pythia-1.4b", "pythia-1b", "pythia-410m"}
+BUILT = {"nano", "nano_moe", "nano_gpt2", "nano_llama", "tiny", "pythia-70m", "pythia-160m", "gpt2", "moe"}
+"""Decoders that are built in a moment."""
+TOO_BIG = {*FACTS["gpt_neox"].variants} - BUILT
 """Built in more than 0.1 s, even without memory; their depth is that of the formula all the same."""
 
 
@@ -111,13 +114,69 @@ def test_a_vocabulary_without_words_is_refused() -> None:
         _recipe(Wanted("bert", "nano", "files", "mlm", params), 1, 0, "jpeg")[0](0, fresh)
 
 
+LLAMA, BERT = FACTS["gpt_neox"].variants["llama3-8b"], FACTS["bert"].variants["reference"]
+
+
+def test_sizes_replace_those_of_a_variant_and_defaults_follow() -> None:
+    wide = FACTS["gpt_neox"].variants["gpt2"].resized({"hidden_size": 1536, "vocab_size": 50304})
+    assert wide == DecoderShape.of(wide).variant
+    shape = DecoderShape.of(wide)
+    assert (shape.inner, shape.kv_heads, shape.head_dim, shape.vocab_size, shape.num_layers) == (
+        6144,
+        12,
+        128,
+        50304,
+        12,
+    )
+    assert DecoderShape.of(LLAMA.resized({"hidden_size": 8192})).inner == 14336, "LLaMA has a width of its own"
+
+
+def test_masked_tokens_stay_in_proportion_unless_they_are_given() -> None:
+    assert BERT.resized({"seq_len": 128}).sample == {"seq_len": 128, "max_predictions": 19, "vocab_size": 30522}
+    assert BERT.resized({"seq_len": 128, "max_predictions": 20}).sample["max_predictions"] == 20
+    assert BERT.resized({"seq_len": 512}) == BERT
+
+
+def test_a_variant_has_the_sizes_of_its_model_and_samples() -> None:
+    bert = ["hidden_size", "num_layers", "num_heads", "ffn_size", "vocab_size", "seq_len", "max_predictions"]
+    decoder = [name for name in ModelSpec.model_fields if name != "max_predictions"]
+    sizes = {name: facts.variants["reference"].sizes for name, facts in FACTS.items()}
+    assert sizes == {"bert": bert, "gpt_neox": decoder, "resnet50": [], "unet3d": []}
+
+
+@pytest.mark.parametrize(
+    ("variant", "sizes", "reason"),
+    [
+        (LLAMA, {"hidden_size": 4100}, "hidden_size 4100 is not a multiple of num_heads 32"),
+        (LLAMA, {"num_heads": 4, "num_kv_heads": 8}, "num_heads 4 is not a multiple of num_kv_heads 8"),
+        (
+            LLAMA,
+            {"hidden_size": 96},
+            "hidden_size 96 / num_heads 32 = 3, of which 1 is turned by position: 3 dimensions",
+        ),
+        (LLAMA, {"num_experts": 8, "top_k": 2}, "num_experts 8 in a model with gated MLPs"),
+        (FACTS["gpt_neox"].variants["tiny"], {"num_experts": 8}, "top_k 0 of num_experts 8"),
+        (FACTS["gpt_neox"].variants["moe"], {"num_experts": 1}, "top_k 2 of num_experts 1"),
+        (BERT, {"num_heads": 15}, "hidden_size 1024 is not a multiple of num_heads 15"),
+        (BERT, {"max_predictions": 512}, "max_predictions 512 > seq_len 512 - 3 special tokens"),
+    ],
+)
+def test_shapes_that_no_model_has(variant: Variant, sizes: dict[str, int], reason: str) -> None:
+    assert str(shape_problem(variant.resized(sizes))).startswith(reason)
+
+
+@pytest.mark.parametrize(("workload", "variant"), PAIRS)
+def test_every_variant_is_a_shape(workload: str, variant: str) -> None:
+    assert shape_problem(FACTS[workload].variants[variant]) is None
+
+
 def test_other_workloads_say_it_themselves() -> None:
     """A third party's constant: its facts follow from what it can do, not from its name."""
     neox = loaded("gpt_neox")
     shallow = {"mine": gpt_neox_shape(64, 3, 4, vocab_size=32, seq_len=8)}
     mine = replace(neox, name="mine", variants=shallow).facts
     assert mine.num_pieces is not None and mine.divisible is not None
-    assert (mine.name, mine.num_pieces(shallow["mine"]), mine.divisible(shallow["mine"])["heads"]) == ("mine", 5, 4)
+    assert (mine.name, mine.num_pieces(shallow["mine"]), mine.divisible(shallow["mine"])["num_heads"]) == ("mine", 5, 4)
     none: dict[str, Any] = dict.fromkeys(("pipeline", "tensor_parallel", "experts"))
     bare = replace(neox, **none).facts
     assert (bare.num_pieces, bare.divisible, bare.has_experts, bare.has_targets) == (None, None, False, False)

@@ -158,7 +158,7 @@ def test_a_model_that_needs_values_is_told_so() -> None:
 
 def test_what_a_causal_mask_leaves_out_is_half_of_attention() -> None:
     variant = gpt_neox.WORKLOAD.variants["tiny"]
-    layers, hidden, length = variant.model["layers"], variant.model["hidden"], variant.sample["seq_len"]
+    layers, hidden, length = variant.model["num_layers"], variant.model["hidden_size"], variant.sample["seq_len"]
     assert isinstance(layers, int) and isinstance(hidden, int)
     scores_and_mix = 2 * 2 * length * length * hidden
     found = count(gpt_neox.WORKLOAD, variant)

@@ -1,29 +1,34 @@
-"""The GPT-NeoX-style decoder against transformers' implementation, and against the published counts."""
+"""The decoders against transformers' implementation, and against the published counts."""
 
 import math
 import random
+from collections.abc import Callable
 from fnmatch import fnmatch
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
 from benchsuite.storage.dataset.kinds import TOKENS, decode_one
 from benchsuite.storage.dataset.sample import fresh
 from benchsuite.storage.dataset.token_samples import token_sample
 from benchsuite.workloads import WorkloadError
+from benchsuite.workloads.decoder import NORM_EPS, Layer, rotary_table, rotate
+from benchsuite.workloads.facts import DecoderShape
 from benchsuite.workloads.facts import gpt_neox_shape as shape
-from benchsuite.workloads.gpt_neox import WORKLOAD, Layer, rotary_table, rotate
+from benchsuite.workloads.gpt_neox import WORKLOAD
 from benchsuite.workloads.spec import Variant
 from benchsuite.workloads.workload import Batch
 from tests.workloads import transformers_names
 
 CPU = torch.device("cpu")
 NANO, TINY, REFERENCE = (WORKLOAD.variants[name] for name in ("nano", "tiny", "reference"))
-SMALL = {"nano": NANO, "nano_moe": WORKLOAD.variants["nano_moe"], "tiny": TINY}
+SMALL = {name: WORKLOAD.variants[name] for name in ("nano", "nano_moe", "nano_gpt2", "nano_llama", "tiny")}
 WIDE = shape(320, 1, 4, vocab_size=96, seq_len=24)
 """A head of 80 dimensions, as in pythia-2.8b."""
 
@@ -56,6 +61,17 @@ class TestCounts:
             ("pythia-1.4b", 1_414_647_808),
             ("pythia-2.8b", 2_775_208_960),
             ("pythia-6.9b", 6_857_302_016),
+            ("pythia-12b", 11_846_072_320),
+            ("gpt2", 124_439_808),
+            ("gpt2-medium", 354_823_168),
+            ("gpt2-large", 774_030_080),
+            ("gpt2-xl", 1_557_611_200),
+            ("llama2-7b", 6_738_415_616),
+            ("llama2-13b", 13_015_864_320),
+            ("llama2-70b", 68_976_648_192),
+            ("llama3-8b", 8_030_261_248),
+            ("llama3-70b", 70_553_706_496),
+            ("llama3-405b", 405_853_388_800),
             ("reference", 20_554_567_680),
         ],
     )
@@ -76,7 +92,7 @@ class TestCounts:
         for variant in WORKLOAD.variants.values():
             with torch.device("meta"):
                 model = WORKLOAD.build(variant)
-            assert len(WORKLOAD.blocks(model)) == variant.model["layers"]
+            assert len(WORKLOAD.blocks(model)) == variant.model["num_layers"]
             assert all(value.is_meta for value in model.state_dict().values())
 
 
@@ -89,10 +105,10 @@ def transformers() -> ModuleType:
 def theirs(transformers: ModuleType, variant: Variant, attention: str) -> nn.Module:
     config = transformers.GPTNeoXConfig(
         vocab_size=variant.sample["vocab_size"],
-        hidden_size=variant.model["hidden"],
-        num_hidden_layers=variant.model["layers"],
-        num_attention_heads=variant.model["heads"],
-        intermediate_size=4 * variant.model["hidden"],
+        hidden_size=variant.model["hidden_size"],
+        num_hidden_layers=variant.model["num_layers"],
+        num_attention_heads=variant.model["num_heads"],
+        intermediate_size=4 * variant.model["hidden_size"],
         rope_parameters={"rope_type": "default", "rope_theta": 10000, "partial_rotary_factor": 0.25},
         attn_implementation=attention,
     )
@@ -121,6 +137,68 @@ def test_is_the_model_of_transformers(transformers: ModuleType, variant: Variant
         assert apart(gradient, expected[name]) < 1e-5, name
 
 
+def twin_of(transformers: ModuleType, variant: Variant, attention: str) -> tuple[nn.Module, Callable[..., Any]]:
+    """A GPT-2 or LLaMA of transformers, and what makes our state, or our gradients, its own."""
+    of = DecoderShape.of(variant)
+    if of.learned_positions:
+        sizes = {"n_embd": of.hidden_size, "n_layer": of.num_layers, "n_head": of.num_heads, "n_inner": of.inner}
+        dropped = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+        config = transformers.GPT2Config(
+            vocab_size=of.vocab_size, n_positions=of.seq_len, **sizes, **dropped, attn_implementation=attention
+        )
+        return transformers.GPT2LMHeadModel(config), lambda state: transformers_names.as_gpt2(state, of.head_dim)
+    config = transformers.LlamaConfig(
+        vocab_size=of.vocab_size,
+        hidden_size=of.hidden_size,
+        num_hidden_layers=of.num_layers,
+        num_attention_heads=of.num_heads,
+        num_key_value_heads=of.kv_heads,
+        intermediate_size=of.inner,
+        max_position_embeddings=of.seq_len,
+        rms_norm_eps=NORM_EPS,
+        rope_parameters={"rope_type": "default", "rope_theta": of.rope_theta},
+        attn_implementation=attention,
+    )
+    queries = of.num_heads // of.kv_heads
+    return transformers.LlamaForCausalLM(config), lambda state: transformers_names.as_llama(state, queries, of.head_dim)
+
+
+OTHERS = {
+    "gpt2": WORKLOAD.variants["nano_gpt2"],
+    "gpt2 of other sizes": WORKLOAD.variants["gpt2"].resized(
+        {"hidden_size": 60, "num_layers": 2, "num_heads": 4, "ffn_size": 100, "vocab_size": 211, "seq_len": 24}
+    ),
+    "llama": WORKLOAD.variants["nano_llama"],
+    "llama3 of other sizes": WORKLOAD.variants["llama3-8b"].resized(
+        {"hidden_size": 96, "num_layers": 2, "num_heads": 6, "num_kv_heads": 2, "ffn_size": 260}
+        | {"vocab_size": 300, "seq_len": 40}
+    ),
+    "llama without groups": WORKLOAD.variants["nano_llama"].resized({"num_kv_heads": 0}),
+}
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("name", OTHERS)
+def test_is_the_gpt2_or_llama_of_transformers(transformers: ModuleType, name: str, attention: str) -> None:
+    """Logits, loss and gradients."""
+    ours, batch = built(OTHERS[name])
+    twin, translated = twin_of(transformers, OTHERS[name], attention)
+    missing, unexpected = twin.load_state_dict(translated(ours.state_dict()), strict=False)
+    assert (missing, unexpected) == (["lm_head.weight"] if "gpt2" in name else [], [])
+    output = twin(batch["tokens"][:, :-1])
+    assert apart(ours(batch["tokens"][:, :-1]), output.logits) < 2e-6
+    loss = WORKLOAD.loss(ours, batch)
+    expected = cross_entropy(output.logits.flatten(0, 1), batch["tokens"][:, 1:].flatten())
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
+    loss.backward()
+    expected.backward()
+    found = translated({name: value.grad for name, value in ours.named_parameters()})
+    given = {name: value.grad for name, value in twin.named_parameters()}
+    assert found.keys() == given.keys()
+    for key, gradient in found.items():
+        assert apart(gradient, given[key]) < 1e-5, key
+
+
 class TestModel:
     @pytest.mark.parametrize("name", SMALL)
     def test_later_tokens_do_not_change_earlier_logits(self, name: str) -> None:
@@ -134,7 +212,7 @@ class TestModel:
         assert not torch.allclose(before[:, 9:], after[:, 9:], atol=1e-3)
 
     def test_rotation_keeps_lengths_and_depends_on_distance_alone(self) -> None:
-        table = rotary_table(32, 8, CPU)
+        table = rotary_table(torch.arange(32), 8)
         query, key = torch.randn(24).expand(32, 24), torch.randn(24).expand(32, 24)
         turned = rotate(query, table)
         assert torch.allclose(turned.norm(dim=-1), query.norm(dim=-1))
@@ -193,9 +271,11 @@ class TestModel:
         assert WORKLOAD.loss(model.to(torch.bfloat16), batch).item() == pytest.approx(exact, rel=0.02)
 
     def test_shapes_that_cannot_be_rotated_are_refused(self) -> None:
-        with pytest.raises(WorkloadError, match=r"hidden\(100\) / heads\(8\)"):
+        with pytest.raises(WorkloadError, match="hidden_size 100 is not a multiple of num_heads 8"):
             shape(100, 2, 8, vocab_size=64, seq_len=8)
-        with pytest.raises(WorkloadError, match="multiple of 8"):
+        with pytest.raises(
+            WorkloadError, match=r"96 / num_heads 8 = 12, of which 0.25 is turned by position: 3 dimensions"
+        ):
             shape(96, 2, 8, vocab_size=64, seq_len=8)
 
 
@@ -261,8 +341,16 @@ class TestTraining:
         assert tokens.unique().numel() > 100
 
 
+DIVISIBLE = {
+    "nano": {"num_heads": 8, "num_kv_heads": 8, "ffn_size": 256, "vocab_size": 128, "seq_len": 16},
+    "nano_moe": {"num_heads": 8, "num_kv_heads": 8, "vocab_size": 128, "seq_len": 16},
+    "nano_gpt2": {"num_heads": 8, "num_kv_heads": 8, "ffn_size": 256, "vocab_size": 131, "seq_len": 16},
+    "nano_llama": {"num_heads": 8, "num_kv_heads": 4, "ffn_size": 192, "vocab_size": 128, "seq_len": 16},
+}
+
+
 @pytest.mark.parametrize("sequence_parallel", [False, True])
-@pytest.mark.parametrize("name", ["nano", "nano_moe"])
+@pytest.mark.parametrize("name", DIVISIBLE)
 def test_tensor_parallel_plan_names_modules_of_the_model(name: str, sequence_parallel: bool) -> None:
     assert WORKLOAD.tensor_parallel is not None
     model, _ = built(SMALL[name])
@@ -270,4 +358,4 @@ def test_tensor_parallel_plan_names_modules_of_the_model(name: str, sequence_par
     for pattern in WORKLOAD.tensor_parallel.plan(model, sequence_parallel, True):
         assert any(fnmatch(found, pattern) for found in modules), pattern
     divisible = WORKLOAD.tensor_parallel.divisible(SMALL[name])
-    assert divisible == {"heads": 8, "vocab_size": 128, "seq_len": 16}
+    assert divisible == DIVISIBLE[name]

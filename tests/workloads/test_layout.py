@@ -17,6 +17,7 @@ from benchsuite.workloads.spec import Parallelism
         ("hsdp", 4, Layout("hsdp", dp=4, dp_replicate=2, zero=3)),
         ("tp", 4, Layout("tp", tp=4)),
         ("pp", 4, Layout("pp", pp=4, microbatches=4)),
+        ("cp", 4, Layout("cp", cp=4)),
         ("ep", 4, Layout("ep", dp=4, ep=4)),
     ],
 )
@@ -34,6 +35,8 @@ def test_names_stand_for_degrees(name: str, ranks: int, expected: Layout) -> Non
         ({"tp": 2}, None, 1, "tp2"),
         ({"tp": 2, "zero": 3}, 8, 4, "tp2 dp4 zero3"),
         ({"zero": 3, "dp_replicate": 2}, 8, 8, "dp8 zero3 x2"),
+        ({"cp": 2, "tp": 2}, 8, 2, "tp2 cp2 dp2"),
+        ({"cp": 2, "zero": 3, "cp_attention": "all_to_all"}, 4, 2, "cp2 dp2 zero3 all_to_all"),
     ],
 )
 def test_an_omitted_dp_is_what_is_left(degrees: dict[str, int], ranks: int | None, dp: int, name: str) -> None:
@@ -51,8 +54,12 @@ def test_an_omitted_dp_is_what_is_left(degrees: dict[str, int], ranks: int | Non
         (Parallelism(dp=2, tp=2), 8, "dp 2 x tp 2 x pp 1 = 4 ranks, world_size is 8"),
         (Parallelism(tp=2, microbatches=4), 2, "schedule and microbatches are of a pipeline, pp is 1"),
         (Parallelism(ep=3), 4, "ep 3 does not divide dp 4"),
-        (Parallelism(cp=2), 4, "cp"),
-        (Parallelism(engine="deepspeed"), 4, "engine deepspeed"),
+        (Parallelism(cp=2, tp=2, dp=3), 8, "dp 3 x tp 2 x cp 2 x pp 1 = 12 ranks, world_size is 8"),
+        (
+            Parallelism(cp=1, cp_attention="all_to_all"),
+            4,
+            "cp_attention all_to_all is of ranks that share sequences, cp is 1",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_with_the_arithmetic(mode: str | Parallelism, ranks: int, words: str) -> None:
@@ -73,6 +80,18 @@ def test_ranks_count_innermost_first() -> None:
         Place(tp=0, dp=1, pp=1),
         Place(tp=1, dp=1, pp=1),
     ]
+
+
+def test_ranks_that_share_sequences_lie_between_those_of_tp_and_dp() -> None:
+    layout = layout_of(Parallelism(tp=2, cp=2, dp=2, pp=2), 16)
+    assert rank_map(layout, 8)[1][:5] == [
+        "tp0 cp0 dp0 pp1",
+        "tp1 cp0 dp0 pp1",
+        "tp0 cp1 dp0 pp1",
+        "tp1 cp1 dp0 pp1",
+        "tp0 cp0 dp1 pp1",
+    ]
+    assert (layout.replicas, layout.world_size) == (4, 16)
 
 
 def test_the_map_of_two_nodes_of_eight() -> None:

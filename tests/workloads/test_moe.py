@@ -10,7 +10,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import gelu
 
-from benchsuite.workloads.gpt_neox import Mlp
+from benchsuite.workloads.decoder import Mlp
+from benchsuite.workloads.facts import DecoderShape
 from benchsuite.workloads.moe import Experts, MoE
 from tests.workloads.spawned import found_by_ranks
 
@@ -67,7 +68,7 @@ class TestMoE:
             assert apart(found, expected) < 1e-5
 
     def test_one_expert_is_an_mlp(self) -> None:
-        moe, mlp = MoE(HIDDEN, 4 * HIDDEN, 1, 1), Mlp(HIDDEN)
+        moe, mlp = MoE(HIDDEN, 4 * HIDDEN, 1, 1), Mlp(DecoderShape(HIDDEN, 1, 1))
         for part, linear in (("up", mlp.up), ("down", mlp.down)):
             moe.experts.get_parameter(part).data = linear.weight.data[None]
             moe.experts.get_parameter(f"{part}_bias").data = linear.bias.data[None]

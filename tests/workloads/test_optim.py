@@ -43,6 +43,16 @@ def test_adamw_moves_by_its_rate_and_decays() -> None:
     assert stepped([5.0], optimizer="adamw") == pytest.approx([(1 - 0.01 * RATE) - RATE], rel=1e-6)
 
 
+def test_adam_decays_by_the_gradient_which_its_size_divides_away() -> None:
+    """L2 joins the gradient (Kingma and Ba 2015), so that the first step is the rate whatever the decay."""
+    assert stepped([5.0, 5.0], optimizer="adam") == pytest.approx([1 - RATE, 1 - 2 * RATE], rel=1e-6)
+    weight = nn.Parameter(torch.ones(1))
+    decayed = OPTIMIZERS["adam"]([weight], lr=RATE, weight_decay=3.0)
+    weight.grad = torch.tensor([-1.0])
+    decayed.step()
+    assert weight.item() == pytest.approx(1 - RATE, rel=1e-6), "a decay of 3 turns a gradient of -1 round"
+
+
 def test_the_default_is_the_references() -> None:
     decayed = 1 + 1e-4
     assert stepped([1.0]) == pytest.approx([1 - RATE * decayed])
@@ -66,7 +76,7 @@ def test_warm_up_rises_to_the_full_rate() -> None:
 
 def test_bytes_of_states() -> None:
     weight = nn.Parameter(torch.ones(10))
-    for name, floats in (("sgd", 0), ("momentum", 10), ("adamw", 21)):
+    for name, floats in (("sgd", 0), ("momentum", 10), ("adam", 21), ("adamw", 21)):
         optimizer = optim.make(WORKLOAD, ComputeSpec.model_validate({"optimizer": name}), [weight])
         weight.grad = torch.ones(10)
         optimizer.step()

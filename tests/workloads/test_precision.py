@@ -1,11 +1,16 @@
 """What a precision does to the computation."""
 
+import copy
+import sys
 from collections.abc import Iterator
+from functools import partial
+from types import ModuleType
 
 import pytest
 import torch
 
-from benchsuite.workloads.precision import Scaler, autocast, float32_kept, set_float32
+from benchsuite.workloads import WorkloadError, gpt_neox, unet3d
+from benchsuite.workloads.precision import Scaler, autocast, convert, float32_kept, set_float32, takes_float8
 from benchsuite.workloads.resnet50 import WORKLOAD
 
 CPU = torch.device("cpu")
@@ -95,3 +100,53 @@ def test_skipped_steps_are_counted_where_the_scale_falls() -> None:
     assert scaler.skipped_steps == 2
     assert torch.allclose(weight, torch.full((2,), 0.8)), "two steps were taken"
     assert Scaler("bf16", CPU).skipped_steps == 0
+
+
+def test_fp8_computes_in_float8_where_sizes_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Emulated: torchao then rounds as float8 does and multiplies in float32; no device was there to multiply."""
+    float8 = pytest.importorskip("torchao.float8")
+    monkeypatch.setattr(float8, "Float8LinearConfig", partial(float8.Float8LinearConfig, emulate=True))
+    workload, variant = gpt_neox.WORKLOAD, gpt_neox.WORKLOAD.variants["nano"]
+    torch.manual_seed(0)
+    model = workload.build(variant)
+    names = {name for name, module in model.named_modules() if takes_float8(module)}
+    twin = convert(copy.deepcopy(model), "fp8")
+    assert {name for name, module in twin.named_modules() if type(module).__name__ == "Float8Linear"} == names
+    assert len(names) == 4 * 4 + 1, "two of each attention and MLP, and the logits"
+    assert twin.state_dict().keys() == model.state_dict().keys()
+    batch = workload.synthetic(variant, 4, CPU)
+    losses = []
+    for each in (model, twin):
+        loss = workload.loss(each, batch)
+        loss.backward()
+        losses.append(loss.item())
+    assert losses[0] != losses[1] == pytest.approx(losses[0], rel=0.01)
+    for (name, exact), (_, rounded) in zip(model.named_parameters(), twin.named_parameters(), strict=True):
+        assert exact.grad is not None and rounded.grad is not None, name
+        apart = (exact.grad - rounded.grad).norm() / exact.grad.norm()
+        assert 0 < apart < 0.35, (name, apart)
+
+
+def test_fp8_asks_torchao_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stub in torchao's place: what it is asked for, where it is not installed either."""
+    asked: list[tuple[list[str], dict[str, object]]] = []
+
+    def converted(model: torch.nn.Module, *, module_filter_fn, config):  # type: ignore[no-untyped-def]
+        asked.append(([name for name, part in model.named_modules() if module_filter_fn(part, name)], config))
+        return model
+
+    stub = ModuleType("torchao.float8")
+    vars(stub).update(convert_to_float8_training=converted, Float8LinearConfig=dict)
+    monkeypatch.setitem(sys.modules, "torchao", ModuleType("torchao"))
+    monkeypatch.setitem(sys.modules, "torchao.float8", stub)
+    model = torch.nn.ModuleDict({"fits": torch.nn.Linear(32, 16), "not": torch.nn.Linear(32, 8)})
+    assert convert(model, "fp8") is model
+    assert asked == [(["fits"], {"pad_inner_dim": True})]
+    with pytest.raises(WorkloadError, match="no linear layer has sizes that are multiples of 16"):
+        convert(unet3d.WORKLOAD.build(unet3d.WORKLOAD.variants["nano"]), "fp8")
+
+
+def test_what_fp8_leaves_is_bfloat16() -> None:
+    a = torch.randn(8, 8)
+    with autocast("fp8", CPU):
+        assert (a @ a).dtype == torch.bfloat16

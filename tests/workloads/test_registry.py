@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from benchsuite import workloads
-from benchsuite.workloads import MODES, MODES_NOT_YET, WORKLOADS, load, names
+from benchsuite.workloads import WORKLOADS, load, names
 from benchsuite.workloads.workload import Workload
 
 
@@ -16,10 +16,6 @@ def test_every_name_loads() -> None:
         workload = load(WORKLOADS, name)
         assert isinstance(workload, Workload) and workload.name == name
         assert {"tiny", "reference"} <= set(workload.variants)
-
-
-def test_what_is_not_there_yet_is_not_registered() -> None:
-    assert not {*MODES} & {*MODES_NOT_YET}
 
 
 def test_an_unknown_name_is_a_key_error() -> None:

@@ -3,7 +3,8 @@
 Nothing here is timed: counting slows a step, so it is done on one that does not count.
 """
 
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +34,7 @@ OPERATIONS = {
     "all_to_all_single": "all_to_all",
     "broadcast_": "broadcast",
     "broadcast": "broadcast",
+    "reduce_": "reduce",
     "send": "send",
 }
 """What torch's operators for collectives are called elsewhere; a receive is another rank's send."""
@@ -66,7 +68,7 @@ class Account:
 
 @dataclass
 class Kept:
-    """Storages that autograd keeps, and how many bytes they have at most."""
+    """Storages that autograd and checkpoints keep, and how many bytes they have at most."""
 
     users: dict[int, int] = field(default_factory=dict)
     live_bytes: int = 0
@@ -79,11 +81,20 @@ class Kept:
         weight = isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
         if weight:
             return _Saved(tensor, None, self)
+        self._use(key, storage.nbytes())
+        return _Saved(tensor, key, self)
+
+    def hold_while_it_lives(self, tensor: Tensor) -> None:
+        """Count the storage of a tensor that is kept in another way than autograd's, until it is freed."""
+        storage = local(tensor).untyped_storage()
+        self._use(storage._cdata, storage.nbytes())
+        weakref.finalize(storage, self.release, storage._cdata, storage.nbytes())
+
+    def _use(self, key: int, num_bytes: int) -> None:
         self.users[key] = self.users.get(key, 0) + 1
         if self.users[key] == 1:
-            self.live_bytes += storage.nbytes()
+            self.live_bytes += num_bytes
             self.peak_bytes = max(self.peak_bytes, self.live_bytes)
-        return _Saved(tensor, key, self)
 
     def release(self, key: int, num_bytes: int) -> None:
         """One of its users is gone."""
@@ -133,26 +144,41 @@ def _group_size(arguments: Any) -> int:
 
 def _whole_bytes(operation: str, arguments: Any, ranks: int) -> int:
     """Bytes of the whole array: what all ranks have together after gathering or before scattering."""
-    tensors = [tensor for value in arguments for tensor in _tensors(value)]
+    tensors = [*tensors_in(arguments)]
     if operation in ("all_gather", "reduce_scatter"):
         sizes = sorted(tensor.nbytes for tensor in tensors)
         return max(sizes[-1], ranks * sizes[0])
     return tensors[-1].nbytes if operation == "all_to_all" else sum(tensor.nbytes for tensor in tensors)
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """The tensors among an operator's arguments or results, however deep."""
     if isinstance(value, Tensor):
         yield value
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors(item)
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from tensors_in(item)
 
 
 @contextmanager
 def observed(kept: Kept) -> Iterator[Collectives]:
-    """Count what autograd keeps, and which collectives are asked for."""
-    with torch.autograd.graph.saved_tensors_hooks(kept.hold, lambda saved: saved.tensor), Collectives() as counted:
-        yield counted
+    """Count what autograd and checkpoints keep, and which collectives are asked for."""
+    _observing.append(kept)
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(kept.hold, lambda saved: saved.tensor), Collectives() as counted:
+            yield counted
+    finally:
+        _observing.remove(kept)
+
+
+_observing: list[Kept] = []
+
+
+def note_kept(outputs: Any) -> None:
+    """Let those that count know what an operator has returned and a selective checkpoint keeps."""
+    for kept in _observing:
+        for tensor in tensors_in(outputs):
+            kept.hold_while_it_lives(tensor)
 
 
 def account(training: Training, batch: Batch) -> Account:
@@ -160,7 +186,8 @@ def account(training: Training, batch: Batch) -> Account:
     gradients: list[int] = []
 
     def note(*_arguments: object) -> None:
-        gradients.append(gradient_bytes(training.model))
+        own = [parameter for group in training.optimizer.param_groups for parameter in group["params"]]
+        gradients.append(max(gradient_bytes(training.model.parameters()), gradient_bytes(own)))
 
     handle = training.optimizer.register_step_pre_hook(note)
     kept = Kept()
@@ -190,9 +217,9 @@ def summed_up(
     )
 
 
-def gradient_bytes(model: nn.Module) -> int:
-    """Bytes of the gradients that this rank holds now."""
-    return sum(local(value.grad).nbytes for value in model.parameters() if value.grad is not None)
+def gradient_bytes(parameters: Iterable[Tensor]) -> int:
+    """Bytes of the gradients that this rank holds now of some parameters."""
+    return sum(local(value.grad).nbytes for value in parameters if value.grad is not None)
 
 
 def state_bytes(optimizer: torch.optim.Optimizer) -> int:

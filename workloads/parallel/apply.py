@@ -10,8 +10,10 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
+from benchsuite.workloads.engine import train_of
 from benchsuite.workloads.layout import Layout
-from benchsuite.workloads.parallel import modes, pipeline
+from benchsuite.workloads.parallel import context, modes, pipeline
+from benchsuite.workloads.parallel.account import note_kept
 from benchsuite.workloads.parallel.recipe import Recipe, ranks_of
 from benchsuite.workloads.parallel.step import Training, channels_innermost, stepping_of
 from benchsuite.workloads.precision import convert
@@ -45,11 +47,16 @@ def prepare(
         to_channels_last(model)
     if layout.tp > 1:
         modes.tp(model, recipe)
+    if layout.cp > 1:
+        context.cp(model, recipe)
     shape_blocks(model, workload, compute)
     if stages is not None:
         return pipeline.training_of(model, stages, recipe, global_batch)
     if layout.zero < 2:  # what is sharded goes to the device block by block
         model = model.to(device)
+    if layout.engine != "torch":
+        training: Training = train_of(layout.engine)(model.to(device), recipe, global_batch)
+        return training
     stepping = stepping_of(modes.parallelize(model, recipe), recipe, global_batch)
     return stepping.training(stepping.step, model, model)
 
@@ -78,8 +85,10 @@ def _checkpointed(forward: Callable[..., object], how: str) -> Callable[..., obj
     return partial(checkpoint, forward, use_reentrant=False, context_fn=contexts)
 
 
-def _policy(_context: object, operation: object, *_arguments: object, **_options: object) -> CheckpointPolicy:
+def _policy(context: object, operation: object, *_arguments: object, **_options: object) -> CheckpointPolicy:
     kept = operation in SAVED_BY_SELECTIVE
+    if kept:
+        note_kept(getattr(context, "op_output", None))  # autograd's hooks do not see it; torch 2.6 does not tell
     return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
 
 

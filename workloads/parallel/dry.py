@@ -21,7 +21,7 @@ from torch.distributed.pipelining import PipelineStage
 
 from benchsuite.workloads import optim
 from benchsuite.workloads.layout import Layout
-from benchsuite.workloads.parallel import modes
+from benchsuite.workloads.parallel import context, modes
 from benchsuite.workloads.parallel import recipe as recipes
 from benchsuite.workloads.parallel.account import (
     Account,
@@ -35,7 +35,7 @@ from benchsuite.workloads.parallel.account import (
 )
 from benchsuite.workloads.parallel.apply import shape_blocks
 from benchsuite.workloads.parallel.pipeline import SCHEDULES, Pieces, cut, stage_numbers
-from benchsuite.workloads.parallel.recipe import Parallelized, Ranks, Recipe, local
+from benchsuite.workloads.parallel.recipe import Parallelized, Ranks, Recipe, dealt, local
 from benchsuite.workloads.parallel.step import stepping_of
 from benchsuite.workloads.precision import autocast, convert
 from benchsuite.workloads.spec import ComputeSpec, Variant
@@ -50,22 +50,24 @@ def dry_account(
     """What one rank of a layout would hold and send in a step, in seconds and next to no memory.
 
     Raises:
-        NotImplementedError: what it sends or holds depends on values, of which there are none.
+        NotImplementedError: what it sends or holds depends on values or other ranks, of which there are none.
     """
-    reason = _depends_on_values(workload, variant, layout, compute)
+    if layout.engine != "torch":
+        raise NotImplementedError(f"engine {layout.engine}: what it holds and sends is counted when it runs")
+    reason = _not_countable(workload, variant, layout, compute)
     if reason:
         raise NotImplementedError(reason)
     cpu = torch.device("cpu")
     # Its states are counted apart: a real optimizer would ask tensors for their values.
-    # So would the scaling of float16, which is as large as bfloat16.
-    half = "bf16" if compute.precision == "fp16" else compute.precision
+    # So would the scaling of float16 and float8; what is kept for these is as large as bfloat16.
+    half = "bf16" if compute.precision in ("fp16", "fp8") else compute.precision
     stateless = compute.model_copy(
         update={"optimizer": "sgd", "fused": False, "channels_last": False, "precision": half}
     )
     with _alone_among(layout, rank) as ranks:
         recipe = Recipe(workload, ranks, stateless)
         with torch.device("meta"):
-            model = convert(workload.build(variant), compute.precision)
+            model = convert(workload.build(variant), half)
         shaped = _shaped(model, recipe)
         with FakeTensorMode(allow_non_fake_inputs=True):
             model.to_empty(device=cpu)
@@ -77,11 +79,13 @@ def dry_account(
     return _with_techniques(found, shapes, workload, layout, compute, rank)
 
 
-def _depends_on_values(workload: Workload, variant: Variant, layout: Layout, compute: ComputeSpec) -> str | None:
+def _not_countable(workload: Workload, variant: Variant, layout: Layout, compute: ComputeSpec) -> str | None:
     if workload.experts is not None and variant.model.get("num_experts"):
         return "experts: how many tokens travel depends on the tokens"
     if compute.comm_hook == "powersgd":
         return "comm_hook powersgd: what it sends depends on DDP's buckets"
+    if layout.pp > 1 and layout.zero > 1:
+        return f"zero {layout.zero} with pp: when weights are gathered depends on the stages' turns"
     return None
 
 
@@ -89,6 +93,8 @@ def _shaped(model: nn.Module, recipe: Recipe) -> Parallelized | None:
     """Split, checkpointed and sharded on the meta device; None where gradients are averaged in the end."""
     if recipe.ranks.layout.tp > 1:
         modes.tp(model, recipe)
+    if recipe.ranks.layout.cp > 1:
+        context.cp(model, recipe)
     shape_blocks(model, recipe.workload, recipe.compute.model_copy(update={"compile": False}))
     return modes.parallelize(model, recipe) if recipe.ranks.layout.zero > 1 else None
 
@@ -98,7 +104,8 @@ def _counted(
 ) -> Account:
     layout, workload, cpu = recipe.ranks.layout, recipe.workload, recipe.ranks.device
     if layout.pp > 1:
-        return stages_account(model, recipe, workload.synthetic(variant, rank_batch // layout.microbatches, cpu))
+        micro = workload.synthetic(variant, rank_batch // layout.microbatches, cpu)
+        return stages_account(model, recipe, context.own_part(micro, recipe))
     whole = shaped or (modes.by_hand(model, recipe) if layout.world_size > 1 else Parallelized(model))
     stepping = stepping_of(whole, recipe, rank_batch * layout.dp)
     return account(stepping.training(stepping.step, model, model), workload.synthetic(variant, rank_batch, cpu))
@@ -114,25 +121,19 @@ def _with_techniques(
 ) -> Account:
     """An account with what was left out: states of the optimizer, and what ZeRO 1 and compressed gradients send."""
     if compute.comm_hook is not None and compute.precision != "pure_bf16":
-        saved = wire_bytes("all_reduce", found.gradients_bytes // 2, layout.dp)
+        saved = wire_bytes("all_reduce", found.gradients_bytes // 2, layout.replicas)
         found = replace(found, wire_bytes=found.wire_bytes - saved)
     if layout.zero == 1:
-        sent = wire_bytes("broadcast", found.gradients_bytes, layout.dp)
+        element = (torch.bfloat16 if compute.precision == "pure_bf16" else torch.float32).itemsize
+        sent = wire_bytes("broadcast", element * sum(map(prod, shapes)), layout.replicas)
         counts = {**found.collectives, "broadcast": len(shapes)}
         found = replace(found, wire_bytes=found.wire_bytes + sent, collectives=counts)
-        shapes = _dealt(shapes, layout.dp)[layout.place(rank).dp]
+        place = layout.place(rank)
+        shapes = dealt(shapes, prod, layout.replicas)[place.dp * layout.cp + place.cp]
     if compute.optimizer == "adafactor":
         return replace(found, optimizer_bytes=sum(map(_adafactor_bytes, shapes)))
     held = sum(map(prod, shapes))
     return replace(found, optimizer_bytes=round(held * _state_bytes_per_element(workload, compute)))
-
-
-def _dealt(shapes: list[tuple[int, ...]], ranks: int) -> list[list[tuple[int, ...]]]:
-    """Deal parameters as ZeroRedundancyOptimizer does: each, the largest first, to the rank that has the least."""
-    dealt: list[list[tuple[int, ...]]] = [[] for _ in range(ranks)]
-    for shape in sorted(shapes, key=prod, reverse=True):
-        min(dealt, key=lambda held: sum(map(prod, held))).append(shape)
-    return dealt
 
 
 def _adafactor_bytes(shape: tuple[int, ...]) -> int:
@@ -206,7 +207,8 @@ def stages_account(model: nn.Module, recipe: Recipe, micro: Batch) -> Account:
         average = modes.by_hand(held, recipe).average
         if average is not None:
             average()
-    return summed_up(held, gradient_bytes(held), 0, _most_kept(kept_bytes, stages, recipe), sent + seen.found)
+    gradients = gradient_bytes(held.parameters())
+    return summed_up(held, gradients, 0, _most_kept(kept_bytes, stages, recipe), sent + seen.found)
 
 
 def _run(stage: Pieces, received: Tensor | None, micro: Batch) -> Tensor:

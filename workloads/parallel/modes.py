@@ -5,7 +5,7 @@ Each rank, or group of ranks, sees its own samples.
 
 import inspect
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed import _functional_collectives
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
@@ -34,9 +35,10 @@ def parallelize(model: nn.Module, recipe: Recipe) -> Parallelized:
         return data_parallel(model) if layout.name == "data_parallel" else Parallelized(model)
     if layout.ep > 1:
         return ep(model, recipe)
-    if layout.zero:
-        return zero1(model, recipe) if layout.zero == 1 else fully_sharded(model, recipe)
-    return ddp(model, recipe) if layout.tp == layout.pp == 1 else by_hand(model, recipe)
+    if layout.zero > 1:
+        return fully_sharded(model, recipe, list(recipe.workload.blocks(model)) if recipe.workload.blocks else [])
+    replicas = ddp(model, recipe) if layout.tp == layout.pp == 1 else by_hand(model, recipe)
+    return zero1(replicas, recipe) if layout.zero else replicas
 
 
 def data_parallel(model: nn.Module) -> Parallelized:
@@ -102,30 +104,52 @@ def _bf16_hook(
     return averaged_bucket
 
 
-def zero1(model: nn.Module, recipe: Recipe) -> Parallelized:
+def zero1(replicas: Parallelized, recipe: Recipe) -> Parallelized:
     """Replicas whose optimizer states are dealt to ranks (Rajbhandari et al., "ZeRO", 2020, stage 1).
 
-    After the step each rank broadcasts the weights it has updated.
+    After the step each rank broadcasts the weights it has updated. Weights that are split over tp are dealt to the
+    ranks that hold the same part of them.
     """
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
-    replicas = ddp(model, recipe)
     group = recipe.ranks.data_group()
 
     def sharded(parameters: Sequence[nn.Parameter], make: Make) -> torch.optim.Optimizer:
-        like = make(parameters)
+        # torch 2.13 cannot broadcast a DTensor: its optimizer is given this rank's parts, in the same memory.
+        parts = [nn.Parameter(local(parameter.detach())) for parameter in parameters]
+        like = make(parts)
         known = inspect.signature(type(like)).parameters
         defaults = {name: value for name, value in like.defaults.items() if name in known}
-        return ZeroRedundancyOptimizer(like.param_groups, type(like), process_group=group, **defaults)
+        dealt = ZeroRedundancyOptimizer(like.param_groups, type(like), process_group=group, **defaults)
+        dealt.register_step_pre_hook(lambda *_: _hand_over(parameters, parts))
+        dealt.register_step_post_hook(lambda *_: _forget_gradients(parameters))
+        return dealt
 
     return replace(replicas, optimizer=sharded)
 
 
-def fully_sharded(model: nn.Module, recipe: Recipe) -> Parallelized:
+def _hand_over(parameters: Sequence[nn.Parameter], parts: Sequence[nn.Parameter]) -> None:
+    """Give this rank's parts of weights the gradients of these."""
+    for parameter, part in zip(parameters, parts, strict=True):
+        gradient: Any = parameter.grad
+        if gradient is not None and hasattr(
+            parameter, "placements"
+        ):  # an embedding's is whole though its weight is not
+            gradient = local(gradient.redistribute(placements=parameter.placements))
+        part.grad = gradient
+
+
+def _forget_gradients(parameters: Sequence[nn.Parameter]) -> None:
+    for parameter in parameters:
+        parameter.grad = None
+
+
+def fully_sharded(model: nn.Module, recipe: Recipe, blocks: Sequence[nn.Module]) -> Parallelized:
     """Weights, gradients and optimizer states sharded, as FSDP2 does it (ZeRO stages 2 and 3).
 
     Stage 3 gathers weights block by block. In stage 2 they stay whole from forward to the end of backward: "ZeRO-2" of
-    torch's documentation of `fully_shard`. With replicas (hsdp) the mesh has two dimensions.
+    torch's documentation of `fully_shard`. With replicas (hsdp) the mesh has two dimensions. `blocks` are
+    gathered one by one.
     """
     from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
@@ -133,7 +157,7 @@ def fully_sharded(model: nn.Module, recipe: Recipe) -> Parallelized:
     assert mesh is not None
     reshard = layout.zero == 3 if compute.reshard_after_forward is None else compute.reshard_after_forward
     # Batch norm would get weights of another type than its statistics; autocast does without.
-    half = compute.precision == "bf16" and not any(isinstance(part, _BatchNorm) for part in model.modules())
+    half = compute.precision in ("bf16", "fp8") and not any(isinstance(part, _BatchNorm) for part in model.modules())
     policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
     options: dict[str, Any] = {
         "mesh": mesh["dp_replicate", "dp_shard"] if layout.dp_replicate > 1 else mesh["dp_shard"],
@@ -143,7 +167,6 @@ def fully_sharded(model: nn.Module, recipe: Recipe) -> Parallelized:
         if compute.cpu_offload
         else OffloadPolicy(),
     }
-    blocks = list(recipe.workload.blocks(model)) if recipe.workload.blocks else []
     for block in blocks:
         fully_shard(block, **options)
     root = fully_shard(model, **options)
@@ -170,13 +193,17 @@ def _prefetch(blocks: Sequence[Any], ahead: int) -> None:
         block.set_modules_to_backward_prefetch(blocks[max(0, number - ahead) : number][::-1])
 
 
-def by_hand(model: nn.Module, recipe: Recipe) -> Parallelized:
+def by_hand(
+    model: nn.Module,
+    recipe: Recipe,
+    exchange: Callable[[Sequence[torch.Tensor], dist.ProcessGroup], None] = averaged,
+) -> Parallelized:
     """Gradients averaged over the data-parallel ranks after backward: for models that are split besides."""
     group = recipe.ranks.data_group()
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
 
     def average() -> None:
-        averaged([local(parameter.grad) for parameter in parameters if parameter.grad is not None], group)
+        exchange([local(parameter.grad) for parameter in parameters if parameter.grad is not None], group)
 
     return Parallelized(model, average=average if group.size() > 1 else None)
 
@@ -234,6 +261,38 @@ def tp(model: nn.Module, recipe: Recipe) -> None:
     assert split is not None and recipe.ranks.mesh is not None
     plan = split.plan(model, layout.sequence_parallel, layout.loss_parallel)
     parallelize_module(model, recipe.ranks.mesh["tp"], dict(plan))
+    if recipe.compute.compile:
+        _wait_before_blocks(model, recipe)
+
+
+class _Arrived(torch.autograd.Function):
+    """A tensor whose collective is done."""
+
+    @staticmethod
+    def forward(_ctx: Any, value: Any) -> torch.Tensor:
+        arrived: torch.Tensor = value.wait()
+        return arrived
+
+    @staticmethod
+    def backward(_ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        return gradients[0]
+
+
+def _wait_before_blocks(model: nn.Module, recipe: Recipe) -> None:
+    """Hand on no tensor that is still under way: compiled blocks that are given one fail in backward (torch 2.13).
+
+    What is in the blocks, which are compiled whole, needs no such help.
+    """
+    blocks = recipe.workload.blocks(model) if recipe.workload.blocks else [model]
+    compiled = {module for block in blocks for module in block.modules()}
+
+    def arrived(_module: nn.Module, _given: object, output: Any) -> Any:
+        under_way = isinstance(output, _functional_collectives.AsyncCollectiveTensor)
+        return _Arrived.apply(output) if under_way else output  # type: ignore[no-untyped-call]
+
+    for module in model.modules():
+        if module not in compiled:
+            module.register_forward_hook(arrived)
 
 
 def loss_context(layout_loss_parallel: bool) -> AbstractContextManager[object]:

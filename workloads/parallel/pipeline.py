@@ -21,8 +21,8 @@ from torch.distributed.pipelining.schedules import (
     ScheduleInterleavedZeroBubble,
 )
 
-from benchsuite.workloads.parallel.modes import by_hand, loss_context
-from benchsuite.workloads.parallel.recipe import Recipe
+from benchsuite.workloads.parallel.modes import fully_sharded, loss_context, parallelize
+from benchsuite.workloads.parallel.recipe import Parallelized, Recipe
 from benchsuite.workloads.parallel.step import Stepping, Training, on_device, stepping_of
 from benchsuite.workloads.parallel.waits import StepClock, Waits
 from benchsuite.workloads.precision import autocast
@@ -48,10 +48,25 @@ class Pieces(nn.Module):
 
     def forward(self, *received: Tensor, **batch: Tensor) -> Any:
         value: Any = received[0] if received else None
+        if received and self._recipe.compute.compile:
+            value = _Received.apply(value)  # type: ignore[no-untyped-call]
         with autocast(self._recipe.compute.precision, self._recipe.ranks.device):
             for module, call in zip(self.pieces, self._calls, strict=True):
                 value = call(module, value, batch)
-        return value
+        return value.contiguous() if self._recipe.compute.compile else value
+
+
+class _Received(torch.autograd.Function):
+    """What a stage is given, whose gradient it sends back: compiled blocks lay tensors out as they like, and gloo and
+    NCCL send only what is contiguous."""
+
+    @staticmethod
+    def forward(_ctx: Any, value: Tensor) -> Tensor:
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(_ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0].contiguous()
 
 
 class _MarkedStage(PipelineStage):
@@ -103,10 +118,23 @@ def pp(model: nn.Module, recipe: Recipe) -> list[Pieces]:
 
 def training_of(model: nn.Module, stages: Sequence[Pieces], recipe: Recipe, global_batch: int) -> Training:
     """The training step of a model whose stages are cut."""
-    held = nn.ModuleList(stages).to(recipe.ranks.device)
-    running = _Running(stepping_of(by_hand(held, recipe), recipe, global_batch))
+    held = nn.ModuleList(stages)
+    running = _Running(stepping_of(parallelized(model, held, recipe), recipe, global_batch))
     schedule = _schedule(stages, running)
     return running.stepping.training(partial(running.step, schedule), model, held, schedule)
+
+
+def parallelized(model: nn.Module, held: nn.ModuleList, recipe: Recipe) -> Parallelized:
+    """What the mode of a layout makes of this rank's stages: each is fully sharded by itself, so that torch finds it.
+
+    torch's stages keep gradients until the last microbatch, and exchange them then.
+    """
+    if recipe.ranks.layout.zero < 2:
+        return parallelize(held.to(recipe.ranks.device), recipe)
+    blocks = set(recipe.workload.blocks(model)) if recipe.workload.blocks else set()
+    for stage in held:
+        fully_sharded(stage, recipe, [module for module in stage.modules() if module in blocks])
+    return Parallelized(held)
 
 
 def _schedule(stages: Sequence[Pieces], running: "_Running") -> Any:

@@ -1,20 +1,26 @@
 """What a mode is given of a model's training, and what it makes of the model; the whole state, gathered again."""
 
-from collections.abc import Callable, Sequence
+import socket
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from benchsuite.workloads.layout import Layout
 from benchsuite.workloads.spec import ComputeSpec
 from benchsuite.workloads.workload import Workload
 
+WEIGHTS = ("pp", "dp_replicate", "dp_shard", "tp")
+SEQUENCES = ("pp_dp", "cp", "tp")
+"""Dimensions of meshes: of what holds the weights, and of what shares sequences."""
+Item = TypeVar("Item")
 Make = Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]
 MakeOptimizer = Callable[[Sequence[nn.Parameter], Make], torch.optim.Optimizer]
 
@@ -43,7 +49,10 @@ class Ranks:
     device: torch.device
     rank: int = 0
     mesh: DeviceMesh | None = None
-    """Dimensions pp, dp_replicate, dp_shard, tp; None for one rank."""
+    """Dimensions pp, dp_replicate, dp_shard, tp; None for one rank. Ranks that share sequences count as dp_shard: their
+    weights are averaged and sharded like those of ranks with other samples."""
+    context: dist.ProcessGroup | None = None
+    """The ranks that share this one's sequences; None where each has whole ones."""
 
     def group(self, *names: str) -> dist.ProcessGroup:
         """The process group of this rank along one dimension, or several taken together."""
@@ -52,7 +61,7 @@ class Ranks:
         return along.get_group()
 
     def data_group(self) -> dist.ProcessGroup:
-        """Those that hold the same weights and see other samples."""
+        """Those that hold the same weights and see other samples, or other parts of sequences."""
         return self.group("dp_replicate", "dp_shard")
 
 
@@ -69,14 +78,26 @@ def ranks_of(layout: Layout, device: torch.device) -> Ranks:
     """The mesh of a layout over the process group, which all ranks must make together."""
     if not dist.is_initialized():
         return Ranks(layout, device)
-    mesh = mesh_of(device.type, layout.pp, layout.dp_replicate, layout.dp // layout.dp_replicate, layout.tp)
-    return Ranks(layout, device, dist.get_rank(), mesh)
+    shape = (layout.pp, layout.dp_replicate, layout.replicas // layout.dp_replicate, layout.tp)
+    mesh = mesh_of(device.type, WEIGHTS, shape)
+    context = None
+    if layout.cp > 1:
+        context = mesh_of(device.type, SEQUENCES, (layout.pp * layout.dp, layout.cp, layout.tp)).get_group("cp")
+    return Ranks(layout, device, dist.get_rank(), mesh, context)
 
 
 @cache
-def mesh_of(device_type: str, *shape: int) -> DeviceMesh:
+def mesh_of(device_type: str, names: tuple[str, ...], shape: tuple[int, ...]) -> DeviceMesh:
     """One for each shape: its process groups hold threads and connections for as long as the process lives."""
-    return init_device_mesh(device_type, shape, mesh_dim_names=("pp", "dp_replicate", "dp_shard", "tp"))
+    return init_device_mesh(device_type, shape, mesh_dim_names=names)
+
+
+def first_address() -> str:
+    """The address by which ranks reached the first one; where they met otherwise, they are on one machine."""
+    store = dist.distributed_c10d._get_default_store()
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    return store.host if isinstance(store, TCPStore) else socket.gethostbyname("localhost")
 
 
 def averaged(gradients: Sequence[Tensor], group: dist.ProcessGroup) -> None:
@@ -90,6 +111,14 @@ def averaged(gradients: Sequence[Tensor], group: dist.ProcessGroup) -> None:
         flat /= group.size()
         for gradient, part in zip(same, torch.split(flat, [gradient.numel() for gradient in same]), strict=True):
             gradient.copy_(part.view_as(gradient))
+
+
+def dealt(items: Iterable[Item], size: Callable[[Item], int], ranks: int) -> list[list[Item]]:
+    """Items dealt to ranks as ZeroRedundancyOptimizer does: each, the largest first, to the one that has the least."""
+    found: list[list[Item]] = [[] for _ in range(ranks)]
+    for item in sorted(items, key=size, reverse=True):
+        min(found, key=lambda held: sum(map(size, held))).append(item)
+    return found
 
 
 def local(tensor: Tensor) -> Tensor:

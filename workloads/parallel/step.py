@@ -1,14 +1,16 @@
 """One step of training, `step(batch, clock) -> loss`: what a trial calls. Pipelines end theirs as all others do."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from benchsuite.workloads import optim
+from benchsuite.workloads.parallel.context import own_part
 from benchsuite.workloads.parallel.modes import loss_context
 from benchsuite.workloads.parallel.recipe import Parallelized, Recipe, full_state
 from benchsuite.workloads.parallel.waits import StepClock, Waits, mark_waits
@@ -28,6 +30,8 @@ class Training:
     optimizer: torch.optim.Optimizer
     scaler: Scaler
     keep: Sequence[object] = field(default_factory=list)
+    told: Callable[[], Mapping[str, Any]] = dict
+    """What an engine knows of its steps and torch does not see: fields of an account, and figures, by name."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ class Stepping:
             clock.mark("communication")
         self.waits.begin(clock, "optimizer")
         self.scaler.step(self.optimizer)
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         if self.rates is not None:
             self.rates.step()
         self.waits.end()
@@ -123,7 +127,7 @@ def on_device(batch: Batch, recipe: Recipe, clock: StepClock) -> Batch:
     clock.mark("h2d")
     if recipe.workload.arrive is not None:
         moved = recipe.workload.arrive(moved)
-    moved = convert_batch(moved, recipe.compute.precision)
+    moved = own_part(convert_batch(moved, recipe.compute.precision), recipe)
     if not recipe.compute.channels_last:
         return moved
     return {

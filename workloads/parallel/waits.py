@@ -12,6 +12,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import _functional_collectives
 
+from benchsuite.workloads.parallel import context
+
 OpType = torch._C._distributed_c10d.OpType  # type: ignore[attr-defined]
 MESSAGES = {int(kind) for kind in (OpType.SEND, OpType.RECV, OpType.RECVANYSOURCE, OpType.COALESCED)}
 
@@ -85,6 +87,7 @@ def mark_waits() -> Waits:
     waits = Waits()
     dist.Work.wait = waits.timed(dist.Work.wait)  # type: ignore[method-assign]
     _functional_collectives.wait_tensor = waits.timed(_functional_collectives.wait_tensor)
+    context.wait_for = waits.timed(context.wait_for)  # messages, but of no pipeline
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.Stream.wait_event = _on_this_stream(waits, torch.cuda.Stream.wait_event)  # type: ignore[method-assign]
     return waits

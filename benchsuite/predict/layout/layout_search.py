@@ -5,22 +5,29 @@ What trials refuse is ranked apart from what they run.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.predict.layout import runnable, staged
-from benchsuite.predict.layout.assumptions import TYPICAL, Assumptions, drawn
-from benchsuite.predict.layout.candidates import RECOMPUTE, Choices, Ints, Layouts, valid_layouts
-from benchsuite.predict.layout.cost import Cost, cost
-from benchsuite.predict.layout.footprint import Footprint, footprint
-from benchsuite.predict.layout.job import Job
-from benchsuite.predict.layout.messages import PARTS, QUANTILES, named, none_runs, notes, why_second_loses
-from benchsuite.predict.layout.shape import train_flops_per_sample
+from benchsuite.predict.layout.assumptions import Assumptions
+from benchsuite.predict.layout.candidates import RECOMPUTE, Choices, Ints, Job, Layouts, layers_of, valid_layouts
+from benchsuite.predict.layout.cost import cost
+from benchsuite.predict.layout.memory import Footprint, footprint
+from benchsuite.predict.layout.models import train_flops_per_sample
 from benchsuite.predict.layout.staged import Staging
+from benchsuite.predict.layout.step import Cost
 from benchsuite.predict.theory.arrays import Floats
 
 NUM_DRAWS = 2000
+EQUAL = 1e-3
+"""Share of a step below which two layouts count as equal."""
+QUANTILES = (0.05, 0.95)
+LEAST_FASTER = 0.01
+"""Share of a step from which on a layout that was left out is told."""
+LEAST_SAVED = 0.02
+"""Share of a step from which on what would save it is told."""
 STAGING = "staging"
 CHANGES = ("network", "storage", "device", "data", STAGING)
 """What `what_if` may change: times a factor; input staged, which has none."""
@@ -50,6 +57,10 @@ class Planned:
     num_microbatches: int
     interleave: int
     recompute: str
+    cp: int
+    ep: int
+    stage_layers: tuple[int, int, int]
+    """Of the first rank of a pipeline, the most of any, of the last."""
     step_s: Figure
     samples_per_s: Figure
     tflops_per_device: Figure | None
@@ -67,6 +78,16 @@ class Planned:
     """Whether trials run it."""
     reason: str | None
     """Why they do not."""
+    trial: dict[str, Any] | None
+    """It as a trial's file has it; None of a model that no trial trains."""
+
+    @property
+    def name(self) -> str:
+        """It in words, without degrees of 1."""
+        found = {"tp": self.tp, "cp": self.cp, "pp": self.pp, "dp": self.dp, "ep": self.ep}
+        words = [f"{name} {value}" for name, value in found.items() if value > 1 or name not in ("cp", "ep")]
+        words += [f"zero {self.zero}", f"recompute {self.recompute}"]
+        return " ".join(words) + (f" interleave {self.interleave}" if self.interleave > 1 else "")
 
 
 @dataclass(frozen=True)
@@ -92,14 +113,18 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Plan:
-    """The best layouts of a job, why the second loses, and what the prediction rests on."""
+    """The best layouts of a job, and what stood in the way of better ones."""
 
     best: tuple[Planned, ...]
     """Of those that trials run."""
     refused: tuple[Planned, ...]
     """Of those that trials refuse."""
-    why: str
-    notes: tuple[str, ...]
+    second_slower: float | None
+    """Share of the draws in which the second of the best is slower than the first."""
+    too_large: Planned | None
+    """The fastest that is valid and does not fit, where it is faster than all that fit."""
+    savings: Mapping[str, float]
+    """Share of the best layout's step that a change would save, those that save most first."""
     num_valid: int
     num_fitting: int
     num_runnable: int
@@ -112,14 +137,14 @@ class Plan:
         return (*self.best, *self.refused)[0]
 
 
-def ranked(job: Job, choices: Choices, given: Assumptions = TYPICAL) -> Ranked:
+def ranked(job: Job, choices: Choices, given: Assumptions | None = None) -> Ranked:
     """Every layout that is valid and fits, fastest first, whether trials run it or not.
 
     Raises:
         UserError: nothing is valid, nothing fits (with the least memory and what would help), or input cannot be
             staged as asked.
     """
-    return _tuned(_fitting(job, choices, given))
+    return _tuned(_fitting(job, choices, given or job.typical))
 
 
 def parted(job: Job, choices: Choices) -> tuple[Ranked, Ranked]:
@@ -128,7 +153,7 @@ def parted(job: Job, choices: Choices) -> tuple[Ranked, Ranked]:
     Raises:
         UserError: as `ranked`.
     """
-    every = _fitting(job, choices, TYPICAL)
+    every = _fitting(job, choices, job.typical)
     reasons = runnable.why_not(job, every.layouts)
     refused = np.array([reason is not None for reason in reasons])
     every = replace(every, reasons=tuple(reasons))
@@ -174,16 +199,53 @@ def plan(job: Job, choices: Choices, samples: float | None = None, top: int = 10
     `NUM_DRAWS` draws of the assumptions; the same draws for every layout, so that layouts are compared in pairs.
     """
     run, refused = parted(job, choices)
-    given = drawn(NUM_DRAWS, seed)
+    given = job.drawn(NUM_DRAWS, seed)
     best, others = (_first(of, top, given, samples) for of in (run, refused))
     both = staged.staging(job, run.layouts if best else refused.layouts, samples)
-    told = (*notes(job), *([staged.in_words(both, job)] if both else []))
-    if best:
-        draws = cost(job, run.layouts.take(np.arange(min(2, len(best)))), given)
-        why = why_second_loses(run.layouts, run.cost, draws, others=len(others) > 0)
-    else:
-        why = none_runs(refused.layouts, refused.reasons)
-    return Plan(best, others, why, told, run.num_valid, run.num_fitting + refused.num_fitting, run.num_fitting, both)
+    slower = None
+    if len(best) > 1:
+        steps = cost(job, run.layouts.take(np.arange(2)), given).step_s
+        slower = float(np.mean(steps[:, 1] > steps[:, 0]))
+    num_fitting = run.num_fitting + refused.num_fitting
+    fastest = min(each.step_s.value for each in (*best[:1], *others[:1]))
+    large = _too_large_but_faster(job, choices, given, fastest)
+    saved = savings(job, (run if best else refused).layouts.take(np.array([0])))
+    return Plan(best, others, slower, large, saved, run.num_valid, num_fitting, run.num_fitting, both)
+
+
+def savings(job: Job, one: Layouts) -> dict[str, float]:
+    """What changes of the machine or the batch would save of a layout's step (of a sample's time), the most first."""
+    now = float(cost(job, one, job.typical).step_s[0])
+    machines = {
+        "a network twice as fast": job.machine.scaled(network=2.0),
+        "links in the node twice as fast": job.machine.scaled(links=2.0),
+        "storage twice as fast": job.machine.scaled(storage=2.0),
+    }
+    found = {
+        words: 1 - float(cost(replace(job, machine=to), one, job.typical).step_s[0]) / now
+        for words, to in machines.items()
+    }
+    if one.pp[0] > 1:
+        twice, longer = replace(job, batch=2 * job.batch), replace(one, num_microbatches=2 * one.num_microbatches)
+        found["twice the batch"] = 1 - float(cost(twice, longer, job.typical).step_s[0]) / now / 2
+    told = {words: share for words, share in found.items() if share >= LEAST_SAVED}
+    return dict(sorted(told.items(), key=lambda each: -each[1]))
+
+
+def _too_large_but_faster(job: Job, choices: Choices, given: Assumptions, step_s: float) -> Planned | None:
+    """The fastest layout that no device has room for, where it is faster than so."""
+    found = valid_layouts(job.model, job.machine, job.devices, job.batch, _useful(job, choices))
+    memory = footprint(job, found)
+    index = np.flatnonzero(memory.total > memory.usable)
+    if not index.size:
+        return None
+    costs = cost(job, found.take(index), job.typical)
+    at = np.array([int(np.argmin(costs.step_s))])
+    if costs.step_s[at[0]] >= step_s * (1 - LEAST_FASTER):
+        return None
+    bytes_ = Footprint(memory.states[index[at]], memory.activations[index[at]], memory.usable)
+    order = Ranked(job, found.take(index[at]), _taken(costs, at), bytes_, 0, 0, (None,))
+    return _first(order, 1, given, None)[0]
 
 
 def _first(order: Ranked, top: int, given: Assumptions, samples: float | None) -> tuple[Planned, ...]:
@@ -302,6 +364,9 @@ def _planned(order: Ranked, draws: Cost, given: Assumptions, at: int, samples: f
         num_microbatches=int(of.num_microbatches[at]),
         interleave=int(of.interleave[at]),
         recompute=RECOMPUTE[of.recompute[at]],
+        cp=int(of.cp[at]),
+        ep=int(of.ep[at]),
+        stage_layers=tuple(int(each[at]) for each in layers_of(job.model, of)),  # type: ignore[arg-type]
         step_s=_figure(step, steps),
         samples_per_s=_times(rate, job.batch),
         tflops_per_device=tflops,
@@ -311,12 +376,13 @@ def _planned(order: Ranked, draws: Cost, given: Assumptions, at: int, samples: f
         bubble_share=_share(order.cost.bubble_s, draws.bubble_s, step, steps, at),
         communication_share=_share(order.cost.communication_s, draws.communication_s, step, steps, at),
         input_share=_share(order.cost.input_s, draws.input_s, step, steps, at),
-        parts_s={name: float(getattr(order.cost, name)[at]) for name in PARTS},
+        parts_s={each.name: float(getattr(order.cost, each.name)[at]) for each in fields(Cost)},
         days=None if total_s is None else _times(total_s, 1 / 86400),
         device_hours=None if total_s is None else _times(total_s, job.devices / 3600),
         energy_kwh=None if samples is None else _energy(job, step, steps, given, samples / job.batch),
         runnable=order.reasons[at] is None,
         reason=order.reasons[at],
+        trial=runnable.trial_of(job, of, at),
     )
 
 
@@ -340,7 +406,7 @@ def power_w(job: Job, given: Assumptions) -> Floats | float | None:
 
 
 def _energy(job: Job, step: float, steps: Floats, given: Assumptions, num_steps: float) -> Figure | None:
-    typical, draws = power_w(job, TYPICAL), power_w(job, given)
+    typical, draws = power_w(job, job.typical), power_w(job, given)
     if typical is None or draws is None:
         return None
     return _times(_figure(float(typical) * step, np.ravel(draws) * steps), num_steps / 3.6e6)
@@ -351,7 +417,8 @@ def _too_large(job: Job, choices: Choices, found: Layouts, memory: Footprint) ->
     gb = 1e-9
     return UserError(
         f"nothing fits: {job.model.name} on {job.devices} devices of {job.machine.name} needs at least "
-        f"{memory.total[least] * gb:.1f} GB a device ({named(found, least)}, microbatch {found.microbatch[least]}; "
+        f"{memory.total[least] * gb:.1f} GB a device (tp {found.tp[least]} pp {found.pp[least]} dp {found.dp[least]} "
+        f"zero {found.zero[least]} recompute {RECOMPUTE[found.recompute[least]]} microbatch {found.microbatch[least]}; "
         f"{memory.states[least] * gb:.1f} GB of it model states), usable are {memory.usable * gb:.1f} of "
         f"{job.machine.device.memory_bytes * gb:.1f} GB; {_help(job, choices)}"
     )

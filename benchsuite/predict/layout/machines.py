@@ -12,7 +12,9 @@ from benchsuite.predict.layout.yaml_input import Part, Quantity, checked, shippe
 
 FOLDER = "machines"
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
-ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 2}
+PURE = "pure_bf16"
+"""bf16 with weights of 16 bits too: the devices' peak of bf16."""
+ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, PURE: 2, "fp8": 2}
 """Of what is kept and sent; with fp8 only matrix products are narrower."""
 Flops = Annotated[float, Quantity("FLOP/s of one device", 1e11, 1e17, "312e12")]
 DeviceBytes = Annotated[float, Quantity("bytes of one device", 1e9, 1e13, "80e9")]
@@ -41,7 +43,7 @@ class Device(Part):
     tdp_w: Watts | None = None
     """Power at most."""
     matrix_efficiency_factor: Annotated[float, Field(gt=0, le=2)] | None = None
-    """Times the planner's matrix_efficiency, which was fitted on A100, where published steps show that it differs."""
+    """Times the planner's matrix_efficiency for such devices (assumptions.yaml), where a device is known to differ."""
 
     @field_validator("peak_flops", mode="before")
     @classmethod
@@ -113,17 +115,19 @@ class Machine(Part):
         Raises:
             UserError: none is known at this precision.
         """
+        precision = "bf16" if precision == PURE else precision
         if precision not in self.device.peak_flops:
             words = list(self.device.peak_flops)
             error = refuse("--precision", precision, words)
             raise UserError(f"{error} ({self.device.name} of {self.name} has no other peak)")
         return self.device.peak_flops[precision]
 
-    def scaled(self, network: float = 1.0, storage: float = 1.0, device: float = 1.0) -> Self:
-        """The same machine with a network between nodes, a storage and devices (compute and memory speed) x as fast."""
+    def scaled(self, network: float = 1.0, storage: float = 1.0, device: float = 1.0, links: float = 1.0) -> Self:
+        """The same machine with network, storage, devices (compute and memory speed) and links in nodes x as fast."""
         peaks = {name: peak * device for name, peak in self.device.peak_flops.items()}
         rates = {name: value for name, value in self.storage.model_dump().items() if name.endswith("_per_s") and value}
         return self.changed(
+            intra_node=self.intra_node.changed(bytes_per_s=self.intra_node.bytes_per_s * links),
             inter_node=self.inter_node.changed(bytes_per_s=self.inter_node.bytes_per_s * network),
             storage=self.storage.changed(**{name: value * storage for name, value in rates.items()}),
             device=self.device.changed(peak_flops=peaks, memory_bytes_per_s=self.device.memory_bytes_per_s * device),

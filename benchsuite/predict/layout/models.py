@@ -1,5 +1,8 @@
-"""Models that can be planned, as YAML: their shapes, and what follows from them: parameters, FLOPs, bytes a sample."""
+"""Models that can be planned, as YAML or a config.json of Hugging Face: shapes, parameters, FLOPs, bytes a sample."""
 
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -48,6 +51,9 @@ class Model(Part):
     """Default: 4 hidden."""
     gated_mlp: bool = False
     """SwiGLU and the like: three matrices instead of two."""
+    num_experts: Annotated[int, Field(ge=0, le=10**5)] = 0
+    """MLPs of a layer, of which a token visits top_k; 0: one."""
+    top_k: Annotated[int, Field(ge=0, le=10**5)] = 0
     bias: bool = True
     rms_norm: bool = False
     tied_embeddings: bool = True
@@ -91,6 +97,8 @@ class Model(Part):
             )
         if self.heads and self.kv_heads and self.heads % self.kv_heads:
             raise ValueError(f"model {self.name}: heads {self.heads} is no multiple of kv_heads {self.kv_heads}")
+        if (self.num_experts or self.top_k) and not 1 <= self.top_k <= self.num_experts:
+            raise ValueError(f"model {self.name}: top_k {self.top_k} of num_experts {self.num_experts}: give both")
         return self
 
     @property
@@ -191,3 +199,203 @@ def parse(values: dict[str, Any], where: str) -> Model:
         UserError: a field is unknown, missing or wrong.
     """
     return checked(Model, values, where)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One sample's forward FLOPs (a multiply-add is two) and the parameters, by part. Layers are the mean layer."""
+
+    layer_params: float
+    embedding_params: float
+    """Before the layers: tokens, positions, patches."""
+    head_params: float
+    """After them, with a matrix of its own only where it is not tied to the embedding."""
+    matrix_flops: float | None
+    """Of one layer; None where nothing is published."""
+    attention_flops: float
+    """Of one layer's scores and their products with the values; what selective recomputation repeats."""
+    head_flops: float
+    expert_params: float = 0.0
+    """Of layer_params, what the experts of a layer hold."""
+
+    def params(self, num_layers: int) -> float:
+        """All of them."""
+        return self.layer_params * num_layers + self.embedding_params + self.head_params
+
+
+def shape_of(model: Model) -> Shape:
+    """The shape of a model.
+
+    Transformers: per layer 2 matrices of h x q and 2 of h x k for attention (q, k: heads and key-value heads times
+    their width), 2 or (gated) 3 of h x f; 2 operations a parameter and token, and 4 s q a token for scores and values
+    over the full square: with f = 4h, q = k = h these are Megatron's forms (arXiv:2104.04473: 12 l h^2, ...). A
+    decoder's layer beside an encoder has a second attention, over the encoder's tokens. Grouped heads: k < q. Of
+    experts a layer has num_experts MLPs and a router of h x num_experts, and a token passes through top_k of them.
+    """
+    if not model.shaped:
+        flops = model.train_flops_per_sample
+        return Shape(model.published_params or 0.0, 0.0, 0.0, None if flops is None else flops / 3, 0.0, 0.0)
+    own = _layer_params(model, cross=False)
+    if model.kind != "encoder-decoder":
+        matrix, scores = _forward(model, model.tokens, model.tokens)
+        return _with_ends(model, own, matrix, scores, model.tokens)
+    encoder, decoder = model.layers or 1, model.decoder_layers or 1
+    wide, targets = _layer_params(model, cross=True), model.decoder_seq_len or 1
+    first, first_scores = _forward(model, model.tokens, model.tokens)
+    second, second_scores = _cross_forward(model, targets)
+    layers = encoder + decoder
+    mean = (encoder * own + decoder * wide) / layers
+    matrix = (encoder * first + decoder * second) / layers
+    scores = (encoder * first_scores + decoder * second_scores) / layers
+    return _with_ends(model, mean, matrix, scores, targets)
+
+
+def widths(model: Model) -> tuple[int, int, int, int]:
+    """h, q, k, f: a token's width, those of all heads and of all key-value heads, and that inside the MLP."""
+    head = model.head_dim or model.width // model.num_heads
+    return model.width, model.num_heads * head, (model.kv_heads or model.num_heads) * head, ffn(model)
+
+
+def ffn(model: Model) -> int:
+    """Width inside the MLP."""
+    return model.ffn_hidden or 4 * model.width
+
+
+def _matrices(model: Model) -> tuple[int, int]:
+    """Parameters of the matrices of one attention, and of the MLP."""
+    h, q, k, f = widths(model)
+    return 2 * h * q + 2 * h * k, (3 if model.gated_mlp else 2) * h * f
+
+
+def _layer_params(model: Model, cross: bool) -> int:
+    h, q, k, _ = widths(model)
+    attention = _matrices(model)[0] + (q + 2 * k + h if model.bias else 0)
+    norm = h if model.rms_norm else 2 * h
+    router = model.num_experts * h
+    return (2 if cross else 1) * (attention + norm) + _mlp_params(model) * max(1, model.num_experts) + norm + router
+
+
+def _mlp_params(model: Model) -> int:
+    """Of one MLP, or of one expert."""
+    h, _, _, f = widths(model)
+    return _matrices(model)[1] + ((2 if model.gated_mlp else 1) * f + h if model.bias else 0)
+
+
+def _forward(model: Model, queries: int, keys: int) -> tuple[float, float]:
+    """Forward FLOPs of a sample in one layer: of matrices, and of attention."""
+    attention, mlp = _matrices(model)
+    mlp = mlp * max(1, model.top_k) + model.num_experts * model.width
+    return 2.0 * queries * (attention + mlp), 4.0 * queries * keys * widths(model)[1]
+
+
+def _cross_forward(model: Model, targets: int) -> tuple[float, float]:
+    """The same of a decoder's layer: keys and values of the second attention are made of the encoder's tokens."""
+    h, q, k, _ = widths(model)
+    attention, mlp = _matrices(model)
+    matrix = 2.0 * targets * (attention + mlp + 2 * h * q) + 2.0 * model.tokens * 2 * h * k
+    return matrix, 4.0 * targets * (targets + model.tokens) * q
+
+
+def _with_ends(model: Model, layer: float, matrix: float, scores: float, last_tokens: int) -> Shape:
+    h, vocab = model.width, model.vocab or 0
+    norms = (2 if model.kind == "encoder-decoder" else 1) * (h if model.rms_norm else 2 * h)
+    positions = h * model.tokens if model.learned_positions else 0
+    head = 2.0 * (model.predictions or last_tokens) * h * vocab + model.other_forward_flops_per_sample
+    if model.predictions:
+        head += 2.0 * model.predictions * h * h
+    return Shape(
+        layer_params=layer,
+        embedding_params=float(vocab * h + positions + model.other_params),
+        head_params=float(norms + (0 if model.tied_embeddings else vocab * h)),
+        matrix_flops=matrix,
+        attention_flops=scores,
+        head_flops=head,
+        expert_params=float(_mlp_params(model) * model.num_experts),
+    )
+
+
+def params(model: Model) -> float:
+    """Parameters of a model."""
+    return shape_of(model).params(model.num_layers)
+
+
+def train_flops_per_sample(model: Model) -> float | None:
+    """Model FLOPs of one sample forward and backward, nothing recomputed; None where they are not known."""
+    of = shape_of(model)
+    if of.matrix_flops is None:
+        return None
+    return 3 * (model.num_layers * (of.matrix_flops + of.attention_flops) + of.head_flops)
+
+
+def sample_bytes(model: Model) -> float | None:
+    """Stored bytes of one sample; None where not known."""
+    if model.sample_bytes is not None or model.bytes_per_token is None:
+        return model.sample_bytes
+    return model.bytes_per_token * (model.tokens + (model.decoder_seq_len or 0))
+
+
+LLAMA = {"gated_mlp": True, "rms_norm": True, "bias": False, "learned_positions": False, "tied_embeddings": False}
+GPT2 = {"gated_mlp": False, "rms_norm": False, "bias": True, "learned_positions": True, "tied_embeddings": True}
+NEOX = GPT2 | {"learned_positions": False, "tied_embeddings": False}
+ARCHITECTURES: Mapping[str, Mapping[str, bool]] = {
+    "LlamaForCausalLM": LLAMA,
+    "MistralForCausalLM": LLAMA,
+    "Qwen2ForCausalLM": LLAMA,
+    "Qwen3ForCausalLM": LLAMA,
+    "MixtralForCausalLM": LLAMA,
+    "Qwen3MoeForCausalLM": LLAMA,
+    "GPT2LMHeadModel": GPT2,
+    "GPTNeoXForCausalLM": NEOX,
+}
+"""The parts that a model has, where its config.json does not tell."""
+KEYS: Mapping[str, tuple[str, ...]] = {
+    "layers": ("num_hidden_layers", "n_layer"),
+    "hidden": ("hidden_size", "n_embd"),
+    "heads": ("num_attention_heads", "n_head"),
+    "kv_heads": ("num_key_value_heads",),
+    "head_dim": ("head_dim",),
+    "ffn_hidden": ("moe_intermediate_size", "intermediate_size", "n_inner"),
+    "vocab": ("vocab_size",),
+    "seq_len": ("max_position_embeddings", "n_positions"),
+    "tied_embeddings": ("tie_word_embeddings",),
+    "num_experts": ("num_local_experts", "num_experts"),
+    "top_k": ("num_experts_per_tok",),
+}
+"""Our keys, and where a config.json has them; the first that is there counts."""
+NEEDED = ("layers", "hidden", "heads", "vocab", "seq_len")
+
+
+def from_config(path: Path) -> Model:
+    """The model of a config.json, as beside weights; of a length that rope_scaling stretches, the original.
+
+    Raises:
+        UserError: it cannot be read, its architecture is not known, or keys are missing or wrong.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"--model {path}: {getattr(error, 'strerror', None) or 'is no JSON'}") from error
+    if not isinstance(values, dict) or not isinstance(values.get("architectures"), list) or not values["architectures"]:
+        raise UserError(f"--model {path}: has no architectures, which Hugging Face's config.json has")
+    name = str(values["architectures"][0])
+    if name not in ARCHITECTURES:
+        raise UserError(f"{path}: {refuse('architectures', name, ARCHITECTURES)}; or give sizes in a YAML file")
+    found = _sizes_in(values)
+    missing = [" or ".join(KEYS[key]) for key in NEEDED if found.get(key) is None]
+    if missing:
+        raise UserError(f"{path}: {name} without {', '.join(missing)}")
+    label = path.parent.name if path.name == "config.json" and path.parent.name else path.stem
+    own = {"name": label, "kind": "decoder", "source": f"{path.name} of {name}"}
+    return parse(own | dict(ARCHITECTURES[name]) | found, str(path))
+
+
+def _sizes_in(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Sizes by our keys; experts only where every layer has them."""
+    found: dict[str, Any] = {}
+    for ours, theirs in KEYS.items():
+        given = [values[key] for key in theirs if values.get(key) is not None]
+        found |= {ours: given[0]} if given else {}
+    if "num_experts" not in found:
+        found.pop("top_k", None)
+    original = (values.get("rope_scaling") or {}).get("original_max_position_embeddings")
+    return found | ({"seq_len": original} if original else {})

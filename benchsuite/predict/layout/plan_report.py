@@ -1,21 +1,23 @@
 """A plan as people and programs get it: columns and cells, sentences, and one object."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from benchsuite.predict.layout.assumptions import RANGES
-from benchsuite.predict.layout.job import Job
-from benchsuite.predict.layout.layout_search import Figure, Plan, Planned
-from benchsuite.predict.layout.messages import basis
-from benchsuite.predict.layout.shape import params
+from benchsuite.predict.layout import assumptions
+from benchsuite.predict.layout.candidates import Job
+from benchsuite.predict.layout.layout_search import EQUAL, LEAST_FASTER, NUM_DRAWS, QUANTILES, Figure, Plan, Planned
+from benchsuite.predict.layout.models import params
+from benchsuite.predict.layout.staged import in_words
 from benchsuite.results.render.tables import ABSENT
 
 COLUMNS: Mapping[str, str] = {
     "tp": "tensor-parallel ranks",
     "pp": "pipeline stages",
     "dp": "data-parallel replicas",
+    "cp": "ranks that share a sequence (context parallelism)",
+    "ep": "data-parallel ranks that share a layer's experts",
     "zero": "ZeRO stage, what replicas keep a share of only (1 optimizer, 2 gradients too, 3 weights too)",
     "mb": "samples a microbatch x microbatches a step",
     "v": "chunks a stage (interleaving)",
@@ -59,13 +61,17 @@ def as_object(job: Job, found: Plan, under: Mapping[str, Planned], samples: floa
         "runnable": found.num_runnable,
         "layouts": [asdict(each) for each in found.best],
         "not_runnable": [asdict(each) for each in found.refused],
-        "why": found.why,
+        "why": why(found),
+        "limits": limits(found, job),
+        "helps": dict(found.savings),
+        "too_large": None if found.too_large is None else asdict(found.too_large),
         "what_if": {name: asdict(each) for name, each in under.items()},
         "staging": None if found.staging is None else asdict(found.staging),
         "basis": basis(job),
-        "notes": list(found.notes),
-        "assumptions": {name: asdict(each) for name, each in RANGES.items()},
-        "sources": [job.model.source, *job.machine.sources],
+        "notes": list(notes(job, found)),
+        "measured": dict(job.measured),
+        "assumptions": {name: asdict(each) for name, each in assumptions.ranges(job.machine.device.name).items()},
+        "sources": [job.model.source, *job.machine.sources, *assumptions.sources(job.machine.device.name)],
     }
 
 
@@ -92,7 +98,7 @@ def title(job: Job, samples: float | None) -> tuple[str, ...]:
 def cells(of: Planned, memory_bytes: float) -> tuple[str, ...]:
     """One for each of HEADINGS."""
     return (
-        *(str(number) for number in (of.tp, of.pp, of.dp, of.zero)),
+        *(str(number) for number in (of.tp, of.pp, of.dp, of.cp, of.ep, of.zero)),
         f"{of.microbatch} x {of.num_microbatches}",
         str(of.interleave),
         of.recompute,
@@ -117,3 +123,133 @@ def _interval(figure: Figure | None, digits: int | None = None) -> str:
 
 def _percent(share: Figure) -> str:
     return f"{share.value:.1%}" if share.high > 0 else "0%"
+
+
+PARTS = {
+    "compute_s": "computation",
+    "recompute_s": "recomputation",
+    "tensor_s": "tensor-parallel exchange",
+    "context_s": "exchange of keys and values",
+    "expert_s": "tokens to experts and back",
+    "pipeline_s": "sends between stages",
+    "bubble_s": "bubble",
+    "data_s": "exchange between replicas",
+    "optimizer_s": "optimizer",
+    "straggling_s": "stragglers",
+    "input_s": "input",
+}
+LEAST_TOLD = 0.02
+"""Share of a step from which on a part of it, or what would save it, is told."""
+
+
+def words(found: Plan, job: Job) -> Iterator[str]:
+    """What stands below the table: the best layout, why the second loses, what limits it, and what would help."""
+    first = found.first
+    rate = "" if first.mfu is None else f", {first.mfu.value:.0%} of the devices' peak"
+    which = "The best layout that trials run" if found.best else "The fastest layout that fits"
+    yield f"{which} is {first.name}: {_interval(first.step_s)} s a step{rate}."
+    yield why(found)
+    yield limits(found, job)
+    if found.savings:
+        listed = ", ".join(f"{change} saves {share:.0%}" for change, share in found.savings.items())
+        yield f"What would help: {listed}."
+    yield from excluded(found)
+
+
+def why(found: Plan) -> str:
+    """A sentence: how far the second of the best is behind, through which parts, and in what share of the draws."""
+    if not found.best:
+        first = found.refused[0]
+        alone = len({each.reason for each in found.refused}) == 1
+        which = "" if alone else f"the fastest of them ({first.name}) is refused: "
+        return f"No layout that fits can run as a trial: {which}{first.reason}."
+    if len(found.best) < 2:
+        return f"No other layout {'that fits can run as a trial' if found.refused else 'fits'}."
+    first, second = found.best[:2]
+    lost = second.step_s.value - first.step_s.value
+    named = f"The second-best layout ({second.name})"
+    if lost < EQUAL * first.step_s.value:
+        return f"{named} takes as long: nothing that is computed here tells them apart."
+    by = {words: second.parts_s[name] - first.parts_s[name] for name, words in PARTS.items()}
+    told = sorted((words for words in by if abs(by[words]) > 0.1 * lost), key=by.__getitem__, reverse=True)
+    listed = ", ".join(f"{words} {by[words]:+.3g} s" for words in told)
+    ahead = f"{named} takes {lost:.3g} s a step ({lost / first.step_s.value:.1%}) more: {listed}"
+    slower = found.second_slower or 0.0
+    doubt = ": too close to call" if QUANTILES[0] < slower < QUANTILES[1] else ""
+    return f"{ahead}. It is the slower one in {slower:.0%} of {NUM_DRAWS:,} random draws of what is assumed{doubt}."
+
+
+def limits(found: Plan, job: Job) -> str:
+    """A sentence: the largest parts of the best layout's step, and its memory."""
+    first = found.first
+    shares = {words: first.parts_s[name] / first.step_s.value for name, words in PARTS.items()}
+    told = sorted((words for words in shares if shares[words] >= LEAST_TOLD), key=shares.__getitem__, reverse=True)
+    listed = ", ".join(f"{words} {shares[words]:.0%}" for words in told[:4])
+    memory = f"{first.memory_bytes / 1e9:.0f} of {job.machine.device.memory_bytes / 1e9:.0f} GB"
+    return f"Its step goes to {listed}; a device holds {memory}."
+
+
+def excluded(found: Plan) -> Iterator[str]:
+    """Faster layouts than the best that is told: those that trials refuse, and those that no device has room for."""
+    best = found.first.step_s.value
+    refused = found.refused[0] if found.best and found.refused else None
+    if refused is not None and refused.step_s.value < best * (1 - LEAST_FASTER):
+        yield f"{_faster(refused, best)} is refused by trials: {refused.reason}."
+    if found.too_large is not None:
+        yield f"{_faster(found.too_large, best)} needs {found.too_large.memory_bytes / 1e9:.0f} GB a device."
+
+
+def _faster(of: Planned, best_s: float) -> str:
+    return f"A layout that is {1 - of.step_s.value / best_s:.0%} faster ({of.name}, {_interval(of.step_s)} s a step)"
+
+
+def basis(job: Job) -> str:
+    """What the figures rest on, as a warning: what was measured on the machine, if anything."""
+    device = job.machine.device.name
+    known = assumptions.generation_of(device)
+    of = f"on other {known} systems" if known else "on A100 systems"
+    measured = " and the device_sample_s that was given" if job.model.device_sample_s is not None else ""
+    if job.measured:
+        listed = ", ".join(f"{name} {value:.3g}" for name, value in job.measured.items())
+        return (
+            f"Measured by probes: {listed}; all else of {job.machine.name} is from data sheets and published runs {of}."
+        )
+    return (
+        f"Nothing was measured on {job.machine.name}: computed from its data sheets{measured}, with efficiencies of "
+        f"published runs {of} (--explain tells columns and assumptions)."
+    )
+
+
+def notes(job: Job, found: Plan) -> tuple[str, ...]:
+    """What is not known of the machine and the model, and what is taken instead."""
+    machine, model, told = job.machine, job.model, []
+    if machine.inter_node.oversubscription is None and job.nodes > 1:
+        told.append(f"oversubscription of {machine.name}'s network is not known: taken as 1")
+    told += _of_input(job)
+    if machine.node_max_w is None and machine.device.tdp_w is not None:
+        share = f"{job.typical.host_power:.0%}"
+        told.append(f"power of {machine.name}'s nodes is not known: devices' and {share} for hosts")
+    if not model.shaped:
+        told.append(f"{model.name} ({model.kind}): planned with data parallelism and ZeRO only")
+        if model.activations_per_sample is None:
+            told.append(f"activations of {model.name} are not known: only its model states are checked against memory")
+    if model.kind == "encoder-decoder":
+        told.append("an encoder-decoder's layers count as their mean; activations as of the longer stack")
+    if model.num_experts:
+        told.append(f"{model.name}: every expert gets as many tokens; experts are dealt to ranks of dp, not split")
+    return (*told, *([in_words(found.staging, job)] if found.staging else []))
+
+
+def _of_input(job: Job) -> list[str]:
+    """What is not known of storage and samples."""
+    name, storage, model = job.machine.name, job.machine.storage, job.model
+    if model.sample_bytes is None and model.bytes_per_token is None:
+        return [f"bytes of a stored sample of {model.name} are not known: input is taken to keep up"]
+    if storage.shared_read_bytes_per_s is None and job.staged:
+        return [f"bandwidth of {name}'s shared file system is not known: nor when copying the dataset pays"]
+    if storage.shared_read_bytes_per_s is None:
+        return [f"bandwidth of {name}'s shared file system is not known: input is taken to keep up"]
+    if storage.local_read_bytes_per_s is None:
+        why = f"staging is not compared: storage.local_read_bytes_per_s of {name} is not known"
+        return [f"input is assumed to be read from the shared file system ({why})"]
+    return []

@@ -1,70 +1,114 @@
-"""Which layouts of a plan trials can run: by the rules that refuse points of a sweep, asked and not repeated here."""
+"""Layouts of a plan as trials: what a user would write to run one or several, and why trials refuse it.
 
-from dataclasses import dataclass, replace
+The rules are those that `trial --validate` and sweeps ask; none is repeated here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.trial_spec import parse_trial
-from benchsuite.grid.validity import why_unfit
+from benchsuite.grid.point import Point
+from benchsuite.grid.validity import why_invalid
 from benchsuite.host.machine import Machine
-from benchsuite.predict.layout.candidates import RECOMPUTE, Layouts
-from benchsuite.predict.layout.job import Job
-from benchsuite.predict.layout.models import Model
-from benchsuite.predict.layout.shape import ffn
-from benchsuite.workloads.facts import BERT, FACTS, GPT_NEOX, RESNET50, Facts
+from benchsuite.predict.layout.candidates import RECOMPUTE, Job, Layouts
+from benchsuite.predict.layout.models import Model, ffn
+from benchsuite.workloads.facts import BERT, FACTS, GPT_NEOX, MLP_FACTOR
 from benchsuite.workloads.spec import Variant
+
+IN_SWEEP = 10
+"""Layouts that a sweep file gets."""
+
+
+PARTS = ("rms_norm", "gated_mlp", "bias", "tied_embeddings", "learned_positions")
+"""What a stack of layers has or has not, in the words of models here and of variants."""
+OF_BERT = {"rms_norm": False, "gated_mlp": False, "bias": True, "tied_embeddings": True, "learned_positions": True}
+"""What its variants leave unsaid."""
 
 
 @dataclass(frozen=True)
-class Judged:
-    """By which workload's rules a model's layouts are judged, and in which shape."""
+class Trained:
+    """What trains a model, as a trial's file names it; or, where nothing does, what is lacking."""
 
-    facts: Facts
-    variant: Variant
-    own: str | None
-    """The variant that is the model itself; None where no trial trains it."""
+    values: dict[str, Any]
+    lacking: str | None = None
 
 
-def judged(model: Model) -> Judged:
-    """The workload that a model is, or the nearest: a decoder, but for encoders and networks without such layers."""
+def trained(model: Model) -> Trained:
+    """The workload and the variant that are this model, with the sizes in which it is another than the variant."""
+    nobody = f"no trial trains {model.name}"
     if not model.shaped:
-        facts, own = FACTS.get(model.name, RESNET50), "reference" if model.name in FACTS else None
-        return Judged(facts, facts.variants["reference"], own)
-    facts = BERT if model.kind == "encoder" else GPT_NEOX
-    shape = {"hidden": model.width, "layers": model.num_layers, "heads": model.kv_heads or model.num_heads}
-    of, sample = facts.variants["reference"], {"seq_len": model.tokens, "vocab_size": model.vocab or 1}
-    alike = replace(of, model={**of.model, **shape}, sample={**of.sample, **sample})
-    own = next((name for name, each in facts.variants.items() if each == alike), None)
-    return Judged(facts, alike, own if _is_plain(model) else None)
+        if model.name in FACTS:
+            return Trained({"workload": model.name, "variant": "reference"})
+        return Trained({}, f"{nobody}: workloads are {', '.join(FACTS)}")
+    facts = {"encoder": BERT, "decoder": GPT_NEOX}.get(model.kind)
+    if facts is None:
+        return Trained({}, f"{nobody}: no workload is of kind {model.kind}")
+    if model.head_dim not in (None, model.width // model.num_heads):
+        return Trained(
+            {}, f"{nobody}: {facts.name} has no heads of another width ({model.head_dim}) than hidden / heads"
+        )
+    parts = {name: getattr(model, name) for name in PARTS} | {"experts": model.num_experts > 0}
+    sizes = _sizes(model)
+    alike = [name for name, each in facts.variants.items() if _parts_of(each) == parts]
+    if not alike:
+        told = ", ".join(f"{name} {str(has).lower()}" for name, has in parts.items() if has or name in PARTS)
+        return Trained({}, f"{nobody}: no variant of {facts.name} has {told}")
+    changes = {name: _changes(sizes, facts.variants[name]) for name in alike}
+    nearest = min(reversed(alike), key=lambda name: len(changes[name]))
+    lacks = [name for name in changes[nearest] if name not in facts.variants[nearest].sizes]
+    if lacks:
+        return Trained({}, f"{nobody}: {facts.name} has no {', '.join(lacks)}")
+    own = {"model": changes[nearest]} if changes[nearest] else {}
+    return Trained({"workload": facts.name, "variant": nearest, **own})
 
 
-def _is_plain(model: Model) -> bool:
-    """Whether its layers are those of the workloads; of both, BERT alone has a table of positions and ties its ends."""
-    grouped, wide = model.kv_heads not in (None, model.heads), ffn(model) != 4 * model.width
-    odd = grouped or wide or model.gated_mlp or model.rms_norm or not model.bias or model.head_dim is not None
-    ends = (model.kind, model.learned_positions, model.tied_embeddings)
-    return not odd and ends in (("decoder", False, False), ("encoder", True, True))
+def _parts_of(variant: Variant) -> dict[str, bool]:
+    """Those of a variant, and whether it has experts."""
+    parts = {name: bool(variant.model.get(name, OF_BERT[name])) for name in PARTS}
+    return parts | {"experts": bool(variant.model.get("num_experts"))}
 
 
-def note(model: Model) -> str | None:
-    """That a model has no trial, and what stands for it; None where it has."""
-    stand = judged(model)
-    if stand.own is not None:
-        return None
-    whose = f"of a {stand.facts.name} of its shape" if model.shaped else f"of {stand.facts.name}"
-    return f"no trial trains {model.name} itself: which layouts run is judged by the rules {whose}"
+def _sizes(model: Model) -> dict[str, int]:
+    """In the words of trials; a vocabulary where it is known."""
+    more = {} if model.vocab is None else {"vocab_size": model.vocab}
+    if model.num_experts:
+        more |= {"num_experts": model.num_experts, "top_k": model.top_k}
+    return {
+        "hidden_size": model.width,
+        "num_layers": model.num_layers,
+        "num_heads": model.num_heads,
+        "num_kv_heads": model.kv_heads or model.num_heads,
+        "ffn_size": ffn(model),
+        "seq_len": model.tokens,
+        **more,
+    }
 
 
-def _trial_of(job: Job, of: Layouts, at: int, stand: Judged) -> dict[str, Any]:
-    """One layout as a trial's values, on made-up samples."""
+def _changes(sizes: Mapping[str, int], variant: Variant) -> dict[str, int]:
+    """The sizes that a variant has not. Its 0 stands for what follows from its width and heads."""
+    own: dict[str, Any] = {**variant.model, **variant.sample}
+    follows = {"num_kv_heads": sizes["num_heads"], "ffn_size": MLP_FACTOR * sizes["hidden_size"]}
+    return {name: size for name, size in sizes.items() if size != (own.get(name) or follows.get(name))}
+
+
+def trial_of(job: Job, of: Layouts, at: int) -> dict[str, Any] | None:
+    """One layout as a trial's file has it, on made-up samples; None for a model that no trial trains."""
+    trains = trained(job.model)
+    return None if trains.lacking else _trial_of(trains.values, job, of, at)
+
+
+def _trial_of(values: Mapping[str, Any], job: Job, of: Layouts, at: int) -> dict[str, Any]:
     tp, pp, size, count = (int(getattr(of, name)[at]) for name in ("tp", "pp", "microbatch", "num_microbatches"))
     parallelism: dict[str, Any] = {"dp": int(of.dp[at]), "tp": tp, "pp": pp, "zero": int(of.zero[at])}
-    parallelism["sequence_parallel"] = tp > 1 and job.sequence_parallel
+    parallelism |= {name: int(getattr(of, name)[at]) for name in ("cp", "ep") if getattr(of, name)[at] > 1}
+    if tp > 1:
+        parallelism["sequence_parallel"] = job.sequence_parallel
     if pp > 1:
         parallelism |= {"microbatches": count, "schedule": "interleaved" if of.interleave[at] > 1 else "1f1b"}
     return {
-        "workload": stand.facts.name,
-        "variant": stand.own or "reference",
+        **values,
         "data": {"source": "synthetic"},
         "device": "cuda",
         "precision": job.precision,
@@ -77,17 +121,34 @@ def _trial_of(job: Job, of: Layouts, at: int, stand: Judged) -> dict[str, Any]:
 
 def why_not(job: Job, of: Layouts) -> list[str | None]:
     """Why trials refuse each layout; None where they run it."""
-    stand, each = judged(job.model), job.machine.devices_per_node
-    machine = Machine(each, each, job.nodes)
-    return [_why(_trial_of(job, of, at, stand), int(of.interleave[at]), stand, machine) for at in range(len(of))]
+    each = job.machine.devices_per_node
+    machine, trains = Machine(each, each, job.nodes, elsewhere=True), trained(job.model)
+    if trains.lacking is not None:
+        return [trains.lacking] * len(of)
+    return [_why(_trial_of(trains.values, job, of, at), of, at, machine) for at in range(len(of))]
 
 
-def _why(values: dict[str, Any], chunks: int, stand: Judged, machine: Machine) -> str | None:
+def _why(values: dict[str, Any], of: Layouts, at: int, machine: Machine) -> str | None:
+    chunks = int(of.interleave[at])
     try:
         spec = parse_trial(values)
+        invalid = why_invalid(Point(spec, "", None, None, {}), machine)
     except UserError as error:
         return str(error)
-    unfit = why_unfit(spec, stand.facts, stand.variant, machine)
-    if unfit is None and spec.layout.stages_per_rank != chunks:
+    if invalid is None and spec.layout.stages_per_rank != chunks:
         return f"interleave {chunks}: schedule interleaved holds {spec.layout.stages_per_rank} stages a rank"
-    return unfit
+    if invalid is None and of.pp[at] > 1 and not of.ends_count[at]:
+        return "stages of equally many layers: trials count the embedding and the head as a layer each"
+    return invalid
+
+
+def sweep_of(job: Job, name: str, trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A sweep of layouts, the first IN_SWEEP of these: on CUDA devices where it runs, if there are any."""
+    varied = ("activation_checkpointing", "batch_size", "grad_accum", "parallelism")
+    first = trials[0]
+    return {
+        "name": name,
+        "question": f"Which layout of {job.model.name} is fastest on {job.devices} devices?",
+        "base": {key: value for key, value in first.items() if key not in varied} | {"device": "auto"},
+        "zip": {key: [each[key] for each in trials[:IN_SWEEP]] for key in varied},
+    }

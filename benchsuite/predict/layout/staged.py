@@ -10,11 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchsuite.contract.errors import UserError
-from benchsuite.predict.layout.assumptions import TYPICAL
-from benchsuite.predict.layout.candidates import Layouts
+from benchsuite.predict.layout.candidates import Job, Layouts
 from benchsuite.predict.layout.cost import cost, read_bytes_per_s
-from benchsuite.predict.layout.job import Job
-from benchsuite.predict.layout.shape import sample_bytes
+from benchsuite.predict.layout.models import sample_bytes
 from benchsuite.predict.theory.input import staging_break_even_epochs
 
 EQUAL = 1e-3
@@ -73,7 +71,7 @@ def staging(job: Job, layout: Layouts, samples: float | None) -> Staging | None:
     one, storage, size = layout.take(np.array([0])), job.machine.storage, sample_bytes(job.model)
     if size is None or storage.shared_read_bytes_per_s is None or storage.local_read_bytes_per_s is None:
         return None
-    shared, staged = (float(cost(replace(job, staged=way), one, TYPICAL).step_s[0]) for way in (False, True))
+    shared, staged = (float(cost(replace(job, staged=way), one, job.typical).step_s[0]) for way in (False, True))
     sample_s = job.nodes * size / copy_bytes_per_s(job)
     epochs = float(staging_break_even_epochs(sample_s * job.batch, shared, staged))
     count, whole = job.model.dataset_samples, dataset_bytes(job)
@@ -90,9 +88,9 @@ def staging(job: Job, layout: Layouts, samples: float | None) -> Staging | None:
 
 def copy_bytes_per_s(job: Job) -> float:
     """Of all nodes together, while each copies the dataset from the shared file system to its drives."""
-    reading = float(read_bytes_per_s(replace(job, staged=False), TYPICAL))
+    reading = float(read_bytes_per_s(replace(job, staged=False), job.typical))
     writing = job.machine.storage.local_write_bytes_per_s
-    return reading if writing is None else min(reading, float(TYPICAL.storage_efficiency) * writing * job.nodes)
+    return reading if writing is None else min(reading, float(job.typical.storage_efficiency) * writing * job.nodes)
 
 
 def in_words(of: Staging, job: Job) -> str:

@@ -113,7 +113,7 @@ def _mixed(one: float | None, other: float | None, share: float) -> float | None
 def _point(one: Point, other: Point, share: float) -> Point:
     parts = None
     if one.parts is not None and other.parts is not None:
-        parts = {name: _mixed(one.parts.get(name), other.parts.get(name), share) for name in PARTS}
+        parts = {name: max((1 - share) * one.parts[name] + share * other.parts[name], 0.0) for name in PARTS}
     made = Point(
         one.ranks,
         _steps(one.step_s, other.step_s, share),

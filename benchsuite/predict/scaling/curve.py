@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from scipy.optimize import nnls
 
 from benchsuite.predict.scaling.exposed_communication import Overlap
 from benchsuite.predict.scaling.nodes import UNTOLD, Placement
@@ -21,7 +20,7 @@ class Point:
     """Of each repeat."""
     load_s: float = 0.0
     """Of it waiting for input, its own or that of ranks which it meets in the exchange."""
-    parts: Mapping[str, float | None] | None = None
+    parts: Mapping[str, float] | None = None
     """Of it computation, exchange without stragglers, and waiting for them; None where they were not told apart."""
     io_bytes_per_s: float | None = None
     backward_s: float | None = None
@@ -79,7 +78,7 @@ class Curve:
     """Of buckets of such sizes, what each takes by ranks, as probed, (n, buckets); None: as a ring that the trials'
     exchange tells."""
     overlap: Overlap | None = None
-    """What DDP's buckets leave exposed, where that was fitted or probed (`bucketing.overlapped`)."""
+    """What DDP's buckets leave exposed, where that was fitted or probed (`series.fit`)."""
     has_input: bool = False
     """Waiting for input was measured, so that there is a utilization."""
     caveats: tuple[str, ...] = ()
@@ -155,31 +154,3 @@ class Outlook:
 
 LEAST_BASE = 0.01
 """Of a step that is not waiting for input, as a share, whatever its waits add up to."""
-
-
-MIN_SCALES = 2
-"""Of several ranks each, that tell the two apart."""
-
-
-def volume_and_linear(seconds: Mapping[int, float]) -> tuple[float, float]:
-    """A and B of A (N - 1)/N + B (N - 1), neither negative, from seconds by ranks: least squares of relative errors."""
-    ranks, wanted = np.array([*seconds], dtype=np.float64), np.array([*seconds.values()])
-    design = np.stack([(ranks - 1) / ranks, ranks - 1], axis=1)
-    volume, linear = nnls(design / wanted[:, None], np.ones(len(ranks)))[0]
-    return float(volume), float(linear)
-
-
-def linear_share(curve: Curve) -> float:
-    """What grows with N - 1 in the exchange as measured, of the largest scale's step; 0 where that is not told.
-
-    The width of its prior: latencies that add up show in two scales of several ranks, and are believed that far. Where
-    some scales lie on one node, those on several tell: what crossing to a second node costs is no latency.
-    """
-    several = [point for point in curve.points if point.ranks > 1]
-    if curve.placement.crosses:
-        several = [point for point in several if curve.placement.at(point.ranks) > 1]
-    told = {point.ranks: (point.parts or {}).get("communication") for point in several}
-    known = {ranks: seconds for ranks, seconds in told.items() if seconds}
-    if len(known) < MIN_SCALES or curve.exchange is not None:
-        return 0.0
-    return volume_and_linear(known)[1] * (curve.most_ranks - 1) / curve.points[-1].middle_s

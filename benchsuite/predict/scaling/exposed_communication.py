@@ -79,7 +79,7 @@ class Overlap:
             return lambda ranks: bucket_s(self.buckets)(ranks) / self.network
 
         def found(ranks: Floats) -> Floats:
-            latency, per_byte = wires[self.placement.several(ranks).astype(int), draw].T[..., None]
+            latency, per_byte = wires[(self.placement.counts(ranks) > 1).astype(int), draw].T[..., None]
             return ring_s(self.buckets, latency / (messages or self.network), per_byte / self.network)(ranks)
 
         return found

@@ -2,15 +2,22 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import least_squares
 
 from benchsuite.contract.errors import UserError, refuse
+from benchsuite.predict.layout import machines, models
+from benchsuite.predict.layout.assumptions import Assumptions, ranges
+from benchsuite.predict.layout.candidates import Job
+from benchsuite.predict.layout.cost import constants_of
+from benchsuite.predict.layout.step import Constants, Cost, step
+from benchsuite.predict.layout.work import Work
+from benchsuite.predict.scaling.configurations import Configurations
 from benchsuite.predict.theory.arrays import Floats
-from benchsuite.predict.theory.interval import DRIFT_PER_DOUBLING, conformal_quantile, distance
-from benchsuite.predict.theory.transformer_step import PRIORS, Configurations, Constants, Prior, StepParts, parts
+from benchsuite.predict.theory.interval import DRIFT_PER_DOUBLING, Z_95, conformal_quantile, distance
 
 MIN_ROWS = 6
 FOLDS = 10
@@ -21,8 +28,25 @@ ENOUGH = 1e-4
 """Relative change of cost and of constants at which a search ends."""
 LEARNT = 0.7
 """A constant was learnt where its deviation is at most this share of its prior's."""
-PRODUCTS_SHARE, TRAFFIC_PER_FLOP = 1.2, 1 / 1100
+PRODUCTS_SHARE, TRAFFIC_PER_FLOP = 1.2, 1 / 370
 """Priors of the two rates: of products over what the fastest rows reach in all, of bytes over that of products."""
+RATES = ("flops_per_s", "memory_bytes_per_s", "link_bytes_per_s")
+"""Of a table's devices, of which nothing is known: UNKNOWN is the standard deviation of their logarithms."""
+UNKNOWN, WIDER = 0.75, 1.5
+"""How many times as wide as its range the prior of any other constant is: a table's software may be any."""
+NODE_BYTES_PER_S, NODE_SD = 80e9, 0.45
+"""The same of a network between nodes, all devices of a node together. Narrower, since exchange that is hidden looks
+like one that is fast; UNKNOWN holds where no row has several nodes."""
+NOT_FITTED = ("narrow", "exposed_sends")
+"""What tables were never found to tell."""
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What a constant is before it is fitted: log-normal."""
+
+    median: float
+    log_sd: float
 
 
 @dataclass(frozen=True)
@@ -41,7 +65,7 @@ class Prediction:
     step_s: Floats
     low_s: Floats
     high_s: Floats
-    parts: StepParts
+    parts: Cost
 
 
 @dataclass(frozen=True)
@@ -63,7 +87,7 @@ class Predictor:
 
     def predict(self, runs: Configurations) -> Prediction:
         """Seconds per step with intervals; wider beyond the ranks and sizes that were measured."""
-        found = parts(runs, self.fitted.constants)
+        found = step(runs.work, self.fitted.constants)
         known = np.array([shape in self.seen for shape in shapes(runs)])
         reached = np.where(known, self.half_width, self.half_width_unseen)
         half = np.hypot(reached, DRIFT_PER_DOUBLING * distance(sizes(runs), self.measured))
@@ -72,7 +96,12 @@ class Predictor:
     @property
     def mape(self) -> float:
         """Mean of |predicted / measured - 1| over rows that were left out."""
-        return float(np.mean(np.abs(np.expm1(-self.errors))))
+        return mean_off(self.errors)
+
+
+def mean_off(errors: Floats) -> float:
+    """Mean of |predicted / measured - 1| of log errors."""
+    return float(np.mean(np.abs(np.expm1(-errors))))
 
 
 def sizes(runs: Configurations) -> Floats:
@@ -94,48 +123,75 @@ def flops_per_device_s(runs: Configurations, seconds: Floats) -> Floats:
     return runs.step_tokens * per_token / runs.ranks / seconds
 
 
+@cache
+def _assumed(end: str) -> Constants:
+    """The planner's constants of an A100: typical, or all at the low or high end of their ranges."""
+    job = Job(models.load("gpt3-175b"), machines.load("dgx-a100"), 8, 8)
+    return constants_of(job, Assumptions(**{name: getattr(of, end) for name, of in ranges().items()}))
+
+
+@cache
+def priors() -> Mapping[str, Prior]:
+    """What is known of the constants before a table: the planner's values and ranges."""
+    low, middle, high = (vars(_assumed(end)) for end in ("low", "typical", "high"))
+    widths = {name: WIDER * abs(np.log(high[name] / low[name])) / 2 / Z_95 for name in {*middle} - {*NOT_FITTED}}
+    found = {name: Prior(middle[name], float(widths[name])) for name in middle if name in widths}
+    found |= {name: Prior(middle[name], UNKNOWN) for name in RATES}
+    return found | {"node_bytes_per_s": Prior(NODE_BYTES_PER_S, NODE_SD)}
+
+
 def priors_for(runs: Configurations, seconds: Floats, known: Mapping[str, float] | None = None) -> dict[str, Prior]:
-    """PRIORS with the two rates of a device brought to the scale of these rows, and with what is known otherwise.
+    """`priors` with the two rates of a device brought to the scale of these rows, and with what is known otherwise.
 
     Raises:
         UserError: `known` names no constant.
     """
     for name in known or {}:
-        if name not in PRIORS:
-            raise refuse("constant", name, PRIORS)
+        if name not in priors():
+            raise refuse("constant", name, priors())
     reached = float(np.quantile(flops_per_device_s(runs, seconds), 0.9)) * PRODUCTS_SHARE
     rates: dict[str, float] = {
         "flops_per_s": reached,
-        "elementwise_bytes_per_s": reached * TRAFFIC_PER_FLOP,
+        "memory_bytes_per_s": reached * TRAFFIC_PER_FLOP,
         **(known or {}),
     }
-    return {name: replace(prior, median=rates.get(name, prior.median)) for name, prior in PRIORS.items()}
+    return {name: replace(prior, median=rates.get(name, prior.median)) for name, prior in priors().items()}
 
 
-def fit_constants(runs: Configurations, seconds: ArrayLike, priors: Mapping[str, Prior] | None = None) -> Fitted:
-    """The constants with the greatest posterior: Student's t (2 degrees) of log times, log-normal priors.
+def fit_constants(
+    work: Work,
+    seconds: ArrayLike,
+    given: Mapping[str, Prior],
+    near: Constants | None = None,
+) -> Fitted:
+    """The constants with the greatest posterior: Student's t (2 degrees) of log times, log-normal priors (`given`).
 
-    The noise is that of a first fit. Raises UserError where a time is not above 0.
+    The noise is that of a first fit; `near`: constants of about these rows, where the search then begins. Raises
+    UserError where a time is not above 0.
     """
     times = np.asarray(seconds, dtype=np.float64)
     if not len(times) or not np.all(np.isfinite(times) & (times > 0)):
         raise UserError("a step time is not above 0 or missing: every row needs one")
-    priors = priors or priors_for(runs, times)
-    names = list(priors)
-    centres = np.log([priors[name].median for name in names])
-    widths = np.array([priors[name].log_sd for name in names])
+    names = list(given)
+    centres = np.log([given[name].median for name in names])
+    widths = np.array([given[name].log_sd for name in names])
 
     def constants(place: Floats) -> Constants:
-        return dict(zip(names, np.exp(centres + widths * place).tolist(), strict=True))
+        values = np.exp(centres + widths * place).tolist()
+        return replace(_assumed("typical"), **dict(zip(names, values, strict=True)))
 
     def errors(place: Floats) -> Floats:
-        return np.asarray(np.log(parts(runs, constants(place)).step_s) - np.log(times), dtype=np.float64)
+        return np.asarray(np.log(step(work, constants(place)).step_s) - np.log(times), dtype=np.float64)
 
     def residuals(place: Floats, noise: float) -> Floats:
         scaled = errors(place) / noise
         return np.concatenate([np.sign(scaled) * np.sqrt(3 * np.log1p(scaled**2 / 2)), place])
 
-    first = least_squares(residuals, np.zeros(len(names)), args=(FIRST_NOISE,), ftol=ENOUGH, xtol=ENOUGH).x
+    first = (
+        np.zeros(len(names)) if near is None else (np.log([getattr(near, name) for name in names]) - centres) / widths
+    )
+    if near is None:
+        first = least_squares(residuals, first, args=(FIRST_NOISE,), ftol=ENOUGH, xtol=ENOUGH).x
     noise = _spread(errors(first))
     found = least_squares(residuals, first, args=(noise,), ftol=ENOUGH, xtol=ENOUGH)
     slopes = np.asarray(found.jac, dtype=np.float64)
@@ -170,25 +226,30 @@ def fit(
     times = np.asarray(seconds, dtype=np.float64)
     if len(times) < MIN_ROWS:
         raise UserError(f"{len(times)} rows with a step time: the model of layouts needs at least {MIN_ROWS}")
-    priors = priors_for(runs, times, known)
-    fitted = fit_constants(runs, times, priors)
-    errors = _errors_out_of_sample(runs, times, priors, groups, seed)
+    given = priors_for(runs, times, known)
+    fitted = fit_constants(runs.work, times, given)
+    errors = errors_out_of_sample(runs.work, times, fitted, given, groups, seed)
     width = conformal_quantile(np.abs(errors))
     seen, unseen_width = shapes(runs), width
     if len({*seen}) >= MIN_SHAPES:
-        by_shape = _errors_out_of_sample(runs, times, priors, [seen.index(shape) for shape in seen], seed)
+        by_shape = errors_out_of_sample(runs.work, times, fitted, given, [seen.index(shape) for shape in seen], seed)
         unseen_width = max(width, conformal_quantile(np.abs(by_shape)))
     return Predictor(fitted, errors, width, unseen_width, frozenset(seen), sizes(runs), float(runs.ranks.max()))
 
 
-def _errors_out_of_sample(
-    runs: Configurations, times: Floats, priors: Mapping[str, Prior], groups: ArrayLike | None, seed: int
+def errors_out_of_sample(
+    work: Work,
+    times: Floats,
+    whole: Fitted,
+    given: Mapping[str, Prior],
+    groups: ArrayLike | None,
+    seed: int,
 ) -> Floats:
-    """Errors of every row by constants fitted to the other folds."""
+    """Errors of every row by constants fitted to the other folds, a search that begins at those of all (`whole`)."""
     errors = np.zeros(len(times))
     for left_out in _folds(len(times), groups, seed):
-        fitted = fit_constants(runs.take(~left_out), times[~left_out], priors)
-        predicted = parts(runs.take(left_out), fitted.constants).step_s
+        fitted = fit_constants(work.take(~left_out), times[~left_out], given, whole.constants)
+        predicted = step(work.take(left_out), fitted.constants).step_s
         errors[left_out] = np.log(times[left_out]) - np.log(predicted)
     return errors
 

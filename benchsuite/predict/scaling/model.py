@@ -1,76 +1,47 @@
 """The model of a series: parts of a step as sums of terms that grow with ranks, and what it says of other ranks."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.stats import t as student
 
+from benchsuite.contract.errors import UserError
 from benchsuite.predict.scaling import input_wait
-from benchsuite.predict.scaling.curve import Curve, Outlook, Point
+from benchsuite.predict.scaling.curve import Curve, Outlook
+from benchsuite.predict.scaling.exposed_communication import Overlap, buckets_of
 from benchsuite.predict.scaling.nodes import unmeasured_s
 from benchsuite.predict.theory.arrays import Floats
+from benchsuite.predict.theory.input import of_slowest
 from benchsuite.predict.theory.interval import LEVEL, doublings_beyond
 from benchsuite.predict.theory.pipeline import hops
-from benchsuite.predict.theory.transformer_step import of_slowest
-
-LEAST_MISSED, NOISES = 0.05, 2.0
-"""Share of the step, and standard deviations of its median, that are left to the fit."""
-
-
-def offsets_s(largest: Point, fitted: Mapping[str, float], noise: float) -> dict[str, float]:
-    """Seconds by part that the fit misses of the largest scale's step without input; nothing where that is little.
-
-    Divided as the parts are missed where they were told apart; else all of it is computation.
-    """
-    short = largest.base_s - sum(fitted[part] for part in ("compute", "communication", "imbalance"))
-    if short <= max(LEAST_MISSED, NOISES * noise) * largest.base_s:
-        return {}
-    told = {part: seconds for part, seconds in (largest.parts or {}).items() if seconds is not None}
-    below = {part: max(seconds - fitted[part], 0.0) for part, seconds in told.items()}
-    if not sum(below.values()):
-        return {"compute": short}
-    return {part: short * seconds / sum(below.values()) for part, seconds in below.items()}
-
-
-def added(parts: Mapping[str, float], missed: Mapping[str, float], network: float) -> dict[str, float]:
-    """Parts of a step with what the fit misses, on a network so many times as fast."""
-    speed = {"communication": network}
-    return {part: seconds + missed.get(part, 0.0) / speed.get(part, 1.0) for part, seconds in parts.items()}
 
 
 @dataclass(frozen=True)
 class Model:
-    """A curve with its fitted terms."""
+    """Draws from the average of all candidates (`series.fit`): each has terms, and a level that it misses steps by."""
 
     curve: Curve
     names: tuple[str, ...]
-    coefficients: Floats
-    """Seconds at the largest measured scale."""
     draws: Floats
-    """(DRAWS, terms): the same, as measurements within their noise and the priors would give them."""
-    noise: float
-    drift: float
-    """Relative error per doubling beyond the largest measured scale."""
-    freedom: int
-    rms_fit_error: float = 0.0
-    """Root mean square of fitted / measured - 1 over the points; part of the noise."""
-    offset_s: Mapping[str, float] = field(default_factory=dict)
-    """Seconds by part that the fit misses of the largest scale (`offsets_s`): added there and beyond."""
+    """(DRAWS, terms): seconds of each term at the largest measured scale; 0 of terms that a draw's candidate lacks."""
+    level: Floats
+    """(DRAWS, points): log of what the step at each scale is over the terms, noise taken off."""
+    spread: Floats
+    """(DRAWS, 3): relative deviations of that level at the largest scale, of its change in a doubling beyond, and of a
+    measured step."""
+    linear: float
+    """How sure it is that nothing is lost but what was lost already: the weight of the candidate without more terms."""
+    seed: int = 20260102
 
     def at(self, ranks: int, network: float = 1.0, storage: float = 1.0) -> Outlook:
-        """The step at so many ranks, were the network and the shared file system so many times as fast."""
-        terms = terms_of(self.curve, np.array([float(ranks)]))[0]
+        """The step at so many ranks, were the network and the shared file system so many times as fast.
+
+        At a measured scale, and where nothing else is asked for, that is the measurement.
+        """
         overlap = self.curve.overlap
         left = network if overlap is None else network / overlap.network
-        speeds = {**{name: network for name, part in PART_OF.items() if part == "communication"}, "measured": left}
-        terms = terms / np.array([speeds.get(name, 1.0) for name in self.names])
-        seconds = terms * self.coefficients
-        base = float(seconds.sum())
-        parts = {part: float(seconds[[PART_OF[name] == part for name in self.names]].sum()) for part in PARTS}
-        low, high = self._ends(self.draws @ terms, self._wire_ends(ranks, left), base, ranks)
-        parts = added(parts, self.offset_s if ranks >= self.curve.most_ranks else {}, network)
-        base, low, high = (seconds * sum(parts.values()) / base for seconds in (base, low, high))
+        parts, low, high = self._without_input(ranks, network, left)
+        base = sum(parts.values())
         slow = None if overlap is None else overlap.slow
         high += unmeasured_s(self.curve.placement, slow, ranks, parts["communication"], left)
         (load, load_high), (load_low, low_high), (load_top, _) = (
@@ -90,25 +61,97 @@ class Model:
             self.curve.au_scale(ranks),
         )
 
+    def _without_input(self, ranks: int, network: float, left: float) -> tuple[dict[str, float], float, float]:
+        """Seconds by part, and the ends of their sum, of a step without input; `left`: a network that buckets lack."""
+        speeds = {name: network for name, part in PART_OF.items() if part == "communication"} | {"measured": left}
+        places = np.log2([point.ranks for point in self.curve.points])
+        level = np.array([np.interp(np.log2(ranks), places, row) for row in self.level])
+        own = self.draws * terms_of(self.curve, np.array([float(ranks)])) * np.exp(level)[:, None]
+        asked = own / [speeds.get(name, 1.0) for name in self.names]
+        overlap, points = self.curve.overlap, self.curve.points
+        is_other = overlap is not None and (overlap.cap_bytes is not None or overlap.network != 1)
+        known = {} if is_other else {point.ranks: point.base_s for point in points}
+        scale = known.get(ranks, float(np.median(own.sum(axis=1)))) / float(own.mean(axis=0).sum())
+        means = scale * asked.mean(axis=0)
+        parts = {part: float(means[[PART_OF[name] == part for name in self.names]].sum()) for part in PARTS}
+        base = sum(parts.values())
+        as_measured = network == 1 and ranks in known
+        whole = np.full(len(asked), base) if as_measured else asked.sum(axis=1)
+        low, high = self._ends(whole * base / np.median(whole), ranks, as_measured)
+        slower, faster = (0.0, 0.0) if as_measured else self._wire_ends(ranks, left)
+        below, above = self.curve.spread
+        return parts, (low + slower) * float(np.exp(-below)), (high + faster) * (1 + above)
+
+    def _ends(self, whole: Floats, ranks: int, as_measured: bool) -> tuple[float, float]:
+        """Of one more median of repeats: by draws, the level's change beyond what was measured, and noise."""
+        level, change, noise = self.spread.T
+        beyond = float(doublings_beyond(ranks, self.curve.most_ranks))
+        deviation = noise if as_measured else np.sqrt(level**2 + change**2 * beyond + noise**2)
+        drawn = np.log(whole) + deviation * np.random.default_rng(self.seed).standard_normal(len(whole))
+        low, high = np.exp(np.quantile(drawn, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2]))
+        middle = float(np.median(whole))
+        return min(float(low), middle), max(float(high), middle)
+
     def _wire_ends(self, ranks: int, network: float) -> tuple[float, float]:
         """How far what is exposed may lie below and above, by the constants of the wire."""
         overlap = self.curve.overlap
         if overlap is None or overlap.wires is None:
             return 0.0, 0.0
         here, most = np.array([float(ranks)]), np.array([float(self.curve.most_ranks)])
-        scale = self.coefficients[self.names.index("measured")] / max(float(overlap.seconds(most)[0]), 1e-12)
+        measured_s = self.draws[:, self.names.index("measured")].mean()
+        scale = measured_s / max(float(overlap.seconds(most)[0]), 1e-12)
         away = (overlap.ends(here)[:, 0] - overlap.seconds(here)[0]) * scale / network
         return min(float(away[0]), 0.0), max(float(away[1]), 0.0)
 
-    def _ends(self, drawn: Floats, wire_s: tuple[float, float], base_s: float, ranks: int) -> tuple[float, float]:
-        """Of the step without input, for one more median of repeats: by draws, wire, noise and drift."""
-        drift = self.drift * float(doublings_beyond(ranks, self.curve.most_ranks))
-        own = float(student.ppf(0.5 + LEVEL / 2, self.freedom)) * float(np.hypot(self.noise, drift))
-        below, above = np.quantile(drawn, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2]) / base_s - 1
-        made = self.curve.spread
-        down = np.sqrt(own**2 + min(below, 0.0) ** 2 + (wire_s[0] / base_s) ** 2 + made[0] ** 2)
-        up = np.sqrt(own**2 + max(above, 0.0) ** 2 + (wire_s[1] / base_s) ** 2 + made[1] ** 2)
-        return base_s * float(np.exp(-down)), base_s * float(1 + up)
+
+LEAST_EXPOSED = 0.01
+"""Of the step: where less is exposed, how far the wire misses it says nothing of other buckets."""
+
+
+def with_buckets(model: Model, cap_mb: float) -> Model:
+    """The model, had DDP's buckets this cap (MiB): the same gradients, backward pass and wire.
+
+    Raises:
+        UserError: no DDP, or no measurement tells what a bucket takes.
+    """
+    curve = model.curve
+    if not curve.buckets:
+        raise UserError(f"{curve.title}: --bucket-cap-mb: no DDP with buckets at 2 ranks or more; allowed: of ddp")
+    if curve.overlap is None:
+        raise UserError(
+            f"{curve.title}: --bucket-cap-mb: its trials do not tell exposed communication and backward passes, and no "
+            "`benchsuite probe comm` of these nodes does"
+        )
+    cap_bytes = cap_mb * 2**20
+    sent = curve.sent_share * buckets_of(sum(curve.buckets) / curve.sent_share, cap_bytes)  # the cap counts gradients
+    if sent.shape == curve.overlap.buckets.shape and np.allclose(sent, curve.overlap.buckets):
+        return model  # what was measured
+    return _exposing(model, replace(curve.overlap, buckets=sent, cap_bytes=cap_bytes))
+
+
+def with_network(model: Model, network: float) -> Model:
+    """The model, were the network so many times as fast: what that leaves exposed of DDP's buckets.
+
+    As it is where no buckets are modelled; `Model.at` then divides all that is exposed.
+    """
+    if network == 1 or model.curve.overlap is None:
+        return model
+    return _exposing(model, replace(model.curve.overlap, network=network))
+
+
+def _exposing(model: Model, asked: Overlap) -> Model:
+    """The model with other buckets or another network: what was exposed grows or shrinks with it."""
+    assert model.curve.overlap is not None
+    place, most = model.names.index("measured"), np.array([float(model.curve.most_ranks)])
+    before_s, after_s = (float(overlap.seconds(most)[0]) for overlap in (model.curve.overlap, asked))
+    known = before_s > LEAST_EXPOSED * model.curve.points[-1].middle_s
+    scales = np.ones(len(model.names))
+    scales[place] = after_s / before_s if known else 1.0
+    draws = model.draws * scales
+    if not known:
+        draws[:, place] = after_s
+    changed = replace(model.curve, exchange=asked.seconds, overlap=asked)
+    return replace(model, curve=changed, draws=draws)
 
 
 PARTS = ("compute", "communication", "imbalance")
@@ -123,6 +166,9 @@ PART_OF = {
     "levels": "communication",
     "linear": "communication",
     "measured": "communication",
+    "pairs": "communication",
+    "full": "communication",
+    "fuller": "communication",
     "slowest": "imbalance",
 }
 
@@ -135,9 +181,16 @@ def terms_of(curve: Curve, ranks: Floats) -> Floats:
     Exchange grows with (N - 1)/N, as a ring's volume (of pipelines: `pipeline.hops`, of 1/m each), with N - 1, as a
     ring's latencies and shared links do, or log2 N, as those of trees and of halving, and as probed; where scales lie
     on one node and on several, within a node and with (n - 1)/n between n. The slowest of N ranks waits for nobody: the
-    mean of the largest of N normal times.
+    mean of the largest of N normal times. Where only whole steps are known: what all pairs of ranks cost one another
+    (the coherency of the Universal Scalability Law), and a medium that is full from the last scale but one on, or from
+    halfway to the last.
     """
     most = np.array([float(curve.most_ranks)])
+    full = float(curve.points[-2].ranks)
+
+    def work(n: Floats) -> Floats:
+        return 1 / n if curve.kind == "strong" else np.ones_like(n)
+
     forms: dict[str, Callable[[Floats], Floats]] = {
         "fixed": np.ones_like,
         "divided": lambda n: (1 + (n - 1) / (curve.microbatches or n) * curve.pipeline) / n,
@@ -148,6 +201,9 @@ def terms_of(curve: Curve, ranks: Floats) -> Floats:
         "levels": np.log2,
         "linear": lambda n: n - 1,
         "measured": curve.exchange or np.ones_like,
+        "pairs": lambda n: n * (n - 1) * work(n),
+        "full": lambda n: np.maximum(n / full - 1, 0) * work(n),
+        "fuller": lambda n: np.maximum(n / np.sqrt(full * most[0]) - 1, 0) * work(n),
         "slowest": lambda n: np.asarray(of_slowest(n), dtype=np.float64),
     }
     columns = [forms[name](ranks) / np.maximum(forms[name](most), 1e-12) for name in term_names(curve)]
@@ -155,10 +211,14 @@ def terms_of(curve: Curve, ranks: Floats) -> Floats:
 
 
 def term_names(curve: Curve) -> tuple[str, ...]:
+    """The step's own term first: what a perfect series has and nothing else; then what may be lost."""
     own = ("linear",) if curve.exchange is None else ("linear", "measured")
     trees = ("levels",) if curve.exchange is None and not curve.pipeline else ()
-    known = curve.exchange is not None and (curve.buckets or curve.placement.probed)
-    volume = () if known else ("sends",) if curve.pipeline else ("volume",)
-    strong = ("divided", "slots") if curve.pipeline else ("divided",)
+    carried = curve.exchange is not None and (curve.buckets or curve.placement.probed)
+    volume = () if carried else ("sends",) if curve.pipeline else ("volume",)
+    strong = ("divided", "fixed", "slots") if curve.pipeline else ("divided", "fixed")
     between = ("between",) if curve.exchange is None and curve.placement.crosses else ()
-    return ("fixed", *(strong if curve.kind == "strong" else ()), *volume, *between, *trees, *own, "slowest")
+    told = any(point.parts for point in curve.points)
+    known = told or curve.exchange is not None or curve.pipeline or curve.placement.crosses
+    whole = () if known else ("pairs", "full", "fuller")
+    return (*(strong if curve.kind == "strong" else ("fixed",)), *volume, *between, *trees, *own, "slowest", *whole)

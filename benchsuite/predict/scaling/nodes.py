@@ -2,14 +2,12 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchsuite.predict.theory.arrays import Floats
-from benchsuite.results.render.tables import is_missing
 
 Row = Mapping[str, Any]
 SLOWER = 24.0
@@ -38,10 +36,6 @@ class Placement:
         """Nodes of each number of ranks, (n,)."""
         return np.array([float(self.at(float(count))) for count in ranks])
 
-    def several(self, ranks: Floats) -> NDArray[np.bool_]:
-        """Whether each number of ranks needs several nodes, (n,)."""
-        return np.asarray(self.counts(ranks) > 1)
-
     def within(self, ranks: Floats) -> Floats:
         """Ranks of each that exchange within one node, where scales tell that apart; else all, (n,)."""
         return np.minimum(ranks, self.room or np.inf) if self.crosses else ranks
@@ -51,10 +45,6 @@ class Placement:
         """Whether scales of several ranks lie on one node and others, the largest among them, on several."""
         counts = {ranks: count for ranks, count in self.nodes.items() if ranks > 1}
         return bool(counts) and min(counts.values()) == 1 < counts[max(counts)]
-
-    def upto(self, ranks: int) -> "Placement":
-        """What the scales of up to so many ranks tell."""
-        return replace(self, nodes={count: nodes for count, nodes in self.nodes.items() if count <= ranks})
 
     def is_unmeasured(self, ranks: float) -> bool:
         """Whether so many ranks exchange over a network between nodes that nothing was measured of."""
@@ -66,17 +56,14 @@ UNTOLD = Placement()
 
 def placement_of(rows: Sequence[Row]) -> Placement:
     """Of the trials of a series, as their records tell."""
-    nodes = {int(row["spec.world_size"]): nodes_of(row) for row in rows}
+    nodes = {int(row["spec.world_size"]): _nodes_of(row) for row in rows}
     most = max(nodes, default=1)
     return Placement(nodes, most / nodes[most] if nodes.get(most, 1) > 1 else _room(rows))
 
 
-def nodes_of(row: Row) -> int:
+def _nodes_of(row: Row) -> int:
     """Nodes of a trial; 1 where its record tells none."""
-    nodes, given = row.get("env.nodes"), row.get("spec.nodes")
-    if isinstance(nodes, list) and nodes:
-        return len(nodes)
-    return 1 if given is None or is_missing(given) else int(given)
+    return len(row.get("env.nodes") or ()) or int(row.get("spec.nodes") or 1)
 
 
 def _room(rows: Sequence[Row]) -> float | None:
@@ -87,12 +74,12 @@ def _room(rows: Sequence[Row]) -> float | None:
 
 
 def _room_of(row: Row) -> int | None:
-    devices, cores, threads = (row.get(name) for name in ("env.devices", "env.cores", "spec.threads_per_rank"))
     if row.get("spec.device") == "cuda":
-        return len(devices) if isinstance(devices, list) and devices else None
-    if row.get("spec.device", "cpu") != "cpu" or cores is None or is_missing(cores):
+        return len(row.get("env.devices") or ()) or None
+    cores = row.get("env.cores")
+    if row.get("spec.device", "cpu") != "cpu" or cores is None:
         return None
-    return int(cores) // int(1 if threads is None or is_missing(threads) else threads)
+    return int(cores) // int(row.get("spec.threads_per_rank") or 1)
 
 
 def unmeasured_s(

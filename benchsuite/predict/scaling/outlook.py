@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from benchsuite.contract.errors import UserError
-from benchsuite.predict.scaling import bucketing, nodes
+from benchsuite.predict.scaling import nodes
 from benchsuite.predict.scaling.curve import Curve, Outlook
 from benchsuite.predict.scaling.input_wait import input_bytes
-from benchsuite.predict.scaling.model import Model
-from benchsuite.predict.scaling.series import DRIFT_PER_DOUBLING, MAX_BEYOND, MIN_SCALES, fit, noise_of
+from benchsuite.predict.scaling.model import Model, with_buckets, with_network
+from benchsuite.predict.scaling.series import MAX_BEYOND, MIN_SCALES, fit, noise_of
 from benchsuite.predict.theory.interval import coverage
 from benchsuite.results.render.tables import ABSENT, Column, Row, ends, number
 from benchsuite.results.render.words import counted
@@ -70,9 +70,9 @@ def _of_steps(curve: Curve, least: float) -> list[str]:
         return []
     few, many = fallen
     why, held = (
-        ("faster than the ranks grow", "shortened by no more than the ranks")
+        ("faster than the ranks grow", "shortened by no more than the ranks from the largest on")
         if strong
-        else ("with the same batch a rank", "held at the level of all scales")
+        else ("with the same batch a rank", "held from the largest on")
     )
     return [
         f"warning: a step without input takes {base[few] * 1e3:.1f} ms at {few} and {base[many] * 1e3:.1f} ms at "
@@ -84,8 +84,7 @@ def _of_exchange(curve: Curve, least: float) -> list[str]:
     """It falls from two ranks on. Not asked in strong scaling of mixed parallelism, whose messages become smaller."""
     if curve.kind == "strong" and curve.data_share not in (1.0, 1 / curve.most_ranks):
         return []
-    told = {point.ranks: (point.parts or {}).get("communication") for point in curve.points if point.ranks > 1}
-    known = {ranks: seconds for ranks, seconds in told.items() if seconds is not None}
+    known = {point.ranks: point.parts["communication"] for point in curve.points if point.ranks > 1 and point.parts}
     fallen = _fall(known, least, LEAST_OF_STEP * max(point.base_s for point in curve.points))
     if fallen is None:
         return []
@@ -107,7 +106,10 @@ def _fall(values: Mapping[int, float], least: float, least_s: float) -> tuple[in
     return worst[1:] if worst is not None and worst[0] < 1 - least else None
 
 
-SMALL_FIT_ERROR = 0.05
+LEAST_ABOVE = 0.005
+"""How far above 1 an efficiency is worth a line."""
+TELLING = 0.05
+"""Of the step: what the model's terms miss of the largest scale is told from there on."""
 
 
 def share(name: str) -> Column:
@@ -194,8 +196,8 @@ def foretold(
 
     And were DDP's buckets of so many MiB, where that is asked.
     """
-    model = model if bucket_cap_mb is None else bucketing.with_buckets(model, bucket_cap_mb)
-    model, as_measured = bucketing.with_network(model, network), network == storage == 1
+    model = model if bucket_cap_mb is None else with_buckets(model, bucket_cap_mb)
+    model, as_measured = with_network(model, network), network == storage == 1
     rows = [row(model, model.at(count, network, storage), as_measured) for count in ranks]
     return rows, assumptions(model, ranks, network, storage)
 
@@ -208,29 +210,57 @@ def assumptions(model: Model, ranks: Sequence[int], network: float = 1.0, storag
     lines = [f"fitted to {measured} ranks, {curve.kind}: {batch}; the same machine, network and software at all scales"]
     told = all(point.parts is not None for point in curve.points)
     lines.append(_how_split(told, curve))
-    if model.rms_fit_error > SMALL_FIT_ERROR:
-        lines.append(
-            f"warning: the fitted steps miss those measured by {model.rms_fit_error:.0%} (root mean square), intervals "
-            "are wider for it: the points are unsteady, or something grows in a way that is not modelled"
-        )
     lines += [*nodes.in_words(curve.placement, ranks), *impossible(curve)]
     lines += [f"trials: {', '.join(curve.caveats)}"] if curve.caveats else []
     if max(ranks, default=0) > curve.most_ranks:
-        tested = (
-            "corrected by back-tests of this series" if len(curve.points) > MIN_SCALES else "too few for a back-test"
-        )
         lines.append(
-            f"beyond {curve.most_ranks} ranks the interval grows by {model.drift:.1%} of the step per doubling "
-            f"({DRIFT_PER_DOUBLING:.0%}, {tested}); a measurement at "
-            f"{min(MAX_BEYOND * curve.most_ranks, max(ranks))} ranks would tighten it most"
+            f"beyond {curve.most_ranks} ranks each doubling loses nothing more with {model.linear:.0%} probability (an "
+            "average over models, perfect scaling among them, by how well each foretells the measurements); a "
+            f"measurement at {min(MAX_BEYOND * curve.most_ranks, max(ranks))} ranks would tighten the interval most"
         )
+    lines += _above_one(curve)
     lines += [*_of_readers(curve), *_of_input(curve, storage)]
     lines += curve.notes
     if storage != 1 and (curve.shared_bytes_per_s is None or not input_bytes(curve)):
         lines.append("what if: --storage changes nothing: no limit of a shared file system is known")
     if network != 1:
-        lines.append(bucketing.of_network(curve, network))
-    return [*lines, *bucketing.in_words(curve), *measured_in_words(model)]
+        lines.append(_of_network(curve, network))
+    return [*lines, *_of_buckets(curve), *measured_in_words(model)]
+
+
+def _of_network(curve: Curve, network: float) -> str:
+    """What a what-if of another network rests on."""
+    if curve.overlap is not None and curve.overlap.network == network:
+        ends = "" if curve.bucket_s else "; one end of the interval as if latencies stayed"
+        return f"what if: each bucket takes 1/{network:g} of its time on the wire, beside the same backward pass{ends}"
+    return f"what if: communication not hidden takes 1/{network:g} of its time; what is hidden stays hidden"
+
+
+def _of_buckets(curve: Curve) -> list[str]:
+    """What a what-if of other buckets rests on."""
+    if not curve.other_buckets:
+        return []
+    assert curve.overlap is not None and curve.overlap.cap_bytes is not None
+    count, cap_bytes = len(curve.overlap.buckets), curve.overlap.cap_bytes
+    gradients = sum(curve.buckets) / curve.sent_share
+    return [
+        f"what if: DDP's {gradients / 2**20:.4g} MiB of gradients in {counted(count, 'bucket')} of at most "
+        f"{cap_bytes / 2**20:g} MiB (measured: {counted(len(curve.buckets), 'bucket')}); the "
+        "backward pass and the wire stay, a bucket costs no computation, and no parameter, such as an embedding, is "
+        "larger than one"
+    ]
+
+
+def _above_one(curve: Curve) -> list[str]:
+    """Why an efficiency above 1 may be printed: a measured scale has it already."""
+    rates = {point.ranks: curve.samples(point.ranks) / point.middle_s / point.ranks for point in curve.points}
+    first, best = curve.points[0].ranks, max(rates, key=lambda ranks: rates[ranks])
+    if rates[best] <= (1 + LEAST_ABOVE) * rates[first]:
+        return []
+    return [
+        f"efficiency above 1: {rates[best] / rates[first]:.3f} was measured at {best} ranks, each of which does more a "
+        f"second than at {first}"
+    ]
 
 
 def _how_split(told: bool, curve: Curve) -> str:
@@ -326,7 +356,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def measured_in_words(model: Model) -> list[str]:
-    """The measured steps, and what was added to the fit."""
+    """The measured steps, and what no term of the model explains of the last."""
     points = model.curve.points
     first, last = points[0], points[-1]
     steps = ", ".join(f"{point.middle_s * 1e3:.1f} at {point.ranks}" for point in points)
@@ -335,11 +365,10 @@ def measured_in_words(model: Model) -> list[str]:
     lines = [
         f"{head}: ms/step (samples over their rate) {steps} ranks; efficiency {rates[1] / rates[0]:.2f} at {last.ranks}"
     ]
-    if model.offset_s:
-        most = max(model.offset_s, key=lambda part: model.offset_s[part])
-        what = {"compute": "computation", "communication": "communication"}.get(most, "waiting for the slowest")
+    missed = float(np.expm1(np.median(model.level[:, -1])))
+    if missed > TELLING:
         lines.append(
-            f"warning: at {last.ranks} ranks the step takes {sum(model.offset_s.values()) * 1e3:.1f} ms more than the "
-            f"model explains, mostly {what}: at more ranks it is held, not taken back"
+            f"warning: at {last.ranks} ranks the step takes {missed:.0%} more than the model explains: at more ranks "
+            "that is held, not taken back"
         )
     return lines

@@ -1,49 +1,76 @@
-"""T(N) of a measured scaling series: computation, exposed communication, waiting for the slowest, and input."""
+"""T(N) of a measured scaling series: an average over models of it, perfect scaling among them."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, product
 
 import numpy as np
 from scipy.optimize import nnls
+from scipy.special import erfcx, log_ndtr
 
 from benchsuite.contract.errors import UserError
-from benchsuite.predict.scaling.bucketing import overlapped
-from benchsuite.predict.scaling.curve import Curve, Point, linear_share
-from benchsuite.predict.scaling.model import PART_OF, PARTS, Model, offsets_s, term_names, terms_of
+from benchsuite.predict.scaling.curve import Curve, Point
+from benchsuite.predict.scaling.exposed_communication import Overlap, rings_of
+from benchsuite.predict.scaling.model import PART_OF, Model, term_names, terms_of
 from benchsuite.predict.theory.arrays import Floats
-from benchsuite.predict.theory.interval import doublings_beyond
 
 MIN_SCALES = 2
 MAX_BEYOND = 8
 """Times the most ranks measured: predictions beyond it are refused unless asked for."""
+NOISES: Mapping[float, float] = {0.005: 0.3, 0.01: 0.3, 0.02: 0.2, 0.05: 0.2}
+"""Relative deviations of a scale's step from what a model says, each independent of the others: prior weights."""
+CHANGES: Mapping[float, float] = {0.003: 0.6, 0.03: 0.3, 0.3: 0.1}
+"""The same of what changes for good in a doubling of ranks, and stays beyond."""
 LEAST_NOISE, PART_NOISE = 0.02, 0.005
-"""What a model this small misses at least: as a share of a part, and besides of the whole step."""
-DRIFT_PER_DOUBLING, DRIFT_COUNTS = 0.03, 2
-"""Relative error per doubling beyond what was measured, before a back-test tells; and for how many tests it counts."""
-PRIOR_SHARES = {
+"""What a part was measured with at least: as a share of it, and besides of the whole step."""
+SHARES: Mapping[str, float] = {
     "fixed": 1.0,
     "divided": 1.0,
     "slots": 0.3,
     "volume": 0.5,
     "sends": 0.5,
     "between": 0.5,
-    "levels": 0.1,
-    "linear": 0.1,
+    "levels": 0.3,
+    "linear": 0.5,
     "measured": 1.0,
-    "slowest": 0.05,
+    "slowest": 0.1,
+    "pairs": 0.3,
+    "full": 0.5,
+    "fuller": 0.5,
 }
-"""Standard deviations of a term's coefficient, as shares of the largest scale's step; `levels`, `linear`: at least."""
-PIPELINE_FIXED = 0.3
-"""Of `fixed` in pipelines: what a stage does once is divided or paid in every slot of the schedule."""
-DRAWS, SEED = 300, 20260101
+"""Standard deviations of a term that is there, half-normal, as shares of the largest scale's step."""
+SCALES: Mapping[float, float] = {0.1: 0.6, 1.0: 0.4}
+"""How many times that large the terms beside the step's own may be: prior weights."""
+SIZES, SIZES_OF_PARTS = (0.25, 0.6, 0.12, 0.03), (0.25, 0.25, 0.25, 0.25)
+"""Prior weights of no term beside the step's own, one, two and three; and where parts of steps were told apart."""
+LIKELY: Mapping[str, float] = {"fixed": 6.0, "measured": 6.0, "between": 6.0, "pairs": 0.2, "full": 0.5, "fuller": 0.5}
+LIKELY_OF_STAGES: Mapping[str, float] = {"slots": 6.0, "sends": 6.0, "measured": 6.0}
+"""How many times as likely as another a term is, among sets of as many; of pipelines."""
+DRAWS, SEED = 400, 20260101
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A set of terms with noise, fitted."""
+
+    places: tuple[int, ...]
+    noise: float
+    change: float
+    whole: Floats
+    """(rows + terms, terms): the design of all measurements and priors over their deviations."""
+    wanted: Floats
+    log_weight: float
 
 
 def fit(curve: Curve) -> Model:
-    """Coefficients of all terms, none below zero: least squares over whole steps and their parts, with priors.
+    """The average over candidates, each a set of terms with a noise, by how well they foretell the measurements.
 
-    Input is taken off first: it is modelled on its own. The error per doubling is that of back-tests of the curve
-    itself, beyond what noise of both sides explains, with DRIFT_PER_DOUBLING counting for two; by what the model misses
-    its own points, intervals are wider; where it lies below the largest scale, what it misses is added (`offsets_s`).
+    A candidate's weight is its prior times its marginal likelihood, the product of predictive densities of each
+    measurement given those before (Hoeting et al. 1999, Bayesian model averaging). A term thus enters when the
+    measurements are likelier with it, by more than it could explain besides. What no term explains either goes with the
+    next measurement (noise) or stays (a random walk over doublings): predictions go on from the largest scales.
+
+    Input is taken off first: it is modelled on its own.
 
     Raises:
         UserError: fewer than two numbers of ranks.
@@ -51,76 +78,144 @@ def fit(curve: Curve) -> Model:
     if len(curve.points) < MIN_SCALES:
         known = ", ".join(str(point.ranks) for point in curve.points) or "none"
         raise UserError(f"{curve.title}: measured at {known} ranks: a prediction needs at least {MIN_SCALES} scales")
-    model = _fitted(curve)
-    errors = []
-    for count in range(MIN_SCALES, len(curve.points)):
-        held, place = curve.points[count], curve.placement.upto(curve.points[count - 1].ranks)
-        if place.is_unmeasured(held.ranks):
-            continue  # that a second node is another network is no drift
-        known_model = _fitted(replace(curve, points=curve.points[:count], placement=place))
-        doublings = float(doublings_beyond(held.ranks, curve.points[count - 1].ranks))
-        foretold = sum(known_model.at(held.ranks).parts[part] for part in PARTS)
-        errors.append((foretold / held.base_s - 1) / max(doublings, 1.0))
-    by_noise = 2 * model.noise**2
-    squares = DRIFT_COUNTS * DRIFT_PER_DOUBLING**2 + sum(max(error**2 - by_noise, 0.0) for error in errors)
-    drift = float(np.sqrt(squares / (DRIFT_COUNTS + len(errors))))
-    missed = [sum(model.at(point.ranks).parts[part] for part in PARTS) / point.base_s - 1 for point in curve.points]
-    rms_fit_error = float(np.sqrt(np.mean(np.square(missed))))
-    missing = offsets_s(curve.points[-1], model.at(curve.most_ranks).parts, model.noise)
-    noise = float(np.hypot(model.noise, rms_fit_error))
-    return replace(model, drift=drift, rms_fit_error=rms_fit_error, noise=noise, offset_s=missing)
+    curve = _overlapped(curve)
+    found = [*_candidates(curve)]
+    weights = np.exp(np.array([one.log_weight for one in found]) - max(one.log_weight for one in found))
+    weights /= weights.sum()
+    chosen = np.searchsorted(np.cumsum(weights), (np.arange(DRAWS) + 0.5) / DRAWS).clip(max=len(found) - 1)
+    draws = _drawn([found[place] for place in chosen], len(term_names(curve)))
+    levels, spreads = _levels(curve, draws, [found[place] for place in chosen])
+    linear = float(sum(weight for weight, one in zip(weights, found, strict=True) if len(one.places) == 1))
+    return Model(curve, term_names(curve), draws, levels, spreads, linear)
 
 
-def _prior_share(curve: Curve, term: str) -> float:
-    if term in ("levels", "linear"):
-        return max(PRIOR_SHARES[term], linear_share(curve))
-    return PIPELINE_FIXED if term == "fixed" and curve.pipeline else PRIOR_SHARES[term]
+def _overlapped(curve: Curve) -> Curve:
+    """The curve with what its buckets leave exposed by ranks, where backward passes and exchanges were measured."""
+    backward = {point.ranks: point.backward_s for point in curve.points if point.backward_s}
+    waits = {
+        p.ranks: p.parts["communication"] for p in curve.points if p.ranks > 1 and p.parts and p.parts["communication"]
+    }
+    if not curve.buckets or not backward or curve.exchange is not None or not (waits or curve.bucket_s):
+        return curve
+    strong = curve.kind == "strong"
+    per_rank_s = float(np.median([seconds * (ranks if strong else 1) for ranks, seconds in backward.items()]))
+
+    def backward_s(ranks: Floats) -> Floats:
+        return per_rank_s / ranks if strong else np.full(ranks.shape, per_rank_s)
+
+    sizes, wires = np.array(curve.buckets), None
+    if curve.bucket_s is None:
+        wires = rings_of(sizes, backward_s, waits, curve.placement)
+    overlap = Overlap(sizes, backward_s, curve.placement, curve.bucket_s, wires)
+    return replace(curve, exchange=overlap.seconds, overlap=overlap)
 
 
-def _fitted(curve: Curve) -> Model:
-    curve = overlapped(curve)
+def _candidates(curve: Curve) -> Iterator[Candidate]:
     names = term_names(curve)
-    ranks = np.array([float(point.ranks) for point in curve.points])
-    design = terms_of(curve, ranks)
-    noise = noise_of(curve.points)
-    largest = curve.points[-1].middle_s
-    rows, targets = [], []
+    design = terms_of(curve, np.array([float(point.ranks) for point in curve.points]))
+    shares = np.array([SHARES[name] for name in names]) * curve.points[-1].base_s
+    priors = _priors(curve, names)
+    for (noise, noise_weight), (change, change_weight) in product(NOISES.items(), CHANGES.items()):
+        rows, wanted, log_det = _measured(curve, design, names, noise, change)
+        shared = np.log(noise_weight * change_weight) - log_det
+        for (places, scale), prior in priors.items():
+            widths = shares[[*places]] * [1.0, *[scale] * (len(places) - 1)]
+            whole = np.vstack([rows[:, places], np.diag(1 / widths)])
+            targets = np.concatenate([wanted, np.zeros(len(places))])
+            weight = shared + np.log(prior) + _log_evidence(whole, targets, widths)
+            yield Candidate(places, noise, change, whole, targets, weight)
+
+
+def _priors(curve: Curve, names: Sequence[str]) -> dict[tuple[tuple[int, ...], float], float]:
+    """Prior weights by places of terms and scale. No more terms than points, where parts were not told apart."""
+    told = any(point.parts for point in curve.points)
+    sizes, known = (SIZES_OF_PARTS if told else SIZES), (LIKELY_OF_STAGES if curve.pipeline else LIKELY)
+    found: dict[tuple[tuple[int, ...], float], float] = {((0,), 1.0): sizes[0]}
+    for size in range(1, min(len(names), len(sizes), len(sizes) if told else len(curve.points))):
+        sets = [(0, *extra) for extra in combinations(range(1, len(names)), size)]
+        likely = [float(np.prod([known.get(names[place], 1.0) for place in places[1:]])) for places in sets]
+        for (places, own), (scale, weight) in product(zip(sets, likely, strict=True), SCALES.items()):
+            found[places, scale] = sizes[size] * own / sum(likely) * weight
+    return found
+
+
+def _measured(
+    curve: Curve, design: Floats, names: Sequence[str], noise: float, change: float
+) -> tuple[Floats, Floats, float]:
+    """Rows of whole steps and of parts over their deviations, what they are to be, and the log of all deviations."""
+    base = np.array([point.base_s for point in curve.points])
+    root = np.linalg.cholesky(covariance(curve.points, noise, change))
+    rows, targets = [np.linalg.solve(root, design / base[:, None])], [np.linalg.solve(root, np.ones(len(base)))]
+    log_det = float(np.log(np.diag(root)).sum())
     for row, point in zip(design, curve.points, strict=True):
-        base = point.base_s
-        known = {name: value for name, value in (point.parts or {}).items() if value is not None}
-        told = {*known} >= {*PARTS}
-        wanted = [({*PARTS}, base), *([({part}, value) for part, value in known.items()] if told else [])]
-        for of, value in wanted:
-            deviation = float(np.hypot(noise * value, PART_NOISE * base))
-            rows.append(row * [PART_OF[name] in of for name in names] / deviation)
-            targets.append(value / deviation)
-    widths = np.array([_prior_share(curve, name) for name in names]) * largest
-    whole = np.vstack([np.array(rows), np.diag(1 / widths)])
-    wanted_s = np.concatenate([targets, np.zeros(len(names))])
-    repeats = sum(len(point.step_s) for point in curve.points)
-    return Model(
-        curve,
-        names,
-        nnls(whole, wanted_s)[0],
-        _drawn(whole, wanted_s, len(rows)),
-        noise,
-        DRIFT_PER_DOUBLING,
-        max(repeats - MIN_SCALES, 3),
-    )
+        for part, value in (point.parts or {}).items():
+            deviation = float(np.hypot(max(noise, LEAST_NOISE) * value, PART_NOISE * point.base_s))
+            rows.append((row * [PART_OF[name] == part for name in names] / deviation)[None])
+            targets.append(np.array([value / deviation]))
+            log_det += float(np.log(deviation / point.base_s))
+    return np.vstack(rows), np.concatenate(targets), log_det
 
 
-def _drawn(whole: Floats, wanted: Floats, measured: int) -> Floats:
-    """Solutions for measurements drawn within their noise, and coefficients from the half-normal priors.
+def covariance(points: Sequence[Point], noise: float, change: float) -> Floats:
+    """Of relative deviations of each scale's median step: noise and that of repeats alone, changes from there on."""
+    doublings = np.log2([point.ranks / points[0].ranks for point in points])
+    alone = noise**2 + np.array([noise_of([point]) for point in points]) ** 2
+    return np.diag(alone) + change**2 * np.minimum(doublings[:, None], doublings)
+
+
+def _log_evidence(whole: Floats, wanted: Floats, widths: Floats) -> float:
+    """Log of the marginal likelihood of non-negative terms, half-normal before: Laplace's at the mode.
+
+    Terms that are above zero there are normal, cut at zero; those at zero fall with the slope that is left.
+    """
+    mode, away = nnls(whole, wanted)
+    hessian = whole.T @ whole
+    free = mode > 0
+    inner = hessian[np.ix_(free, free)]
+    spread = np.linalg.inv(inner)
+    log_volume = -0.5 * np.linalg.slogdet(inner)[1] + 0.5 * free.sum() * np.log(2 * np.pi)
+    log_volume += float(log_ndtr(mode[free] / np.sqrt(np.diag(spread))).sum())
+    if not free.all():
+        cross = hessian[np.ix_(~free, free)]
+        curved = np.diag(hessian[np.ix_(~free, ~free)] - cross @ spread @ cross.T)
+        slope = np.maximum((whole.T @ (whole @ mode - wanted))[~free], 0.0)
+        log_volume += float(np.log(np.sqrt(np.pi / 2 / curved) * erfcx(slope / np.sqrt(2 * curved))).sum())
+    return float(log_volume - 0.5 * away**2 - np.log(widths * np.sqrt(np.pi / 2)).sum())
+
+
+def _drawn(chosen: Sequence[Candidate], terms: int) -> Floats:
+    """(DRAWS, terms): of each chosen candidate one solution, for measurements and priors drawn within their noise.
 
     Randomize-then-optimize (Bardsley et al. 2014): ends of what the measurements and signs allow, without linearising.
     """
     generator = np.random.default_rng(SEED)
-    noise = generator.standard_normal((DRAWS, len(wanted)))
-    noise[:, measured:] = np.abs(noise[:, measured:])
-    return np.array([nnls(whole, wanted + draw)[0] for draw in noise])
+    found = np.zeros((len(chosen), terms))
+    for row, one in zip(found, chosen, strict=True):
+        noise = generator.standard_normal(len(one.wanted))
+        noise[-len(one.places) :] = np.abs(noise[-len(one.places) :])
+        row[[*one.places]] = nnls(one.whole, one.wanted + noise)[0]
+    return found
+
+
+def _levels(curve: Curve, draws: Floats, chosen: Sequence[Candidate]) -> tuple[Floats, Floats]:
+    """`Model.level` and `Model.spread` of draws: the level at each scale, given how far its terms miss the steps."""
+    ranks = np.array([float(point.ranks) for point in curve.points])
+    base = np.array([point.base_s for point in curve.points])
+    missed = np.log(base / np.maximum(draws @ terms_of(curve, ranks).T, 1e-12 * base))
+    levels, spreads = np.zeros_like(missed), np.zeros((len(draws), 3))
+    doublings = np.log2(ranks / ranks[0])
+    last_noise = noise_of([curve.points[-1]])
+    for noise, change in {(one.noise, one.change) for one in chosen}:
+        these = [one.noise == noise and one.change == change for one in chosen]
+        walk = change**2 * np.minimum(doublings[:, None], doublings)
+        gain = np.linalg.solve(covariance(curve.points, noise, change), walk).T
+        levels[these] = missed[these] @ gain.T
+        left = float((walk - gain @ walk)[-1, -1])
+        spreads[these] = np.sqrt(max(left, 0.0)), change, np.hypot(noise, last_noise)
+    return levels, spreads
 
 
 def noise_of(points: Sequence[Point]) -> float:
-    """Relative standard deviation of a median step over repeats, at least LEAST_NOISE."""
+    """Relative standard deviation of a median step over repeats; 0 where no scale has several."""
     spreads = [np.std(p.step_s, ddof=1) / p.middle_s / np.sqrt(len(p.step_s)) for p in points if len(p.step_s) > 1]
-    return float(max(LEAST_NOISE, *spreads)) if spreads else LEAST_NOISE
+    return float(max(spreads, default=0.0))

@@ -13,9 +13,9 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, RootModel
 
 from benchsuite.contract.errors import UserError
-from benchsuite.predict.theory.transformer_step import Configurations
+from benchsuite.predict.scaling.configurations import Configurations
 
-TIMES = ("step_s", "step_ms", "samples_per_s", "tokens_per_s")
+TIMES = ("step_s", "step_ms", "samples_per_s", "tokens_per_s", "tps_per_gpu")
 
 
 def _also(names: str, default: Any = None) -> Any:
@@ -33,11 +33,16 @@ class TableRow(BaseModel):
     model_config = ConfigDict(
         extra="allow",
         use_attribute_docstrings=True,
-        json_schema_extra={"anyOf": [{"required": [name]} for name in TIMES]},
+        json_schema_extra={
+            "anyOf": [{"required": [name]} for name in TIMES],
+            "allOf": [{"anyOf": [{"required": [name]} for name in ("ranks", "nodes")]}],
+        },
     )
 
-    ranks: PositiveInt = _also("ranks gpus numgpus ngpus worldsize devices numdevices accelerators nacc", ...)
-    """Devices in all."""
+    ranks: PositiveInt | None = _also("ranks gpus numgpus ngpus worldsize devices numdevices accelerators nacc")
+    """Devices in all; without it nodes x ranks_per_node."""
+    nodes: PositiveInt | None = _also("nodes numnodes nnodes hosts")
+    """Nodes, in place of ranks."""
     step_s: PositiveFloat | None = _also("steptimes iterationtimes seconds stepsmean secondsperstep sstep")
     """Seconds of a step."""
     step_ms: PositiveFloat | None = _also("stepms steptimems iterationtimems iterationms msperstep msstep")
@@ -48,6 +53,8 @@ class TableRow(BaseModel):
     """Of all ranks; with a batch it tells the step."""
     tokens_per_s: PositiveFloat | None = _also("tokenspers tokenspersec tokenspersecond tokenss throughputtokens")
     """The same in tokens; needs seq_len."""
+    tps_per_gpu: PositiveFloat | None = _also("tpspergpu tpsgpu tokenspersgpu tokenspersecondpergpu tokenssgpu")
+    """The same of one device."""
     global_batch_size: PositiveInt | None = _also("globalbatch globalbatchsize totalbatch")
     """Samples a step of all ranks; such series are strong scaling."""
     batch_size: PositiveFloat | None = _also("batchsize batchperrank localbatch")
@@ -89,7 +96,7 @@ NAMES: Mapping[str, Sequence[str]] = {
 FLAGS = ("zero", "recompute", "flash")
 COUNTS = frozenset({*NAMES} - {*TIMES, "batch_size", *FLAGS})
 """Columns of whole numbers."""
-RATES = ("samples_per_s", "tokens_per_s")
+RATES = ("samples_per_s", "tokens_per_s", "tps_per_gpu")
 
 
 class TableColumns(BaseModel):
@@ -116,6 +123,8 @@ ROUND_SAMPLES = 2
 """Decimals of samples per step that rates and times, as printed, leave."""
 SHAPE = ("hidden_size", "num_layers", "seq_len", "microbatch")
 """What a table of layouts has at least, besides ranks and a time."""
+MODEL = ("hidden_size", "num_layers", "num_heads", "vocab_size")
+"""Columns of the model itself."""
 DEFAULTS: Mapping[str, float] = {
     "vocab_size": 50257,
     "tensor": 1,
@@ -125,12 +134,14 @@ DEFAULTS: Mapping[str, float] = {
     "flash": 0,
     "ranks_per_node": 8,
 }
-FOLLOWS_RANKS = frozenset({"ranks", "data", "global_batch_size", "num_microbatches", *TIMES})
+FOLLOWS_RANKS = frozenset({"ranks", "nodes", "data", "global_batch_size", "num_microbatches", *TIMES})
 """What may differ between rows of one layout at several scales."""
 
 
-def read(path: Path) -> pd.DataFrame:
+def read(path: Path, timed: bool = True) -> pd.DataFrame:
     """A table with the columns of NAMES that it has, as numbers, and its other columns as they are; with `step_s`.
+
+    Not `timed`: rows to be predicted, which need no times; those they have are not read.
 
     CSV with a header, commas, semicolons or tabs between; JSON: a list of objects, or an object with `columns` and
     `rows`; JSONL: an object a line. `tablecolumns.TableRow` says what columns hold.
@@ -144,12 +155,17 @@ def read(path: Path) -> pd.DataFrame:
     found = _json_rows(path) if path.suffix.lower() in (".json", ".jsonl") else _csv_rows(path)
     if not found:
         raise UserError(f"table {path}: no rows")
-    frame = named(pd.DataFrame(found), str(path))
+    frame = named(pd.DataFrame(found), str(path), timed)
+    if not timed:
+        frame = frame.drop(columns=frame.columns.intersection([*TIMES]))
     for name in frame.columns.intersection([*NAMES]):
         frame[name] = _numbers(frame[name], f"table {path}", name)
         _check_column(frame[name], f"table {path}", name)
+    if "ranks" not in frame:
+        frame["ranks"] = frame["nodes"] * frame.get("ranks_per_node", DEFAULTS["ranks_per_node"])
     _check_filled(frame, f"table {path}")
-    frame["step_s"] = _seconds(frame, f"table {path}")
+    if timed:
+        frame["step_s"] = _seconds(frame, f"table {path}")
     return frame
 
 
@@ -193,7 +209,7 @@ def _json_rows(path: Path) -> list[dict[str, Any]]:
     raise UserError(f"table {path}: allowed: a list of objects, or an object with `columns` and `rows`")
 
 
-def named(frame: pd.DataFrame, where: str) -> pd.DataFrame:
+def named(frame: pd.DataFrame, where: str, timed: bool = True) -> pd.DataFrame:
     """The frame with its columns under the names used here; the first of two that mean the same."""
     columns = [str(column) for column in frame.columns]
     names: dict[str, str] = {}
@@ -205,7 +221,7 @@ def named(frame: pd.DataFrame, where: str) -> pd.DataFrame:
     if "batch" in frame and not {"batch_size", "global_batch_size"} & {*frame.columns}:
         raise UserError(f"table {where}: column 'batch': name it batch_size (of a rank) or global_batch_size (of all)")
     frame.attrs["read"] = _as_read(names, frame)
-    for needed in (("ranks",), TIMES):
+    for needed in (("ranks", "nodes"), *([TIMES] if timed else [])):
         if not {*needed} & {*frame.columns}:
             close = _to_rename(needed, columns)
             raise UserError(f"table {where}: no column of {' or '.join(needed)}; it has {', '.join(names)}{close}")
@@ -283,7 +299,8 @@ def _check_filled(frame: pd.DataFrame, where: str) -> None:
     """Refuse empty cells where no default stands in for them, and where they are counted with."""
     shape = {*SHAPE, "num_heads"} - {"microbatch"}
     unused = ({*DEFAULTS} if has_layouts(frame) else {*DEFAULTS, *shape}) - {"tensor", "pipeline"}
-    if "tokens_per_s" in frame and not {"step_s", "step_ms", "samples_per_s"} & {*frame.columns}:
+    told = {*TIMES} & {*frame.columns}
+    if told and told <= {"tokens_per_s", "tps_per_gpu"}:
         unused -= {"seq_len"}
     for name in [name for name in NAMES if name in frame and name not in unused]:
         if frame[name].isna().any():
@@ -300,11 +317,15 @@ def _seconds(frame: pd.DataFrame, where: str) -> "pd.Series[float]":
     told = {name: frame[name] / unit for name, unit in (("step_s", 1.0), ("step_ms", 1e3)) if name in frame}
     columns = {*frame.columns}
     batch_known = {"batch_size", "global_batch_size"} & columns or {"microbatch", "num_microbatches"} <= columns
-    for name, of_sample in (("samples_per_s", 1.0), ("tokens_per_s", frame.get("seq_len"))):
+    tokens, ranks = frame.get("seq_len"), frame["ranks"]
+    for name, of_sample in (("samples_per_s", 1.0), ("tokens_per_s", tokens), ("tps_per_gpu", tokens)):
         if name in frame and of_sample is not None and (batch_known or not told):
-            told[name] = samples_per_step(frame) * of_sample / frame[name]
+            rate = frame[name] * (ranks if name == "tps_per_gpu" else 1.0)
+            told[name] = samples_per_step(frame) * of_sample / rate
     if not told:
-        raise UserError(f"{where}: tokens_per_s without a column of seq_len: a step's tokens are not known")
+        raise UserError(
+            f"{where}: tokens_per_s or tps_per_gpu without a column of seq_len: a step's tokens are not known"
+        )
     seconds = next(iter(told.values()))
     for name, other in told.items():
         wrong = (other / seconds - 1).abs() > DISAGREE
@@ -390,6 +411,12 @@ def families(frame: pd.DataFrame) -> "pd.Series[int]":
     if not kept:
         return pd.Series(0, frame.index)
     return frame.groupby(kept, dropna=False, sort=False).ngroup()
+
+
+def sources(frame: pd.DataFrame) -> "pd.Series[int]":
+    """A number for each source of rows: another model, or another word in a column of text."""
+    kept = [name for name in apart(frame) if name not in NAMES or name in MODEL]
+    return frame.groupby(kept, dropna=False, sort=False).ngroup() if kept else pd.Series(0, frame.index)
 
 
 def apart(frame: pd.DataFrame) -> list[str]:

@@ -1,4 +1,4 @@
 """Closed forms that the scaling model and the planner share, each with its source.
 
-Read `collectives`, then `pipeline`, then `transformer_step`.
+Read `collectives`, then `pipeline`; a whole step is `layout.step`.
 """

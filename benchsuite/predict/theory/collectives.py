@@ -1,4 +1,4 @@
-"""Time of ring collectives in the alpha-beta-gamma model, in closed form.
+"""Time of ring collectives in the alpha-beta-gamma model, and traffic of every all_reduce, in closed form.
 
 alpha: seconds a message; beta: seconds a byte on a rank's link (full duplex, one port); gamma: seconds a byte reduced.
 `num_bytes` D is the whole array as nccl-tests count it (nccl-tests/src/*.cu, PERFORMANCE.md): every rank's input of an
@@ -7,7 +7,8 @@ is t = A alpha + B D beta + C D gamma; `terms` gives A, B, C. Conditions: equal 
 its link, sizes large enough that rounding to whole elements does not show. Protocols change with size on real networks:
 fit alpha and beta piecewise. Source: Patarasuk and Yuan 2009.
 
-Other algorithms are step tables (`benchsuite.probe.comm.step_tables`), which tell their messages and bytes.
+Other algorithms are step tables (`benchsuite.probe.comm.step_tables`), which count their messages and bytes; `traffic`
+is what they must come to.
 """
 
 from collections.abc import Callable, Mapping
@@ -91,23 +92,74 @@ def time_s(
     return of.latency * alpha + of.wire * size * beta + of.reduced * size * gamma
 
 
-def hierarchical_time_s(
-    num_nodes: ArrayLike,
-    ranks_per_node: ArrayLike,
-    num_bytes: ArrayLike,
-    alpha_intra_s: ArrayLike,
-    beta_intra_s_per_byte: ArrayLike,
-    alpha_inter_s: ArrayLike,
-    beta_inter_s_per_byte: ArrayLike,
-    op: str = "all_reduce",
-) -> Floats:
-    """All_reduce of D bytes on n nodes of g ranks: reduce_scatter in the node, all_reduce between, all_gather in it.
+@dataclass(frozen=True)
+class Traffic:
+    """What one all_reduce of D bytes takes."""
 
-    2(g-1) a1 + 2(g-1)/g D b1 + 2(n-1) a2 + 2(n-1)/n (D/g) b2; `op` reduce_scatter or all_gather: half of it, one
-    inside and one of D/g between. `beta_inter_s_per_byte` is that of one rank's share of
-    the node's network (g ranks on one adapter: g times the adapter's). Rings, one after the other, not pipelined.
+    steps: int
+    """One after the other, of the rank that has most."""
+    peak: int
+    """Most messages that a rank sends, or receives, in one step."""
+    messages: int
+    """Sent by all ranks."""
+    busiest: float
+    """Times D: bytes that the rank sends that sends most."""
+    total: float
+    """Times D: bytes that all ranks send."""
+
+
+def traffic(algorithm: str, num_ranks: int) -> Traffic:
+    """Messages and bytes of an all_reduce on N ranks, 2 or more, by an algorithm of `TRAFFIC`.
+
+    Patarasuk and Yuan 2009 (ring); Thakur, Rabenseifner and Gropp 2005 (doubling, halving); Li et al. 2014 (servers).
+
+    Raises:
+        UserError: an unknown algorithm, or a number of ranks that is none.
     """
-    g, _ = whole(ranks_per_node=ranks_per_node, num_nodes=num_nodes)
-    (size,) = not_negative(num_bytes=num_bytes)
-    inside = time_s(op, ranks_per_node, size, alpha_intra_s, beta_intra_s_per_byte)
-    return inside + time_s(op, num_nodes, size / g, alpha_inter_s, beta_inter_s_per_byte)
+    (n,) = whole(num_ranks=num_ranks)
+    if algorithm not in TRAFFIC:
+        raise refuse("algorithm", algorithm, TRAFFIC)
+    steps, peak, messages, busiest, total = TRAFFIC[algorithm](int(n))
+    return Traffic(steps, peak, messages, busiest, total)
+
+
+def _folded(n: int) -> tuple[int, int, int]:
+    """The power of two p within N, its exponent, and how many ranks are left over, which fold into others."""
+    exponent = n.bit_length() - 1
+    return 1 << exponent, exponent, n - (1 << exponent)
+
+
+def _recursive_doubling(n: int) -> tuple[int, int, int, float, float]:
+    p, k, guests = _folded(n)
+    sent = p * k + 2 * guests
+    return k + 2 * (guests > 0), 1, sent, k + (guests > 0), sent
+
+
+def _halving_doubling(n: int) -> tuple[int, int, int, float, float]:
+    p, k, guests = _folded(n)
+    return 2 * k + 2 * (guests > 0), 1, 2 * (p * k + guests), 2 * (p - 1) / p + (guests > 0), 2 * (n - 1)
+
+
+def _torus(n: int) -> tuple[int, int, int, float, float]:
+    """X in a row and X Y = N, as square as can be."""
+    y = next(side for side in range(int(n**0.5), 0, -1) if n % side == 0)
+    steps = 2 * (n // y + y - 2)
+    return steps, 1, n * steps, 2 * (n - 1) / n, 2 * (n - 1)
+
+
+def _tree(n: int) -> tuple[int, int, int, float, float]:
+    depth = (n - 1).bit_length()
+    return 2 * depth, 1, 2 * (n - 1), depth, 2 * (n - 1)
+
+
+TRAFFIC: Mapping[str, Callable[[int], tuple[int, int, int, float, float]]] = {
+    "ring": lambda n: (2 * (n - 1), 1, 2 * n * (n - 1), 2 * (n - 1) / n, 2 * (n - 1)),
+    "recursive_doubling": _recursive_doubling,
+    "halving_doubling": _halving_doubling,
+    "torus": _torus,
+    "tree": _tree,
+    "parameter_server": lambda n: (2, n - 1, 2 * (n - 1), n - 1, 2 * (n - 1)),
+    "parameter_server_sharded": lambda n: (2, n - 1, 2 * n * (n - 1), 2 * (n - 1) / n, 2 * (n - 1)),
+    "all_to_all": lambda n: (1, n - 1, n * (n - 1), n - 1, n * (n - 1)),
+}
+"""`Traffic` of N ranks. A server is a worker itself and serves the others; sharded, each rank serves a chunk."""

@@ -2,7 +2,7 @@
 
 B batch_size, s seq_len, l num_layers, h hidden_size, V vocab_size, P params, T tokens, n num_devices, X FLOP/s.
 `benchsuite.workloads.flops` counts real models; the forms here need only shapes, and a test holds them to the counts.
-Other transformers than a GPT with an MLP of 4 h: `benchsuite.predict.layout.shape`.
+Other transformers than a GPT with an MLP of 4 h: `benchsuite.predict.layout.models`.
 """
 
 from numpy.typing import ArrayLike

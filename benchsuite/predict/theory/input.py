@@ -101,6 +101,13 @@ def mean_of_slowest(mean_s: ArrayLike, deviation_s: ArrayLike, num_ranks: ArrayL
     return mean + deviation * _largest(n, -np.inf)
 
 
+def of_slowest(num_ranks: Floats) -> Floats:
+    """How many standard deviations the slowest of N ranks lies behind the mean, on average; (n,)."""
+    numbers, places = np.unique(num_ranks, return_inverse=True)
+    found: Floats = mean_of_slowest(0.0, 1.0, numbers)[places]
+    return found
+
+
 def slowest_s(floor_s: ArrayLike, mean_s: ArrayLike, deviation_s: ArrayLike, num_ranks: ArrayLike) -> Floats:
     """E[max(floor, max of N independent normal times)]: a step in which computing hides what input does not overrun."""
     floor, mean, deviation = not_negative(floor_s=floor_s, mean_s=mean_s, deviation_s=deviation_s)

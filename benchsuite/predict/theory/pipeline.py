@@ -1,4 +1,4 @@
-"""Pipeline parallelism: closed forms of bubbles, step time, transfers and microbatches in flight.
+"""Pipeline parallelism: closed forms of bubbles, step time, and microbatches in flight.
 
 p num_stages, m num_microbatches, v interleave (chunks a stage); F, B, W: seconds that a stage takes for a microbatch's
 forward pass, for the gradient of its input, and for that of its weights. `predict.theory.schedules` simulates the
@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from benchsuite.contract.errors import UserError
-from benchsuite.predict.theory.arrays import Floats, not_negative, positive, whole
+from benchsuite.predict.theory.arrays import Floats, not_negative, whole
 from benchsuite.predict.theory.schedules import INTERLEAVED, canonical, schedule
 
-__all__ = ["SCHEDULES", "bubble_fraction", "bubble_s", "hops", "in_flight", "p2p_bytes", "schedule", "step_s"]
+__all__ = ["SCHEDULES", "bubble_fraction", "bubble_s", "hops", "in_flight", "schedule", "step_s"]
 
 
 def bubble_fraction(
@@ -116,24 +116,6 @@ def hops(num_stages: ArrayLike, num_microbatches: ArrayLike, flushes: bool = Fal
     p, m = whole(num_stages=num_stages, num_microbatches=num_microbatches)
     between = 0.0 if flushes else m - 1 - np.ceil((m - 1) / p)
     return np.where(p > 1, 2 * (p - 1 + between), 0.0)[()]
-
-
-def p2p_bytes(
-    batch_size: ArrayLike,
-    seq_len: ArrayLike,
-    hidden_size: ArrayLike,
-    tensor_parallel: ArrayLike = 1,
-    scatter_gather: bool = False,
-    bytes_per_element: ArrayLike = 2,
-) -> Floats:
-    """Bytes a rank sends over one stage boundary per microbatch and direction: b s h elements.
-
-    `scatter_gather`: 1/t of them, gathered again on the other side (arXiv:2104.04473, section 4.1; the same under
-    sequence parallelism). Interleaving has v times as many boundaries (p v - 1 instead of p - 1).
-    """
-    b, s, h = positive(batch_size=batch_size, seq_len=seq_len, hidden_size=hidden_size)
-    (t,), (size,) = whole(tensor_parallel=tensor_parallel), positive(bytes_per_element=bytes_per_element)
-    return b * s * h * size / (t if scatter_gather else np.ones_like(t))
 
 
 def _work(m: ArrayLike, f: ArrayLike, b: ArrayLike, w: ArrayLike) -> Floats:

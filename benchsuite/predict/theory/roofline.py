@@ -74,8 +74,15 @@ def tile_efficiency(
     return rows * columns / (tile_waves(m, n, multiprocessors, tile_m, tile_n) * units * high * wide)
 
 
-def vector_peak_flops(multiprocessors: ArrayLike, fma_per_clock: ArrayLike, clock_hz: ArrayLike) -> Floats:
-    """Peak FLOP/s from a data sheet: SMs x fused multiply-adds a clock and SM x 2 x clock."""
-    units, each = whole(multiprocessors=multiprocessors, fma_per_clock=fma_per_clock)
-    (clock,) = positive(clock_hz=clock_hz)
-    return units * each * 2 * clock
+def products_efficiency(
+    m: ArrayLike,
+    n: ArrayLike,
+    k: ArrayLike,
+    multiprocessors: ArrayLike,
+    tile_m: ArrayLike = 256,
+    tile_n: ArrayLike = 128,
+) -> Floats:
+    """The same of products one after another, all of M, N and K: sum of M N K over that of M N K / efficiency."""
+    work = gemm_flops(m, n, k)
+    taken = work / tile_efficiency(m, n, multiprocessors, tile_m, tile_n)
+    return np.asarray(np.sum(work) / np.sum(taken))

@@ -73,6 +73,15 @@ class Table:
         bounds = self.bounds(num_elements)
         return [sum(self._sizes(rank, bounds)) for rank in range(self.num_ranks)]
 
+    def num_steps(self) -> int:
+        """Steps of the rank that has most."""
+        return max(len(self.of_rank(rank)) for rank in range(self.num_ranks))
+
+    def peak_messages(self) -> int:
+        """Most messages that a rank sends, or receives, in one step."""
+        steps = [step for rank in range(self.num_ranks) for step in self.of_rank(rank)]
+        return max((max(len(step.sends), len(step.receives)) for step in steps), default=0)
+
     def bounds(self, num_elements: int) -> list[int]:
         """Where chunks begin, and the end: the first ones have one element more where they cannot all be alike."""
         each, more = divmod(num_elements, self.num_chunks)
@@ -246,6 +255,17 @@ def _parameter_server(num_ranks: int, sharded: bool = False) -> Made:
     return len(servers), [_phase("push", push), _phase("pull", pull)]
 
 
+def _all_to_all(num_ranks: int) -> Made:
+    """Every rank sends its whole array to all others, the next one first, and adds up what it gets: one step."""
+    whole = (0, 1)
+    steps = []
+    for rank in range(num_ranks):
+        sends = tuple(Send((rank + distance) % num_ranks, whole) for distance in range(1, num_ranks))
+        sums = tuple(Receive((rank - distance) % num_ranks, whole, adds=True) for distance in range(1, num_ranks))
+        steps.append([Step(sends, sums)])
+    return 1, [_phase("exchange", steps)]
+
+
 STEP_TABLES: Mapping[str, Mapping[str, Callable[[int], Made]]] = {
     "all_reduce": {
         "ring": _ring_all_reduce,
@@ -255,6 +275,7 @@ STEP_TABLES: Mapping[str, Mapping[str, Callable[[int], Made]]] = {
         "tree": lambda num_ranks: (1, list(_tree_phases(num_ranks))),
         "parameter_server": _parameter_server,
         "parameter_server_sharded": partial(_parameter_server, sharded=True),
+        "all_to_all": _all_to_all,
     },
     "reduce_scatter": {"ring": lambda num_ranks: (num_ranks, [_ring_phase("reduce_scatter", num_ranks, adds=True)])},
     "all_gather": {"ring": lambda num_ranks: (num_ranks, [_ring_phase("all_gather", num_ranks, adds=False)])},

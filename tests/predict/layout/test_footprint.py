@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from benchsuite.predict.layout import machines, models
-from benchsuite.predict.layout.footprint import footprint
-from benchsuite.predict.layout.job import Job
+from benchsuite.predict.layout.candidates import Job
+from benchsuite.predict.layout.memory import footprint
 from tests.predict.small import LAYER_PARAMS, job, layout, machine, model
 
 

@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 
 from benchsuite.contract.errors import UserError
-from benchsuite.predict.layout import machines, messages, models
-from benchsuite.predict.layout.candidates import Choices
-from benchsuite.predict.layout.footprint import footprint
-from benchsuite.predict.layout.job import Job
+from benchsuite.predict.layout import machines, models, plan_report
+from benchsuite.predict.layout.candidates import Choices, Job
 from benchsuite.predict.layout.layout_search import parted, plan, ranked, what_if
-from benchsuite.predict.layout.shape import params
+from benchsuite.predict.layout.memory import footprint
+from benchsuite.predict.layout.models import params
 from tests.predict.small import GB, job, layout, machine, model
 
 NEOX = Job(models.load("gpt-neox-20b"), machines.load("polaris"), 96, 1536)
@@ -57,10 +56,12 @@ class TestPlan:
         best = plan(NEOX, Choices(), top=1).best[0]
         assert best.days is best.device_hours is best.energy_kwh is None
         unknown = models.load("openfold").model_copy(update={"device_sample_s": 3.0})
-        found = plan(Job(unknown, machines.load("polaris"), 8, 8), Choices(), samples=10.0)
-        assert found.best[0].tflops_per_device is found.best[0].mfu is found.best[0].activation_bytes is None
-        assert any("activations of openfold are not known" in note for note in found.notes)
-        assert any("data parallelism and ZeRO only" in note for note in found.notes)
+        openfold = Job(unknown, machines.load("polaris"), 8, 8)
+        found = plan(openfold, Choices(), samples=10.0)
+        told = plan_report.notes(openfold, found)
+        assert found.first.tflops_per_device is found.first.mfu is found.first.activation_bytes is None
+        assert any("activations of openfold are not known" in note for note in told)
+        assert any("data parallelism and ZeRO only" in note for note in told)
 
     def test_the_same_seed_plans_the_same(self):
         assert plan(NEOX, Choices(), top=2) == plan(NEOX, Choices(), top=2)
@@ -69,24 +70,45 @@ class TestPlan:
         assert other.best[0].step_s.high != plan(NEOX, Choices(), top=2).best[0].step_s.high
 
     def test_why_the_second_loses(self):
-        order, _ = parted(NEOX, Choices())
+        fixed = Choices(zero=(1,))
+        order, _ = parted(NEOX, fixed)
         gap = float(order.cost.step_s[1] - order.cost.step_s[0])
-        found = plan(NEOX, Choices())
+        found = plan(NEOX, fixed)
         second = found.best[1]
-        assert f"tp {second.tp} pp {second.pp} dp {second.dp}" in found.why
-        assert f"takes {gap:.3g} s a step" in found.why and "of 2,000 random draws of what is assumed" in found.why
+        told = plan_report.why(found)
+        assert f"tp {second.tp} pp {second.pp} dp {second.dp}" in told
+        assert f"takes {gap:.3g} s a step" in told and "of 2,000 random draws of what is assumed" in told
         worst = max(second.parts_s, key=lambda name: second.parts_s[name] - found.best[0].parts_s[name])
-        assert f") more: {messages.PARTS[worst]} +" in found.why, "what costs most stands first"
+        assert f") more: {plan_report.PARTS[worst]} +" in told, "what costs most stands first"
+
+    def test_words_tell_the_best_what_limits_it_what_would_help_and_what_was_left_out(self):
+        llama = Job(models.load("llama3-8b"), machines.load("dgx-h100"), 8, 4, recipe="trial")
+        fixed = Choices(zero=(0,), recompute=("none",), microbatch=(1,), tensor_parallel=(2,))
+        found = plan(llama, fixed)
+        told = [*plan_report.words(found, llama)]
+        best = found.best[0]
+        assert told[0].startswith(f"The best layout that trials run is {best.name}: {best.step_s.value:.3f} [")
+        share = best.parts_s["compute_s"] / best.step_s.value
+        assert f"Its step goes to computation {share:.0%}, " in told[2] and " of 86 GB." in told[2]
+        assert found.too_large and found.too_large.step_s.value < best.step_s.value
+        assert f"needs {found.too_large.memory_bytes / 1e9:.0f} GB a device." in told[-1]
+        assert f"is refused by trials: {found.refused[0].reason}." in told[-2]
+        (help,) = [line for line in told if line.startswith("What would help: ")]
+        twice = replace(llama, batch=8)
+        longer = plan(twice, replace(fixed, pipeline_parallel=(best.pp,), interleave=(best.interleave,))).best[0]
+        saved = 1 - longer.step_s.value / 2 / best.step_s.value
+        assert f"twice the batch saves {saved:.0%}" in help
 
     def test_equal_layouts_are_called_so(self):
         conv = Job(models.load("resnet50"), machines.load("polaris"), 4, 64)
-        assert "takes as long" in plan(conv, Choices(zero=(1, 2), microbatch=(16,))).why
-        assert plan(conv, Choices(zero=(0,), microbatch=(16,))).why == "No other layout fits."
+        assert "takes as long" in plan_report.why(plan(conv, Choices(zero=(1, 2), microbatch=(16,))))
+        assert plan_report.why(plan(conv, Choices(zero=(0,), microbatch=(16,)))) == "No other layout fits."
 
     def test_notes_tell_what_is_not_known(self):
-        notes = plan(NEOX, Choices(), top=1).notes
+        notes = plan_report.notes(NEOX, plan(NEOX, Choices(), top=1))
         assert any("oversubscription of polaris" in note for note in notes)
-        dgx = plan(replace(NEOX, machine=machines.load("dgx-a100")), Choices(), top=1).notes
+        there = replace(NEOX, machine=machines.load("dgx-a100"))
+        dgx = plan_report.notes(there, plan(there, Choices(), top=1))
         assert dgx == ("bandwidth of dgx-a100's shared file system is not known: input is taken to keep up",)
 
     def test_four_thousand_devices(self):
@@ -106,7 +128,7 @@ class TestParted:
 
     def test_microbatches_are_tuned_among_what_runs(self):
         """With interleaving free the fastest of most degrees holds more chunks a stage than trials have."""
-        job = Job(models.load("megatron-39.1b"), machines.load("dgx-a100"), 512, 1536)
+        job = Job(models.load("llama2-70b"), machines.load("dgx-a100"), 512, 1536)
         run, refused = parted(job, Choices(zero=(0,)))
         assert set(run.layouts.interleave.tolist()) == {1, 2} and max(refused.layouts.interleave) > 2
         one = {name: int(getattr(refused.layouts, name)[0]) for name in ("tp", "pp", "dp")}

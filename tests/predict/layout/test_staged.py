@@ -7,17 +7,17 @@ import pytest
 
 from benchsuite.contract.errors import UserError
 from benchsuite.predict.layout import machines
-from benchsuite.predict.layout.assumptions import TYPICAL
-from benchsuite.predict.layout.candidates import Choices
+from benchsuite.predict.layout.assumptions import typical
+from benchsuite.predict.layout.candidates import Choices, Job
 from benchsuite.predict.layout.cost import cost
-from benchsuite.predict.layout.job import Job
 from benchsuite.predict.layout.layout_search import plan, what_if
+from benchsuite.predict.layout.plan_report import notes
 from benchsuite.predict.layout.staged import Staging, in_words, staging
 from tests.predict.small import IDEAL, job, layout, machine, model
 
 STORAGE = {"shared_read_bytes_per_s": 1e7, "local_read_bytes_per_s": 4e7}
 EFFICIENCY = 0.8
-"""TYPICAL.storage_efficiency, of both."""
+"""storage_efficiency, of both."""
 
 
 def reading(
@@ -38,7 +38,7 @@ def both(of: Job, samples: float | None = None) -> Staging:
 
 
 def test_the_constant_that_the_figures_below_are_worked_out_with():
-    assert TYPICAL.storage_efficiency == EFFICIENCY
+    assert typical().storage_efficiency == EFFICIENCY
 
 
 def test_each_node_reads_its_own_part_from_its_own_drives():
@@ -104,9 +104,10 @@ def test_in_words():
 class TestPlans:
     def test_the_assumption_is_printed_and_the_input_share_is_its(self):
         shared, staged = (plan(reading(staged=way), Choices(zero=(0,)), top=1) for way in (False, True))
-        assert [found.best[0].step_s.value for found in (shared, staged)] == pytest.approx([10.0, 1.25])
-        assert [found.best[0].input_share.value > 0.9 for found in (shared, staged)] == [True, True]
-        assert shared.staging and shared.staging.assumed == "shared" and shared.notes[-1].startswith("input is assumed")
+        assert [found.first.step_s.value for found in (shared, staged)] == pytest.approx([10.0, 1.25])
+        assert [found.first.input_share.value > 0.9 for found in (shared, staged)] == [True, True]
+        assert shared.staging and shared.staging.assumed == "shared"
+        assert notes(reading(), shared)[-1].startswith("input is assumed")
         assert staged.staging and staged.staging.assumed == "staged"
         assert staged.staging.break_even_epochs == pytest.approx(shared.staging.break_even_epochs)
 
@@ -120,14 +121,15 @@ class TestPlans:
 
     def test_unknown_drives_are_told(self):
         polaris = machines.load("polaris")
-        notes = plan(job(4, model=model(sample_bytes=1e6), machine=polaris), Choices(zero=(0,)), top=1).notes
+        there = job(4, model=model(sample_bytes=1e6), machine=polaris)
+        told = notes(there, plan(there, Choices(zero=(0,)), top=1))
         assert (
             "input is assumed to be read from the shared file system (staging is not compared: "
             "storage.local_read_bytes_per_s of polaris is not known)"
-        ) in notes
+        ) in told
         only_local = reading({"local_read_bytes_per_s": 1e6}, staged=True)
-        notes = plan(only_local, Choices(zero=(0,)), top=1).notes
-        assert "bandwidth of small's shared file system is not known: nor when copying the dataset pays" in notes
+        told = notes(only_local, plan(only_local, Choices(zero=(0,)), top=1))
+        assert "bandwidth of small's shared file system is not known: nor when copying the dataset pays" in told
 
     @pytest.mark.parametrize(
         ("of", "words"),

@@ -8,10 +8,9 @@ import pytest
 
 from benchsuite.contract.errors import UserError
 from benchsuite.predict.scaling import outlook
-from benchsuite.predict.scaling.bucketing import with_buckets, with_network
 from benchsuite.predict.scaling.curve import Curve, Point
 from benchsuite.predict.scaling.exposed_communication import buckets_of, exposed, ring_s
-from benchsuite.predict.scaling.model import Model
+from benchsuite.predict.scaling.model import Model, with_buckets, with_network
 from benchsuite.predict.scaling.series import fit
 from benchsuite.predict.theory.arrays import Floats
 
@@ -145,7 +144,7 @@ def test_next_to_nothing_exposed_says_nothing_of_the_wire():
     ]
     seen = Curve("ddp", "weak", 8, tuple(points), buckets=tuple(buckets_of(GRADIENTS, MB)), bucket_s=fast)
     asked = with_buckets(fit(seen), 8).at(4)
-    assert asked.parts["communication"] == pytest.approx(2 * 3 / 4 * GRADIENTS / 5e9)
+    assert asked.parts["communication"] == pytest.approx(2 * 3 / 4 * GRADIENTS / 5e9, rel=0.02)
 
 
 def test_what_is_refused():

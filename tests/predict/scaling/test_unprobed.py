@@ -5,9 +5,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from benchsuite.predict.scaling.from_store import from_series, why
+from benchsuite.predict.scaling.exchange import why
+from benchsuite.predict.scaling.from_store import from_series
+from benchsuite.predict.theory.alpha_beta_fit import from_nccl_tests
 from benchsuite.results.scaling.series import find_series
 from tests.predict.scaling.test_from_store import probed
+from tests.predict.theory.test_alpha_beta_fit import nccl_tests
 from tests.results.scaled import frame, made_trial
 
 FIGURES = {"wire_bytes_per_step": 150e6, "step_s_mean": 0.1, "backward_s": 0.05}
@@ -64,3 +67,14 @@ def test_nothing_fitted_or_no_bytes():
     assert said(probed(2, 4), [OK], wire_bytes_per_step=None) == [
         f"{HEAD}the trials do not tell how many bytes they exchange"
     ]
+
+
+def test_what_nccl_tests_found_is_used():
+    """Programs of 2 and 4 ranks tell what a bucket takes; of one number of ranks they do not, and that is said."""
+    rows = [made_trial(n, 80.0 * n, figures=FIGURES, spec={"parallelism": "ddp", "device": "cuda"}) for n in (1, 2, 4)]
+    (series,) = [one for one in find_series(frame(*rows), True) if one.kind == "weak"]
+    one, other = (from_nccl_tests(nccl_tests(ranks, 1), "out.txt") for ranks in (2, 4))
+    used = from_series(series, "s", one | other, None, False)
+    assert used.bucket_s is not None and why(used, series, pd.DataFrame(), one | other) == []
+    (line,) = why(from_series(series, "s", one, None, False), series, pd.DataFrame(), one)
+    assert line.startswith(f"{HEAD}all_reduce was probed at 2 ranks alone")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bench import step_times
-from benchsuite.predict.theory.collectives import BUSBW, PASSES, hierarchical_time_s, terms, time_s
+from benchsuite.predict.theory.collectives import BUSBW, PASSES, terms, time_s
 from benchsuite.probe.comm.step_tables import table
 from tests.predict.published_tables import all_rows
 
@@ -130,29 +130,3 @@ class TestBusBandwidth:
         """That is what busbw is for: 1 / beta at any number of ranks."""
         n = np.array([2, 4, 8, 512])
         assert D / time_s(op, n, D, 0, BETA) * BUSBW[op](n) == pytest.approx([1 / BETA] * 4)
-
-
-class TestHierarchies:
-    def test_by_hand(self) -> None:
-        """4 nodes of 8: 14 messages inside with 14/8 arrays, 6 between with 6/4 of an eighth."""
-        found = hierarchical_time_s(4, 8, D, 1e-5, 1e-9, 1e-4, 1e-8)
-        assert found == pytest.approx(14e-5 + 14 / 8 * 1e-3 + 6e-4 + 6 / 4 / 8 * 1e-2)
-
-    def test_half_of_it_gathers_or_scatters(self) -> None:
-        given = (4, 8, D, 1e-5, 1e-9, 1e-4, 1e-8)
-        halves = [hierarchical_time_s(*given, op=op) for op in ("reduce_scatter", "all_gather")]
-        assert halves == pytest.approx([float(hierarchical_time_s(*given)) / 2] * 2)
-        with pytest.raises(
-            ValueError, match="op 'broadcast' is unknown; allowed: all_reduce, reduce_scatter, all_gath"
-        ):
-            hierarchical_time_s(*given, op="broadcast")
-
-    def test_one_node_or_one_rank_a_node_is_a_ring(self) -> None:
-        ring = time_s("all_reduce", 8, D, ALPHA, BETA)
-        assert hierarchical_time_s(1, 8, D, ALPHA, BETA, 1, 1) == ring
-        assert hierarchical_time_s(8, 1, D, 1, 1, ALPHA, BETA) == ring
-
-    def test_like_links_make_a_torus(self) -> None:
-        found = hierarchical_time_s([2, 3, 2], [4, 3, 2], D, ALPHA, BETA, ALPHA, BETA)
-        torus = [step_times.time_s(table("all_reduce", "torus", ranks), D, ALPHA, BETA) for ranks in (8, 9, 4)]
-        assert found == pytest.approx(torus)

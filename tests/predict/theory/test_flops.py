@@ -115,7 +115,9 @@ class TestTransformer:
 
         variant = gpt_neox.WORKLOAD.variants["nano"]
         for layers, hidden in ((2, 64), (3, 128)):
-            shape = replace(variant, model=dict(variant.model) | {"layers": layers, "hidden": hidden, "heads": 4})
+            shape = replace(
+                variant, model=dict(variant.model) | {"num_layers": layers, "hidden_size": hidden, "num_heads": 4}
+            )
             counted = count(gpt_neox.WORKLOAD, shape)
             s, v = shape.sample["seq_len"], shape.sample["vocab_size"]
             both = counted.forward_flops + counted.backward_flops

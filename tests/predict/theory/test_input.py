@@ -149,3 +149,9 @@ class TestKnee:
     def test_refuses(self, call: Any, line: str) -> None:
         with pytest.raises(ValueError, match=line):
             call()
+
+
+def test_the_slowest_of_some():
+    """Means of the largest of 1, 2, 8 and 100 standard normals (Harter 1961), in the order of the ranks."""
+    found = input.of_slowest(np.array([8.0, 1.0, 2.0, 100.0, 8.0]))
+    assert found == pytest.approx([1.42360, 0, 0.56419, 2.50759, 1.42360], abs=2e-3)

@@ -105,12 +105,6 @@ class TestForms:
         assert bubble_fraction("ZB_H1", 4, 8) == bubble_fraction("zb-h1", 4, 8)
         assert schedules.schedule("Zero-Bubble", 4, 8) == schedules.schedule("zero_bubble", 4, 8)
 
-    def test_p2p(self) -> None:
-        """4 samples of 2048 tokens, h = 12288, two bytes; an eighth of it where 8 ranks share the sending."""
-        assert pipeline.p2p_bytes(4, 2048, 12288) == 4 * 2048 * 12288 * 2
-        assert pipeline.p2p_bytes(4, 2048, 12288, 8, scatter_gather=True) == 2048 * 12288
-        assert pipeline.p2p_bytes(4, 2048, 12288, 8) == 4 * 2048 * 12288 * 2
-
     @pytest.mark.parametrize(
         ("given", "line"),
         [

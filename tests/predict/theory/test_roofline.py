@@ -36,12 +36,6 @@ def test_time_is_the_longer_bound() -> None:
         roofline.time_s(1, 1, 1, 1, 1, 0)
 
 
-def test_peak_of_a_data_sheet() -> None:
-    """A100: 108 SMs at 1.41 GHz, 512 fused multiply-adds a clock of TF32, 2048 of INT8 (dense; 4096 is sparse)."""
-    found = roofline.vector_peak_flops(108, [512, 2048], 1.41e9)
-    assert found / 1e12 == pytest.approx([155.93, 623.7], abs=0.05)
-
-
 def test_waves() -> None:
     """108 SMs, tiles of 256 x 128: 12 x 9 tiles are one wave, one row more makes it two."""
     assert roofline.tile_waves([3072, 3073], 1152, 108).tolist() == [1, 2]

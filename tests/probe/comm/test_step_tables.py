@@ -1,7 +1,6 @@
 """Step tables: replayed without a network, chunk by chunk, counted by hand, and timed against links and buses."""
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from bench import step_times
 from benchsuite.contract.errors import UserError
 from benchsuite.predict.theory import collectives
+from benchsuite.probe.comm.replay import Held, in_words, replay
 from benchsuite.probe.comm.step_tables import STEP_TABLES, Phase, Receive, Table, table, torus_shape
 from tests.predict.published_tables import all_rows
 
@@ -16,59 +16,13 @@ RANKS = range(1, 10)
 ALL_REDUCES = tuple(STEP_TABLES["all_reduce"])
 
 
-def replay(found: Table) -> Iterator[tuple[str, np.ndarray]]:
-    """After each phase: whose inputs, and how often, make up what a rank has of a chunk: [rank, chunk, contributor].
-
-    A message passes only when sender and receiver both stand at it (rendezvous), so what is replayed to its end cannot
-    deadlock whatever is buffered.
-    """
-    held = np.zeros((found.num_ranks, found.num_chunks, found.num_ranks), dtype=int)
-    for rank in range(found.num_ranks):
-        held[rank, :, rank] = 1
+def after_phases(found: Table) -> dict[str, Held]:
+    """What ranks hold after each phase; one without messages changes nothing."""
+    held = np.repeat(np.eye(found.num_ranks, dtype=int)[:, None], found.num_chunks, axis=1)
+    rounds, states = dict(replay(found)), {}
     for phase in found.phases:
-        _replay_phase(phase, held)
-        yield phase.name, held.copy()
-
-
-def _replay_phase(phase: Phase, held: np.ndarray) -> None:
-    at = [0] * len(phase.steps)
-
-    def posted(rank: int) -> list[tuple[str, int, tuple[int, int]]]:
-        if at[rank] == len(phase.steps[rank]):
-            return []
-        step = phase.steps[rank][at[rank]]
-        return [("to", one.peer, one.chunks) for one in step.sends] + [
-            ("from", one.peer, one.chunks) for one in step.receives
-        ]
-
-    arrived: dict[int, list[tuple[Receive, np.ndarray]]] = {rank: [] for rank in range(len(at))}
-    done: dict[int, set[tuple[str, int]]] = {rank: set() for rank in range(len(at))}
-    while any(posted(rank) for rank in range(len(at))):
-        moved = False
-        for rank in range(len(at)):
-            for kind, peer, chunks in posted(rank):
-                if kind == "to" and ("to", peer) not in done[rank]:
-                    (matching,) = [one for one in posted(peer) if one[:2] == ("from", rank)] or [None]
-                    if matching is None or ("from", rank) in done[peer]:
-                        continue
-                    assert matching[2] == chunks, "both ends must mean the same chunks"
-                    step = phase.steps[peer][at[peer]]
-                    (receive,) = [one for one in step.receives if one.peer == rank]
-                    arrived[peer].append((receive, held[rank, slice(*chunks)].copy()))
-                    done[rank].add(("to", peer))
-                    done[peer].add(("from", rank))
-                    moved = True
-        for rank in range(len(at)):
-            if posted(rank) and done[rank] == {one[:2] for one in posted(rank)}:
-                for receive, content in arrived[rank]:
-                    if receive.adds:
-                        held[rank, slice(*receive.chunks)] += content
-                    else:
-                        held[rank, slice(*receive.chunks)] = content
-                arrived[rank], done[rank] = [], set()
-                at[rank] += 1
-                moved = True
-        assert moved, f"deadlock in {phase.name}: ranks stand at {at}"
+        states[phase.name] = held = rounds.get(phase.name, held)
+    return states
 
 
 def test_replay_notices_a_deadlock_and_a_wrong_sum() -> None:
@@ -79,10 +33,10 @@ def test_replay_notices_a_deadlock_and_a_wrong_sum() -> None:
     wait = Step(receives=(Receive(1, whole),)), Step(sends=(Send(1, whole),))
     other = Step(receives=(Receive(0, whole),)), Step(sends=(Send(0, whole),))
     with pytest.raises(AssertionError, match="deadlock in both wait"):
-        list(replay(Table("all_reduce", "x", 2, 1, (Phase("both wait", (wait, other)),))))
+        after_phases(Table("all_reduce", "x", 2, 1, (Phase("both wait", (wait, other)),)))
     twice = (Step((Send(1, whole),), (Receive(1, whole, adds=True),)),) * 2
     again = (Step((Send(0, whole),), (Receive(0, whole, adds=True),)),) * 2
-    ((_, held),) = replay(Table("all_reduce", "x", 2, 1, (Phase("twice", (twice, again)),)))
+    (held,) = after_phases(Table("all_reduce", "x", 2, 1, (Phase("twice", (twice, again)),))).values()
     assert held[0, 0].tolist() == [2, 2]
 
 
@@ -90,7 +44,7 @@ def test_replay_notices_a_deadlock_and_a_wrong_sum() -> None:
 @pytest.mark.parametrize("algorithm", ALL_REDUCES)
 def test_all_reduce_ends_with_every_input_once_everywhere(algorithm: str, num_ranks: int) -> None:
     found = table("all_reduce", algorithm, num_ranks)
-    states = dict(replay(found))
+    states = after_phases(found)
     if num_ranks == 1:
         assert states == {} and found.messages() == [0]
         return
@@ -100,7 +54,7 @@ def test_all_reduce_ends_with_every_input_once_everywhere(algorithm: str, num_ra
 @pytest.mark.parametrize("num_ranks", RANKS)
 def test_ring_owns_its_chunk_after_reduce_scatter(num_ranks: int) -> None:
     for op in ("all_reduce", "reduce_scatter"):
-        for name, held in replay(table(op, "ring", num_ranks)):
+        for name, held in after_phases(table(op, "ring", num_ranks)).items():
             if name == "reduce_scatter":
                 for rank in range(num_ranks):
                     assert (held[rank, rank] == 1).all(), "complete"
@@ -111,7 +65,7 @@ def test_ring_owns_its_chunk_after_reduce_scatter(num_ranks: int) -> None:
 
 @pytest.mark.parametrize("num_ranks", RANKS)
 def test_ring_all_gather_spreads_each_ranks_own_chunk(num_ranks: int) -> None:
-    for _, held in replay(table("all_gather", "ring", num_ranks)):
+    for held in after_phases(table("all_gather", "ring", num_ranks)).values():
         for chunk in range(num_ranks):
             wanted = np.eye(num_ranks, dtype=int)[chunk]
             assert (held[:, chunk] == wanted).all()
@@ -120,7 +74,7 @@ def test_ring_all_gather_spreads_each_ranks_own_chunk(num_ranks: int) -> None:
 @pytest.mark.parametrize("num_ranks", RANKS)
 def test_recursive_doubling_after_every_phase(num_ranks: int) -> None:
     power = 1 << int(math.log2(num_ranks))
-    states = dict(replay(table("all_reduce", "recursive_doubling", num_ranks)))
+    states = after_phases(table("all_reduce", "recursive_doubling", num_ranks))
     if num_ranks == 1:
         return
     for rank in range(power):
@@ -133,7 +87,7 @@ def test_recursive_doubling_after_every_phase(num_ranks: int) -> None:
 
 @pytest.mark.parametrize("num_ranks", range(2, 10))
 def test_halving_leaves_each_rank_one_complete_chunk(num_ranks: int) -> None:
-    states = dict(replay(table("all_reduce", "halving_doubling", num_ranks)))
+    states = after_phases(table("all_reduce", "halving_doubling", num_ranks))
     power = 1 << int(math.log2(num_ranks))
     for rank in range(power):
         complete = [chunk for chunk in range(power) if (states["halving"][rank, chunk] == 1).all()]
@@ -144,7 +98,7 @@ def test_halving_leaves_each_rank_one_complete_chunk(num_ranks: int) -> None:
 @pytest.mark.parametrize("num_ranks", [4, 5, 6, 8, 9, 12])
 def test_torus_after_every_phase(num_ranks: int) -> None:
     in_row, num_rows = torus_shape(num_ranks)
-    states = dict(replay(table("all_reduce", "torus", num_ranks)))
+    states = after_phases(table("all_reduce", "torus", num_ranks))
     for rank in range(num_ranks):
         row, column = divmod(rank, in_row)
         mine = slice(column * num_rows, (column + 1) * num_rows)
@@ -158,50 +112,65 @@ def test_torus_after_every_phase(num_ranks: int) -> None:
 @pytest.mark.parametrize("num_ranks", range(2, 10))
 def test_trees_and_servers_after_every_phase(num_ranks: int) -> None:
     for algorithm, name in (("tree", "reduce"), ("parameter_server", "push")):
-        held = dict(replay(table("all_reduce", algorithm, num_ranks)))[name]
+        held = after_phases(table("all_reduce", algorithm, num_ranks))[name]
         assert (held[0] == 1).all()
-    ((_, reduced),) = replay(table("reduce", "binomial", num_ranks))
+    (reduced,) = after_phases(table("reduce", "binomial", num_ranks)).values()
     assert (reduced[0] == 1).all()
-    ((_, spread),) = replay(table("broadcast", "binomial", num_ranks))
+    (spread,) = after_phases(table("broadcast", "binomial", num_ranks)).values()
     assert (spread == np.eye(num_ranks, dtype=int)[0]).all(), "everyone has rank 0's"
-    pushed = dict(replay(table("all_reduce", "parameter_server_sharded", num_ranks)))["push"]
+    pushed = after_phases(table("all_reduce", "parameter_server_sharded", num_ranks))["push"]
     for rank in range(num_ranks):
         assert (pushed[rank, rank] == 1).all()
 
 
-def _by_hand(algorithm: str, num_ranks: int) -> tuple[int, float, int]:
-    """Messages of all ranks, arrays sent by all ranks, steps of the longest rank: from the papers' formulas."""
-    n, log = num_ranks, math.ceil(math.log2(num_ranks))
-    power = 1 << int(math.log2(n))
-    guests, exponent = n - power, int(math.log2(n))
-    extra = 2 if guests else 0
-    x, y = torus_shape(n)
-    return {
-        "ring": (2 * n * (n - 1), 2 * (n - 1), 2 * (n - 1)),
-        "recursive_doubling": (power * exponent + 2 * guests, power * exponent + 2 * guests, exponent + extra),
-        "halving_doubling": (2 * power * exponent + 2 * guests, 2 * (power - 1) + 2 * guests, 2 * exponent + extra),
-        "torus": (n * (2 * (x - 1) + 2 * (y - 1)), 2 * (n - 1), 2 * (x - 1) + 2 * (y - 1)),
-        "tree": (2 * (n - 1), 2 * (n - 1), 2 * log),
-        "parameter_server": (2 * (n - 1), 2 * (n - 1), 2),
-        "parameter_server_sharded": (2 * n * (n - 1), 2 * (n - 1), 2),
-    }[algorithm]
-
-
-@pytest.mark.parametrize("num_ranks", range(2, 10))
+@pytest.mark.parametrize("num_ranks", range(2, 17))
 @pytest.mark.parametrize("algorithm", ALL_REDUCES)
 def test_counts_are_the_theorys(algorithm: str, num_ranks: int) -> None:
-    found = table("all_reduce", algorithm, num_ranks)
-    elements = 5040  # divisible by 1 to 9, so that all chunks are alike
-    messages, arrays, steps = _by_hand(algorithm, num_ranks)
-    assert sum(found.messages()) == messages
-    assert sum(found.sent_elements(elements)) == pytest.approx(arrays * elements)
-    assert max(len(found.of_rank(rank)) for rank in range(num_ranks)) == steps
+    found, form = table("all_reduce", algorithm, num_ranks), collectives.traffic(algorithm, num_ranks)
+    elements = 720720  # divisible by 1 to 16, so that all chunks are alike
+    sent = found.sent_elements(elements)
+    assert (sum(found.messages()), found.num_steps(), found.peak_messages()) == (form.messages, form.steps, form.peak)
+    assert (sum(sent) / elements, max(sent) / elements) == pytest.approx((form.total, form.busiest))
     received = [0] * num_ranks
     for rank in range(num_ranks):
         for step in found.of_rank(rank):
             for send in step.sends:
                 received[send.peer] += 1
     assert received == [sum(len(step.receives) for step in found.of_rank(rank)) for rank in range(num_ranks)]
+
+
+def test_traffic_of_8_ranks_by_hand() -> None:
+    """Steps, peak, messages, arrays of the busiest rank and of all: a server has O(1) steps, O(N) messages at once."""
+    by_hand = {
+        "ring": (14, 1, 112, 1.75, 14),
+        "recursive_doubling": (3, 1, 24, 3, 24),
+        "halving_doubling": (6, 1, 48, 1.75, 14),
+        "torus": (8, 1, 64, 1.75, 14),
+        "tree": (6, 1, 14, 3, 14),
+        "parameter_server": (2, 7, 14, 7, 14),
+        "parameter_server_sharded": (2, 7, 112, 1.75, 14),
+        "all_to_all": (1, 7, 56, 7, 56),
+    }
+    assert set(by_hand) == set(ALL_REDUCES) == set(collectives.TRAFFIC)
+    for name, wanted in by_hand.items():
+        form = collectives.traffic(name, 8)
+        assert (form.steps, form.peak, form.messages, form.busiest, form.total) == wanted
+    with pytest.raises(UserError, match="algorithm 'rings' is unknown; nearest: ring"):
+        collectives.traffic("rings", 8)
+
+
+def test_a_ring_in_words() -> None:
+    """Three ranks: sums grow by one input a round, then whole ones are passed on."""
+    assert (
+        in_words(table("all_reduce", "ring", 3))
+        == """\
+                rank a       rank b       rank c
+at the start    a a a        b b b        c c c
+reduce_scatter  a ac a       b b ab       bc c c
+reduce_scatter  abc ac a     b abc ab     bc c abc
+all_gather      abc ac abc   abc abc ab   bc abc abc
+all_gather      abc abc abc  abc abc abc  abc abc abc"""
+    )
 
 
 ARRAYS_OF_8_RANKS = [
@@ -213,6 +182,7 @@ ARRAYS_OF_8_RANKS = [
     ("all_reduce", "torus", 14),
     ("all_reduce", "parameter_server", 14),
     ("all_reduce", "parameter_server_sharded", 14),
+    ("all_reduce", "all_to_all", 56),
     ("reduce_scatter", "ring", 7),
     ("all_gather", "ring", 7),
     ("broadcast", "binomial", 7),

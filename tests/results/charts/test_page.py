@@ -23,6 +23,8 @@ EVERY_CHART = [
     "weak-scaling",
     "buckets",
     "memory",
+    "operators",
+    "roofline",
     "io",
     "staging",
     "timeline",

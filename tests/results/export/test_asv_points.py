@@ -9,6 +9,7 @@ import pytest
 from benchsuite.contract.errors import dotted_keys
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.results.export.asv_points import Key, Measured, axes_of, key_of, measured, short, suite_of
+from benchsuite.workloads.spec import ModelSpec
 from tests.results.asvtrials import made_spec, trial
 
 SUITE = "batch_formats__unet3d__ddp"
@@ -46,6 +47,13 @@ class TestKeys:
         assert key_of("s", spec).other == "-"
         repeats = {"steps": 30, "repeats": 5, "timeout_s": 9, "ceilings": False, "profile": "io"}
         assert key_of("s", {**spec, "measure": repeats}).other == "-", "what tells no points apart"
+
+    def test_sizes_of_a_model_rename_nothing_that_has_none(self):
+        before = made_spec()
+        after = before | {"model": ModelSpec().model_dump()}
+        assert key_of("s", after) == key_of("s", before)
+        sized = before | {"model": ModelSpec(hidden_size=64, num_layers=2).model_dump()}
+        assert key_of("s", sized).other == "device=cpu hidden_size=64 num_layers=2 root=/data steps=8 variant=tiny"
 
     @pytest.mark.parametrize(("device", "filled_in", "other"), [("cpu", "none", "device"), ("cuda", "device", "none")])
     def test_a_setting_that_is_filled_in_renames_nothing(self, device: str, filled_in: str, other: str):

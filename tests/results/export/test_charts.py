@@ -36,6 +36,8 @@ def test_every_chart_of_the_report_is_a_file(charts: tuple[dict[str, Chart], lis
         "weak-scaling",
         "buckets",
         "memory",
+        "operators",
+        "roofline",
         "io",
         "staging",
     }

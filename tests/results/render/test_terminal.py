@@ -195,5 +195,5 @@ def test_lines_are_wrapped_on_terminals_only() -> None:
         say(out, "a line [bold]that[/bold] is :smile: too long\nand another")
         assert isinstance(out.file, io.StringIO)
         found.append(out.file.getvalue())
-    assert found[1] == "a line [bold]that[/bold] is :smile: too long\nand another\n"
+    assert found[1] == "a line [bold]that[/bold] is :smile: too long and another\n"  # a name's newline ends no line
     assert found[0].split() == found[1].split() and max(map(len, found[0].splitlines())) <= 20

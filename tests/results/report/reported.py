@@ -92,6 +92,26 @@ def trial(number: int, point: str, spec: dict[str, Any], figures: dict[str, Any]
     return made_record(number, spec=spec, order=number, **{**fields, **changes})
 
 
+OPERATORS = {
+    "operator_flops_per_step": 2_000_000_000,
+    "operator_bytes_per_step": 100_000_000,
+    "arithmetic_intensity": 20.0,
+    "attained_flops_per_s": 2e12,
+    "ridge_intensity": 100.0,
+    "roof_flops_per_s": 8e12,
+    "roof_fraction": 0.25,
+    "roof_source": "published: X1",
+    "contraction_flops_fraction": 0.998,
+    "normalisation_flops_fraction": 0.0017,
+    "element_wise_flops_fraction": 0.0003,
+    "contraction_time_fraction": 0.61,
+    "normalisation_time_fraction": 0.255,
+    "element_wise_time_fraction": 0.1,
+    "other_time_fraction": 0.035,
+}
+"""Of a trial with PyTorch's profile; bandwidth 8e12 / 20 = 0.4 TB/s, so a peak of 40 TFLOP/s."""
+
+
 def full_store(path: Path, nasty: str = "") -> ResultsStore:
     """Weak scaling of two formats with a failure, buckets, staging, a profile, raw samples; names end in `nasty`."""
     store, count = ResultsStore(path), itertools.count()
@@ -111,7 +131,7 @@ def full_store(path: Path, nasty: str = "") -> ResultsStore:
         figures = made_figures(50.0, 0.8, communication_s=0.1 / size, bottleneck="communication")
         store.append(trial(next(count), f"bucket-{size}", spec, figures, sweep=f"buckets{nasty}", session=f"n{nasty}"))
     staged = made_spec(world_size=4, data={"loader": f"torch{nasty}", "staging": "copy", "staging_dir": "/nvme"})
-    figures = made_figures(720.0, 0.95, stage_s=30.0, stage_bytes_per_s=2e9)
+    figures = made_figures(720.0, 0.95, stage_s=30.0, stage_bytes_per_s=2e9, **OPERATORS)
     store.append(trial(next(count), "staged", staged, figures, label=f"staged{nasty}"))
     lost = {"status": "oom", "reason": f"CUDA out of memory{nasty}", "phase": "warm-up"}
     store.append(trial(next(count), "oom", made_spec(batch_size=999), None, **lost))

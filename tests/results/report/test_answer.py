@@ -131,6 +131,21 @@ def test_choices_on_as_many_ranks_are_compared_and_costs_on_any() -> None:
     )
 
 
+def test_models_of_other_sizes_are_compared_by_their_flops_alone() -> None:
+    sizes = "spec.model.hidden_size"
+    ends = {"tflops_per_device_min": 0.9, "tflops_per_device_max": 1.1}
+    narrow = choice("narrow", [60.0, 61.0], tflops_per_device=1.0, **ends, **{sizes: 63.0})
+    wide = choice("wide", [50.0, 51.0], tflops_per_device=2.0, **{sizes: 64.0, "spec.model.seq_len": None})
+    for trial, flops in zip(wide[1], (1.9, 2.1), strict=True):
+        trial["tflops_per_device"] = flops
+    [by_flops] = said(narrow, wide, rank_by="tflops")
+    assert by_flops.startswith("Use wide: 2 TFLOP/s a device. narrow is 50% lower.")
+    points, trials = together(narrow, wide, choice("tar", [55.0, 56.0], **{sizes: 63.0}))
+    titles = [found.title for found in contests(points, trials, "samples_per_s")]
+    assert titles == ["hidden_size 63", "hidden_size 64"], "narrow and tar are one model"
+    assert not any("wide" in text for text in said(narrow, wide, choice("tar", [55.0, 56.0], **{sizes: 63.0})))
+
+
 def test_other_workloads_and_controls_in_memory_are_no_choices() -> None:
     memory = choice("memory", [99.0, 98.0], **{"spec.data.source": "memory"})
     other = choice("unet3d", [9.0, 9.1], **{"spec.workload": "unet3d"})

@@ -43,3 +43,13 @@ def test_what_is_no_secret_stays(tmp_path: Path) -> None:
     store.append(made_record(0, env={"host": "root", "moment": {"users": ["root"]}}, spec={"data": {"root": "data/x"}}))
     (record,) = redacted(store, tmp_path / "copy").records()
     assert record.spec == {"data": {"root": "data/x"}}, "a field may have the name of a user"
+
+
+def test_buckets_are_paths(tmp_path: Path) -> None:
+    store = ResultsStore(tmp_path / "store")
+    env = {"data": {"file_system": "s3", "mount": "s3://secret-project"}}
+    reason = "rank 0: s3://secret-project/raw/a.jpg: no such object"
+    store.append(made_record(0, env=env, reason=reason, spec={"data": {"root": "s3://secret-project/raw"}}))
+    (record,) = redacted(store, tmp_path / "copy").records()
+    assert "secret-project" not in json.dumps(record.model_dump(mode="json"))
+    assert record.reason is not None and record.reason.endswith(": no such object")

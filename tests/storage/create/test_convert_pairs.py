@@ -21,13 +21,15 @@ PAIRS = [
 OTHER_OPTIONS = {
     "webdataset": {"shard_samples": 4},
     "tfrecord": {"shard_samples": 4},
+    "mds": {"shard_samples": 4},
+    "parquet": {"shard_samples": 4, "row_group_samples": 3},
     "hdf5": {"file_samples": 3, "chunk_bytes": 512, "compression": "gzip"},
 }
 """So that neither shards nor chunks lie as they did before."""
 
 
 def test_every_pair_is_there() -> None:
-    assert len(PAIRS) == 3 * 4 * 3 + 5 * 4
+    assert len(PAIRS) == 2 * 6 * 5 + 5 * 4 + 7 * 6  # image and mlm; volume; tokens
     assert {form for _, first, second in PAIRS for form in (first, second)} == set(FORMATS) - {"files"}
 
 

@@ -51,6 +51,8 @@ SETS: dict[str, tuple[str, list[Sample]]] = {
 SIZED = {
     "webdataset": ({}, {"shard_samples": 4}),
     "tfrecord": ({}, {"shard_samples": 4}),
+    "mds": ({}, {"shard_samples": 4}),
+    "parquet": ({}, {"shard_samples": 4}, {"row_group_samples": 2, "compression": "none"}),
     "hdf5": ({}, {"file_samples": 4}, {"chunk_bytes": 4096}),
 }
 

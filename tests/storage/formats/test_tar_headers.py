@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchsuite.storage.dataset.manifest import Dataset, ReaderShare
+from benchsuite.storage.dataset.opened import LocalFile
 from benchsuite.storage.dataset.sample import Recycled, fresh
 from benchsuite.storage.formats.tar import contents, read
 from tests.storage.conftest import Made
@@ -86,7 +87,7 @@ class TestHeadersOfOtherTools:
 
 def raw_members(path: Path) -> list[tuple[str, bytes]]:
     """The members of any tar file, by the reader of `webdataset`."""
-    return [(raw["fname"], bytes(raw["data"])) for raw in contents(path, fresh)]
+    return [(raw["fname"], bytes(raw["data"])) for raw in contents(LocalFile(path), fresh)]
 
 
 def call_tar(*arguments: str) -> None:

@@ -9,7 +9,7 @@ from benchsuite.storage.create.volumes import volume_sample
 from benchsuite.storage.dataset.manifest import Dataset
 from benchsuite.storage.dataset.sample import fresh
 from benchsuite.storage.loaders import LoaderProtocol
-from tests.storage.samples import store
+from tests.storage.samples import SHARDED, store
 
 VOLUME_BYTES = 24_000_000
 PATCH = 64
@@ -40,7 +40,7 @@ def large_volumes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], D
     def make(form: str) -> Dataset:
         if form not in made:
             samples = [volume_sample(number, fresh, 0, params) for number in range(4)]
-            options = {"shard_samples": 1} if form in ("webdataset", "tfrecord") else {}
+            options = {"shard_samples": 1} if form in SHARDED else {}
             made[form] = store(samples, "volume", root / form, form, options)
         return made[form]
 

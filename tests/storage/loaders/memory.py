@@ -28,7 +28,7 @@ BATCH_BYTES = BATCH * PATCH**3 * 5
 SLACK_BYTES = 20 << 20
 """What a process may take besides: allocator caches, imports on first use, h5py's chunk cache, and in a forked worker
 its own copies of what it touches of the test session's objects; less than another sample for each reader."""
-SAMPLES_HELD = {"files": 1, "hdf5": 1, "lmdb": 1, "tfrecord": 3, "webdataset": 4}
+SAMPLES_HELD = {"files": 1, "hdf5": 1, "lmdb": 1, "mds": 3, "tfrecord": 3, "webdataset": 4}
 """Samples in a reader's memory: those of shards are parsed, wait in the buffer that mixes them, and are decoded."""
 
 
@@ -82,7 +82,7 @@ class MemoryConformance:
                     assert delivered.batch["tokens"][at].tolist() == tokens.tolist()
 
     @pytest.mark.parametrize("workers", [0, 2])
-    @pytest.mark.parametrize("form", ["files", "hdf5", "lmdb", "tfrecord", "webdataset"])
+    @pytest.mark.parametrize("form", ["files", "hdf5", "lmdb", "mds", "tfrecord", "webdataset"])
     def test_memory_stays_within_what_is_said(
         self, large_volumes: Callable[[str], Dataset], made: Made, form: str, workers: int
     ) -> None:

@@ -19,8 +19,8 @@ from benchsuite.storage.dataset.manifest import Dataset, DatasetError, ReaderSha
 from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.loaders.reader import LoaderInput
 from benchsuite.storage.observe.counters import ProcessIO, process_io
-from benchsuite.storage.observe.io_profile import profile_of, quantile
-from benchsuite.storage.observe.io_slots import LATENCY_BUCKETS, latency_bounds, latency_bucket
+from benchsuite.storage.observe.io_profile import profile_of
+from benchsuite.storage.observe.io_slots import LATENCY_BUCKETS, latency_bounds, latency_bucket, quantile
 from benchsuite.storage.observe.io_trace import Tracer, observed
 from benchsuite.storage.observe.page_cache import evict
 from tests.storage.conftest import Made

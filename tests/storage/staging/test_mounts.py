@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchsuite.storage.observe.counters import MountIO, disk_io, lustre_io, mount_io, nfs_io
+from benchsuite.storage.observe.counters import MountIO, disk_io, endpoint_io, interface_io, lustre_io, mount_io, nfs_io
 from benchsuite.storage.observe.file_systems import UNKNOWN, device_of, file_system_of, in_words, server_cache_of
 from benchsuite.storage.observe.page_cache import evict
 from tests.storage.samples import file_system
@@ -159,3 +159,21 @@ def test_the_device_of_a_path(tmp_path: Path) -> None:
 
 def test_a_virtual_disk_in_words() -> None:
     assert in_words("ext4", "unknown") == "cold cache: client yes, server cannot be seen"
+
+
+NETDEV = """Inter-|   Receive                             |  Transmit
+ face |bytes    packets errs drop fifo frame |bytes    packets errs drop
+    lo: 1234567     100    0    0    0     0   1234567     100    0    0
+  eth0:98765432    5000    0    0    0     0     54321     400    0    0
+"""
+
+
+def test_bytes_that_an_interface_received():
+    assert interface_io(NETDEV, "eth0") == MountIO("net eth0", 98765432, True)
+    assert interface_io(NETDEV, "eth1") is None
+
+
+def test_the_interface_that_leads_to_an_endpoint():
+    found = endpoint_io("http://127.0.0.1:9")
+    assert found is not None and found.source == "net lo" and found.read_bytes > 0
+    assert endpoint_io(None) is None and endpoint_io("http://name.invalid") is None

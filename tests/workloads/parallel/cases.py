@@ -12,8 +12,12 @@ from benchsuite.workloads.spec import ComputeSpec, Parallelism
 from benchsuite.workloads.validity import problem
 from benchsuite.workloads.workload import Workload
 
-MODELS = (("resnet50", "nano"), ("unet3d", "nano"), ("bert", "nano"), ("gpt_neox", "nano"), ("gpt_neox", "nano_moe"))
-NAMED = ("none", "ddp", "zero1", "zero2", "fsdp", "hsdp", "tp", "pp", "ep")
+DECODERS = ("nano", "nano_moe", "nano_gpt2", "nano_llama")
+MODELS = (("resnet50", "nano"), ("unet3d", "nano"), ("bert", "nano"), *(("gpt_neox", variant) for variant in DECODERS))
+OTHER_PARTS = ("nano_gpt2", "nano_llama")
+"""Decoders of other parts than GPT-NeoX: what only sees weights and gradients does not tell them apart."""
+WHOLE_LAYERS = ("zero1", "zero2", "hsdp")
+NAMED = ("none", "ddp", "zero1", "zero2", "fsdp", "hsdp", "tp", "pp", "cp", "ep")
 DEGREES: tuple[dict[str, Any], ...] = (
     {"tp": 2, "sequence_parallel": True},
     {"tp": 2, "loss_parallel": True},
@@ -31,9 +35,57 @@ DEGREES: tuple[dict[str, Any], ...] = (
     {"tp": 2, "pp": 2, "schedule": "interleaved"},
     {"tp": 2, "pp": 2, "loss_parallel": True},
     {"tp": 2, "pp": 2, "sequence_parallel": True},
+    {"tp": 2, "zero": 1},
+    {"pp": 2, "zero": 1, "schedule": "zero_bubble"},
+    {"pp": 2, "zero": 2, "schedule": "zero_bubble"},
+    {"pp": 2, "zero": 2, "schedule": "interleaved", "microbatches": 4},
+    {"pp": 2, "zero": 3, "schedule": "naive"},
+    {"pp": 2, "zero": 3, "schedule": "gpipe", "microbatches": 4},
+    {"pp": 2, "zero": 3, "schedule": "1f1b", "microbatches": 4},
+    {"pp": 2, "zero": 3, "schedule": "interleaved"},
+    {"pp": 2, "zero": 3, "dp_replicate": 2},
+    {"tp": 2, "pp": 2, "zero": 1, "sequence_parallel": True, "loss_parallel": True},
+    {"tp": 2, "pp": 2, "zero": 2},
+    {"tp": 2, "pp": 2, "zero": 3, "schedule": "interleaved", "sequence_parallel": True},
+    {"cp": 2, "cp_attention": "all_to_all"},
+    {"cp": 4, "cp_attention": "all_to_all"},
+    {"cp": 2},
+    {"cp": 2, "zero": 1},
+    {"cp": 2, "zero": 2},
+    {"cp": 2, "zero": 3, "cp_attention": "all_to_all"},
+    {"cp": 2, "zero": 3, "dp_replicate": 2},
+    {"cp": 2, "tp": 2, "sequence_parallel": True},
+    {"cp": 2, "tp": 2, "loss_parallel": True, "cp_attention": "all_to_all"},
+    {"cp": 2, "pp": 2},
+    {"cp": 2, "pp": 2, "schedule": "interleaved", "cp_attention": "all_to_all"},
+    {"cp": 2, "pp": 2, "schedule": "zero_bubble", "zero": 2},
+    {"cp": 2, "tp": 2, "pp": 2},
     {"ep": 2},
     {"ep": 4},
+    {"engine": "broadcast"},
+    {"engine": "parameter_server"},
+    {"engine": "parameter_server", "num_servers": 3},
 )
+INSTALLED: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
+    ({"engine": "horovod"}, {}),
+    ({"engine": "horovod"}, {"comm_hook": "fp16", "optimizer": "adamw"}),
+    ({"engine": "horovod"}, {"grad_accum": 2, "precision": "bf16", "optimizer": "sgd"}),
+    ({"engine": "horovod"}, {"lr_warmup_steps": 3, "optimizer": "adafactor"}),
+    ({"engine": "deepspeed"}, {}),
+    ({"engine": "deepspeed"}, {"optimizer": "adafactor", "lr_warmup_steps": 3}),
+    ({"engine": "deepspeed", "zero": 1}, {"optimizer": "adamw", "reduce_bucket_size": 10_000}),
+    ({"engine": "deepspeed", "zero": 1}, {"grad_accum": 2, "contiguous_gradients": False}),
+    ({"engine": "deepspeed", "zero": 2}, {"contiguous_gradients": True, "optimizer": "sgd"}),
+    ({"engine": "deepspeed", "zero": 2}, {"overlap_comm": True, "activation_checkpointing": "full"}),
+    ({"engine": "deepspeed", "zero": 2}, {"cpu_offload": True, "optimizer": "adamw"}),
+    ({"engine": "deepspeed", "zero": 1}, {"precision": "bf16", "optimizer": "momentum"}),
+    ({"engine": "deepspeed", "zero": 2}, {"precision": "bf16", "optimizer": "sgd"}),
+    ({"engine": "deepspeed", "zero": 3}, {"prefetch_bucket_size": 10_000, "param_persistence_threshold": 100}),
+    ({"engine": "deepspeed", "zero": 3}, {"grad_accum": 2, "activation_checkpointing": "full", "optimizer": "adamw"}),
+    ({"engine": "deepspeed", "zero": 3}, {"cpu_offload": True, "optimizer": "sgd"}),
+    ({"engine": "deepspeed", "zero": 3}, {"precision": "bf16", "optimizer": "sgd"}),
+)
+"""Engines that must be installed: `make test-engines`."""
 TECHNIQUES: tuple[tuple[Any, dict[str, Any]], ...] = (
     ("ddp", {"bucket_cap_mb": 1, "gradient_as_bucket_view": True}),
     ("ddp", {"static_graph": True, "optimizer": "sgd"}),
@@ -65,12 +117,36 @@ TECHNIQUES: tuple[tuple[Any, dict[str, Any]], ...] = (
     ({"pp": 2, "microbatches": 4}, {"activation_checkpointing": "full", "precision": "bf16", "optimizer": "sgd"}),
     ({"pp": 2, "schedule": "interleaved"}, {"optimizer": "momentum"}),
     ({"ep": 2}, {"activation_checkpointing": "full", "grad_accum": 2, "optimizer": "momentum"}),
+    ({"tp": 2, "zero": 1}, {"grad_accum": 2, "optimizer": "adamw"}),
+    ({"pp": 2, "zero": 1}, {"optimizer": "adam", "fused": True, "precision": "bf16"}),
+    ({"pp": 2, "zero": 3}, {"activation_checkpointing": "full", "precision": "bf16", "optimizer": "sgd"}),
+    ({"pp": 2, "zero": 3}, {"cpu_offload": True, "prefetch_blocks": 1, "optimizer": "adam"}),
+    ({"pp": 2, "zero": 3, "schedule": "zero_bubble"}, {"reshard_after_forward": False}),
+    ({"pp": 2, "zero": 2}, {"activation_checkpointing": "selective", "reshard_after_forward": True}),
+    ("cp", {"activation_checkpointing": "full", "precision": "bf16", "optimizer": "sgd"}),
+    ("cp", {"activation_checkpointing": "selective", "grad_accum": 2, "optimizer": "adam"}),
+    ("cp", {"precision": "fp16", "optimizer": "sgd", "bucket_cap_mb": 1}),
+    ("cp", {"precision": "pure_bf16", "optimizer": "sgd", "comm_hook": "bf16"}),
+    ({"cp": 2, "cp_attention": "all_to_all"}, {"activation_checkpointing": "selective", "precision": "bf16"}),
+    ("ddp", {"optimizer": "adam"}),
+    ("fsdp", {"optimizer": "adam", "fused": True}),
+    ("tp", {"optimizer": "adam"}),
     ("ddp", {"compile": True, "optimizer": "sgd"}),
+    ("tp", {"compile": True}),
+    ("pp", {"compile": True}),
+    ("cp", {"compile": True}),
+    ({"engine": "broadcast"}, {"grad_accum": 2, "precision": "bf16", "optimizer": "adamw"}),
+    ({"engine": "broadcast"}, {"precision": "pure_bf16", "optimizer": "sgd"}),
+    ({"engine": "parameter_server"}, {"grad_accum": 2, "precision": "bf16", "optimizer": "sgd"}),
+    ({"engine": "parameter_server"}, {"lr_warmup_steps": 3, "optimizer": "adafactor"}),
+    ({"engine": "parameter_server"}, {"activation_checkpointing": "full", "optimizer": "adamw"}),
 )
 RANK_BATCH = 4
 FEW_RANKS, MANY_RANKS = 2, 8
 STEPS, STEPS_OF_MORE_RANKS = 5, 3
 """Two have been taken with momentum when the third one's loss is compared, and then the weights are."""
+MODELS_OF_COMPOSED = 2
+"""What a composed mode adds to its parts, which every model is tried with, shows in a few models."""
 HEAVY = "unet3d"
 """Its volumes take most of the time, and a rank more tells nothing new of it."""
 
@@ -109,25 +185,46 @@ class Asked:
 
     def valid(self) -> bool:
         """Whether it can run."""
+        return self.problem() is None
+
+    def problem(self) -> str | None:
+        """Why it cannot run."""
         try:
             case = self.case()
-        except LayoutError:
-            return False
-        return not problem(FACTS[self.workload], case.variant, case.layout, case.compute, RANK_BATCH, "cpu")
+        except LayoutError as error:
+            return str(error)
+        return problem(FACTS[self.workload], case.variant, case.layout, case.compute, RANK_BATCH, "cpu")
 
 
 def cases(world_size: int, which: str) -> Iterator[Asked]:
-    """Every valid mode, with every model on the fewest ranks it can have and with one on more; techniques on few.
+    """Every valid mode, on the fewest ranks it can have and with one model on more; techniques on few.
 
-    On more than the fewest ranks fewer steps are taken. Where `which` is full, every one with every model on any number
-    of ranks, and all steps. Where it is smoke, each named mode once, on the fewest ranks it can have.
+    On the fewest, a named mode has every model, and a composed one a few. On more than the fewest ranks fewer steps are
+    taken. Where `which` is full, every mode with every model on any number of ranks, and all steps. Where it is smoke,
+    each named mode once, on the fewest ranks it can have.
     """
     if which == "smoke":
         yield from _smoke(world_size)
         return
+    if which == "engines":
+        yield from engine_cases(world_size)
+        return
     short = which != "full" and world_size > FEW_RANKS
     for asked in _cases(world_size, which):
         yield replace(asked, steps=STEPS_OF_MORE_RANKS) if short else asked
+
+
+def engine_cases(world_size: int) -> Iterator[Asked]:
+    """Engines that must be installed, each setting with the next model; whether they are is not asked."""
+    models = [model for model in MODELS if model[1] != "nano_moe"]
+    for number, (mode, compute) in enumerate(INSTALLED):
+        plain = len(compute) == 0
+        if world_size > FEW_RANKS and not plain:
+            continue  # a rank more tells nothing new of a setting
+        # One step of 16-bit weights and batch norm in one process, too, goes half as far apart as the step is long.
+        fit = models[1:] if (mode["engine"], compute.get("precision")) == ("deepspeed", "bf16") else models
+        for model in models if plain else fit[number % len(fit) :][:1]:
+            yield Asked(*model, mode, world_size, compute, STEPS_OF_MORE_RANKS if world_size > FEW_RANKS else STEPS)
 
 
 def _smoke(world_size: int) -> Iterator[Asked]:
@@ -141,25 +238,56 @@ def _cases(world_size: int, which: str) -> Iterator[Asked]:
     for number, mode in enumerate((*NAMED, *DEGREES)):
         valid = _valid(mode, world_size)
         fewer_can = world_size > FEW_RANKS and _valid(mode, world_size // 2)
-        if which == "full" or (world_size < MANY_RANKS and not fewer_can):
+        if which == "full":
             yield from valid
-        elif valid:
+        elif world_size < MANY_RANKS and not fewer_can:
+            telling = valid if not _sees_no_parts(mode) else [asked for asked in valid if _tells_more(asked)]
+            yield from telling if isinstance(mode, str) else _spread(telling, number, mode)
+        elif valid and not (fewer_can and world_size == MANY_RANKS and _has_enough_with_fewer(mode)):
             light = [asked for asked in valid if asked.workload != HEAVY]
             yield light[number % len(light)]
     if which == "full" or world_size < MANY_RANKS:
         yield from _techniques(world_size, which)
 
 
+def _has_enough_with_fewer(mode: Any) -> bool:
+    """Whether a composed mode has replicas already on half of the most ranks: it splits models one way only."""
+    return not isinstance(mode, str) and len({"tp", "pp", "cp", "ep"} & {*mode}) < 2
+
+
+def _spread(valid: list[Asked], number: int, mode: Any) -> list[Asked]:
+    """Return a few models of a composed mode, others for the next one; of an engine, which sees no layers, one."""
+    few = 1 if "engine" in mode else MODELS_OF_COMPOSED
+    return [asked for place, asked in enumerate(valid) if (place + number) % len(valid) < few]
+
+
+def _tells_more(asked: Asked) -> bool:
+    """Whether a model's weights and gradients are not those of another one's kind, which takes less time."""
+    return asked.variant not in OTHER_PARTS and asked.workload != HEAVY
+
+
+def _sees_no_parts(mode: Any) -> bool:
+    """Whether a mode adds nothing to others but what it does with weights and gradients as they are."""
+    if isinstance(mode, str):
+        return mode in WHOLE_LAYERS
+    return "engine" in mode or ("zero" in mode and bool({"pp", "cp"} & {*mode}))
+
+
 def _valid(mode: Any, world_size: int) -> list[Asked]:
     every = (Asked(workload, variant, mode, world_size) for workload, variant in MODELS)
-    return [asked for asked in every if asked.valid()]
+    return [asked for asked in every if not _rounds_otherwise(asked) and asked.valid()]
+
+
+def _rounds_otherwise(asked: Asked) -> bool:
+    """Whether a router, which computes in float32, gets tokens together that one process does not: of those only cp."""
+    return asked.variant == "nano_moe" and not isinstance(asked.mode, str) and "cp" in asked.mode
 
 
 def _techniques(world_size: int, which: str) -> Iterator[Asked]:
     for number, (mode, compute) in enumerate(TECHNIQUES):
         compiled = compute.get("compile", False)
-        if compiled and which != "full" and world_size > FEW_RANKS:
-            continue  # compiling takes a minute
+        if compiled and which != "full" and (world_size > FEW_RANKS or mode == "ddp"):
+            continue  # compiling takes a minute, and cp has DDP around compiled blocks, too
         fewer_can = any(Asked(*model, mode, world_size // 2, compute).valid() for model in MODELS)
         if which != "full" and world_size > FEW_RANKS and fewer_can:
             continue
@@ -169,6 +297,8 @@ def _techniques(world_size: int, which: str) -> Iterator[Asked]:
             if not (
                 compiled and variant == "nano_moe"
             )  # its router computes in float32, which compilers round otherwise
+            # Rank 1 of these gradients, of random tokens, leaves a little more than half of the way that is compared.
+            and not (compute.get("comm_hook") == "powersgd" and variant == "nano_llama")
             and (asked := Asked(workload, variant, mode, world_size, compute)).valid()
         ]
         if which == "full":

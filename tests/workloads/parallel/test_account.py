@@ -15,7 +15,7 @@ from benchsuite.workloads.workload import Workload
 GPT: Workload = workloads.load(workloads.WORKLOADS, "gpt_neox")
 NANO = GPT.variants["nano"]
 PARAMETERS = 216_448
-BATCH = 4
+BATCH, LAYERS, HEADS, HIDDEN, LENGTH = 4, 4, 8, 64, 16
 
 
 def counted(mode: Any, ranks: int, variant: str = "nano", **compute: Any) -> Account:
@@ -67,8 +67,13 @@ def test_tensor_parallel_all_reduces_four_activations_a_layer() -> None:
 def test_full_checkpointing_keeps_only_the_blocks_inputs() -> None:
     kept, dropped = counted("ddp", 2), counted("ddp", 2, activation_checkpointing="full")
     assert dropped.activations_bytes < 0.5 * kept.activations_bytes
-    selective = counted("ddp", 2, activation_checkpointing="selective")
-    assert dropped.activations_bytes <= selective.activations_bytes <= kept.activations_bytes
+
+
+def test_selective_checkpointing_keeps_what_products_and_attention_return_besides() -> None:
+    """Of each layer queries, keys, values (3), attention (1), its projection (1), the MLP (4 + 1); and log-sum-exps."""
+    activation, sums = 4 * BATCH * LENGTH * HIDDEN, 4 * BATCH * LENGTH * HEADS
+    full, selective = (counted("ddp", 2, activation_checkpointing=how) for how in ("full", "selective"))
+    assert selective.activations_bytes == full.activations_bytes + LAYERS * (10 * activation + sums)
 
 
 def test_accumulation_exchanges_once() -> None:
@@ -84,3 +89,45 @@ def test_512_ranks_need_no_devices() -> None:
 def test_nothing_of_the_dry_group_stays() -> None:
     counted("ddp", 2)
     assert not torch.distributed.is_initialized()
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_ring_passes_on_keys_and_values_twice_and_their_gradients_once(ranks: int) -> None:
+    """Liu et al. 2023: forward and backward each send both to ranks - 1 others; gradients also travel home."""
+    found = counted("cp", ranks)
+    block = 2 * 4 * BATCH * LENGTH // ranks * HIDDEN
+    messages = LAYERS * (2 * (ranks - 1) + ranks)
+    gradients = 2 * (ranks - 1) / ranks * 4 * PARAMETERS
+    assert found.collectives == {"all_reduce": 1, "send": messages}
+    assert found.wire_bytes == pytest.approx(gradients + messages * block)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_all_to_all_attention_exchanges_eight_activations_a_layer(ranks: int) -> None:
+    """Jacobs et al. 2023, section 3.1: queries, keys, values and outputs, in forward and backward."""
+    found = counted({"cp": ranks, "cp_attention": "all_to_all"}, ranks)
+    activation = 4 * BATCH * LENGTH // ranks * HIDDEN
+    gradients = 2 * (ranks - 1) / ranks * 4 * PARAMETERS
+    assert found.collectives == {"all_reduce": 1, "all_to_all": 4 * LAYERS}
+    assert found.wire_bytes == pytest.approx(gradients + LAYERS * 8 * (ranks - 1) / ranks * activation)
+
+
+def test_ranks_that_share_sequences_keep_a_share_of_the_activations() -> None:
+    whole, half = counted("ddp", 2), counted("cp", 2)
+    assert half.activations_bytes == pytest.approx(whole.activations_bytes / 2, rel=0.05)
+    assert (half.weights_bytes, half.optimizer_bytes) == (whole.weights_bytes, whole.optimizer_bytes)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "ranks"), [({"tp": 2}, 4), ({"pp": 2}, 4), ({"tp": 2, "pp": 2}, 8), ({"cp": 2}, 2)]
+)
+def test_zero1_shards_the_states_of_models_that_are_split(degrees: dict[str, int], ranks: int) -> None:
+    replicas, dealt = counted(degrees, ranks), counted(degrees | {"zero": 1}, ranks)
+    assert dealt.optimizer_bytes == pytest.approx(replicas.optimizer_bytes / 2, rel=0.05)
+    assert (dealt.weights_bytes, dealt.gradients_bytes) == (replicas.weights_bytes, replicas.gradients_bytes)
+    assert dealt.wire_bytes == pytest.approx(replicas.wire_bytes + dealt.weights_bytes / 2)
+
+
+def test_a_lone_rank_cannot_count_what_a_pipeline_gathers() -> None:
+    with pytest.raises(NotImplementedError, match="zero 3 with pp: when weights are gathered depends on"):
+        counted({"pp": 2, "zero": 3}, 4)

@@ -1,0 +1,52 @@
+"""Asking an object store from a process that is going to fork."""
+
+import os
+import pickle
+from collections.abc import Callable
+from typing import TypeVar
+
+from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.objects.client import in_use
+
+T = TypeVar("T")
+
+
+def apart(call: Callable[[], T]) -> T:
+    """Call it in a process of its own, so that this one may fork readers; here where the client is in use already.
+
+    What it returns is pickled.
+
+    Raises:
+        DatasetError: as the call did, or the process ended without a word.
+    """
+    if in_use():
+        return call()
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        _answer(call, writing)
+    os.close(writing)
+    with open(reading, "rb") as file:
+        said = file.read()
+    os.waitpid(pid, 0)
+    if not said:
+        raise DatasetError("the process that asked the object store ended without an answer")
+    found: T | BaseException = pickle.loads(said)
+    if isinstance(found, BaseException):
+        raise found
+    return found
+
+
+def _answer(call: Callable[[], object], writing: int) -> None:
+    """Write what the call gives, or raises, to a pipe, and end this process."""
+    try:
+        try:
+            said = pickle.dumps(call())
+        except Exception as error:
+            said = pickle.dumps(error)
+        except BaseException as error:  # the library's panics cannot be pickled
+            said = pickle.dumps(DatasetError(f"the object store's client failed: {type(error).__name__}"))
+        with open(writing, "wb") as file:
+            file.write(said)
+    finally:
+        os._exit(0)

@@ -1,0 +1,127 @@
+"""Checkpoints in a bucket: streams of parts, and both probes as commands against a real server, faults included."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.objects import client
+from benchsuite.storage.objects.apart import apart
+from benchsuite.storage.objects.client import PART_BYTES, Request, bucket_of
+from benchsuite.storage.objects.path import ObjectPath
+from benchsuite.storage.objects.writer import ObjectWriter
+from tests.helpers.commands import ran
+from tests.helpers.object_store import SECRET, Fault, Proxy
+
+CONTENT = np.random.default_rng(7).bytes(2 * PART_BYTES + 12_345)
+LLM = ["--model", "nano_llama", "--ranks", "4", "--subset", "2", "--repeats", "2"]
+TRAINED = ["--workload", "gpt_neox", "--variant", "nano", "--world-size", "2", "--repeats", "1"]
+FULL = pytest.mark.full
+"""Their files are tested in folders; how files become objects is one way for all."""
+
+
+def left(root: ObjectPath) -> list[str]:
+    return apart(lambda: [info.key for info in bucket_of(root).listing(root.key)])
+
+
+class TestWriter:
+    def test_parts_are_sent_while_more_is_written(self, root: ObjectPath, proxy: Proxy) -> None:
+        def written() -> tuple[bool, list[Request]]:
+            client.watcher = (seen := list[Request]()).append
+            path = root / "object"
+            with ObjectWriter(path) as out:
+                for start in range(0, len(CONTENT), 1_000_003):
+                    out.write(memoryview(CONTENT)[start : start + 1_000_003])
+                assert out.tell() == len(CONTENT)
+            return bytes(bucket_of(path).get(path.key).data) == CONTENT, seen
+
+        equal, seen = apart(written)
+        assert equal and [(request.kind, request.num_bytes) for request in seen] == [
+            ("put", len(CONTENT)),
+            ("get", len(CONTENT)),
+        ]
+        assert proxy.count("PUT", "partNumber=") == 3 and proxy.count("POST", "uploadId=") == 1
+
+    def test_an_error_of_the_writer_leaves_no_object(self, root: ObjectPath, proxy: Proxy) -> None:
+        def written() -> None:
+            with ObjectWriter(root / "object") as out:
+                out.write(CONTENT)
+                raise KeyError("of its own")
+
+        with pytest.raises(KeyError, match="of its own"):
+            apart(written)
+        assert left(root) == [] and proxy.count("DELETE", "uploadId=") == 1
+
+    def test_what_a_store_refuses_is_told_in_time(self, root: ObjectPath, proxy: Proxy) -> None:
+        proxy.faults.append(Fault("expired", "PUT", "partNumber="))
+
+        def written() -> None:
+            with ObjectWriter(root / "object") as out:
+                for _ in range(20):
+                    out.write(CONTENT)
+
+        with pytest.raises(DatasetError, match=r"some/prefix/object: not allowed: HTTP 403 ExpiredToken"):
+            apart(written)
+
+
+@pytest.mark.parametrize("framework", ["fsdp", *(pytest.param(name, marks=FULL) for name in ("megatron", "deepspeed"))])
+def test_files_of_an_llm_are_objects(root: ObjectPath, proxy: Proxy, tmp_path: Path, framework: str) -> None:
+    store = tmp_path / "store"
+    words = ["probe", "checkpoint", str(root), *LLM, "--framework", framework, "--store", str(store)]
+    ended = ran([*words, "--format", "json"], {})
+    assert ended.returncode == 0, ended.stderr.decode()
+    record = json.loads(ended.stdout)
+    found, ranks = record["figures"], record["samples"]["ranks"]
+    shares = [share for rank in ranks for share in rank["written"]]
+    num_files = {"fsdp": 1, "megatron": 2, "deepspeed": 2}[framework]
+    assert [share["num_files"] for share in shares] == [num_files] * 4
+    for share in shares:
+        assert share["requests"]["put"]["count"] == num_files
+        assert share["requests"]["put"]["bytes"] == share["num_bytes"] and share["resident_before_read"] is None
+    here = sum(record["samples"]["computed"]["by_rank"][:2])
+    assert here < found["checkpoint_bytes"] < 2 * here
+    assert found["put_requests"] == 4 * num_files and found["request_retries"] == found["failed_requests"] == 0
+    assert found["range_requests"] >= 4 and found["checkpoint_durable_s"] > 0
+    assert "cache_unverified" in record["caveats"] and record["spec"]["path"] == str(root)
+    assert proxy.count("PUT", "benchsuite-checkpoint") >= 4 * num_files and left(root) == []
+    kept = b"".join(path.read_bytes() for path in store.rglob("*") if path.is_file())
+    assert SECRET.encode() not in kept + ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("mode", ["sharded", *(pytest.param(name, marks=FULL) for name in ("rank0", "async"))])
+def test_a_model_that_trains(root: ObjectPath, proxy: Proxy, mode: str) -> None:
+    ended = ran(["probe", "checkpoint", str(root), *TRAINED, "--save", mode, "--format", "json"], {})
+    assert ended.returncode == 0, ended.stderr.decode()
+    record = json.loads(ended.stdout)
+    ((one),) = record["samples"]["checkpoints"]
+    assert one["num_files"] == (1 if mode == "rank0" else 3), "DCP writes its metadata beside the data"
+    assert one["num_bytes"] == record["figures"]["checkpoint_bytes"] > 500_000
+    assert one["requests"]["put"]["bytes"] >= one["num_bytes"] and record["figures"]["put_requests"] >= one["num_files"]
+    assert left(root) == []
+
+
+def test_a_changed_bit_is_noticed(root: ObjectPath, proxy: Proxy) -> None:
+    proxy.faults.append(Fault("flipped", "GET", "optim_states"))  # one flat tensor lies in the middle
+    ended = ran(["probe", "checkpoint", str(root), *LLM, "--framework", "deepspeed"], {})
+    said = ended.stderr.decode()
+    assert ended.returncode == 3 and "is not what it wrote" in said and str(root) in said
+    proxy.faults.clear()
+    assert left(root) == []
+
+
+def test_answers_that_fail_are_tried_again_and_counted(root: ObjectPath, proxy: Proxy) -> None:
+    proxy.faults.append(Fault("slow_down", "GET", "distcp", times=2))
+    ended = ran(["probe", "checkpoint", str(root), *LLM, "--format", "json"], {})
+    assert ended.returncode == 0, ended.stderr.decode()
+    assert json.loads(ended.stdout)["figures"]["request_retries"] == 2
+
+
+def test_what_a_bucket_refuses_is_one_line(root: ObjectPath, proxy: Proxy) -> None:
+    proxy.faults.append(Fault("expired", "PUT", "distcp"))
+    for words in (LLM, TRAINED):
+        ended = ran(["probe", "checkpoint", str(root), *words], {})
+        said = ended.stderr.decode()
+        assert ended.returncode == 3 and "not allowed: HTTP 403 ExpiredToken" in said and SECRET not in said
+        assert said.startswith("error: rank ") and said.count("\n") == 1, said
