@@ -81,16 +81,17 @@ def test_a_profile_is_of_one_run(dataset_root: Path, tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("loader", ["torch", "threads"])
 def test_images_as_bytes_are_normalised_on_the_device(dataset_root: Path, loader: str) -> None:
-    """The same samples and steps: the same loss, with a quarter of the bytes copied."""
+    """The same samples: the same loss of weights that hardly move, with a quarter of the bytes copied."""
     records = []
     for dtype in ("float32", "uint8"):
         data = {"root": str(dataset_root), "cache": "warm", "num_workers": 1, "loader": loader, "reader": "tuned"}
-        measure = {"steps": 4, "warmup_steps": 1}  # few, since a device does not add up twice in the same order
-        spec = spec_of(dataset_root, data=data | {"image_dtype": dtype, "source": "memory"}, measure=measure)
+        still = {"lr_scaling": "linear", "lr_warmup_steps": 100_000}  # a device does not add up twice in one order
+        data |= {"image_dtype": dtype, "source": "memory"}
+        spec = spec_of(dataset_root, data=data, measure={"steps": 4, "warmup_steps": 1}, **still)
         records.append(in_processes(plan_trial(spec))[0])
         check(records[-1])
     wide, narrow = (record.figures for record in records)
-    assert narrow.final_loss == pytest.approx(wide.final_loss, rel=0.1)
+    assert narrow.final_loss == pytest.approx(wide.final_loss, rel=1e-2)
     bytes_each = [found.decoded_bytes_per_s / found.samples_per_s for found in (narrow, wide)]  # type: ignore[operator]
     assert bytes_each[0] < bytes_each[1] / 3.9
 

@@ -87,3 +87,12 @@ def test_checkpointing_takes_less_memory(checkpointing: str) -> None:
     less = run(spec_of("gpt_neox", batch_size=64, activation_checkpointing=checkpointing))
     check(less)
     assert less.figures.peak_memory_bytes < whole.figures.peak_memory_bytes  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_deepspeed_trains_as_one_process_does(zero: int) -> None:
+    pytest.importorskip("deepspeed")
+    ranks = min(torch.cuda.device_count(), 2)
+    parallelism = {"engine": "deepspeed", "dp": ranks, "zero": zero}
+    found = check_loss(plan_trial(spec_of("gpt_neox", parallelism=parallelism, optimizer="momentum")))
+    assert found["equal"], found

@@ -26,6 +26,7 @@ MODES: dict[str, tuple[int, dict[str, Any]]] = {
     "fsdp, compiled": (2, {"parallelism": "fsdp", "compile": True}),
     "tp": (2, {"parallelism": "tp"}),
     "pp": (2, {"parallelism": "pp"}),
+    "parameter server": (2, {"parallelism": "parameter_server"}),
     "ep": (2, {"parallelism": {"dp": 2, "ep": 2}, "variant": "nano_moe"}),
     "ddp of three": (3, {"parallelism": "ddp"}),
     "hsdp": (4, {"parallelism": {"dp": 4, "dp_replicate": 2, "zero": 3}}),
