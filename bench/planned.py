@@ -69,12 +69,9 @@ def show(folder: Path) -> None:
         if row.step_s is None or row.memory_bytes is None:
             print(f"    {row.name}: {row.reason}")
             continue
-        steps = [
-            f"{1e3 * each.value:.1f} [{1e3 * each.low:.1f}, {1e3 * each.high:.1f}] ({each.value / row.step_s:.2f})"
-            for each in (row.assumed.step_s, row.measured.step_s)
-        ]
-        memory = row.assumed.memory_bytes / row.memory_bytes
+        ours, by_probes = row.assumed.step_s, row.measured.step_s
         print(
-            f"    {row.name}: {1e3 * row.step_s:.1f} ms; assumed {steps[0]}; measured {steps[1]}; "
-            f"{row.memory_bytes / 1e9:.2f} GB, planned {memory:.2f} of it"
+            f"    | {row.name} | {1e3 * row.step_s:.1f} ms | "
+            f"{1e3 * ours.value:.1f} [{1e3 * ours.low:.1f} {1e3 * ours.high:.1f}] | {1e3 * by_probes.value:.1f} | "
+            f"{row.memory_bytes / 1e9:.2f} GB | {row.assumed.memory_bytes / 1e9:.2f} |"
         )

@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -20,7 +20,7 @@ from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.terminal import PlainFormat, document, echo
 from benchsuite.contract.trial_spec import MAX_NAME_LENGTH
 from benchsuite.predict.layout import machines, models
-from benchsuite.predict.layout.candidates import RECOMPUTE, Choices, Job, Recipe, checked_precision, samples_of
+from benchsuite.predict.layout.candidates import RECIPES, RECOMPUTE, Choices, Job, Recipe, checked_precision, samples_of
 from benchsuite.predict.layout.layout_search import Plan, Planned, parse_changes
 from benchsuite.predict.layout.layout_search import plan as make_plan
 from benchsuite.predict.layout.layout_search import what_if as make_what_if
@@ -112,6 +112,10 @@ Measured = Annotated[
     Path | None,
     typer.Option("--measured", metavar="STORE", help="Take what `probe device` and `probe comm` measured there."),
 ]
+RecipeOption = Annotated[
+    str | None,
+    typer.Option("--recipe", metavar="NAME", help=f"Who trains: {', '.join(RECIPES)}; default: trial where it can."),
+]
 Schedule = Annotated[
     str | None,
     typer.Option("--schedule", metavar="NAME", help="Draw this pipeline schedule instead: 1f1b, zb-h1, zbv, ..."),
@@ -147,6 +151,7 @@ def plan(
     what_if: WhatIf = None,
     staging: Staging = False,
     measured: Measured = None,
+    recipe: RecipeOption = None,
     schedule: Schedule = None,
     microbatches: Microbatches = None,
     svg: Svg = None,
@@ -157,7 +162,7 @@ def plan(
 ) -> None:
     """The best layouts of a model on a machine: time, memory, bubble, exchange, input, days and energy."""
     needed = {"--model": model, "--machine": machine, "--devices": devices, "--batch": batch}
-    planning = needed | {"--write-sweep": write_sweep, "--measured": measured}
+    planning = needed | {"--write-sweep": write_sweep, "--measured": measured, "--recipe": recipe}
     check_alone(schedule, {"--microbatches": microbatches, "--svg": svg}, planning)
     if schedule is not None:
         return draw(schedule, pipeline_parallel, microbatches, interleave, svg, format)
@@ -165,7 +170,7 @@ def plan(
         raise UserError(f"plan needs {', '.join(missing)}; see `benchsuite list models` and `list machines`")
     of = _model(str(model), seq_len)
     ways = {"sequence_parallel": sequence_parallel, "flash_attention": flash_attention, "staged": staging}
-    job = _job(of, machines.load(str(machine)), devices or 1, batch or 1, precision, measured, **ways)
+    job = _job(of, machines.load(str(machine)), devices or 1, batch or 1, precision, measured, recipe, **ways)
     fixed = choices(
         zero=zero,
         recompute=recompute,
@@ -181,13 +186,22 @@ def plan(
 
 
 def _job(
-    of: Model, where: Machine, devices: int, batch: int, precision: str | None, measured: Path | None, **ways: bool
+    of: Model,
+    where: Machine,
+    devices: int,
+    batch: int,
+    precision: str | None,
+    measured: Path | None,
+    recipe: str | None,
+    **ways: bool,
 ) -> Job:
     """What is planned, at a precision that the machine has, with what probes of a store measured."""
     chosen = checked_precision(where, precision)
-    recipe: Recipe = "megatron" if trained(of).lacking else "trial"
+    if recipe not in (None, *RECIPES):
+        raise refuse("--recipe", recipe, RECIPES)
+    who: Recipe = recipe or ("megatron" if trained(of).lacking else "trial")
     told = {} if measured is None else of_store(ResultsStore(measured), where, chosen)
-    return Job(of, where, devices, batch, chosen, recipe=recipe, measured=told, **ways)
+    return Job(of, where, devices, batch, chosen, recipe=who, measured=told, **ways)
 
 
 def _model(name: str, seq_len: int | None) -> Model:
@@ -223,15 +237,14 @@ def plan_layouts(
     Raises:
         UserError: nothing is valid, nothing fits, or, where a sweep is to be written, nothing runs.
     """
-    found = make_plan(job, fixed, samples, top if write_sweep is None else max(top, IN_SWEEP))
+    found = make_plan(job, fixed, samples, max(top, 2 if write_sweep is None else IN_SWEEP))  # the second is told of
     if write_sweep is not None:
         _write_sweep(job, found, write_sweep)
-        found = replace(found, best=found.best[:top], refused=found.refused[:top])
     under = make_what_if(job, fixed, changes, samples) if changes else {}
     if format == "json":
-        document(json.dumps(as_object(job, found, under, samples), indent=1))
+        document(json.dumps(as_object(job, found, under, samples, top), indent=1))
     else:
-        _print(job, found, under, samples, explain)
+        _print(job, found, under, samples, top, explain)
 
 
 def _write_sweep(job: Job, found: Plan, file: Path) -> None:
@@ -247,21 +260,21 @@ def _write_sweep(job: Job, found: Plan, file: Path) -> None:
     echo(f"sweep of {counted(len(trials[:IN_SWEEP]), 'layout')}: {file}", err=True)
 
 
-def _print(job: Job, found: Plan, under: Mapping[str, Planned], samples: float | None, explain: bool) -> None:
+def _print(job: Job, found: Plan, under: Mapping[str, Planned], samples: float | None, top: int, explain: bool) -> None:
     out, machine = console(), job.machine
     for line in title(job, samples):
         out.print(line, markup=False)
     fitting = f"{found.num_fitting} fit in memory, {found.num_runnable} of them run as trials"
     out.print(f"{found.num_valid} valid layouts, {fitting}", markup=False)
     if found.best:
-        _print_table([(str(each.rank), each) for each in found.best], "#", machine.device.memory_bytes, out)
+        _print_table([(str(each.rank), each) for each in found.best[:top]], "#", machine.device.memory_bytes, out)
     for line in words(found, job):
         out.print(line, markup=False)
     if found.refused:
         out.print()
-        rows = [(str(each.rank), each) for each in found.refused]
+        rows = [(str(each.rank), each) for each in found.refused[:top]]
         _print_table(rows, "not runnable", machine.device.memory_bytes, out)
-        for reason, ranks in reasons(found.refused).items():
+        for reason, ranks in reasons(found.refused[:top]).items():
             out.print(f"not runnable: {reason} ({ranks})", markup=False)
     if under:
         out.print()

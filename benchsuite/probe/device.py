@@ -4,6 +4,7 @@ A matrix product is the ceiling of MFU, copies are that of what loaders hand on.
 float64, so a device that computes wrongly is a failed record.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +32,10 @@ from benchsuite.workloads.spec import Precision
 
 PRECISIONS: dict[str, tuple[Precision, ...]] = {"cuda": ("fp32", "tf32", "bf16", "fp16"), "cpu": ("fp32", "bf16")}
 WIDTH = {"cuda": 8192, "cpu": 2048}
-"""Rows and columns of the matrices: products so large fill a device."""
+"""Rows and columns of the matrices, at most: products so large fill a device."""
+LEAST_WIDTH, MAX_PRODUCT_S = 256, 0.5
+"""A CPU without instructions for 16 bits takes a minute for a large product: there matrices are halved until one is
+foreseen to take less than this."""
 COPIED_BYTES = {"cuda": 1 << 30, "cpu": 1 << 28}
 """Several times the largest cache."""
 HOST_BYTES = 1 << 28
@@ -121,9 +125,10 @@ def measured(device: torch.device, seconds: float) -> list[Cell]:
 
 def _product(timer: Timer, precision: Precision) -> Cell:
     """Products of square matrices of random numbers."""
-    width, device = WIDTH[timer.device.type], timer.device
+    device = timer.device
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
     set_float32(precision)
+    width = WIDTH["cuda"] if device.type == "cuda" else _fitting_width(dtype)
     one, other = (torch.randn(width, width, device=device).to(dtype) for _ in range(2))
     found = torch.empty(width, width, device=device, dtype=dtype)
     samples = timer.samples_s(lambda: torch.mm(one, other, out=found))
@@ -131,6 +136,18 @@ def _product(timer: Timer, precision: Precision) -> Cell:
     peak = peak_flops(name_of(device), precision) if device.type == "cuda" else None
     rates = [2 * width**3 / s / 1e12 for s in samples]
     return Cell(f"gemm_{precision}_tflops", "TFLOP/s", rates, median(rates) * 1e12 / peak if peak else None)
+
+
+def _fitting_width(dtype: torch.dtype) -> int:
+    """Of matrices whose product a CPU is done with in MAX_PRODUCT_S, by the time of a small one."""
+    small, found = (torch.ones(LEAST_WIDTH, LEAST_WIDTH, dtype=dtype) for _ in range(2))
+    torch.mm(small, small, out=found)
+    began = time.perf_counter()
+    torch.mm(small, small, out=found)
+    small_s, width = time.perf_counter() - began, WIDTH["cpu"]
+    while width > LEAST_WIDTH and small_s * (width / LEAST_WIDTH) ** 3 > MAX_PRODUCT_S:
+        width //= 2
+    return width
 
 
 def _check(one: torch.Tensor, other: torch.Tensor, found: torch.Tensor, precision: str) -> None:
@@ -225,7 +242,12 @@ def sentence(cells: Sequence[Cell]) -> str:
     best = max((cell for cell in cells if cell.name.startswith("gemm")), key=lambda cell: cell.median)
     share = f", {best.of_peak:.0%} of its stated peak" if best.of_peak else ""
     rates = [f"{NAMES.get(cell.name, cell.name)} {cell.median:,.1f} GB/s" for cell in cells if cell.unit == "GB/s"]
-    return f"{best.median:,.1f} TFLOP/s in {best.name.split('_')[1]}{share}; {', '.join(rates)}"
+    return f"{best.median:,.{_digits(best.median)}f} TFLOP/s in {best.name.split('_')[1]}{share}; {', '.join(rates)}"
+
+
+def _digits(value: float) -> int:
+    """Behind the point, so that three tell."""
+    return max(0, 2 - math.floor(math.log10(value)))
 
 
 NAMES = {
@@ -236,7 +258,7 @@ NAMES = {
 }
 COLUMNS: tuple[Column, ...] = (
     Column("", lambda cell: NAMES[cell["name"]], right=False),
-    Column("median ± farthest", lambda cell: around(cell["values"], 1 if median(cell["values"]) < 100 else 0)),
+    Column("median ± farthest", lambda cell: around(cell["values"], _digits(median(cell["values"])))),
     Column("unit", lambda cell: str(cell["unit"]), right=False),
     Column("of stated peak", lambda cell: "" if cell["of_peak"] is None else f"{cell['of_peak']:.0%}"),
     Column("samples", lambda cell: str(len(cell["values"]))),

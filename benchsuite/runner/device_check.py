@@ -202,7 +202,7 @@ class Examination:
             reader = self.folder / f"paced_{truth}.py"
             write_new(reader, PACED.format(pace_s=step_s / truth / BATCH * PACED_WORKERS, behind_s=BEHIND_S))
             data = {"root": str(self.photographs), "cache": "warm", "num_workers": PACED_WORKERS}
-            data |= {"reader": f"{reader}:READER", "prefetch_factor": PREFETCH}
+            data |= {"reader": f"{reader}:READER", "prefetch_factor": PREFETCH, "image_dtype": "uint8"}
             ready_steps = round(PACED_WORKERS * PREFETCH / (1 - truth))
             measure = {"steps": 100, "warmup_steps": 10 + ready_steps, "ceilings": False}
             record = self.kept(run({**spec, "data": data, "measure": measure}))

@@ -79,7 +79,8 @@ def _fullest(spec: TrialSpec, workload: Workload) -> tuple[Account, int]:
     """The account of a rank: in a pipeline, of one in the first or the last stage, whichever holds more."""
     layout, variant = spec.layout, spec.variant_in(workload.variants)
     ranks = (0, layout.world_size - 1) if layout.pp > 1 else (0,)
-    found = [dry_account(workload, variant, layout, spec, spec.rank_batch, rank) for rank in ranks]
+    cuda = spec.device == "cuda"
+    found = [dry_account(workload, variant, layout, spec, spec.rank_batch, rank, cuda) for rank in ranks]
     number = max(range(len(found)), key=lambda at: held_bytes(asdict(found[at])))
     return found[number], number * (layout.pp - 1)
 

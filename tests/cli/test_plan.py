@@ -245,6 +245,31 @@ def test_plans_from_anywhere(run_cli: Run, tmp_path: Path, monkeypatch: pytest.M
     assert os.listdir(tmp_path) == [], "nothing is written"
 
 
+def test_the_second_is_told_of_where_one_is_shown(run_cli: Run):
+    _, out, _ = run_cli("plan", *NEOX, "--top", 1)
+    assert "The second-best layout (" in out and len(as_json(run_cli, *NEOX, "--top", 1)["layouts"]) == 1
+
+
+def test_what_would_help_names_an_odd_vocabulary(run_cli: Run):
+    asked = ("--model", "gpt2", "--machine", "dgx-h200", "--devices", 1, "--batch", 32)
+    _, out, _ = run_cli("plan", *asked)
+    assert "What would help: a vocabulary of 50,304 words saves 3" in out
+    assert "vocabulary" not in run_cli("plan", *asked, "--recipe", "megatron")[1], "which pads it"
+
+
+def test_who_trains_decides_kernels_and_bytes(run_cli: Run):
+    asked = ("--model", "llama2-7b", "--machine", "dgx-h100", "--devices", 8, "--batch", 64, "--recompute", "none")
+    steps = {}
+    for recipe in ("trial", "megatron"):
+        found = as_json(run_cli, *asked, "--recipe", recipe)
+        steps[recipe] = found["layouts"][0]["step_s"]["value"]
+        assert any("not compiled" in source for source in found["sources"]) == (recipe == "trial")
+    assert steps["trial"] > 1.1 * steps["megatron"], "whose kernels are fused"
+    assert as_json(run_cli, *asked)["layouts"][0]["step_s"]["value"] == steps["trial"]
+    line = error_line(run_cli, *asked, "--recipe", "megatron-lm")
+    assert line == "error: --recipe 'megatron-lm' is unknown; nearest: megatron; allowed: trial, megatron, nemo\n"
+
+
 class TestWords:
     def test_every_column_is_explained_where_that_is_asked_for(self, run_cli: Run):
         _, out, _ = run_cli("plan", *NEOX, "--top", "1")

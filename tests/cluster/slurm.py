@@ -57,13 +57,19 @@ class Slurm:
         return int(self.call("sbatch", "--parsable", *options, script, env=env).partition(";")[0])
 
     def run_in_allocation(
-        self, nodes: int, command: list[str], folder: Path, *options: object, env: Mapping[str, str] | None = None
+        self,
+        nodes: int,
+        command: list[str],
+        folder: Path,
+        *options: object,
+        env: Mapping[str, str] | None = None,
+        seconds: float = JOB_S,
     ) -> Ran:
         """Run a command on the first of so many nodes, in `folder`, and wait for its end."""
         out, err = folder / "allocation.out", folder / "allocation.err"
         words = ["--parsable", f"--nodes={nodes}", f"--chdir={folder}", f"--output={out}", f"--error={err}", *options]
         job = int(self.call("sbatch", *words, f"--wrap={shlex.join(command)}", env=env))
-        ended = self.wait(job)
+        ended = self.wait(job, seconds)
         return Ran(int(ended["ExitCode"].partition(":")[0]), out.read_text(), err.read_text())
 
     def jobs(self, job: int) -> list[dict[str, str]]:

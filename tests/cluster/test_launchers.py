@@ -15,6 +15,8 @@ from tests.faults.conftest import COMMAND
 
 ROOT = Path(__file__).parents[2]
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+SUITE_S = 300.0
+"""A suite of six, some of which wait for what is to end by itself."""
 NANO = {"parallelism": "ddp", "workload": "gpt_neox"}
 
 
@@ -22,7 +24,7 @@ NANO = {"parallelism": "ddp", "workload": "gpt_neox"}
 def test_a_launcher_does_what_all_launchers_do(slurm: Slurm, tmp_path: Path, name: str) -> None:
     suite = ROOT / "tests" / "helpers" / "launchers_of_jobs.py"
     pytest_ = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(ROOT), f"{suite}::Test{name}"]
-    ran = slurm.run_in_allocation(2, pytest_, tmp_path, "--cpus-per-task=4", env=AS_ROOT)
+    ran = slurm.run_in_allocation(2, pytest_, tmp_path, "--cpus-per-task=4", env=AS_ROOT, seconds=SUITE_S)
     assert ran.code == 0, ran.out + ran.err
     assert "6 passed" in ran.out.replace("passed,", "passed"), ran.out
 

@@ -5,10 +5,11 @@ Read from top to bottom: precision, pipeline stages, tensor parallel, checkpoint
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts, noop_context_fn
 
 from benchsuite.workloads.engine import train_of
 from benchsuite.workloads.layout import Layout
@@ -72,17 +73,24 @@ def shape_blocks(model: nn.Module, workload: Workload, compute: ComputeSpec) -> 
     if compute.compile:  # all blocks share one count of recompilations, beyond which torch falls back in silence
         torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 4 * len(blocks))
     for block in blocks:
-        if compute.activation_checkpointing != "none":
-            block.forward = _checkpointed(block.forward, compute.activation_checkpointing)
+        if compute.activation_checkpointing == "full":
+            inner = torch.compile(block.forward, dynamic=False) if compute.compile else block.forward
+            block.forward = _checkpointed(inner)
+            continue
+        if compute.activation_checkpointing == "selective":
+            block.forward = _checkpointed(block.forward, partial(create_selective_checkpoint_contexts, _policy))
         if compute.compile:
             block.compile(dynamic=False)
 
 
-def _checkpointed(forward: Callable[..., object], how: str) -> Callable[..., object]:
-    if how == "full":
-        return partial(checkpoint, forward, use_reentrant=False)
-    contexts = partial(create_selective_checkpoint_contexts, _policy)
-    return partial(checkpoint, forward, use_reentrant=False, context_fn=contexts)
+def _checkpointed(
+    forward: Callable[..., object], context_fn: Callable[[], Any] = noop_context_fn
+) -> Callable[..., object]:
+    """A function, not a partial of one: torch 2.13 leaves a module whose forward is a partial uncompiled, in silence.
+
+    What is compiled lies within `full`: a CPU's attention that compiled code does again (torch 2.13) gives NaN.
+    """
+    return lambda *given, **named: checkpoint(forward, *given, use_reentrant=False, context_fn=context_fn, **named)
 
 
 def _policy(context: object, operation: object, *_arguments: object, **_options: object) -> CheckpointPolicy:

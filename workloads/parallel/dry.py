@@ -45,9 +45,17 @@ PROBE_ELEMENTS = 1024
 
 
 def dry_account(
-    workload: Workload, variant: Variant, layout: Layout, compute: ComputeSpec, rank_batch: int, rank: int = 0
+    workload: Workload,
+    variant: Variant,
+    layout: Layout,
+    compute: ComputeSpec,
+    rank_batch: int,
+    rank: int = 0,
+    on_cuda: bool = False,
 ) -> Account:
     """What one rank of a layout would hold and send in a step, in seconds and next to no memory.
+
+    `on_cuda`: attention keeps no scores under dropout either, as CUDA's kernels draw them again; CPUs' keep them.
 
     Raises:
         NotImplementedError: what it sends or holds depends on values or other ranks, of which there are none.
@@ -68,6 +76,8 @@ def dry_account(
         recipe = Recipe(workload, ranks, stateless)
         with torch.device("meta"):
             model = convert(workload.build(variant), half)
+        if on_cuda:
+            _without_dropout_of_scores(model)
         shaped = _shaped(model, recipe)
         with FakeTensorMode(allow_non_fake_inputs=True):
             model.to_empty(device=cpu)
@@ -77,6 +87,13 @@ def dry_account(
             held = [p for p in model.parameters() if layout.pp == 1 or p.grad is not None]  # else another stage's
             shapes = [tuple(local(parameter).shape) for parameter in held]
     return _with_techniques(found, shapes, workload, layout, compute, rank)
+
+
+def _without_dropout_of_scores(model: nn.Module) -> None:
+    """Attention, which knows its dropout as a number, without it: CPUs' kernel that stores no scores has none."""
+    for module in model.modules():
+        if isinstance(getattr(module, "dropout", None), float):
+            setattr(module, "dropout", 0.0)  # noqa: B010  mypy takes it for a tensor
 
 
 def _not_countable(workload: Workload, variant: Variant, layout: Layout, compute: ComputeSpec) -> str | None:

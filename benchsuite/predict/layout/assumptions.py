@@ -40,10 +40,19 @@ class Generation:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """Ranges that were measured of a recipe, and where."""
+
+    ranges: dict[str, Range]
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class _File:
     ranges: dict[str, Range]
     sources: tuple[str, ...]
     generations: dict[str, Generation]
+    recipes: dict[str, Measured]
 
 
 @dataclass(frozen=True)
@@ -54,6 +63,8 @@ class Assumptions:
     attention_efficiency: Number
     half_area: Number
     head_weight: Number
+    unaligned_efficiency: Number
+    dispatch_weight: Number
     memory_efficiency: Number
     memory_passes: Number
     conv_efficiency: Number
@@ -86,34 +97,39 @@ def generation_of(device: str) -> str | None:
     return next((name for name, of in every if device.startswith(of.devices)), None)
 
 
-def ranges(device: str = "") -> Mapping[str, Range]:
-    """The range of each constant for a device."""
-    name, every = generation_of(device), _file().ranges
-    if name is None:
-        return every
-    own = _file().generations[name].ranges
-    return every | {key: Range(of.typical, of.low, of.high, every[key].about) for key, of in own.items()}
+def _own(device: str, recipe: str) -> list[Generation | Measured]:
+    """What is known of a device's generation and of a recipe beside what holds for all."""
+    file, name = _file(), generation_of(device)
+    found: list[Generation | Measured] = [file.generations[name]] if name else []
+    return found + ([file.recipes[recipe]] if recipe in file.recipes else [])
 
 
-def sources(device: str = "") -> list[str]:
-    """What the ranges for a device were fitted on."""
-    name = generation_of(device)
-    return [*_file().sources, *(_file().generations[name].sources if name else ())]
+def ranges(device: str = "", recipe: str = "") -> Mapping[str, Range]:
+    """The range of each constant for a device, and for who trains."""
+    every = dict(_file().ranges)
+    for own in _own(device, recipe):
+        every |= {key: Range(of.typical, of.low, of.high, every[key].about) for key, of in own.ranges.items()}
+    return every
+
+
+def sources(device: str = "", recipe: str = "") -> list[str]:
+    """What the ranges were fitted on."""
+    return [*_file().sources, *(source for own in _own(device, recipe) for source in own.sources)]
 
 
 @cache
-def typical(device: str = "") -> Assumptions:
-    """The typical value of each constant for a device."""
-    return Assumptions(**{name: of.typical for name, of in ranges(device).items()})
+def typical(device: str = "", recipe: str = "") -> Assumptions:
+    """The typical value of each constant."""
+    return Assumptions(**{name: of.typical for name, of in ranges(device, recipe).items()})
 
 
-def drawn(count: int, seed: int = 0, device: str = "") -> Assumptions:
+def drawn(count: int, seed: int = 0, device: str = "", recipe: str = "") -> Assumptions:
     """`count` draws as columns, so that they broadcast over candidates; the same seed gives the same.
 
     Each constant independently of the others: below its typical value in half of the draws, and beyond low and beyond
     high in 5 % each; normal on either side with its own width, cut at half of low and, for shares, at 1.
     """
-    generator, of = np.random.default_rng(seed), ranges(device)
+    generator, of = np.random.default_rng(seed), ranges(device, recipe)
     normal = {each.name: generator.standard_normal(count) for each in fields(Assumptions)}
     found: dict[str, Any] = {name: _two_sided(of[name], draws)[:, None] for name, draws in normal.items()}
     return Assumptions(**found)

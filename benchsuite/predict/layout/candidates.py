@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from itertools import product
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,8 @@ from benchsuite.predict.layout.machines import ELEMENT_BYTES, PRECISIONS, PURE, 
 from benchsuite.predict.layout.models import Model, ffn
 
 Ints = NDArray[np.int64]
-Recipe = Literal["megatron", "nemo", "trial"]
+Recipe = Literal["trial", "megatron", "nemo"]
+RECIPES: tuple[Recipe, ...] = get_args(Recipe)
 RECOMPUTE = ("none", "selective", "full")
 ZERO = (0, 1, 2, 3)
 VOCAB_MULTIPLE = 128
@@ -37,7 +38,7 @@ class Job:
     staged: bool = False
     """Input is read from copies on the nodes' own drives, not from the shared file system."""
     recipe: Recipe = "megatron"
-    """Whose bytes a parameter and an activation has (`cost.bytes_of`): Megatron-LM's, NeMo's, or those of trials."""
+    """Who trains: whose bytes a parameter and an activation has (`memory.bytes_of`), and whose kernels."""
 
     measured: Mapping[str, float] = field(default_factory=dict)
     """Of the machine, in the place of what is assumed (`measured.of_store`)."""
@@ -60,11 +61,11 @@ class Job:
     @property
     def typical(self) -> Assumptions:
         """What is measured or assumed of its devices."""
-        return replace(typical(self.machine.device.name), **self.measured)
+        return replace(typical(self.machine.device.name, self.recipe), **self.measured)
 
     def drawn(self, count: int, seed: int = 0) -> Assumptions:
         """Draws of what is assumed of its devices; what was measured stays."""
-        return replace(drawn(count, seed, self.machine.device.name), **self.measured)
+        return replace(drawn(count, seed, self.machine.device.name, self.recipe), **self.measured)
 
 
 def checked_precision(machine: Machine, asked: str | None) -> str:

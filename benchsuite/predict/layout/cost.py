@@ -46,6 +46,8 @@ def constants_of(job: Job, given: Assumptions) -> Constants:
         update_s_per_param=given.optimizer_bytes / memory,
         jitter=given.jitter,
         narrow=narrow,
+        unaligned_weight=1 / given.unaligned_efficiency,
+        dispatch_weight=given.dispatch_weight,
     )
 
 

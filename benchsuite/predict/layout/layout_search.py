@@ -28,6 +28,8 @@ LEAST_FASTER = 0.01
 """Share of a step from which on a layout that was left out is told."""
 LEAST_SAVED = 0.02
 """Share of a step from which on what would save it is told."""
+EVEN = 64
+"""A vocabulary of such a multiple is no slower than its products, on up to eight tensor-parallel ranks."""
 STAGING = "staging"
 CHANGES = ("network", "storage", "device", "data", STAGING)
 """What `what_if` may change: times a factor; input staged, which has none."""
@@ -170,7 +172,7 @@ def _fitting(job: Job, choices: Choices, given: Assumptions) -> Ranked:
     if not fitting.size:
         raise _too_large(job, choices, found, memory)
     of = found.take(fitting)
-    bytes_ = Footprint(memory.states[fitting], memory.activations[fitting], memory.usable)
+    bytes_ = memory.take(fitting)
     return Ranked(job, of, cost(job, of, given), bytes_, len(found), len(fitting))
 
 
@@ -180,7 +182,7 @@ def _tuned(every: Ranked, some: Ints | None = None) -> Ranked:
     num_fitting = len(index)
     if index.size:
         index = index[_fastest_of_each(every.layouts.take(index), _taken(every.cost, index))]
-    memory = Footprint(every.memory.states[index], every.memory.activations[index], every.memory.usable)
+    memory = every.memory.take(index)
     return Ranked(
         every.job,
         every.layouts.take(index),
@@ -228,8 +230,16 @@ def savings(job: Job, one: Layouts) -> dict[str, float]:
     if one.pp[0] > 1:
         twice, longer = replace(job, batch=2 * job.batch), replace(one, num_microbatches=2 * one.num_microbatches)
         found["twice the batch"] = 1 - float(cost(twice, longer, job.typical).step_s[0]) / now / 2
-    told = {words: share for words, share in found.items() if share >= LEAST_SAVED}
+    if job.recipe == "trial" and (words := _even(job.model.vocab)) != job.model.vocab:
+        even = replace(job, model=job.model.model_copy(update={"vocab": words}))
+        found[f"a vocabulary of {words:,} words"] = 1 - float(cost(even, one, job.typical).step_s[0]) / now
+    told = {what: share for what, share in found.items() if share >= LEAST_SAVED}
     return dict(sorted(told.items(), key=lambda each: -each[1]))
+
+
+def _even(vocab: int | None) -> int | None:
+    """A vocabulary whose part of a rank matrix units take whole."""
+    return None if vocab is None else -(-vocab // EVEN) * EVEN
 
 
 def _too_large_but_faster(job: Job, choices: Choices, given: Assumptions, step_s: float) -> Planned | None:
@@ -243,7 +253,7 @@ def _too_large_but_faster(job: Job, choices: Choices, given: Assumptions, step_s
     at = np.array([int(np.argmin(costs.step_s))])
     if costs.step_s[at[0]] >= step_s * (1 - LEAST_FASTER):
         return None
-    bytes_ = Footprint(memory.states[index[at]], memory.activations[index[at]], memory.usable)
+    bytes_ = memory.take(index[at])
     order = Ranked(job, found.take(index[at]), _taken(costs, at), bytes_, 0, 0, (None,))
     return _first(order, 1, given, None)[0]
 

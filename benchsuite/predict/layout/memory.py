@@ -55,25 +55,42 @@ TRIAL_LAYERS = {
     "llama": {"mixed": (30, 6, 22, 6, 8), "pure": (28, 4, 20, 6, 8), "single": (40, 8, 24, 12, 16)},
     "gpt2": {"mixed": (20, 4, 12, 0, 4), "pure": (16, 4, 8, 0, 4), "single": (32, 8, 16, 0, 8)},
     "neox": {"mixed": (22, 4, 8, 0, 4), "pure": (20, 4, 6, 0, 4), "single": (40, 8, 12, 0, 8)},
+    "bert": {"mixed": (26, 8, 18, 0, 4), "pure": (18, 4, 10, 0, 4), "single": (34, 8, 18, 0, 8)},
 }
 """Bytes that a token keeps in a trial's layer, as `trial --validate` counts them (torch 2.13): of h, then of it what tp
-does not split with and without sequence parallelism, of k, and of f (`widths`). Attention never stores scores."""
+does not split with and without sequence parallelism, of k, and of f (`widths`). Attention never stores scores; BERT's
+two masks of dropout are a byte each, as on CUDA devices."""
+LOSS_BYTES = {"mixed": 6, "pure": 4, "single": 8}
+"""Of a logit in a trial while the loss's backward pass begins, beside what was kept: its gradient, before and after the
+softmax. `mixed` was measured (an H200, BENCHMARKS.md: eight peaks within 3 %), the others follow from their widths."""
 CONV_COPIES = 2
 """Each convolution's output, and that of the normalisation after it."""
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes of the fullest device; `activations` is NaN where a model's are not known."""
+    """Bytes of the fullest device; `activations` is NaN where a model's are not known.
+
+    `loss`: what the loss's backward pass takes besides, less gradients that are not made by then; `update`: what the
+    optimizer's step takes besides, when activations are gone. Both 0 where only what is kept is known.
+    """
 
     states: Floats
     activations: Floats
     usable: float
+    loss: Floats
+    update: Floats
 
     @property
     def total(self) -> Floats:
-        """What is known of it."""
-        return self.states + np.nan_to_num(self.activations)
+        """What is known of the peak."""
+        return self.states + np.maximum(np.nan_to_num(self.activations) + self.loss, self.update)
+
+    def take(self, index: Any) -> "Footprint":
+        """Some of the layouts."""
+        each = (self.states, self.activations, self.loss, self.update)
+        states, activations, loss, update = (values[index] for values in each)
+        return Footprint(states, activations, self.usable, loss, update)
 
 
 def stage_params(model: Model, shape: Shape, of: Layouts, layers: Stages | None = None) -> tuple[Floats, Floats]:
@@ -116,7 +133,23 @@ def footprint(job: Job, of: Layouts) -> Footprint:
     held = np.where((of.zero > 1) & (of.pp > 1), each.gradient * dense * (1 - 1 / replicas), 0.0)
     activations = _activations(job, of)
     usable = (1 - FRAGMENTED) * job.machine.device.memory_bytes - RESERVED_BYTES
-    return Footprint(states + gathered + held, activations, usable)
+    loss, update = _passing(job, of, dense, each)
+    return Footprint(states + gathered + held, activations, usable, loss, update)
+
+
+def _passing(job: Job, of: Layouts, dense: Floats, each: Bytes) -> tuple[Floats, Floats]:
+    """What a trial's step holds for moments: while its loss's backward pass begins, and while its optimizer steps.
+
+    Without another replica gradients are made in the backward pass and freed after the step; DDP's buckets stay.
+    Adam's `foreach` makes a tensor as large as the weights that a rank updates.
+    """
+    model, replicas = job.model, of.dp * of.cp
+    if not _is_counted(job):
+        return np.zeros(len(of)), np.zeros(len(of))
+    logits = of.microbatch / of.cp * (model.predictions or model.tokens) * (model.vocab or 0)
+    not_made = (replicas == 1) & (of.pp == 1) & (of.num_microbatches == 1)
+    update = each.weight * dense / np.where(of.zero > 0, replicas, 1)
+    return LOSS_BYTES[_kind(job)] * logits - not_made * each.gradient * dense, update
 
 
 def _largest(model: Model, shape: Shape, of: Layouts) -> Floats:
@@ -150,8 +183,14 @@ def _activations(job: Job, of: Layouts) -> Floats:
 
 
 def _is_counted(job: Job) -> bool:
-    """Whether a trial's layers are those of TRIAL_LAYERS: decoders without experts, which store no scores."""
-    return job.recipe == "trial" and job.model.kind == "decoder" and not job.model.num_experts and job.flash_attention
+    """Whether a trial's layers are those of TRIAL_LAYERS: without experts, and no scores stored."""
+    of_one = job.model.kind in ("decoder", "encoder") and not job.model.num_experts
+    return job.recipe == "trial" and of_one and job.flash_attention
+
+
+def _kind(job: Job) -> str:
+    """Of precision."""
+    return "pure" if job.precision == PURE else "mixed" if job.element_bytes == 2 else "single"
 
 
 def _kept(job: Job, of: Layouts) -> list[Floats]:
@@ -170,8 +209,8 @@ def _kept(job: Job, of: Layouts) -> list[Floats]:
 def _kept_in_trials(job: Job, of: Layouts) -> list[Floats]:
     """The same of a trial: selective keeps what matrix products and attention return, full a layer's input."""
     model, t = job.model, of.tp
-    row = TRIAL_LAYERS["llama" if model.rms_norm else "gpt2" if model.learned_positions else "neox"]
-    kind = "pure" if job.precision == PURE else "mixed" if job.element_bytes == 2 else "single"
+    decoder = "llama" if model.rms_norm else "gpt2" if model.learned_positions else "neox"
+    row, kind = TRIAL_LAYERS["bert" if model.kind == "encoder" else decoder], _kind(job)
     of_h, sharded, whole, of_k, of_f = row[kind]
     h, q, k, f = widths(model)
     unsplit = np.where(t > 1, sharded if job.sequence_parallel else whole, 0)

@@ -45,7 +45,7 @@ def explained(headings: Iterable[str] = COLUMNS) -> str:
 HEADINGS = tuple(COLUMNS)
 
 
-def as_object(job: Job, found: Plan, under: Mapping[str, Planned], samples: float | None) -> dict[str, Any]:
+def as_object(job: Job, found: Plan, under: Mapping[str, Planned], samples: float | None, top: int) -> dict[str, Any]:
     """Everything for JSON, the assumptions with their ranges included."""
     return {
         "model": job.model.name,
@@ -59,8 +59,8 @@ def as_object(job: Job, found: Plan, under: Mapping[str, Planned], samples: floa
         "valid": found.num_valid,
         "fitting": found.num_fitting,
         "runnable": found.num_runnable,
-        "layouts": [asdict(each) for each in found.best],
-        "not_runnable": [asdict(each) for each in found.refused],
+        "layouts": [asdict(each) for each in found.best[:top]],
+        "not_runnable": [asdict(each) for each in found.refused[:top]],
         "why": why(found),
         "limits": limits(found, job),
         "helps": dict(found.savings),
@@ -70,8 +70,10 @@ def as_object(job: Job, found: Plan, under: Mapping[str, Planned], samples: floa
         "basis": basis(job),
         "notes": list(notes(job, found)),
         "measured": dict(job.measured),
-        "assumptions": {name: asdict(each) for name, each in assumptions.ranges(job.machine.device.name).items()},
-        "sources": [job.model.source, *job.machine.sources, *assumptions.sources(job.machine.device.name)],
+        "assumptions": {
+            name: asdict(each) for name, each in assumptions.ranges(job.machine.device.name, job.recipe).items()
+        },
+        "sources": [job.model.source, *job.machine.sources, *assumptions.sources(job.machine.device.name, job.recipe)],
     }
 
 

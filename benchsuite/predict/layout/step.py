@@ -51,6 +51,10 @@ class Constants:
     """Spread of a device's step over the step; the slowest counts."""
     narrow: Any = 1.0
     """Rate of layers' matrix products over flops_per_s."""
+    unaligned_weight: Any = 1.0
+    """Time of the head's products where the vocabulary is unaligned over what it is else."""
+    dispatch_weight: Any = 1.0
+    """Least time of a pass through a layer where operations go through Python over launch_s."""
 
 
 @dataclass(frozen=True)
@@ -94,9 +98,11 @@ def step(of: Work, c: Constants) -> Cost:
     attention = of.attention_flops * c.attention_weight / rate
     scores = of.score_bytes / c.memory_bytes_per_s
     busy = of.matrix_flops / (rate * c.narrow) + attention + of.kept_bytes / c.memory_bytes_per_s + scores
-    forward = (busy**SHARP + c.launch_s**SHARP) ** (1 / SHARP)
+    launch = c.launch_s * (1 + of.dispatched * (c.dispatch_weight - 1))
+    forward = (busy**SHARP + launch**SHARP) ** (1 / SHARP)
     again = forward * of.repeated + (attention + scores) * (of.rescored - of.repeated)
-    head = c.head_weight * (3 * of.head_flops / rate + of.logit_bytes / c.memory_bytes_per_s)
+    slow = 1 + of.unaligned * (c.unaligned_weight - 1)
+    head = c.head_weight * (3 * slow * of.head_flops / rate + of.logit_bytes / c.memory_bytes_per_s)
     tensor = (4 + 2 * of.repeated) * _tensor_s(of, c)
     context = (3 + of.repeated) * c.exposed_sends * seconds(of.context, c)
     expert = (4 + 2 * of.repeated) * seconds(of.expert, c)

@@ -14,6 +14,8 @@ from benchsuite.predict.theory.collectives import terms
 from benchsuite.predict.theory.input import of_slowest
 
 FULL, SELECTIVE = RECOMPUTE.index("full"), RECOMPUTE.index("selective")
+TILE = 8
+"""Elements of 16 bits in the 16 bytes by which matrix units load."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,10 @@ class Work:
     """Activations of a layer, without scores."""
     score_bytes: Floats
     logit_bytes: Floats
+    unaligned: Floats
+    """1 where a rank's part of the vocabulary is no multiple of 8 in 16 bits, for which the head has slow products."""
+    dispatched: Floats
+    """1 where each operation of a layer goes through Python, as torch's selective checkpointing has it."""
     repeated: Floats
     """1 where every layer's forward pass is done again, else 0; a share where some layers' are."""
     rescored: Floats
@@ -110,7 +116,8 @@ def counted(job: Job, of: Layouts, layers: Stages | None = None) -> Work:
     mode = sharded_mode(job)
     kept = scale * layer_activation_bytes(job, of, mode, True)
     scores = scale * layer_activation_bytes(job, of, mode, job.flash_attention) - kept
-    vocab = padded_vocab(model.vocab, of.tp)
+    is_trial = job.recipe == "trial"  # which pads no vocabulary
+    vocab = -(-(model.vocab or 0) // of.tp) * of.tp if is_trial else padded_vocab(model.vocab, of.tp)
     padding = np.maximum(vocab / (model.vocab or 1), 1.0)
     words = of.microbatch / of.cp * (model.predictions or model.tokens)
     repeated = (of.recompute == FULL).astype(float)
@@ -125,6 +132,8 @@ def counted(job: Job, of: Layouts, layers: Stages | None = None) -> Work:
         "kept_bytes": kept,
         "score_bytes": scores,
         "logit_bytes": shaped * 4 * words * vocab / of.tp,
+        "unaligned": (vocab // of.tp % TILE != 0) & (job.element_bytes == 2),
+        "dispatched": (of.recompute == SELECTIVE) & is_trial,
         "repeated": repeated,
         "rescored": np.maximum(repeated, of.recompute == SELECTIVE),
         "microbatches": of.num_microbatches,

@@ -193,9 +193,10 @@ class TestAssumptions:
         assert {each.name for each in fields(Assumptions)} == set(ranges())
         assert all(of.low <= of.typical <= of.high and of.about for of in ranges().values())
 
-    def test_draws_are_the_ranges(self):
-        given = drawn(20000, seed=3)
-        for name, of in ranges().items():
+    @pytest.mark.parametrize("recipe", ["megatron", "trial"])
+    def test_draws_are_the_ranges(self, recipe):
+        given = drawn(100_000, seed=3, recipe=recipe)
+        for name, of in ranges(recipe=recipe).items():
             values = np.ravel(getattr(given, name))
             low, middle, high = np.quantile(values, (0.05, 0.5, 0.95))
             assert middle == pytest.approx(of.typical, rel=0.03)

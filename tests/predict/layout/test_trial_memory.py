@@ -44,3 +44,18 @@ def test_states_and_activations(variant: str, parts: dict[str, Any], precision: 
     states = sum(account[f"{name}_bytes"] for name in ("weights", "gradients", "optimizer"))
     assert found.states[0] == pytest.approx(states, rel=0.03)
     assert found.activations[0] == pytest.approx(account["activations_bytes"], rel=0.05)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "pure_bf16", "fp32"])
+def test_an_encoder_with_dropout_stores_no_scores_on_a_device(precision: str) -> None:
+    sizes = {"hidden_size": 512, "num_layers": 4, "num_heads": 8, "ffn_size": 1536, "seq_len": 512}
+    values = {"workload": "bert", "variant": "tiny", "model": sizes, "data": {"source": "synthetic"}, "batch_size": 1}
+    account = validate.examine(parse_trial({**values, "device": "cuda", "precision": precision}))[1]["account"]
+    on_host = validate.examine(parse_trial({**values, "device": "cpu", "precision": precision}))[1]["account"]
+    assert on_host["activations_bytes"] > 2 * account["activations_bytes"], "whose kernel stores them under dropout"
+    more = {"vocab": 512, "predictions": 20, "bias": True, "tied_embeddings": True, "learned_positions": True}
+    model = parse({"name": "m", "kind": "encoder"} | SHAPE | more, "here")
+    found = footprint(Job(model, machines.load("dgx-h100"), 1, 1, precision, recipe="trial"), layout())
+    assert found.activations[0] == pytest.approx(account["activations_bytes"], rel=0.12), (
+        "a mask is as wide as what it hides on a CPU"
+    )
