@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers.wheels import ROOT, wheelhouse
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.full]  # it installs a Debian: minutes
 RELEASE, PYTHON = "bookworm", (3, 11)
 # In a mount namespace of its own: what a killed test left mounted would be cleared with its folder, /dev among it.
 ENTER = """

@@ -6,7 +6,7 @@ import pytest
 
 from tests.storm.__main__ import SEED, weather
 
-MINUTES, LATE_S = 1.0, 6
+MINUTES, LATE_S = 0.5, 6
 
 
 @pytest.mark.timeout(900)

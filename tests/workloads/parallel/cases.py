@@ -286,7 +286,7 @@ def _rounds_otherwise(asked: Asked) -> bool:
 def _techniques(world_size: int, which: str) -> Iterator[Asked]:
     for number, (mode, compute) in enumerate(TECHNIQUES):
         compiled = compute.get("compile", False)
-        if compiled and which != "full" and (world_size > FEW_RANKS or mode == "ddp"):
+        if compiled and which != "full" and (world_size > FEW_RANKS or mode != "cp"):
             continue  # compiling takes a minute, and cp has DDP around compiled blocks, too
         fewer_can = any(Asked(*model, mode, world_size // 2, compute).valid() for model in MODELS)
         if which != "full" and world_size > FEW_RANKS and fewer_can:
