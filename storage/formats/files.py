@@ -7,6 +7,7 @@ one `<key>.npz` (option `array`); sequences one `<key>.npy`, structured where a 
 import io
 import zipfile
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -39,6 +40,7 @@ from benchsuite.storage.dataset.sample import (
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.formats import npy
 from benchsuite.storage.formats.write_behind import WriteBehind
+from benchsuite.storage.objects.client import Bucket, Content, bucket_of
 from benchsuite.storage.objects.file import Placed, contents
 from benchsuite.storage.objects.path import ObjectPath
 from benchsuite.storage.rawspeed.direct import read_whole_direct
@@ -92,24 +94,34 @@ def _npz(sample: Sample) -> bytes:
 
 def read(dataset: Dataset, lane: ReaderShare) -> Iterator[Sample]:
     """The lane's samples, each file read whole with one open and one read; objects are asked for ahead."""
-    rows = dealt(len(dataset.index), lane)
-    whole: Whole = read_whole_direct if lane.direct else read_whole
+    rows = map(int, dealt(len(dataset.index), lane))
     if isinstance(dataset.folder, ObjectPath):
-        whole = _coming(path for row in rows for path in _paths(dataset, dataset.index["file"][row]))
-    for row in map(int, rows):
+        yield from _read_objects(dataset, rows, bucket_of(dataset.folder), lane.allocate)
+        return
+    for row in rows:
         bring(dataset, row, lane.allocate)
         paths = _paths(dataset, dataset.index["file"][row])
-        yield _sample(dataset, row, paths, lane.allocate, whole)
+        yield _sample(dataset, row, paths, lane.allocate, read_whole_direct if lane.direct else read_whole)
 
 
-def _coming(paths: Iterable[Path]) -> Whole:
-    """A way of reading these objects, which are wanted in this order."""
-    coming = contents(path for path in paths if isinstance(path, ObjectPath))
+def _read_objects(dataset: Dataset, rows: Iterable[int], bucket: Bucket, allocate: Allocate) -> Iterator[Sample]:
+    begun: deque[tuple[int, list[Path]]] = deque()
+    first: list[Content] = []
 
-    def whole(path: Path, name: str, allocate: Allocate) -> npt.NDArray[np.uint8]:
-        return copied(next(coming).data, name, allocate)
+    def keys() -> Iterator[str]:
+        for row in rows:
+            paths = _paths(dataset, dataset.index["file"][row])
+            begun.append((row, paths))
+            yield from (path.key for path in paths if isinstance(path, ObjectPath))
 
-    return whole
+    def whole(_path: Path, name: str, allocate: Allocate) -> npt.NDArray[np.uint8]:
+        return copied((first.pop() if first else next(coming)).data, name, allocate)
+
+    coming = contents(bucket, keys(), float(dataset.index["bytes"].mean()) if len(dataset.index) else 0.0)
+    for content in coming:
+        first.append(content)
+        row, paths = begun.popleft()
+        yield _sample(dataset, row, paths, allocate, whole)
 
 
 def bring(dataset: Dataset, row: int, allocate: Allocate = fresh) -> None:

@@ -6,12 +6,14 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from benchsuite.storage.objects.client import Content, bucket_of
+from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.objects.client import Bucket, Content, bucket_of
 from benchsuite.storage.objects.path import ObjectPath
 
 STREAM_BYTES, STREAM_AHEAD = 8 << 20, 2
@@ -24,7 +26,10 @@ A store takes about as long for a block as for a field of some bytes, and the ne
 KEPT_BYTES = 4 << 20
 """Of blocks that stay in memory."""
 OBJECTS_AHEAD = 2
-"""Whole objects that are asked for before they are wanted."""
+"""Whole objects that are asked for before they are wanted; of small ones, which a thread gets together, so many times
+as many: handing one request to a thread and back takes as long as some tens of kilobytes."""
+TOGETHER_BYTES, MOST_TOGETHER = 1 << 20, 8
+"""Of the objects that one thread asks for one after another."""
 THREADS = 16
 """Requests that one process has under way ahead of its readers."""
 
@@ -170,18 +175,38 @@ class Placed(io.RawIOBase):
         return len(wanted)
 
 
-def contents(paths: Iterable[ObjectPath]) -> Iterator[Content]:
-    """The contents of objects in order; those of the next are on their way.
+def contents(bucket: Bucket, keys: Iterable[str], mean_bytes: float) -> Iterator[Content]:
+    """The contents of objects in order; those of the next are on their way, small ones several to a thread.
 
     Raises:
-        DatasetError: the store does not give one.
+        DatasetError: the store does not give one; those before it have been given out.
     """
-    asked: deque[Future[Content]] = deque()
-    for path in paths:
-        asked.append(_pool(os.getpid()).submit(bucket_of(path).get, path.key))
+    together, left = max(1, min(MOST_TOGETHER, int(TOGETHER_BYTES / max(mean_bytes, 1)))), iter(keys)
+    asked: deque[Future[list[Content | DatasetError]]] = deque()
+    for some in iter(lambda: [*islice(left, together)], []):
+        asked.append(_pool(os.getpid()).submit(_one_after_another, bucket, some))
         if len(asked) > OBJECTS_AHEAD:
-            yield asked.popleft().result()
-    yield from (each.result() for each in asked)
+            yield from _given(asked.popleft())
+    for each in asked:
+        yield from _given(each)
+
+
+def _one_after_another(bucket: Bucket, keys: list[str]) -> list[Content | DatasetError]:
+    """In this thread; the first error is the last that is there."""
+    found: list[Content | DatasetError] = []
+    for key in keys:
+        try:
+            found.append(bucket.get(key))
+        except DatasetError as error:
+            return [*found, error]
+    return found
+
+
+def _given(asked: Future[list[Content | DatasetError]]) -> Iterator[Content]:
+    for found in asked.result():
+        if isinstance(found, DatasetError):
+            raise found
+        yield found
 
 
 @cache

@@ -142,6 +142,18 @@ def test_an_object_that_changes_under_its_reader_is_noticed(
         read(dataset)
 
 
+def test_samples_before_one_that_is_gone_are_given_out(root: ObjectPath) -> None:
+    """Whatever a thread asks for together."""
+    dataset = store(some_samples(12, "image"), "image", root / "files", "files", {})
+    gone = root / "files" / dataset.index["file"][7].decode()
+    bucket_of(gone).delete([gone.key])
+    seen: list[int] = []
+    with pytest.raises(ObjectMissing, match=f"{re.escape(str(gone))}: no such object"):
+        for sample in in_order(dataset):
+            seen.append(sample.index)
+    assert seen == [*range(7)]
+
+
 def test_what_is_not_there(root: ObjectPath) -> None:
     with pytest.raises(ObjectMissing, match="no such object"):
         bucket_of(root).get("nothing")
