@@ -6,6 +6,7 @@ LOADERS through the entry point groups `benchsuite.formats` and `benchsuite.load
 
 import os
 import pkgutil
+import sys
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -85,6 +86,11 @@ LOADER_LIMITS: Mapping[str, tuple[str, frozenset[str]]] = {
 """Loaders that need a module of their own, or do not take every kind of sample."""
 
 
+def aws_command() -> str | None:
+    """The AWS CLI that is on the PATH, or that lies beside this Python, as in an environment that was not activated."""
+    return which(AWS) or which(AWS, path=os.path.dirname(sys.executable))
+
+
 def names(registry: Registry, group: str = "") -> list[str]:
     """The names of a registry, with those that installed packages add through the entry point `group`."""
     extra = {entry.name for entry in entry_points(group=group)} if group else set()
@@ -147,7 +153,7 @@ def _stock_bucket_problem(data: "DataSpec") -> str | None:
     client, hint = IN_BUCKETS[data.format]
     if data.format in VERIFY_TLS and not settings(object_path(str(data.root)).bucket).verify_tls:
         return f"{client} cannot leave out verify_tls, as the site's file asks: set data.reader: tuned"
-    if which(client) if client == AWS else _is_installed(client):
+    if aws_command() if client == AWS else _is_installed(client):
         return None
     return f"reader stock of format {data.format} needs {client} to read a bucket, which is not installed: {hint}"
 
