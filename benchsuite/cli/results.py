@@ -110,8 +110,9 @@ def results_compact(store: Store = DEFAULT_STORE, format: Plain = "table") -> No
     with scratch() as spill:
         done = opened.compact(partial_folder(unfinished), spill)
     said = (
-        f"compacted {done.num_new:,} new records of {store}: {done.num_records:,} in {done.num_parts} Parquet "
-        f"parts, {size(done.parquet_bytes)}; segments ({size(done.segment_bytes)}) stay"
+        f"compacted {counted(done.num_new, 'new record')} of {store}: {done.num_records:,} in "
+        f"{counted(done.num_parts, 'Parquet part')}, {size(done.parquet_bytes)}; segments "
+        f"({size(done.segment_bytes)}) stay"
     )
     tell(format, asdict(done), [said])
     warn_of_damage(opened)

@@ -23,7 +23,7 @@ def and_(words: Sequence[str]) -> str:
 
 def counted(count: int, noun: str) -> str:
     """1 rank, 2 ranks."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return f"{count} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def size(num_bytes: float) -> str:

@@ -22,7 +22,7 @@ def test_says_what_it_did(run_cli: Run, tmp_path: Path):
     before = [run_cli(*arguments) for arguments in shown]
     code, out, err = run_cli("results", "compact", "--store", tmp_path)
     assert (code, err) == (0, "")
-    assert out.startswith(f"compacted 3 new records of {tmp_path}: 3 in 1 Parquet parts, ")
+    assert out.startswith(f"compacted 3 new records of {tmp_path}: 3 in 1 Parquet part, ")
     assert [run_cli(*arguments) for arguments in shown] == before
     assert before[1] == (0, "last\n2\n", "")
     done = json.loads(run_cli("results", "compact", "--store", tmp_path, "--format", "json")[1])

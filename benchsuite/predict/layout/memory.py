@@ -131,9 +131,10 @@ def footprint(job: Job, of: Layouts) -> Footprint:
         gathered = np.where(of.zero == 2, job.element_bytes * dense, gathered)
         gathered = gathered + np.where(of.tp > 1, each.gradient * shape.embedding_params * (1 - 1 / of.tp), 0.0)
     held = np.where((of.zero > 1) & (of.pp > 1), each.gradient * dense * (1 - 1 / replicas), 0.0)
-    activations = _activations(job, of)
+    activations, of_last = _activations(job, of)
     usable = (1 - FRAGMENTED) * job.machine.device.memory_bytes - RESERVED_BYTES
     loss, update = _passing(job, of, dense, each)
+    loss = np.where(of.pp > 1, np.maximum(0.0, of_last + loss - activations), loss)  # the last stage alone has logits
     return Footprint(states + gathered + held, activations, usable, loss, update)
 
 
@@ -157,11 +158,12 @@ def _largest(model: Model, shape: Shape, of: Layouts) -> Floats:
     return np.asarray(max(shape.layer_params, shape.embedding_params if model.shaped else 0.0) / of.tp)
 
 
-def _activations(job: Job, of: Layouts) -> Floats:
+def _activations(job: Job, of: Layouts) -> tuple[Floats, Floats]:
+    """Of the fullest stage of a pipeline, and of its last."""
     model = job.model
     if not model.shaped:
         each = (model.activations_per_sample or float("nan")) * job.element_bytes * CONV_COPIES
-        return np.asarray(of.microbatch * each)
+        return np.asarray(of.microbatch * each), np.asarray(of.microbatch * each)
     by_recompute = _kept_in_trials(job, of) if _is_counted(job) else _kept(job, of)
     kept = np.choose(of.recompute, by_recompute)
     working = np.where(of.recompute == FULL, by_recompute[0], 0.0)
@@ -179,7 +181,8 @@ def _activations(job: Job, of: Layouts) -> Floats:
     mask = 0.0 if _is_counted(job) else job.element_bytes / 2 * token / t
     begin = first * kept * flying * more + mask * flying + np.where(p == 1, logits, 0.0)
     middle = np.where(p > 2, most * kept * second * more, 0.0)
-    return np.asarray(working + np.maximum(np.maximum(begin, middle), last * kept + logits))
+    end = working + last * kept + logits
+    return np.maximum(working + np.maximum(begin, middle), end), end
 
 
 def _is_counted(job: Job) -> bool:

@@ -71,3 +71,23 @@ class TestFootprint:
     def test_unknown_activations_stay_unknown(self):
         found = footprint(job(model=models.load("unet3d")), layout())
         assert np.isnan(found.activations) and found.total == found.states
+
+
+class TestPeaks:
+    """Of trials: beside what is kept."""
+
+    def test_the_loss_takes_its_gradient_and_gradients_are_not_made_by_then(self):
+        words = model(vocab=1280)
+        one, two = (footprint(job(model=words, recipe="trial"), layout(num_microbatches=m)) for m in (1, 2))
+        assert two.loss == pytest.approx(6 * 64 * 1280)
+        dense = LAYER_PARAMS * 4 + 128 + 1280 * 128
+        assert one.loss == pytest.approx(6 * 64 * 1280 - 4 * dense)
+        assert one.total == pytest.approx(one.states + np.maximum(one.activations + one.loss, 4 * dense))
+
+    def test_the_last_stage_alone_has_logits(self):
+        few, many = (model(vocab=vocab) for vocab in (128, 128_000))
+        deep, wide = (
+            footprint(job(2, model=of, recipe="trial"), layout(pp=2, num_microbatches=8)) for of in (few, many)
+        )
+        assert deep.loss == 0, "the first stage holds more"
+        assert wide.loss == pytest.approx(6 * 64 * 128_000)
