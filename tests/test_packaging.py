@@ -209,6 +209,7 @@ def test_a_sweep_misses_what_its_report_needs_before_its_first_trial(tmp_path: P
 
 
 @pytest.mark.slow
+@pytest.mark.full  # packing torch takes minutes
 def test_a_wheelhouse_runs_the_demo_without_an_index(wheel: Path, tmp_path: Path) -> None:
     """As on a cluster's node: an empty environment, no network, outside of the checkout."""
     house = wheelhouse(tmp_path / "wheelhouse", "torch", f"benchsuite[formats,report] @ {wheel.as_uri()}")

@@ -197,7 +197,7 @@ class Asked:
 
 
 def cases(world_size: int, which: str) -> Iterator[Asked]:
-    """Every valid mode, on the fewest ranks it can have and with one model on more; techniques on few.
+    """Every valid mode, on the fewest ranks it can have and with one model on twice as many; techniques on few.
 
     On the fewest, a named mode has every model, and a composed one a few. On more than the fewest ranks fewer steps are
     taken. Where `which` is full, every mode with every model on any number of ranks, and all steps. Where it is smoke,
@@ -243,16 +243,11 @@ def _cases(world_size: int, which: str) -> Iterator[Asked]:
         elif world_size < MANY_RANKS and not fewer_can:
             telling = valid if not _sees_no_parts(mode) else [asked for asked in valid if _tells_more(asked)]
             yield from telling if isinstance(mode, str) else _spread(telling, number, mode)
-        elif valid and not (fewer_can and world_size == MANY_RANKS and _has_enough_with_fewer(mode)):
+        elif valid and not (fewer_can and world_size == MANY_RANKS):
             light = [asked for asked in valid if asked.workload != HEAVY]
             yield light[number % len(light)]
     if which == "full" or world_size < MANY_RANKS:
         yield from _techniques(world_size, which)
-
-
-def _has_enough_with_fewer(mode: Any) -> bool:
-    """Whether a composed mode has replicas already on half of the most ranks: it splits models one way only."""
-    return not isinstance(mode, str) and len({"tp", "pp", "cp", "ep"} & {*mode}) < 2
 
 
 def _spread(valid: list[Asked], number: int, mode: Any) -> list[Asked]:
