@@ -107,6 +107,7 @@ def test_markdown_has_a_table_and_the_assumptions(tmp_path: Path) -> None:
     assert "- fitted to 1, 2, 4 ranks" in text and "Predicted" not in report(store)
 
 
+@pytest.mark.full  # tests/results/charts has as many trials on one page
 def test_two_thousand_trials_fit_with_predictions(tmp_path: Path) -> None:
     store = many(tmp_path, trials=2000, points=1000)
     shown = modelled(store)

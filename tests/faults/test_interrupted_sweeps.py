@@ -27,7 +27,7 @@ def sweep_of(root: Path) -> dict[str, object]:
             "parallelism": "ddp",
             "world_size": 2,
             "device": "cpu",
-            "measure": {"steps": 40, "warmup_steps": 2, "repeats": 1, "ceilings": False},
+            "measure": {"steps": 16, "warmup_steps": 2, "repeats": 1, "ceilings": False},
         },
         "grid": {"data.format": ["files", "webdataset"], "batch_size": [2, 3]},
         "include": [{"batch_size": 4}],
