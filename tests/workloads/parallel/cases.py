@@ -143,10 +143,10 @@ TECHNIQUES: tuple[tuple[Any, dict[str, Any]], ...] = (
 )
 RANK_BATCH = 4
 FEW_RANKS, MANY_RANKS = 2, 8
-STEPS, STEPS_OF_MORE_RANKS = 5, 3
+STEPS, FEW_STEPS = 5, 3
 """Two have been taken with momentum when the third one's loss is compared, and then the weights are."""
 MODELS_OF_COMPOSED = 2
-"""What a composed mode adds to its parts, which every model is tried with, shows in a few models."""
+"""What a composed mode adds to its parts, which every model is tried with, shows in few; an engine sees no layers."""
 HEAVY = "unet3d"
 """Its volumes take most of the time, and a rank more tells nothing new of it."""
 
@@ -199,9 +199,9 @@ class Asked:
 def cases(world_size: int, which: str) -> Iterator[Asked]:
     """Every valid mode, on the fewest ranks it can have and with one model on twice as many; techniques on few.
 
-    On the fewest, a named mode has every model, and a composed one a few. On more than the fewest ranks fewer steps are
-    taken. Where `which` is full, every mode with every model on any number of ranks, and all steps. Where it is smoke,
-    each named mode once, on the fewest ranks it can have.
+    On the fewest, a named mode has every model, and a composed one a few. Only techniques on two ranks take all steps.
+    Where `which` is full, every mode with every model on any number of ranks, and all steps. Where it is smoke, each
+    named mode once, on the fewest ranks it can have.
     """
     if which == "smoke":
         yield from _smoke(world_size)
@@ -209,9 +209,9 @@ def cases(world_size: int, which: str) -> Iterator[Asked]:
     if which == "engines":
         yield from engine_cases(world_size)
         return
-    short = which != "full" and world_size > FEW_RANKS
     for asked in _cases(world_size, which):
-        yield replace(asked, steps=STEPS_OF_MORE_RANKS) if short else asked
+        short = which != "full" and (world_size > FEW_RANKS or not asked.compute)
+        yield replace(asked, steps=FEW_STEPS) if short else asked
 
 
 def engine_cases(world_size: int) -> Iterator[Asked]:
@@ -224,7 +224,7 @@ def engine_cases(world_size: int) -> Iterator[Asked]:
         # One step of 16-bit weights and batch norm in one process, too, goes half as far apart as the step is long.
         fit = models[1:] if (mode["engine"], compute.get("precision")) == ("deepspeed", "bf16") else models
         for model in models if plain else fit[number % len(fit) :][:1]:
-            yield Asked(*model, mode, world_size, compute, STEPS_OF_MORE_RANKS if world_size > FEW_RANKS else STEPS)
+            yield Asked(*model, mode, world_size, compute, FEW_STEPS if world_size > FEW_RANKS else STEPS)
 
 
 def _smoke(world_size: int) -> Iterator[Asked]:
@@ -242,17 +242,17 @@ def _cases(world_size: int, which: str) -> Iterator[Asked]:
             yield from valid
         elif world_size < MANY_RANKS and not fewer_can:
             telling = valid if not _sees_no_parts(mode) else [asked for asked in valid if _tells_more(asked)]
-            yield from telling if isinstance(mode, str) else _spread(telling, number, mode)
-        elif valid and not (fewer_can and world_size == MANY_RANKS):
+            few = 1 if "engine" in mode or world_size > FEW_RANKS else MODELS_OF_COMPOSED
+            yield from telling if isinstance(mode, str) else _spread(telling, number, few)
+        elif valid and (not fewer_can or world_size < MANY_RANKS or _splits_and_shards(mode)):
             light = [asked for asked in valid if asked.workload != HEAVY]
             yield light[number % len(light)]
     if which == "full" or world_size < MANY_RANKS:
         yield from _techniques(world_size, which)
 
 
-def _spread(valid: list[Asked], number: int, mode: Any) -> list[Asked]:
-    """Return a few models of a composed mode, others for the next one; of an engine, which sees no layers, one."""
-    few = 1 if "engine" in mode else MODELS_OF_COMPOSED
+def _spread(valid: list[Asked], number: int, few: int) -> list[Asked]:
+    """Return a few models of a composed mode, others for the next one."""
     return [asked for place, asked in enumerate(valid) if (place + number) % len(valid) < few]
 
 
@@ -266,6 +266,11 @@ def _sees_no_parts(mode: Any) -> bool:
     if isinstance(mode, str):
         return mode in WHOLE_LAYERS
     return "engine" in mode or ("zero" in mode and bool({"pp", "cp"} & {*mode}))
+
+
+def _splits_and_shards(mode: Any) -> bool:
+    """Whether a mode is of three dimensions where there are ranks enough, in two of which fewer ranks can have it."""
+    return not isinstance(mode, str) and {"tp", "pp", "zero"} <= {*mode}
 
 
 def _valid(mode: Any, world_size: int) -> list[Asked]:

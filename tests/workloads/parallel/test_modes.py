@@ -64,9 +64,11 @@ def check(jobs: Jobs, asked: Asked, which: str) -> None:
 
 
 def test_every_mode_is_among_them_with_every_number_of_ranks_it_can_have() -> None:
-    asked = {(one.mode, one.world_size) for one in NORMAL if isinstance(one.mode, str)}
     expected = {(mode, ranks) for mode in MODES if mode not in ONE_RANK for ranks in RANKS}
+    asked = {(one.mode, one.world_size) for one in EVERY if isinstance(one.mode, str)}
     assert expected - asked == {("hsdp", 2), ("pp", 8)}  # nothing to shard over; fewer pieces than stages
+    normal = {(one.mode, one.world_size) for one in NORMAL if isinstance(one.mode, str)}
+    assert normal == {(mode, ranks) for mode, ranks in asked if ranks < max(RANKS)}  # what four can have, eight can
 
 
 def test_compositions_are_among_them() -> None:
