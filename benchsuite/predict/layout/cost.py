@@ -39,8 +39,8 @@ def constants_of(job: Job, given: Assumptions) -> Constants:
         link_bytes_per_s=intra.bytes_per_s * given.link_efficiency,
         link_growth=given.link_growth,
         node_bytes_per_s=machine.node_bytes_per_s * given.network_efficiency,
-        link_latency_s=given.link_latency_s if intra.latency_s is None else intra.latency_s,
-        network_latency_s=given.network_latency_s if inter.latency_s is None else inter.latency_s,
+        link_latency_s=_known(job, given, "link_latency_s", intra.latency_s),
+        network_latency_s=_known(job, given, "network_latency_s", inter.latency_s),
         data_overlap=given.data_overlap,
         exposed_sends=1 - given.pipeline_overlap,
         update_s_per_param=given.optimizer_bytes / memory,
@@ -49,6 +49,11 @@ def constants_of(job: Job, given: Assumptions) -> Constants:
         unaligned_weight=1 / given.unaligned_efficiency,
         dispatch_weight=given.dispatch_weight,
     )
+
+
+def _known(job: Job, given: Assumptions, name: str, stated: float | None) -> Any:
+    """What was measured, else what the machine's file states, else what is assumed."""
+    return getattr(given, name) if stated is None or name in job.measured else stated
 
 
 def _products(job: Job, given: Assumptions) -> tuple[Any, Any]:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from benchsuite.contract.errors import UserError
 from benchsuite.predict.layout.machines import PURE, Machine
-from benchsuite.predict.theory.alpha_beta_fit import AlphaBeta, Key, from_rows
-from benchsuite.predict.theory.collectives import BACKEND, BUSBW
+from benchsuite.predict.theory.alpha_beta_fit import AlphaBeta, Key, Piece, from_rows
+from benchsuite.predict.theory.collectives import BACKEND, BUSBW, terms
 from benchsuite.results.store.store import ResultsStore
 
 PLAUSIBLE = (0.02, 1.5)
@@ -13,10 +13,10 @@ PLAUSIBLE = (0.02, 1.5)
 
 
 def of_store(store: ResultsStore, machine: Machine, precision: str) -> dict[str, float]:
-    """Efficiencies by their names in `assumptions.yaml`: what was measured over what the machine's file states.
+    """Figures by their names in `assumptions.yaml`; of efficiencies what was measured over what the machine states.
 
     Products and memory are those of the last probe of a device. Links are those of the all_reduce of most ranks, by
-    the backend, on one node and on several: the rate at which it approaches large arrays.
+    the backend, on one node and on several: the rate at which it approaches large arrays, and the latency with it.
 
     Raises:
         UserError: the store has no such probe, or those of another machine.
@@ -28,7 +28,7 @@ def of_store(store: ResultsStore, machine: Machine, precision: str) -> dict[str,
             "allowed: a store of `benchsuite probe device` or `probe comm`"
         )
     for name, value in found.items():
-        if not PLAUSIBLE[0] <= value <= PLAUSIBLE[1]:
+        if name.endswith("efficiency") and not PLAUSIBLE[0] <= value <= PLAUSIBLE[1]:
             allowed = f"allowed: {PLAUSIBLE[0]} to {PLAUSIBLE[1]}, so probes of this machine"
             raise UserError(f"--measured {store.path}: {name} {value:.3g} of what {machine.name} states; {allowed}")
     return found
@@ -51,14 +51,34 @@ def _of_device(store: ResultsStore, machine: Machine, precision: str) -> dict[st
 def _of_links(probed: Mapping[Key, AlphaBeta], machine: Machine) -> dict[str, float]:
     """All_reduces on one node tell its links, those on several the network, whose adapters a ring's node shares."""
     rings = [key for key in probed if key.op == "all_reduce" and key.algorithm == BACKEND and key.ranks > 1]
-    stated = {
-        "link_efficiency": (machine.intra_node.bytes_per_s, [key for key in rings if key.nodes == 1]),
-        "network_efficiency": (machine.node_bytes_per_s, [key for key in rings if key.nodes > 1]),
-    }
+    near, far = ([key for key in rings if (key.nodes > 1) == several] for several in (False, True))
     found: dict[str, float] = {}
-    for name, (rate, keys) in stated.items():
+    for keys, name, rate in (
+        (near, "link", machine.intra_node.bytes_per_s),
+        (far, "network", machine.node_bytes_per_s),
+    ):
         if keys:
             key = max(keys, key=lambda key: key.ranks)
-            beta = probed[key].pieces[-1].beta_s_per_byte
-            found |= {name: float(BUSBW["all_reduce"](key.ranks)) / beta / rate} if beta > 0 else {}
+            line = probed[key].pieces[-1]
+            if line.beta_s_per_byte > 0:
+                busbw = float(BUSBW["all_reduce"](key.ranks)) / line.beta_s_per_byte
+                found[f"{name}_efficiency"] = busbw / rate
+            latency_s = _latency_s(key, line, found.get("link_latency_s"))
+            found |= {} if latency_s is None else {f"{name}_latency_s": latency_s}
     return found
+
+
+def _latency_s(key: Key, line: Piece, link_s: float | None) -> float | None:
+    """Seconds of one of the messages that follow each other, as `step` counts them; None where noise hides it.
+
+    Over nodes an exchange has messages within a node, too, whose time must be known.
+    """
+    if line.alpha_interval_s[0] <= 0:
+        return None
+    within, between = float(terms("all_reduce", key.ranks // key.nodes).latency), terms("all_reduce", key.nodes).latency
+    if key.nodes == 1:
+        return line.alpha_s / within
+    if within and link_s is None:
+        return None
+    left_s = line.alpha_s - within * (link_s or 0.0)
+    return left_s / float(between) if left_s > 0 else None
