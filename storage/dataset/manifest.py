@@ -418,7 +418,7 @@ def open_dataset(folder: Path) -> Dataset:
     listed = [info.num_samples for info in manifest.files if info.num_samples is not None]
     if listed and (min(listed) < 0 or sum(listed) != len(index)):
         raise DatasetError(f"{folder}: the manifest's files hold {sum(listed)} samples, the index {len(index)}")
-    return Dataset(folder, manifest, index)
+    return Dataset(folder, manifest, np.asarray(index))  # still mapped: rows of numpy's memmap take ten times as long
 
 
 def _columns(index: npt.NDArray[np.void]) -> dict[str, str]:

@@ -107,6 +107,7 @@ def read(dataset: Dataset, lane: ReaderShare) -> Iterator[Sample]:
 def _read_objects(dataset: Dataset, rows: Iterable[int], bucket: Bucket, allocate: Allocate) -> Iterator[Sample]:
     begun: deque[tuple[int, list[Path]]] = deque()
     first: list[Content] = []
+    is_image = dataset.manifest.kind == "image"
 
     def keys() -> Iterator[str]:
         for row in rows:
@@ -115,7 +116,8 @@ def _read_objects(dataset: Dataset, rows: Iterable[int], bucket: Bucket, allocat
             yield from (path.key for path in paths if isinstance(path, ObjectPath))
 
     def whole(_path: Path, name: str, allocate: Allocate) -> npt.NDArray[np.uint8]:
-        return copied((first.pop() if first else next(coming)).data, name, allocate)
+        content = (first.pop() if first else next(coming)).data
+        return np.frombuffer(content, np.uint8) if is_image else copied(content, name, allocate)  # arrays are writable
 
     coming = contents(bucket, keys(), float(dataset.index["bytes"].mean()) if len(dataset.index) else 0.0)
     for content in coming:
@@ -148,9 +150,9 @@ def _sample(dataset: Dataset, row: int, paths: list[Path], allocate: Allocate, w
     if dataset.manifest.kind == "image":
         fields["label"] = str(entry["label"]).encode()
     sample = Sample(text(entry["key"]), fields, row, str(path))
-    if sample.stored_bytes != entry["bytes"]:
+    if (stored := sample.stored_bytes) != entry["bytes"]:
         beside = num_bytes(fields["label"]) if dataset.manifest.kind == "image" else 0
-        found, said = sample.stored_bytes - beside, entry["bytes"] - beside
+        found, said = stored - beside, entry["bytes"] - beside
         what = f"{found} bytes, the index says {said}: truncated or changed"
         raise DatasetError(f"{path}: sample {sample.key!r}: {what}")
     return sample

@@ -25,7 +25,6 @@ from collections import deque
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from benchsuite.storage import LOADERS, loader_problem
@@ -57,9 +56,8 @@ class DaliLoader:
         trouble = loader_problem("dali", asked.kind.name)
         if trouble:
             raise DatasetError(trouble)
-        spec, index = asked.spec, np.asarray(asked.dataset.index)  # single rows of a memory map are slow to get
-        one_reader = spec.model_copy(update={"num_workers": 1})
-        reading = replace(asked, dataset=replace(asked.dataset, index=index), spec=one_reader)
+        spec, index = asked.spec, asked.dataset.index
+        reading = replace(asked, spec=spec.model_copy(update={"num_workers": 1}))
         reading.check()
         self.queue_batches = spec.prefetch_factor if spec.num_workers else 0
         self._copies, self._cuda_device = Copies(reading.cuda_device), reading.cuda_device

@@ -221,7 +221,7 @@ class Reader:
 
     def __init__(self, reading: LoaderInput, number: int, counters: npt.NDArray[np.float64]) -> None:
         self._reading, self._counters = reading, counters
-        self._classes = np.asarray(reading.dataset.index)["label"] if reading.kind.name == "image" else None
+        self._classes = reading.dataset.index["label"] if reading.kind.name == "image" else None
         self._num_classes = reading.dataset.manifest.num_classes
         self._unpack_s = 0.0
         self._samples = reading.samples(number, Recycled(int(reading.dataset.index["bytes"].max())), self._unpacked)

@@ -72,7 +72,7 @@ class _Worker(IterableDataset[Batch]):
     def __init__(self, reading: LoaderInput, stock: Stock, counters: npt.NDArray[np.float64]) -> None:
         self._reading, self._stock, self._counters = reading, stock, counters
         self._augments = reading.kind.name in ("image", "volume")
-        index = np.asarray(reading.dataset.index)  # a memory map takes ten times as long to be looked into
+        index = reading.dataset.index
         self._keys, self._sizes, self._labels = index["key"], index["bytes"], index["label"]
         self._unpack_s = 0.0
 

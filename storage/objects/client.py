@@ -185,10 +185,10 @@ class Bucket:
             asked_s = time.perf_counter()
             found = obstore.get(self._reading, key, options=_any(wanted))  # its first bytes are here
             first_byte_s = time.perf_counter() - asked_s
-            data, (start, end) = memoryview(found.bytes()), found.range
+            data, (start, end), meta = memoryview(found.bytes()), found.range, found.meta
             if len(data) != end - start:
                 raise _Short
-            return Content(data, found.meta["e_tag"], found.meta["size"], first_byte_s)
+            return Content(data, meta["e_tag"], meta["size"], first_byte_s)
 
         return self._asked(kind, key, ask)
 
