@@ -92,7 +92,7 @@ def test_characters_that_an_encoding_lacks_are_replaced(
     ids=LOCALES,
 )
 def test_a_sweep_ends_well_whatever_its_log_can_hold(tmp_path: Path, changes: dict[str, str]):
-    base = {"workload": "resnet50", "variant": "tiny", "batch_size": 1, "data": {"source": "synthetic"}}
+    base = {"workload": "resnet50", "variant": "nano", "batch_size": 1, "data": {"source": "synthetic"}}
     base["measure"] = {"steps": 2, "warmup_steps": 1, "repeats": 1}
     file = written(tmp_path, "sweep.yaml", {"name": "small", "question": "Wie schnell → 速い", "base": base})
     with (tmp_path / "log").open("wb") as log:
