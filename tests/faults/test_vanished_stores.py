@@ -22,6 +22,7 @@ SWEEP = {
         "batch_size": 2,
         "data": {"source": "synthetic"},
         "device": "cpu",
+        "threads_per_rank": 1,
         "measure": {"steps": 40, "warmup_steps": 2, "repeats": 3, "ceilings": False},
     },
 }
