@@ -48,14 +48,14 @@ def test_photographs_are_converted_measured_and_answered_for(
     run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beside the data, at most so many of them; the sweep file repeats it."""
-    monkeypatch.setattr("benchsuite.cli.sweep.MAX_SAMPLES", {"image": 120})
-    source, store = photographs(tmp_path / "photos", 130), tmp_path / "store"
-    few = ("-o", "measure.repeats=1", "-o", "data.num_workers=[1]", "-o", "measure.steps=2")
+    monkeypatch.setattr("benchsuite.cli.sweep.MAX_SAMPLES", {"image": 60})
+    source, store = photographs(tmp_path / "photos", 70), tmp_path / "store"
+    few = ("-o", "measure.repeats=1", "-o", "data.num_workers=[1]", "-o", "measure.steps=2", "-o", "variant=nano")
     code, out, err = run_cli("advise", str(source), "--minutes", "2", "--store", str(store), *few)
     assert code == 0, err
     folder = tmp_path / "photos-advise"
     names = ("files", "webdataset", "hdf5", "lmdb")
-    assert [read_manifest(folder / name).num_samples for name in names] == [120] * 4
+    assert [read_manifest(folder / name).num_samples for name in names] == [60] * 4
     assert len({read_manifest(folder / name).dataset_id for name in names}) == 1
     assert {record.spec["data"]["format"] for record in ResultsStore(store).trials()} == set(names)
     assert "-> " in out and f"benchsuite sweep {folder / 'advise.yaml'} --session advise-" in out

@@ -5,16 +5,19 @@ import pty
 import re
 import shutil
 import subprocess
+import sys
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from benchsuite.contract.terminal import one_line, visible
 from benchsuite.results.store.store import ResultsStore
-from tests.helpers.commands import COMMAND, environment, filled, ran
+from tests.helpers.commands import environment, filled
 from tests.results.made import made_record
 
+RunCli = Callable[..., tuple[int, str, str]]
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eabc\u2066\rgone\x08"
 FORGED = f"{EVIL}\nerror: forged"
 OWN = re.compile(r"\x1b\[[0-9;]*m")
@@ -62,18 +65,32 @@ DATA = (
 
 
 @pytest.mark.parametrize("verb", READING, ids=" ".join)
-def test_records_of_others_are_printed_without_controls(tmp_path: Path, evil: Path, verb: tuple[str, ...]):
-    ended = ran(filled(verb, tmp_path, evil))
-    said = (ended.stdout + ended.stderr).decode()
+def test_records_of_others_are_printed_without_controls(
+    tmp_path: Path, evil: Path, run_cli: RunCli, verb: tuple[str, ...]
+):
+    said = "".join(run_cli(*filled(verb, tmp_path, evil))[1:])
     assert "Traceback" not in said
     assert not harmful(said)
     assert not any(line.startswith("error: forged") for line in said.splitlines())
 
 
-def on_a_terminal(words: list[str]) -> str:
-    """What a command line prints where it has a terminal."""
+EACH = """
+import sys
+from benchsuite.cli.app import run_command
+from benchsuite.contract import terminal
+
+terminal.ready()
+for line in sys.argv[1:]:
+    run_command(line.split("|"))
+    print("ended", flush=True)
+"""
+
+
+def on_a_terminal(commands: list[list[str]]) -> list[str]:
+    """What each of several command lines prints where it has a terminal, one after the other in one process."""
     ours, theirs = pty.openpty()
-    with subprocess.Popen([*COMMAND, *words], stdout=theirs, stderr=theirs, env=environment({})) as process:
+    words = [sys.executable, "-c", EACH, *map("|".join, commands)]
+    with subprocess.Popen(words, stdout=theirs, stderr=theirs, env=environment({})) as process:
         os.close(theirs)
         said = b""
         try:
@@ -82,20 +99,21 @@ def on_a_terminal(words: list[str]) -> str:
         except OSError:  # the other end is closed
             pass
     os.close(ours)
-    assert process.returncode is not None
-    return said.decode().replace("\r\n", "\n")
+    assert process.returncode == 0, said.decode()
+    *each, rest = said.decode().replace("\r\n", "\n").split("ended\n")
+    assert rest == ""
+    return each
 
 
-@pytest.mark.parametrize("verb", [READING[0], READING[1], *DATA], ids=" ".join)
-def test_on_a_terminal_only_our_own_colours_are_controls(tmp_path: Path, evil: Path, verb: tuple[str, ...]):
-    said = on_a_terminal(filled(verb, tmp_path, evil))
-    assert "abc" in said
-    assert not harmful(OWN.sub("", said))
+def test_on_a_terminal_only_our_own_colours_are_controls(tmp_path: Path, evil: Path):
+    verbs = [READING[0], READING[1], *DATA]
+    for verb, said in zip(verbs, on_a_terminal([filled(verb, tmp_path, evil) for verb in verbs]), strict=True):
+        assert "abc" in said, verb
+        assert not harmful(OWN.sub("", said)), verb
 
 
-def test_data_for_programs_is_kept_in_a_pipe(tmp_path: Path, evil: Path):
-    said = ran(filled(DATA[2], tmp_path, evil)).stdout.decode()
-    assert EVIL in said
+def test_data_for_programs_is_kept_in_a_pipe(tmp_path: Path, evil: Path, run_cli: RunCli):
+    assert EVIL in run_cli(*filled(DATA[2], tmp_path, evil))[1]
 
 
 MISTAKES = (
@@ -117,30 +135,32 @@ MISTAKES = (
 
 
 @pytest.mark.parametrize("verb", MISTAKES, ids=lambda verb: " ".join(verb[:2]).encode("unicode_escape").decode()[:40])
-def test_a_mistake_is_told_without_controls(tmp_path: Path, store: ResultsStore, verb: tuple[str, ...]):
-    ended = ran(filled(verb, tmp_path, store.path))
-    said = (ended.stdout + ended.stderr).decode()
-    assert ended.returncode in (2, 4), said
+def test_a_mistake_is_told_without_controls(
+    tmp_path: Path, store: ResultsStore, run_cli: RunCli, verb: tuple[str, ...]
+):
+    code, out, err = run_cli(*filled(verb, tmp_path, store.path))
+    said = out + err
+    assert code in (2, 4), said
     assert not harmful(said)
     assert not any(line.startswith("error: forged") for line in said.splitlines())
 
 
-def test_names_of_samples_and_files(tmp_path: Path, dataset_root: Path):
+def test_names_of_samples_and_files(tmp_path: Path, dataset_root: Path, run_cli: RunCli):
     source = tmp_path / "source"
     source.mkdir()
     image = next((dataset_root / "files").glob("*/*.jpg"))
     for name in ("a", EVIL.replace("/", "_")):
         shutil.copy(image, source / f"{name}.jpg")
     made = tmp_path / f"made{EVIL}"
-    for words in (["convert", str(source), str(made)], ["verify", str(made)], ["stage", str(made), "--to", str(made)]):
-        said = ran(["data", *words])
-        assert said.returncode == 0, said.stderr.decode()
-        assert not harmful((said.stdout + said.stderr).decode())
+    for words in (["convert", source, made], ["verify", made], ["stage", made, "--to", made]):
+        code, out, err = run_cli("data", *words)
+        assert code == 0, err
+        assert not harmful(out + err)
     for file in made.rglob("*.jpg"):
         file.write_bytes(b"damaged")
-    ended = ran(["data", "verify", str(made)])
-    assert ended.returncode == 2
-    assert b"owned" in ended.stderr and not harmful(ended.stderr.decode())
+    code, _, err = run_cli("data", "verify", made)
+    assert code == 2
+    assert "owned" in err and not harmful(err)
 
 
 def test_what_is_escaped():

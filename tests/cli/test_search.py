@@ -17,7 +17,7 @@ Run = Callable[..., tuple[int, str, str]]
 BASE: dict[str, Any] = {
     "workload": "resnet50",
     "variant": "nano",
-    "device": "emulated:400ms",
+    "device": "emulated:200ms",
     "parallelism": "ddp",
     "batch_size": 2,
     "measure": {"steps": 4, "warmup_steps": 1, "repeats": 2, "ceilings": False},

@@ -42,9 +42,19 @@ def test_a_signal_while_the_verbs_are_imported(tmp_path: Path, name: str, code: 
     assert (ended.returncode, ended.stderr) == (code, told)
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", INTERRUPTED), ("SIGHUP", REQUEUE), ("SIGTERM", REQUEUE)])
+REPORT, GENERATE = ("report", "--store", "{store}"), ("data", "generate", "{folder}/made", "--samples", "8")
+
+
 @pytest.mark.parametrize(
-    "words", [("report", "--store", "{store}"), ("data", "generate", "{folder}/made", "--samples", "8")], ids=" ".join
+    ("words", "name", "code"),
+    [
+        pytest.param(GENERATE, "SIGINT", INTERRUPTED),
+        pytest.param(REPORT, "SIGHUP", REQUEUE),
+        pytest.param(GENERATE, "SIGTERM", REQUEUE),
+        pytest.param(REPORT, "SIGINT", INTERRUPTED, marks=pytest.mark.full),
+        pytest.param(GENERATE, "SIGHUP", REQUEUE, marks=pytest.mark.full),
+        pytest.param(REPORT, "SIGTERM", REQUEUE, marks=pytest.mark.full),
+    ],
 )
 def test_a_signal_while_a_verb_imports_what_it_needs(
     tmp_path: Path, store: ResultsStore, words: tuple[str, ...], name: str, code: int
@@ -78,7 +88,7 @@ def test_a_query_that_would_take_for_ever_ends(store: ResultsStore, number: sign
 
 def endless(folder: Path) -> Path:
     """A sweep that lasts for minutes."""
-    base = {"workload": "resnet50", "variant": "tiny", "batch_size": 1, "data": {"source": "synthetic"}}
+    base = {"workload": "resnet50", "variant": "nano", "batch_size": 1, "data": {"source": "synthetic"}}
     measure = {"steps": 100_000, "warmup_steps": 1, "repeats": 3}
     return written(folder, "sweep.yaml", {"name": "long", "base": {**base, "measure": measure}})
 

@@ -2,12 +2,12 @@
 
 import os
 import shutil
+import signal
 import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-from tests.helpers.commands import ran
 
 NAMES = {
     "resnet50": ("x.jpg", "x.tar", "x.h5", "data.mdb", "x.tfrecord"),
@@ -17,50 +17,62 @@ NAMES = {
 }
 FILES = [(workload, name) for workload, names in NAMES.items() for name in names]
 SOON_S = 60
+Refused = Callable[..., str]
 
 
-def refused(*words: str) -> str:
-    """The one line that a command says; one that reads on would be ended by the time-out."""
-    ended = ran(["data", *words], timeout=SOON_S)
-    said = ended.stderr.decode()
-    assert ended.returncode == 2, said
-    assert said.count("error:") == 1 and "Traceback" not in said
-    return said
+@pytest.fixture
+def refused(run_cli: Callable[..., tuple[int, str, str]]) -> Iterator[Refused]:
+    """The one line that a command says; one that reads on is ended by an alarm."""
+
+    def alarmed(*_: object) -> None:
+        pytest.fail(f"it still reads after {SOON_S} seconds")
+
+    def run(*words: object) -> str:
+        signal.alarm(SOON_S)
+        code, _, said = run_cli("data", *words)
+        assert code == 2, said
+        assert said.count("error:") == 1 and "Traceback" not in said
+        return said
+
+    before = signal.signal(signal.SIGALRM, alarmed)
+    yield run
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.parametrize(("workload", "name"), FILES)
-def test_a_pipe_in_a_source(tmp_path: Path, workload: str, name: str):
+def test_a_pipe_in_a_source(tmp_path: Path, refused: Refused, workload: str, name: str):
     pipe = tmp_path / "source" / name
     pipe.parent.mkdir(parents=True)
     os.mkfifo(pipe)
-    said = refused("convert", str(tmp_path / "source"), str(tmp_path / "made"), "--workload", workload)
+    said = refused("convert", tmp_path / "source", tmp_path / "made", "--workload", workload)
     assert f"{pipe}: a pipe, not a regular file" in said
     assert not (tmp_path / "made").exists()
 
 
-def test_a_pipe_among_images(tmp_path: Path, dataset_root: Path):
+def test_a_pipe_among_images(tmp_path: Path, dataset_root: Path, refused: Refused):
     source = tmp_path / "source"
     shutil.copytree(dataset_root / "files", source, ignore=shutil.ignore_patterns("*.json", "*.npy"))
     pipe = next(path for path in source.iterdir() if path.is_dir()) / "0001.jpg"
     os.mkfifo(pipe)
-    assert f"{pipe}: a pipe, not a regular file" in refused("convert", str(source), str(tmp_path / "made"))
+    assert f"{pipe}: a pipe, not a regular file" in refused("convert", source, tmp_path / "made")
 
 
 @pytest.mark.parametrize("workload", NAMES)
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/stdin"])
-def test_a_device_as_a_source(tmp_path: Path, workload: str, device: str):
-    said = refused("convert", device, str(tmp_path / "made"), "--workload", workload)
+def test_a_device_as_a_source(tmp_path: Path, refused: Refused, workload: str, device: str):
+    said = refused("convert", device, tmp_path / "made", "--workload", workload)
     assert device in said
 
 
-def test_a_link_to_a_device_among_images(tmp_path: Path):
+def test_a_link_to_a_device_among_images(tmp_path: Path, refused: Refused):
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "x.jpg").symlink_to("/dev/zero")
-    said = refused("convert", str(tmp_path / "source"), str(tmp_path / "made"))
+    said = refused("convert", tmp_path / "source", tmp_path / "made")
     assert "x.jpg: a socket or device, not a regular file" in said
 
 
-def test_a_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_socket(tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "source").mkdir()
     monkeypatch.chdir(tmp_path / "source")  # a socket's name is short
     with socket.socket(socket.AF_UNIX) as listening:
@@ -69,13 +81,13 @@ def test_a_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("verb", [("convert",), ("verify",), ("stage", "--to")], ids=lambda verb: verb[0])
-def test_links_in_a_circle(tmp_path: Path, verb: tuple[str, ...]):
+def test_links_in_a_circle(tmp_path: Path, refused: Refused, verb: tuple[str, ...]):
     (tmp_path / "a").symlink_to(tmp_path / "b")
     (tmp_path / "b").symlink_to(tmp_path / "a")
-    assert str(tmp_path / "a") in refused(verb[0], str(tmp_path / "a"), *verb[1:], str(tmp_path / "made"))
+    assert str(tmp_path / "a") in refused(verb[0], tmp_path / "a", *verb[1:], tmp_path / "made")
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "x.jpg").symlink_to("x.jpg")
-    assert "source" in refused(verb[0], str(tmp_path / "source"), *verb[1:], str(tmp_path / "made"))
+    assert "source" in refused(verb[0], tmp_path / "source", *verb[1:], tmp_path / "made")
 
 
 def pipes_of(dataset: Path) -> list[Path]:
@@ -88,13 +100,13 @@ def pipes_of(dataset: Path) -> list[Path]:
 
 @pytest.mark.parametrize("number", range(3), ids=["manifest", "index", "data"])
 @pytest.mark.parametrize("format", ["files", "webdataset", "hdf5", "lmdb", "mds", "parquet", "tfrecord"])
-def test_a_pipe_in_a_dataset(tmp_path: Path, dataset_root: Path, format: str, number: int):
+def test_a_pipe_in_a_dataset(tmp_path: Path, dataset_root: Path, refused: Refused, format: str, number: int):
     dataset = tmp_path / "dataset"
     shutil.copytree(dataset_root / format, dataset)
     pipe = pipes_of(dataset)[number]
     pipe.unlink()
     os.mkfifo(pipe)
     for words in (["verify", "dataset"], ["stage", "dataset", "--to", "copies"], ["convert", "dataset", "made"]):
-        said = refused(*[str(tmp_path / word) if word in ("dataset", "copies", "made") else word for word in words])
+        said = refused(*[tmp_path / word if word in ("dataset", "copies", "made") else word for word in words])
         assert pipe.name in said
     assert not (tmp_path / "made").exists()

@@ -21,6 +21,9 @@ PLUGIN = Path(__file__).parent / "plugin"
 COMMAND = [sys.executable, "-c", "from benchsuite.cli.app import main; main()"]
 
 
+Here = Callable[..., tuple[int, str, str]]
+
+
 class Bench:
     """Runs the command line as its own process and finds its descendants by a mark in their environment."""
 
@@ -98,6 +101,22 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     for process in made.processes():
         process.send_signal(signal.SIGKILL)
     shutil.rmtree(made.temporary)
+
+
+@pytest.fixture
+def here(bench: Bench, run_cli: Here, monkeypatch: pytest.MonkeyPatch) -> Here:
+    """Run the command line as `bench.run` does, but in this process, which has its imports behind it."""
+    monkeypatch.syspath_prepend(str(PLUGIN))
+    monkeypatch.chdir(bench.folder)
+    monkeypatch.setattr(tempfile, "tempdir", str(bench.temporary))
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        paths = os.pathsep.join(filter(None, (str(PLUGIN), os.environ.get("PYTHONPATH"))))
+        for name, value in (bench.env | {"PYTHONPATH": paths}).items():
+            monkeypatch.setenv(name, value)
+        return run_cli(*arguments)
+
+    return run
 
 
 @pytest.fixture

@@ -262,9 +262,11 @@ VERBS: list[list[str]] = [
 NUM_NEWER = 1
 
 
-def said(store: Path, run_cli: RunCli) -> Iterator[tuple[str, int, str, str, bytes | None]]:
+def said(
+    store: Path, run_cli: RunCli, verbs: Sequence[Sequence[str]] = VERBS
+) -> Iterator[tuple[str, int, str, str, bytes | None]]:
     """What each verb says and writes of a store: code, output, what it says beside it, and the file it writes."""
-    for number, verb in enumerate(VERBS):
+    for number, verb in enumerate(verbs):
         out = store.with_name(f"{store.name}-{number}")
         code, told, errors = run_cli(*(str(out) if word == WRITTEN else word for word in verb), "--store", store)
         told, errors = (text.replace(str(out), WRITTEN).replace(str(store), "STORE") for text in (told, errors))
@@ -315,43 +317,68 @@ def test_a_bad_line_costs_no_other(tmp_path: Path, name: str) -> None:
     assert {record.record_id for record in store.records()} == {fields["record_id"] for fields in GOOD}
 
 
-@pytest.mark.parametrize("name", UNUSUAL)
-def test_an_unusual_line_is_a_record(tmp_path: Path, name: str) -> None:
-    store = ResultsStore(made_store(tmp_path / "store", UNUSUAL[name]))
-    assert (len(store.records()), len(store.passed)) == (len(GOOD) + 1, 0)
-    frame = store.frame()
-    store.compact()
-    assert frame.equals(store.frame()) or name in ("unlike values", "unknown columns"), "from Parquet as from segments"
-    known = {fields["record_id"] for fields in GOOD}
-    (record,) = [record for record in store.records() if record.record_id not in known]
-    assert store.steps(record) is None, "its sidecar has none"
+UNLIKE = ("unlike values", "unknown columns")
+"""Parquet has one type a column."""
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        b"not json",
-        b"[" * 100_000,
-        b'{"record_id": "%s"}',
-        b'{"record_id": "%s", "ranks": 3}',
-        b'{"record_id": "%s", "ranks": [{"rank": 0, "blocks": [{"kind": "loader", "start_s": 0, "parts": {"load": [1]}}'
-        b', {"kind": "loader", "start_s": 0, "parts": {"load": [1, 2], "forward": [1]}}]}]}',
-        b'{"record_id": "%s", "ranks": [{"rank": 0, "blocks": [{"kind": "loader", "start_s": NaN, "parts": {}}]}]}',
-        b'{"record_id": "%s", "ranks": [{"rank": 0, "blocks": [{"kind": "loader", "start_s": 1e308, "parts": {}}]}]}',
-    ],
+    "names",
+    [[name for name in UNUSUAL if name not in UNLIKE], UNLIKE]
+    + [pytest.param([name], marks=pytest.mark.full) for name in UNUSUAL],
+    ids=["all but unlike ones", "unlike ones", *UNUSUAL],
 )
-def test_a_bad_line_of_a_sidecar_costs_the_steps_of_one_trial(tmp_path: Path, run_cli: RunCli, line: bytes) -> None:
+def test_an_unusual_line_is_a_record(tmp_path: Path, names: Sequence[str]) -> None:
+    """Many in one store; in the full matrix each in its own."""
+    store = ResultsStore(made_store(tmp_path / "store", *(UNUSUAL[name] for name in names)))
+    assert (len(store.records()), len(store.passed)) == (len(GOOD) + len(names), 0)
+    frame = store.frame()
+    store.compact()
+    assert frame.equals(store.frame()) or {*names} <= {*UNLIKE}, "from Parquet as from segments"
+    known = {fields["record_id"] for fields in GOOD}
+    unusual = [record for record in store.records() if record.record_id not in known]
+    assert len(unusual) == len(names)
+    assert all(store.steps(record) is None for record in unusual), "its sidecar has none"
+
+
+SIDECARS = [
+    b"not json",
+    b"[" * 100_000,
+    b'{"record_id": "%s"}',
+    b'{"record_id": "%s", "ranks": 3}',
+    b'{"record_id": "%s", "ranks": [{"rank": 0, "blocks": [{"kind": "loader", "start_s": 0, "parts": {"load": [1]}}'
+    b', {"kind": "loader", "start_s": 0, "parts": {"load": [1, 2], "forward": [1]}}]}]}',
+    b'{"record_id": "%s", "ranks": [{"rank": 0, "blocks": [{"kind": "loader", "start_s": NaN, "parts": {}}]}]}',
+    b'{"record_id": "%s", "ranks": [{"rank": 0, "blocks": [{"kind": "loader", "start_s": 1e308, "parts": {}}]}]}',
+]
+"""Lines of a sidecar in place of those of trials, whose ids stand for %s."""
+
+
+def test_a_bad_line_of_a_sidecar_costs_the_steps_of_one_trial(tmp_path: Path, run_cli: RunCli) -> None:
+    """Of all trials but one the line is bad, each in another way."""
     path = made_store(tmp_path / "store")
     sidecar = path / "segments" / f"made{SAMPLES}"
-    lines = sidecar.read_bytes().splitlines(keepends=True)
-    struck, other = GOOD[3], GOOD[4]
-    lines[3] = line.replace(b"%s", struck["record_id"].encode()) + b"\n"
-    sidecar.write_bytes(b"".join(lines))
-    code, _, errors = run_cli("results", "export", "trace", struck["trial_id"], tmp_path / "a.json", "--store", path)
-    assert code == 2 and errors.startswith("error: ") and errors.count("\n") == 1
+    *struck, other = GOOD
+    lines = [line.replace(b"%s", fields["record_id"].encode()) for fields, line in zip(struck, SIDECARS, strict=True)]
+    sidecar.write_bytes(b"".join(line + b"\n" for line in (*lines, sidecar.read_bytes().splitlines()[-1])))
+    for fields, line in zip(struck, lines, strict=True):
+        words = ("results", "export", "trace", fields["trial_id"], tmp_path / "a.json", "--store", path)
+        code, _, errors = run_cli(*words)
+        assert code == 2 and errors.startswith("error: ") and errors.count("\n") == 1, (line[:100], errors)
     code, _, _ = run_cli("results", "export", "trace", other["trial_id"], tmp_path / "b.json", "--store", path)
     assert code == 0 and (tmp_path / "b.json").exists()
     assert run_cli("report", "--html", tmp_path / "r.html", "--store", path)[0] == 0
+
+
+READ = [
+    ["report", "--format", "md"],
+    ["results", "show"],
+    ["results", "query", "select label from trials"],
+    ["results", "export", "parquet", "--out", WRITTEN],
+    ["status", "--session", "two"],
+    ["results", "compact"],
+    ["results", "show"],
+]
+"""One of each way to read segments."""
 
 
 def test_segments_with_names_of_any_bytes(tmp_path: Path, run_cli: RunCli) -> None:
@@ -359,7 +386,7 @@ def test_segments_with_names_of_any_bytes(tmp_path: Path, run_cli: RunCli) -> No
     segments = os.fsencode(path / "segments")
     os.rename(segments + b"/made-1.jsonl", segments + b"/made-\xff\xfe.jsonl")
     os.rename(segments + b"/made-2.jsonl", segments + b"/made-\x1b[31m\n.jsonl")
-    for verb, code, _, errors, _ in said(path, run_cli):
+    for verb, code, _, errors, _ in said(path, run_cli, READ):
         assert code in (0, 4) and "warning" not in errors, (verb, errors)
     store = ResultsStore(path)
     assert len(store.records()) == len(GOOD) == store.compact().num_records

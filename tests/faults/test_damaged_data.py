@@ -16,7 +16,7 @@ from benchsuite.storage import LOADERS
 from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.workloads.facts import FACTS
 from tests.conftest import SHARD_SAMPLES
-from tests.faults.conftest import Bench
+from tests.faults.conftest import Bench, Here
 
 
 def damaged_sweep(root: Path) -> dict[str, object]:
@@ -24,11 +24,11 @@ def damaged_sweep(root: Path) -> dict[str, object]:
         "name": "damaged",
         "base": {
             "workload": "resnet50",
-            "variant": "tiny",
+            "variant": "nano",
             "data": {"root": str(root), "cache": "warm", "shuffle": False},
             "batch_size": 8,
             "device": "cpu",
-            "measure": {"steps": 8, "warmup_steps": 1, "repeats": 1},
+            "measure": {"steps": 8, "warmup_steps": 1, "repeats": 1, "ceilings": False},
         },
         "grid": {"data.format": ["files", "webdataset"], "data.num_workers": [0, 1]},
     }
@@ -75,17 +75,29 @@ def damage_every_format(root: Path) -> dict[str, tuple[Path, list[str]]]:
     }
 
 
-def test_every_damaged_format_is_a_failed_trial_that_names_file_and_sample(bench: Bench, copy: Path) -> None:
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.full)], ids=["in pairs", "every one"])
+def test_every_damaged_format_is_a_failed_trial_that_names_file_and_sample(
+    bench: Bench, copy: Path, every: bool
+) -> None:
+    """Each format with workers of torch's loader, and in turns with what else reads it; in the full matrix with all."""
     expected = damage_every_format(copy)
+    others: list[dict[str, object]] = [{"data.loader": name} for name in LOADERS if name != "torch"]
+    others.append({"data.num_workers": 0})
     sweep = damaged_sweep(copy)
     sweep["base"]["data"]["reader"] = "tuned"  # type: ignore[index]
-    sweep["grid"] = {"data.format": list(expected), "data.loader": list(LOADERS)}
-    sweep["include"] = [{"data.format": name, "data.num_workers": 0} for name in expected]
+    sweep["grid"] = {"data.format": list(expected), "data.loader": ["torch"]}
+    include = [
+        {"data.format": name, **change}
+        for a, name in enumerate(expected)
+        for b, change in enumerate(others)
+        if every or (a + b) % len(others) == 0
+    ]
+    sweep["include"] = include
     code, out, err = bench.sweep(bench.write(sweep))
     assert code == 3, err
     assert "Traceback" not in out + err
     records = bench.records()
-    assert len(records) == len(expected) * (len(LOADERS) + 1)
+    assert len(records) == len(expected) + len(include)
     for record in records:
         path, words = expected[record["spec"]["data"]["format"]]
         assert record["status"] == "failed", record["spec"]["data"]
@@ -153,18 +165,21 @@ Damaged = tuple[dict[str, Any], Path, list[str]]
 
 def damaged_volumes(root: Path) -> Iterator[Damaged]:
     """A pickled array in place of a volume, and one that is cut."""
+    whole = made(root / "whole", "unet3d", "files", 8)
+    volumes = {"workload": "unet3d", "variant": "tiny", "data.format": "files"}
     for name, damage, words in (
         ("pickled", lambda path: np.save(path, np.array([print], object)), ["'case_00003'", "allow_pickle=False"]),
         ("cut", cut, ["'case_00003'"]),
     ):
-        victim = made(root / name, "unet3d", "files", 8) / "case_00003_x.npy"
+        victim = Path(shutil.copytree(whole, root / name)) / "case_00003_x.npy"
         damage(victim)
-        yield {"workload": "unet3d", "data.format": "files", "data.root": str(root / name)}, victim, words
+        yield {**volumes, "data.root": str(root / name)}, victim, words
 
 
 def damaged_streams(root: Path) -> Iterator[Damaged]:
     """An .idx that is cut, also where the manifest agrees; one of another type; ids of no word; a manifest's type."""
     whole = made(root / "whole", "gpt_neox", "tokens", 64)
+    streams = {"workload": "gpt_neox", "variant": "tiny", "data.format": "tokens"}
     key = repr(f"{3:08d}")
     for name, file, words in (
         ("cut", "tokens.idx", ["truncated or changed"]),
@@ -184,7 +199,7 @@ def damaged_streams(root: Path) -> Iterator[Damaged]:
             overwritten(folder / file, 2 * (3 * 128 + 5), (60000).to_bytes(2, "little"))
         if name == "manifest":
             lie(folder, fields=[{"name": "tokens", "dtype": "int32", "shape": [129]}])
-        yield {"workload": "gpt_neox", "data.format": "tokens", "data.root": str(folder)}, folder / file, words
+        yield {**streams, "data.root": str(folder)}, folder / file, words
 
 
 def damaged_images(root: Path) -> Iterator[Damaged]:
@@ -256,27 +271,29 @@ def test_a_missing_file_is_a_failed_trial_that_names_it(bench: Bench, copy: Path
         ),
     ],
 )
-def test_mistakes_are_one_line(bench: Bench, dataset_root: Path, change: dict[str, str], words: list[str]) -> None:
+def test_mistakes_are_one_line(
+    bench: Bench, here: Here, dataset_root: Path, change: dict[str, str], words: list[str]
+) -> None:
     sweep = damaged_sweep(dataset_root)
     sweep["grid"] = {}
     sweep["base"]["data"].update(change)  # type: ignore[index]
-    code, out, err = bench.sweep(bench.write(sweep))
+    code, out, err = here("sweep", bench.write(sweep), "--store", bench.store)
     assert code == 2
     assert out == "" and len(err.splitlines()) == 1 and err.startswith("error: ")
     assert all(word in err for word in words), err
 
 
-def test_a_manifest_that_lies_is_found(bench: Bench, copy: Path) -> None:
+def test_a_manifest_that_lies_is_found(run_cli: Here, copy: Path) -> None:
     path = copy / "files" / "manifest.json"
     manifest = json.loads(path.read_text())
     path.write_text(json.dumps(manifest | {"num_samples": 95}))
-    code, _, err = bench.run("data", "verify", copy / "files")
+    code, _, err = run_cli("data", "verify", copy / "files")
     assert code == 2 and len(err.splitlines()) == 1
     assert "the manifest says 95 samples, the index 96" in err
 
 
-def test_an_unwritable_store_is_one_line(bench: Bench, dataset_root: Path) -> None:
+def test_an_unwritable_store_is_one_line(bench: Bench, here: Here, dataset_root: Path) -> None:
     bench.store.write_text("a file where the store should be")
-    code, _, err = bench.sweep(bench.write(damaged_sweep(dataset_root)))
+    code, _, err = here("sweep", bench.write(damaged_sweep(dataset_root)), "--store", bench.store)
     assert code == 2 and len(err.splitlines()) == 1
     assert f"store {bench.store}: cannot be written" in err

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from tests.faults.conftest import Bench
+from tests.faults.conftest import Bench, Here
 
 TRIALS = 5
 EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 75, signal.SIGKILL: -9}
@@ -79,22 +79,22 @@ def test_at_most_the_trial_in_flight_is_lost(
     assert bench.leftovers() == []
 
 
-def test_a_session_resumes_and_a_new_one_measures_anew(bench: Bench) -> None:
+def test_a_session_resumes_and_a_new_one_measures_anew(bench: Bench, here: Here) -> None:
     model = {"workload": "resnet50", "variant": "nano", "data": {"source": "synthetic"}, "device": "cpu"}
     file = bench.write({"name": "twice", "base": model, "grid": {"batch_size": [1, 2]}})
-    asked = (file, "-o", "measure.repeats=1", "--launcher", "rehearsed")
-    assert bench.sweep(*asked)[0] == 0
+    asked = ("sweep", file, "--store", bench.store, "-o", "measure.repeats=1", "--launcher", "rehearsed")
+    assert here(*asked)[0] == 0
     assert len(bench.records()) == 2
-    code, out, err = bench.sweep(*asked)
+    code, out, err = here(*asked)
     assert code == 0 and out == "" and "nothing left to do: all 2 trials" in err
     assert len(bench.records()) == 2
-    code, _, err = bench.sweep(*asked, "--session", "again")
+    code, _, err = here(*asked, "--session", "again")
     assert code == 0, err
     assert [record["session"] for record in bench.records()] == ["default", "default", "again", "again"]
 
 
 def test_what_a_sweep_left_that_was_killed_with_its_agent_is_removed_by_the_next(
-    bench: Bench, wait_until: Callable[[Callable[[], bool]], None]
+    bench: Bench, here: Here, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
     model = {"workload": "resnet50", "variant": "nano", "data": {"source": "synthetic"}, "batch_size": 2}
     measure = {"steps": 4000, "warmup_steps": 1, "repeats": 1}
@@ -108,6 +108,6 @@ def test_what_a_sweep_left_that_was_killed_with_its_agent_is_removed_by_the_next
     assert bench.wait_gone() == []
     assert bench.leftovers() != []
 
-    code, _, err = bench.sweep(path, "-o", "measure.steps=4")
+    code, _, err = here("sweep", path, "--store", bench.store, "-o", "measure.steps=4")
     assert code == 0, err
     assert bench.leftovers() == []

@@ -42,7 +42,7 @@ def run_and_hurt(
     point = plan_trial(
         {
             "workload": "resnet50",
-            "variant": "tiny",
+            "variant": "nano",
             "data": {"root": str(root), "cache": "warm", "num_workers": 1},
             "parallelism": "ddp",
             "world_size": 2,
@@ -113,7 +113,7 @@ def test_a_killed_zygote_is_a_failed_trial_and_the_next_one_runs(dataset_root: P
         point = plan_trial(
             {
                 "workload": "resnet50",
-                "variant": "tiny",
+                "variant": "nano",
                 "data": {"root": str(dataset_root), "cache": "warm", "num_workers": 1},
                 "batch_size": 2,
                 "device": "cpu",

@@ -9,7 +9,7 @@ from tests.faults.conftest import Bench
 
 BASE = {
     "workload": "resnet50",
-    "variant": "tiny",
+    "variant": "nano",
     "device": "cpu",
     "parallelism": "ddp",
     "world_size": 2,

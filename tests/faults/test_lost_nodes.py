@@ -15,7 +15,7 @@ from tests.faults.conftest import COMMAND, Bench
 
 BASE = {
     "workload": "gpt_neox",
-    "variant": "tiny",
+    "variant": "nano",
     "data": {"source": "synthetic"},
     "parallelism": "ddp",
     "batch_size": 1,

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from benchsuite.results.store.store import ResultsStore
-from tests.faults.conftest import Bench
+from tests.faults.conftest import Bench, Here
 
 Wait = Callable[[Callable[[], bool]], None]
 LEASE_S = 2
-SWEEPS, POINTS, REPEATS = 8, 50, 2
+SWEEPS, POINTS, REPEATS = 4, 20, 2
 DEADLINE_S = 240
 
 
@@ -36,12 +36,18 @@ def start(bench: Bench, file: Path, seconds: float, *arguments: object) -> subpr
     return bench.start("sweep", file, "--store", bench.store, "--launcher", "rehearsed", *arguments)
 
 
+def rehearsed(here: Here, bench: Bench, file: Path, seconds: float, *arguments: object) -> tuple[int, str, str]:
+    """The same in this process, which waits for it."""
+    bench.env["REHEARSED_S"] = str(seconds)
+    return here("sweep", file, "--store", bench.store, "--launcher", "rehearsed", *arguments)
+
+
 def claims(bench: Bench) -> list[Path]:
     folder = bench.store / "claims" / "default"
     return [path for path in folder.glob("*") if not path.name.startswith(".")] if folder.is_dir() else []
 
 
-def test_eight_sweeps_share_a_hundred_trials(bench: Bench) -> None:
+def test_several_sweeps_share_their_trials(bench: Bench, here: Here) -> None:
     file = bench.write(sweep_of(POINTS, REPEATS))
     sweeps = [start(bench, file, 0.1, "--lease", LEASE_S) for _ in range(SWEEPS)]
     for process in sweeps:
@@ -50,19 +56,19 @@ def test_eight_sweeps_share_a_hundred_trials(bench: Bench) -> None:
         assert "Traceback" not in err
     records = bench.records()
     measured = Counter(record["trial_id"] for record in records)
-    _, out, _ = bench.run("status", file, "--store", bench.store)
+    _, out, _ = here("status", file, "--store", bench.store)
     assert out == f"session default · {POINTS * REPEATS} done · 0 failed · 0 running · 0 waiting\n"
     assert len(measured) == POINTS * REPEATS and set(measured.values()) == {1}
     assert {record["status"] for record in records} == {"ok"}
     writers = {path.name for path in (bench.store / "segments").glob("*.jsonl") if "samples" not in path.name}
     assert len(writers) > 1, "more than one had its share"
     assert len(ResultsStore(bench.store).frame()) == POINTS * REPEATS
-    code, _, err = bench.sweep(file, "--launcher", "rehearsed")
+    code, _, err = rehearsed(here, bench, file, 0.1)
     assert code == 0 and "nothing left to do" in err
 
 
 def test_the_trial_of_a_killed_sweep_on_another_node_is_taken_over_after_its_lease(
-    bench: Bench, wait_until: Wait
+    bench: Bench, here: Here, wait_until: Wait
 ) -> None:
     file = bench.write(sweep_of(2, 1))
     killed = start(bench, file, 60)
@@ -72,21 +78,21 @@ def test_the_trial_of_a_killed_sweep_on_another_node_is_taken_over_after_its_lea
     (claim,) = claims(bench)
     value = json.loads(claim.read_text())
     claim.write_text(json.dumps(value | {"holder": value["holder"] | {"process": "of another node", "host": "n0417"}}))
-    process = start(bench, file, 0.05, "--lease", LEASE_S)
-    _, err = process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == 0, err
+    code, _, err = rehearsed(here, bench, file, 0.05, "--lease", LEASE_S)
+    assert code == 0, err
     assert claim.with_name(claim.name[:-1] + "1").exists()
     assert sorted(record["status"] for record in bench.records()) == ["ok", "ok"]
 
 
-def test_a_stopped_sweep_that_wakes_after_its_lease_drops_what_it_measured(bench: Bench, wait_until: Wait) -> None:
+def test_a_stopped_sweep_that_wakes_after_its_lease_drops_what_it_measured(
+    bench: Bench, here: Here, wait_until: Wait
+) -> None:
     file = bench.write(sweep_of(1, 1))
     stopped = start(bench, file, 1.0, "--lease", LEASE_S)
     wait_until(lambda: bool(claims(bench)))
     stopped.send_signal(signal.SIGSTOP)
-    other = start(bench, file, 0.05, "--lease", LEASE_S)
-    _, err = other.communicate(timeout=DEADLINE_S)
-    assert other.returncode == 0, err
+    code, _, err = rehearsed(here, bench, file, 0.05, "--lease", LEASE_S)
+    assert code == 0, err
     stopped.send_signal(signal.SIGCONT)
     _, err = stopped.communicate(timeout=DEADLINE_S)
     assert stopped.returncode == 0 and "another has taken the trial over" in err
@@ -94,17 +100,16 @@ def test_a_stopped_sweep_that_wakes_after_its_lease_drops_what_it_measured(bench
     assert record["status"] == "ok"
 
 
-def test_what_another_sweep_is_at_is_left_to_it(bench: Bench, wait_until: Wait) -> None:
+def test_what_another_sweep_is_at_is_left_to_it(bench: Bench, here: Here, wait_until: Wait) -> None:
     file = bench.write(sweep_of(1, 1))
     bench.env["REHEARSED_FILE"] = str(bench.folder / "may-end")
     busy = start(bench, file, DEADLINE_S, "--lease", LEASE_S)
     wait_until(lambda: bool(claims(bench)))
-    code, out, _ = bench.run("status", file, "--store", bench.store)
+    code, out, _ = here("status", file, "--store", bench.store)
     assert code == 0 and out.startswith("session default · 0 done · 0 failed · 1 running · 0 waiting\nrunning  ")
     assert f"process {busy.pid}, since " in out
-    other = start(bench, file, 0.05, "--lease", LEASE_S)
-    _, err = other.communicate(timeout=DEADLINE_S)
-    assert other.returncode == 0, err
+    code, _, err = rehearsed(here, bench, file, 0.05, "--lease", LEASE_S)
+    assert code == 0, err
     assert "1 trials are left to another sweep, which is at them: " in err and f"process {busy.pid}" in err
     (bench.folder / "may-end").touch()
     _, err = busy.communicate(timeout=DEADLINE_S)
@@ -124,13 +129,11 @@ def test_slurms_early_warning_ends_a_sweep_to_be_requeued(bench: Bench, wait_unt
     assert [record["status"] for record in bench.records()] == ["interrupted"]
 
 
-def test_what_would_not_end_in_time_is_not_started(bench: Bench) -> None:
+def test_what_would_not_end_in_time_is_not_started(bench: Bench, here: Here) -> None:
     file = bench.write(sweep_of(3, 1))
-    process = start(bench, file, 2, "--until", "+3.5s")
-    _, err = process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == 75, err
+    code, _, err = rehearsed(here, bench, file, 2, "--until", "+3.5s")
+    assert code == 75, err
     assert "trials left: they could not have ended in time; the same command goes on" in err
     assert 1 <= len(bench.records()) < 3
-    process = start(bench, file, 0.05)
-    _, err = process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == 0 and len(bench.records()) == 3, err
+    code, _, err = rehearsed(here, bench, file, 0.05)
+    assert code == 0 and len(bench.records()) == 3, err

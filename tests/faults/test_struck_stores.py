@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from benchsuite.results.store.store import ResultsStore
-from tests.faults.conftest import Bench
+from tests.faults.conftest import Bench, Here
 from tests.faults.enclosure import NEEDS_ROOT, host
 
-TRIALS = 80
+TRIALS = 40
 BASE = {
     "workload": "faulty",
     "variant": "sound",
@@ -30,16 +30,16 @@ def mount(*arguments: object) -> None:
 
 @pytest.fixture
 def small_disk(bench: Bench) -> Iterator[Path]:
-    """A file system of 128 KiB where the store's segments are."""
+    """A file system of 64 KiB where the store's segments are."""
     folder = bench.store / "segments"
     folder.mkdir(parents=True)
-    mount("-t", "tmpfs", "-o", "size=128k", "tmpfs", folder)
+    mount("-t", "tmpfs", "-o", "size=64k", "tmpfs", folder)
     yield folder
     subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 @NEEDS_ROOT
-def test_a_disk_that_fills_up_and_one_that_may_only_be_read(bench: Bench, small_disk: Path) -> None:
+def test_a_disk_that_fills_up_and_one_that_may_only_be_read(bench: Bench, here: Here, small_disk: Path) -> None:
     bench.env["REHEARSED_S"] = "0"
     path = bench.write({"name": "full", "base": BASE, "grid": {"batch_size": [*range(1, TRIALS + 1)]}})
     code, _, err = bench.sweep(path, "--launcher", "rehearsed")
@@ -61,10 +61,10 @@ def test_a_disk_that_fills_up_and_one_that_may_only_be_read(bench: Bench, small_
     assert len(measured) == TRIALS and set(measured.values()) == {1}
 
     mount("-o", "remount,ro", small_disk)
-    code, out, err = bench.sweep(path, "--launcher", "rehearsed")
+    code, out, err = here("sweep", path, "--store", bench.store, "--launcher", "rehearsed")
     assert (code, out, len(err.splitlines())) == (2, "", 1)
     assert err == f"error: store {bench.store}: cannot be written: Read-only file system\n"
-    code, out, err = bench.run("report", "--store", bench.store, "--format", "json")
+    code, out, err = here("report", "--store", bench.store, "--format", "json")
     assert code == 0 and len(json.loads(out)) == TRIALS, "it can be read all the same"
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.faults.conftest import Bench
+from tests.faults.conftest import Bench, Here
 
 SYNTHETIC = {
     "workload": "faulty",
@@ -25,7 +25,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.full), 2])
-def test_every_fault_is_a_record_and_the_sweep_goes_on(bench: Bench, ranks: int) -> None:
+def test_every_fault_is_a_record_and_the_sweep_goes_on(bench: Bench, here: Here, ranks: int) -> None:
     mode = "none" if ranks == 1 else "ddp"
     base = SYNTHETIC | {"parallelism": mode, "world_size": ranks}
     path = bench.write({"name": "faults", "base": base, "grid": {"variant": list(EXPECTED)}})
@@ -47,17 +47,19 @@ def test_every_fault_is_a_record_and_the_sweep_goes_on(bench: Bench, ranks: int)
             assert record["reason"].startswith("rank ")
     assert bench.wait_gone() == []
     assert bench.leftovers() == []
-    rerun, _, err = bench.sweep(path)
+    again = ("sweep", path, "--store", bench.store)
+    rerun, _, err = here(*again)
     assert rerun == 3
     assert "nothing left to do" in err and "--retry" in err
     assert len(bench.records()) == len(EXPECTED)
-    retried, _, _ = bench.sweep(path, "--retry", "oom")
+    retried, _, _ = here(*again, "--retry", "oom")
     assert retried == 3
     assert [r["spec"]["variant"] for r in bench.records()].count("allocates") == 2
 
 
-def test_exit_codes_of_nothing_but_failures_and_of_nothing_that_can_run(bench: Bench) -> None:
+def test_exit_codes_of_nothing_but_failures_and_of_nothing_that_can_run(bench: Bench, here: Here) -> None:
     path = bench.write({"name": "none", "base": SYNTHETIC | {"variant": "raises"}})
     assert bench.sweep(path)[0] == 3
-    assert bench.sweep(path)[0] == 3, "and again, with nothing left to do"
-    assert bench.sweep(path, "-o", "world_size=2", "-o", "parallelism=none")[0] == 4
+    again = ("sweep", path, "--store", bench.store)
+    assert here(*again)[0] == 3, "and again, with nothing left to do"
+    assert here(*again, "-o", "world_size=2", "-o", "parallelism=none")[0] == 4

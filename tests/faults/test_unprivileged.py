@@ -54,7 +54,7 @@ def run_as_nobody(spec: dict[str, object]) -> TrialRecord:
 def test_cold_is_evicted_but_not_certified(foreign_dataset: Path) -> None:
     spec: dict[str, object] = {
         "workload": "resnet50",
-        "variant": "tiny",
+        "variant": "nano",
         "data": {"root": str(foreign_dataset), "cache": "cold", "num_workers": 0},
         "batch_size": 4,
         "device": "cpu",
@@ -77,7 +77,7 @@ def test_the_owner_is_certified(dataset_root: Path) -> None:
     record = run(
         {
             "workload": "resnet50",
-            "variant": "tiny",
+            "variant": "nano",
             "data": {"root": str(dataset_root), "cache": "cold", "num_workers": 0},
             "batch_size": 4,
             "device": "cpu",

@@ -1,4 +1,7 @@
-"""A store that is removed or moved under a sweep, as where old scratch is purged: said once, and the rest is kept."""
+"""A store that is removed or moved under a sweep, as where old scratch is purged: said once, and the rest is kept.
+
+One has ranks of its own; the others' trials are rehearsed, for what they show is what the sweep itself does.
+"""
 
 import shutil
 from collections.abc import Callable
@@ -7,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchsuite.results.store.store import SAMPLES, ResultsStore
-from tests.faults.conftest import Bench
+from tests.faults.conftest import Bench, Here
 
 Wait = Callable[[Callable[[], bool]], None]
 DEADLINE_S = 240
@@ -19,6 +22,7 @@ SWEEP = {
         "batch_size": 2,
         "data": {"source": "synthetic"},
         "device": "cpu",
+        "threads_per_rank": 1,
         "measure": {"steps": 40, "warmup_steps": 2, "repeats": 3, "ceilings": False},
     },
 }
@@ -28,9 +32,12 @@ def num_done(store: Path) -> int:
     return sum('"state": "done"' in path.read_text() for path in (store / "claims" / "default").glob("[!.]*"))
 
 
-def struck(bench: Bench, wait_until: Wait, strike: Callable[[Path], object], in_flight: bool) -> tuple[int, str]:
+def struck(
+    bench: Bench, wait_until: Wait, strike: Callable[[Path], object], in_flight: bool, launcher: str = "rehearsed"
+) -> tuple[int, str]:
     """Exit code and words of a sweep whose store is struck after its first record, and after the second has begun."""
-    process = bench.start("sweep", bench.write(SWEEP), "--store", bench.store)
+    bench.env["REHEARSED_S"] = "1.5"
+    process = bench.start("sweep", bench.write(SWEEP), "--store", bench.store, "--launcher", launcher)
     wait_until(lambda: num_done(bench.store) == 1)
     if in_flight:
         wait_until(lambda: any((bench.store / "work").glob("*/*/progress-0")))
@@ -82,11 +89,11 @@ def test_removed_after_a_trial(bench: Bench, wait_until: Wait) -> None:
     assert code == (0 if found[1] == "ok" else 3)
 
 
-def test_removed_while_a_trial_runs(bench: Bench, wait_until: Wait) -> None:
-    code, err = struck(bench, wait_until, shutil.rmtree, in_flight=True)
+def test_removed_while_a_trial_runs(bench: Bench, here: Here, wait_until: Wait) -> None:
+    code, err = struck(bench, wait_until, shutil.rmtree, in_flight=True, launcher="local")
     assert (code, warnings(err)) == (3, [gone(bench)]), err
     assert kept(bench) == {1: "failed", 2: "ok"}
-    assert bench.sweep(bench.folder / "sweep.yaml", "--retry", "failed")[0] == 0
+    assert here("sweep", bench.folder / "sweep.yaml", "--store", bench.store, "--retry", "failed")[0] == 0
     assert len(ResultsStore(bench.store).frame()) == 3, "the same command measures what is gone, and what failed"
 
 

@@ -1,9 +1,10 @@
 """The command line as a process of its own, and every verb that prints and soon ends."""
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +70,44 @@ def through_shell(words: list[str], ending: str) -> subprocess.CompletedProcess[
     return subprocess.run(
         ["bash", "-c", f'"$@" {ending}', "bash", *COMMAND, *words], capture_output=True, timeout=120, check=False
     )
+
+
+FORKING = """
+import gc, json, os, sys
+import scipy.stats
+from benchsuite.cli import inspect, plan, report, sweep
+from benchsuite.cli.app import main
+
+asked = json.load(sys.stdin)
+gc.freeze()  # else each would go through all that is imported as it ends
+for words, out, err in asked:
+    if child := os.fork():
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        continue
+    for descriptor, path in ((1, out), (2, err)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), descriptor)
+    sys.argv[1:] = words
+    main()
+"""
+
+
+def forked(commands: Sequence[list[str]], out: str, folder: Path) -> list[subprocess.CompletedProcess[bytes]]:
+    """The ended processes of several command lines, all forked from one that has done their imports.
+
+    Standard output of each leads to `out`. It ends as a process of its own does, by its interpreter's end.
+    """
+    asked = [(words, out, str(folder / f"stderr-{number}")) for number, words in enumerate(commands)]
+    ended = subprocess.run(
+        [sys.executable, "-c", FORKING],
+        input=json.dumps(asked),
+        env=environment({}),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    codes = [int(line) for line in ended.stdout.splitlines()]
+    return [
+        subprocess.CompletedProcess(words, code, None, Path(err).read_bytes())
+        for (words, _, err), code in zip(asked, codes, strict=True)
+    ]

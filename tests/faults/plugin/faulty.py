@@ -24,7 +24,7 @@ class Faulty(nn.Module):
 
     def __init__(self, fault: int) -> None:
         super().__init__()
-        self.model = RESNET.build(RESNET.variants["tiny"])
+        self.model = RESNET.build(RESNET.variants["nano"])
         self.fault, self.steps = fault, 0
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """A launcher that runs nothing: trials take REHEARSED_S seconds, so that what sweeps do around them can be tested.
 
-Where REHEARSED_FILE names a file, they end as soon as it is there.
+Where REHEARSED_FILE names a file, they end as soon as it is there. As with ranks, one whose work folder is removed
+ends without a result.
 """
 
 import os
@@ -26,11 +27,15 @@ class RehearsedLauncher:
     def run(
         self, spec: TrialSpec, dataset: Path | None, folder: Path, on_progress: Callable[[Progress], None]
     ) -> Outcome:
+        (folder / "progress-0").touch()
         ends = time.monotonic() + float(os.environ.get("REHEARSED_S", "0.05"))
         awaited = os.environ.get("REHEARSED_FILE")
         while (left := ends - time.monotonic()) > 0 and not (awaited and Path(awaited).exists()):
             time.sleep(min(left, 0.05))
         parts = {name: [seconds] * 4 for name, seconds in STEP.items()}
         block = Block("plain", 0.0, 0.16, parts, run_queue_s=0.0, consumed_samples=16)
-        RankSamples(0, "ok", phase="done", blocks=[block]).write(folder / "rank-0.json")
+        try:
+            RankSamples(0, "ok", phase="done", blocks=[block]).write(folder / "rank-0.json")
+        except FileNotFoundError:
+            return Outcome([RankExit(0, 1)])
         return Outcome([RankExit(0, 0)])

@@ -32,7 +32,7 @@ class Struck(nn.Module):
 
     def __init__(self, number: int) -> None:
         super().__init__()
-        self.model = RESNET.build(RESNET.variants["tiny"])
+        self.model = RESNET.build(RESNET.variants["nano"])
         self.number, self.steps = number, 0
 
     def forward(self, x: Tensor) -> Tensor:
