@@ -27,7 +27,7 @@ SLOW = (
     *("storage/observe/test_io_trace.py", "storage/create/test_generation.py", "trial/test_profile.py"),
     *("workloads/engines/test_parameter_server.py", "workloads/engines/test_broadcast.py", "trial/test_engines.py"),
     *("nightly/test_measuring.py", "launch/test_rendezvous.py", "cli/test_modelled.py"),
-    "predict/layout/test_runnable.py::test_five_hundred",
+    "predict/layout/test_runnable.py::test_hundreds_of_plans",
     *("results/store/test_sql_limits.py", "results/store/test_compaction", "predict/scaling/test_layout_fit.py"),
 )
 """Files and tests of `make test-all`, but for what is marked smoke, which `make test` runs too."""

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from benchsuite.cli.app import run_command
 
-EXAMPLES_A_ROUND = 25
+EXAMPLES_A_ROUND = 12
 EXAMPLE_S, STUCK_S = 10, 120
 """An example that takes longer hangs: Python code is stopped and told, other code ends the tests with its stack."""
 MEMORY_BYTES = 2 << 30

@@ -27,6 +27,7 @@ from benchsuite.probe.state_compare import compare, leaves
 from benchsuite.storage.observe import page_cache
 from tests.storage.samples import file_system
 
+FULL = pytest.mark.full
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
 
 
@@ -83,7 +84,7 @@ class TestOneRank:
         with pytest.raises(UserError, match=r"disk: what was read is not what was written: 1 of \d+ values, such as "):
             alone(tmp_path, mode, point_of())
 
-    @pytest.mark.parametrize("mode", ["rank0", "sharded", "async"])
+    @pytest.mark.parametrize("mode", ["rank0", "async", pytest.param("sharded", marks=FULL)])
     def test_a_full_disk_is_said_in_a_line(self, tmp_path: Path, mode: str):
         if os.geteuid() != 0:
             pytest.skip("needs root, to mount a small file system")
@@ -118,7 +119,13 @@ class TestRanks:
 
     @pytest.mark.parametrize(
         ("mode", "parallelism", "files"),
-        [("rank0", "fsdp", 1), ("sharded", "fsdp", 3), ("async", "fsdp", 3), ("async", "ddp", 3), ("rank0", "tp", 1)],
+        [
+            ("sharded", "fsdp", 3),
+            ("async", "ddp", 3),
+            ("rank0", "tp", 1),
+            pytest.param("rank0", "fsdp", 1, marks=FULL),
+            pytest.param("async", "fsdp", 3, marks=FULL),
+        ],
     )
     def test_two_ranks(self, tmp_path: Path, launcher: LocalLauncher, mode: str, parallelism: str, files: int):
         point = point_of(world_size=2, parallelism=parallelism)
@@ -133,7 +140,7 @@ class TestRanks:
         if file_system(tmp_path) not in ("tmpfs", "ramfs"):
             assert [one.resident_before_read for one in checkpoints] == [0, 0]
 
-    @pytest.mark.parametrize("mode", ["sharded", "async", "rank0"])
+    @pytest.mark.parametrize("mode", ["async", "rank0", pytest.param("sharded", marks=FULL)])
     def test_batch_norm_differs_between_ranks_and_one_copy_is_kept(
         self, tmp_path: Path, launcher: LocalLauncher, mode: str
     ):

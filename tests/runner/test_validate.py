@@ -89,23 +89,37 @@ def test_what_cannot_be_counted_says_why(trial: Any) -> None:
 MEASURE = {"steps": 3, "warmup_steps": 2, "repeats": 1}
 REAL: tuple[tuple[str, dict[str, Any]], ...] = (
     ("nano", {"parallelism": "zero1", "optimizer": "adamw"}),
-    ("nano", {"parallelism": "ddp", "comm_hook": "bf16", "optimizer": "adafactor"}),
-    ("nano", {"parallelism": "ddp", "activation_checkpointing": "selective"}),
+    (
+        "nano",
+        {
+            "parallelism": "ddp",
+            "comm_hook": "bf16",
+            "optimizer": "adafactor",
+            "activation_checkpointing": "selective",
+        },
+    ),
     ("nano", {"parallelism": {"tp": 2, "loss_parallel": True}}),
     ("nano", {"parallelism": "fsdp"}),
     ("nano", {"parallelism": {"pp": 2, "schedule": "1f1b", "microbatches": 4}}),
-    ("nano", {"parallelism": {"pp": 2, "schedule": "gpipe", "microbatches": 2}}),
     ("nano", {"parallelism": {"pp": 2, "schedule": "interleaved", "microbatches": 4}, "optimizer": "adamw"}),
     ("nano", {"parallelism": {"pp": 2, "schedule": "zero_bubble", "microbatches": 4}}),
     ("nano", {"parallelism": "cp", "optimizer": "adam"}),
     ("nano", {"parallelism": {"cp": 2, "cp_attention": "all_to_all"}}),
-    ("nano", {"parallelism": {"cp": 2, "pp": 2}, "world_size": 4}),
-    ("nano", {"parallelism": {"tp": 2, "zero": 1}, "world_size": 4, "optimizer": "adamw"}),
     ("nano", {"parallelism": {"pp": 2, "zero": 1}, "world_size": 4, "optimizer": "adamw"}),
 )
+FULL: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("nano", {"parallelism": {"pp": 2, "schedule": "gpipe", "microbatches": 2}}),
+    ("nano", {"parallelism": {"cp": 2, "pp": 2}, "world_size": 4}),
+    ("nano", {"parallelism": {"tp": 2, "zero": 1}, "world_size": 4, "optimizer": "adamw"}),
+)
+"""Another schedule of one stage a rank, and other pairs of modes on four ranks."""
 
 
-@pytest.mark.parametrize(("variant", "changes"), REAL, ids=lambda value: str(value))
+@pytest.mark.parametrize(
+    ("variant", "changes"),
+    [*REAL, *(pytest.param(*each, marks=pytest.mark.full) for each in FULL)],
+    ids=lambda value: str(value),
+)
 def test_counts_are_those_of_a_real_step(run: Run, variant: str, changes: dict[str, Any]) -> None:
     """Of experts only about: real tokens do not spread evenly."""
     values: dict[str, Any] = {"workload": "gpt_neox", "variant": variant, "device": "cpu", "batch_size": 4}

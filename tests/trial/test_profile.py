@@ -21,8 +21,9 @@ BASE: dict[str, Any] = {
     "batch_size": 4,
     "device": "cpu",
     "threads_per_rank": 1,
-    "measure": {"steps": 4, "warmup_steps": 1, "repeats": 1},
+    "measure": {"steps": 4, "warmup_steps": 1, "repeats": 1, "ceilings": False},
 }
+SYNTHETIC = {"source": "synthetic", "root": None}
 
 
 @pytest.fixture
@@ -61,21 +62,12 @@ class TestIo:
         ):
             assert words in out
 
-    @pytest.mark.parametrize(("name", "loader"), [("webdataset", "torch"), ("hdf5", "threads")])
-    def test_the_record_holds_it(self, run_cli: Cli, trial: Callable[..., Path], name: str, loader: str) -> None:
-        record = record_of(
-            run_cli, trial(data={"format": name, "loader": loader, "shuffle_buffer": 4}), "--profile", "io"
-        )
-        profile = record["io_profile"]
-        assert profile["by"] == "wrappers" and profile["workers"] == (loader == "torch")
-        assert profile["operations"]["read"]["count"] == sum(profile["read_sizes"].values()) > 0
-        assert profile["bytes"]["delivered"] >= profile["operations"]["read"]["bytes"] * 0.5
-        assert 0 < profile["metadata_fraction"] < 1
-        assert record["figures"]["au"] is not None and "traced" not in record["caveats"]
-
     def test_without_files_there_is_none(self, run_cli: Cli, trial: Callable[..., Path]) -> None:
-        record = record_of(run_cli, trial(data={"source": "synthetic"}), "--profile", "io")
+        """Nor are operators counted where their profile was not asked for."""
+        record = record_of(run_cli, trial(data=SYNTHETIC), "--profile", "io")
         assert record["status"] == "ok" and record["io_profile"] is None
+        figures = record["figures"]
+        assert figures["arithmetic_intensity"] is None and figures["contraction_flops_fraction"] is None
 
     def test_a_profile_changes_no_id(self) -> None:
         plain = parse_trial({"workload": "resnet50", "batch_size": 4})
@@ -194,16 +186,20 @@ class TestTraces:
 
 
 CLASSES = ("contraction", "normalisation", "element_wise")
-SYNTHETIC = {"source": "synthetic", "root": None}
+OPERATORS = (("bert", "tiny", 1), ("gpt_neox", "tiny", 2))
 
 
 class TestOperators:
-    @pytest.mark.parametrize(("workload", "ranks"), [("bert", 1), ("gpt_neox", 2)])
+    @pytest.mark.parametrize(
+        ("workload", "variant", "ranks"),
+        [("gpt_neox", "nano", 2), *(pytest.param(*each, marks=pytest.mark.full) for each in OPERATORS)],
+    )
     def test_classes_add_up(
-        self, run_cli: Cli, trial: Callable[..., Path], tmp_path: Path, workload: str, ranks: int
+        self, run_cli: Cli, trial: Callable[..., Path], tmp_path: Path, workload: str, variant: str, ranks: int
     ) -> None:
         mode = {"parallelism": "ddp", "world_size": ranks} if ranks > 1 else {}
-        path, store = trial(workload=workload, batch_size=2, data=SYNTHETIC, **mode), tmp_path / "store"
+        path = trial(workload=workload, variant=variant, batch_size=2, data=SYNTHETIC, **mode)
+        store = tmp_path / "store"
         figures = record_of(run_cli, path, "--profile", "torch", "--store", store)["figures"]
         (samples,) = [ResultsStore(store).steps(record) for record in ResultsStore(store).trials()]
         assert samples is not None
@@ -249,32 +245,36 @@ class TestOperators:
         figures = record_of(run_cli, path, "--profile", "torch")["figures"]
         assert figures["contraction_time_fraction"] is None and figures["contraction_flops_fraction"] > 0.5
 
-    def test_without_that_profile_nothing_is_counted(self, run_cli: Cli, trial: Callable[..., Path]) -> None:
-        figures = record_of(run_cli, trial(data=SYNTHETIC))["figures"]
-        assert figures["arithmetic_intensity"] is None and figures["contraction_flops_fraction"] is None
-
 
 class TestStore:
     @pytest.fixture
     def store(self, run_cli: Cli, trial: Callable[..., Path], tmp_path: Path) -> Path:
-        """A sweep of two formats, profiled."""
-        base = yaml.safe_load(trial().read_text())
-        sweep = {"name": "profiled", "base": base, "grid": {"data.format": ["files", "hdf5"]}}
-        (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(sweep))
+        """A sweep of three formats, profiled."""
+        base = yaml.safe_load(trial(data={"shuffle_buffer": 4}).read_text())
+        pairs = {"data.format": ["files", "webdataset", "hdf5"], "data.loader": ["torch", "torch", "threads"]}
+        (tmp_path / "sweep.yaml").write_text(yaml.safe_dump({"name": "profiled", "base": base, "zip": pairs}))
         code, _, err = run_cli("sweep", tmp_path / "sweep.yaml", "--profile", "io", "--store", tmp_path / "store")
         assert code == 0, err
         return tmp_path / "store"
 
     def test_profiles_and_traces_of_stored_trials(self, run_cli: Cli, store: Path, tmp_path: Path) -> None:
         records = [record for record in ResultsStore(store).latest() if record.io_profile]
-        assert [record.label for record in records] == ["files", "hdf5"]
+        assert [record.spec["data"]["format"] for record in records] == ["files", "webdataset", "hdf5"]
+        for record in records:
+            profile = record.io_profile
+            assert profile is not None
+            assert profile["by"] == "wrappers" and profile["workers"] == (record.spec["data"]["loader"] == "torch")
+            assert profile["operations"]["read"]["count"] == sum(profile["read_sizes"].values()) > 0
+            assert profile["bytes"]["delivered"] >= profile["operations"]["read"]["bytes"] * 0.5
+            assert 0 < profile["metadata_fraction"] < 1
+            assert record.figures.au is not None and "traced" not in record.caveats
         assert not {"io_profile", "traces"} & set(ResultsStore(store).frame())
-        assert len(ResultsStore(store).sql("select label from trials")) >= 2
+        assert len(ResultsStore(store).sql("select label from trials")) >= 3
         wanted = records[0].trial_id
         code, out, _ = run_cli("results", "profile", wanted, "--store", store)
         assert code == 0 and out.startswith(wanted) and "kernel, workers" in out
         code, out, _ = run_cli("results", "profile", "--store", store, "--format", "json")
-        assert json.loads(out) == records[1].io_profile
+        assert json.loads(out) == records[-1].io_profile
         for names in ([tmp_path / "last.json"], [wanted, tmp_path / "first.json"]):
             code, _, err = run_cli("results", "export", "trace", *names, "--store", store)
             assert code == 0 and "ui.perfetto.dev" in err

@@ -21,6 +21,7 @@ from benchsuite.probe.ranks import findings_of, found_by, leave_request
 from benchsuite.results.store.record import TrialRecord
 
 FAULTS = "tests.helpers.commfaults"
+FULL = pytest.mark.full
 CPU = torch.device("cpu")
 
 
@@ -41,7 +42,7 @@ def run(launcher: LocalLauncher, what: Asked, task: str = TASK) -> list[tuple[Tr
     return list(measured(what, point_of(what, num_ranks, this_machine()), launcher, None, "s"))
 
 
-@pytest.mark.parametrize(("ranks", "dtypes"), [(2, ("fp32",)), (3, tuple(DTYPES))])
+@pytest.mark.parametrize(("ranks", "dtypes"), [pytest.param(2, ("fp32",), marks=FULL), (3, tuple(DTYPES))])
 def test_every_op_and_dtype_is_right_on_real_ranks(
     launcher: LocalLauncher, ranks: int, dtypes: tuple[str, ...]
 ) -> None:
@@ -56,7 +57,7 @@ def test_every_op_and_dtype_is_right_on_real_ranks(
         assert slowest[0] <= record.figures.comm_s <= slowest[-1]
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=FULL), 3, 4])
 def test_step_tables_send_what_they_say(launcher: LocalLauncher, ranks: int) -> None:
     what = asked(algorithms=ALGORITHMS, dtypes=("fp32", "bf16"), sizes=(4, 48_000), ranks=(ranks,))
     found = {

@@ -5,6 +5,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,54 +28,79 @@ from benchsuite.probe.llm.shapes import shapes_of
 
 PARAMETERS = {"llama3-8b": 8_030_261_248, "llama3-70b": 70_553_706_496, "llama3-405b": 405_853_388_800}
 
+FSDP = (("nano_llama", 7, 6), ("llama3-8b", 512, 511), ("llama3-405b", 512, 511))
+TENSOR_PARALLEL = (("nano_llama", 4, 0), ("nano_llama", 4, 3))
+"""Models, numbers of ranks, and the one that is looked at."""
 SHARDED = """
-import json, sys
+import json, os, sys
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import parallelize_module
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from benchsuite import workloads
 from benchsuite.probe.llm.files import chosen
+from benchsuite.workloads.gpt_neox import tensor_parallel_plan
 
-kind, model, ranks, rank = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)
-workload = workloads.load(workloads.WORKLOADS, "gpt_neox", "benchsuite.workloads")
-with torch.device("meta"):
-    built = workload.build(chosen(model))
-mesh = init_device_mesh("cpu", (ranks,))
-if kind == "fsdp":
-    from torch.distributed.fsdp import fully_shard
-    for layer in built.layers:
-        fully_shard(layer, mesh=mesh)
-    fully_shard(built, mesh=mesh)
-else:
-    from torch.distributed.tensor.parallel import parallelize_module
-    from benchsuite.workloads.gpt_neox import tensor_parallel_plan
-    parallelize_module(built, mesh, tensor_parallel_plan(built, False, False))
-shapes = {}
-for name, value in built.named_parameters():
-    shapes[name] = list((value.to_local() if hasattr(value, "to_local") else value).shape)
-print(json.dumps(shapes), flush=True)
-import os
-os._exit(0)
+
+def shapes(kind, model, ranks, rank):
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)
+    workload = workloads.load(workloads.WORKLOADS, "gpt_neox", "benchsuite.workloads")
+    with torch.device("meta"):
+        built = workload.build(chosen(model))
+    mesh = init_device_mesh("cpu", (ranks,))
+    if kind == "fsdp":
+        for layer in built.layers:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(built, mesh=mesh)
+    else:
+        parallelize_module(built, mesh, tensor_parallel_plan(built, False, False))
+    found = {}
+    for name, value in built.named_parameters():
+        found[name] = list((value.to_local() if hasattr(value, "to_local") else value).shape)
+    return found
+
+
+for asked in json.loads(sys.argv[1]):
+    child = os.fork()
+    if not child:
+        print(json.dumps(shapes(*asked)), flush=True)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
 """
 
 
-def sharded_by_torch(kind: str, model: str, ranks: int, rank: int) -> dict[str, tuple[int, ...]]:
-    """The parts of parameters that torch gives one rank of many, in a process of its own."""
-    words = [sys.executable, "-c", SHARDED, kind, model, str(ranks), str(rank)]
+@cache
+def sharded_by_torch(*asked: tuple[str, str, int, int]) -> list[dict[str, tuple[int, ...]]]:
+    """The parts of parameters that torch gives one rank of many, for each that is asked for, in processes of their own.
+
+    They are forked from one: most of what each takes is importing torch.
+    """
+    words = [sys.executable, "-c", SHARDED, json.dumps(asked)]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
-    return {name: tuple(shape) for name, shape in json.loads(done.stdout.splitlines()[-1]).items()}
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return [{name: tuple(shape) for name, shape in line.items()} for line in lines]
+
+
+IN_CI = (*(("fsdp", *each) for each in FSDP[:2]), *(("tp", *each) for each in TENSOR_PARALLEL))
+
+
+def by_torch(kind: str, model: str, ranks: int, rank: int) -> dict[str, tuple[int, ...]]:
+    asked = (kind, model, ranks, rank)
+    return sharded_by_torch(*IN_CI)[IN_CI.index(asked)] if asked in IN_CI else sharded_by_torch(asked)[0]
 
 
 class TestFsdp:
-    @pytest.mark.parametrize(("model", "ranks", "rank"), [("nano_llama", 7, 6), ("llama3-405b", 512, 511)])
+    @pytest.mark.parametrize(
+        ("model", "ranks", "rank"), [*FSDP[:2], *(pytest.param(*each, marks=pytest.mark.full) for each in FSDP[2:])]
+    )
     def test_parts_are_those_of_fsdp2(self, model: str, ranks: int, rank: int):
         ((name, parts),) = fsdp(shapes_of(model), Cut(ranks), rank).items()
         assert name == f"__{rank}_0.distcp"
         found = {part.name: part.shape for part in parts}
-        theirs = {name: shape for name, shape in sharded_by_torch("fsdp", model, ranks, rank).items() if shape[0]}
+        theirs = {name: shape for name, shape in by_torch("fsdp", model, ranks, rank).items() if shape[0]}
         assert {name: found[f"model.{name}"] for name in theirs} == theirs
         assert len(parts) == 3 * len(theirs)
         assert all(
@@ -93,10 +119,10 @@ class TestFsdp:
 class TestMegatron:
     def test_cut_as_tensor_parallelism_cuts(self):
         cut = Cut(4, tp=4)
-        for rank in (0, 3):
-            files = megatron(shapes_of("nano_llama"), cut, rank)
+        for model, ranks, rank in TENSOR_PARALLEL:
+            files = megatron(shapes_of(model), cut, rank)
             found = {part.name.removeprefix("model."): part.shape for parts in files.values() for part in parts}
-            theirs = sharded_by_torch("tp", "nano_llama", 4, rank)
+            theirs = by_torch("tp", model, ranks, rank)
             whole = {name for name in theirs if "norm" in name}
             assert {name: found.get(name) for name in theirs.keys() - whole} == {
                 name: shape for name, shape in theirs.items() if name not in whole

@@ -16,6 +16,8 @@ from benchsuite.results.store import compaction
 from benchsuite.results.store.store import ResultsStore
 from tests.results.made import made_record
 
+RECORDS = 16
+"""Of each of those who write at once."""
 WRITER = """
 import sys, time
 from benchsuite.results.store.store import ResultsStore
@@ -112,7 +114,7 @@ def test_killed_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a
 def test_writers_and_two_compactions_at_once(tmp_path: Path):
     filled(tmp_path, 0, 1)
     compactors = [subprocess.Popen([sys.executable, "-c", COMPACTOR, str(tmp_path)]) for _ in range(2)]
-    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), f"w{n}", "30"]) for n in range(3)]
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), f"w{n}", str(RECORDS)]) for n in range(3)]
     seen: set[str] = set()
     while any(writer.poll() is None for writer in writers):
         found = set(ids(tmp_path))
@@ -121,15 +123,15 @@ def test_writers_and_two_compactions_at_once(tmp_path: Path):
         time.sleep(0.01)
     (tmp_path / "done").touch()
     assert [process.wait(timeout=60) for process in (*writers, *compactors)] == [0] * 5
-    want = sorted(["record-0", *(f"w{n}-{number}" for n in range(3) for number in range(30))])
+    want = sorted(["record-0", *(f"w{n}-{number}" for n in range(3) for number in range(RECORDS))])
     assert ids(tmp_path) == want
     assert ResultsStore(tmp_path).compact().num_records == len(want)
     store = ResultsStore(tmp_path)
     frame = store.frame()
-    assert len(frame) == 1 + 3 * 15
+    assert len(frame) == 1 + 3 * RECORDS // 2
     written = frame["record_id"][frame["record_id"].str.startswith("w")]  # all begin in one second, in any order
     assert set(written.str.split("-").str[1].astype(int) % 2) == {1}, "the second attempt of each trial"
-    for record in store.records()[::20]:
+    for record in store.records()[::10]:
         if record.sweep == "made" and record.record_id.startswith("w"):
             samples = store.samples(record)
             assert samples is not None and record.record_id.endswith(f"-{samples['number']}")

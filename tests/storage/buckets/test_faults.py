@@ -36,11 +36,11 @@ DATA = {"files": ".jpg", "webdataset": ".tar", "tfrecord": ".tfrecord", "hdf5": 
 
 
 def crossed(faults: Iterable[str]) -> list[Any]:
-    """Each fault with a reader of whole objects and one of ranges, each reader with one fault; the rest is `full`."""
+    """Each fault with a reader of whole objects or of ranges, by turns, each reader with one; the rest is `full`."""
     cases = []
     for number, fault in enumerate(faults):
         for place, (name, kind) in enumerate(READ):
-            needed = name in ("files", "hdf5") or place == number
+            needed = name == ("files", "hdf5")[number % 2] or place == number
             cases.append(pytest.param(name, kind, fault, marks=() if needed else pytest.mark.full))
     return cases
 

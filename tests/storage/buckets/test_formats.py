@@ -18,7 +18,12 @@ from tests.storage.buckets.conftest import COUNT
 from tests.storage.conftest import Made
 from tests.storage.samples import PARAMS, STORED, WORKLOADS, digests, facts, small_shards, some_samples
 
-READABLE = [(name, kind) for name, kind in STORED if format_of(name).from_buckets]
+READABLE = [
+    pytest.param(name, kind, marks=() if name == "files" or place % 2 else pytest.mark.full)
+    for place, (name, kind) in enumerate(STORED)
+    if format_of(name).from_buckets
+]
+"""Each format with every other of its kinds, files with all; the rest is `full`."""
 ONCE = [*{name: (name, kind) for name, kind in STORED}.values()]
 """Each format once: staging copies files and sees no samples."""
 VARIANTS = {

@@ -1,9 +1,11 @@
-"""Sweeps and trials on a bucket, as processes: what they read is what files give, and what fails is recorded."""
+"""Sweeps and trials on a bucket: what they read is what files give, and what fails is recorded."""
 
 import json
 import os
 import re
+import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from benchsuite.workloads.facts import FACTS
 from tests.helpers.commands import ran, written
 from tests.helpers.object_store import SECRET, Fault, Proxy, new_bucket
 
+Cli = Callable[..., tuple[int, str, str]]
+Sweep = Callable[..., tuple[int, list[dict[str, Any]], str]]
 FORMATS = ("files", "webdataset", "tfrecord", "hdf5", "parquet", "mds")
 IN_BUCKETS = {
     "files": r"^pillow [0-9.]+, s3torchconnector [0-9.]+$",
@@ -26,11 +30,20 @@ IN_BUCKETS = {
 }
 
 
+ENDING = {"files": ".jpg", "webdataset": ".tar"}
+REASONS = {
+    "vanished": "no such object",
+    "expired": "not allowed: HTTP 403 ExpiredToken",
+    "cut": "the answer ended before it was whole",
+    "slow_down": "HTTP 503 SlowDown",
+}
+
+
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """48 photographs in each format, in a folder."""
-    sample, made = FACTS["resnet50"].variants["tiny"].sample, tmp_path_factory.mktemp("local")
-    generate_dataset(made / "files", Wanted("resnet50", "tiny", "files", "image", sample), 48)
+    sample, made = FACTS["resnet50"].variants["nano"].sample, tmp_path_factory.mktemp("local")
+    generate_dataset(made / "files", Wanted("resnet50", "nano", "files", "image", sample), 48)
     for name in FORMATS[1:]:
         convert_dataset(made / "files", made / name, wanted(name))
     return made
@@ -48,42 +61,55 @@ def images(proxy: Proxy, local: Path, found: dict[object, Any]) -> ObjectPath:
 
 
 def wanted(name: str) -> Wanted:
-    sample = FACTS["resnet50"].variants["tiny"].sample
-    return Wanted("resnet50", "tiny", name, "image", sample, {"shard_samples": 4} if format_of(name).sequential else {})
+    sample = FACTS["resnet50"].variants["nano"].sample
+    return Wanted("resnet50", "nano", name, "image", sample, {"shard_samples": 4} if format_of(name).sequential else {})
 
 
-def sweep(
-    tmp_path: Path,
-    root: object,
-    grid: dict[str, Any],
-    batch_size: int = 1,
-    pairs: dict[str, Any] | None = None,
-    dry: bool = False,
-    **data: Any,
-) -> tuple[int, list[dict[str, Any]], str]:
-    """Exit code, records and messages of a sweep of one sort."""
+@pytest.fixture
+def sweep(run_cli: Cli, tmp_path: Path) -> Sweep:
+    """Runs a sweep of one sort: exit code, records and messages."""
+
+    def run(
+        root: object,
+        pairs: dict[str, Any],
+        batch_size: int = 1,
+        dry: bool = False,
+        ceilings: bool = False,
+        **data: Any,
+    ) -> tuple[int, list[dict[str, Any]], str]:
+        file, store = sweep_file(tmp_path, root, pairs, batch_size, ceilings, data), tmp_path / "store"
+        code, out, err = run_cli("sweep", file, "--store", store, *(["--dry-run"] if dry else []))
+        for path in store.rglob("*"):
+            assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
+        assert SECRET not in out + err and "AKID" not in out + err
+        return code, records_of(store), out + err
+
+    return run
+
+
+def sweep_file(
+    tmp_path: Path, root: object, pairs: dict[str, Any], batch_size: int, ceilings: bool, data: dict[str, Any]
+) -> Path:
     base = {
         "workload": "resnet50",
-        "variant": "tiny",
+        "variant": "nano",
         "batch_size": batch_size,
         "device": "cpu",
         "parallelism": "none",
         "data": {"root": str(root), "num_workers": 1, "shuffle_buffer": 1, "reader": "tuned", **data},
-        "measure": {"steps": 2, "warmup_steps": 1, "timeout_s": 120, "repeats": 1},
+        "measure": {"steps": 2, "warmup_steps": 1, "timeout_s": 120, "repeats": 1, "ceilings": ceilings},
     }
-    file = written(tmp_path, "sweep.yaml", {"name": "bucket", "base": base, "grid": grid, "zip": pairs or {}})
-    store = tmp_path / f"store-{len(list(tmp_path.iterdir()))}"
-    ended = ran(["sweep", str(file), "--store", str(store), *(["--dry-run"] if dry else [])], {}, timeout=280)
+    return written(tmp_path, "sweep.yaml", {"name": "bucket", "base": base, "zip": pairs})
+
+
+def records_of(store: Path) -> list[dict[str, Any]]:
+    """Of trials, in the order in which they were run; the store is left empty for the next sweep."""
     found = []
     for segment in sorted((store / "segments").glob("*.jsonl")):
         if not segment.name.endswith(".samples.jsonl"):
             found += [json.loads(line) for line in segment.read_text().splitlines()]
-    found = [record for record in found if record["kind"] == "trial"]
-    said = ended.stdout.decode() + ended.stderr.decode()
-    for path in store.rglob("*"):
-        assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
-    assert SECRET not in said and "AKID" not in said
-    return ended.returncode, found, said
+    shutil.rmtree(store, ignore_errors=True)
+    return [record for record in found if record["kind"] == "trial"]
 
 
 @pytest.mark.parametrize(
@@ -95,10 +121,9 @@ def sweep(
     ],
 )
 def test_every_format_is_read_by_both_loaders(
-    images: ObjectPath, tmp_path: Path, formats: tuple[str, ...], loaders: tuple[str, ...]
+    images: ObjectPath, sweep: Sweep, formats: tuple[str, ...], loaders: tuple[str, ...]
 ) -> None:
-    pairs = {"data.format": [*formats], "data.loader": [*loaders]}
-    code, records, said = sweep(tmp_path, images, {}, pairs=pairs)
+    code, records, said = sweep(images, {"data.format": [*formats], "data.loader": [*loaders]}, ceilings=True)
     assert code == 0 and [record["status"] for record in records] == ["ok"] * len(formats), said
     for record in records:
         assert record["env"]["data"]["file_system"] == "s3" and record["env"]["data"]["server_cache"] == "unknown"
@@ -108,25 +133,24 @@ def test_every_format_is_read_by_both_loaders(
 
 
 @pytest.mark.parametrize("formats", [("files",), pytest.param(FORMATS[1:], marks=pytest.mark.full)])
-def test_formats_train_as_from_files(images: ObjectPath, local: Path, tmp_path: Path, formats: tuple[str, ...]) -> None:
+def test_formats_train_as_from_files(images: ObjectPath, local: Path, sweep: Sweep, formats: tuple[str, ...]) -> None:
     """The loss after the same steps on the first batch is the same; with loaders the number of steps may vary."""
-    losses = []
-    for place in (images, local):
-        code, records, said = sweep(tmp_path, place, {"data.format": [*formats]}, 8, source="memory")
-        assert code == 0, said
-        losses.append({record["spec"]["data"]["format"]: record["figures"]["final_loss"] for record in records})
-    assert losses[0] == losses[1] and len(losses[0]) == len(formats) and min(losses[0].values()) > 0
+    pairs = {"data.format": 2 * [*formats], "data.root": [str(root) for root in (images, local) for _ in formats]}
+    code, records, said = sweep(images, pairs, 8, source="memory")
+    assert code == 0 and [record["spec"]["data"]["format"] for record in records] == pairs["data.format"], said
+    losses = [record["figures"]["final_loss"] for record in records]
+    assert losses[: len(formats)] == losses[len(formats) :] and min(losses) > 0
 
 
 @pytest.mark.parametrize(
     "formats", [("files", "webdataset"), pytest.param(("hdf5", "parquet"), marks=pytest.mark.full)]
 )
 def test_stock_readers_ask_by_their_own_clients(
-    images: ObjectPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, formats: tuple[str, ...]
+    images: ObjectPath, sweep: Sweep, monkeypatch: pytest.MonkeyPatch, formats: tuple[str, ...]
 ) -> None:
     """What they do not tell is null; the interface's bytes are known. Who asked is in the record with its version."""
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    code, records, said = sweep(tmp_path, images, {"data.format": [*formats]}, reader="stock")
+    code, records, said = sweep(images, {"data.format": [*formats]}, reader="stock")
     assert code == 0 and len(records) == len(formats), said
     for record in records:
         form, figures = record["spec"]["data"]["format"], record["figures"]
@@ -137,37 +161,35 @@ def test_stock_readers_ask_by_their_own_clients(
         assert figures["mount_counter"] == "net lo" and figures["mount_read_bytes"] > figures["delivered_bytes"] > 0
 
 
-@pytest.mark.parametrize(("staging", "reader"), [("copy", "stock"), ("lazy", "tuned")])
-def test_staging_from_a_bucket(images: ObjectPath, tmp_path: Path, staging: str, reader: str) -> None:
-    code, (record,), said = sweep(tmp_path, images, {}, format="files", staging=staging, reader=reader)
-    assert code == 0 and record["status"] == "ok", said
-    if staging == "copy":
-        assert record["figures"]["stage_s"] > 0
+def test_staging_from_a_bucket(images: ObjectPath, sweep: Sweep) -> None:
+    pairs = {"data.staging": ["copy", "lazy"], "data.reader": ["stock", "tuned"]}
+    code, (copied, lazy), said = sweep(images, pairs, format="files")
+    assert code == 0 and copied["status"] == lazy["status"] == "ok", said
+    assert (copied["spec"]["data"]["staging"], lazy["spec"]["data"]["staging"]) == ("copy", "lazy")
+    assert copied["figures"]["stage_s"] > 0
     assert not [name for name in os.listdir(os.environ["TMPDIR"]) if "staged" in name]
 
 
 @pytest.mark.parametrize(
-    ("fault", "reason"),
+    "faults",
     [
-        ("vanished", "no such object"),
-        pytest.param("expired", "not allowed: HTTP 403 ExpiredToken", marks=pytest.mark.full),
-        pytest.param("cut", "the answer ended before it was whole", marks=pytest.mark.full),
-        ("slow_down", "HTTP 503 SlowDown"),
+        {"files": "vanished", "webdataset": "slow_down"},
+        pytest.param({"files": "expired", "webdataset": "vanished"}, marks=pytest.mark.full),
+        pytest.param({"files": "cut", "webdataset": "expired"}, marks=pytest.mark.full),
+        pytest.param({"files": "slow_down", "webdataset": "cut"}, marks=pytest.mark.full),
     ],
 )
 def test_what_fails_is_recorded_with_its_reason(
-    images: ObjectPath, proxy: Proxy, tmp_path: Path, fault: str, reason: str
+    images: ObjectPath, proxy: Proxy, sweep: Sweep, faults: dict[str, str]
 ) -> None:
-    proxy.faults.append(Fault(fault, within=".jpg"))
-    code, (record,), said = sweep(tmp_path, images, {}, format="files")
-    assert code == 3 and record["status"] == "failed", said
-    assert reason in record["reason"] and str(images / "files") in record["reason"], record["reason"]
-
-
-def test_a_slow_store_that_refuses_now_and_then_is_no_failure(images: ObjectPath, proxy: Proxy, tmp_path: Path) -> None:
-    proxy.faults += [Fault("slow_down", within=".jpg", times=3), Fault("slow", within=".jpg", seconds=0.2)]
-    code, (record,), said = sweep(tmp_path, images, {}, format="files")
-    assert code == 0 and record["status"] == "ok", said
+    """A store that is slow and refuses now and then is no failure of the trial after them."""
+    proxy.faults += [Fault(fault, within=ENDING[name]) for name, fault in faults.items()]
+    proxy.faults += [Fault("slow_down", within=".h5", times=3), Fault("slow", within=".h5", seconds=0.2)]
+    code, (*failed, passed), said = sweep(images, {"data.format": [*faults, "hdf5"]})
+    assert code == 3 and [record["status"] for record in failed] == ["failed"] * len(faults), said
+    for record, (name, fault) in zip(failed, faults.items(), strict=True):
+        assert REASONS[fault] in record["reason"] and str(images / name) in record["reason"], record["reason"]
+    assert passed["status"] == "ok" and proxy.faults[-2].times == 0, said
 
 
 @pytest.mark.parametrize(
@@ -180,18 +202,17 @@ def test_a_slow_store_that_refuses_now_and_then_is_no_failure(images: ObjectPath
     ],
 )
 def test_what_a_bucket_cannot_is_said_when_planning(
-    images: ObjectPath, tmp_path: Path, data: dict[str, Any], said: str
+    images: ObjectPath, sweep: Sweep, data: dict[str, Any], said: str
 ) -> None:
-    code, records, told = sweep(tmp_path, images, {}, **{"format": "files"} | data, dry=True)
+    code, records, told = sweep(images, {}, **{"format": "files"} | data, dry=True)
     assert code == 4 and said in told and not [record for record in records if record["status"] == "ok"], told
 
 
-def test_a_trial_is_the_same_point_whatever_its_credentials(
-    images: ObjectPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, _, first = sweep(tmp_path, images, {}, format="files", dry=True)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDOFANOTHER")
-    _, _, second = sweep(tmp_path, images, {}, format="files", dry=True)
+def test_a_trial_is_the_same_point_whatever_its_credentials(images: ObjectPath, sweep: Sweep, tmp_path: Path) -> None:
+    """Of another in a process of its own: this one has a client of its first."""
+    _, _, first = sweep(images, {}, format="files", dry=True)
+    words = ["sweep", str(tmp_path / "sweep.yaml"), "--store", str(tmp_path / "store"), "--dry-run"]
+    second = ran(words, {"AWS_ACCESS_KEY_ID": "AKIDOFANOTHER"}).stdout.decode()
     ids = [re.findall(r"\b[0-9a-f]{12}\b", said.replace(images.bucket, "")) for said in (first, second)]
     assert ids[0] == ids[1] and ids[0], first
 

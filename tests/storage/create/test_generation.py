@@ -29,6 +29,8 @@ from tests.storage.makers import failing_sample, noted_sample
 from tests.storage.samples import IMAGE_FORMATS, PARAMS, WORKLOADS, contents, digests, some_samples
 
 KINDS = sorted(PARAMS)
+KILLED = ("files", "webdataset", "hdf5", "lmdb")
+"""Formats of many files, of shards, of one that a library writes, and of one that it maps."""
 OTHER_FORMS = dict(zip(KINDS, ["webdataset", "hdf5", "tokens", "lmdb"], strict=True))
 
 
@@ -134,7 +136,9 @@ def alive_in_the_end(processes: list[psutil.Process]) -> list[psutil.Process]:
     return left
 
 
-@pytest.mark.parametrize("form", sorted(FORMATS))
+@pytest.mark.parametrize(
+    "form", [pytest.param(form, marks=() if form in KILLED else pytest.mark.full) for form in sorted(FORMATS)]
+)
 def test_killed_in_mid_write_it_leaves_no_dataset_and_no_processes(tmp_path: Path, form: str) -> None:
     target, kind = tmp_path / "out" / "set", "tokens"
     with subprocess.Popen([sys.executable, "-c", CODE, str(target), form, kind], stdout=subprocess.PIPE) as parent:

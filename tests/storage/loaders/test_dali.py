@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,6 +40,7 @@ BATCH = 5
 """Divides nothing, so batches straddle epochs."""
 SEED = 5
 EPOCHS = 2
+FULL = pytest.mark.full
 JOBS = list(product((1, 2, 4), (0, 1, 2)))
 """Ranks and workers."""
 MAX_MEAN_DIFFERENCE, MIN_CORRELATION = (0.05, 0.99) if torch.cuda.is_available() else (0.01, 0.999)
@@ -49,6 +51,15 @@ Made = dict[tuple[str, str], Dataset]
 Delivered = dict[tuple[int, int], dict[str, Tensor]]
 """A sample's tensors by (epoch, row of the index)."""
 every_format = pytest.mark.parametrize("name", FORMATS)
+every_format_once = pytest.mark.parametrize(
+    ("name", "workers"),
+    [
+        pytest.param(name, workers, marks=() if workers == place % 2 else FULL)
+        for place, name in enumerate(FORMATS)
+        for workers in (0, 1)
+    ],
+)
+"""Without and with workers by turns; the rest is `full`."""
 
 
 @pytest.fixture(scope="module")
@@ -153,10 +164,18 @@ def check(dataset: Dataset, delivered: Delivered) -> None:
             assert alike(found["image"].cpu(), sample["image"]), place
 
 
+def in_turn() -> list[Any]:
+    """Each format with each kind, and each of both with each number of ranks; the rest is `full`."""
+    found = []
+    for (place, name), (turn, kind) in product(enumerate(FORMATS), enumerate(sorted(KINDS))):
+        for number, (ranks, workers) in enumerate([(1, 1), (2, 0), (4, 2)]):
+            marks = () if number == (place + turn) % 3 else FULL
+            found.append(pytest.param(name, kind, ranks, workers, marks=marks))
+    return found
+
+
 class TestExactlyOnce:
-    @every_format
-    @pytest.mark.parametrize("kind", sorted(KINDS))
-    @pytest.mark.parametrize(("ranks", "workers"), [(1, 1), (2, 0), (4, 2)])
+    @pytest.mark.parametrize(("name", "kind", "ranks", "workers"), in_turn())
     def test_every_epoch_holds_each_sample_once_and_as_others_deliver_it(
         self, made: Made, name: str, kind: str, ranks: int, workers: int
     ) -> None:
@@ -171,9 +190,18 @@ class TestExactlyOnce:
     ) -> None:
         check(made[kind, name], deliver(made[kind, name], ranks, workers))
 
-    @pytest.mark.parametrize("name", ["tfrecord", "webdataset"])
     @pytest.mark.parametrize(
-        ("kind", "shard_samples", "last"), [("image", 5, 3), ("image", 47, 1), ("volume", 3, 2), ("volume", 19, 1)]
+        ("name", "kind", "shard_samples", "last"),
+        [
+            ("tfrecord", "image", 5, 3),
+            ("webdataset", "image", 47, 1),
+            ("webdataset", "volume", 3, 2),
+            ("tfrecord", "volume", 19, 1),
+            pytest.param("webdataset", "image", 5, 3, marks=FULL),
+            pytest.param("tfrecord", "image", 47, 1, marks=FULL),
+            pytest.param("tfrecord", "volume", 3, 2, marks=FULL),
+            pytest.param("webdataset", "volume", 19, 1, marks=FULL),
+        ],
     )
     def test_with_a_short_last_shard(
         self, made: Made, tmp_path: Path, name: str, kind: str, shard_samples: int, last: int
@@ -217,8 +245,13 @@ class TestOrder:
             batches = [next(loader) for _ in range(-(-number // BATCH))]
         return [place for batch in batches for place in zip(batch.epochs, batch.rows, strict=True)][:number]
 
-    @every_format
-    @pytest.mark.parametrize("kind", sorted(KINDS))
+    @pytest.mark.parametrize(
+        ("name", "kind"),
+        [
+            pytest.param(name, kind, marks=() if place % 2 == turn else FULL)
+            for (place, name), (turn, kind) in product(enumerate(FORMATS), enumerate(sorted(KINDS)))
+        ],
+    )
     def test_is_the_same_for_the_same_seed_and_new_for_each_seed_and_epoch(
         self, made: Made, name: str, kind: str
     ) -> None:
@@ -248,17 +281,26 @@ def settled(loader: DaliLoader, samples: int) -> bool:
 
 
 class TestQueue:
-    @pytest.mark.parametrize(("kind", "name"), [("image", "files"), ("image", "webdataset"), ("volume", "hdf5")])
-    @pytest.mark.parametrize("prefetch", [1, 3])
+    @pytest.mark.parametrize(
+        ("kind", "name", "prefetch"),
+        [
+            ("image", "files", 3),
+            ("image", "webdataset", 1),
+            ("volume", "hdf5", 3),
+            pytest.param("image", "files", 1, marks=FULL),
+            pytest.param("image", "webdataset", 3, marks=FULL),
+            pytest.param("volume", "hdf5", 1, marks=FULL),
+        ],
+    )
     def test_holds_so_many_batches_at_rest(self, made: Made, kind: str, name: str, prefetch: int) -> None:
         with loaders(made[kind, name], workers=2, prefetch_factor=prefetch) as (loader,):
             assert loader.queue_batches == prefetch
-            for consumed in range(4):
+            for consumed in range(3):
                 assert settled(loader, (consumed + prefetch) * BATCH), (consumed, loader.counts())
                 next(loader)
             for _ in range(6):
                 next(loader)
-            assert settled(loader, (10 + prefetch) * BATCH)
+            assert settled(loader, (9 + prefetch) * BATCH)
 
     @every_format
     def test_holds_none_without_workers(self, made: Made, name: str) -> None:
@@ -283,7 +325,7 @@ class TestQueue:
     @pytest.mark.parametrize("kind", sorted(KINDS))
     def test_a_batch_stays_as_it_is_until_the_next_is_asked_for(self, made: Made, kind: str) -> None:
         with loaders(made[kind, "files"], workers=2, prefetch_factor=4) as (loader,):
-            for turn in range(1, 6):
+            for turn in range(1, 4):
                 batch = next(loader).batch
                 before = {name: tensor.clone() for name, tensor in batch.items()}
                 assert settled(loader, (turn + 4) * BATCH)
@@ -291,8 +333,7 @@ class TestQueue:
 
 
 class TestClose:
-    @pytest.mark.parametrize("workers", [0, 2])
-    @pytest.mark.parametrize("taken", [0, 3])
+    @pytest.mark.parametrize(("workers", "taken"), [(0, 3), (2, 0), (2, 3), pytest.param(0, 0, marks=FULL)])
     def test_twice_does_no_harm(self, made: Made, workers: int, taken: int) -> None:
         with loaders(made["image", "webdataset"], workers=workers) as (loader,):
             for _ in range(taken):

@@ -16,7 +16,17 @@ from benchsuite.storage.dataset.manifest import Dataset, DatasetError, content_d
 from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.loaders.dali import DaliLoader
 from benchsuite.storage.loaders.reader import LoaderInput
-from tests.storage.loaders.test_dali import BATCH, PARAMS, SEED, Made, every_format, loaders, made, mine
+from tests.storage.loaders.test_dali import (
+    BATCH,
+    PARAMS,
+    SEED,
+    Made,
+    every_format,
+    every_format_once,
+    loaders,
+    made,
+    mine,
+)
 
 __all__ = ["made", "mine"]
 
@@ -65,8 +75,7 @@ class TestDamage:
         index["digest"][3] = content_digest(replace(victim, fields=fields)).encode()
         return f"{path}: sample {victim.key!r}", replace(dataset, index=index)
 
-    @every_format
-    @pytest.mark.parametrize("workers", [0, 1])
+    @every_format_once
     def test_within_a_header_names_file_and_key(self, mine: Callable[[str], Dataset], name: str, workers: int) -> None:
         dataset = mine(name)
         named, recorded = self.overwrite(dataset, 20, b"\xff" * 300)
@@ -80,8 +89,7 @@ class TestDamage:
         assert complaint(dataset) == damaged(name, named)
         assert name == "tfrecord" or complaint(recorded).startswith(f"{named}: not a whole JPEG")
 
-    @every_format
-    @pytest.mark.parametrize("workers", [0, 1])
+    @every_format_once
     def test_within_the_compressed_data_which_decoders_pass(
         self, mine: Callable[[str], Dataset], name: str, workers: int
     ) -> None:
@@ -130,8 +138,7 @@ class TestDamage:
         named, recorded = self.overwrite(dataset, image.index(b"\xff\xdb"), b"\xff\xec")
         assert complaint(recorded).startswith(f"{named}: not a whole JPEG")
 
-    @every_format
-    @pytest.mark.parametrize("workers", [0, 1])
+    @every_format_once
     def test_a_file_that_vanished_is_named(self, mine: Callable[[str], Dataset], name: str, workers: int) -> None:
         dataset = mine(name)
         victim = Path(list(in_order(dataset))[3].source)
@@ -151,14 +158,13 @@ class TestDamage:
         victim.write_bytes(b"\x01" * victim.stat().st_size)
         assert str(victim) in complaint(dataset)
 
-    @pytest.mark.parametrize("workers", [0, 1])
     @pytest.mark.parametrize(
-        ("change", "words"),
+        ("change", "words", "workers"),
         [
-            ({"name": "../{name}"}, "member '../{name}' leads out of its folder"),
-            ({"name": "/{name}"}, "member '/{name}' leads out of its folder"),
-            ({"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}, "member '{name}' is no regular file"),
-            ({"name": "other.jpg"}, "lacks .jpg"),
+            ({"name": "../{name}"}, "member '../{name}' leads out of its folder", 0),
+            ({"name": "/{name}"}, "member '/{name}' leads out of its folder", 1),
+            ({"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}, "member '{name}' is no regular file", 0),
+            ({"name": "other.jpg"}, "lacks .jpg", 1),
         ],
     )
     def test_a_member_that_no_other_loader_takes_is_refused(

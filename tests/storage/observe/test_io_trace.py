@@ -28,8 +28,21 @@ from tests.storage.samples import PAGES_MAY_GO, PARAMS, STORED, file_system
 
 MAPPED = ("lmdb", "tokens")
 """Formats whose samples come as pages of mapped files."""
+LOADED = (("torch", 0), ("torch", 2), ("threads", 2))
+"""Loaders and their workers."""
+ONCE = [*{name: (name, kind) for name, kind in STORED}.values()]
+"""Each format with one kind."""
 PATCHED = [(os, name) for name in ("open", "stat", "fstat", "read", "pread", "preadv", "lseek", "close")]
 PATCHED += [(os, "posix_fadvise"), (builtins, "open"), (io, "open"), (tarfile, "bltn_open"), (mmap, "mmap")]
+
+
+def in_turn() -> list[Any]:
+    """Each format and kind with one way of loading, the kinds of a format with different ones; the rest is `full`."""
+    return [
+        pytest.param(*pair, *way, marks=() if number == place % len(LOADED) else pytest.mark.full)
+        for place, pair in enumerate(STORED)
+        for number, way in enumerate(LOADED)
+    ]
 
 
 @contextmanager
@@ -198,8 +211,7 @@ def all_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("all_batches")
 class TestFormats:
-    @pytest.mark.parametrize(("name", "kind"), STORED)
-    @pytest.mark.parametrize(("loader", "workers"), [("torch", 0), ("torch", 2), ("threads", 2)])
+    @pytest.mark.parametrize(("name", "kind", "loader", "workers"), in_turn())
     def test_bytes_reconcile(self, made: Made, name: str, kind: str, loader: str, workers: int) -> None:
         """What is handed on was read by calls that were noted, or is pages of a mapped file; nothing is left over."""
         dataset = made(name, kind)
@@ -236,7 +248,9 @@ class TestFormats:
         assert found["bytes"]["only_counted"] < 0.05 * found["bytes"]["delivered"] + 100_000
 
     @PAGES_MAY_GO
-    @pytest.mark.parametrize(("name", "kind"), STORED)
+    @pytest.mark.parametrize(
+        ("name", "kind"), [pytest.param(*pair, marks=() if pair in ONCE else pytest.mark.full) for pair in STORED]
+    )
     def test_what_comes_from_storage_is_what_was_evicted(self, made: Made, name: str, kind: str) -> None:
         dataset = made(name, kind)
         if file_system(dataset.folder) in ("tmpfs", "ramfs"):
@@ -312,8 +326,14 @@ def loaded(
 class TestDenseReads:
     """Noting may take MAX_SHARE of a reader's time; where reads come too fast for that, few batches are observed."""
 
-    @pytest.mark.parametrize(("loader", "workers"), [("torch", 0), ("torch", 2), ("threads", 2)])
-    @pytest.mark.parametrize("name", ["files", "hdf5", "webdataset"])
+    @pytest.mark.parametrize(
+        ("name", "loader", "workers"),
+        [
+            pytest.param(name, *way, marks=() if place == number else pytest.mark.full)
+            for place, name in enumerate(("files", "hdf5", "webdataset"))
+            for number, way in enumerate(LOADED)
+        ],
+    )
     def test_some_batches_are_observed_and_reconcile(
         self, made: Made, monkeypatch: pytest.MonkeyPatch, name: str, loader: str, workers: int
     ) -> None:

@@ -3,7 +3,9 @@
 import os
 import signal
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,19 +57,35 @@ def train_asynchronously(rank: int, folder: Path) -> None:
         time.sleep(SLOW_S * rank)
         training.step(sample_batch(case, rank, step, CPU), NoClock())
     (shard,) = optimizer.shards
-    np.savez(
-        folder / f"rank{rank}.npz",
-        applied=np.array(shard.applied),
-        version=shard.version,
-        weights=flat(training.model),
-        staleness=np.array(shard.staleness),
-    )
+    found = {
+        "applied": np.array(shard.applied),
+        "version": shard.version,
+        "weights": flat(training.model),
+        "staleness": np.array(shard.staleness),
+    }
     dist.barrier()
+    for server in optimizer.servers.started.values():
+        server.send_signal(signal.SIGKILL)
+    said = ""
+    try:
+        for step in range(STEPS, 2 * STEPS):
+            training.step(sample_batch(case, rank, step, CPU), NoClock())
+    except RuntimeError as error:
+        said = str(error)
+    np.savez(folder / f"rank{rank}.npz", said=np.array(said), **found)
     os._exit(0)
 
 
-def test_one_process_that_applies_the_same_gradients_in_the_same_order_has_the_same_weights(tmp_path: Path) -> None:
-    found = found_by_ranks(train_asynchronously, WORKERS, tmp_path, DEADLINE_S)
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> list[Mapping[str, Any]]:
+    """What each rank of one asynchronous run found, and said when its server was killed after it."""
+    return [*found_by_ranks(train_asynchronously, WORKERS, tmp_path_factory.mktemp("trained"), DEADLINE_S)]
+
+
+def test_one_process_that_applies_the_same_gradients_in_the_same_order_has_the_same_weights(
+    trained: list[Mapping[str, Any]],
+) -> None:
+    found = trained
     order = {
         int(number): (rank, step) for rank in range(WORKERS) for step, (_, number) in enumerate(found[rank]["applied"])
     }
@@ -94,8 +112,8 @@ def test_one_process_that_applies_the_same_gradients_in_the_same_order_has_the_s
         assert found[rank]["weights"] == pytest.approx(expected, abs=1e-12)
 
 
-def test_no_worker_is_further_ahead_of_the_slowest_than_was_allowed(tmp_path: Path) -> None:
-    found = found_by_ranks(train_asynchronously, WORKERS, tmp_path, DEADLINE_S)
+def test_no_worker_is_further_ahead_of_the_slowest_than_was_allowed(trained: list[Mapping[str, Any]]) -> None:
+    found = trained
     numbers = {int(number): rank for rank in range(WORKERS) for _, number in found[rank]["applied"]}
     steps = [0] * WORKERS
     ahead = 0
@@ -128,26 +146,9 @@ def test_bytes_are_counted_for_each_role(tmp_path: Path) -> None:
     assert [float(rank["staleness_max"]) for rank in found] == [0, 0]
 
 
-def lose_a_server(rank: int, folder: Path) -> None:
-    case = case_of()
-    training, optimizer = training_of(case, rank, folder)
-    training.step(sample_batch(case, rank, 0, CPU), NoClock())
-    dist.barrier()
-    for server in optimizer.servers.started.values():
-        server.send_signal(signal.SIGKILL)
-    said = ""
-    try:
-        training.step(sample_batch(case, rank, 1, CPU), NoClock())
-    except RuntimeError as error:
-        said = str(error)
-    np.savez(folder / f"rank{rank}.npz", said=np.array(said))
-    os._exit(0)
-
-
-def test_the_rank_that_started_a_server_says_that_it_has_ended(tmp_path: Path) -> None:
-    found = found_by_ranks(lose_a_server, WORKERS, tmp_path, DEADLINE_S)
-    assert str(found[0]["said"]) == "a parameter server of this rank has ended with exit code -9"
-    assert "peer" in str(found[1]["said"])
+def test_the_rank_that_started_a_server_says_that_it_has_ended(trained: list[Mapping[str, Any]]) -> None:
+    assert str(trained[0]["said"]) == "a parameter server of this rank has ended with exit code -9"
+    assert "peer" in str(trained[1]["said"])
 
 
 def test_parameters_are_dealt_whole_and_evenly() -> None:
