@@ -21,6 +21,7 @@ from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.loaders import LoaderProtocol
 from benchsuite.storage.loaders.reader import LoaderInput
 from tests.storage.conftest import Made
+from tests.storage.loaders.conformance import in_turn
 from tests.storage.loaders.conftest import PATCH, VOLUME_BYTES
 
 BATCH = 2
@@ -48,7 +49,7 @@ class MemoryConformance:
         """Have the loader's library use what memory it uses from the start."""
 
     @pytest.mark.parametrize(("workers", "prefetch"), [(0, 1), (0, 3), (1, 1), (1, 4), (2, 1), (2, 3)])
-    @pytest.mark.parametrize("kind", ["image", "mlm"])
+    @pytest.mark.parametrize("kind", ["mlm", pytest.param("image", marks=pytest.mark.full)])
     def test_batches_in_memory_are_no_more_than_queued_and_two(
         self, made: Made, kind: str, workers: int, prefetch: int
     ) -> None:
@@ -60,8 +61,7 @@ class MemoryConformance:
         for places in seen.values():
             assert len(places) <= workers * prefetch + 2
 
-    @pytest.mark.parametrize("workers", [0, 1, 2])
-    @pytest.mark.parametrize("form", ["files", "lmdb", "webdataset"])
+    @pytest.mark.parametrize(("form", "workers"), in_turn(["files", "lmdb", "webdataset"], [2, 0, 1]))
     def test_a_batch_is_intact_until_the_next_is_asked_for(self, made: Made, form: str, workers: int) -> None:
         """Readers run ahead meanwhile, as far as the queue lets them."""
         with self.one_loader(made(form, "volume"), workers, 2) as (loader,):
@@ -81,8 +81,9 @@ class MemoryConformance:
                     tokens = np.load(dataset.data_files()[row])
                     assert delivered.batch["tokens"][at].tolist() == tokens.tolist()
 
-    @pytest.mark.parametrize("workers", [0, 2])
-    @pytest.mark.parametrize("form", ["files", "hdf5", "lmdb", "mds", "tfrecord", "webdataset"])
+    @pytest.mark.parametrize(
+        ("form", "workers"), in_turn(["files", "hdf5", "lmdb", "mds", "tfrecord", "webdataset"], [0, 2])
+    )
     def test_memory_stays_within_what_is_said(
         self, large_volumes: Callable[[str], Dataset], made: Made, form: str, workers: int
     ) -> None:
