@@ -1,7 +1,9 @@
 """Fixtures that several packages' tests share: one small dataset, in every format."""
 
 import os
+import re
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -16,7 +18,10 @@ from benchsuite.storage.create.convert import Wanted, convert_dataset, generate_
 NUM_SAMPLES = 96
 SHARD_SAMPLES = 8
 """12 shards, so that 2 ranks x 2 workers each get three."""
-LONGEST = ("workloads/parallel/test_modes.py", "faults/", "runner/test_validate.py", "storage/loaders/")
+LONGEST = (
+    *("workloads/parallel/test_modes.py", "faults/", "runner/test_validate.py", "storage/loaders/", "plugins/"),
+    *("test_imports.py", "test_packaging.py", "probe/", "trial/"),
+)
 """Files that take minutes are begun first, so that of two processes none ends with a long one."""
 SLOW = (
     *("faults/", "fuzz/", "workloads/parallel/test_modes.py", "runner/test_validate.py::test_counts"),
@@ -33,10 +38,34 @@ SLOW = (
 """Files and tests of `make test-all`, but for what is marked smoke, which `make test` runs too."""
 
 
+CLUSTER = ("cluster/", "late/", "network/", "storm/")
+"""Folders whose own conftest marks all that they hold so."""
+WHOLLY_QUIET = re.compile(r"^pytestmark = .*mark\.quiet", re.MULTILINE)
+
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+"""Hundreds of processes that tests start would each compile the product, and every run of tests the tests."""
+
+
 @cache
-def says_quiet(file: Path) -> bool:
-    """Whether a test file marks anything as quiet."""
-    return "mark.quiet" in file.read_text()
+def says(file: Path, mark: str) -> bool:
+    """Whether a test file marks anything so."""
+    return f"mark.{mark}" in file.read_text()
+
+
+def none_wanted(file: Path, expression: str) -> bool:
+    """Whether a tier has none of a file's tests, which then need not be imported: most of collecting is that."""
+    words, name = expression.split(), file.relative_to(Path(__file__).parent).as_posix()
+    if not words or " or " in expression:
+        return False
+    if words[0] == "quiet":
+        return not says(file, "quiet")
+    if words[0] == "slow":
+        return not says(file, "slow") and not name.startswith(tuple(each.partition("::")[0] for each in SLOW))
+    slow = name.startswith(SLOW) and not says(file, "smoke")
+    quiet = WHOLLY_QUIET.search(file.read_text()) is not None
+    cluster = "not cluster" in expression and name.startswith(CLUSTER)
+    return cluster or ("not slow" in expression and slow) or ("not quiet" in expression and quiet)
 
 
 def pytest_configure() -> None:
@@ -48,23 +77,22 @@ def pytest_configure() -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Where only what measures is asked for, the other files, most of all, are not even imported."""
-    only_quiet = config.option.markexpr.split()[:1] == ["quiet"] and " or " not in config.option.markexpr
+    """Files that hold nothing of the tier that is asked for are not even imported."""
     is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
-    return True if only_quiet and is_test and not says_quiet(collection_path) else None
+    return True if is_test and none_wanted(collection_path, config.option.markexpr) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the longest files first, and leave the full matrix out unless an expression of markers is given."""
     for item in items:
-        if item.get_closest_marker("quiet") and not says_quiet(item.path):
+        if item.get_closest_marker("quiet") and not says(item.path, "quiet"):
             raise pytest.UsageError(f"{item.nodeid} is quiet, which its file must say: others are not looked into")
     for item in items:
         is_slow = item.nodeid.startswith(tuple(f"tests/{name}" for name in SLOW))
         if is_slow and not item.get_closest_marker("smoke"):
             item.add_marker("slow")
     names = [f"tests/{name}" for name in LONGEST]
-    items.sort(key=lambda item: next((place for place, name in enumerate(names) if item.nodeid.startswith(name)), 9))
+    items.sort(key=lambda item: next((place for place, name in enumerate(names) if item.nodeid.startswith(name)), 99))
     if config.option.markexpr:
         return
     full = [item for item in items if item.get_closest_marker("full")]

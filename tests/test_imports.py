@@ -37,29 +37,30 @@ def test_the_packages_are_where_this_test_looks():
     assert all(len(sources(package)) > 3 for package in PACKAGES)
 
 
-@pytest.mark.parametrize(
-    "modules",
-    [
-        "benchsuite.cli.app",
-        "benchsuite.contract.trial_spec, benchsuite.cli.inspect, benchsuite.storage.dataset.spec",
-        "benchsuite.workloads.spec, benchsuite.contract.errors",
-        "benchsuite.cli.data, benchsuite.storage.create.convert, benchsuite.storage.dataset.verify",
-        "benchsuite.cli.report, benchsuite.results.store.frames, benchsuite.results.report.markdown",
-    ],
+LIGHT = (
+    "benchsuite.cli.app",
+    *("benchsuite.contract.trial_spec", "benchsuite.cli.inspect", "benchsuite.storage.dataset.spec"),
+    *("benchsuite.workloads.spec", "benchsuite.contract.errors"),
+    *("benchsuite.cli.data", "benchsuite.storage.create.convert", "benchsuite.storage.dataset.verify"),
+    *("benchsuite.cli.report", "benchsuite.results.store.frames", "benchsuite.results.report.markdown"),
 )
-def test_leaves_torch_out(modules: str):
-    assert in_new_process(f"import sys, {modules}; print('torch' in sys.modules)") == "False\n"
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["sweep", "--help"], ["list"], ["schema", "trial"]])
-def test_command_leaves_torch_out(arguments: list[str]):
-    code = f"""
+def test_leaves_torch_out():
+    """One process for all: what none of them has imported, none of them imports by itself."""
+    code = f"import sys, {', '.join(LIGHT)}; print('torch' in sys.modules)"
+    assert in_new_process(code) == "False\n"
+
+
+def test_commands_leave_torch_out():
+    code = """
 import sys
 from benchsuite.cli.app import run_command
-assert run_command({arguments!r}) == 0
-print("torch" in sys.modules)
+for words in (["--help"], ["sweep", "--help"], ["list"], ["schema", "trial"]):
+    assert run_command(words) == 0
+    assert "torch" not in sys.modules, words
 """
-    assert in_new_process(code).splitlines()[-1] == "False"
+    in_new_process(code)
 
 
 MODELS = {
@@ -102,49 +103,52 @@ def test_planning_over_every_format_and_loader(tmp_path: Path, dataset_root: Pat
     assert imported_by(tmp_path, ["sweep", file, "--dry-run"]) == "[]"
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
+def test_refusing_a_sweep_file_takes_neither(tmp_path: Path):
+    wrong: tuple[dict[str, Any], ...] = (
         {"workload": "resnet51"},
         {"workload": "resnet50", "variant": "tny"},
         {"workload": "resnet50", "variant": "tiny", "batchsize": 2},
         {"workload": "resnet50", "variant": "tiny", "data": {"root": "nowhere"}},
-    ],
-)
-def test_refusing_a_sweep_file_takes_neither(tmp_path: Path, changes: dict[str, Any]):
-    file = written(tmp_path, {"base": {"batch_size": 4, "measure": {"steps": 2}, **changes}})
-    assert imported_by(tmp_path, ["sweep", file], codes={2}) == "[]"
+    )
+    commands = []
+    for number, changes in enumerate(wrong):
+        (tmp_path / str(number)).mkdir()
+        values = {"base": {"batch_size": 4, "measure": {"steps": 2}, **changes}}
+        commands.append(["sweep", written(tmp_path / str(number), values)])
+    assert imported_by(tmp_path, *commands, codes={2}) == "[]"
 
 
-@pytest.mark.parametrize("reader", ["tuned", "stock"])
-def test_a_sweep_and_its_report_take_no_torch(tmp_path: Path, dataset_root: Path, reader: str):
+def test_a_sweep_and_its_report_take_no_torch(tmp_path: Path, dataset_root: Path):
     """Ranks have it; what plans, watches, judges and records them has not, and its tables come with pandas alone."""
-    data = {"root": str(dataset_root), "num_workers": 0, "cache": "warm", "reader": reader}
+    data = {"root": str(dataset_root), "num_workers": 0, "cache": "warm"}
     base = {"workload": "resnet50", "variant": "tiny", "batch_size": 2, "data": data}
-    file = written(tmp_path, {"base": {**base, "measure": {"steps": 2, "repeats": 2, "ceilings": False}}})
+    base |= {"measure": {"steps": 2, "repeats": 2, "ceilings": False}}
+    file = written(tmp_path, {"base": base, "grid": {"data.reader": ["tuned", "stock"]}})
     found = imported_by(tmp_path, ["sweep", file], ["report"], ["results", "show"])
     assert found == "['pandas']"
     records = [record for record in ResultsStore(tmp_path / "store").latest() if record.kind == "trial"]
-    assert [record.status for record in records] == ["ok", "ok"]
+    assert [record.status for record in records] == ["ok"] * 4
+    assert {record.spec["data"]["reader"] for record in records} == {"tuned", "stock"}
     counted = asdict(count(RESNET50, RESNET50.variants["tiny"]))
-    for record in records:  # the first one's rank counted, the second one's was told
+    for record in records:  # the first one's rank counted, the others' were told
         assert record.figures.parameters == counted["parameters"]
         assert record.figures.flops_per_sample == counted["forward_flops"] + counted["backward_flops"]
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
-def test_data_verbs_leave_torch_out(tmp_path: Path, workload: str):
+def test_data_verbs_leave_torch_out(tmp_path: Path):
     code = f"""
 import sys
 from benchsuite.cli.app import run_command
-asked = ["--workload", "{workload}", "--variant", "tiny"]
 if __name__ == "__main__":
-    assert run_command(["data", "generate", "{tmp_path}/a", *asked, "--samples", "2"]) == 0
-    assert run_command(["data", "convert", "{tmp_path}/a", "{tmp_path}/b", *asked, "--format", "hdf5"]) == 0
-    assert run_command(["data", "verify", "{tmp_path}/a", "{tmp_path}/b"]) == 0
-    print("torch" in sys.modules)
+    for workload in {WORKLOADS!r}:
+        made, other = (f"{tmp_path}/{{workload}}-{{name}}" for name in "ab")
+        asked = ["--workload", workload, "--variant", "tiny"]
+        assert run_command(["data", "generate", made, *asked, "--samples", "2"]) == 0
+        assert run_command(["data", "convert", made, other, *asked, "--format", "hdf5"]) == 0
+        assert run_command(["data", "verify", made, other]) == 0
+        assert "torch" not in sys.modules, workload
 """
-    assert in_new_process(code).splitlines()[-1] == "False"
+    in_new_process(code)
 
 
 @pytest.mark.parametrize("package", PACKAGES)

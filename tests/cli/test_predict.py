@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,14 +22,20 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A weak series in two precisions, at 1 to 4 ranks."""
-    store = ResultsStore(tmp_path / "store")
+    store = ResultsStore(tmp_path_factory.mktemp("measured") / "store")
     rates = {1: [99.0, 100.0, 101.0], 2: [190.0, 192.0, 193.0], 4: [372.0, 374.0, 377.0]}
     for record in (*made_trials(rates), *made_trials(rates, spec={"precision": "bf16"})):
         store.append(record)
     return store.path
+
+
+@pytest.fixture
+def store(measured: Path, tmp_path: Path) -> Path:
+    """A copy of it, to which tests may append."""
+    return shutil.copytree(measured, tmp_path / "store")
 
 
 @pytest.fixture

@@ -60,7 +60,9 @@ class TestReport:
         err = run_cli("report", "--store", nights.path)[2]
         assert "note: all 8 sessions" in err and "(..., n10, n11, n12, n13, n14)" in err
 
-    @pytest.mark.parametrize(("name", "rate"), [("latest", 102.0), ("tuesday", 102.0), ("monday", 100.0)])
+    @pytest.mark.parametrize(
+        ("name", "rate"), [("latest", 102.0), pytest.param("tuesday", 102.0, marks=pytest.mark.full), ("monday", 100.0)]
+    )
     def test_one_is_chosen(self, run_cli: Run, nights: ResultsStore, name: str, rate: float) -> None:
         assert rates(run_cli, nights, "--session", name) == [rate]
         for more in ((), ("--format", "md")):

@@ -1,5 +1,6 @@
 """Trials whose input is read by a format's own library."""
 
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ from benchsuite.contract.errors import UserError
 from benchsuite.contract.trial_spec import match_id, parse_trial, point_id
 from benchsuite.grid.expand import expand, load_sweep, plan_trial
 from benchsuite.host.machine import Machine
-from benchsuite.runner.single_trial import in_processes
+from benchsuite.launch.launcher import load_launcher
+from benchsuite.results.store.record import TrialRecord
+from benchsuite.runner.single_trial import launched
 from benchsuite.storage import FORMATS, STOCK, STOCK_NEEDS, load
 from tests.storage.samples import IMAGE_FORMATS
 
@@ -27,12 +30,22 @@ def spec(root: Path, **data: Any) -> dict[str, Any]:
     }
 
 
+Run = Callable[[dict[str, Any]], TrialRecord]
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    """Runs trials in processes that are forked from one: most of what starting them takes is importing torch."""
+    with load_launcher("auto") as launcher:
+        yield lambda values: launched(plan_trial(values), launcher)[0]
+
+
 @pytest.mark.parametrize("form", IMAGE_FORMATS)
-def test_a_trial_trains_on_what_the_library_reads_and_names_it(dataset_root: Path, form: str) -> None:
+def test_a_trial_trains_on_what_the_library_reads_and_names_it(run: Run, dataset_root: Path, form: str) -> None:
     module = STOCK_NEEDS.get(form)
     if module is not None and find_spec(module) is None:
         pytest.skip(f"{module} is not installed")
-    record, _ = in_processes(plan_trial(spec(dataset_root, format=form, reader="stock")))
+    record = run(spec(dataset_root, format=form, reader="stock"))
     assert record.status == "ok", record.reason
     assert record.env["reader"] == load(STOCK, form).implementation("image")
     assert record.spec["data"]["reader"] == "stock"
@@ -86,10 +99,10 @@ READER = Mine
 """
 
 
-def test_a_users_own_reader(dataset_root: Path, tmp_path: Path) -> None:
+def test_a_users_own_reader(run: Run, dataset_root: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN)
     reader = f"{tmp_path / 'mine.py'}:READER"
-    record, _ = in_processes(plan_trial(spec(dataset_root, reader=reader)))
+    record = run(spec(dataset_root, reader=reader))
     assert record.status == "ok", record.reason
     assert record.env["reader"] == reader and record.figures.au
 

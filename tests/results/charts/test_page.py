@@ -50,8 +50,14 @@ def without_scripts(text: str) -> str:
     return re.sub(r"<script.*?</script>", "", text, flags=re.S)
 
 
-def test_every_section_has_its_chart(tmp_path: Path) -> None:
-    assert keys(data(page.page(full_store(tmp_path)))) == EVERY_CHART
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of a store with something for every section."""
+    return page.page(full_store(tmp_path_factory.mktemp("full")))
+
+
+def test_every_section_has_its_chart(full: str) -> None:
+    assert keys(data(full)) == EVERY_CHART
 
 
 def test_sections_without_anything_are_left_out(tmp_path: Path) -> None:
@@ -69,8 +75,8 @@ def test_a_store_of_probes_only_says_so(tmp_path: Path) -> None:
     assert "No trials yet; other records: 1 of kind probe." in text and data(text)["rows"] == []
 
 
-def test_the_verdict_stands_in_words_at_the_top(tmp_path: Path) -> None:
-    text = without_scripts(page.page(full_store(tmp_path)))
+def test_the_verdict_stands_in_words_at_the_top(full: str) -> None:
+    text = without_scripts(full)
     assert "It is limited by storage" in text
     assert "<b>communication</b><span>held back 3 points</span>" in text
     assert "<b>storage</b><span>held back 6 points</span>" in text
@@ -79,8 +85,8 @@ def test_the_verdict_stands_in_words_at_the_top(tmp_path: Path) -> None:
     assert text.index("sweep buckets") < text.index("sweep all")  # the newest first
 
 
-def test_rows_hold_what_tables_say_and_what_they_are_filtered_by(tmp_path: Path) -> None:
-    found = data(page.page(full_store(tmp_path)))
+def test_rows_hold_what_tables_say_and_what_they_are_filtered_by(full: str) -> None:
+    found = data(full)
     labels = [point["label"] for point in found["points"]]
     lost = found["points"][labels.index("lmdb 4 ranks")]
     assert (lost["format"], lost["status"], lost["workload"]) == (["lmdb"], ["failed"], ["resnet50"])
@@ -98,8 +104,8 @@ def test_a_point_is_filtered_by_the_statuses_of_all_its_trials(tmp_path: Path) -
     assert [point["status"] for point in found["points"]] == [["ok", "timeout"]]
 
 
-def test_failures_of_a_point_that_ended_alike_are_told_once(tmp_path: Path) -> None:
-    found = data(page.page(full_store(tmp_path)))
+def test_failures_of_a_point_that_ended_alike_are_told_once(full: str) -> None:
+    found = data(full)
     told = [(found["points"][f["point"]]["label"], f["status"], f["count"], f["reason"]) for f in found["failures"]]
     assert told == [("lmdb 4 ranks", "failed", 2, "EIO on part-7"), ("oom", "oom", 1, "CUDA out of memory")]
     assert found["failures"][1]["phase"] == "warm-up"
@@ -121,18 +127,17 @@ def test_json_is_embedded_so_that_it_comes_back_and_ends_nothing() -> None:
         page.embedded(float("nan"))
 
 
-def test_the_policy_allows_exactly_the_two_scripts_and_no_loading(tmp_path: Path) -> None:
-    text = page.page(full_store(tmp_path))
-    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
+def test_the_policy_allows_exactly_the_two_scripts_and_no_loading(full: str) -> None:
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', full)
     allowed = re.findall(r"'sha256-([^']*)'", policy)
-    run = [body for attributes, body in scripts(text) if "json" not in attributes]
+    run = [body for attributes, body in scripts(full) if "json" not in attributes]
     assert allowed == [base64.b64encode(hashlib.sha256(body.encode()).digest()).decode() for body in run]
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
-    assert not re.search(r'\b(src|href)="(?!data:,)', without_scripts(text))
+    assert not re.search(r'\b(src|href)="(?!data:,)', without_scripts(full))
 
 
-def test_provenance_tells_environments_commands_and_a_sweep_file(tmp_path: Path) -> None:
-    text = without_scripts(page.page(full_store(tmp_path)))
+def test_provenance_tells_environments_commands_and_a_sweep_file(full: str) -> None:
+    text = without_scripts(full)
     for fact in ("2 x H100 (driver 570.1)", "lustre", "2.13.0", "64.0 GB", "abc123"):
         assert fact in text
     assert "benchsuite sweep all.yaml --session default" in text

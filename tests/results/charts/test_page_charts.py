@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> ResultsStore:
     return full_store(tmp_path_factory.mktemp("full"))
 
 
+@cache
 def points_of(store: ResultsStore) -> list[Numbered]:
     return list(enumerate(row for section in sections(store) for row in section.points))
 
 
+@cache
 def every_chart(store: ResultsStore) -> list[Chart]:
     return page.charts(store, sections(store))
 

@@ -38,6 +38,7 @@ def edit_index(folder: Path, column: str, row: int, value: object) -> None:
     np.save(folder / INDEX, index)
 
 
+@pytest.mark.full  # of every kind of sample in the conformance suite of each format
 @every_format
 def test_a_whole_dataset_passes(small: Callable[[str], Dataset], name: str) -> None:
     dataset = small(name)
@@ -49,6 +50,7 @@ def test_a_generated_dataset_passes(dataset_root: Path, name: str) -> None:
     assert verify_dataset(dataset_root / name).manifest.num_samples == 96
 
 
+@pytest.mark.full  # as above
 @every_format
 def test_a_moved_dataset_passes(small: Callable[[str], Dataset], name: str) -> None:
     folder = small(name).folder

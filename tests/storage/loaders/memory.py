@@ -21,6 +21,7 @@ from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.loaders import LoaderProtocol
 from benchsuite.storage.loaders.reader import LoaderInput
 from tests.storage.conftest import Made
+from tests.storage.loaders.conformance import in_turn
 from tests.storage.loaders.conftest import PATCH, VOLUME_BYTES
 
 BATCH = 2
@@ -66,14 +67,7 @@ class MemoryConformance:
         for places in seen.values():
             assert len(places) <= workers * prefetch + 2
 
-    @pytest.mark.parametrize(
-        ("form", "workers"),
-        [
-            pytest.param(form, workers, marks=() if workers == (1, 2, 0)[place] else pytest.mark.full)
-            for place, form in enumerate(("files", "lmdb", "webdataset"))
-            for workers in range(3)
-        ],
-    )
+    @pytest.mark.parametrize(("form", "workers"), in_turn(["files", "lmdb", "webdataset"], [2, 0, 1]))
     def test_a_batch_is_intact_until_the_next_is_asked_for(self, made: Made, form: str, workers: int) -> None:
         """Readers run ahead meanwhile, as far as the queue lets them."""
         with self.one_loader(made(form, "volume"), workers, 2) as (loader,):
@@ -93,14 +87,7 @@ class MemoryConformance:
                     tokens = np.load(dataset.data_files()[row])
                     assert delivered.batch["tokens"][at].tolist() == tokens.tolist()
 
-    @pytest.mark.parametrize(
-        ("form", "workers"),
-        [
-            pytest.param(form, workers, marks=() if workers == place % 2 * 2 else pytest.mark.full)
-            for place, form in enumerate(SAMPLES_HELD)
-            for workers in (0, 2)
-        ],
-    )
+    @pytest.mark.parametrize(("form", "workers"), in_turn([*SAMPLES_HELD], [0, 2]))
     def test_memory_stays_within_what_is_said(
         self, large_volumes: Callable[[str], Dataset], made: Made, form: str, workers: int
     ) -> None:

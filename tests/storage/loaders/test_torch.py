@@ -18,7 +18,7 @@ from benchsuite.storage.observe.counters import ProcessIO
 from benchsuite.storage.observe.page_cache import evict, warm
 from tests.conftest import NUM_SAMPLES
 from tests.storage.conftest import Made
-from tests.storage.loaders.conformance import BATCH, COUNT, SEED, LoaderConformance, children
+from tests.storage.loaders.conformance import BATCH, COUNT, SEED, LoaderConformance, children, in_turn
 from tests.storage.loaders.memory import MemoryConformance
 from tests.storage.samples import IMAGE_FORMATS, PAGES_MAY_GO, PARAMS, file_system
 
@@ -39,8 +39,7 @@ def loader_of(dataset: Dataset, **spec: object) -> Iterator[TorchLoader]:
 
 class TestStorageBytes:
     @PAGES_MAY_GO
-    @pytest.mark.parametrize("name", IMAGE_FORMATS)
-    @pytest.mark.parametrize("workers", [0, 2])
+    @pytest.mark.parametrize(("name", "workers"), in_turn(IMAGE_FORMATS, [0, 2]))
     def test_grow_by_the_datasets_size_when_cold_and_not_when_warm(
         self, dataset_root: Path, name: str, workers: int
     ) -> None:

@@ -18,10 +18,17 @@ PARAMETERS = 216_448
 BATCH, LAYERS, HEADS, HIDDEN, LENGTH = 4, 4, 8, 64, 16
 
 
+COUNTED: dict[str, Account] = {}
+"""What was counted already: each of these is a model built and a step taken."""
+
+
 def counted(mode: Any, ranks: int, variant: str = "nano", **compute: Any) -> Account:
-    layout = layout_of(mode if isinstance(mode, str) else Parallelism(**mode), ranks)
-    spec = ComputeSpec.model_validate({"optimizer": "adamw", **compute})
-    return dry_account(GPT, GPT.variants[variant], layout, spec, BATCH)
+    asked = repr((mode, ranks, variant, compute))
+    if asked not in COUNTED:
+        layout = layout_of(mode if isinstance(mode, str) else Parallelism(**mode), ranks)
+        spec = ComputeSpec.model_validate({"optimizer": "adamw", **compute})
+        COUNTED[asked] = dry_account(GPT, GPT.variants[variant], layout, spec, BATCH)
+    return COUNTED[asked]
 
 
 @pytest.mark.parametrize(
@@ -87,6 +94,7 @@ def test_512_ranks_need_no_devices() -> None:
 
 
 def test_nothing_of_the_dry_group_stays() -> None:
+    COUNTED.clear()
     counted("ddp", 2)
     assert not torch.distributed.is_initialized()
 
