@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from importlib import import_module
 from itertools import pairwise
@@ -76,23 +76,21 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "benchsuite trial spec.yaml -o precision=bf16 --profile io",
         "benchsuite trial spec.yaml -o world_size=512 --validate",
     ),
-    "data generate": ("benchsuite data generate data/kits/hdf5 --workload unet3d --format hdf5 --samples 168",),
-    "data convert": ("benchsuite data convert ~/photos data/photos/files --workload resnet50 --format files",),
+    "data generate": ("benchsuite data generate data/kits/hdf5 --workload unet3d --format hdf5",),
+    "data convert": ("benchsuite data convert ~/photos data --format all",),
     "data verify": ("benchsuite data verify data/photos/files data/photos/webdataset",),
     "data stage": ("benchsuite data stage data/kits/hdf5 --to /local/nvme",),
     "probe storage": ("benchsuite probe storage /scratch --store benchsuite-store",),
     "probe device": ("benchsuite probe device --store benchsuite-store",),
     "probe checkpoint": (
-        "benchsuite probe checkpoint /scratch --workload resnet50 --world-size 2 --save async",
-        "benchsuite probe checkpoint /scratch --model llama3-70b --framework megatron --ranks 64 --subset 8",
+        "benchsuite probe checkpoint /scratch --world-size 2 --save async",
+        "benchsuite probe checkpoint /scratch --model llama3-70b --ranks 64 --subset 8",
     ),
-    "probe nodes": (
-        "benchsuite probe nodes --launcher srun --path /scratch --exclude-list slow.txt --store /scratch/store",
-    ),
+    "probe nodes": ("benchsuite probe nodes --launcher srun --path /scratch --exclude-list slow.txt",),
     "probe comm": ("benchsuite probe comm --op all_reduce --sizes 64KiB:1MiB --overlap",),
     "submit": (
-        "benchsuite submit slurm mine.yaml --mode array --array-tasks 4 --time 02:00:00 --dry-run",
-        "benchsuite submit kubernetes mine.yaml --directive image=IMAGE --directive claim=scratch:/scratch --dry-run",
+        "benchsuite submit slurm mine.yaml --time 02:00:00 --dry-run",
+        "benchsuite submit kubernetes mine.yaml --directive image=IMAGE --dry-run",
     ),
     "status": ("benchsuite status mine.yaml --session 2026-11-20",),
     "nightly init": ("benchsuite nightly init ~/nights --sweep mine.yaml",),
@@ -118,13 +116,15 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "baseline set": ("benchsuite baseline set --date 2026-11-01..2026-11-14",),
     "baseline show": ("benchsuite baseline show",),
     "check": ("benchsuite check --session latest",),
-    "scaling": ("benchsuite scaling --where data.format=hdf5 --svg figures",),
+    "scaling": ("benchsuite scaling --where data.format=hdf5 --svg scaling.svg",),
     "predict": ("benchsuite predict --ranks 16,64", "benchsuite predict --table steps.csv --ranks 3360"),
-    "plan": ("benchsuite plan --model gpt-neox-20b --machine polaris --devices 96 --batch 1536 --top 3",),
+    "plan": ("benchsuite plan --model gpt-neox-20b --machine polaris --devices 96 --batch 1536",),
     "list": ("benchsuite list machines",),
     "schema": ("benchsuite schema trial",),
 }
-"""What is typed: an example or two for the help of every verb, by its words."""
+"""What is typed: an example or two for the help of every verb, by its words; a group shows the first of each of its."""
+FIRST = ("demo", "advise", "sweep", "report")
+"""Verbs whose examples are in the help of `benchsuite` itself."""
 HELP = {"help_option_names": ["-h", "--help"]}
 
 
@@ -168,9 +168,14 @@ def load_verb(name: str) -> Command:
 
 def epilog(words: str, more: str | None) -> str:
     """The end of a verb's help: its examples as they are typed, and what else the verb says there."""
-    lines = "\n".join(f"  {line}" for line in EXAMPLES.get(words, ()))
-    examples = f"\b\nExamples:\n{lines}" if lines else ""
+    below = [lines[0] for name, lines in EXAMPLES.items() if name.rpartition(" ")[0] == words]
+    found = EXAMPLES.get(words) or below
+    examples = _examples(found) if found else ""
     return "\n\n".join(filter(None, (examples, more)))
+
+
+def _examples(lines: Iterable[str]) -> str:
+    return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))
 
 
 def _with_help(command: Command, words: str) -> None:
@@ -185,6 +190,7 @@ app = typer.Typer(
     cls=Verbs,
     name="benchsuite",
     help="What holds a training job back: storage, the input pipeline, compute or the interconnect?",
+    epilog=_examples(EXAMPLES[verb][0] for verb in FIRST),
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

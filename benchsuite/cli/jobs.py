@@ -24,7 +24,7 @@ Number = int | None
 def submit(
     context: typer.Context,
     scheduler: Annotated[Scheduler, typer.Argument(help="slurm, pbs; kubernetes with --dry-run.")],
-    file: Annotated[Path, typer.Argument(help="A sweep file (YAML).")],
+    file: Annotated[Path, typer.Argument(help="A sweep file (YAML), or a name of `benchsuite list sweeps`.")],
     nodes: Annotated[Number, typer.Option("--nodes", min=1, help="Default: what the largest world size needs.")] = None,
     time: Annotated[Text, typer.Option("--time", metavar="[D-]HH:MM:SS", help="The job's limit.")] = None,
     account: Annotated[Text, typer.Option("--account", help="Whom it is charged to.")] = None,

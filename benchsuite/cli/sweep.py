@@ -73,7 +73,7 @@ class SweepOptions:
 
 def sweep(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(help="A sweep file (YAML).")],
+    file: Annotated[Path, typer.Argument(help="A sweep file (YAML), or a name of `benchsuite list sweeps`.")],
     session: Session = "default",
     store: Store = DEFAULT_STORE,
     dry_run: Annotated[
@@ -460,8 +460,8 @@ def print_plan(plan: Plan, store: ResultsStore, asked: SweepOptions) -> int:
         times = f"  x {len(repeats)}" if len(repeats) > 1 else ""
         but = f"  (oversubscribed: {crowd})" if crowd else ""
         echo(f"{'run ' if waits else 'done'}  {name}  {point.label}{times}{but}")
-    for skipped in plan.skipped:
-        echo(f"skip  {skipped.point.point_id}  {skipped.point.label}: {skipped.reason}")
+    for told in sweeping.skipped_in_words(plan):
+        echo(f"skip  {told}")
     known = durations_of(store.outcomes().values(), plan)
     time_left = [f"time: {time_in_words([item.point for item in state.todo], known)}"] if state.todo else []
     echo(" · ".join([summary(plan, state), *time_left]), err=True)

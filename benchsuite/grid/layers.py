@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from benchsuite.contract.errors import UserError, dotted_keys, nearest
+from benchsuite.contract.errors import UserError, dotted_keys, nearest, refuse
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.contract.yaml_file import Values, assign, flat, nested, parse_override, parse_value, set_key, with_parts
 from benchsuite.host.site import BATCH, check_values, config_files
@@ -161,7 +161,17 @@ def _pointless(key: str, given: Given) -> bool:
 
 
 def bundled(file: Path) -> Path:
-    """A sweep file, or the example of that name, with `.yaml` or without, where there is no such file here."""
+    """A sweep file, or the example of that name, with `.yaml` or without, where there is no such file here.
+
+    Raises:
+        UserError: it is neither, and no name of a file that may be missing.
+    """
     folder = Path(str(files("benchsuite"))) / "sweeps"
-    examples = [path for path in (folder / file.name, folder / f"{file.name}.yaml") if path.is_file()]
-    return examples[0] if examples and not file.exists() and file.parent == Path() else file
+    if file.exists() or file.parent != Path():
+        return file
+    names = sorted(path.stem for path in folder.glob("*.yaml"))
+    if file.name.removesuffix(".yaml") in names:
+        return folder / f"{file.name.removesuffix('.yaml')}.yaml"
+    if not file.suffix:
+        raise UserError(f"{refuse('sweep', file.name, names)}; or a file, such as mine.yaml")
+    return file

@@ -231,7 +231,7 @@ def _direct_problem(spec: TrialSpec, form: Format, manifest: Manifest) -> str | 
 
 
 def too_few_for_cold(spec: TrialSpec, form: Format, share: int, lanes: int) -> str | None:
-    """Why a cold trial would read from memory, with the arithmetic and what would fit; None where it would not.
+    """What would fit where a cold trial would read from memory, and why; None where it would not.
 
     `share` are the samples of the reader that has fewest, of `lanes` readers in all.
     """
@@ -244,9 +244,9 @@ def too_few_for_cold(spec: TrialSpec, form: Format, share: int, lanes: int) -> s
     plus = f" and holds {buffered} more (data.shuffle_buffer)" if buffered else ""
     what = "cold" if spec.measure.epochs is None else "epochs"
     return (
-        f"{what}: each of {lanes} readers takes {batches} batches x {spec.rank_batch} = {samples} samples{plus}, its "
-        f"share of the dataset is {share}: the rest would come from memory ({_batches_in_words(spec)}); "
-        f"{_what_fits(spec, share, samples, buffered)}"
+        f"{what}: {_what_fits(spec, share, samples, buffered)}: each of {lanes} readers takes {batches} batches x "
+        f"{spec.rank_batch} = {samples} samples{plus}, and its share of the dataset is {share}; the rest would come "
+        f"from memory ({_batches_in_words(spec)})"
     )
 
 
@@ -265,23 +265,17 @@ def what_fits_all(points: Sequence[Point]) -> str:
         buffer = min(buffer, held) if mixed else buffer
         steps = min(steps, most_steps(spec, share - held, spec.measure.steps))
     if not MIN_STEPS <= steps < math.inf:
-        return "" if steps == math.inf else "no number of steps fits all of these points: a smaller batch, or more data"
+        none = "no number of steps fits all of these points: take a smaller batch, or more data"
+        return "" if steps == math.inf else none
     buffered = f" -o data.shuffle_buffer={max(1, int(buffer))}" if buffer < math.inf else ""
     return f"all of these points would run with -o measure.steps={int(steps)}{buffered}"
 
 
 def _batches_in_words(spec: TrialSpec) -> str:
-    """Where a rank's batches come from."""
-    plan, queue, readers = layout(spec), spec.data.queue_batches, spec.data.readers
+    """How many of a rank's batches are not counted."""
+    plan, queue = layout(spec), spec.data.queue_batches
     steps = plan.loader_batches - 1 - plan.held - plan.drains * plan.drained_steps
-    parts = {
-        f"counted for measure.steps {spec.measure.steps}": steps,
-        "first": 1,
-        "uncounted while the queue drains": plan.drains * plan.drained_steps,
-        "asked for ahead": plan.held + queue,
-    }
-    told = " + ".join(f"{count} {what}" for what, count in parts.items() if count)
-    return f"a rank takes {told} = {plan.loader_batches + queue} batches, by {counted(readers, 'reader')}"
+    return f"{plan.loader_batches + queue} batches a rank, queues and warm-up included, to count {steps}"
 
 
 def _what_fits(spec: TrialSpec, share: int, samples: int, buffered: int) -> str:
@@ -293,4 +287,5 @@ def _what_fits(spec: TrialSpec, share: int, samples: int, buffered: int) -> str:
     if buffered and samples <= share:
         found.append(f"data.shuffle_buffer {share - samples} or less fits")
     or_buffer = ", a smaller data.shuffle_buffer" if buffered and samples > share else ""
-    return "; or ".join([*found, f"fewer steps, a smaller batch{or_buffer} or more data" if not found else "more data"])
+    other = "more data" if found else f"take fewer steps, a smaller batch{or_buffer} or more data"
+    return "; or ".join([*found, other])

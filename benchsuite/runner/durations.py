@@ -77,8 +77,11 @@ def in_words(points: Sequence[Point], known: Durations, sweeps: int = 1, left_s:
     found = cost(points, known)
     if found is not None:
         return f"about {duration(found.time_s / sweeps)}, {found.device_s / 3600:.2g} device-hours"
-    most_s = sum(point.spec.measure.timeout_s for point in points) / sweeps
+    limits_s = [point.spec.measure.timeout_s for point in points]
+    most_s = sum(limits_s) / sweeps
     if left_s < most_s:
         return f"not known before the first trials; {duration(left_s)} are left until the end"
     shared = f" for each of {counted(sweeps, 'sweep')}" if sweeps > 1 else ""
-    return f"not known before the first trials; measure.timeout_s allows {duration(most_s)} at most{shared}"
+    device_s = sum(limit_s * point.spec.ranks for limit_s, point in zip(limits_s, points, strict=True))
+    most = f"{duration(most_s)} at most{shared} ({device_s / 3600:.2g} device-hours in all)"
+    return f"not known before the first trials; measure.timeout_s allows {most}"

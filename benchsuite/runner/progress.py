@@ -156,5 +156,6 @@ class SweepDisplay:
 
     def _show(self, what: str) -> None:
         if self._status is not None:
-            where = f"[{self._number}/{self._total}] {self._label} · {what} · ETA {self._eta()}"
+            # a terminal cuts off what is too long, and the time that is left is asked for most
+            where = f"[{self._number}/{self._total}] ETA {self._eta()} · {self._label} · {what}"
             self._status.update(Text(one_line(f"{where} · Ctrl-C loses this trial only")))

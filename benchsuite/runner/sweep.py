@@ -346,7 +346,7 @@ def nothing_runs(plan: Plan) -> UserError:
 
 
 def skipped_in_words(plan: Plan) -> list[str]:
-    """Each reason to skip, with the points it struck."""
+    """What would help all points without enough samples; then each reason to skip, with the points it struck."""
     from benchsuite.results.render.tables import points_in_words
 
     reasons: dict[str, list[str]] = {}
@@ -354,4 +354,4 @@ def skipped_in_words(plan: Plan) -> list[str]:
         reasons.setdefault(skipped.reason, []).append(skipped.point.label)
     told = [f"{points_in_words(labels)}: {reason}" for reason, labels in reasons.items()]
     few = [skipped.point for skipped in plan.skipped if skipped.reason.startswith(("cold:", "epochs:"))]
-    return [*told, *filter(None, [what_fits_all(few)])]
+    return [*filter(None, [what_fits_all(few)]), *told]

@@ -59,7 +59,8 @@ def _of_contest(contest: Contest) -> str:
     sentences += [_slower(contest, best, choice) for choice in apart[: MAX_NAMED - 1]]
     sentences += [_limit(best.row)]
     if unranked:
-        why = and_(list(dict.fromkeys(str(choice.why_unranked) for choice in unranked)))
+        names = dict.fromkeys(name for choice in unranked for name in str(choice.why_unranked).split(", "))
+        why = and_([DISTURBING.get(name, name) for name in names])
         sentences.append(f"{_named(unranked)} {'are' if len(unranked) > 1 else 'is'} not ranked: {why}.")
         more = [choice for choice in unranked if (choice.value or 0.0) > (best.value or 0.0)]
         names = _named(more, lambda choice: f"{choice.label} ({_value(contest, choice)})") if more else ""
@@ -172,7 +173,7 @@ def _of_points(ok: Sequence[Row]) -> str:
         alone = f"{ok[0]['label']}: {number(ok[0], 'samples_per_s', digits=0)} samples/s."
         return alone if len(ok) == 1 else "No point has a verdict."
     if len(ok) == 1:
-        why = [name for name in DISTURBING if name in ok[0]["caveats"]]
+        why = [said for name, said in DISTURBING.items() if name in ok[0]["caveats"]]
         return f"{ok[0]['label']}{f' (doubtful: {and_(why)})' if why else ''}: {_limit(ok[0])}"
     untold = verdicts.pop(CANNOT_TELL, 0)
     if not verdicts:

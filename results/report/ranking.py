@@ -22,8 +22,13 @@ from benchsuite.results.store.record import MAX_AU
 LEVEL, POWER = 0.975, 0.8
 MAX_REPEATS_TOLD = 50
 """Choices that even so many more repeats would not tell apart are alike."""
-DISTURBING = ("foreign_load", "not_steady", "counters_disagree")
-"""Caveats of numbers that are shown and get no rank."""
+DISTURBING = {
+    "foreign_load": "other processes used the cores",
+    "not_steady": "the rate changed while it was measured",
+    "counters_disagree": "counts of bytes disagree",
+    "not_read": "readers handed on bytes that nobody read",
+}
+"""Caveats of numbers that are shown and get no rank where most repeats have them, as the rest of a sentence."""
 RANKS = 2
 """Where ranks stand in what choices have in common."""
 

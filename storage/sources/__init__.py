@@ -80,4 +80,5 @@ def suggested_kind(path: Path) -> str:
             inside = entries(where)
             if any(reader.find(where, inside) for reader in readers if reader.is_last_resort != only_surely):
                 return kind
-    raise nothing(path, "any", ", ".join(reader.looked_for for readers in READERS.values() for reader in readers))
+    every = dict.fromkeys(reader.looked_for for readers in READERS.values() for reader in readers)
+    raise nothing(path, "", ", ".join(every))

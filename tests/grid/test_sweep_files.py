@@ -143,7 +143,7 @@ def test_many_points_and_many_exclusions_are_planned_at_once(tmp_path: Path):
     path.write_text(f"{BASE}grid: {{measure.seed: {seeds}, batch_size: {sizes}}}\nexclude:\n{excluded}")
     code, out, err = run_bounded(tmp_path, "sweep", path, "--dry-run", "--store", tmp_path / "store")
     assert code == 0, err
-    assert out.count("excluded by the file") == 200
+    assert out.count("excluded by the file") == 1 and "and 196 more: excluded by the file" in out
 
 
 @pytest.mark.parametrize("verb", [["trial"], [*PLAN, "--machine", "dgx-a100", "--model"]])

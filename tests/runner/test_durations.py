@@ -61,7 +61,7 @@ def test_what_a_sweep_costs() -> None:
 def test_before_the_first_trials_only_their_limit_is_known(sweeps: int, said: str) -> None:
     point = made_plan().points[0]
     told = in_words([point, point], Durations(), sweeps)
-    assert told == f"not known before the first trials; measure.timeout_s allows {said}"
+    assert told == f"not known before the first trials; measure.timeout_s allows {said} (0.5 device-hours in all)"
 
 
 def test_before_the_first_trials_the_end_is_told_where_it_comes_first() -> None:
