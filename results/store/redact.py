@@ -24,6 +24,7 @@ def redacted(store: ResultsStore, folder: Path) -> ResultsStore:
     records = store.records()
     names = Names(record.model_dump(mode="json") for record in records)
     copy = ResultsStore(folder)
+    copy.writer = "node"
     for record in records:
         hidden = names.hidden(record.model_dump(mode="json", exclude=LEFT_OUT))
         copy.append(type(record).model_validate(hidden), store.samples(record))

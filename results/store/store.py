@@ -59,6 +59,8 @@ class ResultsStore:
     def __init__(self, path: str | Path, session: str | None = None) -> None:
         self.path = Path(path)
         self.session = session
+        self.writer = socket.gethostname()
+        """Whose name its segments have."""
         self._segment: Segment | None = None
         self._samples: Segment | None = None
         self.passed: Sequence[Passed] = ()
@@ -137,10 +139,9 @@ class ResultsStore:
             self._segment = self._samples = None
         return record, gone
 
-    @staticmethod
-    def _segment_name(sweep: str) -> str:
+    def _segment_name(self, sweep: str) -> str:
         utc = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
-        host = re.sub(r"[^A-Za-z0-9_.]", "_", socket.gethostname())
+        host = re.sub(r"[^A-Za-z0-9_.]", "_", self.writer)
         safe = re.sub(r"[^A-Za-z0-9_.-]", "_", sweep)
         return f"{safe}-{utc}-{host}-{os.getpid()}-{secrets.token_hex(3)}"
 

@@ -225,7 +225,7 @@ def total_size(paths: Iterable[Path]) -> int:
 
 
 def nothing(path: Path, kind: str, looked_for: str) -> DatasetError:
-    """The error for a file or folder in which nothing fits: what was looked for and what is there; of any kind with ""."""
+    """The error for a file or folder in which nothing fits: what was looked for and what is there; "" is any kind."""
     files = (found for found in path.rglob("*") if found.is_file()) if path.is_dir() else iter([path])
     counts = Counter(found.suffix or "no suffix" for found in islice(files, MAX_LISTED))
     found = ", ".join(f"{suffix} ({count})" for suffix, count in counts.most_common(5)) or "no files"

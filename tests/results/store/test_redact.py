@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from benchsuite.results.store.redact import redacted
 from benchsuite.results.store.store import ResultsStore
 from tests.results.made import made_record
@@ -10,7 +12,8 @@ from tests.results.made import made_record
 SECRETS = ("gpu17", "cluster.example", "alice", "/scratch/alice/photos", "/home/alice", "proj42")
 
 
-def test_nothing_that_must_not_be_told_is_in_the_copy(tmp_path: Path) -> None:
+def test_nothing_that_must_not_be_told_is_in_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "gpu17.cluster.example")  # where the copy is written
     store = ResultsStore(tmp_path / "store")
     env = {
         "host": "gpu17.cluster.example",
