@@ -25,7 +25,7 @@ class ModelSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     hidden_size: int | None = Field(None, ge=1, le=MAX_COUNT, description="width of a token between layers")
-    num_layers: int | None = Field(None, ge=1, le=MAX_COUNT)
+    num_layers: int | None = Field(None, ge=1, le=MAX_COUNT, description="layers of the transformer")
     num_heads: int | None = Field(None, ge=1, le=MAX_COUNT, description="attention heads; divide hidden_size")
     num_kv_heads: int | None = Field(
         None, ge=0, le=MAX_COUNT, description="heads of keys and values, each for several queries; 0: num_heads"
@@ -33,7 +33,7 @@ class ModelSpec(BaseModel):
     ffn_size: int | None = Field(None, ge=0, le=MAX_COUNT, description="width inside the MLP; 0: 4 hidden_size")
     num_experts: int | None = Field(None, ge=0, le=MAX_COUNT, description="MLPs of a layer, of which a router chooses")
     top_k: int | None = Field(None, ge=0, le=MAX_COUNT, description="experts that work on each token")
-    vocab_size: int | None = Field(None, ge=MIN_VOCAB, le=MAX_COUNT)
+    vocab_size: int | None = Field(None, ge=MIN_VOCAB, le=MAX_COUNT, description="words of the vocabulary")
     seq_len: int | None = Field(None, ge=MIN_SEQ_LEN, le=MAX_COUNT, description="tokens of a sample")
     max_predictions: int | None = Field(
         None, ge=1, le=MAX_COUNT, description="masked tokens of a sample; default: in proportion to seq_len"

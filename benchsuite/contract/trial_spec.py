@@ -227,7 +227,9 @@ class SweepSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=MAX_NAME_LENGTH)
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=MAX_NAME_LENGTH, description="of the sweep, in records"
+    )
     question: str | None = Field(None, description="heads the report")
     rank_by: Literal["samples_per_s", "au", "cost", "tflops"] = Field(
         "samples_per_s",

@@ -108,15 +108,15 @@ class RequestFigures(Figures):
         description="buckets: whole objects asked for, first loader block to last; null without a bucket",
     )
     range_requests: int | None = Field(None, description="buckets: parts of objects asked for, in the same window")
-    head_requests: int | None = None
-    list_requests: int | None = None
-    put_requests: int | None = None
+    head_requests: int | None = Field(None, description="buckets: sizes and digests asked for, in the same window")
+    list_requests: int | None = Field(None, description="buckets: pages of names asked for, in the same window")
+    put_requests: int | None = Field(None, description="buckets: objects, or parts of objects, sent in the same window")
     request_retries: int | None = Field(None, description="buckets: further tries of these requests")
     failed_requests: int | None = Field(None, description="buckets: of these requests, those that came to nothing")
     request_s_p50: float | None = Field(None, description="buckets: from asking for contents to their end, all tries")
-    request_s_p99: float | None = None
+    request_s_p99: float | None = Field(None, description="buckets: the same, 99th percentile")
     first_byte_s_p50: float | None = Field(None, description="buckets: from the last try to its answer's beginning")
-    first_byte_s_p99: float | None = None
+    first_byte_s_p99: float | None = Field(None, description="buckets: the same, 99th percentile")
 
 
 class TrialFigures(RequestFigures):
@@ -125,9 +125,14 @@ class TrialFigures(RequestFigures):
     samples_per_s: float | None = Field(
         None, description="all ranks, over the counted windows, less what the queues lost"
     )
-    tokens_per_s: float | None = None
+    tokens_per_s: float | None = Field(
+        None, description="samples_per_s times the tokens of a sample; null of images and volumes"
+    )
     au: float | None = Field(None, description="step time with its input in memory / step time; never clipped")
-    au_mlperf: float | None = None
+    au_mlperf: float | None = Field(
+        None,
+        description="AU as MLPerf Storage defines it: computation over elapsed time of all steps but the first",
+    )
     au_epoch: float | None = Field(
         None,
         description="cold: over the epoch from its readers' start, by the sizes of all samples and what is read ahead",
@@ -161,10 +166,10 @@ class TrialFigures(RequestFigures):
     cache_resident_before: float | None = Field(None, description="share of the trial's files in the page cache")
     cache_resident_after: float | None = Field(None, description="the same after the last step")
     cache_measured_fraction: float | None = Field(None, description="share of those files' bytes that was looked at")
-    load_s: float | None = None
-    h2d_s: float | None = None
-    forward_s: float | None = None
-    backward_s: float | None = None
+    load_s: float | None = Field(None, description="waiting for the loader's next batch")
+    h2d_s: float | None = Field(None, description="copying the batch to the device")
+    forward_s: float | None = Field(None, description="forward pass and loss")
+    backward_s: float | None = Field(None, description="backward pass, without communication that it does not hide")
     communication_s: float | None = _renamed("communication_s", "communication not hidden behind computation")
     communication_min_s: float | None = _renamed(
         "communication_min_s", "per step the least over ranks: the wire without stragglers"
@@ -174,26 +179,28 @@ class TrialFigures(RequestFigures):
     )
     bubble_s: float | None = Field(None, description="waiting for other pipeline stages, exposed transfers included")
     bubble_fraction: float | None = Field(None, description="bubble_s over the step, of the slowest rank")
-    optimizer_s: float | None = _renamed("optimizer_s")
+    optimizer_s: float | None = _renamed("optimizer_s", "the optimizer's step")
     other_s: float | None = Field(None, description="watched loops: the rest of the loop body, which no mark tells")
-    step_s_mean: float | None = None
-    step_s_p50: float | None = None
-    step_s_p95: float | None = None
-    step_s_p99: float | None = None
+    step_s_mean: float | None = Field(None, description="a counted step, mean")
+    step_s_p50: float | None = Field(None, description="a counted step, median")
+    step_s_p95: float | None = Field(None, description="a counted step, 95th percentile")
+    step_s_p99: float | None = Field(None, description="a counted step, 99th percentile")
     ceiling_step_s: float | None = Field(None, description="mean step with its input in memory, interleaved blocks")
-    mfu: float | None = None
+    mfu: float | None = Field(
+        None, description="the model's FLOPs a second over the device's stated dense peak; null where no peak is known"
+    )
     mfu_causal: float | None = Field(None, description="mfu without what causal attention computes behind its mask")
-    hfu: float | None = None
+    hfu: float | None = Field(None, description="mfu with the FLOPs of recomputation")
     tile_efficiency: float | None = Field(
         None,
         description="computed, not measured: useful share of tiles of 256 x 128 over the device's multiprocessors in "
         "the step's matrix products; null where either is not known",
     )
-    tflops_per_device: float | None = None
+    tflops_per_device: float | None = Field(None, description="the model's TFLOP/s that a device reaches; not a peak")
     peak_tflops_per_device: float | None = Field(None, description="stated dense peak at this precision")
-    parameters: int | None = None
+    parameters: int | None = Field(None, description="of the whole model")
     flops_per_sample: int | None = Field(None, description="forward and backward, without recomputation")
-    flops_convention: str | None = None
+    flops_convention: str | None = Field(None, description="what flops_per_sample counts, in words")
     operator_flops_per_step: int | None = Field(
         None,
         description="profile torch: of all operators of a step, all ranks; those of contractions as flops_convention "
@@ -222,12 +229,16 @@ class TrialFigures(RequestFigures):
         None, description="matrix products, convolutions, attention: share of operator_flops_per_step"
     )
     normalisation_flops_fraction: float | None = Field(None, description="norms, softmax and other reductions")
-    element_wise_flops_fraction: float | None = None
+    element_wise_flops_fraction: float | None = Field(
+        None, description="activations, sums, optimizer: share of operator_flops_per_step"
+    )
     contraction_time_fraction: float | None = Field(
         None, description="share of the operators' own time, of the device: CPU time on cpu, kernels on cuda"
     )
-    normalisation_time_fraction: float | None = None
-    element_wise_time_fraction: float | None = None
+    normalisation_time_fraction: float | None = Field(
+        None, description="norms, softmax and other reductions: the same of them"
+    )
+    element_wise_time_fraction: float | None = Field(None, description="activations, sums, optimizer: the same of them")
     other_time_fraction: float | None = Field(None, description="copies, gathers and the rest, which compute nothing")
     weights_bytes: int | None = Field(None, description="parameters and buffers that the largest rank holds")
     gradients_bytes: int | None = Field(None, description="that the largest rank holds when the optimizer steps")
@@ -240,7 +251,7 @@ class TrialFigures(RequestFigures):
     staleness_mean: float | None = Field(
         None, description="parameter servers: updates by others between a worker's weights and its gradient of them"
     )
-    staleness_max: int | None = None
+    staleness_max: int | None = Field(None, description="parameter servers: the most of these updates")
     samples_per_s_per_process: float | None = Field(
         None, description="parameter servers: samples_per_s over workers and servers together"
     )
@@ -253,7 +264,7 @@ class TrialFigures(RequestFigures):
     energy_j: float | None = Field(
         None, description="of all devices over the counted steps, by NVML; on cpu of the nodes' sockets, by RAPL"
     )
-    energy_j_per_sample: float | None = None
+    energy_j_per_sample: float | None = Field(None, description="energy_j over the samples of the counted steps")
     gpu_busy_fraction: float | None = Field(
         None, description="share of the counted steps in which a kernel ran, by the driver's samples; mean of ranks"
     )
@@ -298,10 +309,10 @@ class TrialFigures(RequestFigures):
         "of its loads that the loading thread does",
     )
     foreign_cpu_cores: float | None = Field(None, description="cores that other processes kept busy meanwhile")
-    final_loss: float | None = None
+    final_loss: float | None = Field(None, description="of the last counted step, mean over ranks")
     skipped_steps: int | None = Field(None, description="steps that fp16's gradient scaler left out, warm-up included")
-    bottleneck: Verdict | None = None
-    bottleneck_evidence: str | None = None
+    bottleneck: Verdict | None = Field(None, description="what holds the step back: the verdict")
+    bottleneck_evidence: str | None = Field(None, description="the numbers that the verdict rests on, in words")
     bottleneck_remedy: str | None = Field(None, description="what would help, by the same numbers")
     preprocessing_part: PreprocessingPart | None = Field(
         None,
@@ -321,8 +332,8 @@ class TrialFigures(RequestFigures):
     loader_only_samples_per_s: float | None = Field(None, description="the same loader with no model, once a session")
     storage_ceiling_bytes_per_s: float | None = Field(None, description="the same files, or path, to a plain reader")
     ceilings_record_id: str | None = Field(None, description="the record of the trial that measured these two")
-    strong_efficiency: float | None = None
-    weak_efficiency: float | None = None
+    strong_efficiency: float | None = Field(None, description="of older records; `benchsuite scaling` computes it")
+    weak_efficiency: float | None = Field(None, description="of older records; `benchsuite scaling` computes it")
 
 
 class ProbeFigures(TrialFigures):
@@ -351,22 +362,22 @@ class CommFigures(Figures):
         description="one collective, the slowest rank: median over samples; of op ddp_step the exchange of all "
         "gradients with nothing beside it, of the rank that waits least",
     )
-    comm_s_p5: float | None = None
-    comm_s_p95: float | None = None
+    comm_s_p5: float | None = Field(None, description="5th percentile of comm_s's samples")
+    comm_s_p95: float | None = Field(None, description="95th percentile of comm_s's samples")
     algbw_bytes_per_s: float | None = Field(None, description="size / comm_s, of the whole array as nccl-tests has it")
     busbw_bytes_per_s: float | None = Field(None, description="algbw x nccl-tests' factor of the collective")
     comm_messages: int | None = Field(None, description="step tables: sent by all ranks in one call, counted")
     comm_sent_bytes: int | None = Field(None, description="the same in bytes")
-    forward_s: float | None = None
-    backward_s: float | None = None
+    forward_s: float | None = Field(None, description="forward pass and loss")
+    backward_s: float | None = Field(None, description="backward pass, without communication that it does not hide")
     communication_s: float | None = _renamed("communication_s", "communication not hidden behind computation")
     communication_min_s: float | None = _renamed(
         "communication_min_s", "per step the least over ranks: the wire without stragglers"
     )
-    step_s_mean: float | None = None
-    step_s_p50: float | None = None
-    step_s_p95: float | None = None
-    step_s_p99: float | None = None
+    step_s_mean: float | None = Field(None, description="a counted step, mean")
+    step_s_p50: float | None = Field(None, description="a counted step, median")
+    step_s_p95: float | None = Field(None, description="a counted step, 95th percentile")
+    step_s_p99: float | None = Field(None, description="a counted step, 99th percentile")
     overlap_fraction: float | None = Field(None, description="DDP: 1 - exposed communication / the same exchange alone")
 
 
@@ -392,9 +403,9 @@ class DeviceFigures(Figures):
     """Figures of `probe device`: medians over samples."""
 
     gemm_fp32_tflops: float | None = Field(None, description="products of square matrices, no TF32")
-    gemm_tf32_tflops: float | None = None
-    gemm_bf16_tflops: float | None = None
-    gemm_fp16_tflops: float | None = None
+    gemm_tf32_tflops: float | None = Field(None, description="the same in TF32")
+    gemm_bf16_tflops: float | None = Field(None, description="the same in bf16")
+    gemm_fp16_tflops: float | None = Field(None, description="the same in fp16")
     memory_bytes_per_s: float | None = Field(None, description="a copy within its memory: bytes read and written")
     h2d_bytes_per_s: float | None = Field(None, description="copies of page-locked memory to the device")
     d2h_bytes_per_s: float | None = Field(None, description="the same from the device")
@@ -414,34 +425,34 @@ class Record(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    schema_version: int = SCHEMA_VERSION
-    kind: Kind
+    schema_version: int = Field(SCHEMA_VERSION, description="of the record; fields are only added after 2")
+    kind: Kind = Field(description="what was measured")
     record_id: str = Field(description="unique per attempt; doubles are dropped by it")
     trial_id: str = Field(description="point x session x repeat")
     point_id: str = Field(description="digest of the resolved spec and the dataset's id")
     match_id: str | None = Field(
         None, description="the same digest without paths: what trials of other sites, nights and versions match by"
     )
-    session: str
-    repeat: int
-    sweep: str
-    question: str | None = None
+    session: str = Field(description="the measuring campaign")
+    repeat: int = Field(description="0 is the first")
+    sweep: str = Field(description="the sweep's name")
+    question: str | None = Field(None, description="what the sweep asks, in its author's words")
     rank_by: str | None = Field(None, description="what the choices of its sweep are ranked by; null: samples_per_s")
-    status: Status
-    reason: str | None = None
+    status: Status = Field(description="how it ended")
+    reason: str | None = Field(None, description="why it did not end well")
     caveats: list[str] = Field(default_factory=list, description="why a figure must not be trusted blindly")
     caveat_details: list[str] = Field(default_factory=list, description="the same, with the arithmetic")
     label: str = Field("", description="the point in words: what varies in its sweep")
     order: int = Field(0, description="position of the point in its sweep")
-    started_at: str
-    finished_at: str
+    started_at: str = Field(description="UTC, ISO 8601")
+    finished_at: str = Field(description="UTC, ISO 8601")
     command: list[str] = Field(default_factory=list, description="the command line that measured it, word by word")
     wall_s: float | None = Field(None, description="from turning to the trial to its record, not yet written")
     phase: str | None = Field(None, description="the last phase reached")
     work_folder: str | None = Field(None, description="where the logs of a failed attempt lie, within the store")
-    spec: dict[str, Any]
-    dataset: dict[str, Any] | None = None
-    env: dict[str, Any]
+    spec: dict[str, Any] = Field(description="every setting, resolved")
+    dataset: dict[str, Any] | None = Field(None, description="what was read: id, samples, bytes, files")
+    env: dict[str, Any] = Field(description="where it ran: host, devices, versions, settings, file systems")
     figures: SerializeAsAny[Figures]
     io_profile: dict[str, Any] | None = Field(
         None,

@@ -163,7 +163,8 @@ class TestVerb:
         script = tmp_path / "jobs" / "bs-mine-default.slurm.sh"
         assert (code, out) == (0, f"submitted: 4711 · {script}\n")
         shape = "bs-mine-default: 8 nodes x 1 rank (more by --ranks-per-node, --nodes or --gres)\n"
-        time = "time: not known before the first trials; measure.timeout_s allows 45 min at most (2.8 device-hours in all)\n"
+        limit = "measure.timeout_s allows 45 min at most (2.8 device-hours in all)"
+        time = f"time: not known before the first trials; {limit}\n"
         assert err == shape + time, "what was decided, and no warning"
         assert calls(programs, "sbatch") == [f"--parsable {script}"]
         assert os.access(script, os.X_OK)

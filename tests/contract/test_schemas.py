@@ -82,6 +82,20 @@ def test_contract_sees_nested_fields_and_values():
     assert contract("model")["kind"][:2] == ["decoder", "encoder"]
 
 
+@pytest.mark.parametrize("name", ["record", "sweep", "trial"])
+def test_every_field_says_what_it_is(name: str):
+    """The reference among the pages is made of them."""
+    schema = json.loads(json_schema(name))
+    fields = [
+        (key, value)
+        for part in (schema, *schema["$defs"].values())
+        for key, value in part.get("properties", {}).items()
+    ]
+    told = ("description", "$ref", "const")
+    blank = {key for key, value in fields if not any(word in json.dumps(value) for word in told)}
+    assert blank == set()
+
+
 @pytest.mark.parametrize("name", ["machine", "model"])
 def test_shipped_files_keep_to_their_schema(name: str):
     """Every key that a shipped machine or model sets is a property, and what is required is there."""

@@ -152,8 +152,8 @@ class TestSkipping:
         (reason,) = reasons(found)
         assert reason == (
             "cold: measure.steps 8 or fewer fits; or more data: each of 2 readers takes 14 batches x 4 = 56 samples, "
-            "and its share of the dataset is 48; the rest would come from memory (27 batches a rank, queues and warm-up "
-            "included, to count 12)"
+            "and its share of the dataset is 48; the rest would come from memory (27 batches a rank, queues and "
+            "warm-up included, to count 12)"
         )
 
     def test_one_set_of_settings_runs_all_that_is_skipped_for_its_samples(self, dataset_root: Path):
