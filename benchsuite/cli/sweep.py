@@ -1,6 +1,7 @@
 """The verbs `sweep`, `search`, `demo` and `advise`. What makes tables, which takes pandas, is imported when due."""
 
 import os
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -100,7 +101,7 @@ def sweep(
         bool, typer.Option("--show-config", help="Print every value and the layer it comes from; run none.")
     ] = False,
     format: Annotated[
-        PlainFormat | None, typer.Option("--format", help="Of --show-config: table (default) or json.")
+        PlainFormat | None, typer.Option("--format", help="How --show-config prints: table (default) or json.")
     ] = None,
 ) -> None:
     """Run the grid of a sweep file; what its session has already is not run again."""
@@ -257,7 +258,9 @@ def advise(
     session = f"advise-{datetime.now():%Y%m%d-%H%M%S}"
     asked = SweepOptions(file, session, store, overrides or [], until=f"+{left_s:.0f}s")
     code = sweep_file(asked)
-    echo(f"what is left, or again under another name: benchsuite sweep {file} --session {session} --store {store}")
+    words = ["benchsuite", "sweep", str(file), "--session", session, "--store", str(store)]
+    words += [word for override in overrides or [] for word in ("-o", override)]
+    echo(f"what is left, or again under another name: {shlex.join(words)}")
     echo(f"remove the samples: rm -r {folder}")
     raise typer.Exit(code)
 
