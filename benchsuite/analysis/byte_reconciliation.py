@@ -7,6 +7,7 @@ from benchsuite import storage
 from benchsuite.analysis.metrics import MAX_COLD_RESIDENT, MIN_WARM_RESIDENT, storage_shares, total, windows
 from benchsuite.contract.rank_samples import RankSamples
 from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.storage.objects.file import most_ahead_bytes
 from benchsuite.storage.observe.requests import Counted, merged, seconds_of
 
 MAX_DISAGREEMENT = 0.05
@@ -14,6 +15,11 @@ MAX_DISAGREEMENT = 0.05
 DELIVERED = "delivered_bytes"
 NOISE_BYTES = 4 << 20
 """Differences below that are other programs' small reads and readahead at the ends."""
+
+
+def in_bucket(spec: TrialSpec) -> bool:
+    """Whether the dataset lies in a bucket."""
+    return (spec.data.root or "").startswith("s3://")
 
 
 def reads_figures(results: Sequence[RankSamples], reads_counted: bool) -> dict[str, Any]:
@@ -71,9 +77,11 @@ def counter_caveats(
     delivered = values.get(DELIVERED)
     if not delivered:
         return []
-    under_way = spec.ranks * spec.data.readers * values["io_bytes_per_s"] / values["samples_per_s"]
+    sample = values["io_bytes_per_s"] / values["samples_per_s"]
+    ahead = most_ahead_bytes(storage.format_of(spec.data.format).sequential, sample) if in_bucket(spec) else 0.0
+    under_way = spec.ranks * spec.data.readers * (sample + ahead)
     allowed = MAX_DISAGREEMENT + (under_way + NOISE_BYTES) / delivered
-    found = [_against_storage(spec, values, allowed, read_ahead_kb), _against_calls(spec, values, under_way)]
+    found = [_against_storage(spec, values, allowed, read_ahead_kb), _against_calls(spec, values, under_way, sample)]
     return [("counters_disagree", why) for why in found if why]
 
 
@@ -104,7 +112,9 @@ def _against_storage(
     return None
 
 
-def _against_calls(spec: TrialSpec, values: Mapping[str, Any], under_way_bytes: float) -> str | None:
+def _against_calls(
+    spec: TrialSpec, values: Mapping[str, Any], under_way_bytes: float, sample_bytes: float
+) -> str | None:
     """Why what was delivered cannot all have been read: read calls asked for less.
 
     Not compared where a format maps files or does not say, where DALI reads ahead, and where libraries read.
@@ -115,7 +125,8 @@ def _against_calls(spec: TrialSpec, values: Mapping[str, Any], under_way_bytes: 
     if asked is None or form.reads != "calls" or not ours:
         return None
     held = spec.data.shuffle_buffer if form.sequential else 0  # read before they were counted
-    if delivered - asked <= MAX_DISAGREEMENT * delivered + NOISE_BYTES + under_way_bytes * (1 + held):
+    held_bytes = spec.ranks * spec.data.readers * held * sample_bytes
+    if delivered - asked <= MAX_DISAGREEMENT * delivered + NOISE_BYTES + under_way_bytes + held_bytes:
         return None
     return f"readers delivered {delivered / 1e6:.1f} MB, of which their read calls asked for {asked / 1e6:.1f} MB"
 

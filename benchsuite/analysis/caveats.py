@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from benchsuite.analysis.byte_reconciliation import in_bucket
 from benchsuite.analysis.metrics import MAX_COLD_RESIDENT, MIN_WARM_RESIDENT, most, windows
 from benchsuite.contract.rank_samples import RankSamples
 from benchsuite.contract.trial_spec import TrialSpec
@@ -67,10 +68,6 @@ def _copying_caveats(spec: TrialSpec, results: Sequence[RankSamples]) -> list[tu
     return []
 
 
-def _in_bucket(spec: TrialSpec) -> bool:
-    return (spec.data.root or "").startswith("s3://")
-
-
 def _staging_caveats(spec: TrialSpec, results: Sequence[RankSamples]) -> list[tuple[str, str]]:
     """Where stage_s may be no cold read though the trial is."""
     nodes = [result for result in results if result.stage_s]
@@ -78,7 +75,7 @@ def _staging_caveats(spec: TrialSpec, results: Sequence[RankSamples]) -> list[tu
         return []
     resident = [result.stage_source_resident for result in nodes]
     if None in resident:
-        why = OF_A_STORE if _in_bucket(spec) else "the kernel hides from this user how much of the source was in memory"
+        why = OF_A_STORE if in_bucket(spec) else "the kernel hides from this user how much of the source was in memory"
         return [("cache_unverified", f"stage_s: {why}")]
     share = most(resident) or 0.0
     if share > MAX_COLD_RESIDENT:
@@ -98,7 +95,7 @@ def utilization_caveats(spec: TrialSpec, au: float | None, ceiling_s: float | No
 def _cache_caveats(spec: TrialSpec, results: Sequence[RankSamples], visible: bool) -> list[tuple[str, str]]:
     known = [r.cache_resident_before for r in results if r.cache_resident_before is not None]
     if not known or not visible:
-        hidden = OF_A_STORE if _in_bucket(spec) else "its file system's cache cannot be seen from here"
+        hidden = OF_A_STORE if in_bucket(spec) else "its file system's cache cannot be seen from here"
         why = hidden if not visible else "the kernel hides it from this user"
         return [("cache_unverified", f"{spec.data.cache} asked for, residency unknown: {why}")]
     most, least = max(known), min(known)  # over nodes

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -13,6 +13,8 @@ from benchsuite.contract.trial_spec import ProfileName
 from benchsuite.results.render.words import counted
 from benchsuite.results.store.store import ResultsStore
 
+GROUP: dict[str, Any] = {"no_args_is_help": True, "add_completion": False, "rich_markup_mode": None}
+"""How a group of verbs is made."""
 ComparedKind = Literal["trial", "comm"]
 """Kinds of records that are compared and checked."""
 Store = Annotated[Path, typer.Option("--store", envvar=STORE_VARIABLE, help="Results store.", show_default=True)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from benchsuite import storage, workloads
-from benchsuite.cli.common import Plain, tell
+from benchsuite.cli.common import GROUP, Plain, tell
 from benchsuite.contract.console import OnProgress, progress_bar
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.terminal import echo
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 ALL, AUTO = "all", "auto"
 NEW = "The new dataset's folder, or s3://bucket/prefix."
 _REMOVED = {True: "removed", False: "nothing there to remove"}
-data_app = typer.Typer(help="Make, convert and check datasets.", no_args_is_help=True, rich_markup_mode=None)
+data_app = typer.Typer(help="Make, convert and check datasets.", **GROUP)
 
 DataFormat = Annotated[str, typer.Option("--format", help="How samples are stored: `benchsuite list formats`.")]
 WorkloadOption = Annotated[str, typer.Option("--workload", help="Workload the samples are for.")]

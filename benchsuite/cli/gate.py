@@ -25,7 +25,10 @@ from benchsuite.results.report import compare as report
 from benchsuite.results.store.store import ResultsStore
 
 baseline_app = typer.Typer(
-    help="The sessions that later ones are checked against.", no_args_is_help=True, rich_markup_mode=None
+    help="The sessions that later ones are checked against.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
 )
 
 KindOption = Annotated[ComparedKind, typer.Option("--kind", help="comm: collectives of `probe comm`.")]

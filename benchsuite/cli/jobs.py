@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from benchsuite.batch.job_script import Scheduler
-from benchsuite.cli.common import DEFAULT_STORE, Overrides, Plain, Session, Store, tell, warn_of_damage
+from benchsuite.cli.common import DEFAULT_STORE, GROUP, Overrides, Plain, Session, Store, tell, warn_of_damage
 from benchsuite.contract.terminal import echo
 from benchsuite.contract.trial_spec import check_session
 from benchsuite.grid import expand
@@ -110,7 +110,7 @@ def _lines(found: Standing) -> list[str]:
     return told + ([f"and {hidden} more; --format json has all"] if hidden else [])
 
 
-nightly_app = typer.Typer(help="Nights of a site.", no_args_is_help=True, rich_markup_mode=None)
+nightly_app = typer.Typer(help="Nights of a site.", **GROUP)
 
 
 @nightly_app.command("init")

@@ -12,6 +12,7 @@ from benchsuite.storage.objects.path import ObjectPath, path_of
 probe_app = typer.Typer(
     help="What a path, a device or a network gives: raw reads, matrix products, checkpoints, collectives.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode=None,
 )
 

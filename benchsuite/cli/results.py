@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import pandas as pd
 import typer
 
-from benchsuite.cli.common import DEFAULT_STORE, ComparedKind, Plain, Store, Tabular, Where, tell, warn_of_damage
+from benchsuite.cli.common import (
+    DEFAULT_STORE,
+    GROUP,
+    ComparedKind,
+    Plain,
+    Store,
+    Tabular,
+    Where,
+    tell,
+    warn_of_damage,
+)
 from benchsuite.cli.report import print_rows
 from benchsuite.contract.errors import UserError, nearest
 from benchsuite.contract.scratch import scratch
@@ -39,8 +49,8 @@ from benchsuite.storage.dataset.partial import partial_folder, remove_abandoned
 if TYPE_CHECKING:
     from benchsuite.results.gate.baseline import Check
 
-results_app = typer.Typer(help="Look into a results store.", no_args_is_help=True, rich_markup_mode=None)
-export_app = typer.Typer(help="Results in the form of other programs.", no_args_is_help=True, rich_markup_mode=None)
+results_app = typer.Typer(help="Look into a results store.", **GROUP)
+export_app = typer.Typer(help="Results in the form of other programs.", **GROUP)
 results_app.add_typer(export_app, name="export")
 
 Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where to; default: standard output.")]

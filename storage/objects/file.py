@@ -175,6 +175,13 @@ class Placed(io.RawIOBase):
         return len(wanted)
 
 
+def most_ahead_bytes(in_order: bool, mean_bytes: float) -> float:
+    """What a reader may have asked for before it is wanted: blocks of an object read in order, or whole objects."""
+    if in_order:
+        return float(STREAM_BYTES * (STREAM_AHEAD + 1))
+    return (OBJECTS_AHEAD + 1) * max(float(TOGETHER_BYTES), mean_bytes)
+
+
 def contents(bucket: Bucket, keys: Iterable[str], mean_bytes: float) -> Iterator[Content]:
     """The contents of objects in order; those of the next are on their way, small ones several to a thread.
 

@@ -108,7 +108,7 @@ def test_without_a_pipeline_there_is_nothing_to_reconcile() -> None:
 
 def told(cache: str = "cold", ahead_kb: int | None = None, **changes: float | str | None) -> list[str]:
     """What the counters of a trial say that delivered 200 MB in samples of 1 kB, asked for 200 MB and hit nothing."""
-    loading = {name: changes.pop(name) for name in ("format", "loader", "shuffle_buffer") if name in changes}
+    loading = {name: changes.pop(name) for name in ("format", "loader", "shuffle_buffer", "root") if name in changes}
     values = {
         "delivered_bytes": 200 * MB,
         "read_call_bytes": 201 * MB,
@@ -159,6 +159,15 @@ def test_more_delivered_than_was_asked_for_is_told():
     ]
     assert len(told(read_call_bytes=0, format="webdataset")) == 1
     assert len(told("direct", read_call_bytes=0, cache_hit_fraction=1.0)) == 2
+
+
+def test_what_a_bucket_is_asked_for_ahead_need_not_be_in_the_window():
+    """Three groups of objects, of 1 MiB together, may have come before; blocks of an object that is read in order."""
+    assert told(read_call_bytes=182.7 * MB) != []
+    assert told(read_call_bytes=182.7 * MB, root="s3://bucket/photos") == []
+    assert told(read_call_bytes=182.6 * MB, root="s3://bucket/photos") != []
+    stream = {"format": "webdataset", "shuffle_buffer": 1, "root": "s3://bucket/photos"}
+    assert told(read_call_bytes=161 * MB, **stream) == [] != told(read_call_bytes=160 * MB, **stream)
 
 
 @pytest.mark.parametrize(
