@@ -59,8 +59,8 @@ def _of_contest(contest: Contest) -> str:
     sentences += [_slower(contest, best, choice) for choice in apart[: MAX_NAMED - 1]]
     sentences += [_limit(best.row)]
     if unranked:
-        names = dict.fromkeys(name for choice in unranked for name in str(choice.why_unranked).split(", "))
-        why = and_([DISTURBING.get(name, name) for name in names])
+        caveats = dict.fromkeys(name for choice in unranked for name in str(choice.why_unranked).split(", "))
+        why = and_([DISTURBING.get(name, name) for name in caveats])
         sentences.append(f"{_named(unranked)} {'are' if len(unranked) > 1 else 'is'} not ranked: {why}.")
         more = [choice for choice in unranked if (choice.value or 0.0) > (best.value or 0.0)]
         names = _named(more, lambda choice: f"{choice.label} ({_value(contest, choice)})") if more else ""

@@ -81,9 +81,10 @@ def outside(name: str, values: Array, params: Mapping[str, int]) -> str | None:
     limit = params.get(said) if isinstance(said, str) else said
     if limit is None or not values.size:
         return None
-    largest, smallest = values.max(), values.min() if values.dtype.kind == "i" else 0
-    if largest < limit and smallest >= 0:
+    unsigned = values.view(f"u{values.dtype.itemsize}") if values.dtype.kind == "i" else values
+    if unsigned.max() < limit:  # as which what is negative is large
         return None
+    largest, smallest = values.max(), values.min()
     needed = f"0..{limit - 1}" + (f" ({said} {limit})" if isinstance(said, str) else "")
     return f"{name} holds {int(largest if largest >= limit else smallest)}, needed: {needed}"
 

@@ -40,8 +40,8 @@ class LocalFile:
         return os.pread(self.descriptor, num_bytes, offset)
 
     def array(self, dtype: "np.dtype[Any]") -> Array:
-        """The whole content as numbers, memory-mapped."""
-        return np.memmap(self.path, dtype, "r") if self.size else np.empty(0, dtype)
+        """The whole content as numbers, memory-mapped; as a plain array, of which slices are taken sooner."""
+        return np.asarray(np.memmap(self.path, dtype, "r")) if self.size else np.empty(0, dtype)
 
     def stream(self) -> BinaryIO:
         """The file for libraries that read Python's files; it has to be closed."""
