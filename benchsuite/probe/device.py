@@ -33,9 +33,9 @@ from benchsuite.workloads.spec import Precision
 PRECISIONS: dict[str, tuple[Precision, ...]] = {"cuda": ("fp32", "tf32", "bf16", "fp16"), "cpu": ("fp32", "bf16")}
 WIDTH = {"cuda": 8192, "cpu": 2048}
 """Rows and columns of the matrices, at most: products so large fill a device."""
-LEAST_WIDTH, MAX_PRODUCT_S = 256, 0.5
-"""A CPU without instructions for 16 bits takes a minute for a large product: there matrices are halved until one is
-foreseen to take less than this."""
+LEAST_WIDTH, SHORT_PRODUCT_S = 256, 0.1
+"""A CPU without instructions for 16 bits takes a minute for a large product: there matrices are halved until as many
+as are timed are foreseen to take the seconds that were asked for, or one of them this."""
 COPIED_BYTES = {"cuda": 1 << 30, "cpu": 1 << 28}
 """Several times the largest cache."""
 HOST_BYTES = 1 << 28
@@ -128,7 +128,8 @@ def _product(timer: Timer, precision: Precision) -> Cell:
     device = timer.device
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
     set_float32(precision)
-    width = WIDTH["cuda"] if device.type == "cuda" else _fitting_width(dtype)
+    within_s = max(timer.seconds / MIN_SAMPLES, SHORT_PRODUCT_S)
+    width = WIDTH["cuda"] if device.type == "cuda" else _fitting_width(dtype, within_s)
     one, other = (torch.randn(width, width, device=device).to(dtype) for _ in range(2))
     found = torch.empty(width, width, device=device, dtype=dtype)
     samples = timer.samples_s(lambda: torch.mm(one, other, out=found))
@@ -138,14 +139,14 @@ def _product(timer: Timer, precision: Precision) -> Cell:
     return Cell(f"gemm_{precision}_tflops", "TFLOP/s", rates, median(rates) * 1e12 / peak if peak else None)
 
 
-def _fitting_width(dtype: torch.dtype) -> int:
-    """Of matrices whose product a CPU is done with in MAX_PRODUCT_S, by the time of a small one."""
+def _fitting_width(dtype: torch.dtype, within_s: float) -> int:
+    """Of matrices whose product a CPU is done with in time, by the time of a small one."""
     small, found = (torch.ones(LEAST_WIDTH, LEAST_WIDTH, dtype=dtype) for _ in range(2))
     torch.mm(small, small, out=found)
     began = time.perf_counter()
     torch.mm(small, small, out=found)
     small_s, width = time.perf_counter() - began, WIDTH["cpu"]
-    while width > LEAST_WIDTH and small_s * (width / LEAST_WIDTH) ** 3 > MAX_PRODUCT_S:
+    while width > LEAST_WIDTH and small_s * (width / LEAST_WIDTH) ** 3 > within_s:
         width //= 2
     return width
 

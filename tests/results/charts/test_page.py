@@ -144,10 +144,11 @@ def test_provenance_tells_environments_commands_and_a_sweep_file(full: str) -> N
     assert "data.format: [files, files, files, lmdb, lmdb, lmdb, files, files]" in text
 
 
-def test_two_thousand_trials_fit(tmp_path: Path) -> None:
-    text = page.page(many(tmp_path, trials=2000, points=1000))
+@pytest.mark.parametrize("trials", [400, pytest.param(2000, marks=pytest.mark.full)])
+def test_many_trials_fit(tmp_path: Path, trials: int) -> None:
+    text = page.page(many(tmp_path, trials=trials, points=trials // 2))
     assert len(text.encode()) < MAX_BYTES
-    assert "<b>2000</b><span>trials ok</span>" in text and len(data(text)["points"]) == 1000
+    assert f"<b>{trials}</b><span>trials ok</span>" in text and len(data(text)["points"]) == trials // 2
 
 
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
