@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 
+from benchsuite.contract.rank_samples import read_progress
 from tests.faults.conftest import Bench, Here
 
 TRIALS = 5
@@ -41,7 +42,10 @@ def has_more(bench: Bench, num_records: int) -> bool:
 def stopped_in_a_trial(bench: Bench, sweep: subprocess.Popen[str]) -> bool:
     """Whether a sweep, stopped now, is in the middle of a trial; otherwise it goes on."""
     sweep.send_signal(signal.SIGSTOP)
-    if any((bench.store / "work").glob("*/*/progress-1")):
+    ended = {record["trial_id"] for record in bench.records() if record["status"] == "ok"}
+    found = [path.parent for path in (bench.store / "work").glob("*/*/progress-1") if ended.isdisjoint(path.parts)]
+    rank = read_progress(found[0], 1) if found else None  # the last trial's folder may still be there
+    if rank is not None and rank.phase != "done":
         return True
     sweep.send_signal(signal.SIGCONT)
     return False
