@@ -199,7 +199,7 @@ class Asked:
 def cases(world_size: int, which: str) -> Iterator[Asked]:
     """Every valid mode, on the fewest ranks it can have and with one model on twice as many; techniques on few.
 
-    On the fewest, a named mode has every model, and a composed one a few. Only techniques on two ranks take all steps.
+    On the fewest, a named mode has every model, and a composed one a few. Few take all steps, of those on two ranks.
     Where `which` is full, every mode with every model on any number of ranks, and all steps. Where it is smoke, each
     named mode once, on the fewest ranks it can have.
     """
@@ -210,7 +210,8 @@ def cases(world_size: int, which: str) -> Iterator[Asked]:
         yield from engine_cases(world_size)
         return
     for asked in _cases(world_size, which):
-        short = which != "full" and (world_size > FEW_RANKS or not asked.compute)
+        late = {"lr_warmup_steps", "comm_hook"} & {*asked.compute}  # which change after some steps
+        short = which != "full" and (world_size > FEW_RANKS or not late)
         yield replace(asked, steps=FEW_STEPS) if short else asked
 
 
