@@ -43,7 +43,7 @@ $(VENV)/horovod: $(VENV)/installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'cmake<4' cffi cloudpickle setuptools wheel
 	$(BIN)/python -m pip download --quiet --no-deps --no-binary :all: --no-build-isolation horovod==$(HOROVOD) -d $(VENV)/src
 	tar -xzf $(VENV)/src/horovod-$(HOROVOD).tar.gz -C $(VENV)/src
-	cd $(VENV)/src/horovod-$(HOROVOD) && sed -i 's/CMAKE_CXX_STANDARD 14/CMAKE_CXX_STANDARD 20/' CMakeLists.txt horovod/torch/CMakeLists.txt
+	cd $(VENV)/src/horovod-$(HOROVOD) && sed -i s/RelWithDebInfo/Release/ setup.py && sed -i 's/CMAKE_CXX_STANDARD 14/CMAKE_CXX_STANDARD 20/' CMakeLists.txt horovod/torch/CMakeLists.txt
 	PATH="$(CURDIR)/$(BIN):$$PATH" MAKEFLAGS=-j2 CMAKE_POLICY_VERSION_MINIMUM=3.5 HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 \
 	  HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1 \
 	  $(BIN)/python -m pip install --quiet --no-build-isolation --no-deps $(VENV)/src/horovod-$(HOROVOD)

@@ -68,7 +68,8 @@ class Bench:
         found = []
         for segment in sorted((self.store / "segments").glob("*.jsonl")):
             if not segment.name.endswith(".samples.jsonl"):
-                found += [json.loads(line) for line in segment.read_text().splitlines()]
+                whole = segment.read_text().split("\n")[:-1]  # the last line may be on its way to a late mount
+                found += map(json.loads, whole)
         return [record for record in found if record["kind"] == "trial"]
 
     def leftovers(self) -> list[Path]:
