@@ -124,7 +124,7 @@ def test_what_disturbs_another_node_is_a_caveat(bench: ClusterBench, slurm: Slur
         assert node["node"] == "n2" and node["moment"]["memory_available_bytes"] > 0, "its state, too"
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("nodes", [pytest.param(1, marks=pytest.mark.full), 2])
 def test_salloc_measures_the_nodes_and_not_the_host_it_was_typed_on(
     bench: ClusterBench, slurm: Slurm, nodes: int
 ) -> None:

@@ -21,7 +21,7 @@ LEASE_S = 2 * LATE_S + 5
 DEADLINE_S = 200
 MEASURE = {"steps": 3, "warmup_steps": 1, "repeats": 1}
 BASE = {"workload": "resnet50", "variant": "nano", "device": "cpu", "batch_size": 2, "measure": MEASURE}
-CLOCKS = [pytest.param(shifted(by), id=by) for by in ("+7h", "-7h")]
+AHEAD = pytest.param(shifted("+7h"), id="+7h")
 BEHIND = pytest.param(shifted("-7h"), id="-7h", marks=pytest.mark.full)
 AGREE = pytest.param([], id="clocks agree", marks=pytest.mark.full)
 
@@ -88,7 +88,7 @@ def test_trials_of_every_kind_end_well_and_leave_nothing_hidden(mounts: LateMoun
     assert list(on(mounts.source).glob("work/*")) == [] and mounts.hidden() == []
 
 
-@pytest.mark.parametrize("clock", [AGREE, *CLOCKS])
+@pytest.mark.parametrize("clock", [AGREE, AHEAD, BEHIND])
 def test_two_sweeps_measure_each_trial_once(mounts: LateMounts, bench: Bench, clock: list[str]) -> None:
     grid = {"batch_size": [*range(1, 9)], "data.source": ["synthetic"]}
     file = bench.write({"name": "shared", "base": BASE, "grid": grid})
@@ -110,7 +110,7 @@ def test_two_sweeps_measure_each_trial_once(mounts: LateMounts, bench: Bench, cl
         assert "nothing left to do" in ended(start(bench, mount, file))
 
 
-@pytest.mark.parametrize("clock", [CLOCKS[0], BEHIND])
+@pytest.mark.parametrize("clock", [AHEAD, BEHIND])
 def test_the_trials_of_a_node_that_died_are_taken_over_after_the_lease(
     mounts: LateMounts, bench: Bench, wait_until: Wait, clock: list[str]
 ) -> None:
