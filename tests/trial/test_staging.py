@@ -112,11 +112,12 @@ class TestTwoRanks:
 
 
 FILLED = [("threads", form) for form in ("files", "webdataset", "hdf5", "lmdb", "mds", "parquet", "tfrecord")]
-FILLED += [("dali", form) for form in ("files", "webdataset", "tfrecord")]
+FILLED += [("dali", "files")]
+OF_DALI = [pytest.param("dali", form, marks=pytest.mark.full) for form in ("webdataset", "tfrecord")]
 
 
 @AS_MANY_STEPS
-@pytest.mark.parametrize(("loader", "form"), FILLED)
+@pytest.mark.parametrize(("loader", "form"), [*FILLED, *OF_DALI])
 def test_other_loaders_read_a_copy_that_is_filled_meanwhile(
     dataset_root: Path, tmp_path: Path, loader: str, form: str
 ) -> None:
