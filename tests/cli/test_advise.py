@@ -39,7 +39,7 @@ def test_the_kind_is_what_the_files_look_like(tmp_path: Path) -> None:
     assert suggested_kind(tmp_path / "text") == "tokens"
     (tmp_path / "none").mkdir()
     (tmp_path / "none" / "a.exe").write_text("")
-    with pytest.raises(DatasetError, match="any"):
+    with pytest.raises(DatasetError, match="no data: looked for"):
         suggested_kind(tmp_path / "none")
 
 

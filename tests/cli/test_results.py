@@ -66,7 +66,7 @@ class TestResults:
         code, out, err = run_cli("report", "--store", store.path, "--format", "md")
         assert (code, err) == (0, "")
         assert out.startswith("## Why so slow?")
-        assert "files (doubtful: not_steady): It is limited by storage." in out
+        assert "files (doubtful: the rate changed while it was measured): It is limited by storage." in out
         assert "trust: 2 of 3 trials ok" in out
         assert any("tar" in line and "failed" in line and "disk" in line for line in out.splitlines())
 
