@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from benchsuite.cli.common import DEFAULT_STORE, ComparedKind, Store, Tabular, warn_of_damage
+from benchsuite.cli.common import DEFAULT_STORE, GROUP, ComparedKind, Store, Tabular, warn_of_damage
 from benchsuite.contract.console import console
 from benchsuite.contract.exit_codes import NOTHING_RAN, OK, REGRESSION, SOME_FAILED
 from benchsuite.contract.terminal import TableFormat, document, echo
@@ -26,9 +26,7 @@ from benchsuite.results.store.store import ResultsStore
 
 baseline_app = typer.Typer(
     help="The sessions that later ones are checked against.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
+    **GROUP,
 )
 
 KindOption = Annotated[ComparedKind, typer.Option("--kind", help="comm: collectives of `probe comm`.")]

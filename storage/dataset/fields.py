@@ -81,7 +81,7 @@ def outside(name: str, values: Array, params: Mapping[str, int]) -> str | None:
     limit = params.get(said) if isinstance(said, str) else said
     if limit is None or not values.size:
         return None
-    unsigned = values.view(f"u{values.dtype.itemsize}") if values.dtype.kind == "i" else values
+    unsigned = values.view(values.dtype.str.replace("i", "u"))  # of the same order of bytes
     if unsigned.max() < limit:  # as which what is negative is large
         return None
     largest, smallest = values.max(), values.min()
