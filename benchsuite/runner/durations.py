@@ -76,12 +76,17 @@ def in_words(points: Sequence[Point], known: Durations, sweeps: int = 1, left_s:
     """
     found = cost(points, known)
     if found is not None:
-        return f"about {duration(found.time_s / sweeps)}, {found.device_s / 3600:.2g} device-hours"
+        return f"about {duration(found.time_s / sweeps)}, {_hours(found.device_s)} device-hours"
     limits_s = [point.spec.measure.timeout_s for point in points]
     most_s = sum(limits_s) / sweeps
     if left_s < most_s:
         return f"not known before the first trials; {duration(left_s)} are left until the end"
     shared = f" for each of {counted(sweeps, 'sweep')}" if sweeps > 1 else ""
     device_s = sum(limit_s * point.spec.ranks for limit_s, point in zip(limits_s, points, strict=True))
-    most = f"{duration(most_s)} at most{shared} ({device_s / 3600:.2g} device-hours in all)"
+    most = f"{duration(most_s)} at most{shared} ({_hours(device_s)} device-hours in all)"
     return f"not known before the first trials; measure.timeout_s allows {most}"
+
+
+def _hours(seconds: float) -> str:
+    """Two digits, without an exponent."""
+    return f"{float(f'{seconds / 3600:.2g}'):,.12g}"

@@ -54,6 +54,7 @@ def test_what_a_sweep_costs() -> None:
     found = cost([first, second, second], known)
     assert found is not None and (found.time_s, found.device_s) == (12600.0, 12600.0)
     assert in_words([first, second, second], known) == "about 3.5 h, 3.5 device-hours"
+    assert in_words([first] * 246, known).endswith("120 device-hours")
     assert in_words([first, second, second], known, sweeps=3) == "about 70 min, 3.5 device-hours"
 
 
