@@ -116,7 +116,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "baseline set": ("benchsuite baseline set --date 2026-11-01..2026-11-14",),
     "baseline show": ("benchsuite baseline show",),
     "check": ("benchsuite check --session latest",),
-    "scaling": ("benchsuite scaling --where data.format=hdf5 --svg scaling.svg",),
+    "scaling": ("benchsuite scaling --where data.format=hdf5 --svg figures",),
     "predict": ("benchsuite predict --ranks 16,64", "benchsuite predict --table steps.csv --ranks 3360"),
     "plan": ("benchsuite plan --model gpt-neox-20b --machine polaris --devices 96 --batch 1536",),
     "list": ("benchsuite list machines",),

@@ -126,7 +126,7 @@ WriteSweep = Annotated[
     typer.Option("--write-sweep", metavar="FILE.yaml", help=f"Write the best {IN_SWEEP} that run as a sweep."),
 ]
 Top = Annotated[int, _at_least_1("--top", "How many layouts to print, and as many that trials refuse.")]
-Svg = Annotated[Path | None, typer.Option("--svg", metavar="OUT.svg", help="Write the drawn schedule as a figure.")]
+Svg = Annotated[Path | None, typer.Option("--svg", metavar="DIR", help="Draw the schedule as a file in DIR.")]
 
 
 def plan(
@@ -351,11 +351,11 @@ def draw(
     echo("F forward, B backward, W gradients of weights; lower case: a later chunk; -- goes on; . bubble", err=True)
 
 
-def _draw(found: Sequence[Slot], title: str, out: Path) -> None:
+def _draw(found: Sequence[Slot], title: str, folder: Path) -> None:
     num_stages = 1 + max(slot.stage for slot in found)
     if len(found) > MAX_SLOTS or num_stages > charts.MAX_BARS:
         allowed = f"allowed: {charts.MAX_BARS} stages, and {MAX_SLOTS:,} pieces of work in all"
         raise UserError(f"--svg: {num_stages} stages and {len(found):,} pieces of work; {allowed}")
     (chart,) = pipelines([PipelineStep(title, found, timed=False)], {})
-    charts.draw(chart, out, "svg")
-    echo(f"figure: {out}", err=True)
+    (drawn,) = charts.draw_into(folder, "svg", [("schedule", chart)])
+    echo(f"figure: {drawn}", err=True)

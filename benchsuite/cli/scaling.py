@@ -13,7 +13,7 @@ from benchsuite.contract.errors import UserError
 from benchsuite.contract.terminal import TableFormat, document, echo
 from benchsuite.results.charts.scaling import chart_of
 from benchsuite.results.compare.sides import fulfilling
-from benchsuite.results.export.charts import draw
+from benchsuite.results.export.charts import draw_into
 from benchsuite.results.render.latex import as_latex
 from benchsuite.results.render.tables import as_csv, as_json, is_missing
 from benchsuite.results.render.terminal import fitting_table, say
@@ -39,17 +39,17 @@ def scaling(
     mix_environments: Annotated[
         bool, typer.Option("--mix-environments", help="Also join trials of unlike machines, libraries, file systems.")
     ] = False,
-    svg: Annotated[Path | None, typer.Option("--svg", metavar="OUT.svg", help="Draw the efficiencies.")] = None,
-    pdf: Annotated[Path | None, typer.Option("--pdf", metavar="OUT.pdf", help="The same as PDF.")] = None,
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="DIR", help="Draw the chart as a file in DIR.")] = None,
+    pdf: Annotated[Path | None, typer.Option("--pdf", metavar="DIR", help="The same as PDF.")] = None,
     latex: Annotated[bool, typer.Option("--latex", help="Print the tables as LaTeX (booktabs).")] = False,
 ) -> None:
     """Weak and strong scaling: efficiency with its interval, what is lost to what, and the laws that fit."""
     opened = ResultsStore(store)
     found = series_of(opened, where or [], mix_environments)
-    for kind, out in (("svg", svg), ("pdf", pdf)):
-        if out is not None:
-            draw(chart_of(found, titles(found), "Scaling efficiency"), out, kind)
-            echo(f"figure: {out}", err=True)
+    for kind, folder in (("svg", svg), ("pdf", pdf)):
+        if folder is not None:
+            drawn = draw_into(folder, kind, [("scaling", chart_of(found, titles(found), "Scaling efficiency"))])
+            echo(f"figure: {drawn[0]}", err=True)
     _show(found, format, latex)
     warn_of_damage(opened)
 

@@ -54,8 +54,8 @@ def test_wide_schedules_are_cut_into_blocks() -> None:
 
 def test_the_figure_names_every_microbatch_of_every_stage(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    assert run_command([*FOUR, "--svg", str(tmp_path / "s.svg")]) == 0
-    root = ElementTree.parse(tmp_path / "s.svg")
+    assert run_command([*FOUR, "--svg", str(tmp_path / "figures")]) == 0
+    root = ElementTree.parse(tmp_path / "figures/schedule.svg")
     words = Counter("".join(text.itertext()) for text in root.iter("{http://www.w3.org/2000/svg}text"))
     assert words["2"] >= 4, "forward and backward of microbatch 2 on two stages, besides ticks"
     assert {"forward", "backward", "stage", "units of time"} <= {*words}
@@ -63,7 +63,7 @@ def test_the_figure_names_every_microbatch_of_every_stage(tmp_path: Path) -> Non
 
 def test_more_than_can_be_drawn_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["plan", "--schedule", "gpipe", "--pipeline-parallel", "65", "--microbatches", "2"]
-    assert run_command([*words, "--svg", str(tmp_path / "s.svg")]) == 2
+    assert run_command([*words, "--svg", str(tmp_path)]) == 2
     told = "--svg: 65 stages and 260 pieces of work; allowed: 64 stages, and 1,200 pieces of work in all"
     assert capsys.readouterr().err == f"error: {told}\n"
 
@@ -89,7 +89,7 @@ def test_more_than_can_be_drawn_is_refused(tmp_path: Path, capsys: pytest.Captur
             "plan: --schedule gpipe with --devices; allowed: --pipeline-parallel, --interleave, --format, "
             "--microbatches, --svg",
         ),
-        (["--svg", "x.svg"], "plan: --svg without --schedule; allowed: with --schedule NAME"),
+        (["--svg", "x"], "plan: --svg without --schedule; allowed: with --schedule NAME"),
         (
             ["--schedule", "interleaved", "--pipeline-parallel", "2", "--microbatches", "3", "--interleave", "2"],
             "interleaved: num_microbatches 3 % num_stages 2 = 1; allowed: 0",
@@ -106,6 +106,7 @@ def test_mistakes_are_one_line(words: list[str], error: str, capsys: pytest.Capt
 
 
 def test_a_figure_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "none" / "s.svg"
+    out = tmp_path / "file"
+    out.write_text("")
     assert run_command([*FOUR, "--svg", str(out)]) == 2
-    assert capsys.readouterr().err == f"error: {out}: cannot be written: No such file or directory\n"
+    assert capsys.readouterr().err == f"error: {out}: cannot be written: File exists\n"

@@ -92,11 +92,11 @@ def test_latex(run_cli: Run, store: Path):
 
 def test_figures(run_cli: Run, store: Path, tmp_path: Path):
     pytest.importorskip("matplotlib")
-    code, out, err = run_cli("scaling", "--store", store, "--svg", "a.svg", "--pdf", "a.pdf")
+    code, out, err = run_cli("scaling", "--store", store, "--svg", "a", "--pdf", "a")
     assert code == 0 and "Efficiency" in out
-    assert err == "figure: a.svg\nfigure: a.pdf\n"
-    assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
-    drawn = ElementTree.parse(tmp_path / "a.svg").iter("{http://www.w3.org/2000/svg}text")
+    assert err == "figure: a/scaling.svg\nfigure: a/scaling.pdf\n"
+    assert (tmp_path / "a/scaling.pdf").read_bytes().startswith(b"%PDF")
+    drawn = ElementTree.parse(tmp_path / "a/scaling.svg").iter("{http://www.w3.org/2000/svg}text")
     assert "weak · resnet50 tiny synthetic bf16 ddp · 8 per rank" in " ".join(
         "".join(text.itertext()) for text in drawn
     )
