@@ -377,9 +377,10 @@ function parts_bar(parts, text) {
 }
 
 // A caveat as a badge, which opens to what helps.
-function badge(name) {
+function badge(caveat) {
+  const [name] = caveat.split("(");
   const box = element("details", undefined, { className: "badge" });
-  box.append(element("summary", name), element("span", (data.advice[name] || "").replace(`${name}: `, "")));
+  box.append(element("summary", caveat), element("span", (data.advice[name] || "").replace(`${name}: `, "")));
   return box;
 }
 

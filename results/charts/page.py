@@ -26,7 +26,7 @@ from benchsuite.results.charts.chart import (
     rounded,
 )
 from benchsuite.results.render.caveats import advice
-from benchsuite.results.render.tables import COLUMNS, Row, caveats, is_missing, rows, telling
+from benchsuite.results.render.tables import COLUMNS, Row, caveat_names, is_missing, rows, telling
 from benchsuite.results.render.words import counted
 from benchsuite.results.report import provenance, readers
 from benchsuite.results.report.io_profile import is_known
@@ -105,7 +105,7 @@ def data(store: ResultsStore, found: Sequence[Section], modelled: Modelled = NOT
     return {
         "axes": [*axes],
         "parts": [_parts(row) for row in told],
-        "advice": {name: advice(name) for row in told for name in caveats(row).split()},
+        "advice": {name: advice(name) for row in told for name in caveat_names(row)},
         "headings": [[column.heading, column.right] for column in columns],
         "rows": [[column.cell(row) for column in columns] for _, row in points],
         "points": [{"label": str(row["label"]), **key} for (_, row), key in zip(points, keys, strict=True)],

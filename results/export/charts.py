@@ -74,9 +74,7 @@ def check_folder(folder: Path, format: str) -> None:
     _check_matplotlib(format)
 
 
-def draw_into(
-    folder: Path, format: str, charts: Sequence[tuple[str, Chart]], labels: Sequence[str] = ()
-) -> list[Path]:
+def draw_into(folder: Path, format: str, charts: Sequence[tuple[str, Chart]], labels: Sequence[str] = ()) -> list[Path]:
     """Draw charts as FOLDER/NAME.FORMAT, and return their paths; a missing folder is made.
 
     Raises:

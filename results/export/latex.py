@@ -13,7 +13,7 @@ from benchsuite.results.render.tables import (
     Column,
     Row,
     au_meaning,
-    caveats,
+    caveat_names,
     from_storage,
     is_above_one,
     is_missing,
@@ -47,9 +47,9 @@ def _table(points: Sequence[Row], session: str) -> str:
     """
     skipped = [point for point in points if point["status"] == "skipped"]
     points = [point for point in points if point["status"] != "skipped"] or points
-    first, names = points[0], sorted({name for point in points for name in _named(point)})
+    first, names = points[0], sorted({name for point in points for name in caveat_names(point)})
     letters = dict(zip(names, string.ascii_letters, strict=False))
-    marked = Column("", lambda row: " ".join(map(letters.__getitem__, _named(row))), right=False, optional=True)
+    marked = Column("", lambda row: " ".join(map(letters.__getitem__, caveat_names(row))), right=False, optional=True)
     columns = telling(points, (*COLUMNS, marked))
     title = str(first["question"] or first["sweep"]).strip() + (f" (session {session})" if session else "")
     end = "" if title.endswith((".", "?", "!")) else "."
@@ -60,11 +60,6 @@ def _table(points: Sequence[Row], session: str) -> str:
     if skipped and skipped != points:
         caption += f" {counted(len(skipped), 'point')} could not be run here."
     return as_latex(points, columns, caption, f"{first['sweep']}-{first['session']}")
-
-
-def _named(point: Row) -> list[str]:
-    """The caveats of a point, as tables name them."""
-    return [name for name in caveats(point).split() if name != ABSENT]
 
 
 def _meaning(points: Sequence[Row]) -> str:

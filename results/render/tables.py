@@ -171,10 +171,17 @@ def ranked_flops(row: Row) -> str:
     return ABSENT if row.get("rank_by") != "tflops" or is_missing(value) else f"{value:.3g}"
 
 
+def caveat_names(row: Row) -> list[str]:
+    """The names of the caveats of a trial or point."""
+    return [*row.get("caveats", []), *(["unstable"] if row.get("unstable") else [])]
+
+
 def caveats(row: Row) -> str:
-    """The names of the caveats."""
-    names = [*row.get("caveats", []), *(["unstable"] if row.get("unstable") else [])]
-    return " ".join(names)
+    """The caveats; of a point, too, how many of its repeats have one that not all have: `foreign_load(1/3)`."""
+    borne: Any = row.get("caveat_repeats", {})
+    repeats = row.get("repeats", 1) + row.get("repeats_failed", 0)
+    few = {name: f"({count}/{repeats})" for name, count in borne.items() if count < repeats}
+    return " ".join(f"{name}{few.get(name, '')}" for name in caveat_names(row))
 
 
 COLUMNS = (

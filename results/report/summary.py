@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from benchsuite.results.compare.drift import drifted
 from benchsuite.results.render.caveats import advice
-from benchsuite.results.render.tables import Row, caveats, is_missing
+from benchsuite.results.render.tables import Row, caveat_names, is_missing
 
 UNVERIFIED = "cache_unverified"
 DISAGREEING = "counters_disagree"
@@ -44,7 +44,7 @@ def trust(trials: Sequence[Row]) -> str:
 
 def remedies(points: Sequence[Row]) -> list[str]:
     """What helps against each caveat of the points, the commonest first."""
-    found = Counter(name for row in points if row["status"] == "ok" for name in caveats(row).split())
+    found = Counter(name for row in points if row["status"] == "ok" for name in caveat_names(row))
     lines = [advice(name) for name, _ in found.most_common(MAX_REMEDIES)]
     return lines + ([f"and {len(found) - MAX_REMEDIES} more kinds of caveat"] if len(found) > MAX_REMEDIES else [])
 

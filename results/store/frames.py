@@ -116,9 +116,9 @@ def by_point(trials: pd.DataFrame) -> pd.DataFrame:
     sessions on, which reaches over what other sessions of the point gave: repeats of one session agree too well.
     The step's parts are those of the repeat with the median step, of an even number the means of the middle two, so
     that the parts add up to the median. The verdict is the one that most repeats have, `bottleneck_repeats` of them;
-    its evidence is that of the one with the median AU among them, of two the lower. `repeats` counts the ok repeats
-    and `repeats_failed` the failed ones. `unstable` flags points whose throughput spreads by more than UNSTABLE_SPREAD
-    of its median.
+    its evidence is that of the one with the median AU among them, of two the lower. `repeats` counts the ok repeats,
+    `repeats_failed` the failed ones, and `caveat_repeats` those that have each caveat. `unstable` flags points whose
+    throughput spreads by more than UNSTABLE_SPREAD of its median.
     """
     if trials.empty:
         return trials
@@ -148,7 +148,8 @@ def _point(repeats: list[Row], numeric: list[str]) -> Row:
         point |= {name: _mean([row[name] for row in steps]) for name in STEP}
         point |= {name: judged[name] for name in VERDICT} | {"bottleneck_repeats": len(agreeing)}
     point["repeats"], point["repeats_failed"] = len(ok), sum(row["status"] in FAILED for row in repeats)
-    point["caveats"] = sorted({name for row in repeats for name in row["caveats"]})
+    borne = Counter(name for row in repeats for name in row["caveats"])
+    point["caveats"], point["caveat_repeats"] = sorted(borne), dict(borne)
     if "samples_per_s" in numeric:
         rate, low, high = (point[name] for name in ("samples_per_s", "samples_per_s_min", "samples_per_s_max"))
         point["unstable"] = _known(rate) and high - low > UNSTABLE_SPREAD * rate

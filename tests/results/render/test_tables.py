@@ -103,6 +103,12 @@ def test_caveats_name_instability_too():
     assert caveats({"caveats": ["not_cold", "not_steady"]}) == "not_cold not_steady"
     assert caveats({"caveats": ["not_cold"], "unstable": True}) == "not_cold unstable"
     assert caveats({"caveats": [], "unstable": False}) == ""
+    borne = {
+        "caveats": ["foreign_load", "not_cold"],
+        "caveat_repeats": {"foreign_load": 1, "not_cold": 3},
+        "repeats": 3,
+    }
+    assert caveats(borne) == "foreign_load(1/3) not_cold"
 
 
 def test_troubles_count_what_is_alike():
