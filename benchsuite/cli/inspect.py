@@ -54,15 +54,15 @@ def list_(
 
 def doctor(
     paths: Annotated[list[Path] | None, typer.Argument(help="Folders that will hold data or results.")] = None,
-    gpus: Annotated[
-        bool, typer.Option("--gpus", help="Compare the figures of this node's GPUs with other ways to them: minutes.")
+    device: Annotated[
+        bool, typer.Option("--device", help="Compare the figures of this node's GPUs with other ways to them: minutes.")
     ] = False,
     format: Plain = "table",
 ) -> None:
     """Check this machine and paths: what can run here, what cannot, and what to do about it."""
     from benchsuite.host import doctor as examination
 
-    if gpus:
+    if device:
         raise typer.Exit(_examined_devices())
     findings = examination.examine(paths or [Path()])
     tell(format, [vars(finding) for finding in findings], (f"{each.level:<5} {each.text}" for each in findings))

@@ -142,7 +142,7 @@ def probe_checkpoint(
     ] = "",
     mode: Annotated[
         CheckpointMode,
-        typer.Option("--save", help="rank0 (gathered, torch.save), sharded or async (by torch's DCP)."),
+        typer.Option("--save", "--mode", help="rank0 (gathered, torch.save), sharded or async (by torch's DCP)."),
     ] = "sharded",
     optimizer: Annotated[str, typer.Option("--optimizer", help="sgd, momentum, adam, adamw, adafactor.")] = "adamw",
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Of the steps of training between.")] = 2,

@@ -1,4 +1,4 @@
-"""`benchsuite doctor --gpus`: are the figures of this node's devices right? Each is compared with another way to it.
+"""`benchsuite doctor --device`: are the figures of this node's devices right? Each is compared with another way to it.
 
 What devices give; whether each rank is on its own; steps beside the plainest loop over the same model; AU beside
 arithmetic, with readers of a known pace; loaders, and what they decode on; NCCL's collectives.

@@ -1,4 +1,4 @@
-"""What `doctor --gpus` works out by itself: exposed communication in a trace, and readers of a known pace."""
+"""What `doctor --device` works out by itself: exposed communication in a trace, and readers of a known pace."""
 
 import gzip
 import importlib.util

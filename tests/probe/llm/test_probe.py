@@ -75,7 +75,7 @@ class TestOneRank:
 class TestVerb:
     def test_two_of_eight_ranks_and_the_rest_computed(self, tmp_path: Path, run_cli: Run):
         store = tmp_path / "store"
-        words = ["--model", "nano_llama", "--ranks", 8, "--subset", 2, "--save", "sharded", "--repeats", 2]
+        words = ["--model", "nano_llama", "--ranks", 8, "--subset", 2, "--mode", "sharded", "--repeats", 2]
         code, out, err = run_cli("probe", "checkpoint", tmp_path, *words, "--store", store, "--format", "json")
         assert code == 0, err
         record = json.loads(out)
