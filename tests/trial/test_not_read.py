@@ -40,6 +40,10 @@ def test_more_than_a_core_copies_was_not_read(read_s: float, copies: float | Non
     ]
     found: dict[str, Any] = dict(caveats(made_spec(), [made_result(0, blocks, copy_bytes_per_s=copies)], 8, True))
     assert ("not_read" in found) == expected
+    few = [blocks[0], loader_block(40_000_000, 0.0), blocks[2]]
+    assert "not_read" not in dict(caveats(made_spec(), [made_result(0, few, copy_bytes_per_s=copies)], 8, True))
+    in_bucket = made_spec(data={"source": "storage", "format": "files", "root": "s3://bucket/data"})
+    assert "not_read" not in dict(caveats(in_bucket, [made_result(0, blocks, copy_bytes_per_s=copies)], 8, True))
     if expected and read_s:
         assert found["not_read"] == (
             "a reader of rank 0 gives 40.0 GB/s while it reads, a core copies 8.0 GB/s: bytes were handed on that "
