@@ -432,9 +432,18 @@ def text(value: bytes) -> str:
 
 def inside(folder: Path, name: str) -> Path:
     """`folder/name`, refusing names that lead out of folder or are none."""
+    return folder / checked_name(folder, name)
+
+
+def checked_name(folder: Path, name: str) -> str:
+    """A name in a folder that does not lead out of it.
+
+    Raises:
+        DatasetError: it does, or is none.
+    """
     if name.startswith("/") or "\0" in name or (".." in name and ".." in Path(name).parts):
         raise DatasetError(f"{folder}: {name!r} leads out of the dataset")
-    return folder / name
+    return name
 
 
 def order(count: int, lane: ReaderShare) -> npt.NDArray[np.int64]:

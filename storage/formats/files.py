@@ -8,8 +8,9 @@ import io
 import zipfile
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from benchsuite.storage.dataset.manifest import (
     IndexRow,
     Manifest,
     ReaderShare,
+    checked_name,
     dealt,
     index_row,
     inside,
@@ -40,7 +42,7 @@ from benchsuite.storage.dataset.sample import (
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.formats import npy
 from benchsuite.storage.formats.write_behind import WriteBehind
-from benchsuite.storage.objects.client import Bucket, Content, bucket_of
+from benchsuite.storage.objects.client import Content, bucket_of
 from benchsuite.storage.objects.file import Placed, contents
 from benchsuite.storage.objects.path import ObjectPath
 from benchsuite.storage.rawspeed.direct import read_whole_direct
@@ -48,7 +50,7 @@ from benchsuite.storage.rawspeed.direct import read_whole_direct
 VOLUME_SUFFIXES: Mapping[str, str] = {"image": "x", "label": "y"}
 """How the arrays of a volume are named in files."""
 _LOCAL_HEADER_BYTES = 30
-Whole = Callable[[Path, str, Allocate], npt.NDArray[np.uint8]]
+Whole = Callable[[Any, str, Allocate], npt.NDArray[np.uint8]]
 """How a file is read: into which memory, under which name."""
 
 
@@ -96,7 +98,7 @@ def read(dataset: Dataset, lane: ReaderShare) -> Iterator[Sample]:
     """The lane's samples, each file read whole with one open and one read; objects are asked for ahead."""
     rows = map(int, dealt(len(dataset.index), lane))
     if isinstance(dataset.folder, ObjectPath):
-        yield from _read_objects(dataset, rows, bucket_of(dataset.folder), lane.allocate)
+        yield from _read_objects(dataset, rows, dataset.folder, lane.allocate)
         return
     for row in rows:
         bring(dataset, row, lane.allocate)
@@ -104,26 +106,28 @@ def read(dataset: Dataset, lane: ReaderShare) -> Iterator[Sample]:
         yield _sample(dataset, row, paths, lane.allocate, read_whole_direct if lane.direct else read_whole)
 
 
-def _read_objects(dataset: Dataset, rows: Iterable[int], bucket: Bucket, allocate: Allocate) -> Iterator[Sample]:
-    begun: deque[tuple[int, list[Path]]] = deque()
+def _read_objects(dataset: Dataset, rows: Iterable[int], folder: ObjectPath, allocate: Allocate) -> Iterator[Sample]:
+    """The samples of a bucket. A path for each would take as long as a tenth of a small object's request."""
+    begun: deque[tuple[int, list[str]]] = deque()
     first: list[Content] = []
     is_image = dataset.manifest.kind == "image"
+    place, prefix = str(folder), f"{folder.key}/" if folder.key else ""
 
     def keys() -> Iterator[str]:
         for row in rows:
-            paths = _paths(dataset, dataset.index["file"][row])
-            begun.append((row, paths))
-            yield from (path.key for path in paths if isinstance(path, ObjectPath))
+            names = _names(dataset, dataset.index["file"][row])
+            begun.append((row, [f"{place}/{name}" for name in names]))
+            yield from (f"{prefix}{name}" for name in names)
 
-    def whole(_path: Path, name: str, allocate: Allocate) -> npt.NDArray[np.uint8]:
+    def whole(_path: Path | str, name: str, allocate: Allocate) -> npt.NDArray[np.uint8]:
         content = (first.pop() if first else next(coming)).data
         return np.frombuffer(content, np.uint8) if is_image else copied(content, name, allocate)  # arrays are writable
 
-    coming = contents(bucket, keys(), float(dataset.index["bytes"].mean()) if len(dataset.index) else 0.0)
+    coming = contents(bucket_of(folder), keys(), float(dataset.index["bytes"].mean()) if len(dataset.index) else 0.0)
     for content in coming:
         first.append(content)
-        row, paths = begun.popleft()
-        yield _sample(dataset, row, paths, allocate, whole)
+        row, names = begun.popleft()
+        yield _sample(dataset, row, names, allocate, whole)
 
 
 def bring(dataset: Dataset, row: int, allocate: Allocate = fresh) -> None:
@@ -144,7 +148,7 @@ def bring(dataset: Dataset, row: int, allocate: Allocate = fresh) -> None:
     dataset.brings(*(str(path.relative_to(dataset.folder)) for path in paths), check=check)
 
 
-def _sample(dataset: Dataset, row: int, paths: list[Path], allocate: Allocate, whole: Whole) -> Sample:
+def _sample(dataset: Dataset, row: int, paths: Sequence[Path | str], allocate: Allocate, whole: Whole) -> Sample:
     entry, path = dataset.index[row], paths[0]
     fields = _read_fields(dataset.manifest.kind, paths, allocate, whole)
     if dataset.manifest.kind == "image":
@@ -158,7 +162,7 @@ def _sample(dataset: Dataset, row: int, paths: list[Path], allocate: Allocate, w
     return sample
 
 
-def _read_fields(kind: str, paths: list[Path], allocate: Allocate, whole: Whole) -> dict[str, Value]:
+def _read_fields(kind: str, paths: Sequence[Path | str], allocate: Allocate, whole: Whole) -> dict[str, Value]:
     path = paths[0]
     if kind == "image":
         return {"image": whole(path, "image", allocate).data}
@@ -175,12 +179,16 @@ def _read_fields(kind: str, paths: list[Path], allocate: Allocate, whole: Whole)
 
 
 def _paths(dataset: Dataset, name: bytes) -> list[Path]:
-    """The files of a sample, of which the index names the first."""
-    path = inside(dataset.folder, text(name))
-    if dataset.manifest.kind != "volume" or path.suffix == ".npz":
-        return [path]
-    key = path.name.removesuffix("_x.npy")
-    return [path.with_name(f"{key}_{suffix}.npy") for suffix in VOLUME_SUFFIXES.values()]
+    return [dataset.folder / name for name in _names(dataset, name)]
+
+
+def _names(dataset: Dataset, first: bytes) -> list[str]:
+    """The files of a sample in the dataset's folder; the index names the first."""
+    name = checked_name(dataset.folder, text(first))
+    if dataset.manifest.kind != "volume" or name.endswith(".npz"):
+        return [name]
+    key = name.removesuffix("_x.npy")
+    return [f"{key}_{suffix}.npy" for suffix in VOLUME_SUFFIXES.values()]
 
 
 def files_of(dataset: Dataset, rows: npt.NDArray[np.int64]) -> list[Path]:
@@ -194,7 +202,7 @@ def direct_problem(manifest: Manifest) -> str | None:
 
 
 def read_npz(
-    path: Path, allocate: Allocate, names: Mapping[str, str] = VOLUME_SUFFIXES, whole: Whole = read_whole
+    path: Path | str, allocate: Allocate, names: Mapping[str, str] = VOLUME_SUFFIXES, whole: Whole = read_whole
 ) -> dict[str, Array]:
     """The arrays x and y of a .npz file, or those of other `names`, by field; checksums are verified.
 
