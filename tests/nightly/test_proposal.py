@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from benchsuite.contract.errors import UserError
+from benchsuite.host.machine import this_machine
 from benchsuite.nightly import init, proposal
 
 BASE = {"workload": "bert", "variant": "nano", "batch_size": 2, "data": {"source": "synthetic"}, "device": "cpu"}
@@ -80,6 +81,15 @@ def test_a_sweep_that_says_its_ranks_keeps_them(tmp_path: Path) -> None:
     assert "world_size stay as they are: no axis of nodes was added" in said
 
 
+def test_the_small_sweep_leaves_its_ranks_to_the_nodes(tmp_path: Path) -> None:
+    init.make(tmp_path / "nights", None, init.Size(nodes=2))
+    values = yaml.safe_load((tmp_path / "nights" / "sweeps" / "nightly.yaml").read_text())
+    assert "world_size" not in values["grid"]
+    values, _ = proposal._over_nodes(values, 2, this_machine())
+    assert values["grid"]["nodes"] == [1, 2]
+
+
+@pytest.mark.full  # makes its data; the parts are above
 def test_the_small_sweep_is_spread_over_nodes(tmp_path: Path) -> None:
     init.make(tmp_path / "nights", None, init.Size(10.0, 2))
     values = yaml.safe_load((tmp_path / "nights" / "sweeps" / "nightly.yaml").read_text())

@@ -2,9 +2,7 @@
 
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,42 +37,49 @@ class TestEnv(LauncherConformance):
         return found
 
 
-def ran(words: Sequence[str], folder: Path) -> str:
-    """What a verb prints where these packages are installed."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*FOLDERS, os.environ.get("PYTHONPATH", "")])}
-    command = [sys.executable, "-m", "benchsuite", *words]
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+@pytest.fixture
+def ran(
+    run_cli: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., str]:
+    """What a verb prints where these packages are installed, and in a folder of its own."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([*FOLDERS, os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> str:
+        code, out, err = run_cli(*words)
+        assert code == 0, out + err
+        return out
+
+    return run
 
 
-def test_they_are_listed(tmp_path: Path) -> None:
-    found = json.loads(ran(["list", "--format", "json"], tmp_path))
+def test_they_are_listed(ran: Callable[..., str]) -> None:
+    found = json.loads(ran("list", "--format", "json"))
     assert "zip" in found["formats"] and "channels_last" in found["loaders"]
     assert "linear" in found["workloads"] and "env" in found["launchers"] and "gather" in found["engines"]
 
 
-def test_an_engine_trains_as_one_process_does(tmp_path: Path) -> None:
+def test_an_engine_trains_as_one_process_does(ran: Callable[..., str], tmp_path: Path) -> None:
     spec = {"workload": "gpt_neox", "variant": "nano", "batch_size": 4, "data": {"source": "synthetic"}}
     parallelism = {"engine": "gather", "dp": 2}
     (tmp_path / "t.yaml").write_text(yaml.safe_dump({**spec, "parallelism": parallelism, "device": "cpu"}))
-    assert "those of one process" in ran(["trial", "t.yaml", "--check-loss"], tmp_path)
-    ran(["trial", "t.yaml", "--store", "store", "-o", "measure.steps=4"], tmp_path)
+    assert "those of one process" in ran("trial", "t.yaml", "--check-loss")
+    ran("trial", "t.yaml", "--store", "store", "-o", "measure.steps=4", "-o", "measure.warmup_steps=1")
     (record,) = ResultsStore(tmp_path / "store").latest()
     assert (record.status, record.label) == ("ok", "gpt_neox gather")
     assert record.figures.get("wire_bytes_per_step") == 4 * 216_448  # its own gradients, to the other rank
 
 
-def test_a_sweep_of_someone_elses_everything(tmp_path: Path) -> None:
-    asked = ["--workload", "linear", "--variant", "tiny", "--format", "zip", "--samples", "256"]
-    ran(["data", "generate", "zip", *asked], tmp_path)
+def test_a_sweep_of_someone_elses_everything(ran: Callable[..., str], tmp_path: Path) -> None:
+    asked = ["--workload", "linear", "--variant", "tiny", "--format", "zip", "--samples", "128"]
+    ran("data", "generate", "zip", *asked)
     data = {"root": str(tmp_path), "format": "zip", "loader": "channels_last", "num_workers": 1}
     base = {"workload": "linear", "variant": "tiny", "batch_size": 4, "parallelism": "ddp", "world_size": 2}
     base |= {"data": data}
-    (tmp_path / "s.yaml").write_text(yaml.safe_dump({"base": {**base, "measure": {"steps": 4, "repeats": 1}}}))
-    ran(["sweep", "s.yaml", "--store", "store", "--launcher", "env"], tmp_path)
+    (tmp_path / "s.yaml").write_text(
+        yaml.safe_dump({"base": {**base, "measure": {"steps": 4, "warmup_steps": 1, "repeats": 1, "ceilings": False}}})
+    )
+    ran("sweep", "s.yaml", "--store", "store", "--launcher", "env")
     (record,) = [record for record in ResultsStore(tmp_path / "store").latest() if record.kind == "trial"]
     assert (record.status, record.env["launcher"]) == ("ok", "env")
     assert (record.spec["workload"], record.spec["data"]["format"], record.spec["data"]["loader"]) == (

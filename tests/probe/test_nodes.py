@@ -43,6 +43,7 @@ def test_every_two_nodes_meet_once_and_none_two_at_a_time(number: int) -> None:
     assert len(rounds) <= number
 
 
+@pytest.mark.full  # two nodes are measured so in the clusters' tests, by the same words
 @pytest.mark.usefixtures("three_nodes")
 def test_three_nodes_are_measured_side_by_side(run_cli: Run, tmp_path: Path) -> None:
     store, bad = tmp_path / "store", tmp_path / "bad"

@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -30,6 +30,9 @@ from tests.storage.samples import contents, digests, facts, jpeg, small_shards, 
 
 COUNT = 26
 LANES = [1, 2, 3, 4]
+SHUFFLED_LANES = [(count, shuffle) for shuffle in (False, True) for count in LANES]
+TURNS: dict[str, list[Any]] = {"shuffled": SHUFFLED_LANES, "count": LANES, "mask": [0x01, 0x80, 0xFF]}
+"""What a test may vary besides the kind: lanes of which samples are shuffled or not, lanes, and bits that flip."""
 
 
 def lane(
@@ -46,12 +49,22 @@ class FormatConformance(DamageConformance):
     kinds: ClassVar[tuple[str, ...]] = ()
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """All kinds; of one way of storing among several the first and the last, where all are not asked for."""
-        if "kind" in metafunc.fixturenames:
-            kinds = self.kinds or sorted(format_of(self.name).kinds)
-            few = (kinds[0], kinds[-1]) if self.options and not self.kinds else kinds
-            marked = [pytest.param(kind, marks=() if kind in few else pytest.mark.full) for kind in kinds]
-            metafunc.parametrize("kind", marked)
+        """All kinds; of one way of storing among several the first and the last, where all are not asked for.
+
+        What varies besides takes turns with the kinds, unless all combinations are asked for.
+        """
+        if "kind" not in metafunc.fixturenames:
+            return
+        kinds = self.kinds or sorted(format_of(self.name).kinds)
+        few = (kinds[0], kinds[-1]) if self.options and not self.kinds else kinds
+        (name, values) = next(((name, TURNS[name]) for name in TURNS if name in metafunc.fixturenames), ("", [None]))
+        most = max(len(few), len(values))
+        chosen = {(few[number % len(few)], values[number % len(values)]) for number in range(most)}
+        marked = [
+            pytest.param(*(each if name else each[:1]), marks=() if each in chosen else pytest.mark.full)
+            for each in product(kinds, values)
+        ]
+        metafunc.parametrize(("kind", name) if name else ("kind",), marked)
 
     @pytest.fixture
     def form(self) -> Format:
@@ -118,11 +131,10 @@ class FormatConformance(DamageConformance):
         first, second = (self.keys(form, made_dataset, lane(epoch=epoch, shuffle=False)) for epoch in (0, 1))
         assert first == second == [key for _, key in samples]
 
-    @pytest.mark.parametrize("shuffle", [False, True])
-    @pytest.mark.parametrize("count", LANES)
     def test_lanes_partition_every_epoch(
-        self, form: Format, made_dataset: Dataset, kind: str, count: int, shuffle: bool
+        self, form: Format, made_dataset: Dataset, kind: str, shuffled: tuple[int, bool]
     ) -> None:
+        count, shuffle = shuffled
         written = Counter(sample.key for sample in some_samples(COUNT, kind))
         if form.problem(made_dataset.manifest, count):
             pytest.skip(f"{self.options} give fewer shards than readers")
@@ -133,7 +145,6 @@ class FormatConformance(DamageConformance):
             ]
             assert Counter(key for share in shares for key in share) == written
 
-    @pytest.mark.parametrize("count", LANES)
     def test_the_smallest_lane_is_never_smaller_than_said(
         self, form: Format, made_dataset: Dataset, count: int
     ) -> None:

@@ -144,7 +144,7 @@ def test_provenance_tells_environments_commands_and_a_sweep_file(full: str) -> N
     assert "data.format: [files, files, files, lmdb, lmdb, lmdb, files, files]" in text
 
 
-@pytest.mark.parametrize("trials", [400, pytest.param(2000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("trials", [100, pytest.param(2000, marks=pytest.mark.full)])
 def test_many_trials_fit(tmp_path: Path, trials: int) -> None:
     text = page.page(many(tmp_path, trials=trials, points=trials // 2))
     assert len(text.encode()) < MAX_BYTES

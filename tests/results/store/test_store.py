@@ -123,11 +123,13 @@ def test_a_damaged_line_costs_no_other(store: ResultsStore, damage: bytes):
         assert ids(store) == ["record-0", "record-1", "record-2"]
 
 
-def test_cut_at_every_byte_of_the_last_record(store: ResultsStore):
+@pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.full)])
+def test_cut_at_every_byte_of_the_last_record(store: ResultsStore, step: int):
+    """Cuts are some bytes apart unless all are asked for; the last one lacks the end of the line alone."""
     path = segments(store)[0]
     whole = path.read_bytes()
     last = whole.rindex(b"\n", 0, -1) + 1
-    for end in range(last, len(whole)):
+    for end in range(len(whole) - 1, last - 1, -step):
         path.write_bytes(whole[:end])
         missing_only_newline = end == len(whole) - 1
         assert ids(store) == ["record-0", "record-1"] + ["record-2"] * missing_only_newline, f"cut at byte {end}"

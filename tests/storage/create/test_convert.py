@@ -19,6 +19,7 @@ from benchsuite.storage.dataset.manifest import Dataset, DatasetError, IndexRow,
 from benchsuite.storage.dataset.verify import same_samples, verify_dataset
 from benchsuite.storage.formats import files
 from benchsuite.storage.sources import sample_key
+from tests.helpers.turns import each_once
 from tests.storage.conftest import Made
 from tests.storage.samples import IMAGE_FORMATS, PARAMS, STORED, contents, jpeg, small_shards, some_samples
 
@@ -94,8 +95,10 @@ def test_keys(path: str, key: str) -> None:
     assert sample_key(Path(path)) == key
 
 
-@pytest.mark.parametrize("names", [("a.b.jpg", "a_b.jpg"), ("a b.jpg", "a_b.jpg"), ("a.jpg", "a.JPEG")])
-@every_format
+@pytest.mark.parametrize(
+    ("name", "names"),
+    each_once(IMAGE_FORMATS, [("a.b.jpg", "a_b.jpg"), ("a b.jpg", "a_b.jpg"), ("a.jpg", "a.JPEG")]),
+)
 def test_two_files_with_one_key_are_refused(tmp_path: Path, name: str, names: tuple[str, str]) -> None:
     folder = flat_folder(tmp_path / "flat")
     for file in names:
@@ -106,11 +109,8 @@ def test_two_files_with_one_key_are_refused(tmp_path: Path, name: str, names: tu
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"", b"hello", jpeg(8)[:30], jpeg(8)[:-400], jpeg(8)[:-2]],
-    ids=["empty", "text", "cut in the header", "cut in the image", "cut before the end mark"],
+    ("name", "content"), each_once(IMAGE_FORMATS, [b"", b"hello", jpeg(8)[:30], jpeg(8)[:-400], jpeg(8)[:-2]])
 )
-@every_format
 def test_what_is_not_a_whole_jpeg_is_named(tmp_path: Path, name: str, content: bytes) -> None:
     folder = flat_folder(tmp_path / "flat", zz=content)
     assert refusal(folder, tmp_path / "set", name).startswith(f"{folder / 'zz.jpg'}: not a whole JPEG: ")
@@ -299,9 +299,9 @@ def test_progress_counts_up_to_all(tmp_path: Path, class_folder: Path) -> None:
 
 
 class TestInterruption:
-    @every_format
-    @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-    @pytest.mark.parametrize("when", [1, 3, 6])
+    @pytest.mark.parametrize(
+        ("name", "error", "when"), each_once(IMAGE_FORMATS, [RuntimeError, KeyboardInterrupt], [1, 3, 6])
+    )
     def test_while_writing_leaves_nothing(
         self, tmp_path: Path, class_folder: Path, name: str, error: type[BaseException], when: int
     ) -> None:

@@ -9,6 +9,7 @@ from benchsuite.storage import FORMATS
 from benchsuite.storage.create.convert import Wanted, convert_dataset, in_order
 from benchsuite.storage.dataset.manifest import DatasetError
 from benchsuite.storage.dataset.verify import same_samples, verify_dataset
+from tests.helpers.turns import covering
 from tests.storage.conftest import Made
 from tests.storage.samples import PARAMS, STORED, facts, small_shards, some_samples
 
@@ -33,7 +34,7 @@ def test_every_pair_is_there() -> None:
     assert {form for _, first, second in PAIRS for form in (first, second)} == set(FORMATS) - {"files"}
 
 
-@pytest.mark.parametrize(("kind", "first", "second"), PAIRS)
+@pytest.mark.parametrize(("kind", "first", "second"), covering(PAIRS, (0, 1), (0, 2)))
 def test_the_samples_stay_as_they_are(tmp_path: Path, made: Made, kind: str, first: str, second: str) -> None:
     source = made(first, kind, None, COUNT)
     options, params = OTHER_OPTIONS.get(second, {}), PARAMS[kind]
@@ -50,7 +51,9 @@ def test_the_samples_stay_as_they_are(tmp_path: Path, made: Made, kind: str, fir
     assert (new.manifest.format, new.manifest.options) == (second, options)
 
 
-@pytest.mark.parametrize(("kind", "first", "second"), [pair for pair in PAIRS if pair[0] == "tokens"])
+@pytest.mark.parametrize(
+    ("kind", "first", "second"), covering([pair for pair in PAIRS if pair[0] == "tokens"], (1,), (2,))
+)
 def test_there_and_back_changes_no_sample_and_no_count_of_files(
     tmp_path: Path, made: Made, kind: str, first: str, second: str
 ) -> None:

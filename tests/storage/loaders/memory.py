@@ -91,7 +91,7 @@ class MemoryConformance:
     def test_memory_stays_within_what_is_said(
         self, large_volumes: Callable[[str], Dataset], made: Made, form: str, workers: int
     ) -> None:
-        """Resident: the batches, and for each reader the samples it holds; also after 60 batches."""
+        """Resident: the batches, and for each reader the samples it holds; also after 30 batches."""
         dataset = large_volumes(form)
         params = {"patch_size": PATCH}
         prefetch = 2
@@ -106,9 +106,9 @@ class MemoryConformance:
         loader = load(LOADERS, self.name)(LoaderInput(dataset, spec, VOLUME, params, BATCH, 0, 1, 0))
         try:
             after = []
-            for number in range(60):
+            for number in range(30):
                 assert next(loader).batch["image"].shape == (BATCH, 1, PATCH, PATCH, PATCH)
-                if number in (20, 59):
+                if number in (10, 29):
                     after.append(resident_bytes())
         finally:
             loader.close()

@@ -45,7 +45,7 @@ def test_wire_bytes_of_a_thousand(operation: str, ranks: int, expected: float) -
     assert wire_bytes(operation, 1000, ranks) == expected
 
 
-@pytest.mark.parametrize("ranks", [2, 8, 64])
+@pytest.mark.parametrize("ranks", [2, pytest.param(8, marks=pytest.mark.full), 64])
 def test_ddp_holds_everything_and_sends_its_gradients_twice_around(ranks: int) -> None:
     found = counted("ddp", ranks)
     assert found.weights_bytes == found.gradients_bytes == 4 * PARAMETERS
@@ -53,7 +53,7 @@ def test_ddp_holds_everything_and_sends_its_gradients_twice_around(ranks: int) -
     assert found.wire_bytes == pytest.approx(2 * (ranks - 1) / ranks * 4 * PARAMETERS)
 
 
-@pytest.mark.parametrize("ranks", [2, 8])
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.full), 8])
 def test_fully_sharded_holds_a_share_and_sends_half_as_much_again(ranks: int) -> None:
     """Rajbhandari et al. 2020, section 7: 2 P for gradients and optimizer states sharded, 3 P for weights as well."""
     share = 4 * PARAMETERS / ranks
@@ -99,7 +99,7 @@ def test_nothing_of_the_dry_group_stays() -> None:
     assert not torch.distributed.is_initialized()
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.full), 4])
 def test_a_ring_passes_on_keys_and_values_twice_and_their_gradients_once(ranks: int) -> None:
     """Liu et al. 2023: forward and backward each send both to ranks - 1 others; gradients also travel home."""
     found = counted("cp", ranks)
@@ -110,7 +110,7 @@ def test_a_ring_passes_on_keys_and_values_twice_and_their_gradients_once(ranks: 
     assert found.wire_bytes == pytest.approx(gradients + messages * block)
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.full), 4])
 def test_all_to_all_attention_exchanges_eight_activations_a_layer(ranks: int) -> None:
     """Jacobs et al. 2023, section 3.1: queries, keys, values and outputs, in forward and backward."""
     found = counted({"cp": ranks, "cp_attention": "all_to_all"}, ranks)
