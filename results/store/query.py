@@ -272,7 +272,10 @@ def _views(connection: duckdb.DuckDBPyConnection, found: Snapshot, kind: Kind) -
         if stored.record.kind == kind:
             batch.add(stored)
     tail, held = batch.table()
-    connection.register(TAIL, tail)
+    connection.register("tail", tail)  # each statement would look through all columns of a frame anew
+    connection.execute(f"CREATE TEMP TABLE {TAIL} AS FROM tail")
+    connection.unregister("tail")
+    del tail
     columns = _columns(kind, [*(part.columns for part in parts), held])
     compacted = _relations(str(folder), parts, columns)
     rest = f"SELECT {selected(held, columns)}, {PLACE} FROM {TAIL}"
