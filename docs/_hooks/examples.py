@@ -2,15 +2,18 @@
 
 They run in order, in a folder of the page's own: a block that begins with ```run holds command lines, one that begins
 with ```python runs a program, and ```yaml file=NAME is written as that file. Python blocks of prompts are checked as
-doctests. Figures (SVG) that examples have drawn are the page's to show. An example that fails fails the build.
+doctests. Figures (SVG) that examples have drawn are the page's to show. An example that fails fails the build. All are
+forked from one process, which has done their imports.
 """
 
 import doctest
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,6 +22,32 @@ from mkdocs.structure.files import File
 
 BLOCK = re.compile(r"^```(run|python runs|yaml file=\S+|python)\n(.*?)^```$", re.M | re.S)
 LIMIT_S = 300
+FORKING = """
+import gc, json, os, runpy, signal, sys
+import scipy.stats
+import torch
+from benchsuite.cli import data, plan
+from benchsuite.cli.app import main
+
+gc.freeze()  # else each would go through all that is imported as it ends
+for line in iter(sys.stdin.readline, ""):
+    words, folder, out = json.loads(line)
+    if child := os.fork():
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        continue
+    signal.alarm(int(sys.argv[1]))
+    os.chdir(folder)
+    printed = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(printed, 1)
+    os.dup2(printed, 2)
+    sys.argv = words
+    if words[0] == "benchsuite":
+        main()
+    else:
+        runpy.run_path(words[0], run_name="__main__")
+    break
+"""
+"""Runs command lines and programs, each in a process of its own that ends as an interpreter does."""
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
@@ -37,7 +66,7 @@ def _done(kind: str, text: str, folder: Path, page: str) -> str:
         return f"```\n{''.join(told).rstrip()}\n```"
     if kind == "python runs":
         (folder / "train.py").write_text(text)
-        printed = _printed([sys.executable, "train.py"], folder, page).rstrip()
+        printed = _printed(["train.py"], folder, page).rstrip()
         return f"```python\n{text}```" + (f"\n\n```\n{printed}\n```" if printed else "")
     if kind.startswith("yaml"):
         (folder / kind.partition("=")[2]).write_text(text)
@@ -48,27 +77,37 @@ def _done(kind: str, text: str, folder: Path, page: str) -> str:
 
 
 def _command(line: str) -> list[str]:
-    """A command line of ours, for the interpreter that builds."""
+    """The words of a command line of ours."""
     program, *words = shlex.split(line)
     if program != "benchsuite":
         raise ValueError(f"{line}: only benchsuite can be run")
-    return [sys.executable, "-m", "benchsuite", *words]
+    return ["benchsuite", *words]
 
 
 def _printed(command: list[str], folder: Path, page: str) -> str:
-    done = subprocess.run(
-        command,
-        cwd=folder,
+    """What a program (train.py) or a command line of ours prints."""
+    forks = _forks()
+    assert forks.stdin is not None and forks.stdout is not None
+    out = folder / ".printed"
+    forks.stdin.write(json.dumps([command, str(folder), str(out)]) + "\n")
+    forks.stdin.flush()
+    code, printed = int(forks.stdout.readline()), out.read_text(encoding="utf-8")
+    out.unlink()
+    if code:
+        raise RuntimeError(f"{page}: {shlex.join(command)} ended with {code}: {printed[-2000:]}")
+    return printed
+
+
+@cache
+def _forks() -> "subprocess.Popen[str]":
+    """The process that all examples are forked from; it ends as its input does."""
+    return subprocess.Popen(
+        [sys.executable, "-c", FORKING, str(LIMIT_S)],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
         encoding="utf-8",
-        timeout=LIMIT_S,
-        check=False,
         env=os.environ | {"COLUMNS": "100"},
     )
-    if done.returncode:
-        raise RuntimeError(f"{page}: {shlex.join(command)} ended with {done.returncode}: {done.stdout[-2000:]}")
-    return done.stdout
 
 
 def _check(text: str, page: str) -> None:

@@ -259,6 +259,13 @@ VERBS: list[list[str]] = [
     ["scaling"],
 ]
 """In this order: the last ones read what was compacted."""
+ALIKE = (["report", "--session", "latest"], ["report", "--json", WRITTEN])
+"""What only shows again what another one reads."""
+SOME_AND_ALL = pytest.mark.parametrize(
+    "verbs",
+    [[verb for verb in VERBS if verb not in ALIKE], pytest.param(VERBS, marks=pytest.mark.full)],
+    ids=["some", "all"],
+)
 NUM_NEWER = 1
 
 
@@ -280,10 +287,14 @@ def without(patterns: Sequence[str], text: str) -> str:
     return text
 
 
-def test_every_verb_shows_the_good_ones_and_counts_the_bad(tmp_path: Path, run_cli: RunCli) -> None:
+@SOME_AND_ALL
+def test_every_verb_shows_the_good_ones_and_counts_the_bad(
+    tmp_path: Path, run_cli: RunCli, verbs: list[list[str]]
+) -> None:
     num_bad = len(LINES) - NUM_NEWER
-    alone = said(made_store(tmp_path / "good"), run_cli)
-    for expected, found in zip(alone, said(made_store(tmp_path / "bad", *LINES.values()), run_cli), strict=True):
+    alone = said(made_store(tmp_path / "good"), run_cli, verbs)
+    with_bad = said(made_store(tmp_path / "bad", *LINES.values()), run_cli, verbs)
+    for expected, found in zip(alone, with_bad, strict=True):
         verb = expected[0]
         warnings = [line for line in found[3].splitlines() if line.startswith("warning: ")]
         counted = f"warning: {num_bad} lines of STORE could not be read; the first: made-2.jsonl, byte "
@@ -297,8 +308,9 @@ def test_every_verb_shows_the_good_ones_and_counts_the_bad(tmp_path: Path, run_c
             assert found[4] == expected[4], verb
 
 
-def test_what_is_unusual_ends_no_verb(tmp_path: Path, run_cli: RunCli) -> None:
-    for verb, code, told, errors, _ in said(made_store(tmp_path / "odd", *UNUSUAL.values()), run_cli):
+@SOME_AND_ALL
+def test_what_is_unusual_ends_no_verb(tmp_path: Path, run_cli: RunCli, verbs: list[list[str]]) -> None:
+    for verb, code, told, errors, _ in said(made_store(tmp_path / "odd", *UNUSUAL.values()), run_cli, verbs):
         assert code in (0, 2, 4), (verb, errors)
         assert code != 2 or verb.startswith(("results export trace", "report --mlperf")), (verb, errors)
         assert "warning: " not in errors, verb

@@ -77,7 +77,7 @@ def damage_every_format(root: Path) -> dict[str, tuple[Path, list[str]]]:
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.full)], ids=["in pairs", "every one"])
 def test_every_damaged_format_is_a_failed_trial_that_names_file_and_sample(
-    bench: Bench, copy: Path, every: bool
+    bench: Bench, here: Here, copy: Path, every: bool
 ) -> None:
     """Each format with workers of torch's loader, and in turns with what else reads it; in the full matrix with all."""
     expected = damage_every_format(copy)
@@ -93,7 +93,7 @@ def test_every_damaged_format_is_a_failed_trial_that_names_file_and_sample(
         if every or (a + b) % len(others) == 0
     ]
     sweep["include"] = include
-    code, out, err = bench.sweep(bench.write(sweep))
+    code, out, err = here("sweep", bench.write(sweep), "--store", bench.store)
     assert code == 3, err
     assert "Traceback" not in out + err
     records = bench.records()
@@ -106,7 +106,8 @@ def test_every_damaged_format_is_a_failed_trial_that_names_file_and_sample(
         assert len(record["reason"].splitlines()) == 1
 
 
-def test_stock_readers_name_file_and_sample_too(bench: Bench, copy: Path) -> None:
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.full)], ids=["in turns", "every one"])
+def test_stock_readers_name_file_and_sample_too(bench: Bench, here: Here, copy: Path, every: bool) -> None:
     """All but those that look at no checksum unless asked to: a JPEG with another byte in it may be decoded.
 
     And `mds`, whose library is not installed everywhere.
@@ -115,11 +116,14 @@ def test_stock_readers_name_file_and_sample_too(bench: Bench, copy: Path) -> Non
     expected["webdataset"] = (expected["webdataset"][0], ["sample 'class0001/00000001': no member 'jpg'"])
     del expected["tfrecord"], expected["parquet"], expected["mds"]
     sweep = damaged_sweep(copy)
-    sweep["grid"] = {"data.format": list(expected), "data.num_workers": [0, 1], "data.reader": ["stock"]}
-    code, out, err = bench.sweep(bench.write(sweep))
+    sweep["base"]["data"]["reader"] = "stock"  # type: ignore[index]
+    sweep |= {"grid": {}, "zip": {"data.format": list(expected), "data.num_workers": [0, 1] * (len(expected) // 2)}}
+    if every:
+        sweep |= {"grid": {"data.format": list(expected), "data.num_workers": [0, 1]}, "zip": {}}
+    code, out, err = here("sweep", bench.write(sweep), "--store", bench.store)
     assert code == 3, err
     assert "Traceback" not in out + err
-    assert len(bench.records()) == 2 * len(expected)
+    assert len(bench.records()) == len(expected) * (2 if every else 1)
     for record in bench.records():
         path, words = expected[record["spec"]["data"]["format"]]
         assert record["status"] == "failed", record["spec"]["data"]
@@ -127,11 +131,11 @@ def test_stock_readers_name_file_and_sample_too(bench: Bench, copy: Path) -> Non
         assert len(record["reason"].splitlines()) == 1
 
 
-def made(root: Path, workload: str, name: str, count: int) -> Path:
+def made(root: Path, workload: str, variant: str, name: str, count: int) -> Path:
     """A dataset of a workload's own kind."""
     samples = FACTS[workload]
-    params = samples.variants["tiny"].sample
-    generate_dataset(root, Wanted(workload, "tiny", name, kind=samples.kind, params=params), count)
+    params = samples.variants[variant].sample
+    generate_dataset(root, Wanted(workload, variant, name, kind=samples.kind, params=params), count)
     return root
 
 
@@ -165,8 +169,8 @@ Damaged = tuple[dict[str, Any], Path, list[str]]
 
 def damaged_volumes(root: Path) -> Iterator[Damaged]:
     """A pickled array in place of a volume, and one that is cut."""
-    whole = made(root / "whole", "unet3d", "files", 8)
-    volumes = {"workload": "unet3d", "variant": "tiny", "data.format": "files"}
+    whole = made(root / "whole", "unet3d", "nano", "files", 8)
+    volumes = {"workload": "unet3d", "variant": "nano", "data.format": "files"}
     for name, damage, words in (
         ("pickled", lambda path: np.save(path, np.array([print], object)), ["'case_00003'", "allow_pickle=False"]),
         ("cut", cut, ["'case_00003'"]),
@@ -178,7 +182,7 @@ def damaged_volumes(root: Path) -> Iterator[Damaged]:
 
 def damaged_streams(root: Path) -> Iterator[Damaged]:
     """An .idx that is cut, also where the manifest agrees; one of another type; ids of no word; a manifest's type."""
-    whole = made(root / "whole", "gpt_neox", "tokens", 64)
+    whole = made(root / "whole", "gpt_neox", "tiny", "tokens", 64)
     streams = {"workload": "gpt_neox", "variant": "tiny", "data.format": "tokens"}
     key = repr(f"{3:08d}")
     for name, file, words in (
@@ -227,13 +231,13 @@ def damaged_images(root: Path) -> Iterator[Damaged]:
 
 
 def test_damage_of_other_kinds_is_a_failed_trial_that_names_file_and_sample(
-    bench: Bench, copy: Path, tmp_path: Path
+    bench: Bench, here: Here, copy: Path, tmp_path: Path
 ) -> None:
     volumes, streams = tmp_path / "volumes", tmp_path / "streams"
     asked = [*damaged_images(copy), *damaged_volumes(volumes), *damaged_streams(streams)]
     sweep = damaged_sweep(copy) | {"grid": {}, "include": [change for change, _, _ in asked]}
     sweep["base"] |= {"batch_size": 2}  # type: ignore[operator]
-    code, out, err = bench.sweep(bench.write(sweep))
+    code, out, err = here("sweep", bench.write(sweep), "--store", bench.store)
     assert code == 3, out + err
     assert "Traceback" not in out + err
     records = {tuple(record["spec"]["data"][key] for key in ("format", "root")): record for record in bench.records()}
@@ -246,11 +250,11 @@ def test_damage_of_other_kinds_is_a_failed_trial_that_names_file_and_sample(
         assert len(record["reason"].splitlines()) == 1
 
 
-def test_a_missing_file_is_a_failed_trial_that_names_it(bench: Bench, copy: Path) -> None:
+def test_a_missing_file_is_a_failed_trial_that_names_it(bench: Bench, here: Here, copy: Path) -> None:
     row = np.load(copy / "files" / "index.npy")[5]
     (copy / "files" / row["file"].decode()).unlink()
     shutil.rmtree(copy / "webdataset")
-    code, _, err = bench.sweep(bench.write(damaged_sweep(copy)))
+    code, _, err = here("sweep", bench.write(damaged_sweep(copy)), "--store", bench.store)
     assert code == 3, err
     by_status = {record["status"] for record in bench.records()}
     assert by_status == {"failed", "skipped"}

@@ -5,7 +5,7 @@ They are cold: of 96 samples no reader has enough for a pair of blocks more, so 
 
 from pathlib import Path
 
-from tests.faults.conftest import Bench
+from tests.faults.conftest import Bench, Here
 
 BASE = {
     "workload": "resnet50",
@@ -20,11 +20,12 @@ BASE = {
 }
 
 
-def test_two_ranks_of_two_workers_train_on_the_sources_bytes(bench: Bench, dataset_root: Path) -> None:
+def test_two_ranks_of_two_workers_train_on_the_sources_bytes(bench: Bench, here: Here, dataset_root: Path) -> None:
     """The epoch's 96 samples are brought by four workers; the loss is that of reading the source."""
     data = BASE["data"] | {"root": str(dataset_root)}
     grid = {"data.format": ["files", "webdataset"], "data.staging": ["none", "lazy"]}
-    code, out, err = bench.sweep(bench.write({"name": "lazy", "base": BASE | {"data": data}, "grid": grid}))
+    file = bench.write({"name": "lazy", "base": BASE | {"data": data}, "grid": grid})
+    code, out, err = here("sweep", file, "--store", bench.store)
     assert code == 0, out + err
     losses: dict[str, set[float]] = {}
     for record in bench.records():

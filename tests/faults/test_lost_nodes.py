@@ -1,4 +1,7 @@
-"""A sweep under torchrun whose agent on one of two nodes is killed: it goes on with the other, and says so."""
+"""A sweep under torchrun whose agent on one of two nodes is killed: it goes on with the other, and says so.
+
+Under Slurm, tests of clusters show the same.
+"""
 
 import json
 import os
@@ -8,6 +11,7 @@ import sys
 from collections.abc import Callable
 
 import psutil
+import pytest
 
 from benchsuite.contract.rank_samples import read_progress
 from tests.cluster.daemons import free_ports
@@ -52,6 +56,7 @@ def agent_of(bench: Bench, node: str) -> psutil.Process:
     return min((each for each in found if "benchsuite.launch.zygote" in each.cmdline()), key=psutil.Process.create_time)
 
 
+@pytest.mark.full
 def test_a_sweep_goes_on_with_the_nodes_that_are_left(bench: Bench, wait_until: Callable[..., None]) -> None:
     sweep = {"name": "lost", "base": {**BASE, "world_size": 1}, "include": POINTS}
     file = bench.write(sweep)

@@ -13,7 +13,7 @@ from tests.faults.conftest import Bench, Here
 
 Wait = Callable[[Callable[[], bool]], None]
 LEASE_S = 2
-SWEEPS, POINTS, REPEATS = 4, 20, 2
+SWEEPS, POINTS, REPEATS = 3, 12, 3
 DEADLINE_S = 240
 
 

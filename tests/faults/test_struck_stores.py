@@ -42,7 +42,8 @@ def small_disk(bench: Bench) -> Iterator[Path]:
 def test_a_disk_that_fills_up_and_one_that_may_only_be_read(bench: Bench, here: Here, small_disk: Path) -> None:
     bench.env["REHEARSED_S"] = "0"
     path = bench.write({"name": "full", "base": BASE, "grid": {"batch_size": [*range(1, TRIALS + 1)]}})
-    code, _, err = bench.sweep(path, "--launcher", "rehearsed")
+    again = ("sweep", path, "--store", bench.store, "--launcher", "rehearsed")
+    code, _, err = here(*again)
     last = err.splitlines()[-1]
     assert code == 2 and "Traceback" not in err
     assert last == f"error: store {bench.store}: cannot append: No space left on device" or "short write" in last
@@ -52,7 +53,7 @@ def test_a_disk_that_fills_up_and_one_that_may_only_be_read(bench: Bench, here: 
     assert bench.wait_gone() == []
 
     mount("-o", "remount,size=4m", small_disk)
-    code, _, err = bench.sweep(path, "--launcher", "rehearsed")
+    code, _, err = here(*again)
     assert code == 0, err
     records = ResultsStore(bench.store).records()
     after = {record.record_id: record for record in records}
@@ -61,7 +62,7 @@ def test_a_disk_that_fills_up_and_one_that_may_only_be_read(bench: Bench, here: 
     assert len(measured) == TRIALS and set(measured.values()) == {1}
 
     mount("-o", "remount,ro", small_disk)
-    code, out, err = here("sweep", path, "--store", bench.store, "--launcher", "rehearsed")
+    code, out, err = here(*again)
     assert (code, out, len(err.splitlines())) == (2, "", 1)
     assert err == f"error: store {bench.store}: cannot be written: Read-only file system\n"
     code, out, err = here("report", "--store", bench.store, "--format", "json")
@@ -78,6 +79,7 @@ PORTS = "40000 40099"
 
 
 @NEEDS_ROOT
+@pytest.mark.full
 def test_every_port_taken(bench: Bench) -> None:
     """All ports that the kernel may give are taken by another process; once they are free the same command goes on."""
     base = BASE | {"parallelism": "ddp", "world_size": 2}

@@ -29,7 +29,8 @@ def test_every_fault_is_a_record_and_the_sweep_goes_on(bench: Bench, here: Here,
     mode = "none" if ranks == 1 else "ddp"
     base = SYNTHETIC | {"parallelism": mode, "world_size": ranks}
     path = bench.write({"name": "faults", "base": base, "grid": {"variant": list(EXPECTED)}})
-    code, out, err = bench.sweep(path)
+    again = ("sweep", path, "--store", bench.store)
+    code, out, err = here(*again)
     assert code == 3, err
     assert "Traceback" not in out + err
     records = {record["spec"]["variant"]: record for record in bench.records()}
@@ -47,7 +48,6 @@ def test_every_fault_is_a_record_and_the_sweep_goes_on(bench: Bench, here: Here,
             assert record["reason"].startswith("rank ")
     assert bench.wait_gone() == []
     assert bench.leftovers() == []
-    again = ("sweep", path, "--store", bench.store)
     rerun, _, err = here(*again)
     assert rerun == 3
     assert "nothing left to do" in err and "--retry" in err
@@ -59,7 +59,7 @@ def test_every_fault_is_a_record_and_the_sweep_goes_on(bench: Bench, here: Here,
 
 def test_exit_codes_of_nothing_but_failures_and_of_nothing_that_can_run(bench: Bench, here: Here) -> None:
     path = bench.write({"name": "none", "base": SYNTHETIC | {"variant": "raises"}})
-    assert bench.sweep(path)[0] == 3
     again = ("sweep", path, "--store", bench.store)
+    assert here(*again)[0] == 3
     assert here(*again)[0] == 3, "and again, with nothing left to do"
     assert here(*again, "-o", "world_size=2", "-o", "parallelism=none")[0] == 4

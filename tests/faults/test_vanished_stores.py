@@ -36,7 +36,7 @@ def struck(
     bench: Bench, wait_until: Wait, strike: Callable[[Path], object], in_flight: bool, launcher: str = "rehearsed"
 ) -> tuple[int, str]:
     """Exit code and words of a sweep whose store is struck after its first record, and after the second has begun."""
-    bench.env["REHEARSED_S"] = "1.5"
+    bench.env["REHEARSED_S"] = "1.0"
     process = bench.start("sweep", bench.write(SWEEP), "--store", bench.store, "--launcher", launcher)
     wait_until(lambda: num_done(bench.store) == 1)
     if in_flight:

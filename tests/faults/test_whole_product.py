@@ -2,7 +2,6 @@
 
 import json
 import signal
-import sys
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -12,6 +11,7 @@ import psutil
 import pytest
 
 import benchsuite
+from benchsuite.cli import sweep
 from benchsuite.results.render.caveats import CAVEATS
 from benchsuite.results.store.store import ResultsStore
 from tests.faults.conftest import Bench, Here
@@ -44,7 +44,7 @@ def check_figures(record: dict[str, Any]) -> None:
 
 
 @PAGES_MAY_GO
-def test_every_axis(bench: Bench, dataset_root: Path) -> None:
+def test_every_axis(bench: Bench, here: Here, dataset_root: Path) -> None:
     base = {
         "workload": "resnet50",
         "variant": "nano",
@@ -62,8 +62,8 @@ def test_every_axis(bench: Bench, dataset_root: Path) -> None:
         {"world_size": 2, "data.source": "memory", "precision": "bf16"},
         {"world_size": 2, "data.source": "synthetic"},
     ]
-    sweep = {"name": "axes", "base": base, "grid": {"variant": ["nano"], "world_size": [1]}, "include": include}
-    code, _, err = bench.sweep(bench.write(sweep))
+    axes = {"name": "axes", "base": base, "grid": {"variant": ["nano"], "world_size": [1]}, "include": include}
+    code, _, err = here("sweep", bench.write(axes), "--store", bench.store)
     assert code == 0, err
     records = bench.records()
     assert len(records) == 1 + len(include), "nothing was skipped"
@@ -78,13 +78,14 @@ def test_every_axis(bench: Bench, dataset_root: Path) -> None:
 
 
 @PAGES_MAY_GO
-def test_every_format_with_both_readers(bench: Bench, dataset_root: Path) -> None:
+def test_every_format_with_both_readers(bench: Bench, here: Here, dataset_root: Path) -> None:
     """The example sweep, made small."""
     small = ["variant=nano", "batch_size=2", "precision=fp32", "data.num_workers=1", "data.cache=warm"]
     steps = [*(f"measure.{text}" for text in ("steps=8", "warmup_steps=1", "repeats=1", "ceilings=false"))]
     steps.append("threads_per_rank=1")
     overrides = [word for text in [f"data.root={dataset_root}", *small, *steps] for word in ("-o", text)]
-    code, _, err = bench.sweep(Path(benchsuite.__file__).parent / "sweeps" / "formats.yaml", *overrides)
+    shipped = Path(benchsuite.__file__).parent / "sweeps" / "formats.yaml"
+    code, _, err = here("sweep", shipped, "--store", bench.store, *overrides)
     assert code == 0, err
     records = bench.records()
     done = {(record["spec"]["data"]["format"], record["spec"]["data"]["reader"]) for record in records}
@@ -95,11 +96,12 @@ def test_every_format_with_both_readers(bench: Bench, dataset_root: Path) -> Non
     assert len({record["dataset"]["dataset_id"] for record in records}) == 1
 
 
-def test_every_mode_of_the_example_sweep(bench: Bench) -> None:
+def test_every_mode_of_the_example_sweep(bench: Bench, here: Here) -> None:
     """Ten ways to spread one model: equal losses, the parts of a step, memory and messages of each."""
     steps = ["threads_per_rank=1", "measure.steps=4", "measure.warmup_steps=1", "measure.repeats=1"]
     overrides = [word for text in ["variant=nano", *steps] for word in ("-o", text)]
-    code, _, err = bench.sweep(Path(benchsuite.__file__).parent / "sweeps" / "parallelism.yaml", *overrides)
+    shipped = Path(benchsuite.__file__).parent / "sweeps" / "parallelism.yaml"
+    code, _, err = here("sweep", shipped, "--store", bench.store, *overrides)
     assert code == 0, err
     records = {record["label"]: record for record in bench.records()}
     assert len(records) == 10 and "pp 2 schedule zero_bubble microbatches 4" in records
@@ -122,18 +124,19 @@ def test_every_mode_of_the_example_sweep(bench: Bench) -> None:
     assert sharded["weights_bytes"] == pytest.approx(whole["weights_bytes"] / 2, rel=0.01)
 
 
-MODELS = {"unet3d": "hdf5", "bert": "lmdb", "gpt_neox": "tokens"}
+MODELS = {"unet3d": ("nano", "hdf5"), "bert": ("tiny", "lmdb"), "gpt_neox": ("tiny", "tokens")}
+"""The smallest variants whose words can be generated, and a format of each."""
 
 
 @PAGES_MAY_GO
-def test_every_model_trains_from_its_data(bench: Bench, run_cli: Here, tmp_path: Path) -> None:
-    for workload, form in MODELS.items():
-        making = ["--workload", workload, "--variant", "tiny", "--format", form, "--samples", "128"]
-        code, _, err = run_cli("data", "generate", tmp_path / workload / form, *making)
+def test_every_model_trains_from_its_data(bench: Bench, here: Here, tmp_path: Path) -> None:
+    for workload, (variant, form) in MODELS.items():
+        making = ["--workload", workload, "--variant", variant, "--format", form, "--samples", "128"]
+        code, _, err = here("data", "generate", tmp_path / workload / form, *making)
         assert code == 0, err
     base = {
         "workload": "bert",
-        "variant": "tiny",
+        "variant": "nano",
         "data": {"root": str(tmp_path), "num_workers": 1, "cache": "warm"},
         "parallelism": "ddp",
         "world_size": 2,
@@ -141,8 +144,10 @@ def test_every_model_trains_from_its_data(bench: Bench, run_cli: Here, tmp_path:
         "measure": {"steps": 8, "warmup_steps": 1, "repeats": 1, "ceilings": False},
     }
     roots = [str(tmp_path / workload) for workload in MODELS]
-    together = {"workload": [*MODELS], "data.format": [*MODELS.values()], "data.root": roots}
-    code, _, err = bench.sweep(bench.write({"name": "models", "base": base, "zip": together}))
+    variants, forms = zip(*MODELS.values(), strict=True)
+    together = {"workload": [*MODELS], "variant": [*variants], "data.format": [*forms], "data.root": roots}
+    file = bench.write({"name": "models", "base": base, "zip": together})
+    code, _, err = here("sweep", file, "--store", bench.store)
     assert code == 0, err
     records = bench.records()
     assert sorted(record["spec"]["workload"] for record in records) == sorted(MODELS)
@@ -166,28 +171,23 @@ def test_what_cannot_be_read_is_skipped_with_its_reason(bench: Bench, here: Here
     assert "format tokens stores tokens samples, resnet50 takes image" in out + err
 
 
-SHORTER = """
-from benchsuite.cli import sweep
-from benchsuite.cli.app import main
-as_shipped = sweep.parse_yaml
-
-def shorter(*arguments):
-    value = as_shipped(*arguments)
-    value["base"] |= {"variant": "nano", "measure": {"steps": 8, "warmup_steps": 2, "repeats": 1}}
-    return value
-
-sweep.parse_yaml = shorter
-main()
-"""
+SHORTER = {"variant": "nano", "measure": {"steps": 8, "warmup_steps": 2, "repeats": 1}}
 
 
 @PAGES_MAY_GO
 @pytest.mark.parametrize("repeats", [1, pytest.param(3, marks=pytest.mark.full)])
-def test_the_demo(bench: Bench, here: Here, repeats: int) -> None:
+def test_the_demo(bench: Bench, here: Here, monkeypatch: pytest.MonkeyPatch, repeats: int) -> None:
     """Every point once, of a smaller model in fewer steps; in the full matrix as it is shipped."""
     if repeats == 1:
-        bench.command = [sys.executable, "-c", SHORTER]
-    code, out, err = bench.run("demo", "--folder", "2026", "--store", bench.store, "--samples", "1024")
+        as_shipped = sweep.parse_yaml
+
+        def shorter(*given: Any) -> dict[str, Any]:
+            value: dict[str, Any] = as_shipped(*given)
+            return value | {"base": value["base"] | SHORTER}
+
+        monkeypatch.setattr(sweep, "parse_yaml", shorter)
+    samples = 256 if repeats == 1 else 1024
+    code, out, err = here("demo", "--folder", "2026", "--store", bench.store, "--samples", samples)
     assert code == 0, err
     assert "Traceback" not in out + err
     records = bench.records()
@@ -198,7 +198,7 @@ def test_the_demo(bench: Bench, here: Here, repeats: int) -> None:
     assert len({record["dataset"]["dataset_id"] for record in records}) == 1
     assert "What holds a small ResNet-50 back" in out and "AU" in out and str(bench.store) in out
     assert "ETA" in err and f"[{total}/{total}]" in err
-    again, out, err = bench.run("demo", "--folder", "2026", "--store", bench.store)
+    again, out, err = here("demo", "--folder", "2026", "--store", bench.store)
     assert again == 0 and "nothing left to do" in err and "What holds a small ResNet-50 back" in out
     code, out, _ = here("report", "--store", bench.store, "--format", "json")
     assert code == 0 and len(json.loads(out)) == total
@@ -218,8 +218,9 @@ SYNTHETIC = {
 }
 
 
-def test_a_launcher_of_someone_else(bench: Bench) -> None:
-    code, _, err = bench.sweep(bench.write({"name": "other", "base": SYNTHETIC}), "--launcher", "noting")
+def test_a_launcher_of_someone_else(bench: Bench, here: Here) -> None:
+    file = bench.write({"name": "other", "base": SYNTHETIC})
+    code, _, err = here("sweep", file, "--store", bench.store, "--launcher", "noting")
     assert code == 0, err
     assert (bench.folder / "launched.txt").read_text() == "sound\n"
 

@@ -105,9 +105,9 @@ REAL: tuple[tuple[str, dict[str, Any]], ...] = (
     ("nano", {"parallelism": {"pp": 2, "schedule": "zero_bubble", "microbatches": 4}}),
     ("nano", {"parallelism": "cp", "optimizer": "adam"}),
     ("nano", {"parallelism": {"cp": 2, "cp_attention": "all_to_all"}}),
-    ("nano", {"parallelism": {"pp": 2, "zero": 1}, "world_size": 4, "optimizer": "adamw"}),
 )
 FULL: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("nano", {"parallelism": {"pp": 2, "zero": 1}, "world_size": 4, "optimizer": "adamw"}),
     ("nano", {"parallelism": {"pp": 2, "schedule": "gpipe", "microbatches": 2}}),
     ("nano", {"parallelism": {"cp": 2, "pp": 2}, "world_size": 4}),
     ("nano", {"parallelism": {"tp": 2, "zero": 1}, "world_size": 4, "optimizer": "adamw"}),

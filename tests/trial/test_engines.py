@@ -65,6 +65,7 @@ def test_records_say_what_servers_sent_and_how_stale_gradients_were(run_cli: Cli
     ]
 
 
+@pytest.mark.full
 def test_a_server_that_is_killed_is_the_reason(tmp_path: Path) -> None:
     path = sweep_file(tmp_path, [{"engine": "parameter_server"}], measure=BASE["measure"] | {"steps": 100_000})
     words = [sys.executable, "-m", "benchsuite", "sweep", str(path), "--store", str(tmp_path / "store")]

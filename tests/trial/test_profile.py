@@ -17,7 +17,7 @@ from benchsuite.trial.strace import Seen
 Cli = Callable[..., tuple[int, str, str]]
 BASE: dict[str, Any] = {
     "workload": "resnet50",
-    "variant": "tiny",
+    "variant": "nano",
     "batch_size": 4,
     "device": "cpu",
     "threads_per_rank": 1,
@@ -224,7 +224,7 @@ class TestOperators:
         store = tmp_path / "store"
         assert run_cli("probe", "device", "--device", "cpu", "--seconds", 0.01, "--store", store)[0] == 0
         (probe,) = [record for record in ResultsStore(store).latest() if record.kind == "device"]
-        path = trial(workload="bert", threads_per_rank=probe.spec["threads"], data=SYNTHETIC)
+        path = trial(workload="bert", variant="tiny", threads_per_rank=probe.spec["threads"], data=SYNTHETIC)
         code, out, err = run_cli("trial", path, "--profile", "torch", "--store", store)
         assert code == 0, err
         assert "operator classes: contraction 9" in out and "% of the roof of" in out

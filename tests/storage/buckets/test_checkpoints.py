@@ -121,9 +121,9 @@ def test_a_changed_bit_is_noticed(root: ObjectPath, proxy: Proxy, run_cli: Cli) 
     assert left(root) == []
 
 
-def test_what_a_bucket_refuses_is_one_line(root: ObjectPath, proxy: Proxy, run_cli: Cli) -> None:
+@pytest.mark.parametrize("words", [LLM, pytest.param(TRAINED, marks=FULL)], ids=["llm", "trained"])
+def test_what_a_bucket_refuses_is_one_line(root: ObjectPath, proxy: Proxy, run_cli: Cli, words: list[str]) -> None:
     proxy.faults.append(Fault("expired", "PUT", "distcp"))
-    for words in (LLM, TRAINED):
-        code, _, said = run_cli("probe", "checkpoint", root, *words)
-        assert code == 3 and "not allowed: HTTP 403 ExpiredToken" in said and SECRET not in said
-        assert said.startswith("error: rank ") and said.count("\n") == 1, said
+    code, _, said = run_cli("probe", "checkpoint", root, *words)
+    assert code == 3 and "not allowed: HTTP 403 ExpiredToken" in said and SECRET not in said
+    assert said.startswith("error: rank ") and said.count("\n") == 1, said

@@ -132,9 +132,13 @@ def test_every_format_is_read_by_both_loaders(
         assert record["spec"]["data"]["root"] == str(images)
 
 
-@pytest.mark.parametrize("formats", [("files",), pytest.param(FORMATS[1:], marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("formats", [("files",), FORMATS[1:]])
 def test_formats_train_as_from_files(images: ObjectPath, local: Path, sweep: Sweep, formats: tuple[str, ...]) -> None:
-    """The loss after the same steps on the first batch is the same; with loaders the number of steps may vary."""
+    """The loss after the same steps on the first batch is the same; with loaders the number of steps may vary.
+
+    That the bytes of samples are the same, test_formats.py shows.
+    """
     pairs = {"data.format": 2 * [*formats], "data.root": [str(root) for root in (images, local) for _ in formats]}
     code, records, said = sweep(images, pairs, 8, source="memory")
     assert code == 0 and [record["spec"]["data"]["format"] for record in records] == pairs["data.format"], said

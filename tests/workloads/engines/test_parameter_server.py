@@ -136,6 +136,7 @@ def count(rank: int, folder: Path) -> None:
     os._exit(0)
 
 
+@pytest.mark.full
 def test_bytes_are_counted_for_each_role(tmp_path: Path) -> None:
     found = found_by_ranks(count, WORKERS, tmp_path, DEADLINE_S)
     sizes, model = found[0]["sizes"], new_model(case_of(), CPU)

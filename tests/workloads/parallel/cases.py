@@ -1,7 +1,9 @@
-"""Which spreads are compared with a single process: every valid (workload, mode, ranks), techniques pairwise."""
+"""Which spreads are compared with a single process: in full every valid (workload, mode, ranks), and techniques."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 from benchsuite import workloads
@@ -14,9 +16,6 @@ from benchsuite.workloads.workload import Workload
 
 DECODERS = ("nano", "nano_moe", "nano_gpt2", "nano_llama")
 MODELS = (("resnet50", "nano"), ("unet3d", "nano"), ("bert", "nano"), *(("gpt_neox", variant) for variant in DECODERS))
-OTHER_PARTS = ("nano_gpt2", "nano_llama")
-"""Decoders of other parts than GPT-NeoX: what only sees weights and gradients does not tell them apart."""
-WHOLE_LAYERS = ("zero1", "zero2", "hsdp")
 NAMED = ("none", "ddp", "zero1", "zero2", "fsdp", "hsdp", "tp", "pp", "cp", "ep")
 DEGREES: tuple[dict[str, Any], ...] = (
     {"tp": 2, "sequence_parallel": True},
@@ -31,6 +30,7 @@ DEGREES: tuple[dict[str, Any], ...] = (
     {"pp": 2, "schedule": "zero_bubble", "microbatches": 4},
     {"pp": 4, "schedule": "gpipe"},
     {"pp": 4, "schedule": "1f1b"},
+    {"tp": 4},
     {"tp": 2, "pp": 2},
     {"tp": 2, "pp": 2, "schedule": "interleaved"},
     {"tp": 2, "pp": 2, "loss_parallel": True},
@@ -49,6 +49,7 @@ DEGREES: tuple[dict[str, Any], ...] = (
     {"tp": 2, "pp": 2, "zero": 3, "schedule": "interleaved", "sequence_parallel": True},
     {"cp": 2, "cp_attention": "all_to_all"},
     {"cp": 4, "cp_attention": "all_to_all"},
+    {"cp": 4},
     {"cp": 2},
     {"cp": 2, "zero": 1},
     {"cp": 2, "zero": 2},
@@ -142,13 +143,14 @@ TECHNIQUES: tuple[tuple[Any, dict[str, Any]], ...] = (
     ({"engine": "parameter_server"}, {"activation_checkpointing": "full", "optimizer": "adamw"}),
 )
 RANK_BATCH = 4
-FEW_RANKS, MANY_RANKS = 2, 8
+RANKS = (2, 4, 8)
+FEW_RANKS = 2
 STEPS, FEW_STEPS = 5, 3
 """Two have been taken with momentum when the third one's loss is compared, and then the weights are."""
-MODELS_OF_COMPOSED = 2
-"""What a composed mode adds to its parts, which every model is tried with, shows in few; an engine sees no layers."""
 HEAVY = "unet3d"
 """Its volumes take most of the time, and a rank more tells nothing new of it."""
+SEES_MODELS = ("ddp", "fsdp", "tp", "pp", "cp")
+"""Each model is tried with these, by name or composed; other modes only see weights and gradients as they are."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,11 @@ class Asked:
     world_size: int
     compute: dict[str, Any] = field(default_factory=dict)
     steps: int = STEPS
+
+    @property
+    def model(self) -> tuple[str, str]:
+        """Which model."""
+        return self.workload, self.variant
 
     @property
     def name(self) -> str:
@@ -197,11 +204,10 @@ class Asked:
 
 
 def cases(world_size: int, which: str) -> Iterator[Asked]:
-    """Every valid mode, on the fewest ranks it can have and with one model on twice as many; techniques on few.
+    """Every composed mode once, on the fewest ranks where all of its parts have work, and each setting of techniques.
 
-    On the fewest, a named mode has every model, and a composed one a few. Few take all steps, of those on two ranks.
-    Where `which` is full, every mode with every model on any number of ranks, and all steps. Where it is smoke, each
-    named mode once, on the fewest ranks it can have.
+    Where `which` is full, every mode with every model on any number of ranks, techniques too, and all steps. Where it
+    is smoke, each named mode once, on the fewest ranks it can have; a normal one has only those that add a model.
     """
     if which == "smoke":
         yield from _smoke(world_size)
@@ -209,7 +215,9 @@ def cases(world_size: int, which: str) -> Iterator[Asked]:
     if which == "engines":
         yield from engine_cases(world_size)
         return
-    for asked in _cases(world_size, which):
+    for asked in _every(world_size) if which == "full" else _normal():
+        if asked.world_size != world_size:
+            continue
         late = {"lr_warmup_steps", "comm_hook"} & {*asked.compute}  # which change after some steps
         short = which != "full" and (world_size > FEW_RANKS or not late)
         yield replace(asked, steps=FEW_STEPS) if short else asked
@@ -235,77 +243,66 @@ def _smoke(world_size: int) -> Iterator[Asked]:
             yield light[number % len(light)]
 
 
-def _cases(world_size: int, which: str) -> Iterator[Asked]:
-    for number, mode in enumerate((*NAMED, *DEGREES)):
-        valid = _valid(mode, world_size)
-        fewer_can = world_size > FEW_RANKS and _valid(mode, world_size // 2)
-        if which == "full":
-            yield from valid
-        elif world_size < MANY_RANKS and not fewer_can:
-            telling = valid if not _sees_no_parts(mode) else [asked for asked in valid if _tells_more(asked)]
-            few = 1 if "engine" in mode or world_size > FEW_RANKS else MODELS_OF_COMPOSED
-            yield from telling if isinstance(mode, str) else _spread(telling, number, few)
-        elif valid and (not fewer_can or world_size < MANY_RANKS or _splits_and_shards(mode)):
-            light = [asked for asked in valid if asked.workload != HEAVY]
-            yield light[number % len(light)]
-    if which == "full" or world_size < MANY_RANKS:
-        yield from _techniques(world_size, which)
+def _every(world_size: int) -> Iterator[Asked]:
+    for mode in (*NAMED, *DEGREES):
+        yield from _valid(mode, world_size)
+    for mode, compute in TECHNIQUES:
+        yield from _valid(mode, world_size, compute)
 
 
-def _spread(valid: list[Asked], number: int, few: int) -> list[Asked]:
-    """Return a few models of a composed mode, others for the next one."""
-    return [asked for place, asked in enumerate(valid) if (place + number) % len(valid) < few]
+@cache
+def _normal() -> tuple[Asked, ...]:
+    """Of every number of ranks."""
+    asked = [_spread(number, mode, {}) for number, mode in enumerate(DEGREES)]
+    asked += [_spread(number, mode, compute) for number, (mode, compute) in enumerate(_new_techniques())]
+    had = {(kind, one.model) for one in (*asked, *_smoke(FEW_RANKS)) for kind in kinds(one)}
+    named = [one for mode in SEES_MODELS for one in _valid(mode, FEW_RANKS) if (mode, one.model) not in had]
+    return (*named, *asked)
 
 
-def _tells_more(asked: Asked) -> bool:
-    """Whether a model's weights and gradients are not those of another one's kind, which takes less time."""
-    return asked.variant not in OTHER_PARTS and asked.workload != HEAVY
+def _spread(number: int, mode: Any, compute: dict[str, Any]) -> Asked:
+    """A mode with one model, the next mode with another."""
+    light = [asked for asked in _valid(mode, fewest_ranks(mode), compute) if asked.workload != HEAVY]
+    return light[number % len(light)]
 
 
-def _sees_no_parts(mode: Any) -> bool:
-    """Whether a mode adds nothing to others but what it does with weights and gradients as they are."""
-    if isinstance(mode, str):
-        return mode in WHOLE_LAYERS
-    return "engine" in mode or ("zero" in mode and bool({"pp", "cp"} & {*mode}))
+def kinds(asked: Asked) -> set[str]:
+    """Which of the named modes that see a model are in what is asked."""
+    if isinstance(asked.mode, str):
+        return {asked.mode} & {*SEES_MODELS}
+    return {*SEES_MODELS} & {*asked.mode} | ({"fsdp"} if asked.mode.get("zero") == 3 else set())
 
 
-def _splits_and_shards(mode: Any) -> bool:
-    """Whether a mode is of three dimensions where there are ranks enough, in two of which fewer ranks can have it."""
-    return not isinstance(mode, str) and {"tp", "pp", "zero"} <= {*mode}
+def fewest_ranks(mode: Any) -> int:
+    """The fewest ranks a mode can have; where it shards in more than one dimension, as many as leave some to share."""
+    valid = [each[0] for ranks in RANKS if (each := _valid(mode, ranks))]
+    if isinstance(mode, dict) and mode.get("zero") == 3:
+        valid = [asked for asked in valid if asked.case().layout.dp > 1 or "cp" in mode]
+    return valid[0].world_size
 
 
-def _valid(mode: Any, world_size: int) -> list[Asked]:
-    every = (Asked(workload, variant, mode, world_size) for workload, variant in MODELS)
+def _new_techniques() -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Those with a setting, or a kind of mode, that none before has."""
+    seen: set[object] = set()
+    for mode, compute in TECHNIQUES:
+        kind = mode if isinstance(mode, str) else mode.get("engine") or next(iter(mode))
+        told = {kind, *compute.items()} - seen
+        if told and not (compute.get("compile") and mode != "cp"):  # which takes a minute, and has DDP around blocks
+            yield mode, compute
+            seen |= told
+
+
+def _valid(mode: Any, world_size: int, compute: Mapping[str, Any] = MappingProxyType({})) -> list[Asked]:
+    """Each model that can be trained so."""
+    every = (Asked(workload, variant, mode, world_size, {**compute}) for workload, variant in MODELS)
     return [asked for asked in every if not _rounds_otherwise(asked) and asked.valid()]
 
 
 def _rounds_otherwise(asked: Asked) -> bool:
-    """Whether a router, which computes in float32, gets tokens together that one process does not: of those only cp."""
-    return asked.variant == "nano_moe" and not isinstance(asked.mode, str) and "cp" in asked.mode
-
-
-def _techniques(world_size: int, which: str) -> Iterator[Asked]:
-    for number, (mode, compute) in enumerate(TECHNIQUES):
-        compiled = compute.get("compile", False)
-        if compiled and which != "full" and (world_size > FEW_RANKS or mode != "cp"):
-            continue  # compiling takes a minute, and cp has DDP around compiled blocks, too
-        fewer_can = any(Asked(*model, mode, world_size // 2, compute).valid() for model in MODELS)
-        if which != "full" and world_size > FEW_RANKS and fewer_can:
-            continue
-        valid = [
-            asked
-            for workload, variant in MODELS
-            if not (
-                compiled and variant == "nano_moe"
-            )  # its router computes in float32, which compilers round otherwise
-            # Rank 1 of these gradients, of random tokens, leaves a little more than half of the way that is compared.
-            and not (compute.get("comm_hook") == "powersgd" and variant == "nano_llama")
-            and (asked := Asked(workload, variant, mode, world_size, compute)).valid()
-        ]
-        if which == "full":
-            yield from valid
-        elif valid:
-            yield valid[(number + world_size) % len(valid)]
-    batch_norm = Asked("resnet50", "nano", "zero2", world_size, {"precision": "bf16"})
-    if which != "full" and batch_norm.valid():
-        yield batch_norm
+    """Whether what is compared is further apart than the tolerance, and for a reason that is known."""
+    if asked.variant == "nano_moe":
+        # A router, which computes in float32, gets tokens together that one process does not, or compiled code.
+        composed_cp = not isinstance(asked.mode, str) and "cp" in asked.mode and not asked.compute
+        return composed_cp or bool(asked.compute.get("compile"))
+    # Rank 1 of these gradients, of random tokens, leaves a little more than half of the way that is compared.
+    return asked.variant == "nano_llama" and asked.compute.get("comm_hook") == "powersgd"

@@ -8,11 +8,10 @@ from benchsuite.workloads import MODES
 from benchsuite.workloads.engine import ENGINES
 from benchsuite.workloads.layout import ONE_RANK
 from benchsuite.workloads.parallel.check import TOLERANCE, tolerance_of
-from tests.workloads.parallel.cases import Asked, cases
+from tests.workloads.parallel.cases import DEGREES, RANKS, SEES_MODELS, TECHNIQUES, Asked, cases, kinds
 from tests.workloads.parallel.conftest import DEADLINE_S, Jobs
 from tests.workloads.parallel.job import LATE_MODES, LATE_S, LATE_STEPS
 
-RANKS = (2, 4, 8)
 SMOKE = [asked for ranks in RANKS for asked in cases(ranks, "smoke")]
 NORMAL = [asked for ranks in RANKS for asked in cases(ranks, "normal")]
 INSTALLED = [asked for ranks in (2, 4) for asked in cases(ranks, "engines")]
@@ -67,8 +66,19 @@ def test_every_mode_is_among_them_with_every_number_of_ranks_it_can_have() -> No
     expected = {(mode, ranks) for mode in MODES if mode not in ONE_RANK for ranks in RANKS}
     asked = {(one.mode, one.world_size) for one in EVERY if isinstance(one.mode, str)}
     assert expected - asked == {("hsdp", 2), ("pp", 8)}  # nothing to shard over; fewer pieces than stages
-    normal = {(one.mode, one.world_size) for one in NORMAL if isinstance(one.mode, str)}
-    assert normal == {(mode, ranks) for mode, ranks in asked if ranks < max(RANKS)}  # what four can have, eight can
+
+
+def test_every_composed_mode_and_every_setting_is_among_those_that_are_always_tried() -> None:
+    assert all(mode in [one.mode for one in NORMAL] for mode in DEGREES)
+    settings = {setting for _, compute in TECHNIQUES for setting in compute.items()}
+    assert settings == {setting for one in NORMAL for setting in one.compute.items()}
+
+
+def test_every_model_is_tried_with_every_kind_of_mode_that_sees_it() -> None:
+    possible = {(kind, one.model) for one in EVERY if isinstance(one.mode, str) for kind in kinds(one)}
+    tried = {(kind, one.model) for one in (*SMOKE, *NORMAL) for kind in kinds(one)}
+    assert {kind for kind, _ in possible} == {*SEES_MODELS}
+    assert possible <= tried
 
 
 def test_compositions_are_among_them() -> None:
