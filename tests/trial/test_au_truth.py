@@ -97,8 +97,16 @@ def test_emulated_au_is_the_truth(rig: Rig, case: Case) -> None:
     assert rig.au(case) == pytest.approx(case.truth, abs=TOLERANCE)
 
 
-@pytest.mark.parametrize("loader", au.LOADERS)
-@pytest.mark.parametrize(("ranks", "steps"), [(1, 3), (1, 30), (2, 3), (2, 30)])
+@pytest.mark.parametrize(
+    ("loader", "ranks", "steps"),
+    [
+        *(("threads", 1, 3), ("torch", 1, 30), ("torch", 2, 3), ("threads", 2, 30)),
+        *(
+            pytest.param(*each, marks=pytest.mark.full)
+            for each in (("torch", 1, 3), ("threads", 1, 30), ("threads", 2, 3), ("torch", 2, 30))
+        ),
+    ],
+)
 def test_readers_in_line_see_the_same(rig: Rig, loader: str, ranks: int, steps: int) -> None:
     """Their own clock tells the time of whole steps, whatever the machine makes of the pace."""
     if ranks > (os.cpu_count() or 1):
