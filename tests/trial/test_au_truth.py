@@ -29,7 +29,7 @@ def ci_cases() -> list[Case]:
     """
     cores = os.cpu_count() or 1
     every = itertools.product(sorted({point[0] for point in au.POINTS}), au.QUEUES, au.RANKS, au.STEPS, au.LOADERS)
-    turns = {step_s: itertools.cycle(point for point in au.POINTS if point[0] == step_s) for step_s, *_ in au.POINTS}
+    turns = {step_s: itertools.cycle([each for each in au.POINTS if each[0] == step_s]) for step_s, *_ in au.POINTS}
     calm = [
         (step_s, queue, ranks, steps, loader)
         for step_s, queue, ranks, steps, loader in every
