@@ -167,13 +167,13 @@ def registered() -> Iterator[None]:
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Real-time priority for what is started meanwhile, where this user may: other processes then disturb less."""
-    before = os.sched_getscheduler(0)
+    before, param = os.sched_getscheduler(0), os.sched_getparam(0)
     with suppress(PermissionError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     try:
         yield
     finally:
-        os.sched_setscheduler(0, before, os.sched_param(0))
+        os.sched_setscheduler(0, before, param)
 
 
 def pairwise(every: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

@@ -14,8 +14,9 @@ import yaml
 from bench.au import register, unregister
 from bench.throttle import CannotThrottle, throttled
 from benchsuite.grid.expand import plan_trial
+from benchsuite.launch.launcher import Launcher, load_launcher
 from benchsuite.results.store.record import TrialRecord
-from benchsuite.runner.single_trial import in_processes
+from benchsuite.runner.single_trial import in_processes, launched
 from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.workloads.facts import FACTS
 from tests.storage.samples import file_system
@@ -60,6 +61,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     unregister(before)
 
 
+@pytest.fixture(scope="module")
+def warm(data: Path) -> Iterator[Launcher]:
+    """A launcher that has begun before, for trials that need no limit of this process."""
+    with load_launcher("auto") as launcher:
+        yield launcher
+
+
 def _generate(
     folder: Path, workload: str, variant: str, name: str, samples: int, options: dict[str, int | str]
 ) -> None:
@@ -71,13 +79,14 @@ def _generate(
     )
 
 
-def judged(**changes: Any) -> TrialRecord:
-    """A trial of these changes, in processes that inherit this one's limits."""
+def judged(warm: Launcher | None = None, /, **changes: Any) -> TrialRecord:
+    """A trial of these changes, by a launcher; or in processes of its own, which inherit this one's limits."""
     base: dict[str, Any] = {"variant": "nano", "measure": {"steps": 12, "warmup_steps": 2, "timeout_s": 120}}
     nested = {
         key: {**base.get(key, {}), **value} if isinstance(value, dict) else value for key, value in changes.items()
     }
-    record, _ = in_processes(plan_trial({**base, **nested}))
+    point = plan_trial({**base, **nested})
+    record, _ = launched(point, warm) if warm else in_processes(point)
     assert record.status == "ok", record.reason
     return record
 
@@ -144,8 +153,8 @@ def test_1_a_throttled_disk_is_storage(data: Path) -> None:
     says(record, "storage", f"a plain reader gets no more of these files: {read:.0%} of that is read")
 
 
-def test_2_decoding_with_one_worker_is_preprocessing(data: Path) -> None:
-    record = judged(**photos(data, cache="warm"))
+def test_2_decoding_with_one_worker_is_preprocessing(data: Path, warm: Launcher) -> None:
+    record = judged(warm, **photos(data, cache="warm"))
     assert (record.figures.decode_s_per_sample or 0.0) > 2 * (record.figures.read_s_per_sample or 1.0)
     says(record, "preprocessing", *input_words(record), headspace(record))
 
@@ -174,7 +183,7 @@ def test_4_a_slow_network_is_communication(data: Path) -> None:
         "batch_size": 2,
         "data": {"source": "synthetic"},
         "device": "cpu",
-        "measure": {"steps": 4, "warmup_steps": 1, "timeout_s": 120},
+        "measure": {"steps": 2, "warmup_steps": 1, "ceilings": False, "timeout_s": 120},
     }
     file = data / "slow.yaml"
     file.write_text(yaml.safe_dump(spec))
@@ -191,10 +200,11 @@ def test_4_a_slow_network_is_communication(data: Path) -> None:
     says(record, "communication", f"exposed communication is {wire}, stragglers aside", "larger batch")
 
 
-def test_5_a_straggler_is_named(data: Path) -> None:
+def test_5_a_straggler_is_named(data: Path, warm: Launcher) -> None:
     file = data / "straggler.py"
     file.write_text(STRAGGLER)
     record = judged(
+        warm,
         workload=f"{file}:WORKLOAD",
         parallelism="ddp",
         world_size=2,
@@ -209,18 +219,18 @@ def test_5_a_straggler_is_named(data: Path) -> None:
     says(record, "imbalance", said, "look at rank 1")
 
 
-def test_6_a_model_that_is_fed_is_compute(data: Path) -> None:
+def test_6_a_model_that_is_fed_is_compute(data: Path, warm: Launcher) -> None:
     record = judged(
-        workload="gpt_neox", variant="nano", batch_size=16, data={"source": "synthetic"}, threads_per_rank=1
+        warm, workload="gpt_neox", variant="nano", batch_size=16, data={"source": "synthetic"}, threads_per_rank=1
     )
     step, load = record.figures.step_s_mean or 0.0, record.figures.load_s or 0.0
     assert load < 0.05 * step
     says(record, "compute", f"input in memory; load is {load / step:.0%} of the step")
 
 
-def test_7_decompressing_is_preprocessing_though_it_is_in_a_read(data: Path) -> None:
+def test_7_decompressing_is_preprocessing_though_it_is_in_a_read(data: Path, warm: Launcher) -> None:
     packed = {"root": str(data / "volumes"), "format": "hdf5", "cache": "warm", "num_workers": 1, "loader": "threads"}
-    record = judged(workload="unet3d", variant="tiny", device="emulated:2ms", batch_size=2, data=packed)
+    record = judged(warm, workload="unet3d", variant="tiny", device="emulated:2ms", batch_size=2, data=packed)
     figures = record.figures
     read, computed = figures.read_s_per_sample or 0.0, figures.read_cpu_s_per_sample or 0.0
     decode = figures.decode_s_per_sample or 0.0
@@ -229,22 +239,23 @@ def test_7_decompressing_is_preprocessing_though_it_is_in_a_read(data: Path) -> 
     says(record, "preprocessing", *input_words(record), f"computing {share:.0%} of it")
 
 
-def test_8_who_waits_though_all_bytes_are_in_memory_is_not_held_by_storage(data: Path) -> None:
+def test_8_who_waits_though_all_bytes_are_in_memory_is_not_held_by_storage(data: Path, warm: Launcher) -> None:
     slow = {"root": str(data / "paced"), "format": "paced", "cache": "warm", "num_workers": 1, "loader": "threads"}
-    record = judged(workload="gpt_neox", device="emulated:2ms", batch_size=4, data=slow)
+    record = judged(warm, workload="gpt_neox", device="emulated:2ms", batch_size=4, data=slow)
     assert record.figures.samples_per_s == pytest.approx(1e6 / PACED_US, rel=0.1)
     hit = f"{record.figures.cache_hit_fraction:.0%} of the bytes came from memory"
     says(record, "mixed", *input_words(record), headspace(record), hit, "and they wait all the same")
 
 
-def test_9_nothing_holds_back_an_accelerator_that_is_fed(data: Path) -> None:
+def test_9_nothing_holds_back_an_accelerator_that_is_fed(data: Path, warm: Launcher) -> None:
     paced = {"root": str(data / "paced"), "format": "paced", "cache": "warm", "num_workers": 2, "loader": "threads"}
-    record = judged(workload="gpt_neox", device="emulated:40ms", batch_size=4, data=paced)
+    record = judged(warm, workload="gpt_neox", device="emulated:40ms", batch_size=4, data=paced)
     says(record, "none", f"AU {record.figures.au:.2f}; ", "input keeps up")
 
 
-def test_10_a_pipelines_bubble_is_communication() -> None:
+def test_10_a_pipelines_bubble_is_communication(warm: Launcher) -> None:
     record = judged(
+        warm,
         workload="gpt_neox",
         parallelism={"pp": 4, "schedule": "naive"},
         batch_size=8,

@@ -9,7 +9,7 @@ from bench.staging import Line, Scale, figure, measure, table
 from bench.throttle import CannotThrottle
 from tests.storage.samples import file_system
 
-pytestmark = [pytest.mark.quiet, pytest.mark.flaky(reruns=2, reruns_delay=15)]
+pytestmark = pytest.mark.quiet
 
 SMALL = Scale(
     disk_bytes_per_s=60_000_000,

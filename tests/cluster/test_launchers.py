@@ -20,7 +20,7 @@ SUITE_S = 300.0
 NANO = {"parallelism": "ddp", "workload": "gpt_neox"}
 
 
-@pytest.mark.parametrize("name", ["Srun", "Mpiexec"])
+@pytest.mark.parametrize("name", ["Srun", pytest.param("Mpiexec", marks=pytest.mark.full)])
 def test_a_launcher_does_what_all_launchers_do(slurm: Slurm, tmp_path: Path, name: str) -> None:
     suite = ROOT / "tests" / "helpers" / "launchers_of_jobs.py"
     pytest_ = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(ROOT), f"{suite}::Test{name}"]
@@ -53,7 +53,7 @@ def test_a_sweep_takes_the_nodes_that_each_trial_needs(bench: ClusterBench, slur
     assert found[4]["figures"]["final_loss"] > 0 and found[4]["env"]["nodes"][1]["cores"] == min(4, os.cpu_count() or 1)
 
 
-@pytest.mark.parametrize("starter", ["srun", "mpiexec"])
+@pytest.mark.parametrize("starter", [pytest.param("srun", marks=pytest.mark.full), "mpiexec"])
 def test_the_tasks_of_a_job_become_the_agents_of_its_first(bench: ClusterBench, slurm: Slurm, starter: str) -> None:
     starting = {
         "srun": ["srun", "--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=4"],

@@ -1,11 +1,15 @@
 """A job that is queued again in mid-sweep comes back and does what is left."""
 
+import pytest
+
 from benchsuite.results.store.store import ResultsStore
 from tests.cluster.conftest import ClusterBench
 from tests.cluster.slurm import Slurm
 
 
+@pytest.mark.full
 def test_what_is_left_is_done_once(bench: ClusterBench, slurm: Slurm) -> None:
+    """In CI, a job near its time limit and one whose node died are queued again."""
     file = bench.grid(3)
     bench.hold(2)
     job = bench.submit(file)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from tests.faults.conftest import PLUGIN
 
-LATE_S = 20
+LATE_S = 8
+"""Longer than a command takes, so that two see little of each other; tests wait for several of these."""
 CLOCK = Path(__file__).parent / "clock"
 PROGRAMS = ("bindfs", "faketime")
 

@@ -151,7 +151,7 @@ def test_two_ranks_read_plainly_at_once(data: Path) -> None:
 
 
 def test_measured_once_a_session_and_named_by_the_trials(data: Path, tmp_path: Path) -> None:
-    value = {"name": "two", "base": base(data, measure={"repeats": 2}), "grid": {"optimizer": ["sgd", "momentum"]}}
+    value = {"name": "two", "base": base(data), "grid": {"optimizer": ["sgd", "momentum"]}}
     plan = expand(parse_sweep(value), this_machine())
     store = ResultsStore(tmp_path / "store")
     with load_launcher("auto") as launcher:
@@ -159,12 +159,12 @@ def test_measured_once_a_session_and_named_by_the_trials(data: Path, tmp_path: P
         claims = Claims.of(store.path, "default")
         records = sweep.run(plan, todo, store, launcher, "default", Silent(), claims).records
     probes = [record for record in store.latest() if record.kind == "probe"]
-    assert len(records) == 4 and len(probes) == 1
+    assert len(records) == 2 and len(probes) == 1
     assert {record.figures.ceilings_record_id for record in records} == {probes[0].record_id}
     for record in records:
         assert record.status == "ok" and record.kind == "trial"
         assert record.figures.loader_only_samples_per_s == probes[0].figures.samples_per_s > 0
-    assert len(store.frame()) == 4, "probes are no trials"
+    assert len(store.frame()) == 2, "probes are no trials"
     assert not sweep.status(plan, store, "default").todo
     ceiling = records[0].figures.storage_ceiling_bytes_per_s
     if file_system(data) in ("tmpfs", "ramfs"):

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.late.mounts import LATE_S
 from tests.storm.audit import audit
 from tests.storm.storm import Storm, counts, missing, storm
 
 SEED = 1
+LATE_S = 20
 
 
 def say(text: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.storm.__main__ import SEED, weather
 
-MINUTES, LATE_S = 0.5, 6
+MINUTES, LATE_S = 0.25, 6
 
 
 @pytest.mark.timeout(900)

@@ -11,7 +11,7 @@ from benchsuite.runner.single_trial import in_processes
 from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.storage.dataset.manifest import open_dataset
 
-pytestmark = [pytest.mark.quiet, pytest.mark.flaky(reruns=2, reruns_delay=15)]
+pytestmark = pytest.mark.quiet
 
 RATE_BYTES_PER_S = 16_000_000
 BATCH, STEP_S = 8, 0.030

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ from benchsuite.contract.trial_spec import parse_sweep
 from benchsuite.grid.expand import expand, plan_trial
 from benchsuite.grid.warnings import fitting_in_memory
 from benchsuite.host.machine import this_machine
+from benchsuite.launch.launcher import Launcher, load_launcher
 from benchsuite.results.store.record import TrialRecord
-from benchsuite.runner.single_trial import in_processes
+from benchsuite.runner.single_trial import launched
 from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.storage.observe.counters import mount_io
 from benchsuite.storage.observe.page_cache import evict
@@ -49,7 +51,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def trial(data: Path, ranks: int = 1, **settings: Any) -> TrialRecord:
+@pytest.fixture(scope="module")
+def launcher() -> Iterator[Launcher]:
+    with load_launcher("auto") as made:
+        yield made
+
+
+def trial(launcher: Launcher, data: Path, ranks: int = 1, **settings: Any) -> TrialRecord:
     spec = {
         "workload": "resnet50",
         "variant": "tiny",
@@ -60,15 +68,15 @@ def trial(data: Path, ranks: int = 1, **settings: Any) -> TrialRecord:
         "data": {"root": str(data), "num_workers": 1, "prefetch_factor": 1, **settings},
         "measure": {"steps": 16, "warmup_steps": 1, "ceilings": False, "timeout_s": 120},
     }
-    record, _ = in_processes(plan_trial(spec))
+    record, _ = launched(plan_trial(spec), launcher)
     assert record.status == "ok", record.reason
     return record
 
 
 @PAGES_MAY_GO
-@pytest.mark.parametrize("name", ["files", "hdf5"])
-def test_cold_comes_from_storage_and_warm_from_memory(data: Path, name: str) -> None:
-    cold, warm = (trial(data, format=name, cache=state) for state in ("cold", "warm"))
+@pytest.mark.parametrize("name", ["files", pytest.param("hdf5", marks=pytest.mark.full)])
+def test_cold_comes_from_storage_and_warm_from_memory(launcher: Launcher, data: Path, name: str) -> None:
+    cold, warm = (trial(launcher, data, format=name, cache=state) for state in ("cold", "warm"))
     assert cold.figures.cache_resident_before == 0 and cold.figures.cache_measured_fraction == 1
     assert cold.figures.cache_hit_fraction is not None and cold.figures.cache_hit_fraction < 0.1
     assert warm.figures.cache_resident_before == 1 and warm.figures.cache_hit_fraction == 1
@@ -80,13 +88,13 @@ def test_cold_comes_from_storage_and_warm_from_memory(data: Path, name: str) -> 
 
 
 @PAGES_MAY_GO
-def test_only_what_will_be_read_is_evicted(data: Path) -> None:
+def test_only_what_will_be_read_is_evicted(launcher: Launcher, data: Path) -> None:
     """48 batches of 320 samples would be too many: 17 of 4 leave most files as they were."""
     files = sorted((data / "files").rglob("*.jpg"))
     for path in files:
         path.read_bytes()
-    trial(data, format="files", cache="cold")
-    evicted_and_read = trial(data, format="files", cache="cold").figures.cache_resident_after
+    trial(launcher, data, format="files", cache="cold")
+    evicted_and_read = trial(launcher, data, format="files", cache="cold").figures.cache_resident_after
     from benchsuite.storage.observe.page_cache import residency
 
     resident = residency(files).fraction
@@ -94,9 +102,9 @@ def test_only_what_will_be_read_is_evicted(data: Path) -> None:
     assert evicted_and_read is not None and evicted_and_read > 0.7, "of the files it evicted, it has read nearly all"
 
 
-@pytest.mark.parametrize("name", ["files", "hdf5"])
-def test_direct_reads_leave_nothing_behind(data: Path, name: str) -> None:
-    record = trial(data, format=name, cache="direct", loader="threads")
+@pytest.mark.parametrize("name", [pytest.param("files", marks=pytest.mark.full), "hdf5"])
+def test_direct_reads_leave_nothing_behind(launcher: Launcher, data: Path, name: str) -> None:
+    record = trial(launcher, data, format=name, cache="direct", loader="threads")
     assert record.figures.cache_resident_after is not None and record.figures.cache_resident_after < 0.05
     assert record.figures.cache_hit_fraction is not None and record.figures.cache_hit_fraction < 0.05
     assert "not_direct" not in record.caveats
@@ -120,7 +128,7 @@ def test_what_cannot_be_read_directly_is_refused(data: Path, settings: dict[str,
         plan_trial(spec)
 
 
-def test_a_foreign_reader_is_seen_and_named(data: Path) -> None:
+def test_a_foreign_reader_is_seen_and_named(launcher: Launcher, data: Path) -> None:
     if mount_io(data) is None:
         pytest.skip(f"{file_system(data)} has no counter of its own here")
     other = data / "other"
@@ -130,7 +138,7 @@ def test_a_foreign_reader_is_seen_and_named(data: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", READS, str(other), root], stdout=subprocess.PIPE, text=True) as reader:
         try:
             assert reader.stdout is not None and reader.stdout.readline() == "begun\n"
-            record = trial(data, ranks=2, format="hdf5", cache="cold")
+            record = trial(launcher, data, ranks=2, format="hdf5", cache="cold")
         finally:
             reader.kill()
     said = [detail for detail in record.caveat_details if detail.startswith("counters_disagree")]
