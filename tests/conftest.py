@@ -14,9 +14,9 @@ import torch
 
 from benchsuite.storage import FORMATS, load
 from benchsuite.storage.create.convert import Wanted, convert_dataset, generate_dataset
-from tests.quiet import AGAIN, pytest_runtest_makereport, pytest_runtest_setup
+from tests.quiet import AGAIN, pytest_runtest_makereport, pytest_runtest_setup, pytest_sessionfinish
 
-__all__ = ["pytest_runtest_makereport", "pytest_runtest_setup"]
+__all__ = ["pytest_runtest_makereport", "pytest_runtest_setup", "pytest_sessionfinish"]
 
 NUM_SAMPLES = 96
 SHARD_SAMPLES = 8

@@ -42,7 +42,10 @@ class Moment:
         return cls(time.monotonic(), everyone_s(), tree_cpu_s(), int(fields[8]) / TICKS_PER_S)
 
 
+MOST_SKIPPED = 8
+"""Of all that measure, a fiftieth. Where more are skipped, their run fails: it has shown too little."""
 BEGAN = pytest.StashKey[Moment]()
+SKIPPED = pytest.StashKey[int]()
 
 
 def lost_share() -> float:
@@ -103,4 +106,11 @@ def pytest_runtest_makereport(
         file, line, _ = item.location
         what = (str(failure).splitlines() or ["it failed"])[0]
         report.outcome, report.longrepr = "skipped", (file, line or 0, f"Skipped: not quiet: {why}: {what}")
+        item.session.stash[SKIPPED] = item.session.stash.get(SKIPPED, 0) + 1
     return report
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Fail a run in which the machine was too busy for too many tests."""
+    if exitstatus == pytest.ExitCode.OK and session.stash.get(SKIPPED, 0) > MOST_SKIPPED:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
