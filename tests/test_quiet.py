@@ -58,6 +58,7 @@ def test_a_figure_that_is_right():
 """
 
 
+@pytest.mark.full
 def test_beside_a_busy_neighbour(tmp_path: Path) -> None:
     """A failed comparison is no verdict there; a mistake in a test is, and so is whatever does not measure."""
     file = tmp_path / "test_it.py"

@@ -126,7 +126,7 @@ def test_filters(run_cli: Run, store: Path, filters: list[str], precisions: list
         (["--where", "precision=bf6"], ["no trial has precision=bf6", "bf16, fp32", "nearest: bf16"]),
         (["--where", "world_size=2"], ["no scaling series", "ranks 2", "weak-scaling.yaml", "`benchsuite report`"]),
         (["--format", "xml"], ["--format", "'xml'", "json"]),
-        (["--svg", "gone/a.svg"], ["gone/a.svg", "cannot be written"]),
+        (["--svg", "a.svg"], ["a.svg", "should be a folder"]),
         (["--mix-environment"], ["nearest: --mix-environments"]),
         (["--store", "gone"], ["gone", "--store"]),
     ],

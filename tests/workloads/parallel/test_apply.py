@@ -11,7 +11,8 @@ from benchsuite.workloads.spec import ComputeSpec
 VARIANT = WORKLOAD.variants["nano"]
 
 
-@pytest.mark.parametrize("checkpointing", ["selective", pytest.param("full", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("checkpointing", ["selective", "full"])
 def test_checkpointed_blocks_are_compiled_too(checkpointing: str) -> None:
     torch.manual_seed(0)
     model, batch = WORKLOAD.build(VARIANT), WORKLOAD.synthetic(VARIANT, 2, torch.device("cpu"))
