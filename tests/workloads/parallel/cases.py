@@ -224,7 +224,10 @@ def cases(world_size: int, which: str) -> Iterator[Asked]:
 
 
 def engine_cases(world_size: int) -> Iterator[Asked]:
-    """Engines that must be installed, each setting with the next model; whether they are is not asked."""
+    """Engines that must be installed, each setting with the next model, and none with each on the fewest ranks.
+
+    Whether they are installed is not asked.
+    """
     models = [model for model in MODELS if model[1] != "nano_moe"]
     for number, (mode, compute) in enumerate(INSTALLED):
         plain = len(compute) == 0
@@ -232,7 +235,7 @@ def engine_cases(world_size: int) -> Iterator[Asked]:
             continue  # a rank more tells nothing new of a setting
         # One step of 16-bit weights and batch norm in one process, too, goes half as far apart as the step is long.
         fit = models[1:] if (mode["engine"], compute.get("precision")) == ("deepspeed", "bf16") else models
-        for model in models if plain else fit[number % len(fit) :][:1]:
+        for model in models if plain and world_size == FEW_RANKS else fit[number % len(fit) :][:1]:
             yield Asked(*model, mode, world_size, compute, FEW_STEPS if world_size > FEW_RANKS else STEPS)
 
 
