@@ -309,6 +309,7 @@ def test_every_verb_shows_the_good_ones_and_counts_the_bad(
 
 
 @SOME_AND_ALL
+@pytest.mark.full
 def test_what_is_unusual_ends_no_verb(tmp_path: Path, run_cli: RunCli, verbs: list[list[str]]) -> None:
     for verb, code, told, errors, _ in said(made_store(tmp_path / "odd", *UNUSUAL.values()), run_cli, verbs):
         assert code in (0, 2, 4), (verb, errors)

@@ -52,7 +52,7 @@ def stopped_in_a_trial(bench: Bench, sweep: subprocess.Popen[str]) -> bool:
 
 
 def test_at_most_the_trial_in_flight_is_lost(
-    bench: Bench, here: Here, dataset_root: Path, wait_until: Callable[[Callable[[], bool]], None]
+    bench: Bench, dataset_root: Path, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
     """One sweep, begun four times: three times it is ended in the middle, each time in another way."""
     path = bench.write(sweep_of(dataset_root))
@@ -75,7 +75,7 @@ def test_at_most_the_trial_in_flight_is_lost(
         assert added == ({} if number == signal.SIGKILL else {"interrupted": 1})
         known = records
 
-    code, _, err = here("sweep", path, "--store", bench.store)
+    code, _, err = bench.sweep(path)
     assert code == 0, err
     ok = {record["record_id"]: record["trial_id"] for record in bench.records() if record["status"] == "ok"}
     assert len(ok) == len(set(ok.values())) == TRIALS

@@ -42,8 +42,7 @@ def small_disk(bench: Bench) -> Iterator[Path]:
 def test_a_disk_that_fills_up_and_one_that_may_only_be_read(bench: Bench, here: Here, small_disk: Path) -> None:
     bench.env["REHEARSED_S"] = "0"
     path = bench.write({"name": "full", "base": BASE, "grid": {"batch_size": [*range(1, TRIALS + 1)]}})
-    again = ("sweep", path, "--store", bench.store, "--launcher", "rehearsed")
-    code, _, err = here(*again)
+    code, _, err = bench.sweep(path, "--launcher", "rehearsed")
     last = err.splitlines()[-1]
     assert code == 2 and "Traceback" not in err
     assert last == f"error: store {bench.store}: cannot append: No space left on device" or "short write" in last
@@ -53,7 +52,7 @@ def test_a_disk_that_fills_up_and_one_that_may_only_be_read(bench: Bench, here: 
     assert bench.wait_gone() == []
 
     mount("-o", "remount,size=4m", small_disk)
-    code, _, err = here(*again)
+    code, _, err = bench.sweep(path, "--launcher", "rehearsed")
     assert code == 0, err
     records = ResultsStore(bench.store).records()
     after = {record.record_id: record for record in records}
@@ -62,7 +61,7 @@ def test_a_disk_that_fills_up_and_one_that_may_only_be_read(bench: Bench, here: 
     assert len(measured) == TRIALS and set(measured.values()) == {1}
 
     mount("-o", "remount,ro", small_disk)
-    code, out, err = here(*again)
+    code, out, err = here("sweep", path, "--store", bench.store, "--launcher", "rehearsed")
     assert (code, out, len(err.splitlines())) == (2, "", 1)
     assert err == f"error: store {bench.store}: cannot be written: Read-only file system\n"
     code, out, err = here("report", "--store", bench.store, "--format", "json")

@@ -89,6 +89,7 @@ def test_removed_after_a_trial(bench: Bench, wait_until: Wait) -> None:
     assert code == (0 if found[1] == "ok" else 3)
 
 
+@pytest.mark.full
 def test_removed_while_a_trial_runs(bench: Bench, here: Here, wait_until: Wait) -> None:
     code, err = struck(bench, wait_until, shutil.rmtree, in_flight=True, launcher="local")
     assert (code, warnings(err)) == (3, [gone(bench)]), err

@@ -96,6 +96,7 @@ def test_every_format_with_both_readers(bench: Bench, here: Here, dataset_root: 
     assert len({record["dataset"]["dataset_id"] for record in records}) == 1
 
 
+@pytest.mark.full
 def test_every_mode_of_the_example_sweep(bench: Bench, here: Here) -> None:
     """Ten ways to spread one model: equal losses, the parts of a step, memory and messages of each."""
     steps = ["threads_per_rank=1", "measure.steps=4", "measure.warmup_steps=1", "measure.repeats=1"]
@@ -186,7 +187,7 @@ def test_the_demo(bench: Bench, here: Here, monkeypatch: pytest.MonkeyPatch, rep
             return value | {"base": value["base"] | SHORTER}
 
         monkeypatch.setattr(sweep, "parse_yaml", shorter)
-    samples = 256 if repeats == 1 else 1024
+    samples = 512 if repeats == 1 else 1024
     code, out, err = here("demo", "--folder", "2026", "--store", bench.store, "--samples", samples)
     assert code == 0, err
     assert "Traceback" not in out + err

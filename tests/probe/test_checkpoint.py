@@ -141,6 +141,7 @@ class TestRanks:
             assert [one.resident_before_read for one in checkpoints] == [0, 0]
 
     @pytest.mark.parametrize("mode", ["async", "rank0", pytest.param("sharded", marks=FULL)])
+    @pytest.mark.full
     def test_batch_norm_differs_between_ranks_and_one_copy_is_kept(
         self, tmp_path: Path, launcher: LocalLauncher, mode: str
     ):

@@ -138,6 +138,7 @@ def test_counts_are_those_of_a_real_step(run: Run, variant: str, changes: dict[s
 
 
 @pytest.mark.parametrize("degrees", [{"pp": 2}, pytest.param({"tp": 2, "pp": 2}, marks=pytest.mark.full)])
+@pytest.mark.full
 def test_counts_of_a_real_step_say_what_is_sharded_in_a_pipeline(run: Run, degrees: dict[str, int]) -> None:
     """A lone rank cannot count ZeRO 2 and 3 there: two data-parallel ranks hold half of what replicas do."""
     ranks = 2 * prod(degrees.values())

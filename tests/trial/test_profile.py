@@ -220,6 +220,7 @@ class TestOperators:
             "nothing is known of this CPU"
         )
 
+    @pytest.mark.full
     def test_a_probe_in_the_store_is_the_roof(self, run_cli: Cli, trial: Callable[..., Path], tmp_path: Path) -> None:
         store = tmp_path / "store"
         assert run_cli("probe", "device", "--device", "cpu", "--seconds", 0.01, "--store", store)[0] == 0

@@ -170,6 +170,7 @@ def test_what_is_lacking_is_told() -> None:
     assert trained(grouped).lacking == "no trial trains bert: bert has no num_kv_heads"
 
 
+@pytest.mark.full
 def test_the_best_is_validated_as_a_user_would(run_cli: Run, tmp_path: Path) -> None:
     """Of a model that trials have, with all that `--validate` counts."""
     job = Job(decoder("pythia-160m", *PYTHIA), machines.load("dgx-a100"), 8, 64)

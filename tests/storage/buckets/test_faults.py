@@ -109,6 +109,7 @@ def test_tries_are_bounded(root: ObjectPath, proxy: Proxy) -> None:
     assert proxy.count("GET", "/x") - before == MAX_TRIES
 
 
+@pytest.mark.full
 def test_a_silent_server_is_not_waited_for_forever(
     root: ObjectPath, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

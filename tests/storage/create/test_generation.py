@@ -207,7 +207,7 @@ class TestInParallel:
         list(in_parallel(partial(noted_sample, log=str(tmp_path / "log")), 5, 1))
         before = own()
         list(in_parallel(partial(noted_sample, log=str(tmp_path / "log")), 5, 2))
-        assert own() == before
+        assert all(after <= count for after, count in zip(own(), before, strict=True))
 
     def test_a_signal_while_it_starts_ends_its_processes_and_is_not_hidden(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -135,6 +135,7 @@ def test_images_in_memory_are_no_more_than_the_batches_queued_and_two(tmp_path: 
         assert batch_bytes < found < bound
 
 
+@pytest.mark.full
 def test_volumes_in_memory_are_no_more_than_the_batches_queued_and_two(tmp_path: Path) -> None:
     """Beside each one queued or asked for, and one more: the same as it is fed; and the volume that is read."""
     side, batch_size, volume_bytes = 64, 16, 4_000_000
