@@ -266,6 +266,7 @@ def test_10_a_pipelines_bubble_is_communication(warm: Launcher) -> None:
     says(record, "communication", said, "more microbatches")
 
 
+@pytest.mark.full
 def test_11_reading_as_long_as_decoding_is_mixed(data: Path) -> None:
     """The disk is throttled until a reader waits for it about as long as it decodes."""
     on_disk(data)

@@ -21,9 +21,8 @@ SMALL = Scale(
 """Volumes of 1.5 MB: one accelerator takes 47 MB/s, two ask for 94 of the 60 that the disk gives."""
 
 
-@pytest.mark.parametrize(
-    "workloads", [("unet3d",), pytest.param(("unet3d", "bert"), marks=pytest.mark.full)], ids="-".join
-)
+@pytest.mark.full
+@pytest.mark.parametrize("workloads", [("unet3d",), ("unet3d", "bert")], ids="-".join)
 def test_the_published_observation(tmp_path: Path, workloads: tuple[str, ...]) -> None:
     if file_system(tmp_path) in ("tmpfs", "ramfs") or not Path("/dev/shm").is_dir():
         pytest.skip("a disk for the shared file system and /dev/shm for the node's own are needed")

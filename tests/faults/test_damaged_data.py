@@ -230,6 +230,7 @@ def damaged_images(root: Path) -> Iterator[Damaged]:
     yield {"data.format": "webdataset", "data.reader": "tuned"}, root / "webdataset" / second["path"], words
 
 
+@pytest.mark.full
 def test_damage_of_other_kinds_is_a_failed_trial_that_names_file_and_sample(
     bench: Bench, here: Here, copy: Path, tmp_path: Path
 ) -> None:

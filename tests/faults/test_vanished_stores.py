@@ -106,7 +106,7 @@ def test_moved_away_while_a_trial_runs(bench: Bench, wait_until: Wait) -> None:
     assert [record.repeat for record in ResultsStore(away).records()] == [0], "no record is in both"
 
 
-@pytest.mark.parametrize("sidecars", [False, True], ids=["segment", "sidecar"])
+@pytest.mark.parametrize("sidecars", [True, pytest.param(False, marks=pytest.mark.full)], ids=["sidecar", "segment"])
 def test_one_file_removed(bench: Bench, wait_until: Wait, sidecars: bool) -> None:
     names: list[str] = []
     code, err = struck(bench, wait_until, lambda store: names.append(remove(store, sidecars)), in_flight=True)

@@ -189,6 +189,7 @@ class TestNights:
         asv("rm", "-y", "commit_hash=" + site.git("rev-parse", "HEAD~2"))
         assert len(site.results()) == 2
 
+    @pytest.mark.full
     def test_a_night_that_is_stopped_goes_on(self, site: Site, nights: list[Any]) -> None:
         text = yaml.safe_dump(sweep_of(site.data, "40ms", **{"world_size": [1], "data.num_workers": [1, 2]}))
         (site.folder / "sweeps" / "site.yaml").write_text(text)

@@ -126,6 +126,7 @@ def test_thresholds_that_nothing_can_meet_are_told_at_once(tmp_path: Path) -> No
     assert [line.partition(": ")[2].partition(" is ")[0] for line in others] == ["h2d_bytes_per_s", "d2h_bytes_per_s"]
 
 
+@pytest.mark.full
 def test_json_has_a_record_of_each_node(run_cli: Run) -> None:
     code, out, err = run_cli("probe", "nodes", "--seconds", "0", "--launcher", "local", "--format", "json")
     assert code == 0, err

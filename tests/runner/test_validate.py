@@ -100,19 +100,19 @@ REAL: tuple[tuple[str, dict[str, Any]], ...] = (
     ),
     ("nano", {"parallelism": {"tp": 2, "loss_parallel": True}}),
     ("nano", {"parallelism": "fsdp"}),
-    ("nano", {"parallelism": {"pp": 2, "schedule": "1f1b", "microbatches": 4}}),
     ("nano", {"parallelism": {"pp": 2, "schedule": "interleaved", "microbatches": 4}, "optimizer": "adamw"}),
-    ("nano", {"parallelism": {"pp": 2, "schedule": "zero_bubble", "microbatches": 4}}),
     ("nano", {"parallelism": "cp", "optimizer": "adam"}),
-    ("nano", {"parallelism": {"cp": 2, "cp_attention": "all_to_all"}}),
 )
 FULL: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("nano", {"parallelism": {"pp": 2, "schedule": "1f1b", "microbatches": 4}}),
+    ("nano", {"parallelism": {"pp": 2, "schedule": "zero_bubble", "microbatches": 4}}),
+    ("nano", {"parallelism": {"cp": 2, "cp_attention": "all_to_all"}}),
     ("nano", {"parallelism": {"pp": 2, "zero": 1}, "world_size": 4, "optimizer": "adamw"}),
     ("nano", {"parallelism": {"pp": 2, "schedule": "gpipe", "microbatches": 2}}),
     ("nano", {"parallelism": {"cp": 2, "pp": 2}, "world_size": 4}),
     ("nano", {"parallelism": {"tp": 2, "zero": 1}, "world_size": 4, "optimizer": "adamw"}),
 )
-"""Another schedule of one stage a rank, and other pairs of modes on four ranks."""
+"""Other schedules, attention that changes heads for parts, and other pairs of modes on four ranks."""
 
 
 @pytest.mark.parametrize(

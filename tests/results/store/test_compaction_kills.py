@@ -85,7 +85,7 @@ def _count_down(step: int) -> None:
         setattr(os, name, counted(getattr(os, name)))
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["first", "second"])
+@pytest.mark.parametrize("again", [True, pytest.param(False, marks=pytest.mark.full)], ids=["second", "first"])
 def test_killed_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool):
     monkeypatch.setattr(compaction, "PART_RECORDS", 4)
     start = tmp_path / "start"
