@@ -131,6 +131,7 @@ def test_the_parts_of_an_emulated_step_add_up(rig: Rig) -> None:
     assert (found.h2d_s, found.backward_s, found.optimizer_s, found.final_loss) == (None, None, None, None)
 
 
+@pytest.mark.full
 def test_the_refill_between_epochs_counts(rig: Rig) -> None:
     """256 samples are read ten times over: readers go on from epoch to epoch, and what that takes is in the AU."""
     case = Case(0.0035, 32, 0.9, workers=2, steps=80)
