@@ -26,8 +26,8 @@ test-all: $(VENV)/installed-dev
 	$(BIN)/python -m pytest $(TWO_AT_A_TIME) -m "slow and not quiet and not full and not cluster"
 	$(BIN)/python -m pytest -m "quiet and not full and not cluster"
 
-# Engines of other packages beside one process: DeepSpeed, and Horovod where `make horovod` has built it.
-test-engines: $(VENV)/installed-dev
+# Engines of other packages, DeepSpeed and Horovod, beside one process.
+test-engines: $(VENV)/horovod
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[deepspeed]'
 	$(BIN)/python -m pytest -m engines
 

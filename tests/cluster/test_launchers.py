@@ -90,6 +90,7 @@ def test_an_agent_that_is_killed_costs_one_trial(bench: ClusterBench, slurm: Slu
     wait_for(lambda: slurm.wait_gone(job) == [], "an end of all processes")
 
 
+@pytest.mark.full
 def test_lanes_screen_the_nodes_side_by_side(bench: ClusterBench, slurm: Slurm) -> None:
     file = bench.grid(2, workload="gpt_neox", node="each")
     sweep = ["sweep", str(file), "--store", str(bench.store), "--lanes", "2"]

@@ -16,6 +16,7 @@ OTHER = {"n1": "n2", "n2": "n1"}
 LEASE_S = 3
 
 
+@pytest.mark.full
 def test_a_drained_node_ends_its_work_and_gets_no_more(bench: ClusterBench, slurm: Slurm) -> None:
     file = bench.grid(2)
     bench.hold(2)

@@ -63,6 +63,7 @@ def test_a_sweep_over_nodes(network: Callable[[int], Network], bench: Bench, nod
     assert bench.wait_gone() == [] and not list(bench.store.glob("work/*/*"))
 
 
+@pytest.mark.full
 def test_a_cable_that_is_taken_out_costs_one_trial(
     network: Callable[[int], Network], bench: Bench, wait_until: Callable[..., None]
 ) -> None:
