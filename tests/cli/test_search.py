@@ -54,6 +54,7 @@ def test_all_that_are_tried_are_kept_and_the_same_command_runs_nothing_again(run
     assert len(list(ResultsStore(tmp_path / "store").records())) == len(records)
 
 
+@pytest.mark.full
 def test_a_step_that_no_path_keeps_up_with(run_cli: Run, file: Path, tmp_path: Path):
     words = ["--most", 4, "-o", "device=emulated:10us", "--store", tmp_path / "store"]
     code, out, err = run_cli("search", file, *words)

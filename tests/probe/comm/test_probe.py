@@ -145,6 +145,7 @@ class TestVerb:
         statuses = [record.status for record in ResultsStore(tmp_path / "store").records()]
         assert sorted(statuses) == ["failed", "ok"]
 
+    @pytest.mark.full
     def test_the_work_folder_in_a_store_is_removed(self, run_cli: Run, tmp_path: Path):
         store = tmp_path / "store"
         code, _, err = run_cli("probe", "comm", "--launcher", "torchrun", "--sizes", "64", "--store", store, *QUICK)

@@ -165,6 +165,7 @@ def test_stock_readers_ask_by_their_own_clients(
         assert figures["mount_counter"] == "net lo" and figures["mount_read_bytes"] > figures["delivered_bytes"] > 0
 
 
+@pytest.mark.full
 def test_staging_from_a_bucket(images: ObjectPath, sweep: Sweep) -> None:
     pairs = {"data.staging": ["copy", "lazy"], "data.reader": ["stock", "tuned"]}
     code, (copied, lazy), said = sweep(images, pairs, format="files")
