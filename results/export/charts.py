@@ -56,31 +56,20 @@ def draw_report(store: ResultsStore, folder: Path, format: str, modelled: Modell
     Raises:
         StoreError: matplotlib is not installed, nothing can be drawn, or a file cannot be written.
     """
-    check_folder(folder, format)
     charts, labels = _charts(store, modelled)
     if not charts:
         raise StoreError(f"store {store.path}: nothing to draw: no chart has a figure")
     return draw_into(folder, format, charts, labels)
 
 
-def check_folder(folder: Path, format: str) -> None:
-    """Refuse what cannot be drawn into, before there is anything to draw.
-
-    Raises:
-        StoreError: the folder is named like a figure, or matplotlib is not installed.
-    """
-    if folder.suffix == f".{format}":
-        raise StoreError(f"--{format} {folder}: should be a folder, as each chart is a file; such as {folder.stem}")
-    _check_matplotlib(format)
-
-
 def draw_into(folder: Path, format: str, charts: Sequence[tuple[str, Chart]], labels: Sequence[str] = ()) -> list[Path]:
     """Draw charts as FOLDER/NAME.FORMAT, and return their paths; a missing folder is made.
 
     Raises:
-        StoreError: as `check_folder`, or a file cannot be written.
+        StoreError: the folder is named like a figure, matplotlib is not installed, or a file cannot be written.
     """
-    check_folder(folder, format)
+    if folder.suffix == f".{format}":
+        raise StoreError(f"--{format} {folder}: should be a folder, as each chart is a file; such as {folder.stem}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return [draw(chart, folder / f"{name}.{format}", format, labels) for name, chart in charts]

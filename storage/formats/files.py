@@ -178,8 +178,8 @@ def _read_fields(kind: str, paths: Sequence[Path | str], allocate: Allocate, who
     return {field: npy.view(whole(path, field, allocate), str(path)) for field, path in pairs}
 
 
-def _paths(dataset: Dataset, name: bytes) -> list[Path]:
-    return [dataset.folder / name for name in _names(dataset, name)]
+def _paths(dataset: Dataset, first: bytes) -> list[Path]:
+    return [dataset.folder / name for name in _names(dataset, first)]
 
 
 def _names(dataset: Dataset, first: bytes) -> list[str]:

@@ -151,10 +151,10 @@ def test_mistakes_are_one_line(tmp_path: Path):
     store.append(made_record(0, kind="probe", spec={"path": "/data"}))
     with pytest.raises(StoreError, match=r"nothing to draw: no chart has a figure$"):
         draw_report(store, tmp_path, "svg")
-    with pytest.raises(StoreError, match=r"^--svg .*a\.svg: should be a folder, .*; such as a$"):
-        draw_report(store, tmp_path / "a.svg", "svg")
     for number in range(2):
         store.append(made_record(1 + number, point_id=f"p{number}", spec={"workload": "resnet50", "world_size": 2}))
+    with pytest.raises(StoreError, match=r"^--svg .*a\.svg: should be a folder, .*; such as a$"):
+        draw_report(store, tmp_path / "a.svg", "svg")
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match=r"/file: cannot be written: File exists$"):
         draw_report(store, tmp_path / "file", "svg")
