@@ -1,5 +1,6 @@
 """Asking an object store from a process that is going to fork."""
 
+import gc
 import os
 import pickle
 from collections.abc import Callable
@@ -28,9 +29,9 @@ def apart(call: Callable[[], T]) -> T:
     os.close(writing)
     with open(reading, "rb") as file:
         said = file.read()
-    os.waitpid(pid, 0)
+    ended = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if not said:
-        raise DatasetError("the process that asked the object store ended without an answer")
+        raise DatasetError(f"the process that asked the object store ended without an answer (exit status {ended})")
     found: T | BaseException = pickle.loads(said)
     if isinstance(found, BaseException):
         raise found
@@ -39,6 +40,7 @@ def apart(call: Callable[[], T]) -> T:
 
 def _answer(call: Callable[[], object], writing: int) -> None:
     """Write what the call gives, or raises, to a pipe, and end this process."""
+    gc.disable()  # what the parent left behind is not finalised here: native libraries without their threads crash
     try:
         try:
             said = pickle.dumps(call())
@@ -48,5 +50,6 @@ def _answer(call: Callable[[], object], writing: int) -> None:
             said = pickle.dumps(DatasetError(f"the object store's client failed: {type(error).__name__}"))
         with open(writing, "wb") as file:
             file.write(said)
-    finally:
         os._exit(0)
+    finally:
+        os._exit(1)
