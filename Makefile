@@ -29,7 +29,7 @@ test-all: $(VENV)/installed-dev
 # Engines of other packages, DeepSpeed and Horovod, beside one process.
 test-engines: $(VENV)/horovod
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[deepspeed]'
-	$(BIN)/python -m pytest -m engines
+	$(BIN)/python -m pytest $(TWO_AT_A_TIME) -m engines
 
 horovod: $(VENV)/horovod
 
@@ -99,14 +99,14 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and f"error: Python {v[0]}.{v[1]} is too old: benchsuite needs 3.11 or newer; name one with make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 
-# torch comes first and from its pin: a looser request may pull another build of it.
+# torch comes first and from its pin: a looser request may pull another build of it. Modules are compiled when they are
+# first imported: most never are.
 $(VENV)/installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	@echo 'installing into $(VENV) (a minute or two)'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-compile torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-compile -e '.[all]'
 	touch $@
 
-# What tests alone import is compiled when they do: much of it never is.
 $(VENV)/installed-dev: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-compile -e '.[dev]'
 	touch $@

@@ -61,8 +61,8 @@ def none_wanted(file: Path, expression: str) -> bool:
     words, name = expression.split(), file.relative_to(Path(__file__).parent).as_posix()
     if not words or " or " in expression:
         return False
-    if words[0] == "quiet":
-        return not says(file, "quiet")
+    if words[0] in ("quiet", "engines"):
+        return not says(file, words[0])
     if words[0] == "slow":
         return not says(file, "slow") and not name.startswith(tuple(each.partition("::")[0] for each in SLOW))
     slow = name.startswith(SLOW) and not says(file, "smoke")
