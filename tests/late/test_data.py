@@ -63,7 +63,8 @@ def test_a_copy_that_two_nodes_stage_at_once_is_right(mounts: LateMounts, bench:
     assert mounts.hidden() == []
 
 
-@pytest.mark.parametrize("staging", [pytest.param("copy", marks=pytest.mark.full), "lazy"])
+@pytest.mark.full
+@pytest.mark.parametrize("staging", ["copy", "lazy"])
 def test_trials_of_two_nodes_stage_beside_each_other(mounts: LateMounts, bench: Bench, staging: str) -> None:
     """A staging folder should be local to a node. Where it is not, copies of two nodes must not meet."""
     data = mounts.source.parent / "data"

@@ -4,12 +4,16 @@ import shlex
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.faults.conftest import COMMAND, Bench
+from tests.helpers.object_store import free_port
 from tests.late.mounts import LateMounts
 
 DEADLINE_S = 240
 
 
+@pytest.mark.full
 def test_ranks_on_two_late_nodes_make_one_record(mounts: LateMounts, bench: Bench) -> None:
     """Both nodes see the store by one name: each in a namespace of mounts of its own."""
     shared = bench.folder / "shared"
@@ -17,8 +21,10 @@ def test_ranks_on_two_late_nodes_make_one_record(mounts: LateMounts, bench: Benc
     base = {"workload": "resnet50", "variant": "nano", "device": "cpu", "batch_size": 2, "parallelism": "ddp"}
     base |= {"data": {"source": "synthetic"}, "measure": {"steps": 3, "warmup_steps": 1, "repeats": 1}}
     file = bench.write({"name": "nodes", "base": base | {"ranks_per_node": 1}, "grid": {"world_size": [1, 2]}})
-    bench.store = shared / "store"
-    nodes = [_node(bench, mount, shared, file, number) for number, mount in enumerate((mounts.first, mounts.second))]
+    bench.store, port = shared / "store", free_port()
+    nodes = [
+        _node(bench, mount, shared, file, number, port) for number, mount in enumerate((mounts.first, mounts.second))
+    ]
     said = [node.communicate(timeout=DEADLINE_S) for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0], said
     bench.store = mounts.source / "store"
@@ -28,10 +34,10 @@ def test_ranks_on_two_late_nodes_make_one_record(mounts: LateMounts, bench: Benc
     assert list(bench.store.glob("work/*/*")) == [] and mounts.hidden() == []
 
 
-def _node(bench: Bench, mount: Path, shared: Path, file: Path, number: int) -> "subprocess.Popen[str]":
+def _node(bench: Bench, mount: Path, shared: Path, file: Path, number: int, port: int) -> "subprocess.Popen[str]":
     """Start torchrun on a node, as its user would."""
     torchrun = [COMMAND[0], "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--no-python"]
-    meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:29451", "--rdzv-id", bench.mark]
+    meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", bench.mark]
     sweep = shlex.join([*torchrun, *meeting, *COMMAND, "sweep", str(file), "--store", str(bench.store)])
     inside = f"mount --bind {shlex.quote(str(mount))} {shlex.quote(str(shared))} && exec {sweep}"
     return subprocess.Popen(

@@ -126,6 +126,7 @@ def test_the_trials_of_a_node_that_died_are_taken_over_after_the_lease(
     assert len(list(on(mounts.source).glob("claims/default/*.1"))) == 1, "one of them was taken over"
 
 
+@pytest.mark.full
 def test_a_node_that_wakes_after_its_lease_drops_what_it_measured(
     mounts: LateMounts, bench: Bench, wait_until: Wait
 ) -> None:
