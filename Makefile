@@ -17,7 +17,7 @@ demo: $(VENV)/installed
 
 TWO_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
 
-# The first tier, of ten minutes: lint, types, unit tests, and one smoke of whatever there is to choose.
+# The first tier: lint, types, unit tests, and one smoke of whatever there is to choose.
 test: $(VENV)/installed-dev lint
 	$(BIN)/python -m pytest $(TWO_AT_A_TIME) -m "not slow and not quiet and not full and not cluster"
 
