@@ -19,8 +19,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def filled(markdown: str) -> str:
-    """The page with a text in place of each comment."""
-    return re.sub(r"<!-- ([a-z ]+) -->", lambda found: PARTS[found[1]](), markdown)
+    """The page with a text in place of each line that ends in a comment, which tells readers of the source where to look."""
+    return re.sub(r"^.*<!-- ([a-z ]+) -->$", lambda found: PARTS[found[1]](), markdown, flags=re.MULTILINE)
 
 
 def verbs() -> str:
