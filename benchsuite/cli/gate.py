@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -30,6 +30,7 @@ baseline_app = typer.Typer(
 )
 
 KindOption = Annotated[ComparedKind, typer.Option("--kind", help="comm: collectives of `probe comm`.")]
+ComparableKind = Literal["trial", "comm", "probe"]
 SIDE = "A store, or KEY=VALUE[,KEY=VALUE] over --store: session, commit, date=A..B, any column."
 
 
@@ -39,7 +40,10 @@ def compare(
     store: Store = DEFAULT_STORE,
     format: Tabular = "table",
     metrics: Annotated[str, typer.Option("--metrics", help="Comma-separated; default: the usual ones.")] = "",
-    kind: KindOption = "trial",
+    kind: Annotated[
+        ComparableKind,
+        typer.Option("--kind", help="comm: collectives of `probe comm`; probe: paths of `probe storage`."),
+    ] = "trial",
 ) -> None:
     """Compare B with A on the points that both have: ratio with its interval, and better, worse, same or can't tell."""
     stores = opened(store, a), opened(store, b)

@@ -1,6 +1,7 @@
 """The verb `report`: all that a store holds, or one session."""
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -73,10 +74,12 @@ def report(
     with _redacted(opened) if redact else nullcontext(opened) as shown:
         if any(files.values()):
             _write_files(shown, files)
+            if not shown.trials():
+                echo(_without_trials(opened), err=True)
         elif mlperf_storage:
-            _print_mlperf(shown, format or "table")
+            _print_mlperf(shown, format or "table", store)
         else:
-            _print_report(shown, format or "table", why)
+            _print_report(shown, format or "table", why, _without_trials(opened))
     warn_of_damage(opened)
 
 
@@ -134,8 +137,16 @@ def print_rows(found: Sequence[Row], columns: Sequence[Column], format: TableFor
         out.print(fitting_table(found, columns, out))
 
 
-def _print_report(store: ResultsStore, format: TableFormat, why: bool) -> None:
-    """Print the report on everything in a store, or on one session of it."""
+def _without_trials(store: ResultsStore) -> str:
+    """What to say of a store without trials: how to see its other records, where it has some."""
+    kinds = sorted({record.kind for record in store.records()} - {"trial"}) if store.exists() else []
+    words = [("benchsuite", "results", "show", "--kind", kind, "--store", str(store.path)) for kind in kinds]
+    others = f"; it has other records: {', '.join(f'`{shlex.join(one)}`' for one in words)}" if words else ""
+    return f"no trials in {store.path} yet{others}"
+
+
+def _print_report(store: ResultsStore, format: TableFormat, why: bool, nothing: str) -> None:
+    """Print the report on everything in a store, or on one session of it; `nothing`, where that is nothing."""
     if format == "md":
         from benchsuite.cli.modelled import modelled
 
@@ -151,17 +162,17 @@ def _print_report(store: ResultsStore, format: TableFormat, why: bool) -> None:
             for line in LEGEND.split("\n") if why else (WHY,):
                 say(console(), line, "dim")
         if not found:
-            echo(f"no trials in {store.path} yet; `benchsuite results show --kind` shows other records")
+            echo(nothing)
 
 
-def _print_mlperf(store: ResultsStore, format: TableFormat) -> None:
-    """Print emulated trials as MLPerf Storage tells of them, a summary per point."""
+def _print_mlperf(store: ResultsStore, format: TableFormat, path: Path) -> None:
+    """Print emulated trials as MLPerf Storage tells of them, a summary per point; `path`: of the store as given."""
     from benchsuite.results.report import mlperf as summaries
 
     found = summaries.summaries(rows(store.frame()), emulated_devices.published)
     if not found:
         such = "device: emulated:h100"
-        raise StoreError(f"store {store.path}: no trial on an accelerator that is not here; such as: {such}")
+        raise StoreError(f"store {path}: no trial on an accelerator that is not here; such as: {such}")
     print_rows(found, summaries.COLUMNS, format)
     if format not in ("json", "csv"):
         echo(summaries.LEGEND, err=True)

@@ -1,11 +1,12 @@
 """The verbs `sweep`, `search`, `demo` and `advise`. What makes tables, which takes pandas, is imported when due."""
 
+import math
 import os
 import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from importlib.resources import files
@@ -48,7 +49,7 @@ from benchsuite.runner.durations import in_words as time_in_words
 from benchsuite.runner.progress import SweepDisplay, left_lines, not_measured, nothing_left, summary, vanished
 from benchsuite.runner.search import Search, of_counts
 from benchsuite.runner.status import keep_plan
-from benchsuite.storage.dataset.manifest import is_dataset, read_manifest
+from benchsuite.storage.dataset.manifest import DatasetError, is_dataset, read_manifest
 
 LauncherName = Annotated[str, typer.Option("--launcher", help="auto, local, torchrun, srun, mpiexec, or an added one.")]
 NEEDED = ("torch", "pandas", "scipy")
@@ -236,7 +237,6 @@ def advise(
     """Find the format and the workers for your data: a sample of it is converted into each, and measured cold."""
     check_alone("advise")
     require("advise", *NEEDED, "simplejpeg", "webdataset", "h5py", "lmdb")
-    from benchsuite.cli import data
     from benchsuite.storage.sources import suggested_kind
 
     began_s = time.monotonic()
@@ -248,21 +248,58 @@ def advise(
     kind = kinds[workload] if workload else read_manifest(path).kind if is_dataset(path) else suggested_kind(path)
     folder = Path(os.path.abspath(out or path.with_name(f"{path.name}-advise")))
     formats = [name for name in FORMATS if kind != "tokens"] or ["tokens"]
-    data.convert_all(path, folder, WORKLOADS[kind], variant(), formats, most=MAX_SAMPLES[kind])
+    _convert(path, folder, kind, formats, guessed=workload is None)
     file = folder / "advise.yaml"
     batch = max(1, min(BATCHES[kind], read_manifest(folder / formats[0]).num_samples // BATCHES_OF_A_TRIAL))
     file.write_text(yaml.safe_dump(sweep_of(kind, folder, formats, batch, this_machine().cores), sort_keys=False))
-    left_s = 60 * minutes - (time.monotonic() - began_s)
+    converted_s = time.monotonic() - began_s
+    left_s = 60 * minutes - converted_s
     if left_s <= 0:
-        raise UserError(f"--minutes {minutes:g}: converting took {time.monotonic() - began_s:.0f} s; give it more")
+        raise UserError(f"--minutes {minutes:g}: converting took {converted_s:.0f} s; give it more")
     session = f"advise-{datetime.now():%Y%m%d-%H%M%S}"
     asked = SweepOptions(file, session, store, overrides or [], until=f"+{left_s:.0f}s")
     code = sweep_file(asked)
     words = ["benchsuite", "sweep", str(file), "--session", session, "--store", str(store)]
     words += [word for override in overrides or [] for word in ("-o", override)]
+    for line in too_short(asked, formats, converted_s, time.monotonic() - began_s - converted_s):
+        echo(f"--minutes {minutes:g} {line}")
     echo(f"what is left, or again under another name: {shlex.join(words)}")
     echo(f"remove the samples: rm -r {folder}")
     raise typer.Exit(code)
+
+
+def _convert(path: Path, folder: Path, kind: str, formats: list[str], guessed: bool) -> None:
+    """Convert a sample of the data; where that fails, a folder that was made for it and is empty goes again.
+
+    Raises:
+        DatasetError: it cannot be converted; with what the data were taken for where that was guessed.
+    """
+    from benchsuite.cli import data
+
+    was_there = folder.exists()
+    try:
+        data.convert_all(path, folder, WORKLOADS[kind], variant(), formats, most=MAX_SAMPLES[kind])
+    except DatasetError as error:
+        if guessed and kind == "tokens" and not is_dataset(path):
+            looked = f"no images (.jpg, .jpeg, .png) were found in {path}, so it was taken for text"
+            raise DatasetError(f"{looked}; {error}") from error
+        raise
+    finally:
+        if not was_there:
+            with suppress(OSError):  # it holds something, or was not made
+                folder.rmdir()
+
+
+def too_short(asked: SweepOptions, formats: list[str], converted_s: float, took_s: float) -> Iterator[str]:
+    """A sentence where the time did not suffice for a trial of each format."""
+    store = ResultsStore(asked.store, asked.session)
+    trials = store.trials() if store.exists() else []
+    measured = {str(trial.spec["data"]["format"]) for trial in trials}
+    missing = [name for name in formats if name not in measured]
+    if missing and trials:
+        plan = expand.expand(expand.load_sweep(asked.file, asked.overrides), this_machine(), asked.store)
+        all_s = converted_s + took_s / len(trials) * sum(point.spec.measure.repeats for point in plan.points)
+        yield f"was too short: {', '.join(missing)} not measured; about --minutes {math.ceil(all_s / 60)} would do"
 
 
 def variant() -> str:

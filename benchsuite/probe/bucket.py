@@ -51,7 +51,7 @@ def verb(path: ObjectPath, asked: Asked, store: Path | None, session: str, forma
     }
     begun = Measuring("probe", spec, f"{path} obstore", session, facts_of(path))
     started_s, before_s = time.perf_counter(), everyone_s() - tree_cpu_s()
-    with progress_bar(f"probing {path}") as progress:
+    with progress_bar(f"probing {path} (measurements)", tells_quarters=True) as progress:
         found = bucket_probe.probe(path, asked, progress)
     foreign_cores = max(0.0, (everyone_s() - tree_cpu_s() - before_s) / (time.perf_counter() - started_s))
     details = caveats(found, foreign_cores)

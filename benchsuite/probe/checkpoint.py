@@ -219,6 +219,6 @@ def in_words(point: Point, mode: str, checkpoints: Sequence[Written], found: Che
     seen = "unknown" if None in resident else f"{max(value or 0.0 for value in resident):.0%}"
     lines.append(
         f"trust: {len(checkpoints)} of {len(checkpoints)} read back equal in every value; in the page cache before "
-        f"reading: {seen}; median ± the farthest"
+        f"reading: {seen}{'; median ± the farthest' if len(checkpoints) > 1 else ''}"
     )
     return lines

@@ -70,7 +70,9 @@ def farthest(values: Sequence[float]) -> float:
 
 
 def around(values: Sequence[float], digits: int) -> str:
-    """Their median, and how far the farthest lies from it."""
+    """Their median, and how far the farthest lies from it; one value alone."""
+    if len(values) == 1:
+        return f"{values[0]:,.{digits}f}"
     return f"{median(values):,.{digits}f} ±{farthest(values):,.{digits}f}"
 
 

@@ -40,6 +40,8 @@ from benchsuite.storage.rawspeed.probe import Asked, Cell, Probe
 
 MAX_SPREAD = 0.5
 """Rounds of a cell that lie farther from its median than this share of it are not steady."""
+IMAGE_BYTES = 110_000
+"""The mean of ImageNet's photographs."""
 SLOW_BYTES_PER_S = 1e8
 """Slower paths are told in MB/s."""
 NAMED = {"open": "open + stat"}
@@ -68,7 +70,7 @@ def verb(path: Path, asked: Asked, store: Path | None, session: str, format: Pla
     kind: str | None = env["data"]["file_system"]
     begun = Measuring("probe", {}, "", session, env)
     started_s, before_s = time.perf_counter(), _cpu_s()
-    with progress_bar(f"probing {path}") as progress:
+    with progress_bar(f"probing {path} (measurements)", tells_quarters=True) as progress:
         found = probe.probe(path.absolute(), asked, kind, progress)
     foreign_cores = max(0.0, (_cpu_s() - before_s) / (time.perf_counter() - started_s))
     spec = {
@@ -136,6 +138,8 @@ def show(found: Probe, details: list[str], kind: str | None, server_cache: file_
     """A sentence, two tables, and what the numbers rest on."""
     out = console()
     out.print(f"-> {sentence(found)}", markup=False)
+    if found.access != "memory":
+        out.print(f"-> {for_images(found)}", markup=False)
     reads = ((f"{cell.pattern} {binary(cell.block_bytes)}", cell.depth, _rate(cell)) for cell in found.cells)
     names = ((NAMED.get(cell.operation, cell.operation), cell.depth, _spread(cell.per_s)) for cell in found.names)
     out.print(_by_depth("MB/s, by readers at once", reads, out))
@@ -172,6 +176,19 @@ def sentence(found: Probe) -> str:
         f"{_bytes_rate(scattered)} at random ({_way(scattered)}), "
         f"{around(reads, 0)} random reads/s ({_way(most)}), "
         f"{around(opens.per_s, 0)} opens/s."
+    )
+
+
+def for_images(found: Probe) -> str:
+    """What that is for training: shards are read in order; where each image is a file, opens are a bound, too."""
+    rates = [cell for cell in found.cells if cell.pattern == "random"]
+    nearest = min(abs(cell.block_bytes - IMAGE_BYTES) for cell in rates)
+    near = max((cell for cell in rates if abs(cell.block_bytes - IMAGE_BYTES) == nearest), key=lambda cell: cell.median)
+    shards, apart = found.best("sequential").median / IMAGE_BYTES, near.median / IMAGE_BYTES
+    return (
+        f"That is {shards:,.0f} images/s of {IMAGE_BYTES / 1e3:.0f} KB (ImageNet's mean) from shards, and at most "
+        f"{min(apart, found.best_names('open').median):,.0f} images/s from a file each "
+        f"(opens, and random reads of {binary(near.block_bytes)})."
     )
 
 

@@ -31,12 +31,12 @@ class Deadline:
         return float("inf") if self.ends_s is None else max(0.0, self.ends_s - time.time())
 
     def allows(self, point_id: str) -> bool:
-        """Whether a trial of this point, started now, would end in time."""
-        return self.ends_s is None or time.time() + (self.known.estimate_s(point_id) or 0.0) <= self.ends_s
+        """Whether a trial of this point, started now, may end in time; of one that has not run by the fastest."""
+        return self.ends_s is None or time.time() + (self.known.least_s(point_id) or 0.0) <= self.ends_s
 
     def none_fits(self, point_ids: Iterable[str]) -> str:
         """Tell why no trial of these points is started."""
-        shortest_s = min((taken for taken in map(self.known.estimate_s, point_ids) if taken is not None), default=None)
+        shortest_s = min((taken for taken in map(self.known.least_s, point_ids) if taken is not None), default=None)
         about = "" if shortest_s is None else f"the shortest takes about {shortest_s:.0f} s, "
         return f"no trial can end in time: {about}{self.left_s():.0f} s are left"
 

@@ -29,6 +29,13 @@ class Durations:
             self._usual_s = median(self._taken_s.values())
         return self._taken_s.get(point_id, self._usual_s)
 
+    def least_s(self, point_id: str) -> float | None:
+        """The longest that this point has taken, else the shortest of the others; None where nothing is known yet.
+
+        By this no repeat fits where a point that has not run does not.
+        """
+        return self._taken_s.get(point_id, min(self._taken_s.values(), default=None))
+
     def total_s(self, point_ids: Iterable[str]) -> float | None:
         """How long trials of these points take one after another; None where nothing is known yet."""
         found = [self.estimate_s(point) for point in point_ids]

@@ -38,6 +38,10 @@ LEVEL = 0.05
 MAX_EXACT = 400
 """Pairs up to which the ranks' distribution is counted; beyond it is nearly normal."""
 MAX_REPEATS_TOLD = 200
+PATH = "spec.path"
+"""What `probe storage` measured: two paths may be chosen to be compared."""
+OF_A_PATH, STORED_ON = ("spec.access",), ("data.file_system",)
+"""What then may differ, too: how a file system lets itself be read, and which it is."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,8 @@ def compare(
     Raises:
         StoreError: identity facts of their environments differ, or no point can be compared.
     """
-    first, second = _by_point(one, [*(apart or {})]), _by_point(other, [*(apart or {})])
+    left_out = [*(apart or {}), *(OF_A_PATH if PATH in (apart or {}) else ())]
+    first, second = _by_point(one, left_out), _by_point(other, left_out)
     both = [key for key in first if key in second]
     refused = _refused(first, second)
     if not both and refused:
@@ -115,7 +120,7 @@ def compare(
             "without its paths, and on the dataset's id"
         )
     differing = _environments([first[key] for key in both], [second[key] for key in both])
-    forbidden = [found for found in differing if found.identity]
+    forbidden = [found for found in differing if found.identity and not (PATH in left_out and found.fact in STORED_ON)]
     if forbidden:
         told = "; ".join(f"{found.fact} is {found.one} in A and {found.other} in B" for found in forbidden)
         raise StoreError(f"A and B are not comparable: {told}; choose trials of like environments")

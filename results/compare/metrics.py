@@ -47,12 +47,26 @@ METRICS = (
     Metric("busbw_bytes_per_s", True, 0.05),
 )
 """samples_per_s has nearly all of the gate: a slow-down shows there, whatever its cause."""
+OF_PATHS = (
+    Metric("storage_ceiling_bytes_per_s", True, 0.05),
+    Metric("random_read_bytes_per_s", True, 0.05),
+    Metric("random_reads_per_s", True, 0.05),
+    Metric("put_bytes_per_s", True, 0.05),
+    Metric("creates_per_s", True, 0.10),
+    Metric("opens_per_s", True, 0.10),
+    Metric("unlinks_per_s", True, 0.10),
+)
+"""What `probe storage` measures of a path."""
 GATED = tuple(metric for metric in METRICS if metric.gate_share)
 GATED_OF: Mapping[Kind, tuple[Metric, ...]] = {"comm": (Metric("comm_s", False, 0.05, 1.0),), "trial": GATED}
 """What is checked, by kind of record: collectives on their own, which take nothing of what trials may alarm."""
 BY_DEFAULT = ("samples_per_s", "au", "first_batch_s", "stage_s", "peak_memory_bytes")
 """What `compare` prints unless told otherwise."""
-DEFAULT_OF: Mapping[Kind, tuple[str, ...]] = {"trial": BY_DEFAULT, "comm": ("comm_s", "step_s_mean")}
+DEFAULT_OF: Mapping[Kind, tuple[str, ...]] = {
+    "trial": BY_DEFAULT,
+    "comm": ("comm_s", "step_s_mean"),
+    "probe": tuple(metric.name for metric in OF_PATHS),
+}
 """What `compare` prints by kind of record; of collectives a training step with DDP alone has a step."""
 
 
@@ -62,7 +76,7 @@ def chosen(names: Iterable[str]) -> tuple[Metric, ...]:
     Raises:
         StoreError: one is not compared, with the nearest that is.
     """
-    known = {metric.name: metric for metric in METRICS}
+    known = {metric.name: metric for metric in (*METRICS, *OF_PATHS)}
     for name in names:
         if name not in known:
             raise StoreError(f"metric {name!r} is not compared; allowed: {', '.join(known)}{nearest(name, known)}")

@@ -1,4 +1,4 @@
-"""A copy of a store in which hosts, users, jobs and paths have other names, so that a report of it can be shown."""
+"""A copy of a store in which hosts, users, jobs, paths and programs have other names, so that it can be shown."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,6 +9,8 @@ from benchsuite.results.store.store import ResultsStore
 
 PATH = re.compile(r"(?:s3:/|(?<![\w.:/~-])(?:~|/)[^\s:,;'\"()\[\]{}<>|]*)/[^\s:,;'\"()\[\]{}<>|]+")
 """A path of at least two parts, or what s3:// names, wherever it stands in a text."""
+PROGRAM = re.compile(r"\b(process \d+ \().*?\)(?= keeps | holds |$)")
+"""What a process is called (`benchsuite.host.processes.Process`), in facts and caveats."""
 HOSTS, USERS = ("host", "node", "hosts", "hostname"), ("user", "users")
 LEFT_OUT: Any = {"env": {"scheduler"}, "samples_file": True, "work_folder": True}
 """Facts of the batch system (names of jobs, accounts and clusters), and where files lie in the store."""
@@ -47,6 +49,7 @@ class Names:
     def hidden(self, value: Any) -> Any:
         """A nested value with every name replaced; keys are names of fields."""
         if isinstance(value, str):
+            value = PROGRAM.sub(r"\1program)", value)
             return self._any.sub(lambda found: self._names[found[0]], value) if self._any else value
         if isinstance(value, Mapping):
             return {key: self.hidden(item) for key, item in value.items()}

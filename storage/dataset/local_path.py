@@ -65,7 +65,10 @@ def local_path(text: str) -> str:
         if scheme in ("http", "https"):
             raise ValueError(f"{text}: a URL; allowed: a path of this machine")
         if scheme == "s3":
-            here = "a bucket is for datasets (data.root, benchsuite data); allowed here: a path of this machine"
+            here = (
+                "a bucket is for datasets (data.root, benchsuite data) and for probes (benchsuite probe storage, "
+                "probe checkpoint); allowed here: a path of this machine"
+            )
         else:
             here = (
                 "a URL that nothing here reads; allowed: a path of this machine, for datasets also s3://bucket/prefix"

@@ -37,6 +37,9 @@ PARTS_AT_ONCE = 4
 DIGEST = "benchsuite-digest"
 """Metadata of written objects: the digest of their content as `storage.dataset.manifest.file_digest` gives it."""
 _STATUS, _CODE = re.compile(r"status code: (\d{3})"), re.compile(r"<Code>(\w{1,64})</Code>")
+_ROLE = re.compile(r"Error performing \w+ https?://[^/\s]+/latest/(?:api/token|meta-data/)")
+"""The library asks where a cloud's machine learns its role: only where no other credentials were found."""
+_NO_CREDENTIALS = "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 _FAILED = object()
 """In place of what a request found, where it found nothing."""
 _user = 0
@@ -273,7 +276,7 @@ def _store(bucket: str, found: Settings, max_retries: int) -> Any:
 
 
 def _kind_of(error: Exception) -> type[DatasetError]:
-    if not isinstance(error, FileNotFoundError):
+    if not isinstance(error, FileNotFoundError) or _ROLE.search(str(error)):
         return DatasetError
     return BucketMissing if "<Code>NoSuchBucket" in str(error) else ObjectMissing
 
@@ -282,6 +285,8 @@ def _explained(error: Exception) -> tuple[str, bool]:
     """What an error of the library says, without the answer's text, and whether another try may help."""
     said = str(error).partition("Debug source")[0]
     status, code = _STATUS.search(said), _CODE.search(said)
+    if _ROLE.search(said):  # the store was not asked
+        return _NO_CREDENTIALS, False
     if isinstance(error, FileNotFoundError):
         return ("no such bucket" if _kind_of(error) is BucketMissing else "no such object"), False
     if status:
@@ -303,5 +308,5 @@ def _explained(error: Exception) -> tuple[str, bool]:
     if "Missing SecretAccessKey" in said or "Missing AccessKeyId" in said:
         return "half of the credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY go together", False
     if "credential" in said.lower() or "169.254" in said:
-        return "no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE", False
+        return _NO_CREDENTIALS, False
     return type(error).__name__, False

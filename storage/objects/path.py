@@ -47,7 +47,8 @@ def object_path(text: str) -> ObjectPath:
     if "@" in bucket:
         raise ValueError("s3://...@...: a URL with credentials; give s3://bucket/prefix, and them in AWS_ variables")
     if not text.lower().startswith(SCHEME) or not _BUCKET.fullmatch(bucket):
-        raise ValueError(f"{text}: no name of a bucket; give s3://bucket/prefix")
+        rule = "3 to 63 characters: letters, digits, dots, hyphens, underscores; a letter or digit first"
+        raise ValueError(f"{text}: {bucket!r} is no name of a bucket (it has {rule}); give s3://bucket/prefix")
     if "\0" in key or ".." in key.split("/"):
         raise ValueError(f"{text!r}: not a key of an object: no part of it may be `..` or hold a zero byte")
     if len(key.encode()) > MAX_KEY_BYTES:

@@ -14,6 +14,7 @@ from itertools import count, product
 from statistics import median
 from typing import Literal
 
+from benchsuite.storage.dataset.sizes import in_units
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.objects import client
 from benchsuite.storage.objects.client import Bucket, Request, bucket_of
@@ -84,8 +85,9 @@ def check(asked: Asked) -> None:
     if asked.size_bytes < max(asked.blocks) * max(asked.depths):
         least = max(asked.blocks) * max(asked.depths)
         raise DatasetError(
-            f"size {asked.size_bytes} bytes: {max(asked.depths)} requests at once for objects of {max(asked.blocks)} "
-            f"bytes need {least} at least; or name smaller blocks or depths"
+            f"size {in_units(asked.size_bytes)}: {max(asked.depths)} requests at once for objects of "
+            f"{max(asked.blocks)} bytes need {in_units(least)} at least: {-(-least >> 20)}MiB; "
+            "or name smaller blocks or depths"
         )
     if not 0 < asked.seconds <= MAX_SECONDS:
         raise DatasetError(f"seconds {asked.seconds}: allowed: more than 0, at most {MAX_SECONDS:.0f}")

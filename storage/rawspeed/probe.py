@@ -144,8 +144,8 @@ def check(asked: Asked) -> Engine:
     least = max(asked.blocks) * max(asked.depths)
     if asked.size_bytes < least:
         raise DatasetError(
-            f"size {asked.size_bytes} bytes: {max(asked.depths)} readers of {max(asked.blocks)}-byte blocks need "
-            f"{least} at least ({-(-least >> 20)}MiB); or name smaller blocks or depths"
+            f"size {in_units(asked.size_bytes)}: {max(asked.depths)} readers of {max(asked.blocks)}-byte blocks need "
+            f"{in_units(least)} at least: {-(-least >> 20)}MiB; or name smaller blocks or depths"
         )
     if not 0 < asked.seconds <= MAX_SECONDS:
         raise DatasetError(f"seconds {asked.seconds}: allowed: more than 0, at most {MAX_SECONDS:.0f}")

@@ -67,7 +67,9 @@ def _window_makers(
             number += 1
         rest = np.array(stream[count * length :])
     if not number:
-        raise DatasetError(f"{path}: {len(rest)} tokens, a window needs {length + 1} (seq_len {length} + 1)")
+        raise DatasetError(
+            f"{path}: too little data: {len(rest)} tokens, a window needs {length + 1} (seq_len {length} + 1)"
+        )
     notes["dropped_tokens"] = len(rest) - 1
 
 

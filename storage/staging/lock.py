@@ -30,8 +30,11 @@ def locked(path: Path, on_wait: Callable[[str], None] = lambda holder: None) -> 
         while descriptor < 0:
             descriptor = _acquire(path, on_wait)
     except OSError as error:
-        what = "its file system has no locks: give a node-local folder" if error.errno in _NO_LOCKS else error.strerror
-        raise DatasetError(f"{path}: {what}") from error
+        if error.errno in _NO_LOCKS:
+            raise DatasetError(f"{path}: its file system has no locks: give a node-local folder") from error
+        if os.path.lexists(path):
+            raise DatasetError(f"{path}: {error.strerror}") from error
+        raise DatasetError(f"{path.parent}: no file can be made there: {error.strerror}") from error
     try:
         yield descriptor
     finally:

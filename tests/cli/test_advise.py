@@ -7,12 +7,13 @@ import pytest
 import yaml
 from PIL import Image
 
-from benchsuite.cli.sweep import sweep_of
+from benchsuite.cli.sweep import SweepOptions, sweep_of, too_short
 from benchsuite.contract.trial_spec import parse_sweep
 from benchsuite.grid.mistakes import sweep_mistakes
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.storage.dataset.manifest import DatasetError, read_manifest
 from benchsuite.storage.sources import suggested_kind
+from tests.results.made import made_record
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -60,6 +61,36 @@ def test_photographs_are_converted_measured_and_answered_for(
     assert {record.spec["data"]["format"] for record in ResultsStore(store).trials()} == set(names)
     assert "-> " in out and f"benchsuite sweep {folder / 'advise.yaml'} --session advise-" in out
     assert yaml.safe_load((folder / "advise.yaml").read_text())["base"]["data"]["root"] == str(folder)
+
+
+def test_too_little_text_is_told_as_what_it_was_taken_for(run_cli: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    (folder / "a.txt").write_text("abcd")
+    code, _, err = run_cli("advise", str(folder), "--store", str(tmp_path / "store"))
+    assert code == 2 and err == (
+        f"error: no images (.jpg, .jpeg, .png) were found in {folder}, so it was taken for text; "
+        f"{folder}: too little data: 5 tokens, a window needs 129 (seq_len 128 + 1)\n"
+    )
+    assert not (tmp_path / "photos-advise").exists()
+    (tmp_path / "photos-advise").mkdir()
+    assert run_cli("advise", str(folder), "--store", str(tmp_path / "store"))[0] == 2
+    assert (tmp_path / "photos-advise").is_dir(), "it was there before"
+
+
+def test_how_many_minutes_would_do(tmp_path: Path) -> None:
+    """Two trials of one format took 60 s, so eight of four formats take 240, and converting 30."""
+    file, formats = tmp_path / "advise.yaml", ["files", "webdataset", "hdf5", "lmdb"]
+    synthetic = {"workload": "resnet50", "variant": "tiny", "data": {"source": "synthetic"}, "measure": {"repeats": 2}}
+    file.write_text(yaml.safe_dump({"name": "advise", "base": synthetic, "grid": {"batch_size": [1, 2, 3, 4]}}))
+    asked, store = SweepOptions(file, "mine", tmp_path / "store"), ResultsStore(tmp_path / "store")
+    assert not ResultsStore(tmp_path / "store").exists()
+    for number in range(2):
+        spec = {"data": {"format": "files"}}
+        store.append(made_record(number, session="mine", trial_id=f"files.mine.{number}", spec=spec))
+    (line,) = too_short(asked, formats, 30.0, 60.0)
+    assert line == "was too short: webdataset, hdf5, lmdb not measured; about --minutes 5 would do"
+    assert [*too_short(asked, ["files"], 30.0, 60.0)] == []
 
 
 def test_a_workload_that_is_none_is_refused(run_cli: Run, tmp_path: Path) -> None:

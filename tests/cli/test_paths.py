@@ -9,7 +9,10 @@ import yaml
 from tests.helpers.commands import filled, ran, written
 
 URL = "s3://bucket/x"
-NOT_HERE = "a bucket is for datasets (data.root, benchsuite data); allowed here: a path of this machine"
+NOT_HERE = (
+    "a bucket is for datasets (data.root, benchsuite data) and for probes (benchsuite probe storage, "
+    "probe checkpoint); allowed here: a path of this machine"
+)
 REFUSED = f"{URL}: {NOT_HERE}"
 
 

@@ -38,7 +38,7 @@ def disk(tmp_path: Path) -> Path:
 class TestStorage:
     def test_a_sentence_two_tables_and_what_they_rest_on(self, run_cli: Run, disk: Path):
         code, out, err = run_cli("probe", "storage", disk, *QUICK)
-        assert (code, err) == (0, "")
+        assert code == 0 and err.startswith(f"probing {disk} (measurements): ") and err.count("\n") == 4
         assert out.startswith(f"-> {disk} gives ") and "B/s sequentially" in out and "opens/s." in out
         assert "random 64 KiB" in out and "open + stat" in out
         assert f"trust: {file_system(disk)}, read " in out
@@ -75,7 +75,7 @@ class TestStorage:
             ((".", "--block", "4KiB,1 parsec"), "--block '1 parsec': not a size"),
             ((".", "--depth", "1,two"), "--depth '1,two': allowed: whole numbers"),
             ((".", "--block", "1000"), "multiples of 4096"),
-            ((".", "--size", "1MB"), "268435456 at least"),
+            ((".", "--size", "1MB"), "268.4 MB at least: 256MiB"),
             ((".", "--size", "900TB"), "needs 900 TB and 67.11 MB to spare, its disk has "),
             ((".", "--seconds", "0"), "seconds 0.0: allowed: more than 0"),
             *(((".", "--seconds", word), f"seconds {word}: allowed: more than 0, at most 86400") for word in ENDLESS),
@@ -120,6 +120,15 @@ class TestWords:
             "/data gives 2.00 ±0.50 GB/s sequentially (1 MiB x 1), 0.20 ±0.10 GB/s at random (4 KiB x 16), "
             "48,828 ±24,414 random reads/s (4 KiB x 16), 2,000 ±1,000 opens/s."
         )
+
+    def test_what_that_is_in_images(self):
+        """2e9 and 2e8 bytes/s, 2,000 opens/s: reads at random are the lower bound, or the opens."""
+        said = (
+            "That is 18,182 images/s of 110 KB (ImageNet's mean) from shards, and at most {} images/s from a file each"
+        )
+        assert probing.for_images(made_probe()).startswith(said.format("1,818") + " (opens, and random reads of 4 KiB")
+        cells = tuple(Cell(pattern, 128 << 10, 1, (2e9,)) for pattern in ("sequential", "random"))
+        assert probing.for_images(made_probe(cells=cells)).startswith(said.format("2,000"))
 
     def test_slow_paths_are_told_in_megabytes(self):
         cells = tuple(Cell(pattern, 4096, 1, (3e6, 2.5e6, 3.1e6)) for pattern in ("sequential", "random"))
@@ -213,8 +222,13 @@ class TestKindsApart:
     def test_report_without_trials(self, run_cli: Run, tmp_path: Path):
         store = ResultsStore(tmp_path / "probes")
         store.append(made_record(1, kind="probe", spec={"path": "/data"}))
-        code, out, _ = run_cli("report", "--store", store.path)
-        assert code == 0 and "no trials in" in out
+        said = f"no trials in {store.path} yet; it has other records: "
+        said += f"`benchsuite results show --kind probe --store {store.path}`\n"
+        assert run_cli("report", "--store", store.path) == (0, said, "")
+        assert run_cli("report", "--store", store.path, "--redact") == (0, said, ""), "the path that was given"
+        for option, out in (("--html", tmp_path / "x.html"), ("--json", tmp_path / "x.json")):
+            code, _, err = run_cli("report", "--store", store.path, option, out)
+            assert code == 0 and out.exists() and err.endswith(said)
 
     def test_query_is_of_trials(self, run_cli: Run, store: ResultsStore):
         _, out, _ = run_cli(

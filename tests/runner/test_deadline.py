@@ -57,6 +57,16 @@ def test_what_would_not_end_in_time_is_not_started() -> None:
     assert Deadline().allows("b")
 
 
+def test_a_point_that_has_not_run_comes_before_repeats(tmp_path: Path) -> None:
+    """The first point takes long: the usual time leaves no room for the third, though a repeat of the second fits."""
+    clock, plan = Deadline(time.time() + 40), made_plan(1, grid={"batch_size": [1, 2, 3]})
+    first, second, third = (point.point_id for point in plan.points)
+    clock.known.learn(first, 60.0)
+    clock.known.learn(second, 25.0)
+    assert clock.known.estimate_s(third) == 42.5
+    assert [clock.allows(name) for name in (first, second, third)] == [False, True, True]
+
+
 def test_what_is_said_where_nothing_fits() -> None:
     clock = Deadline(time.time() + 20.4)
     clock.known.learn("a", 300.0)

@@ -17,7 +17,7 @@ from benchsuite.grid.expand import plan_trial
 from benchsuite.host.load import memory_bytes
 from benchsuite.launch.starters import LocalLauncher
 from benchsuite.probe.checkpoint import check_ready, launched, requests_of
-from benchsuite.probe.llm.files import Cut, bytes_by_rank, cut_of
+from benchsuite.probe.llm.files import FRAMEWORKS, Cut, bytes_by_rank, cut_of
 from benchsuite.probe.llm.rank import Request
 from benchsuite.probe.llm.shapes import shapes_of
 from benchsuite.probe.record import appended, around, cache_caveats, facts_of, report
@@ -91,6 +91,8 @@ def verb(path: Path, asked: Asked, store: Path | None, session: str, format: Pla
     spec: dict[str, Any] = {"path": str(path), "mode": "sharded", "workload": "gpt_neox", "variant": asked.model}
     spec |= {"parallelism": asked.framework, "world_size": asked.cut.ranks, "optimizer": "adamw"}
     spec |= {"subset": asked.subset, "tp": asked.cut.tp, "pp": asked.cut.pp, "repeats": asked.repeats}
+    if format != "json":
+        echo(computed_in_words(asked, expected))
     label = f"{asked.model} {asked.framework} {asked.subset} of {asked.cut.ranks} {path}"
     measuring = Measuring("checkpoint", spec, label, session, facts_of(path))
     point = plan_trial(_trial(asked))
@@ -186,30 +188,40 @@ def figures(shares: Sequence[Sequence[Mapping[str, Any]]], expected: Expected) -
     )
 
 
+def computed_in_words(asked: Asked, expected: Expected) -> str:
+    """What is known before anything is written."""
+    cut = asked.cut
+    degrees = f" (tp {cut.tp}, pp {cut.pp}, dp {cut.dp})" if asked.framework == "megatron" else ""
+    num_files = len(FRAMEWORKS[asked.framework](shapes_of(asked.model), cut, 0))
+    smallest, largest = min(expected.by_rank), max(expected.by_rank)
+    each = in_units(largest) if smallest == largest else f"{in_units(smallest)} to {in_units(largest)}"
+    return (
+        f"-> computed: {asked.model} has {expected.parameters:,} parameters; {asked.framework} on "
+        f"{counted(cut.ranks, 'rank')}{degrees} writes {in_units(expected.full_bytes)} of tensors, {each} a rank in "
+        f"{counted(num_files, 'file')}"
+    )
+
+
 def in_words(
     asked: Asked, expected: Expected, shares: Sequence[Sequence[Mapping[str, Any]]], found: CheckpointFigures
 ) -> list[str]:
-    """What is computed, what was measured, and what full size would take, in five lines."""
-    cut, first = asked.cut, shares[0][0]
-    degrees = f" (tp {cut.tp}, pp {cut.pp}, dp {cut.dp})" if asked.framework == "megatron" else ""
+    """What was measured, and what full size would take."""
+    cut, num_bytes = asked.cut, found.checkpoint_bytes or 0
     num_files = sum(rank[0]["num_files"] for rank in shares)
     durable, read = _slowest(shares, "durable_s"), _slowest(shares, "read_s")
     fastest = median(min(one["durable_s"] for one in seen) for seen in zip(*shares, strict=True))
     resident = _resident(shares)
     seen = "unknown" if None in resident else f"{max(value or 0.0 for value in resident):.0%}"
-    smallest, largest = min(expected.by_rank), max(expected.by_rank)
-    each = in_units(largest) if smallest == largest else f"{in_units(smallest)} to {in_units(largest)}"
+    headers = in_units(num_bytes - sum(expected.by_rank[: len(shares)]))
+    spread = "; median ± the farthest" if len(durable) > 1 else ""
     return [
-        f"-> computed: {asked.model} has {expected.parameters:,} parameters; {asked.framework} on "
-        f"{counted(cut.ranks, 'rank')}{degrees} writes {in_units(expected.full_bytes)}, {each} a rank in "
-        f"{counted(first['num_files'], 'file')}",
         f"measured: {counted(num_files, 'file')} of {counted(asked.subset, 'rank')}, "
-        f"{in_units(found.checkpoint_bytes or 0)}, durable after {around(durable, 3)} s (the first rank after "
-        f"{fastest:.3f} s), {rate(found.checkpoint_write_bytes_per_s or 0)}; read cold in {around(read, 3)} s, "
-        f"{rate(found.checkpoint_read_bytes_per_s or 0)}",
+        f"{in_units(num_bytes)} ({headers} of it headers of the tensors), durable after {around(durable, 3)} s "
+        f"(the first rank after {fastest:.3f} s), {rate(found.checkpoint_write_bytes_per_s or 0)}; "
+        f"read cold in {around(read, 3)} s, {rate(found.checkpoint_read_bytes_per_s or 0)}",
         f"computed, not measured: all {counted(cut.ranks, 'rank')} are durable after "
         f"{duration(found.computed_full_durable_s or 0)} if the path gives them all what it gave here, after "
         f"{duration(found.computed_scaled_durable_s or 0)} if it gives each as much as here",
         f"trust: {len(durable)} of {len(durable)} read back equal in every bit; in the page cache before reading: "
-        f"{seen}; median ± the farthest",
+        f"{seen}{spread}",
     ]

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import bootstrap, mannwhitneyu
 
 from benchsuite.results.compare.compare import Comparison, compare, holm, interval, least_p, rank_sums, repeats_needed
-from benchsuite.results.compare.metrics import METRICS, chosen
+from benchsuite.results.compare.metrics import DEFAULT_OF, METRICS, chosen
 from benchsuite.results.compare.sides import side
 from benchsuite.results.report.compare import (
     COLUMNS,
@@ -300,6 +300,49 @@ class TestMatching:
             comparison_head(found) == "B against A: 0 worse, 0 better, 1 same, 0 can't tell (1 comparisons on 1 points)"
         )
         assert comparison_json(found)["environment"][0]["identity"] is False
+
+
+class TestPaths:
+    """Records of `probe storage`: of two paths, which may lie on unlike file systems."""
+
+    @staticmethod
+    def probes(path: str, kind: str, middle: float | None, access: str = "direct") -> list[Any]:
+        spec = {"path": path, "size_bytes": 10**9, "access": access}
+        env = made_record().env | {"data": {"file_system": kind}}
+        rates = around(middle) if middle else [None] * 8
+        names = around(1000)
+        return [
+            made_record(
+                n,
+                kind="probe",
+                spec=spec,
+                env=env,
+                label=path,
+                figures={"storage_ceiling_bytes_per_s": rate, "opens_per_s": opens},
+            )
+            for n, (rate, opens) in enumerate(zip(rates, names, strict=True))
+        ]
+
+    def test_two_file_systems(self):
+        apart = {"spec.path": ("/a", "/b")}
+        one, other = self.probes("/a", "ext4", 1e9), self.probes("/b", "nfs", 2e9, "buffered")
+        found = compare(one, other, chosen(DEFAULT_OF["probe"]), apart)
+        told = {one.metric.name: (one.label, one.verdict) for one in found.compared}
+        assert told == {
+            "storage_ceiling_bytes_per_s": ("/a -> /b", "better"),
+            "opens_per_s": ("/a -> /b", "same"),
+        }
+        assert [one.fact for one in found.environment] == ["data.file_system"]
+
+    def test_one_path_that_was_mounted_anew_is_not_the_same(self):
+        one, other = self.probes("/a", "ext4", 1e9), self.probes("/a", "nfs", 2e9)
+        with pytest.raises(StoreError, match=r"not comparable: data\.file_system is ext4 in A and nfs in B"):
+            compare(one, other, chosen(DEFAULT_OF["probe"]))
+
+    def test_memory_has_no_rates_of_reads(self):
+        one, other = self.probes("/a", "ext4", 1e9), self.probes("/shm", "tmpfs", None, "memory")
+        found = compare(one, other, chosen(DEFAULT_OF["probe"]), {"spec.path": ("/a", "/shm")})
+        assert [one.metric.name for one in found.compared] == ["opens_per_s"]
 
 
 class TestSides:

@@ -48,6 +48,22 @@ def test_what_is_no_secret_stays(tmp_path: Path) -> None:
     assert record.spec == {"data": {"root": "data/x"}}, "a field may have the name of a user"
 
 
+def test_other_peoples_programs_have_no_name(tmp_path: Path) -> None:
+    store = ResultsStore(tmp_path / "store")
+    busy = "process 1061 (secret (v2)) keeps 0.7 cores busy"
+    details = [f"unclean_devices: CPU: {busy}", "unclean_devices: GPU 0: process 7 (secret) holds 2.0 GB"]
+    details += ["left_behind: process 8 (secret)", "left_behind: GPU 0: process 9 holds memory"]
+    store.append(made_record(0, env={"moment": {"busy_processes": [busy]}}, caveat_details=details))
+    (record,) = redacted(store, tmp_path / "copy").records()
+    assert record.caveat_details == [
+        "unclean_devices: CPU: process 1061 (program) keeps 0.7 cores busy",
+        "unclean_devices: GPU 0: process 7 (program) holds 2.0 GB",
+        "left_behind: process 8 (program)",
+        "left_behind: GPU 0: process 9 holds memory",
+    ]
+    assert record.env["moment"]["busy_processes"] == ["process 1061 (program) keeps 0.7 cores busy"]
+
+
 def test_buckets_are_paths(tmp_path: Path) -> None:
     store = ResultsStore(tmp_path / "store")
     env = {"data": {"file_system": "s3", "mount": "s3://secret-project"}}

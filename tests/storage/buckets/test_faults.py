@@ -2,7 +2,10 @@
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -183,3 +186,38 @@ def test_settings_that_lead_nowhere(
     with pytest.raises(DatasetError, match=said) as caught:
         client.Bucket("another").get("x")
     assert "word" not in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [403, 404, 500])
+def test_a_role_that_is_refused_is_no_answer_of_the_store(
+    root: ObjectPath, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    """Without credentials the library asks for the machine's role, and what is asked may be a proxy."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    with refusing(status) as endpoint:
+        monkeypatch.setenv("AWS_METADATA_ENDPOINT", endpoint)
+        said = r"x: no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE$"
+        with pytest.raises(DatasetError, match=said) as caught:
+            client.Bucket("another").get("x")
+    assert not isinstance(caught.value, ObjectMissing)
+
+
+@contextmanager
+def refusing(status: int) -> Iterator[str]:
+    """A server that answers all with this status."""
+
+    class Refuses(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(b"resolve_deny: denied destination")
+
+        do_GET = do_PUT
+
+        def log_message(self, *_: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Refuses) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()

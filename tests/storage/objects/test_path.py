@@ -40,6 +40,7 @@ def test_what_wants_a_file_of_this_machine_is_refused_and_makes_nothing(tmp_path
     [
         ("s3://", "no name of a bucket"),
         ("s3:///x", "no name of a bucket"),
+        ("s3://b/x", "s3://b/x: 'b' is no name of a bucket \\(it has 3 to 63 characters"),
         ("s3://a b/x", "no name of a bucket"),
         ("s3://bucket/a/../b", "not a key"),
         ("s3://bucket/" + "x" * 1025, "1,025 bytes"),

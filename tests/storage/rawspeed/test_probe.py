@@ -189,7 +189,7 @@ class TestRefusals:
             ({"blocks": (5000,)}, "multiples of 4096"),
             ({"blocks": ()}, "multiples of 4096"),
             ({"depths": (0,)}, "1 and more"),
-            ({"size_bytes": 4096}, "262144 at least"),
+            ({"size_bytes": 4096}, "262.1 KB at least: 1MiB"),
             ({"seconds": 0.0}, "more than 0"),
         ],
     )

@@ -106,7 +106,7 @@ class TestTokens:
     def test_too_short(self, tmp_path: Path) -> None:
         (tmp_path / "a.txt").write_text("few words")
         assert refusal(tmp_path / "a.txt", "gpt_neox").startswith(
-            f"{tmp_path / 'a.txt'}: 10 tokens, a window needs 129"
+            f"{tmp_path / 'a.txt'}: too little data: 10 tokens, a window needs 129"
         )
 
 

@@ -127,6 +127,10 @@ class TestWhole:
         with pytest.raises(DatasetError, match=rf"{longer.name}: {size + 1} bytes, the index says {size}; remove"):
             stage(source.folder, tmp_path / "copy")
 
+    def test_a_folder_that_takes_no_file_is_named_and_no_hidden_file(self, made: Made) -> None:
+        with pytest.raises(DatasetError, match=r"^/proc: no file can be made there: "):
+            stage(made("files", "image").folder, Path("/proc/copy"))
+
     def test_itself_and_what_is_no_dataset_are_refused(self, mine: Made, tmp_path: Path) -> None:
         source = mine("files", "image")
         with pytest.raises(DatasetError, match="source and target are the same"):
