@@ -1,6 +1,7 @@
 """What several verbs share: options, and the lines that tell what a reading of a store passed over."""
 
 import json
+import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,6 +11,7 @@ import typer
 from benchsuite.contract.exit_codes import STORE_VARIABLE
 from benchsuite.contract.terminal import PlainFormat, TableFormat, document, echo
 from benchsuite.contract.trial_spec import ProfileName
+from benchsuite.contract.version import VERSION
 from benchsuite.results.render.words import counted
 from benchsuite.results.store.store import ResultsStore
 
@@ -58,3 +60,8 @@ def warn_of_damage(store: ResultsStore) -> None:
     """Say so on standard error."""
     for line in damage_lines(store):
         echo(line, err=True)
+
+
+def drawn_by(*words: str) -> str:
+    """What a figure's metadata tell: the product's version and the command that draws it again."""
+    return f"drawn by benchsuite {VERSION}: {shlex.join(['benchsuite', *words])}"

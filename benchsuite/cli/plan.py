@@ -14,7 +14,7 @@ import typer
 import yaml
 from rich.console import Console
 
-from benchsuite.cli.common import Plain
+from benchsuite.cli.common import Plain, drawn_by
 from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.terminal import PlainFormat, document, echo
@@ -337,7 +337,9 @@ def draw(
     found = [*chain.from_iterable(timeline)]
     idle, held = idle_fractions(timeline), peak_in_flight(timeline)
     if out is not None:
-        _draw(found, title, out)
+        chosen = ["--interleave", str(interleave)] if interleave else []
+        asked = ["--pipeline-parallel", str(stages), "--microbatches", str(microbatches), *chosen]
+        _draw(found, title, out, drawn_by("plan", "--schedule", name, *asked, "--svg", "DIR"))
     if format == "json":
         work = [asdict(slot) for slot in found]
         told = {"schedule": canonical(name), "slots": work, "idle_fractions": idle, "peak_in_flight": held}
@@ -351,11 +353,11 @@ def draw(
     echo("F forward, B backward, W gradients of weights; lower case: a later chunk; -- goes on; . bubble", err=True)
 
 
-def _draw(found: Sequence[Slot], title: str, folder: Path) -> None:
+def _draw(found: Sequence[Slot], title: str, folder: Path, origin: str) -> None:
     num_stages = 1 + max(slot.stage for slot in found)
     if len(found) > MAX_SLOTS or num_stages > charts.MAX_BARS:
         allowed = f"allowed: {charts.MAX_BARS} stages, and {MAX_SLOTS:,} pieces of work in all"
         raise UserError(f"--svg: {num_stages} stages and {len(found):,} pieces of work; {allowed}")
     (chart,) = pipelines([PipelineStep(title, found, timed=False)], {})
-    (drawn,) = charts.draw_into(folder, "svg", [("schedule", chart)])
+    (drawn,) = charts.draw_into(folder, "svg", [("schedule", chart)], origin=origin)
     echo(f"figure: {drawn}", err=True)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from benchsuite.cli.common import DEFAULT_STORE, Store, warn_of_damage
+from benchsuite.cli.common import DEFAULT_STORE, Store, drawn_by, warn_of_damage
 from benchsuite.contract import emulated_devices
 from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError, refuse
@@ -73,7 +73,7 @@ def report(
     opened = chosen(store, session)
     with _redacted(opened) if redact else nullcontext(opened) as shown:
         if any(files.values()):
-            _write_files(shown, files)
+            _write_files(shown, files, ["--session", session] if session else [])
             if not shown.trials():
                 echo(_without_trials(opened), err=True)
         elif mlperf_storage:
@@ -105,7 +105,7 @@ def _refuse_why(without: Mapping[str, object]) -> None:
         raise UserError(f"report: --why with {option}, which holds no evidence; --html and --format md always do")
 
 
-def _write_files(store: ResultsStore, files: Mapping[str, Path | None]) -> None:
+def _write_files(store: ResultsStore, files: Mapping[str, Path | None], asked: Sequence[str]) -> None:
     """Write all that the report says, and what models say beside it, into the files that were asked for, by option."""
     from benchsuite.cli.modelled import modelled
     from benchsuite.results.charts import page
@@ -115,7 +115,8 @@ def _write_files(store: ResultsStore, files: Mapping[str, Path | None]) -> None:
     said = modelled(store)
     for kind in ("svg", "pdf"):
         if folder := files[f"--{kind}"]:
-            for path in draw_report(store, folder, kind, said):
+            origin = drawn_by("report", "--store", store.path.name, *asked, f"--{kind}", "DIR")
+            for path in draw_report(store, folder, kind, said, origin):
                 echo(f"figure: {path}", err=True)
     if out := files["--html"]:
         num_bytes = page.write(store, out, said)

@@ -7,14 +7,14 @@ from typing import Annotated
 import pandas as pd
 import typer
 
-from benchsuite.cli.common import DEFAULT_STORE, Store, Tabular, Where, warn_of_damage
+from benchsuite.cli.common import DEFAULT_STORE, Store, Tabular, Where, drawn_by, warn_of_damage
 from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.terminal import TableFormat, document, echo
 from benchsuite.results.charts.scaling import chart_of
 from benchsuite.results.compare.sides import fulfilling
 from benchsuite.results.export.charts import draw_into
-from benchsuite.results.render.latex import as_latex
+from benchsuite.results.render.latex import NEEDED, as_latex
 from benchsuite.results.render.tables import as_csv, as_json, is_missing
 from benchsuite.results.render.terminal import fitting_table, say
 from benchsuite.results.report.scaling import (
@@ -23,6 +23,7 @@ from benchsuite.results.report.scaling import (
     answer,
     as_objects,
     basis,
+    caption,
     markdown,
     notes,
     point_rows,
@@ -48,10 +49,18 @@ def scaling(
     found = series_of(opened, where or [], mix_environments)
     for kind, folder in (("svg", svg), ("pdf", pdf)):
         if folder is not None:
-            drawn = draw_into(folder, kind, [("scaling", chart_of(found, titles(found), "Scaling efficiency"))])
+            origin = _origin(opened, kind, where or [], mix_environments)
+            chart = chart_of(found, titles(found), "Scaling efficiency")
+            drawn = draw_into(folder, kind, [("scaling", chart)], origin=origin)
             echo(f"figure: {drawn[0]}", err=True)
     _show(found, format, latex)
     warn_of_damage(opened)
+
+
+def _origin(store: ResultsStore, kind: str, where: list[str], mix: bool) -> str:
+    """What draws the figure again."""
+    chosen = [word for one in where for word in ("--where", one)] + (["--mix-environments"] if mix else [])
+    return drawn_by("scaling", "--store", store.path.name, *chosen, f"--{kind}", "DIR")
 
 
 def series_of(store: ResultsStore, where: list[str], mix: bool) -> list[Series]:
@@ -62,8 +71,8 @@ def series_of(store: ResultsStore, where: list[str], mix: bool) -> list[Series]:
         sizes = sorted({int(size) for size in trials.get("spec.world_size", pd.Series()) if not is_missing(size)})
         raise UserError(
             f"store {store.path}: no scaling series: no trials differ only in ranks, at the same batch per rank or in "
-            f"all; {len(trials)} trials, ranks {', '.join(map(str, sizes)) or 'unknown'}; sweep `world_size` as in "
-            "weak-scaling.yaml; `benchsuite report` has points that differ in anything else, such as their batch"
+            f"all; {len(trials)} trials, ranks {', '.join(map(str, sizes)) or 'unknown'}; `benchsuite sweep "
+            "weak-scaling` measures one; `benchsuite report` has points that differ in anything else, such as a batch"
         )
     return found
 
@@ -72,10 +81,10 @@ def _show(found: Sequence[Series], format: TableFormat, latex: bool) -> None:
     named = [*zip(found, titles(found), strict=True)]
     if latex:
         tables = (
-            as_latex(point_rows(s, title), COLUMNS, f"{title} · {basis(s)}", f"scaling-{number}")
+            as_latex(point_rows(s, title), COLUMNS, caption(s, title), f"scaling-{number}")
             for number, (s, title) in enumerate(named, 1)
         )
-        document("\n\n".join(tables))
+        document(NEEDED + "\n\n".join(tables))
     elif format == "json":
         document(as_json(as_objects(found)))
     elif format == "csv":

@@ -474,7 +474,9 @@ def _show(plan: Plan, store: ResultsStore, session: str) -> None:
     if any(point.spec.node for point in plan.points):
         echo(*slow_nodes.lines(section.trials))
     command = sys.argv[0] if Path(sys.argv[0]).name == "benchsuite" else "benchsuite"
-    echo(f"written: {store.path.absolute()} (segments/*.jsonl) · next: {command} report --store {store.path}")
+    several = len({point.spec.ranks for point in plan.points}) > 1
+    scaling = f" · {command} scaling --store {store.path}" if several else ""
+    echo(f"written: {store.path.absolute()} (segments/*.jsonl) · next: {command} report --store {store.path}{scaling}")
 
 
 def _exit_code(records: list[TrialRecord], state: sweeping.Status) -> int:

@@ -132,9 +132,11 @@ def _matcher(key: str, value: str, known: Collection[str]) -> Callable[[Row], bo
             f"filter key {key.removeprefix('env.')!r}: no record tells it; allowed: session, date, any column"
         )
     if known and key not in known:
-        names = ["session", "commit", "date", *sorted(name.removeprefix("spec.") for name in known)]
-        hint = nearest(key, names, cutoff=0.4)
-        raise StoreError(f"filter key {key!r} is unknown; allowed: session, commit, date, any column{hint}")
+        columns = sorted(name.removeprefix("spec.") for name in known)
+        some = [name for name in ("workload", "precision", "world_size", "status") if name in columns] or columns[:4]
+        hint = nearest(key, ["session", "commit", "date", *columns], cutoff=0.4)
+        allowed = f"session, commit, date, any column, such as {', '.join(some)}"
+        raise StoreError(f"filter key {key!r} is unknown; allowed: {allowed}{hint}")
     if key == "env.commit":
         return lambda one: _is_commit(str(one.get("env.commit") or ""), value)
     return lambda one: _same(one.get(key), value)

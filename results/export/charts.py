@@ -33,7 +33,9 @@ SETTINGS: dict[Any, Any] = {
     "font.size": 9,
 }
 """A figure gives the same bytes each time, and its text stays text: a `$` begins no formula."""
-UNDATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+UNDATED = {"svg": "Date", "pdf": "CreationDate"}
+TOLD_IN = {"svg": "Description", "pdf": "Subject"}
+"""Where a file tells what draws it again."""
 MAX_BARS = 64
 MAX_CHOICES = 12
 """Figures of one kind, such as timelines, that are drawn; the page lets choose between more."""
@@ -44,7 +46,9 @@ LEGEND_COLUMNS, MAX_LINES = 3, 3
 TITLE_WIDTH, NOTE_WIDTH, LABEL_WIDTH = 72, 95, 34
 
 
-def draw_report(store: ResultsStore, folder: Path, format: str, modelled: Modelled = NOTHING) -> list[Path]:
+def draw_report(
+    store: ResultsStore, folder: Path, format: str, modelled: Modelled = NOTHING, origin: str = ""
+) -> list[Path]:
     """Each chart of a store's report as FOLDER/KEY.FORMAT; KEY-1, KEY-2 ... where the page lets choose. Their paths.
 
     Args:
@@ -52,6 +56,7 @@ def draw_report(store: ResultsStore, folder: Path, format: str, modelled: Modell
         folder: made where it is missing.
         format: svg or pdf.
         modelled: what models say, which has charts too.
+        origin: what draws them again, for the files' metadata.
 
     Raises:
         StoreError: matplotlib is not installed, nothing can be drawn, or a file cannot be written.
@@ -59,20 +64,26 @@ def draw_report(store: ResultsStore, folder: Path, format: str, modelled: Modell
     charts, labels = _charts(store, modelled)
     if not charts:
         raise StoreError(f"store {store.path}: nothing to draw: no chart has a figure")
-    return draw_into(folder, format, charts, labels)
+    return draw_into(folder, format, charts, labels, origin)
 
 
-def draw_into(folder: Path, format: str, charts: Sequence[tuple[str, Chart]], labels: Sequence[str] = ()) -> list[Path]:
+def draw_into(
+    folder: Path, format: str, charts: Sequence[tuple[str, Chart]], labels: Sequence[str] = (), origin: str = ""
+) -> list[Path]:
     """Draw charts as FOLDER/NAME.FORMAT, and return their paths; a missing folder is made.
 
+    `origin`: what draws them again, for the files' metadata.
+
     Raises:
-        StoreError: the folder is named like a figure, matplotlib is not installed, or a file cannot be written.
+        StoreError: the folder is a file or named like one, matplotlib is not installed, or a file cannot be written.
     """
     if folder.suffix == f".{format}":
         raise StoreError(f"--{format} {folder}: should be a folder, as each chart is a file; such as {folder.stem}")
+    if folder.is_file():
+        raise StoreError(f"--{format} {folder}: is a file; allowed: a folder, in which each chart becomes a file")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return [draw(chart, folder / f"{name}.{format}", format, labels) for name, chart in charts]
+        return [draw(chart, folder / f"{name}.{format}", format, labels, origin) for name, chart in charts]
     except OSError as error:
         raise StoreError(f"{error.filename or folder}: cannot be written: {error.strerror}") from error
 
@@ -115,8 +126,10 @@ def _check_matplotlib(format: str) -> None:
         raise StoreError(f"--{format} needs matplotlib ({error}): pip install 'benchsuite[figures]'") from None
 
 
-def draw(chart: Chart, out: Path, format: str, labels: Sequence[str] = ()) -> Path:
+def draw(chart: Chart, out: Path, format: str, labels: Sequence[str] = (), origin: str = "") -> Path:
     """Draw a chart as a file, and return its path; `labels` are those of the points that its bars name by number.
+
+    Its metadata tell `origin`.
 
     Raises:
         StoreError: matplotlib is not installed, or the file cannot be written.
@@ -124,8 +137,9 @@ def draw(chart: Chart, out: Path, format: str, labels: Sequence[str] = ()) -> Pa
     _check_matplotlib(format)
     import matplotlib
 
+    metadata = {UNDATED[format]: None} | ({TOLD_IN[format]: plain(origin)} if origin else {})
     with matplotlib.rc_context(SETTINGS), replacing(out) as made:
-        figure_of(chart, labels).savefig(made, format=format, metadata=UNDATED[format])
+        figure_of(chart, labels).savefig(made, format=format, metadata=metadata)
     return out
 
 

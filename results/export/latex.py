@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from benchsuite.results.render.latex import as_latex
+from benchsuite.results.render.latex import NEEDED, as_latex
 from benchsuite.results.render.tables import (
     ABSENT,
     Column,
@@ -35,7 +35,7 @@ def point_tables(trials: pd.DataFrame) -> str:
     for point in rows(by_point(trials)):
         found.setdefault((str(point["sweep"]), str(point["session"])), []).append(point)
     sweeps = Counter(sweep for sweep, _ in found)
-    return "% needs \\usepackage{booktabs}\n" + "\n\n".join(
+    return NEEDED + "\n\n".join(
         _table(points, session if sweeps[sweep] > 1 else "") for (sweep, session), points in found.items()
     )
 

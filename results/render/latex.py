@@ -35,6 +35,8 @@ ACCENTS = "\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c\u0
 KNOWN = "ßøØåÅæÆœŒłŁı\u2013\u2014\u2018\u2019\u201c\u201d\u2026"
 """Letters and signs besides accented ones that LaTeX's first font prints from UTF-8."""
 LAST_ACCENTED = "\u017f"
+NEEDED = "% needs \\usepackage{booktabs}\n"
+"""What stands before tables."""
 HYPHENS = re.compile("-(?=-)")
 """Two of them would be printed as a dash."""
 

@@ -41,7 +41,7 @@ def report(store: ResultsStore, modelled: Modelled = NOTHING) -> str:
     parts += [f"## {inline(title)}\n\n{_bullets(lines)}" for title, lines in told]
     parts += [inline(modelled.undrawn)] if modelled.undrawn else []
     parts += [_origins(store.trials())] if parts else []
-    return "\n\n".join([*(parts or ["No results yet."]), LEGEND.replace("\n", " ")])
+    return "\n\n".join([*(parts or ["No results yet."]), _bullets(LEGEND.split("\n"))])
 
 
 def judged_series(store: ResultsStore) -> list["Series"]:

@@ -245,17 +245,13 @@ def _estimate(estimate: Estimate) -> str:
 
 def notes(series: Series) -> list[str]:
     """What a series' figures rest on, and the laws fitted to them."""
-    kinds = {point.bounds.kind for point in series.points if point.efficiency is not None and point.losses}
-    alone = [point for point in series.points if point.losses and point.bounds.kind is None]
     left_out = any(point.left_out for point in series.points)
     jobs = [item for point in series.points for item in point.rates.items()]
     shared = any(name is not None and len(repeats) > 1 for name, repeats in jobs)
     differing = told_facts([(fact, ", ".join(values[:MAX_VALUES])) for fact, values in series.differing.items()])
     fits = laws(series)
     return [
-        *(["[ ] 95 % interval of the ratio of medians, allocations and repeats resampled"] if "95 %" in kinds else []),
-        *([f"( ) range over repeats{_within(series)}"] if "range" in kinds else []),
-        *(["one repeat: nothing is said about how sure an efficiency is"] if alone else []),
+        *_certainty(series),
         *(["repeats left out as a caveat forbids trust: the others are free of it"] if left_out else []),
         *(f"mixed environments: {fact}" for fact in series.mixed),
         *([f"environments differ: {'; '.join(differing)}"] if differing else []),
@@ -263,6 +259,22 @@ def notes(series: Series) -> list[str]:
         *map(fit_line, fits),
         *([INDEPENDENT] if shared and any(fit.relative_error is not None for fit in fits) else []),
     ]
+
+
+def _certainty(series: Series) -> list[str]:
+    """What stands in the brackets of its efficiencies."""
+    kinds = {point.bounds.kind for point in series.points if point.efficiency is not None and point.losses}
+    return [
+        *(["[ ] 95 % interval of the ratio of medians, allocations and repeats resampled"] if "95 %" in kinds else []),
+        *([f"( ) range over repeats{_within(series)}"] if "range" in kinds else []),
+        *(["one repeat: nothing is said about how sure an efficiency is"] if None in kinds else []),
+    ]
+
+
+def caption(series: Series, title: str) -> str:
+    """What a table's caption says: what was measured, and what its signs mean."""
+    spread = ["± farthest repeat"] if any(len(point.trials) > 1 for point in series.points) else []
+    return f"{title} · {basis(series)}. {'; '.join(['samples/s: median', *spread, *_certainty(series)])}."
 
 
 INDEPENDENT = "laws: their intervals take repeats as independent, which those of one job are not: they are too narrow"
@@ -278,10 +290,10 @@ def _within(series: Series) -> str:
 
 
 LEGEND = (
-    "efficiency = P(N) / (P(N0) N / N0), P the median of samples/s, N0 the baseline · lost: shares of the ideal rate, "
-    "which add up to 1 - efficiency\n"
-    "load: waiting for input · communication: what the least waiting rank has too · imbalance: waiting for slower "
-    "ranks · rest: computation and all else"
+    "efficiency = P(N) / (P(N0) N / N0), P the median of samples/s (± farthest repeat), N0 the baseline · lost: shares "
+    "of the ideal rate, which add up to 1 - efficiency (below 0: gained)\n"
+    "load: waiting for input · communication: exposed exchange of the rank that waits least for others · imbalance: "
+    "waiting for slower ranks · rest: computation and all else, what is left over"
 )
 
 
@@ -292,7 +304,7 @@ def markdown(found: Sequence[Series]) -> str:
         table = as_markdown(point_rows(series, title), COLUMNS)
         lines = "\n".join(f"- {inline(line)}" for line in (basis(series), *notes(series)))
         parts += [f"## {inline(title)}", inline(answer(series)), table, lines]
-    return "\n\n".join([*parts, LEGEND.replace("\n", " ")])
+    return "\n\n".join([*parts, "\n".join(f"- {inline(line)}" for line in LEGEND.split("\n"))])
 
 
 def as_objects(found: Sequence[Series]) -> list[Mapping[str, Any]]:

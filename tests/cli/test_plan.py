@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,18 @@ class TestWhatTrialsRefuse:
         first = found["not_runnable"][0]
         assert (first["rank"], first["runnable"], first["reason"]) == (1, False, self.EQUAL)
         assert 0 < found["runnable"] < found["fitting"]
+
+    def test_stages_that_trials_cut_alike_are_told_once(self, run_cli: Run):
+        asked = ("--model", "llama2-7b", "--machine", "dgx-h100", "--devices", 16, "--batch", 256, "--top", 300)
+        found = as_json(run_cli, *asked)
+        columns = ("tp", "pp", "dp", "zero", "microbatch", "interleave", "recompute", "stage_layers")
+        runs, refused = ([*map(itemgetter(*columns), found[key])] for key in ("layouts", "not_runnable"))
+        assert refused and not [each for each in refused if each in runs]
+        trials = [each["trial"] for each in found["layouts"]]
+        assert not [each for each in found["not_runnable"] if each["trial"] in trials]
+        _, out, _ = run_cli("plan", *asked)
+        assert re.search(r"faster \(tp .* recompute none, microbatch \d+, .* needs \d+ GB a device", out)
+        assert "Usable are 80.1 GB of it; a GB is 10^9 bytes." in out and "-0.0%" not in out
 
     def test_all_of_it(self, run_cli: Run):
         fixed = (*NEOX, "--tensor-parallel", 4, "--pipeline-parallel", 4, "--interleave", 11, "--what-if", "network=2")

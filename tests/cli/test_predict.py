@@ -309,9 +309,23 @@ def test_far_is_allowed_when_asked_for(run_cli: Run, store: Path):
 
 def test_a_single_scale_is_not_enough(run_cli: Run, tmp_path: Path):
     (tmp_path / "one.csv").write_text("gpus,step_s\n4,0.5\n")
-    assert "measured at 4 ranks: a prediction needs at least 2 scales" in error_line(
-        run_cli, "--table", "one.csv", "--ranks", "8"
-    )
+    line = error_line(run_cli, "--table", "one.csv", "--ranks", "8")
+    assert "measured at 4 ranks: a prediction needs at least 2 scales" in line and "`benchsuite sweep weak-sca" in line
+    (tmp_path / "one.csv").write_text("gpus,step_s\n1,0.5\n")
+    assert "measured at 1 rank: " in error_line(run_cli, "--table", "one.csv", "--ranks", "8")
+
+
+def test_measured_scales_are_those_of_scaling(run_cli: Run, tmp_path: Path):
+    """Of an even number of repeats the median rate is not that of the median step."""
+    store = ResultsStore(tmp_path / "even")
+    for record in made_trials({1: [438.0, 659.0], 2: [600.0, 780.0, 900.0, 1000.0]}):
+        store.append(record)
+    shown = json.loads(run_cli("scaling", "--store", store.path, "--format", "json")[1])[0]["points"]
+    found = json.loads(run_cli("predict", "--store", store.path, "--ranks", "1,2", "--format", "json")[1])[0]["rows"]
+    for point, row in zip(shown, found, strict=True):
+        assert row["samples_per_s"] == pytest.approx(point["samples_per_s"])
+        assert row["efficiency"] == pytest.approx(point["weak_efficiency"])
+    assert shown[0]["samples_per_s"] == pytest.approx(548.5)
 
 
 def test_rows_of_unlike_batches_are_no_series(run_cli: Run, tmp_path: Path):

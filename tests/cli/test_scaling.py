@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 import benchsuite
+from benchsuite.cli import sweep
 from benchsuite.grid.expand import expand, load_sweep
 from benchsuite.host.machine import Machine
 from benchsuite.results.store.store import ResultsStore
@@ -76,15 +78,24 @@ def test_csv(run_cli: Run, store: Path):
     assert [row["ranks"] for row in rows] == ["1", "2", "4"] * 2
     assert float(rows[1]["weak_efficiency"]) == pytest.approx(0.95)
     assert rows[5]["weak_efficiency"] == rows[5]["samples_per_s"] == ""
+    text = (Path(__file__).parents[2] / "docs/forecast.md").read_text().partition("| column | what |")[2]
+    named = [line.split(" | ")[0] for line in text.partition("\n\n")[0].splitlines()[2:]]
+    told = [name for line in named for name in re.findall(r"`(\w+)`", line)]
+    assert told == [*rows[0]], "docs/forecast.md has each column, in this order"
 
 
 def test_markdown(run_cli: Run, store: Path):
     out = run_cli("scaling", "--store", store, "--format", "md")[1]
     assert "| 2 | 190.0 ±10.0 | 0.95 (0.89 0.98) |" in out
+    assert [line[:12] for line in out.splitlines()[-2:]] == ["- efficiency", "- load: wait"]
 
 
 def test_latex(run_cli: Run, store: Path):
     out = run_cli("scaling", "--store", store, "--latex")[1]
+    assert out.startswith("% needs \\usepackage{booktabs}\n")
+    assert (
+        r"baseline 1 rank $\cdot$ 3 repeats. samples/s: median; $\pm$ farthest repeat; ( ) range over repeats," in out
+    )
     assert out.count(r"\begin{tabular}") == out.count(r"\end{tabular}") == 2
     assert r"\label{tab:scaling-1}" in out and r"\label{tab:scaling-2}" in out
     assert r"2 & 190.0 $\pm$10.0 & 0.95 (0.89 0.98) & - & - & - & 5 \% & not\_steady \\" in out
@@ -96,6 +107,10 @@ def test_figures(run_cli: Run, store: Path, tmp_path: Path):
     assert code == 0 and "Efficiency" in out
     assert err == "figure: a/scaling.svg\nfigure: a/scaling.pdf\n"
     assert (tmp_path / "a/scaling.pdf").read_bytes().startswith(b"%PDF")
+    run_cli("scaling", "--store", store, "--svg", "b", "--where", "precision=bf16")
+    text = (tmp_path / "b/scaling.svg").read_text()
+    command = "benchsuite scaling --store store --where precision=bf16 --svg DIR"
+    assert f"drawn by benchsuite {benchsuite.__version__}: {command}" in text
     drawn = ElementTree.parse(tmp_path / "a/scaling.svg").iter("{http://www.w3.org/2000/svg}text")
     assert "weak · resnet50 tiny synthetic bf16 ddp · 8 per rank" in " ".join(
         "".join(text.itertext()) for text in drawn
@@ -123,15 +138,21 @@ def test_filters(run_cli: Run, store: Path, filters: list[str], precisions: list
     [
         (["--where", "precision"], ["filter 'precision'", "KEY=VALUE"]),
         (["--where", "precison=bf16"], ["'precison' is unknown", "nearest: precision"]),
+        (["--where", "foo=1"], ["'foo' is unknown", "such as workload, precision, world_size"]),
         (["--where", "precision=bf6"], ["no trial has precision=bf6", "bf16, fp32", "nearest: bf16"]),
-        (["--where", "world_size=2"], ["no scaling series", "ranks 2", "weak-scaling.yaml", "`benchsuite report`"]),
+        (
+            ["--where", "world_size=2"],
+            ["no scaling series", "ranks 2", "`benchsuite sweep weak-scaling`", "`benchsuite report`"],
+        ),
         (["--format", "xml"], ["--format", "'xml'", "json"]),
+        (["--pdf", "in.out"], ["--pdf in.out: is a file; allowed: a folder"]),
         (["--svg", "a.svg"], ["a.svg", "should be a folder"]),
         (["--mix-environment"], ["nearest: --mix-environments"]),
         (["--store", "gone"], ["gone", "--store"]),
     ],
 )
 def test_mistakes(run_cli: Run, store: Path, arguments: list[str], words: list[str]):
+    Path("in.out").touch()
     line = error_line(run_cli, "--store", store, *arguments)
     assert all(word in line for word in words), line
 
@@ -166,7 +187,9 @@ def test_the_sweeps_of_practice_vary_one_thing(name: str, fixed: str, varied: st
 
 
 @pytest.mark.parametrize("name", ["weak-scaling", "strong-scaling"])
-def test_the_scaling_sweeps_give_a_series_and_its_interval(run_cli: Run, tmp_path: Path, name: str):
+def test_the_scaling_sweeps_give_a_series_and_its_interval(
+    run_cli: Run, tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
+):
     """Every point that the sweep plans, as a record: one series, of its kind."""
     plan = expand(load_sweep(SWEEPS / f"{name}.yaml", ["world_size=[1,2,4]"]), Machine(4, 0))
     store = ResultsStore(tmp_path / name)
@@ -179,3 +202,6 @@ def test_the_scaling_sweeps_give_a_series_and_its_interval(run_cli: Run, tmp_pat
     assert series["kind"] == name.partition("-")[0]
     assert [point["ranks"] for point in series["points"]] == [1, 2, 4]
     assert [point["interval"] for point in series["points"]] == [None, "95 %", "95 %"]
+    sweep._show(plan, store, "default")
+    last = capfd.readouterr().out.splitlines()[-1]
+    assert f"report --store {store.path} · " in last and last.endswith(f"scaling --store {store.path}")

@@ -289,7 +289,8 @@ def microbatches(model: Model, per_replica: int, choices: Choices) -> Iterable[i
 def interleaves(model: Model, pp: int, num_microbatches: int, choices: Choices) -> Iterable[tuple[int, bool]]:
     """Chunks of layers a rank holds, and whether a pipeline's ends count; none where what was asked for cannot be.
 
-    Several chunks are of equally many pieces each; two of them, as trials hold, may differ.
+    Several chunks are of equally many pieces each; two of them, as trials hold, may differ. Where ranks hold the same
+    layers either way, ends count: that is how trials cut.
     """
     if pp == 1:
         return [(1, False)] if choices.interleave is None or 1 in choices.interleave else []
@@ -301,13 +302,15 @@ def interleaves(model: Model, pp: int, num_microbatches: int, choices: Choices) 
             if choices.interleave is None or v in choices.interleave
         ]
     pieces = model.num_layers + 2 + model.learned_positions
-    return [
+    found = [
         (v, ends)
         for v, ends in product(chunks, choices.ends_count)
         if (choices.interleave is None or v in choices.interleave)
         and _layers(model, pp, v, ends)
         and (v <= 2 or not ends or pieces % (pp * v) == 0)
     ]
+    alike = {v for v, ends in found if ends and _layers(model, pp, v, True) == _layers(model, pp, v, False)}
+    return [(v, ends) for v, ends in found if ends or v not in alike]
 
 
 def padded_vocab(vocab: int | None, tp: Ints) -> Ints:

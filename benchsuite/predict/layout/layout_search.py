@@ -81,7 +81,7 @@ class Planned:
     reason: str | None
     """Why they do not."""
     trial: dict[str, Any] | None
-    """It as a trial's file has it; None of a model that no trial trains."""
+    """It as a trial's file has it; None where no trial's file says it: of an untrained model, of other stages."""
 
     @property
     def name(self) -> str:

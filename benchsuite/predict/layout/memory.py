@@ -110,6 +110,11 @@ def stage_params(model: Model, shape: Shape, of: Layouts, layers: Stages | None 
     return dense, most * shape.expert_params / of.ep
 
 
+def usable_bytes(job: Job) -> float:
+    """Of a device's memory, what a layout may need."""
+    return (1 - FRAGMENTED) * job.machine.device.memory_bytes - RESERVED_BYTES
+
+
 def footprint(job: Job, of: Layouts) -> Footprint:
     """Memory of every layout's fullest device.
 
@@ -132,7 +137,7 @@ def footprint(job: Job, of: Layouts) -> Footprint:
         gathered = gathered + np.where(of.tp > 1, each.gradient * shape.embedding_params * (1 - 1 / of.tp), 0.0)
     held = np.where((of.zero > 1) & (of.pp > 1), each.gradient * dense * (1 - 1 / replicas), 0.0)
     activations, of_last = _activations(job, of)
-    usable = (1 - FRAGMENTED) * job.machine.device.memory_bytes - RESERVED_BYTES
+    usable = usable_bytes(job)
     loss, update = _passing(job, of, dense, each)
     loss = np.where(of.pp > 1, np.maximum(0.0, of_last + loss - activations), loss)  # the last stage alone has logits
     return Footprint(states + gathered + held, activations, usable, loss, update)

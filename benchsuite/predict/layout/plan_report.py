@@ -8,6 +8,7 @@ from typing import Any
 from benchsuite.predict.layout import assumptions
 from benchsuite.predict.layout.candidates import Job
 from benchsuite.predict.layout.layout_search import EQUAL, LEAST_FASTER, NUM_DRAWS, QUANTILES, Figure, Plan, Planned
+from benchsuite.predict.layout.memory import usable_bytes
 from benchsuite.predict.layout.models import params
 from benchsuite.predict.layout.staged import in_words
 from benchsuite.results.render.tables import ABSENT
@@ -25,7 +26,7 @@ COLUMNS: Mapping[str, str] = {
     "s/step": "seconds a step",
     "TFLOP/s": "of one device, without what is computed again",
     "MFU": "that over the device's peak",
-    "memory GB": "of the fullest device, of what it has (> where activations are not known)",
+    "memory GB": "GB (10^9 bytes) of the fullest device, of what it has (> where activations are not known)",
     "bubble": "share of the step that stages wait for each other",
     "comm": "share of the step that goes to exchange which computation does not hide",
     "input": "share of the step that waits for input",
@@ -124,7 +125,7 @@ def _interval(figure: Figure | None, digits: int | None = None) -> str:
 
 
 def _percent(share: Figure) -> str:
-    return f"{share.value:.1%}" if share.high > 0 else "0%"
+    return f"{share.value:.1%}".replace("-0.0%", "0.0%") if share.high > 0 else "0%"
 
 
 PARTS = {
@@ -188,7 +189,8 @@ def limits(found: Plan, job: Job) -> str:
     told = sorted((words for words in shares if shares[words] >= LEAST_TOLD), key=shares.__getitem__, reverse=True)
     listed = ", ".join(f"{words} {shares[words]:.0%}" for words in told[:4])
     memory = f"{first.memory_bytes / 1e9:.0f} of {job.machine.device.memory_bytes / 1e9:.0f} GB"
-    return f"Its step goes to {listed}; a device holds {memory}."
+    usable = f"Usable are {usable_bytes(job) / 1e9:.1f} GB of it; a GB is 10^9 bytes."
+    return f"Its step goes to {listed}; a device holds {memory}. {usable}"
 
 
 def excluded(found: Plan) -> Iterator[str]:
@@ -202,7 +204,8 @@ def excluded(found: Plan) -> Iterator[str]:
 
 
 def _faster(of: Planned, best_s: float) -> str:
-    return f"A layout that is {1 - of.step_s.value / best_s:.0%} faster ({of.name}, {_interval(of.step_s)} s a step)"
+    named = f"{of.name}, microbatch {of.microbatch}, {_interval(of.step_s)} s a step"
+    return f"A layout that is {1 - of.step_s.value / best_s:.0%} faster ({named})"
 
 
 def basis(job: Job) -> str:

@@ -19,6 +19,8 @@ from benchsuite.workloads.spec import Variant
 
 IN_SWEEP = 10
 """Layouts that a sweep file gets."""
+MOST_CHUNKS = 2
+"""Chunks of a rank in a trial: its schedule `interleaved` holds so many."""
 
 
 PARTS = ("rms_norm", "gated_mlp", "bias", "tied_embeddings", "learned_positions")
@@ -94,9 +96,10 @@ def _changes(sizes: Mapping[str, int], variant: Variant) -> dict[str, int]:
 
 
 def trial_of(job: Job, of: Layouts, at: int) -> dict[str, Any] | None:
-    """One layout as a trial's file has it, on made-up samples; None for a model that no trial trains."""
+    """One layout as a trial's file has it, on made-up samples; None where no trial's file says it."""
     trains = trained(job.model)
-    return None if trains.lacking else _trial_of(trains.values, job, of, at)
+    is_unsaid = of.interleave[at] > MOST_CHUNKS or (of.pp[at] > 1 and not of.ends_count[at])
+    return None if trains.lacking or is_unsaid else _trial_of(trains.values, job, of, at)
 
 
 def _trial_of(values: Mapping[str, Any], job: Job, of: Layouts, at: int) -> dict[str, Any]:

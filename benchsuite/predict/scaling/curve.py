@@ -29,8 +29,8 @@ class Point:
 
     @property
     def middle_s(self) -> float:
-        """The median step."""
-        return float(np.median(self.step_s))
+        """At the median rate, which `scaling` prints too; of an even number of repeats, not the median step."""
+        return float(1 / np.median(1 / np.array(self.step_s)))
 
     @property
     def base_s(self) -> float:

@@ -102,8 +102,8 @@ def in_words(placement: Placement, ranks: Sequence[int]) -> list[str]:
     if beyond:
         return [
             f"warning: all scales lie on one node, {beyond[0]} ranks need {placement.at(beyond[0])}, and nothing was "
-            f"measured of the network between nodes: exchange is predicted as in the node, its slow end as if it took "
-            f"{SLOWER:g} times as long; measure two nodes, or `probe comm` over them"
+            f"measured of the network between nodes: exchange is predicted as within a node; the interval's slow end "
+            f"assumes that exchange takes {SLOWER:g} times as long; measure two nodes, or `probe comm` over them"
         ]
     if placement.crosses:
         return ["exchange within a node and between nodes are fitted apart"]

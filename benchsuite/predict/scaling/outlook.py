@@ -214,9 +214,10 @@ def assumptions(model: Model, ranks: Sequence[int], network: float = 1.0, storag
     lines += [f"trials: {', '.join(curve.caveats)}"] if curve.caveats else []
     if max(ranks, default=0) > curve.most_ranks:
         lines.append(
-            f"beyond {curve.most_ranks} ranks each doubling loses nothing more with {model.linear:.0%} probability (an "
-            "average over models, perfect scaling among them, by how well each foretells the measurements); a "
-            f"measurement at {min(MAX_BEYOND * curve.most_ranks, max(ranks))} ranks would tighten the interval most"
+            f"beyond {curve.most_ranks} ranks: the chance that more ranks lose nothing more is {model.linear:.0%}; the "
+            "prediction averages over models, perfect scaling among them, and each counts by how well it predicts the "
+            f"measurements; a measurement at {min(MAX_BEYOND * curve.most_ranks, max(ranks))} ranks would tighten the "
+            "interval most"
         )
     lines += _above_one(curve)
     lines += [*_of_readers(curve), *_of_input(curve, storage)]
@@ -269,12 +270,12 @@ def _how_split(told: bool, curve: Curve) -> str:
     by = "by collectives as probed" if curve.exchange is not None else f"as {volume}{trees} and N - 1"
     if curve.exchange is not None and curve.buckets:
         wire = (
-            "as probed"
+            "takes as long as probed"
             if curve.bucket_s is not None
-            else "of a ring that the exposed communication of the trials tells"
+            else "takes as long as in a ring, fitted to the exposed communication of the trials"
         )
-        by = f"as buckets of DDP leave exposed beside the backward pass, each {wire}"
-    grows = f"communication grows {by}, waiting for the slowest as the largest of N normal times"
+        by = f"as the part of the exchange of DDP's buckets that the backward pass does not hide; each bucket {wire}"
+    grows = f"communication grows {by}; waiting for the slowest rank grows as the largest of N normal times"
     if told:
         return f"computation, communication and waiting as measured; {grows}"
     bubble = "bubble (N - 1)/m, and what each of m + N - 1 slots costs; " if curve.pipeline else ""

@@ -13,6 +13,7 @@ from benchsuite.predict.scaling.curve import Curve, Point
 from benchsuite.predict.scaling.exposed_communication import Overlap, rings_of
 from benchsuite.predict.scaling.model import PART_OF, Model, term_names, terms_of
 from benchsuite.predict.theory.arrays import Floats
+from benchsuite.results.render.words import counted
 
 MIN_SCALES = 2
 MAX_BEYOND = 8
@@ -76,8 +77,11 @@ def fit(curve: Curve) -> Model:
         UserError: fewer than two numbers of ranks.
     """
     if len(curve.points) < MIN_SCALES:
-        known = ", ".join(str(point.ranks) for point in curve.points) or "none"
-        raise UserError(f"{curve.title}: measured at {known} ranks: a prediction needs at least {MIN_SCALES} scales")
+        known = "".join(counted(point.ranks, "rank") for point in curve.points) or "no ranks"
+        needed = f"a prediction needs at least {MIN_SCALES} scales"
+        raise UserError(
+            f"{curve.title}: measured at {known}: {needed}, such as `benchsuite sweep weak-scaling` measures"
+        )
     curve = _overlapped(curve)
     found = [*_candidates(curve)]
     weights = np.exp(np.array([one.log_weight for one in found]) - max(one.log_weight for one in found))

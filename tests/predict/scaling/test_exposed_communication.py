@@ -119,7 +119,7 @@ def test_a_series_sees_when_nothing_more_can_hide():
     seen = fit(curve((1, 2, 4, 8), tuple(BUCKETS))).at(16)
     assert abs(seen.step_s / real - 1) < 0.06
     assert seen.low_s < real < seen.high_s
-    assert "buckets of DDP" in outlook.assumptions(fit(curve((1, 2, 4), tuple(BUCKETS))), [8])[1]
+    assert "exchange of DDP's buckets that" in outlook.assumptions(fit(curve((1, 2, 4), tuple(BUCKETS))), [8])[1]
 
 
 def test_held_back_points_tell_nothing():

@@ -293,7 +293,7 @@ class TestOutlook:
         lines = outlook.assumptions(fit(made(told=False)), [16], network=2)
         assert lines[0].startswith("fitted to 1, 2, 4 ranks, weak: the batch of a rank stays")
         assert "not told apart" in lines[1]
-        assert "beyond 4 ranks each doubling loses nothing more with" in lines[2]
+        assert "beyond 4 ranks: the chance that more ranks lose nothing more is " in lines[2]
         assert "1/2 of its time" in lines[3], "nothing of input, which was not waited for"
         waiting = Curve("waiting", "weak", 8, tuple(Point(n, (0.2,), 0.05) for n in (1, 2, 4)))
         assert any("no bytes were counted" in line for line in outlook.assumptions(fit(waiting), [4]))
@@ -329,7 +329,7 @@ def test_probed_collectives_are_used_by_the_series():
 def test_what_communication_grows_by_is_told_with_every_term():
     """Of pipelines neither (N - 1)/N nor log2 N."""
     lines = outlook.assumptions(fit(made()), [8])
-    assert any("communication grows as (N - 1)/N, log2 N and N - 1, waiting for" in line for line in lines)
+    assert any("communication grows as (N - 1)/N, log2 N and N - 1; waiting for" in line for line in lines)
     assert "levels" in fit(made()).names
     points = tuple(Point(n, (0.4 / n * (8 + n - 1) / 8,)) for n in (1, 2, 4))
     model = fit(Curve("pp", "strong", 32, points, pipeline=True, microbatches=8))
