@@ -83,6 +83,6 @@ def _compacted(store: Path, manifest: Manifest) -> Iterator[Ended]:
                 )
                 rows = connection.execute(f"SELECT {wanted} FROM read_parquet({path})")
                 while some := rows.fetchmany(ROWS_AT_ONCE):
-                    yield from (Ended(*row[: len(FIELDS)], tuple(map(str, row[len(FIELDS) :]))) for row in some)
+                    yield from (Ended(*(*row[: -len(ALIKE)], tuple(map(str, row[-len(ALIKE) :])))) for row in some)
     except (duckdb.Error, UnicodeError) as error:
         raise DamagedPartsError(store, error) from error
